@@ -1,4 +1,4 @@
-"""The service over HTTP: its process, what guards it, its routes, and the client of all that.
-Read first: `app.create_app`, then `routes`. `serve` is the process, `client` the other side, `program` the commands.
+"""The service: `http` for programs, `dashboard` for people, `client` for the other side.
+Read first: `app.create_app`, which puts it together. `serve` is the process, `program` has the commands.
 May import: everything. Home of FastAPI and httpx.
 """

@@ -12,47 +12,53 @@ import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from importlib import metadata
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 from fastapi import Depends, FastAPI
 from starlette.middleware import Middleware
 
-from tunewright.db.sql_store import SqlStore, open_store
+from tunewright.db.store import Store, open_store
 
-from . import openapi, problems
-from .access import KnownKeys, Rates
-from .addresses import LOGIN
-from .changes import Changes
-from .gate import QUIET, Envelope, Gate
-from .health import Health
-from .looks import Looks
-from .metrics import Metrics
-from .query import only_known_query
-from .readers import ModelReader, Readers
-from .rendered import Rendered
-from .routes import (
+from .dashboard.job_history import Histories
+from .dashboard.page import MOST_KEPT
+from .dashboard.routers import ROUTERS
+from .dashboard.session import problem_page
+from .http import openapi, problems
+from .http.access import KeyCache, RateLimits
+from .http.async_cache import AsyncCache
+from .http.changes import Changes
+from .http.descriptions import Descriptions
+from .http.health import ServiceHealth
+from .http.metrics import Metrics
+from .http.middleware import QUIET, Envelope, Gate
+from .http.paths import LOGIN
+from .http.query import only_known_query
+from .http.readers import Readers
+from .http.routes import (
     changes,
     events,
     fleet,
     jobs,
-    launching,
+    launchables,
     lookups,
     models,
-    operating,
-    pages,
+    operations,
     records,
     snapshots,
-    voiding,
+    voids,
 )
-from .routes.answering import Answering
-from .service import Options, Service
+from .http.routes.lookup_service import LookupService
+from .http.service import Options, Service
+
+if TYPE_CHECKING:
+    from tunewright.tuner.models.reader import Reader
 
 _log = logging.getLogger("tunewright.api")
 
 
 def version() -> str:
-    """Of Tunewright."""
+    """The installed version of Tunewright."""
     try:
         return metadata.version("tunewright")
     except metadata.PackageNotFoundError:
@@ -60,7 +66,7 @@ def version() -> str:
 
 
 def create_app(
-    store_url: str, options: Options | None = None, make_reader: Callable[[], ModelReader] | None = None
+    store_url: str, options: Options | None = None, make_reader: Callable[[], Reader] | None = None
 ) -> FastAPI:
     """The service on a database, ready to be served. Its store is open, and closed when the app ends.
 
@@ -69,7 +75,7 @@ def create_app(
     return assemble(open_store(store_url), options or Options(), make_reader)
 
 
-def assemble(store: SqlStore, options: Options, make_reader: Callable[[], ModelReader] | None = None) -> FastAPI:
+def assemble(store: Store, options: Options, make_reader: Callable[[], Reader] | None = None) -> FastAPI:
     """`create_app` on a store that is open."""
     metrics = Metrics(store)
     service = Service(
@@ -78,13 +84,13 @@ def assemble(store: SqlStore, options: Options, make_reader: Callable[[], ModelR
         changes=Changes(store.jobs),
         readers=Readers(make_reader or _model_reader, options.readers),
         metrics=metrics,
-        health=Health(store, metrics.lag),
-        receiving=anyio.CapacityLimiter(options.bodies),
-        following=anyio.CapacityLimiter(options.streams),
-        reading=anyio.CapacityLimiter(events.READING),
+        health=ServiceHealth(store, metrics.lag),
+        upload_slots=anyio.CapacityLimiter(options.bodies),
+        stream_slots=anyio.CapacityLimiter(options.streams),
+        stream_threads=anyio.CapacityLimiter(events.STREAM_THREADS),
     )
-    keys = KnownKeys(store.keys)
-    rates = Rates(options.requests_per_minute, options.changes_per_minute, options.failures_per_minute)
+    keys = KeyCache(store.keys)
+    rates = RateLimits(options.requests_per_minute, options.changes_per_minute, options.failures_per_minute)
     app = FastAPI(
         title="Tunewright",
         version=version(),
@@ -99,19 +105,22 @@ def assemble(store: SqlStore, options: Options, make_reader: Callable[[], ModelR
         telemetry=_telemetry(),
     )
     app.state.service, app.state.keys, app.state.rates = service, keys, rates
-    app.state.answering, app.state.rendered = Answering(store, options.most_unfinished), Rendered()
-    app.state.looks = Looks()
-    parts = (models, jobs, events, changes, lookups, launching, snapshots, records, voiding, fleet, operating)
-    for router in (*(part.router for part in parts), *pages.ROUTERS):
+    app.state.lookup_service, app.state.pages = (
+        LookupService(store, options.most_unfinished),
+        AsyncCache[bytes](MOST_KEPT),
+    )
+    app.state.descriptions, app.state.histories = Descriptions(), Histories()
+    parts = (models, jobs, events, changes, lookups, launchables, snapshots, records, voids, fleet, operations)
+    for router in (*(part.router for part in parts), *ROUTERS):
         app.include_router(router, dependencies=[Depends(only_known_query)])
-    problems.install(app)
+    problems.install(app, problem_page)
     events.install(app)
     app.openapi = lambda: openapi.complete(app)  # type: ignore[method-assign]
     return app
 
 
-def _model_reader() -> ModelReader:
-    from tunewright.tuner.models.reading import Reader  # takes a while to import
+def _model_reader() -> Reader:
+    from tunewright.tuner.models.reader import Reader  # takes a while to import
 
     return Reader()
 
@@ -130,7 +139,7 @@ async def _life(app: FastAPI) -> AsyncIterator[None]:
         with suppress(asyncio.CancelledError):
             await watching
         service.readers.close()
-        await app.state.looks.close()
+        await app.state.descriptions.close()
         service.store.close()  # ends the wait that `changes` may be in
         await service.changes.close()
 
@@ -140,15 +149,17 @@ def _telemetry() -> Any:
 
     Metrics are Prometheus's. Logs stay here: records of exceptions would hold what clients sent.
     """
-    wanted = bool(os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT") or os.environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"))
-    if wanted and importlib.util.find_spec("opentelemetry.exporter") is None:
+    is_enabled = bool(
+        os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT") or os.environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+    )
+    if is_enabled and importlib.util.find_spec("opentelemetry.exporter") is None:
         _log.warning("no traces: pip install 'tunewright[otel]'")
-        wanted = False
+        is_enabled = False
     return {
-        "tracing": wanted,
+        "tracing": is_enabled,
         "metrics": False,
         "logs": False,
         "operation_spans": False,
-        "auto_configure": wanted,
+        "auto_configure": is_enabled,
         "exclude": lambda scope: scope.get("path") in QUIET | {LOGIN},  # the query of the latter is a secret
     }

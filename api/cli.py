@@ -1,4 +1,4 @@
-"""The entry of the program `tunewright`, and of `python -m tunewright.api.cli`. What it is, is in `program`."""
+"""The entry of the program `tunewright`, and of `python -m tunewright.api.cli`. Its commands are in `program`."""
 
 from __future__ import annotations
 

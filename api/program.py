@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from tunewright.codegen.target import MAX_THREADS
-from tunewright.tuner.cli import answer, app, execute, guarded, messages, quiet_stdout
+from tunewright.tuner.cli import answer, app, execute, exit_code, messages, quiet_stdout
 from tunewright.tuner.cli.answers import answer_alone, tell
 from tunewright.tuner.cli.app import FAULT
 from tunewright.tuner.cli.keys import key_app
@@ -28,15 +28,16 @@ from tunewright.tuner.cli.options import (
     SeedOption,
     StrategyOption,
     UntilOption,
+    parse_dims,
+    parse_share,
 )
-from tunewright.tuner.commands.options import parse_dims, parse_share
 from tunewright.tuner.errors import Refused
 
 if TYPE_CHECKING:
     from .client import Client, Job
-    from .serve import Address
+    from .serve import ServiceAddress
 
-__all__ = ["app", "execute", "guarded"]
+__all__ = ["app", "execute", "exit_code"]
 
 jobs_app = typer.Typer(help="The jobs of a server.", no_args_is_help=True)
 app.add_typer(jobs_app, name="jobs")
@@ -83,11 +84,11 @@ def submit(
     as_json: JsonOption = False,
 ) -> None:
     """Have a server tune a model. Only its structure is sent: no weights, and no names but those of its inputs."""
-    from . import submitting as command
+    from .client import commands as command
 
     least = parse_share("--until", until)
-    with quiet_stdout(as_json), command.connected(server) as client:
-        with command.naming_options():
+    with quiet_stdout(as_json), command.connect(server) as client:
+        with command.option_names():
             job = client.submit(
                 model,
                 with_weights=with_weights,
@@ -95,20 +96,20 @@ def submit(
                 trials=trials,
                 minutes=minutes,
                 until=least,
-                target=command.target_key(client, target),
+                target=client.target_key(target, "--target"),
                 threads=threads,
                 seed=seed,
                 strategy=strategy,
                 priority=priority,
             )
         if job.is_new is False:
-            messages().print(command.already(job, trials, minutes, least, priority), soft_wrap=True)
+            messages().print(command.note_existing(job, trials, minutes, least, priority), soft_wrap=True)
         if watch:
-            job = command.watched(messages(), client, job, server)
+            job = command.watch_job(messages(), client, job, server)
     if watch:
         _end(job, as_json)
     else:
-        answer(command.shown(job), lambda console, _: command.render_submitted(console, job, server), as_json)
+        answer(job.to_json(), lambda console, _: command.render_submission(console, job, server), as_json)
 
 
 @app.command()
@@ -137,7 +138,7 @@ def serve(
     """Serve: take models and jobs over HTTP, have them tuned, answer lookups. Ends on Ctrl-C or SIGTERM."""
     _require("serve", "fastapi", "uvicorn")
     from . import serve as command
-    from .service import Options
+    from .http.service import Options
 
     command.serve(
         command.ServeOptions(
@@ -174,7 +175,7 @@ def report(
 ) -> None:
     """Write what the dashboard says of a job as one HTML file that needs nothing else, and plots of it as PNG."""
     _require("report", "fastapi", "jinja2")
-    from .report import command
+    from .dashboard.report import command
 
     with quiet_stdout(as_json):
         data = command.report(job, output, db)
@@ -182,7 +183,7 @@ def report(
     answer(data, command.render_report, as_json)
 
 
-def _announce(address: Address, as_json: bool) -> None:
+def _announce(address: ServiceAddress, as_json: bool) -> None:
     """Say where the service is; as JSON it is the one line, and comes before the end."""
     if as_json:
         data = {
@@ -208,7 +209,7 @@ def link(
     as_json: JsonOption = False,
 ) -> None:
     """Make a link that opens a server's dashboard once, and print it alone on standard output."""
-    from . import links as command
+    from .dashboard import links as command
 
     with quiet_stdout(as_json):
         data = command.create(server, db)
@@ -226,40 +227,38 @@ def list_(
     as_json: JsonOption = False,
 ) -> None:
     """List the jobs of a server, the newest first."""
-    from . import submitting as command
+    from .client import commands as command
 
-    with quiet_stdout(as_json), command.connected(server) as client:
+    with quiet_stdout(as_json), command.connect(server, command.NO_JOB_OF_TUNE) as client:
         jobs = list(client.jobs(state, limit=limit))
-    answer(
-        {"jobs": [command.shown(job) for job in jobs]}, lambda console, _: command.render_jobs(console, jobs), as_json
-    )
+    answer({"jobs": [job.to_json() for job in jobs]}, lambda console, _: command.render_jobs(console, jobs), as_json)
 
 
 @jobs_app.command()
 def show(job_id: JobArgument, server: ServerOption = None, as_json: JsonOption = False) -> None:
     """Show a job, and its result where it has one."""
-    from . import submitting as command
+    from .client import commands as command
 
-    with quiet_stdout(as_json), command.connected(server) as client:
+    with quiet_stdout(as_json), command.connect(server, command.NO_JOB_OF_TUNE) as client:
         job = client.job(job_id)
-    answer(command.shown(job), lambda console, _: command.render_job(console, job), as_json)
+    answer(job.to_json(), lambda console, _: command.render_job(console, job), as_json)
 
 
 @jobs_app.command()
 def watch(job_id: JobArgument, server: ServerOption = None, as_json: JsonOption = False) -> None:
     """Show how a job goes, until it is finished."""
-    from . import submitting as command
+    from .client import commands as command
 
-    with quiet_stdout(as_json), command.connected(server) as client:
-        job = command.watched(messages(), client, client.job(job_id), server)
+    with quiet_stdout(as_json), command.connect(server, command.NO_JOB_OF_TUNE) as client:
+        job = command.watch_job(messages(), client, client.job(job_id), server)
     _end(job, as_json)
 
 
 def _end(job: Job, as_json: bool) -> None:
     """Tell what a job that was watched came to. Exits with FAULT where it did not succeed."""
-    from . import submitting as command
+    from .client import commands as command
 
-    answer(command.shown(job), lambda console, _: command.render_job(console, job), as_json)
+    answer(job.to_json(), lambda console, _: command.render_job(console, job), as_json)
     if job.state != "succeeded":
         raise typer.Exit(FAULT)
 
@@ -296,8 +295,8 @@ def prioritise(
 
 
 def _steer(server: str | None, as_json: bool, change: Callable[[Client], Job]) -> None:
-    from . import submitting as command
+    from .client import commands as command
 
-    with quiet_stdout(as_json), command.connected(server) as client:
+    with quiet_stdout(as_json), command.connect(server, command.NO_JOB_OF_TUNE) as client:
         job = change(client)
-    answer(command.shown(job), lambda console, _: command.render_state(console, job), as_json)
+    answer(job.to_json(), lambda console, _: command.render_state(console, job), as_json)

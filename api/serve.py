@@ -20,19 +20,19 @@ from types import FrameType
 import uvicorn
 
 from tunewright.db.errors import StoreError
-from tunewright.db.sql_store import SqlStore, open_store
+from tunewright.db.store import Store, open_store
 from tunewright.tuner.errors import Refused
-from tunewright.tuner.settings import PATIENCE_S, settings
+from tunewright.tuner.settings import PATIENCE_S, settings, store_url
 from tunewright.tuner.text import counted
 
 from .app import assemble
-from .fleet import strike_off
-from .links import LINK_S, make_link
-from .local_key import local_key
-from .logs import configure
-from .loopback import is_loopback
-from .protocol import BoundedProtocol
-from .service import Options, Service
+from .client.loopback import is_loopback
+from .dashboard.links import LINK_S, make_link
+from .http.fleet import strike_off
+from .http.local_key import local_key
+from .http.logs import configure
+from .http.protocol import BoundedProtocol
+from .http.service import Options, Service
 from .tuners import Tuners
 
 PORT = 8433
@@ -48,7 +48,7 @@ _log = logging.getLogger("tunewright.api")
 
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
-    """What `serve` does."""
+    """Options of `serve`."""
 
     db: str | None = None  # SQLAlchemy URL; None: the default database
     port: int = PORT  # 0: one that is free
@@ -61,8 +61,8 @@ class ServeOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
-    """Where the service is, and how to get in."""
+class ServiceAddress:
+    """The address of the service, and how to log in."""
 
     url: str
     db: str  # without its password
@@ -72,31 +72,31 @@ class Address:
 
     def lines(self) -> list[str]:
         """For people."""
-        told = [f"tunewright serves {self.url} from {self.db}"]
+        texts = [f"tunewright serves {self.url} from {self.db}"]
         if self.key_file is not None:
-            told.append(f"key: in {self.key_file}; commands of this account find it by themselves")
+            texts.append(f"key: in {self.key_file}; commands of this account find it by themselves")
         else:
-            told.append(f"more keys: tunewright key create NAME{self.db_option}")
-            told.append(f"links to the dashboard: tunewright key link --server {self.url}{self.db_option}")
+            texts.append(f"more keys: tunewright key create NAME{self.db_option}")
+            texts.append(f"links to the dashboard: tunewright key link --server {self.url}{self.db_option}")
         if self.login_url is not None:
-            told.append(f"dashboard, opens once within {counted(LINK_S // 60, 'minute')}: {self.login_url}")
-        return told
+            texts.append(f"dashboard, opens once within {counted(LINK_S // 60, 'minute')}: {self.login_url}")
+        return texts
 
 
-def _say(address: Address) -> None:
+def _print_address(address: ServiceAddress) -> None:
     print(*address.lines(), sep="\n", flush=True)
 
 
-def serve(options: ServeOptions, announce: Callable[[Address], None] = _say) -> None:
+def serve(options: ServeOptions, announce: Callable[[ServiceAddress], None] = _print_address) -> None:
     """Serve until SIGTERM or SIGINT. In the main thread. `announce` is called when requests are answered.
 
     A database server that is away is waited for at first, as other commands do. Raises Refused where that would be
     unsafe or the port is taken, StoreError where the database can't be used.
     """
-    store = open_store(options.db or settings().db, patience_s=PATIENCE_S)  # its server may be starting too
+    store = open_store(store_url(options.db), patience_s=PATIENCE_S)  # its server may be starting too
     try:
         db_option = f" --db {shlex.quote(str(store))}" if options.db else ""
-        key_file = _admit(store, options, db_option)
+        key_file = _local_key_file(store, options, db_option)
         listening = _listen(options.service.host, options.port)
     except BaseException:
         store.close()
@@ -109,18 +109,18 @@ def serve(options: ServeOptions, announce: Callable[[Address], None] = _say) -> 
     url = f"http://{_shown_host(options.service)}:{listening.getsockname()[1]}"
     login_url = make_link(store, url).url if key_file is not None else None
     store.database.patience_s = 0.0  # who asks is told at once, and asks again
-    address = Address(url, str(store), key_file, login_url, db_option)
+    address = ServiceAddress(url, str(store), key_file, login_url, db_option)
     server.when_started = lambda: announce(address)
     with server.signals():
         tuners.start()
         try:
             server.run(sockets=[listening])
         finally:
-            tuners.close(max(0.0, server.asked_at_s + TUNERS_S - time.monotonic()))
+            tuners.close(max(0.0, server.end_requested_at_s + TUNERS_S - time.monotonic()))
             listening.close()
 
 
-def _strike_off(store: SqlStore) -> None:
+def _strike_off(store: Store) -> None:
     """A tuner process has ended, which may have had no time to say so."""
     try:
         strike_off(store)
@@ -128,7 +128,7 @@ def _strike_off(store: SqlStore) -> None:
         _log.warning("a tuner process that ended is not struck off", extra={"reason": str(error)})
 
 
-def _admit(store: SqlStore, options: ServeOptions, db_option: str) -> Path | None:
+def _local_key_file(store: Store, options: ServeOptions, db_option: str) -> Path | None:
     """The file of the local key. Raises Refused where others can reach the service and have no key."""
     host = options.service.host
     if is_loopback(host):
@@ -153,7 +153,7 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def _shown_host(service: Options) -> str:
-    """What others call the service in a URL."""
+    """The host of the service in URLs."""
     names = [name for name in service.allow_hosts if not set(name) & set("*?[")]
     host = service.host
     if host in ("0.0.0.0", "::"):
@@ -203,26 +203,26 @@ class Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, service: Service, tuners: Tuners, linger_s: float) -> None:
         super().__init__(config)
         self.when_started: Callable[[], None] = lambda: None
-        self.asked_at_s = float("inf")
+        self.end_requested_at_s = float("inf")
         self._service = service
         self._tuners = tuners
         self._linger_s = linger_s
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """As uvicorn's, and announces."""
+        """Start as uvicorn does, and announce it."""
         await super().startup(sockets)
         if self.started:
             self.when_started()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """As uvicorn's, but the app ends also where this is forced: uvicorn would break it off, and log a traceback."""
+        """Shut down as uvicorn does; where forced, end the app too: uvicorn would break it off and log a traceback."""
         await super().shutdown(sockets)
         if self.force_exit:
             await self.lifespan.shutdown()
 
     async def on_tick(self, counter: int) -> bool:
         """Whether to end now."""
-        over = time.monotonic() >= self.asked_at_s + self._linger_s
+        over = time.monotonic() >= self.end_requested_at_s + self._linger_s
         return await super().on_tick(counter) or over
 
     @contextmanager
@@ -233,18 +233,18 @@ class Server(uvicorn.Server):
     @contextmanager
     def signals(self) -> Iterator[None]:
         """SIGTERM and SIGINT end the service while the block lasts; a second one ends it at once."""
-        before = {one: signal.signal(one, self._asked) for one in (signal.SIGTERM, signal.SIGINT)}
+        before = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
             yield
         finally:
-            for one, handler in before.items():
-                signal.signal(one, handler)
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
-    def _asked(self, _: int, __: FrameType | None) -> None:
-        if self.asked_at_s < float("inf"):
+    def _on_signal(self, _: int, __: FrameType | None) -> None:
+        if self.end_requested_at_s < float("inf"):
             self.should_exit = self.force_exit = True
-            self.asked_at_s = time.monotonic() - TUNERS_S
+            self.end_requested_at_s = time.monotonic() - TUNERS_S
             return
-        self.asked_at_s = time.monotonic()
+        self.end_requested_at_s = time.monotonic()
         self._service.drain()
         self._tuners.stop()

@@ -38,7 +38,8 @@ _log = logging.getLogger("tunewright.tuners")
 class Tuners:
     """So many processes of one command. A thread starts and watches them until `stop`.
 
-    That thread calls `ended` where one has ended before it was asked to.
+    Where one has ended before it was asked to, another thread calls `ended`, which may take its time: once for several
+    that end meanwhile.
     """
 
     def __init__(
@@ -46,19 +47,24 @@ class Tuners:
         count: int,
         arguments: Sequence[str],
         env: Mapping[str, str],
-        ended: Callable[[], None] = lambda: None,
+        on_end: Callable[[], None] = lambda: None,
     ) -> None:
-        self._places = [Place(arguments, env, ended) for _ in range(count)]
+        self._ended = on_end
+        self._some_ended = threading.Event()
+        self._places = [ProcessSlot(arguments, env, self._some_ended.set) for _ in range(count)]
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="tunewright-tuners")
+        # Nothing waits for what it does, so it must not keep the service from ending either.
+        self._telling = threading.Thread(target=self._tell, name="tunewright-tuners-ended", daemon=True)
 
     @property
     def pids(self) -> list[int]:
-        """Of those that live."""
+        """Process ids of the live ones."""
         return [pid for place in self._places if (pid := place.pid) is not None]
 
     def start(self) -> None:
         """Start all of them."""
+        self._telling.start()
         self._thread.start()
 
     def stop(self) -> None:
@@ -83,13 +89,19 @@ class Tuners:
             place.ask_to_end()
         for place in self._places:
             place.wait()
+        self._some_ended.set()  # so that the other thread sees that this is over
+
+    def _tell(self) -> None:
+        while self._some_ended.wait() and not self._stopped.is_set():
+            self._some_ended.clear()
+            self._ended()
 
 
-class Place:
-    """One process after the other."""
+class ProcessSlot:
+    """A slot for one tuner process after the other."""
 
-    def __init__(self, arguments: Sequence[str], env: Mapping[str, str], ended: Callable[[], None]) -> None:
-        self._ended = ended
+    def __init__(self, arguments: Sequence[str], env: Mapping[str, str], on_end: Callable[[], None]) -> None:
+        self._ended = on_end
         self._command = [sys.executable, "-P", "-m", __name__, str(os.getpid()), *arguments]
         self._env = dict(env)
         self._process: subprocess.Popen[bytes] | None = None
@@ -136,7 +148,7 @@ class Place:
         threading.Thread(target=_pass_on, args=(self._process,), name="tunewright-tuner-log", daemon=True).start()
 
     def ask_to_end(self) -> None:
-        """It finishes the candidate in hand, gives its job back, and ends."""
+        """Have it finish the candidate in hand, give its job back, and end."""
         if self._process is not None:
             self._process.terminate()
 
@@ -154,23 +166,23 @@ class Place:
 def _pass_on(process: subprocess.Popen[bytes]) -> None:
     """Have what a tuner process says in the log of the service."""
     assert process.stdout is not None
-    with process.stdout as said:
-        for line in said:
+    with process.stdout as output:
+        for line in output:
             text = line.decode(errors="replace").rstrip()
-            level, event, more = _parsed(text)
+            level, event, more = _parse_line(text)
             _log.log(level, "%s", event, extra=more | {"pid": process.pid})
 
 
-def _parsed(text: str) -> tuple[int, str, dict[str, Any]]:
-    """Level, event and what belongs to it, of a line of `JsonLines`; any other line is an event as it is."""
+def _parse_line(text: str) -> tuple[int, str, dict[str, Any]]:
+    """Level, event and fields of a JSON log line; any other line is an event by itself."""
     levels = logging.getLevelNamesMapping()
     try:
-        said = json.loads(text)
+        record = json.loads(text)
     except (ValueError, RecursionError):
-        said = None
-    match said:
+        record = None
+    match record:
         case {"level": str(level), "event": str(event)} if level.upper() in levels:
-            return levels[level.upper()], event, {name: said[name] for name in KEPT if name in said}
+            return levels[level.upper()], event, {name: record[name] for name in KEPT if name in record}
         case _:
             return logging.INFO, text, {}
 

@@ -17,11 +17,10 @@ import numpy as np
 from tunewright.bench.light import LIGHT_MODELS, light_model
 from tunewright.codegen.host import detect
 from tunewright.tuner import cli
-from tunewright.tuner.commands.bench import worst_error
-from tunewright.tuner.models.inputs import example_feeds
-from tunewright.tuner.models.model import open_model
-from tunewright.tuner.peers import OnnxRuntime
-from tunewright.tuner.running.session import InferenceSession
+from tunewright.tuner.cli.comparison import worst_error
+from tunewright.tuner.models.model import example_feeds, open_model
+from tunewright.tuner.peers.runtimes import OnnxRuntime
+from tunewright.tuner.session.session import InferenceSession
 
 TOLERANCE = 1e-3
 
@@ -30,9 +29,9 @@ def main() -> int:
     """Print a line a model."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("files", nargs="*", metavar="FILE")
-    named = parser.parse_args().files
+    files = parser.parse_args().files
     worst = 0.0
-    for label, data, dims in _files(named) if named else _light():
+    for label, data, dims in _files(files) if files else _light():
         error, line = compare(data, dims)
         worst = max(worst, error)
         print(f"{label:36} {line}", flush=True)
@@ -58,14 +57,14 @@ def _light() -> Iterator[tuple[str, bytes, dict[str, int]]]:
         yield name, light_model(name).SerializeToString(), {}
 
 
-def _files(named: list[str]) -> Iterator[tuple[str, bytes, dict[str, int]]]:
-    for text in named:
-        name, _, bound = text.partition(":")
+def _files(arguments: list[str]) -> Iterator[tuple[str, bytes, dict[str, int]]]:
+    for text in arguments:
+        name, _, dims_text = text.partition(":")
         path = Path(name)
         data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-        dims = dict(pair.split("=") for pair in bound.split(",") if pair)
+        dims = dict(pair.split("=") for pair in dims_text.split(",") if pair)
         yield path.name, data, {dim: int(extent) for dim, extent in dims.items()}
 
 
 if __name__ == "__main__":
-    sys.exit(cli.guarded(main))
+    sys.exit(cli.exit_code(main))

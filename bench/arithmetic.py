@@ -1,7 +1,7 @@
 """Arithmetic: how many elements vector instructions compute for a task at least.
 
-An exponential counts as what our expansion makes of it (`codegen.math`). Who makes a time of it takes instructions to
-go at the rate of multiply-adds, half of the peak's operations. A processor with adders beside them is faster in sums.
+An exponential counts as its expansion (`codegen.expr.math`). To get a time of the count, take instructions at the rate
+of multiply-adds, half of the peak's operations. A processor with separate adders is faster in sums.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from tunewright.codegen.expr import Expr, Load, Op, Var, free_vars, walk
-from tunewright.codegen.lanes import vectorize
-from tunewright.codegen.math import expand
+from tunewright.codegen.expr.expr import Expr, Load, Op, Var, free_vars, walk
+from tunewright.codegen.expr.lanes import vectorize
+from tunewright.codegen.expr.math import expand
 from tunewright.graph.task import Stage, Task
 
 FREE = frozenset({"neg", "select", "bitcast"})
-"""Ops that others do on the side, by a sign or a mask."""
+"""Ops that cost no instruction: others do them by a sign or a mask."""
 
 SUMS = frozenset({"add", "sub"})
 
@@ -26,13 +26,13 @@ def computed_elements(task: Task, lanes: int) -> int:
     An op is done once for all combinations of the axes that it depends on, and a product that is added to something is
     no instruction of its own. What decides where to read, and what is padding, costs nothing.
     """
-    return sum(_of_stage(stage, lanes) for stage in task.stages)
+    return sum(_stage_elements(stage, lanes) for stage in task.stages)
 
 
-def _of_stage(stage: Stage, lanes: int) -> int:
+def _stage_elements(stage: Stage, lanes: int) -> int:
     axes = (*stage.axes, *stage.reduce)
     body = expand(vectorize(stage.body, axes[-1].name, Var(axes[-1].name), lanes)) if axes else stage.body
-    ops = list(_computing(body))
+    ops = list(_compute_ops(body))
     added = {id(part) for node in ops if node.name in SUMS for part in node.args}
     if stage.combiner == "sum":
         added.add(id(body))
@@ -44,8 +44,8 @@ def _of_stage(stage: Stage, lanes: int) -> int:
     return total
 
 
-def _computing(body: Expr) -> Iterator[Op]:
-    """The ops of a body that compute with what is read, without those that are free."""
+def _compute_ops(body: Expr) -> Iterator[Op]:
+    """The ops of a body that compute with loaded values, without those in FREE."""
     for node in walk(body):
         if isinstance(node, Op) and node.name not in FREE and any(isinstance(part, Load) for part in walk(node)):
             yield node

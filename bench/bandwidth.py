@@ -10,32 +10,32 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
 
-from tunewright.codegen.build import build
-from tunewright.codegen.dtype import DType
-from tunewright.codegen.expr import Expr, Load, Ramp, Var, const
-from tunewright.codegen.ir import Alloc, Block, Buffer, For, Kernel, LoopKind, Scope, Stmt, Store
+from tunewright.codegen.expr.dtype import DType
+from tunewright.codegen.expr.expr import Expr, Load, Ramp, Var, const
+from tunewright.codegen.ir.ir import Alloc, Block, Buffer, For, Kernel, LoopKind, Scope, Stmt, Store
+from tunewright.codegen.llvm.build import build
 from tunewright.codegen.runtime.memory import lasting_empty
 from tunewright.codegen.runtime.native import Program
 from tunewright.codegen.runtime.pool import ThreadPool
 from tunewright.codegen.target import Target
 
 FINEST = 8
-"""Reads and writes are mixed in ratios of whole numbers up to this one."""
+"""The largest whole number in a ratio of reads to writes."""
 
 STEP_VECTORS = 8
-"""Vectors that a step of the loop moves at least."""
+"""The least number of vectors that a step of the loop moves."""
 
 CHAINS = 8
 
 SAMPLE_BYTES = 64 << 20
-"""What a sample moves at least: a millisecond or more in every level."""
+"""The least number of bytes that a sample moves: a millisecond or more in every level."""
 
 SAMPLES = 9
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Bytes that something reads and writes at least."""
+    """The least number of bytes that a computation reads and writes."""
 
     read_bytes: int
     write_bytes: int
@@ -56,7 +56,7 @@ def level(traffic: Traffic, target: Target) -> str:
 
 
 def sizes_bytes(target: Target) -> dict[str, int]:
-    """For each level of memory how much lies well within it, and in none that is smaller; over all threads."""
+    """Bytes, over all threads, that fit well into each level of memory and into no smaller one."""
     sizes = {"L1": target.threads * target.l1_bytes // 2, "L2": target.threads * target.l2_bytes // 2}
     if target.l3_bytes > 4 * target.threads * target.l2_bytes:
         sizes["L3"] = target.l3_bytes // 2
@@ -82,7 +82,7 @@ def streaming_s(traffic: Traffic, target: Target, pool: ThreadPool) -> float:
 
 
 def _mix(traffic: Traffic) -> tuple[int, int]:
-    """Vectors to read and to write in one step, in about that ratio."""
+    """The numbers of vectors that a step reads and writes, in about the ratio of the traffic."""
     if traffic.read_bytes > 2 * FINEST * traffic.write_bytes:
         return STEP_VECTORS, 0
     if traffic.write_bytes > 2 * FINEST * traffic.read_bytes:
@@ -94,7 +94,7 @@ def _mix(traffic: Traffic) -> tuple[int, int]:
 
 
 def _kernel(target: Target, rows: int, reads: int, writes: int, rounds: int) -> Kernel:
-    """Copy what can be copied of each row, sum up what else is read, and write ones where nothing is."""
+    """A kernel that copies vectors of each row, sums up surplus reads and fills surplus writes with ones."""
     lanes = target.lanes(4)
     acc = Buffer("acc", (CHAINS, lanes), DType.F32, Scope.REGISTER)
     lane, thread, row = Ramp(const(0), lanes), Var("thread"), Var("row")
@@ -123,7 +123,7 @@ def _kernel(target: Target, rows: int, reads: int, writes: int, rounds: int) -> 
         )
     )
     sides = {"source": reads, "sink": writes}
-    moved = [Buffer(name, (target.threads, rows, max(count, 1), lanes), DType.F32) for name, count in sides.items()]
+    buffers = [Buffer(name, (target.threads, rows, max(count, 1), lanes), DType.F32) for name, count in sides.items()]
     sums = Buffer("sums", (target.threads, CHAINS, lanes), DType.F32)
     loop = For("thread", target.threads, Alloc(acc, body), LoopKind.PARALLEL)
-    return Kernel((moved[0], moved[1], sums), (), Block((loop,)))
+    return Kernel((buffers[0], buffers[1], sums), (), Block((loop,)))

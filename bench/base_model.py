@@ -19,15 +19,15 @@ import numpy as np
 from rich.console import Console
 
 from tunewright.bench.files import FOLDER, ROOT, stay_in_folder
-from tunewright.bench.keeping import LIMITS
-from tunewright.bench.training.collecting import collect
-from tunewright.bench.training.fitting import Sets, write
-from tunewright.bench.training.kept import MEASURED, entries, keep, lines, told
-from tunewright.bench.training.tasks import is_held_out_or_reserved, reserved, training_tasks
+from tunewright.bench.recorder import LIMITS
+from tunewright.bench.training.collection import collect
+from tunewright.bench.training.fit import Sets, write
+from tunewright.bench.training.tasks import is_held_out_or_reserved, reserved_loops, training_tasks
+from tunewright.bench.training.trial_files import MEASURED, read_entries, read_expected, read_lines, write_trials
 from tunewright.codegen.host import detect
-from tunewright.costmodel.examples import grouped
-from tunewright.db.exchange import Entry, Kind
-from tunewright.db.sql_store import SqlStore, open_store
+from tunewright.costmodel.examples import group_trials
+from tunewright.db.exchange import EntryKind, RecordEntry
+from tunewright.db.store import Store, open_store
 from tunewright.search_space.measurement import Candidate, Measurement
 from tunewright.tuner import cli
 from tunewright.tuner.errors import Refused
@@ -42,77 +42,81 @@ STEPS = ("collect", "keep", "fit")
 
 
 def main() -> int:
-    """Some steps, or all."""
+    """Run the steps that are named, or all."""
     parser = argparse.ArgumentParser(prog="./dev bench base_model", description=__doc__, allow_abbrev=False)
     parser.add_argument("steps", nargs="*", metavar="STEP", help="collect, keep, fit; default: all")
     parser.add_argument("--tasks", type=int, default=1500, help="random tasks beside those of networks (%(default)s)")
     parser.add_argument("--trials", type=int, default=40, help="schedules of each task (%(default)s)")
     parser.add_argument("--within", type=float, default=60.0, metavar="MINUTES", help="of collecting (%(default)s)")
-    given = parser.parse_args()
-    if unknown := set(given.steps) - set(STEPS):
+    arguments = parser.parse_args()
+    if unknown := set(arguments.steps) - set(STEPS):
         parser.error(f"no step is called {', '.join(sorted(unknown))}; there are {', '.join(STEPS)}")
     stay_in_folder()
-    steps, here = given.steps or STEPS, MEASURED / f"{detect().cpu}.xz"
+    steps, trial_file = arguments.steps or STEPS, MEASURED / f"{detect().cpu}.xz"
     if {"collect", "keep"} & set(steps):
         with open_store(f"sqlite:///{DATABASE}") as store:
-            if not store.newest_trial() and here.exists():
-                store.import_(lines(here))
+            if not store.newest_trial() and trial_file.exists():
+                store.import_(read_lines(trial_file))
             if "collect" in steps:
-                _collect(store, given.tasks, given.trials, given.within)
+                _collect(store, arguments.tasks, arguments.trials, arguments.within)
             if "keep" in steps:
-                _keep(store, here)
+                _keep(store, trial_file)
     if "fit" in steps:
         _fit()
     return 0
 
 
-def _collect(store: SqlStore, tasks: int, trials: int, within_minutes: float) -> None:
-    """Each task on one thread or on all, in turn, in an order that is random but always the same.
+def _collect(store: Store, tasks: int, trials: int, within_minutes: float) -> None:
+    """Measure tasks on one thread and on all, alternately, in a fixed random order.
 
-    What models are judged by has to be known better than what they learn from: its schedules are timed side by side.
+    Schedules of tasks that are held out are timed side by side: models are judged by them.
     """
     console = Console()
-    found = training_tasks(tasks)
-    keys = np.random.default_rng(1).permutation(list(found))
+    tasks_by_key = training_tasks(tasks)
+    keys = np.random.default_rng(1).permutation(list(tasks_by_key))
     deadline_s = time.monotonic() + 60 * within_minutes
     targets = (detect(), detect(1))
     total = 0
     with ExitStack() as stack:
-        reserved_loops = reserved()
+        reserved = reserved_loops()
         pools = [stack.enter_context(LocalPool(target, settings().objects, LIMITS)) for target in targets]
         for number, key in enumerate(keys):
             if time.monotonic() > deadline_s:
                 console.print(f"{len(keys) - number} tasks are left for the next run: the time is over")
                 return
             which = number % len(targets)
-            is_judged_by = is_held_out_or_reserved(found[key], reserved_loops)
-            total += collect(store, pools[which], found[key], targets[which], trials, side_by_side=is_judged_by)
+            is_judged_by = is_held_out_or_reserved(tasks_by_key[key], reserved)
+            total += collect(store, pools[which], tasks_by_key[key], targets[which], trials, side_by_side=is_judged_by)
             if number % 20 == 0:
                 console.print(f"{number} of {len(keys)} tasks, {total} trials", highlight=False)
 
 
-def _keep(store: SqlStore, path: Path) -> None:
-    """Write the trials on this processor, by as many threads as may be."""
+def _keep(store: Store, path: Path) -> None:
+    """Write the trials on this processor, with any number of threads."""
     cpu = detect().cpu
-    kept = keep(path, (data for data in store.export() if data["kind"] == Kind.TRIAL and data["target"]["cpu"] == cpu))
-    Console().print(f"{counted(kept, 'trial')}: {path}", highlight=False)
+    count = write_trials(
+        path, (data for data in store.export() if data["kind"] == EntryKind.TRIAL and data["target"]["cpu"] == cpu)
+    )
+    Console().print(f"{counted(count, 'trial')}: {path}", highlight=False)
 
 
 def _fit() -> None:
-    measured = entries(MEASURED)
-    if not measured:
+    measured_entries = read_entries(MEASURED)
+    if not measured_entries:
         raise Refused(f"nothing is kept in {MEASURED}: ./dev bench base_model collect keep")
-    trials, expected = (list(grouped(map(example, found))) for found in (measured, told()))
-    sets = Sets.of(trials, expected, reserved())
-    said = sorted({item for entry in measured for item in entry.record.measurement.provenance.items()})
-    machine = {name: ", ".join(text for one, text in said if one == name) for name, _ in said}
+    trials, expected = (
+        list(group_trials(map(example, set_entries))) for set_entries in (measured_entries, read_expected())
+    )
+    sets = Sets.of(trials, expected, reserved_loops())
+    provenance = sorted({item for entry in measured_entries for item in entry.record.measurement.provenance.items()})
+    machine = {name: ", ".join(text for key, text in provenance if key == name) for name, _ in provenance}
     Console().print_json(json.dumps(write(PACKAGE, "cpu", sets, machine)))
 
 
-def example(entry: Entry) -> tuple[Candidate, Measurement]:
-    """As a cost model learns it."""
+def example(entry: RecordEntry) -> tuple[Candidate, Measurement]:
+    """The candidate and its measurement, as a cost model learns them."""
     return Candidate(entry.task, entry.target, entry.record.schedule), entry.record.measurement
 
 
 if __name__ == "__main__":
-    sys.exit(cli.guarded(main))
+    sys.exit(cli.exit_code(main))

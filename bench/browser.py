@@ -1,7 +1,6 @@
-"""A browser for whoever looks at the pages of the dashboard: their tests, and `./dev pictures`.
+"""A browser of this machine, for tests of the dashboard and for `./dev pictures`.
 
-It is one that the machine has: the first of `NAMES` on the path, or what TUNEWRIGHT_BROWSER names. Chromium and what is
-made of it will do.
+It is the first of `NAMES` on the path, or what TUNEWRIGHT_BROWSER names: Chromium or a derivative.
 """
 
 from __future__ import annotations
@@ -18,22 +17,22 @@ if TYPE_CHECKING:
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 ADVICE = "install one, on Debian `apt-get install chromium`, or name it: TUNEWRIGHT_BROWSER=/path/to/chrome"
-"""For those who have none."""
+"""What to do where there is no browser."""
 
 
 def find_browser() -> str | None:
-    """Where a browser is; None where there is none."""
-    named = os.environ.get("TUNEWRIGHT_BROWSER")
-    return next(filter(None, map(shutil.which, (named,) if named else NAMES)), None)
+    """The path of a browser; None where there is none."""
+    program = os.environ.get("TUNEWRIGHT_BROWSER")
+    return next(filter(None, map(shutil.which, (program,) if program else NAMES)), None)
 
 
 @contextmanager
-def browsing(program: str) -> Iterator[Browser]:
-    """A browser without a window, until the block ends."""
+def open_browser(program: str) -> Iterator[Browser]:
+    """A headless browser, which is closed when the block ends."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as driver:
-        # what it draws with the processor looks the same everywhere
+        # drawing by the processor is the same on all machines
         browser = driver.chromium.launch(executable_path=program, args=["--disable-gpu"])
         try:
             yield browser

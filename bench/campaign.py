@@ -1,4 +1,4 @@
-"""A campaign: tune each case into one database, time it beside its peers, and keep what was found.
+"""A campaign: tune each case into one database, time it beside its peers, and keep the results.
 
 A case is a model and a number of threads. Its peers are timed in a process of its own, in turn with ours, so that no
 runtime meets what another case left behind, and one that crashes costs one case. What was measured on this machine with
@@ -19,42 +19,42 @@ from typing import Any
 
 from rich.console import Console
 
-from tunewright.bench.asked import asked
-from tunewright.bench.entries import Entries, Entry, announced, base_model_sha256, code_sha256
+from tunewright.bench.entries import Entries, Entry, announce, base_model_sha256, code_sha256
 from tunewright.bench.files import FOLDER, RESULTS, model_file, stay_in_folder
+from tunewright.bench.selection import select_names
 from tunewright.codegen.host import detect, machine
-from tunewright.tuner.commands import tune
+from tunewright.tuner.cli import tune
 from tunewright.tuner.errors import Refused
-from tunewright.tuner.peers import PEERS, is_installed
+from tunewright.tuner.peers.runtimes import PEERS, is_installed
 from tunewright.tuner.text import duration
-from tunewright.workers.process import Child, ChildError, Failed
+from tunewright.workers.sandbox.process import Child, ChildError, RequestFailed
 
 TABLE_LETTERS = 112
 
 MEASURE_S = 300.0
-"""What opening all runtimes with a model, and timing them, may take. torch.compile needs the most of it."""
+"""Time limit of opening all runtimes with a model and timing them. torch.compile needs the most of it."""
 
 UNTUNED = "tvm"
-"""The peer that is measured only where it is named: without its own search, of hours, large models take seconds."""
+"""The peer that is measured only if named: without its own search of hours, a large model takes seconds."""
 
 Extra = Callable[[str, Path, int, Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any]]
-"""What else is measured of a case: from its name, its model, the threads, the report of its tuning and its times."""
+"""Further measurements of a case, by name, model, number of threads, report of its tuning, and times."""
 
 
 @dataclass(frozen=True, slots=True)
 class Campaign:
-    """What is measured, and how much may be spent on each. `name` is that of the database and the results."""
+    """The cases to measure and the budget of each. `name` is that of the database and the results."""
 
     name: str
     cases: Mapping[str, Callable[[], bytes]]
-    chosen: Sequence[str]
+    names: Sequence[str]
     threads: Sequence[int]
     peers: Sequence[str]
     trials: int
     minutes: float
     again: bool
-    within_minutes: float = inf  # after that no case is begun
-    thorough: bool = False  # the default schedules and memory too
+    within_minutes: float = inf  # no case starts after that
+    thorough: bool = False  # time default schedules and measure memory too
 
     @property
     def database(self) -> str:
@@ -66,12 +66,12 @@ class Campaign:
 
     @property
     def counts(self) -> list[int]:
-        """Numbers of threads to report on: also what an earlier run measured on one thread."""
+        """Numbers of threads to report on; one thread is always among them, for results of earlier runs."""
         return sorted({1, *self.threads})
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What an entry depends on."""
+        """The settings that an entry depends on."""
         budget = {"trials": self.trials, "minutes": self.minutes}
         product = {"code_sha256": code_sha256(), "base_model_sha256": base_model_sha256()}
         return {"against": list(self.peers), "budget": budget, "machine": machine()} | product
@@ -80,18 +80,18 @@ class Campaign:
 def parse(
     name: str,
     cases: Mapping[str, Callable[[], bytes]],
-    what: str,
+    subject: str,
     *,
     trials: int,
     minutes: float,
     within_minutes: float,
     thorough: bool = False,
 ) -> Campaign:
-    """The campaign that the command line asks for. Numbers are what it gets where nothing is said."""
+    """The campaign that the command line asks for. Numbers are the defaults of its options."""
     most = detect().threads
     parser = argparse.ArgumentParser(
         prog=f"./dev bench {name}",
-        description=f"Tunes {what}, and times it beside its peers. Results: bench/results/{name}.json and .svg.",
+        description=f"Tunes {subject}, and times it beside its peers. Results: bench/results/{name}.json and .svg.",
         allow_abbrev=False,
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="a part of the names of those wanted; default: all")
@@ -107,39 +107,50 @@ def parse(
     parser.add_argument("--threads", type=int, nargs="+", default=sorted({1, most}), help="(%(default)s)")
     parser.add_argument("--against", nargs="*", choices=PEERS, help="peers; default: all installed but tvm")
     parser.add_argument("--again", action="store_true", help="measure anew what is measured")
-    given = parser.parse_args()
-    names = asked(parser, cases, given.names)
+    arguments = parser.parse_args()
+    names = select_names(parser, cases, arguments.names)
     peers = (
-        [peer for peer in PEERS if is_installed(peer) and peer != UNTUNED] if given.against is None else given.against
+        [peer for peer in PEERS if is_installed(peer) and peer != UNTUNED]
+        if arguments.against is None
+        else arguments.against
     )
     return Campaign(
-        name, cases, names, given.threads, peers, given.trials, given.minutes, given.again, given.within, thorough
+        name,
+        cases,
+        names,
+        arguments.threads,
+        peers,
+        arguments.trials,
+        arguments.minutes,
+        arguments.again,
+        arguments.within,
+        thorough,
     )
 
 
-def entries_of(campaign: Campaign) -> Entries:
-    """What is measured already."""
+def open_entries(campaign: Campaign) -> Entries:
+    """The entries that are measured already."""
     return Entries(campaign.results, list(campaign.cases))
 
 
 def panels(campaign: Campaign, entries: Entries) -> dict[str, list[tuple[str, Entry]]]:
-    """The measurements by number of threads, with a heading, where there are any."""
+    """The measurements by heading, one for each number of threads that has any."""
     return {f"threads: {count}": rows for count in campaign.counts if (rows := list(entries.of(count)))}
 
 
 def wide_console() -> Console:
-    """Standard output, for tables of many columns wherever it goes."""
+    """Standard output, wide enough for tables of many columns."""
     console = Console()
     return Console(width=max(console.width, TABLE_LETTERS))
 
 
 def run(campaign: Campaign, entries: Entries, console: Console, extra: Extra | None = None) -> int:
-    """Measure what is not measured yet; how many cases failed."""
+    """Measure the cases that are missing. Returns how many failed."""
     stay_in_folder()
     failed = 0
     say = partial(console.print, markup=False, highlight=False, soft_wrap=True)
-    left = list(_left(campaign, entries))
-    for case, threads in announced(left, lambda one: f"{one[0]}, threads: {one[1]}", say, campaign.within_minutes):
+    pending = list(_pending_cases(campaign, entries))
+    for case, threads in announce(pending, lambda pair: f"{pair[0]}, threads: {pair[1]}", say, campaign.within_minutes):
         entry = _entry(campaign, console, case, threads, extra)
         entries.put(case, threads, entry | campaign.settings)
         failed += "error" in entry
@@ -147,12 +158,12 @@ def run(campaign: Campaign, entries: Entries, console: Console, extra: Extra | N
     return failed
 
 
-def _left(campaign: Campaign, entries: Entries) -> Iterator[tuple[str, int]]:
-    """Cases on the most threads come first: what is found there is a start for those on fewer."""
-    wanted = campaign.settings
-    for case in campaign.chosen:
+def _pending_cases(campaign: Campaign, entries: Entries) -> Iterator[tuple[str, int]]:
+    """Cases on the most threads come first: their records are a start for those on fewer."""
+    settings = campaign.settings
+    for case in campaign.names:
         for threads in sorted(campaign.threads, reverse=True):
-            if campaign.again or not entries.has(case, threads, wanted):
+            if campaign.again or not entries.has(case, threads, settings):
                 yield case, threads
 
 
@@ -160,37 +171,37 @@ def _entry(campaign: Campaign, console: Console, case: str, threads: int, extra:
     path = model_file(FOLDER / campaign.name, case, campaign.cases[case])
     entry = {"case": case, "threads": threads, "at": datetime.now(UTC).isoformat(timespec="seconds")}
     try:
-        report = tune.tune(
+        report = tune.tune_model(
             console, path, db=campaign.database, trials=campaign.trials, minutes=campaign.minutes, threads=threads
         )
-        beside = _beside(campaign, path, threads)
-        entry |= {"tuning": _tuning(report)} | beside
-        return entry | dict(extra(case, path, threads, report, beside)) if extra else entry
-    except (ChildError, Failed, Refused) as error:  # the other cases are worth having
+        times = _time_beside_peers(campaign, path, threads)
+        entry |= {"tuning": _tuning_entry(report)} | times
+        return entry | dict(extra(case, path, threads, report, times)) if extra else entry
+    except (ChildError, RequestFailed, Refused) as error:  # the other cases go on
         return entry | {"error": str(error).strip()}
 
 
-def _beside(campaign: Campaign, path: Path, threads: int) -> Entry:
+def _time_beside_peers(campaign: Campaign, path: Path, threads: int) -> Entry:
     """Times of the tuned model and its peers."""
-    asked = {"model": str(path), "against": list(campaign.peers), "db": campaign.database, "threads": threads}
-    asked["thorough"] = campaign.thorough
-    with closing(Child(calls="tunewright.bench.timed")) as child:
-        return dict(child.request("beside", MEASURE_S, **asked))
+    arguments = {"model": str(path), "against": list(campaign.peers), "db": campaign.database, "threads": threads}
+    arguments["thorough"] = campaign.thorough
+    with closing(Child(calls="tunewright.bench.campaign_child")) as child:
+        return dict(child.request("time_beside_peers", MEASURE_S, **arguments))
 
 
-def _tuning(report: Mapping[str, Any]) -> dict[str, Any]:
-    """What is kept of a tuning report: tasks without what the database knows better."""
-    kept = ("key", "op", "occurrences", "chosen", "default_ms", "best_ms", "fraction_of_peak", "schedule")
-    tasks = [{name: task[name] for name in kept if name in task} for task in report["tasks"]]
+def _tuning_entry(report: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a tuning report that is kept; the database has the rest."""
+    fields = ("key", "op", "occurrences", "chosen", "default_ms", "best_ms", "fraction_of_peak", "schedule")
+    tasks = [{name: task[name] for name in fields if name in task} for task in report["tasks"]]
     numbers = {name: report[name] for name in ("trials", "seconds", "peak_gflops", "failed")}
     return numbers | {"tasks": tasks}
 
 
 def _line(entry: Mapping[str, Any]) -> str:
-    """An entry in a line: the fastest first."""
+    """An entry as a line of text, the fastest runtime first."""
     if "error" in entry:
         return f"failed: {entry['error'].splitlines()[-1]}"
     times = {"tunewright": entry["tunewright_ms"], **entry["peers"]}
-    shown = ", ".join(f"{name} {duration(ms, 4)}" for name, ms in sorted(times.items(), key=lambda item: item[1]))
+    listing = ", ".join(f"{name} {duration(ms, 4)}" for name, ms in sorted(times.items(), key=lambda item: item[1]))
     fault = entry["mismatch"] or f"error {entry['max_rel_err']:.1e}"
-    return f"{shown}; {fault}"
+    return f"{listing}; {fault}"

@@ -1,7 +1,6 @@
 """The demo: tune SqueezeNet on this machine, then measure it beside ONNX Runtime.
 
-What it makes lies in the checkout, in build/demo: model, database and built kernels. A second run goes on where the
-first one ended.
+Model, database and built kernels are in build/demo of the checkout. A second run continues the first one.
 """
 
 from __future__ import annotations
@@ -14,10 +13,12 @@ from pathlib import Path
 from tunewright.bench.files import ROOT, write_whole
 from tunewright.bench.light import light_model
 from tunewright.tuner import cli
-from tunewright.tuner.cli.answers import Interrupted
-from tunewright.tuner.cli.tuning import KEPT
-from tunewright.tuner.commands import bench, tune
-from tunewright.tuner.lookup.place import Place
+from tunewright.tuner.cli.answers import CommandInterrupt
+from tunewright.tuner.cli.comparison import compare
+from tunewright.tuner.cli.comparison import render as render_comparison
+from tunewright.tuner.cli.tune import STOPPED_NOTE, tune_model
+from tunewright.tuner.cli.tune_report import render as render_report
+from tunewright.tuner.lookup.source import ScheduleSource
 
 FOLDER = ROOT / "build" / "demo"
 
@@ -26,10 +27,10 @@ MODEL = "squeezenet"
 PEER = "onnxruntime"
 
 MINUTES = 1.25
-"""Time to search, so that everything is done in two minutes."""
+"""Time of the search; the whole demo takes two minutes."""
 
 TRIALS = 2000
-"""More than fit into that time."""
+"""More trials than fit into that time."""
 
 
 def main() -> int:
@@ -49,13 +50,13 @@ def main() -> int:
         write_whole(model, light_model(MODEL).SerializeToString())
     console.print(f"tuning {MODEL} for {MINUTES:g} minutes; Ctrl-C stops, and the next run goes on")
     try:
-        tuned = tune.tune(console, model, db=db, trials=TRIALS, minutes=MINUTES)
+        report = tune_model(console, model, db=db, trials=TRIALS, minutes=MINUTES)
     except KeyboardInterrupt:
-        raise Interrupted(KEPT) from None
-    cli.answer(tuned, tune.render)
+        raise CommandInterrupt(STOPPED_NOTE) from None
+    cli.answer(report, render_report)
     console.print(f"\nnow beside {PEER}, in one run")
-    compared = bench.bench(model, [PEER], Place(db), default=True, watch=console.print)
-    cli.answer(compared, bench.render)
+    times = compare(model, [PEER], ScheduleSource(db), default=True, watch=console.print)
+    cli.answer(times, render_comparison)
     console.print(_next_steps(model, db), soft_wrap=True)
     return 0
 
@@ -73,4 +74,4 @@ def _next_steps(model: Path, db: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(cli.guarded(main))
+    sys.exit(cli.exit_code(main))

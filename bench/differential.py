@@ -21,35 +21,37 @@ from itertools import chain, count, islice
 from pathlib import Path
 
 from tunewright.bench.files import RESULTS, stay_in_folder, write_whole
-from tunewright.bench.fuzzing.crew import Result, work
-from tunewright.bench.fuzzing.report import Report, keep, keep_seeds, kept_seeds
+from tunewright.bench.fuzzing.report import FuzzReport, add_seeds, read_seeds, write_cases
+from tunewright.bench.fuzzing.worker_pool import SeedResult, judge_seeds
 from tunewright.codegen.host import available_cores, machine
 from tunewright.tuner import cli
 
 SEEDS = RESULTS / "differential_seeds.json"
 
 QUIET_S = 30.0
-"""How often progress is told where it can't be written over."""
+"""Seconds between two lines of progress, where the output is no terminal."""
 
 
 def main() -> int:
-    """Print what was found. Returns the exit code."""
-    given = _parsed()
+    """Print the findings. Returns the exit code."""
+    arguments = _parse_arguments()
     stay_in_folder()
-    report, stop = Report(), threading.Event()
-    earlier = kept_seeds(given.seeds)
-    seeds = iter([given.seed]) if given.seed is not None else _seeds(given, list(earlier))
-    began_s = time.monotonic()
+    report, stop = FuzzReport(), threading.Event()
+    earlier = read_seeds(arguments.seeds)
+    seeds = iter([arguments.seed])
+    if arguments.seed is None:
+        seeds = chain(earlier, islice(count(arguments.first), arguments.models))
+    start_s = time.monotonic()
     try:
-        _run(seeds, given, report, stop)
-    finally:  # an interrupt leaves what is found so far
-        report.seconds = time.monotonic() - began_s
+        _run(seeds, arguments, report, stop)
+    finally:  # also after an interrupt
+        report.seconds = time.monotonic() - start_s
         print(*report.lines(), sep="\n")
-        _leave(given, report)
+        _write_findings(arguments, report)
     return int(bool(report.groups))
 
 
-def _parsed() -> argparse.Namespace:
+def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="./dev bench differential",
         description=__doc__,
@@ -76,56 +78,51 @@ def _parsed() -> argparse.Namespace:
         metavar="FILE",
         help="(bench/results/differential.json)",
     )
-    given = parser.parse_args()
-    if given.first is None:
-        given.first = random.SystemRandom().randrange(10**9)
-    return given
+    arguments = parser.parse_args()
+    if arguments.first is None:
+        arguments.first = random.SystemRandom().randrange(10**9)
+    return arguments
 
 
-def _seeds(given: argparse.Namespace, earlier: list[int]) -> Iterator[int]:
-    fresh = count(given.first)
-    return chain(earlier, fresh if given.models is None else islice(fresh, given.models))
-
-
-def _run(seeds: Iterator[int], given: argparse.Namespace, report: Report, stop: threading.Event) -> None:
+def _run(seeds: Iterator[int], arguments: argparse.Namespace, report: FuzzReport, stop: threading.Event) -> None:
     say = cli.messages()
-    began_s = told_s = time.monotonic()
-    say.print(f"seeds from {given.first} on, in {given.workers} processes")
+    start_s = printed_s = time.monotonic()
+    say.print(f"seeds from {arguments.first} on, in {arguments.workers} processes")
     with say.status("") as status:
 
-        def hear(result: Result) -> None:
-            nonlocal told_s
+        def hear(result: SeedResult) -> None:
+            nonlocal printed_s
             report.hear(result)
-            finding = result.judged.verdict.finding
-            if given.seed is None and finding is not None:
+            finding = result.judgement.verdict.finding
+            if arguments.seed is None and finding is not None:
                 say.print(f"seed {result.seed}: {finding.kind}: {finding.detail}", soft_wrap=True)
             now_s = time.monotonic()
-            if given.seed is None and now_s - began_s > 60 * given.minutes:
+            if arguments.seed is None and now_s - start_s > 60 * arguments.minutes:
                 stop.set()
-            rate = report.models / (now_s - began_s)
+            rate = report.models / (now_s - start_s)
             line = f"{report.models:,} models, {rate:.1f} a second, {report.findings:,} with a finding"
             if say.is_terminal:
                 status.update(line)
-            elif now_s - told_s > QUIET_S:
-                told_s = now_s
+            elif now_s - printed_s > QUIET_S:
+                printed_s = now_s
                 say.print(line)
 
-        work(seeds, given.workers, hear, report.wants_smaller, stop)
+        judge_seeds(seeds, arguments.workers, hear, report.wants_smaller, stop)
 
 
-def _leave(given: argparse.Namespace, report: Report) -> None:
-    """Keep what was found: counts, unless it was of one seed alone, and the smallest case of each group."""
-    if given.seed is None:
+def _write_findings(arguments: argparse.Namespace, report: FuzzReport) -> None:
+    """Write the smallest case of each group and, unless the run was of one seed, the counts."""
+    if arguments.seed is None:
         data = {"machine": machine(), "versions": {name: version(name) for name in ("onnx", "onnxruntime", "numpy")}}
-        write_whole(given.results, f"{json.dumps(data | report.to_json(), indent=1)}\n".encode())
+        write_whole(arguments.results, f"{json.dumps(data | report.to_json(), indent=1)}\n".encode())
     if not report.groups:
         return
-    folder = given.keep or Path(tempfile.mkdtemp(prefix="tunewright-differential-"))
-    keep(report, folder)
-    if given.seed is None:
-        keep_seeds(given.seeds, report)
+    folder = arguments.keep or Path(tempfile.mkdtemp(prefix="tunewright-differential-"))
+    write_cases(report, folder)
+    if arguments.seed is None:
+        add_seeds(arguments.seeds, report)
     print(f"the smallest case of each group: {os.fspath(folder)}")
 
 
 if __name__ == "__main__":
-    sys.exit(cli.guarded(main))
+    sys.exit(cli.exit_code(main))

@@ -15,7 +15,7 @@ from tunewright.bench.files import ROOT, write_whole
 from tunewright.costmodel.base import base
 
 SHAPING = ("codegen", "graph", "search_space", "workers", "costmodel", "tuner")
-"""The folders whose code decides how fast a model runs."""
+"""Folders whose code decides how fast a model runs."""
 
 Entry = dict[str, Any]
 
@@ -23,7 +23,7 @@ Case = TypeVar("Case")
 
 
 class Entries:
-    """What was measured, in the order of the cases. The file need not be there yet."""
+    """Measurements in the order of the cases. The file need not exist yet."""
 
     def __init__(self, path: Path, order: Sequence[str]) -> None:
         self._path, self._order = path, order
@@ -34,48 +34,48 @@ class Entries:
         return self._entries.get(case, {}).get(str(threads))
 
     def has(self, case: str, threads: int, settings: Mapping[str, Any]) -> bool:
-        """Whether there is a measurement that was taken under these settings."""
+        """Whether there is a measurement under these settings."""
         entry = self.get(case, threads)
         return entry is not None and "error" not in entry and settings.items() <= entry.items()
 
     def put(self, case: str, threads: int, entry: Entry) -> None:
-        """Keep an entry in place of an older one, in the file at once; what was said of all together goes."""
+        """Replace an entry, in the file too. The summary is dropped."""
         self._entries.setdefault(case, {})[str(threads)] = entry
         self.write({})
 
     def write(self, summary: Mapping[str, Any]) -> None:
-        """Renew the file, with what there is to say of all entries together."""
-        known = {name: place for place, name in enumerate(self._order)}
+        """Write the file with a summary of all entries."""
+        places = {name: place for place, name in enumerate(self._order)}
         cases = {
             name: dict(sorted(self._entries[name].items(), key=lambda item: int(item[0])))
-            for name in sorted(self._entries, key=lambda name: known.get(name, len(known)))
+            for name in sorted(self._entries, key=lambda name: places.get(name, len(places)))
         }
         write_whole(self._path, f"{json.dumps({'summary': summary, 'cases': cases}, indent=1)}\n".encode())
 
     def of(self, threads: int) -> Iterator[tuple[str, Entry]]:
-        """The entries on that many threads that are measurements, with their cases, in order."""
+        """Cases and entries on that many threads, in order, without those that failed."""
         for case in self._order:
             entry = self.get(case, threads)
             if entry is not None and "error" not in entry:
                 yield case, entry
 
 
-def announced(
-    left: Sequence[Case], title: Callable[[Case], str], say: Callable[[str], None], within_minutes: float
+def announce(
+    cases: Sequence[Case], title: Callable[[Case], str], say: Callable[[str], None], within_minutes: float
 ) -> Iterator[Case]:
-    """Each of the cases that are left, when it is its turn: it is announced, unless the time is over."""
+    """Yield the cases one by one, each announced by `say`, until the time is over."""
     deadline_s = time.monotonic() + 60 * within_minutes
-    for number, case in enumerate(left):
+    for number, case in enumerate(cases):
         if time.monotonic() > deadline_s:
-            say(f"{len(left) - number} are left for the next run: the time is over")
+            say(f"{len(cases) - number} are left for the next run: the time is over")
             return
-        say(f"[{number + 1}/{len(left)}] {title(case)}")
+        say(f"[{number + 1}/{len(cases)}] {title(case)}")
         yield case
 
 
 @cache
 def code_sha256(folders: tuple[str, ...] = SHAPING) -> str:
-    """A digest of the code in these folders: which state of it an entry is of."""
+    """A digest of the code in these folders."""
     digest = hashlib.sha256()
     for folder in folders:
         for path in sorted((ROOT / folder).rglob("*")):
@@ -85,9 +85,9 @@ def code_sha256(folders: tuple[str, ...] = SHAPING) -> str:
 
 
 def base_model_sha256() -> str | None:
-    """The digest of the base model that searches begin with, which is no code; None where there is none."""
-    known = base("cpu")
-    return known.sha256 if known else None
+    """The digest of the base model that searches begin with; None where there is none."""
+    base_model = base("cpu")
+    return base_model.sha256 if base_model else None
 
 
 def best_peer(entry: Mapping[str, Any]) -> tuple[str, float] | None:
@@ -96,11 +96,11 @@ def best_peer(entry: Mapping[str, Any]) -> tuple[str, float] | None:
 
 
 def gain(entry: Mapping[str, Any]) -> float | None:
-    """How many times as fast as the best peer we are."""
+    """Our speed in units of the best peer's; None without a peer."""
     best = best_peer(entry)
     return best[1] / entry["tunewright_ms"] if best else None
 
 
 def geometric(values: Sequence[float]) -> float | None:
-    """The geometric mean; None of nothing."""
+    """The geometric mean; None of an empty sequence."""
     return geometric_mean(values) if values else None

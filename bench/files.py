@@ -1,4 +1,4 @@
-"""Where benchmarks keep what they make: results in the tree, and in build/bench what can be made again."""
+"""Folders of the benchmarks: results in the tree, and files that can be made again in build/bench."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ RESULTS = ROOT / "bench" / "results"
 
 
 def stay_in_folder() -> None:
-    """Keep built kernels and what is known of this machine in `FOLDER` too, unless the user has named another place."""
+    """Keep built kernels and measured rates of this machine in `FOLDER`, unless TUNEWRIGHT_HOME is set."""
     os.environ.setdefault("TUNEWRIGHT_HOME", str(FOLDER))
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Make or replace a file, so that whoever reads it finds all of it."""
+    """Make or replace a file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.part")
     draft.write_bytes(content)
@@ -25,12 +25,12 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def model_file(folder: Path, name: str, build: Callable[[], bytes]) -> Path:
-    """A model as a file, built anew: it may have changed."""
+    """The path of a model's file, which is written anew: the model may have changed."""
     path = folder / f"{file_name(name)}.onnx"
     write_whole(path, build())
     return path
 
 
 def file_name(name: str) -> str:
-    """The name of a case without what is awkward in paths."""
+    """The name of a case as part of a path, without blanks and commas."""
     return name.replace(" ", "_").replace(",", "")

@@ -28,10 +28,10 @@ from typing import Any
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
-from tunewright.bench.made import products
+from tunewright.bench.synthetic_records import products_model
 from tunewright.codegen.host import detect
-from tunewright.db.jobs import UNFINISHED, JobState
-from tunewright.db.sql_store import SqlStore, open_store
+from tunewright.db.job import UNFINISHED, JobState
+from tunewright.db.store import Store, open_store
 
 ROLES = {
     "raylet": r"/raylet/raylet ",
@@ -40,71 +40,71 @@ ROLES = {
     "tuner": r" -m tunewright\.api\.tuners ",
     "server": r" -m tunewright\.api\.cli serve ",
 }
-"""What the command line of a process is like, by what it is killed as."""
+"""Patterns of the command lines of processes, by role."""
 
-NOTICED = ("raylet", "gcs", "tuner")
-"""What takes the devices away while the server goes on: it has to say so."""
+DEVICE_ROLES = ("raylet", "gcs", "tuner")
+"""Roles whose loss takes the devices away while the server runs on, which has to report it."""
 
-TOLD_S = 15.0
-"""How long the service may take to say that devices are gone."""
+NOTICE_S = 15.0
+"""Time limit for the service to report that devices are gone."""
 
 BACK_S = 60.0
-"""How long they may be gone."""
+"""Time limit for devices to come back."""
 
 END_S = 300.0
-"""How long the jobs that are left may take, and a service to start. More than on any machine."""
+"""Time limit of the last jobs, and of starting a service: generous on any machine."""
 
 JOBS, TRIALS = 2, 40
-"""Jobs that are always there, and trials of each."""
+"""Number of unfinished jobs at any time, and trials of each."""
 
 LEASE_S = 5.0
 
 LOOK_S = 0.2
 
 MARK = "TW_BENCH_KILLING"
-"""In the environment of all processes of the service, so that each is found."""
+"""The environment variable by which the processes of a service are found."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """One process that was killed, and seconds from then on."""
+    """A killed process, with seconds since then."""
 
     role: str
-    told_s: float | None  # until /readyz told of no device; None: it never did
-    alerted: bool  # whether the metrics said that jobs wait and there is no device
+    noticed_s: float | None  # until /readyz reported no device; None: it never did
+    is_alerted: bool  # whether the metrics reported waiting jobs without a device
     back_s: float  # until there was a device and the process again
     trial_s: float  # until another trial was stored
 
     def line(self) -> str:
-        told = "not told" if self.told_s is None else f"told after {self.told_s:.1f} s"
-        alerted = "alert" if self.alerted else "no alert"
-        return f"{self.role:7} {told}, {alerted}, back after {self.back_s:.1f} s, next trial after {self.trial_s:.1f} s"
+        notice = "not told" if self.noticed_s is None else f"told after {self.noticed_s:.1f} s"
+        alert = "alert" if self.is_alerted else "no alert"
+        return f"{self.role:7} {notice}, {alert}, back after {self.back_s:.1f} s, next trial after {self.trial_s:.1f} s"
 
     def faults(self) -> Iterator[str]:
-        if self.role in NOTICED and (self.told_s is None or self.told_s > TOLD_S):
-            yield f"{self.role}: /readyz did not tell within {TOLD_S:g} s that no device is there"
-        if self.role in ("raylet", "gcs") and not self.alerted:  # others are back before the metrics are read anew
+        if self.role in DEVICE_ROLES and (self.noticed_s is None or self.noticed_s > NOTICE_S):
+            yield f"{self.role}: /readyz did not tell within {NOTICE_S:g} s that no device is there"
+        if self.role in ("raylet", "gcs") and not self.is_alerted:  # others are back before the metrics are read anew
             yield f"{self.role}: the metrics did not tell that jobs wait and no device is there"
         if self.back_s > BACK_S:
             yield f"{self.role}: devices came back after {self.back_s:.0f} s"
 
 
-class Late(Exception):
-    """What was waited for did not come. One line for people."""
+class WaitTimeout(Exception):
+    """An event did not come in time. The text is one line for people."""
 
 
-def wait_for(what: str, look: Callable[[], Any], limit_s: float) -> Any:
-    """What is seen as soon as anything is. Raises Late."""
+def wait_for(event: str, look: Callable[[], Any], limit_s: float) -> Any:
+    """Poll `look` until it returns something true, and return that. Raises WaitTimeout."""
     deadline_s = time.monotonic() + limit_s
-    while not (seen := look()):
+    while not (value := look()):
         if time.monotonic() > deadline_s:
-            raise Late(f"{what}: not within {limit_s:g} s")
+            raise WaitTimeout(f"{event}: not within {limit_s:g} s")
         time.sleep(LOOK_S)
-    return seen
+    return value
 
 
-class Killed:
-    """A service with Ray in a folder of its own, and what becomes of it."""
+class KillableService:
+    """A service with Ray in a folder of its own, whose processes can be killed."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -112,7 +112,7 @@ class Killed:
         self._mark = secrets.token_hex(8)
         self._port = free_port()
         self._server: subprocess.Popen[bytes] | None = None
-        self.store: SqlStore = open_store(self._url)
+        self.store: Store = open_store(self._url)
         self.store.add_target(detect())
         self.jobs: list[int] = []
 
@@ -136,8 +136,8 @@ class Killed:
         wait_for("the server answers", self.ready, END_S)
 
     def pids(self, role: str | None = None) -> set[int]:
-        """Of the processes of the service, or those of a role."""
-        found = set()
+        """The ids of the service's processes, or of those of a role."""
+        pids = set()
         entry = f"{MARK}={self._mark}".encode()
         for folder in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
@@ -145,104 +145,104 @@ class Killed:
                     continue
                 command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
                 if role is None or re.search(ROLES[role], command):
-                    found.add(int(folder.name))
-        return found
+                    pids.add(int(folder.name))
+        return pids
 
-    def ask(self, method: str, path: str, **more: Any) -> httpx.Response | None:
-        """The answer; None where nobody is there."""
+    def ask(self, method: str, path: str, **options: Any) -> httpx.Response | None:
+        """The answer to a request; None if the server is not reachable."""
         key = (self._folder / "home" / "local_key").read_text().strip()
         headers = {"Authorization": f"Bearer {key}"}
         try:
             url = f"http://127.0.0.1:{self._port}{path}"
-            return httpx.request(method, url, headers=headers, timeout=30, trust_env=False, **more)
+            return httpx.request(method, url, headers=headers, timeout=30, trust_env=False, **options)
         except httpx.TransportError:
             return None
 
     def ready(self) -> dict[str, Any] | None:
-        """What /readyz says with 200."""
+        """The content of /readyz; None where it is not ready."""
         answer = self.ask("GET", "/readyz") if (self._folder / "home" / "local_key").exists() else None
         return dict(answer.json()) if answer is not None and answer.status_code == 200 else None
 
     def alerts(self) -> bool:
-        """Whether the metrics say that jobs wait and there is no device, as TunewrightNobodyTunes asks."""
+        """Whether the metrics would raise the alert TunewrightNobodyTunes: jobs wait, and there is no device."""
         answer = self.ask("GET", "/metrics")
         if answer is None:
             return False
-        told = {
+        samples = {
             (sample.name, sample.labels.get("state", "")): sample.value
             for metric in text_string_to_metric_families(answer.text)
             for sample in metric.samples
         }
-        usable = told["tunewright_devices", ""] - told["tunewright_devices_quarantined", ""]
-        return told["tunewright_jobs", "queued"] > 0 and usable <= 0
+        usable = samples["tunewright_devices", ""] - samples["tunewright_devices_quarantined", ""]
+        return samples["tunewright_jobs", "queued"] > 0 and usable <= 0
 
     def submit(self) -> None:
-        """See to it that there are jobs to do."""
+        """Submit jobs until JOBS are unfinished."""
         while sum(map(self.store.jobs.counts().__getitem__, UNFINISHED)) < JOBS:
             number = len(self.jobs)
-            model = products([(4 + number, 24, 16), (4 + number, 16, 24)])
+            model = products_model([(4 + number, 24, 16), (4 + number, 16, 24)])
             sha256 = hashlib.sha256(model).hexdigest()
-            self._asked("PUT", f"/v1/models/{sha256}", content=model)
+            self._request("PUT", f"/v1/models/{sha256}", content=model)
             body = {"model": sha256, "target": detect().key, "trials": TRIALS}
-            self.jobs.append(self._asked("POST", "/v1/jobs", json=body).json()["id"])
+            self.jobs.append(self._request("POST", "/v1/jobs", json=body).json()["id"])
 
-    def _asked(self, method: str, path: str, **more: Any) -> httpx.Response:
-        answer = self.ask(method, path, **more)
+    def _request(self, method: str, path: str, **options: Any) -> httpx.Response:
+        answer = self.ask(method, path, **options)
         if answer is None or answer.status_code >= 400:
-            raise Late(f"{method} {path}: {'no answer' if answer is None else answer.text}")
+            raise WaitTimeout(f"{method} {path}: {'no answer' if answer is None else answer.text}")
         return answer
 
-    def trials(self) -> int:
-        """How many are stored."""
+    def count_trials(self) -> int:
+        """The number of stored trials."""
         return self.store.counts()["trials"]
 
-    def lose(self, role: str) -> Loss:
-        """Kill the process of a role while it is at work, and see how everything comes back."""
-        before = self.trials()
-        wait_for("a job goes on", lambda: self._goes_on(before + 3), END_S)
-        (pid,) = wait_for(f"one {role}", lambda: len(found := self.pids(role)) == 1 and found, END_S)
-        tuner, stored = self.pids("tuner"), self.trials()
+    def kill(self, role: str) -> Loss:
+        """Kill the process of a role during a job, and time how the service recovers."""
+        trials_before = self.count_trials()
+        wait_for("a job goes on", lambda: self._has_trials(trials_before + 3), END_S)
+        (pid,) = wait_for(f"one {role}", lambda: len(pids := self.pids(role)) == 1 and pids, END_S)
+        tuner, stored_trials = self.pids("tuner"), self.count_trials()
         os.kill(pid, signal.SIGKILL)
         killed_s = time.monotonic()
         if role == "server":
             assert self._server is not None
             self._server.wait()
             self.start()
-        told_s: float | None = None
-        back_s, alerted = 0.0, False
+        noticed_s: float | None = None
+        back_s, is_alerted = 0.0, False
         while not back_s:
-            said = self.ready()
+            readiness = self.ready()
             passed_s = time.monotonic() - killed_s
-            if said is not None and not said["devices"]:
-                told_s = passed_s if told_s is None else told_s
-                alerted = alerted or self.alerts()
-            elif said is not None and self._is_back(role, pid, tuner):
+            if readiness is not None and not readiness["devices"]:
+                noticed_s = passed_s if noticed_s is None else noticed_s
+                is_alerted = is_alerted or self.alerts()
+            elif readiness is not None and self._is_back(role, pid, tuner):
                 back_s = passed_s
             if passed_s > END_S:
-                raise Late(f"{role}: no device came back within {END_S:g} s; the log is in {self.log}")
+                raise WaitTimeout(f"{role}: no device came back within {END_S:g} s; the log is in {self.log}")
             time.sleep(LOOK_S)
-        wait_for("another trial", lambda: self._goes_on(stored + 1), END_S)
-        return Loss(role, told_s, alerted, back_s, time.monotonic() - killed_s)
+        wait_for("another trial", lambda: self._has_trials(stored_trials + 1), END_S)
+        return Loss(role, noticed_s, is_alerted, back_s, time.monotonic() - killed_s)
 
-    def _goes_on(self, trials: int) -> bool:
+    def _has_trials(self, trials: int) -> bool:
         self.submit()
-        return self.trials() >= trials
+        return self.count_trials() >= trials
 
     def _is_back(self, role: str, pid: int, tuner: set[int]) -> bool:
-        """Whether there is one of everything, and no more: nothing of what was lost stays behind."""
-        found = {name: self.pids(name) for name in ROLES}
-        if pid in found[role] or (role != "keeper" and tuner & found["tuner"]):
+        """Whether there is exactly one process of each role, and none of the lost ones."""
+        pids_by_role = {name: self.pids(name) for name in ROLES}
+        if pid in pids_by_role[role] or (role != "keeper" and tuner & pids_by_role["tuner"]):
             return False
-        return all(len(pids) == 1 for name, pids in found.items() if name == role or name != "keeper")
+        return all(len(pids) == 1 for name, pids in pids_by_role.items() if name == role or name != "keeper")
 
     def end(self) -> list[str]:
-        """Wait for all jobs, end the service, and tell what is wrong."""
+        """Wait for all jobs and end the service. Returns its faults."""
         wait_for("all jobs end", lambda: not sum(map(self.store.jobs.counts().__getitem__, UNFINISHED)), END_S)
         faults = list(self._faults())
         assert self._server is not None
         self._server.terminate()
         self._server.wait(60)
-        with suppress(Late):
+        with suppress(WaitTimeout):
             wait_for("the processes end", lambda: not self.pids(), 30.0)
         return faults + [f"process {pid} of the service stays behind" for pid in self.pids()]
 
@@ -251,18 +251,18 @@ class Killed:
         for job in map(self.store.jobs.get, self.jobs):
             if job.state is not JobState.SUCCEEDED:
                 yield f"job {job.id} is {job.state}: {job.error}"
-            found = self.store.jobs.trials(job.id)
-            if [trial.ordinal for trial in found] != list(range(TRIALS)):
-                yield f"job {job.id} has {len(found)} trials of {TRIALS}"
-            failed = [trial.record.measurement.error for trial in found if trial.record.measurement.error]
-            if failed:
-                yield f"job {job.id}: {len(failed)} trials failed, the first with {failed[0]}"
-            trials += [(trial.record.task_key, trial.record.schedule.key) for trial in found]
-        if len(trials) != len(set(trials)) or len(trials) != self.trials():
-            yield f"{len(trials)} trials of jobs, {len(set(trials))} of them different, {self.trials()} stored"
+            job_trials = self.store.jobs.trials(job.id)
+            if [trial.ordinal for trial in job_trials] != list(range(TRIALS)):
+                yield f"job {job.id} has {len(job_trials)} trials of {TRIALS}"
+            errors = [trial.record.measurement.error for trial in job_trials if trial.record.measurement.error]
+            if errors:
+                yield f"job {job.id}: {len(errors)} trials failed, the first with {errors[0]}"
+            trials += [(trial.record.task_key, trial.record.schedule.key) for trial in job_trials]
+        if len(trials) != len(set(trials)) or len(trials) != self.count_trials():
+            yield f"{len(trials)} trials of jobs, {len(set(trials))} of them different, {self.count_trials()} stored"
 
     def close(self) -> None:
-        """End whatever is left."""
+        """Kill the remaining processes."""
         for pid in self.pids():
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -272,8 +272,8 @@ class Killed:
 
 
 @dataclass(slots=True)
-class Found:
-    """What came of all losses."""
+class KillReport:
+    """The losses of a run and the faults of the service."""
 
     losses: list[Loss] = field(default_factory=list)
     jobs: int = 0
@@ -281,9 +281,9 @@ class Found:
 
 
 @contextmanager
-def serving(folder: Path) -> Iterator[Killed]:
-    """A service with a device, at work."""
-    service = Killed(folder)
+def run_service(folder: Path) -> Iterator[KillableService]:
+    """A service that has a device, closed when the block ends."""
+    service = KillableService(folder)
     try:
         service.start()
         wait_for("a device", lambda: (service.ready() or {}).get("devices"), END_S)
@@ -294,49 +294,48 @@ def serving(folder: Path) -> Iterator[Killed]:
 
 def kill_in_turn(
     folder: Path, roles: Sequence[str], rounds: int, tell: Callable[[Loss], None] = lambda loss: None
-) -> Found:
+) -> KillReport:
     """Kill each of the roles in each of the rounds."""
-    found = Found()
-    with serving(folder) as service:
+    report = KillReport()
+    with run_service(folder) as service:
         try:
             for _ in range(rounds):
                 for role in roles:
-                    found.losses.append(service.lose(role))
-                    found.faults += found.losses[-1].faults()
-                    tell(found.losses[-1])
-            found.faults += service.end()
-        except Late as late:
-            found.faults.append(f"{late}; the log ends with:\n{service.log.read_text(errors='replace')[-3000:]}")
-        found.jobs = len(service.jobs)
-    return found
+                    report.losses.append(service.kill(role))
+                    report.faults += report.losses[-1].faults()
+                    tell(report.losses[-1])
+            report.faults += service.end()
+        except WaitTimeout as late:
+            report.faults.append(f"{late}; the log ends with:\n{service.log.read_text(errors='replace')[-3000:]}")
+        report.jobs = len(service.jobs)
+    return report
 
 
 def free_port() -> int:
-    """A port of loopback that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as one:
-        return int(one.getsockname()[1])
+    """A free port of the loopback address."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
 
 
 def main() -> int:
-    """0 if all went as it should."""
+    """Kill processes and print each loss. Returns 0 if there are no faults."""
     parser = argparse.ArgumentParser(prog="./dev bench killing", description=__doc__)
     parser.add_argument("roles", nargs="*", metavar="ROLE", help=f"some of {', '.join(ROLES)}; without any: all")
     parser.add_argument("--rounds", type=int, default=10)
-    asked = parser.parse_args()
-    if unknown := set(asked.roles) - set(ROLES):
+    arguments = parser.parse_args()
+    if unknown := set(arguments.roles) - set(ROLES):
         parser.error(f"no role: {', '.join(sorted(unknown))}")
     with TemporaryDirectory(prefix="tunewright-killing-") as folder:
-        found = kill_in_turn(
-            Path(folder), asked.roles or list(ROLES), asked.rounds, lambda loss: print(loss.line(), flush=True)
+        report = kill_in_turn(
+            Path(folder), arguments.roles or list(ROLES), arguments.rounds, lambda loss: print(loss.line(), flush=True)
         )
-    back = sorted(loss.back_s for loss in found.losses)
-    if back:
-        print(
-            f"{len(back)} losses, {found.jobs} jobs; back after {back[len(back) // 2]:.1f} s, at most {back[-1]:.1f} s"
-        )
-    for fault in found.faults:
+    backs_s = sorted(loss.back_s for loss in report.losses)
+    if backs_s:
+        times = f"back after {backs_s[len(backs_s) // 2]:.1f} s, at most {backs_s[-1]:.1f} s"
+        print(f"{len(backs_s)} losses, {report.jobs} jobs; {times}")
+    for fault in report.faults:
         print(f"fault: {fault}")
-    return 1 if found.faults else 0
+    return 1 if report.faults else 0
 
 
 if __name__ == "__main__":

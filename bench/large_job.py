@@ -1,4 +1,4 @@
-"""A large job: as many trials as wanted of one model, with made-up times. For load, not for tuning."""
+"""A large job: any number of trials of one model, with synthetic times. For load, not for tuning."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from sqlalchemy import exists, func, insert, select, update
 from tunewright.bench.suite import MODELS
 from tunewright.codegen.host import machine
 from tunewright.codegen.target import Target
-from tunewright.db.bests import note
-from tunewright.db.jobs import Budget, EventKind, JobSpec, JobTask
-from tunewright.db.models import EventRow, JobRow, TrialRow
-from tunewright.db.sql_store import SqlStore
+from tunewright.db.choice import update_bests
+from tunewright.db.job import EventKind, JobSpec, SearchBudget, SpecTask
+from tunewright.db.store import Store
+from tunewright.db.tables import EventRow, JobRow, TrialRow
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
@@ -28,36 +28,36 @@ from tunewright.tuner.models.model import open_model
 MODEL = "vit_tiny"
 """Its attention has millions of legal schedules."""
 
-OF_OTHERS = 0.1
-"""Share of the trials that are of all other tasks."""
+OTHERS_SHARE = 0.1
+"""The share of trials of all tasks but the first."""
 
 MORE = 20_000
-"""Trials that may be added."""
+"""The most trials that `next_records` adds."""
 
-MANY = 5
-"""Events that a job has which was only submitted, and leased now and then, while it was filled."""
+MOST_EARLY_EVENTS = 5
+"""The most events of a job that is not filled yet: it was submitted, and leased now and then."""
 
 RATE = 30
-"""Trials a second, of one process."""
+"""Trials a second of one tuner process."""
 
 BATCH = 10_000
 """Rows written in one transaction."""
 
 IMPROVEMENTS = 60
-"""Of each task."""
+"""Improvements of each task."""
 
-FAILED = 0.03
-"""Of all trials."""
+FAILED_SHARE = 0.03
+"""The share of trials that fail."""
 
 CACHE_KB = 400_000
-"""SQLite's, while rows are written."""
+"""SQLite's page cache while rows are written."""
 
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class LargeJob:
-    """A job that goes on."""
+    """A running job, the task with the most trials first."""
 
     id: int
     target: Target
@@ -66,7 +66,7 @@ class LargeJob:
     trials: int
 
     def progress(self, trials: int) -> dict[str, Any]:
-        """What its process tells once so many trials are done."""
+        """The progress of the job after so many trials, as a tuner process reports it."""
         return {
             "stage": "searching",
             "trials": trials,
@@ -81,20 +81,22 @@ class LargeJob:
         }
 
 
-def fill(store: SqlStore, target: Target, trials: int, say: Callable[[str], None]) -> LargeJob:
-    """The job, put into a database that has none yet. What was begun and broken off is gone on with."""
+def fill(store: Store, target: Target, trials: int, say: Callable[[str], None]) -> LargeJob:
+    """The job in a database, filled if need be. An interrupted fill is continued."""
     data = MODELS[MODEL]()
-    found = list(open_model(data).tasks.values())
-    found.sort(key=lambda item: sum(space.size for space in spaces(item[0], target)), reverse=True)
+    task_uses = list(open_model(data).tasks.values())
+    task_uses.sort(key=lambda item: sum(space.size for space in spaces(item[0], target)), reverse=True)
     store.add_target(target)
-    for task, _ in found:
+    for task, _ in task_uses:
         store.add_task(task)
-    parts = tuple(JobTask(task.key, uses) for task, uses in found)
+    parts = tuple(SpecTask(task.key, uses) for task, uses in task_uses)
     spec = JobSpec(sha256(data).hexdigest(), target.key, parts, {"seed": 0})
-    job = store.jobs.submit(spec, f"made-up {MODEL}.onnx", Budget(2 * trials)).job
-    large = LargeJob(job.id, target, [task for task, _ in found], [uses for _, uses in found], trials)
+    job = store.jobs.submit(spec, f"made-up {MODEL}.onnx", SearchBudget(2 * trials)).job
+    large = LargeJob(job.id, target, [task for task, _ in task_uses], [uses for _, uses in task_uses], trials)
     with store.database.read() as session:
-        is_filled = bool(session.scalar(select(exists().where(EventRow.job_id == job.id, EventRow.number > MANY))))
+        is_filled = bool(
+            session.scalar(select(exists().where(EventRow.job_id == job.id, EventRow.number > MOST_EARLY_EVENTS)))
+        )
     if not is_filled:
         _write_trials(store, large, say)
         _write_events(store, large)
@@ -102,7 +104,7 @@ def fill(store: SqlStore, target: Target, trials: int, say: Callable[[str], None
 
 
 def next_records(job: LargeJob) -> Iterator[Record]:
-    """More trials of the first task, of which few are in the database."""
+    """Further records of the first task, most of which are not in the database."""
     measurement = Measurement(Status.OK, (1e-3,), 1e-3, 9e-4, 1.1e-3, 1e-7, provenance=machine())
     for schedule in _schedules(job.tasks[0], job.target, MORE, seed=1):
         yield Record(job.tasks[0].key, job.target.key, schedule, measurement)
@@ -113,54 +115,57 @@ def _speedup(done: float) -> float:
 
 
 def _schedules(task: Task, target: Target, most: int, seed: int = 0) -> Iterator[Schedule]:
-    """Up to so many distinct legal schedules, the default first."""
+    """At most so many distinct legal schedules, the default first."""
     rng = np.random.default_rng(seed)
     default = default_schedule(task, target)
-    left = most - 1
+    remaining = most - 1
     yield default
-    offered = sorted(spaces(task, target), key=lambda space: space.size)
-    for others, space in zip(range(len(offered), 0, -1), offered, strict=True):
-        rows = space.sample(-(-left // others), rng)
-        left -= len(rows)
-        yield from (one for row in rows if (one := space.schedule(row)) != default)
+    task_spaces = sorted(spaces(task, target), key=lambda space: space.size)
+    for others, space in zip(range(len(task_spaces), 0, -1), task_spaces, strict=True):
+        rows = space.sample(-(-remaining // others), rng)
+        remaining -= len(rows)
+        yield from (schedule for row in rows if (schedule := space.schedule(row)) != default)
 
 
-def _write_trials(store: SqlStore, job: LargeJob, say: Callable[[str], None]) -> None:
-    """Those that are there are left as they are. Indexes are made in the end, which takes less."""
+def _write_trials(store: Store, job: LargeJob, say: Callable[[str], None]) -> None:
+    """Write the missing trials. Indexes are dropped first and made in the end, which is faster."""
     indexes = TrialRow.__table__.indexes  # type: ignore[attr-defined]
     with store.database.write() as session:
         session.connection().exec_driver_sql(f"PRAGMA cache_size=-{CACHE_KB}")
         for index in indexes:
             index.drop(session.connection(), checkfirst=True)
-    each = int(job.trials * OF_OTHERS / max(len(job.tasks) - 1, 1))
+    trials_a_task = int(job.trials * OTHERS_SHARE / max(len(job.tasks) - 1, 1))
     stored = 0
-    for task in reversed(job.tasks):  # the first takes what the others leave
-        most = each if task is not job.tasks[0] else job.trials - stored
+    for task in reversed(job.tasks):  # the first task gets the rest
+        most = trials_a_task if task is not job.tasks[0] else job.trials - stored
         stored += _write_task(store, job, task, most, stored)
         say(f"{stored} trials; {task.op}")
     with store.database.write() as session:
         for index in indexes:
             index.create(session.connection(), checkfirst=True)
-        note(store.database, session, [(job.target.key, task.key) for task in job.tasks])
+        update_bests(store.database, session, [(job.target.key, task.key) for task in job.tasks])
     say("indexes are there")
 
 
-def _write_task(store: SqlStore, job: LargeJob, task: Task, most: int, before: int) -> int:
-    """Trials of a task, as far as there are schedules; how many there are then. `before`: of the job, by then."""
+def _write_task(store: Store, job: LargeJob, task: Task, most: int, before: int) -> int:
+    """Write the missing trials of a task, as far as there are schedules. Returns how many it has.
+
+    `before`: trials of the job's earlier tasks.
+    """
     with store.database.read() as session:
-        there = session.scalar(select(func.count()).where(TrialRow.task_key == task.key)) or 0
-    rows, written = islice(_rows(job, task, most, before), there, None), there
+        stored = session.scalar(select(func.count()).where(TrialRow.task_key == task.key)) or 0
+    rows, count = islice(_rows(job, task, most, before), stored, None), stored
     while batch := list(islice(rows, BATCH)):
         with store.database.write() as session:
             session.connection().execute(insert(TrialRow), batch)
-        written += len(batch)
-    return written
+        count += len(batch)
+    return count
 
 
 def _rows(job: LargeJob, task: Task, most: int, before: int) -> Iterator[dict[str, Any]]:
-    """The columns of the trials of a task, whose times become better with their number."""
+    """The columns of the trials of a task, whose times improve with their number."""
     rng = np.random.default_rng(before)
-    noise, fails = rng.exponential(0.3, most + 1), rng.random(most + 1) < FAILED
+    noise, fails = rng.exponential(0.3, most + 1), rng.random(most + 1) < FAILED_SHARE
     shared = {
         "task_key": task.key,
         "target_key": job.target.key,
@@ -172,12 +177,12 @@ def _rows(job: LargeJob, task: Task, most: int, before: int) -> Iterator[dict[st
     for place, schedule in enumerate(_schedules(task, job.target, most)):
         time_s = round(1e-3 / _speedup(place / most) * (1.0 + noise[place]), 9)
         is_ok = place == 0 or not fails[place]
-        measured: dict[str, Any] = {"status": "crash", "error": "signal 11", "samples_s": [], "max_rel_err": None}
+        outcome: dict[str, Any] = {"status": "crash", "error": "signal 11", "samples_s": [], "max_rel_err": None}
         if is_ok:
-            measured = {"status": "ok", "error": "", "samples_s": [time_s] * 5, "max_rel_err": 1e-7}
+            outcome = {"status": "ok", "error": "", "samples_s": [time_s] * 5, "max_rel_err": 1e-7}
         yield (
             shared
-            | measured
+            | outcome
             | {
                 "schedule_key": schedule.key,
                 "schedule": schedule.to_json(),
@@ -192,17 +197,17 @@ def _rows(job: LargeJob, task: Task, most: int, before: int) -> Iterator[dict[st
         )
 
 
-def _write_events(store: SqlStore, job: LargeJob) -> None:
-    """What a process tells of so many trials: progress each second, and each task's improvements."""
-    told: list[tuple[int, EventKind, dict[str, Any]]] = [(0, EventKind.STAGE, {"stage": "searching"})]
+def _write_events(store: Store, job: LargeJob) -> None:
+    """Write the events of a job: progress each second, and each task's improvements."""
+    events: list[tuple[int, EventKind, dict[str, Any]]] = [(0, EventKind.STAGE, {"stage": "searching"})]
     for n, task in enumerate(job.tasks):
         about = {"task_key": task.key, "op": task.op, "default_ms": 1.0}
-        told.append((n, EventKind.DEFAULT, about | {"best_ms": 1.0}))
+        events.append((n, EventKind.DEFAULT, about | {"best_ms": 1.0}))
         for trial in np.unique(np.geomspace(len(job.tasks), job.trials - 1, IMPROVEMENTS).astype(int)).tolist():
             data = about | {"best_ms": 1.0 / _speedup(trial / job.trials), "trial": trial}
-            told.append((trial, EventKind.IMPROVED, data))
-    told += [(trial, EventKind.PROGRESS, job.progress(trial)) for trial in range(RATE, job.trials + 1, RATE)]
-    told.sort(key=lambda one: one[0])
+            events.append((trial, EventKind.IMPROVED, data))
+    events += [(trial, EventKind.PROGRESS, job.progress(trial)) for trial in range(RATE, job.trials + 1, RATE)]
+    events.sort(key=lambda event: event[0])
     with store.database.write() as session:
         [before] = session.scalars(select(JobRow.events).where(JobRow.id == job.id))
         rows = [
@@ -213,8 +218,8 @@ def _write_events(store: SqlStore, job: LargeJob) -> None:
                 "data": data,
                 "created_at": MOMENT + timedelta(seconds=trial / RATE),
             }
-            for number, (trial, kind, data) in enumerate(told, before + 1)
+            for number, (trial, kind, data) in enumerate(events, before + 1)
         ]
         session.connection().execute(insert(EventRow), rows)
-        seen = {"events": before + len(rows), "spent_s": job.trials / RATE, "progress": job.progress(job.trials)}
-        session.execute(update(JobRow).where(JobRow.id == job.id).values(**seen))
+        job_values = {"events": before + len(rows), "spent_s": job.trials / RATE, "progress": job.progress(job.trials)}
+        session.execute(update(JobRow).where(JobRow.id == job.id).values(**job_values))

@@ -35,11 +35,11 @@ ROLES = {
     ("Mul", 1): "scale",
     ("Add", 1): "shift",
 }
-"""What a parameter is, from the op that reads it and the position there."""
+"""The role of a parameter, by the op that reads it and the position there."""
 
 
 def light_model(name: str, seed: int = 0) -> ModelProto:
-    """One of `LIGHT_MODELS` with random weights: the same seed always gives the same ones.
+    """One of `LIGHT_MODELS` with random weights that follow from the seed.
 
     Parameters become initializers, and the graph's inputs are those that a user must feed. Raises KeyError for an
     unknown name.
@@ -50,25 +50,33 @@ def light_model(name: str, seed: int = 0) -> ModelProto:
         raise KeyError(f"no light model {name!r}; there are {', '.join(LIGHT_MODELS)}")
     folder = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
     model = onnx.load(str(folder / f"light_{name}.onnx"))
-    _refill(model.graph, seed)
+    _randomise(model.graph, seed)
     model.ir_version = max(model.ir_version, 4)  # from 4 on an initializer need not be an input too
     return model
 
 
-def _refill(graph: GraphProto, seed: int) -> None:
+def _randomise(graph: GraphProto, seed: int) -> None:
     from onnx.numpy_helper import from_array, to_array
 
-    known = {tensor.name: to_array(tensor) for tensor in graph.initializer}
-    shapes: dict[str, tuple[int, ...]] = {key: value.shape for key, value in known.items() if value.dtype == np.float32}
-    made = [node for node in graph.node if node.op_type == "ConstantOfShape"]
-    shapes |= {node.output[0]: tuple(map(int, known[node.input[0]])) for node in made}
+    arrays = {tensor.name: to_array(tensor) for tensor in graph.initializer}
+    shapes: dict[str, tuple[int, ...]] = {
+        key: value.shape for key, value in arrays.items() if value.dtype == np.float32
+    }
+    parameters = [node for node in graph.node if node.op_type == "ConstantOfShape"]
+    shapes |= {node.output[0]: tuple(map(int, arrays[node.input[0]])) for node in parameters}
     roles = _roles(graph, shapes)
-    fresh = [from_array(_values(roles[key], shape, key, seed), key) for key, shape in shapes.items() if key in roles]
+    random_tensors = [
+        from_array(_values(roles[key], shape, key, seed), key) for key, shape in shapes.items() if key in roles
+    ]
     nodes = [node for node in graph.node if node.op_type != "ConstantOfShape"]
     read = {key for node in nodes for key in node.input}
-    kept = [tensor for tensor in graph.initializer if tensor.name in read and tensor.name not in roles]
-    inputs = [value for value in graph.input if value.name in read and value.name not in known]
-    for items, replacement in ((graph.node, nodes), (graph.initializer, kept + fresh), (graph.input, inputs)):
+    constants = [tensor for tensor in graph.initializer if tensor.name in read and tensor.name not in roles]
+    inputs = [value for value in graph.input if value.name in read and value.name not in arrays]
+    for items, replacement in (
+        (graph.node, nodes),
+        (graph.initializer, constants + random_tensors),
+        (graph.input, inputs),
+    ):
         copies = [type(item).FromString(item.SerializeToString()) for item in replacement]
         del items[:]
         items.extend(copies)
@@ -83,15 +91,15 @@ def _roles(graph: GraphProto, shapes: dict[str, tuple[int, ...]]) -> dict[str, s
 
     def role(key: str) -> str | None:
         for node, position in readers.get(key, ()):
-            found = ROLES.get((node.op_type, position))
-            if found is None and node.op_type in ("Unsqueeze", "Reshape") and position == 0:
-                found = role(node.output[0])
-            if found:
-                return found
+            parameter_role = ROLES.get((node.op_type, position))
+            if parameter_role is None and node.op_type in ("Unsqueeze", "Reshape") and position == 0:
+                parameter_role = role(node.output[0])
+            if parameter_role:
+                return parameter_role
         return None
 
     joined = {key for node in graph.node if node.op_type == "Sum" for key in node.input}
-    roles = {key: found for key in shapes if (found := role(key))}
+    roles = {key: parameter_role for key in shapes if (parameter_role := role(key))}
     for node in graph.node:
         if node.op_type == "BatchNormalization" and node.output[0] in joined:
             roles[node.input[1]] = "branch scale"

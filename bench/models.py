@@ -12,20 +12,20 @@ from typing import Any
 
 from rich.console import Console
 
-from tunewright.bench.campaign import entries_of, panels, parse, run, wide_console
+from tunewright.bench.campaign import open_entries, panels, parse, run, wide_console
 from tunewright.bench.entries import Entry, gain, geometric
 from tunewright.bench.plot import draw_speeds
 from tunewright.bench.suite import MODELS
 from tunewright.tuner import cli
-from tunewright.tuner.commands.tables import new_table, print_table
+from tunewright.tuner.cli.tables import new_table, print_table
 from tunewright.tuner.text import duration, times
 
 TRIALS, MINUTES, WITHIN_MINUTES = 2000, 0.6, 37.0
-"""Less than 40 minutes in all on two cores."""
+"""Less than 40 minutes for all models on two cores."""
 
 
 def main() -> int:
-    """Measure what is wanted, then show all that there is. 1 if a case failed."""
+    """Measure the selected models, then show all results. 1 if a case failed."""
     campaign = parse(
         "models",
         MODELS,
@@ -35,21 +35,21 @@ def main() -> int:
         within_minutes=WITHIN_MINUTES,
         thorough=True,
     )
-    entries = entries_of(campaign)
+    entries = open_entries(campaign)
     try:
         failed = run(campaign, entries, cli.messages())
-    finally:  # an interrupt leaves what is measured so far
-        found = panels(campaign, entries)
-        entries.write({heading: summary(rows) for heading, rows in found.items()})
-        draw_speeds(campaign.results.with_suffix(".svg"), found)
-        show(wide_console(), found)
+    finally:  # also after an interrupt
+        rows_by_heading = panels(campaign, entries)
+        entries.write({heading: summary(rows) for heading, rows in rows_by_heading.items()})
+        draw_speeds(campaign.results.with_suffix(".svg"), rows_by_heading)
+        show(wide_console(), rows_by_heading)
     print(f"\n{campaign.results} and .svg")
     return int(failed > 0)
 
 
 def summary(rows: Sequence[tuple[str, Entry]]) -> dict[str, Any]:
     """Our speed in units of the best peer's: the geometric mean, and the models where it is lowest and highest."""
-    gains = {case: found for case, entry in rows if (found := gain(entry)) is not None}
+    gains = {case: speedup for case, entry in rows if (speedup := gain(entry)) is not None}
     ordered = sorted(gains, key=lambda case: gains[case])
     return {
         "cases": len(gains),
@@ -65,10 +65,10 @@ def show(console: Console, panels: Mapping[str, Sequence[tuple[str, Entry]]]) ->
     for heading, rows in panels.items():
         console.print(f"\n{heading}", highlight=False)
         print_table(console, _table(console, rows))
-        found = summary(rows)
-        if found["cases"]:
-            many = f"{found['cases']} model{'s' if found['cases'] > 1 else ''}"
-            speed = f"{times(found['geometric_mean'])} as fast as the best peer (geometric mean)"
+        figures = summary(rows)
+        if figures["cases"]:
+            many = f"{figures['cases']} model{'s' if figures['cases'] > 1 else ''}"
+            speed = f"{times(figures['geometric_mean'])} as fast as the best peer (geometric mean)"
             console.print(f"over {many}: {speed}", highlight=False)
 
 
@@ -85,4 +85,4 @@ def _table(console: Console, rows: Sequence[tuple[str, Mapping[str, Any]]]) -> A
 
 
 if __name__ == "__main__":
-    sys.exit(cli.guarded(main))
+    sys.exit(cli.exit_code(main))

@@ -1,6 +1,6 @@
 """Damaged ONNX models: small ones of many kinds, and seeded ways to spoil their bytes.
 
-`Mutations(seed).made(n)` is the n-th damaged model, the same for the same seed. Some damage is blind (bytes flipped,
+`Mutations(seed).model(n)` is the n-th damaged model, the same for the same seed. Some damage is blind (bytes flipped,
 cut off, moved), most knows protobuf's wire format, so that what comes out still parses and gets further in.
 """
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tunewright.bench.light import light_model
-from tunewright.graph.structure import strip
+from tunewright.graph.onnx_import.structure import strip
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
@@ -29,10 +29,10 @@ TEXTS = (
     b"<script>alert(1)</script>", b"../../etc/passwd", b"\x1b[2J\r\n", b"ai.onnx.ml", b"If", b"Loop", b"Constant",
     b"Resize", b"Expand", b"tunewright:structure", b"batch", b"axis", b"value",
 )  # fmt: skip
-"""Texts that programs stumble over, and words of models."""
+"""Texts that programs stumble over, and names that ONNX models have."""
 
 DEPTH = 6
-"""How deep into nested messages damage goes."""
+"""The deepest nesting of messages that are damaged."""
 
 
 @dataclass(slots=True)
@@ -44,29 +44,29 @@ class Field:
     value: int | bytes
 
 
-class Malformed(ValueError):
-    """Bytes that are no message."""
+class MalformedMessage(ValueError):
+    """Bytes that are no protobuf message."""
 
 
 def parse(data: bytes) -> list[Field]:
-    """The fields of a message. Raises Malformed."""
+    """The fields of a message. Raises MalformedMessage."""
     fields, at = [], 0
     while at < len(data):
-        tag, at = _varint(data, at)
+        tag, at = _decode_varint(data, at)
         number, wire = tag >> 3, tag & 7
         value: int | bytes
         if wire == 0:
-            value, at = _varint(data, at)
+            value, at = _decode_varint(data, at)
         elif wire == 2:
-            length, at = _varint(data, at)
+            length, at = _decode_varint(data, at)
             value, at = data[at : at + length], at + length
         elif wire in (1, 5):
             size = 8 if wire == 1 else 4
             value, at = data[at : at + size], at + size
         else:
-            raise Malformed(f"wire type {wire}")
+            raise MalformedMessage(f"wire type {wire}")
         if at > len(data) or number == 0:
-            raise Malformed("cut short")
+            raise MalformedMessage("cut short")
         fields.append(Field(number, wire, value))
     return fields
 
@@ -75,15 +75,15 @@ def unparse(fields: Sequence[Field]) -> bytes:
     """The message of the fields."""
     data = bytearray()
     for field in fields:
-        data += _encoded(field.number << 3 | field.wire)
+        data += _encode_varint(field.number << 3 | field.wire)
         if isinstance(field.value, int):
-            data += _encoded(field.value)
+            data += _encode_varint(field.value)
         else:
-            data += (_encoded(len(field.value)) if field.wire == 2 else b"") + field.value
+            data += (_encode_varint(len(field.value)) if field.wire == 2 else b"") + field.value
     return bytes(data)
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def _decode_varint(data: bytes, at: int) -> tuple[int, int]:
     value = 0
     for shift in range(0, 70, 7):
         if at >= len(data):
@@ -92,10 +92,10 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         at += 1
         if data[at - 1] < 128:
             return value, at
-    raise Malformed("a number without end")
+    raise MalformedMessage("a number without end")
 
 
-def _encoded(value: int) -> bytes:
+def _encode_varint(value: int) -> bytes:
     data = bytearray()
     while value > 127:
         data.append(value & 127 | 128)
@@ -105,16 +105,16 @@ def _encoded(value: int) -> bytes:
 
 
 class Mutations:
-    """Damaged models, each of its number and the seed alone."""
+    """Damaged models; each follows from the seed and its number."""
 
     def __init__(self, seed: int = 0) -> None:
         self._seed = seed
         self.corpus = corpus()
 
-    def made(self, number: int) -> bytes:
-        """One of them. Every hundredth is not damaged."""
+    def model(self, number: int) -> bytes:
+        """The model of a number. Every hundredth is not damaged."""
         rng = np.random.default_rng([self._seed, number])
-        data = self._one_of(rng)
+        data = self._pick_model(rng)
         if number % 100 == 0:
             return data
         for _ in range(int(rng.choice([1, 1, 1, 2, 4]))):
@@ -122,44 +122,44 @@ class Mutations:
             data = damage(self, rng, data)
         return data
 
-    def _one_of(self, rng: np.random.Generator) -> bytes:
+    def _pick_model(self, rng: np.random.Generator) -> bytes:
         return self.corpus[rng.integers(len(self.corpus))]
 
     # Blind
 
-    def flipped(self, rng: np.random.Generator, data: bytes) -> bytes:
-        """Some bytes changed."""
+    def flip_bytes(self, rng: np.random.Generator, data: bytes) -> bytes:
+        """Change some bytes."""
         spoiled = bytearray(data)
         for _ in range(int(rng.integers(1, 17)) if spoiled else 0):
             spoiled[rng.integers(len(spoiled))] = int(rng.integers(256))
         return bytes(spoiled)
 
-    def cut(self, rng: np.random.Generator, data: bytes) -> bytes:
-        """The beginning alone."""
+    def cut_short(self, rng: np.random.Generator, data: bytes) -> bytes:
+        """Keep only a beginning."""
         return data[: rng.integers(len(data) + 1)]
 
-    def spliced(self, rng: np.random.Generator, data: bytes) -> bytes:
-        """A part of another model in the place of a part, or in between."""
-        other = self._one_of(rng)
+    def splice(self, rng: np.random.Generator, data: bytes) -> bytes:
+        """Replace a part by a part of another model, or insert that."""
+        other = self._pick_model(rng)
         start, end = sorted(rng.integers(len(data) + 1, size=2))
         first, last = sorted(rng.integers(len(other) + 1, size=2))
         return data[:start] + other[first:last] + data[start if rng.random() < 0.5 else end :]
 
-    # Of messages
+    # By messages
 
-    def message(self, rng: np.random.Generator, data: bytes, depth: int = DEPTH) -> bytes:
-        """Fields of the message, or of one inside, left out, doubled, exchanged, renumbered or changed."""
+    def change_message(self, rng: np.random.Generator, data: bytes, depth: int = DEPTH) -> bytes:
+        """Leave out, repeat, exchange, renumber or change fields of the message or of one inside."""
         try:
             fields = parse(data)
-        except Malformed:
-            return self.flipped(rng, data)
+        except MalformedMessage:
+            return self.flip_bytes(rng, data)
         if not fields:
             return data + unparse([Field(int(rng.integers(1, 30)), 0, int(rng.choice(EXTREMES[:12])))])
         sizes = np.sqrt([len(field.value) + 1 if isinstance(field.value, bytes) else 1 for field in fields])
         place = int(rng.choice(len(fields), p=sizes / sizes.sum()))
         field = fields[place]
         if depth and isinstance(field.value, bytes) and field.wire == 2 and rng.random() < 0.8:
-            field.value = self.message(rng, field.value, depth - 1) if rng.random() < 0.9 else self._payload(rng)
+            field.value = self.change_message(rng, field.value, depth - 1) if rng.random() < 0.9 else self._payload(rng)
             return unparse(fields)
         match int(rng.integers(6)):
             case 0:
@@ -181,17 +181,19 @@ class Mutations:
         return self._payload(rng) if field.wire == 2 else rng.bytes(len(field.value))
 
     def _payload(self, rng: np.random.Generator) -> bytes:
-        """Something for a field that holds bytes: a text, numbers, or a field of any model."""
+        """A value for a field of bytes: a text, numbers, or a field of any model."""
         match int(rng.integers(3)):
             case 0:
                 return TEXTS[rng.integers(len(TEXTS))]
             case 1:
-                return b"".join(_encoded(EXTREMES[rng.integers(len(EXTREMES))]) for _ in range(rng.integers(1, 9)))
-        data = self._one_of(rng)
+                return b"".join(
+                    _encode_varint(EXTREMES[rng.integers(len(EXTREMES))]) for _ in range(rng.integers(1, 9))
+                )
+        data = self._pick_model(rng)
         for _ in range(int(rng.integers(1, DEPTH))):
             try:
                 parts = [field.value for field in parse(data) if isinstance(field.value, bytes)]
-            except Malformed:
+            except MalformedMessage:
                 break
             if not parts:
                 break
@@ -202,22 +204,30 @@ class Mutations:
 Damage = Callable[[Mutations, np.random.Generator, bytes], bytes]
 
 DAMAGES: Sequence[Damage] = (
-    Mutations.flipped, Mutations.cut, Mutations.spliced, *[Mutations.message] * 15
+    Mutations.flip_bytes, Mutations.cut_short, Mutations.splice, *[Mutations.change_message] * 15
 )  # fmt: skip
-"""With how often each is done."""
+"""Ways of damage, repeated by their frequency."""
 
 
 def corpus() -> list[bytes]:
-    """Small models of all that ONNX has: convolutions, control flow, functions, quantisation, text; and structures."""
+    """Small models: convolutions, control flow, functions, quantisation, texts; and the structures of all."""
     models = [
-        model.SerializeToString() for model in (_network(), _flow(), _functions(), _quantised(), _texts(), _loop())
+        model.SerializeToString()
+        for model in (
+            _network_model(),
+            _if_model(),
+            _function_model(),
+            _quantised_model(),
+            _text_model(),
+            _loop_model(),
+        )
     ]
     light = [light_model(name).SerializeToString() for name in ("squeezenet", "shufflenet")]
     return [*models, *(strip(data).data for data in (*models, *light))]
 
 
 def _model(nodes: Sequence[NodeProto], weights: dict[str, object], **further: object) -> ModelProto:
-    """A model of input "x", one image whose batch is open, and output "y"."""
+    """A model with input "x", images of an open batch, and output "y"."""
     from onnx import TensorProto, helper, numpy_helper
 
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 3, 8, 8])
@@ -232,7 +242,7 @@ def _random(*shape: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
     return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
 
 
-def _network() -> ModelProto:
+def _network_model() -> ModelProto:
     from onnx import helper
 
     node = helper.make_node
@@ -254,7 +264,7 @@ def _network() -> ModelProto:
     return _model(nodes, {"w": _random(12, 3, 3, 3), "g": _random(20, 192), **rows, **numbers, **slices})
 
 
-def _flow() -> ModelProto:
+def _if_model() -> ModelProto:
     from onnx import helper
 
     empty = helper.make_empty_tensor_value_info
@@ -269,7 +279,7 @@ def _flow() -> ModelProto:
     return _model(nodes, {"zero": np.float32(0)})
 
 
-def _loop() -> ModelProto:
+def _loop_model() -> ModelProto:
     from onnx import TensorProto, helper
 
     body = helper.make_graph(
@@ -285,7 +295,7 @@ def _loop() -> ModelProto:
     return _model([helper.make_node("Loop", ["n", "", "x"], ["y"], body=body)], {"n": np.int64(2), "w": _random(8, 8)})
 
 
-def _functions() -> ModelProto:
+def _function_model() -> ModelProto:
     from onnx import helper
 
     inner = helper.make_node("Mul", ["a", "t"], ["b"])
@@ -295,7 +305,7 @@ def _functions() -> ModelProto:
     return _model(calls, {}, functions=[function])
 
 
-def _quantised() -> ModelProto:
+def _quantised_model() -> ModelProto:
     from onnx import helper
 
     nodes = [
@@ -308,7 +318,7 @@ def _quantised() -> ModelProto:
     return _model(nodes, {"q": numbers, **scales})
 
 
-def _texts() -> ModelProto:
+def _text_model() -> ModelProto:
     from onnx import helper
 
     nodes = [

@@ -22,22 +22,20 @@ from rich.console import Console
 from tunewright.bench import bandwidth
 from tunewright.bench.arithmetic import computed_elements
 from tunewright.bench.bandwidth import Traffic, level
-from tunewright.bench.campaign import Campaign, entries_of, panels, parse, run, wide_console
+from tunewright.bench.campaign import Campaign, open_entries, panels, parse, run, wide_console
 from tunewright.bench.entries import Entry, gain, geometric
 from tunewright.bench.plot import draw_shares, draw_speeds
 from tunewright.bench.suite.operators import OPERATORS
-from tunewright.codegen.dtype import DType
+from tunewright.codegen.expr.dtype import DType
 from tunewright.codegen.host import detect
 from tunewright.codegen.runtime.pool import ThreadPool
 from tunewright.codegen.target import Target
-from tunewright.db.sql_store import open_store
-from tunewright.db.store import Store
+from tunewright.db.store import Store, open_store
 from tunewright.search_space.measurement import Status
 from tunewright.tuner import cli
-from tunewright.tuner.commands.tables import new_table, print_table
-from tunewright.tuner.models.inputs import example_feeds
-from tunewright.tuner.models.model import Model, open_model
-from tunewright.tuner.running.session import InferenceSession, object_cache
+from tunewright.tuner.cli.tables import new_table, print_table
+from tunewright.tuner.models.model import Model, example_feeds, open_model
+from tunewright.tuner.session.session import InferenceSession, object_cache
 from tunewright.tuner.settings import settings
 from tunewright.tuner.text import duration, share, times
 from tunewright.workers.lock import HostLock
@@ -45,34 +43,36 @@ from tunewright.workers.lock import HostLock
 TRIALS, MINUTES, WITHIN_MINUTES = 400, 0.1, 37.0
 
 LEFT_ON_THE_TABLE = ("conv 3x3", "depthwise", "softmax", "layer norm", "batched matmul", "fused chain")
-"""Categories in which peers are well below the limits."""
+"""Categories in which peers are far from the limits."""
 
 
 def main() -> int:
-    """Measure what is wanted, then show all that there is. 1 if a case failed."""
+    """Measure the selected operators, then show all results. 1 if a case failed."""
     cases = {name: operator.build for name, operator in OPERATORS.items()}
     campaign = parse("ops", cases, "single operators", trials=TRIALS, minutes=MINUTES, within_minutes=WITHIN_MINUTES)
-    entries = entries_of(campaign)
+    entries = open_entries(campaign)
     try:
-        failed = run(campaign, entries, cli.messages(), lambda *given: beside_limits(campaign, *given))
-    finally:  # an interrupt leaves what is measured so far
-        found = panels(campaign, entries)
-        entries.write({heading: summary(rows) for heading, rows in found.items()})
-        draw_speeds(campaign.results.with_suffix(".svg"), found)
-        shares = {heading: [(case, entry["share"]) for case, entry in rows] for heading, rows in found.items()}
+        failed = run(campaign, entries, cli.messages(), lambda *arguments: limits_entry(campaign, *arguments))
+    finally:  # also after an interrupt
+        rows_by_heading = panels(campaign, entries)
+        entries.write({heading: summary(rows) for heading, rows in rows_by_heading.items()})
+        draw_speeds(campaign.results.with_suffix(".svg"), rows_by_heading)
+        shares = {
+            heading: [(case, entry["share"]) for case, entry in rows] for heading, rows in rows_by_heading.items()
+        }
         draw_shares(campaign.results.with_name("ops_shares.svg"), shares)
-        show(wide_console(), found)
+        show(wide_console(), rows_by_heading)
     print(f"\n{campaign.results}, .svg and ops_shares.svg")
     return int(failed > 0)
 
 
-def beside_limits(
-    campaign: Campaign, case: str, path: Path, threads: int, report: Mapping[str, Any], beside: Mapping[str, Any]
+def limits_entry(
+    campaign: Campaign, case: str, path: Path, threads: int, report: Mapping[str, Any], times: Mapping[str, Any]
 ) -> Entry:
-    """What the kernels of an operator reach of their limits."""
+    """The shares of their limits that the kernels of an operator reach."""
     model, target = open_model(path), detect(threads)
-    kernels_s = beside["kernels_ms"] / 1e3
-    traffic = traffic_of(model)
+    kernels_s = times["kernels_ms"] / 1e3
+    traffic = model_traffic(model)
     streaming_s, arithmetic_s = _streaming_s(traffic, target), _arithmetic_s(model, target, report["peak_gflops"])
     limit_s = max(streaming_s, arithmetic_s)
     sketches = [task["schedule"]["sketch"] for task in report["tasks"] if task.get("chosen", task["occurrences"])]
@@ -92,18 +92,18 @@ def beside_limits(
 
 
 def _streaming_s(traffic: Traffic, target: Target) -> float:
-    with HostLock(settings().objects).timing(), ThreadPool(target.threads) as pool:
+    with HostLock(settings().objects).exclusive(), ThreadPool(target.threads) as pool:
         return bandwidth.streaming_s(traffic, target, pool)
 
 
 def _arithmetic_s(model: Model, target: Target, peak_gflops: float) -> float:
-    """Seconds that the instructions of all calls take at least. A multiply-add is two operations of the peak."""
-    tasks = model.merged(()).tasks.values()
+    """The least seconds of the instructions of all calls. A multiply-add is two operations of the peak."""
+    tasks = model.merge(()).tasks.values()
     elements = sum(computed_elements(task, target.lanes(4)) * uses for task, uses in tasks)
     return elements / (peak_gflops * 1e9 / 2)
 
 
-def traffic_of(model: Model) -> Traffic:
+def model_traffic(model: Model) -> Traffic:
     """Bytes that a model must read and write: its inputs and constants, and its outputs."""
     graph = model.graph
     read = {name for node in graph.nodes for name in node.inputs if name in graph.constants}
@@ -122,7 +122,7 @@ def is_winograd(sketch: str) -> bool:
 
 
 def _winograd_error(store: Store, model: Model, target: Target) -> float | None:
-    """The largest error of any Winograd kernel that was tried; None where none was."""
+    """The largest error of any measured Winograd kernel; None without one."""
     errors = [
         record.measurement.max_rel_err
         for task, _ in model.tasks.values()
@@ -135,7 +135,7 @@ def _winograd_error(store: Store, model: Model, target: Target) -> float | None:
 def _direct_s(store: Store, model: Model, target: Target) -> float | None:
     """The time of the fastest kernel that multiplies as often as it is counted; None without one.
 
-    Only for a model of one task: the work of several is not told apart.
+    Only for a model of one task: the times of several are not known separately.
     """
     if len(model.tasks) != 1:
         return None
@@ -145,10 +145,10 @@ def _direct_s(store: Store, model: Model, target: Target) -> float | None:
     if not direct:
         return None
     best = min(direct, key=lambda record: record.measurement.median_s or inf)
-    # Opened before the lock is held: nobody shall wait while it builds.
+    # Opened before the lock is held: others need not wait for its builds.
     with (
         InferenceSession.of(model, target, {task.key: best.schedule}, object_cache()) as session,
-        HostLock(settings().objects).timing(),
+        HostLock(settings().objects).exclusive(),
     ):
         return session.kernels_s(example_feeds(model))
 
@@ -156,17 +156,19 @@ def _direct_s(store: Store, model: Model, target: Target) -> float | None:
 def summary(rows: Sequence[tuple[str, Entry]]) -> dict[str, Any]:
     """By category the median share of the limit, our speed in units of the best peer's, and the largest error."""
     categories = dict.fromkeys(entry["category"] for _, entry in rows)
-    gains = {case: found for case, entry in rows if (found := gain(entry)) is not None}
+    gains = {case: speedup for case, entry in rows if (speedup := gain(entry)) is not None}
     open_gains = [gains[case] for case, entry in rows if entry["category"] in LEFT_ON_THE_TABLE and case in gains]
     return {
-        "categories": {name: _of_category([row for row in rows if row[1]["category"] == name]) for name in categories},
+        "categories": {
+            name: _category_summary([row for row in rows if row[1]["category"] == name]) for name in categories
+        },
         "left_on_the_table_geometric_mean": geometric(open_gains),
         "behind": {case: value for case, value in sorted(gains.items(), key=lambda item: item[1]) if value < 1},
     }
 
 
-def _of_category(rows: Sequence[tuple[str, Entry]]) -> dict[str, Any]:
-    gains = [found for _, entry in rows if (found := gain(entry)) is not None]
+def _category_summary(rows: Sequence[tuple[str, Entry]]) -> dict[str, Any]:
+    gains = [speedup for _, entry in rows if (speedup := gain(entry)) is not None]
     direct = [entry["direct_share"] for _, entry in rows if entry["direct_share"]]
     winograd = [entry["winograd_rel_err"] for _, entry in rows if entry["winograd_rel_err"] is not None]
     return {
@@ -195,21 +197,23 @@ def show(console: Console, panels: Mapping[str, Sequence[tuple[str, Entry]]]) ->
         _show_categories(console, summary(rows))
 
 
-def _show_categories(console: Console, found: Mapping[str, Any]) -> None:
+def _show_categories(console: Console, figures: Mapping[str, Any]) -> None:
     headings = ("cases", "of limit", "direct", "of bandwidth", "best / ours", "error", "of Winograd")
     table = new_table(console, ("category",), headings)
-    for name, category in found["categories"].items():
+    for name, category in figures["categories"].items():
         shares = (share(category[f"median_{name}"]) for name in ("share", "direct_share", "bandwidth_share"))
         winograd = category["largest_winograd_error"]
         errors = f"{category['largest_error']:.0e}", "-" if winograd is None else f"{winograd:.0e}"
         table.add_row(name, str(category["cases"]), *shares, times(category["geometric_mean"]), *errors)
     print_table(console, table)
-    compared = {name for name, category in found["categories"].items() if category["geometric_mean"] is not None}
-    shown = [name for name in LEFT_ON_THE_TABLE if name in compared]
-    if shown:
-        speed = f"{times(found['left_on_the_table_geometric_mean'])} as fast as the best peer (geometric mean)"
-        console.print(f"over {', '.join(shown)}: {speed}", highlight=False, soft_wrap=True)
+    compared_names = {
+        name for name, category in figures["categories"].items() if category["geometric_mean"] is not None
+    }
+    names = [name for name in LEFT_ON_THE_TABLE if name in compared_names]
+    if names:
+        speed = f"{times(figures['left_on_the_table_geometric_mean'])} as fast as the best peer (geometric mean)"
+        console.print(f"over {', '.join(names)}: {speed}", highlight=False, soft_wrap=True)
 
 
 if __name__ == "__main__":
-    sys.exit(cli.guarded(main))
+    sys.exit(cli.exit_code(main))

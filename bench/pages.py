@@ -27,43 +27,43 @@ from statistics import median
 
 import httpx
 
-from tunewright.api.html import assets
+from tunewright.api.dashboard.html import assets
 from tunewright.bench.entries import code_sha256
 from tunewright.bench.files import FOLDER, RESULTS, write_whole
 from tunewright.bench.large_job import RATE, LargeJob, fill, next_records
-from tunewright.bench.service import Service, serving
+from tunewright.bench.service import ServiceProcess, run_service
 from tunewright.codegen.host import detect, machine
-from tunewright.db.fleet import Device
-from tunewright.db.jobs import EventKind, Lease, NewEvent
-from tunewright.db.sql_store import SqlStore, open_store
+from tunewright.db.fleet import TunerDevice
+from tunewright.db.job import EventKind, Lease, NewEvent
+from tunewright.db.store import Store, open_store
 
 MOST_MS, MOST_BYTES = 1000.0, 300_000
-"""Of a page."""
+"""The most milliseconds and bytes of a page."""
 
 MOST_SHARE = 0.05
-"""Of one core, for the streams of all viewers of a job that is measured."""
+"""The largest share of a core for the streams of all viewers of a running job."""
 
 MOST_SCRIPT_BYTES = 60_000
-"""Compressed."""
+"""The most bytes of all scripts, compressed."""
 
 VIEWERS = 20
 
 TIMES = 5
-"""Each page is asked for."""
+"""Timed requests of each page."""
 
 SETTLE_S, LOOK_S = 1.1, 2.0
-"""As in live.js: how long behind an event, and behind the last look, a page is looked at again."""
+"""As in live.js: seconds from an event, and from the last view, to the next view of a page."""
 
 AGAIN = b"data-again"
-"""What marks a page on which something is still being made."""
+"""Marks a page with a part that is still being made."""
 
 TIMEOUT_S = 120.0
-"""Of a request."""
+"""Time limit of a request."""
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
-    """Something that was measured, and what it may be at most."""
+class PageFigure:
+    """A measured value with its bound."""
 
     name: str
     unit: str
@@ -84,21 +84,21 @@ def main() -> int:
     parser.add_argument("--trials", type=int, default=1_000_000, help="of the job")
     parser.add_argument("--seconds", type=float, default=20.0, help="how long viewers are watched, each time")
     parser.add_argument("--folder", type=Path, default=FOLDER / "pages", help="where the database is, or is made")
-    chosen = parser.parse_args()
-    home = chosen.folder / "home"
+    arguments = parser.parse_args()
+    home = arguments.folder / "home"
     home.mkdir(parents=True, exist_ok=True)
-    url = f"sqlite:///{chosen.folder.resolve()}/{chosen.trials}.db"
+    url = f"sqlite:///{arguments.folder.resolve()}/{arguments.trials}.db"
     with open_store(url) as store:
-        job = fill(store, detect(), chosen.trials, say)
+        job = fill(store, detect(), arguments.trials, log)
         stored = store.counts()["trials"]
-        with at_work(store, job), serving(url, home) as service:
-            figures = pages(service, job) + script() + watched(service, job, chosen.seconds)
+        with run_tuner(store, job), run_service(url, home) as service:
+            figures = measure_pages(service, job) + measure_scripts() + measure_viewers(service, job, arguments.seconds)
     show(figures)
-    everything = {
-        "figures": [asdict(one) | {"holds": one.holds} for one in figures],
+    results = {
+        "figures": [asdict(figure) | {"holds": figure.holds} for figure in figures],
         "trials": stored,
         "tasks": len(job.tasks),
-        "seconds": chosen.seconds,
+        "seconds": arguments.seconds,
         "viewers": VIEWERS,
         "rate": RATE,
         "cores": os.cpu_count(),
@@ -106,25 +106,25 @@ def main() -> int:
         "code_sha256": code_sha256(("api", "db", "tuner")),
         "versions": {name: version(name) for name in ("fastapi", "uvicorn", "sqlalchemy", "jinja2")},
     }
-    write_whole(RESULTS / "pages.json", json.dumps(everything, indent=1).encode() + b"\n")
-    return 0 if all(one.holds for one in figures) else 1
+    write_whole(RESULTS / "pages.json", json.dumps(results, indent=1).encode() + b"\n")
+    return 0 if all(figure.holds for figure in figures) else 1
 
 
-def say(text: str) -> None:
-    """To people, while it runs."""
+def log(text: str) -> None:
+    """Print a line on standard error."""
     print(text, file=sys.stderr, flush=True)
 
 
-def show(figures: Sequence[Figure]) -> None:
-    """The table."""
-    for one in figures:
-        bound = "" if one.bound is None else f"   < {one.bound:g}"
-        say(f"{one.name:<60}{one.value:>12.4g} {one.unit:<6}{bound}{'' if one.holds else '   MISSED'}")
+def show(figures: Sequence[PageFigure]) -> None:
+    """Print the figures as a table."""
+    for figure in figures:
+        bound = "" if figure.bound is None else f"   < {figure.bound:g}"
+        log(f"{figure.name:<60}{figure.value:>12.4g} {figure.unit:<6}{bound}{'' if figure.holds else '   MISSED'}")
 
 
 @contextmanager
-def at_work(store: SqlStore, job: LargeJob) -> Iterator[None]:
-    """A made-up tuner process that goes on with the job: so many trials a second, and progress each second."""
+def run_tuner(store: Store, job: LargeJob) -> Iterator[None]:
+    """A thread that acts as a tuner process of the job until the block ends."""
     lease = store.jobs.lease([job.target.key], "made-up:1")
     if lease is None or lease.job_id != job.id:
         raise SystemExit("another process works on this database")
@@ -137,24 +137,24 @@ def at_work(store: SqlStore, job: LargeJob) -> Iterator[None]:
             ended.set()
             wait([tuning])
             store.jobs.give_back(lease)
-    tuning.result()  # what went wrong there
+    tuning.result()  # raises what the thread raised
 
 
-def tune(store: SqlStore, job: LargeJob, lease: Lease, ended: threading.Event) -> None:
-    """Until it is ended, or nothing is left to try."""
+def tune(store: Store, job: LargeJob, lease: Lease, ended: threading.Event) -> None:
+    """Store RATE trials a second, and progress each second, until `ended` or without further trials."""
     store.fleet.enlist("made-up", "made-up", os.getpid(), machine()["tunewright"], "local")
-    store.fleet.report("made-up", [Device("made-up/0", job.target.key)], job.id)
-    done, told = job.trials, time.monotonic()
+    store.fleet.report("made-up", [TunerDevice("made-up/0", job.target.key)], job.id)
+    done, reported_s = job.trials, time.monotonic()
     for record, moment in zip(next_records(job), count(), strict=False):
         if ended.wait(1 / RATE):
             return
         store.record(record, lease)
         if moment % (10 * RATE) == 0:
-            task = next(one for one in job.tasks if one.key == record.task_key)
+            task = next(job_task for job_task in job.tasks if job_task.key == record.task_key)
             data = {"task_key": task.key, "op": task.op, "default_ms": 2.0, "best_ms": 0.5, "trial": done + moment}
             store.jobs.renew(lease, events=[NewEvent(EventKind.IMPROVED, data)])
-        if time.monotonic() - told >= 1.0:
-            told = time.monotonic()
+        if time.monotonic() - reported_s >= 1.0:
+            reported_s = time.monotonic()
             data = job.progress(done + moment)
             store.jobs.renew(lease, progress=data, events=[NewEvent(EventKind.PROGRESS, data)], spent_s=1.0)
 
@@ -162,42 +162,44 @@ def tune(store: SqlStore, job: LargeJob, lease: Lease, ended: threading.Event) -
 # Pages
 
 
-def pages(service: Service, job: LargeJob) -> list[Figure]:
-    """What each page takes, the first time and then, made anew each time; and how large it is."""
+def measure_pages(service: ServiceProcess, job: LargeJob) -> list[PageFigure]:
+    """First, median and longest time of each page without caches, and its size."""
     figures = []
-    with httpx.Client(base_url=service.url, headers=fresh(service), timeout=TIMEOUT_S, trust_env=False) as client:
-        for name, path in addresses(client, job).items():
-            started_s = time.perf_counter()
-            size_bytes, first_ms = asked(client, path)
+    with httpx.Client(
+        base_url=service.url, headers=no_cache_headers(service), timeout=TIMEOUT_S, trust_env=False
+    ) as client:
+        for name, path in page_paths(client, job).items():
+            start_s = time.perf_counter()
+            size_bytes, first_ms = time_page(client, path)
             while AGAIN in client.get(path).content:
-                time.sleep(0.05)  # it says that it is to be looked at again
-            settled_s = time.perf_counter() - started_s
-            found = [asked(client, path) for _ in range(TIMES)]
+                time.sleep(0.05)  # the page asks for another request
+            settled_s = time.perf_counter() - start_s
+            samples = [time_page(client, path) for _ in range(TIMES)]
             figures += [
-                Figure(f"{name}: first", "ms", first_ms, MOST_MS),
-                Figure(f"{name}: median", "ms", median(ms for _, ms in found), MOST_MS),
-                Figure(f"{name}: longest", "ms", max(ms for _, ms in found), MOST_MS),
-                Figure(f"{name}: size", "bytes", max(size_bytes, *(size for size, _ in found)), MOST_BYTES),
-                Figure(f"{name}: everything there", "s", settled_s),
+                PageFigure(f"{name}: first", "ms", first_ms, MOST_MS),
+                PageFigure(f"{name}: median", "ms", median(ms for _, ms in samples), MOST_MS),
+                PageFigure(f"{name}: longest", "ms", max(ms for _, ms in samples), MOST_MS),
+                PageFigure(f"{name}: size", "bytes", max(size_bytes, *(size for size, _ in samples)), MOST_BYTES),
+                PageFigure(f"{name}: everything there", "s", settled_s),
             ]
     return figures
 
 
-def addresses(client: httpx.Client, job: LargeJob) -> dict[str, str]:
-    """The pages, by name."""
+def page_paths(client: httpx.Client, job: LargeJob) -> dict[str, str]:
+    """The paths of the pages, by name."""
     target, largest = job.target.key, job.tasks[0].key
     task = f"/tasks/{largest}?target={target}"
     answer = client.get(f"/v1/pages{task}")
     answer.raise_for_status()
-    said = answer.json()
-    candidate = f"/tasks/{largest}/schedules/{said['best']['schedule']['key']}?target={target}"
+    page = answer.json()
+    candidate = f"/tasks/{largest}/schedules/{page['best']['schedule']['key']}?target={target}"
     return {
         "jobs": "/",
         "jobs by gain": "/?sort=gain&model=made",
         "job": f"/jobs/{job.id}",
         "job against time": f"/jobs/{job.id}?x=seconds",
         "task": task,
-        "task, second page": f"{task}&cursor={said['next']}",
+        "task, second page": f"{task}&cursor={page['next']}",
         "task, newest first": f"{task}&sort=created&desc=true",
         "task, slowest first": f"{task}&sort=time&desc=true",
         "task, failed": f"{task}&status=crash",
@@ -211,60 +213,60 @@ def addresses(client: httpx.Client, job: LargeJob) -> dict[str, str]:
     }
 
 
-def fresh(service: Service) -> dict[str, str]:
-    """Headers of a request for a page as it is now."""
+def no_cache_headers(service: ServiceProcess) -> dict[str, str]:
+    """Headers of a request that bypasses caches."""
     return {"Authorization": f"Bearer {service.key}", "Cache-Control": "no-cache", "Accept-Encoding": "identity"}
 
 
-def asked(client: httpx.Client, path: str) -> tuple[int, float]:
-    """Bytes and milliseconds of a page that is made now."""
-    started_s = time.perf_counter()
+def time_page(client: httpx.Client, path: str) -> tuple[int, float]:
+    """Bytes and milliseconds of a request of a page."""
+    start_s = time.perf_counter()
     answer = client.get(path)
-    taken_ms = 1e3 * (time.perf_counter() - started_s)
+    elapsed_ms = 1e3 * (time.perf_counter() - start_s)
     answer.raise_for_status()
-    return len(answer.content), taken_ms
+    return len(answer.content), elapsed_ms
 
 
-def script() -> list[Figure]:
-    """All scripts, as compressed as a proxy sends them."""
-    size_bytes = sum(len(gzip.compress(one.content)) for one in assets().values() if one.name.endswith(".js"))
-    return [Figure("scripts, compressed", "bytes", size_bytes, MOST_SCRIPT_BYTES)]
+def measure_scripts() -> list[PageFigure]:
+    """The size of all scripts, compressed as by a proxy."""
+    size_bytes = sum(len(gzip.compress(asset.content)) for asset in assets().values() if asset.name.endswith(".js"))
+    return [PageFigure("scripts, compressed", "bytes", size_bytes, MOST_SCRIPT_BYTES)]
 
 
 # Viewers
 
 
-def watched(service: Service, job: LargeJob, seconds: float) -> list[Figure]:
-    """What the server takes of a core: without viewers, for their streams, and for them and their pages."""
+def measure_viewers(service: ServiceProcess, job: LargeJob, seconds: float) -> list[PageFigure]:
+    """The server's share of a core without viewers, with their streams, and with their pages too."""
     alone = busy_share(service.pid, seconds)
-    streams, events = asyncio.run(viewers(service, job, seconds, looks=False))
-    everything, _ = asyncio.run(viewers(service, job, seconds, looks=True))
+    streams, events = asyncio.run(run_viewers(service, job, seconds, looks=False))
+    everything, _ = asyncio.run(run_viewers(service, job, seconds, looks=True))
     return [
-        Figure("server without viewers", "of a core", alone),
-        Figure(f"server with the streams of {VIEWERS} viewers", "of a core", streams, MOST_SHARE),
-        Figure("server with their pages too", "of a core", everything),
-        Figure("events sent a second", "", events / seconds),
+        PageFigure("server without viewers", "of a core", alone),
+        PageFigure(f"server with the streams of {VIEWERS} viewers", "of a core", streams, MOST_SHARE),
+        PageFigure("server with their pages too", "of a core", everything),
+        PageFigure("events sent a second", "", events / seconds),
     ]
 
 
 def busy_share(pid: int, seconds: float) -> float:
-    """How much of one core a process takes for a while."""
+    """The share of a core that a process takes for so many seconds."""
     before_s = cpu_s(pid)
     time.sleep(seconds)
     return (cpu_s(pid) - before_s) / seconds
 
 
 def cpu_s(pid: int) -> float:
-    """Seconds of processor time that a process took so far."""
+    """Seconds of processor time of a process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-async def viewers(service: Service, job: LargeJob, seconds: float, *, looks: bool) -> tuple[float, int]:
-    """The share of a core that viewers of one job and of all take once they are there, and how many events come."""
+async def run_viewers(service: ServiceProcess, job: LargeJob, seconds: float, *, looks: bool) -> tuple[float, int]:
+    """The server's share of a core while viewers follow one job or all, and how many events they get."""
     headers = {"Authorization": f"Bearer {service.key}"}
     limits = httpx.Limits(max_connections=3 * VIEWERS)
-    seen = [0] * VIEWERS
+    counts = [0] * VIEWERS
     async with (
         httpx.AsyncClient(
             base_url=service.url, headers=headers, limits=limits, timeout=TIMEOUT_S, trust_env=False
@@ -278,33 +280,33 @@ async def viewers(service: Service, job: LargeJob, seconds: float, *, looks: boo
             stream, page = paths[number % len(paths)]
             news = asyncio.Event()
             if looks:
-                tasks.append(group.create_task(look(client, page, news)))
+                tasks.append(group.create_task(view_page(client, page, news)))
             async with client.stream("GET", stream) as answer:
                 answer.raise_for_status()
                 async for line in answer.aiter_lines():
                     if line.startswith("data:"):
-                        seen[number] += 1
+                        counts[number] += 1
                         news.set()
 
         tasks = [group.create_task(follow(number)) for number in range(VIEWERS)]
-        while not all(seen):
-            await asyncio.sleep(0.1)  # until each has its stream
-        before_s, before = cpu_s(service.pid), sum(seen)
+        while not all(counts):
+            await asyncio.sleep(0.1)  # until each viewer has got an event
+        before_s, before = cpu_s(service.pid), sum(counts)
         await asyncio.sleep(seconds)
-        share, events = (cpu_s(service.pid) - before_s) / seconds, sum(seen) - before
+        share, events = (cpu_s(service.pid) - before_s) / seconds, sum(counts) - before
         for task in tasks:
             task.cancel()
     return share, events
 
 
-async def look(client: httpx.AsyncClient, page: str, news: asyncio.Event) -> None:
-    """Ask for a page again behind each event, as live.js does, with what the browser has of it."""
-    etag, looked_at = "", 0.0
+async def view_page(client: httpx.AsyncClient, page: str, news: asyncio.Event) -> None:
+    """Request a page after each event, as live.js does, with the ETag of the last answer."""
+    etag, viewed_s = "", 0.0
     while True:
         await news.wait()
-        await asyncio.sleep(max(SETTLE_S, looked_at + LOOK_S - time.monotonic()))
+        await asyncio.sleep(max(SETTLE_S, viewed_s + LOOK_S - time.monotonic()))
         news.clear()
-        looked_at = time.monotonic()
+        viewed_s = time.monotonic()
         answer = await client.get(page, headers={"If-None-Match": etag} if etag else {})
         etag = answer.headers["etag"]
 

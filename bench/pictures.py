@@ -21,15 +21,15 @@ from typing import TYPE_CHECKING, Any
 import httpx
 from PIL import Image
 
-from tunewright.api.links import make_link
-from tunewright.bench.browser import ADVICE, browsing, find_browser
+from tunewright.api.dashboard.links import make_link
+from tunewright.bench.browser import ADVICE, find_browser, open_browser
 from tunewright.bench.files import ROOT, write_whole
-from tunewright.bench.service import Service, serving
+from tunewright.bench.service import ServiceProcess, run_service
 from tunewright.bench.suite import MODELS
-from tunewright.db.jobs import JobState
-from tunewright.db.sql_store import SqlStore, open_store
-from tunewright.tuner.insight.gain import Gain
-from tunewright.tuner.jobs.report import Outcome
+from tunewright.db.job import JobState
+from tunewright.db.store import Store, open_store
+from tunewright.tuner.explain.gain import ModelGain
+from tunewright.tuner.search.report import JobOutcome
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -37,46 +37,46 @@ if TYPE_CHECKING:
 FOLDER = ROOT / "docs" / "pictures"
 
 DONE, RUNNING, PAUSED, WAITING = "squeezenet", "mobilenet_v2", "unet_small", "vit_tiny"
-"""Models by what comes of their jobs."""
+"""Models by the states of their jobs."""
 
-TRIALS, BEGUN = 400, 30
-"""How many trials a job has; after how many of them it is looked at, or paused."""
+TRIALS, EARLY_TRIALS = 400, 30
+"""Trials of a job, and trials after which it is shown or paused."""
 
 WIDE, PHONE = {"width": 1280, "height": 1500}, {"width": 390, "height": 1300}
-"""Of what is taken of a page, at most, in pixels."""
+"""The largest pictures, in pixels."""
 
 KINDS: dict[str, dict[str, Any]] = {
     "": {"viewport": WIDE, "color_scheme": "light"},
     "-dark": {"viewport": WIDE, "color_scheme": "dark"},
     "-phone": {"viewport": PHONE, "color_scheme": "light", "has_touch": True},
 }
-"""How the names of files end, and what the browser is then."""
+"""Settings of the browser, by the suffix of the files' names."""
 
 COLOURS = 256
-"""Of a picture: enough for flat ones, and a third of the bytes."""
+"""Colours of a picture: enough for flat areas, at a third of the bytes."""
 
 PATIENCE_MS = 30_000
 
 
 def main() -> int:
-    """Tune, look, and keep what is seen."""
+    """Tune models and take the pictures."""
     parser = argparse.ArgumentParser(prog="./dev pictures", description=__doc__, allow_abbrev=False)
     parser.add_argument("--minutes", type=float, default=0.5, help="how long the finished job searches")
-    chosen = parser.parse_args()
+    arguments = parser.parse_args()
     program = find_browser()
     if program is None:
         raise SystemExit(f"there is no browser: {ADVICE}")
     with tempfile.TemporaryDirectory(prefix="tw-") as folder:
         url = f"sqlite:///{folder}/pictures.db"
-        with open_store(url) as store, serving(url, Path(folder)) as service, tuner(url, Path(folder)):
-            paths = made(store, service, chosen.minutes)
-            with browsing(program) as browser:
-                taken(browser, service, make_link(store, service.url).url, paths)
+        with open_store(url) as store, run_service(url, Path(folder)) as service, run_tuner(url, Path(folder)):
+            paths = run_jobs(store, service, arguments.minutes)
+            with open_browser(program) as browser:
+                take_pictures(browser, service, make_link(store, service.url).url, paths)
     return 0
 
 
 @contextmanager
-def tuner(url: str, home: Path) -> Iterator[None]:
+def run_tuner(url: str, home: Path) -> Iterator[None]:
     """A tuner process on this machine."""
     command = [sys.executable, "-P", "-m", "tunewright.api.cli", "work", "--pool", "local", "--db", url]
     env = os.environ | {"TUNEWRIGHT_HOME": str(home), "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -89,27 +89,27 @@ def tuner(url: str, home: Path) -> Iterator[None]:
         process.wait(60)
 
 
-# What is on them
+# Jobs and pages
 
 
-def made(store: SqlStore, service: Service, minutes: float) -> dict[str, str]:
-    """Jobs of all kinds, and where the pages are."""
+def run_jobs(store: Store, service: ServiceProcess, minutes: float) -> dict[str, str]:
+    """Run jobs of all states. Returns the paths of the pages."""
     while not store.fleet.targets():
-        awaited(store)
+        wait_for_change(store)
     target = store.fleet.targets()[0].key
     headers = {"Authorization": f"Bearer {service.key}"}
     with httpx.Client(base_url=service.url, headers=headers, timeout=60.0, trust_env=False) as client:
-        paused = submitted(client, PAUSED, trials=TRIALS)
-        until(store, paused, lambda trials, _: trials >= BEGUN)
+        paused = submit(client, PAUSED, trials=TRIALS)
+        wait_until(store, paused, lambda trials, _: trials >= EARLY_TRIALS)
         client.post(f"/v1/jobs/{paused}:pause").raise_for_status()
-        job = submitted(client, DONE, trials=TRIALS, minutes=minutes)
-        until(store, job, lambda _, state: state is JobState.SUCCEEDED)
+        job = submit(client, DONE, trials=TRIALS, minutes=minutes)
+        wait_until(store, job, lambda _, state: state is JobState.SUCCEEDED)
         refuse_noise(store.jobs.get(job).result or {})
-        running = submitted(client, RUNNING, trials=25 * TRIALS, minutes=60)
-        submitted(client, WAITING, trials=TRIALS)
-        until(store, running, lambda trials, _: trials >= BEGUN)
-        task = viewed(client, f"/jobs/{job}?sort=saved")["tasks"][0]["key"]
-        best = viewed(client, f"/tasks/{task}?target={target}")["best"]["schedule"]["key"]
+        running = submit(client, RUNNING, trials=25 * TRIALS, minutes=60)
+        submit(client, WAITING, trials=TRIALS)
+        wait_until(store, running, lambda trials, _: trials >= EARLY_TRIALS)
+        task = page_data(client, f"/jobs/{job}?sort=saved")["tasks"][0]["key"]
+        best = page_data(client, f"/tasks/{task}?target={target}")["best"]["schedule"]["key"]
     return {
         "jobs": "/",
         "job": f"/jobs/{job}",
@@ -122,16 +122,14 @@ def made(store: SqlStore, service: Service, minutes: float) -> dict[str, str]:
 
 
 def refuse_noise(result: Mapping[str, Any]) -> None:
-    """Raises SystemExit where the job that is shown was timed on a busy machine, or came to nothing."""
-    found = Gain.told(None, result)
-    if found.noise or found.outcome is not Outcome.FASTER:
-        raise SystemExit(
-            f"no pictures: {found.noise or 'the model became no faster'}; try again when nothing else runs"
-        )
+    """Raises SystemExit where the finished job was timed on a busy machine, or gained nothing."""
+    gain = ModelGain.of_job(None, result)
+    if gain.noise or gain.outcome is not JobOutcome.FASTER:
+        raise SystemExit(f"no pictures: {gain.noise or 'the model became no faster'}; try again when nothing else runs")
 
 
-def submitted(client: httpx.Client, model: str, **settings: Any) -> int:
-    """The number of a job."""
+def submit(client: httpx.Client, model: str, **settings: Any) -> int:
+    """Submit a job. Returns its number."""
     data = MODELS[model]()
     digest = hashlib.sha256(data).hexdigest()
     client.put(f"/v1/models/{digest}", content=data, params={"label": f"{model}.onnx"}).raise_for_status()
@@ -140,36 +138,36 @@ def submitted(client: httpx.Client, model: str, **settings: Any) -> int:
     return int(answer.json()["id"])
 
 
-def viewed(client: httpx.Client, path: str) -> dict[str, Any]:
-    """What a page says."""
+def page_data(client: httpx.Client, path: str) -> dict[str, Any]:
+    """The data of a page."""
     answer = client.get(f"/v1/pages{path}")
     answer.raise_for_status()
     data: dict[str, Any] = answer.json()
     return data
 
 
-def until(store: SqlStore, job_id: int, is_there: Callable[[int, JobState], bool]) -> None:
-    """Wait until a job has so many trials, or is in that state."""
+def wait_until(store: Store, job_id: int, is_there: Callable[[int, JobState], bool]) -> None:
+    """Wait until `is_there` of a job's trials and state."""
     while True:
         job = store.jobs.get(job_id)
         if job.state is JobState.FAILED:
             raise SystemExit(f"job {job_id} failed: {job.error}")
         if is_there(int((job.progress or {}).get("trials", 0)), job.state):
             return
-        awaited(store)
+        wait_for_change(store)
 
 
-def awaited(store: SqlStore) -> None:
-    """Wait until something changes."""
+def wait_for_change(store: Store) -> None:
+    """Wait until some job changes."""
     if not store.jobs.wait(300.0):
         raise SystemExit("nothing happens")
 
 
-# How they are taken
+# Pictures
 
 
-def taken(browser: Browser, service: Service, link: str, paths: dict[str, str]) -> None:
-    """Keep each page, as each kind of browser shows it."""
+def take_pictures(browser: Browser, service: ServiceProcess, link: str, paths: dict[str, str]) -> None:
+    """Save pictures of each page in each of `KINDS`."""
     context = browser.new_context()
     page = context.new_page()
     page.goto(link)
@@ -182,21 +180,21 @@ def taken(browser: Browser, service: Service, link: str, paths: dict[str, str]) 
             page.goto(path)
             page.locator("[data-again]").first.wait_for(state="detached", timeout=PATIENCE_MS)
             height = min(page.evaluate("document.body.offsetHeight"), settings["viewport"]["height"])
-            content = reduced(page.screenshot(clip=settings["viewport"] | {"x": 0, "y": 0, "height": height}))
+            content = reduce_colours(page.screenshot(clip=settings["viewport"] | {"x": 0, "y": 0, "height": height}))
             write_whole(FOLDER / f"{name}{kind}.png", content)
             print(f"{name}{kind}.png: {len(content) / 1000:.0f} kB", flush=True)
         context.close()
 
 
-def reduced(content: bytes) -> bytes:
-    """A picture with its most frequent colours alone: what is flat stays as it is."""
+def reduce_colours(content: bytes) -> bytes:
+    """A picture in its most frequent colours. Flat areas stay as they are."""
     whole = Image.open(io.BytesIO(content)).convert("RGB")
-    found = sorted(whole.getcolors(whole.width * whole.height) or [], reverse=True)[:COLOURS]
+    colours = sorted(whole.getcolors(whole.width * whole.height) or [], reverse=True)[:COLOURS]
     palette = Image.new("P", (1, 1))
-    palette.putpalette([part for _, colour in found for part in colour])  # type: ignore[attr-defined]
-    written = io.BytesIO()
-    whole.quantize(palette=palette, dither=Image.Dither.NONE).save(written, "PNG", optimize=True)
-    return written.getvalue()
+    palette.putpalette([part for _, colour in colours for part in colour])  # type: ignore[attr-defined]
+    buffer = io.BytesIO()
+    whole.quantize(palette=palette, dither=Image.Dither.NONE).save(buffer, "PNG", optimize=True)
+    return buffer.getvalue()
 
 
 if __name__ == "__main__":

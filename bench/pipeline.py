@@ -21,15 +21,15 @@ from typing import Any
 
 import numpy as np
 
-from tunewright.bench.asked import asked
 from tunewright.bench.entries import Entries, Entry, code_sha256
 from tunewright.bench.files import RESULTS, stay_in_folder
+from tunewright.bench.selection import select_names
 from tunewright.bench.suite.operators import OPERATORS
-from tunewright.bench.turns import in_turn
+from tunewright.bench.turns import sample_in_turn
 from tunewright.codegen.artifact import Artifact
-from tunewright.codegen.build import PIPELINE, Pipeline, build
 from tunewright.codegen.host import detect, machine
-from tunewright.codegen.ir import Kernel
+from tunewright.codegen.ir.ir import Kernel
+from tunewright.codegen.llvm.build import PIPELINE, Pipeline, build
 from tunewright.codegen.runtime.pool import ThreadPool
 from tunewright.codegen.target import Target
 from tunewright.costmodel.metrics import rank_correlation
@@ -39,21 +39,21 @@ from tunewright.search_space.sketches import lower, spaces
 from tunewright.tuner import cli
 from tunewright.tuner.models.model import open_model
 from tunewright.tuner.settings import settings
-from tunewright.workers import sampling
-from tunewright.workers.check import Example, Loaded
 from tunewright.workers.lock import HostLock
+from tunewright.workers.measure import sampling
+from tunewright.workers.measure.check import CpuKernel, Example
 
 CASES = (
     "gemm 384x512x512", "dense 128x768x768", "matrix-vector 2048x1000", "batched matmul 12x128x128x64",
     "conv 3x3 64-64 at 56x56", "conv 3x3 256-256 at 14x14", "conv 1x1 256-64 at 56x56", "depthwise 3x3 144 at 56x56",
     "softmax 512x1024", "layer norm 128x768", "max pool 3x3 stride 2 64 at 112x112", "gelu 128x3072",
 )  # fmt: skip
-"""Of `OPERATORS`."""
+"""Names of `OPERATORS`."""
 
 SCHEDULES, ROUNDS = 24, 7
 
 NEAR = 1.01
-"""Times the fastest: what no search would tell from it."""
+"""The ratio to the fastest time that no search would distinguish."""
 
 FULL = "full"
 PIPELINES = {"level 1": Pipeline(1), "level 2": Pipeline(2), "level 3": Pipeline(3), FULL: Pipeline(3, is_full=True)}
@@ -61,78 +61,78 @@ OURS = next(name for name, pipeline in PIPELINES.items() if pipeline == PIPELINE
 
 
 def main() -> int:
-    """Measure what is wanted and missing, then print the summary."""
+    """Measure the selected operators that are missing, then print the summary."""
     parser = argparse.ArgumentParser(prog="./dev bench pipeline", description=__doc__, allow_abbrev=False)
     parser.add_argument("names", nargs="*", metavar="NAME", help="a part of the names of those wanted; default: all")
     parser.add_argument("--again", action="store_true", help="measure anew what is measured")
-    given = parser.parse_args()
-    cases = asked(parser, CASES, given.names)
+    arguments = parser.parse_args()
+    cases = select_names(parser, CASES, arguments.names)
     stay_in_folder()
     entries = Entries(RESULTS / "pipeline.json", CASES)
-    wanted = {"machine": machine(), "code_sha256": code_sha256()}
+    settings = {"machine": machine(), "code_sha256": code_sha256()}
     target = detect(1)
     for case in cases:
-        if given.again or not entries.has(case, 1, wanted):
-            entry = compared(case, target)
-            entries.put(case, 1, entry | wanted)
+        if arguments.again or not entries.has(case, 1, settings):
+            entry = compare_pipelines(case, target)
+            entries.put(case, 1, entry | settings)
             print(case, json.dumps(entry["pipelines"]), flush=True)
-    found = summary([entry for _, entry in entries.of(1)])
-    entries.write(found)
-    print(json.dumps(found, indent=2))
+    figures = summary([entry for _, entry in entries.of(1)])
+    entries.write(figures)
+    print(json.dumps(figures, indent=2))
     return 0
 
 
-def compared(case: str, target: Target) -> Entry:
-    """What an operator's schedules take, to build and to run, with each pipeline."""
+def compare_pipelines(case: str, target: Target) -> Entry:
+    """Build times and run times of an operator's schedules with each pipeline."""
     [(task, _)] = open_model(OPERATORS[case].build()).tasks.values()
-    kernels = sampled(task, target)
+    kernels = sample_kernels(task, target)
     built: dict[str, list[Artifact]] = {}
     build_ms: dict[str, float] = {}
     for name, pipeline in PIPELINES.items():
         started = time.perf_counter()
         built[name] = [build(kernel, target, pipeline=pipeline) for kernel in kernels]
         build_ms[name] = (time.perf_counter() - started) / len(kernels) * 1e3
-    with HostLock(settings().objects).timing(), ThreadPool(1) as pool:
+    with HostLock(settings().objects).exclusive(), ThreadPool(1) as pool:
         example = Example(task)
-        rows = [timed(example, {name: built[name][n] for name in PIPELINES}, pool) for n in range(len(kernels))]
+        rows = [time_kernels(example, {name: built[name][n] for name in PIPELINES}, pool) for n in range(len(kernels))]
     times_us = {name: [1e6 * row[name] for row in rows] for name in PIPELINES}
     return {
         "target": str(target),
-        "pipelines": {name: against(times_us[FULL], times_us[name], build_ms[name]) for name in PIPELINES},
+        "pipelines": {name: compare_with_full(times_us[FULL], times_us[name], build_ms[name]) for name in PIPELINES},
         "times_us": {name: [round(x, 3) for x in times] for name, times in times_us.items()},
     }
 
 
-def sampled(task: Task, target: Target) -> list[Kernel]:
-    """Kernels of random schedules, about as many of each space."""
+def sample_kernels(task: Task, target: Target) -> list[Kernel]:
+    """Kernels of random schedules, about equally many of each space."""
     rng = np.random.default_rng(0)
-    offered = spaces(task, target)
-    each = -(-SCHEDULES // len(offered))
-    schedules = [space.schedule(row) for space in offered for row in space.sample(each, rng)]
+    task_spaces = spaces(task, target)
+    count = -(-SCHEDULES // len(task_spaces))
+    schedules = [space.schedule(row) for space in task_spaces for row in space.sample(count, rng)]
     return [lower(Candidate(task, target, schedule)) for schedule in schedules[:SCHEDULES]]
 
 
-def timed(example: Example, artifacts: Mapping[str, Artifact], pool: ThreadPool) -> dict[str, float]:
-    """Seconds that each takes: medians of samples taken in turn. Raises RuntimeError if one computes anything else."""
+def time_kernels(example: Example, artifacts: Mapping[str, Artifact], pool: ThreadPool) -> dict[str, float]:
+    """Median seconds of each artifact, sampled in turn. Raises RuntimeError if one computes a wrong result."""
     with ExitStack() as stack:
         samples = {}
         for name, artifact in artifacts.items():
-            loaded = stack.enter_context(Loaded(example, artifact, pool))
+            loaded = stack.enter_context(CpuKernel(example, artifact, pool))
             fault, _ = loaded.check()
             if fault:
                 raise RuntimeError(fault)
-            samples[name] = partial(_sampled, loaded, sampling.repeats(loaded.warm, loaded.once_s))
-        return {name: median(taken) for name, taken in in_turn(samples, ROUNDS).items()}
+            samples[name] = partial(_sample, loaded, sampling.repeats(loaded.warm, loaded.once_s))
+        return {name: median(samples_s) for name, samples_s in sample_in_turn(samples, ROUNDS).items()}
 
 
-def _sampled(loaded: Loaded, repeats: int) -> float:
+def _sample(loaded: CpuKernel, repeats: int) -> float:
     [time_s] = loaded.warm.time(1, repeats)
     return time_s
 
 
-def against(full: Sequence[float], ours: Sequence[float], build_ms: float) -> dict[str, Any]:
-    """How a pipeline compares with the full one: speeds in units of the latter's, and what a search would choose."""
-    speeds = [theirs / own for theirs, own in zip(full, ours, strict=True)]
+def compare_with_full(full: Sequence[float], ours: Sequence[float], build_ms: float) -> dict[str, Any]:
+    """A pipeline beside the full one: speeds in units of the latter's, and the schedule that a search would choose."""
+    speeds = [full_us / own_us for full_us, own_us in zip(full, ours, strict=True)]
     choice = min(range(len(ours)), key=ours.__getitem__)
     return {
         "build_ms": round(build_ms, 2),
@@ -145,13 +145,16 @@ def against(full: Sequence[float], ours: Sequence[float], build_ms: float) -> di
     }
 
 
-def summary(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Each pipeline on all operators; `ours` names the one that trials are built with."""
-    rows = {name: [entry["pipelines"][name] for entry in found] for name in PIPELINES}
-    return {"ours": OURS, **{name: _all(of) for name, of in rows.items() if of}}
+def summary(entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Figures of each pipeline over all operators; `ours` names the one that trials are built with."""
+    rows = {name: [entry["pipelines"][name] for entry in entries] for name in PIPELINES}
+    return {
+        "ours": OURS,
+        **{name: _pipeline_summary(pipeline_rows) for name, pipeline_rows in rows.items() if pipeline_rows},
+    }
 
 
-def _all(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _pipeline_summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {
         "operators": len(rows),
         "build_ms": round(geometric_mean([row["build_ms"] for row in rows]), 2),
@@ -165,4 +168,4 @@ def _all(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.exit(cli.guarded(main))
+    sys.exit(cli.exit_code(main))

@@ -32,19 +32,19 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from tunewright.bench.asked import ALL, asked_of_part
-from tunewright.bench.entries import Entries, Entry, announced
+from tunewright.bench.entries import Entries, Entry, announce
 from tunewright.bench.files import FOLDER, RESULTS, ROOT
 from tunewright.bench.rivals.environment import PACKAGES, NoEnvironment
-from tunewright.bench.rivals.process import ServedError, TimeOver
-from tunewright.bench.searching.agreement import agreement
-from tunewright.bench.searching.curve import Curve
-from tunewright.bench.searching.goals import goals, lines
-from tunewright.bench.searching.knowledge import TASKS, scoring, transfer, zero
-from tunewright.bench.searching.plan import Budgets, Fruitless, Missing, Plan, case, of_part
-from tunewright.bench.searching.plot import draw_curves
-from tunewright.bench.searching.searches import metaschedule, ours, versus
-from tunewright.bench.searching.workloads import WORKLOADS
+from tunewright.bench.rivals.process import RequestTimeout, ServedProcessError
+from tunewright.bench.search_parts.agreement import measure_agreement
+from tunewright.bench.search_parts.curve import SearchCurve
+from tunewright.bench.search_parts.goals import goals, lines
+from tunewright.bench.search_parts.knowledge import TASKS, measure_scoring, measure_transfer, measure_zero
+from tunewright.bench.search_parts.plan import Budgets, MissingEntry, NoKernel, SearchPlan, case_name, part_entries
+from tunewright.bench.search_parts.plot import draw_curves
+from tunewright.bench.search_parts.searches import measure_metaschedule, measure_ours, measure_versus
+from tunewright.bench.search_parts.workloads import WORKLOADS
+from tunewright.bench.selection import ALL, select_in_part
 from tunewright.codegen.host import available_cores
 from tunewright.costmodel.base import base
 from tunewright.tuner import cli
@@ -53,45 +53,45 @@ RIVAL_CODE = (ROOT / "bench" / "rivals" / "metaschedule.py", ROOT / "bench" / "r
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """One of the measurements. `budgets` are the names of those that it depends on."""
+class SearchPart:
+    """One of the measurements. `budgets` names the budgets that it depends on."""
 
-    measure: Callable[[Plan, str, int], Entry]
+    measure: Callable[[SearchPlan, str, int], Entry]
     names: Collection[str]
     budgets: tuple[str, ...]
-    only: Callable[[Sequence[int]], int] | None = None  # which of the numbers of threads is measured; None: all
+    only: Callable[[Sequence[int]], int] | None = None  # selects one of the numbers of threads; None: all
     is_rival: bool = False
-    times_rival: bool = False  # beside ours
+    times_rival: bool = False  # a kernel of the rival beside ours
 
 
-PARTS: Mapping[str, Part] = {
-    "ours": Part(ours, WORKLOADS, ("trials", "seconds")),
-    "agreement": Part(agreement, WORKLOADS, ("whole_trials", "rounds", "starts")),
-    "zero": Part(zero, TASKS, ("whole_trials", "starts"), only=min),
-    "scoring": Part(scoring, WORKLOADS, (), only=min),
-    "transfer": Part(transfer, ("resnet18 after resnet50",), ("model_trials", "starts"), only=max),
-    "metaschedule": Part(metaschedule, WORKLOADS, ("rival_trials", "rival_seconds"), is_rival=True),
-    "versus": Part(
-        versus, WORKLOADS, ("trials", "seconds", "rival_trials", "rival_seconds", "starts"), times_rival=True
+PARTS: Mapping[str, SearchPart] = {
+    "ours": SearchPart(measure_ours, WORKLOADS, ("trials", "seconds")),
+    "agreement": SearchPart(measure_agreement, WORKLOADS, ("whole_trials", "rounds", "starts")),
+    "zero": SearchPart(measure_zero, TASKS, ("whole_trials", "starts"), only=min),
+    "scoring": SearchPart(measure_scoring, WORKLOADS, (), only=min),
+    "transfer": SearchPart(measure_transfer, ("resnet18 after resnet50",), ("model_trials", "starts"), only=max),
+    "metaschedule": SearchPart(measure_metaschedule, WORKLOADS, ("rival_trials", "rival_seconds"), is_rival=True),
+    "versus": SearchPart(
+        measure_versus, WORKLOADS, ("trials", "seconds", "rival_trials", "rival_seconds", "starts"), times_rival=True
     ),
 }
-"""In the order in which they are measured: what others need comes before, and what takes hours nearly last."""
+"""Parts in the order of measurement: first those that others need, and the longest nearly last."""
 
 
 def main() -> int:
-    """Measure what is wanted, then show what there is. 1 if a case failed."""
-    given = _parsed()
-    plan = _plan(given)
+    """Measure the selected cases, then show all results. 1 if a case failed."""
+    arguments = _parse_arguments()
+    plan = _plan(arguments)
     failed = 0
     try:
-        if not given.summary:
-            failed = run(plan, given)
-    finally:  # an interrupt leaves what is measured so far
-        conclude(plan.entries, given.results, sorted({1, 2, *given.threads}))
+        if not arguments.summary:
+            failed = run(plan, arguments)
+    finally:  # also after an interrupt
+        conclude(plan.entries, arguments.results, sorted({1, 2, *arguments.threads}))
     return int(failed > 0)
 
 
-def _parsed() -> argparse.Namespace:
+def _parse_arguments() -> argparse.Namespace:
     cores = len(available_cores())
     parser = argparse.ArgumentParser(
         prog="./dev bench search",
@@ -114,75 +114,83 @@ def _parsed() -> argparse.Namespace:
     for field in fields(Budgets):
         option = f"--{field.name.replace('_', '-')}"
         parser.add_argument(option, type=type(field.default), default=field.default, help="(%(default)s)")
-    given = parser.parse_args()
-    if max(given.threads) > cores or min(given.threads) < 1:
+    arguments = parser.parse_args()
+    if max(arguments.threads) > cores or min(arguments.threads) < 1:
         parser.error(f"there are {cores} cores")
-    given.names = asked_of_part(parser, {part: one.names for part, one in PARTS.items()}, given.part, given.names)
-    return given
+    arguments.names = select_in_part(
+        parser, {part: search_part.names for part, search_part in PARTS.items()}, arguments.part, arguments.names
+    )
+    return arguments
 
 
-def _plan(given: argparse.Namespace) -> Plan:
-    order = [case(part, name) for part, one in PARTS.items() for name in one.names]
-    budgets = Budgets(**{field.name: getattr(given, field.name) for field in fields(Budgets)})
+def _plan(arguments: argparse.Namespace) -> SearchPlan:
+    order = [case_name(part, name) for part, search_part in PARTS.items() for name in search_part.names]
+    budgets = Budgets(**{field.name: getattr(arguments, field.name) for field in fields(Budgets)})
     say = cli.messages()
-    return Plan(
+    tvm_python = arguments.tvm_python
+    if tvm_python:  # not resolved: an environment finds its packages by its link
+        tvm_python = tvm_python.absolute()
+    return SearchPlan(
         FOLDER / "search",
-        Entries(given.results, order),
+        Entries(arguments.results, order),
         budgets,
         lambda line: say.print(line, markup=False, highlight=False, soft_wrap=True),
-        given.tvm_python.absolute() if given.tvm_python else None,  # a link in it must stay one: it finds its packages
+        tvm_python,
     )
 
 
-def run(plan: Plan, given: argparse.Namespace) -> int:
-    """Measure what is not measured yet; how many cases failed, or could not be measured."""
+def run(plan: SearchPlan, arguments: argparse.Namespace) -> int:
+    """Measure the cases that are missing. Returns how many failed or could not be measured."""
     failed = 0
-    left = list(_left(plan, given))
-    for part, name, threads in announced(
-        left, lambda one: f"{case(*one[:2])}, threads: {one[2]}", plan.say, given.within
+    pending = list(_pending_cases(plan, arguments))
+    for part, name, threads in announce(
+        pending,
+        lambda pending_case: f"{case_name(*pending_case[:2])}, threads: {pending_case[2]}",
+        plan.say,
+        arguments.within,
     ):
-        begun_s = time.monotonic()
+        start_s = time.monotonic()
         try:
             entry = _entry(plan, part, name, threads)
-        except (Missing, NoEnvironment) as lack:  # no fault of the case: what is kept of it stays
+        except (MissingEntry, NoEnvironment) as lack:  # not the case's failure: its old entry stays
             failed += 1
             plan.say(f"  not measured: {lack}")
             continue
-        plan.entries.put(case(part, name), threads, entry | settings(plan, part))
+        plan.entries.put(case_name(part, name), threads, entry | settings(plan, part))
         failed += "error" in entry
-        plan.say(f"  {_line(entry)}, {time.monotonic() - begun_s:.0f} s")
+        plan.say(f"  {_line(entry)}, {time.monotonic() - start_s:.0f} s")
     return failed
 
 
-def _left(plan: Plan, given: argparse.Namespace) -> Iterator[tuple[str, str, int]]:
-    for part, one in PARTS.items():
-        if given.part not in (ALL, part):
+def _pending_cases(plan: SearchPlan, arguments: argparse.Namespace) -> Iterator[tuple[str, str, int]]:
+    for part, search_part in PARTS.items():
+        if arguments.part not in (ALL, part):
             continue
-        wanted = settings(plan, part)
-        for name in one.names:
-            if name not in given.names:
+        part_settings = settings(plan, part)
+        for name in search_part.names:
+            if name not in arguments.names:
                 continue
-            for threads in [one.only(given.threads)] if one.only else sorted(given.threads):
-                if given.again or not plan.entries.has(case(part, name), threads, wanted):
+            for threads in [search_part.only(arguments.threads)] if search_part.only else sorted(arguments.threads):
+                if arguments.again or not plan.entries.has(case_name(part, name), threads, part_settings):
                     yield part, name, threads
 
 
-def settings(plan: Plan, part: str) -> dict[str, Any]:
-    """What an entry of a part depends on."""
-    one = PARTS[part]
-    found: dict[str, Any] = {"budget": {name: getattr(plan.budgets, name) for name in one.budgets}}
-    if one.is_rival or one.times_rival:
+def settings(plan: SearchPlan, part: str) -> dict[str, Any]:
+    """The settings that an entry of a part depends on."""
+    search_part = PARTS[part]
+    values: dict[str, Any] = {"budget": {name: getattr(plan.budgets, name) for name in search_part.budgets}}
+    if search_part.is_rival or search_part.times_rival:
         digest = hashlib.sha256(b"".join(path.read_bytes() for path in RIVAL_CODE)).hexdigest()
-        found |= {"packages": list(PACKAGES), "rival_sha256": digest}
-    return found | (plan.hardware if one.is_rival else plan.settings)
+        values |= {"packages": list(PACKAGES), "rival_sha256": digest}
+    return values | (plan.hardware if search_part.is_rival else plan.settings)
 
 
-def _entry(plan: Plan, part: str, name: str, threads: int) -> Entry:
-    """A measurement, or a failure. Raises Missing and NoEnvironment."""
+def _entry(plan: SearchPlan, part: str, name: str, threads: int) -> Entry:
+    """A measurement, or a failure. Raises MissingEntry and NoEnvironment."""
     entry = {"at": datetime.now(UTC).isoformat(timespec="seconds")}
     try:
         return entry | PARTS[part].measure(plan, name, threads)
-    except (Fruitless, ServedError, TimeOver) as error:  # the other cases are worth having
+    except (NoKernel, ServedProcessError, RequestTimeout) as error:  # the other cases go on
         return entry | {"error": str(error).strip()}
 
 
@@ -193,7 +201,7 @@ def _line(entry: Mapping[str, Any]) -> str:
 
 
 def _figures(entry: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """The few numbers that tell most, out of any entry."""
+    """The most important numbers of an entry."""
     for name, value in entry.items():
         match value:
             case {"best_ms": float(), "trials_a_second": float()}:
@@ -205,37 +213,41 @@ def _figures(entry: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 
 
 def conclude(entries: Entries, results: Path, counts: Sequence[int]) -> None:
-    """Write what there is to say of all, draw it, and show it."""
-    known = base("cpu")
+    """Write, draw and print the goals."""
+    base_model = base("cpu")
     counts = [threads for threads in counts if any(True for _ in entries.of(threads))]
-    every = {threads: goals(entries, threads, known.card["quality"] if known else None) for threads in counts}
-    measured = {goal.text for shown in every.values() for goal in shown if goal.cases}
-    found = {  # what is measured on one of the numbers of threads is not missing on the others
-        f"threads: {threads}": [goal for goal in shown if goal.cases or goal.text not in measured]
-        for threads, shown in every.items()
+    goals_by_threads = {
+        threads: goals(entries, threads, base_model.card["quality"] if base_model else None) for threads in counts
+    }
+    measured_texts = {goal.text for shown_goals in goals_by_threads.values() for goal in shown_goals if goal.cases}
+    goals_by_heading = {  # a goal measured on one number of threads is not missing on the others
+        f"threads: {threads}": [goal for goal in shown_goals if goal.cases or goal.text not in measured_texts]
+        for threads, shown_goals in goals_by_threads.items()
     }
     for threads in counts:
         draw_curves(results.with_name(f"{results.stem}_{threads}.svg"), _curves(entries, threads))
-    if not found:
+    if not goals_by_heading:
         print("nothing is measured yet")
         return
-    entries.write({heading: [goal.to_json() for goal in shown] for heading, shown in found.items()})
-    for heading, shown in found.items():
+    entries.write(
+        {heading: [goal.to_json() for goal in shown_goals] for heading, shown_goals in goals_by_heading.items()}
+    )
+    for heading, shown_goals in goals_by_heading.items():
         print(f"\n{heading}")
-        for line in lines(shown):
+        for line in lines(shown_goals):
             print(f"  {line}")
     print(f"\n{results}, and a plot for each number of threads")
 
 
-def _curves(entries: Entries, threads: int) -> dict[str, dict[str, Curve]]:
-    own, rival = of_part(entries, "ours", threads), of_part(entries, "metaschedule", threads)
-    curves: dict[str, dict[str, Curve]] = {}
+def _curves(entries: Entries, threads: int) -> dict[str, dict[str, SearchCurve]]:
+    own_entries, rival_entries = part_entries(entries, "ours", threads), part_entries(entries, "metaschedule", threads)
+    curves: dict[str, dict[str, SearchCurve]] = {}
     for name in WORKLOADS:
-        found = {"tunewright": own[name]["seconds"]["curve"]} if name in own else {}
-        found |= {"tvm": rival[name]["curve"]} if name in rival else {}
-        curves[name] = {label: Curve.from_json(data) for label, data in found.items()}
+        curve_data = {"tunewright": own_entries[name]["seconds"]["curve"]} if name in own_entries else {}
+        curve_data |= {"tvm": rival_entries[name]["curve"]} if name in rival_entries else {}
+        curves[name] = {label: SearchCurve.from_json(data) for label, data in curve_data.items()}
     return curves
 
 
 if __name__ == "__main__":
-    sys.exit(cli.guarded(main))
+    sys.exit(cli.exit_code(main))

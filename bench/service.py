@@ -1,4 +1,4 @@
-"""A service of its own for a benchmark: a real process on a database, without the limits on how often one may ask."""
+"""A service for a benchmark: a real process on a database, without limits on requests."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from pathlib import Path
 
 SERVE = """
 from tunewright.api.serve import ServeOptions, serve
-from tunewright.api.service import Options
+from tunewright.api.http.service import Options
 limits = Options(changes_per_minute=10**9, requests_per_minute=10**9, most_unfinished=10**9)
 serve(ServeOptions(port=0, tuners=0, service=limits), lambda address: print(address.url, flush=True))
 """
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
-    """Where a service is that runs."""
+class ServiceProcess:
+    """A running service."""
 
     url: str
-    key: str  # the one that it made for commands of this machine
+    key: str  # the key for commands of this machine
     pid: int
 
 
 @contextmanager
-def serving(db: str, home: Path) -> Iterator[Service]:
-    """A service on the database at an SQLAlchemy URL, with its own data folder, where its log is too.
+def run_service(db: str, home: Path) -> Iterator[ServiceProcess]:
+    """A service on the database at an SQLAlchemy URL. Its log is in its data folder `home`.
 
     Raises RuntimeError where it does not start.
     """
@@ -48,7 +48,7 @@ def serving(db: str, home: Path) -> Iterator[Service]:
         url = process.stdout.readline().strip()
         if not url:
             raise RuntimeError(f"the service did not start: {log.read_text(errors='replace')[-2000:]}")
-        yield Service(url, (home / "local_key").read_text().strip(), process.pid)
+        yield ServiceProcess(url, (home / "local_key").read_text().strip(), process.pid)
     finally:
         process.terminate()
         process.communicate(timeout=60)

@@ -1,4 +1,4 @@
-"""Artifact: a kernel as objects, with all that it takes to call it. Light to import: nothing here compiles."""
+"""Artifact: a kernel as object code, with everything needed to call it. Light to import: nothing here compiles."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from .ir import Buffer, Packing
+from .ir.ir import Buffer, Packing
 
 
 @dataclass(frozen=True, slots=True)

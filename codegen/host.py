@@ -1,4 +1,4 @@
-"""The machine that this process runs on, as a Target, and where a measurement came from."""
+"""The machine that this process runs on: its Target, its limits, and its description for measurements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PrivateFolder: files of this user alone, such as code, which go where they take too much."""
+"""PrivateFolder: files of this user alone, such as code, within a limit of size."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 DRAFT = ".tmp"
-"""How the names of drafts end."""
+"""Suffix of the names of drafts."""
 
 DRAFT_S = 3600.0
 """Age from which on a draft is known to be left over by a process that died."""
@@ -61,7 +61,7 @@ class PrivateFolder:
             excess_bytes -= status.st_size
 
     def size_bytes(self) -> int:
-        """What all files take."""
+        """The size of all files."""
         return sum(status.st_size for _, status in self._files("*"))
 
     def _files(self, pattern: str) -> Iterator[tuple[Path, os.stat_result]]:

@@ -1,4 +1,4 @@
-"""The machine that code is made for."""
+"""The machine that code is compiled for."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from typing import Any
 
-from .cuda.gpu import THREAD_REGISTERS, Gpu
-from .given import check_names
+from .fields import check_names
+from .gpu import THREAD_REGISTERS, Gpu
 
 KIND = re.compile("[a-z][a-z0-9]{0,15}")
 
@@ -18,7 +18,7 @@ CUDA = "cuda"
 """The kind of NVIDIA's GPUs."""
 
 MAX_THREADS = 4096
-"""What a pool of threads has at most."""
+"""Most threads of a pool."""
 
 RANGES = {
     "vector_bits": (64, 2048),
@@ -47,7 +47,7 @@ class Target:
     features: str  # LLVM's feature string, e.g. "+avx512f,+fma"; empty: what `cpu` implies
     vector_bits: int
     vector_registers: int
-    threads: int  # how many the timed kernels run on
+    threads: int  # threads that timed kernels run on
     l1_bytes: int  # data cache of one core
     l2_bytes: int  # of one core
     l3_bytes: int  # shared; 0 where there is none
@@ -92,14 +92,14 @@ class Target:
     @staticmethod
     def from_json(data: dict[str, Any]) -> Target:
         """The inverse of `to_json`. Raises ValueError, in words for people, on any other data."""
-        names = [one.name for one in fields(Target)]
+        names = [field.name for field in fields(Target)]
         check_names(data, [name for name in names if name != "gpu"], names)
-        given = data.get("gpu")
-        if given is None:
+        gpu = data.get("gpu")
+        if gpu is None:
             return Target(**data)
-        if not isinstance(given, dict):
-            raise ValueError(f"target: gpu must be an object, not {_text(given)}")
-        return Target(**{**data, "gpu": Gpu.from_json(given)})
+        if not isinstance(gpu, dict):
+            raise ValueError(f"target: gpu must be an object, not {_text(gpu)}")
+        return Target(**{**data, "gpu": Gpu.from_json(gpu)})
 
     @staticmethod
     def of_gpu(gpu: Gpu) -> Target:

@@ -10,29 +10,54 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
-from .cuda.gpu import BLOCK_THREADS
-from .cuda.instruction import Operand
-from .cuda.instructions import INSTRUCTIONS
-from .dtype import DType
-from .expr import (
+from .expr.dtype import DType
+from .expr.expr import (
     COMPARISONS,
     HORIZONTAL,
     TRANSCENDENTAL,
     ZIPS,
+    Const,
     Expr,
     Load,
     Op,
     Ramp,
     Var,
     arity,
+    const,
     loads,
+    op,
+    transform,
     variables,
 )
-from .index import Domain, contiguous
-from .ir import Alloc, Barrier, Block, Buffer, Do, For, If, Kernel, LoopKind, Packing, Prefetch, Scope, Stmt, Store
-from .math import has_expansion
-from .meaning import OPS
-from .nodes import fact
+from .expr.index import Domain, contiguous
+from .expr.math import has_expansion
+from .expr.nodes import fact
+from .expr.semantics import OPS
+from .gpu import BLOCK_THREADS, SM_REGISTERS, THREAD_REGISTERS, WARP
+from .instructions.bulk import FETCH_RANKS, MOST_BOX, fetch_swizzle
+from .instructions.instruction import OperandSpec
+from .instructions.table import INSTRUCTIONS
+from .instructions.warpgroup import CHUNK_BYTES, GROUP, ROW_BYTES
+from .ir.ir import (
+    Alloc,
+    Barrier,
+    Block,
+    Buffer,
+    Do,
+    Fetch,
+    For,
+    Grid,
+    If,
+    Kernel,
+    LoopKind,
+    Packing,
+    Prefetch,
+    Roles,
+    Scope,
+    Stmt,
+    Store,
+    ThreadRole,
+)
 
 FLOATS = frozenset({DType.F32, DType.F64})
 NARROW = frozenset(dtype for dtype in DType if dtype.is_narrow)
@@ -41,14 +66,14 @@ NUMBERS = FLOATS | INTEGERS
 BOOLS = frozenset({DType.BOOL})
 
 DTYPES: Mapping[str, frozenset[DType]] = {
-    **dict.fromkeys(("sqrt", "floor", "ceil", "round", "exp", "log", "erf", "tanh", "sigmoid"), FLOATS),
+    **dict.fromkeys(("sqrt", "floor", "ceil", "round", *TRANSCENDENTAL - {"pow"}), FLOATS),
     **dict.fromkeys(("floordiv", "mod", "shl", "shr"), INTEGERS),
     **dict.fromkeys(("and", "or", "not"), BOOLS),
     "exp2_bits": frozenset({DType.I32}),
     **dict.fromkeys(("eq", "ne", "min", "max"), NUMBERS | BOOLS),
     **dict.fromkeys(("select", "cast", *ZIPS), NUMBERS | BOOLS | NARROW),
 }
-"""What ops take; all others take NUMBERS."""
+"""Types of the operands of an op; all other ops take NUMBERS."""
 
 
 class VerifyError(Exception):
@@ -71,13 +96,13 @@ def verify(kernel: Kernel) -> None:
         buffers[buffer.name] = buffer
     for name, packing in kernel.packings.items():
         _packing(name, packing, {p.name: p for p in kernel.params}.get(name))
-    place = _Place(buffers, frozenset(kernel.packings), {}, Domain({}), ())
+    place = _Context(buffers, frozenset(kernel.packings), {}, Domain({}), ())
     for phase in kernel.body.body:
         match phase:
             case For(kind=LoopKind.PARALLEL):
                 place.enter(phase).statement(phase.body)
             case For(kind=LoopKind.BLOCK):
-                place.grid(phase)
+                place.grid(Grid.of(phase))
             case _:
                 place.statement(phase)
 
@@ -109,8 +134,8 @@ def _packing(name: str, packing: Packing, param: Buffer | None) -> None:
 
 
 @dataclass(slots=True)
-class _Place:
-    """A place in a kernel: what is visible there, and what is known."""
+class _Context:
+    """The context of a statement: visible buffers and loops, and known facts."""
 
     buffers: Mapping[str, Buffer]
     constants: frozenset[str]  # packed parameters
@@ -118,23 +143,18 @@ class _Place:
     domain: Domain
     path: tuple[str, ...]
     threads: tuple[For, ...] = ()  # the thread loops of a GPU, that of the lanes of a warp last
-    apart: frozenset[str] = frozenset()  # of them, those that decide whether a thread comes here
-    passed: set[object] = field(default_factory=set)  # values and targets of stores that were checked here, or around
-    counted: dict[int | None, Domain] = field(default_factory=dict)  # the domain for each count of leading lanes
+    divergent: frozenset[str] = frozenset()  # variables of threads that decide whether a thread executes this
+    divergent_in_group: frozenset[str] = frozenset()  # of those, the ones that decide it within a warpgroup
+    role: range | None = None  # the threads of the role around
+    checked: set[object] = field(
+        default_factory=set
+    )  # values and targets of stores that were checked here or further out
+    domains: dict[int | None, Domain] = field(default_factory=dict)  # the domain for each count of leading lanes
 
-    def within(
-        self, *, buffers: Mapping[str, Buffer] | None = None, domain: Domain | None = None, **more: Any
-    ) -> _Place:
-        """A place inside this one, where all holds that holds here."""
-        counted: dict[int | None, Domain] = {None: domain} if domain else self.counted
-        return replace(
-            self,
-            buffers=buffers or self.buffers,
-            domain=domain or self.domain,
-            passed=set(self.passed),
-            counted=counted,
-            **more,
-        )
+    def within(self, **more: Any) -> _Context:
+        """An inner context, where everything that is known here holds too."""
+        domains: dict[int | None, Domain] = {None: more["domain"]} if "domain" in more else self.domains
+        return replace(self, checked=set(self.checked), domains=domains, **more)
 
     def fail(self, what: object, why: str) -> VerifyError:
         where = f"in {' > '.join(self.path)}: " if self.path else ""
@@ -142,8 +162,8 @@ class _Place:
             what = f"{what.tensor}[{', '.join(map(str, what.index))}] = {what.value}"
         return VerifyError(f"{where}{str(what)[:200]}: {why}")
 
-    def enter(self, loop: For) -> _Place:
-        """The place inside a loop."""
+    def enter(self, loop: For) -> _Context:
+        """The context inside a loop."""
         text = f"{loop.kind} {loop.var} < {loop.extent}"
         if loop.var in self.loops:
             raise self.fail(text, f"an outer loop has the variable {loop.var}")
@@ -155,31 +175,24 @@ class _Place:
             path=(*self.path, text),
         )
 
-    def grid(self, stmt: Stmt) -> None:
-        """A launch of a GPU, down to what each thread does."""
-        match stmt:
-            case For(kind=LoopKind.BLOCK, body=body):
-                self.enter(stmt).grid(body)
-            case Alloc(buffer, body) if buffer.scope is Scope.SHARED:
-                self.allocated(buffer).grid(body)
-            case For(kind=LoopKind.THREAD):
-                self.block(stmt)
-            case _:
-                raise self.fail(type(stmt).__name__, "between the blocks and the threads only shared memory may be")
-
-    def block(self, stmt: Stmt) -> None:
-        """The threads of a block."""
+    def grid(self, grid: Grid) -> None:
+        """Check a launch of a GPU, down to the statements of each thread."""
         inside = self
-        while isinstance(stmt, For) and stmt.kind is LoopKind.THREAD:
-            inside = inside.enter(stmt).within(threads=(*inside.threads, stmt))
-            stmt = stmt.body
-        count = prod(loop.extent for loop in inside.threads)
-        if count > BLOCK_THREADS:
-            raise self.fail(f"{count} threads", f"a block has {BLOCK_THREADS} at most")
-        inside.statement(stmt)
+        for loop in grid.blocks:
+            inside = inside.enter(loop)
+        for buffer in grid.shared:
+            inside = inside.allocate(buffer)
+        if not grid.threads or any(buffer.scope is not Scope.SHARED for buffer in grid.shared):
+            wrong = "Alloc" if grid.threads else type(grid.body).__name__
+            raise inside.fail(wrong, "between the blocks and the threads only shared memory may be")
+        for loop in grid.threads:
+            inside = inside.enter(loop).within(threads=(*inside.threads, loop))
+        if grid.block_threads > BLOCK_THREADS:
+            raise inside.fail(f"{grid.block_threads} threads", f"a block has {BLOCK_THREADS} at most")
+        inside.statement(grid.body)
 
-    def allocated(self, buffer: Buffer) -> _Place:
-        """The place inside an Alloc."""
+    def allocate(self, buffer: Buffer) -> _Context:
+        """The context inside an Alloc."""
         if buffer.name in self.buffers:
             raise self.fail(f"alloc {buffer}", "there is a buffer of that name")
         _buffer(buffer, {Scope.SHARED, Scope.REGISTER})
@@ -201,15 +214,21 @@ class _Place:
                 if condition.dtype is not DType.BOOL or condition.lanes != 1:
                     raise self.fail(f"if {condition}", "the condition must be one bool")
                 path = (*self.path, f"if {condition}")
-                apart = self.apart | self.deciding(condition)
-                self.within(domain=self.domain.given(condition), path=path, apart=apart).statement(then)
+                divergent = self.divergent | self.divergence(condition)
+                in_group = self.divergent_in_group | self.divergence(transform(condition, _of_group))
+                domain = self.domain.assume(condition)
+                self.within(domain=domain, path=path, divergent=divergent, divergent_in_group=in_group).statement(then)
             case Alloc(buffer, body):
                 if self.threads and buffer.scope is not Scope.REGISTER:
                     raise self.fail(f"alloc {buffer}", "a thread allocates registers alone")
-                self.allocated(buffer).statement(body)
+                self.allocate(buffer).statement(body)
             case Barrier():
-                if not self.threads or self.apart:
-                    raise self.fail("barrier", f"not all threads of a block come here: {', '.join(self.apart)}")
+                if not self.threads or self.divergent or self.role is not None:
+                    raise self.fail("barrier", f"not all threads of a block come here: {', '.join(self.divergent)}")
+            case Fetch():
+                self.fetch(stmt)
+            case Roles(roles):
+                self.share_out(roles)
             case Do():
                 self.instruction(stmt)
             case Prefetch(tensor, index):
@@ -219,34 +238,88 @@ class _Place:
             case Store():
                 self.store(stmt)
 
-    def deciding(self, condition: Expr) -> frozenset[str]:
+    def divergence(self, condition: Expr) -> frozenset[str]:
         """The thread variables that a condition may differ by: all of them where it looks at memory."""
         names = frozenset(loop.var for loop in self.threads)
         return names if loads(condition) else names & variables(condition)
 
+    def share_out(self, roles: tuple[ThreadRole, ...]) -> None:
+        """Check the body of each role."""
+        if len(self.threads) != 1 or self.divergent or self.role is not None:
+            raise self.fail("roles", "they share out the threads of one loop, all of which come here")
+        [loop] = self.threads
+        if sum(role.threads for role in roles) != loop.extent or any(role.threads % WARP for role in roles):
+            raise self.fail("roles", f"{[role.threads for role in roles]} threads, in whole warps, of {loop.extent}")
+        thread, begin = Var(loop.var), 0
+        for role in roles:
+            end = begin + role.threads
+            if role.registers % 8 or role.registers > THREAD_REGISTERS + 1:
+                raise self.fail("roles", f"{role.registers} registers of a thread: a multiple of 8, at most 256")
+            if role.registers and role.threads % GROUP:
+                raise self.fail("roles", f"registers of {role.threads} threads: only warpgroups change theirs")
+            domain = self.domain.assume(op("le", begin, thread)).assume(op("lt", thread, end))
+            path = (*self.path, f"role of threads {begin} to {end - 1}")
+            self.within(domain=domain, path=path, role=range(begin, end)).statement(role.body)
+            begin = end
+        if sum(role.threads * role.registers for role in roles) > SM_REGISTERS:
+            raise self.fail(
+                "roles", f"{[role.registers for role in roles]} registers of threads: there are not so many"
+            )
+
+    def fetch(self, stmt: Fetch) -> None:
+        """Check that the engine can copy the box, and that the target is laid out for it."""
+        view, target = stmt.map, stmt.target
+        self.values(*stmt.place, target, stmt.barrier)
+        source, into = self.buffers.get(view.tensor), self.buffers[target.tensor]
+        if source is None or source.scope is not Scope.GLOBAL or {source.dtype, into.dtype} != {view.dtype}:
+            raise self.fail(f"fetch {view}", f"of {source} into {into}")
+        if into.scope is not Scope.SHARED or self.buffers[stmt.barrier.tensor].scope is not Scope.SHARED:
+            raise self.fail(f"fetch {view}", "its target and its barrier are in shared memory")
+        ranks = {len(numbers) for numbers in (view.extents, view.strides, view.box, stmt.place)}
+        if len(ranks) > 1 or len(view.box) not in FETCH_RANKS:
+            raise self.fail(f"fetch {view}", "it has 2 to 5 dimensions")
+        reach = 1 + sum((extent - 1) * stride for extent, stride in zip(view.extents, view.strides, strict=True))
+        each = view.dtype.size_bytes
+        if (
+            reach > prod(source.shape)
+            or view.strides[-1] != 1
+            or any(n * each % CHUNK_BYTES for n in view.strides[:-1])
+        ):
+            raise self.fail(f"fetch {view}", f"rows of {source} begin on multiples of {CHUNK_BYTES} bytes")
+        if max(view.box) > MOST_BOX or view.box[-1] != into.shape[-1] or view.box[-1] * each != ROW_BYTES:
+            why = f"a box has at most {MOST_BOX} places a dimension, and rows of {ROW_BYTES} bytes"
+            raise self.fail(f"fetch {view}", why)
+        begin = max((d + 1 for d, at in enumerate(target.index) if at != const(0)), default=0)
+        if prod(view.box) > prod(into.shape[begin:]):
+            raise self.fail(f"fetch {view}", f"a box does not fit into {into} from {target} on")
+        if into.swizzle != fetch_swizzle(view.dtype):
+            raise self.fail(f"fetch {view}", f"chunks of {into} are not exchanged as the engine does")
+
     def instruction(self, stmt: Do) -> None:
-        one = INSTRUCTIONS.get(stmt.name)
-        if one is None:
+        instruction = INSTRUCTIONS.get(stmt.name)
+        if instruction is None:
             raise self.fail(stmt.name, "there is no such instruction")
         if not self.threads:
             raise self.fail(stmt.name, "instructions are for threads of a GPU")
-        if one.threads > 1 and (self.threads[-1].extent % one.threads or self.threads[-1].var in self.apart):
-            raise self.fail(stmt.name, f"not all {one.threads} threads that execute it together come here")
-        if len(stmt.outs) != len(one.outs) or len(stmt.ins) != len(one.ins):
+        threads = self.role if self.role is not None else range(self.threads[-1].extent)
+        is_whole = threads.start % instruction.threads == 0 and len(threads) % instruction.threads == 0
+        if instruction.threads > 1 and (not is_whole or self.threads[-1].var in self.divergent_in_group):
+            raise self.fail(stmt.name, f"not all {instruction.threads} threads that execute it together come here")
+        if len(stmt.outs) != len(instruction.outs) or len(stmt.ins) != len(instruction.ins):
             raise self.fail(stmt.name, f"{len(stmt.outs)} results of {len(stmt.ins)} operands")
-        for node, operand in zip((*stmt.outs, *stmt.ins), (*one.outs, *one.ins), strict=True):
+        for node, operand in zip((*stmt.outs, *stmt.ins), (*instruction.outs, *instruction.ins), strict=True):
             self.operand(stmt.name, node, operand)
-        if one.is_in_place and stmt.outs[0] != stmt.ins[-1]:
+        if instruction.is_in_place and stmt.outs[0] != stmt.ins[-1]:
             raise self.fail(stmt.name, f"{stmt.outs[0]} is not what is added to, {stmt.ins[-1]}")
         for node in stmt.outs:
             if node.tensor in self.constants:
                 raise self.fail(stmt.name, f"{node.tensor} is a packed constant")
 
-    def operand(self, name: str, node: Load, operand: Operand) -> None:
+    def operand(self, name: str, node: Load, operand: OperandSpec) -> None:
         """Check what an instruction reads or writes."""
         self.values(node)
         buffer = self.buffers[node.tensor]
-        if buffer.scope is not operand.scope or not operand.takes(buffer.dtype.numpy, node.lanes):
+        if buffer.scope is not operand.scope or not operand.is_match(buffer.dtype.numpy, node.lanes):
             raise self.fail(name, f"{node} of {buffer} where {operand} is wanted")
         if node.count is not None or (node.lanes > 1 and not contiguous(node.index)):
             raise self.fail(name, f"{node}: an operand is all of some consecutive elements")
@@ -254,11 +327,11 @@ class _Place:
     def store(self, stmt: Store) -> None:
         self.values(stmt.value, *stmt.index)
         target = (stmt.tensor, stmt.index, stmt.count)
-        if target not in self.passed:
+        if target not in self.checked:
             self.access(stmt)
             if stmt.tensor in self.constants:
                 raise self.fail(stmt, f"{stmt.tensor} is a packed constant")
-            self.passed.add(target)
+            self.checked.add(target)
         dtype, lanes = self.buffers[stmt.tensor].dtype, max([i.lanes for i in stmt.index], default=1)
         if stmt.value.dtype is not dtype:
             raise self.fail(stmt, f"a value of {stmt.value.dtype} into {dtype}")
@@ -280,7 +353,7 @@ class _Place:
             raise self.fail(access, f"count {access.count} of {lanes} lanes")
         if buffer.scope is Scope.REGISTER:
             self.register(access, lanes)
-        if not self.domain.empty:
+        if not self.domain.is_empty:
             self.inside(access, buffer)
         return buffer
 
@@ -295,9 +368,9 @@ class _Place:
             raise self.fail(access, "a register vector must be consecutive elements")
 
     def inside(self, access: Load | Store, buffer: Buffer) -> None:
-        domain = self.counted.get(access.count)
+        domain = self.domains.get(access.count)
         if domain is None:
-            domain = self.counted[access.count] = replace(self.domain, count=access.count)
+            domain = self.domains[access.count] = replace(self.domain, count=access.count)
         for d, (index, extent) in enumerate(zip(access.index, buffer.shape, strict=True)):
             if index.dtype is not DType.I64:
                 raise self.fail(access, f"index {d} of {buffer.name} is {index.dtype}, not {DType.I64}")
@@ -310,13 +383,13 @@ class _Place:
 
     def values(self, *roots: Expr) -> None:
         """Check every node of expressions, parts before what they are part of."""
-        passed = self.passed
+        checked = self.checked
         for node in roots:
-            if node not in passed:
+            if node not in checked:
                 if node.children:
                     self.values(*node.children)
                 self.value(node)
-                passed.add(node)
+                checked.add(node)
 
     def value(self, node: Expr) -> None:
         match node:
@@ -336,9 +409,17 @@ class _Place:
                     raise self.fail(node, "there is no loop of that variable")
 
 
+def _of_group(node: Expr) -> Expr:
+    """Replace the number of a warpgroup by a constant: all of its threads have it in common."""
+    match node:
+        case Op("floordiv", (Var(), Const(value)), _) if int(value) % GROUP == 0:
+            return Const(0, DType.I64)
+    return node
+
+
 @fact
 def _fault(node: Expr) -> str:
-    """What is wrong with an op, wherever it stands; empty if nothing is."""
+    """The error of an op that does not depend on its place; empty if there is none."""
     if not isinstance(node, Op):
         return ""
     kinds: list[DType] = [a.dtype for a in node.args]
@@ -352,14 +433,14 @@ def _fault(node: Expr) -> str:
         return "there are no lanes to join"
     if node.name in ZIPS and (lanes == 1 or lanes % 2):
         return f"there are no halves of {lanes} lanes"
-    if not _typed(node.name, kinds, node.dtype):
+    if not _has_valid_types(node.name, kinds, node.dtype):
         return f"{node.name} of {', '.join(kinds)} to {node.dtype}"
     if node.name in TRANSCENDENTAL and not has_expansion(node):
         return f"{node.name} of {node.dtype} has no expansion"
     return ""
 
 
-def _typed(name: str, kinds: list[DType], result: DType) -> bool:
+def _has_valid_types(name: str, kinds: list[DType], result: DType) -> bool:
     """Whether an op takes these dtypes to that one."""
     allowed = DTYPES.get(name, NUMBERS)
     if name == "bitcast":

@@ -1,4 +1,4 @@
-"""What would be fast: features of a schedule, the model that ranks schedules, and its metrics.
+"""Cost models: features of schedules, models that rank them, and metrics.
 Read first: `model.CostModel`.
 May import: `search_space`, `graph`, `codegen`. Home of xgboost.
 """

@@ -1,4 +1,4 @@
-"""Examples: what was measured, as a cost model learns it."""
+"""Examples: measurements grouped into the trials that a cost model learns from."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .labels import TaskOnTarget, task_on_target
 from .model import Trials
 
 
-def grouped(examples: Iterable[tuple[Candidate, Measurement]]) -> Iterator[Trials]:
+def group_trials(examples: Iterable[tuple[Candidate, Measurement]]) -> Iterator[Trials]:
     """The trials of each space of each task and target, in order of first appearance."""
     tasks: dict[TaskOnTarget, tuple[Task, Target]] = {}
     measured: dict[TaskOnTarget, list[tuple[Schedule, Measurement]]] = {}

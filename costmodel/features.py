@@ -1,4 +1,4 @@
-"""Features: what a cost model sees of a point, from the decisions alone; nothing is lowered.
+"""Features: the numbers of a point that a cost model takes, from the decisions alone; nothing is lowered.
 
 Every sketch gives the same columns. Sizes and times are logarithms to base 2, so that a tree splits ratios and a model
 carries over to other shapes; the target's numbers are columns too, so that it carries over to other machines.
@@ -15,23 +15,16 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from tunewright.codegen.expr import TRANSCENDENTAL, Load, Op, walk
+from tunewright.codegen.expr.expr import TRANSCENDENTAL, Load, Op, walk
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Stage, Task
-from tunewright.search_space.space import Rows, Space
+from tunewright.search_space.space import KNOB_MEANINGS, Rows, Space
 
-from .loops import LEVELS, REMEMBERED, Access, Loops, by_vector_axis, product
+from .loops import LEVELS, MAX_STAGES, Loops, TensorAccess, product, split_by_vector_axis
 from .roofline import calls, estimate_s, floor_s, last_bytes, operations, registers, shares, step_cycles
 
 OPERANDS = ("out", "a", "b")
 """The accesses with columns of their own: what the stage writes, and the first two of what it reads."""
-
-KNOBS = (
-    "along", "lanes", "vectors", "vectors_0", "vectors_1", "tile", "tile_0", "tile_1", "tile_rows", "tile_columns",
-    "rows", "round", "unroll", "order", "columns_inside", "held", "ahead", "parts", "block", "block_rows",
-    "block_columns", "block_channels", "block_planes", "chunks", "chunk_rows", "chunk_tiles", "chunk_points",
-)  # fmt: skip
-"""Knobs whose values are columns themselves, for decisions that the loops don't show; see `roles`."""
 
 CACHES = ("l1", "l2", "l3")
 
@@ -70,7 +63,8 @@ ESTIMATE_NAMES = (
     "estimate_log_over_floor",
 )  # fmt: skip
 SKETCH_NAMES = (
-    "sketch_code", "sketch_knobs", "sketch_levels", "sketch_moved", "sketch_distance", *(f"knob_{k}" for k in KNOBS),
+    "sketch_code", "sketch_knobs", "sketch_levels", "sketch_moved", "sketch_distance",
+    *(f"knob_{name}" for name in KNOB_MEANINGS),
 )  # fmt: skip
 
 NAMES: tuple[str, ...] = (
@@ -80,8 +74,8 @@ NAMES: tuple[str, ...] = (
 """The columns of every feature matrix, in order."""
 
 VERSION = hashlib.sha256(" ".join(("1", *NAMES)).encode()).hexdigest()[:12]
-"""Of the columns and what they mean: a model that learned from another version can't read these. The number in it rises
-when a column of the same name gets another meaning.
+"""The version of the columns: a model that learned from another version can't read these. The number in it rises when a
+column of the same name gets another meaning.
 """
 
 _POSITION = {name: i for i, name in enumerate(NAMES)}
@@ -92,7 +86,7 @@ Columns = Mapping[str, Floats | float]
 
 @dataclass(frozen=True, slots=True)
 class FeatureMatrix:
-    """One row a point, one column a name of `NAMES`."""
+    """Features: one row per point, one column per name of `NAMES`."""
 
     values: NDArray[np.float32]  # [points, names]
 
@@ -102,7 +96,7 @@ class FeatureMatrix:
 
 
 def features(task: Task, target: Target, space: Space, rows: Rows) -> FeatureMatrix:
-    """What a cost model sees of points of a space. All values are finite; a row doesn't depend on the others."""
+    """The features of points of a space. All values are finite; a row doesn't depend on the others."""
     if not len(rows):
         return FeatureMatrix(np.empty((0, len(NAMES)), np.float32))
     knobs = space.columns(rows)
@@ -111,11 +105,11 @@ def features(task: Task, target: Target, space: Space, rows: Rows) -> FeatureMat
     values = np.full((len(NAMES), len(rows)), np.nan, np.float32)
     for name, column in shared.items():
         values[_POSITION[name]] = column
-    parts = by_vector_axis(tiling, len(rows))
+    parts = split_by_vector_axis(tiling, len(rows))
     for axis, members, part in parts:
-        chosen = members if len(parts) > 1 else slice(None)
+        places = members if len(parts) > 1 else slice(None)
         for name, column in _loop_columns(task, Loops(task, target, part, axis)).items():
-            values[_POSITION[name], chosen] = column
+            values[_POSITION[name], places] = column
     return FeatureMatrix(values.T)
 
 
@@ -149,7 +143,7 @@ def _mix(task: Task, stage: Stage) -> Mapping[str, float]:
     return counts
 
 
-@lru_cache(maxsize=REMEMBERED)
+@lru_cache(maxsize=MAX_STAGES)
 def _task_columns(task: Task, target: Target, stage: Stage) -> Columns:
     mix = _mix(task, stage)
     return {
@@ -183,7 +177,7 @@ def _stage_columns(loops: Loops) -> Columns:
         "stage_reads": len(loops.accesses) - 1,
         "stage_windows": sum(len(dimension.terms) > 1 for dimension in dimensions),
         "stage_strided": sum(any(abs(step) > 1 for step in dimension.terms.values()) for dimension in dimensions),
-        "stage_irregular": sum(not dimension.regular for dimension in dimensions),
+        "stage_irregular": sum(not dimension.is_regular for dimension in dimensions),
     }
 
 
@@ -260,26 +254,26 @@ def _vector_columns(loops: Loops) -> Columns:
     }
 
 
-def _whole_bytes(loops: Loops, accesses: Sequence[Access]) -> float:
+def _whole_bytes(loops: Loops, accesses: Sequence[TensorAccess]) -> float:
     return sum(float(access.footprint_bytes(loops.whole)[0]) for access in accesses)
 
 
 def _body_columns(loops: Loops) -> Columns:
     tile, target = loops.innermost, loops.target
-    results, wanted = loops.vectors(tile, loops.spatial), registers(loops)
+    results, register_count = loops.vectors(tile, loops.spatial), registers(loops)
     compute, fetch = step_cycles(loops)
-    begun = calls(loops)
+    call_count = calls(loops)
     return {
         "body_results": results,
-        "body_registers": wanted,
-        "body_pressure": wanted / target.vector_registers,
-        "body_spilled": np.maximum(wanted - target.vector_registers, 0.0),
+        "body_registers": register_count,
+        "body_pressure": register_count / target.vector_registers,
+        "body_spilled": np.maximum(register_count - target.vector_registers, 0.0),
         "body_chains": np.minimum(results, 8.0),  # what keeps two pipes of latency four busy
         "body_log_instructions": _log(loops.vectors(tile, loops.spatial + loops.reduced) * len(loops.accesses)),
         "body_compute_cycles": compute,
         "body_fetch_cycles": fetch,
         "body_fetch_per_compute": fetch / np.maximum(compute, 0.5),
-        "body_log_calls": _log(begun),
+        "body_log_calls": _log(call_count),
         "body_log_run": _log(loops.reduction_run),
         "body_log_runs": _log(loops.volume(loops.whole, loops.reduced) / loops.reduction_run),
     }
@@ -307,24 +301,24 @@ def _estimate_columns(task: Task, loops: Loops) -> Columns:
 
 def _sketch_columns(space: Space, knobs: Mapping[str, NDArray[np.int64]], levels: int) -> Columns:
     default, sizes = dict(space.default.values), {name: _size(values) for name, values in knobs.items()}
-    moved, distance = np.zeros(1), np.zeros(1)
+    moved_knobs, distance = np.zeros(1), np.zeros(1)
     for knob in space.knobs:
         steps = np.abs(sizes[knob.name] - _size(default[knob.name]))
-        moved, distance = moved + (steps > 0), distance + steps
-    seen = {f"knob_{role}": sizes[name] for name, role in roles(space).items()}
+        moved_knobs, distance = moved_knobs + (steps > 0), distance + steps
+    knob_columns = {f"knob_{role}": sizes[name] for name, role in roles(space).items()}
     return {
         "sketch_code": sketch_code(space.sketch),
         "sketch_knobs": len(space.knobs),
         "sketch_levels": levels,
-        "sketch_moved": moved,  # from the default, which an expert's rule has found
+        "sketch_moved": moved_knobs,  # from the default, which an expert's rule has found
         "sketch_distance": distance,
-        **dict.fromkeys((f"knob_{name}" for name in KNOBS), -1.0),
-        **seen,
+        **dict.fromkeys((f"knob_{name}" for name in KNOB_MEANINGS), -1.0),
+        **knob_columns,
     }
 
 
 def sketch_code(name: str) -> float:
-    """What trees tell sketches apart by, whatever their version."""
+    """A number by which trees tell sketches apart, whatever their version."""
     return float(hashlib.sha256(name.encode()).digest()[0])
 
 
@@ -333,19 +327,19 @@ def _size(values: NDArray[np.int64] | int) -> Floats:
 
 
 def roles(space: Space) -> Mapping[str, str]:
-    """Knob name -> the column out of `KNOBS` that it has, for those that have one.
+    """Knob name -> its column out of `KNOB_MEANINGS`, if it has one.
 
-    A knob that is named for an axis or a piece of its task has that of its number among its like: `tile_h` and
+    A knob that is named for an axis or a piece of its task has the column of its number: `tile_h` and
     `tile_w` of one task are `tile_0` and `tile_1`, and so are `tile_a` and `tile_b` of another.
     """
-    found: dict[str, str] = {}
-    like: Counter[str] = Counter()
+    result: dict[str, str] = {}
+    numbers: Counter[str] = Counter()
     for knob in space.knobs:
         role = knob.name
-        if role not in KNOBS:
+        if role not in KNOB_MEANINGS:
             stem = knob.name.rpartition("_")[0]
-            role = f"{stem}_{like[stem]}"
-            like[stem] += 1
-        if role in KNOBS:
-            found[knob.name] = role
-    return found
+            role = f"{stem}_{numbers[stem]}"
+            numbers[stem] += 1
+        if role in KNOB_MEANINGS:
+            result[knob.name] = role
+    return result

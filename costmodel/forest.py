@@ -1,4 +1,4 @@
-"""Forest: a few ensembles of boosted trees over features, which differ in the tasks that each has learned from.
+"""Forest: a few ensembles of boosted trees over features, each of which has learned from other tasks.
 
 Their mean is better than any of them, and how far they are apart says how well a point is known. The only home of
 xgboost, which is imported when a forest is fitted or explained; it predicts without: see `trees`.
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .boosted import trees_of
+from .ensemble import Ensemble
 
 if TYPE_CHECKING:
     import xgboost
@@ -26,18 +26,18 @@ Labels = NDArray[np.float32]  # [points]
 Members = NDArray[np.float32]  # [members, points]
 
 RANKS, SQUARES = "rank:pairwise", "reg:squarederror"
-"""Objectives: to say which of two points of a group has the higher label, and what the label is."""
+"""Objectives: which of two points of a group has the higher label, and the label itself."""
 
 BINS = 64
-"""Values of a feature that a tree tells apart; 256 are no better, and four times as slow to count."""
+"""Most values of a feature that a tree tells apart; 256 are no better, and four times as slow to count."""
 
-KEPT = 0.8
-"""Chance of a group to be learned from by a member."""
+SAMPLE_CHANCE = 0.8
+"""The chance that a member learns from a group."""
 
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """How the trees of a member grow: see XGBoost's parameters."""
+    """XGBoost's parameters for the trees of a member."""
 
     rounds: int
     max_depth: int
@@ -48,11 +48,11 @@ class Growth:
 
 
 class Forest:
-    """Predicts labels. `fit` or `read` makes one: of each member the model in XGBoost's UBJSON."""
+    """Predicts labels: an ensemble for each member. `fit` and `read` make one."""
 
-    def __init__(self, models: Sequence[bytes]) -> None:
-        self._models = list(models)
-        self._trees = [trees_of(model) for model in models]
+    def __init__(self, ensembles: Sequence[Ensemble]) -> None:
+        self._ensembles = list(ensembles)
+        self._trees = [ensemble.trees() for ensemble in ensembles]
 
     @staticmethod
     def fit(
@@ -66,36 +66,37 @@ class Forest:
         before: Members | None = None,
         objective: str = RANKS,
     ) -> Forest:
-        """Learn labels; what `before` [members, points] predicts of them already, each member adds to.
+        """Learn labels; each member adds to its predictions `before` [members, points].
 
         `groups` [points] are learned from whole or not at all by a member, so that members differ in what they have
         never seen. For an `objective` that ranks, the points of a group must lie together. Equal arguments give equal
         forests.
         """
-        models = []
+        ensembles = []
         for member in range(members):
-            taken = _taken(groups, member, members, seed)
-            margin = None if before is None else before[member][taken]
+            sample = _sample(groups, member, members, seed)
+            margin = None if before is None else before[member][sample]
             parameters = _parameters(growth, seed + member, objective, margin is not None)
-            models.append(_boosted(values[taken], labels[taken], groups[taken], margin, parameters, growth.rounds))
-        return Forest(models)
+            ensembles.append(_boost(values[sample], labels[sample], groups[sample], margin, parameters, growth.rounds))
+        return Forest(ensembles)
 
     @property
     def members(self) -> int:
-        return len(self._models)
+        return len(self._ensembles)
 
     def predict(self, values: Values) -> Members:
-        """What each member says of points, without what came before it."""
+        """The prediction of each member, without those of the layers before."""
         return np.stack([trees.sums(values) for trees in self._trees])
 
     @cached_property
     def _boosters(self) -> list[xgboost.Booster]:
         import xgboost
 
-        return [xgboost.Booster({"nthread": 1}, model_file=bytearray(model)) for model in self._models]
+        models = (bytearray(ensemble.to_json()) for ensemble in self._ensembles)
+        return [xgboost.Booster({"nthread": 1}, model_file=model) for model in models]
 
     def contributions(self, values: Values) -> NDArray[np.float32]:
-        """What each feature adds to the mean prediction of points [points, features + 1], the last what all start from.
+        """The part of each feature in the mean prediction of points [points, features + 1]; the last is the base score.
 
         Shapley values of the trees: Lundberg et al., "Consistent Individualized Feature Attribution for Tree
         Ensembles", 2018.
@@ -107,7 +108,7 @@ class Forest:
         return np.asarray(np.mean(parts, axis=0), np.float32)
 
     def gains(self, features: int) -> NDArray[np.float64]:
-        """How much of the error each feature has taken away [features], as a share of all."""
+        """The share of each feature in the reduction of the error [features]."""
         total = np.zeros(features)
         for booster in self._boosters:
             for name, gain in booster.get_score(importance_type="total_gain").items():
@@ -115,55 +116,75 @@ class Forest:
         return total / max(float(total.sum()), 1e-12)
 
     def write(self) -> bytes:
-        """As bytes: the length of each member's model as JSON, a line end, and these."""
-        return json.dumps([len(one) for one in self._models]).encode() + b"\n" + b"".join(self._models)
+        """As bytes: the length of each member's ensemble as JSON, a line end, and these."""
+        parts = [ensemble.write() for ensemble in self._ensembles]
+        return json.dumps([len(part) for part in parts]).encode() + b"\n" + b"".join(parts)
 
     @staticmethod
     def read(content: bytes) -> Forest:
-        """The inverse of `write`. Only for bytes whose digest is known: XGBoost's reader trusts what it reads.
+        """The inverse of `write`. Raises ValueError for anything else."""
+        return Forest([Ensemble.read(part) for part in _parts(content)])
 
-        Raises ValueError for anything else.
+    @staticmethod
+    def read_ubjson(content: bytes) -> Forest:
+        """A forest in its first form, of models in XGBoost's UBJSON. Raises ValueError for anything else.
+
+        Imports xgboost. Only for bytes whose digest is known: its reader trusts what it reads.
         """
-        head, _, rest = content.partition(b"\n")
-        lengths = json.loads(head)
-        if not isinstance(lengths, list) or not all(isinstance(n, int) and n > 0 for n in lengths):
-            raise ValueError(f"no lengths of models: {head[:40]!r}")
-        if sum(lengths) != len(rest):
-            raise ValueError(f"{len(rest)} bytes of models, not {sum(lengths)}")
-        ends = list(accumulate(lengths))
-        return Forest([rest[end - length : end] for end, length in zip(ends, lengths, strict=True)])
+        import xgboost
+
+        try:
+            boosters = [xgboost.Booster({"nthread": 1}, model_file=bytearray(part)) for part in _parts(content)]
+        except xgboost.core.XGBoostError as error:
+            raise ValueError(f"no model of XGBoost: {str(error).splitlines()[0]}") from error
+        return Forest([_ensemble(booster) for booster in boosters])
 
 
-def _taken(groups: NDArray[np.int64], member: int, members: int, seed: int) -> NDArray[np.bool_]:
-    """Which points a member learns from: all where it is alone, or where the draw leaves less than half of them."""
-    names = np.unique(groups)
-    everything = np.ones(len(groups), np.bool_)
+def _parts(content: bytes) -> list[bytes]:
+    """The bytes of each member. Raises ValueError where there are more or fewer than their lengths say."""
+    head, _, rest = content.partition(b"\n")
+    lengths = json.loads(head)
+    if not isinstance(lengths, list) or not all(isinstance(n, int) and n > 0 for n in lengths):
+        raise ValueError(f"no lengths of models: {head[:40]!r}")
+    if sum(lengths) != len(rest):
+        raise ValueError(f"{len(rest)} bytes of models, not {sum(lengths)}")
+    ends = list(accumulate(lengths))
+    return [rest[end - length : end] for end, length in zip(ends, lengths, strict=True)]
+
+
+def _ensemble(booster: xgboost.Booster) -> Ensemble:
+    return Ensemble.of(bytes(booster.save_raw("json")))
+
+
+def _sample(groups: NDArray[np.int64], member: int, members: int, seed: int) -> NDArray[np.bool_]:
+    """The points that a member learns from: all where it is alone, or where the draw leaves less than half of them."""
+    group_numbers = np.unique(groups)
+    all_points = np.ones(len(groups), np.bool_)
     if members == 1:
-        return everything
-    kept = names[np.random.default_rng([seed, member]).random(len(names)) < KEPT]
-    taken = np.isin(groups, kept)
-    return taken if 2 * taken.sum() > len(groups) else everything
+        return all_points
+    sampled_groups = group_numbers[np.random.default_rng([seed, member]).random(len(group_numbers)) < SAMPLE_CHANCE]
+    sample = np.isin(groups, sampled_groups)
+    return sample if 2 * sample.sum() > len(groups) else all_points
 
 
-def _parameters(growth: Growth, seed: int, objective: str, added: bool) -> Mapping[str, Any]:
-    grown = {name: value for name, value in asdict(growth).items() if name != "rounds"}
+def _parameters(growth: Growth, seed: int, objective: str, has_margin: bool) -> Mapping[str, Any]:
+    growth_parameters = {name: value for name, value in asdict(growth).items() if name != "rounds"}
     fixed = {"tree_method": "hist", "max_bin": BINS, "verbosity": 0, "nthread": 1, "seed": seed}
-    return {**grown, **fixed, "objective": objective, **({"base_score": 0.0} if added else {})}
+    return {**growth_parameters, **fixed, "objective": objective, **({"base_score": 0.0} if has_margin else {})}
 
 
-def _boosted(
+def _boost(
     values: Values,
     labels: Labels,
     groups: NDArray[np.int64],
     margin: NDArray[np.float32] | None,
     parameters: Mapping[str, Any],
     rounds: int,
-) -> bytes:
-    """A model in UBJSON."""
+) -> Ensemble:
     import xgboost
 
     ranking = {"qid": groups} if str(parameters["objective"]).startswith("rank:") else {}
     data = xgboost.QuantileDMatrix(
         values, label=labels, base_margin=margin, max_bin=BINS, nthread=parameters["nthread"], **ranking
     )
-    return bytes(xgboost.train(dict(parameters), data, rounds).save_raw("ubj"))
+    return _ensemble(xgboost.train(dict(parameters), data, rounds))

@@ -1,4 +1,4 @@
-"""What trees learn from: features of each trial, and the speed of its schedule beside the fastest one of its task."""
+"""Training data of trees: features of each trial, and the speed of its schedule relative to the task's fastest."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from .forest import RANKS, Forest, Growth, Labels, Members, Values
 from .model import Trials
 
 TaskOnTarget = tuple[str, str]
-"""Keys of a task and a target: what speeds are relative to."""
+"""The keys of a task and a target. Speeds are relative to the fastest of these."""
 
 
 def task_on_target(task: Task, target: Target) -> TaskOnTarget:
-    """Their keys."""
+    """The keys of a task and a target."""
     return task.key, target.key
 
 
 def task_of(trials: Trials) -> TaskOnTarget:
-    """Whose trials these are."""
+    """The keys of the trials' task and target."""
     return task_on_target(trials.task, trials.target)
 
 
-def _seen(trials: Trials) -> Values:
+def _features(trials: Trials) -> Values:
     return features(trials.task, trials.target, trials.space, trials.rows).values
 
 
 @dataclass(frozen=True, slots=True)
-class Lesson:
-    """Trials as trees learn them, in an order that doesn't depend on how they arrived, so that sums round alike.
+class TrainingData:
+    """Trials as trees learn them, in an order that doesn't depend on how they arrived, so that sums round the same.
 
-    Only of tasks that have more than one, for a single one is the best of its task whatever it is.
+    Tasks with a single trial are left out: it would be the best of its task whatever it is.
     """
 
     sets: Sequence[Trials]
@@ -47,20 +47,20 @@ class Lesson:
     groups: NDArray[np.int64]  # the number of the task and target, ascending: what can be ranked
 
     @staticmethod
-    def of(trials: Sequence[Trials], seen: Callable[[Trials], Values] = _seen) -> Lesson:
-        """What these trials teach. `seen` gives what a model sees of points: their features, by default worked out."""
-        sets = _comparable(trials)
-        values = np.concatenate([np.empty((0, len(NAMES)), np.float32), *map(seen, sets)])
-        return Lesson(sets, values, _speeds(sets), _groups(sets))
+    def of(trials: Sequence[Trials], features_of: Callable[[Trials], Values] = _features) -> TrainingData:
+        """The training data in some trials; `features_of` gives the features of their points."""
+        sets = _comparable_sets(trials)
+        values = np.concatenate([np.empty((0, len(NAMES)), np.float32), *map(features_of, sets)])
+        return TrainingData(sets, values, _speeds(sets), _groups(sets))
 
     @property
-    def teaches(self) -> bool:
+    def is_informative(self) -> bool:
         """Whether any schedule is better than another."""
         return len(self.speeds) > 0 and bool(self.speeds.min() < self.speeds.max())
 
     @property
     def tasks(self) -> int:
-        """How many there are, one on two targets twice."""
+        """The number of tasks, one on two targets counted twice."""
         return len(np.unique(self.groups))
 
     def forest(
@@ -72,14 +72,14 @@ class Lesson:
         before: Members | None = None,
         objective: str = RANKS,
     ) -> Forest:
-        """Trees that have learned it: see `Forest.fit`."""
+        """A forest fitted to this data: see `Forest.fit`."""
         return Forest.fit(
             self.values, self.speeds, self.groups, growth,
             members=members, seed=seed, before=before, objective=objective,
         )  # fmt: skip
 
 
-def _comparable(trials: Sequence[Trials]) -> list[Trials]:
+def _comparable_sets(trials: Sequence[Trials]) -> list[Trials]:
     count = Counter(key for each in trials for key in [task_of(each)] * len(each.times_s))
     sets = []
     for each in sorted(trials, key=lambda t: (task_of(t), t.space.sketch, t.space.version)):
@@ -91,29 +91,29 @@ def _comparable(trials: Sequence[Trials]) -> list[Trials]:
 
 
 def _speeds(sets: Sequence[Trials]) -> Labels:
-    """They have no unit and no size, so trials of all tasks and shapes teach one model."""
-    times_s = [_undisturbed_s(each) for each in sets]
+    """Speeds relative to the best of each task: without a unit, so that trials of all tasks teach one model."""
+    times_s = [_steady_times_s(each) for each in sets]
     best_s: dict[TaskOnTarget, float] = {}
-    for each, known_s in zip(sets, times_s, strict=True):
-        best_s[task_of(each)] = min(best_s.get(task_of(each), np.inf), float(known_s.min(initial=np.inf)))
+    for each, task_times_s in zip(sets, times_s, strict=True):
+        best_s[task_of(each)] = min(best_s.get(task_of(each), np.inf), float(task_times_s.min(initial=np.inf)))
     parts = [np.empty(0)]
-    for each, known_s in zip(sets, times_s, strict=True):
-        ok = np.isfinite(known_s)
-        parts.append(np.divide(best_s[task_of(each)], known_s, out=np.zeros(len(ok)), where=ok))
+    for each, task_times_s in zip(sets, times_s, strict=True):
+        succeeded = np.isfinite(task_times_s)
+        parts.append(np.divide(best_s[task_of(each)], task_times_s, out=np.zeros(len(succeeded)), where=succeeded))
     return np.concatenate(parts).astype(np.float32)
 
 
-def _undisturbed_s(trials: Trials) -> NDArray[np.float64]:
-    """The times, nearer to the low ends of their intervals: of few samples the median may be of disturbed ones.
+def _steady_times_s(trials: Trials) -> NDArray[np.float64]:
+    """The times, moved towards the low ends of their intervals: with few samples the median may be a disturbed one.
 
     The geometric mean of both orders 0.2% more of the pairs of tasks held out than the median does.
     """
     if trials.spans_s is None:
         return trials.times_s
-    known = np.isfinite(trials.times_s)
-    found = np.full(len(known), np.inf)
-    found[known] = np.sqrt(trials.times_s[known] * trials.spans_s[known, 0])
-    return found
+    succeeded = np.isfinite(trials.times_s)
+    times_s = np.full(len(succeeded), np.inf)
+    times_s[succeeded] = np.sqrt(trials.times_s[succeeded] * trials.spans_s[succeeded, 0])
+    return times_s
 
 
 def _groups(sets: Sequence[Trials]) -> NDArray[np.int64]:

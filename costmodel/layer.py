@@ -1,34 +1,36 @@
-"""A layer: what many trials teach, above what was learned before; kept as a snapshot, where `XGBModel`'s own is not."""
+"""A layer fitted to many trials above another model; kept as a snapshot, unlike the top layer of `XGBModel`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from .forest import Growth
-from .labels import Lesson
-from .learned import Learned
+from .labels import TrainingData
+from .layered_model import LayeredModel
 from .model import Trials
 
 ALONE = Growth(rounds=100, max_depth=5, eta=0.1, colsample_bytree=0.3)
-"""Of a model with nothing below it."""
+"""The growth of a model with nothing below it."""
 
 ABOVE = Growth(rounds=60, max_depth=4, eta=0.06, colsample_bytree=0.3, min_child_weight=10.0)
-"""Of what is added to another. The trials of a few tasks say little of others, so it goes gently: above a model that
-orders 87.4% of the pairs of 349 tasks rightly, having learned from half of those of the base model, 60 further tasks
-make it 87.0%, and 250 make it 87.6%. With the growth of one that is alone it is 86.0% and 87.5%."""
+"""The growth of a layer above a model. The trials of a few tasks say little of others, so it is slow.
+
+A model that learned from half of the base model's tasks orders 87.4% of the pairs of 349 tasks rightly; a layer of 60
+further tasks makes that 87.0%, one of 250 tasks 87.6%. With the growth ALONE it is 86.0% and 87.5%.
+"""
 
 MEMBERS = 3
-"""Of a model with nothing below it; else each member goes on from one of those."""
+"""The members of a model with nothing below it; a layer has as many as the model below."""
 
 FEWEST = 50
-"""Comparable trials to learn from."""
+"""Least comparable trials to learn from."""
 
 
-def layer_of(trials: Sequence[Trials], below: Learned | None) -> Learned | None:
-    """A model of these trials, or what it adds to one `below`; None where they are too few or all alike."""
-    lesson = Lesson.of(trials)
-    if len(lesson.speeds) < FEWEST or not lesson.teaches:
+def fit_layer(trials: Sequence[Trials], below: LayeredModel | None) -> LayeredModel | None:
+    """Fit a model to trials, or a layer above the model `below`; None where the trials are too few or all alike."""
+    data = TrainingData.of(trials)
+    if len(data.speeds) < FEWEST or not data.is_informative:
         return None
-    before = below.members(lesson.values) if below else None
+    before = below.members(data.values) if below else None
     growth, members = (ALONE, MEMBERS) if before is None else (ABOVE, len(before))
-    return Learned((lesson.forest(growth, members=members, seed=0, before=before),), None)
+    return LayeredModel((data.forest(growth, members=members, seed=0, before=before),), None)

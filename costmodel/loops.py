@@ -1,6 +1,6 @@
-"""Loops: what the tiles of a set of points mean for memory, all points at once.
+"""Loops: the memory traffic of the tiles of points, all points at once.
 
-An `Access` says which elements of a tensor a stage touches; with the extents of a tile it gives the tile's footprint.
+A `TensorAccess` says which elements of a tensor a stage touches, and how large the footprint of a tile is.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from tunewright.codegen.expr import Const, Expr, Load, Op, free_vars, loads
-from tunewright.codegen.index import linear
+from tunewright.codegen.expr.expr import Const, Expr, Load, Op, free_vars, loads
+from tunewright.codegen.expr.index import linear
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Stage, Task
 from tunewright.search_space.space import Tiling
@@ -23,25 +23,25 @@ Floats = NDArray[np.float64]  # [points], or [levels, points]; [1] of what is th
 Tile = Mapping[str, Floats]  # axis -> extent
 
 LEVELS = 4
-"""Tile levels looked at. A sketch with fewer repeats its outermost, one with more loses those just inside it."""
+"""Tile levels in features. A sketch with fewer repeats its outermost, one with more loses those just inside it."""
 
-REMEMBERED = 1000
-"""Stages whose accesses are remembered."""
+MAX_STAGES = 1000
+"""Most stages whose accesses are cached."""
 
 LINE_BYTES = 64
-"""What memory moves at once, on every processor that is tuned for."""
+"""Bytes of a cache line, on every processor that is tuned for."""
 
 
 @dataclass(frozen=True)
 class Dimension:
-    """How the index of one dimension of an access moves with the axes of the stage."""
+    """The index of one dimension of an access, as a function of the axes of the stage."""
 
     size: int
     terms: Mapping[str, int]  # axis -> how far one step of it moves the index; 0 where that isn't regular
     offsets: tuple[int, ...]  # constant parts of the loads, ascending
 
     @cached_property
-    def regular(self) -> bool:
+    def is_regular(self) -> bool:
         """Whether the index is linear in the axes."""
         return all(self.terms.values())
 
@@ -51,12 +51,12 @@ class Dimension:
         return len(self.terms) == 1 == len(self.offsets) and abs(next(iter(self.terms.values()))) == 1
 
     def extent(self, tile: Tile) -> Floats:
-        """How many places the index takes over a tile: at most those between its ends, or one a step."""
+        """The number of places that the index takes over a tile: at most those between its ends, or one a step."""
         steps = product([tile[axis] for axis in self.terms])
         if len(self.offsets) > 1:
             steps = steps * len(self.offsets)
         reach: Floats = np.minimum(steps, float(self.size))
-        if not self.regular or self.is_axis:
+        if not self.is_regular or self.is_axis:
             return reach
         hull: Floats | float = 1.0 + self.offsets[-1] - self.offsets[0]
         for axis, step in self.terms.items():
@@ -65,7 +65,7 @@ class Dimension:
 
 
 @dataclass(frozen=True)
-class Access:
+class TensorAccess:
     """The elements of one tensor that a stage reads or writes; loads that differ by constants only are one access."""
 
     tensor: str
@@ -90,7 +90,9 @@ class Access:
         """Places that the index of each dimension takes over a tile."""
         return [dimension.extent(tile) for dimension in self.dimensions]
 
-    def stretched(self, extents: Sequence[Floats], whole: Sequence[Floats], axis: str, tile: Tile) -> Iterator[Floats]:
+    def row_extents(
+        self, extents: Sequence[Floats], whole: Sequence[Floats], axis: str, tile: Tile
+    ) -> Iterator[Floats]:
         """The extents over `tile`, given those over one that differs in `axis` alone, and those over the whole.
 
         Along that axis the tile is as long as the whole.
@@ -111,16 +113,16 @@ class Access:
         distance = 0
         for position, dimension in enumerate(self.dimensions):
             if axis in dimension.terms:
-                if not dimension.regular:
+                if not dimension.is_regular:
                     return None
                 distance += dimension.terms[axis] * prod(d.size for d in self.dimensions[position + 1 :])
         return abs(distance)
 
 
-@lru_cache(maxsize=REMEMBERED)
-def accesses(task: Task, stage: Stage, vector_axis: str = "") -> tuple[Access, ...]:
-    """What a stage touches: its output, then what it reads along the vector lanes, then the rest; largest first."""
-    extents = {axis.name: axis.extent for axis in stage.axes + stage.reduce}
+@lru_cache(maxsize=MAX_STAGES)
+def accesses(task: Task, stage: Stage, vector_axis: str = "") -> tuple[TensorAccess, ...]:
+    """The accesses of a stage: its output, then reads along the vector lanes, then the rest; largest first."""
+    extents = stage.extents
     output = _access(task, extents, stage.output, [stage.index], stage.body.dtype.size_bytes)
     groups: dict[tuple[object, ...], list[Load]] = {}
     for load in loads(stage.body):
@@ -137,23 +139,25 @@ def accesses(task: Task, stage: Stage, vector_axis: str = "") -> tuple[Access, .
 
 def _access(
     task: Task, extents: Mapping[str, int], tensor: str, indices: Sequence[tuple[Expr, ...]], element_bytes: int
-) -> Access:
-    known = {t.name: t for t in (*task.inputs, *task.temporaries, *task.outputs)}.get(tensor)
+) -> TensorAccess:
+    tensors_by_name = {t.name: t for t in (*task.inputs, *task.temporaries, *task.outputs)}.get(tensor)
     dimensions = []
     for position, index in enumerate(indices[0]):
         terms, _ = _terms(index)
         offsets = tuple(sorted({_terms(other[position])[1] for other in indices}))
         reach = 1 + offsets[-1] - offsets[0] + sum(abs(step) * (extents[axis] - 1) for axis, step in terms.items())
-        dimensions.append(Dimension(known.shape[position] if known else reach, terms, offsets))
-    return Access(tensor, element_bytes, known is not None and known.constant, tuple(dimensions))
+        dimensions.append(Dimension(tensors_by_name.shape[position] if tensors_by_name else reach, terms, offsets))
+    return TensorAccess(
+        tensor, element_bytes, tensors_by_name is not None and tensors_by_name.constant, tuple(dimensions)
+    )
 
 
 def _terms(index: Expr) -> tuple[Mapping[str, int], int]:
     """Steps by axis, and the constant part. A clamp moves as what it clamps; another shape gives steps of 0."""
     while isinstance(index, Op) and index.name in ("min", "max") and any(isinstance(a, Const) for a in index.args):
         index = next(a for a in index.args if not isinstance(a, Const))
-    moved = linear(index)
-    return (moved.coefficients, moved.constant) if moved else (dict.fromkeys(free_vars(index), 0), 0)
+    form = linear(index)
+    return (form.coefficients, form.constant) if form else (dict.fromkeys(free_vars(index), 0), 0)
 
 
 def product(factors: Sequence[Floats]) -> Floats:
@@ -190,7 +194,7 @@ class Loops:
         return product([tile[axis] for axis in axes])
 
     def passes(self, tile: Tile, axes: Sequence[str]) -> Floats:
-        """How many tiles cover the whole over some of the axes, partial ones included."""
+        """The number of tiles that cover the whole over some of the axes, partial ones included."""
         return product([np.ceil(self.whole[axis] / tile[axis]) for axis in axes])
 
     @cached_property
@@ -200,7 +204,7 @@ class Loops:
 
     @cached_property
     def whole_boxes(self) -> list[list[Floats]]:
-        """The same of the whole."""
+        """Extents in each access's dimensions, of the whole."""
         return [access.extents(self.whole) for access in self.accesses]
 
     @cached_property
@@ -210,22 +214,22 @@ class Loops:
 
     @cached_property
     def footprints_bytes(self) -> Floats:
-        """Of all accesses together [levels, points]."""
-        return self._of_levels(sum(self.parts_bytes))
+        """Footprint of all accesses together [levels, points]."""
+        return self._broadcast(sum(self.parts_bytes))
 
     @cached_property
     def whole_bytes(self) -> Floats:
-        """The same of the whole [1]."""
+        """Footprint of the whole [1]."""
         boxes = zip(self.accesses, self.whole_boxes, strict=True)
         return np.asarray(sum(access.lines_bytes(box) for access, box in boxes))
 
     @cached_property
     def passes_at(self) -> Floats:
-        """How many tiles of each level one run goes through [levels, points]."""
-        return self._of_levels(self.passes(self.levels, self.spatial + self.reduced))
+        """The number of tiles of each level in one run [levels, points]."""
+        return self._broadcast(self.passes(self.levels, self.spatial + self.reduced))
 
-    def _of_levels(self, values: Floats | float) -> Floats:
-        """As [levels, points]."""
+    def _broadcast(self, values: Floats | float) -> Floats:
+        """Broadcast values to [levels, points]."""
         return np.broadcast_to(values, (LEVELS, len(self.chunks)))
 
     @cached_property
@@ -234,7 +238,7 @@ class Loops:
 
         Levels that add reduction only, and no other axis, go on with the same registers.
         """
-        inner, *outer = self._of_levels(self.volume(self.levels, self.reduced))
+        inner, *outer = self._broadcast(self.volume(self.levels, self.reduced))
         run: Floats = inner
         same = np.ones((LEVELS - 1, 1), np.bool_)
         for axis in self.spatial:
@@ -263,23 +267,23 @@ class Loops:
     def _moved_bytes(self, levels: slice, next_axes: Sequence[str]) -> Floats:
         tile = {axis: extents[levels] for axis, extents in self.levels.items()}
         passes = self.passes_at[levels]
-        moved = self.footprints_bytes[levels] * passes
+        bytes_moved = self.footprints_bytes[levels] * passes
         for axis in next_axes:
             if self.whole[axis][0] > 1:
                 row = {**tile, axis: self.whole[axis]}
                 runs = passes / np.ceil(self.whole[axis] / tile[axis])
-                moved = np.minimum(moved, np.asarray(sum(self._rows_bytes(levels, axis, row))) * runs)
-        return moved
+                bytes_moved = np.minimum(bytes_moved, np.asarray(sum(self._rows_bytes(levels, axis, row))) * runs)
+        return bytes_moved
 
     def _rows_bytes(self, levels: slice, axis: str, row: Tile) -> Iterator[Floats]:
-        """Of each access over the tiles of some levels in a row along an axis."""
+        """Footprint of each access over the tiles of some levels in a row along an axis."""
         known = zip(self.accesses, self.boxes, self.whole_boxes, self.parts_bytes, strict=True)
         for access, box, whole, part in known:
             if axis not in access.axes:
-                yield _of(part, levels)
+                yield _at_levels(part, levels)
             else:
-                extents = [_of(extent, levels) for extent in box]
-                yield access.lines_bytes([*access.stretched(extents, whole, axis, row)])
+                extents = [_at_levels(extent, levels) for extent in box]
+                yield access.lines_bytes([*access.row_extents(extents, whole, axis, row)])
 
     def traffic_bytes(self, cache_bytes: float) -> Floats:
         """Bytes that pass into a cache of this size in one warm run: the least of the levels whose tiles fit.
@@ -293,13 +297,13 @@ class Loops:
     def _traffic(self, cache_bytes: float) -> Floats:
         usable = 0.8 * cache_bytes  # the rest goes to streams passing through and to unlucky placement
         traffic = self.moved_bytes[0]
-        for moved, footprint in zip(self.moved_bytes[1:], self.footprints_bytes[1:], strict=True):
-            traffic = np.where(footprint <= usable, np.minimum(traffic, moved), traffic)
+        for level_bytes, footprint in zip(self.moved_bytes[1:], self.footprints_bytes[1:], strict=True):
+            traffic = np.where(footprint <= usable, np.minimum(traffic, level_bytes), traffic)
         return np.where(self.whole_bytes <= usable, 0.0, traffic)
 
 
-def by_vector_axis(tiling: Tiling, points: int) -> list[tuple[str, NDArray[np.int64], Tiling]]:
-    """The points apart by their vector axis: the axis, which points, and their tiling."""
+def split_by_vector_axis(tiling: Tiling, points: int) -> list[tuple[str, NDArray[np.int64], Tiling]]:
+    """Split points by their vector axis: the axis, the numbers of its points, and their tiling."""
     if isinstance(tiling.vector_axis, str):
         return [(tiling.vector_axis, np.arange(points), tiling)]
     parts = []
@@ -315,14 +319,14 @@ def _levels(tiling: Tiling, axes: Iterable[str]) -> Tile:
     tiles = tiling.tiles
     if len(tiles) > LEVELS:
         tiles = (*tiles[: LEVELS - 1], tiles[-1])
-    found = {}
+    extents = {}
     for axis in axes:
-        found[axis] = np.empty((LEVELS, len(tiling.chunks)))
+        extents[axis] = np.empty((LEVELS, len(tiling.chunks)))
         for level in range(LEVELS):
-            found[axis][level] = tiles[min(level, len(tiles) - 1)][axis]
-    return found
+            extents[axis][level] = tiles[min(level, len(tiles) - 1)][axis]
+    return extents
 
 
-def _of(values: Floats, levels: slice) -> Floats:
-    """Those of some levels."""
+def _at_levels(values: Floats, levels: slice) -> Floats:
+    """The values at some levels."""
     return values[levels] if values.ndim > 1 else values

@@ -20,19 +20,19 @@ def pairwise_accuracy(scores: Floats, times_s: Floats, spans_s: Floats | None = 
     left, right = np.triu_indices(len(scores), 1)
     faster = np.sign(_difference(times_s[right], times_s[left]))
     better = np.sign(scores[left] - scores[right])
-    told_apart = faster != 0
+    is_clear = faster != 0
     if spans_s is not None:
         low, high = spans_s.T
-        told_apart &= (low[left] > high[right]) | (low[right] > high[left])
-    if not told_apart.any():
+        is_clear &= (low[left] > high[right]) | (low[right] > high[left])
+    if not is_clear.any():
         return float("nan")
-    return float(np.mean(0.5 + 0.5 * faster[told_apart] * better[told_apart]))
+    return float(np.mean(0.5 + 0.5 * faster[is_clear] * better[is_clear]))
 
 
 def peak(scores: Floats, times_s: Floats, k: int) -> float:
     """Speed of the best of the k highest scores, relative to the best of all: 1 is perfect. nan if all failed."""
-    best, chosen = times_s.min(), times_s[np.argsort(-scores, kind="stable")[:k]].min()
-    return float(best / chosen) if np.isfinite(best) else float("nan")
+    best, top = times_s.min(), times_s[np.argsort(-scores, kind="stable")[:k]].min()
+    return float(best / top) if np.isfinite(best) else float("nan")
 
 
 def rank_correlation(scores: Floats, times_s: Floats) -> float:

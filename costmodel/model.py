@@ -15,13 +15,13 @@ from tunewright.search_space.measurement import Status
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.space import Rows, Space
 
-from .roofline import estimated_s
+from .roofline import estimate_space_s
 
 Scores = NDArray[np.float64]  # [points], higher is better
 
 
-class Timed(Protocol):
-    """What is learned of a `Measurement`; others may stand for one."""
+class TrialTimes(Protocol):
+    """The part of a `Measurement` that a cost model learns from."""
 
     @property
     def status(self) -> Status: ...
@@ -48,20 +48,20 @@ class Trials:
     spans_s: NDArray[np.float64] | None = None  # [points, 2]; the intervals of the times, where they are known
 
     @staticmethod
-    def of(task: Task, target: Target, space: Space, measured: Iterable[tuple[Schedule, Timed]]) -> Trials:
-        """Those of the measurements whose schedule lies in `space`; the others are passed over."""
+    def of(task: Task, target: Target, space: Space, measured: Iterable[tuple[Schedule, TrialTimes]]) -> Trials:
+        """The trials of the measurements whose schedule lies in `space`; others are ignored."""
         measured = list(measured)
         rows, places = space.rows([schedule for schedule, _ in measured])
         return Trials.at(task, target, space, rows, [measured[place][1] for place in places])
 
     @staticmethod
-    def at(task: Task, target: Target, space: Space, rows: Rows, measured: Sequence[Timed]) -> Trials:
-        """Of points of the space, each with what was measured of it."""
-        times_s = np.array([_times_s(one) for one in measured], np.float64).reshape(len(measured), 3)
+    def at(task: Task, target: Target, space: Space, rows: Rows, measured: Sequence[TrialTimes]) -> Trials:
+        """The trials of points of the space and their measurements."""
+        times_s = np.array([_times_s(measurement) for measurement in measured], np.float64).reshape(len(measured), 3)
         return Trials(task, target, space, rows, np.ascontiguousarray(times_s[:, 0]), times_s[:, 1:])
 
-    def followed_by(self, others: Trials) -> Trials:
-        """These and others of the same space. The intervals of both are known, or of neither."""
+    def join(self, others: Trials) -> Trials:
+        """These trials and others of the same space; with intervals only if both have them."""
         spans_s = None
         if self.spans_s is not None and others.spans_s is not None:
             spans_s = np.concatenate([self.spans_s, others.spans_s])
@@ -69,7 +69,7 @@ class Trials:
         return replace(self, rows=rows, times_s=times_s, spans_s=spans_s)
 
 
-def _times_s(measurement: Timed) -> tuple[float, float, float]:
+def _times_s(measurement: TrialTimes) -> tuple[float, float, float]:
     """The time and the ends of its interval; inf of a failure. An end that an import lacks is taken to be the time."""
     time_s, low_s, high_s = measurement.median_s, measurement.low_s, measurement.high_s
     if measurement.status is not Status.OK or time_s is None:
@@ -103,7 +103,7 @@ class CostModel(Protocol):
         ...
 
     def deviation(self, task: Task, target: Target, space: Space, rows: Rows) -> Scores:
-        """By how much the scores [points] may be wrong: their standard deviation; 0 where the model can't tell."""
+        """The standard deviation of the scores [points]; 0 where the model doesn't know it."""
         ...
 
 
@@ -118,7 +118,7 @@ class AnalyticModel:
         pass
 
     def score(self, task: Task, target: Target, space: Space, rows: Rows) -> Scores:
-        log_s = np.log2(estimated_s(task, target, space, rows)).astype(np.float32)  # as coarse as the feature is
+        log_s = np.log2(estimate_space_s(task, target, space, rows)).astype(np.float32)  # as coarse as the feature is
         return -log_s.astype(np.float64)
 
     def deviation(self, task: Task, target: Target, space: Space, rows: Rows) -> Scores:

@@ -1,4 +1,4 @@
-"""Roofline: how long a task must take at least, and how long a point would take on a simple machine.
+"""Roofline: lower bounds of the times of tasks, and estimates of the times of points on a simple machine.
 
 The machine has the target's sizes and, for what a `Target` doesn't say, round figures: see `Machine`. They set the
 scale of an estimate, which nothing relies on, and the ratio of computing to moving data, which is alike on today's
@@ -14,28 +14,28 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from tunewright.codegen.dtype import BYTES, DType
-from tunewright.codegen.expr import Expr, Op, walk, widened
+from tunewright.codegen.expr.dtype import BYTES, DType
+from tunewright.codegen.expr.expr import Expr, Op, narrow_source, walk
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Stage, Task, is_arithmetic
 from tunewright.search_space.space import Rows, Space
 
-from .loops import Access, Loops, by_vector_axis
+from .loops import Loops, TensorAccess, split_by_vector_axis
 
 Floats = NDArray[np.float64]  # [points]
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What a core does, besides what its target says; of a GPU, a multiprocessor."""
+    """Rates of a core, or of a GPU's multiprocessor, that its target does not have."""
 
     clock_hz: float = 4.5e9
     pipes: float = 2.0  # vector operations a cycle
     loads: float = 2.0  # vectors a cycle
     stores: float = 1.0
     product_pipes: float = 2.0  # vector operations a cycle in products of narrow floats
-    byte_pipes: float = 2.0  # the same of bytes
-    split_pipes: float = 0.0  # the same of float32, where tensor cores multiply it in parts
+    byte_pipes: float = 2.0  # vector operations a cycle in products of bytes
+    split_pipes: float = 0.0  # vector operations a cycle in products of float32 in parts, by tensor cores
     latency: float = 4.0  # cycles from one operation on a register to the next
     window: float = 400.0  # operations that a core looks ahead
     l2_bytes_cycle: float = 32.0  # into L1
@@ -56,8 +56,8 @@ class Machine:
         return self.product_pipes if dtype is not None and dtype.is_narrow else self.pipes
 
     def most_vectors_cycle(self, stage: Stage) -> float:
-        """The same by the fastest of those who could. Points are estimated as if threads multiplied float32, whoever
-        does: which of the sketches is faster is not known before something is measured.
+        """Vector operations of a stage a cycle, by the fastest units that can do them. Estimates of points take those
+        of threads for float32: which of the sketches is faster is not known before something is measured.
         """
         return max(self.vectors_cycle(stage), self.split_pipes if product_dtype(stage) is DType.F32 else 0.0)
 
@@ -67,7 +67,7 @@ PROCESSOR = Machine()
 
 @lru_cache(maxsize=64)
 def machine_of(target: Target) -> Machine:
-    """That of a target. Many warps hide what a multiprocessor waits for, and launches take a few microseconds."""
+    """The machine of a target. Many warps hide latencies of a multiprocessor, and launches take a few microseconds."""
     gpu = target.gpu
     if gpu is None:
         return PROCESSOR
@@ -95,13 +95,13 @@ GPU_LOADS = 32.0
 """Elements of four bytes that a multiprocessor loads from shared memory a cycle."""
 
 GPU_BYTES_CYCLE = 64.0
-"""Into a multiprocessor, from the second-level cache."""
+"""Bytes a cycle into a multiprocessor from the second-level cache."""
 
 GPU_MEMORY_SHARE = 4.0
-"""A multiprocessor can use so many times its share of the memory's bandwidth."""
+"""Share of the memory's bandwidth that a multiprocessor can use, in equal shares."""
 
 GPU_LAUNCH_S = 2e-6
-"""What starting and ending a launch takes on the device."""
+"""Seconds that starting and ending a launch take on the device."""
 
 
 def product_dtype(stage: Stage) -> DType | None:
@@ -111,12 +111,16 @@ def product_dtype(stage: Stage) -> DType | None:
     """
     match stage.body:
         case Op("mul", (left, right)) if stage.combiner == "sum":
-            one, other = widened(left).dtype, widened(right).dtype
-            return one if one is other or {one, other} <= BYTES else None
+            left_dtype, right_dtype = narrow_source(left).dtype, narrow_source(right).dtype
+            return left_dtype if left_dtype is right_dtype or {left_dtype, right_dtype} <= BYTES else None
     return None
 
 
-SLOW = {"div": 5.0, "sqrt": 6.0, "exp": 12.0, "log": 16.0, "erf": 18.0, "tanh": 16.0, "sigmoid": 16.0, "pow": 60.0}
+SLOW = {
+    "div": 5.0, "sqrt": 6.0, "exp": 12.0, "log": 16.0, "erf": 18.0, "tanh": 16.0, "sigmoid": 16.0, "pow": 60.0,
+    **dict.fromkeys(("sin", "cos", "tan", "asin", "acos", "atan"), 24.0),
+    **dict.fromkeys(("sinh", "cosh", "asinh", "acosh", "atanh"), 32.0),
+}  # fmt: skip
 """Vector operations that one op amounts to; the others are one. Transcendental ops are expanded to polynomials."""
 
 
@@ -192,7 +196,7 @@ def step_cycles(loops: Loops) -> tuple[Floats, Floats]:
     return compute, (fetched + 2.0 * spilled) / machine.loads
 
 
-def instructions(loops: Loops, access: Access, elements: Floats) -> Floats:
+def instructions(loops: Loops, access: TensorAccess, elements: Floats) -> Floats:
     """Loads or stores that this many elements take: whole vectors only where lanes are neighbours in memory."""
     if access.stride(loops.vector_axis) == 1:
         return np.ceil(elements / loops.lanes)
@@ -208,7 +212,7 @@ def registers(loops: Loops) -> Floats:
 
 
 def calls(loops: Loops) -> Floats:
-    """How often the innermost tile is begun in one run, from its registers' first use to its store."""
+    """The number of passes over the innermost tile in one run, each from its registers' first use to its store."""
     folds = np.ceil(loops.volume(loops.whole, loops.reduced) / loops.reduction_run)
     return np.asarray(loops.passes(loops.innermost, loops.spatial) * folds)
 
@@ -250,16 +254,16 @@ def estimate_s(loops: Loops) -> tuple[Floats, dict[str, Floats]]:
     return longest + 0.25 * (together - longest) + overhead, parts
 
 
-def estimated_s(task: Task, target: Target, space: Space, rows: Rows) -> Floats:
+def estimate_space_s(task: Task, target: Target, space: Space, rows: Rows) -> Floats:
     """Seconds by `estimate_s` of points of a space [points]: a tenth of the work of all their features."""
-    return of_loops(task, target, space, rows, lambda loops: estimate_s(loops)[0])
+    return map_loops(task, target, space, rows, lambda loops: estimate_s(loops)[0])
 
 
-def of_loops(task: Task, target: Target, space: Space, rows: Rows, worked_out: Callable[[Loops], Floats]) -> Floats:
-    """A number of the loops of each of the points of a space [points]."""
-    found = np.empty(len(rows))
+def map_loops(task: Task, target: Target, space: Space, rows: Rows, function: Callable[[Loops], Floats]) -> Floats:
+    """Map a function of loops over the points of a space [points]."""
+    result = np.empty(len(rows))
     if len(rows):
         tiling = space.tiling(space.columns(rows))
-        for axis, members, part in by_vector_axis(tiling, len(rows)):
-            found[members] = worked_out(Loops(task, target, part, axis))
-    return found
+        for axis, members, part in split_by_vector_axis(tiling, len(rows)):
+            result[members] = function(Loops(task, target, part, axis))
+    return result

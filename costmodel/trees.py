@@ -1,4 +1,4 @@
-"""Boosted trees in machine code: what a forest says of many points.
+"""Boosted trees in machine code: the predictions of many points.
 
 A vector has a lane for each point. The upper levels of a tree are compared whole, for every point: where all lanes look
 at one node, its feature is one vector of the block of points, and conditions pick among conditions. Further down each
@@ -17,16 +17,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tunewright.codegen.build import compiled
-from tunewright.codegen.dtype import DType
+from tunewright.codegen.expr.dtype import DType
 from tunewright.codegen.host import detect
+from tunewright.codegen.llvm.build import compile_text
 from tunewright.codegen.runtime.library import Library
 from tunewright.codegen.runtime.memory import aligned_empty
 from tunewright.codegen.target import Target
 
-WHOLE = 5
-"""Levels that are compared whole. On Cascade Lake the base model, which has 7, takes 4.4 us a point with 4 of them, 3.8
-with 5, and 3.5 with 6, which compile for twice as long as 5 (30 ms).
+SELECT_LEVELS = 5
+"""Upper levels whose nodes are all compared. On Cascade Lake the base model, with 7 levels, takes 4.4 us a point with
+4 of them, 3.8 with 5, and 3.5 with 6, which compile for twice as long as 5 (30 ms).
 """
 
 VECTORS = 4
@@ -51,19 +51,19 @@ class Trees:
     base: float = 0.0  # what the sum of leaves begins with
 
     def __post_init__(self) -> None:
-        found = [one.dtype.name for one in (self.features, self.thresholds, self.leaves)]
-        if found != ["int32", "float32", "float32"]:
-            raise ValueError(f"features, thresholds, leaves of {', '.join(found)}, not int32, float32, float32")
+        dtypes = [array.dtype.name for array in (self.features, self.thresholds, self.leaves)]
+        if dtypes != ["int32", "float32", "float32"]:
+            raise ValueError(f"features, thresholds, leaves of {', '.join(dtypes)}, not int32, float32, float32")
         trees, nodes = self.features.shape
         if nodes & (nodes + 1) or self.thresholds.shape != (trees, nodes) or self.leaves.shape != (trees, nodes + 1):
-            shapes = ", ".join(str(list(one.shape)) for one in (self.features, self.thresholds, self.leaves))
+            shapes = ", ".join(str(list(array.shape)) for array in (self.features, self.thresholds, self.leaves))
             raise ValueError(f"no complete trees: features, thresholds, leaves of {shapes}")
         if self.features.size and self.features.min() < 0:
             raise ValueError(f"no feature has the number {self.features.min()}")
 
     @property
     def depth(self) -> int:
-        """How often a point goes left or right."""
+        """The number of decisions from the root to a leaf."""
         return int(self.features.shape[1]).bit_length()
 
     def sums(self, values: Values) -> Values:
@@ -74,14 +74,14 @@ class Trees:
         if self.features.size and self.features.max() >= values.shape[1]:
             raise ValueError(f"feature {self.features.max()} of points that have {values.shape[1]}")
         run, lanes, _ = _evaluator(self.depth)
-        own = [np.ascontiguousarray(one) for one in (self.features, self.thresholds, self.leaves)]
+        arrays = [np.ascontiguousarray(array) for array in (self.features, self.thresholds, self.leaves)]
         block = aligned_empty((values.shape[1], lanes), DType.F32)
         out = aligned_empty((-(-len(values) // lanes) * lanes,), DType.F32)
-        addresses = [one.ctypes.data for one in own]
+        addresses = [array.ctypes.data for array in arrays]
         for begin in range(0, len(values), lanes):
-            some = values[begin : begin + lanes]
-            block[:, : len(some)] = some.T
-            block[:, len(some) :] = 0
+            part = values[begin : begin + lanes]
+            block[:, : len(part)] = part.T
+            block[:, len(part) :] = 0
             run(block.ctypes.data, *addresses, out[begin:].ctypes.data, len(self.features), self.base)
         return np.array(out[: len(values)])
 
@@ -99,7 +99,7 @@ def _evaluator(depth: int) -> _Evaluator:
     """For this machine, compiled."""
     target = detect(1)
     lanes = _lanes(target)
-    library = Library([([compiled(text(depth, lanes), target)], [SYMBOL])])
+    library = Library([([compile_text(text(depth, lanes), target)], [SYMBOL])])
     prototype = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 5, ctypes.c_int64, ctypes.c_float)
     return _Evaluator(prototype(library.addresses[0][SYMBOL]), lanes, library)
 
@@ -113,10 +113,10 @@ def text(depth: int, lanes: int) -> str:
 
     `lanes` is a power of two: a vector of any other number takes more room than its lanes.
     """
-    return _Writer(depth, lanes).text()
+    return _TreeWriter(depth, lanes).text()
 
 
-class _Writer:
+class _TreeWriter:
     """The body of the loop over trees, a line at a time."""
 
     def __init__(self, depth: int, lanes: int) -> None:
@@ -126,7 +126,7 @@ class _Writer:
     def text(self) -> str:
         lanes, nodes = self._lanes, 2**self._depth - 1
         floats, integers = f"<{lanes} x float>", f"<{lanes} x i32>"
-        leaf = self._gathered("float", "%leaves", self._leaf())
+        leaf = self._gather("float", "%leaves", self._leaf())
         body = "\n".join(self._lines)
         return f"""\
 declare {floats} @llvm.masked.gather.v{lanes}f32(<{lanes} x ptr>, i32, <{lanes} x i1>, {floats})
@@ -162,20 +162,20 @@ done:
     def _leaf(self) -> str:
         """The number of the leaf that each lane comes to."""
         goes_left: list[str] = []
-        for _ in range(min(WHOLE, self._depth)):
-            goes_left.append(self._picked(goes_left, 0))
+        for _ in range(min(SELECT_LEVELS, self._depth)):
+            goes_left.append(self._select_condition(goes_left, 0))
         place = self._constant(0)
         for left in goes_left:
             place = self._child(place, left)
         for level in range(len(goes_left), self._depth):
-            place = self._child(place, self._gathered_condition(level, place))
+            place = self._child(place, self._gather_condition(level, place))
         return place
 
-    def _picked(self, goes_left: list[str], node: int) -> str:
-        """What holds at the node that each lane comes to from this one, given where it goes on the way."""
+    def _select_condition(self, goes_left: list[str], node: int) -> str:
+        """The condition at the node that each lane comes to from this one, given its decisions on the way."""
         if not goes_left:
             return self._condition(node)
-        left, right = (self._picked(goes_left[1:], 2 * node + side) for side in (1, 2))
+        left, right = (self._select_condition(goes_left[1:], 2 * node + side) for side in (1, 2))
         kind = f"<{self._lanes} x i1>"
         return self._line(f"select {kind} {goes_left[0]}, {kind} {left}, {kind} {right}")
 
@@ -190,15 +190,15 @@ done:
         spread = self._line(f"shufflevector {floats} {first}, {floats} poison, <{lanes} x i32> zeroinitializer")
         return self._line(f"fcmp olt {floats} {value}, {spread}")
 
-    def _gathered_condition(self, level: int, place: str) -> str:
+    def _gather_condition(self, level: int, place: str) -> str:
         """Whether each lane goes left at the node of a level that it has come to."""
         kind = f"<{self._lanes} x i32>"
         node = self._line(f"add {kind} {place}, {self._constant(2**level - 1)}")
-        feature = self._gathered("i32", "%features", node)
-        threshold = self._gathered("float", "%thresholds", node)
+        feature = self._gather("i32", "%features", node)
+        threshold = self._gather("float", "%thresholds", node)
         row = self._line(f"mul {kind} {feature}, {self._constant(self._lanes)}")
         own = f"<{', '.join(f'i32 {lane}' for lane in range(self._lanes))}>"
-        value = self._gathered("float", "%block", self._line(f"add {kind} {row}, {own}"))
+        value = self._gather("float", "%block", self._line(f"add {kind} {row}, {own}"))
         return self._line(f"fcmp olt <{self._lanes} x float> {value}, {threshold}")
 
     def _child(self, place: str, left: str) -> str:
@@ -208,7 +208,7 @@ done:
         side = self._line(f"select <{self._lanes} x i1> {left}, {kind} {zero}, {kind} {one}")
         return self._line(f"add {kind} {self._line(f'add {kind} {place}, {place}')}, {side}")
 
-    def _gathered(self, element: str, array: str, index: str) -> str:
+    def _gather(self, element: str, array: str, index: str) -> str:
         lanes = self._lanes
         where = self._line(f"getelementptr {element}, ptr {array}, <{lanes} x i32> {index}")
         kind, suffix = f"<{lanes} x {element}>", {"float": "f32"}.get(element, element)
@@ -221,7 +221,7 @@ done:
         return f"<{', '.join([f'i32 {value}'] * self._lanes)}>"
 
     def _line(self, instruction: str) -> str:
-        """Write an instruction; the name of what it makes."""
+        """Write an instruction; returns the name of its result."""
         name = f"%v{len(self._lines)}"
         self._lines.append(f"  {name} = {instruction}")
         return name

@@ -1,4 +1,5 @@
-"""What is known: every trial as a row, the store that writes and finds them, and the migrations.
-Read first: `store.Store`, the contract; `sql_store.open_store` opens one.
+"""The database: every trial as a row, the store that writes and finds them, and the migrations.
+Read first: `store.Store`; `store.open_store` opens one. A singular module (`job`) holds data and imports no SQL, the
+plural one (`jobs`) the class that stores it.
 May import: `search_space`, `graph`, `codegen`. Home of sqlalchemy and alembic.
 """

@@ -1,8 +1,8 @@
-"""Admission: what an import takes. A record from elsewhere may say anything, and nobody here has seen it happen.
+"""Admission: checks of imported records, which may hold anything.
 
-Its schedule must be a legal point of the space that this version has for its task and target, and its times must be
-such as machines can reach. Points of other versions of their sketches, or of sketches that are unknown here, can't be
-looked at: they are kept as history, and `is_current` keeps them from being used.
+The schedule must be a legal point of the space that this version has for its task and target. Its times must be
+possible on the target, and agree with each other. Points of other versions of their sketches, or of unknown sketches,
+can't be checked: they are stored as history, and `current` keeps them from being used.
 """
 
 from __future__ import annotations
@@ -12,117 +12,149 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
-from tunewright.codegen.expr import Load, Var, walk
+from tunewright.codegen.expr.expr import Load, Var, walk
+from tunewright.codegen.fields import abridge
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Stage, Task
 from tunewright.search_space import sketches
 from tunewright.search_space.measurement import Measurement
 from tunewright.search_space.schedule import Illegal
-from tunewright.search_space.sketch import offered
+from tunewright.search_space.sketch import find_space
 from tunewright.search_space.space import Space
 
-from .exchange import Entry
+from .exchange import RecordEntry
 
-MOST_STAGES, MOST_TENSORS, LARGEST_RANK, LARGEST_EXTENT = 64, 128, 16, 1 << 40
-"""Bounds of a task from elsewhere; those of models are far smaller."""
+MAX_STAGES, MAX_TENSORS, MAX_RANK, MAX_EXTENT = 64, 128, 16, 1 << 40
+"""Bounds of an imported task; those of models are far smaller."""
 
-LONGEST_S = 1e5
-"""Of a time that may be imported: a day and some hours."""
+MAX_TIME_S = 1e5
+"""Longest time that may be imported: a day and some hours."""
 
-LONGEST_SAID = 300
-"""Characters of what is said of a schedule: knobs and their choices may be many."""
+LONGEST_REASON = 300
+"""Characters of the reason why a schedule is illegal, which may list many knobs and choices."""
 
 SPACES = 256
-"""Spaces, and least times, that are remembered: an export goes from task to task."""
+"""Cached spaces, and least times: an export goes from task to task."""
 
 CLOCK_HZ = 8e9
-"""Faster than any processor's."""
+"""More than the clock of any processor."""
 
 PIPES = 4
-"""Vector operations, and vectors stored, that no core exceeds in a cycle, to a factor that `SAVED` leaves room for."""
+"""Vector operations, and vectors stored, in a cycle: more than any core does, up to `ARITHMETIC_SAVING`."""
 
 GPU_BOOST = 1.5
-"""A GPU's clock is no more than so many times what its target says."""
+"""Highest clock of a GPU, as a multiple of its target's."""
 
 GPU_STORED_BYTES = 256
-"""That no multiprocessor exceeds in a cycle."""
+"""Bytes that a multiprocessor stores in a cycle: more than any does."""
 
-SAVED = 16
-"""A kernel may do with so much less arithmetic than its task names: Winograd's method saves three quarters, padding is
-passed over, and a value that comes again is kept. A bound that is too generous lets a hint in, which does no harm; one
-that is too strict would refuse what was measured."""
+ARITHMETIC_SAVING = 16
+"""A kernel may need this many times less arithmetic than its task: Winograd's method saves three quarters, padding is
+skipped, and repeated values are reused. Too generous a bound lets a wrong hint in, which does no harm; too strict a
+bound would refuse real measurements."""
 
-MOST_FOLDS = 1 << 512
-"""Extents from elsewhere may multiply to more than a float holds."""
+MAX_FOLDS = 1 << 512
+"""Bound of products of extents, which may exceed a float."""
 
-LEAST_S, GPU_LEAST_S = 5e-10, 1e-7
-"""Of a run that does next to nothing: four cycles of a call that is predicted, and a launch on a GPU."""
+MIN_RUN_S, MIN_GPU_RUN_S = 5e-10, 1e-7
+"""Shortest run: four cycles of a predicted call; and a launch on a GPU."""
 
 
 def check_size(task: Task) -> None:
-    """Raises ValueError for a task from elsewhere that is larger than any of a model."""
+    """Raises ValueError for an imported task that is larger than any of a model."""
     tensors = [*task.inputs, *task.outputs, *task.temporaries]
     extents = [extent for tensor in tensors for extent in tensor.shape]
     extents += [axis.extent for stage in task.stages for axis in stage.axes + stage.reduce]
-    if len(task.stages) > MOST_STAGES or len(tensors) > MOST_TENSORS or max(extents, default=1) > LARGEST_EXTENT:
+    if len(task.stages) > MAX_STAGES or len(tensors) > MAX_TENSORS or max(extents, default=1) > MAX_EXTENT:
         raise ValueError("it is too large")
-    if any(len(tensor.shape) > LARGEST_RANK for tensor in tensors):
+    if any(len(tensor.shape) > MAX_RANK for tensor in tensors):
         raise ValueError("a tensor has too many dimensions")
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
-    """What is wrong with one of some entries."""
+class EntryFault:
+    """What is wrong with one of several entries."""
 
-    place: int  # among them
-    said: str
-
-
-GONE_BY = ("median_s", "warm_s")
-"""The times of a measurement that anybody goes by."""
+    index: int  # of the entry
+    reason: str
 
 
-def first_fault(entries: Sequence[Entry]) -> Fault | None:
-    """The first of the entries that can't be, if any can't."""
-    return min((*_unlikely(entries), *_illegal(entries)), key=lambda fault: fault.place, default=None)
+ROUNDING = 1e-6
+"""Part of a time by which the ends of an interval may miss the median, as times may be rounded."""
+
+SAMPLES_RATIO = 2.0
+"""Largest ratio of a median to its samples, or theirs to it: they may be of different speeds of the machine."""
+
+DECISIVE = ("median_s", "warm_s")
+"""The times of a measurement that decide anything."""
 
 
-def _unlikely(entries: Sequence[Entry]) -> Iterator[Fault]:
-    """The first that names a task too large, or a time that no machine reaches."""
-    for place, entry in enumerate(entries):
+def first_fault(entries: Sequence[RecordEntry]) -> EntryFault | None:
+    """The fault of the first entry that has one."""
+    return min((*_time_faults(entries), *_schedule_faults(entries)), key=lambda fault: fault.index, default=None)
+
+
+def _time_faults(entries: Sequence[RecordEntry]) -> Iterator[EntryFault]:
+    """The first entry with too large a task, or times that are impossible or contradict each other."""
+    for index, entry in enumerate(entries):
         try:
             check_time(entry.task, entry.target, entry.record.measurement)
+            check_agreement(entry.record.measurement)
         except ValueError as error:
-            yield Fault(place, str(error))
+            yield EntryFault(index, str(error))
             return
 
 
 def check_time(task: Task, target: Target, measurement: Measurement) -> None:
-    """Raises ValueError for times that the target can't reach, or nobody would have waited for."""
-    named = {
+    """Raises ValueError for times that are impossible on the target, or too long to be true."""
+    values_by_name = {
         "median_s": measurement.median_s,
         "low_s": measurement.low_s,
         "high_s": measurement.high_s,
         "warm_s": measurement.warm_s,
         "incumbent_s": measurement.incumbent_s,
     }
-    times = [(name, value) for name, value in named.items() if value is not None]
+    times = [(name, value) for name, value in values_by_name.items() if value is not None]
     if measurement.samples_s:
         times.append(("samples_s", max(measurement.samples_s)))
     times.append(("build_s", measurement.build_s))
     for name, value in times:
-        if value > LONGEST_S:
-            raise ValueError(f"{name} is {value:.3g} s; a time is at most {LONGEST_S:g} s")
-        # A single sample, and so an end of the interval, may be of a moment at which a busy machine's clock was odd, or
-        # be put in proportion to one; nobody goes by it.
-        if name in GONE_BY and value < (least_s := fastest_s(task, target)):
-            least = f"a run of this task on {target} takes {least_s:.3g} s at least"
-            raise ValueError(f"{name} is {value:.3g} s, which can't be: {least}")
+        if value > MAX_TIME_S:
+            raise ValueError(f"{name} is {value:.3g} s; a time is at most {MAX_TIME_S:g} s")
+        # A single sample, and so an end of the interval, may be of an odd moment of a busy machine; it decides nothing.
+        if name in DECISIVE and value < (least_s := fastest_s(task, target)):
+            reason = f"a run of this task on {target} takes {least_s:.3g} s at least"
+            raise ValueError(f"{name} is {value:.3g} s, which can't be: {reason}")
+
+
+def check_agreement(measurement: Measurement) -> None:
+    """Raises ValueError where an interval or samples disagree with the median."""
+    median_s, low_s, high_s = measurement.median_s, measurement.low_s, measurement.high_s
+    if (low_s is None) != (high_s is None):
+        raise ValueError(f"low_s is {_seconds(low_s)}, high_s {_seconds(high_s)}; an interval has both ends")
+    if median_s is None:
+        if low_s is not None or measurement.samples_s:
+            raise ValueError("there are samples_s, or low_s and high_s, but no median_s that they are of")
+        return
+    if low_s is not None and high_s is not None:
+        rounded_s = ROUNDING * median_s
+        if not low_s - rounded_s <= median_s <= high_s + rounded_s:
+            interval = f"low_s is {low_s:.3g} s, median_s {median_s:.3g} s, high_s {high_s:.3g} s"
+            raise ValueError(f"{interval}; the median lies between the ends of its interval")
+    if samples_s := measurement.samples_s:
+        least_s, most_s = min(samples_s), max(samples_s)
+        if not least_s / SAMPLES_RATIO <= median_s <= SAMPLES_RATIO * most_s:
+            reason = f"median_s is {median_s:.3g} s, samples_s go from {least_s:.3g} s to {most_s:.3g} s"
+            raise ValueError(f"{reason}; it is their median")
+
+
+def _seconds(value: float | None) -> str:
+    return "null" if value is None else f"{value:.3g} s"
 
 
 @lru_cache(SPACES)
 def fastest_s(task: Task, target: Target) -> float:
-    """Seconds that no run of a task on a target goes below, whatever the schedule: far less than any takes.
+    """Lower bound of the seconds of a run of a task on a target, far below real times.
 
     Raises ValueError for a task that is too large.
     """
@@ -134,20 +166,22 @@ def fastest_s(task: Task, target: Target) -> float:
     gpu = target.gpu
     if gpu is None:
         vector_bytes, cycles_s = target.vector_bits // 8, CLOCK_HZ * target.threads
-        folded_s = sum(_folded_bytes(stage) for stage in task.stages) / (vector_bytes * PIPES * SAVED * cycles_s)
-        return max(LEAST_S, folded_s, written_bytes / (vector_bytes * PIPES * cycles_s))
+        folded_s = sum(_folded_bytes(stage) for stage in task.stages) / (
+            vector_bytes * PIPES * ARITHMETIC_SAVING * cycles_s
+        )
+        return max(MIN_RUN_S, folded_s, written_bytes / (vector_bytes * PIPES * cycles_s))
     cycles_s = gpu.clock_hz * GPU_BOOST * gpu.sms
     folds = max(gpu.byte_multiply_adds, gpu.multiply_adds)
-    folded_s = sum(_folds(stage) for stage in task.stages) / (folds * SAVED * cycles_s)
-    return max(GPU_LEAST_S, folded_s, written_bytes / (GPU_STORED_BYTES * cycles_s))
+    folded_s = sum(_folds(stage) for stage in task.stages) / (folds * ARITHMETIC_SAVING * cycles_s)
+    return max(MIN_GPU_RUN_S, folded_s, written_bytes / (GPU_STORED_BYTES * cycles_s))
 
 
 def _folds(stage: Stage) -> int:
-    """How often a reduction folds in a value that is not one that it folded in elsewhere."""
+    """Number of distinct values that a reduction folds."""
     if not stage.combiner:
         return 0
-    used = {node.name for node in walk(stage.body) if isinstance(node, Var)}
-    return min(prod(axis.extent for axis in stage.axes + stage.reduce if axis.name in used), MOST_FOLDS)
+    axes = {node.name for node in walk(stage.body) if isinstance(node, Var)}
+    return min(prod(axis.extent for axis in stage.axes + stage.reduce if axis.name in axes), MAX_FOLDS)
 
 
 def _folded_bytes(stage: Stage) -> int:
@@ -156,40 +190,44 @@ def _folded_bytes(stage: Stage) -> int:
     return _folds(stage) * min(sizes, default=1)
 
 
-def _illegal(entries: Sequence[Entry]) -> Iterator[Fault]:
-    """Of each task, target and sketch the first whose schedule is no point of the space."""
+def _schedule_faults(entries: Sequence[RecordEntry]) -> Iterator[EntryFault]:
+    """The first illegal schedule of each task, target and sketch."""
     groups: dict[tuple[Task, Target, str], list[int]] = {}
-    known = sketches.current()
-    for place, entry in enumerate(entries):
+    current_sketches = sketches.current()
+    for index, entry in enumerate(entries):
         schedule = entry.record.schedule
-        if (schedule.sketch, schedule.version) in known:
-            groups.setdefault((entry.task, entry.target, schedule.sketch), []).append(place)
-    for (task, target, name), places in groups.items():
+        if (schedule.sketch, schedule.version) in current_sketches:
+            groups.setdefault((entry.task, entry.target, schedule.sketch), []).append(index)
+    for (task, target, name), indices in groups.items():
         try:
             space = _space(task, target, name)
         except ValueError as error:
-            yield Fault(places[0], str(error))
+            yield EntryFault(indices[0], str(error))
             continue
         if space is None:
-            yield Fault(places[0], f"its schedule can't be: sketch {name} has no legal point for {task.op} on {target}")
+            yield EntryFault(
+                indices[0], f"its schedule can't be: sketch {name} has no legal point for {task.op} on {target}"
+            )
             continue
-        legal = {places[number] for number in space.rows([entries[place].record.schedule for place in places])[1]}
-        wrong = next((place for place in places if place not in legal), None)
-        if wrong is not None:
-            yield Fault(wrong, _why(space, entries[wrong]))
+        legal_indices = {
+            indices[number] for number in space.rows([entries[index].record.schedule for index in indices])[1]
+        }
+        first_illegal = next((index for index in indices if index not in legal_indices), None)
+        if first_illegal is not None:
+            yield EntryFault(first_illegal, _illegal_reason(space, entries[first_illegal]))
 
 
 @lru_cache(SPACES)
 def _space(task: Task, target: Target, name: str) -> Space | None:
-    """The space of a sketch, None where it has no point. Raises ValueError for a task that is too large."""
+    """The space of a sketch, None if it is empty. Raises ValueError for a task that is too large."""
     fastest_s(task, target)
-    return offered(sketches.sketch(name), task, target)
+    return find_space(sketches.sketch(name), task, target)
 
 
-def _why(space: Space, entry: Entry) -> str:
+def _illegal_reason(space: Space, entry: RecordEntry) -> str:
     try:
         space.row(entry.record.schedule)
     except Illegal as error:
-        said = " ".join(str(error).split())
-        return f"its schedule is no legal point: {said[:LONGEST_SAID]}"
+        reason = " ".join(str(error).split())
+        return f"its schedule is no legal point: {abridge(reason, LONGEST_REASON)}"
     raise AssertionError("a legal point was taken for another")

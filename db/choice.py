@@ -1,159 +1,279 @@
-"""Which schedule of a task to use: what was timed here speaks, and what was imported only where nothing was.
+"""Choice: the schedule to use for a task, and the table that stores it, so that lookups need not choose.
 
-Of either kind moments decide, not the order of storing. The newest confirmation speaks for all that was created until
-then; of it and what was created later the fastest is used. What is taken back is as if it had never been.
+Measurements of this database count; imported ones count only for tasks without any.
 
-Of what was imported nothing is used that failed here, and no point of a sketch that this version has not.
+Among either, moments decide, not the order of storing. The newest confirmation supersedes all that was created until
+then; the fastest of it and of what was created later is used. What is taken back does not count.
+
+Imported schedules that failed here are not used, nor points of sketches of other versions.
 """
 
 from __future__ import annotations
 
+import hashlib
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, ScalarSelect, Select, bindparam, case, func, or_, select, tuple_
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    ScalarSelect,
+    Select,
+    bindparam,
+    case,
+    delete,
+    func,
+    or_,
+    select,
+    tuple_,
+)
 from sqlalchemy.orm import Session, aliased
 
 from tunewright.search_space.measurement import Status
 from tunewright.search_space.sketches import current
 
-from .database import KEYS_AT_ONCE, batches
-from .models import ConfirmationRow, Measured, RepeatRow, TaskRow, TrialRow
+from .database import KEYS_AT_ONCE, Database, batches
+from .tables import BestRow, ConfirmationRow, MeasurementColumns, RepeatRow, TaskRow, TrialRow
 
-LONGEST_LEAP = timedelta(seconds=1)
-"""How far the moment of a trial is set behind that of a confirmation from a clock that is ahead."""
+MAX_LEAP = timedelta(seconds=1)
+"""Longest time by which a trial is dated after a confirmation from a clock that is ahead."""
 
+BEST_COLUMNS = (
+    "target_key",
+    "task_key",
+    "schedule",
+    "sketch",
+    "sketch_version",
+    "median_s",
+    "low_s",
+    "high_s",
+    "provenance",
+    "created_at",
+    "is_imported",
+)
+"""Columns of a best that are copied from the measurement. The first two are its key."""
 
-LATEST: dict[type[Measured], Select[Any]] = {
-    row: select(func.max(row.created_at)).where(
-        row.task_key == bindparam("task"), row.target_key == bindparam("target")
-    )
+IS_BEST = BestRow.target_key == bindparam("target"), BestRow.task_key == bindparam("task")
+
+STANDING_BEST = select(
+    # Imported bests do not count beside measurements of this database.
+    select(BestRow.median_s).where(*IS_BEST, BestRow.is_imported.is_(False)).scalar_subquery().label("best_s"),
+    select(func.max(ConfirmationRow.created_at))
+    .where(*ConfirmationRow.of(bindparam("task"), bindparam("target")))
+    .scalar_subquery()
+    .label("confirmed_at"),
+)
+"""The time of the best of a task that was timed here, and its last confirmation; null where there is none."""
+
+LOCK_SPACE, LOCK_COUNT = 0x62657374, 256  # "best"
+"""PostgreSQL's advisory locks: their space, and their number. A large import must not fill the lock table."""
+
+LATEST: dict[type[MeasurementColumns], Select[Any]] = {
+    row: select(func.max(row.created_at)).where(*row.of(bindparam("task"), bindparam("target")))
     for row in (TrialRow, RepeatRow, ConfirmationRow)
 }
-"""When the newest of a task on a target was created."""
+"""The newest creation of a task's rows on a target."""
 
 
-def best_rows(session: Session, task_keys: Iterable[str], target_key: str) -> dict[str, Measured]:
-    """What to use, of each task that has anything: see `Store.best`."""
-    best: dict[str, Measured] = {}
+# The table of bests
+
+
+def update_bests(database: Database, session: Session, pairs: Iterable[tuple[str, str]]) -> None:
+    """Choose anew for pairs of target and task that something was stored of. The last step of a transaction.
+
+    Transactions that change the same pair take turns, so each chooses from what the one before it has stored.
+    """
+    pairs = set(pairs)
+    lock_pairs(database, session.connection(), pairs)
+    by_target: dict[str, list[str]] = {}
+    for target_key, task_key in sorted(pairs):
+        by_target.setdefault(target_key, []).append(task_key)
+    for target_key, task_keys in by_target.items():
+        for keys in batches(task_keys, KEYS_AT_ONCE):
+            _store_best(database, session, target_key, keys)
+
+
+def update_best_by_trial(
+    database: Database, connection: Connection, values: dict[str, Any], best_state: Row[Any]
+) -> None:
+    """`update_bests` for one trial that was stored just now: comparing it with the best is much cheaper.
+
+    `best_state` is the row of `STANDING_BEST` before it, in the same transaction, which has locked the pair since.
+    """
+    target_key, task_key, is_ok = values["target_key"], values["task_key"], values["status"] == Status.OK.value
+    if not is_ok and best_state.best_s is not None:  # failures change no best that was timed here
+        return
+    if not database.is_sqlite:  # other transactions may have stored something since
+        best_state = connection.execute(STANDING_BEST, {"target": target_key, "task": task_key}).one()
+    best_s, confirmed_at = best_state.best_s, best_state.confirmed_at
+    is_superseded = confirmed_at is not None and confirmed_at >= values["created_at"]  # while it was being stored
+    if not is_ok or is_superseded or best_s == values["median_s"]:  # more than the times decides
+        with Session(connection) as session:
+            _store_best(database, session, target_key, [task_key])
+    elif best_s is None or values["median_s"] < best_s:
+        _upsert(database, connection, [{name: values[name] for name in BEST_COLUMNS} | {"is_confirmed": False}])
+
+
+def _store_best(database: Database, session: Session, target_key: str, task_keys: Sequence[str]) -> None:
+    """Store the bests of these tasks."""
+    best = best_rows(session, task_keys, target_key)
+    rows = [best[key] for key in task_keys if key in best]
+    values = [
+        {name: getattr(row, name) for name in BEST_COLUMNS} | {"is_confirmed": isinstance(row, ConfirmationRow)}
+        for row in rows
+    ]
+    _upsert(database, session.connection(), values)
+    missing = [key for key in task_keys if key not in best]
+    if missing:
+        session.execute(delete(BestRow).where(BestRow.target_key == target_key, BestRow.task_key.in_(missing)))
+
+
+def lock_pairs(database: Database, connection: Connection, pairs: Iterable[tuple[str, str]]) -> None:
+    """Wait for other transactions that change these pairs of target and task. Not needed on SQLite with its one writer.
+
+    It comes before reading anything that those may change, such as voids. Locks are taken in ascending order, against
+    deadlocks. Taking one again costs little.
+    """
+    if database.is_sqlite:
+        return
+    digests = (hashlib.sha256(f"{target_key} {task_key}".encode()).digest() for target_key, task_key in pairs)
+    for number in sorted({int.from_bytes(digest[:8], "big") % LOCK_COUNT for digest in digests}):
+        connection.execute(select(func.pg_advisory_xact_lock(LOCK_SPACE, number)))
+
+
+def _upsert(database: Database, connection: Connection, values: list[dict[str, Any]]) -> None:
+    if not values:
+        return
+    insert = database.insert(BestRow)
+    new_values = {name: insert.excluded[name] for name in (*BEST_COLUMNS[2:], "is_confirmed")}
+    connection.execute(insert.on_conflict_do_update(index_elements=BEST_COLUMNS[:2], set_=new_values), values)
+
+
+# The choice
+
+
+def best_rows(session: Session, task_keys: Iterable[str], target_key: str) -> dict[str, MeasurementColumns]:
+    """The row to use of each task that has one: see `Store.best`."""
+    best: dict[str, MeasurementColumns] = {}
     for keys in batches(dict.fromkeys(task_keys), KEYS_AT_ONCE):
         best |= _best_rows(session, keys, target_key, is_imported=False)
-        if left := [key for key in keys if key not in best]:
-            best |= _best_rows(session, left, target_key, is_imported=True)
+        if missing := [key for key in keys if key not in best]:
+            best |= _best_rows(session, missing, target_key, is_imported=True)
     return best
 
 
-def _best_rows(session: Session, keys: list[str], target_key: str, *, is_imported: bool) -> dict[str, Measured]:
-    tables: tuple[type[Measured], ...] = (
+def _best_rows(
+    session: Session, keys: list[str], target_key: str, *, is_imported: bool
+) -> dict[str, MeasurementColumns]:
+    tables: tuple[type[MeasurementColumns], ...] = (
         (ConfirmationRow, TrialRow, RepeatRow) if is_imported else (ConfirmationRow, TrialRow)
     )
-    columns = [_newest(target_key, is_imported), *(_fastest(row, target_key, is_imported) for row in tables[1:])]
+    columns = [
+        _newest_confirmation(target_key, is_imported),
+        *(_fastest(table, target_key, is_imported) for table in tables[1:]),
+    ]
     ids = session.execute(select(*columns).where(TaskRow.key.in_(keys))).all()
-    found: dict[str, list[Measured]] = {}
-    for row, column in zip(tables, zip(*ids, strict=True), strict=False):
-        for one in _rows(session, row, column):
-            found.setdefault(one.task_key, []).append(one)
-    works = {key: [row for row in rows if row.status == Status.OK.value] for key, rows in found.items()}
-    return {key: min(rows, key=_rank) for key, rows in works.items() if rows}
+    working: dict[str, list[MeasurementColumns]] = {}
+    for table, column in zip(tables, zip(*ids, strict=True), strict=False):
+        for row in _rows(session, table, column):
+            if row.status == Status.OK.value:
+                working.setdefault(row.task_key, []).append(row)
+
+    def rank(table: MeasurementColumns) -> tuple[Any, ...]:
+        return table.median_s, not isinstance(table, ConfirmationRow), table.created_at, table.schedule_key
+
+    return {key: min(rows, key=rank) for key, rows in working.items()}
 
 
 def newest_confirmations(session: Session, task_keys: Iterable[str], target_key: str) -> Iterator[ConfirmationRow]:
-    """The newest confirmation of each task that was compared here, however it ended; else the newest imported."""
+    """The newest confirmation of each task, of any status: of those made here, else of the imported ones."""
     for keys in batches(dict.fromkeys(task_keys), KEYS_AT_ONCE):
-        ours, theirs = (_newest(target_key, is_imported) for is_imported in (False, True))
-        ids = session.scalars(select(func.coalesce(ours, theirs)).where(TaskRow.key.in_(keys))).all()
+        own_ids, imported_ids = (_newest_confirmation(target_key, is_imported) for is_imported in (False, True))
+        ids = session.scalars(select(func.coalesce(own_ids, imported_ids)).where(TaskRow.key.in_(keys))).all()
         yield from _rows(session, ConfirmationRow, ids)
 
 
-def trial_moment(now: datetime, confirmed_at: datetime | None) -> datetime:
-    """When a trial that is stored now was created: after the newest confirmation, whatever clock that came from.
+def trial_created_at(now: datetime, confirmed_at: datetime | None) -> datetime:
+    """The creation of a trial that is stored now: after the newest confirmation, whatever clock that came from.
 
-    How much after is drawn, since another database that has the confirmation may do the same for the same schedule.
+    The distance is random, since another database with the confirmation may store a trial of the same schedule.
     """
     if confirmed_at is None or confirmed_at < now:
         return now
-    return confirmed_at + timedelta(microseconds=random.randint(1, LONGEST_LEAP // timedelta(microseconds=1)))
+    return confirmed_at + timedelta(microseconds=random.randint(1, MAX_LEAP // timedelta(microseconds=1)))
 
 
-def confirmation_moment(session: Session, now: datetime, task_key: str, target_key: str) -> datetime:
-    """When a confirmation that is stored now was created: after all that is stored of the task."""
-    tables: tuple[type[Measured], ...] = (TrialRow, RepeatRow)
-    stored = [_latest(session, row, task_key, target_key) for row in tables]
+def confirmation_created_at(session: Session, now: datetime, task_key: str, target_key: str) -> datetime:
+    """The creation of a confirmation that is stored now: after all that is stored of the task."""
+    tables: tuple[type[MeasurementColumns], ...] = (TrialRow, RepeatRow)
+    latest = [_latest(session, row, task_key, target_key) for row in tables]
     confirmed_at = _latest(session, ConfirmationRow, task_key, target_key)
-    return max([trial_moment(now, confirmed_at), *(moment for moment in stored if moment)])
+    return max([trial_created_at(now, confirmed_at), *(moment for moment in latest if moment)])
 
 
-def _latest(session: Session, row: type[Measured], task_key: str, target_key: str) -> datetime | None:
-    # Past the mapper, which would also write first what was changed in the transaction.
+def _latest(session: Session, row: type[MeasurementColumns], task_key: str, target_key: str) -> datetime | None:
+    # Without the mapper, which would flush changes first.
     moment: datetime | None = session.connection().scalar(LATEST[row], {"task": task_key, "target": target_key})
     return moment
 
 
-def _rank(row: Measured) -> tuple[Any, ...]:
-    return row.median_s, not isinstance(row, ConfirmationRow), row.created_at, row.schedule_key
+def _rows(session: Session, row: type[MeasurementColumns], ids: Iterable[int | None]) -> list[Any]:
+    row_ids = [number for number in ids if number is not None]
+    return list(session.scalars(select(row).where(row.id.in_(row_ids)))) if row_ids else []
 
 
-def _rows(session: Session, row: type[Measured], ids: Iterable[int | None]) -> list[Any]:
-    known = [one for one in ids if one is not None]
-    return list(session.scalars(select(row).where(row.id.in_(known)))) if known else []
+# Subqueries for a TaskRow of the outer query, each with an index:
 
 
-# Of a TaskRow of the query around it, each by one of the indexes:
-
-
-def _among(row: type[Measured], target_key: str, is_imported: bool) -> list[ColumnElement[bool]]:
-    """What holds of the rows that may be used: of those timed here, or of those imported."""
-    of_task = [row.task_key == TaskRow.key, row.target_key == target_key, row.is_imported.is_(is_imported)]
+def _usable(row: type[MeasurementColumns], target_key: str, is_imported: bool) -> list[ColumnElement[bool]]:
+    """Conditions on the rows that may be used: of those timed here, or of those imported."""
+    conditions = [*row.of(TaskRow.key, target_key), row.is_imported.is_(is_imported)]
     if not is_imported:
-        return of_task
-    return [*of_task, tuple_(row.sketch, row.sketch_version).in_(sorted(current())), ~_failed_here(row)]
+        return conditions
+    return [*conditions, tuple_(row.sketch, row.sketch_version).in_(sorted(current())), ~_is_failure_here(row)]
 
 
-def _failed_here(row: type[Measured]) -> ColumnElement[bool]:
+def _is_failure_here(row: type[MeasurementColumns]) -> ColumnElement[bool]:
     """Whether a schedule failed when it was timed here."""
-    failed = []
+    conditions = []
     for table in (TrialRow, ConfirmationRow):
-        ours: Any = aliased(table)
-        same = (
-            ours.task_key == row.task_key,
-            ours.target_key == row.target_key,
-            ours.schedule_key == row.schedule_key,
+        own_row: Any = aliased(table)
+        query = select(own_row.id).where(
+            *own_row.of(row.task_key, row.target_key, row.schedule_key),
+            own_row.is_imported.is_(False),
+            own_row.status != Status.OK.value,
         )
-        query = select(ours.id).where(*same, ours.is_imported.is_(False), ours.status != Status.OK.value)
-        failed.append(query.exists())
-    return or_(*failed)
+        conditions.append(query.exists())
+    return or_(*conditions)
 
 
-def _newest(target_key: str, is_imported: bool) -> ScalarSelect[int]:
+def _newest_confirmation(target_key: str, is_imported: bool) -> ScalarSelect[int]:
     """The id of the newest confirmation."""
-    among = *_among(ConfirmationRow, target_key, is_imported), ConfirmationRow.status != Status.VOIDED.value
-    newest = select(ConfirmationRow.id).where(*among)
-    newest = newest.order_by(ConfirmationRow.created_at.desc(), ConfirmationRow.schedule_key.desc())
-    return newest.limit(1).correlate(TaskRow).scalar_subquery()
+    conditions = *_usable(ConfirmationRow, target_key, is_imported), ConfirmationRow.status != Status.VOIDED.value
+    query = select(ConfirmationRow.id).where(*conditions)
+    query = query.order_by(ConfirmationRow.created_at.desc(), ConfirmationRow.schedule_key.desc())
+    return query.limit(1).correlate(TaskRow).scalar_subquery()
 
 
-def _confirmed_at(target_key: str, is_imported: bool) -> ScalarSelect[datetime]:
-    """When the newest confirmation was created; null where there is none."""
-    among = *_among(ConfirmationRow, target_key, is_imported), ConfirmationRow.status != Status.VOIDED.value
-    return select(func.max(ConfirmationRow.created_at)).where(*among).correlate(TaskRow).scalar_subquery()
+def _fastest(row: type[MeasurementColumns], target_key: str, is_imported: bool) -> Any:
+    """The id of the fastest trial, or repeat, that no confirmation supersedes.
 
-
-def _fastest(row: type[Measured], target_key: str, is_imported: bool) -> Any:
-    """The id of the fastest trial, or repeat, that no confirmation speaks for.
-
-    Without one it is at the begin of its index. Else the few since then are gone through: the walk along that index
-    would come by all that the confirmation superseded.
+    Without a confirmation it is the first of its index. Else the few since then are read: along that index would come
+    all that the confirmation superseded.
     """
-    is_ok = *_among(row, target_key, is_imported), row.status == Status.OK.value
-    confirmed_at = _confirmed_at(target_key, is_imported)
+    is_ok = *_usable(row, target_key, is_imported), row.status == Status.OK.value
+    confirmations = *_usable(ConfirmationRow, target_key, is_imported), ConfirmationRow.status != Status.VOIDED.value
+    newest_at = select(func.max(ConfirmationRow.created_at)).where(*confirmations)
+    confirmed_at = newest_at.correlate(TaskRow).scalar_subquery()  # null where there is none
     least_s = select(func.min(row.median_s)).where(*is_ok).correlate(TaskRow).scalar_subquery()
-    first = select(row.id).where(*is_ok, row.median_s == least_s).order_by(row.created_at, row.schedule_key).limit(1)
-    since = select(row.id).where(*is_ok, row.created_at > confirmed_at)
+    fastest = select(row.id).where(*is_ok, row.median_s == least_s).order_by(row.created_at, row.schedule_key).limit(1)
+    later = select(row.id).where(*is_ok, row.created_at > confirmed_at)
     # The sum keeps planners from the index on median_s.
-    least = since.order_by(row.median_s + 0.0, row.created_at, row.schedule_key).limit(1)
+    fastest_later = later.order_by(row.median_s + 0.0, row.created_at, row.schedule_key).limit(1)
     return case(
-        (confirmed_at.is_(None), first.correlate(TaskRow).scalar_subquery()),
-        else_=least.correlate(TaskRow).scalar_subquery(),
+        (confirmed_at.is_(None), fastest.correlate(TaskRow).scalar_subquery()),
+        else_=fastest_later.correlate(TaskRow).scalar_subquery(),
     )

@@ -1,4 +1,4 @@
-"""Database: transactions on one SQLAlchemy engine, and patience with a server that is away for a while."""
+"""Database: transactions on one SQLAlchemy engine, repeated while the server is away."""
 
 from __future__ import annotations
 
@@ -8,133 +8,132 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import Connection, Engine, TextClause, delete, func, insert, literal_column, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import InstrumentedAttribute, Session, sessionmaker
 from sqlalchemy.sql.dml import ReturningInsert
 
-from .bell import CHANNEL, Bell
-from .engine import WRITES, clear_errors, shown
+from .engine import WRITE_OPTION, redact, translate_errors
 from .errors import Unreachable, Unwritable
-from .models import JobRow, Row, TargetRow, TaskRow, TrialRow, TunerRow
+from .notifier import CHANNEL, Notifier
+from .tables import JobRow, Row, TargetRow, TaskRow, TrialRow, TunerRow
 
 KEYS_AT_ONCE = 500
 """Keys in one query: SQLite bounds the number of parameters."""
 
 PROBE_BYTES = 64 << 10
-"""What is stored to find out whether anything can be: more than what is free in the pages that there are."""
+"""Size of a row that tests whether anything can be stored: more than the free space of existing pages."""
 
-ANNOUNCED = "tunewright_announced"
-"""In a session's `info`: somebody is to be woken after its commit."""
+NOTIFY = "tunewright_announced"
+"""Key in a session's `info`: threads are to be notified after its commit."""
 
-STORED: dict[str, type[Row]] = {"tasks": TaskRow, "targets": TargetRow, "jobs": JobRow, "trials": TrialRow}
-"""What the size of a database is told by."""
+MAIN_TABLES: dict[str, type[Row]] = {"tasks": TaskRow, "targets": TargetRow, "jobs": JobRow, "trials": TrialRow}
+"""Tables whose rows are counted as the size of a database."""
 
 Item = TypeVar("Item")
-Given = ParamSpec("Given")
+Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 Value = TypeVar("Value")
 
 
 class Database:
-    """An engine whose schema is at head. Threads may share it; it does not survive a fork.
+    """An engine with the current schema. Threads may share it; it does not survive a fork.
 
-    `patience_s` is how long a `patient` method goes on trying to reach a server that is away; it may be changed at any
-    time, also for methods that are at it. `clock` tells the time, UTC, in the place of the clock that all processes of
-    the database share.
+    `patience_s` is how long `retry` methods go on while the server is away; it may be changed at any time, also during
+    such a method. `clock` is the time in UTC, instead of the clock that all processes of the database share.
     """
 
     def __init__(self, engine: Engine, patience_s: float = 0.0, clock: Callable[[], datetime] | None = None) -> None:
         self.engine = engine
         self.patience_s = patience_s
         self.clock = clock
-        self.bell = Bell(engine)
-        self.unwritable: Unwritable | None = None  # what the last write failed with that found no place
-        # Held over a write under a lease until its answer is known: the database remembers the newest such write of a
-        # job alone, so one that is tried again must not be overtaken by another thread's.
+        self.notifier = Notifier(engine)
+        self.unwritable: Unwritable | None = None  # the error of the last write, if it could not be stored
+        # Locked during a write under a lease: the database stores the id of the newest such write of a job only, so
+        # another thread must not write before this one is repeated.
         self.leased_write = threading.Lock()
         self.is_sqlite = engine.dialect.name == "sqlite"
         self.insert: Callable[[type[Row]], sqlite.Insert | postgresql.Insert] = (
             sqlite.insert if self.is_sqlite else postgresql.insert
         )
         self._reads = sessionmaker(engine, expire_on_commit=False)
-        self._writing = engine.execution_options(**{WRITES: True})
+        self._writing = engine.execution_options(**{WRITE_OPTION: True})
         self._writes = sessionmaker(self._writing)
 
     def __str__(self) -> str:
-        return shown(self.engine.url)
+        return redact(self.engine.url)
 
     def close(self) -> None:
-        """End all waits and give the connections back."""
-        self.bell.close()
+        """End all waits and release the connections."""
+        self.notifier.close()
         self.engine.dispose()
 
     @contextmanager
     def read(self) -> Iterator[Session]:
         """A transaction that only reads."""
-        with clear_errors(self.engine.url), self._reads.begin() as session:
+        with translate_errors(self.engine.url), self._reads.begin() as session:
             yield session
 
     @contextmanager
     def write(self) -> Iterator[Session]:
-        """A transaction that writes: on SQLite it has the write lock from its begin."""
-        with self._clear_write_errors(), self._writes.begin() as session:
+        """A transaction that writes. On SQLite it takes the write lock at its begin."""
+        with self._translate_write_errors(), self._writes.begin() as session:
             yield session
-        if ANNOUNCED in session.info:
-            self.bell.ring()
+        if NOTIFY in session.info:
+            self.notifier.notify()
 
     @contextmanager
-    def write_plainly(self) -> Iterator[Connection]:
-        """`write` without the mapper, which takes several times as long as a few statements do."""
-        with self._clear_write_errors(), self._writing.begin() as connection:
-            connection.info.pop(ANNOUNCED, None)  # of an earlier transaction, which these outlive
+    def write_core(self) -> Iterator[Connection]:
+        """`write` without the mapper, which takes several times as long as a few statements."""
+        with self._translate_write_errors(), self._writing.begin() as connection:
+            connection.info.pop(NOTIFY, None)  # of an earlier transaction on this connection
             yield connection
-            is_announced = ANNOUNCED in connection.info
+            is_announced = NOTIFY in connection.info
         if is_announced:
-            self.bell.ring()
+            self.notifier.notify()
 
     @contextmanager
-    def _clear_write_errors(self) -> Iterator[None]:
-        """`clear_errors` of a transaction that writes: that nothing can be stored is remembered."""
+    def _translate_write_errors(self) -> Iterator[None]:
+        """`translate_errors` of a writing transaction; `unwritable` is updated."""
         try:
-            with clear_errors(self.engine.url):
+            with translate_errors(self.engine.url):
                 yield
         except Unwritable as error:
             self.unwritable = error
             raise
 
     def announce(self, transaction: Connection | Session) -> None:
-        """Wake whoever waits for a change of the queue, once the transaction is committed."""
-        if ANNOUNCED in transaction.info:
+        """Notify threads that wait for a change of the queue, once the transaction is committed."""
+        if NOTIFY in transaction.info:
             return
-        transaction.info[ANNOUNCED] = True
+        transaction.info[NOTIFY] = True
         if not self.is_sqlite:
             transaction.execute(select(func.pg_notify(CHANNEL, "")))
 
-    def try_to_write(self) -> None:
-        """Find out whether anything can be stored, by a row of some pages that is taken out again.
+    def probe_write(self) -> None:
+        """Update `unwritable` by storing a row of some pages and deleting it.
 
-        It is a tuner that was heard of long ago, so that nobody sees it, and is forgotten if this process ends here.
+        It is a tuner of long ago, which no query finds and which is deleted later if this process ends in between.
         """
         name, bulk = secrets.token_hex(8), secrets.token_hex(PROBE_BYTES // 2)
         long_ago = datetime.fromtimestamp(0, UTC)
         values = {"host": "", "pid": 0, "version": "", "pool": "", "devices": [bulk], "draining": True}
         try:
-            with self.write_plainly() as connection:
+            with self.write_core() as connection:
                 connection.execute(insert(TunerRow), values | {"id": name, "started_at": long_ago, "seen_at": long_ago})
-            with self.write_plainly() as connection:
+            with self.write_core() as connection:
                 connection.execute(delete(TunerRow).where(TunerRow.id == name))
         except Unwritable:
             return
         self.unwritable = None
 
     def now(self, transaction: Connection | Session) -> datetime:
-        """The time, UTC, by the clock that all processes of the database share."""
+        """The time in UTC, by the clock that all processes of the database share."""
         if self.clock is not None:
             return self.clock()
         if self.is_sqlite:  # all its processes are on one machine
@@ -142,11 +141,10 @@ class Database:
         moment: datetime = transaction.execute(select(func.clock_timestamp())).scalar_one()
         return moment.astimezone(UTC)
 
-    def patiently(self, work: Callable[[], Result]) -> Result:
-        """What `work` returns: it is tried again while the server is away, until the patience is over.
+    def retry(self, work: Callable[[], Result]) -> Result:
+        """The result of `work`, which is repeated while the server is away, for `patience_s`.
 
-        It must be one transaction that may happen twice: a connection can be lost after the commit and before its
-        answer.
+        It must be one transaction that may happen twice: a connection can be lost between the commit and its answer.
         """
         started_s, pause_s = time.monotonic(), 0.05
         while True:
@@ -155,7 +153,7 @@ class Database:
             except Unreachable:
                 if time.monotonic() - started_s + pause_s > self.patience_s:
                     raise
-            # Nobody tells when the server is back. Not all who wait ask in the same moment.
+            # A random pause, so that not all processes try at the same moment.
             time.sleep(pause_s * random.uniform(0.5, 1.5))
             pause_s = min(2 * pause_s, 1.0)
 
@@ -167,11 +165,11 @@ class Database:
         values: list[dict[str, Any]],
         where: TextClause | None = None,
     ) -> int:
-        """Insert what is not there yet by the unique index on these columns (`where`: a partial one); how many."""
+        """Insert rows that are missing by the unique index on these columns (`where`: a partial one); how many."""
         connection = transaction.connection() if isinstance(transaction, Session) else transaction
-        return len(connection.execute(self.adding(row, unique, where), values).all()) if values else 0
+        return len(connection.execute(self.insert_new(row, unique, where), values).all()) if values else 0
 
-    def adding(
+    def insert_new(
         self, row: type[Row], unique: Iterable[str], where: TextClause | None = None
     ) -> ReturningInsert[tuple[Any]]:
         """The statement of `add`. It returns a row for each that it inserts."""
@@ -179,59 +177,94 @@ class Database:
         return insert.returning(literal_column("1"))
 
 
-class OnDatabase(Protocol):
-    """What `patient` methods belong to."""
+class DatabasePart:
+    """A part of a store, with `retry` methods."""
 
-    @property
-    def database(self) -> Database: ...
-
-
-Owner = TypeVar("Owner", bound=OnDatabase)
+    def __init__(self, database: Database) -> None:
+        self.database = database
 
 
-def patient(
-    method: Callable[Concatenate[Owner, Given], Result],
-) -> Callable[Concatenate[Owner, Given], Result]:
-    """A method that is tried again while the server is away, see `Database.patiently`."""
-
-    @functools.wraps(method)
-    def tried(self: Owner, /, *args: Given.args, **kwargs: Given.kwargs) -> Result:
-        return self.database.patiently(lambda: method(self, *args, **kwargs))
-
-    return tried
+Owner = TypeVar("Owner", bound=DatabasePart)
 
 
-def patient_write(
-    method: Callable[Concatenate[Owner, str, Given], Result],
-) -> Callable[Concatenate[Owner, Given], Result]:
-    """A patient method that writes under a lease. It is given an id of the write, so that it can tell its own."""
+def retry(
+    method: Callable[Concatenate[Owner, Parameters], Result],
+) -> Callable[Concatenate[Owner, Parameters], Result]:
+    """Repeat a method while the server is away, by `Database.retry`. It may consume iterators among its arguments."""
 
     @functools.wraps(method)
-    def tried(self: Owner, /, *args: Given.args, **kwargs: Given.kwargs) -> Result:
+    def call(self: Owner, /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        work: Callable[..., Result] = functools.partial(method, self)
+        values, options = list(map(_reusable, args)), {name: _reusable(value) for name, value in kwargs.items()}
+        return self.database.retry(lambda: work(*values, **options))
+
+    return call
+
+
+def _reusable(value: object) -> object:
+    """The items of an iterator as a list, as another attempt would find it empty; other values as they are."""
+    return list(value) if isinstance(value, Iterator) else value
+
+
+def read_session(
+    method: Callable[Concatenate[Owner, Session, Parameters], Result],
+) -> Callable[Concatenate[Owner, Parameters], Result]:
+    """Make a method one transaction that only reads, repeated as by `retry`. Its first argument is the session."""
+    return in_transaction(method, lambda database: database.read())
+
+
+def write_session(
+    method: Callable[Concatenate[Owner, Session, Parameters], Result],
+) -> Callable[Concatenate[Owner, Parameters], Result]:
+    """The same for one that writes."""
+    return in_transaction(method, lambda database: database.write())
+
+
+def in_transaction(
+    method: Callable[Concatenate[Owner, Value, Parameters], Result],
+    begin: Callable[[Database], AbstractContextManager[Value]],
+) -> Callable[Concatenate[Owner, Parameters], Result]:
+    """A method in what `begin` opens, which becomes its first argument; repeated while the server is away."""
+
+    @functools.wraps(method)
+    def call(self: Owner, /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        with begin(self.database) as transaction:
+            return method(self, transaction, *args, **kwargs)
+
+    return retry(call)
+
+
+def retry_write(
+    method: Callable[Concatenate[Owner, str, Parameters], Result],
+) -> Callable[Concatenate[Owner, Parameters], Result]:
+    """The same for a method that writes under a lease. Its first argument is an id of the write."""
+
+    @functools.wraps(method)
+    def call(self: Owner, /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
         write = secrets.token_hex(8)
         with self.database.leased_write:
-            return self.database.patiently(lambda: method(self, write, *args, **kwargs))
+            return self.database.retry(lambda: method(self, write, *args, **kwargs))
 
-    return tried
+    return call
 
 
 def column_of(
     session: Session, row: type[TaskRow | TargetRow], column: InstrumentedAttribute[Value], keys: Iterable[str]
 ) -> dict[str, Value]:
-    """Key -> what is in a column, of those rows that are there."""
-    found: dict[str, Value] = {}
-    for some in batches(dict.fromkeys(keys), KEYS_AT_ONCE):
-        found |= dict(session.execute(select(row.key, column).where(row.key.in_(some))).all())
-    return found
+    """Key -> the value of a column, of the rows that are there."""
+    values: dict[str, Value] = {}
+    for batch in batches(dict.fromkeys(keys), KEYS_AT_ONCE):
+        values |= dict(session.execute(select(row.key, column).where(row.key.in_(batch))).all())
+    return values
 
 
-def row_counts(source: Connection | Session, tables: Mapping[str, type[Row]] = STORED) -> dict[str, int]:
-    """How many rows these tables hold, by the same names."""
+def row_counts(source: Connection | Session, tables: Mapping[str, type[Row]] = MAIN_TABLES) -> dict[str, int]:
+    """Numbers of rows of these tables, by the same names."""
     return {name: source.scalar(select(func.count()).select_from(row)) or 0 for name, row in tables.items()}
 
 
 def batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
     """The items in lists of `size`, the last one shorter."""
-    rest = iter(items)
-    while batch := list(islice(rest, size)):
+    iterator = iter(items)
+    while batch := list(islice(iterator, size)):
         yield batch

@@ -1,8 +1,8 @@
-"""Connections: which driver, which settings, and one clear line where the database can't be used.
+"""Connections: drivers, settings, and one clear line for each error of a database.
 
 SQLite 3.7.0 to 3.51.2 can corrupt a database in WAL mode when two connections write or checkpoint at the same instant
-(mended in 3.51.3; 3.52.0 was withdrawn). So the library that came with Python is used where it is a mended one, else
-the one inside pysqlite3 where that is, else the rollback journal.
+(fixed in 3.51.3; 3.52.0 was withdrawn). So Python's library is used if it is fixed, else that of pysqlite3 if it is
+installed and fixed, else the rollback journal.
 """
 
 from __future__ import annotations
@@ -27,56 +27,56 @@ from sqlalchemy import exc as sql
 
 from .errors import Reason, StoreError, Unreachable, Unwritable
 
-WRITES = "tunewright_writes"
-"""Execution option of connections that will write: SQLite takes the write lock when such a transaction begins."""
+WRITE_OPTION = "tunewright_writes"
+"""Execution option of writing connections: on SQLite such a transaction begins with the write lock."""
 
 strict_json = partial(json.dumps, allow_nan=False)
-"""What every database takes. PostgreSQL refuses infinities, SQLite would keep them for readers that don't know them."""
+"""JSON that every database takes: PostgreSQL refuses infinities, SQLite would store them."""
 
 URL_FORMS = "sqlite:///FILE or postgresql://USER@HOST/NAME"
 
 OLDEST_SQLITE = (3, 35, 0)
-"""The first one that knows RETURNING."""
+"""The first version with RETURNING."""
 
 IDLE_LIMIT = "60s"
-"""PostgreSQL ends a transaction whose process hangs this long, so that it can't hold locks for ever."""
+"""PostgreSQL ends a transaction whose process hangs for this long, so that its locks are released."""
 
-_making = threading.Lock()
+_file_lock = threading.Lock()
 
 
 def parse_url(text: str) -> URL:
-    """The URL with its driver filled in. Raises StoreError where it is none, or of a database that isn't supported."""
+    """The URL with its driver. Raises StoreError for no URL, or one of an unsupported database."""
     try:
         url = make_url(text)
     except (sql.ArgumentError, ValueError):
-        named = "this" if "@" in text else repr(text)  # there may be a password in it
-        raise StoreError(f"a database URL is {URL_FORMS}, not {named}") from None
+        quoted = "this" if "@" in text else repr(text)  # there may be a password in it
+        raise StoreError(f"a database URL is {URL_FORMS}, not {quoted}") from None
     match url.get_backend_name():
         case "sqlite":
             return url.set(drivername="sqlite")
         case "postgresql" | "postgres":
             return url.set(drivername="postgresql+psycopg")
-        case other:
-            raise StoreError(f"a database URL is {URL_FORMS}; {other} is not supported")
+        case backend:
+            raise StoreError(f"a database URL is {URL_FORMS}; {backend} is not supported")
 
 
 def make_engine(url: URL, wait_s: float) -> Engine:
-    """An engine for a parsed URL. `wait_s` is how long to wait for a lock that another process holds."""
+    """An engine for a parsed URL. `wait_s` is how long to wait for a lock of another process."""
     return _sqlite_engine(url, wait_s) if url.get_backend_name() == "sqlite" else _postgres_engine(url, wait_s)
 
 
 def one_line(error: sql.DBAPIError) -> str:
-    """What the driver said, on one line."""
+    """The driver's message on one line."""
     return " ".join(str(error.orig).split())
 
 
 @contextmanager
-def clear_errors(url: URL, name: str = "") -> Iterator[None]:
-    """Turn what the outside world can cause into a StoreError; wrong SQL and broken constraints stay what they are.
+def translate_errors(url: URL, name: str = "") -> Iterator[None]:
+    """Turn errors of the outside world into StoreError; wrong SQL and broken constraints are raised as they are.
 
-    `name` is what people call the database, by default its URL.
+    Errors name `name`, by default the URL.
     """
-    name = name or shown(url)
+    name = name or redact(url)
     try:
         yield
     except (sql.ProgrammingError, sql.IntegrityError, sql.DataError, sql.NotSupportedError):
@@ -86,8 +86,8 @@ def clear_errors(url: URL, name: str = "") -> Iterator[None]:
         if error.connection_invalidated or _is_away(error):
             raise Unreachable(f"{name}: {message}") from error
         if (reason := _unwritable(error, message)) is not None:
-            mend = "; nothing is stored until there is space on its disk" if reason == "disk full" else ""
-            raise Unwritable(f"{name}: {message}{mend}", reason) from error
+            advice = "; nothing is stored until there is space on its disk" if reason == "disk full" else ""
+            raise Unwritable(f"{name}: {message}{advice}", reason) from error
         if "database is locked" in message:
             message += ": another process is writing to it"
         raise StoreError(f"{name}: {message}") from error
@@ -95,43 +95,43 @@ def clear_errors(url: URL, name: str = "") -> Iterator[None]:
         raise StoreError(f"{name}: all connections of this process are in use") from error
 
 
-UNWRITABLE: dict[str, Reason] = {
+UNWRITABLE_ERRORS: dict[str, Reason] = {
     "database or disk is full": "disk full",
     "disk I/O error": "disk fails",
     "readonly database": "database read-only",
 }
-"""What SQLite says where nothing can be stored."""
+"""Messages of SQLite where nothing can be stored."""
 
 UNWRITABLE_STATES: dict[str, Reason] = {"53100": "disk full", "58030": "disk fails", "25006": "database read-only"}
-"""SQLSTATEs of PostgreSQL for the same: no space left; an I/O error; a standby, or a database that is set so."""
+"""The same as SQLSTATEs of PostgreSQL: no space left; an I/O error; a standby, or a read-only database."""
 
 
 def _unwritable(error: sql.DBAPIError, message: str) -> Reason | None:
-    """Why nothing can be stored; None where that is not what went wrong."""
+    """Why nothing can be stored; None for other errors."""
     if state := getattr(error.orig, "sqlstate", None):
         return UNWRITABLE_STATES.get(str(state))
-    return next((reason for said, reason in UNWRITABLE.items() if said in message), None)
+    return next((reason for text, reason in UNWRITABLE_ERRORS.items() if text in message), None)
 
 
-AWAY = re.compile("08...|57P0[1-3]")
+AWAY_STATES = re.compile("08...|57P0[1-3]")
 """SQLSTATEs of PostgreSQL: connection exceptions; ended by an administrator, by a crash, not ready to connect yet."""
 
-REFUSED = re.compile("FATAL: .*(authentication|does not exist|pg_hba.conf|not permitted|permission denied|protocol)")
-"""What PostgreSQL says to those whom it will not let in later either."""
+REFUSAL = re.compile("FATAL: .*(authentication|does not exist|pg_hba.conf|not permitted|permission denied|protocol)")
+"""Messages of PostgreSQL to connections that it will refuse later, too."""
 
 
 def _is_away(error: sql.DBAPIError) -> bool:
     """Whether a server could not be reached or ended the connection."""
-    if getattr(error.orig, "sqlstate", None):
-        return AWAY.fullmatch(str(getattr(error.orig, "sqlstate", ""))) is not None
+    if state := getattr(error.orig, "sqlstate", None):
+        return AWAY_STATES.fullmatch(str(state)) is not None
     # Of a connection that can't be made the driver knows no SQLSTATE.
     if not isinstance(error, sql.OperationalError) or not type(error.orig).__module__.startswith("psycopg"):
         return False
-    return REFUSED.search(str(error.orig)) is None
+    return REFUSAL.search(str(error.orig)) is None
 
 
-def shown(url: URL) -> str:
-    """The URL as people may see it: without its password."""
+def redact(url: URL) -> str:
+    """The URL without its password."""
     return url.render_as_string(hide_password=True)
 
 
@@ -143,7 +143,7 @@ def is_memory(url: URL) -> bool:
 
 
 def sqlite_file(url: URL) -> Path:
-    """The file of a SQLite database that has one, whether the URL names it by its path or by a URI with options."""
+    """The file of a SQLite database that has one; the URL may have a path, or a URI with options."""
     name = str(url.database)
     if not name.startswith("file:"):
         return Path(name)
@@ -151,8 +151,13 @@ def sqlite_file(url: URL) -> Path:
     return Path(unquote(path))
 
 
-def reading_url(path: Path, **options: str) -> URL:
-    """A SQLite file that is only read; `immutable="1"`: and that nobody writes to meanwhile."""
+def is_missing(url: URL) -> bool:
+    """Whether it is a SQLite database in a missing file; of a server only a connection tells."""
+    return url.get_backend_name() == "sqlite" and not is_memory(url) and not sqlite_file(url).exists()
+
+
+def read_only_url(path: Path, **options: str) -> URL:
+    """A SQLite file that is only read; `immutable="1"`: and that no process writes meanwhile."""
     name = f"file:{quote(str(path.absolute()))}"
     return URL.create("sqlite", database=name, query={"mode": "ro", **options, "uri": "true"})
 
@@ -163,7 +168,7 @@ def wal_is_safe(version: tuple[int, ...]) -> bool:
 
 
 def sqlite_module() -> ModuleType:
-    """The DB-API module for SQLite; its `sqlite_version_info` tells whether WAL is safe."""
+    """The DB-API module for SQLite; `wal_is_safe` depends on its `sqlite_version_info`."""
     if wal_is_safe(sqlite3.sqlite_version_info):
         return sqlite3
     try:
@@ -202,7 +207,7 @@ def _sqlite_engine(url: URL, wait_s: float) -> Engine:
     def begin(connection: Connection) -> None:
         # A transaction that reads first and writes later fails at once where another one wrote in between, however
         # long it would wait; so writers queue up here, before they read.
-        writes = connection.get_execution_options().get(WRITES, False)
+        writes = connection.get_execution_options().get(WRITE_OPTION, False)
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
     return engine
@@ -231,59 +236,55 @@ def _postgres_engine(url: URL, wait_s: float) -> Engine:
 
 
 def make_file(url: URL) -> None:
-    """Make the folder of a SQLite file, and the file, which then only its owner may read; one that is there stays so.
+    """Make a SQLite file that only its owner may read; an existing one stays as it is.
 
-    SQLite gives the files beside it the same mode. Raises StoreError where the folder can't be made.
+    SQLite gives the files beside it the same mode. Raises StoreError where the folder is missing, which may be
+    mistyped.
     """
     if url.get_backend_name() != "sqlite" or is_memory(url) or str(url.database).startswith("file:"):
         return
-    try:
-        Path(str(url.database)).parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StoreError(f"{shown(url)}: can't make its folder: {error.strerror}") from error
+    folder = Path(str(url.database)).parent
+    with suppress(OSError):  # SQLite will say what is wrong
+        if not folder.is_dir():
+            raise StoreError(f"{redact(url)}: there is no folder {str(folder)!r}; make it first")
     # Closing a file ends all locks that the process has on it: no other thread may have opened it in between.
-    with _making, suppress(OSError):  # it is there, or SQLite will say what is wrong
+    with _file_lock, suppress(OSError):  # it is there, or SQLite will say what is wrong
         os.close(os.open(os.path.realpath(str(url.database)), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
 
 
 def choose_journal(engine: Engine, wait_s: float) -> None:
-    """Put a SQLite file into the journal mode that is safe with this library. Does nothing elsewhere.
+    """Set the journal mode of a SQLite file that is safe with this library. Does nothing for other databases.
 
-    Raises StoreError where the file is in WAL mode, the library must not use that, and other processes hold it there.
+    Raises StoreError where the file is in WAL mode, the library must not use that, and other processes have it open.
     """
     if engine.dialect.name != "sqlite" or is_memory(engine.url):
         return
-    safe = wal_is_safe(sqlite_version(engine))
-    wanted, deadline = "wal" if safe else "delete", time.monotonic() + wait_s
+    is_wal_safe = wal_is_safe(sqlite_version(engine))
+    dbapi: Any = engine.dialect.loaded_dbapi
+    target_mode, deadline = "wal" if is_wal_safe else "delete", time.monotonic() + wait_s
     with engine.connect() as connection:
         # Outside of a transaction, where alone the mode can change.
         cursor = connection.connection.cursor()
         mode = cursor.execute("PRAGMA journal_mode").fetchone()[0]
-        while mode != wanted:
+        while mode != target_mode:
             try:
-                mode = cursor.execute(f"PRAGMA journal_mode={wanted}").fetchone()[0]
+                mode = cursor.execute(f"PRAGMA journal_mode={target_mode}").fetchone()[0]
                 break
-            except _operational_error(engine) as error:
+            except dbapi.OperationalError as error:
                 if "locked" not in str(error) or time.monotonic() > deadline:
                     break
                 time.sleep(0.02)  # SQLite does not wait for its locks here, nor tells when they are free
         cursor.close()
-    if mode == "wal" and not safe:
+    if mode == "wal" and not is_wal_safe:
         raise StoreError(
-            f"{shown(engine.url)}: another process has it open in WAL mode, and {sqlite_name(engine)} could corrupt it "
-            "so: pip install pysqlite3"
+            f"{redact(engine.url)}: another process has it open in WAL mode, and {sqlite_name(engine)} could corrupt "
+            "it so: pip install pysqlite3"
         )
     engine.dispose()  # connections choose `synchronous` by the mode when they are made
 
 
-def _operational_error(engine: Engine) -> type[Exception]:
-    module: Any = engine.dialect.loaded_dbapi
-    kind: type[Exception] = module.OperationalError
-    return kind
-
-
 def sqlite_version(engine: Engine) -> tuple[int, ...]:
-    """Of the library in use."""
+    """The version of the library in use."""
     module: Any = engine.dialect.loaded_dbapi
     return tuple(module.sqlite_version_info)
 

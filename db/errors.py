@@ -1,4 +1,4 @@
-"""What goes wrong with a database for reasons outside of the program."""
+"""Errors of a database for reasons outside of the program."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class StoreError(Exception):
 
 
 class NotFound(StoreError):
-    """The job, task, target, model or key that was named is not in the database."""
+    """The named job, task, target, model or key is not in the database."""
 
 
 Reason = Literal["disk full", "disk fails", "database read-only"]
@@ -18,7 +18,7 @@ Reason = Literal["disk full", "disk fails", "database read-only"]
 
 
 class Unwritable(StoreError):
-    """Nothing can be stored now, though what is there may be read."""
+    """Nothing can be stored now; reading may work."""
 
     def __init__(self, message: str, reason: Reason) -> None:
         super().__init__(message)

@@ -1,21 +1,30 @@
-"""Fleet: the tuner processes at work and the devices they time on, as they last said."""
+"""Fleet: the running tuner processes and their devices, by their last reports."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
-from datetime import datetime
-from typing import Protocol
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
 
+from sqlalchemy import delete, or_, select
+from sqlalchemy.orm import Session
+
+from tunewright.codegen.codec import from_json, to_json
 from tunewright.codegen.target import Target
 
+from .database import Database, DatabasePart, read_session, write_session
+from .errors import NotFound
+from .tables import BestRow, JobRow, TargetRow, TunerRow
+from .translate import clean, from_row
+
 SILENT_S = 60.0
-"""A tuner that said nothing for this long is taken for dead."""
+"""A tuner that was silent for so long counts as dead."""
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
-    """A processor or GPU that candidates are timed on. A quarantined one is not used until the time is over."""
+class TunerDevice:
+    """A processor or GPU that candidates are timed on. It is not used while it is in quarantine."""
 
     name: str  # of the machine, and of the device on it
     target_key: str  # with all its threads
@@ -34,35 +43,112 @@ class Tuner:
     pool: str  # "local" or "ray"
     started_at: datetime  # UTC
     seen_at: datetime  # UTC
-    devices: tuple[Device, ...] = ()
+    devices: tuple[TunerDevice, ...] = ()
     job_id: int | None = None
     draining: bool = False  # it takes no more jobs, and ends
 
 
-class Fleet(Protocol):
-    """Who is at work. Every method may raise StoreError."""
+FORGET_S = 24 * 3600.0
+"""A tuner that was silent for so long is deleted when another one starts."""
 
-    def enlist(self, tuner_id: str, host: str, pid: int, version: str, pool: str) -> None:
-        """A tuner begins."""
-        ...
 
+class Fleet(DatabasePart):
+    """The running tuner processes. Every method may raise StoreError."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
+        self._enlisted: dict[str, dict[str, Any]] = {}  # by id: columns to enlist it again
+
+    @write_session
+    def enlist(self, session: Session, tuner_id: str, host: str, pid: int, version: str, pool: str) -> None:
+        """Store a tuner that starts."""
+        values = {"host": clean(host), "pid": pid, "version": clean(version), "pool": pool}
+        self._enlisted[tuner_id] = values
+        now = self.database.now(session)
+        session.execute(delete(TunerRow).where(TunerRow.seen_at < now - timedelta(seconds=FORGET_S)))
+        self._add(session, tuner_id, values, now)
+        self.database.announce(session)
+
+    @write_session
     def report(
-        self, tuner_id: str, devices: Collection[Device], job_id: int | None = None, draining: bool = False
+        self,
+        session: Session,
+        tuner_id: str,
+        devices: Collection[TunerDevice],
+        job_id: int | None = None,
+        draining: bool = False,
     ) -> None:
-        """A tuner is alive, and has these devices. Enlisted anew where it was forgotten."""
-        ...
+        """Store that a tuner runs, with its devices. One that was deleted is enlisted again."""
+        now = self.database.now(session)
+        row = session.get(TunerRow, tuner_id, with_for_update=True)
+        if row is None:
+            values = self._enlisted.get(tuner_id)
+            if values is None:
+                raise NotFound(f"{self.database}: there is no tuner {tuner_id}")
+            row = self._add(session, tuner_id, values, now)
+        row.seen_at = now
+        row.devices = [
+            to_json(replace(device, name=clean(device.name), reason=clean(device.reason))) for device in devices
+        ]
+        row.job_id, row.draining = job_id, draining
 
-    def leave(self, tuner_id: str) -> None:
-        """A tuner ends. Leaving twice is harmless."""
-        ...
+    @write_session
+    def leave(self, session: Session, tuner_id: str) -> None:
+        """Delete a tuner that ends. Doing so twice is harmless."""
+        session.execute(delete(TunerRow).where(TunerRow.id == tuner_id))
+        self.database.announce(session)
+        self._enlisted.pop(tuner_id, None)
 
-    def tuners(self, silent_s: float = SILENT_S) -> list[Tuner]:
-        """Those who were heard within `silent_s`, the longest at work first."""
-        ...
+    @read_session
+    def tuners(self, session: Session, silent_s: float = SILENT_S) -> list[Tuner]:
+        """Tuners that reported within `silent_s`, the longest running first."""
+        rows = self._live_rows(session, silent_s, self.database.now(session))
+        return [from_row(Tuner, row, devices=_devices(row.devices)) for row in rows]
 
-    def targets(self, silent_s: float = SILENT_S) -> list[Target]:
-        """What can be tuned for now: the targets of devices, each once, without those in quarantine.
+    @read_session
+    def targets(self, session: Session, silent_s: float = SILENT_S) -> list[Target]:
+        """The targets that can be tuned for now: of all devices that are not in quarantine, each once.
 
         Tuners that drain take no more jobs, so their devices do not count.
         """
-        ...
+        now = self.database.now(session)
+        active_rows = [row for row in self._live_rows(session, silent_s, now) if not row.draining]
+        devices = [device for row in active_rows for device in _devices(row.devices)]
+        keys = dict.fromkeys(
+            device.target_key
+            for device in devices
+            if device.quarantined_until is None or device.quarantined_until <= now
+        )
+        rows = session.scalars(select(TargetRow).where(TargetRow.key.in_(keys)))
+        targets = {row.key: Target.from_json(row.data) for row in rows}
+        return [targets[key] for key in keys if key in targets]
+
+    @read_session
+    def all_targets(self, session: Session) -> list[Target]:
+        """Targets of processes of this database, now or in the past, by key.
+
+        Targets of imported records, or of jobs that were never taken up, do not count.
+        """
+        own_bests = select(BestRow.task_key).where(BestRow.target_key == TargetRow.key, BestRow.is_imported.is_(False))
+        begun_jobs = select(JobRow.id).where(JobRow.target_key == TargetRow.key, JobRow.epoch > 0)
+        device_lists = session.scalars(select(TunerRow.devices)).all()
+        keys = {device.target_key for devices in device_lists for device in _devices(devices)}
+        condition = or_(own_bests.exists(), begun_jobs.exists(), TargetRow.key.in_(sorted(keys)))
+        rows = session.scalars(select(TargetRow).where(condition).order_by(TargetRow.key))
+        return [Target.from_json(row.data) for row in rows]
+
+    # Within a transaction
+
+    def _add(self, session: Session, tuner_id: str, values: dict[str, Any], now: datetime) -> TunerRow:
+        """Insert or replace the row of a tuner that starts now."""
+        state = {"started_at": now, "seen_at": now, "devices": [], "job_id": None, "draining": False}
+        return session.merge(TunerRow(id=tuner_id, **values, **state))
+
+    def _live_rows(self, session: Session, silent_s: float, now: datetime) -> list[TunerRow]:
+        query = select(TunerRow).where(TunerRow.seen_at >= now - timedelta(seconds=silent_s))
+        return [*session.scalars(query.order_by(TunerRow.started_at, TunerRow.id))]
+
+
+def _devices(entries: list[Any]) -> tuple[TunerDevice, ...]:
+    """The devices of a row, without what `Database.probe_write` may have left."""
+    return tuple(from_json(TunerDevice, data) for data in entries if isinstance(data, dict))

@@ -1,4 +1,4 @@
-"""What there is to know about a database, found without changing it."""
+"""Inspection: the state of a database, read without changing it."""
 
 from __future__ import annotations
 
@@ -9,44 +9,44 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, and_, func, select
+from sqlalchemy import Connection, Engine, and_, func, select
 from sqlalchemy import exc as sql
 
 from .database import Database, row_counts
 from .engine import (
-    clear_errors,
     is_memory,
+    is_missing,
     make_engine,
     parse_url,
-    shown,
+    redact,
     sqlite_file,
     sqlite_name,
     sqlite_version,
+    translate_errors,
     wal_is_safe,
 )
-from .fleet import Device
-from .jobs import JobState
-from .leases import is_lost
-from .models import JobRow
+from .fleet import Fleet, TunerDevice
+from .job import JobState
+from .leases import is_lease_over
 from .schema import HEAD, current_revision, refuse_foreign
-from .sql_fleet import SqlFleet
+from .tables import JobRow
 
 LONGEST_CHECK_S = 1.0
-"""How long SQLite may look for damage. A large database is looked through in part."""
+"""How long SQLite may look for damage. A large database is checked in part."""
 
 STEPS_BETWEEN_LOOKS = 10_000
-"""Of SQLite's machine, between two looks at the clock."""
+"""Steps of SQLite's machine between two looks at the clock."""
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """Where the queue and the fleet stand."""
+class ServiceState:
+    """The state of the queue and the fleet."""
 
     clock_ahead_s: float  # of the database, before the clock of this process
     queued: int = 0  # jobs that any tuner may take up
     lost: int = 0  # running jobs whose lease is over
     tuners: int = 0  # heard lately
-    quarantined: tuple[Device, ...] = ()  # of those
+    quarantined: tuple[TunerDevice, ...] = ()  # of those
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,34 +62,28 @@ class Inspection:
     damage: str = ""  # what SQLite's own check found first
     is_checked: bool = True  # False: there was no time to look all through for damage
     counts: Mapping[str, int] = field(default_factory=dict)  # rows; only where the schema is the one of this version
-    work: Work | None = None  # likewise
+    work: ServiceState | None = None  # likewise
 
     @property
     def is_current(self) -> bool:
-        """Whether the schema is the one of this version; the next command brings it there where it is not."""
+        """Whether the schema is the one of this version; the next command migrates an older one."""
         return self.revision == HEAD
 
 
 def inspect(url: str, wait_s: float = 5.0) -> Inspection | None:
-    """Look at the database at a URL, as `open_store` takes it; None where there is no file yet.
+    """Inspect the database at a URL, as `open_store` takes it; None where there is no file yet.
 
     Raises StoreError where the database can't be reached or read, is newer than this version, or another program's.
     """
     parsed = parse_url(url)
-    if not _is_there(parsed):
+    if is_memory(parsed) or is_missing(parsed):
         return None
     engine = make_engine(parsed, wait_s)
     try:
-        with clear_errors(engine.url), engine.connect() as connection:
+        with translate_errors(engine.url), engine.connect() as connection:
             return _inspection(engine, connection)
     finally:
         engine.dispose()
-
-
-def _is_there(url: URL) -> bool:
-    if url.get_backend_name() != "sqlite":
-        return True
-    return not is_memory(url) and sqlite_file(url).exists()
 
 
 def _inspection(engine: Engine, connection: Connection) -> Inspection:
@@ -100,7 +94,7 @@ def _inspection(engine: Engine, connection: Connection) -> Inspection:
     if revision == HEAD:
         counts = row_counts(connection)
         work = _work(engine)
-    name = shown(engine.url)
+    name = redact(engine.url)
     if engine.dialect.name != "sqlite":
         version = ".".join(map(str, engine.dialect.server_version_info or ()))
         return Inspection(name, revision, f"PostgreSQL {version}", counts=counts, work=work)
@@ -119,37 +113,37 @@ def _inspection(engine: Engine, connection: Connection) -> Inspection:
     )
 
 
-def _work(engine: Engine) -> Work:
+def _work(engine: Engine) -> ServiceState:
     database = Database(engine)
     with database.read() as session:
-        before = datetime.now(UTC)
+        start = datetime.now(UTC)
         now = database.now(session)
-        here = before + (datetime.now(UTC) - before) / 2
+        local_now = start + (datetime.now(UTC) - start) / 2
         is_waiting = and_(JobRow.state == JobState.QUEUED.value, JobRow.attached.is_(False))
         jobs = select(func.count()).select_from(JobRow)
-        queued, lost = (session.scalar(jobs.where(which)) or 0 for which in (is_waiting, is_lost(now)))
-    tuners = SqlFleet(database).tuners()
+        queued, lost = (session.scalar(jobs.where(condition)) or 0 for condition in (is_waiting, is_lease_over(now)))
+    tuners = Fleet(database).tuners()
     devices = dict.fromkeys(device for tuner in tuners for device in tuner.devices)
-    return Work(
-        clock_ahead_s=(now - here).total_seconds(),
+    return ServiceState(
+        clock_ahead_s=(now - local_now).total_seconds(),
         queued=queued,
         lost=lost,
         tuners=len(tuners),
-        quarantined=tuple(one for one in devices if one.quarantined_until is not None and one.quarantined_until > now),
+        quarantined=tuple(device for device in devices if device.quarantined_until and device.quarantined_until > now),
     )
 
 
 def _damage(connection: Connection) -> str | None:
-    """What SQLite finds wrong first, empty where all is well; None where it did not come to an end."""
+    """The first damage that SQLite finds, empty if there is none; None where the check took too long."""
     driver: Any = connection.connection.driver_connection
     deadline_s = time.monotonic() + LONGEST_CHECK_S
     driver.set_progress_handler(lambda: time.monotonic() > deadline_s, STEPS_BETWEEN_LOOKS)
     try:
-        found = str(connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar())
+        damage = str(connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar())
     except sql.OperationalError as error:
         if "interrupted" not in str(error.orig):
             raise
         return None
     finally:
         driver.set_progress_handler(None, 0)
-    return "" if found == "ok" else found
+    return "" if damage == "ok" else damage

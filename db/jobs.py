@@ -1,319 +1,186 @@
-"""Jobs: the contract of the queue that tuning jobs wait in, are leased from and leave their history in.
+"""Jobs: the queue of tuning jobs, their leases and their history.
 
-Read `Jobs` first. Who may write is settled by leases: each carries an epoch that grows with every lease of the job, and
-every write under a lease checks that epoch in its own transaction (a fencing token). So a process that hung, lost the
-network or was thought dead can change nothing once another one has its job.
+Leases decide who may write: each carries an epoch that grows with every lease of the job, and every write under a lease
+checks that epoch in its own transaction (a fencing token). A process that hung, lost the network or seemed dead can
+change nothing once another one has its job. How a job changes hands is in `leases`.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import datetime
-from enum import StrEnum
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from math import inf
-from typing import Any, Protocol
+from typing import Any, TypeVar
+
+from sqlalchemy import bindparam, delete, func, select
+from sqlalchemy import exc as sql
+from sqlalchemy.orm import Session
 
 from tunewright.codegen.target import Target
-from tunewright.search_space.measurement import Record, Status
 
-from .errors import StoreError
+from .database import read_session, retry, retry_write
+from .errors import NotFound
+from .job import (
+    LEASE_S,
+    UNFINISHED,
+    Conflict,
+    EventKind,
+    Idempotency,
+    Job,
+    JobSpec,
+    JobState,
+    Lease,
+    NewEvent,
+    QuotaExceeded,
+    SearchBudget,
+    Submission,
+    Wish,
+)
+from .job_reader import JobReader, jobs_of
+from .leases import NO_TARGET, Change, begin_change, change_jobs, claim_task, is_available, job_row, next_job
+from .schema import LOCK
+from .tables import IS_UNFINISHED, ClaimRow, JobRow, JobTaskRow, SubmissionRow, TargetRow
+from .translate import clean, target_values
 
-LEASE_S = 30.0
-"""How long a lease lasts unless it is renewed. Renew it every third of that."""
+RELEASE_CLAIMS = delete(ClaimRow).where(ClaimRow.job_id == bindparam("job"), ClaimRow.epoch == bindparam("epoch"))
+"""Delete the claims of a lease."""
 
-THREADS = "threads"
-"""The setting of a job without a target that says on how many threads its kernels are to run."""
-
-DEFAULT_TRIALS = 200
-"""Trials of a search that was given no bound at all."""
-
-ATTEMPTS = 5
-"""How many holders in a row may lose a job without one new trial before it has failed."""
-
-
-class LeaseLost(StoreError):
-    """Another process has the job by now, or it has ended: what was to be written is not, and the work should stop."""
-
-
-class Conflict(StoreError):
-    """The job is in no state for that, or the idempotency key came with another request before."""
-
-
-class QuotaExceeded(StoreError):
-    """The owner has as many unfinished jobs as one may have."""
-
-
-class JobState(StrEnum):
-    """Where a job stands. The last three are final."""
-
-    QUEUED = "queued"
-    RUNNING = "running"
-    PAUSED = "paused"
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
+Result = TypeVar("Result")
 
 
-UNFINISHED = (JobState.QUEUED, JobState.RUNNING, JobState.PAUSED)
-"""The states in which an equal spec takes the job up again. A job in any other state never changes."""
+class _InsertRace(Exception):
+    """Another process has inserted the same row first: roll back and begin again."""
 
 
-class Wish(StrEnum):
-    """What somebody wants of a job that a process is at work on. Its holder sees to it."""
-
-    PAUSE = "pause"
-    CANCEL = "cancel"
-
-
-class EventKind(StrEnum):
-    """What happened to a job."""
-
-    QUEUED = "queued"  # data: label, priority, budget
-    STARTED = "started"  # a process took it up; data: holder, attempt
-    STAGE = "stage"  # data: stage
-    DEFAULT = "default"  # a task's default is known to the job from here on; data: task_key, op, default_ms, best_ms
-    IMPROVED = "improved"  # a task's best became better; data: task_key, op, best_ms, default_ms, trial
-    PROGRESS = "progress"  # now and then; data: trials, speedup, left_s, ...
-    CONFIRMED = "confirmed"  # a task's finalists were compared; data: task_key, op, default_ms, best_ms
-    LOST = "lost"  # its process went away without a word; data: holder
-    RETURNED = "returned"  # its process gave it back, as it is asked to end; data: holder
-    CHANGED = "changed"  # somebody changed it; data: priority or wish
-    PAUSED = "paused"
-    RESUMED = "resumed"
-    SUCCEEDED = "succeeded"  # data: the result
-    FAILED = "failed"  # data: error
-    CANCELLED = "cancelled"
-
-
-@dataclass(frozen=True, slots=True)
-class JobTask:
-    """A task of a job, and how often the model runs it."""
-
-    task_key: str
-    occurrences: int
-
-
-@dataclass(frozen=True, slots=True)
-class JobSpec:
-    """What makes two requests the same: whoever brings an equal spec gets the unfinished job.
-
-    `settings` is plain JSON data: seed, strategy and whatever else changes what is tried. The budget is no part of it,
-    nor are file names.
-
-    Without a target the job waits for any device, and becomes one for the target of the first that it is leased for.
-    How many threads are wanted of that stands in `settings` until then, as `THREADS`.
-    """
-
-    model_sha256: str  # empty: a job of tasks without a model
-    target_key: str  # empty: the job waits for any device
-    tasks: tuple[JobTask, ...]
-    settings: dict[str, Any] = field(default_factory=dict)
-
-    def on(self, device: Target) -> tuple[JobSpec, Target] | None:
-        """The spec for a device, where there is no target yet, and its target. None where that has too few threads."""
-        threads = int(self.settings.get(THREADS, device.threads))
-        if threads > device.threads:
-            return None
-        target = replace(device, threads=threads)
-        settings = {name: value for name, value in self.settings.items() if name != THREADS}
-        return replace(self, target_key=target.key, settings=settings), target
-
-    @property
-    def key(self) -> str:
-        """SHA-256 over the canonical JSON. Raises TypeError or ValueError where `settings` is not JSON data."""
-        data = {
-            "model_sha256": self.model_sha256,
-            "target_key": self.target_key,
-            "tasks": [[task.task_key, task.occurrences] for task in self.tasks],
-            "settings": self.settings,
-        }
-        text = json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)
-        return hashlib.sha256(text.encode()).hexdigest()
-
-
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """When a search stops, whichever comes first of what is given.
-
-    After so many trials of the job; after so many seconds of searching; once another minute is expected to make the
-    whole model faster by less than the share `until`.
-    """
-
-    trials: int | None  # None: no bound
-    seconds: float = inf
-    until: float | None = None
-
-    @staticmethod
-    def of(trials: int | None, minutes: float | None, until: float | None) -> Budget:
-        """The bounds that somebody gave, and no other; where none was given, `DEFAULT_TRIALS`."""
-        if trials is None and minutes is None and until is None:
-            trials = DEFAULT_TRIALS
-        return Budget(trials, inf if minutes is None else 60 * minutes, until)
-
-    def trials_left(self, done: int) -> float:
-        """Trials to go after so many; infinite where they are not bounded."""
-        return inf if self.trials is None else self.trials - done
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "trials": self.trials,
-            "seconds": None if self.seconds == inf else self.seconds,
-            "until": self.until,
-        }
-
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> Budget:
-        """The inverse of `to_json`; also of what was written before there was `until`."""
-        return Budget(data["trials"], inf if data["seconds"] is None else data["seconds"], data.get("until"))
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """One request for tuning, over as many processes as it takes."""
-
-    id: int
-    spec: JobSpec
-    label: str  # for people, e.g. the model's file name; hostile text is possible
-    state: JobState
-    created_at: datetime  # UTC
-    updated_at: datetime  # UTC; of the last trial or change of state
-    budget: Budget
-    attached: bool = False  # belongs to the command that made it: no other process takes it up
-    priority: int = 0  # the higher goes first
-    spent_s: float = 0.0  # of searching, over all processes
-    attempts: int = 0  # processes that took it up since the last new trial
-    holder: str = ""  # who has it leased, for people: host and process
-    wish: Wish | None = None  # what its holder is asked to do
-    progress: dict[str, Any] | None = None  # the newest one that a holder told
-    result: dict[str, Any] | None = None  # of one that succeeded, or that its budget's time paused
-    error: str = ""  # why it failed, one line
-    owner: str = ""  # id of the API key that submitted it; empty: a local command
-
-
-@dataclass(frozen=True, slots=True)
-class Lease:
-    """The right to work on a job. Worth nothing once another epoch of the job has begun."""
-
-    job_id: int
-    epoch: int
-    holder: str
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """Something that happened to a job. Numbers of one job are 1, 2, 3, ... without a gap, in order of commits."""
-
-    job_id: int
-    number: int
-    kind: EventKind
-    data: dict[str, Any]
-    created_at: datetime  # UTC
-
-
-@dataclass(frozen=True, slots=True)
-class NewEvent:
-    """An event that is yet to be stored."""
-
-    kind: EventKind
-    data: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Idempotency:
-    """A client's name for one submission, so that sending it twice submits once."""
-
-    owner: str  # id of the API key
-    name: str  # the Idempotency-Key header
-    fingerprint: str  # SHA-256 of the request it came with
-
-
-@dataclass(frozen=True, slots=True)
-class Submitted:
-    """What came of a submission."""
-
-    job: Job
-    is_new: bool  # whether the submission made it: False where an unfinished job had the same spec
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """A record with its place in the job that measured it."""
-
-    ordinal: int  # 0, 1, 2, ... within the job, in order of storing
-    created_at: datetime  # UTC
-    record: Record
-
-
-class Jobs(Protocol):
+class Jobs(JobReader):
     """The queue of tuning jobs and their history, shared by any number of processes.
 
-    Times are the database's: clocks of the processes need not agree. Each method is one transaction, in which the
-    event of the change is written too, and wakes whoever waits in `wait`. A method may be called again after a lost
-    connection: nothing happens twice, but that a lease may be taken which nobody holds, and it expires.
+    Times are the database's: clocks of the processes need not agree. Each method is one transaction, which also writes
+    the event of the change and wakes threads in `wait`. A method may be called again after a lost connection: nothing
+    happens twice, except that a lease may be begun that no process holds, and expires.
 
     Every method may raise StoreError, and then has changed nothing. `tests/db/test_jobs.py` is its conformance suite.
     """
 
+    # Submission
+
+    @retry
     def submit(
         self,
         spec: JobSpec,
         label: str,
-        budget: Budget,
+        budget: SearchBudget,
         *,
         priority: int = 0,
         owner: str = "",
         idempotency: Idempotency | None = None,
         most_unfinished: int | None = None,
-    ) -> Submitted:
+    ) -> Submission:
         """Queue a job; an unfinished one of the same spec is returned as it is.
 
-        But one that a command left behind (attached, and nobody has it leased) is queued for any process, with this
-        budget and priority.
+        But a job of a command (attached) that has no lease is resumed (`resume`).
 
         Raises NotFound where the target or a task is unknown, Conflict where the idempotency key came with another
-        fingerprint, QuotaExceeded where the owner has `most_unfinished` jobs that are not finished.
+        fingerprint, QuotaExceeded where the owner has `most_unfinished` unfinished jobs.
         """
-        ...
+        values = _new_values(spec, label, budget) | {"priority": priority, "owner": owner}
 
-    def submitted(self, idempotency: Idempotency) -> Submitted | None:
-        """What came of the submission of this name, as it stands; None where it is not known (yet).
+        def work(change: Change) -> Submission:
+            if idempotency is not None and (submission := self._submission(change.session, idempotency)) is not None:
+                return submission
+            if most_unfinished is not None and not self.database.is_sqlite:
+                # Submissions of an owner count its jobs one after the other. SQLite has one writer anyway.
+                change.session.execute(select(func.pg_advisory_xact_lock(LOCK, func.hashtext(owner))))
+            row = _unfinished_row(change.session, spec)
+            is_new = row is None
+            if row is None:
+                if most_unfinished is not None:
+                    _check_quota(change.session, owner, most_unfinished)
+                row = self._add(change, spec, values)
+            elif row.attached and not change.is_leased(row):
+                _detach(change, row)
+            if idempotency is not None:
+                self._add_submission(change, idempotency, row.id)
+            return Submission(jobs_of(change.session, [row])[0], is_new)
+
+        return self._transact(work)
+
+    @read_session
+    def submission(self, session: Session, idempotency: Idempotency) -> Submission | None:
+        """The submission of this name, as it stands; None where it is unknown (yet).
 
         Raises Conflict where the name came with another fingerprint.
         """
-        ...
+        return self._submission(session, idempotency)
 
-    def open(self, spec: JobSpec, label: str, budget: Budget, holder: str, lease_s: float = LEASE_S) -> Lease | None:
-        """Take up the unfinished job of a spec, or a new one that is `attached`, under the budget given.
+    @retry
+    def open(
+        self, spec: JobSpec, label: str, budget: SearchBudget, holder: str, lease_s: float = LEASE_S
+    ) -> Lease | None:
+        """Take up the unfinished job of a spec, or a new one that is `attached`, with this budget.
 
-        It is taken up however often it was lost before, but where it was lost and is wished to be cancelled: it ends
-        so, and a new one is made. None where another process has it leased. Raises NotFound where the target or a task
-        is unknown.
+        The number of earlier losses does not matter. But a lost job that is to be cancelled ends, and a new one is
+        made. None where another process has it leased. Raises NotFound where the target or a task is unknown.
         """
-        ...
+        values = _new_values(spec, label, budget) | {"attached": True}
 
-    def waiting(self) -> list[Target | None]:
-        """The targets for which `lease` would find a job now; None among them for jobs that wait for any device."""
-        ...
+        def work(change: Change) -> Lease | None:
+            row = _unfinished_row(change.session, spec)
+            if row is not None and row.state == JobState.RUNNING.value:
+                if change.is_leased(row):
+                    return None
+                change.end_lease(row)
+                if row.wish == Wish.CANCEL.value:
+                    change.settle(row, JobState.CANCELLED)
+                    change.session.flush()
+                    row = None
+            if row is None:
+                row = self._add(change, spec, values)
+            row.budget, row.attempts = budget.to_json(), 0  # an explicit request may try again
+            return change.begin_lease(row, holder, lease_s)
 
+        return self._transact(work)
+
+    # Under a lease
+
+    @read_session
+    def queued_targets(self, session: Session) -> list[Target | None]:
+        """The targets with a job that `lease` would find now; None among them for jobs that wait for any device."""
+        target_keys = select(JobRow.target_key).where(is_available(self.database.now(session)))
+        query = select(TargetRow).where(TargetRow.key.in_(target_keys)).order_by(TargetRow.key)
+        targets = [Target.from_json(row.data) for row in session.scalars(query)]
+        return [*targets, None] if session.scalar(select(target_keys.where(NO_TARGET).exists())) else [*targets]
+
+    @retry
     def lease(
         self, target_keys: Collection[str], holder: str, lease_s: float = LEASE_S, *, devices: Sequence[Target] = ()
     ) -> Lease | None:
-        """Take the job to do next: of those for these targets the one of highest priority, the oldest of them.
+        """Take the next job: for these targets, of the highest priority, the oldest of them.
 
-        One that waits for any device is among them where `devices` has one for it: from here on it is a job for the
-        target of the first of them that will do, for good. It goes on waiting while another job is unfinished that it
-        would be equal to.
+        A job that waits for any device is among them if one of `devices` suits it: it becomes a job for the target of
+        the first such device, for good. It goes on waiting while another unfinished job would have the same spec.
 
-        Queued ones, and running ones whose lease is over (which counts as an attempt; with a wish or without attempts
-        left they end instead, and the next one is looked at). Attached ones are left alone.
+        Both queued jobs and running ones with an expired lease count (as an attempt of the latter; with a wish or
+        without attempts left they end instead, and the next job is taken). Attached jobs are left alone.
         """
-        ...
+        keys = sorted(set(target_keys))
 
+        def work(change: Change) -> Lease | None:
+            unfit: list[int] = []  # ids of jobs that these devices don't suit
+            while row := change.session.scalar(next_job(change.now, keys, unfit if devices else None)):
+                if row.target_key is None and not self._assign_device(change, row, devices):
+                    unfit.append(row.id)
+                elif row.state == JobState.QUEUED.value or change.requeue_lost(row):
+                    return change.begin_lease(row, holder, lease_s)
+                change.session.flush()
+            return None
+
+        return self._transact(work)
+
+    @retry_write
     def renew(
         self,
+        write: str,
         lease: Lease,
         lease_s: float = LEASE_S,
         *,
@@ -321,147 +188,256 @@ class Jobs(Protocol):
         events: Sequence[NewEvent] = (),
         spent_s: float = 0.0,
     ) -> Wish | None:
-        """Keep the lease, and tell what there is to tell; `spent_s` is added. What is wished of the job.
+        """Renew the lease, and store progress and events; `spent_s` is added. The wish for the job.
 
-        One that is over is in force again, if nobody took the job up meanwhile. Raises LeaseLost.
+        An expired lease is in force again, unless another process has taken the job up. Raises LeaseLost.
         """
-        ...
+        with begin_change(self.database) as change:
+            row = change.leased_job(lease, write)
+            if row is None:
+                row = change.job(lease.job_id)
+            else:
+                row.leased_until = change.lease_end(lease_s)
+                row.spent_s += spent_s
+                if progress is not None:
+                    row.progress = dict(progress)
+                    self.database.announce(change.session)
+                change.add_events(row, events)
+            return None if row.wish is None else Wish(row.wish)
 
-    def give_back(self, lease: Lease) -> None:
-        """End the lease without an end of the job: it is queued again, or paused where it is attached.
+    @retry_write
+    def give_back(self, write: str, lease: Lease) -> None:
+        """End the lease without ending the job: it is queued again, or paused if it is attached.
 
-        This counts as no attempt. Where it was wished to pause or end, it does. Raises LeaseLost.
+        This counts as no attempt. A wish to pause or cancel is carried out. Raises LeaseLost.
         """
-        ...
+        with begin_change(self.database) as change:
+            row = change.leased_job(lease, write)
+            if row is not None:
+                row.attempts = max(0, row.attempts - 1)  # it was no loss
+                change.add_event(row, EventKind.RETURNED, holder=row.holder)
+                change.settle(row, JobState.PAUSED if row.attached else JobState.QUEUED)
 
-    def pause_leased(self, lease: Lease, *, result: Mapping[str, Any] | None = None) -> None:
-        """End the lease, the job being paused, or ended where that was wished. Raises LeaseLost.
+    @retry_write
+    def pause_leased(self, write: str, lease: Lease, *, result: Mapping[str, Any] | None = None) -> None:
+        """End the lease and pause the job, or end it if that is wished. Raises LeaseLost.
 
-        `result` is what it has come to so far.
+        `result` is its result so far.
         """
-        ...
+        with begin_change(self.database) as change:
+            row = change.leased_job(lease, write)
+            if row is not None:
+                row.attempts = 0
+                change.settle(row, JobState.PAUSED, result=result)
 
-    def finish(self, lease: Lease, state: JobState, *, result: Mapping[str, Any] | None = None, error: str = "") -> Job:
+    @retry_write
+    def finish(
+        self,
+        write: str,
+        lease: Lease,
+        state: JobState,
+        *,
+        result: Mapping[str, Any] | None = None,
+        error: str = "",
+    ) -> Job:
         """End the lease and the job. Raises LeaseLost, and ValueError for a state that is not final."""
-        ...
+        if state in UNFINISHED:
+            raise ValueError(f"{state} is no way for a job to end")
+        with begin_change(self.database) as change:
+            row = change.leased_job(lease, write)
+            if row is None:
+                row = change.job(lease.job_id)
+            else:
+                change.settle(row, state, result=result, error=error)
+            return jobs_of(change.session, [row])[0]
 
+    @retry
     def claim(self, lease: Lease, task_key: str) -> bool:
-        """Have a task of the job for this lease alone, so that no other job measures the same candidates meanwhile.
+        """Claim a task of the job for this lease, so that no other job measures the same candidates meanwhile.
 
-        False where another job with a lease in force has it. Claiming twice is harmless. Raises LeaseLost, and
-        NotFound where the task is unknown.
+        False where another job with a lease in force has it. Claiming twice is harmless. Raises LeaseLost, and NotFound
+        where the task is unknown.
         """
-        ...
+        try:
+            with self.database.write_core() as connection:
+                return claim_task(self.database, connection, lease, task_key)
+        except sql.IntegrityError as error:
+            raise NotFound(f"{self.database}: there is no task {task_key}") from error
 
+    @retry
     def release_claims(self, lease: Lease) -> None:
-        """Let go of the tasks claimed. A lease that ends lets go of them too."""
-        ...
+        """Release the claims of a lease. The end of a lease releases them too."""
+        with self.database.write_core() as connection:
+            connection.execute(RELEASE_CLAIMS, {"job": lease.job_id, "epoch": lease.epoch})
+            self.database.announce(connection)
 
-    def pause(self, job_id: int) -> Job:
-        """Wish that a running job pause; pause one that nobody has leased. One that is to be cancelled stays so.
+    # Steering
 
-        Raises NotFound, and Conflict where it is finished.
-        """
-        ...
-
-    def resume(self, job_id: int) -> Job:
-        """Queue a paused job, for any process though it was attached before; or take back the wish to pause.
+    @change_jobs
+    def pause(self, change: Change, job_id: int) -> Job:
+        """Wish a running job to pause; pause one without a lease. A wish to cancel stays.
 
         Raises NotFound, and Conflict where it is finished.
         """
-        ...
+        row = change.unfinished_job(job_id)
+        if row.state == JobState.QUEUED.value:
+            change.settle(row, JobState.PAUSED)
+        elif row.state == JobState.RUNNING.value and row.wish is None:
+            row.wish = Wish.PAUSE.value
+            self._pass_on_wish(change, row)
+        return jobs_of(change.session, [row])[0]
 
-    def cancel(self, job_id: int) -> Job:
-        """Wish that a running job end; end one that nobody has leased. Raises NotFound, Conflict where it is finished.
+    @change_jobs
+    def resume(self, change: Change, job_id: int) -> Job:
+        """Queue a paused job, for any process even if it was attached; or withdraw the wish to pause.
+
+        An attached job keeps its budget, but the seconds, which were those of one run of its command, count from here
+        on.
+
+        Raises NotFound, and Conflict where it is finished.
+        """
+        row = change.unfinished_job(job_id)
+        if row.state == JobState.PAUSED.value:
+            _detach(change, row)
+        elif row.wish == Wish.PAUSE.value:
+            row.wish = None
+            change.add_event(row, EventKind.CHANGED, wish=None)
+        return jobs_of(change.session, [row])[0]
+
+    @change_jobs
+    def cancel(self, change: Change, job_id: int) -> Job:
+        """Wish a running job to end; end one without a lease. Raises NotFound, Conflict where it is finished.
 
         Cancelling a cancelled job is harmless.
         """
-        ...
+        row = change.job(job_id)
+        if row.state != JobState.CANCELLED.value:
+            row = change.unfinished_job(job_id)
+            if row.state != JobState.RUNNING.value:
+                change.settle(row, JobState.CANCELLED)
+            elif row.wish != Wish.CANCEL.value:
+                row.wish = Wish.CANCEL.value
+                self._pass_on_wish(change, row)
+        return jobs_of(change.session, [row])[0]
 
-    def prioritise(self, job_id: int, priority: int) -> Job:
+    @change_jobs
+    def prioritise(self, change: Change, job_id: int, priority: int) -> Job:
         """Change the priority. Raises NotFound, and Conflict where the job is finished."""
-        ...
+        row = change.unfinished_job(job_id)
+        if row.priority != priority:
+            row.priority = priority
+            change.add_event(row, EventKind.CHANGED, priority=priority)
+        return jobs_of(change.session, [row])[0]
 
-    def get(self, job_id: int) -> Job:
-        """Raises NotFound."""
-        ...
+    # Within a transaction
 
-    def events(
-        self,
-        job_id: int,
-        after: int = 0,
-        limit: int = 1000,
-        *,
-        kinds: Collection[EventKind] | None = None,
-        every: int = 1,
-    ) -> list[Event]:
-        """The events of a job with a higher number than `after`, in order. Raises NotFound.
+    def _submission(self, session: Session, idempotency: Idempotency) -> Submission | None:
+        """`submission` within a transaction."""
+        submission = session.get(SubmissionRow, (idempotency.owner, idempotency.name))
+        if submission is None:
+            return None
+        if submission.fingerprint != idempotency.fingerprint:
+            raise Conflict("the idempotency key came with another request before")
+        row = job_row(self.database, session, submission.job_id)
+        is_new = row.created_at == submission.created_at  # one transaction's
+        return Submission(jobs_of(session, [row])[0], is_new)
 
-        Only those of some kinds, and of a number that `every` divides, where given.
-        """
-        ...
+    def _transact(self, work: Callable[[Change], Result]) -> Result:
+        """The result of `work` in a transaction, which is repeated after an _InsertRace."""
+        while True:
+            try:
+                with begin_change(self.database) as change:
+                    return work(change)
+            except _InsertRace:
+                continue
+            except sql.IntegrityError as error:
+                raise NotFound(f"{self.database}: the target or a task of the job is not stored") from error
 
-    def last_of(self, task_keys: Collection[str], target_key: str) -> Job | None:
-        """The newest job of these very tasks on a target that has a result; None where there is none.
+    def _add(self, change: Change, spec: JobSpec, values: dict[str, Any]) -> JobRow:
+        """A new job, queued. Raises _InsertRace where an unfinished one of the spec appeared in between."""
+        values = values | {"created_at": change.now, "updated_at": change.now}
+        if not self.database.add(change.session, JobRow, ["spec_key"], [values], IS_UNFINISHED):
+            raise _InsertRace
+        row = _unfinished_row(change.session, spec)
+        assert row is not None  # it was just added
+        change.session.add_all(
+            JobTaskRow(job_id=row.id, position=i, task_key=task.task_key, occurrences=task.occurrences)
+            for i, task in enumerate(spec.tasks)
+        )
+        change.add_event(row, EventKind.QUEUED, label=row.label, priority=row.priority, budget=row.budget)
+        change.session.flush()
+        return row
 
-        So models that differ in their weights alone, or in whether they have them, have their jobs in common.
-        """
-        ...
+    def _add_submission(self, change: Change, idempotency: Idempotency, job_id: int) -> None:
+        values = {
+            "owner": idempotency.owner,
+            "name": idempotency.name,
+            "fingerprint": idempotency.fingerprint,
+            "job_id": job_id,
+            "created_at": change.now,
+        }
+        if not self.database.add(change.session, SubmissionRow, ["owner", "name"], [values]):
+            raise _InsertRace
 
-    def wish(self, job_id: int) -> Wish | None:
-        """What is wished of a job and not yet done; cheaply. Raises NotFound."""
-        ...
+    def _assign_device(self, change: Change, row: JobRow, devices: Sequence[Target]) -> bool:
+        """Give a job for any device the target of the first device that suits it. False where none does."""
+        job_spec = jobs_of(change.session, [row])[0].spec
+        for spec, target in filter(None, map(job_spec.on, devices)):
+            equal_jobs = select(JobRow.id).where(JobRow.spec_key == spec.key, IS_UNFINISHED)
+            if change.session.scalar(equal_jobs) is None:
+                self.database.add(change.session, TargetRow, ["key"], [target_values(target)])
+                row.target_key, row.settings, row.spec_key = target.key, spec.settings, spec.key
+                try:
+                    change.session.flush()
+                except sql.IntegrityError as error:  # an equal one was stored in between
+                    raise _InsertRace from error
+                return True
+        return False
 
-    def newest_event(self, job_id: int) -> int:
-        """The number of the job's newest event: how many it has. Raises NotFound."""
-        ...
+    def _pass_on_wish(self, change: Change, row: JobRow) -> None:
+        """Add an event about the wish for the holder; carry it out if there is none any more."""
+        if change.is_leased(row):
+            change.add_event(row, EventKind.CHANGED, wish=row.wish)
+        else:
+            change.end_lease(row)
+            change.settle(row, JobState.QUEUED)
 
-    def trials(self, job_id: int, after: int = -1, limit: int | None = None) -> list[Trial]:
-        """What a job has measured, in order, from the ordinal after `after` on. Raises NotFound."""
-        ...
 
-    def statuses(self, job_id: int) -> dict[Status, int]:
-        """How the trials of a job ended: how many each way, only ways that occurred. Raises NotFound."""
-        ...
+def _new_values(spec: JobSpec, label: str, budget: SearchBudget) -> dict[str, Any]:
+    """The columns of a new JobRow."""
+    return {
+        "spec_key": spec.key,
+        "model_sha256": spec.model_sha256,
+        "target_key": spec.target_key or None,
+        "label": clean(label),
+        "settings": spec.settings,
+        "state": JobState.QUEUED.value,
+        "budget": budget.to_json(),
+    }
 
-    def counts(self) -> dict[JobState, int]:
-        """How many jobs there are in each state, zeros too."""
-        ...
 
-    def oldest_queued_s(self) -> float | None:
-        """Seconds that the queued job which waits longest has waited; None where none waits."""
-        ...
+def _unfinished_row(session: Session, spec: JobSpec) -> JobRow | None:
+    return session.scalar(select(JobRow).where(JobRow.spec_key == spec.key, IS_UNFINISHED).with_for_update())
 
-    def changes(self) -> int:
-        """A number that grows when any process may have changed a job. For `wait`: ask before looking."""
-        ...
 
-    def wait(self, timeout_s: float, since: int | None = None) -> bool:
-        """Wait until any process may have changed a job. False when the time is over without.
+def _check_quota(session: Session, owner: str, most_unfinished: int) -> None:
+    query = select(func.count()).select_from(JobRow).where(JobRow.owner == owner, IS_UNFINISHED)
+    if (session.scalar(query) or 0) >= most_unfinished:
+        raise QuotaExceeded(f"there are {most_unfinished} unfinished jobs, as many as one may have")
 
-        Changes after the number `since` (of `changes`) end it at once; by default those after the last wait of this
-        thread, so that in a loop which looks and waits no change is missed. A change is whatever has an event, a
-        progress that was told, claims that were let go of, and a tuner that came or went. A lease that is over and a
-        job that may be tried again are none: so wait a few seconds, not for ever.
 
-        On PostgreSQL a notification ends it at once; on SQLite a change of the file is noticed within 0.2 s. May end
-        early without reason; never raises for a database that can't be reached, but waits the time.
-        """
-        ...
+def _detach(change: Change, row: JobRow) -> None:
+    """Queue a job of a command that is paused or lost, for any process.
 
-    def list(
-        self,
-        states: Collection[JobState] | None = None,
-        *,
-        model: str | None = None,
-        model_sha256: str | None = None,
-        target_key: str | None = None,
-        owner: str | None = None,
-        before_id: int | None = None,
-        limit: int | None = None,
-    ) -> list[Job]:
-        """The newest first: those that meet all conditions given, with an id below `before_id`, at most `limit`.
-
-        `model` is text in the label, whatever its case, or the begin of the model's digest.
-        """
-        ...
+    The minutes of a command are those of one run, but of a job of the queue those of all runs: so the time spent is
+    added.
+    """
+    if row.state == JobState.RUNNING.value:
+        change.end_lease(row)
+    budget = SearchBudget.from_json(row.budget)
+    if row.attached and budget.seconds < inf and row.spent_s:
+        row.budget = replace(budget, seconds=row.spent_s + budget.seconds).to_json()
+        change.add_event(row, EventKind.CHANGED, minutes=round((row.spent_s + budget.seconds) / 60, 2))
+    row.attached, row.attempts, row.wish = False, 0, None
+    change.settle(row, JobState.QUEUED)
+    change.add_event(row, EventKind.RESUMED)

@@ -1,31 +1,94 @@
-"""Store: the contract of what keeps tasks, targets, trials and confirmations.
+"""Store: a database of tasks, targets, trials and jobs, on SQLite or PostgreSQL, and how it is opened.
 
-Whoever tunes, looks up or shows results imports this module; no SQL is in it.
+Rows stay inside; `translate` turns them into domain objects and back. Every value reaches SQL as a bound parameter.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Self, TypeVar
+
+from sqlalchemy import ColumnElement, Row, Select, Text, and_, cast, func, or_, select, tuple_
+from sqlalchemy.orm import Session
 
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Candidate, Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
+from tunewright.search_space.sketches import current
 
-from .jobs import Lease, NewEvent
+from .catalog import Catalog
+from .choice import best_rows, newest_confirmations
+from .database import Database, column_of, read_session, retry, row_counts, write_session
+from .engine import choose_journal, make_engine, make_file, parse_url, translate_errors
+from .errors import NotFound, Reason
+from .fleet import Fleet
+from .jobs import Jobs
+from .keys import Keys
+from .recorder import Recorder
+from .schema import HEAD, current_revision, upgrade
+from .snapshots import Snapshots
+from .tables import RepeatRow, TargetRow, TaskRow, TrialRow, VoidRow
+from .transfer import Transfer
+from .translate import TIMING, target_values, task_values, to_record, to_timing
+from .trials import TrialLog
+from .uploads import Uploads
+from .voids import Voids
+from .workload import Workload
+
+PAGE = 2000
+"""Trials of a page of `examples`."""
+
+EXAMPLES = select(
+    TrialRow.id,
+    TrialRow.task_key,
+    TrialRow.target_key,
+    cast(TrialRow.schedule, Text).label("schedule"),
+    *(getattr(TrialRow, name) for name in TIMING),
+)
+"""Columns of a trial for `examples`. Without the mapper, which takes several times as long."""
+
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
-class Imported:
-    """What an import did."""
+class TrialChanges:
+    """Numbers that change when stored trials may have been changed or removed."""
 
-    added: int
-    known: int  # were there already and stayed as they were
+    voids: int  # number of voids, lifted ones too
+    newest_repeat: int  # the highest id of a repeat
+    late_repeats: int  # number of repeats with ids shortly below it
 
 
-class Store(Protocol):
+def open_store(url: str, *, wait_s: float = 60.0, patience_s: float = 0.0) -> Store:
+    """Open the database at an SQLAlchemy URL. A missing one is made, in an existing folder; an older one is migrated.
+
+    `sqlite:///tuning.db` (relative), `sqlite:////var/lib/tuning.db` (absolute), `sqlite://` (in memory, one process),
+    `postgresql://user@host/name`. `wait_s` is how long any call waits for a lock of another process, `patience_s` how
+    long it is repeated while the server is away. Raises StoreError, of which Unreachable may pass.
+    """
+    parsed = parse_url(url)
+    make_file(parsed)
+    engine = make_engine(parsed, wait_s)
+    database = Database(engine, patience_s)
+
+    def prepare() -> str | None:
+        with translate_errors(engine.url):
+            before = upgrade(engine)
+            choose_journal(engine, wait_s)
+            return before
+
+    try:
+        before = database.retry(prepare)
+    except BaseException:
+        database.close()
+        raise
+    return Store(database, before)
+
+
+class Store(Recorder, Transfer):
     """Keeps every trial once and finds it again.
 
     Threads and processes. Any number of threads may share a store, and any number of processes may each open one on
@@ -36,11 +99,12 @@ class Store(Protocol):
     exactly; texts come back with NUL and lone surrogates replaced, which no database keeps; an error that is not a
     number counts as infinite.
 
-    Trials are facts: they are added, never changed or removed. The key of a trial is (task, target, schedule). The
-    first one stored under it stays; one that an import brings of the same schedule is kept beside it, for `best` and
-    `export` alone, as is one that was imported before the schedule was timed here. Confirmations are added likewise; of
-    a task on a target the newest one counts. What is newer is told by the moments of creation: what is stored here is
-    always newer than the confirmations that are there.
+    Trials are facts: what was measured is neither changed nor removed. The key of a trial is (task, target, schedule).
+    The first one stored under it stays; one that an import brings of the same schedule is kept beside it, for `best`
+    and `export` alone. So is one that was imported, once the schedule is timed here: that is the trial then, and newer
+    than all. Taking back (`voids`) changes how trials count, and lifting it changes that back. Confirmations are added
+    likewise; of a task on a target the newest one counts. What is newer is told by the moments of creation: what is
+    stored here is always newer than the confirmations that are there.
 
     Trust. What `record` and `confirm` store was timed here. What `import_` stores was not: it is a hint for jobs, and
     the best of a task only while nothing was timed here. What is taken back (`voids`) counts as failed.
@@ -49,120 +113,256 @@ class Store(Protocol):
     where they occur.
     """
 
+    def __init__(self, database: Database, schema_before: str | None) -> None:
+        """Wrap a database whose schema is at head; `open_store` is the way to get here."""
+        super().__init__(database)
+        self.schema_before = schema_before  # the revision that was found when it was opened; None: it was empty
+        self.catalog = Catalog(database)
+        self.trials = TrialLog(database)
+        self.jobs = Jobs(database)
+        self.keys = Keys(database)
+        self.fleet = Fleet(database)
+        self.workload = Workload(database)
+        self.uploads = Uploads(database)
+        self.snapshots = Snapshots(database)
+        self.voids = Voids(database)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release the connections. A store in memory is gone then."""
+        self.database.close()
+
+    def __str__(self) -> str:
+        return str(self.database)
+
+    # Tasks and targets
+
     def add_task(self, task: Task) -> bool:
-        """Make a task known. Whether it was new."""
-        ...
+        """Store a task. Whether it was new."""
+        return self.add_tasks([task]) == 1
 
     def add_tasks(self, tasks: Iterable[Task]) -> int:
-        """Make several tasks known, all or none of them. How many were new."""
-        ...
+        """Store several tasks, all or none of them. How many were new."""
+        by_key = {task.key: task for task in reversed(list(tasks))}  # of equal tasks the first one's label is stored
+        # In the order of keys, so that two transactions with the same tasks do not deadlock.
+        return self._add_tasks([task_values(by_key[key]) for key in sorted(by_key)]) if by_key else 0
 
-    def add_target(self, target: Target) -> bool:
-        """Make a target known. Whether it was new."""
-        ...
+    @write_session
+    def _add_tasks(self, session: Session, values: list[dict[str, Any]]) -> int:
+        return self.database.add(session, TaskRow, ["key"], values)
+
+    @write_session
+    def add_target(self, session: Session, target: Target) -> bool:
+        """Store a target. Whether it was new."""
+        return self.database.add(session, TargetRow, ["key"], [target_values(target)]) == 1
 
     def task(self, task_key: str) -> Task:
-        """Raises NotFound."""
-        ...
+        """The task of a key. Raises NotFound."""
+        return Task.from_json(self._data(TaskRow, task_key, "task"))
 
-    def tasks(self, task_keys: Iterable[str]) -> dict[str, Task]:
-        """Those of the tasks that are known."""
-        ...
-
-    def task_keys(self, prefix: str = "") -> list[str]:
-        """Keys of the tasks whose key begins with `prefix`, ascending."""
-        ...
+    @read_session
+    def task_keys(self, session: Session, prefix: str = "") -> list[str]:
+        """Keys of the tasks that begin with `prefix`, ascending."""
+        query = select(TaskRow.key).where(TaskRow.key.startswith(prefix, autoescape=True)).order_by(TaskRow.key)
+        return list(session.scalars(query))
 
     def target(self, target_key: str) -> Target:
-        """Raises NotFound."""
-        ...
+        """The target of a key. Raises NotFound."""
+        return Target.from_json(self._data(TargetRow, target_key, "target"))
 
-    def targets(self, kind: str | None = None) -> list[Target]:
+    def tasks(self, task_keys: Iterable[str]) -> dict[str, Task]:
+        """The stored ones of these tasks, by key."""
+        tasks: dict[str, Task] = {}
+        self._fetch(TaskRow, set(task_keys), tasks, Task.from_json)
+        return tasks
+
+    @read_session
+    def targets(self, session: Session, kind: str | None = None) -> list[Target]:
         """The targets of a kind, or all of them, by key."""
-        ...
+        query = select(TargetRow).order_by(TargetRow.key)
+        if kind is not None:
+            query = query.where(TargetRow.kind == kind)
+        return [Target.from_json(row.data) for row in session.scalars(query)]
 
-    def record(self, record: Record, lease: Lease | None = None, events: Sequence[NewEvent] = ()) -> bool:
-        """Store a trial. False where the same schedule had been stored before, which stays as it is.
+    # Trials
 
-        `lease` is that of the job that measured it. `events` of the job are stored with the trial, and not where the
-        trial was known. Raises LeaseLost, NotFound where task or target is unknown, and ValueError for a measurement
-        that contradicts itself (OK without a positive time, a time that is no number).
-        """
-        ...
-
-    def records(self, task_key: str, target_key: str, statuses: Collection[Status] | None = None) -> list[Record]:
+    @read_session
+    def records(
+        self, session: Session, task_key: str, target_key: str, statuses: Collection[Status] | None = None
+    ) -> list[Record]:
         """The trials of a task on a target that were timed here, or taken back, in order of storing.
 
-        Only those that ended as `statuses` where given.
+        Where given, only those of these statuses.
         """
-        ...
+        query = select(TrialRow).where(*_is_tried_here(task_key, target_key)).order_by(TrialRow.id)
+        if statuses is not None:
+            query = query.where(TrialRow.status.in_([status.value for status in statuses]))
+        return [to_record(row) for row in session.scalars(query)]
 
     def best(self, task_key: str, target_key: str) -> Record | None:
-        """What to use: the fastest of the newest confirmation and the OK trials created after it.
+        """The record to use: the fastest of the newest confirmation and the OK trials created after it.
 
-        The trials before it are superseded: they took part in the choice or lost against those that did. Without a
-        confirmation all OK trials count. The first of equals, the confirmation before the trials; None where nothing
-        is left. First of all that was timed here; where nothing of that is left, of what was imported and is a legal
-        point of a sketch of this version, unless that schedule failed here.
+        Earlier trials are superseded: they took part in the comparison or were slower than those that did. Without a
+        confirmation all OK trials count. Of equals the first one, a confirmation before trials; None where there is
+        none. What was timed here comes first; only without any of that imported records count, if they are legal points
+        of a sketch of this version and their schedule did not fail here.
         """
-        ...
+        return self.best_many([task_key], target_key).get(task_key)
 
-    def best_many(self, task_keys: Iterable[str], target_key: str) -> dict[str, Record]:
+    @read_session
+    def best_many(self, session: Session, task_keys: Iterable[str], target_key: str) -> dict[str, Record]:
         """`best` of each task that has one."""
-        ...
+        return {key: to_record(row) for key, row in best_rows(session, task_keys, target_key).items()}
 
-    def confirm(self, record: Record, lease: Lease | None = None, events: Sequence[NewEvent] = ()) -> None:
-        """Store what came of comparing the best trials of a task: the chosen schedule with its time beside the others.
+    @read_session
+    def confirmations(self, session: Session, task_keys: Iterable[str], target_key: str) -> dict[str, Record]:
+        """The newest confirmation of each task that has one, of any status: of those made here, if there are any."""
+        rows = newest_confirmations(session, task_keys, target_key)
+        return {row.task_key: to_record(row) for row in rows}
 
-        One that is not OK says that no schedule tried so far holds: `best` then knows only later trials. `lease` and
-        `events` are of the job that compared them. Raises LeaseLost, NotFound where task or target is unknown, and
-        ValueError as `record` does.
-        """
-        ...
+    @read_session
+    def schedule_keys(self, session: Session, task_key: str, target_key: str) -> set[str]:
+        """Keys of the schedules that were tried here, or taken back, of any status."""
+        query = select(TrialRow.schedule_key).where(*_is_tried_here(task_key, target_key))
+        return set(session.scalars(query))
 
-    def confirmed_many(self, task_keys: Iterable[str], target_key: str) -> dict[str, Record]:
-        """The newest confirmation of each task that has one, however it ended: of those made here, if there are any."""
-        ...
-
-    def measured(self, task_key: str, target_key: str) -> set[str]:
-        """Keys of the schedules that were tried here, however they ended, or taken back."""
-        ...
-
-    def hints(self, task_key: str, target_key: str, limit: int = 6) -> list[Schedule]:
-        """The schedules of the fastest good trials that were imported and not timed here yet, the fastest first."""
-        ...
+    @read_session
+    def hints(self, session: Session, task_key: str, target_key: str, limit: int = 6) -> list[Schedule]:
+        """The schedules of the fastest imported OK trials that were not timed here yet, the fastest first."""
+        conditions = (
+            *TrialRow.of(task_key, target_key),
+            TrialRow.status == Status.OK.value,
+            TrialRow.is_imported,
+            tuple_(TrialRow.sketch, TrialRow.sketch_version).in_(sorted(current())),
+        )
+        query = select(TrialRow.schedule).where(*conditions).order_by(TrialRow.median_s, TrialRow.id).limit(limit)
+        return [Schedule.from_json(data) for data in session.scalars(query)]
 
     def examples(
         self, target_kind: str, after: int = 0, through: int | None = None
     ) -> Iterator[tuple[Candidate, Measurement]]:
         """The trials on targets of a kind, the newest first, so that a reader can stop when it has enough.
 
-        Those with ids above `after`, up to `through`; see `newest_trial`. None that was taken back is among them. Tasks
-        and targets are the same objects
-        throughout. Of what was measured the numbers are told: not the samples, the error, the object and the
-        provenance. Trials stored while it runs may be left out.
+        Those with ids above `after`, up to `through` (`newest_trial`), without those taken back. Tasks and targets are
+        the same objects throughout. Measurements have their numbers only: not samples, error, object and provenance.
+        Trials stored meanwhile may be missing.
         """
-        ...
+        tasks: dict[str, Task] = {}
+        targets: dict[str, Target] = {}
+        target_keys = select(TargetRow.key).where(TargetRow.kind == target_kind)
+        conditions = TrialRow.target_key.in_(target_keys), TrialRow.id > after, TrialRow.status != Status.VOIDED.value
+        for page in self._pages(EXAMPLES.where(*conditions), through):
+            self._fetch(TaskRow, {row.task_key for row in page}, tasks, Task.from_json)
+            self._fetch(TargetRow, {row.target_key for row in page}, targets, Target.from_json)
+            for row in page:
+                schedule = Schedule.from_json(json.loads(row.schedule))
+                yield Candidate(tasks[row.task_key], targets[row.target_key], schedule), to_timing(row)
 
-    def newest_trial(self) -> int:
-        """The highest id of a trial; 0 without trials. Some below it may be of transactions that are yet to commit."""
-        ...
+    # The whole
 
-    def counts(self) -> dict[str, int]:
-        """How many "tasks", "targets", "jobs" and "trials" are stored."""
-        ...
+    @read_session
+    def counts(self, session: Session) -> dict[str, int]:
+        """Numbers of stored "tasks", "targets", "jobs" and "trials"."""
+        return row_counts(session)
 
-    def export(self) -> Iterator[dict[str, Any]]:
-        """Every trial, then every confirmation, as JSON data that stands alone: see `exchange`.
+    @read_session
+    def statuses(self, session: Session, after: int = 0, through: int | None = None) -> dict[Status, int]:
+        """Numbers by status of the trials with ids above `after`, up to `through`; only statuses that occurred."""
+        query = select(TrialRow.status, func.count()).where(TrialRow.id > after).group_by(TrialRow.status)
+        if through is not None:
+            query = query.where(TrialRow.id <= through)
+        return {Status(status): count for status, count in session.execute(query)}
 
-        What is stored while it runs may be left out.
+    @read_session
+    def trial_changes(self, session: Session, late: int) -> TrialChanges:
+        """To be read before what is cached until it changes.
+
+        `late` is how far below the newest id one may be whose transaction is not committed yet.
         """
-        ...
+        newest = select(func.coalesce(func.max(RepeatRow.id), 0)).scalar_subquery()
+        recent = select(func.count()).select_from(RepeatRow).where(RepeatRow.id > newest - late)
+        voids = select(func.count()).select_from(VoidRow)
+        row = session.execute(select(voids.scalar_subquery(), newest, recent.scalar_subquery())).one()
+        return TrialChanges(*row)
 
-    def import_(self, lines: Iterable[str]) -> Imported:
-        """Store what `export` gave, from lines of JSON; blank lines are skipped. Nothing stored is changed or removed.
+    @read_session
+    def newest_trial(self, session: Session) -> int:
+        """The highest id of a trial; 0 without trials. Some below it may not be committed yet."""
+        return session.scalar(select(func.max(TrialRow.id))) or 0
 
-        Importing again what is known does nothing. Raises BadLine where a line is no such record, from the future, or
-        of what can't be (see `admission`); the lines before it are stored, so importing the mended file is safe.
+    @read_session
+    def is_current(self, session: Session) -> bool:
+        """Whether the database has the schema of this version: another version may have migrated it."""
+        return current_revision(session.connection()) == HEAD
+
+    @retry
+    def unwritable(self) -> Reason | None:
+        """Why nothing can be stored; None where no write of this process has failed for that.
+
+        After such a failure each call tries to write again.
         """
-        ...
+        if self.database.unwritable is not None:
+            self.database.probe_write()
+        return None if self.database.unwritable is None else self.database.unwritable.reason
+
+    def journal_mode(self) -> str:
+        """SQLite's journal: "wal", "delete" or "memory"; empty on PostgreSQL."""
+        return self._pragma("journal_mode") if self.database.is_sqlite else ""
+
+    def _pragma(self, name: str) -> str:
+        with translate_errors(self.database.engine.url), self.database.engine.connect() as connection:
+            return str(connection.exec_driver_sql(f"PRAGMA {name}").scalar())
+
+    # Each a transaction
+
+    @read_session
+    def _data(self, session: Session, row: type[TaskRow | TargetRow], key: str, name: str) -> dict[str, Any]:
+        """The JSON data of a task or a target. Raises NotFound."""
+        data: dict[str, Any] | None = session.scalar(select(row.data).where(row.key == key))
+        if data is None:
+            raise NotFound(f"{self}: there is no {name} {key}")
+        return data
+
+    def _pages(self, query: Select[Any], through: int | None) -> Iterator[list[Row[Any]]]:
+        """Rows of trials, the newest first, up to an id, a page a transaction: none stays open while the caller works.
+
+        An imported trial may be gone by then, as its schedule was timed here: that is a newer trial.
+        """
+        while page := self._page(query, through):
+            yield page
+            through = page[-1].id - 1
+
+    @read_session
+    def _page(self, session: Session, query: Select[Any], through: int | None) -> list[Row[Any]]:
+        if through is not None:
+            query = query.where(TrialRow.id <= through)
+        return list(session.connection().execute(query.order_by(TrialRow.id.desc()).limit(PAGE)).all())
+
+    @read_session
+    def _fetch(
+        self,
+        session: Session,
+        row: type[TaskRow | TargetRow],
+        keys: set[str],
+        items: dict[str, Item],
+        decode: Callable[[dict[str, Any]], Item],
+    ) -> None:
+        """Add the tasks or targets of these keys to `items`, unless they are there."""
+        missing = keys - items.keys()
+        if not missing:
+            return
+        items |= {key: decode(data) for key, data in column_of(session, row, row.data, missing).items()}
+
+
+def _is_tried_here(task_key: str, target_key: str) -> tuple[ColumnElement[bool], ...]:
+    """Conditions on the trials of a task that a job need not try: those timed here, and those taken back here."""
+    of_schedules = select(func.max(VoidRow.id)).where(VoidRow.task_key == task_key, VoidRow.target_key == target_key)
+    newest = of_schedules.group_by(VoidRow.schedule_key)
+    voided_keys = select(VoidRow.schedule_key).where(VoidRow.id.in_(newest), VoidRow.is_lifted.is_(False))
+    is_voided = and_(TrialRow.status == Status.VOIDED.value, TrialRow.schedule_key.in_(voided_keys))
+    return *TrialRow.of(task_key, target_key), or_(TrialRow.is_imported.is_(False), is_voided)

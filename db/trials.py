@@ -1,111 +1,248 @@
-"""Trials: the contract of what shows them to people, a page or a sample at a time, however many there are.
+"""Trials of a task or a job for people, by page or as a sample.
 
-`Store.records` and `Jobs.trials` give all of them with everything measured. Here a trial is a line of a table.
+An order is read along indexes that begin with the status, one query a status, and the results are merged. So a page of
+a million trials costs the same as one of ten.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from datetime import datetime
-from enum import StrEnum
-from typing import Protocol
+import json
+import re
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
-from tunewright.search_space.measurement import Record, Status
+from sqlalchemy import ColumnElement, Row, Select, Text, and_, case, cast, func, literal, select, tuple_
+from sqlalchemy.orm import InstrumentedAttribute, Session
+
+from tunewright.search_space.measurement import Status
 from tunewright.search_space.schedule import Schedule
 
-LONGEST_ERROR = 500
-"""Characters of an error in a line; `TrialDetail` has all of it."""
+from .database import DatabasePart, read_session
+from .tables import JobRow, TrialRow
+from .translate import STATUSES, to_record
+from .trial import LONGEST_ERROR, TrialDetail, TrialLine, TrialOrder, TrialPage
 
+LINE_COLUMNS: dict[str, Any] = {field.name: getattr(TrialRow, field.name, None) for field in fields(TrialLine)} | {
+    "schedule": cast(TrialRow.schedule, Text),
+    "samples": func.json_array_length(TrialRow.samples_s),
+    "error": func.substr(
+        case((TrialRow.status == Status.VOIDED.value, TrialRow.void_reason), else_=TrialRow.error), 1, LONGEST_ERROR
+    ),
+}
+LINES = select(*(column.label(name) for name, column in LINE_COLUMNS.items()))
+"""The columns of `TrialLine`, in its order."""
 
-class Order(StrEnum):
-    """How the trials of a task are put in a row. Failed ones have no time: they come last, the newest first."""
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-    NEWEST = "newest"  # by the moment of creation
-    OLDEST = "oldest"
-    FASTEST = "fastest"  # by the median
-    SLOWEST = "slowest"
+MICROSECOND = timedelta(microseconds=1)
 
-
-@dataclass(frozen=True, slots=True)
-class TrialLine:
-    """What a table shows of a trial: no samples, no provenance."""
-
-    id: int  # ascends in order of storing
-    job_id: int | None  # the job that measured it; None: it was imported
-    ordinal: int | None  # 0, 1, 2, ... within the job
-    schedule: Schedule
-    status: Status
-    median_s: float | None  # this and the next two: None where it has no time
-    low_s: float | None
-    high_s: float | None
-    samples: int  # how many there are
-    max_rel_err: float | None
-    error: str  # its begin; hostile text is possible
-    build_s: float
-    created_at: datetime  # UTC
+CURSOR = re.compile(r"([a-z]{1,16}) ([01]) (-?[0-9.e+-]{1,30}) ([0-9]{1,18})", re.ASCII)
+"""The form of a `PageCursor`."""
 
 
 @dataclass(frozen=True, slots=True)
-class TrialDetail:
-    """A trial with all that was measured."""
+class OrderPart:
+    """A part of an order: trials of these statuses, by one column and then by id."""
 
-    line: TrialLine
-    record: Record
+    statuses: tuple[Status, ...]
+    column: InstrumentedAttribute[Any]
+    is_descending: bool
+
+    def rank(self, row: Row[Any]) -> tuple[Any, int]:
+        """The sort key of a row of this part."""
+        return getattr(row, self.column.key), row.id
+
+    def sort(self, query: Select[Any]) -> Select[Any]:
+        columns = self.column, TrialRow.id
+        return query.order_by(*(column.desc() if self.is_descending else column for column in columns))
+
+    def is_behind(self, rank: tuple[Any, int]) -> ColumnElement[bool]:
+        """Whether a row comes after this rank."""
+        # For the first condition: PostgreSQL uses an index for the second one only if both columns are in it.
+        columns = self.column, TrialRow.id
+        value, row_id = (literal(value, column.type) for value, column in zip(rank, columns, strict=True))
+        if self.is_descending:
+            return and_(self.column <= value, tuple_(*columns) < tuple_(value, row_id))
+        return and_(self.column >= value, tuple_(*columns) > tuple_(value, row_id))
+
+
+FAILURES = tuple(status for status in Status if status is not Status.OK)
+
+ORDER_PARTS = {
+    TrialOrder.NEWEST: (OrderPart(tuple(Status), TrialRow.created_at, True),),
+    TrialOrder.OLDEST: (OrderPart(tuple(Status), TrialRow.created_at, False),),
+    TrialOrder.FASTEST: (
+        OrderPart((Status.OK,), TrialRow.median_s, False),
+        OrderPart(FAILURES, TrialRow.created_at, True),
+    ),
+    TrialOrder.SLOWEST: (
+        OrderPart((Status.OK,), TrialRow.median_s, True),
+        OrderPart(FAILURES, TrialRow.created_at, True),
+    ),
+}
+"""The parts of each order."""
 
 
 @dataclass(frozen=True, slots=True)
-class TrialPage:
-    """A part of the trials of a task on a target."""
+class PageCursor:
+    """The end of a page of an order: the part of its last row, and the rank in it."""
 
-    trials: list[TrialLine]
-    next: str | None  # the `cursor` of the page behind this one; None on the last
-    total: int  # trials on all pages
-    counts: Mapping[Status, int]  # how those of the task, or of the job, ended; also ways that were not asked for
+    order: TrialOrder
+    part: int
+    rank: tuple[Any, int]
+
+    def __str__(self) -> str:
+        value, row_id = self.rank
+        number = (value - EPOCH) // MICROSECOND if isinstance(value, datetime) else float(value)
+        return f"{self.order} {self.part} {number!r} {row_id}"
+
+    @staticmethod
+    def of(cursor: str, order: TrialOrder) -> PageCursor:
+        """The inverse of `str`. Raises ValueError where it is no cursor of the order."""
+        match = CURSOR.fullmatch(cursor)
+        if match is None or match[1] != order or int(match[2]) >= len(ORDER_PARTS[order]):
+            raise ValueError(f"{cursor[:80]!r} is no place among trials, {order} first")
+        part, number = int(match[2]), match[3]
+        try:
+            is_moment = ORDER_PARTS[order][part].column is TrialRow.created_at
+            value = EPOCH + int(number) * MICROSECOND if is_moment else float(number)
+        except OverflowError as error:
+            raise ValueError(f"{number} is no moment") from error
+        return PageCursor(order, part, (value, int(match[4])))
 
 
-class TrialLog(Protocol):
+class TrialLog(DatabasePart):
     """The trials, by task or by job. A job's are on the job's target.
 
-    Each method is one transaction, and may raise StoreError. What is stored meanwhile is there or not. However many
-    trials there are, little of them is read, but in an index, where they are counted and those of a job looked for.
+    Each method is one transaction, and may raise StoreError. Concurrent changes may be included or not. Only indexes
+    are read in whole, where trials are counted and those of a job selected.
     """
 
-    def counts(self, job_id: int) -> dict[str, dict[Status, int]]:
-        """Task key -> how the job's trials of it ended: how many each way, only tasks and ways that occurred."""
-        ...
+    @read_session
+    def counts(self, session: Session, job_id: int) -> dict[str, dict[Status, int]]:
+        """Task key -> numbers of the job's trials of it by status; only tasks and statuses that occurred."""
+        query = select(TrialRow.task_key, TrialRow.status, func.count()).where(TrialRow.job_id == job_id)
+        counts: dict[str, dict[Status, int]] = {}
+        for task_key, status, count in session.execute(query.group_by(TrialRow.task_key, TrialRow.status)):
+            counts.setdefault(task_key, {})[STATUSES[status]] = count
+        return counts
 
+    @read_session
     def page(
         self,
+        session: Session,
         task_key: str,
         target_key: str,
         *,
         job_id: int | None = None,
         statuses: Collection[Status] | None = None,
-        order: Order = Order.NEWEST,
+        order: TrialOrder = TrialOrder.NEWEST,
         cursor: str | None = None,
         limit: int = 50,
     ) -> TrialPage:
-        """The trials of a task on a target in an order, from behind the place `cursor` on, at most `limit` of them.
+        """The trials of a task on a target in an order, from behind `cursor` on, at most `limit` of them.
 
-        Only those that a job measured, or that ended in some ways, where given. Page by page each trial comes once;
-        of those that are stored meanwhile, those do that belong behind what was shown. Raises ValueError for what is
-        no cursor of that order.
+        Where given, only those of a job, or of these statuses. Page by page each trial comes once; trials stored
+        meanwhile come if they belong behind the cursor. Raises ValueError for a cursor of another order.
         """
-        ...
+        position = None if cursor is None else PageCursor.of(cursor, order)
+        selected = frozenset(Status if statuses is None else statuses)
+        trial_filter = TrialFilter(task_key, target_key, job_id)
+        rows: list[tuple[int, Row[Any]]] = []
+        counts = trial_filter.counts(session)
+        for number, part in enumerate(ORDER_PARTS[order]):
+            if len(rows) > limit or (position is not None and number < position.part):
+                continue
+            rank = position.rank if position is not None and number == position.part else None
+            walk_statuses = [status for status in part.statuses if status in selected and status in counts]
+            walk_rows = _walk(session, trial_filter, part, walk_statuses, rank, limit + 1 - len(rows))
+            rows += ((number, row) for row in walk_rows)
+        next_cursor = None
+        if len(rows) > limit:
+            number, last_row = rows[limit - 1]
+            next_cursor = str(PageCursor(order, number, ORDER_PARTS[order][number].rank(last_row)))
+        total = sum(count for status, count in counts.items() if status in selected)
+        return TrialPage([_line(row) for _, row in rows[:limit]], next_cursor, total, counts)
 
-    def sample(self, task_key: str, target_key: str, count: int) -> list[TrialLine]:
+    @read_session
+    def sample(self, session: Session, task_key: str, target_key: str, count: int) -> list[TrialLine]:
         """`count` of the trials of a task on a target, or all where there are fewer.
 
-        Those with the least schedule keys: they are digests, so no trial is preferred, and those that were chosen
-        stay so unless new ones displace them.
+        Those with the least schedule keys: they are digests, so the choice is unbiased, and stable unless new ones
+        displace them.
         """
-        ...
+        conditions = TrialFilter(task_key, target_key).conditions(TrialRow.schedule_key)
+        return list(map(_line, session.execute(LINES.where(*conditions).order_by(TrialRow.schedule_key).limit(count))))
 
-    def fastest(self, task_key: str, target_key: str, count: int) -> list[TrialLine]:
-        """The `count` OK trials of a task on a target that took least, the fastest first."""
-        ...
+    @read_session
+    def fastest(self, session: Session, task_key: str, target_key: str, count: int) -> list[TrialLine]:
+        """The `count` fastest OK trials of a task on a target, the fastest first."""
+        trial_filter, part = TrialFilter(task_key, target_key), ORDER_PARTS[TrialOrder.FASTEST][0]
+        return [_line(row) for row in _walk(session, trial_filter, part, [Status.OK], None, count)]
 
-    def one(self, task_key: str, target_key: str, schedule_key: str) -> TrialDetail | None:
+    @read_session
+    def get(self, session: Session, task_key: str, target_key: str, schedule_key: str) -> TrialDetail | None:
         """The trial of a schedule; None where there is none."""
-        ...
+        conditions = TrialRow.of(task_key, target_key, schedule_key)
+        line = session.execute(LINES.where(*conditions)).one_or_none()
+        if line is None:
+            return None
+        return TrialDetail(_line(line), to_record(session.scalars(select(TrialRow).where(*conditions)).one()))
+
+
+@dataclass(frozen=True, slots=True)
+class TrialFilter:
+    """The trials of a task on a target, or those of them that a job measured."""
+
+    task_key: str
+    target_key: str
+    job_id: int | None = None
+
+    def conditions(self, column: InstrumentedAttribute[Any]) -> list[ColumnElement[bool]]:
+        """Conditions on the rows, as the index begins that has this column behind the status."""
+        conditions = TrialRow.of(self.task_key, self.target_key)
+        if self.job_id is None:
+            return conditions
+        of_job = TrialRow.job_id == self.job_id
+        if column is TrialRow.created_at:
+            return [of_job, TrialRow.task_key == self.task_key]  # a job has one target, which `counts` checks
+        return [*conditions, of_job]
+
+    def counts(self, session: Session) -> dict[Status, int]:
+        """Numbers by status. Empty where the job is not for the target."""
+        if self.job_id is not None:
+            job = select(JobRow.target_key).where(JobRow.id == self.job_id)
+            if session.scalar(job) != self.target_key:
+                return {}
+        query = select(TrialRow.status, func.count()).where(*self.conditions(TrialRow.created_at))
+        return {STATUSES[status]: count for status, count in session.execute(query.group_by(TrialRow.status))}
+
+
+def _walk(
+    session: Session,
+    trial_filter: TrialFilter,
+    part: OrderPart,
+    statuses: Iterable[Status],
+    rank: tuple[Any, int] | None,
+    limit: int,
+) -> list[Row[Any]]:
+    """The first rows of a part with these statuses, from behind a rank on."""
+    rows: list[Row[Any]] = []
+    for status in statuses:
+        query = LINES.where(*trial_filter.conditions(part.column), TrialRow.status == status.value)
+        if rank is not None:
+            query = query.where(part.is_behind(rank))
+        rows += session.execute(part.sort(query).limit(limit))
+    return sorted(rows, key=part.rank, reverse=part.is_descending)[:limit]
+
+
+def _line(row: Row[Any]) -> TrialLine:
+    """The line of a row of `LINES`."""
+    values = row._asdict()
+    values["schedule"] = Schedule.from_json(json.loads(row.schedule))
+    values["status"] = STATUSES[row.status]
+    if values["status"] is Status.VOIDED:
+        values |= {"median_s": None, "low_s": None, "high_s": None}
+    return TrialLine(**values)

@@ -1,8 +1,8 @@
-"""A graph being written: import and every rewrite add nodes to a `Draft`."""
+"""Draft: a graph under construction, to which import and every rewrite add nodes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 from onnx.defs import has, onnx_opset_version
 
-from .folding import Budget
-from .inference import TypeFault, infer
-from .ir import Array, Graph, Node, TensorType, Value
-from .onnx_form import NORMAL_VERSION, dtype_name, element_type
+from .evaluation.fallback import FoldingBudget
+from .evaluation.onnx_form import NORMAL_VERSION, TypeFault, dtype_name, element_type, infer
+from .ir import Array, Graph, GraphPort, Node, TensorType
 
 LATER_OPS = frozenset({"DequantizeLinear"})
-"""Ops that rewrites look for before they fold, but for single numbers: bytes are less to read than floats."""
+"""Ops that fold late, but for single numbers: rewrites look for them, and their bytes are less to read than floats."""
 
 
 class Draft:
@@ -31,9 +30,9 @@ class Draft:
         self.producers: dict[str, Node] = {}
         self._nodes: list[Node] = []
         self._next = 1 + max((int(name[1:]) for name in self.types), default=-1)
-        self._budget: Budget | None = None
+        self._budget: FoldingBudget | None = None
 
-    def fresh(self, kind: TensorType) -> str:
+    def new_tensor(self, kind: TensorType) -> str:
         """A new tensor."""
         name = f"v{self._next}"
         self._next += 1
@@ -43,11 +42,11 @@ class Draft:
     def constant(self, array: Any) -> str:
         """A new tensor of known value."""
         array = np.asarray(array)
-        name = self.fresh(TensorType(dtype_name(array), array.shape))
+        name = self.new_tensor(TensorType(dtype_name(array), array.shape))
         self.constants[name] = array
         return name
 
-    def like(self, name: str, value: float) -> str:
+    def scalar_like(self, name: str, value: float) -> str:
         """A new constant scalar of the dtype of `name`."""
         return self.constant(np.asarray(value, self.types[name].dtype))
 
@@ -69,7 +68,7 @@ class Draft:
         node = Node(op, inputs, (to or "result",), attrs, version=version)
         (kind,) = infer(node, self.types, self.constants)
         if not to:
-            to = self.fresh(kind)
+            to = self.new_tensor(kind)
         elif self.types[to] != kind:
             raise TypeFault(f"{node} makes {kind} where {self.types[to]} is needed")
         self.add(Node(op, inputs, (to,), attrs, version=version))
@@ -77,24 +76,24 @@ class Draft:
 
     def cast(self, name: str, dtype: str, to: str = "") -> str:
         """Add a node that makes a tensor another type; returns the output. `to` as in `emit`."""
-        to = to or self.fresh(TensorType(dtype, self.shape(name)))
+        to = to or self.new_tensor(TensorType(dtype, self.shape(name)))
         self.add(Node("Cast", (name,), (to,), {"to": element_type(dtype)}, version=NORMAL_VERSION))
         return to
 
     def add(self, node: Node) -> None:
-        """Add a node whose outputs have types, or what it comes to if all its operands are known."""
+        """Add a node whose outputs have types. If all its operands are known, add its values as constants instead."""
         is_later = node.op in LATER_OPS and prod(self.types[node.outputs[0]].shape or (2,)) > 1
-        if not is_later and self.folded(node):
+        if not is_later and self.fold(node):
             return
         self._nodes.append(node)
         self.producers.update((name, node) for name in node.outputs if name)
 
-    def folded(self, node: Node) -> bool:
-        """Have what a node comes to in its place; False if not all operands are known, or it is left to run time."""
+    def fold(self, node: Node) -> bool:
+        """Add the values of a node as constants. False if an operand is not known, or the node is left to run time."""
         if "" in node.outputs or any(name and name not in self.constants for name in node.inputs):
             return False
         if self._budget is None:
-            self._budget = Budget(self.constants)
+            self._budget = FoldingBudget(self.constants)
         arrays = [self.constants.get(name) for name in node.inputs]
         values = self._budget.fold(node, arrays, [self.types[name] for name in node.outputs])
         if values is None:
@@ -104,42 +103,36 @@ class Draft:
             self.types[name] = TensorType(self.types[name].dtype, value.shape)
         return True
 
-    def finish(self, inputs: Sequence[Value], outputs: Sequence[Value]) -> Graph:
+    def finish(self, inputs: Sequence[GraphPort], outputs: Sequence[GraphPort]) -> Graph:
         """The graph, without what no output needs."""
-        return live(Graph(tuple(inputs), tuple(outputs), tuple(self._nodes), self.constants, self.types))
+        return prune(Graph(tuple(inputs), tuple(outputs), tuple(self._nodes), self.constants, self.types))
 
 
-def live(graph: Graph) -> Graph:
+def prune(graph: Graph) -> Graph:
     """The graph without nodes, constants and optional results that no output needs.
 
     Before: `y = Relu(x); z = Neg(x); return y`. After: `y = Relu(x); return y`.
     """
     needed = {value.tensor for value in graph.outputs}
-    kept: list[Node] = []
+    nodes: list[Node] = []
     for node in reversed(graph.nodes):
         if needed.isdisjoint(node.outputs):
             continue
-        kept.append(_trimmed(node, needed))
+        nodes.append(_trim_outputs(node, needed))
         needed.update(node.inputs)
-    kept.reverse()
-    names = _names(graph, kept)
+    nodes.reverse()
+    names = {value.tensor for value in (*graph.inputs, *graph.outputs)}
+    names.update(*(node.inputs for node in nodes), *(node.outputs for node in nodes))
     constants = {name: array for name, array in graph.constants.items() if name in needed}
     types = {name: kind for name, kind in graph.types.items() if name in names or name in constants}
-    return Graph(graph.inputs, graph.outputs, tuple(kept), constants, types)
-
-
-def _names(graph: Graph, nodes: Iterable[Node]) -> set[str]:
-    names = {value.tensor for value in (*graph.inputs, *graph.outputs)}
-    for node in nodes:
-        names.update(node.inputs, node.outputs)
-    return names
+    return Graph(graph.inputs, graph.outputs, tuple(nodes), constants, types)
 
 
 _ANY_RESULT_OPTIONAL = frozenset({"GRU", "LSTM", "RNN", "Recurrence"})
 _OPTIONAL_RESULTS = _ANY_RESULT_OPTIONAL | {"BatchNormalization", "Dropout", "LayerNormalization", "MaxPool"}
 
 
-def _trimmed(node: Node, needed: set[str]) -> Node:
+def _trim_outputs(node: Node, needed: set[str]) -> Node:
     if node.op not in _OPTIONAL_RESULTS or node.domain:
         return node
     outputs = [name if name in needed else "" for name in node.outputs]

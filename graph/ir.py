@@ -6,14 +6,19 @@ the user's side, and in `Node.place`, quoted for messages. Read `Graph` first.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tunewright.codegen.expr.dtype import DType
+
 Array = NDArray[np.generic]
+
+FLOAT_DTYPES = frozenset(dtype.value for dtype in DType if dtype.is_float)
+"""The element types of floating-point numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +27,10 @@ class TensorType:
 
     dtype: str
     shape: tuple[int, ...] | None
+
+    @property
+    def is_float(self) -> bool:
+        return self.dtype in FLOAT_DTYPES
 
     def __str__(self) -> str:
         return f"{self.dtype}[{'?' if self.shape is None else ', '.join(map(str, self.shape))}]"
@@ -44,13 +53,36 @@ class Node:
     version: int = 0
     place: str = field(default="", compare=False, repr=False)
 
+    @property
+    def attrs_key(self) -> tuple[tuple[str, Any], ...]:
+        """The attributes as a key: equal only for equal values."""
+        return tuple(sorted((name, _key(value)) for name, value in self.attrs.items()))
+
+    def input(self, position: int) -> str:
+        """The input there; "" if it is absent."""
+        return self.inputs[position] if position < len(self.inputs) else ""
+
+    def output(self, position: int) -> str:
+        """The output there; "" if it is absent."""
+        return self.outputs[position] if position < len(self.outputs) else ""
+
     def __str__(self) -> str:
         attrs = "".join(f" {k}={v}" for k, v in self.attrs.items() if not isinstance(v, bytes | np.ndarray))
         return f"{', '.join(self.outputs)} = {self.op}({', '.join(self.inputs)}){attrs}"
 
 
+def _key(value: Any) -> Any:
+    if isinstance(value, float):
+        return ("float", value.hex())  # -0 is another value than 0
+    if isinstance(value, tuple):
+        return tuple(map(_key, value))
+    if isinstance(value, np.ndarray):
+        return (value.dtype.str, value.shape, value.tobytes() if value.dtype.kind != "O" else tuple(value.flat))
+    return (type(value).__name__, value)
+
+
 @dataclass(frozen=True, slots=True)
-class Value:
+class GraphPort:
     """An input or output of the model: the user's name for a tensor."""
 
     label: str  # hostile text: shown to people, never used in code, file names or SQL
@@ -58,8 +90,8 @@ class Value:
 
 
 @dataclass(frozen=True, slots=True)
-class Default:
-    """A weight that is an input of the model too: its value is what the input has where nobody gives another."""
+class DefaultInput:
+    """A weight that is an input of the model too, whose value is the input's default."""
 
     label: str  # hostile text
     kind: TensorType
@@ -69,28 +101,32 @@ class Default:
 class Graph:
     """Nodes in an order that computes them; `constants` holds the tensors whose values are known.
 
-    `defaults` are what the model says that some of the constants are besides.
+    `defaults` are the constants that are inputs of the model too.
 
-    Who has a graph for itself may take constants out when nothing needs them any more: they are most of its memory.
+    The owner of a graph may remove constants that nothing needs any more: they are most of its memory.
     """
 
-    inputs: tuple[Value, ...]
-    outputs: tuple[Value, ...]
+    inputs: tuple[GraphPort, ...]
+    outputs: tuple[GraphPort, ...]
     nodes: tuple[Node, ...]
     constants: MutableMapping[str, Array]
     types: Mapping[str, TensorType]
-    defaults: tuple[Default, ...] = ()
+    defaults: tuple[DefaultInput, ...] = ()
 
     def type(self, tensor: str) -> TensorType:
         """The type of a tensor. Raises KeyError."""
         return self.types[tensor]
 
+    def float_tensors(self, names: Iterable[str]) -> Iterator[str]:
+        """The tensors of floats among some names, of which "" is none."""
+        return (name for name in names if name and self.types[name].is_float)
+
     def producers(self) -> dict[str, Node]:
-        """Which node makes a tensor."""
+        """Tensor -> the node that makes it."""
         return {name: node for node in self.nodes for name in node.outputs if name}
 
     def consumers(self) -> dict[str, list[Node]]:
-        """Which nodes read a tensor, a node once for each time it does; tensors that nobody reads are absent."""
+        """Tensor -> the nodes that read it, once per operand; tensors that nobody reads are absent."""
         readers: dict[str, list[Node]] = {}
         for node in self.nodes:
             for name in node.inputs:

@@ -1,4 +1,4 @@
-"""The oracle: what a task computes, in numpy, and inputs to try it on.
+"""The oracle: tasks computed in numpy, and example inputs for them.
 
 Everything else is measured against this, so it is written for being right: stage by stage as the task says, every
 access checked to be in bounds, every element checked to be written once. It is fast enough for the tasks of real
@@ -18,9 +18,9 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from tunewright.codegen.dtype import BYTES, DType
-from tunewright.codegen.expr import Expr, Load, Op, evaluate, free_vars, loads, op, transform, walk, widened
-from tunewright.codegen.index import linear
+from tunewright.codegen.expr.dtype import BYTES, DType
+from tunewright.codegen.expr.expr import Expr, Load, Op, evaluate, free_vars, loads, narrow_source, op, transform, walk
+from tunewright.codegen.expr.index import linear
 
 from .ir import Array
 from .task import Axis, Stage, Task, Tensor, identity
@@ -38,54 +38,54 @@ Ranges = Mapping[str, range]
 def reference(task: Task, arrays: Sequence[Array]) -> list[Array]:
     """The outputs of a task on its inputs, both in the task's order.
 
-    Inputs may have any shape of the right size. What is not written of an output (see `written`) is zero. Sums are as
-    accurate as float64, products of matrices as BLAS makes them in float32. Raises IndexError for an access out of
-    bounds, and ValueError if an element is not written exactly once, or read before that.
+    Inputs may have any shape of the right size. Elements of an output that are not written (`written_masks`) are zero.
+    Sums are as accurate as float64, products of matrices as BLAS makes them in float32. Raises IndexError for an access
+    out of bounds, and ValueError if an element is not written exactly once, or read before that.
     """
     values: dict[str, Array] = {}
     for tensor, array in zip(task.inputs, arrays, strict=True):
         if array.dtype != tensor.dtype.numpy:
             raise TypeError(f"{tensor.name} is {tensor.dtype}, not {array.dtype}")
         values[tensor.name] = np.ascontiguousarray(array).reshape(tensor.shape)
-    made = {tensor.name: tensor for tensor in task.temporaries + task.outputs}
-    values |= {name: np.zeros(tensor.shape, tensor.dtype.numpy) for name, tensor in made.items()}
-    done = {name: np.zeros(tensor.shape, np.bool_) for name, tensor in made.items()}
-    writes = dict.fromkeys(made, 0)
+    targets = {tensor.name: tensor for tensor in task.temporaries + task.outputs}
+    values |= {name: np.zeros(tensor.shape, tensor.dtype.numpy) for name, tensor in targets.items()}
+    masks = {name: np.zeros(tensor.shape, np.bool_) for name, tensor in targets.items()}
+    writes = dict.fromkeys(targets, 0)
     for stage in task.stages:
-        for name in {read.tensor for read in loads(stage.body)} & made.keys():
-            _check_written(name, done[name], writes[name], done[name].size)
+        for name in {read.tensor for read in loads(stage.body)} & targets.keys():
+            _check_written(name, masks[name], writes[name], masks[name].size)
         _run(stage, values)
-        _mark(done[stage.output], stage)
+        _mark(masks[stage.output], stage)
         writes[stage.output] += prod(axis.extent for axis in stage.axes)
-    for name, elements in done.items():
-        wanted = writes[name] if name in task.parts else elements.size
-        _check_written(name, elements, writes[name], wanted)
+    for name, elements in masks.items():
+        expected = writes[name] if name in task.parts else elements.size
+        _check_written(name, elements, writes[name], expected)
     return [values[tensor.name] for tensor in task.outputs]
 
 
 ROUNDINGS = frozenset({"round", "floor", "ceil"})
-"""Ops that make whole numbers of others."""
+"""Ops that round to whole numbers."""
 
-LEANING = 1 / 256
-"""How far computed floats may be off, in units of the whole numbers that they are rounded to."""
+ROUNDING_SLACK = 1 / 256
+"""Error allowed to computed floats before they are rounded to whole numbers, in units of these."""
 
 
-def either_way(task: Task, arrays: Sequence[Array]) -> list[tuple[Array, Array]] | None:
-    """The least and the largest of each output where what is nearly half way between two whole numbers, or nearly one,
-    goes either way; None for a task that rounds nothing that it computes.
+def rounding_bounds(task: Task, arrays: Sequence[Array]) -> list[tuple[Array, Array]] | None:
+    """The least and the largest value of each output, if computed values within ROUNDING_SLACK of a tie are rounded
+    either way; None for a task that rounds nothing that it computes.
     """
-    found = []
-    for lean in (-LEANING, LEANING):
-        visit = partial(_leaning, lean=lean)
+    results = []
+    for lean in (-ROUNDING_SLACK, ROUNDING_SLACK):
+        visit = partial(_lean, lean=lean)
         stages = tuple(replace(stage, body=transform(stage.body, visit)) for stage in task.stages)
         if stages == task.stages:
             return None
-        found.append(reference(replace(task, stages=stages), arrays))
-    return [(np.minimum(low, high), np.maximum(low, high)) for low, high in zip(*found, strict=True)]
+        results.append(reference(replace(task, stages=stages), arrays))
+    return [(np.minimum(low, high), np.maximum(low, high)) for low, high in zip(*results, strict=True)]
 
 
-def _leaning(node: Expr, lean: float) -> Expr:
-    """A part of a body with what it rounds moved by so much, unless that is there already."""
+def _lean(node: Expr, lean: float) -> Expr:
+    """Add `lean` to the computed operand of a rounding, at the root of an expression."""
     match node:
         case Op(name, (value,)) if name in ROUNDINGS and _is_computed(value):
             return op(name, value + lean)
@@ -96,11 +96,11 @@ def _leaning(node: Expr, lean: float) -> Expr:
 
 
 def _is_computed(value: Expr) -> bool:
-    return value.dtype.is_float and not isinstance(widened(value), Load)
+    return value.dtype.is_float and not isinstance(narrow_source(value), Load)
 
 
-def written(task: Task) -> list[NDArray[np.bool_] | None]:
-    """Which elements of each output a task writes; None for all."""
+def written_masks(task: Task) -> list[NDArray[np.bool_] | None]:
+    """A mask of the elements that a task writes, for each output; None for all."""
     masks = {tensor.name: np.zeros(tensor.shape, np.bool_) for tensor in task.outputs if tensor.name in task.parts}
     for stage in task.stages:
         if stage.output in masks:
@@ -109,25 +109,30 @@ def written(task: Task) -> list[NDArray[np.bool_] | None]:
 
 
 def _mark(elements: Array, stage: Stage) -> None:
-    """Set what a stage writes."""
-    _strided(elements, stage.index, _whole(stage.axes), [axis.name for axis in stage.axes])[...] = True
+    """Set the elements that a stage writes."""
+    _strided_view(elements, stage.index, _full_ranges(stage.axes), [axis.name for axis in stage.axes])[...] = True
 
 
-def _check_written(name: str, done: Array, writes: int, wanted: int) -> None:
-    if not writes == int(done.sum()) == wanted:
-        raise ValueError(f"{name}: {writes} writes to {int(done.sum())} of {done.size} elements")
+def _check_written(name: str, mask: Array, writes: int, expected: int) -> None:
+    if not writes == int(mask.sum()) == expected:
+        raise ValueError(f"{name}: {writes} writes to {int(mask.sum())} of {mask.size} elements")
 
 
-def _whole(axes: Sequence[Axis]) -> Ranges:
+def _full_ranges(axes: Sequence[Axis]) -> Ranges:
     return {axis.name: range(axis.extent) for axis in axes}
 
 
 def _run(stage: Stage, values: Mapping[str, Array]) -> None:
     match stage:
         case Stage(combiner="sum", body=Op("mul", (left, right), dtype)):
-            one, other = widened(left), widened(right)
-            known = dtype.is_float or {one.dtype, other.dtype} <= BYTES
-            if known and isinstance(one, Load) and isinstance(other, Load) and _multiply(stage, one, other, values):
+            left_load, right_load = narrow_source(left), narrow_source(right)
+            is_exact = dtype.is_float or {left_load.dtype, right_load.dtype} <= BYTES
+            if (
+                is_exact
+                and isinstance(left_load, Load)
+                and isinstance(right_load, Load)
+                and _multiply(stage, left_load, right_load, values)
+            ):
                 return
     _run_grid(stage, values)
 
@@ -141,7 +146,7 @@ def _run_grid(stage: Stage, values: Mapping[str, Array]) -> None:
     axes = [axis.name for axis in stage.axes]
     if not stage.reduce:
         for ranges in _parts(stage.axes, stage.points, GRID_POINTS):
-            _strided(output, stage.index, ranges, axes)[...] = _grid_values(stage, ranges, values)
+            _strided_view(output, stage.index, ranges, axes)[...] = _grid_values(stage, ranges, values)
         return
     dtype = np.float64 if stage.body.dtype.is_float else stage.body.dtype.numpy
     total = np.full([axis.extent for axis in stage.axes], identity(stage.combiner, stage.body.dtype), dtype)
@@ -152,7 +157,7 @@ def _run_grid(stage: Stage, values: Mapping[str, Array]) -> None:
         place = tuple(slice(ranges[axis].start, ranges[axis].stop) for axis in axes)
         total[place] = join(total[place], folded)
     with np.errstate(all="ignore"):
-        _strided(output, stage.index, _whole(stage.axes), axes)[...] = total
+        _strided_view(output, stage.index, _full_ranges(stage.axes), axes)[...] = total
 
 
 FOLDS: Mapping[str, np.ufunc] = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
@@ -166,20 +171,21 @@ def _parts(axes: Sequence[Axis], points: int, limit: int) -> Iterator[Ranges]:
         count = min(axis.extent, -(-points // limit))
         cuts.append([range(n * axis.extent // count, (n + 1) * axis.extent // count) for n in range(count)])
         points = -(-points // count)
-    for chosen in product(*cuts):
-        yield {axis.name: part for axis, part in zip(axes, chosen, strict=True)}
+    for ranges in product(*cuts):
+        yield {axis.name: part for axis, part in zip(axes, ranges, strict=True)}
 
 
 def _grid_values(stage: Stage, ranges: Ranges, values: Mapping[str, Array]) -> Array:
     """The body at every point of a part of the grid, axes first, then reduction axes."""
     order = [axis.name for axis in stage.axes + stage.reduce]
-    grid = {name: _along(ranges[name], order.index(name), len(order)) for name in order}
+    axes = (np.arange(ranges[name].start, ranges[name].stop) for name in order)
+    grid = dict(zip(order, np.ix_(*axes), strict=True))  # each broadcasts against the others
 
     def read(node: Load, index: Sequence[Any]) -> Array:
         array = values[node.tensor]
         if all(linear(expr) is not None for expr in node.index):
             used = set(free_vars(*node.index))
-            return _strided(array, node.index, ranges, order, used)
+            return _strided_view(array, node.index, ranges, order, used)
         for at, extent in zip(index, array.shape, strict=True):
             if np.min(at) < 0 or np.max(at) >= extent:
                 raise IndexError(f"{node} reads {np.min(at)} .. {np.max(at)} of {extent}")
@@ -189,12 +195,7 @@ def _grid_values(stage: Stage, ranges: Ranges, values: Mapping[str, Array]) -> A
     return np.broadcast_to(result, [len(ranges[name]) for name in order])
 
 
-def _along(places: range, position: int, rank: int) -> NDArray[np.int64]:
-    """An axis as an array that broadcasts against the others."""
-    return np.arange(places.start, places.stop).reshape([-1 if d == position else 1 for d in range(rank)])
-
-
-def _strided(
+def _strided_view(
     array: Array, index: Sequence[Expr], ranges: Ranges, order: Sequence[str], used: set[str] | None = None
 ) -> Array:
     """The elements at an affine index over the grid, one dimension an axis, without a copy.
@@ -241,7 +242,7 @@ def _multiply(stage: Stage, left: Load, right: Load, values: Mapping[str, Array]
         return False
     depth = prod(axis.extent for axis in stage.reduce)
     outer = [axis for axis in stage.axes if axis.name in batch + rows]
-    whole, is_float = _whole(stage.axes + stage.reduce), stage.body.dtype.is_float
+    whole, is_float = _full_ranges(stage.axes + stage.reduce), stage.body.dtype.is_float
     dtype = stage.body.dtype.numpy if is_float else np.dtype(np.float64)
     for part in _parts(outer, depth * prod(axis.extent for axis in outer), MATRIX_ELEMENTS):
         ranges = {**whole, **part}
@@ -249,7 +250,7 @@ def _multiply(stage: Stage, left: Load, right: Load, values: Mapping[str, Array]
         b = _matrix(values[right.tensor], right.index, ranges, batch, inner, columns).astype(dtype, copy=False)
         order = batch + rows + columns
         result = np.matmul(a, b).reshape([len(ranges[name]) for name in order])
-        _strided(values[stage.output], stage.index, ranges, order)[...] = (
+        _strided_view(values[stage.output], stage.index, ranges, order)[...] = (
             result if is_float else result.astype(np.int64)
         )
     return True
@@ -259,7 +260,7 @@ def _matrix(
     array: Array, index: Sequence[Expr], ranges: Ranges, batch: list[str], rows: list[str], columns: list[str]
 ) -> Array:
     """The elements at an index as matrices, [batch, rows, columns]."""
-    view = _strided(array, index, ranges, batch + rows + columns)
+    view = _strided_view(array, index, ranges, batch + rows + columns)
     return view.reshape([prod(len(ranges[name]) for name in group) for group in (batch, rows, columns)])
 
 
@@ -279,7 +280,7 @@ def example_inputs(task: Task, seed: int) -> list[Array]:
 
 @dataclass(slots=True)
 class _Use:
-    """What stages do with an input."""
+    """Constraints on an example input, from its use in stages."""
 
     scale: float = 1.0
     positive: bool = False
@@ -292,7 +293,7 @@ def _uses(task: Task) -> dict[str, _Use]:
         match stage:
             case Stage(combiner="sum", body=Op("mul", (left, right))):
                 # One factor is enough: the weights, or else the second one that comes from outside.
-                read = (x.tensor for x in map(widened, (left, right)) if isinstance(x, Load))
+                read = (x.tensor for x in map(narrow_source, (left, right)) if isinstance(x, Load))
                 factors = [name for name in read if name in uses]
                 for name in sorted(factors, key=lambda name: task.tensor(name).constant)[-1:]:
                     uses[name].scale = 1 / sqrt(prod(axis.extent for axis in stage.reduce))

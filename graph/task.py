@@ -17,30 +17,19 @@ from typing import Any
 
 import numpy as np
 
-from tunewright.codegen.dtype import DType
-from tunewright.codegen.expr import (
-    COMPARISONS,
-    Expr,
-    Load,
-    Op,
-    Var,
-    free_vars,
-    from_json,
-    loads,
-    to_json,
-    walk,
-)
-from tunewright.codegen.given import item, shown, typed, word
+from tunewright.codegen.expr.dtype import DType
+from tunewright.codegen.expr.expr import COMPARISONS, Expr, Load, Op, Var, free_vars, from_json, loads, to_json, walk
+from tunewright.codegen.fields import check_type, item, quote, word
 
 COMBINERS = {"sum": "add", "max": "max", "min": "min", "prod": "mul"}
-"""How a stage folds its reduction axes: the op of `codegen.expr` that joins two partial results."""
+"""Combiner of a stage -> the op of `codegen.expr` that joins two partial results."""
 
 IDENTITIES = {"sum": 0.0, "max": float("-inf"), "min": float("inf"), "prod": 1.0}
 """The value that each combiner starts from; see `identity`."""
 
 
 def identity(combiner: str, dtype: DType) -> float | int:
-    """What a fold starts from, as a value of the dtype: integers have no infinity, but an end of their range."""
+    """The value that a fold starts from, in the dtype: an integer's infinity is an end of its range."""
     value = IDENTITIES[combiner]
     if dtype.is_float:
         return value
@@ -96,8 +85,17 @@ class Stage:
             object.__setattr__(self, "index", tuple(Var(axis.name) for axis in self.axes))
 
     @property
+    def extents(self) -> dict[str, int]:
+        """Axis -> extent, reduction axes included."""
+        return {axis.name: axis.extent for axis in self.axes + self.reduce}
+
+    def reads(self, tensor: str) -> bool:
+        """Whether the body loads a tensor."""
+        return any(load.tensor == tensor for load in loads(self.body))
+
+    @property
     def points(self) -> int:
-        """How often the body is evaluated."""
+        """The number of evaluations of the body."""
         return prod(axis.extent for axis in self.axes + self.reduce)
 
     @property
@@ -121,7 +119,7 @@ class Task:
 
     Build one through `canonical`, which renames tensors and axes. `op` is a label for people ("Conv+Relu") and no
     part of the key. `is_decisive` says that a step function, such as `Floor`, reads what a convolution of the task
-    makes, here or in a later task, or an op with an edge, such as `Sqrt` (`graph.decisive`): so it must not be
+    makes, here or in a later task, or an op with an edge, such as `Sqrt` (`rounding`): so it must not be
     Winograd's, which rounds more than sums do.
     """
 
@@ -138,7 +136,7 @@ class Task:
         object.__setattr__(self, "_tensors", tensors)
 
     def __hash__(self) -> int:
-        """By the key, which is worked out once: tasks are looked up often, and expressions are deep."""
+        """The hash of the key, which is computed once: tasks are looked up often, and expressions are deep."""
         return hash(self.key)
 
     def tensor(self, name: str) -> Tensor:
@@ -152,16 +150,17 @@ class Task:
 
     @cached_property
     def family(self) -> str:
-        """What this task has in common with those that differ from it in numbers only, such as extents and strides.
+        """The key of all tasks that differ from this one in numbers only, such as extents and strides.
 
         SHA-256 over the canonical JSON without the label, every number replaced by 0.
         """
-        return _digest(_numbers_erased(self.to_json()))
+        return _digest(_erase_numbers(self.to_json()))
 
     @property
     def shape(self) -> str:
         """The shapes of what goes in and comes out, for people: "1x56x56x64, 3x3x64x64 -> 1x56x56x64"."""
-        listed = (", ".join(map(_shape_text, tensors)) for tensors in (self.inputs, self.outputs))
+        sides = ([t.shape for t in tensors] for tensors in (self.inputs, self.outputs))
+        listed = (", ".join("x".join(map(str, shape)) or "scalar" for shape in shapes) for shapes in sides)
         return " -> ".join(text or "nothing" for text in listed)
 
     @cached_property
@@ -181,7 +180,7 @@ class Task:
         return sum(t.size_bytes for t in self.inputs if t.constant)
 
     def written_elements(self, tensor: str) -> int:
-        """How many elements of a tensor the stages write: all but for outputs that other tasks write parts of."""
+        """The number of elements that the stages write of a tensor: all, unless other tasks write parts of it."""
         return sum(prod(axis.extent for axis in stage.axes) for stage in self.stages if stage.output == tensor)
 
     @cached_property
@@ -248,10 +247,6 @@ def _check(task: Task) -> None:
         raise ValueError("a tensor is empty")
 
 
-def _shape_text(tensor: Tensor) -> str:
-    return "x".join(map(str, tensor.shape)) or "scalar"
-
-
 def _tensor_json(tensor: Tensor) -> dict[str, Any]:
     return {
         "name": tensor.name,
@@ -262,7 +257,7 @@ def _tensor_json(tensor: Tensor) -> dict[str, Any]:
 
 
 def _tensor(data: Any) -> Tensor:
-    shape = tuple(typed("an extent", extent, int) for extent in item(data, "shape", list))
+    shape = tuple(check_type("an extent", extent, int) for extent in item(data, "shape", list))
     dtype = word("dtype", item(data, "dtype", str), DType)
     return Tensor(item(data, "name", str), shape, dtype, item(data, "constant", bool))
 
@@ -293,7 +288,7 @@ def _axis(data: Any) -> Axis:
     match data:
         case [str(name), int(extent)] if not isinstance(extent, bool):
             return Axis(name, extent)
-    raise ValueError(f"an axis is a name and an extent, not {shown(data)}")
+    raise ValueError(f"an axis is a name and an extent, not {quote(data)}")
 
 
 def _digest(data: dict[str, Any]) -> str:
@@ -302,16 +297,16 @@ def _digest(data: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(nameless, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def _numbers_erased(data: Any) -> Any:
+def _erase_numbers(data: Any) -> Any:
     match data:
         case bool() | str() | None:
             return data
         case int() | float():
             return 0
         case list() | tuple():
-            return [_numbers_erased(item) for item in data]
+            return [_erase_numbers(item) for item in data]
         case _:
-            return {name: _numbers_erased(item) for name, item in data.items()}
+            return {name: _erase_numbers(item) for name, item in data.items()}
 
 
 def canonical(
@@ -322,27 +317,27 @@ def canonical(
     Tensors are numbered and listed in the order of `in_order_of_use`, so neither names nor the order given tell in
     the result. Inputs that no stage reads are left out. Equal parts of an expression become one object.
     """
-    names = {name: f"t{number}" for number, name in enumerate(_used(stages))}
+    names = {name: f"t{number}" for number, name in enumerate(_tensor_names(stages))}
 
-    def listed(tensors: Iterable[Tensor]) -> tuple[Tensor, ...]:
+    def rename_tensors(tensors: Iterable[Tensor]) -> tuple[Tensor, ...]:
         return tuple(replace(t, name=names[t.name]) for t in in_order_of_use(tensors, stages))
 
     return Task(
         op=op,
-        inputs=listed(inputs),
-        outputs=listed(outputs),
-        temporaries=listed(temporaries),
+        inputs=rename_tensors(inputs),
+        outputs=rename_tensors(outputs),
+        temporaries=rename_tensors(temporaries),
         stages=tuple(_canonical_stage(stage, names) for stage in stages),
     )
 
 
 def in_order_of_use(tensors: Iterable[Tensor], stages: Sequence[Stage]) -> list[Tensor]:
-    """Those of the tensors that stages use, by first use: the order in which `canonical` lists them."""
+    """The tensors that stages use, by first use: the order in which `canonical` lists them."""
     by_name = {tensor.name: tensor for tensor in tensors}
-    return [by_name[name] for name in _used(stages) if name in by_name]
+    return [by_name[name] for name in _tensor_names(stages) if name in by_name]
 
 
-def _used(stages: Sequence[Stage]) -> list[str]:
+def _tensor_names(stages: Sequence[Stage]) -> list[str]:
     """Names of tensors by first use; a stage reads before it writes."""
     used = (name for stage in stages for name in (*(x.tensor for x in loads(stage.body)), stage.output))
     return list(dict.fromkeys(used))
@@ -351,9 +346,9 @@ def _used(stages: Sequence[Stage]) -> list[str]:
 def _canonical_stage(stage: Stage, names: Mapping[str, str]) -> Stage:
     axes = tuple(Axis(f"i{n}", axis.extent) for n, axis in enumerate(stage.axes))
     reduce = tuple(Axis(f"r{n}", axis.extent) for n, axis in enumerate(stage.reduce))
-    fresh = {old.name: new.name for old, new in zip(stage.axes + stage.reduce, axes + reduce, strict=True)}
-    body = _renamed(stage.body, names, fresh)
-    index = tuple(_renamed(e, names, fresh) for e in stage.index)
+    axis_names = {old.name: new.name for old, new in zip(stage.axes + stage.reduce, axes + reduce, strict=True)}
+    body = _rename(stage.body, names, axis_names)
+    index = tuple(_rename(e, names, axis_names) for e in stage.index)
     return Stage(names[stage.output], axes, body, reduce, stage.combiner, index)
 
 
@@ -370,22 +365,22 @@ def in_place(task: Task) -> list[tuple[str, str]]:
         writer = writers[0]
         for tensor in task.inputs:
             reads = [(stage, load) for stage in task.stages for load in loads(stage.body) if load.tensor == tensor.name]
-            alike = (tensor.shape, tensor.dtype, tensor.constant) == (output.shape, output.dtype, False)
-            if alike and all(stage is writer and load.index == writer.index for stage, load in reads):
+            is_compatible = (tensor.shape, tensor.dtype, tensor.constant) == (output.shape, output.dtype, False)
+            if is_compatible and all(stage is writer and load.index == writer.index for stage, load in reads):
                 pairs.append((output.name, tensor.name))
     return pairs
 
 
-def _renamed(root: Expr, tensors: Mapping[str, str], axes: Mapping[str, str]) -> Expr:
+def _rename(root: Expr, tensors: Mapping[str, str], axes: Mapping[str, str]) -> Expr:
     """The expression with tensors and axes renamed."""
-    done: dict[Expr, Expr] = {}
+    cache: dict[Expr, Expr] = {}
 
-    def go(node: Expr) -> Expr:
-        if node not in done:
-            done[node] = named(node, tuple(map(go, node.children)))
-        return done[node]
+    def visit(node: Expr) -> Expr:
+        if node not in cache:
+            cache[node] = rebuild(node, tuple(map(visit, node.children)))
+        return cache[node]
 
-    def named(node: Expr, parts: tuple[Expr, ...]) -> Expr:
+    def rebuild(node: Expr, parts: tuple[Expr, ...]) -> Expr:
         match node:
             case Var(name):
                 return Var(axes.get(name, name))
@@ -395,4 +390,4 @@ def _renamed(root: Expr, tensors: Mapping[str, str], axes: Mapping[str, str]) ->
                 return Op(name, parts, dtype)
         return node
 
-    return go(root)
+    return visit(root)

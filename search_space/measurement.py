@@ -1,4 +1,4 @@
-"""Candidate, Measurement, Record: what was tried and what came of it."""
+"""Candidates, and the measurements and records of them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from tunewright.codegen.codec import from_json, to_json
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 
@@ -54,32 +55,20 @@ class Measurement:
     build_s: float = 0.0  # time spent lowering and compiling
     object_sha256: str = ""  # of the object code that was timed
     provenance: dict[str, str] = field(default_factory=dict)  # machine, compiler and library versions
-    incumbent_s: float | None = None  # noted of what this one was timed in turn with: the fastest one, or its standard
+    incumbent_s: float | None = None  # noted of what this one was timed in turn with: the fastest one, or its anchor
     warm_s: float | None = None  # median with all operands in the caches; the other figures are with constants cold
     warm_samples_s: tuple[float, ...] = ()  # what that is the median of, as comparisons give it: not stored
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "status": self.status.value,
-            "samples_s": list(self.samples_s),
-            "median_s": self.median_s,
-            "low_s": self.low_s,
-            "high_s": self.high_s,
-            "max_rel_err": self.max_rel_err,
-            "error": self.error,
-            "build_s": self.build_s,
-            "object_sha256": self.object_sha256,
-            "provenance": self.provenance,
-            "incumbent_s": self.incumbent_s,
-            "warm_s": self.warm_s,
-        }
+        """Plain data of all that is stored."""
+        data: dict[str, Any] = to_json(self)
+        del data["warm_samples_s"]
+        return data
 
     @staticmethod
-    def from_json(data: dict[str, Any]) -> Measurement:
-        """The inverse of `to_json`. Raises KeyError, TypeError or ValueError on other data."""
-        return Measurement(
-            **{**data, "status": Status(data["status"]), "samples_s": tuple(map(float, data["samples_s"]))}
-        )
+    def from_json(data: Any) -> Measurement:
+        """The inverse of `to_json`. Raises ValueError on other data."""
+        return from_json(Measurement, data)
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,11 +40,11 @@ class Schedule:
     @staticmethod
     def from_json(data: dict[str, Any]) -> Schedule:
         """The inverse of `to_json`. Raises KeyError, TypeError or ValueError on other data."""
-        given = data["values"]
-        if not isinstance(given, Mapping):
-            raise TypeError(f"schedule: values must be an object, not {type(given).__name__}")
+        numbers = data["values"]
+        if not isinstance(numbers, Mapping):
+            raise TypeError(f"schedule: values must be an object, not {type(numbers).__name__}")
         try:
-            values = tuple((str(name), int(value)) for name, value in given.items())
+            values = tuple((str(name), int(value)) for name, value in numbers.items())
             return Schedule(str(data["sketch"]), int(data["version"]), values)
         except OverflowError as error:
             raise ValueError("schedule: an infinite number") from error

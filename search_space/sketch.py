@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Protocol, TypeVar
 
-from tunewright.codegen.ir import Kernel
+from tunewright.codegen.ir.ir import Kernel
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 
+from .description import SchedulePoint
 from .schedule import Schedule
 from .space import Space
 
@@ -19,15 +20,25 @@ LOCAL_BYTES = 3 << 20
 BODY_LIMIT = 512
 """Multiply-adds in one copy of the innermost body, in chunks that go through several nests."""
 
-REMEMBERED = 64
-"""Tasks whose spaces a sketch keeps: those of the largest models."""
+PREFETCH = "Packed weights are prefetched."
+"""What the knob says by which products read their weights ahead."""
+
+CACHED_SPACES = 64
+"""Spaces that a sketch caches: the tasks of the largest models."""
 
 S = TypeVar("S")
+P = TypeVar("P")
 
 
-def remembered(space: Callable[[S, Task, Target], Space]) -> Callable[[S, Task, Target], Space]:
-    """`Sketch.space`, worked out once for a task and a target: every lowering and every validity check asks for it."""
-    return lru_cache(maxsize=REMEMBERED)(space)
+def cache_space(space: Callable[[S, Task, Target], Space]) -> Callable[[S, Task, Target], Space]:
+    """Cache `Sketch.space` by task and target: every lowering and every validity check calls it."""
+    return lru_cache(maxsize=CACHED_SPACES)(space)
+
+
+def require(pattern: P | None) -> P:
+    """Return the pattern of a task that has it: `Sketch.space` and `Sketch.lower` are for tasks to which it applies."""
+    assert pattern is not None
+    return pattern
 
 
 class Sketch(Protocol):
@@ -45,7 +56,7 @@ class Sketch(Protocol):
     def version(self) -> int: ...
 
     def applies(self, task: Task, target: Target) -> bool:
-        """Whether the task has the form that this sketch writes, on targets of this kind. See `offered`."""
+        """Whether the task has the form that this sketch writes, on targets of this kind. See `find_space`."""
         ...
 
     def space(self, task: Task, target: Target) -> Space:
@@ -56,10 +67,14 @@ class Sketch(Protocol):
         """The kernel that the schedule stands for; its params are the task's inputs then outputs."""
         ...
 
+    def describe(self, point: SchedulePoint) -> Iterator[str]:
+        """The schedule in sentences, for people who know what a tile is."""
+        ...
 
-def offered(one: Sketch, task: Task, target: Target) -> Space | None:
-    """What a sketch offers for a task: None where it does not apply, or no point of its space is legal."""
-    if not one.applies(task, target):
+
+def find_space(sketch: Sketch, task: Task, target: Target) -> Space | None:
+    """Return the space of a sketch for a task; None where it does not apply, or no point is legal."""
+    if not sketch.applies(task, target):
         return None
-    space = one.space(task, target)
+    space = sketch.space(task, target)
     return None if space.is_empty else space

@@ -15,12 +15,13 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from tunewright.graph.task import Stage
+from tunewright.graph.task import Axis, Stage
 
 from .schedule import Illegal, Schedule
 
 Rows = NDArray[np.int64]  # [points, knobs], choice numbers
 Columns = Mapping[str, NDArray[np.int64]]  # knob name -> [points], knob values
+Size = NDArray[np.int64] | int  # one for each point, or the same for all
 
 ENUMERABLE = 1 << 18
 """Combinations up to which a space is written out whole: then a sample can't miss what is left of it."""
@@ -35,20 +36,75 @@ SPENT = 16
 """Legal points drawn for one that is new, from which on a space has hardly any that were not drawn."""
 
 
+def point_columns(values: Mapping[str, int]) -> dict[str, NDArray[np.int64]]:
+    """Return the columns of one point, by its knob values."""
+    return {name: np.array([value]) for name, value in values.items()}
+
+
+def whole_extents(axes: Sequence[Axis]) -> dict[str, Size]:
+    """Return axis -> its extent."""
+    return {axis.name: axis.extent for axis in axes}
+
+
+def flat_extents(axes: Sequence[Axis], count: NDArray[np.int64]) -> dict[str, Size]:
+    """Return axis -> the extent of so many neighbours in the flat order of some axes, of which the last moves first."""
+    extents: dict[str, Size] = {}
+    for axis in reversed(axes):
+        extents[axis.name] = np.clip(count, 1, axis.extent)
+        count = -(-count // axis.extent)
+    return extents
+
+
 @dataclass(frozen=True, slots=True)
 class Knob:
-    """One choice. `choices` ascend where they are sizes, so that neighbours in number are neighbours in kind."""
+    """One choice. `choices` ascend where they are sizes, so that neighbours in number are neighbours in kind.
+
+    `says`: what any choice but the first one means, as a sentence with {} for the value, where it can be said alone.
+    """
 
     name: str
     choices: tuple[int, ...]
+    says: str = ""
+
+
+KNOB_MEANINGS: Mapping[str, str] = {
+    "along": "which axis lies along the lanes, the best being 0",
+    "lanes": "elements in a vector of the tile",
+    "vectors": "vectors beside each other in a tile",
+    "vectors_0": "vectors beside each other, of the first product",
+    "vectors_1": "vectors beside each other, of the second product",
+    "tile": "extent of a tile across the lanes",
+    "tile_0": "extent of a tile across the lanes, of the first kind",
+    "tile_1": "extent of a tile across the lanes, of the second kind",
+    "tile_rows": "rows of a tile",
+    "tile_columns": "columns of a tile",
+    "rows": "rows that go through each pass together",
+    "round": "vectors of a row taken at once",
+    "unroll": "copies of the innermost body",
+    "order": "channels outside rows (0), between (1), inside columns (2)",
+    "columns_inside": "whether tiles go along the columns first (1)",
+    "held": "whether weights stay in registers (1)",
+    "ahead": "whether what comes next is fetched ahead (1)",
+    "parts": "parts that a long fold is cut into",
+    "block": "rows of a block",
+    "block_rows": "tiles of rows in a chunk, 0 for all",
+    "block_columns": "tiles of columns in a chunk, 0 for all",
+    "block_channels": "tiles of channels in a chunk, 0 for all",
+    "block_planes": "planes in a chunk",
+    "chunks": "chunks that blocks are shared out to",
+    "chunk_rows": "rows in a chunk",
+    "chunk_tiles": "tiles of the result in a chunk, 0 for all",
+    "chunk_points": "points in a chunk",
+}
+"""What the values of knobs mean that more than one task has. The cost model has a column for each: see its `roles`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
-    """What a set of points does to the loops of the stage where the time goes, for features.
+    """The loop extents that a set of points gives to the stage with the most work, for features.
 
     `tiles` goes from the innermost level outwards; each level maps every axis of the stage, reduction axes too, to
-    the extent [points] that one pass over that level covers. `chunks` [points] is how many pieces the parallel loop
+    the extent [points] that one pass over that level covers. `chunks` [points] is how many chunks the parallel loop
     has. `vector_axis` is the axis laid along the lanes ("": none), or an array [points] of them where a knob decides.
     """
 
@@ -56,6 +112,32 @@ class Tiling:
     tiles: tuple[Mapping[str, NDArray[np.int64]], ...]
     vector_axis: str | NDArray[np.str_]
     chunks: NDArray[np.int64]
+
+    @staticmethod
+    def of(
+        stage: Stage,
+        vector_axis: str | NDArray[np.str_],
+        columns: Columns,
+        levels: Sequence[Mapping[str, Size]],
+        chunks: NDArray[np.int64] | None = None,
+    ) -> Tiling:
+        """The tiling of points, by their columns.
+
+        Each of the levels is as the one inside of it, but for the axes of the stage that it names; innermost they have
+        1. The whole stage follows as the last level, and no extent is beyond it. `chunks`, where none are given: as
+        many as the last of `levels` takes to cover the stage.
+        """
+        ones = np.ones_like(next(iter(columns.values())))
+        extents = {axis.name: ones * axis.extent for axis in (*stage.axes, *stage.reduce)}
+        tiles = [dict.fromkeys(extents, ones)]
+        for level in levels:
+            named = {name: np.minimum(size, extents[name]) for name, size in level.items() if name in extents}
+            tiles.append(tiles[-1] | named)
+        if chunks is None:
+            chunks = ones
+            for axis in stage.axes:
+                chunks = chunks * -(-axis.extent // tiles[-1][axis.name])
+        return Tiling(stage, (*tiles[1:], extents), vector_axis, chunks)
 
 
 @dataclass(frozen=True)
@@ -89,7 +171,7 @@ class Space:
 
     @cached_property
     def _weights(self) -> NDArray[np.int64]:
-        """What `codes` weighs the columns with."""
+        """The weights of columns in `codes`."""
         if self.size < 1 << 63:
             return np.array([prod(map(int, self._radix[:i])) for i in range(len(self.knobs))], np.int64)
         # No 64-bit number can tell all points apart, and powers of a radix would drop whole columns modulo 2^64.
@@ -113,11 +195,13 @@ class Space:
         if not self.size:
             return None
         pairs = zip(self.knobs, self._choices, strict=True)
-        wanted = np.array([np.abs(choices - self.preferred[knob.name]).argmin() for knob, choices in pairs], np.int64)
-        if self.valid(wanted[None])[0]:
-            return wanted
+        preferred = np.array(
+            [np.abs(choices - self.preferred[knob.name]).argmin() for knob, choices in pairs], np.int64
+        )
+        if self.valid(preferred[None])[0]:
+            return preferred
         legal = self.points if self.size <= ENUMERABLE else self.sample(DRAWN, np.random.default_rng(0))
-        return legal[np.abs(legal - wanted).sum(1).argmin()] if len(legal) else None
+        return legal[np.abs(legal - preferred).sum(1).argmin()] if len(legal) else None
 
     @cached_property
     def points(self) -> Rows:
@@ -148,19 +232,19 @@ class Space:
         return row
 
     def rows(self, schedules: Sequence[Schedule]) -> tuple[Rows, NDArray[np.int64]]:
-        """Those of the schedules that are in this space, as points, and where among the schedules each of them is.
+        """Return the schedules that are in this space, as points, and the index of each among the schedules.
 
         Looking at the limits of all of them at once takes a tenth of `row` for each.
         """
-        found, places = [], []
-        for place, schedule in enumerate(schedules):
+        numbers, indices = [], []
+        for index, schedule in enumerate(schedules):
             if (schedule.sketch, schedule.version) == (self.sketch, self.version):
                 with suppress(Illegal):
-                    found.append(self._numbers(schedule))
-                    places.append(place)
-        rows = np.array(found, np.int64).reshape(len(found), len(self.knobs))
-        legal = self.valid(rows) if found else np.ones(0, np.bool_)
-        return rows[legal], np.array(places, np.int64)[legal]
+                    numbers.append(self._numbers(schedule))
+                    indices.append(index)
+        rows = np.array(numbers, np.int64).reshape(len(numbers), len(self.knobs))
+        legal = self.valid(rows) if numbers else np.ones(0, np.bool_)
+        return rows[legal], np.array(indices, np.int64)[legal]
 
     def _numbers(self, schedule: Schedule) -> list[int]:
         """The choice numbers, whether legal together or not. Raises Illegal where a value is no choice."""
@@ -187,16 +271,16 @@ class Space:
         """
         if self.size <= ENUMERABLE:
             return self.points[rng.permutation(len(self.points))[:count]]
-        found = np.empty((0, len(self.knobs)), np.int64)
-        wanted = max(2 * count, DRAWN)
+        rows = np.empty((0, len(self.knobs)), np.int64)
+        batch = max(2 * count, DRAWN)
         for _ in range(DRAWS):
-            drawn = rng.integers(0, self._radix, (wanted, len(self.knobs)))
+            drawn = rng.integers(0, self._radix, (batch, len(self.knobs)))
             legal = drawn[self.valid(drawn)]
-            before, found = len(found), self.distinct(np.concatenate([found, legal]))
-            if len(found) >= count or SPENT * (len(found) - before) < len(legal):
+            before, rows = len(rows), self.distinct(np.concatenate([rows, legal]))
+            if len(rows) >= count or SPENT * (len(rows) - before) < len(legal):
                 break
-            wanted = min(max(2 * (count - len(found)) * wanted // max(len(legal), 1), DRAWN), max(8 * count, DRAWN))
-        return found[:count]
+            batch = min(max(2 * (count - len(rows)) * batch // max(len(legal), 1), DRAWN), max(8 * count, DRAWN))
+        return rows[:count]
 
     def distinct(self, rows: Rows) -> Rows:
         """The distinct rows, in order of first appearance. Sorting numbers takes a tenth of sorting rows."""

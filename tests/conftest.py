@@ -74,8 +74,25 @@ def own_server() -> Iterator[Server]:
         yield server
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Slow tests begin, and those with Ray, so that no core waits for them in the end."""
+_SERVERS = frozenset({"browser", "own_server", "postgres_url", "ray_cluster", "serve", "site"})
+"""Fixtures that start something outside of the process."""
+
+_LONG_FOLDERS = ("browser", "deploy", "onnx_backend")
+
+
+def _is_fast(item: pytest.Item) -> bool:
+    """Whether a test starts no server, Ray or browser, and is of no long series."""
+    fixtures = set(getattr(item, "fixturenames", ()))
+    parts = item.nodeid.partition("::")[0].split("/")
+    has_mark = any(item.get_closest_marker(mark) for mark in ("slow", "ray", "postgres", "gpu"))
+    return not (has_mark or fixtures & _SERVERS or set(parts) & set(_LONG_FOLDERS) or "postgres" in item.name)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Slow tests begin, and those with Ray, so that no core waits for them in the end; with --fast there are none."""
+    if config.getoption("--fast"):
+        config.hook.pytest_deselected(items=[item for item in items if not _is_fast(item)])
+        items[:] = filter(_is_fast, items)
 
     def rank(item: pytest.Item) -> int:
         return next((n for n, mark in enumerate(("slow", "ray")) if item.get_closest_marker(mark)), 2)
@@ -111,6 +128,7 @@ GOLDEN = Path(__file__).parent / "golden"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--fast", action="store_true", help="leave out what starts servers, Ray or a browser, or is long")
     parser.addoption("--update-golden", action="store_true", help="keep what the code gives now as the golden text")
 
 

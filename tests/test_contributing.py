@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tunewright.codegen import interp
-from tunewright.codegen.dtype import DType
-from tunewright.codegen.expr import Load, Var, op
+from tunewright.codegen.expr.dtype import DType
+from tunewright.codegen.expr.expr import Load, Var, op
 from tunewright.codegen.host import detect
+from tunewright.codegen.ir import interp
 from tunewright.codegen.verify import verify
 from tunewright.graph.oracle import example_inputs, reference
 from tunewright.graph.task import Axis, Stage, Task, Tensor
+from tunewright.search_space.description import SchedulePoint
 
 ROOT = Path(__file__).parent.parent
 
@@ -46,3 +47,7 @@ def test_the_worked_example(sketch: Any, size: int) -> None:
         interp.run(kernel, [*arrays, out])
         assert np.allclose(out, reference(task, arrays)[0], rtol=1e-6)
         assert space.tiling(space.columns(row[None])).vector_axis == "i1"
+        schedule = space.schedule(row)
+        words = list(sketch.describe(SchedulePoint(task, target, schedule, kernel, space)))
+        assert words[0] == "One pass over the outputs."
+        assert (f"{schedule['vectors']} vectors are computed at a time." in words) == (schedule["vectors"] > 1)

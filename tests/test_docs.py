@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ import typer.main
 
 from tunewright.api import program
 from tunewright.api.serve import PORT
-from tunewright.db.jobs import DEFAULT_TRIALS
+from tunewright.db.job import DEFAULT_TRIALS
 from tunewright.tuner.cli.options import TRIALS_WHERE_NONE
 from tunewright.tuner.settings import DEBUG_LADDER
 
@@ -20,6 +21,12 @@ ROOT = Path(__file__).resolve().parent.parent
 CLI = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
 SETTINGS = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("**/*.md")])
+THRESHOLDS = re.findall(
+    r"^\| [^|]+ \| ([^|]*\d[^|]*) \| (`[^|]+`) \| `(.+)\.py` \|$",
+    (ROOT / "docs" / "measuring.md").read_text(encoding="utf-8"),
+    re.MULTILINE,
+)
+UNITS = {"": 1, "times": 1, "s": 1, "ms": 1e-3, "%": 1e-2, "MiB": 1 << 20, "GiB": 1 << 30}
 OTHERS = {"9090"}  # Prometheus
 FOLDERS = sorted(path.parent for path in ROOT.glob("[a-z]*/__init__.py"))
 
@@ -102,7 +109,9 @@ def test_every_step_of_debug_is_listed() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+    text = page.read_text(encoding="utf-8")
+    links = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text) + re.findall(r'(?:href|src)="([^"#]+)"', text)
+    for target in links:
         if "://" not in target:
             assert (page.parent / target).exists(), target
 
@@ -149,3 +158,38 @@ def test_the_trials_of_a_search_without_bounds_are_those_told() -> None:
     assert f" {DEFAULT_TRIALS} " in TRIALS_WHERE_NONE
     for name in ("tune", "submit"):
         assert f"it is {DEFAULT_TRIALS}" in section(name) or f"; {DEFAULT_TRIALS} where" in section(name)
+
+
+def test_the_index_has_every_page() -> None:
+    index = ROOT / "docs" / "README.md"
+    listed = re.findall(r"\]\(([a-z]+\.md)\)", index.read_text(encoding="utf-8"))
+    assert sorted(listed) == sorted(page.name for page in index.parent.glob("*.md") if page != index)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_headings(page: Path) -> None:
+    for target, anchor in re.findall(r"\]\(([^)#]*)#([^)]*)\)", page.read_text(encoding="utf-8")):
+        if "://" not in target:
+            text = (page.parent / target if target else page).read_text(encoding="utf-8")
+            assert anchor in {slug(heading) for heading in re.findall(r"^#+ (.*)$", text, re.MULTILINE)}, target
+
+
+def slug(heading: str) -> str:
+    """The anchor that hosting sites give a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+@pytest.mark.parametrize(("values", "constants", "path"), THRESHOLDS)
+def test_thresholds_are_those_of_the_code(values: str, constants: str, path: str) -> None:
+    listed = [float(number) * UNITS[unit] for number, unit in re.findall(r"([\d.]+) ?(%|ms|s|times|MiB|GiB|)", values)]
+    module = importlib.import_module("tunewright." + path.replace("/", "."))
+    code: list[float] = []
+    for name in re.findall(r"`(.+?)`", constants):
+        owner, _, default = name.rpartition(".")  # a class whose fields have defaults, or the module
+        value = getattr(getattr(module, owner)() if owner else module, default)
+        code += value if isinstance(value, tuple) else [value]
+    assert listed == pytest.approx(code)
+
+
+def test_the_table_of_thresholds_is_read() -> None:
+    assert len(THRESHOLDS) > 25

@@ -42,6 +42,12 @@ def test_link_for_type_checkers_leads_to_the_root() -> None:
     assert not (ROOT / "__init__.py").exists(), "tunewright is a namespace package"
 
 
+def test_each_top_package_is_marked_as_typed() -> None:
+    """A namespace package can't carry the mark (PEP 561), so each folder has one, and nothing below it."""
+    marks = sorted(path.relative_to(ROOT) for folder in FOLDERS for path in (ROOT / folder).rglob("py.typed"))
+    assert marks == [Path(folder, "py.typed") for folder in FOLDERS]
+
+
 def test_lock_pins_every_package_by_hash_and_names_no_address() -> None:
     text = (ROOT / "constraints.txt").read_text()
     assert not re.search(r"://|\bindex\b|\.org\b|\.com\b", text)
@@ -82,10 +88,11 @@ def test_import_contract_holds() -> None:
         ("graph/intruder.py", "from tunewright.codegen import intruded"),
         ("tuner/intruder.py", "def late():\n    from onnx import helper"),
         ("graph/intruder.py", "import llvmlite.binding"),
-        ("search_space/sketches/intruder.py", "import xgboost"),
+        ("search_space/cpu/intruder.py", "import xgboost"),
         ("costmodel/intruder.py", "import ray"),
         ("tuner/intruder.py", "from sqlalchemy import select"),
         ("workers/intruder.py", "import rich.progress"),
+        ("search_space/patterns/intruder.py", "from ..cpu import intruded"),
     ],
 )
 def test_import_contract_catches(module: str, line: str, tmp_path: Path) -> None:

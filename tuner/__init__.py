@@ -1,5 +1,5 @@
-"""The loop: ask for schedules, rank, measure, learn, stop; then compile the model. The command line too.
-Read first: `jobs.job`.
+"""The search loop, sessions that run compiled models, lookups, explanations, and the command line.
+Read first: `search.job`.
 May import: every folder but `api`. Home of typer and rich.
 """
 
@@ -9,12 +9,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .jobs.tuning import tune
-    from .running.session import InferenceSession
+    from .search.tuning import tune
+    from .session.session import InferenceSession
 
 __all__ = ["InferenceSession", "tune"]
 
-_HOMES = {"InferenceSession": ".running.session", "tune": ".jobs.tuning"}
+_HOMES = {"InferenceSession": ".session.session", "tune": ".search.tuning"}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""What Python programs give as arguments, checked where they come in: each fault is one line. Light to import."""
+"""Checks of the arguments of Python programs: each fault is one line. Light to import."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from typing import Any
 from tunewright.codegen.target import MAX_THREADS
 
 from .errors import Refused
+
+MOST_SIZE = 2**31 - 1
+"""The largest size of a dimension: as many elements as a tensor may have, see `graph.evaluation.onnx_form`."""
 
 
 def whole_number(value: Any) -> int | None:
@@ -29,7 +32,7 @@ def real_number(value: Any) -> float | None:
     return float(value) if not isinstance(value, bool) and isinstance(value, Real) else None
 
 
-def checked_model(model: Any) -> Path | str | bytes:
+def check_model(model: Any) -> Path | str | bytes:
     """A path of a model, or its bytes. Raises Refused for all else, such as a model that is read already."""
     if isinstance(model, PathLike):
         return Path(model)
@@ -38,7 +41,7 @@ def checked_model(model: Any) -> Path | str | bytes:
     raise Refused(f"model is a {type(model).__name__}; give its path, or its bytes: model.SerializeToString()")
 
 
-def checked_threads(threads: int | None) -> int | None:
+def check_threads(threads: int | None) -> int | None:
     """The number of threads, None for all processors. Raises Refused where it is no number of threads."""
     if threads is None:
         return None
@@ -48,8 +51,8 @@ def checked_threads(threads: int | None) -> int | None:
     return number
 
 
-def checked_dims(dims: Mapping[str, int] | None) -> dict[str, int]:
-    """Numbers by the names of dimensions. Raises Refused where it is something else; which there are says the model."""
+def check_dims(dims: Mapping[str, int] | None) -> dict[str, int]:
+    """Numbers by the names of dimensions. Raises Refused for anything else; whether the model has them, it says."""
     if dims is None:
         return {}
     if not isinstance(dims, Mapping):
@@ -59,5 +62,7 @@ def checked_dims(dims: Mapping[str, int] | None) -> dict[str, int]:
         number = whole_number(value)
         if not isinstance(name, str) or number is None:
             raise Refused(f"dims maps {name!r} to {value!r}; it maps names to whole numbers: dims={{'batch': 1}}")
+        if not 1 <= number <= MOST_SIZE:
+            raise Refused(f"dims maps {name!r} to {number}; a size is a whole number from 1 to {MOST_SIZE:,}")
         checked[name] = number
     return checked

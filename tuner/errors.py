@@ -1,14 +1,14 @@
-"""What goes wrong for reasons that the user can mend, so that it ends in one line and not in a traceback."""
+"""Errors that the user can mend: they end in one line, not in a traceback."""
 
 from __future__ import annotations
 
 
 class Refused(Exception):
-    """What was asked for can't be done, and the user can mend that: one line says how."""
+    """A request that can't be carried out and that the user can mend: one line says how."""
 
 
 class Unavailable(Exception):
-    """Something that is needed does not work, or is out of reach: one line says what."""
+    """A required service or device that does not work or can't be reached: one line says which."""
 
 
 class InputError(ValueError):
@@ -17,10 +17,10 @@ class InputError(ValueError):
 
 def refusals() -> tuple[type[BaseException], ...]:
     """Every exception that is meant for the user. For an `except` clause, which evaluates it when one is raised."""
-    from tunewright.codegen.build import BuildError
     from tunewright.codegen.cuda.driver import DeviceFault, Unloadable
+    from tunewright.codegen.llvm.build import BuildError
     from tunewright.db.errors import StoreError
-    from tunewright.graph.fallback import EvaluationError
+    from tunewright.graph.evaluation.fallback import EvaluationError
     from tunewright.graph.onnx_import import ModelError
 
     ours = Refused, ModelError, InputError, StoreError, EvaluationError, BuildError, DeviceFault, Unloadable

@@ -21,7 +21,7 @@ SOON_S = 0.02
 """After this long an interrupt is tried again."""
 
 IMPORTING = "<frozen importlib."
-"""What the files of Python's import are called where they are in a stack."""
+"""Prefix of the file names of Python's import system in a stack."""
 
 
 def run(load: Callable[[], Callable[[Sequence[str]], int]]) -> NoReturn:

@@ -1,4 +1,4 @@
-"""Settings: what the environment may say, read when asked for and never at import."""
+"""Settings from the environment, read on demand and never at import."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from pathlib import Path
 from platformdirs import user_data_path
 
 DEBUG_LADDER = ("", "timing", "schedule", "ir", "llvm", "assembly", "rewrites")
-"""What each step of `DEBUG=1..6` adds: the logger `tunewright.<name>` is switched on."""
+"""The loggers `tunewright.<name>` that `DEBUG=1..6` switches on, one more at each step."""
 
 LEASE_S, SHORTEST_LEASE_S = 30.0, 1.0
-"""How long a lease lasts unless the environment says otherwise, and the least that it may say."""
+"""Default duration of a lease, and the shortest one that the environment may set."""
 
 PATIENCE_S = 10.0
-"""How long a command waits for a database server that is away."""
+"""Seconds that a command waits for an unreachable database server."""
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """Everything that the environment sets."""
+class Environment:
+    """The values of the environment."""
 
     home: Path  # TUNEWRIGHT_HOME: where the database and the built kernels are kept
     db: str  # TUNEWRIGHT_DB: SQLAlchemy URL of the tuning database
@@ -47,15 +47,32 @@ class Settings:
         return self.home / "local_key"
 
 
-def settings(env: Mapping[str, str] = os.environ) -> Settings:
+def store_url(db: str | None) -> str:
+    """The URL of the database to write to: `db`, else that of the environment.
+
+    Creates the data folder for the default database. Raises OSError where that fails.
+    """
+    environment = settings()
+    url = db or environment.db
+    if url == _in(environment.home):
+        environment.home.mkdir(parents=True, exist_ok=True)
+    return url
+
+
+def _in(home: Path) -> str:
+    """The URL of the database in a data folder."""
+    return f"sqlite:///{home / 'tuning.db'}"
+
+
+def settings(env: Mapping[str, str] = os.environ) -> Environment:
     """The settings in force. Raises ValueError, in one line, on a value that means nothing."""
     home = Path(env.get("TUNEWRIGHT_HOME") or user_data_path("tunewright"))
     debug = env.get("DEBUG", "0") or "0"
     if not debug.isdigit() or int(debug) >= len(DEBUG_LADDER):
         raise ValueError(f"DEBUG={debug!r} is no number from 0 to {len(DEBUG_LADDER) - 1}")
-    return Settings(
+    return Environment(
         home=home,
-        db=env.get("TUNEWRIGHT_DB") or f"sqlite:///{home / 'tuning.db'}",
+        db=env.get("TUNEWRIGHT_DB") or _in(home),
         debug=int(debug),
         lease_s=_lease_s(env.get("TUNEWRIGHT_LEASE_S") or str(LEASE_S)),
         server=env.get("TUNEWRIGHT_SERVER", ""),

@@ -10,29 +10,24 @@ from tunewright.codegen.target import CUDA, Target
 from .errors import Refused
 
 TARGETS = ("auto", "cpu", CUDA)
-"""What can be tuned for and run on: this machine's processor, which "auto" is too until kernels have met a GPU; or its
-first GPU.
-"""
+"""Names of targets: this machine's processor, also as "auto" until kernels have run on a GPU, and its first GPU."""
 
 
-def checked_target(name: str) -> str:
+def check_target(name: str) -> str:
     """The name given. Raises Refused if no device has it."""
     if name not in TARGETS:
         raise Refused(f"no target is called {name!r}; there are {', '.join(TARGETS)}")
     return name
 
 
-def meant(devices: Sequence[Target]) -> Sequence[Target]:
-    """Those of the devices that are meant where none is named: processors, and a GPU only where there is none.
-
-    Until kernels have met a GPU.
-    """
+def default_devices(devices: Sequence[Target]) -> Sequence[Target]:
+    """The devices to use where none is named: processors, and a GPU only where there is no processor."""
     return [target for target in devices if target.gpu is None] or devices
 
 
 def local_target(name: str = "auto", threads: int | None = None) -> Target:
     """The device of this machine of that name. Raises Refused if there is none."""
-    if checked_target(name) != CUDA:
+    if check_target(name) != CUDA:
         return detect(threads)
     if threads is not None:
         raise Refused(f"threads={threads}: a GPU has threads of its own, which the search chooses; leave it out")

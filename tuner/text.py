@@ -5,14 +5,31 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import floor, log10
 
-NOISE = 0.01
-"""Parts of one that a ratio of times must be off one to be worth a number."""
+from tunewright.search_space.counts import counted as counted
 
-TRIED = "°"
-"""Behind a figure that follows from trials: nothing was confirmed beside the default yet."""
+NOISE = 0.01
+"""Relative difference of two times up to which they count as equal."""
+
+TRIAL_MARK = "°"
+"""Suffix of a figure that follows from trials and is not confirmed yet."""
+
+TRIAL_LEGEND = "by trials, not confirmed"
+"""The meaning of `TRIAL_MARK`."""
+
+NOISE_MARK = "~"
+"""Prefix of a figure that was measured while the machine was too busy to rely on it."""
+
+NOISE_LEGEND = "taken while the machine was too busy to rely on it"
+"""The meaning of `NOISE_MARK`."""
+
+MOST_MORE = 3
+"""Digits that the ends of an interval have more than their figure, at most."""
+
+Interval = tuple[float, float]
+"""Both ends of an interval."""
 
 BARS = "▁▂▃▄▅▆▇█"
-"""What sparklines are made of, the lowest first."""
+"""Characters of sparklines, the lowest first."""
 
 
 def printable(text: object) -> str:
@@ -20,7 +37,7 @@ def printable(text: object) -> str:
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(text))
 
 
-def shortened(text: str, most: int) -> str:
+def shorten(text: str, most: int) -> str:
     """The text, or as much of the begin of a longer one that with "..." it has `most` characters."""
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
@@ -46,32 +63,101 @@ def duration(value_ms: float | None, digits: int = 3) -> str:
     return f"{f'{value_ms * 1e6:#.{digits}g}'.rstrip('.')} ns" if value_ms else "0 ns"
 
 
-def times(factor: float | None) -> str:
-    """A ratio with two decimals, and below 1 at least two digits that count, e.g. "1.62x" or "0.0099x"."""
+def times(factor: float | None, more: int = 0) -> str:
+    """A ratio with two decimals, and below 1 at least two digits that count, e.g. "1.62x" or "0.0099x".
+
+    `more` digits than that.
+    """
     if factor is None:
         return "-"
     decimals = 1 - floor(log10(factor)) if 0 < factor < 1 else 2
-    return f"{factor:.{decimals}f}x"
+    return f"{factor:.{decimals + more}f}x"
 
 
-def rough(text: str, noise: str) -> str:
+def mark_noise(text: str, noise: str) -> str:
     """A figure, marked where `noise` says why it can't be relied on, e.g. "~1.49 ms"."""
-    return f"~{text}" if noise and text[:1].isdigit() else text
+    return f"{NOISE_MARK}{text}" if noise and text[:1].isdigit() else text
 
 
-def between(interval: tuple[float, float] | None, unit: Callable[[float], str] = times) -> str:
-    """A 95% interval, e.g. " (1.38x to 1.45x)", to stand behind its figure; empty where it is not known."""
-    return "" if interval is None else f" ({unit(interval[0])} to {unit(interval[1])})"
+def mark_trial(text: str, is_tried: bool = True) -> str:
+    """A figure, marked where it is of trials, e.g. "1.49 ms°"."""
+    return f"{text}{TRIAL_MARK}" if is_tried and text.lstrip(NOISE_MARK)[:1].isdigit() else text
+
+
+def legends(figures: Iterable[str], reasons: Iterable[str] = ()) -> list[str]:
+    """A line for each mark that is at any of these figures, and for no other.
+
+    `reasons` say why the machine was too busy: the first of several is an example.
+    """
+    figures, causes = list(figures), list(dict.fromkeys(reason for reason in reasons if reason))
+    lines = [f"{TRIAL_MARK} {TRIAL_LEGEND}"] if any(TRIAL_MARK in figure for figure in figures) else []
+    if any(NOISE_MARK in figure for figure in figures):
+        because = f"{', for example' if len(causes) > 1 else ''}: {printable(causes[0])}" if causes else ""
+        lines.append(f"{NOISE_MARK} {NOISE_LEGEND}{because}")
+    return lines
+
+
+def edges(interval: Interval | None, unit: Callable[[float, int], str]) -> tuple[str, str] | None:
+    """Both ends of a 95% interval, with as many digits more as tell them apart.
+
+    None where it is not known, or has no width: no time is known so well, so that is of one sample.
+    """
+    if interval is None or interval[0] == interval[1]:
+        return None
+    ends = [(unit(interval[0], more), unit(interval[1], more)) for more in range(MOST_MORE + 1)]
+    return next(((low, high) for low, high in ends if low != high), None)
+
+
+def between(interval: Interval | None, unit: Callable[[float, int], str] = times) -> str:
+    """A 95% interval of a ratio, e.g. " (1.38x to 1.45x)", to stand behind its figure; empty where `edges` has none."""
+    ends = edges(interval, unit)
+    return f" ({ends[0]} to {ends[1]})" if ends else ""
+
+
+def between_ms(interval: Interval | None) -> str:
+    """A 95% interval of a time in milliseconds, e.g. " (374 µs to 380 µs)"; see `between`."""
+    return between(interval, lambda value_ms, more: duration(value_ms, 3 + more))
+
+
+def gain_within(factor: float | None, interval: Interval | None) -> str:
+    """A gain as a table has room for it, e.g. "1.62x [1.59, 1.64]", as `gain` where `edges` has no interval."""
+    ends = edges(interval, times)
+    return f"{times(factor)} [{ends[0][:-1]}, {ends[1][:-1]}]" if ends else gain(factor)
 
 
 def is_clear(factor: float) -> bool:
-    """Whether a ratio of times is more than noise."""
+    """Whether a ratio of times differs from 1 by more than noise."""
     return abs(factor - 1.0) > NOISE
 
 
 def gain(factor: float | None) -> str:
     """The ratio of an old time to a new one, e.g. "1.62x", or "no gain"; "-" where it is not known."""
     return "no gain" if factor is not None and not is_clear(factor) else times(factor)
+
+
+def ratio_within(before: Interval | None, after: Interval | None) -> Interval | None:
+    """The interval of the ratio of two times within these intervals; None where one is missing, or reaches zero.
+
+    It is wider than a 95% interval: that both times are off to opposite sides is rarer than that one is.
+    """
+    if before is None or after is None or not min(after):
+        return None
+    return before[0] / after[1], before[1] / after[0]
+
+
+def is_certain(interval: Interval | None) -> bool:
+    """Whether a ratio's interval lies on one side of 1: else the two times can't be told apart."""
+    return interval is not None and (interval[0] > 1.0 or interval[1] < 1.0)
+
+
+def beside_trial(expected_ms: float, trial_ms: float, noise: str = "") -> str:
+    """How far a predicted time is off the trial of the schedule, e.g. "-30% beside its trial's 5.71 ms°".
+
+    Models learn from trials, so what they expect is a time of a trial too, not one that was confirmed. `noise` is the
+    trial's.
+    """
+    trial = mark_trial(mark_noise(duration(trial_ms), noise))
+    return f"{100 * (expected_ms / trial_ms - 1):+.0f}% beside its trial's {trial}"
 
 
 def ratio(before: float | None, after: float | None) -> float | None:
@@ -95,7 +181,7 @@ def percent(part: float) -> str:
 
 
 KEY_LETTERS = 12
-"""Of a key or digest that people are shown."""
+"""Letters of a key or digest in output for people."""
 
 
 def short(key: str) -> str:
@@ -103,15 +189,17 @@ def short(key: str) -> str:
     return key[:KEY_LETTERS]
 
 
-def counted(count: float, noun: str, nouns: str = "") -> str:
-    """So many of a noun, e.g. "1 trial" or "12 trials"; `nouns` is its plural where that is not made by an s."""
-    digits = f"{count:,}" if count >= 10_000 else f"{count:g}"
-    return f"{digits} {noun if count == 1 else nouns or f'{noun}s'}"
-
-
 def trials_done(done: int, most: int | None) -> str:
-    """How far a search is, e.g. "12 of 200 trials"; "12 trials" where nothing bounds them."""
+    """The trials of a search, e.g. "12 of 200 trials"; "12 trials" without a bound."""
     return counted(done, "trial") if most is None else f"{done} of {counted(most, 'trial')}"
+
+
+def failures(failed: Mapping[str, int], where: str = "") -> str:
+    """How many trials failed, and in which way, the most frequent first, from status -> trials; empty for none."""
+    if not failed:
+        return ""
+    by_count = dict(sorted(failed.items(), key=lambda entry: -entry[1]))
+    return f"{counted(sum(failed.values()), f'trial{where}', f'trials{where}')} failed: {op_counts(by_count)}"
 
 
 def large(count: float, unit: str = "") -> str:
@@ -148,30 +236,33 @@ def shape(extents: object) -> str:
             raise TypeError(f"{extents!r} is no shape")
 
 
-def counted_ops(fallback: Mapping[str, int]) -> str:
+def op_counts(fallback: Mapping[str, int]) -> str:
     """How many nodes of each op, from op -> nodes, e.g. "1 Resize, 2 Sin"."""
     return ", ".join(f"{count} {printable(op)}" for op, count in fallback.items())
 
 
-def slow_share(fallback: Mapping[str, int], part: float | None) -> str:
-    """What runs without a kernel, from op -> nodes, and what part of a run it takes, as far as that is known."""
+def slow_share(fallback: Mapping[str, int], part: float | None, noise: str = "") -> str:
+    """The ops without a kernel, from op -> nodes, and their part of a run, if known.
+
+    Marked where `noise` says why its times can't be relied on.
+    """
     if part is None:
         return slow_nodes(fallback)
-    where = f"{100 * part:.0f}% of the model's time is in {counted_ops(fallback)}"
-    return f"{where}, run by ONNX's reference evaluator; tuning can't help with that"
+    where = f"{mark_noise(f'{100 * part:.0f}%', noise)} of the model's time is in {op_counts(fallback)}"
+    return f"{where}, which have no kernel; tuning can't help with that"
 
 
 def slow_nodes(fallback: Mapping[str, int], reasons: Iterable[str] = ()) -> str:
-    """What runs without a kernel, from op -> nodes; with the reasons, which begin with the op, a line an op."""
-    begin = "nodes without a kernel, run by the slower reference evaluator:"
+    """The ops without a kernel, from op -> nodes; with reasons, which begin with the op, a line an op."""
+    begin = "nodes without a kernel, run by ONNX Runtime or, slower, by ONNX's reference evaluator:"
     why: dict[str, list[str]] = {}
     for reason in reasons:
         op, _, rest = reason.partition(": ")
         why.setdefault(op, []).append(rest)
     if not why:
-        return f"{begin} {counted_ops(fallback)}"
+        return f"{begin} {op_counts(fallback)}"
     lines = [begin]
     for op, count in fallback.items():
         because = printable("; ".join(why.get(op, [])))
-        lines.append(f"  {counted_ops({op: count})}: {because}" if because else f"  {counted_ops({op: count})}")
+        lines.append(f"  {op_counts({op: count})}: {because}" if because else f"  {op_counts({op: count})}")
     return "\n".join(lines)

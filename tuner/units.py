@@ -1,4 +1,4 @@
-"""Units: seconds inside, milliseconds in what others are told. What is not known is None in both."""
+"""Units: seconds inside, milliseconds in output. An unknown time is None in both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is fast: build, check and time a candidate in a process that can be killed, and the pools of such processes.
+"""Building, checking and timing candidates in processes that can be killed, and pools of such processes.
 Read first: `pool.Pool`.
 May import: `search_space`, `graph`, `codegen`. Home of ray.
 """

@@ -12,15 +12,14 @@ from pathlib import Path
 
 
 class HostLock:
-    """A lock among all threads of this machine that share a folder, of whatever process and pool.
+    """A lock among all threads and processes of this machine that share a folder.
 
-    The system lets go of it when its holder dies. Waiting for it is no part of any candidate's time limit. The file
-    carries the machine's name, as the folder may be shared by several.
+    The system releases it when its holder dies. Waiting for it does not count as a candidate's time. The name of the
+    file has the machine's name, as several may share the folder.
 
-    A thread that holds it may take it again, which does nothing: who times alone may build or time within. Two things
-    would wait for ever, and raise RuntimeError instead: to take it for timing while building, as two who do so wait for
-    each other, and to ask a pool for anything while holding it, as the pool's own threads and workers take it. See
-    `refuse_holding`.
+    A thread that holds it may take it again, which does nothing: who times alone may build or time within. Two uses
+    would wait for ever, and raise RuntimeError instead: taking it exclusively while holding it shared, and using a pool
+    while holding it, as the pool's own threads and workers take it (`require_unlocked`).
     """
 
     def __init__(self, folder: Path) -> None:
@@ -28,33 +27,33 @@ class HostLock:
         self._path = _file(folder)
 
     @contextmanager
-    def building(self) -> Iterator[None]:
-        """Held together with others that build, but with nobody who times."""
-        with self._held(fcntl.LOCK_SH):
+    def shared(self) -> Iterator[None]:
+        """Hold the lock for building: with others that build, but with nobody who times."""
+        with self._lock(fcntl.LOCK_SH):
             yield
 
     @contextmanager
-    def timing(self) -> Iterator[None]:
-        """Held alone. Raises RuntimeError in a thread that is building."""
-        with self._held(fcntl.LOCK_EX):
+    def exclusive(self) -> Iterator[None]:
+        """Hold the lock alone, for timing. Raises RuntimeError in a thread that holds it shared."""
+        with self._lock(fcntl.LOCK_EX):
             yield
 
     @contextmanager
-    def _held(self, kind: int) -> Iterator[None]:
-        outer = _mine.kinds.get(self._path)
-        if outer is not None:
-            if kind == fcntl.LOCK_EX and outer == fcntl.LOCK_SH:
+    def _lock(self, mode: int) -> Iterator[None]:
+        held_mode = _thread_locks.modes.get(self._path)
+        if held_mode is not None:
+            if mode == fcntl.LOCK_EX and held_mode == fcntl.LOCK_SH:
                 raise RuntimeError(f"{self._path}: a thread can't time while it holds the lock to build")
             yield
             return
-        # A descriptor of its own for each holder: the lock belongs to it, not to the process.
+        # A descriptor for each holder: the lock belongs to the descriptor, not to the process.
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(descriptor, kind)
-            _mine.kinds[self._path] = kind
+            fcntl.flock(descriptor, mode)
+            _thread_locks.modes[self._path] = mode
             yield
         finally:
-            _mine.kinds.pop(self._path, None)
+            _thread_locks.modes.pop(self._path, None)
             os.close(descriptor)
 
 
@@ -62,18 +61,18 @@ def _file(folder: Path) -> Path:
     return folder.resolve() / f"{platform.node() or 'host'}.lock"
 
 
-class _Mine(threading.local):
-    """What this thread holds."""
+class _ThreadLocks(threading.local):
+    """The locks of this thread."""
 
     def __init__(self) -> None:
-        self.kinds: dict[Path, int] = {}  # by the lock's file, as `flock` names them
+        self.modes: dict[Path, int] = {}  # as of `flock`, by the lock's file
 
 
-_mine = _Mine()
+_thread_locks = _ThreadLocks()
 
 
-def refuse_holding(folder: Path) -> None:
-    """Raises RuntimeError in a thread that holds this lock: others would wait for it, while it waits for them."""
+def require_unlocked(folder: Path) -> None:
+    """Raises RuntimeError in a thread that holds this lock, since others would wait for it and it for them."""
     path = _file(folder)
-    if path in _mine.kinds:
+    if path in _thread_locks.modes:
         raise RuntimeError(f"{path}: a pool can't work for a thread that holds the lock, as its own would wait for it")

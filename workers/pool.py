@@ -1,4 +1,4 @@
-"""Pool: what measures candidates, wherever its processes are. Machines: where pools can be opened."""
+"""Pool: measures candidates, wherever its processes are. Machines: where pools can be opened."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from tunewright.search_space.measurement import Candidate, Measurement
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one candidate may cost before it is stopped, and how long a sound one is timed."""
+    """Limits of one candidate, and how long a working one is timed."""
 
     build_s: float = 30.0  # lowering and compiling it
     run_s: float = 20.0  # checking and timing it
-    reference_s: float = 300.0  # computing its task's outputs, once for many candidates; starting a GPU has as long
-    memory_bytes: int | None = None  # of the process it is in; None: half of the machine's
-    timing_s: float = 0.02  # taking samples; less once it is clear what is faster, more where the fewest take longer
-    quarantine_s: float = 60.0  # for which a device that fails its canary is not used; twice as long the next time
+    reference_s: float = 300.0  # computing the outputs of a task, once for its candidates; also starting a GPU
+    memory_bytes: int | None = None  # of its process; None: half of the machine's
+    timing_s: float = 0.02  # taking samples; less once one is clearly faster, more where the fewest take longer
+    quarantine_s: float = 60.0  # of a device that fails its canary; twice as long the next time
 
 
 class PoolError(Exception):
-    """Nobody is there to measure: the cluster can't be joined, no device has the target, all are in quarantine.
+    """No device can measure: the cluster can't be joined, none has the target, all are in quarantine.
 
-    The text is one line for people. `retry_s`: after that long it may be different; None: not by itself.
+    The text is one line for people. `retry_s`: it may succeed after that long; None: not by itself.
     """
 
     def __init__(self, text: str, retry_s: float | None = None) -> None:
@@ -40,12 +40,12 @@ class PoolError(Exception):
 
 
 class ClusterLost(PoolError):
-    """The cluster that the machines belong to is gone, and with it all that was opened there. Nobody is to blame."""
+    """The connection to the cluster is lost, with all that was opened there. No candidate is to blame."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceState:
-    """A device that candidates are timed on, as it was last heard of."""
+    """A device that candidates are timed on, in its last known state."""
 
     name: str  # of the machine, and of the device on it
     target: Target  # with all its threads
@@ -54,9 +54,9 @@ class DeviceState:
 
 
 class ReferenceFailed(Exception):
-    """What the outputs of a task must be can't be computed within the limits. The text is one line for people.
+    """The expected outputs of a task can't be computed within the limits. The text is one line for people.
 
-    It tells nothing about the candidates of the task, which have no measurement then.
+    The candidates of the task have no measurement then.
     """
 
     def __init__(self, task_key: str, text: str) -> None:
@@ -69,30 +69,30 @@ class ReferenceFailed(Exception):
 
 
 class Unfit(Exception):
-    """A device is in no state to time anything. One line for people.
+    """A device is in no state to time anything. The text is one line for people.
 
-    It tells nothing about what was to be timed.
+    It is no failure of what was to be timed.
     """
 
 
 class Pool(Protocol):
     """Builds, checks and times candidates of one target in processes that can be killed.
 
-    A candidate that crashes, hangs, eats memory or computes the wrong thing costs only itself: it gets a Measurement
-    with that status, and the others go on. A time is never given for an output that was not checked. Timing and
-    building don't overlap on one machine, whatever pools are at work there with the same folder of objects. Candidates
-    of one task that turn out to be the same object code are timed once and share the figures.
+    A candidate that crashes, hangs, exceeds memory or computes wrong results costs only itself: its Measurement has
+    that status, and the others go on. No output is timed without being checked. Timing and building don't overlap on
+    one machine, in all pools with the same folder of objects. Candidates of one task with the same object code are
+    timed once and share the samples.
 
-    A task without a reference raises ReferenceFailed, from `measure` and from `compare`: what was yielded before stays
+    A task without a reference raises ReferenceFailed, from `measure` and from `compare`: what was yielded before is
     final, the other candidates of the call have no measurement. The same task fails at once the next time.
 
-    No failure is put down to a candidate, nor to a task, before its device has shown that it works: see `device`. One
-    that doesn't, or is Unfit, is quarantined, and its work goes to others. Where there is none left, PoolError is
-    raised, from `measure` and from `compare`: again what was yielded before is final, the rest has no measurement.
+    A failure is a candidate's or a task's only after its device has shown that it works (`device`). A device that
+    doesn't work, or is Unfit, is quarantined, and its work goes to others. Where there is none left, `measure` and
+    `compare` raise PoolError: again what was yielded before is final, the rest has no measurement.
 
-    An illegal schedule raises Illegal, a candidate of another target ValueError, and a thread that holds the lock of
-    the folder of objects RuntimeError: these are bugs of the caller.
-    A pool serves one thread at a time. Every implementation passes `tests/workers/test_pool.py`.
+    Bugs of the caller raise: Illegal for an illegal schedule, ValueError for a candidate of another target,
+    RuntimeError in a thread that holds the lock of the folder of objects. A pool serves one thread at a time. Every
+    implementation passes `tests/workers/test_pool.py`.
     """
 
     def measure(
@@ -100,23 +100,23 @@ class Pool(Protocol):
     ) -> Generator[tuple[Candidate, Measurement]]:
         """Each candidate once with its measurement, in the order in which they finish. What was yielded is final.
 
-        Work is done while the iterator is asked; one that is closed early drops the rest. `best_s` is the fastest time
-        known of the task: a candidate that clearly can't be faster, than that or than others of the task which were
-        timed here, is timed no further. See `racing`.
+        Work is done while the iterator is advanced; closing it early drops the rest. `best_s` is the fastest time known
+        of the task: a candidate that is clearly slower than that, or than others of the task that were timed here, is
+        timed no further (`race`).
         """
         ...
 
     def compare(self, candidates: Sequence[Candidate]) -> list[Measurement]:
         """Schedules of one task timed side by side in fresh processes, in the order given.
 
-        They take turns: the samples with one index were taken in the same round, so that drift of the machine meets
-        all alike; they are put at the pace of the middle round. What is slower is left out of later processes: see
-        `comparing`. Each gets its `warm_s`. Raises ValueError if there are several tasks.
+        They take turns: samples with one index were taken in the same round, and the drift of the machine between
+        rounds is removed. Slower ones are left out of later processes (`comparison`). Each gets its `warm_s`. Raises
+        ValueError if there are several tasks.
         """
         ...
 
     def devices(self) -> list[DeviceState]:
-        """What candidates of this pool are timed on, in quarantine or not. From any thread, and at once."""
+        """The devices of this pool, in quarantine or not. From any thread; does not block."""
         ...
 
     def close(self) -> None:
@@ -135,19 +135,19 @@ class Machines(Protocol):
     """
 
     def targets(self) -> list[Target]:
-        """What candidates can be timed for now, with all threads, each once: the devices that are not in quarantine."""
+        """The targets of the devices that are not in quarantine, with all threads, each once."""
         ...
 
     def devices(self) -> list[DeviceState]:
-        """All devices, in quarantine or not. From any thread, and at once."""
+        """All devices, in quarantine or not. From any thread; does not block."""
         ...
 
     def pool(self, target: Target) -> Pool:
-        """A pool for a target that a device has: see `has`. Raises PoolError where none does."""
+        """A pool for a target that a device `can_time`. Raises PoolError where none can."""
         ...
 
     def close(self) -> None:
-        """Leave. The pools must be closed before. Closing twice is harmless."""
+        """Close the connection. The pools must be closed before. Closing twice is harmless."""
         ...
 
     def __enter__(self) -> Self: ...
@@ -155,10 +155,10 @@ class Machines(Protocol):
     def __exit__(self, *error: object) -> None: ...
 
 
-def has(device: Target, target: Target) -> bool:
+def can_time(device: Target, target: Target) -> bool:
     """Whether a device, given as a target with all its threads, can time candidates of a target.
 
-    It is the same processor, and has cores enough; or a GPU with the same figures.
+    It is the same processor with enough cores, or a GPU with the same figures.
     """
     if device.gpu is not None or target.gpu is not None:
         return device == target
@@ -166,15 +166,15 @@ def has(device: Target, target: Target) -> bool:
     return same == (target.kind, target.triple, target.cpu, target.features) and device.threads >= target.threads
 
 
-def checked_targets(candidates: Sequence[Candidate], target: Target) -> None:
+def check_targets(candidates: Sequence[Candidate], target: Target) -> None:
     """Raises ValueError if a candidate is for another target."""
     for candidate in candidates:
         if candidate.target != target:
             raise ValueError(f"a candidate for {candidate.target} in a pool for {target}")
 
 
-def checked_task(candidates: Sequence[Candidate]) -> Task:
-    """The task of all candidates, at least one. Raises ValueError if there are several."""
+def common_task(candidates: Sequence[Candidate]) -> Task:
+    """The task of all candidates, of which there is at least one. Raises ValueError if there are several tasks."""
     keys = {candidate.task.key for candidate in candidates}
     if len(keys) > 1:
         raise ValueError(f"{len(keys)} tasks in a comparison: only schedules of one task can be compared")

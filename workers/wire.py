@@ -1,4 +1,4 @@
-"""Candidates and artifacts as plain data, for the way between processes. Object code travels along, in base64."""
+"""Candidates and artifacts as plain data, to be sent between processes. Object code is base64."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 
 from tunewright.codegen.artifact import Artifact, Phase
 from tunewright.codegen.cuda.build import GpuArtifact
+from tunewright.codegen.cuda.emit import Launch
 from tunewright.codegen.cuda.nvrtc import Usage
-from tunewright.codegen.cuda.source import Launch
-from tunewright.codegen.dtype import DType
-from tunewright.codegen.ir import Buffer, Packing, Scope
+from tunewright.codegen.expr.dtype import DType
+from tunewright.codegen.ir.ir import Buffer, Packing, Scope
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Candidate
@@ -21,7 +21,7 @@ from tunewright.search_space.schedule import Schedule
 
 
 def candidate_json(candidate: Candidate) -> dict[str, Any]:
-    """Plain data; `read_candidate` inverts it."""
+    """A candidate as plain data; `read_candidate` inverts it."""
     return {
         "task": candidate.task.to_json(),
         "target": candidate.target.to_json(),
@@ -29,8 +29,8 @@ def candidate_json(candidate: Candidate) -> dict[str, Any]:
     }
 
 
-class LastTask:
-    """The task that was read last: most candidates are of the same as the one before."""
+class TaskCache:
+    """The task that was read last, as most candidates are of the same task as the one before."""
 
     def __init__(self) -> None:
         self._data: dict[str, Any] | None = None
@@ -43,18 +43,18 @@ class LastTask:
         return self._task
 
 
-def read_candidate(data: Mapping[str, Any], last: LastTask | None = None) -> Candidate:
+def read_candidate(data: Mapping[str, Any], cache: TaskCache | None = None) -> Candidate:
     """The inverse of `candidate_json`."""
-    task = (last or LastTask()).read(data["task"])
+    task = (cache or TaskCache()).read(data["task"])
     return Candidate(task, Target.from_json(data["target"]), Schedule.from_json(data["schedule"]))
 
 
 def artifact_json(artifact: Artifact | GpuArtifact) -> dict[str, Any]:
-    """Plain data; `read_artifact` inverts it."""
+    """An artifact as plain data; `read_artifact` inverts it."""
     if isinstance(artifact, GpuArtifact):
         objects: tuple[bytes, ...] = (artifact.code,)
         form: dict[str, Any] = {
-            "launches": [list(launch) for launch in artifact.launches],
+            "launches": [launch.to_json() for launch in artifact.launches],
             "usage": {symbol: list(usage) for symbol, usage in artifact.usage.items()},
         }
     else:
@@ -63,37 +63,26 @@ def artifact_json(artifact: Artifact | GpuArtifact) -> dict[str, Any]:
     return form | {
         "objects": [base64.b64encode(code).decode() for code in objects],
         "sha256": artifact.sha256,
-        "params": [_buffer_json(buffer) for buffer in artifact.params],
-        "scratch": [_buffer_json(buffer) for buffer in artifact.scratch],
+        "params": list(map(_buffer_json, artifact.params)),
+        "scratch": list(map(_buffer_json, artifact.scratch)),
         "packings": {name: packing.to_json() for name, packing in artifact.packings.items()},
     }
 
 
 def read_artifact(data: Mapping[str, Any]) -> Artifact | GpuArtifact:
     """The inverse of `artifact_json`."""
-    if "launches" in data:
-        return _read_gpu_artifact(data)
-    return Artifact(
-        objects=tuple(base64.b64decode(code) for code in data["objects"]),
-        sha256=data["sha256"],
-        phases=tuple(Phase(symbol, iterations) for symbol, iterations in data["phases"]),
-        params=tuple(_buffer(buffer) for buffer in data["params"]),
-        scratch=tuple(_buffer(buffer) for buffer in data["scratch"]),
-        packings={name: Packing.from_json(packing) for name, packing in data["packings"].items()},
-    )
-
-
-def _read_gpu_artifact(data: Mapping[str, Any]) -> GpuArtifact:
-    [code] = data["objects"]
-    return GpuArtifact(
-        code=base64.b64decode(code),
-        sha256=data["sha256"],
-        launches=tuple(Launch(symbol, tuple(grid), *rest) for symbol, grid, *rest in data["launches"]),
-        usage={symbol: Usage(*usage) for symbol, usage in data["usage"].items()},
-        params=tuple(_buffer(buffer) for buffer in data["params"]),
-        scratch=tuple(_buffer(buffer) for buffer in data["scratch"]),
-        packings={name: Packing.from_json(packing) for name, packing in data["packings"].items()},
-    )
+    objects = tuple(map(base64.b64decode, data["objects"]))
+    common: dict[str, Any] = {
+        "sha256": data["sha256"],
+        "params": tuple(map(_read_buffer, data["params"])),
+        "scratch": tuple(map(_read_buffer, data["scratch"])),
+        "packings": {name: Packing.from_json(packing) for name, packing in data["packings"].items()},
+    }
+    if "launches" not in data:
+        phases = tuple(Phase(symbol, iterations) for symbol, iterations in data["phases"])
+        return Artifact(objects=objects, phases=phases, **common)
+    usage = {symbol: Usage(*figures) for symbol, figures in data["usage"].items()}
+    return GpuArtifact(code=objects[0], launches=tuple(map(Launch.from_json, data["launches"])), usage=usage, **common)
 
 
 def identity(data: Mapping[str, Any]) -> str:
@@ -106,6 +95,6 @@ def _buffer_json(buffer: Buffer) -> list[Any]:
     return [buffer.name, list(buffer.shape), buffer.dtype.value, buffer.scope.value]
 
 
-def _buffer(data: list[Any]) -> Buffer:
+def _read_buffer(data: list[Any]) -> Buffer:
     name, shape, dtype, scope = data
     return Buffer(name, tuple(shape), DType(dtype), Scope(scope))

@@ -3,7 +3,8 @@ Read first: `client`; `tiers` is the part that must never break a build.
 May import: `tuner`, and of the packages it needs only httpx before a model is read.
 """
 
-from .client import FINAL_STATES, Client, Job, JobEvent, JobTask
+from .client import Client
 from .connection import ServiceError
+from .job import FINAL_STATES, Job, JobEvent, JobTask
 
 __all__ = ["FINAL_STATES", "Client", "Job", "JobEvent", "JobTask", "ServiceError"]

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from tunewright.tuner.errors import Refused
 
-from ..loopback import is_loopback
+from .loopback import is_loopback
 
 
 def normal(server: str) -> str:

@@ -16,149 +16,49 @@ import json
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
-from datetime import datetime
+from dataclasses import dataclass
+from functools import partial
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 from urllib.parse import quote
 
 import httpx
 
+from tunewright.codegen.codec import from_json
 from tunewright.tuner.errors import Refused
+from tunewright.tuner.text import printable, short
 
 from .address import normal
-from .connection import PASSING, PATIENCE_S, Connection, Pauses, ServiceError, key_for
+from .connection import PASSING, PATIENCE_S, Pauses, ServerConnection, ServiceError, key_for
+from .job import FINAL_STATES, Job, JobEvent
 
 if TYPE_CHECKING:
     from tunewright.codegen.cuda.launchable import Launchable
     from tunewright.codegen.target import Target
     from tunewright.graph.task import Task
-    from tunewright.tuner.lookup.found import Found
+    from tunewright.tuner.lookup.result import LookupResult
 
     from .tiers import Lookups
 
 Result = TypeVar("Result")
-
-__all__ = ["FINAL_STATES", "Client", "Job", "JobEvent", "JobTask", "ServiceError"]
 
 READING_S = 150.0
 """How long the server may take to read a model: it waits for its turn, then reads."""
 
 PIECE_BYTES = 1 << 20
 
+KEY_DIGITS = 64
+"""Length of a target's key."""
+
 LONGEST_LABEL = 200
-"""Characters of a name that a server takes."""
+"""Longest label that a server accepts, in characters."""
 
 SILENT_S = 45.0
 """A stream of events that says nothing for this long is dead: the server speaks every 15 s."""
 
 PAGE = 100
 """Jobs asked for at once."""
-
-FINAL_STATES = frozenset({"succeeded", "failed", "cancelled"})
-"""States that a job never leaves."""
-
-
-@dataclass(frozen=True, slots=True)
-class JobTask:
-    """A task of a job."""
-
-    key: str
-    op: str  # what it is, for people
-    occurrences: int  # how often the model runs it
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """A tuning job as the server told of it."""
-
-    id: int
-    state: str  # queued, running, paused, succeeded, failed or cancelled
-    model: str  # SHA-256 of what was sent
-    label: str  # hostile text
-    target: str  # key; empty while it waits for a device
-    target_name: str  # for people; likewise
-    tasks: tuple[JobTask, ...]
-    trials: int | None  # most of them; None: no limit
-    minutes: float | None
-    until: float | None
-    settings: Mapping[str, Any]
-    priority: int
-    spent_s: float
-    attempts: int  # processes that took it up since the last new trial
-    holder: str  # the process at work on it
-    wish: str | None
-    progress: Mapping[str, Any] | None
-    result: Mapping[str, Any] | None  # of one that succeeded
-    error: str  # of one that failed
-    created_at: datetime
-    updated_at: datetime
-    is_new: bool | None = None  # whether the submission made it; None where no submission was answered
-
-    @property
-    def is_finished(self) -> bool:
-        """Whether nothing about it changes any more."""
-        return self.state in FINAL_STATES
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data."""
-        data = {name: getattr(self, name) for name in self.__slots__}
-        tasks = [asdict(task) for task in self.tasks]
-        moments = {name: data[name].isoformat() for name in ("created_at", "updated_at")}
-        return data | {"tasks": tasks} | moments
-
-    @staticmethod
-    def from_json(data: Any) -> Job:
-        """Raises ValueError for what is no job."""
-        try:
-            return Job(
-                id=int(data["id"]),
-                state=str(data["state"]),
-                model=str(data["model"]),
-                label=str(data["label"]),
-                target=str(data["target"]),
-                target_name=str(data.get("target_name", "")),
-                tasks=tuple(
-                    JobTask(str(task["key"]), str(task["op"]), int(task["occurrences"])) for task in data["tasks"]
-                ),
-                trials=None if data["trials"] is None else int(data["trials"]),
-                minutes=None if data["minutes"] is None else float(data["minutes"]),
-                until=None if data.get("until") is None else float(data["until"]),
-                settings=dict(data["settings"]),
-                priority=int(data["priority"]),
-                spent_s=float(data["spent_s"]),
-                attempts=int(data["attempts"]),
-                holder=str(data["holder"]),
-                wish=None if data["wish"] is None else str(data["wish"]),
-                progress=_optional(data["progress"]),
-                result=_optional(data["result"]),
-                error=str(data["error"]),
-                created_at=datetime.fromisoformat(data["created_at"]),
-                updated_at=datetime.fromisoformat(data["updated_at"]),
-                is_new=None if data.get("is_new") is None else bool(data["is_new"]),
-            )
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"that is no job: {type(error).__name__}: {error}") from error
-
-
-@dataclass(frozen=True, slots=True)
-class JobEvent:
-    """Something that happened to a job. Numbers are 1, 2, 3, ... without a gap."""
-
-    job: int
-    number: int
-    kind: str  # as db.jobs.EventKind
-    data: Mapping[str, Any]
-    created_at: datetime
-
-    @staticmethod
-    def from_json(data: Any) -> JobEvent:
-        """Raises ValueError for what is no event."""
-        try:
-            moment = datetime.fromisoformat(data["created_at"])
-            return JobEvent(int(data["job"]), int(data["number"]), str(data["kind"]), dict(data["data"]), moment)
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"that is no event: {type(error).__name__}: {error}") from error
 
 
 class Client:
@@ -181,8 +81,8 @@ class Client:
         """Raises Refused where `server` is no address."""
         self.server = normal(server)
         self._own_key = key
-        shown = key_for(self.server) if key is None else key
-        self._connection = Connection(self.server, shown, timeout_s, patience_s, waits)
+        api_key = key_for(self.server) if key is None else key
+        self._connection = ServerConnection(self.server, api_key, timeout_s, patience_s, waits)
         self._lookups: Lookups | None = None
 
     def close(self) -> None:
@@ -215,16 +115,19 @@ class Client:
     ) -> Job:
         """Have a model tuned: send its structure, or with its weights, and queue a job.
 
-        An unfinished job of the same model, target and settings is answered as it is. `target` is a key; None: the one
-        that tuner processes are at work for, or where none is, that of the first that comes. The search ends after so
+        An unfinished job of the same model, target and settings is answered as it is. `target` is a key, or the begin
+        of it, or the name of a target at work; None: the one that tuner processes are at work for, or where none is,
+        that of the first that comes. The search ends after so
         many `trials` or `minutes`, or once another minute is expected to make the model faster by less than the share
         `until`, whichever comes first; where none of them is given, after 200 trials. Raises ModelError for a
         model that can't be read, and OSError.
         """
+        _check_bounds(minutes=minutes, until=until)
+        target = self.target_key(target)
         name = label if label is not None else "" if isinstance(model, bytes) else Path(model).name
         payload = _whole(model) if with_weights else _structure(model)
         self._send(payload, name)
-        asked = {
+        body = {
             "model": payload.sha256,
             "target": target,
             "threads": threads,
@@ -234,20 +137,20 @@ class Client:
             "strategy": strategy,
             "priority": priority,
         }
-        given = (("trials", trials), ("until", until), ("label", name[:LONGEST_LABEL] or None))
-        asked |= {field: value for field, value in given if value is not None}
+        options = (("trials", trials), ("until", until), ("label", name[:LONGEST_LABEL] or None))
+        body |= {field: value for field, value in options if value is not None}
         answer = self._connection.request(
             "POST",
             "/v1/jobs",
-            json=asked,
+            json=body,
             headers={"Idempotency-Key": uuid.uuid4().hex},
             timeout_s=READING_S,
         )
-        return self._made(Job.from_json, answer.data)
+        return self._job(answer.data)
 
     def job(self, job_id: int) -> Job:
         """A job as it is now."""
-        return self._made(Job.from_json, self._connection.request("GET", f"/v1/jobs/{int(job_id)}").data)
+        return self._job(self._connection.request("GET", f"/v1/jobs/{_number(job_id)}").data)
 
     def jobs(
         self, state: str | None = None, *, model: str | None = None, target: str | None = None, limit: int | None = None
@@ -255,16 +158,16 @@ class Client:
         """Jobs, the newest first: those that meet all conditions, at most `limit`."""
         conditions = {"state": state, "model": model, "target": target}
         params: dict[str, Any] = {name: value for name, value in conditions.items() if value is not None}
-        left = limit
-        while left is None or left > 0:
+        remaining = limit
+        while remaining is None or remaining > 0:
             page = self._connection.request(
-                "GET", "/v1/jobs", params=params | {"limit": PAGE if left is None else min(left, PAGE)}
+                "GET", "/v1/jobs", params=params | {"limit": PAGE if remaining is None else min(remaining, PAGE)}
             ).data
-            items, following = self._made(_page, page)
+            items, following = self._decode(_page, page)
             for item in items:
-                yield self._made(Job.from_json, item)
-            if left is not None:
-                left -= len(items)
+                yield self._job(item)
+            if remaining is not None:
+                remaining -= len(items)
             if following is None or not items:
                 return
             params["cursor"] = following
@@ -283,16 +186,34 @@ class Client:
 
     def prioritise(self, job_id: int, priority: int) -> Job:
         """Change the priority: the higher goes first."""
-        answer = self._connection.request("PATCH", f"/v1/jobs/{int(job_id)}", json={"priority": priority})
-        return self._made(Job.from_json, answer.data)
+        answer = self._connection.request("PATCH", f"/v1/jobs/{_number(job_id)}", json={"priority": priority})
+        return self._job(answer.data)
 
     def _steer(self, job_id: int, verb: str) -> Job:
-        return self._made(Job.from_json, self._connection.request("POST", f"/v1/jobs/{int(job_id)}:{verb}").data)
+        return self._job(self._connection.request("POST", f"/v1/jobs/{_number(job_id)}:{verb}").data)
 
     def targets(self) -> dict[str, str]:
         """Key -> name of the targets at work. The key needs the scope records:read."""
         answer = self._connection.request("GET", "/v1/targets").data
-        return self._made(lambda data: {str(one["key"]): str(one["name"]) for one in _page(data)[0]}, answer)
+        return self._decode(lambda data: {str(target["key"]): str(target["name"]) for target in _page(data)[0]}, answer)
+
+    def target_key(self, target: str | None, option: str = "target") -> str | None:
+        """The key of a target given by its key, the start of it, or its name; None for None.
+
+        Raises Refused where it names no target at work, or several; `option` is what messages call the argument.
+        """
+        if target is None or len(target) == KEY_DIGITS:
+            return target
+        targets = self.targets()
+        keys = [key for key, name in targets.items() if name == target] or [
+            key for key in targets if key.startswith(target)
+        ]
+        if target and len(keys) == 1:
+            return keys[0]
+        listing = ", ".join(f"{printable(name)} ({short(key)})" for key, name in targets.items()) or "none"
+        what = "several targets begin so" if target and keys else "no such target is at work"
+        mend = "" if targets else f"; without {option}, or with a whole key, the job waits for a device"
+        raise Refused(f"{option} {printable(target)}: {what}; at work: {listing}{mend}")
 
     def launchable(self, task_key: str, target_key: str) -> Launchable:
         """The best record of a task on a GPU as code, and how it is launched, to run it without this package.
@@ -302,31 +223,31 @@ class Client:
         from tunewright.codegen.cuda.launchable import Launchable
 
         path = f"/v1/records/{quote(task_key, safe='')}/launchable"
-        return self._made(
+        return self._decode(
             Launchable.from_json, self._connection.request("GET", path, params={"target": target_key}).data
         )
 
     # Events
 
     def events(self, job_id: int, after: int = 0) -> Iterator[JobEvent]:
-        """What happens to a job, from behind the event number `after` on, until its end.
+        """The events of a job after number `after`, until its end.
 
         Where the connection breaks it is made again, and nothing is missed or told twice. Raises ServiceError where the
         server refuses, or nothing was heard of it for `patience_s`.
         """
-        path, seen, pauses = f"/v1/jobs/{int(job_id)}/events", after, Pauses()
+        path, last_number, pauses = f"/v1/jobs/{_number(job_id)}/events", after, Pauses()
         heard_s = time.monotonic()
         while True:
-            headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": str(seen)} if seen else {})
+            headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": str(last_number)} if last_number else {})
             try:
                 with self._connection.stream(path, SILENT_S, headers=headers) as lines:
                     if lines is None:
                         return
                     heard_s = time.monotonic()
-                    for event in self._parsed(lines):
+                    for event in self._read_events(lines):
                         heard_s, pauses = time.monotonic(), Pauses()
-                        if event.number > seen:
-                            seen = event.number
+                        if event.number > last_number:
+                            last_number = event.number
                             yield event
                         if event.kind in FINAL_STATES:
                             return
@@ -343,14 +264,14 @@ class Client:
             self._connection.waits(error)
             time.sleep(pause_s)
 
-    def _parsed(self, lines: Iterable[bytes]) -> Iterator[JobEvent]:
+    def _read_events(self, lines: Iterable[bytes]) -> Iterator[JobEvent]:
         """Server-sent events: fields of lines, an event a paragraph. What has no data is a sign of life."""
         data = bytearray()
         for line in lines:
             if line.startswith(b"data:"):
                 data += line[5:].removeprefix(b" ") + b"\n"
             elif not line and data:
-                yield self._made(lambda text: JobEvent.from_json(json.loads(text)), bytes(data))
+                yield self._decode(lambda text: from_json(JobEvent, json.loads(text)), bytes(data))
                 data.clear()
 
     def wait(self, job_id: int) -> Job:
@@ -361,7 +282,7 @@ class Client:
 
     # Lookup
 
-    def lookup(self, tasks: Iterable[Task], target: Target | Mapping[str, Any]) -> dict[str, Found]:
+    def lookup(self, tasks: Iterable[Task], target: Target | Mapping[str, Any]) -> dict[str, LookupResult]:
         """Task key -> the schedule to use, and where it is from. Never fails for the server's sake: see `tiers`."""
         from . import tiers
 
@@ -376,7 +297,7 @@ class Client:
     def _send(self, payload: _Payload, label: str) -> None:
         """Put a model on the server; one that it has is not sent again."""
         path = f"/v1/models/{payload.sha256}"
-        if payload.size_bytes > PIECE_BYTES and self._has(path):
+        if payload.size_bytes > PIECE_BYTES and self._has_model(path):
             return
         self._connection.request(
             "PUT",
@@ -387,7 +308,7 @@ class Client:
             timeout_s=READING_S,
         )
 
-    def _has(self, path: str) -> bool:
+    def _has_model(self, path: str) -> bool:
         try:
             self._connection.request("GET", path)
         except ServiceError as error:
@@ -396,7 +317,10 @@ class Client:
             raise
         return True
 
-    def _made(self, make: Callable[[Any], Result], data: Any) -> Result:
+    def _job(self, data: Any) -> Job:
+        return self._decode(partial(from_json, Job), data)
+
+    def _decode(self, make: Callable[[Any], Result], data: Any) -> Result:
         """Checked data of an answer. Raises ServiceError."""
         try:
             return make(data)
@@ -406,7 +330,7 @@ class Client:
 
 @dataclass(frozen=True, slots=True)
 class _Payload:
-    """What is sent of a model."""
+    """The bytes of a model that are sent, in pieces."""
 
     sha256: str
     size_bytes: int
@@ -424,14 +348,14 @@ class _Payload:
 
 
 def _structure(model: Path | str | bytes) -> _Payload:
-    from tunewright.graph.structure import strip
+    from tunewright.graph.onnx_import.structure import strip
 
     return _Payload.of(strip(model).data)
 
 
 def _whole(model: Path | str | bytes) -> _Payload:
     """A model as it is. Raises Refused for one that is not whole in its file."""
-    from tunewright.graph.outline import outline
+    from tunewright.graph.onnx_import.outline import outline
 
     if outline(model).has_external_data:
         raise Refused("the model's weights lie in files of their own, which are not sent; submit it without weights")
@@ -451,8 +375,21 @@ def _whole(model: Path | str | bytes) -> _Payload:
     return _Payload(digest.hexdigest(), size_bytes, pieces)
 
 
-def _optional(data: Any) -> dict[str, Any] | None:
-    return None if data is None else dict(data)
+def _number(job_id: int) -> int:
+    """The number of a job. Raises Refused where it is none."""
+    from tunewright.tuner.arguments import whole_number
+
+    number = whole_number(job_id)
+    if number is None or number < 1:
+        raise Refused(f"the number of a job is {job_id!r}; it must be a whole number, at least 1")
+    return number
+
+
+def _check_bounds(**bounds: float | None) -> None:
+    """Raises Refused for bounds that no JSON can say. All else is looked at by the server."""
+    for name, value in bounds.items():
+        if isinstance(value, float) and not isfinite(value):
+            raise Refused(f"{name} is {value}; it must be a number, or None for no limit")
 
 
 def _page(data: Any) -> tuple[list[Any], str | None]:

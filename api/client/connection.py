@@ -1,4 +1,4 @@
-"""Connection: requests to a server that are repeated where that is harmless, and answers that are checked.
+"""Connection: requests to a server, repeated where that is harmless, and checked responses.
 
 What goes wrong ends in a `ServiceError`, which is one line for people.
 """
@@ -23,7 +23,7 @@ from tunewright.tuner.text import printable
 from .address import is_local
 
 ANSWER_BYTES = 128 << 20
-"""How long an answer may be."""
+"""Largest response."""
 
 LINE_BYTES = 32 << 20
 """How long a line of an event stream may be: the last event of a job has its whole result."""
@@ -38,10 +38,10 @@ PATIENCE_S = 60.0
 """How long requests are repeated unless the caller says otherwise."""
 
 MOST_LETTERS = 500
-"""Of what a server says that is shown."""
+"""Longest message of a server that is shown, in characters."""
 
 NO_KEY = "no API key: set TUNEWRIGHT_API_KEY"
-"""Why a server refuses who shows none."""
+"""The message for a server that refuses a request without a key."""
 
 
 class ServiceError(Refused):
@@ -69,8 +69,8 @@ class ServiceError(Refused):
         self.faults = faults
 
     @staticmethod
-    def of(server: str, answer: Answer) -> ServiceError:
-        """That of an answer that is no success."""
+    def of(server: str, answer: Reply) -> ServiceError:
+        """The error of a response that is no success."""
         data = answer.data
         if not isinstance(data, dict) or not isinstance(data.get("type"), str):
             return ServiceError(f"{server} answers {answer.status}: is that a tunewright server?", status=answer.status)
@@ -82,13 +82,13 @@ class ServiceError(Refused):
 
 def _faults(errors: object) -> tuple[tuple[str, str], ...]:
     """Pointer and detail of each fault of a body, of what a server lists as faults."""
-    listed = errors if isinstance(errors, list) else []
-    found = [fault for fault in listed if isinstance(fault, dict) and fault.get("in") == "body"]
-    return tuple((str(fault.get("pointer")), str(fault.get("detail"))[:MOST_LETTERS]) for fault in found)
+    entries = errors if isinstance(errors, list) else []
+    faults = [fault for fault in entries if isinstance(fault, dict) and fault.get("in") == "body"]
+    return tuple((str(fault.get("pointer")), str(fault.get("detail"))[:MOST_LETTERS]) for fault in faults)
 
 
-class Answer:
-    """What a server answered: status, headers, and the body, as JSON data where it is JSON and else None."""
+class Reply:
+    """A response: status, headers, and the body as JSON data, None where it is not JSON."""
 
     def __init__(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
         self.status = status
@@ -103,19 +103,19 @@ class Answer:
 
 def key_for(server: str) -> str | None:
     """The API key to show a server: TUNEWRIGHT_API_KEY, else on this machine the one that `serve` left; None."""
-    here = settings()
-    if here.api_key:
-        return here.api_key
+    config = settings()
+    if config.api_key:
+        return config.api_key
     if not is_local(server):
         return None
     try:
-        return here.local_key.read_text(encoding="ascii").strip() or None
+        return config.local_key.read_text(encoding="ascii").strip() or None
     except (OSError, ValueError):
         return None
 
 
 def http_client(server: str, key: str | None, timeout_s: float) -> httpx.Client:
-    """What sends requests to one server. Raises ServiceError for a key that is none."""
+    """An HTTP client for one server. Raises ServiceError for a malformed key."""
     headers = {"Accept-Encoding": "identity", "User-Agent": "tunewright"}
     if key:
         if not (key.isascii() and key.isprintable()):
@@ -125,18 +125,18 @@ def http_client(server: str, key: str | None, timeout_s: float) -> httpx.Client:
         base_url=server,
         headers=headers,
         timeout=timeout_s,
-        verify=_trusted(server),
+        verify=_tls_settings(server),
         follow_redirects=False,  # the key is for this server
         trust_env=not is_local(server),  # what is on this machine is not reached through a proxy
     )
 
 
-def _trusted(server: str) -> ssl.SSLContext | bool:
-    """Who may vouch for a server. Nobody without TLS: to read all authorities takes longer than most requests."""
+def _tls_settings(server: str) -> ssl.SSLContext | bool:
+    """How a certificate is verified. Without TLS no authorities are read: that takes longer than most requests."""
     return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if urlsplit(server).scheme == "http" else True
 
 
-class Connection:
+class ServerConnection:
     """Talks to one server. `timeout_s` is for each answer to begin, `patience_s` for all attempts of a request.
 
     A server that nobody answers for at the first attempt is not there, and not waited for. `waits` hears why a request
@@ -171,7 +171,7 @@ class Connection:
         content: Callable[[], Iterator[bytes]] | None = None,
         timeout_s: float | None = None,
         **arguments: Any,
-    ) -> Answer:
+    ) -> Reply:
         """The answer, which is a success. Raises ServiceError.
 
         Repeated while there is no answer or one that may pass, so it must be harmless to send twice. `content` makes
@@ -206,12 +206,12 @@ class Connection:
         content: Callable[[], Iterator[bytes]] | None,
         timeout_s: float,
         arguments: Mapping[str, Any],
-    ) -> Answer:
+    ) -> Reply:
         body = None if content is None else content()
         limits = httpx.Timeout(self._timeout_s, read=timeout_s)
         with self._http.stream(method, path, content=body, timeout=limits, **arguments) as response:
             self._has_answered = True
-            return Answer(response.status_code, response.headers, _read(response))
+            return Reply(response.status_code, response.headers, _read_body(response))
 
     @contextmanager
     def stream(self, path: str, silent_s: float, **arguments: Any) -> Iterator[Iterator[bytes] | None]:
@@ -226,9 +226,9 @@ class Connection:
             elif response.status_code == 200:
                 yield lines(response.iter_raw(), LINE_BYTES)
             else:
-                raise self._refusal(Answer(response.status_code, response.headers, _read(response)))
+                raise self._refusal(Reply(response.status_code, response.headers, _read_body(response)))
 
-    def _refusal(self, answer: Answer) -> ServiceError:
+    def _refusal(self, answer: Reply) -> ServiceError:
         """The error of an answer that is no success."""
         error = ServiceError.of(self.server, answer)
         return error if self._has_key or error.kind != "no-key" else ServiceError(NO_KEY, error.kind, error.status)
@@ -257,7 +257,7 @@ class Pauses:
         return self._longest_s * random.uniform(0.5, 1.0)
 
 
-def _read(response: httpx.Response) -> bytes:
+def _read_body(response: httpx.Response) -> bytes:
     body = bytearray()
     for piece in response.iter_raw():
         body += piece
@@ -282,5 +282,5 @@ def lines(pieces: Iterator[bytes], limit_bytes: int) -> Iterator[bytes]:
 
 
 def _seconds(header: str) -> float:
-    """What Retry-After says in seconds; 0 where it says something else."""
+    """The seconds of a header Retry-After; 0 where it is a date or malformed."""
     return float(header) if header.isascii() and header.isdigit() and len(header) < 6 else 0.0

@@ -21,15 +21,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tunewright.codegen.fields import quote
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 from tunewright.search_space.sketches import current
 from tunewright.tuner.errors import Refused
-from tunewright.tuner.lookup.found import Found, Match, read, unmeasured
-from tunewright.tuner.lookup.kept import Kept, on_defaults
+from tunewright.tuner.lookup.result import KeptDefaults, LookupResult, Match, default_results, read, unmeasured_result
 
 from .address import normal
-from .wire import Exchange, Failed
+from .wire import Exchange, ExchangeError
 
 OPEN_S, LONGEST_OPEN_S = 60.0, 3600.0
 """How long a server that failed is left alone; twice as long after each further failure, up to the second."""
@@ -55,28 +55,28 @@ _log = logging.getLogger("tunewright.lookup")
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What to use for tasks, and how far that rests on the server."""
+    """The results for tasks, and which of them the server did not answer."""
 
-    found: Mapping[str, Found]  # by task key, for each task
+    found: Mapping[str, LookupResult]  # by task key, for each task
     unanswered: Mapping[str, str]  # task key -> why the server said nothing of it, where no answer was kept either
-    kept: Kept | None = None  # what was told of them where they are of a model that keeps its defaults
+    kept: KeptDefaults | None = None  # what was told of them where they are of a model that keeps its defaults
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a server told of a model, and when: whether it keeps its defaults."""
+    """Whether a model keeps its defaults, as a server answered, and when it did."""
 
-    kept: Kept | None
-    told_s: float
+    kept: KeptDefaults | None
+    received_s: float
 
     @staticmethod
-    def read(data: Any, told_s: float) -> Verdict | None:
+    def read(data: Any, received_s: float) -> Verdict | None:
         """From JSON data; None where it is none."""
         if data is None:
-            return Verdict(None, told_s)
-        if not isinstance(data, list) or not all(isinstance(one, dict) and "key" in one for one in data):
+            return Verdict(None, received_s)
+        if not isinstance(data, list) or not all(isinstance(entry, dict) and "key" in entry for entry in data):
             return None
-        return Verdict({str(one["key"]): one for one in data}, told_s)
+        return Verdict({str(entry["key"]): entry for entry in data}, received_s)
 
 
 class Breaker:
@@ -96,26 +96,26 @@ class Breaker:
         """How long the server may take now."""
         return min(timeout_s, PROBE_S) if self._failures else timeout_s
 
-    def failed(self) -> None:
-        """It did: leave it alone for a while."""
+    def record_failure(self) -> None:
+        """The server failed: leave it alone for a while."""
         with self._lock:
             pause_s = min(OPEN_S * 2.0**self._failures, LONGEST_OPEN_S)
             self._failures += 1
             self._open_until_s = time.monotonic() + pause_s
 
-    def answered(self) -> None:
-        """It works."""
+    def record_answer(self) -> None:
+        """The server answered: ask it again without waiting."""
         with self._lock:
             self._failures, self._open_until_s = 0, 0.0
 
 
 _breakers: dict[str, Breaker] = {}
 _shared: dict[str, Lookups] = {}
-_said: set[str] = set()
+_logged_notes: set[str] = set()
 
 
 def lookups(server: str) -> Lookups:
-    """This process's `Lookups` of a server, with the key and the folder that are found by themselves."""
+    """This process's `Lookups` of a server, with the API key and the folder of the settings."""
     address = normal(server)
     if address not in _shared:
         _shared[address] = Lookups(address)
@@ -123,7 +123,7 @@ def lookups(server: str) -> Lookups:
 
 
 class Lookups:
-    """Looks tasks up in memory, in files, on the server; see the module. Threads may share one.
+    """Looks tasks up in memory, then in files, then on the server. Threads may share one.
 
     `key` is the API key (None: found as `connection.key_for` says), `folder` where answers are kept (None: in the data
     folder), `timeout_s` what one call of `lookup` may wait for the server in all. `notes` tells what went wrong, a line
@@ -138,50 +138,52 @@ class Lookups:
         self._folder = (folder or _home()) / hashlib.sha256(self.server.encode()).hexdigest()
         self._breaker = _breakers.setdefault(self.server, Breaker())
         self._lock = threading.Lock()
-        self._memory: OrderedDict[tuple[str, str], tuple[Found, float]] = OrderedDict()  # with when it was kept
+        self._memory: OrderedDict[tuple[str, str], tuple[LookupResult, float]] = OrderedDict()  # with when it was kept
         self._verdicts: dict[tuple[str, str], Verdict] = {}  # by target and model
         self._pruned: set[str] = set()
 
-    def lookup(self, tasks: Iterable[Task], target: Target | Mapping[str, Any]) -> dict[str, Found]:
+    def lookup(self, tasks: Iterable[Task], target: Target | Mapping[str, Any]) -> dict[str, LookupResult]:
         """Task key -> what to use for it, for each of the tasks. Raises ValueError where `target` describes none."""
         return dict(self.answers(tasks, target).found)
 
     def answers(self, tasks: Iterable[Task], target: Target | Mapping[str, Any], *, is_model: bool = False) -> Answers:
-        """As `lookup`, and which tasks nobody answered for: those have their default.
+        """The results of `lookup`, and which tasks nobody answered for: those have their default.
 
-        Where `is_model` these are all tasks of one: also whether that keeps its defaults, see `tuner.lookup.kept`.
+        Where `is_model` these are all tasks of one: also whether that keeps its defaults, see `tuner.lookup.result`.
         """
-        wanted = {task.key: task for task in tasks}
+        tasks_by_key = {task.key: task for task in tasks}
         device = _target(target)
-        found: dict[str, Found] = {}
-        stale: dict[str, Found] = {}
+        results: dict[str, LookupResult] = {}
+        stale: dict[str, LookupResult] = {}
         unanswered: dict[str, str] = {}
-        for key, task in wanted.items():
-            if (kept := self._kept(task, device)) is not None:
-                one, kept_s = kept
-                (found if 0 <= time.time() - kept_s < _fresh_s(one) else stale)[key] = one
-        model = _model_key(wanted) if is_model else ""
+        for key, task in tasks_by_key.items():
+            if (stored := self._stored_answer(task, device)) is not None:
+                result, stored_s = stored
+                (results if 0 <= time.time() - stored_s < _fresh_s(result) else stale)[key] = result
+        model = _model_key(tasks_by_key) if is_model else ""
         verdict = self._verdict(model, device)
-        is_open = is_model and not (verdict and 0 <= time.time() - verdict.told_s < FRESH_S)
-        asked = [task for key, task in wanted.items() if is_open or key not in found]
-        if asked:
-            fresh, reasons, told = self._ask(asked, device, is_model=is_open)
-            for one in fresh.values():
-                self._keep(one, device)
-            if told is not None:
-                verdict = told
-                self._keep_verdict(model, device, told)
-            found = stale | found | fresh
-            unanswered = {key: reason for key, reason in reasons.items() if key not in found}
-        complete = {key: found.get(key) or unmeasured(task, device) for key, task in wanted.items()}
-        return Answers(complete, unanswered, self._usable(verdict, complete, device))
+        is_open = is_model and not (verdict and 0 <= time.time() - verdict.received_s < FRESH_S)
+        questions = [task for key, task in tasks_by_key.items() if is_open or key not in results]
+        if questions:
+            fresh, reasons, new_verdict = self._ask(questions, device, is_model=is_open)
+            for result in fresh.values():
+                self._store_answer(result, device)
+            if new_verdict is not None:
+                verdict = new_verdict
+                self._store_verdict(model, device, new_verdict)
+            results = stale | results | fresh
+            unanswered = {key: reason for key, reason in reasons.items() if key not in results}
+        complete = {key: results.get(key) or unmeasured_result(task, device) for key, task in tasks_by_key.items()}
+        return Answers(complete, unanswered, self._check_verdict(verdict, complete, device))
 
-    def _usable(self, verdict: Verdict | None, found: Mapping[str, Found], target: Target) -> Kept | None:
-        """What was told of a model that keeps its defaults, if it is of these tasks."""
+    def _check_verdict(
+        self, verdict: Verdict | None, results: Mapping[str, LookupResult], target: Target
+    ) -> KeptDefaults | None:
+        """The verdict on a model that keeps its defaults, where it fits these tasks."""
         if verdict is None or verdict.kept is None:
             return None
         try:
-            on_defaults(found, target, verdict.kept)
+            default_results(results, target, verdict.kept)
         except ValueError as error:
             self._note(f"{self.server}: what it says of the model can't be used: {error}")
             return None
@@ -194,10 +196,10 @@ class Lookups:
         not displaces nothing that is kept. Raises Refused where that fails.
         """
         device = _target(target)
-        exchange = Exchange(self.server, self._found_key(), timeout_s)
+        exchange = Exchange(self.server, self._api_key(), timeout_s)
         try:
             lines = exchange.snapshot(device.key)
-        except Failed as error:
+        except ExchangeError as error:
             raise Refused(f"{self.server}: {error}") from error
         count, now_s = 0, time.time()
         for data in lines:
@@ -213,34 +215,34 @@ class Lookups:
 
     def _ask(
         self, tasks: Sequence[Task], target: Target, *, is_model: bool
-    ) -> tuple[dict[str, Found], dict[str, str], Verdict | None]:
-        """What the server says, without what it leaves to us; why it said nothing, or nothing of use, of others; and
-        what it says of the model that they are of, if they are.
+    ) -> tuple[dict[str, LookupResult], dict[str, str], Verdict | None]:
+        """The server's results, without those that it leaves to the client; by task key why others have none; and the
+        verdict on their model.
         """
         if self._breaker.rest_s:
             self._note(f"{self.server} failed before, so it is not asked for a while", is_news=False)
             return {}, dict.fromkeys((task.key for task in tasks), "it failed before"), None
-        exchange = Exchange(self.server, self._found_key(), self._breaker.limit_s(self._timeout_s))
+        exchange = Exchange(self.server, self._api_key(), self._breaker.limit_s(self._timeout_s))
         answers, failure = exchange.lookups(tasks, target, is_model)
         if failure is None:
-            self._breaker.answered()
+            self._breaker.record_answer()
         else:
-            self._breaker.failed()
+            self._breaker.record_failure()
             self._note(f"{self.server}: {failure}; kept answers and defaults are used")
-        found, reasons = {}, {}
+        results, reasons = {}, {}
         for task in tasks:
             if task.key not in answers:
                 reasons[task.key] = failure or "it left tasks out"
             elif not _is_left_to_us(answers[task.key]):
                 try:
-                    found[task.key] = read(task, target, answers[task.key])
+                    results[task.key] = read(task, target, answers[task.key])
                 except ValueError as error:
                     reasons[task.key] = f"an answer can't be used: {error}"
                     self._note(f"{self.server}: {reasons[task.key]}")
-        told = Verdict.read(exchange.kept, time.time()) if is_model and failure is None else None
-        return found, reasons, told
+        verdict = Verdict.read(exchange.model_defaults, time.time()) if is_model and failure is None else None
+        return results, reasons, verdict
 
-    def _found_key(self) -> str | None:
+    def _api_key(self) -> str | None:
         if self._key is None:
             from .connection import key_for
 
@@ -251,14 +253,14 @@ class Lookups:
         with self._lock:
             if text not in self.notes:
                 self.notes.append(text)
-            if not is_news or text in _said:
+            if not is_news or text in _logged_notes:
                 return
-            _said.add(text)
+            _logged_notes.add(text)
         _log.warning("%s", text)
 
     # What is kept
 
-    def _kept(self, task: Task, target: Target) -> tuple[Found, float] | None:
+    def _stored_answer(self, task: Task, target: Target) -> tuple[LookupResult, float] | None:
         """From memory or a file, with the moment when it was kept; None where there is nothing that can be used."""
         place = target.key, task.key
         with self._lock:
@@ -268,27 +270,27 @@ class Lookups:
         try:
             data = json.loads(_small_file(self._path(task.key, target)))
             kept_s = float(data["kept_s"])
-            found = read(task, target, data["answer"])
+            result = read(task, target, data["answer"])
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None  # not there, damaged, not one of these files, or of another version
-        self._remember(found, target, kept_s)
-        return found, kept_s
+        self._remember(result, target, kept_s)
+        return result, kept_s
 
-    def _keep(self, found: Found, target: Target) -> None:
-        if _fresh_s(found) or found.match is Match.PREDICTED:
+    def _store_answer(self, result: LookupResult, target: Target) -> None:
+        if _fresh_s(result) or result.match is Match.PREDICTED:
             now_s = time.time()
-            self._remember(found, target, now_s)
-            self._write(found.task.key, target, found.to_json(), now_s)
+            self._remember(result, target, now_s)
+            self._write(result.task.key, target, result.to_json(), now_s)
 
-    def _remember(self, found: Found, target: Target, kept_s: float) -> None:
+    def _remember(self, result: LookupResult, target: Target, kept_s: float) -> None:
         with self._lock:
-            self._memory[target.key, found.task.key] = found, kept_s
-            self._memory.move_to_end((target.key, found.task.key))
+            self._memory[target.key, result.task.key] = result, kept_s
+            self._memory.move_to_end((target.key, result.task.key))
             while len(self._memory) > REMEMBERED:
                 self._memory.popitem(last=False)
 
     def _verdict(self, model: str, target: Target) -> Verdict | None:
-        """What was told of a model; None where nothing was kept of it that can be used."""
+        """The stored verdict on a model; None where there is none that can be used."""
         if not model:
             return None
         place = target.key, model
@@ -301,11 +303,11 @@ class Lookups:
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
 
-    def _keep_verdict(self, model: str, target: Target, verdict: Verdict) -> None:
+    def _store_verdict(self, model: str, target: Target, verdict: Verdict) -> None:
         with self._lock:
             self._verdicts[target.key, model] = verdict
-        kept = None if verdict.kept is None else list(verdict.kept.values())
-        self._write(f"model-{model}", target, {"kept": kept}, verdict.told_s)
+        entries = None if verdict.kept is None else list(verdict.kept.values())
+        self._write(f"model-{model}", target, {"kept": entries}, verdict.received_s)
 
     def _path(self, task_key: str, target: Target) -> Path:
         return self._folder / target.key / f"{task_key}.json"
@@ -340,15 +342,15 @@ class Lookups:
 
 
 def _model_key(task_keys: Iterable[str]) -> str:
-    """What a model is called by its tasks."""
+    """The key of a model: a digest of its task keys."""
     return hashlib.sha256(" ".join(sorted(task_keys)).encode()).hexdigest()
 
 
-def _fresh_s(found: Found) -> float:
+def _fresh_s(result: LookupResult) -> float:
     """How long an answer is used without asking again. What nobody measured is asked for every time."""
-    if found.confirmed:
+    if result.confirmed:
         return CONFIRMED_FRESH_S
-    return FRESH_S if found.match in (Match.EXACT, Match.SIBLING, Match.NEAREST) else 0.0
+    return FRESH_S if result.match in (Match.EXACT, Match.SIBLING, Match.NEAREST) else 0.0
 
 
 def _is_left_to_us(answer: Any) -> bool:
@@ -367,6 +369,8 @@ def _is_of_this_version(answer: Mapping[str, Any]) -> bool:
 def _target(target: Target | Mapping[str, Any]) -> Target:
     if isinstance(target, Target):
         return target
+    if not isinstance(target, Mapping):
+        raise ValueError(f"target is {quote(target)}; give a Target, or the JSON object of one")
     try:
         return Target.from_json(dict(target))
     except (TypeError, ValueError) as error:

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 KEYS_AT_ONCE = 1024
 """Tasks in one request."""
 
+MOST_OTHERS = 1 << 14
+"""Further tasks of the model in it: of one with more it is not asked whether it keeps its defaults."""
+
 DEFINITIONS_AT_ONCE, DEFINITION_BYTES_AT_ONCE = 128, 1 << 20
 """Tasks in one request that carries their definitions, and how long those may be together."""
 
@@ -42,17 +45,17 @@ STATUSES = {
     404: "it has no such route, or knows nothing of this target (404)",
     429: "it is asked too often (429)",
 }
-"""What people should know of some answers."""
+"""Messages for some statuses."""
 
 Result = TypeVar("Result")
 
 
-class Failed(Exception):
-    """What went wrong with the server: the end of a sentence, for people."""
+class ExchangeError(Exception):
+    """A failed exchange with the server. The message completes the sentence that begins with its address."""
 
 
 class Exchange:
-    """Asks one server, for `timeout_s` in all."""
+    """Requests to one server, within `timeout_s` in all."""
 
     def __init__(self, server: str, key: str | None, timeout_s: float) -> None:
         self._server = server
@@ -61,50 +64,56 @@ class Exchange:
         self._over = threading.Event()
         self._sockets: list[socket.socket] = []
         self._deadline_s = 0.0
-        self.kept: Any = None  # as JSON data, what a server told of the tasks of a model that keeps its defaults
+        self.model_defaults: Any = (
+            None  # as JSON data, what a server told of the tasks of a model that keeps its defaults
+        )
 
     def lookups(
         self, tasks: Sequence[Task], target: Target, is_model: bool = False
     ) -> tuple[dict[str, Any], str | None]:
         """Task key -> answer as JSON data, of those that came in time; and what went wrong, if something did.
 
-        Where `is_model` these are all tasks of one, and `kept` says then what was told of it.
+        Where `is_model` these are all tasks of one, and `model_defaults` is the verdict on it then.
         """
         answers: dict[str, Any] = {}
 
         def talk(client: httpx.Client) -> None:
             unknown: list[Task] = []
-            for batch in _parts(tasks, KEYS_AT_ONCE):
-                for task, item in zip(batch, self._items(client, batch, target, is_model=is_model), strict=True):
+            others = [task.key for task in tasks[KEYS_AT_ONCE:]]
+            of_model = others if is_model and len(others) <= MOST_OTHERS else None
+            for batch in _batches(tasks, KEYS_AT_ONCE):
+                items = self._items(client, batch, target, others=of_model)
+                of_model = None  # the first request has asked for all
+                for task, item in zip(batch, items, strict=True):
                     if item.get("match") == "unknown":
                         unknown.append(task)
                     else:
                         answers[task.key] = item
-            for batch, definitions in _defined(unknown):
+            for batch, definitions in _definition_batches(unknown):
                 for task, item in zip(batch, self._items(client, batch, target, definitions=definitions), strict=True):
                     answers[task.key] = item
 
         try:
             self._within_limit(talk)
-        except Failed as error:
+        except ExchangeError as error:
             return dict(answers), str(error)
         return answers, None
 
     def snapshot(self, target_key: str) -> list[Any]:
-        """The lines of a snapshot as JSON data, those that are none left out. Raises Failed."""
+        """The lines of a snapshot as JSON data, those that are none left out. Raises ExchangeError."""
 
         from .connection import lines
 
         def talk(client: httpx.Client) -> list[Any]:
-            found = []
+            rows = []
             with client.stream(
                 "GET", f"/v1/snapshots/{target_key}", headers={"Accept-Encoding": "gzip"}, extensions=self._extensions()
             ) as answer:
                 self._check_status(answer.status_code)
-                for line in lines(self._unpacked(answer), LINE_BYTES):
+                for line in lines(self._unpack(answer), LINE_BYTES):
                     with suppress(ValueError, RecursionError):
-                        found.append(json.loads(line))
-            return found
+                        rows.append(json.loads(line))
+            return rows
 
         return self._within_limit(talk)
 
@@ -115,20 +124,26 @@ class Exchange:
         client: httpx.Client,
         tasks: Sequence[Task],
         target: Target,
-        is_model: bool = False,
+        others: Sequence[str] | None = None,
         definitions: Mapping[str, Any] | None = None,
     ) -> list[dict[str, Any]]:
-        """The answers to one request, in the order of the tasks. Raises Failed."""
+        """The answers to one request, in the order of the tasks. Raises ExchangeError.
+
+        Where `others` is given, these and those keys are all tasks of a model; `model_defaults` is the verdict on it
+        then.
+        """
         body: dict[str, Any] = {"target": target.to_json(), "tasks": [task.key for task in tasks]}
         if definitions:
             body["definitions"] = definitions
-        if is_model:
+        if others is not None:
             body["is_model"] = True
+        if others:  # a server of before there were any refuses the field
+            body["others"] = others
         limit_bytes = ANSWER_BYTES + ANSWER_BYTES_A_TASK * len(tasks)
         with client.stream("POST", "/v1/lookups", json=body, extensions=self._extensions()) as answer:
             self._check_status(answer.status_code)
             if answer.headers.get("content-encoding", "identity") != "identity":
-                raise Failed("it packs answers although it was asked not to")
+                raise ExchangeError("it packs answers although it was asked not to")
             content = bytearray()
             for chunk in answer.iter_raw():
                 content += chunk
@@ -136,16 +151,16 @@ class Exchange:
         try:
             data = json.loads(content)
         except (ValueError, RecursionError) as error:
-            raise Failed("its answer is no JSON: is that a tunewright server?") from error
+            raise ExchangeError("its answer is no JSON: is that a tunewright server?") from error
         items: Any = data.get("items") if isinstance(data, dict) else None
         fits = isinstance(items, list) and len(items) == len(tasks) and all(isinstance(item, dict) for item in items)
         if not fits or data.get("target") != target.key:
-            raise Failed("its answer is not what was asked for: is that a tunewright server?")
-        if is_model:
-            self.kept = data.get("kept")
+            raise ExchangeError("its answer is not what was asked for: is that a tunewright server?")
+        if others is not None:
+            self.model_defaults = data.get("kept")
         return list(items)
 
-    def _unpacked(self, answer: httpx.Response) -> Iterator[bytes]:
+    def _unpack(self, answer: httpx.Response) -> Iterator[bytes]:
         """The content, unpacked where it is packed, no matter how far what is packed unpacks."""
         is_packed = answer.headers.get("content-encoding") == "gzip"
         inflate = zlib.decompressobj(zlib.MAX_WBITS | 16) if is_packed else None
@@ -164,21 +179,21 @@ class Exchange:
                 if not piece:
                     break
         if inflate is not None and not inflate.eof:
-            raise Failed("its answer is cut short")
+            raise ExchangeError("its answer is cut short")
 
     def _check_status(self, status: int) -> None:
         if status == 401 and not self._key:
             from .connection import NO_KEY
 
-            raise Failed(NO_KEY)
+            raise ExchangeError(NO_KEY)
         if status != 200:
-            raise Failed(STATUSES.get(status, f"it answers {status}"))
+            raise ExchangeError(STATUSES.get(status, f"it answers {status}"))
 
     def _check_limits(self, size_bytes: int, limit_bytes: int) -> None:
         if size_bytes > limit_bytes:
-            raise Failed(f"its answer is longer than {limit_bytes} bytes")
+            raise ExchangeError(f"its answer is longer than {limit_bytes} bytes")
         if self._over.is_set() or time.monotonic() > self._deadline_s:
-            raise Failed(self._too_slow)
+            raise ExchangeError(self._too_slow)
 
     # Around the thread
 
@@ -187,7 +202,7 @@ class Exchange:
         return f"no answer within {self._timeout_s:g} s"
 
     def _within_limit(self, talk: Callable[[httpx.Client], Result]) -> Result:
-        """What `talk` returns. Raises Failed where that takes too long, or the server is at fault."""
+        """The result of `talk`. Raises ExchangeError where it takes too long or the server fails."""
         import httpx
 
         from .connection import ServiceError, http_client
@@ -199,9 +214,9 @@ class Exchange:
                 with http_client(self._server, self._key, self._timeout_s) as client:
                     outcome.append(talk(client))
             except (httpx.HTTPError, httpx.InvalidURL, zlib.error, OSError) as error:
-                outcome.append(Failed(_said(error)))
+                outcome.append(ExchangeError(_error_text(error)))
             except ServiceError as error:
-                outcome.append(Failed(str(error)))
+                outcome.append(ExchangeError(str(error)))
             except BaseException as error:  # noqa: BLE001 - raised again where the caller is
                 outcome.append(error)
 
@@ -210,52 +225,52 @@ class Exchange:
         thread.start()
         thread.join(self._timeout_s)
         if not outcome:
-            self._cut()
-            raise Failed(self._too_slow)
+            self._abort()
+            raise ExchangeError(self._too_slow)
         result = outcome[0]
         if isinstance(result, BaseException):
             raise result
         return result
 
     def _extensions(self) -> dict[str, Any]:
-        """Has the sockets told as they are made, so that they can be cut."""
+        """An extension of httpx that notes sockets as they are opened, so that they can be shut."""
 
         def trace(event: str, info: Mapping[str, Any]) -> None:
             if event == "connection.connect_tcp.complete":
-                made = info["return_value"].get_extra_info("socket")
-                self._sockets.append(made)
+                connection = info["return_value"].get_extra_info("socket")
+                self._sockets.append(connection)
                 if self._over.is_set():
-                    _shut(made)
+                    _shut(connection)
 
         return {"trace": trace}
 
-    def _cut(self) -> None:
-        """End what the thread waits for; it ends by itself then."""
+    def _abort(self) -> None:
+        """Shut the sockets: the thread ends by itself then."""
         self._over.set()
-        for one in list(self._sockets):
-            _shut(one)
+        for connection in list(self._sockets):
+            _shut(connection)
 
 
-def _shut(one: socket.socket) -> None:
+def _shut(connection: socket.socket) -> None:
     import socket
 
     with suppress(OSError):
-        one.shutdown(socket.SHUT_RDWR)
+        connection.shutdown(socket.SHUT_RDWR)
 
 
-def _said(error: Exception) -> str:
-    """What went wrong, in one short line."""
+def _error_text(error: Exception) -> str:
+    """The message of an error, in one short line."""
     name = type(error).__name__
     text = " ".join(str(error).split())[:200]
     return f"{name}: {text}" if text else name
 
 
-def _parts(tasks: Sequence[Task], size: int) -> Iterator[Sequence[Task]]:
+def _batches(tasks: Sequence[Task], size: int) -> Iterator[Sequence[Task]]:
     for start in range(0, len(tasks), size):
         yield tasks[start : start + size]
 
 
-def _defined(tasks: Sequence[Task]) -> Iterator[tuple[list[Task], dict[str, Any]]]:
+def _definition_batches(tasks: Sequence[Task]) -> Iterator[tuple[list[Task], dict[str, Any]]]:
     """The tasks in parts that are small enough for one request with their definitions."""
     part: list[Task] = []
     definitions: dict[str, Any] = {}

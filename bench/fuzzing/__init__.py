@@ -1,4 +1,4 @@
-"""Random models, three answers to each, and which of them are wrong: what stands behind `./dev bench differential`.
+"""Random models, three answers to each, and which of them are wrong: the parts of `./dev bench differential`.
 
-Read first: `draft` (how a model is drawn), `judging` (what counts as wrong), `crew` (who does it all).
+Read first: `draft` (how a model is drawn), `judge` (what counts as wrong), `worker_pool` (which runs it all).
 """

@@ -1,4 +1,4 @@
-"""The three answers to a case: ours, ONNX Runtime's with its rewrites off, and the evaluator's, node by node."""
+"""The three answers to a case: ours, ONNX Runtime's without rewrites, and the evaluator's, node by node."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from tunewright.codegen.host import detect
 from tunewright.codegen.target import Target
-from tunewright.graph import fallback
+from tunewright.graph.evaluation import fallback
 from tunewright.graph.ir import Array
 from tunewright.graph.onnx_import import ModelError
 from tunewright.graph.task import Task
@@ -23,25 +23,25 @@ from tunewright.search_space.sketches import spaces
 from tunewright.search_space.space import Space
 from tunewright.tuner.errors import InputError, Refused
 from tunewright.tuner.models.model import Model, open_model
-from tunewright.tuner.running.session import InferenceSession
+from tunewright.tuner.session.session import InferenceSession
 
-from .case import Case, Feeds, Plan
-from .program import Program, program
+from .case import Feeds, FuzzCase, RunPlan
+from .program import FlatProgram, flatten
 
 OURS, RUNTIME, EVALUATOR = "ours", "onnxruntime", "evaluator"
 
 DRAWN_ROWS, DRAWS = 64, 8
-"""Points drawn at once until one is legal, and how often."""
+"""Points that are drawn at once until one is legal, and the most draws."""
 
-CLEAR = (ModelError, Refused, InputError, fallback.EvaluationError)
-"""What says in one line why a model can't be used."""
+CLEAR_ERRORS = (ModelError, Refused, InputError, fallback.EvaluationError)
+"""Exceptions that say in one line why a model can't be used."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """Outputs for each of the feeds, or why there are none.
+class CaseAnswer:
+    """Outputs for each of the feeds, or an error.
 
-    `is_clear`: the reason is one that is meant for people; else it is a bug's, and `text` its traceback.
+    `is_clear`: the error is a message for people; else it is a bug, and `text` its traceback.
     """
 
     outputs: tuple[tuple[Any, ...], ...] = ()
@@ -51,71 +51,75 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
-    """All three, and what the evaluator ran."""
+class CaseAnswers:
+    """All three answers, and the program that the evaluator ran."""
 
-    ours: Answer
-    runtime: Answer
-    evaluator: Answer
-    program: Program
-    seen: Sequence[Mapping[str, Any]] = field(default_factory=tuple)  # every tensor that the evaluator made, by feed
-
-
-def answers(case: Case, tell: Callable[[str], object] = lambda stage: None) -> Answers:
-    """All answers to a case. `tell` hears who is at work, for when a process dies of it."""
-    tell(RUNTIME)
-    runtime = runtime_answer(case)
-    tell(EVALUATOR)
-    flat = program(case.proto())
-    evaluator, seen = evaluator_answer(case, flat)
-    tell(OURS)
-    return Answers(our_answer(case), runtime, evaluator, flat, seen)
+    ours: CaseAnswer
+    runtime: CaseAnswer
+    evaluator: CaseAnswer
+    program: FlatProgram
+    tensors: Sequence[Mapping[str, Any]] = field(
+        default_factory=tuple
+    )  # values of all tensors in the evaluator, by feed
 
 
-def our_answer(case: Case) -> Answer:
-    """A session's, on the schedules of the plan. Feeds that give weights have sessions in which these are inputs."""
+def answer_case(case: FuzzCase, report_stage: Callable[[str], object] = lambda stage: None) -> CaseAnswers:
+    """All answers to a case. `report_stage` gets each runtime's name before it starts: it may crash the process."""
+    report_stage(RUNTIME)
+    runtime = run_onnxruntime(case)
+    report_stage(EVALUATOR)
+    flat = flatten(case.proto())
+    evaluator, tensors = run_evaluator(case, flat)
+    report_stage(OURS)
+    return CaseAnswers(run_ours(case), runtime, evaluator, flat, tensors)
+
+
+def run_ours(case: FuzzCase) -> CaseAnswer:
+    """The answer of our session on the plan's schedules. Weights that a feed gives are inputs of its session."""
     weights = {tensor.name for tensor in case.proto().graph.initializer}
     outputs: dict[int, tuple[Any, ...]] = {}
     try:
-        target = target_of(case.plan.threads, case.plan.vector_bits)
-        for given in {frozenset(weights.intersection(feeds)) for feeds in case.feeds}:
-            model, schedules = planned(open_model(case.model, case.dims(), given=given), case.plan, target)
+        target = make_target(case.plan.threads, case.plan.vector_bits)
+        for overridden in {frozenset(weights.intersection(feeds)) for feeds in case.feeds}:
+            model, schedules = plan_schedules(
+                open_model(case.model, case.dims(), overrides=overridden), case.plan, target
+            )
             with InferenceSession.of(model, target, schedules) as session:
                 for number, feeds in enumerate(case.feeds):
-                    if weights.intersection(feeds) == given:
+                    if weights.intersection(feeds) == overridden:
                         outputs[number] = tuple(session.run(None, feeds))
-        return Answer(tuple(outputs[number] for number in range(len(case.feeds))))
-    except CLEAR as error:
-        return Answer(error=f"{type(error).__name__}: {error}", is_clear=True)
+        return CaseAnswer(tuple(outputs[number] for number in range(len(case.feeds))))
+    except CLEAR_ERRORS as error:
+        return CaseAnswer(error=f"{type(error).__name__}: {error}", is_clear=True)
     except Exception as error:  # noqa: BLE001 - whatever it is, it is what is looked for
-        return _failed(error)
+        return _traceback_answer(error)
 
 
 @cache
-def target_of(threads: int, vector_bits: int) -> Target:
+def make_target(threads: int, vector_bits: int) -> Target:
     """This machine, or one like it with narrower vectors."""
     target = detect(threads)
     return replace(target, vector_bits=vector_bits) if 0 < vector_bits < target.vector_bits else target
 
 
-def planned(model: Model, plan: Plan, target: Target) -> tuple[Model, dict[str, Schedule]]:
-    """The model with the segments that the plan has, and a schedule for each task; none where defaults are wanted."""
+def plan_schedules(model: Model, plan: RunPlan, target: Target) -> tuple[Model, dict[str, Schedule]]:
+    """The model with the plan's segments, and a schedule for each task; none for default schedules."""
     if not plan.is_random:
-        return model.merged(()), {}
+        return model.merge(()), {}
     rng = np.random.default_rng(plan.seed)
-    model = model.chosen({key: float(rng.random()) for key in model.tasks})
-    return model, {key: _drawn_schedule(task, target, rng) for key, (task, _) in model.tasks.items()}
+    model = model.fastest({key: float(rng.random()) for key in model.tasks})
+    return model, {key: _random_schedule(task, target, rng) for key, (task, _) in model.tasks.items()}
 
 
-def _drawn_schedule(task: Task, target: Target, rng: np.random.Generator) -> Schedule:
-    """A legal point of any sketch that has the task; a default where none was found."""
-    offered = spaces(task, target)
-    space = offered[int(rng.integers(len(offered)))]
-    found = _drawn_row(space, rng)
-    return space.default if found is None else space.schedule(found)
+def _random_schedule(task: Task, target: Target, rng: np.random.Generator) -> Schedule:
+    """A legal point of a random space of the task; its default where none was drawn."""
+    task_spaces = spaces(task, target)
+    space = task_spaces[int(rng.integers(len(task_spaces)))]
+    row = _random_row(space, rng)
+    return space.default if row is None else space.schedule(row)
 
 
-def _drawn_row(space: Space, rng: np.random.Generator) -> Any:
+def _random_row(space: Space, rng: np.random.Generator) -> Any:
     radix = [len(knob.choices) for knob in space.knobs]
     for _ in range(DRAWS):
         rows = rng.integers(0, radix, (DRAWN_ROWS, len(radix)))
@@ -125,8 +129,8 @@ def _drawn_row(space: Space, rng: np.random.Generator) -> Any:
     return None
 
 
-def runtime_answer(case: Case) -> Answer:
-    """ONNX Runtime's, with its rewrites off, on one thread."""
+def run_onnxruntime(case: FuzzCase) -> CaseAnswer:
+    """The answer of ONNX Runtime, without rewrites, on one thread."""
     import onnxruntime
 
     onnxruntime.set_default_logger_severity(4)
@@ -136,40 +140,40 @@ def runtime_answer(case: Case) -> Answer:
     options.log_severity_level = 4
     try:
         session = onnxruntime.InferenceSession(case.model, options, providers=["CPUExecutionProvider"])
-        return Answer(tuple(tuple(session.run(None, dict(feeds))) for feeds in case.feeds))
+        return CaseAnswer(tuple(tuple(session.run(None, dict(feeds))) for feeds in case.feeds))
     except Exception as error:  # noqa: BLE001 - its classes are not all public, and none of them is a fault of ours
-        return Answer(error=_line(error), is_clear=True)
+        return CaseAnswer(error=_line(error), is_clear=True)
 
 
-def evaluator_answer(case: Case, flat: Program) -> tuple[Answer, list[dict[str, Any]]]:
-    """The model node by node, and the value of every tensor for each of the feeds."""
-    outputs, seen = [], []
+def run_evaluator(case: FuzzCase, flat: FlatProgram) -> tuple[CaseAnswer, list[dict[str, Any]]]:
+    """The answer of the evaluator, and the values of all tensors for each of the feeds."""
+    outputs, tensors = [], []
     try:
         for feeds in case.feeds:
-            values = evaluated(flat, feeds)
-            seen.append(values)
+            values = evaluate_tensors(flat, feeds)
+            tensors.append(values)
             outputs.append(tuple(values[name] for name in flat.outputs))
     except fallback.EvaluationError as error:
-        return Answer(error=_line(error), is_clear=True), seen
-    return Answer(tuple(outputs)), seen
+        return CaseAnswer(error=_line(error), is_clear=True), tensors
+    return CaseAnswer(tuple(outputs)), tensors
 
 
-def evaluated(flat: Program, feeds: Feeds) -> dict[str, Any]:
-    """The value of every tensor. Raises EvaluationError."""
-    values = flat.start(feeds)
+def evaluate_tensors(flat: FlatProgram, feeds: Feeds) -> dict[str, Any]:
+    """The values of all tensors. Raises EvaluationError."""
+    values = flat.initial_values(feeds)
     for node in flat.nodes:
         results = fallback.evaluate(node, [values[name] if name else None for name in node.inputs])
         values |= {name: result for name, result in zip(node.outputs, results, strict=True) if name}
     return values
 
 
-def _failed(error: Exception) -> Answer:
-    """What an exception is that nobody meant: its kind, and the last function of ours that it came through."""
+def _traceback_answer(error: Exception) -> CaseAnswer:
+    """The answer of an unexpected exception: its class, and our last function in its traceback."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if "tunewright" in frame.filename]
-    at = own[-1] if own else frames[-1]
-    place = f"{Path(at.filename).parent.name}/{Path(at.filename).name}:{at.name}"
-    return Answer(error=f"{type(error).__name__} in {place}: {_line(error)}", text=traceback.format_exc())
+    own_frames = [frame for frame in frames if "tunewright" in frame.filename]
+    last_frame = own_frames[-1] if own_frames else frames[-1]
+    place = f"{Path(last_frame.filename).parent.name}/{Path(last_frame.filename).name}:{last_frame.name}"
+    return CaseAnswer(error=f"{type(error).__name__} in {place}: {_line(error)}", text=traceback.format_exc())
 
 
 def _line(error: Exception) -> str:
@@ -177,5 +181,5 @@ def _line(error: Exception) -> str:
 
 
 def as_array(value: Any) -> Array | None:
-    """An output as an array; None for what is no tensor."""
+    """An output as an array; None if it is no tensor."""
     return None if isinstance(value, list) or value is None else np.asarray(value)

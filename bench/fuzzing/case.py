@@ -1,4 +1,4 @@
-"""Case: a model, inputs for it, and how ours is to run it. All that is needed to try it once more."""
+"""FuzzCase: a model, inputs for it, and how ours runs it: all that is needed to repeat it."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from onnx import AttributeProto, GraphProto, NodeProto, numpy_helper
 from tunewright.graph.ir import Array
 
 Feeds = Mapping[str, Array]
-"""By the name of the input."""
+"""Inputs by name."""
 
-SHOWN = 8
+SHOWN_ELEMENTS = 8
 """Elements of an array that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RunPlan:
     """How ours runs a model: on default schedules, or on points drawn by the seed."""
 
     seed: int
     is_random: bool = False
     threads: int = 1
-    vector_bits: int = 0  # 0: what the machine has
+    vector_bits: int = 0  # 0: those of the machine
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Case:
-    """`feeds` are tried in turn. The seed says where it comes from."""
+class FuzzCase:
+    """A model with the feeds that are run in turn, and the seed that it comes from."""
 
     seed: int
     model: bytes
     feeds: tuple[Feeds, ...]
-    plan: Plan
+    plan: RunPlan
 
     def proto(self) -> onnx.ModelProto:
         """The model."""
@@ -43,45 +43,45 @@ class Case:
         return parsed
 
     def dims(self) -> dict[str, int]:
-        """What binds the open extents of the model, by name."""
-        found = {}
+        """The extents that the first feed gives the model's named dimensions."""
+        dims_by_name = {}
         for value in self.proto().graph.input:
             if self.feeds and value.name in self.feeds[0]:
                 extents = self.feeds[0][value.name].shape
                 dims = value.type.tensor_type.shape.dim
-                found.update({d.dim_param: e for d, e in zip(dims, extents, strict=False) if d.dim_param})
-        return found
+                dims_by_name.update({d.dim_param: e for d, e in zip(dims, extents, strict=False) if d.dim_param})
+        return dims_by_name
 
     def ops(self) -> list[str]:
-        """The ops of the model, those in bodies and functions too, each as often as it is there."""
+        """The ops of the model, of bodies and functions too, with repetitions."""
         model = self.proto()
         graphs = [model.graph.node, *(function.node for function in model.functions)]
         return [node.op_type for nodes in graphs for node in all_nodes(nodes) if node.domain != "local"]
 
     def lines(self) -> Iterator[str]:
-        """A short text for people."""
+        """The case as lines of text."""
         model = self.proto()
-        opsets = ", ".join(f"{one.domain or 'onnx'} {one.version}" for one in model.opset_import)
-        how = "random schedules" if self.plan.is_random else "default schedules"
+        opsets = ", ".join(f"{item.domain or 'onnx'} {item.version}" for item in model.opset_import)
+        schedules = "random schedules" if self.plan.is_random else "default schedules"
         bits = f", {self.plan.vector_bits} bits" if self.plan.vector_bits else ""
-        yield f"{opsets}, IR {model.ir_version}; {how}, threads: {self.plan.threads}{bits}"
+        yield f"{opsets}, IR {model.ir_version}; {schedules}, threads: {self.plan.threads}{bits}"
         for function in model.functions:
-            defaults = [_attribute(one) for one in function.attribute_proto]
+            defaults = [_attribute(item) for item in function.attribute_proto]
             attributes = ", ".join([*function.attribute, *defaults])
             yield f"function {function.name}({', '.join(function.input)}; {attributes})"
             yield from (f"  {_node(node)}" for node in function.node)
             yield f"  return {', '.join(function.output)}"
         feeds = self.feeds[0] if self.feeds else {}
         for value in model.graph.input:
-            yield f"{value.name} = {_shown(feeds[value.name]) if value.name in feeds else 'not given'}"
+            yield f"{value.name} = {_array_text(feeds[value.name]) if value.name in feeds else 'not given'}"
         for tensor in model.graph.initializer:
-            yield f"{tensor.name} := {_shown(numpy_helper.to_array(tensor))}"
+            yield f"{tensor.name} := {_array_text(numpy_helper.to_array(tensor))}"
         yield from (_node(node) for node in model.graph.node)
         yield f"return {', '.join(value.name for value in model.graph.output)}"
 
 
 def all_nodes(nodes: object) -> Iterator[NodeProto]:
-    """These nodes, and those of the bodies in them."""
+    """The nodes and those of their bodies."""
     for node in nodes:  # type: ignore[attr-defined]
         yield node
         for attribute in node.attribute:
@@ -90,7 +90,7 @@ def all_nodes(nodes: object) -> Iterator[NodeProto]:
 
 
 def _node(node: NodeProto) -> str:
-    attrs = ", ".join(_attribute(one) for one in node.attribute)
+    attrs = ", ".join(_attribute(attribute) for attribute in node.attribute)
     return f"{', '.join(node.output)} = {node.op_type}({', '.join(node.input)}{'; ' if attrs else ''}{attrs})"
 
 
@@ -100,7 +100,7 @@ def _attribute(attribute: AttributeProto) -> str:
     if attribute.type == AttributeProto.GRAPH:
         return f"{attribute.name}={{{_graph(attribute.g)}}}"
     if attribute.type == AttributeProto.TENSOR:
-        return f"{attribute.name}={_shown(numpy_helper.to_array(attribute.t))}"
+        return f"{attribute.name}={_array_text(numpy_helper.to_array(attribute.t))}"
     value = onnx.helper.get_attribute_value(attribute)
     text = value.decode() if isinstance(value, bytes) else f"{value:.9g}" if isinstance(value, float) else str(value)
     return f"{attribute.name}={text}"
@@ -112,13 +112,13 @@ def _graph(graph: GraphProto) -> str:
     return f"({takes}) {'; '.join(_node(node) for node in graph.node)}; return {gives}"
 
 
-def _shown(array: Array) -> str:
+def _array_text(array: Array) -> str:
     shape = "x".join(map(str, array.shape))
-    some = array.ravel()[:SHOWN]
-    values = ", ".join(f"{float(v):.9g}" if array.dtype.kind in "fV" else str(v) for v in some)
-    return f"{array.dtype.name}[{shape}] {values}{', ...' if array.size > SHOWN else ''}"
+    elements = array.ravel()[:SHOWN_ELEMENTS]
+    values = ", ".join(f"{float(v):.9g}" if array.dtype.kind in "fV" else str(v) for v in elements)
+    return f"{array.dtype.name}[{shape}] {values}{', ...' if array.size > SHOWN_ELEMENTS else ''}"
 
 
-def saved(case: Case) -> dict[str, Array]:
-    """Its inputs as one file of arrays: those of the first feed by their names."""
+def first_feed_arrays(case: FuzzCase) -> dict[str, Array]:
+    """The inputs of the first feed by name."""
     return {name: np.asarray(array) for name, array in (case.feeds[0] if case.feeds else {}).items()}

@@ -1,6 +1,6 @@
-"""A model while it is drawn: tensors that there are, and nodes over them that are valid by construction.
+"""A model while it is drawn: its tensors, and nodes over them that are valid by construction.
 
-An op is drawn by a function that picks operands which fit, or makes such, and adds nodes. Types come from ONNX's own
+An op is drawn by a function that picks or makes fitting operands and adds nodes. Types come from ONNX's own
 inference, node by node, so that the next node knows what it stands on. Nothing of Tunewright takes part: what a seed
 stands for does not change with the code that is tried.
 """
@@ -21,35 +21,35 @@ from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TensorPro
 
 from tunewright.graph.ir import Array
 
-from .values import ANY, FLOATS, Domain, dtype_of, ordinary, special
+from .values import ANY, ValueDomain, dtype_of, ordinary_values, special_values
 
 OPSETS = range(9, 25)
 MAX_ELEMENTS = 6000
-"""Most of one tensor: small models are quick, and have all the faults."""
+"""The most elements of a tensor: small models are quick, and show all faults."""
 
 MAX_RANK = 6
 MAX_KNOWN = 64
-"""Elements of a constant whose values inference may have to know."""
+"""The most elements of a constant whose values inference gets."""
 
 PREFIXES = ("v", "a b/", "é:0.", "<b>'\"", "%s;\\", "node")
-"""What names may begin with: hostile ones, and those that look like ours."""
+"""Prefixes of names: hostile ones, and those that look like ours."""
 
 Shape = tuple[int, ...]
 
 
-class Unfit(Exception):
-    """What was drawn is no valid node after all; the step is taken back."""
+class InvalidNode(Exception):
+    """A drawn node is not valid; the step is undone."""
 
 
 @dataclass(frozen=True, slots=True)
-class Tensor:
-    """A tensor of the model; shape None where only running tells. `kind` is ONNX's type."""
+class DraftTensor:
+    """A tensor of the model; its shape is None where only running shows it. `kind` is ONNX's type."""
 
     name: str
-    dtype: str  # numpy's name; "" for what is no tensor
+    dtype: str  # numpy's name; "" if it is no tensor
     shape: Shape | None
     kind: TypeProto
-    domain: Domain = ANY
+    domain: ValueDomain = ANY
 
     @property
     def rank(self) -> int:
@@ -58,45 +58,45 @@ class Tensor:
 
     @property
     def size(self) -> int:
-        """Elements."""
+        """Number of elements."""
         return prod(self.shape or ())
 
 
 @dataclass
-class Content:
-    """What has been drawn so far in one graph."""
+class GraphContent:
+    """The drawn content of one graph."""
 
-    tensors: list[Tensor] = field(default_factory=list)
+    tensors: list[DraftTensor] = field(default_factory=list)
     nodes: list[NodeProto] = field(default_factory=list)
-    inputs: dict[str, Tensor] = field(default_factory=dict)
+    inputs: dict[str, DraftTensor] = field(default_factory=dict)
     constants: dict[str, Array] = field(default_factory=dict)
     overridable: set[str] = field(default_factory=set)  # constants that are inputs too
     functions: list[FunctionProto] = field(default_factory=list)
 
-    def copy(self) -> Content:
-        """One that can be gone on with, or thrown away."""
-        return Content(
+    def copy(self) -> GraphContent:
+        """A shallow copy, to restore the content."""
+        return GraphContent(
             list(self.tensors), list(self.nodes), dict(self.inputs), dict(self.constants), set(self.overridable),
             list(self.functions),
         )  # fmt: skip
 
 
-class Draft:
-    """A model that is being drawn in one opset."""
+class ModelDraft:
+    """A model in one opset that is being drawn."""
 
     def __init__(self, rng: random.Random, opset: int, main: str = "float32") -> None:
         self.rng, self.opset, self.main = rng, opset, main
         self.array_rng = np.random.default_rng(rng.getrandbits(32))
-        self.content = Content()
-        self.drawn: list[str] = []  # ops, in the order in which they were added, those in bodies too
+        self.content = GraphContent()
+        self.op_names: list[str] = []  # ops, in the order in which they were added, those in bodies too
         self._count = 0
         self._prefix = rng.choice(PREFIXES) if rng.random() < 0.1 else ""
-        self._apart = 0  # how many bodies deep, where nothing is an input or initialiser
+        self._body_depth = 0  # bodies have neither inputs nor initialisers of the model
 
     # Chance
 
     def chance(self, share: float) -> bool:
-        """True so often."""
+        """True with that probability."""
         return self.rng.random() < share
 
     def among(self, *values: Any) -> Any:
@@ -108,20 +108,20 @@ class Draft:
         return self.rng.randint(low, high)
 
     def some_shape(self, rank: int | None = None, low: int = 0, high: int = 4) -> Shape:
-        """Extents that are odd, prime, one, now and then zero."""
+        """A random shape: extents are odd, prime, one, rarely zero."""
         if rank is None:
             rank = self.rng.choice([n for n in (0, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 5) if low <= n <= high])
         limit = 1 + int(MAX_ELEMENTS ** (1 / max(rank, 1)))
         extents = [e for e in (1, 1, 2, 2, 3, 3, 4, 5, 5, 6, 7, 7, 8, 9, 11, 13, 16, 17, 19, 31, 33, 37) if e <= limit]
-        made = [self.rng.choice(extents) for _ in range(rank)]
+        shape = [self.rng.choice(extents) for _ in range(rank)]
         if rank and self.chance(0.02):
-            made[self.rng.randrange(rank)] = 0
-        while prod(made) > MAX_ELEMENTS // 2:
-            made[made.index(max(made))] //= 2
-        return tuple(made)
+            shape[self.rng.randrange(rank)] = 0
+        while prod(shape) > MAX_ELEMENTS // 2:
+            shape[shape.index(max(shape))] //= 2
+        return tuple(shape)
 
     def number(self, *usual: float) -> float:
-        """A float32 for an attribute or constant: a usual one, one near it, or any."""
+        """A float32 for an attribute or constant: a usual number, one near it, or any."""
         if usual and self.chance(0.6):
             value = self.rng.choice(usual)
             if self.chance(0.4):
@@ -133,19 +133,19 @@ class Draft:
     # Tensors
 
     def name(self, letter: str) -> str:
-        """A fresh one."""
+        """A new name."""
         self._count += 1
         return f"{self._prefix}{letter}{self._count}"
 
     def dtypes(self, op: str, position: int = 0, domain: str = "") -> list[str]:
         """The element types that an operand may have in this opset."""
-        return allowed(op, self.opset, position, domain)
+        return element_types(op, self.opset, position, domain)
 
     def dtype_for(self, op: str, position: int = 0, among: Sequence[str] = ()) -> str:
-        """One of those, mostly the model's own."""
+        """One of these types, mostly the model's own."""
         types = [t for t in self.dtypes(op, position) if not among or t in among]
         if not types:
-            raise Unfit(op)
+            raise InvalidNode(op)
         if self.main in types and self.chance(0.8):
             return self.main
         return self.rng.choice(types)
@@ -156,46 +156,46 @@ class Draft:
         fits: Callable[[Shape], bool] = lambda shape: True,
         shape: Callable[[], Shape] | None = None,
         known: bool = True,
-    ) -> Tensor:
-        """A tensor of the type whose shape fits: mostly one that there is, the later ones rather; else a new one.
+    ) -> DraftTensor:
+        """A tensor of the type whose shape fits: mostly an existing one, rather a later one; else a new one.
 
         Without `known` the shape may be unknown.
         """
         dtypes = (dtype,) if isinstance(dtype, str) else dtype
-        there = [
+        candidates = [
             t for t in self.content.tensors
             if t.dtype in dtypes and (fits(t.shape) if t.shape is not None else not known)
         ]  # fmt: skip
-        if there and self.chance(0.85):
-            return there[-1] if self.chance(0.5) else self.rng.choice(there)
-        chosen = self.main if self.main in dtypes else self.rng.choice(dtypes)
+        if candidates and self.chance(0.85):
+            return candidates[-1] if self.chance(0.5) else self.rng.choice(candidates)
+        new_dtype = self.main if self.main in dtypes else self.rng.choice(dtypes)
         for _ in range(20):
             extents = shape() if shape else self.some_shape()
             if fits(extents):
-                return self.fresh(chosen, extents)
-        if there:
-            return self.rng.choice(there)
-        raise Unfit("no shape fits")
+                return self.fresh(new_dtype, extents)
+        if candidates:
+            return self.rng.choice(candidates)
+        raise InvalidNode("no shape fits")
 
-    def fresh(self, dtype: str, shape: Shape, domain: Domain = ANY, constant: float = 0.35) -> Tensor:
-        """A new input, or a constant that often."""
-        if self._apart or self.chance(constant) or len(self.content.inputs) >= 6:
+    def fresh(self, dtype: str, shape: Shape, domain: ValueDomain = ANY, constant: float = 0.35) -> DraftTensor:
+        """A new input, or with probability `constant` a constant."""
+        if self._body_depth or self.chance(constant) or len(self.content.inputs) >= 6:
             return self.constant(self._values(dtype, shape, domain), plain=domain is not ANY)
-        tensor = Tensor(self.name("x"), dtype, shape, tensor_kind(dtype, shape), domain)
+        tensor = DraftTensor(self.name("x"), dtype, shape, tensor_kind(dtype, shape), domain)
         self.content.inputs[tensor.name] = tensor
         self.content.tensors.append(tensor)
         return tensor
 
-    def _values(self, dtype: str, shape: Shape, domain: Domain) -> Array:
-        made = special if self.chance(0.1) else ordinary
-        return made(self.array_rng, dtype, shape, domain)
+    def _values(self, dtype: str, shape: Shape, domain: ValueDomain) -> Array:
+        make = special_values if self.chance(0.1) else ordinary_values
+        return make(self.array_rng, dtype, shape, domain)
 
-    def constant(self, value: Any, dtype: str | None = None, *, plain: bool = False) -> Tensor:
-        """A known tensor: an initialiser, one that is an input too, or a Constant node. `plain`: no input."""
+    def constant(self, value: Any, dtype: str | None = None, *, plain: bool = False) -> DraftTensor:
+        """A constant: an initialiser, perhaps an input too unless `plain`, or a Constant node."""
         array = np.asarray(value, dtype_of(dtype) if dtype else None)
         kind = tensor_kind(array.dtype.name, array.shape)
-        tensor = Tensor(self.name("c"), array.dtype.name, array.shape, kind)
-        if self._apart or self.chance(0.15):
+        tensor = DraftTensor(self.name("c"), array.dtype.name, array.shape, kind)
+        if self._body_depth or self.chance(0.15):
             self.content.nodes.append(constant_node(array, tensor.name, self))
         elif not plain and self.chance(0.04):
             self.content.overridable.add(tensor.name)
@@ -203,95 +203,101 @@ class Draft:
         self.content.tensors.append(tensor)
         return tensor
 
-    def ints(self, values: Sequence[int] | int, dtype: str = "int64") -> Tensor:
-        """A parameter."""
+    def ints(self, values: Sequence[int] | int, dtype: str = "int64") -> DraftTensor:
+        """An integer parameter."""
         return self.constant(np.asarray(values, dtype), plain=True)
 
-    def scalar(self, value: float, dtype: str | None = None) -> Tensor:
-        """A constant of rank 0, now and then of one element."""
+    def scalar(self, value: float, dtype: str | None = None) -> DraftTensor:
+        """A constant of rank 0, sometimes of shape (1,)."""
         array = np.asarray(value).astype(dtype_of(dtype or self.main))
         return self.constant(array.reshape(1) if self.chance(0.1) else array)
 
     # Nodes
 
-    def op(self, op: str, *inputs: Tensor | None, outputs: int = 1, domain: str = "", **attrs: Any) -> Tensor:
-        """Add a node; its first output. Attributes that are None are left out."""
+    def op(self, op: str, *inputs: DraftTensor | None, outputs: int = 1, domain: str = "", **attrs: Any) -> DraftTensor:
+        """Add a node. Returns its first output. Attributes that are None are left out."""
         return self.ops(op, *inputs, outputs=outputs, domain=domain, **attrs)[0]
 
     def ops(
-        self, op: str, *inputs: Tensor | None, outputs: int = 1, domain: str = "", **attrs: Any
-    ) -> tuple[Tensor, ...]:
-        """Add a node; all its outputs. Raises Unfit where ONNX's inference refuses it."""
-        given = list(inputs)
-        while given and given[-1] is None:
-            given.pop()
-        names = [one.name if one else "" for one in given]
-        made = [self.name("t") for _ in range(outputs)]
-        node = helper.make_node(op, names, made, domain=domain, **{k: v for k, v in attrs.items() if v is not None})
-        kinds = self._inferred(node, given, domain)
+        self, op: str, *inputs: DraftTensor | None, outputs: int = 1, domain: str = "", **attrs: Any
+    ) -> tuple[DraftTensor, ...]:
+        """Add a node. Returns its outputs. Raises InvalidNode where ONNX's inference refuses it."""
+        operands = list(inputs)
+        while operands and operands[-1] is None:
+            operands.pop()
+        names = [operand.name if operand else "" for operand in operands]
+        output_names = [self.name("t") for _ in range(outputs)]
+        node = helper.make_node(
+            op, names, output_names, domain=domain, **{k: v for k, v in attrs.items() if v is not None}
+        )
+        kinds = self._infer_types(node, operands, domain)
         return self.add(node, kinds)
 
-    def add(self, node: NodeProto, kinds: Sequence[TypeProto]) -> tuple[Tensor, ...]:
+    def add(self, node: NodeProto, kinds: Sequence[TypeProto]) -> tuple[DraftTensor, ...]:
         """Add a node whose outputs have these types."""
         results = []
         for name, kind in zip(node.output, kinds, strict=True):
             tensor = tensor_of(name, kind)
             if tensor.size > MAX_ELEMENTS or tensor.rank > MAX_RANK:
-                raise Unfit("too large")
+                raise InvalidNode("too large")
             results.append(tensor)
         self.content.nodes.append(node)
         self.content.tensors.extend(results)
-        self.drawn.append(node.op_type)
+        self.op_names.append(node.op_type)
         return tuple(results)
 
-    def _inferred(self, node: NodeProto, inputs: Sequence[Tensor | None], domain: str) -> list[TypeProto]:
+    def _infer_types(self, node: NodeProto, inputs: Sequence[DraftTensor | None], domain: str) -> list[TypeProto]:
         schema = schema_of(node.op_type, self.opset, domain)
         if schema is None:
-            raise Unfit(node.op_type)
-        for position, one in enumerate(inputs):
-            if one and one.dtype and one.dtype not in allowed(node.op_type, self.opset, position, domain):
-                raise Unfit(f"{node.op_type} of {one.dtype}")
-        known = {
-            one.name: numpy_helper.from_array(self.content.constants[one.name], one.name)
-            for one in inputs
-            if one and one.name in self.content.constants and one.size <= MAX_KNOWN
+            raise InvalidNode(node.op_type)
+        for position, tensor in enumerate(inputs):
+            if (
+                tensor
+                and tensor.dtype
+                and tensor.dtype not in element_types(node.op_type, self.opset, position, domain)
+            ):
+                raise InvalidNode(f"{node.op_type} of {tensor.dtype}")
+        constants = {
+            tensor.name: numpy_helper.from_array(self.content.constants[tensor.name], tensor.name)
+            for tensor in inputs
+            if tensor and tensor.name in self.content.constants and tensor.size <= MAX_KNOWN
         }
-        kinds = {one.name: one.kind for one in inputs if one}
+        kinds = {tensor.name: tensor.kind for tensor in inputs if tensor}
         opsets = [helper.make_opsetid("", self.opset)]
         try:
-            found = onnx.shape_inference.infer_node_outputs(schema, node, kinds, known, opset_imports=opsets)
+            types = onnx.shape_inference.infer_node_outputs(schema, node, kinds, constants, opset_imports=opsets)
         except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, ValueError, RuntimeError) as error:
-            raise Unfit(str(error)) from error
-        if any(name not in found for name in node.output):
-            raise Unfit("no type")
-        return [found[name] for name in node.output]
+            raise InvalidNode(str(error)) from error
+        if any(name not in types for name in node.output):
+            raise InvalidNode("no type")
+        return [types[name] for name in node.output]
 
     # Bodies
 
     @contextmanager
-    def body(self, apart: bool = False, opset: int | None = None) -> Iterator[Content]:
-        """What is drawn meanwhile goes into a content of its own, which sees the tensors around it unless `apart`."""
+    def body(self, apart: bool = False, opset: int | None = None) -> Iterator[GraphContent]:
+        """Draw into a content of its own within the block, which sees the outer tensors unless `apart`."""
         outer, before = self.content, self.opset
-        self.content = Content(tensors=[] if apart else list(outer.tensors), constants=dict(outer.constants))
-        self._apart += 1
+        self.content = GraphContent(tensors=[] if apart else list(outer.tensors), constants=dict(outer.constants))
+        self._body_depth += 1
         self.opset = opset or before
         try:
             yield self.content
         finally:
             outer.functions.extend(self.content.functions)
             self.content, self.opset = outer, before
-            self._apart -= 1
+            self._body_depth -= 1
 
-    def parameter(self, dtype: str, shape: Shape) -> Tensor:
-        """An input of the body that is drawn."""
-        tensor = Tensor(self.name("p"), dtype, shape, tensor_kind(dtype, shape))
+    def parameter(self, dtype: str, shape: Shape) -> DraftTensor:
+        """A new input of the current body."""
+        tensor = DraftTensor(self.name("p"), dtype, shape, tensor_kind(dtype, shape))
         self.content.tensors.append(tensor)
         return tensor
 
 
 @cache
 def schema_of(op: str, opset: int, domain: str = "") -> Any:
-    """What ONNX says of an op in an opset; None where it isn't part of that."""
+    """ONNX's schema of an op in an opset; None where it isn't part of it."""
     try:
         schema: Any = onnx.defs.get_schema(op, opset, domain)
     except onnx.defs.SchemaError:
@@ -300,8 +306,8 @@ def schema_of(op: str, opset: int, domain: str = "") -> Any:
 
 
 @cache
-def allowed(op: str, opset: int, position: int = 0, domain: str = "") -> list[str]:
-    """The element types of an operand that are drawn."""
+def element_types(op: str, opset: int, position: int = 0, domain: str = "") -> list[str]:
+    """The drawn element types of an operand."""
     schema = schema_of(op, opset, domain)
     if schema is None:
         return []
@@ -327,21 +333,21 @@ def tensor_kind(dtype: str, shape: Sequence[int | str | None] | None) -> TypePro
     return helper.make_tensor_type_proto(element_type(dtype), shape)
 
 
-def tensor_of(name: str, kind: TypeProto) -> Tensor:
-    """A tensor of ONNX's type."""
+def tensor_of(name: str, kind: TypeProto) -> DraftTensor:
+    """The tensor of a name and ONNX's type."""
     if kind.WhichOneof("value") != "tensor_type":
-        return Tensor(name, "", None, kind)
-    of = kind.tensor_type
-    dims = list(of.shape.dim)
-    is_known = of.HasField("shape") and all(dim.HasField("dim_value") for dim in dims)
-    number = of.elem_type
+        return DraftTensor(name, "", None, kind)
+    tensor_type = kind.tensor_type
+    dims = list(tensor_type.shape.dim)
+    is_known = tensor_type.HasField("shape") and all(dim.HasField("dim_value") for dim in dims)
+    number = tensor_type.elem_type
     if number in (TensorProto.UNDEFINED, TensorProto.STRING):
-        raise Unfit("an element type that is not drawn")
+        raise InvalidNode("an element type that is not drawn")
     dtype = helper.tensor_dtype_to_np_dtype(number).name
-    return Tensor(name, dtype, tuple(dim.dim_value for dim in dims) if is_known else None, kind)
+    return DraftTensor(name, dtype, tuple(dim.dim_value for dim in dims) if is_known else None, kind)
 
 
-def constant_node(array: Array, name: str, d: Draft) -> NodeProto:
+def constant_node(array: Array, name: str, d: ModelDraft) -> NodeProto:
     """A Constant in one of the forms that the opset has."""
     if d.opset >= 12 and array.ndim <= 1 and array.dtype.name in ("int64", "float32") and d.chance(0.5):
         kind = "int" if array.dtype.name == "int64" else "float"
@@ -353,21 +359,16 @@ def constant_node(array: Array, name: str, d: Draft) -> NodeProto:
 
 
 def body_graph(
-    nodes: Sequence[NodeProto], inputs: Sequence[Tensor], outputs: Sequence[Tensor], name: str
+    nodes: Sequence[NodeProto], inputs: Sequence[DraftTensor], outputs: Sequence[DraftTensor], name: str
 ) -> GraphProto:
-    """A graph for an attribute."""
+    """A graph as the value of an attribute."""
     return helper.make_graph(
         list(nodes), name,
-        [helper.make_value_info(one.name, one.kind) for one in inputs],
-        [helper.make_value_info(one.name, one.kind) for one in outputs],
+        [helper.make_value_info(tensor.name, tensor.kind) for tensor in inputs],
+        [helper.make_value_info(tensor.name, tensor.kind) for tensor in outputs],
     )  # fmt: skip
 
 
-def is_float(dtype: str) -> bool:
-    """Whether it is one of the float types."""
-    return dtype in FLOATS
-
-
-def linked(name: str, reference: str, kind: Any) -> AttributeProto:
-    """An attribute of a node in a function that is one of the function's."""
+def reference_attribute(name: str, reference: str, kind: Any) -> AttributeProto:
+    """A node's attribute that refers to one of its function's."""
     return AttributeProto(name=name, ref_attr_name=reference, type=kind)

@@ -1,4 +1,4 @@
-"""What each op may make of rounding: nothing, a few units in the last place, or all that another order of sums does."""
+"""The error of each op by rounding: none, a few units in the last place, or that of another order of sums."""
 
 from __future__ import annotations
 
@@ -20,68 +20,67 @@ EXACT = frozenset({
     "Sqrt", "Squeeze", "Sub", "TensorScatter", "ThresholdedRelu", "Tile", "TopK", "Transpose", "Trilu", "Unique",
     "Unsqueeze", "Where", "Xor",
 })  # fmt: skip
-"""Ops whose result is a matter of definition."""
+"""Ops whose result is defined to the last bit."""
 
 CURVES = frozenset({
     "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BlackmanWindow", "Celu", "Cos", "Cosh", "Elu", "Erf", "Exp",
     "Gelu", "HammingWindow", "HannWindow", "HardSigmoid", "HardSwish", "Log", "Mish", "Selu", "Sigmoid",
     "Silu", "Sin", "Sinh", "Softplus", "Softsign", "Swish", "Tan", "Tanh",
 })  # fmt: skip
-"""Ops on each element by itself that are off by a few units in the last place of what they give."""
+"""Elementwise ops whose results are off by a few units in the last place."""
 
 STEPS = frozenset({
     "ArgMax", "ArgMin", "Cast", "Ceil", "Compress", "DynamicQuantizeLinear", "Equal", "Floor", "Greater",
     "GreaterOrEqual", "Hardmax", "If", "IsInf", "IsNaN", "Less", "LessOrEqual", "Loop", "Mod", "NonZero",
     "QLinearConv", "QLinearMatMul", "QuantizeLinear", "Round", "Sign", "TopK", "Unique",
 })  # fmt: skip
-"""Ops that make a step of the smallest difference."""
+"""Step functions: the smallest difference may change their result."""
 
 CANCELLING = frozenset({
     "BlackmanWindow", "Celu", "Elu", "GRU", "HammingWindow", "HannWindow", "HardSigmoid", "LSTM", "LogSoftmax",
     "NegativeLogLikelihoodLoss", "RNN", "Selu", "SoftmaxCrossEntropyLoss",
 })  # fmt: skip
-"""Ops whose formulas take about 1 away, or add it: they are as far off as that is rounded."""
+"""Ops whose formulas add or subtract about 1: their error is that of rounding 1."""
 
 CANCELLING_BY_OPERAND = frozenset({"Gelu", "HardSwish"})
-"""Curves that are a product of the operand with something that does."""
+"""Curves that are a product of the operand with such a formula."""
 
 TURNING = frozenset({"DFT", "STFT"})
-"""Sums whose factors are sines, which are off by as much where they are 0: relative to all that is summed up."""
+"""Sums with factors that are sines, whose error is absolute: relative to the sum of all terms."""
 
 
 LINEAR = frozenset({
     "AveragePool", "Col2Im", "Conv", "ConvTranspose", "CumSum", "DFT", "Einsum", "Gemm", "GlobalAveragePool", "MatMul",
     "Mean", "ReduceL1", "ReduceMean", "ReduceSum", "STFT", "Sum",
 })  # fmt: skip
-"""Sums whose terms can be bounded by the sizes of what is read."""
+"""Sums whose terms are bounded by the sizes of the operands."""
 
 UNSIGNED = LINEAR | {
     "Clip", "GlobalMaxPool", "Max", "MaxPool", "Min", "ReduceMax", "ReduceMin", "Relu",
 }  # fmt: skip
-"""Ops that may give 0 or -0 where an operand has the other: the larger of the two is either, and so is their sum in
-one order or another."""
+"""Ops that may give 0 or -0 where an operand has the other: a maximum or a sum of the two may be either."""
 
 NORMS = frozenset({
     "BatchNormalization", "GroupNormalization", "InstanceNormalization", "LayerNormalization",
     "MeanVarianceNormalization",
 })  # fmt: skip
-"""Ops that take a mean away and divide by a deviation."""
+"""Ops that subtract a mean and divide by a deviation."""
 
 GATED = frozenset({"GRU", "LSTM", "RNN"})
-"""Steps that are moved on by sigmoids and their kind."""
+"""Recurrent ops, whose states are moved on by sigmoids and their kind."""
 
 SQUARING = (
     NORMS | GATED | {"Attention", "GlobalLpPool", "LRN", "LpNormalization", "LpPool", "ReduceL2", "ReduceSumSquare"}
 )
-"""Ops with products of what is read, which are added up and then made smaller again."""
+"""Ops that add up products of operands and then scale them down."""
 
 COARSE = NORMS | GATED | {
     "Celu", "Elu", "Erf", "Gelu", "Mish", "Resize", "Selu", "Sigmoid", "Softplus", "Swish", "Tanh",
 }  # fmt: skip
-"""What is made elsewhere by approximations with an absolute error, or by formulas that cancel."""
+"""Ops that others compute by approximations with an absolute error, or by formulas that cancel."""
 
 REGROUPED = frozenset({"Mul", "Div", "Reciprocal", "LeakyRelu", "PRelu"})
-"""Products, which rewrites may take together where no step function reads what becomes of them."""
+"""Products, which rewrites may combine where no step function reads a result of them."""
 
 MOVING = frozenset({
     "CenterCropPad", "Compress", "Concat", "ConcatFromSequence", "ConstantOfShape", "DepthToSpace", "Expand", "Flatten",
@@ -89,7 +88,7 @@ MOVING = frozenset({
     "SequenceConstruct", "SequenceErase", "SequenceInsert", "Slice", "SpaceToDepth", "Split", "SplitToSequence",
     "Squeeze", "Tile", "Transpose", "Trilu", "Unsqueeze",
 })  # fmt: skip
-"""Ops that put elements elsewhere."""
+"""Ops that only move elements."""
 
 INDEXED: Mapping[str, Sequence[int]] = {
     "Gather": (1,),
@@ -98,11 +97,11 @@ INDEXED: Mapping[str, Sequence[int]] = {
     "OneHot": (0,),
     "Where": (0,),
 }
-"""Which operands of ops choose among the others."""
+"""Positions of the operands that choose among the others."""
 
 
 def is_exact(node: Node) -> bool:
-    """Whether a node has one right result for the floats that it reads."""
+    """Whether a node has exactly one right result."""
     if node.domain:
         return False
     match node.op:
@@ -116,7 +115,7 @@ def is_exact(node: Node) -> bool:
 
 
 def unread_by_steps(nodes: Sequence[Node]) -> frozenset[str]:
-    """Tensors that no step function reads, nor what is made of them."""
+    """Tensors that no step function depends on."""
     read: set[str] = set()
     for node in reversed(nodes):
         if node.op in STEPS or any(name in read for name in node.outputs):
@@ -127,5 +126,5 @@ def unread_by_steps(nodes: Sequence[Node]) -> frozenset[str]:
 
 
 def is_moving(node: Node) -> bool:
-    """Whether a node does nothing with its elements but put them elsewhere."""
+    """Whether a node only moves elements."""
     return node.op in MOVING

@@ -1,4 +1,4 @@
-"""What a run has found: findings in groups, reasons of the differences that are none, and what was drawn."""
+"""The report of a run: findings in groups, explanations of other differences, and the drawn ops."""
 
 from __future__ import annotations
 
@@ -13,102 +13,102 @@ from typing import Any
 import numpy as np
 
 from ..files import write_whole
-from .case import Case, saved
-from .crew import Result
-from .drawing import GENERATOR
-from .drawn.table import UNDRAWN, drawable
-from .judging import Finding
+from .case import FuzzCase, first_feed_arrays
+from .generator import GENERATOR
+from .judge import Finding
+from .recipes.table import UNSUPPORTED, opset_ops
+from .worker_pool import SeedResult
 
 MOST_SHRUNK = 4
-"""Findings of a signature that are made smaller; of values that differ, each is, as the ops in it are what tells."""
+"""The most findings of a signature that are shrunk. Of differing values all are, as their ops group them."""
 
 MOST_KEPT = 3
-"""Seeds of a group that are kept for later runs."""
+"""The most seeds of a group that are kept for later runs."""
 
 SHOWN = 6
-"""Seeds of a group that are shown."""
+"""The most seeds of a group that are shown."""
 
 
 @dataclass
-class Group:
-    """Findings of one origin, as far as can be told."""
+class FindingGroup:
+    """Findings of one origin, as far as is known."""
 
     title: str
     seeds: list[int] = field(default_factory=list)
-    smallest: Case | None = None
-    told: str = ""
+    smallest: FuzzCase | None = None
+    detail: str = ""
     text: str = ""
 
-    def add(self, result: Result) -> None:
-        """One more."""
-        finding = result.judged.verdict.finding
+    def add(self, result: SeedResult) -> None:
+        """Add a finding."""
+        finding = result.judgement.verdict.finding
         assert finding is not None
         self.seeds.append(result.seed)
         if result.smaller is not None and (self.smallest is None or _size(result.smaller) < _size(self.smallest)):
-            self.smallest, self.told = result.smaller, result.told
-        self.told = self.told or finding.detail
+            self.smallest, self.detail = result.smaller, result.detail
+        self.detail = self.detail or finding.detail
         self.text = self.text or finding.text
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
-        return {"title": self.title, "count": len(self.seeds), "seeds": self.seeds[:MOST_KEPT], "told": self.told}
+        return {"title": self.title, "count": len(self.seeds), "seeds": self.seeds[:MOST_KEPT], "told": self.detail}
 
 
-def _size(case: Case) -> tuple[int, int]:
+def _size(case: FuzzCase) -> tuple[int, int]:
     return len(case.ops()), len(case.model)
 
 
 @dataclass
-class Report:
-    """Everything there is to say of a run."""
+class FuzzReport:
+    """The counts and findings of a run."""
 
     models: int = 0
     seconds: float = 0.0
-    answered: Counter[str] = field(default_factory=Counter)  # "ours, onnxruntime, evaluator" -> how many models
+    runtimes: Counter[str] = field(default_factory=Counter)  # "ours, onnxruntime, evaluator" -> how many models
     reasons: Counter[str] = field(default_factory=Counter)
-    drawn: Counter[str] = field(default_factory=Counter)  # op -> models that have it
-    compared: Counter[str] = field(default_factory=Counter)  # op -> models of those that had two answers
-    groups: dict[str, Group] = field(default_factory=dict)
-    _shrunk: Counter[str] = field(default_factory=Counter)
+    models_by_op: Counter[str] = field(default_factory=Counter)  # op -> models that have it
+    compared_by_op: Counter[str] = field(default_factory=Counter)  # op -> models of those that had two answers
+    groups: dict[str, FindingGroup] = field(default_factory=dict)
+    _shrink_counts: Counter[str] = field(default_factory=Counter)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def findings(self) -> int:
-        """How many models showed a fault."""
+        """The number of models with a finding."""
         return sum(len(group.seeds) for group in self.groups.values())
 
     def wants_smaller(self, finding: Finding) -> bool:
-        """Whether one more of this signature is worth making smaller."""
+        """Whether a finding is to be shrunk."""
         with self._lock:
-            self._shrunk[finding.signature] += 1
-            return finding.signature.startswith("values") or self._shrunk[finding.signature] <= MOST_SHRUNK
+            self._shrink_counts[finding.signature] += 1
+            return finding.signature.startswith("values") or self._shrink_counts[finding.signature] <= MOST_SHRUNK
 
-    def hear(self, result: Result) -> None:
-        """Take in what became of a seed."""
-        verdict, ops = result.judged.verdict, set(result.judged.ops)
+    def hear(self, result: SeedResult) -> None:
+        """Add the result of a seed."""
+        verdict, ops = result.judgement.verdict, set(result.judgement.ops)
         self.models += 1
         self.reasons.update(verdict.reasons)
-        self.drawn.update(ops)
-        if len(verdict.answered) > 1:
-            self.compared.update(ops)
+        self.models_by_op.update(ops)
+        if len(verdict.runtimes) > 1:
+            self.compared_by_op.update(ops)
         if verdict.finding is None:
-            self.answered[", ".join(verdict.answered) or "nobody"] += 1
+            self.runtimes[", ".join(verdict.runtimes) or "nobody"] += 1
             return
         title = verdict.finding.signature
         if result.smaller is not None:
             title += f" of {', '.join(sorted(set(result.smaller.ops())))}"
-        self.groups.setdefault(title, Group(title)).add(result)
+        self.groups.setdefault(title, FindingGroup(title)).add(result)
 
-    def undrawn(self) -> list[str]:
-        """Ops of the opsets that no model had, but for those that none can have."""
-        return sorted(drawable() - set(UNDRAWN) - set(self.drawn))
+    def missing_ops(self) -> list[str]:
+        """Supported ops of the opsets that no model had."""
+        return sorted(opset_ops() - set(UNSUPPORTED) - set(self.models_by_op))
 
     def lines(self) -> Iterator[str]:
-        """For people."""
-        for group in sorted(self.groups.values(), key=lambda one: -len(one.seeds)):
+        """The report as lines of text."""
+        for group in sorted(self.groups.values(), key=lambda group: -len(group.seeds)):
             seeds = ", ".join(map(str, group.seeds[:SHOWN])) + (", ..." if len(group.seeds) > SHOWN else "")
             yield f"\n{len(group.seeds)} x {group.title}; seeds {seeds}"
-            yield f"  {group.told}"
+            yield f"  {group.detail}"
             if group.smallest is not None:
                 yield from (f"    {line}" for line in group.smallest.lines())
             if group.text:
@@ -116,10 +116,10 @@ class Report:
         yield ""
         rate = self.models / self.seconds if self.seconds else 0.0
         yield f"{self.models:,} models in {self.seconds:.0f} s, {rate:.1f} a second; {self.findings:,} with a finding"
-        yield from (f"  {count:8,} answered alike by {who}" for who, count in self.answered.most_common())
+        yield from (f"  {count:8,} answered alike by {who}" for who, count in self.runtimes.most_common())
         yield from (f"  {count:8,} differ, explained: {reason}" for reason, count in self.reasons.most_common())
         if self.models > 1:
-            yield f"  {len(self.drawn)} ops drawn; never drawn: {', '.join(self.undrawn()) or 'none'}"
+            yield f"  {len(self.models_by_op)} ops drawn; never drawn: {', '.join(self.missing_ops()) or 'none'}"
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
@@ -127,36 +127,36 @@ class Report:
             "generator": GENERATOR,
             "models": self.models,
             "seconds": round(self.seconds, 1),
-            "answered": dict(self.answered.most_common()),
+            "answered": dict(self.runtimes.most_common()),
             "explained": dict(self.reasons.most_common()),
             "findings": [group.to_json() for group in self.groups.values()],
-            "ops": {op: [count, self.compared[op]] for op, count in sorted(self.drawn.items())},
-            "undrawn": self.undrawn(),
+            "ops": {op: [count, self.compared_by_op[op]] for op, count in sorted(self.models_by_op.items())},
+            "undrawn": self.missing_ops(),
         }  # fmt: skip
 
 
-def keep(report: Report, folder: Path) -> None:
-    """Write the smallest case of each group into a folder: the model, its inputs and what is wrong."""
-    for number, group in enumerate(sorted(report.groups.values(), key=lambda one: -len(one.seeds))):
+def write_cases(report: FuzzReport, folder: Path) -> None:
+    """Write the smallest case of each group into a folder: the model, its inputs and the finding."""
+    for number, group in enumerate(sorted(report.groups.values(), key=lambda group: -len(group.seeds))):
         if group.smallest is not None:
-            place = folder / f"{number:02}"
-            write_whole(place / "model.onnx", group.smallest.model)
-            np.savez(place / "inputs.npz", allow_pickle=False, **saved(group.smallest))
-            said = "\n".join([group.title, group.told, *group.smallest.lines(), group.text])
-            write_whole(place / "finding.txt", f"{said}\n".encode())
+            case_folder = folder / f"{number:02}"
+            write_whole(case_folder / "model.onnx", group.smallest.model)
+            np.savez(case_folder / "inputs.npz", allow_pickle=False, **first_feed_arrays(group.smallest))
+            text = "\n".join([group.title, group.detail, *group.smallest.lines(), group.text])
+            write_whole(case_folder / "finding.txt", f"{text}\n".encode())
 
 
-def kept_seeds(path: Path) -> dict[int, str]:
-    """Seeds that showed something in earlier runs, and what; none of those that mean other models by now."""
+def read_seeds(path: Path) -> dict[int, str]:
+    """Seeds with findings of earlier runs, and their titles; none if another version of the generator made them."""
     if not path.exists():
         return {}
     data = json.loads(path.read_text())
-    return {int(seed): what for seed, what in data["seeds"].items()} if data["generator"] == GENERATOR else {}
+    return {int(seed): title for seed, title in data["seeds"].items()} if data["generator"] == GENERATOR else {}
 
 
-def keep_seeds(path: Path, report: Report) -> None:
-    """Add the seeds of a run to those that are kept."""
-    seeds = kept_seeds(path)
+def add_seeds(path: Path, report: FuzzReport) -> None:
+    """Add the seeds of a run's findings to the file."""
+    seeds = read_seeds(path)
     for group in report.groups.values():
         for seed in group.seeds[:MOST_KEPT]:
             seeds.setdefault(seed, group.title)

@@ -1,4 +1,4 @@
-"""Numbers that inputs and constants are filled with: ordinary ones, and those that are apt to uncover faults."""
+"""Values of inputs and constants: ordinary ones, and special ones that are apt to uncover faults."""
 
 from __future__ import annotations
 
@@ -18,26 +18,33 @@ INTEGERS = SIGNED + UNSIGNED
 
 
 @dataclass(frozen=True, slots=True)
-class Domain:
-    """Which values a tensor may have for the model to be valid: whole numbers `low .. high`, both included.
-
-    Without bounds any of its type.
-    """
+class ValueDomain:
+    """The values that keep a model valid: integers in `low .. high`, both included, or without bounds any."""
 
     low: int | None = None
     high: int | None = None
 
 
-ANY = Domain()
+ANY = ValueDomain()
 
 
 def dtype_of(name: str) -> np.dtype[Any]:
-    """numpy's type of a name, the narrow ones of ml_dtypes too."""
+    """The numpy type of a name, with the narrow ones of ml_dtypes."""
     return np.dtype(ml_dtypes.bfloat16) if name == "bfloat16" else np.dtype(name)
 
 
+def is_float_array(value: Any) -> bool:
+    """Whether a value is an array of one of the float types."""
+    return isinstance(value, np.ndarray) and value.dtype.name in FLOATS
+
+
+def as_float64(array: Array) -> Any:
+    """The array in float64."""
+    return np.asarray(array).astype(np.float64)
+
+
 def epsilon(name: str) -> float:
-    """How far apart floats of a type are at 1."""
+    """The distance of a type's floats at 1."""
     return float(_info(name).eps)
 
 
@@ -51,8 +58,8 @@ def limits(name: str) -> tuple[float, float, float]:
     return float(info.max), float(info.smallest_normal), float(info.smallest_subnormal)
 
 
-def ordinary(rng: np.random.Generator, dtype: str, shape: tuple[int, ...], domain: Domain = ANY) -> Array:
-    """Values of everyday size: noise, or on purpose whole numbers, halves, or repeated ones."""
+def ordinary_values(rng: np.random.Generator, dtype: str, shape: tuple[int, ...], domain: ValueDomain = ANY) -> Array:
+    """Values of usual size: noise, positive numbers, integers or halves."""
     if domain.low is not None and domain.high is not None:
         return np.asarray(rng.integers(domain.low, domain.high + 1, shape)).astype(dtype_of(dtype))
     if dtype == "bool":
@@ -60,29 +67,29 @@ def ordinary(rng: np.random.Generator, dtype: str, shape: tuple[int, ...], domai
     if dtype in INTEGERS:
         low = -9 if dtype in SIGNED else 0
         return np.asarray(rng.integers(low, 10, shape)).astype(dtype)
-    made: Array
+    values: Array
     match int(rng.integers(6)):
         case 0:
-            made = rng.integers(-50, 51, shape).astype(np.float64)
+            values = rng.integers(-50, 51, shape).astype(np.float64)
         case 1:
-            made = rng.integers(-12, 13, shape) / 2.0
+            values = rng.integers(-12, 13, shape) / 2.0
         case 2:
-            made = np.abs(rng.standard_normal(shape)) + 0.1
+            values = np.abs(rng.standard_normal(shape)) + 0.1
         case _:
-            made = rng.standard_normal(shape)
-    return np.asarray(made).astype(dtype_of(dtype))
+            values = rng.standard_normal(shape)
+    return np.asarray(values).astype(dtype_of(dtype))
 
 
-def special(rng: np.random.Generator, dtype: str, shape: tuple[int, ...], domain: Domain = ANY) -> Array:
-    """Ordinary values with some, or all, replaced by those at the edges of their type."""
-    array = np.array(ordinary(rng, dtype, shape, domain))
+def special_values(rng: np.random.Generator, dtype: str, shape: tuple[int, ...], domain: ValueDomain = ANY) -> Array:
+    """Ordinary values with some, or all, replaced by edges of their type."""
+    array = np.array(ordinary_values(rng, dtype, shape, domain))
     if domain.low is not None or dtype == "bool":
         return array
     pool = _edges(dtype)
     share = rng.choice([0.1, 0.5, 1.0])
     places = rng.random(shape) < share
-    chosen = pool[rng.integers(len(pool), size=shape)]
-    return np.asarray(np.where(places, chosen, array)).astype(array.dtype)
+    edges = pool[rng.integers(len(pool), size=shape)]
+    return np.asarray(np.where(places, edges, array)).astype(array.dtype)
 
 
 def _edges(dtype: str) -> Array:

@@ -1,4 +1,5 @@
-"""What `bench gpu` measures: kernels built for GPUs anywhere, and on a GPU what they take beside those of others.
+"""`bench gpu`: kernels built for GPUs on any machine, and timed on a GPU beside those of others.
 Read first: `workloads`, then `kernels`.
-May import: what `tuner` may but its jobs' database, and of `bench` its modules and `suite`; torch in `torch_peers`.
+May import: what `tuner` may but its jobs' database, and of `bench` its modules and `suite`; torch in `torch_peers` and
+`cublaslt`.
 """

@@ -1,4 +1,4 @@
-"""Kernels of one sketch, built: how many a second, and what they need."""
+"""Builds of one sketch's kernels: builds a second, registers, spills."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from tunewright.codegen.target import Target
 from tunewright.search_space.measurement import Candidate
 from tunewright.search_space.sketches import lower, sketch
 
-from .workloads import BUILT, task_of
+from .workloads import BUILD_WORKLOADS, heaviest_task
 
 SCHEDULES = 50
-"""Random ones, beside the default."""
+"""Number of random schedules, beside the default."""
 
 MOST_SPILLED_BYTES = 64
-"""That a thread of a kernel may write out, or read back, for want of registers."""
+"""The most bytes that a thread of a kernel may spill."""
 
 
-def built(name: str, target: Target) -> Entry:
-    """What a workload's schedules take to build on this core, and what their kernels need."""
-    form = BUILT[name].sketch
-    task = task_of(BUILT[name].text)
+def measure_builds(name: str, target: Target) -> Entry:
+    """Build a workload's schedules on this core: builds a second, registers and spills."""
+    form = BUILD_WORKLOADS[name].sketch
+    task = heaviest_task(BUILD_WORKLOADS[name].text)
     space = sketch(form).space(task, target)
     rows = space.sample(SCHEDULES, np.random.default_rng(0))
-    started_s = time.perf_counter()
+    start_s = time.perf_counter()
     kernels = [
         build(lower(Candidate(task, target, schedule)), target)
         for schedule in (space.default, *map(space.schedule, rows))
     ]
-    seconds = time.perf_counter() - started_s
+    seconds = time.perf_counter() - start_s
     return {
         "sketch": form,
         "target": str(target),
@@ -47,5 +47,5 @@ def built(name: str, target: Target) -> Entry:
 
 
 def spilled_bytes(kernel: GpuArtifact) -> int:
-    """What a thread writes out or reads back for want of registers, in the launch where that is most."""
+    """The bytes that a thread spills, in the launch with the most."""
     return max(max(usage.spill_store_bytes, usage.spill_load_bytes) for usage in kernel.usage.values())

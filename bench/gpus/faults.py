@@ -1,4 +1,4 @@
-"""A search on a GPU with kernels planted in it that hang, crash and compute the wrong thing."""
+"""A search on a GPU with kernels among it that hang, crash and compute a wrong result."""
 
 from __future__ import annotations
 
@@ -8,42 +8,42 @@ from tunewright.search_space.measurement import Candidate, Measurement
 from tunewright.search_space.sketches import default_schedule
 from tunewright.workers.pool import Pool
 
-from . import planted
-from .searching import searched
-from .workloads import BUILT, task_of
+from . import fault_sketch
+from .search import search_task
+from .workloads import BUILD_WORKLOADS, heaviest_task
 
 NAME = "gemm float16 1024x1024x1024"
 
-PLUGIN = "tunewright.bench.gpus.planted_child"
-"""For the children of the pool."""
+PLUGIN = "tunewright.bench.gpus.fault_plugin"
+"""The plugin that the pool's children import."""
 
 SAME = 0.1
-"""How far the default's time may be another one after faults."""
+"""The largest relative change of the default's time by faults."""
 
 
-def survived(target: Target, pool: Pool, trials: int) -> Entry:
-    """Half of the trials, each fault, the other half: what was said of the faults, and of all else.
+def measure_faults(target: Target, pool: Pool, trials: int) -> Entry:
+    """Run half of the trials, then each fault, then the other half.
 
-    `holds` where each fault is what it is, all else works, and the default takes after them what it took before.
+    `holds` if each fault has its status, all else works, and the default's time is the same before and after.
     """
-    task = task_of(BUILT[NAME].text)
+    task = heaviest_task(BUILD_WORKLOADS[NAME].text)
     default = Candidate(task, target, default_schedule(task, target))
-    [before_s] = [one.median_s for one in pool.compare([default])]  # anew, in fresh processes
-    before = searched(pool, task, target, trials // 2)
-    told: dict[str, Measurement] = {}
-    for fault in planted.FAULTS:
-        [(_, told[fault])] = pool.measure([Candidate(task, target, planted.schedule(fault))])
-    after = searched(pool, task, target, trials - trials // 2 - len(told), seed=1)
-    [after_s] = [one.median_s for one in pool.compare([default])]
+    [before_s] = [measurement.median_s for measurement in pool.compare([default])]  # in fresh processes
+    before = search_task(pool, task, target, trials // 2)
+    measurements: dict[str, Measurement] = {}
+    for fault in fault_sketch.FAULTS:
+        [(_, measurements[fault])] = pool.measure([Candidate(task, target, fault_sketch.schedule(fault))])
+    after = search_task(pool, task, target, trials - trials // 2 - len(measurements), seed=1)
+    [after_s] = [measurement.median_s for measurement in pool.compare([default])]
     sound = before.statuses.keys() | after.statuses.keys()
-    wanted = {fault: status for fault, (_, status) in planted.FAULTS.items()}
+    expected = {fault: status for fault, (_, status) in fault_sketch.FAULTS.items()}
     ratio = after_s / before_s if after_s and before_s else None
     return {
-        "trials": len(before.tried) + len(told) + len(after.tried),
-        "faults": {fault: f"{m.status.value}: {m.error}" for fault, m in told.items()},
+        "trials": len(before.trials) + len(measurements) + len(after.trials),
+        "faults": {fault: f"{m.status.value}: {m.error}" for fault, m in measurements.items()},
         "statuses": {"before": before.statuses, "after": after.statuses},
         "default_after_to_before": ratio,
-        "holds": all(told[fault].status is status for fault, status in wanted.items())
+        "holds": all(measurements[fault].status is status for fault, status in expected.items())
         and sound == {"ok"}
         and ratio is not None
         and abs(ratio - 1) < SAME,

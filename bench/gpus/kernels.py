@@ -1,4 +1,4 @@
-"""One kernel on a GPU of this machine: searched, then timed beside what PyTorch has for it."""
+"""One task on a GPU of this machine: search its kernel, then time it beside PyTorch's."""
 
 from __future__ import annotations
 
@@ -8,48 +8,59 @@ from statistics import median
 import numpy as np
 
 from tunewright.bench.entries import Entry
-from tunewright.bench.turns import Sample, in_turn
-from tunewright.codegen.build import ObjectCache
+from tunewright.bench.turns import Sample, sample_in_turn
 from tunewright.codegen.cuda.build import build
-from tunewright.codegen.cuda.driver import CupyDriver, Driver
+from tunewright.codegen.cuda.driver import Driver
+from tunewright.codegen.llvm.build import ObjectCache
 from tunewright.codegen.target import Target
 from tunewright.graph.oracle import example_inputs
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Candidate
 from tunewright.search_space.schedule import Schedule
-from tunewright.search_space.sketches import lower
+from tunewright.search_space.sketches import default_schedule, lower
 from tunewright.workers.pool import Pool
 
 from . import torch_peers
-from .searching import searched
-from .workloads import TIMED, task_of
+from .search import search_task
+from .workloads import KERNEL_WORKLOADS, heaviest_task
+
+FIRST_PICK, BEST = "first pick", "best of the search"
 
 
-def timed(name: str, target: Target, pool: Pool, driver: CupyDriver, objects: ObjectCache, trials: int) -> Entry:
-    """Milliseconds of a run of ours and of each peer, from a cold second-level cache, and how ours was found.
+def measure_kernel(
+    name: str, target: Target, pool: Pool, driver: Driver, objects: ObjectCache, trials: int, *, compiles: bool
+) -> Entry:
+    """Milliseconds of our kernel and of each peer's, from a cold second-level cache, and how ours was found.
 
-    `missing` has the peers that can't run it, with what they say. Raises DeviceFault, PeerFailed where even PyTorch as
-    it comes can't, NoneWorks, and as `build` and `Pool.measure`.
+    Peers are libraries and, if `compiles`, compilers. The first pick is the schedule that a model has
+    without any trial. `missing` has the peers that can't run it, with what they say; `algorithms`, of those that choose
+    one by its time, how many they tried. Raises DeviceFault, PeerFailed where even PyTorch as it comes can't,
+    NoWorkingSchedule, and as `build` and `Pool.measure`.
     """
-    workload = TIMED[name]
-    task = task_of(workload.text)
-    begun_s = time.perf_counter()
-    found = searched(pool, task, target, trials)
-    search_s = time.perf_counter() - begun_s
-    schedule, _ = found.best
-    peers = torch_peers.kernels(workload.kind, example_inputs(task, seed=0), driver)
-    samples = {"ours": sample(driver, objects, task, target, schedule)} | peers.samples
-    times_s = {name: median(taken) for name, taken in in_turn(samples, torch_peers.ROUNDS).items()}
-    ours_s = times_s.pop("ours")
+    workload = KERNEL_WORKLOADS[name]
+    task = heaviest_task(workload.text)
+    start_s = time.perf_counter()
+    search = search_task(pool, task, target, trials)
+    search_s = time.perf_counter() - start_s
+    schedule, _ = search.best
+    peers = torch_peers.kernels(workload.kind, example_inputs(task, seed=0), driver, compiles=compiles)
+    own_schedules = {"ours": schedule, FIRST_PICK: default_schedule(task, target)}
+    samples = {
+        name: sample(driver, objects, task, target, own_schedule) for name, own_schedule in own_schedules.items()
+    } | peers.samples
+    times_s = {name: median(samples_s) for name, samples_s in sample_in_turn(samples, torch_peers.ROUNDS).items()}
+    ours_s, first_s = times_s.pop("ours"), times_s.pop(FIRST_PICK)
     return {
         "schedule": schedule.to_json(),
-        "trials": len(found.tried),
+        "trials": len(search.trials),
         "search_s": round(search_s, 1),
-        "statuses": found.statuses,
+        "statuses": search.statuses,
         "ours_ms": 1e3 * ours_s,
+        "first_pick_ms": 1e3 * first_s,
         "peers_ms": {peer: 1e3 * time_s for peer, time_s in times_s.items()},
-        "ratios": {peer: time_s / ours_s for peer, time_s in times_s.items()},
+        "ratios": {peer: time_s / ours_s for peer, time_s in times_s.items()} | {BEST: ours_s / first_s},
         "missing": peers.missing,
+        "algorithms": peers.algorithms,
         "tflops": task.flops / ours_s / 1e12,
         "gb_s": task.traffic_bytes / ours_s / 1e9,
         "clock_mhz": clock.hz // 10**6 if (clock := driver.clock()) else None,
@@ -57,12 +68,12 @@ def timed(name: str, target: Target, pool: Pool, driver: CupyDriver, objects: Ob
 
 
 def sample(driver: Driver, objects: ObjectCache, task: Task, target: Target, schedule: Schedule) -> Sample:
-    """Of a schedule of ours, on made-up inputs."""
+    """A sample of one of our schedules, on example inputs."""
     artifact = build(lower(Candidate(task, target, schedule)), target, objects)
     operands = [driver.memory(buffer.size_bytes) for buffer in (*artifact.params, *artifact.scratch)]
     for tensor, array, memory in zip(task.inputs, example_inputs(task, seed=0), operands, strict=False):
         packing = artifact.packings.get(tensor.name)
-        laid = np.ascontiguousarray(array if packing is None else packing.arranged(array))
+        laid = np.ascontiguousarray(array if packing is None else packing.arrange(array))
         memory.write(laid.reshape(-1).view(np.uint8))
-    run = driver.recorded(driver.program(artifact, operands))
+    run = driver.capture(driver.program(artifact, operands))
     return lambda: median(driver.time(run, torch_peers.RUNS))

@@ -1,4 +1,4 @@
-"""A whole model on a GPU of this machine: each task searched, then all of it timed beside PyTorch."""
+"""A whole model on a GPU of this machine: search each task, then time the model beside PyTorch."""
 
 from __future__ import annotations
 
@@ -14,63 +14,64 @@ from numpy.typing import NDArray
 
 from tunewright.bench.entries import Entry
 from tunewright.bench.suite.convolutional import resnet50
-from tunewright.bench.suite.network import Form
+from tunewright.bench.suite.network import NetworkForm
 from tunewright.bench.suite.sequential import bert_base_s128
-from tunewright.bench.turns import in_turn
-from tunewright.codegen.build import ObjectCache
-from tunewright.codegen.cuda.driver import CupyDriver
+from tunewright.bench.turns import sample_in_turn
+from tunewright.codegen.cuda.driver import Driver
+from tunewright.codegen.llvm.build import ObjectCache
 from tunewright.codegen.target import Target
-from tunewright.tuner.models.inputs import example_feeds
-from tunewright.tuner.models.model import open_model
-from tunewright.tuner.running.compiling import build_kernels, compile_model
-from tunewright.tuner.running.device_model import DeviceModel
+from tunewright.tuner.models.model import example_feeds, open_model
+from tunewright.tuner.session.compile import build_kernels, compile_model
+from tunewright.tuner.session.device_model import DeviceModel
 from tunewright.workers.pool import Pool
 
 from . import torch_peers
-from .searching import searched
+from .search import search_task
 
 MODELS: Mapping[str, Callable[[], bytes]] = {
-    f"{build.__name__} float16 batch {batch}": partial(build, Form(batch, np.float16))
+    f"{build.__name__} float16 batch {batch}": partial(build, NetworkForm(batch, np.float16))
     for build in (resnet50, bert_base_s128)
     for batch in (1, 16)
 }
 
 
 MOST_ERROR = 0.02
-"""Of an output in float16, relative to its largest magnitude, as against PyTorch's, which rounds elsewhere."""
+"""The largest error of a float16 output, relative to its largest magnitude. PyTorch rounds elsewhere."""
 
 
-def timed(name: str, target: Target, pool: Pool, driver: CupyDriver, objects: ObjectCache, trials: int) -> Entry:
-    """Milliseconds of a run of ours and of PyTorch's, `trials` of each task after; an `error` where that can't be.
+def measure_model(name: str, target: Target, pool: Pool, driver: Driver, objects: ObjectCache, trials: int) -> Entry:
+    """Milliseconds of a run of ours, after `trials` of each task, and of PyTorch's; an `error` where ours fails.
 
-    `missing` and what it raises: as `kernels.timed`.
+    `missing`, and the exceptions, are as in `kernels.measure_kernel`.
     """
     data = MODELS[name]()
     model = open_model(data, widen=False)
-    begun_s = time.perf_counter()
-    found = {key: searched(pool, task, target, trials) for key, (task, _) in model.tasks.items()}
-    search_s = time.perf_counter() - begun_s
-    best = {key: one.best for key, one in found.items() if any(m.median_s is not None for _, m in one.tried)}
-    chosen = model.chosen({key: best[key][1] if key in best else inf for key in model.tasks})
-    broken = [task.op for key, (task, _) in chosen.tasks.items() if key not in best]
-    if broken:
-        return {"error": f"no schedule works for {', '.join(broken)}"}
-    schedules = {key: best[key][0] for key in chosen.tasks}
-    image = compile_model(chosen, build_kernels(chosen, schedules, target, objects))
+    start_s = time.perf_counter()
+    searches = {key: search_task(pool, task, target, trials) for key, (task, _) in model.tasks.items()}
+    search_s = time.perf_counter() - start_s
+    best = {
+        key: search.best for key, search in searches.items() if any(m.median_s is not None for _, m in search.trials)
+    }
+    chosen_model = model.fastest({key: best[key][1] if key in best else inf for key in model.tasks})
+    broken_ops = [task.op for key, (task, _) in chosen_model.tasks.items() if key not in best]
+    if broken_ops:
+        return {"error": f"no schedule works for {', '.join(broken_ops)}"}
+    schedules = {key: best[key][0] for key in chosen_model.tasks}
+    image = compile_model(chosen_model, build_kernels(chosen_model, schedules, target, objects))
     ours = DeviceModel(image, driver)
     arrays = list(example_feeds(model).values())
-    wanted, peers = torch_peers.models(data, arrays, driver)
-    error = max(map(relative_error, ours.run(arrays), wanted))
+    expected, peers = torch_peers.models(data, arrays, driver)
+    error = max(map(relative_error, ours.run(arrays), expected))
     if not error <= MOST_ERROR:
         return {"error": f"outputs are off by {error:.3g} of the largest magnitude; {MOST_ERROR} is tolerated"}
     samples = {"ours": lambda: median(ours.times_s(arrays, torch_peers.RUNS, 1))} | peers.samples
-    times_s = {name: median(taken) for name, taken in in_turn(samples, torch_peers.ROUNDS).items()}
+    times_s = {name: median(samples_s) for name, samples_s in sample_in_turn(samples, torch_peers.ROUNDS).items()}
     ours_s = times_s.pop("ours")
     return {
-        "tasks": len(chosen.tasks),
-        "trials": sum(len(one.tried) for one in found.values()),
+        "tasks": len(chosen_model.tasks),
+        "trials": sum(len(search.trials) for search in searches.values()),
         "search_s": round(search_s, 1),
-        "fallback": chosen.fallback_ops,
+        "fallback": chosen_model.fallback_ops,
         "max_rel_err": error,
         "ours_ms": 1e3 * ours_s,
         "peers_ms": {peer: 1e3 * time_s for peer, time_s in times_s.items()},
@@ -80,8 +81,8 @@ def timed(name: str, target: Target, pool: Pool, driver: CupyDriver, objects: Ob
     }
 
 
-def relative_error(found: NDArray[Any], wanted: NDArray[Any]) -> float:
-    """The largest difference, relative to the largest magnitude wanted."""
-    wanted = wanted.astype(np.float64)
-    difference = np.abs(found.astype(np.float64).reshape(wanted.shape) - wanted).max()
-    return float(difference / max(np.abs(wanted).max(), 1e-12))
+def relative_error(output: NDArray[Any], expected: NDArray[Any]) -> float:
+    """The largest difference, relative to the largest expected magnitude."""
+    expected = expected.astype(np.float64)
+    difference = np.abs(output.astype(np.float64).reshape(expected.shape) - expected).max()
+    return float(difference / max(np.abs(expected).max(), 1e-12))

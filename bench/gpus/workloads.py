@@ -1,4 +1,4 @@
-"""What is built and timed, as models in ONNX's text form."""
+"""The workloads that are built and timed, as models in ONNX's text form."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tunewright.graph.task import Task
 from tunewright.tuner.models.model import open_model
 
 ARCHITECTURES = ("sm_80", "sm_90a")
-"""That kernels are built for."""
+"""The architectures that kernels are built for."""
 
 
 @dataclass(frozen=True, slots=True)
-class Built:
-    """A model of whose heaviest task kernels of one sketch are built."""
+class BuildWorkload:
+    """A model and a sketch: kernels of its heaviest task are built by that sketch."""
 
     sketch: str
     text: str
@@ -24,8 +24,8 @@ class Built:
 
 
 @dataclass(frozen=True, slots=True)
-class Timed:
-    """A model whose heaviest task is searched and timed beside what others have for it: see `torch_peers.kernels`."""
+class KernelWorkload:
+    """A model whose heaviest task is searched and timed beside peers: see `torch_peers.kernels`."""
 
     kind: str
     text: str
@@ -41,13 +41,13 @@ def _product(dtype: str, rows: int, depth: int, columns: int) -> str:
 
 
 def _bytes(rows: int, depth: int, columns: int) -> str:
-    """With weights that are constant, so that they are packed along the reduction."""
+    """A product of bytes with constant weights, which are packed along the reduction."""
     weights = f"{_constant('w', 'int8[1] {1}', (depth, columns))} y = MatMulInteger(x, w)"
     return f"(int8[{rows}, {depth}] x) => (int32 y) {{ {weights} }}"
 
 
 def _constant(name: str, value: str, shape: Sequence[int]) -> str:
-    """Weights that are all of one value."""
+    """A constant tensor of one value."""
     return f"s = Constant<value_ints = {list(shape)}>() {name} = ConstantOfShape<value = {value}>(s)"
 
 
@@ -62,12 +62,12 @@ def _layer_norm(dtype: str, rows: int, columns: int) -> str:
 
 def _attention(dtype: str, heads: int, tokens: int, features: int) -> str:
     head = ", ".join(f"{dtype}[{heads}, {tokens}, {features}] {name}" for name in "qkv")
-    turned = "t = Transpose<perm = [0, 2, 1]>(k) r = MatMul(q, t)"
-    return f"({head}) => ({dtype} y) {{ {turned} p = Softmax(r) y = MatMul(p, v) }}"
+    scores = "t = Transpose<perm = [0, 2, 1]>(k) r = MatMul(q, t)"
+    return f"({head}) => ({dtype} y) {{ {scores} p = Softmax(r) y = MatMul(p, v) }}"
 
 
 def _depthwise(dtype: str, extent: int, channels: int, window: int) -> str:
-    """With weights that are constant, so that the channels are laid last."""
+    """A depthwise convolution with constant weights, whose channels are laid last."""
     values = _constant("v", "float[1] {1.0}", (channels, 1, window, window))
     weights = f"{values} w = Cast<to = {10 if dtype == 'float16' else 1}>(v)"
     pads = ", ".join([str(window // 2)] * 4)
@@ -75,41 +75,47 @@ def _depthwise(dtype: str, extent: int, channels: int, window: int) -> str:
     return f"({dtype}[1, {channels}, {extent}, {extent}] x) => ({dtype} y) {{ {weights} {conv} }}"
 
 
-BUILT: Mapping[str, Built] = {
-    "gemm float16 1024x1024x1024": Built("warp_tiles", _product("float16", 1024, 1024, 1024)),
-    "gemm float16 1024x1024x1024 by warpgroups": Built(
+BUILD_WORKLOADS: Mapping[str, BuildWorkload] = {
+    "gemm float16 1024x1024x1024": BuildWorkload("warp_tiles", _product("float16", 1024, 1024, 1024)),
+    "gemm float16 1024x1024x1024 by warpgroups": BuildWorkload(
         "warpgroup_tiles", _product("float16", 1024, 1024, 1024), ("sm_90a",)
     ),
-    "dense bfloat16 200x768x3072": Built("warp_tiles", BRAIN_DENSE),
-    "conv float16 3x3 64-64 at 56x56": Built(
+    "dense bfloat16 200x768x3072": BuildWorkload("warp_tiles", BRAIN_DENSE),
+    "conv float16 3x3 64-64 at 56x56": BuildWorkload(
         "warp_tiles",
         "(float16[1, 64, 56, 56] x, float16[64, 64, 3, 3] w) => (float16 y) { y = Conv<pads = [1, 1, 1, 1]>(x, w) }",
     ),
-    "gemm float32 1024x1024x1024": Built("product_tiles", _product("float", 1024, 1024, 1024)),
-    "gemm float32 1024x1024x1024 on tensor cores": Built("warp_tiles", _product("float", 1024, 1024, 1024)),
-    "gemm int8 1024x1024x1024": Built("warp_tiles", _bytes(1024, 1024, 1024)),
-    "gemm int8 1024x1024x1024 by warpgroups": Built("warpgroup_tiles", _bytes(1024, 1024, 1024), ("sm_90a",)),
-    "conv int8 3x3 64-64 at 56x56": Built(
+    "gemm float32 1024x1024x1024": BuildWorkload("product_tiles", _product("float", 1024, 1024, 1024)),
+    "gemm float32 1024x1024x1024 on tensor cores": BuildWorkload("warp_tiles", _product("float", 1024, 1024, 1024)),
+    "gemm int8 1024x1024x1024": BuildWorkload("warp_tiles", _bytes(1024, 1024, 1024)),
+    "gemm int8 1024x1024x1024 by warpgroups": BuildWorkload("warpgroup_tiles", _bytes(1024, 1024, 1024), ("sm_90a",)),
+    "conv int8 3x3 64-64 at 56x56": BuildWorkload(
         "warp_tiles",
         f"(int8[1, 64, 56, 56] x) => (int32 y) {{ {_constant('w', 'int8[1] {1}', (64, 64, 3, 3))}"
         " y = ConvInteger<pads = [1, 1, 1, 1]>(x, w) }",
     ),
-    "softmax float32 4096x1024": Built("row_blocks", _softmax("float", 4096, 1024)),
-    "layer norm float16 4096x768": Built("row_blocks", _layer_norm("float16", 4096, 768)),
-    "attention float16 12x512x64": Built("attention_tiles", _attention("float16", 12, 512, 64)),
-    "attention bfloat16 32x2048x128": Built("attention_tiles", _attention("bfloat16", 32, 2048, 128)),
-    "transpose float32 1024x1024": Built(
+    "softmax float32 4096x1024": BuildWorkload("row_blocks", _softmax("float", 4096, 1024)),
+    "layer norm float16 4096x768": BuildWorkload("row_blocks", _layer_norm("float16", 4096, 768)),
+    "gemm float16 1024x1024x1024 by specialized warps": BuildWorkload(
+        "specialized_tiles", _product("float16", 1024, 1024, 1024), ("sm_90a",)
+    ),
+    "attention bfloat16 32x2048x128 by specialized warps": BuildWorkload(
+        "specialized_attention", _attention("bfloat16", 32, 2048, 128), ("sm_90a",)
+    ),
+    "attention float16 12x512x64": BuildWorkload("attention_tiles", _attention("float16", 12, 512, 64)),
+    "attention bfloat16 32x2048x128": BuildWorkload("attention_tiles", _attention("bfloat16", 32, 2048, 128)),
+    "transpose float32 1024x1024": BuildWorkload(
         "turned_tiles", "(float[1024, 1024] x) => (float y) { y = Transpose<perm = [1, 0]>(x) }"
     ),
-    "depthwise float32 3x3 96 at 56x56": Built(
+    "depthwise float32 3x3 96 at 56x56": BuildWorkload(
         "thread_windows",
         _depthwise("float", 56, 96, 3),
     ),
-    "depthwise float16 5x5 240 at 28x28": Built(
+    "depthwise float16 5x5 240 at 28x28": BuildWorkload(
         "thread_windows",
         _depthwise("float16", 28, 240, 5),
     ),
-    "gelu float16 4096x3072": Built("elements", "(float16[4096, 3072] x) => (float16 y) { y = Gelu(x) }"),
+    "gelu float16 4096x3072": BuildWorkload("elements", "(float16[4096, 3072] x) => (float16 y) { y = Gelu(x) }"),
 }
 
 SQUARES = (1024, 2048, 4096, 8192)
@@ -118,32 +124,34 @@ BERT = ((128, 768, 768), (128, 768, 3072), (128, 3072, 768), (2048, 768, 3072), 
 """Rows, depth and columns of the layers of BERT base, of 1 and of 16 texts of 128 tokens."""
 
 LLAMA = ((16, 4096, 4096), (16, 4096, 14336), (2048, 4096, 6144), (2048, 4096, 14336), (2048, 14336, 4096))
-"""The same of Llama 3 of 8 billion weights, of 16 and of 2,048 tokens."""
+"""Rows, depth and columns of the layers of Llama 3 8B, of 16 and of 2,048 tokens."""
 
 
-def _products() -> dict[str, Timed]:
+def _products() -> dict[str, KernelWorkload]:
     narrow = [(n, n, n) for n in SQUARES] + [*BERT, *LLAMA]
     wide = [(n, n, n) for n in SQUARES[:3]]
-    found: dict[str, Timed] = {}
+    workloads: dict[str, KernelWorkload] = {}
     for dtype, shapes in (("float16", narrow), ("bfloat16", narrow), ("float", wide)):
         name = "float32" if dtype == "float" else dtype
-        found |= {f"gemm {name} {r}x{d}x{c}": Timed("product", _product(dtype, r, d, c)) for r, d, c in shapes}
-    return found | {f"gemm int8 {n}x{n}x{n}": Timed("product of bytes", _bytes(n, n, n)) for n in SQUARES}
+        workloads |= {
+            f"gemm {name} {r}x{d}x{c}": KernelWorkload("product", _product(dtype, r, d, c)) for r, d, c in shapes
+        }
+    return workloads | {f"gemm int8 {n}x{n}x{n}": KernelWorkload("product of bytes", _bytes(n, n, n)) for n in SQUARES}
 
 
-TIMED: Mapping[str, Timed] = {
+KERNEL_WORKLOADS: Mapping[str, KernelWorkload] = {
     **_products(),
-    "softmax float32 4096x1024": Timed("softmax", _softmax("float", 4096, 1024)),
-    "softmax float16 16384x4096": Timed("softmax", _softmax("float16", 16384, 4096)),
-    "layer norm float16 4096x768": Timed("layer norm", _layer_norm("float16", 4096, 768)),
-    "attention float16 192x512x64": Timed("attention", _attention("float16", 192, 512, 64)),
-    "attention float16 32x2048x128": Timed("attention", _attention("float16", 32, 2048, 128)),
-    "layer norm float16 16384x4096": Timed("layer norm", _layer_norm("float16", 16384, 4096)),
+    "softmax float32 4096x1024": KernelWorkload("softmax", _softmax("float", 4096, 1024)),
+    "softmax float16 16384x4096": KernelWorkload("softmax", _softmax("float16", 16384, 4096)),
+    "layer norm float16 4096x768": KernelWorkload("layer norm", _layer_norm("float16", 4096, 768)),
+    "attention float16 192x512x64": KernelWorkload("attention", _attention("float16", 192, 512, 64)),
+    "attention float16 32x2048x128": KernelWorkload("attention", _attention("float16", 32, 2048, 128)),
+    "layer norm float16 16384x4096": KernelWorkload("layer norm", _layer_norm("float16", 16384, 4096)),
 }
 
 
-def task_of(text: str) -> Task:
-    """The heaviest task of a model: the one that stands for others where there is such a one."""
+def heaviest_task(text: str) -> Task:
+    """The task of a model with the most operations, fused where there is a choice."""
     model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 20]> m {text}')
     tasks = open_model(model.SerializeToString(), widen=False).tasks.values()
     return max((task for task, _ in tasks), key=lambda task: (task.flops, task.traffic_bytes))

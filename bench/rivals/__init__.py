@@ -1,4 +1,4 @@
-"""What searches are compared with, each a program that runs in an environment of its own, and how to talk to it.
-Read first: `process.Served`, the one side, and `serving.serve`, the other.
+"""Other tuners, each a program in an environment of its own, and the protocol to call it.
+Read first: `process.ServedProcess`, the caller, and `serving.serve`, the process.
 May import: the standard library; a rival's program what its environment has.
 """

@@ -1,4 +1,4 @@
-"""The environment that TVM runs in: made once, apart from ours, with fixed versions."""
+"""The environment of TVM: made once, separate from ours, with fixed versions."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ PACKAGES = (
     "xgboost-cpu==3.2.0",
     "cloudpickle==3.1.2",
 )
-"""What its search needs, in versions that go together."""
+"""TVM and the packages that its search needs, in versions that work together."""
 
 
 class NoEnvironment(Exception):
-    """It can't be made. The text is for people."""
+    """The environment can't be made. The text is for people."""
 
 
 def tvm_python(folder: Path) -> Path:
-    """The interpreter of the environment in `folder`, which is made if need be: a download of some 150 MB.
+    """The interpreter of the environment in `folder`, which is made if missing: a download of about 150 MB.
 
     Raises NoEnvironment.
     """
     python, done = folder / "bin" / "python", folder / "installed"
-    wanted = "\n".join(PACKAGES)
-    if done.exists() and done.read_text() == wanted:
+    packages = "\n".join(PACKAGES)
+    if done.exists() and done.read_text() == packages:
         return python
     try:
         venv.create(folder, clear=True)
@@ -43,5 +43,5 @@ def tvm_python(folder: Path) -> Path:
         raise NoEnvironment(f"{folder}: {error.stderr.strip()[-800:] or error}") from error
     except OSError as error:
         raise NoEnvironment(f"{folder}: {error}") from error
-    done.write_text(wanted)
+    done.write_text(packages)
     return python

@@ -1,4 +1,4 @@
-"""Served: a process, pinned to some cores, that is asked by JSON lines and may tell events before it answers."""
+"""ServedProcess: a process pinned to cores, called by JSON lines, that may send events before its result."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from pathlib import Path
 from typing import Any, Self
 
 LOG_LETTERS = 800
-"""How much of the end of its log an error shows."""
+"""Letters of the end of the log in an error."""
 
 CHUNK_BYTES = 1 << 16
 
 GRACE_S = 5.0
-"""What a process that has hung up may take to end."""
+"""Time limit for a process to end after it has closed its output."""
 
 
-class ServedError(Exception):
-    """The process died, fell silent for too long or sent what is no message. The text ends with that of its log."""
+class ServedProcessError(Exception):
+    """The process died, or sent a malformed message. The text ends with that of its log."""
 
 
-class TimeOver(Exception):
+class RequestTimeout(Exception):
     """A call took longer than it may; the process was killed."""
 
 
-class Served:
+class ServedProcess:
     """Runs `argv` with the cores and this process's id behind it: a program that calls `serving.serve`.
 
     What it prints beside its answers goes to the file `log`. `environment` is added to this process's. It and all that
@@ -42,23 +42,23 @@ class Served:
     ) -> None:
         log.parent.mkdir(parents=True, exist_ok=True)
         self._log = log
-        with log.open("wb") as written:
+        with log.open("wb") as log_file:
             self._process = subprocess.Popen(
                 [*argv, ",".join(map(str, cores)), str(os.getpid())],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=written,
+                stderr=log_file,
                 env={**os.environ, **(environment or {})},
                 start_new_session=True,  # so that all of its processes can be ended together
             )
-        self._received = bytearray()
+        self._buffer = bytearray()
 
     def request(
         self, call: str, timeout_s: float, hear: Callable[[dict[str, Any]], object] | None = None, **arguments: Any
     ) -> Any:
-        """What the call returns. `hear` gets each event; where it returns True, the process is killed: TimeOver.
+        """The result of a call. `hear` gets each event; where it returns True, the process is killed.
 
-        Raises TimeOver after `timeout_s`, ServedError.
+        Raises RequestTimeout, if killed or after `timeout_s`, and ServedProcessError.
         """
         deadline_s = time.monotonic() + timeout_s
         self._send({"call": call, "arguments": arguments})
@@ -68,7 +68,7 @@ class Served:
                 return message["result"]
             if hear is not None and hear(message["event"]) is True:
                 self.close()
-                raise TimeOver(f"{call}: stopped")
+                raise RequestTimeout(f"{call}: stopped")
 
     def _send(self, message: Mapping[str, Any]) -> None:
         assert self._process.stdin is not None
@@ -83,37 +83,37 @@ class Served:
         descriptor = self._process.stdout.fileno()
         with selectors.DefaultSelector() as selector:
             selector.register(descriptor, selectors.EVENT_READ)
-            while b"\n" not in self._received:
+            while b"\n" not in self._buffer:
                 left_s = deadline_s - time.monotonic()
                 if left_s <= 0 or not selector.select(left_s):
                     self.close()
-                    raise TimeOver("its time is over")
+                    raise RequestTimeout("its time is over")
                 chunk = os.read(descriptor, CHUNK_BYTES)
                 if not chunk:
                     raise self._death()
-                self._received += chunk
-        line, _, rest = bytes(self._received).partition(b"\n")
-        self._received = bytearray(rest)
+                self._buffer += chunk
+        line, _, rest = bytes(self._buffer).partition(b"\n")
+        self._buffer = bytearray(rest)
         try:
             message = json.loads(line)
             if not isinstance(message, dict) or not message.keys() & {"event", "result"}:
                 raise ValueError("neither an event nor a result")
         except ValueError as error:
             self.close()
-            raise ServedError(f"it sent {line[:80]!r}: {error}") from error
+            raise ServedProcessError(f"it sent {line[:80]!r}: {error}") from error
         return message
 
-    def _death(self) -> ServedError:
-        with suppress(subprocess.TimeoutExpired):  # it may still be writing why
+    def _death(self) -> ServedProcessError:
+        with suppress(subprocess.TimeoutExpired):  # it may still write its traceback
             self._process.wait(GRACE_S)
         self.close()
         end = self._log.read_text(errors="replace").strip()[-LOG_LETTERS:]
-        return ServedError(f"it ended with code {self._process.returncode}; {self._log} ends:\n{end}")
+        return ServedProcessError(f"it ended with code {self._process.returncode}; {self._log} ends:\n{end}")
 
     def close(self) -> None:
         """End the process and what it started. Closing twice is harmless."""
         if self._process.returncode is None:
-            with suppress(ProcessLookupError):  # what it started may be left where it has ended itself
+            with suppress(ProcessLookupError):  # its children may outlive it
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
         for stream in (self._process.stdin, self._process.stdout):

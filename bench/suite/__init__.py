@@ -23,4 +23,4 @@ MODELS: Mapping[str, Callable[[], bytes]] = {
         bert_base_s128, gpt2_prefill_s64, vit_tiny, lstm_tagger, mlp,
     )
 }  # fmt: skip
-"""ONNX bytes by name, made when called: the same ones every time."""
+"""Functions by name that give the ONNX bytes of a model, the same every time."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from math import sqrt
 
-from .network import BRANCH_GAIN, PLAIN, Form, Network
+from .network import BRANCH_GAIN, PLAIN, Network, NetworkForm
 
 
-def _classified(net: Network, x: str, features: int, classes: int = 1000) -> bytes:
-    """The mean over all places, and a linear layer of it."""
+def _classifier(net: Network, x: str, features: int, classes: int = 1000) -> bytes:
+    """The mean over all pixels, and a linear layer."""
     pooled = net.reshape(net.mean(x, 2, 3), net.form.batch, features)
     return net.onnx(net.gemm(pooled, features, classes))
 
@@ -21,7 +21,7 @@ def _resnet_stem(net: Network) -> str:
     return net.max_pool(net.conv_relu(_image(net), 3, 64, 7, 2), 3, 2, 1)
 
 
-def _joined(net: Network, branch: str, shortcut: str) -> str:
+def _residual_sum(net: Network, branch: str, shortcut: str) -> str:
     return net.add("Relu", net.add("Add", branch, shortcut))
 
 
@@ -34,12 +34,12 @@ def resnet18() -> bytes:
             stride = 2 if stage and not block else 1
             inner = net.conv_relu(x, inputs, outputs, 3, stride)
             branch = net.conv(inner, outputs, outputs, 3, gain=BRANCH_GAIN)
-            x = _joined(net, branch, net.conv(x, inputs, outputs, 1, stride, gain=1.0) if stride > 1 else x)
+            x = _residual_sum(net, branch, net.conv(x, inputs, outputs, 1, stride, gain=1.0) if stride > 1 else x)
             inputs = outputs
-    return _classified(net, x, inputs)
+    return _classifier(net, x, inputs)
 
 
-def resnet50(form: Form = PLAIN) -> bytes:
+def resnet50(form: NetworkForm = PLAIN) -> bytes:
     """The same paper: blocks of 1x1, 3x3 and 1x1. Strides are those of the 3x3, as in all present implementations."""
     net = Network("resnet50", form=form)
     x, inputs = _resnet_stem(net), 64
@@ -49,9 +49,9 @@ def resnet50(form: Form = PLAIN) -> bytes:
             branch = net.conv_relu(x, inputs, inner)
             branch = net.conv_relu(branch, inner, inner, 3, stride)
             branch = net.conv(branch, inner, 4 * inner, gain=BRANCH_GAIN)
-            x = _joined(net, branch, x if block else net.conv(x, inputs, 4 * inner, 1, stride, gain=1.0))
+            x = _residual_sum(net, branch, x if block else net.conv(x, inputs, 4 * inner, 1, stride, gain=1.0))
             inputs = 4 * inner
-    return _classified(net, x, inputs)
+    return _classifier(net, x, inputs)
 
 
 def vgg16_126x224() -> bytes:
@@ -88,22 +88,18 @@ def squeezenet() -> bytes:
 def mobilenet_v2() -> bytes:
     """Sandler et al., "MobileNetV2: Inverted Residuals and Linear Bottlenecks" (2018), table 2."""
     net = Network("mobilenet_v2")
-
-    def relu6(x: str) -> str:
-        return net.add("Clip", x, net.scalar(0), net.scalar(6))
-
-    x, inputs = relu6(net.conv(_image(net), 3, 32, 3, 2)), 32
+    x, inputs = net.relu6(net.conv(_image(net), 3, 32, 3, 2)), 32
     for expansion, outputs, count, first_stride in (
         (1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1),
     ):  # fmt: skip
         for number in range(count):
             stride, inner = 1 if number else first_stride, expansion * inputs
-            branch = relu6(net.conv(x, inputs, inner)) if expansion > 1 else x
-            branch = relu6(net.conv(branch, inner, inner, 3, stride, groups=inner))
+            branch = net.relu6(net.conv(x, inputs, inner)) if expansion > 1 else x
+            branch = net.relu6(net.conv(branch, inner, inner, 3, stride, groups=inner))
             branch = net.conv(branch, inner, outputs, gain=1.0)
             x = net.add("Add", x, branch) if stride == 1 and inputs == outputs else branch
             inputs = outputs
-    return _classified(net, relu6(net.conv(x, inputs, 1280)), 1280)
+    return _classifier(net, net.relu6(net.conv(x, inputs, 1280)), 1280)
 
 
 def efficientnet_b0() -> bytes:
@@ -118,25 +114,19 @@ def efficientnet_b0() -> bytes:
             stride, inner = 1 if number else first_stride, expansion * inputs
             branch = net.silu(net.conv(x, inputs, inner)) if expansion > 1 else x
             branch = net.silu(net.conv(branch, inner, inner, kernel, stride, groups=inner))
-            branch = net.conv(_excited(net, branch, inner, inputs // 4), inner, outputs)
+            branch = net.conv(net.squeeze_excite(branch, inner, inputs // 4), inner, outputs)
             x = net.add("Add", x, branch) if stride == 1 and inputs == outputs else branch
             inputs = outputs
-    return _classified(net, net.silu(net.conv(x, inputs, 1280)), 1280)
-
-
-def _excited(net: Network, x: str, features: int, squeezed: int) -> str:
-    """Each channel scaled by a gate that all channels' means decide."""
-    means = net.silu(net.conv(net.mean(x, 2, 3), features, squeezed))
-    return net.add("Mul", x, net.add("Sigmoid", net.conv(means, squeezed, features)))
+    return _classifier(net, net.silu(net.conv(x, inputs, 1280)), 1280)
 
 
 def convnext_tiny() -> bytes:
     """Liu et al., "A ConvNet for the 2020s" (2022)."""
     net = Network("convnext_tiny")
-    x, inputs = _normalised(net, net.conv(_image(net), 3, 96, 4, 4, padding=0, gain=1.0), 96), 96
+    x, inputs = _channel_norm(net, net.conv(_image(net), 3, 96, 4, 4, padding=0, gain=1.0), 96), 96
     for stage, (outputs, blocks) in enumerate(((96, 3), (192, 3), (384, 9), (768, 3))):
         if stage:
-            x = net.conv(_normalised(net, x, inputs), inputs, outputs, 2, 2, padding=0, gain=1.0)
+            x = net.conv(_channel_norm(net, x, inputs), inputs, outputs, 2, 2, padding=0, gain=1.0)
             inputs = outputs
         for _ in range(blocks):
             branch = net.transpose(net.conv(x, inputs, inputs, 7, groups=inputs, gain=1.0), 0, 2, 3, 1)
@@ -147,8 +137,8 @@ def convnext_tiny() -> bytes:
     return net.onnx(net.gemm(pooled, inputs, 1000))
 
 
-def _normalised(net: Network, x: str, features: int) -> str:
-    """Layer normalisation over the channels of each place."""
+def _channel_norm(net: Network, x: str, features: int) -> str:
+    """Layer normalisation over the channels of each pixel."""
     return net.transpose(net.layer_norm(net.transpose(x, 0, 2, 3, 1), features), 0, 3, 1, 2)
 
 

@@ -20,12 +20,12 @@ OPSET = 18
 IR_VERSION = 10
 
 BRANCH_GAIN = 0.2
-"""Of the last weights of a residual branch: what a deep network adds up would otherwise double from block to block."""
+"""The gain of the last weights of a residual branch: else activations would double from block to block."""
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
-    """How many samples a network takes at once, and the type of its numbers."""
+class NetworkForm:
+    """The batch of a network and the type of its numbers."""
 
     batch: int = 1
     dtype: type[np.floating[Any]] = np.float32
@@ -36,16 +36,16 @@ class Form:
         return int(helper.np_dtype_to_tensor_dtype(np.dtype(self.dtype)))
 
 
-PLAIN = Form()
+PLAIN = NetworkForm()
 
 
 class Network:
-    """Collects nodes and weights; every method that adds some returns the name of the value they make.
+    """Collects nodes and weights. Each method that adds a node returns the name of its output.
 
     One seed always gives the same weights. Shapes are written in the order of ONNX: N C H W.
     """
 
-    def __init__(self, name: str, seed: int = 0, form: Form = PLAIN) -> None:
+    def __init__(self, name: str, seed: int = 0, form: NetworkForm = PLAIN) -> None:
         self._name, self._seed, self.form = name, seed, form
         self._nodes: list[NodeProto] = []
         self._weights: list[TensorProto] = []
@@ -57,7 +57,7 @@ class Network:
         return name
 
     def constant(self, array: NDArray[Any]) -> str:
-        """A tensor of known values; float32 ones get the type of the network's numbers."""
+        """A constant tensor; a float32 one gets the type of the network's numbers."""
         if array.dtype == np.float32:
             array = array.astype(self.form.dtype, copy=False)
         name = f"c{len(self._weights)}"
@@ -81,7 +81,7 @@ class Network:
         return self._random((count,), deviation)
 
     def table(self, rows: int, columns: int, deviation: float = 1.0) -> str:
-        """Embeddings, a row each."""
+        """A table of embeddings."""
         return self._random((rows, columns), deviation)
 
     def _random(self, shape: Sequence[int], deviation: float) -> str:
@@ -125,7 +125,7 @@ class Network:
         return self.add("Relu", self.conv(x, inputs, outputs, kernel, stride, **options))
 
     def max_pool(self, x: str, kernel: int, stride: int, padding: int = 0) -> str:
-        """The largest of each window."""
+        """A max pool over square windows."""
         return self.add("MaxPool", x, kernel_shape=[kernel] * 2, strides=[stride] * 2, pads=[padding] * 4)
 
     def linear(self, x: str, inputs: int, outputs: int, gain: float = 1.0) -> str:
@@ -160,6 +160,15 @@ class Network:
         bell = self.add("Erf", self.add("Div", x, self.scalar(sqrt(2))))
         return self.add("Mul", self.add("Mul", x, self.add("Add", bell, self.scalar(1))), self.scalar(0.5))
 
+    def relu6(self, x: str) -> str:
+        """x within 0 .. 6."""
+        return self.add("Clip", x, self.scalar(0), self.scalar(6))
+
+    def squeeze_excite(self, x: str, features: int, squeezed: int) -> str:
+        """Each channel scaled by a gate that all channels' means decide."""
+        means = self.silu(self.conv(self.mean(x, 2, 3), features, squeezed))
+        return self.add("Mul", x, self.add("Sigmoid", self.conv(means, squeezed, features)))
+
     def onnx(self, *outputs: str) -> bytes:
         """The model as a file's bytes."""
         from onnx import shape_inference
@@ -181,12 +190,12 @@ class Network:
         large = [tensor for tensor in self._weights if prod(tensor.dims) > 1024]
         stand_ins = [helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims) for tensor in large]
         names = {tensor.name for tensor in large}
-        kept = [tensor for tensor in self._weights if tensor.name not in names]
-        return helper.make_graph(graph.node, graph.name, [*self._inputs, *stand_ins], graph.output, kept)
+        small = [tensor for tensor in self._weights if tensor.name not in names]
+        return helper.make_graph(graph.node, graph.name, [*self._inputs, *stand_ins], graph.output, small)
 
 
 def model_of(add: Callable[[Network, str], str], *shape: int, seed: int = 0) -> bytes:
-    """A model of one input, of what `add` makes of it."""
+    """A model of one input, whose output `add` makes."""
     net = Network("operator", seed)
     return net.onnx(add(net, net.input("x", shape)))
 

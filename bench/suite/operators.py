@@ -18,28 +18,28 @@ class Operator:
     build: Callable[[], bytes]
 
 
-Named = tuple[str, Operator]
+NamedOperator = tuple[str, Operator]
 
 
-def _one(category: str, name: str, add: Callable[[Network, str], str], *shape: int) -> Named:
-    """An operator of one input."""
+def _operator(category: str, name: str, add: Callable[[Network, str], str], *shape: int) -> NamedOperator:
+    """An operator with one input."""
     return name, Operator(category, partial(model_of, add, *shape))
 
 
-def _called(op: str) -> Callable[[Network, str], str]:
+def _unary(op: str) -> Callable[[Network, str], str]:
     return lambda net, x: net.add(op, x)
 
 
-def _products() -> Iterator[Named]:
+def _products() -> Iterator[NamedOperator]:
     for rows, inner, columns in ((384, 512, 512), (1024, 1024, 1024)):
         add = partial(Network.gemm, inputs=inner, outputs=columns)
-        yield _one("gemm", f"gemm {rows}x{inner}x{columns}", add, rows, inner)
+        yield _operator("gemm", f"gemm {rows}x{inner}x{columns}", add, rows, inner)
     for rows, inner, columns in ((128, 768, 768), (128, 768, 3072), (128, 3072, 768), (64, 768, 2304)):
         add = partial(Network.linear, inputs=inner, outputs=columns)
-        yield _one("dense", f"dense {rows}x{inner}x{columns}", add, 1, rows, inner)
+        yield _operator("dense", f"dense {rows}x{inner}x{columns}", add, 1, rows, inner)
     for inner, columns in ((2048, 1000), (4096, 4096)):
         add = partial(Network.gemm, inputs=inner, outputs=columns)
-        yield _one("matrix-vector", f"matrix-vector {inner}x{columns}", add, 1, inner)
+        yield _operator("matrix-vector", f"matrix-vector {inner}x{columns}", add, 1, inner)
     for batch, rows, inner, columns in ((12, 128, 64, 128), (12, 128, 128, 64), (3, 197, 64, 197)):
         build = partial(batched_product, batch, rows, inner, columns)
         yield f"batched matmul {batch}x{rows}x{inner}x{columns}", Operator("batched matmul", build)
@@ -58,68 +58,82 @@ DEPTHWISE = (  # channels, kernel, stride, extent: of mobilenet_v2, then of effi
 )  # fmt: skip
 
 
-def _convolutions() -> Iterator[Named]:
+def _convolutions() -> Iterator[NamedOperator]:
     for inputs, outputs, kernel, stride, height, width in CONVOLUTIONS:
         category = f"conv {kernel}x{kernel}" + (f" stride {stride}" if stride > 1 else "")
         add = partial(Network.conv, inputs=inputs, outputs=outputs, kernel=kernel, stride=stride)
         name = f"{category} {inputs}-{outputs} at {height}x{width}"
-        yield _one(category, name, add, 1, inputs, height, width)
+        yield _operator(category, name, add, 1, inputs, height, width)
     for channels, kernel, stride, extent in DEPTHWISE:
         add = partial(
             Network.conv, inputs=channels, outputs=channels, kernel=kernel, stride=stride, groups=channels, gain=1.0
         )
         name = f"depthwise {kernel}x{kernel} {channels} at {extent}x{extent}" + (" stride 2" if stride > 1 else "")
-        yield _one("depthwise", name, add, 1, channels, extent, extent)
+        yield _operator("depthwise", name, add, 1, channels, extent, extent)
 
 
-def _rows() -> Iterator[Named]:
+def _rows() -> Iterator[NamedOperator]:
     for rows, columns in ((512, 1024), (1536, 128), (591, 197)):
-        yield _one("softmax", f"softmax {rows}x{columns}", _called("Softmax"), rows, columns)
+        yield _operator("softmax", f"softmax {rows}x{columns}", _unary("Softmax"), rows, columns)
     for rows, columns in ((128, 768), (197, 192), (3136, 96)):
         add = partial(Network.layer_norm, features=columns)
-        yield _one("layer norm", f"layer norm {rows}x{columns}", add, rows, columns)
+        yield _operator("layer norm", f"layer norm {rows}x{columns}", add, rows, columns)
 
 
-def _pools() -> Iterator[Named]:
+def _pools() -> Iterator[NamedOperator]:
     for kernel, stride, padding, channels, extent in ((3, 2, 1, 64, 112), (2, 2, 0, 128, 112), (3, 1, 1, 192, 28)):
         add = partial(Network.max_pool, kernel=kernel, stride=stride, padding=padding)
         name = f"max pool {kernel}x{kernel} stride {stride} {channels} at {extent}x{extent}"
-        yield _one("pooling", name, add, 1, channels, extent, extent)
+        yield _operator("pooling", name, add, 1, channels, extent, extent)
 
-    def averaged(net: Network, x: str) -> str:
+    def average_pool(net: Network, x: str) -> str:
         return net.add("AveragePool", x, kernel_shape=[3, 3], pads=[1] * 4)
 
-    yield _one("pooling", "average pool 3x3 192 at 28x28", averaged, 1, 192, 28, 28)
-    yield _one("pooling", "global average pool 2048 at 7x7", lambda net, x: net.mean(x, 2, 3), 1, 2048, 7, 7)
+    yield _operator("pooling", "average pool 3x3 192 at 28x28", average_pool, 1, 192, 28, 28)
+    yield _operator("pooling", "global average pool 2048 at 7x7", lambda net, x: net.mean(x, 2, 3), 1, 2048, 7, 7)
 
 
-def _elementwise() -> Iterator[Named]:
-    yield "add 256x56x56", Operator("elementwise", partial(_added, 1, 256, 56, 56))
-    yield "add 128x768", Operator("elementwise", partial(_added, 128, 768))
-    yield _one("elementwise", "relu 64x112x112", _called("Relu"), 1, 64, 112, 112)
-    yield _one("elementwise", "gelu 128x3072", Network.gelu, 128, 3072)
-    yield _one("elementwise", "silu 96x112x112", Network.silu, 1, 96, 112, 112)
+def _elementwise() -> Iterator[NamedOperator]:
+    yield "add 256x56x56", Operator("elementwise", partial(_sum_model, 1, 256, 56, 56))
+    yield "add 128x768", Operator("elementwise", partial(_sum_model, 128, 768))
+    yield _operator("elementwise", "relu 64x112x112", _unary("Relu"), 1, 64, 112, 112)
+    yield _operator("elementwise", "gelu 128x3072", Network.gelu, 128, 3072)
+    yield _operator("elementwise", "silu 96x112x112", Network.silu, 1, 96, 112, 112)
 
 
-def _added(*shape: int) -> bytes:
+def _sum_model(*shape: int) -> bytes:
     net = Network("operator")
     return net.onnx(net.add("Add", net.input("a", shape), net.input("b", shape)))
 
 
-def _chains() -> Iterator[Named]:
+def _chains() -> Iterator[NamedOperator]:
     category = "fused chain"
-    yield _one(
+    yield _operator(
         category, "conv 1x1 64-256 at 56x56, add, relu", partial(_residual, inputs=64, outputs=256), 1, 64, 56, 56
     )
-    yield _one(
+    yield _operator(
         category, "depthwise 3x3, conv 1x1 96-24 at 56x56", partial(_separable, inputs=96, outputs=24), 1, 96, 56, 56
     )
-    yield _one(
-        category, "inverted residual 24-144-24 at 56x56", partial(_inverted, inputs=24, inner=144), 1, 24, 56, 56
+    yield _operator(
+        category,
+        "inverted residual 24-144-24 at 56x56",
+        partial(_inverted_residual, inputs=24, inner=144),
+        1,
+        24,
+        56,
+        56,
     )
-    yield _one(category, "dense 128x768x3072, gelu", lambda n, x: n.gelu(n.linear(x, 768, 3072)), 1, 128, 768)
-    yield _one(category, "squeeze, excite 240 at 28x28", partial(_excited, features=240, squeezed=10), 1, 240, 28, 28)
-    yield "add, layer norm 128x768", Operator(category, _added_norm)
+    yield _operator(category, "dense 128x768x3072, gelu", lambda n, x: n.gelu(n.linear(x, 768, 3072)), 1, 128, 768)
+    yield _operator(
+        category,
+        "squeeze, excite 240 at 28x28",
+        partial(Network.squeeze_excite, features=240, squeezed=10),
+        1,
+        240,
+        28,
+        28,
+    )
+    yield "add, layer norm 128x768", Operator(category, _sum_norm_model)
     yield "attention 12x128x64", Operator(category, _attention)
 
 
@@ -127,24 +141,15 @@ def _residual(net: Network, x: str, inputs: int, outputs: int) -> str:
     return net.add("Relu", net.add("Add", net.conv(x, inputs, outputs), net.input("shortcut", (1, outputs, 56, 56))))
 
 
-def _relu6(net: Network, x: str) -> str:
-    return net.add("Clip", x, net.scalar(0), net.scalar(6))
-
-
 def _separable(net: Network, x: str, inputs: int, outputs: int) -> str:
-    return net.conv(_relu6(net, net.conv(x, inputs, inputs, 3, groups=inputs)), inputs, outputs)
+    return net.conv(net.relu6(net.conv(x, inputs, inputs, 3, groups=inputs)), inputs, outputs)
 
 
-def _inverted(net: Network, x: str, inputs: int, inner: int) -> str:
-    return net.add("Add", x, _separable(net, _relu6(net, net.conv(x, inputs, inner)), inner, inputs))
+def _inverted_residual(net: Network, x: str, inputs: int, inner: int) -> str:
+    return net.add("Add", x, _separable(net, net.relu6(net.conv(x, inputs, inner)), inner, inputs))
 
 
-def _excited(net: Network, x: str, features: int, squeezed: int) -> str:
-    means = net.silu(net.conv(net.mean(x, 2, 3), features, squeezed))
-    return net.add("Mul", x, net.add("Sigmoid", net.conv(means, squeezed, features)))
-
-
-def _added_norm() -> bytes:
+def _sum_norm_model() -> bytes:
     net = Network("operator")
     return net.onnx(net.layer_norm(net.add("Add", *(net.input(name, (128, 768)) for name in "ab")), 768))
 
@@ -159,4 +164,4 @@ def _attention() -> bytes:
 OPERATORS: Mapping[str, Operator] = dict(
     chain(_products(), _convolutions(), _rows(), _pools(), _elementwise(), _chains())
 )
-"""By name."""
+"""Operators by name."""

@@ -8,7 +8,7 @@ from math import sqrt
 import numpy as np
 from onnx import TensorProto
 
-from .network import BRANCH_GAIN, PLAIN, Form, Network
+from .network import BRANCH_GAIN, PLAIN, Network, NetworkForm
 
 
 def _attention(net: Network, x: str, tokens: int, features: int, heads: int, bias: str | None) -> str:
@@ -21,16 +21,16 @@ def _attention(net: Network, x: str, tokens: int, features: int, heads: int, bia
     query, key, value = part((0, 2, 1, 3)), part((0, 2, 3, 1)), part((0, 2, 1, 3))
     scores = net.add("Mul", net.add("MatMul", query, key), net.scalar(1 / sqrt(size)))
     scores = net.add("Add", scores, bias) if bias else scores
-    mixed = net.add("MatMul", net.add("Softmax", scores, axis=-1), value)
-    mixed = net.reshape(net.transpose(mixed, 0, 2, 1, 3), net.form.batch, tokens, features)
-    return net.linear(mixed, features, features, BRANCH_GAIN)
+    result = net.add("MatMul", net.add("Softmax", scores, axis=-1), value)
+    result = net.reshape(net.transpose(result, 0, 2, 1, 3), net.form.batch, tokens, features)
+    return net.linear(result, features, features, BRANCH_GAIN)
 
 
 def _perceptron(net: Network, x: str, features: int, activation: Callable[[str], str]) -> str:
     return net.linear(activation(net.linear(x, features, 4 * features)), 4 * features, features, BRANCH_GAIN)
 
 
-def _encoded(
+def _encoder(
     net: Network, x: str, tokens: int, features: int, heads: int, bias: str | None, activation: Callable[[str], str]
 ) -> str:
     """Twelve layers with the normalisation before each branch."""
@@ -40,15 +40,15 @@ def _encoded(
     return net.layer_norm(x, features)
 
 
-def bert_base_s128(form: Form = PLAIN) -> bytes:
+def bert_base_s128(form: NetworkForm = PLAIN) -> bytes:
     """Devlin et al., "BERT" (2018), the base size, 128 tokens and a mask of which of them count."""
     net, tokens, features = Network("bert_base_s128", form=form), 128, 768
     ids, mask = (net.input(name, (form.batch, tokens), TensorProto.INT64) for name in ("ids", "mask"))
     words = net.add("Gather", net.table(30522, features), ids, axis=0)
     places = net.constant(np.random.default_rng(0).standard_normal((1, tokens, features), dtype=np.float32))
     x = net.layer_norm(net.add("Add", words, places), features, 1e-12)
-    seen = net.add("Cast", net.reshape(mask, form.batch, 1, 1, tokens), to=form.onnx_type)
-    bias = net.add("Mul", net.add("Sub", net.scalar(1), seen), net.scalar(-1e4))
+    visible = net.add("Cast", net.reshape(mask, form.batch, 1, 1, tokens), to=form.onnx_type)
+    bias = net.add("Mul", net.add("Sub", net.scalar(1), visible), net.scalar(-1e4))
     for _ in range(12):
         x = net.layer_norm(net.add("Add", x, _attention(net, x, tokens, features, 12, bias)), features, 1e-12)
         x = net.layer_norm(net.add("Add", x, _perceptron(net, x, features, net.gelu)), features, 1e-12)
@@ -68,7 +68,7 @@ def gpt2_prefill_s64() -> bytes:
     places = net.constant(np.random.default_rng(0).standard_normal((1, tokens, features), dtype=np.float32))
     x = net.add("Add", net.add("Gather", words, net.input("ids", (1, tokens), TensorProto.INT64), axis=0), places)
     later = np.triu(np.full((tokens, tokens), -1e4, np.float32), 1)
-    x = _encoded(net, x, tokens, features, 12, net.constant(later), gelu)
+    x = _encoder(net, x, tokens, features, 12, net.constant(later), gelu)
     return net.onnx(net.add("MatMul", x, net.transpose(words, 1, 0)))
 
 
@@ -80,7 +80,7 @@ def vit_tiny() -> bytes:
     rng = np.random.default_rng(0)
     first, places = (rng.standard_normal((1, count, features), dtype=np.float32) for count in (1, tokens))
     x = net.add("Add", net.add("Concat", net.constant(first), patches, axis=1), net.constant(places))
-    x = _encoded(net, x, tokens, features, 3, None, net.gelu)
+    x = _encoder(net, x, tokens, features, 3, None, net.gelu)
     token = net.add("Gather", x, net.constant(np.array(0, np.int64)), axis=1)
     return net.onnx(net.gemm(token, features, 1000))
 

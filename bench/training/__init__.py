@@ -1,4 +1,4 @@
-"""The base cost model: tasks, measured schedules of theirs, and the model that learns from these.
+"""The base cost model: tasks, measured schedules of theirs, and the fit of the model.
 Read first: `tasks.training_tasks`.
 May import: everything.
 """

@@ -1,4 +1,4 @@
-"""CUDA: what NVIDIA GPUs offer, their instructions, and the compiler that needs no GPU.
-Read first: `gpu.Gpu`, then `instructions`.
+"""CUDA: kernels as CUDA C, run by an interpreter, built without a GPU, and driven on one.
+Read first: `emit`, then `interp`.
 May import: codegen. Home of CuPy.
 """

@@ -8,13 +8,13 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ..build import PLACEHOLDER, ObjectCache
-from ..ir import Buffer, Kernel, Packing
+from ..ir.ir import Buffer, Kernel, Packing
+from ..llvm.build import PLACEHOLDER, ObjectCache
 from ..target import Target
 from ..verify import verify
 from . import nvrtc
+from .emit import CudaSource, Launch, emit
 from .nvrtc import Cubin, Usage
-from .source import Launch, Source, emit
 
 BUILD_VERSION = 1
 """Raised when the same text would be built into other code."""
@@ -42,18 +42,18 @@ def build(kernel: Kernel, target: Target, cache: ObjectCache | None = None) -> G
     refuses, NoCompiler if there is none; VerifyError, and as `emit`, on a bug in what made the kernel.
     """
     verify(kernel)
-    made = source(kernel, target)
+    cuda_source = source(kernel, target)
     _ir_log.debug("%s", kernel)
-    _text_log.debug("%s", made.text)
-    key = f"{BUILD_VERSION} nvrtc={nvrtc.version()} {' '.join(nvrtc.OPTIONS)} {target.cpu}\n{made.text}"
-    kept = cache.get(key) if cache else None
-    cubin = _unpacked(kept) if kept else nvrtc.compiled(made.text, target.cpu)
-    if cache and kept is None:
-        cache.put(key, _packed(cubin))
+    _text_log.debug("%s", cuda_source.text)
+    key = f"{BUILD_VERSION} nvrtc={nvrtc.version()} {' '.join(nvrtc.OPTIONS)} {target.cpu}\n{cuda_source.text}"
+    content = cache.get(key) if cache else None
+    cubin = _unpack(content) if content else nvrtc.compile_text(cuda_source.text, target.cpu)
+    if cache and content is None:
+        cache.put(key, _pack(cubin))
     return GpuArtifact(
         code=cubin.code,
         sha256=hashlib.sha256(cubin.code).hexdigest(),
-        launches=made.launches,
+        launches=cuda_source.launches,
         usage=cubin.usage,
         params=kernel.params,
         scratch=kernel.scratch,
@@ -61,20 +61,20 @@ def build(kernel: Kernel, target: Target, cache: ObjectCache | None = None) -> G
     )
 
 
-def source(kernel: Kernel, target: Target) -> Source:
+def source(kernel: Kernel, target: Target) -> CudaSource:
     """The CUDA C text that `build` compiles, and its launches. It takes no compiler. Raises as `emit`."""
     draft = emit(kernel, PLACEHOLDER)
     digest = hashlib.sha256(f"{BUILD_VERSION} {target.cpu}\n{draft.text}".encode()).hexdigest()
     symbol = f"k{digest[:24]}"
-    launches = tuple(one._replace(symbol=one.symbol.replace(PLACEHOLDER, symbol)) for one in draft.launches)
-    return Source(draft.text.replace(f" {PLACEHOLDER}_p", f" {symbol}_p"), launches)
+    launches = tuple(launch._replace(symbol=launch.symbol.replace(PLACEHOLDER, symbol)) for launch in draft.launches)
+    return CudaSource(draft.text.replace(f" {PLACEHOLDER}_p", f" {symbol}_p"), launches)
 
 
-def _packed(cubin: Cubin) -> bytes:
-    usage = {symbol: list(one) for symbol, one in cubin.usage.items()}
+def _pack(cubin: Cubin) -> bytes:
+    usage = {symbol: list(figures) for symbol, figures in cubin.usage.items()}
     return json.dumps(usage).encode() + b"\n" + cubin.code
 
 
-def _unpacked(content: bytes) -> Cubin:
+def _unpack(content: bytes) -> Cubin:
     usage, _, code = content.partition(b"\n")
-    return Cubin(code, {symbol: Usage(*one) for symbol, one in json.loads(usage).items()})
+    return Cubin(code, {symbol: Usage(*figures) for symbol, figures in json.loads(usage).items()})

@@ -1,4 +1,4 @@
-"""The GPUs of this machine, and what they say of themselves. Read `devices`."""
+"""The GPUs of this machine and their properties. Read `devices`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import ctypes
 from functools import cache
 from typing import Any, NamedTuple
 
-from .gpu import LEAST_CAPABILITY, Gpu
-from .nvrtc import NoCompiler
+from ..gpu import LEAST_CAPABILITY, Gpu
+from .nvrtc import require_cupy
 
 CLOCK_KHZ, MEMORY_CLOCK_KHZ, MEMORY_BUS_BITS = 13, 36, 37
 """Attributes of a device that its properties lack since CUDA 13: cudaDevAttrClockRate and the like."""
@@ -31,7 +31,7 @@ class Device(NamedTuple):
 
 
 def devices() -> list[Device]:
-    """All of them, in CUDA's order. Raises NoDevice where there is none that is known, or no driver; NoCompiler without
+    """All GPUs, in CUDA's order. Raises NoDevice where there is none that is known, or no driver; NoCompiler without
     CuPy.
     """
     if not has_driver():  # CuPy takes long to import, to say the same
@@ -66,18 +66,16 @@ def driver_version() -> str:
 
 @cache
 def _runtime() -> Any:
-    try:
+    with require_cupy():
         from cupy.cuda import runtime
-    except (ImportError, RuntimeError, OSError) as error:
-        raise NoCompiler(f"{' '.join(str(error).split())[:200]}: pip install 'tunewright[cuda]'") from error
     return runtime
 
 
 def _device(runtime: Any, number: int) -> Device:
     """Raises NoDevice where it is too old."""
-    told = runtime.getDeviceProperties(number)
-    name = bytes(told["name"]).decode(errors="replace")
-    capability = 10 * told["major"] + told["minor"]
+    properties = runtime.getDeviceProperties(number)
+    name = bytes(properties["name"]).decode(errors="replace")
+    capability = 10 * properties["major"] + properties["minor"]
     if capability < LEAST_CAPABILITY:
         raise NoDevice(
             f"{name} has compute capability {capability / 10}, and a GPU needs compute capability "
@@ -88,12 +86,12 @@ def _device(runtime: Any, number: int) -> Device:
     )
     gpu = Gpu(
         arch=f"sm_{capability}{'a' if capability >= OWN_CODE else ''}",
-        sms=told["multiProcessorCount"],
-        sm_threads=told["maxThreadsPerMultiProcessor"],
-        sm_blocks=told["maxBlocksPerMultiProcessor"],
-        sm_smem_bytes=told["sharedMemPerMultiprocessor"],
-        block_smem_bytes=told["sharedMemPerBlockOptin"],
-        l2_bytes=told["l2CacheSize"],
+        sms=properties["multiProcessorCount"],
+        sm_threads=properties["maxThreadsPerMultiProcessor"],
+        sm_blocks=properties["maxBlocksPerMultiProcessor"],
+        sm_smem_bytes=properties["sharedMemPerMultiprocessor"],
+        block_smem_bytes=properties["sharedMemPerBlockOptin"],
+        l2_bytes=properties["l2CacheSize"],
         clock_hz=1000 * clock_khz,
         memory_bytes_s=2 * 1000 * memory_khz * bus_bits // 8,  # it moves two words a cycle
     )

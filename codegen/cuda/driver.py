@@ -1,4 +1,4 @@
-"""Driver: kernels run and timed on a GPU of this machine. Read `Driver`, then `CupyDriver`, which does it through CuPy.
+"""Driver: kernels run and timed on a GPU of this machine. Read `Driver`, which does it through CuPy.
 
 Times are the device's own, of one run at a time. From a cold second-level cache: before each the cache is filled with
 something else, which keeps the device busy until the run has been queued, so that no time of this process is in it. As
@@ -9,19 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from ctypes import CDLL, c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from threading import RLock
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..expr.dtype import DType
+from ..gpu import STATIC_SMEM_BYTES
+from ..ir.ir import TensorMap
 from .build import GpuArtifact
-from .device import Device, devices
-from .gpu import STATIC_SMEM_BYTES
-from .source import Launch
+from .device import DRIVER_LIBRARY, Device, devices
+from .emit import Launch
 
 Bytes = NDArray[np.uint8]
 
@@ -29,10 +32,21 @@ MAX_DYNAMIC_SMEM = 8
 """CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES."""
 
 FLUSHES = 2
-"""How many times the second-level cache is written over before a run."""
+"""Number of times that the second-level cache is overwritten before a cold run."""
 
 QUEUED = 64
 """Runs that are queued before any of them is waited for."""
+
+WORDS, ALIGN = 16, 8
+"""Words of 64 bits of a map, and the multiple of them that it begins on while it is made (CUDA Driver API,
+CUtensorMap).
+"""
+
+TYPES = {DType.U8: 0, DType.I8: 0, DType.I32: 3, DType.F16: 6, DType.F32: 7, DType.BF16: 9}
+"""CUtensorMapDataType."""
+
+NO_INTERLEAVE, SWIZZLE_128_BYTES, PROMOTE_128_BYTES, ZEROS_OUTSIDE = 0, 3, 2, 0
+"""Values of CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion and CUtensorMapFloatOOBfill."""
 
 
 class DeviceFault(Exception):
@@ -44,11 +58,11 @@ class Unloadable(RuntimeError):
 
 
 class NoClocks(Exception):
-    """Nothing here tells how fast GPUs run. One line for people, with what to do."""
+    """The clocks of GPUs can't be read here. One line for people, with what to do."""
 
 
 class Clock(NamedTuple):
-    """How fast the multiprocessors run at the moment.
+    """The current clock of the multiprocessors.
 
     Slowed: by heat, or since the machine has not the power. Not by the device's own limit of power, at which large ones
     are whenever they are busy: waiting would not change that.
@@ -58,52 +72,12 @@ class Clock(NamedTuple):
     is_slowed: bool
 
 
-class Memory(Protocol):
-    """Memory of the device, as bytes."""
+class Driver:
+    """The queue of a GPU of this machine: it runs kernels one after the other, in the order in which they are queued.
 
-    def write(self, data: Bytes) -> None: ...
-
-    def read(self) -> Bytes: ...
-
-    def part(self, begin: int, size_bytes: int) -> Memory:
-        """Some of it, in its place."""
-
-    def copy(self, source: Memory) -> None:
-        """Queue that as much memory of the device is copied to here."""
-
-
-class Driver(Protocol):
-    """What runs kernels, one after the other, in the order in which they are queued.
-
-    Threads may share it: who queues what belongs together holds `turn`, and so does each method. All that fails but for
-    want of memory (MemoryError) is a DeviceFault, or Unloadable.
+    Threads may share it: a thread that queues work in several calls holds `turn`, as each method does. Failures are
+    MemoryError, DeviceFault or Unloadable; without a device NoDevice or NoCompiler.
     """
-
-    @property
-    def turn(self) -> AbstractContextManager[object]: ...
-
-    @property
-    def name(self) -> str:
-        """Of the device, for people."""
-
-    def memory(self, size_bytes: int) -> Memory:
-        """Fresh memory, on a multiple of 256 bytes."""
-
-    def program(self, artifact: GpuArtifact, operands: Sequence[Memory]) -> Callable[[], None]:
-        """What queues all launches of an artifact, on its params and then its scratch. For `time` and `recorded`."""
-
-    def recorded(self, run: Callable[[], None]) -> Callable[[], None]:
-        """What queues all that a run does at once, as often as it is called. It keeps what the run needs."""
-
-    def time(self, run: Callable[[], None], count: int, *, is_cold: bool = True) -> list[float]:
-        """Seconds that each of so many runs takes on the device, from a cold second-level cache or as it comes."""
-
-    def clock(self) -> Clock | None:
-        """See `Clock`. None where it is not told: by many virtual GPUs, or where `management` raises NoClocks."""
-
-
-class CupyDriver:
-    """A `Driver` of a GPU of this machine. Raises NoDevice, NoCompiler."""
 
     def __init__(self, number: int = 0) -> None:
         self.device: Device = devices()[number]
@@ -117,8 +91,8 @@ class CupyDriver:
             self._stream = cupy.cuda.Stream()
 
     @cached_property
-    def _flushed(self) -> Any:
-        """What the second-level cache is filled with."""
+    def _flush_buffer(self) -> Any:
+        """Memory whose writes evict the second-level cache."""
         return self._cupy.empty(FLUSHES * self.device.gpu.l2_bytes, self._cupy.uint8)
 
     @cached_property
@@ -134,40 +108,46 @@ class CupyDriver:
 
     @property
     def name(self) -> str:
+        """The name of the device, for people."""
         return self.device.name
 
     @property
     def stream_pointer(self) -> int:
-        """Of CUDA: others who queue there run in turn with what is queued here."""
+        """The CUDA stream, on which others can queue work in turn with this driver."""
         pointer: int = self._stream.ptr
         return pointer
 
     @contextmanager
     def queueing(self) -> Iterator[None]:
-        """All that is done meanwhile is queued on the one stream of this driver, by this thread alone."""
+        """A context in which this thread alone queues work, on the stream of this driver."""
         with self._turn, _faults(self._cupy), self._stream:
             yield
 
     def wait(self) -> None:
-        """Until all is done that was queued."""
+        """Wait until all queued work is done."""
         self._stream.synchronize()
 
-    def memory(self, size_bytes: int) -> Memory:
+    def memory(self, size_bytes: int) -> DeviceMemory:
+        """Fresh memory, on a multiple of 256 bytes."""
         with self.queueing():
-            return _CupyMemory(self, self._cupy.empty(max(size_bytes, 1), self._cupy.uint8))
+            return DeviceMemory(self, self._cupy.empty(max(size_bytes, 1), self._cupy.uint8))
 
-    def program(self, artifact: GpuArtifact, operands: Sequence[Memory]) -> Callable[[], None]:
+    def program(self, artifact: GpuArtifact, operands: Sequence[DeviceMemory]) -> Callable[[], None]:
+        """A function for `time` and `capture` that queues all launches of an artifact, on params, then scratch."""
         code = self._code(artifact)
-        arrays = tuple(memory.array for memory in operands if isinstance(memory, _CupyMemory))
+        arrays = tuple(memory.array for memory in operands)
+        buffers = (*artifact.params, *artifact.scratch)
+        addresses = {buffer.name: array.data.ptr for buffer, array in zip(buffers, arrays, strict=True)}
+        maps = [[encode(view, addresses[view.tensor]) for view in launch.maps] for launch in artifact.launches]
 
         def run() -> None:
-            for function, launch in zip(code.functions, artifact.launches, strict=True):
-                function(launch.grid, (launch.threads, 1, 1), arrays, shared_mem=launch.smem_bytes)
+            for function, launch, tensor_maps in zip(code.functions, artifact.launches, maps, strict=True):
+                function(launch.grid, (launch.threads, 1, 1), (*arrays, *tensor_maps), shared_mem=launch.smem_bytes)
 
         return run
 
     def _code(self, artifact: GpuArtifact) -> _Code:
-        """What is loaded of it, which is kept as long as somebody has it: others are likely to run it as well."""
+        """The loaded code, shared with other programs of the artifact while any of them lives."""
         key = artifact.sha256, artifact.launches
         with self._turn:
             code = self._codes.get(key)
@@ -176,7 +156,7 @@ class CupyDriver:
         return code
 
     def _functions(self, artifact: GpuArtifact) -> tuple[Any, ...]:
-        """Those of its launches, each with its module. Raises Unloadable."""
+        """The functions of an artifact's launches, each with its module. Raises Unloadable."""
         driver, module = self._cupy.cuda.driver, self._cupy.cuda.function.Module()
         functions = []
         try:
@@ -189,7 +169,8 @@ class CupyDriver:
             raise Unloadable(_line(error)) from error
         return tuple(functions)
 
-    def recorded(self, run: Callable[[], None]) -> Callable[[], None]:
+    def capture(self, run: Callable[[], None]) -> Callable[[], None]:
+        """A function that queues all work of `run` at once, as a CUDA graph. It keeps memory and code alive."""
         with self.queueing():
             self._stream.begin_capture()
             try:
@@ -200,9 +181,15 @@ class CupyDriver:
                 raise
             graph = self._stream.end_capture()
 
-        return _Recorded(self, graph, run)
+        return partial(self._launch, graph, run)
+
+    def _launch(self, graph: Any, _: Callable[[], None]) -> None:
+        """Queue a CUDA graph. What it was captured of keeps its code and memory alive: CUDA does not."""
+        with self.queueing():
+            graph.launch()
 
     def time(self, run: Callable[[], None], count: int, *, is_cold: bool = True) -> list[float]:
+        """Seconds of each of `count` runs on the device, from a cold second-level cache or the present one."""
         cuda = self._cupy.cuda
         times_s: list[float] = []
         with self.queueing():
@@ -210,7 +197,7 @@ class CupyDriver:
                 pairs = [(cuda.Event(), cuda.Event()) for _ in range(min(count - len(times_s), QUEUED))]
                 for begin, end in pairs:
                     if is_cold:
-                        self._flushed.fill(0)
+                        self._flush_buffer.fill(0)
                     begin.record()
                     run()
                     end.record()
@@ -219,22 +206,23 @@ class CupyDriver:
         return times_s
 
     def clock(self) -> Clock | None:
+        """The clock; None where it is unknown: on many virtual GPUs, or where `management` raises NoClocks."""
         with self._turn, _faults(self._cupy):
             return self._sensors.clock() if self._sensors is not None else None
 
 
-_opening = RLock()
+_driver_lock = RLock()
 
 
 def driver() -> Driver:
-    """That of the first GPU of this machine, for this process. Raises as `CupyDriver`."""
-    with _opening:
-        return _opened()
+    """The driver of the first GPU of this machine, one for the process. Raises as `Driver`."""
+    with _driver_lock:
+        return _open_driver()
 
 
 @cache
-def _opened() -> Driver:
-    return CupyDriver()
+def _open_driver() -> Driver:
+    return Driver()
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -244,26 +232,16 @@ class _Code:
     functions: tuple[Any, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Recorded:
-    """A graph, with the code and memory that it goes by: CUDA keeps neither for it."""
+class DeviceMemory:
+    """Memory of the device, as bytes."""
 
-    driver: CupyDriver
-    graph: Any
-    run: Callable[[], None]
-
-    def __call__(self) -> None:
-        with self.driver.queueing():
-            self.graph.launch()
-
-
-class _CupyMemory:
-    def __init__(self, driver: CupyDriver, array: Any) -> None:
+    def __init__(self, driver: Driver, array: Any) -> None:
         self._driver = driver
         self.array = array
 
-    def part(self, begin: int, size_bytes: int) -> Memory:
-        return _CupyMemory(self._driver, self.array[begin : begin + size_bytes])
+    def part(self, begin: int, size_bytes: int) -> DeviceMemory:
+        """A view of a part."""
+        return DeviceMemory(self._driver, self.array[begin : begin + size_bytes])
 
     def write(self, data: Bytes) -> None:
         with self._driver.queueing():
@@ -272,17 +250,42 @@ class _CupyMemory:
 
     def read(self) -> Bytes:
         with self._driver.queueing():
-            found: Bytes = self.array.get()
-            return found
+            data: Bytes = self.array.get()
+            return data
 
-    def copy(self, source: Memory) -> None:
-        assert isinstance(source, _CupyMemory)
+    def copy(self, source: DeviceMemory) -> None:
+        """Queue a copy of device memory of the same size to here."""
         with self._driver.queueing():
             self.array[...] = source.array
 
 
+def encode(tensor_map: TensorMap, address: int) -> NDArray[np.void]:
+    """The map of a tensor that lies at an address of the device, for its copy engine: a scalar of 128 bytes.
+
+    Raises Unloadable where the driver refuses it, OSError without a driver.
+    """
+    room = np.zeros(WORDS + ALIGN, np.uint64)
+    words = room[-(room.ctypes.data // room.itemsize) % ALIGN :][:WORDS]
+    rank, each = len(tensor_map.box), tensor_map.dtype.size_bytes
+    dims = (c_uint64 * rank)(*reversed(tensor_map.extents))
+    pitches = (c_uint64 * (rank - 1))(*(stride * each for stride in reversed(tensor_map.strides[:-1])))
+    box, steps = (c_uint32 * rank)(*reversed(tensor_map.box)), (c_uint32 * rank)(*[1] * rank)
+    status = _library().cuTensorMapEncodeTiled(
+        c_void_p(words.ctypes.data), TYPES[tensor_map.dtype], rank, c_void_p(address), dims, pitches, box, steps,
+        NO_INTERLEAVE, SWIZZLE_128_BYTES, PROMOTE_128_BYTES, ZEROS_OUTSIDE,
+    )  # fmt: skip
+    if status:
+        raise Unloadable(f"cuTensorMapEncodeTiled: status {status} for {tensor_map}")
+    return np.frombuffer(words.tobytes(), np.dtype((np.void, WORDS * 8))).reshape(())
+
+
+@cache
+def _library() -> CDLL:
+    return CDLL(DRIVER_LIBRARY)
+
+
 def management() -> Any:
-    """NVIDIA's management library, at work. Raises NoClocks."""
+    """NVIDIA's management library, initialised. Raises NoClocks."""
     try:
         import pynvml
     except ImportError as error:
@@ -298,7 +301,7 @@ def management() -> Any:
 
 
 class _Sensors:
-    """What NVIDIA's management library tells of a device. Raises NoClocks, DeviceFault."""
+    """Sensors of a device, through NVIDIA's management library. Raises NoClocks, DeviceFault."""
 
     def __init__(self, bus_id: str) -> None:
         self._nvml = pynvml = management()
@@ -308,7 +311,7 @@ class _Sensors:
             raise DeviceFault(_line(error)) from error
         except pynvml.NVMLError as error:
             raise NoClocks(f"NVIDIA's management library does not know {bus_id}: {_line(error)}") from error
-        self._slowing = (
+        self._slow_reasons = (
             pynvml.nvmlClocksEventReasonHwSlowdown
             | pynvml.nvmlClocksEventReasonHwThermalSlowdown
             | pynvml.nvmlClocksEventReasonHwPowerBrakeSlowdown
@@ -316,7 +319,7 @@ class _Sensors:
         )
 
     def clock(self) -> Clock | None:
-        """None where it is not told."""
+        """The clock; None where it is unknown."""
         nvml = self._nvml
         try:
             mhz = nvml.nvmlDeviceGetClockInfo(self._handle, nvml.NVML_CLOCK_SM)
@@ -325,12 +328,12 @@ class _Sensors:
             return None
         except nvml.NVMLError as error:
             raise DeviceFault(_line(error)) from error
-        return Clock(1_000_000 * mhz, bool(reasons & self._slowing))
+        return Clock(1_000_000 * mhz, bool(reasons & self._slow_reasons))
 
 
 @contextmanager
 def _faults(cupy: Any) -> Iterator[None]:
-    """What CUDA says is wrong, as a DeviceFault."""
+    """A context that turns CUDA's errors into DeviceFault."""
     try:
         yield
     except (cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError) as error:

@@ -1,47 +1,63 @@
-"""What a kernel of a GPU means: an interpreter that runs threads side by side, and checks every access.
+"""An interpreter of kernels of a GPU: it runs threads side by side, and checks every access.
 
 Each statement is run by all threads of many blocks before the next one is. Real ones run in any order between two
 barriers; so an element that one thread wrote may be touched by another only behind a barrier, and this is what is
 checked. What an asynchronous copy writes may not be touched until it was waited for, by whomever; no more may the sums
 of a product that goes on by itself, nor what it reads be written. It sees what threads wrote once they said so.
+
+Roles take turns: each goes on until it waits at a barrier in shared memory for what another has to do. What threads did
+before they arrived there is known to who waits for it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from copy import copy as clone
+from dataclasses import dataclass, field, replace
+from functools import partial
 from math import prod
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..expr import Expr, Load, evaluate
-from ..interp import Array, BoundsError, RaceError
-from ..ir import (
+from ..expr.expr import Expr, Load, evaluate
+from ..gpu import WARP
+from ..instructions.instruction import Instruction, Order, Queue
+from ..instructions.table import INSTRUCTIONS
+from ..instructions.warpgroup import GROUP
+from ..ir.access import AccessLog, Array, BoundsError, Places, RaceError, flat_parameters
+from ..ir.ir import (
     Alloc,
     Barrier,
     Block,
     Buffer,
     Do,
+    Fetch,
     For,
+    Grid,
     If,
     Kernel,
-    LoopKind,
     Prefetch,
+    Roles,
     Scope,
     Stmt,
     Store,
-    nested,
-    written_in,
+    ThreadRole,
+    written_buffers,
 )
-from .gpu import WARP
-from .instruction import Instruction, Operand, Order, Queue, exchanged
-from .instructions import INSTRUCTIONS
-from .memory import Memory, Notes, Places
+from .barriers import Barriers, Reads, Turns
+from .buffer_state import (
+    AsyncCopy,
+    AsyncProduct,
+    AsyncWork,
+    BufferState,
+    check_alignment,
+    check_matrices,
+)
 
 MOST_THREADS = 1 << 14
-"""Threads that run side by side, where blocks have not more: what each has in registers takes memory."""
+"""Threads that run side by side (or one block, if larger): the registers of each take memory."""
 
 
 def run(kernel: Kernel, arrays: Sequence[Array]) -> None:
@@ -51,138 +67,80 @@ def run(kernel: Kernel, arrays: Sequence[Array]) -> None:
     UndefinedRead or RaceError on the first access that is wrong, and ValueError if the arrays don't fit the parameters.
     The kernel should have passed `verify`.
     """
-    stored = written_in(kernel.body)
-    memories: dict[str, Memory] = {}
-    for buffer, array in zip(kernel.params, arrays, strict=True):
-        if array.shape != buffer.shape or array.dtype != buffer.dtype.numpy or not array.flags.c_contiguous:
-            raise ValueError(f"parameter {buffer}: the array is {array.dtype}{list(array.shape)}")
-        memories[buffer.name] = Memory.of(buffer, array.reshape(-1), defined=buffer.name not in stored)
+    outputs = written_buffers(kernel.body)
+    memories: dict[str, BufferState] = {}
+    for buffer, array in flat_parameters(kernel, arrays):
+        memories[buffer.name] = BufferState.of(buffer, array, defined=buffer.name not in outputs)
     for buffer in kernel.scratch:
-        memories[buffer.name] = Memory.of(buffer, np.empty(prod(buffer.shape), buffer.dtype.numpy))
+        memories[buffer.name] = BufferState.of(buffer, np.empty(prod(buffer.shape), buffer.dtype.numpy))
     with np.errstate(all="ignore"):
         for phase in kernel.body.body:
             _launch(phase, memories)
 
 
-class _Copy(NamedTuple):
-    """An asynchronous copy under way."""
-
-    memory: Memory
-    places: Places
-    values: Array
-
-
-class _Product(NamedTuple):
-    """A product under way: its sums, and what it reads of shared memory."""
-
-    sums: Sequence[tuple[Memory, Places]]
-    reads: Sequence[tuple[Memory, Places]]
-
-
-@dataclass(slots=True)
-class _Phase:
-    """Of a barrier in shared memory: what it expects, and what is under way."""
-
-    expected_bytes: int = 0
-    copies: list[_Copy] = field(default_factory=list)
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether just as much comes as was said, so that it ends."""
-        return 0 < self.expected_bytes == sum(copy.values.nbytes for copy in self.copies)
-
-
-Work = TypeVar("Work")
-
-
-@dataclass(slots=True)
-class _UnderWay(Generic[Work]):
-    """What was started and is not known to be done: not committed yet, and in groups."""
-
-    started: list[Work] = field(default_factory=list)
-    groups: list[list[Work]] = field(default_factory=list)
-
-    def commit(self) -> None:
-        self.groups.append(self.started)
-        self.started = []
-
-    def wait(self, pending: int) -> list[Work]:
-        """What is done when all groups but the newest `pending` are."""
-        done, self.groups = self.groups[: -pending or None], self.groups[len(self.groups) - pending :]
-        return [work for group in done for work in group]
-
-    @property
-    def left(self) -> list[Work]:
-        return [work for group in (*self.groups, self.started) for work in group]
-
-
-def _launch(phase: Stmt, memories: Mapping[str, Memory]) -> None:
-    loops, stmt = nested(phase, LoopKind.BLOCK)
-    if not loops:
+def _launch(phase: Stmt, memories: Mapping[str, BufferState]) -> None:
+    grid = Grid.of(phase)
+    if not grid.blocks:
         raise ValueError("a phase of a GPU is a block loop")
     for memory in memories.values():
-        memory.blocks = Notes.none(memory.data.size, "block")
-    total = prod(loop.extent for loop in loops)
-    together = max(1, MOST_THREADS // _threads(stmt))
+        memory.blocks = AccessLog.empty(memory.data.size, "block")
+    total = prod(loop.extent for loop in grid.blocks)
+    together = max(1, MOST_THREADS // grid.block_threads)
     for first in range(0, total, together):
         blocks = np.arange(first, min(first + together, total))
-        _Team(blocks, dict(memories)).run(loops, stmt)
-
-
-def _threads(stmt: Stmt) -> int:
-    """Of a block."""
-    match stmt:
-        case Alloc(body=body):
-            return _threads(body)
-        case For(extent=extent, body=body, kind=LoopKind.THREAD):
-            return extent * _threads(body)
-    return 1
+        _Team(blocks, dict(memories)).run(grid)
 
 
 @dataclass(slots=True)
 class _Team:
-    """The threads of some blocks at work."""
+    """The threads of some blocks, and their state."""
 
     blocks: NDArray[np.int64]  # their numbers
-    memories: dict[str, Memory]
+    memories: dict[str, BufferState]
     names: dict[str, Any] = field(default_factory=dict)  # values of variables; where threads differ, a column of them
-    block: NDArray[np.int64] = field(init=False)  # of each thread, counted from the first one here
-    active: NDArray[np.int64] = field(init=False)  # the threads that come here
-    copies: _UnderWay[_Copy] = field(default_factory=_UnderWay)
-    products: _UnderWay[_Product] = field(default_factory=_UnderWay)
-    phases: dict[int, _Phase] = field(default_factory=dict)  # that are not over, by the place of their barrier
+    block: NDArray[np.int64] = field(init=False)  # the block of each thread, counted from the first one here
+    active: NDArray[np.int64] = field(init=False)  # the active threads
+    threads: int = 0  # threads of a block that execute these statements
+    copies: AsyncWork[AsyncCopy] = field(default_factory=AsyncWork)
+    products: AsyncWork[AsyncProduct] = field(default_factory=AsyncWork)
+    barriers: Barriers = field(default_factory=Barriers)  # shared by all roles
+    turns: Turns | None = None  # the scheduler of roles, inside `Roles`
+    reads: Reads = field(default_factory=Reads)  # reads of the role
 
     @property
     def count(self) -> int:
         return len(self.block)
 
-    def run(self, loops: Sequence[For], stmt: Stmt) -> None:
-        """The whole launch of these blocks, by its block loops and what is inside."""
-        threads = _threads(stmt)
+    def run(self, grid: Grid) -> None:
+        """Run a launch for these blocks."""
+        threads = self.threads = grid.block_threads
         self.block = np.repeat(np.arange(len(self.blocks)), threads)
         self.active = np.arange(self.count)
-        self._count(loops, self.blocks[self.block])
-        while isinstance(stmt, Alloc):
-            self.memories[stmt.buffer.name] = self._own(stmt.buffer)
-            stmt = stmt.body
+        self._count(grid.blocks, self.blocks[self.block])
+        for buffer in grid.shared:
+            self.memories[buffer.name] = self._own(buffer)
         for memory in self.memories.values():
-            memory.threads = Notes.none(memory.data.size, "thread")
-        inner, stmt = nested(stmt, LoopKind.THREAD)
-        self._count(inner, self.active % threads)
-        self.statement(stmt)
-        if self.copies.left or self.products.left or self.phases:
+            memory.threads = AccessLog.empty(memory.data.size, "thread")
+        self._count(grid.threads, self.active % threads)
+        self.statement(grid.body)
+        self._refuse_unfinished()
+        if self.barriers.has_copies:
+            raise RaceError("a block ends before all that its barriers expect was waited for")
+
+    def _refuse_unfinished(self) -> None:
+        if self.copies.pending or self.products.pending:
             raise RaceError("a block ends before its asynchronous copies and products were waited for")
 
     def _count(self, loops: Sequence[For], number: NDArray[np.int64]) -> None:
-        """Variables of nested loops, by the number that they count."""
+        """Set the variables of nested loops from the linear number of an iteration."""
         for loop in reversed(loops):
             self.names[loop.var] = (number % loop.extent)[:, None]
             number = number // loop.extent
 
-    def _own(self, buffer: Buffer) -> Memory:
+    def _own(self, buffer: Buffer) -> BufferState:
         """Memory of each block, or of each thread."""
         owners = self.count if buffer.scope is Scope.REGISTER else len(self.blocks)
-        return Memory.of(buffer, np.empty(owners * prod(buffer.shape), buffer.dtype.numpy))
+        return BufferState.of(buffer, np.empty(owners * prod(buffer.shape), buffer.dtype.numpy))
 
     def statement(self, stmt: Stmt) -> None:
         match stmt:
@@ -208,40 +166,73 @@ class _Team:
                 self._write(self.memories[stmt.tensor], places, values[self.active, :lanes])
             case Barrier():
                 for memory in self.memories.values():
-                    memory.meet()
+                    memory.sync()
             case Do():
                 self._do(stmt)
+            case Fetch():
+                self._fetch(stmt)
+            case Roles(roles):
+                self._run_roles(roles)
             case Prefetch():
                 pass
 
+    def _run_roles(self, roles: Sequence[ThreadRole]) -> None:
+        """Run each role by its threads of all blocks, in turns."""
+        turns = Turns(sum(-(-role.threads // GROUP) for role in roles))
+        number = np.arange(self.count) % self.threads
+        begin, works = 0, []
+        for role in roles:
+            each = min(role.threads, GROUP)  # warpgroups go on by themselves
+            for first in range(begin, begin + role.threads, each):
+                own = np.flatnonzero((number >= first) & (number < first + each))
+                works.append(partial(self._subteam(own, each, turns).play, role.body))
+            begin += role.threads
+        turns.run(works)
+
+    def _subteam(self, threads: NDArray[np.int64], count: int, turns: Turns) -> _Team:
+        """A team of some threads of each block, which takes turns with others."""
+        team = clone(self)
+        team.names, team.memories = dict(self.names), dict(self.memories)
+        team.active, team.threads, team.turns = threads, count, turns
+        team.copies, team.products, team.reads = AsyncWork(), AsyncWork(), Reads()
+        return team
+
+    def play(self, stmt: Stmt) -> None:
+        """Run a role from begin to end."""
+        self.statement(stmt)
+        self._refuse_unfinished()
+
+    @property
+    def _is_partial(self) -> bool:
+        """Whether only some threads of a block or role are active."""
+        return len(self.active) < self.threads * len(np.unique(self.block[self.active]))
+
     def _branch(self, condition: Expr, then: Stmt) -> None:
-        holds = np.broadcast_to(self._value(condition), (self.count, 1))[:, 0]
-        everybody = self.active
-        self.active = everybody[holds[everybody]]
+        is_taken = np.broadcast_to(self._value(condition), (self.count, 1))[:, 0]
+        threads = self.active
+        self.active = threads[is_taken[threads]]
         if len(self.active):
             self.statement(then)
-        self.active = everybody
-
-    # Values
+        self.active = threads
 
     def _value(self, node: Expr) -> Any:
-        """(threads, lanes), or what can be broadcast to that. Of threads that don't come here it is anything."""
+        """A value as (threads, lanes), or an array that broadcasts to that; arbitrary for inactive threads."""
         return evaluate(node, self.names, self._load)
 
     def _load(self, node: Load, index: Sequence[Any]) -> Array:
         memory = self.memories[node.tensor]
-        places = self._located(node, index, memory.buffer)
+        places = self._locate(node, index, memory.buffer)
+        if self.turns is not None and memory.buffer.scope is Scope.SHARED:
+            self.reads.note(memory, places)
         return self._of_all(self._read(memory, places), node.lanes)
 
     # Memory
 
     def _places(self, access: Load | Store) -> Places:
-        return self._located(
-            access, [self._value(index) for index in access.index], self.memories[access.tensor].buffer
-        )
+        return self._locate(access, [self._value(index) for index in access.index], self.memories[access.tensor].buffer)
 
-    def _located(self, access: Load | Store, index: Sequence[Any], buffer: Buffer) -> Places:
-        """Where an access goes, its bounds checked."""
+    def _locate(self, access: Load | Store, index: Sequence[Any], buffer: Buffer) -> Places:
+        """The elements of an access, its bounds checked."""
         lanes = max((i.lanes for i in access.index), default=1)
         used = lanes if access.count is None else access.count
         total = np.zeros((len(self.active), used), np.int64)
@@ -258,194 +249,232 @@ class _Team:
             total += (owner * prod(buffer.shape))[:, None]
         return Places(buffer, total, self.active)
 
-    def _read(self, memory: Memory, places: Places) -> Array:
-        memory.refuse_arriving(places)
-        found = memory.defined(places)
+    def _read(self, memory: BufferState, places: Places) -> Array:
+        memory.refuse_pending_writes(places)
+        values = memory.read(places)
         self._note(memory, places, is_write=False)
-        return found
+        return values
 
-    def _write(self, memory: Memory, places: Places, values: Array) -> None:
-        memory.refuse_arriving(places)
-        memory.refuse_lent(places)
+    def _write(self, memory: BufferState, places: Places, values: Array) -> None:
+        memory.refuse_pending_writes(places)
+        memory.refuse_pending_reads(places)
         self._note(memory, places, is_write=True)
         memory.put(places, values)
 
-    def _note(self, memory: Memory, places: Places, *, is_write: bool) -> None:
+    def _note(self, memory: BufferState, places: Places, *, is_write: bool) -> None:
         if memory.buffer.scope is Scope.REGISTER or not len(places.threads):
             return
         shape = places.where.shape
         blocks, threads = self.blocks[self.block[places.threads]], places.threads % (self.count // len(self.blocks))
         for notes, by in ((memory.blocks, blocks), (memory.threads, threads)):
             if notes is not None:
-                (notes.wrote if is_write else notes.read)(places, np.broadcast_to(by[:, None], shape))
+                (notes.write if is_write else notes.read)(places, np.broadcast_to(by[:, None], shape))
 
     # Instructions
 
     def _do(self, stmt: Do) -> None:
-        one = INSTRUCTIONS[stmt.name]
-        for node, operand in zip((*stmt.outs, *stmt.ins), (*one.outs, *one.ins), strict=True):
-            self._refuse_uneven(stmt.name, self._places(node), operand)
-        if one.queue is Queue.BARRIER:
-            self._by_barrier(stmt, one)
+        instruction = INSTRUCTIONS[stmt.name]
+        for node, operand in zip((*stmt.outs, *stmt.ins), (*instruction.outs, *instruction.ins), strict=True):
+            check_alignment(stmt.name, self._places(node), operand)
+        if instruction.queue is Queue.BARRIER:
+            self._by_barrier(stmt, instruction)
             return
-        if one.order in (Order.COMMIT, Order.WAIT, Order.SHOW) and len(self.active) < self.count:
-            raise RaceError(f"{one.name}: some threads come here without the others, and it is for those alone")
-        if one.order is Order.COMMIT:
-            (self.products if one.queue is Queue.PRODUCTS else self.copies).commit()
-        elif one.order is Order.WAIT:
-            self._wait(one)
-        elif one.order is Order.SHOW:
+        if instruction.queue is Queue.NAMED:
+            self._by_name(stmt, instruction)
+            return
+        if instruction.order in (Order.COMMIT, Order.WAIT, Order.FENCE) and self._is_partial:
+            raise RaceError(f"{stmt.name}: some threads come here without the others, and it is for those alone")
+        if instruction.order is Order.COMMIT:
+            (self.products if instruction.queue is Queue.PRODUCTS else self.copies).commit()
+        elif instruction.order is Order.WAIT:
+            self._wait(instruction)
+        elif instruction.order is Order.SYNC:
             for memory in self.memories.values():
-                if memory.buffer.scope is one.shows:
-                    memory.show()
+                if memory.threads is not None:
+                    memory.threads.sync_warps()
+            self.reads.sync_warps()
+        elif instruction.order is Order.FENCE:
+            for memory in self.memories.values():
+                if memory.buffer.scope is instruction.fences:
+                    memory.fence()
         else:
-            (self._multiply if one.queue is Queue.PRODUCTS else self._execute)(stmt, one)
+            (self._multiply if instruction.queue is Queue.PRODUCTS else self._execute)(stmt, instruction)
 
-    def _wait(self, one: Instruction) -> None:
-        if one.queue is Queue.COPIES:
-            for copy in self.copies.wait(one.pending):
+    def _wait(self, instruction: Instruction) -> None:
+        if instruction.queue is Queue.COPIES:
+            for copy in self.copies.wait(instruction.pending):
                 self._arrive(copy)
             return
-        for product in self.products.wait(one.pending):
+        for product in self.products.wait(instruction.pending):
             for memory, places in product.sums:
-                memory.arriving[places.where] = False
+                memory.pending_writes[places.where] = False
             for memory, places in product.reads:
-                memory.lent[places.where] = False
-                memory.read_by_several(places)  # up to now, for those who did not wait for it
-        self._lend()
+                memory.pending_reads[places.where] = False
+                memory.note_shared_read(places)  # up to now, for those who did not wait for it
+                if self.turns is not None:
+                    self.reads.note_warps(memory, places)
+        self._mark_pending()
 
-    def _execute(self, stmt: Do, one: Instruction) -> None:
-        """What is done by the threads themselves, but for copies: these only begin."""
+    def _execute(self, stmt: Do, instruction: Instruction) -> None:
+        """Execute a synchronous instruction, or begin an asynchronous copy."""
         ins = [self._warps(self._load(node, [self._value(index) for index in node.index])) for node in stmt.ins]
-        for node, values in zip(stmt.outs, one.meaning(*ins), strict=True):
+        for node, values in zip(stmt.outs, instruction.meaning(*ins), strict=True):
             memory, places = self.memories[node.tensor], self._places(node)
             flat = values.reshape(-1, values.shape[-1])[self.active]
-            if one.order is Order.COMMITTED:
-                copy = _Copy(memory, places, flat)
+            if instruction.order is Order.ASYNC:
+                copy = AsyncCopy(memory, places, flat)
                 self._begin(copy)
-                self.copies.started.append(copy)
+                self.copies.uncommitted.append(copy)
             else:
                 self._write(memory, places, flat)
 
-    def _multiply(self, stmt: Do, one: Instruction) -> None:
-        """A product, which goes on by itself: it sees what was shown, and what products before it come to."""
+    def _multiply(self, stmt: Do, instruction: Instruction) -> None:
+        """Begin an asynchronous product: it sees memory that was shown to it, and the sums of products before it."""
         ins, reads = [], []
-        for node, operand in zip(stmt.ins, one.ins, strict=True):
+        for node in stmt.ins:
             memory, places = self.memories[node.tensor], self._places(node)
-            memory.refuse_unseen(places, one.name)
-            if operand.scope is Scope.SHARED:
+            memory.refuse_invisible(places, instruction.name)
+            if node not in stmt.outs:
                 reads.append((memory, places))
-                found = self._read(memory, places)
-                memory.read_by_several(places)
+                values = self._read(memory, places)
+                memory.note_shared_read(places)
             else:
-                found = memory.defined(places)
-            ins.append(self._warps(self._of_all(found, node.lanes)))
-        self._refuse_elsewhere(one, reads)
+                values = memory.read(places)
+            ins.append(self._warps(self._of_all(values, node.lanes)))
+        check_matrices(instruction, reads)
         sums = [(self.memories[node.tensor], self._places(node)) for node in stmt.outs]
-        for (memory, places), values in zip(sums, one.meaning(*ins), strict=True):
-            memory.data[places.where] = values.reshape(-1, values.shape[-1])[self.active]
-        self.products.started.append(_Product(sums, reads))
-        self._lend()
+        for (memory, places), results in zip(sums, instruction.meaning(*ins), strict=True):
+            memory.data[places.where] = results.reshape(-1, results.shape[-1])[self.active]
+            memory.undefined[places.where] = False
+        self.products.uncommitted.append(AsyncProduct(sums, reads))
+        self._mark_pending()
 
     def _of_all(self, values: Array, lanes: int) -> Array:
-        """Values of the threads that come here, as of all, with so many lanes."""
-        found = np.zeros((self.count, lanes), values.dtype)
-        found[self.active, : values.shape[1]] = values
-        return found
+        """Values of the active threads, extended to all threads and `lanes` lanes."""
+        result = np.zeros((self.count, lanes), values.dtype)
+        result[self.active, : values.shape[1]] = values
+        return result
 
-    def _lend(self) -> None:
-        """What products under way read and write."""
-        for product in self.products.left:
+    def _mark_pending(self) -> None:
+        """Mark the memory that pending products read and write."""
+        for product in self.products.pending:
             for memory, places in product.sums:
-                memory.arriving[places.where] = True
+                memory.pending_writes[places.where] = True
             for memory, places in product.reads:
-                memory.lent[places.where] = True
-
-    @staticmethod
-    def _refuse_elsewhere(one: Instruction, reads: Sequence[tuple[Memory, Places]]) -> None:
-        """What threads name of a matrix lies where the unit that reads it looks, which is told where it begins."""
-        matrices = [operand.matrix for operand in one.ins if operand.matrix is not None]
-        for matrix, (memory, places) in zip(matrices, reads, strict=True):
-            size, each = prod(memory.buffer.shape), memory.buffer.dtype.size_bytes
-            begin = reads[matrix.begin][1].where[:: one.threads, :1] % size * each
-            wanted = (begin + np.array(matrix.places)).reshape(-1, 1)
-            wanted = exchanged(wanted) if matrix.is_exchanged else wanted
-            wrong = np.zeros(places.where.shape, np.bool_)
-            wrong[:, :1] = places.where[:, :1] % size * each != wanted
-            if wrong.any():
-                raise BoundsError(f"{one.name}: {places.element(wrong)} is not where the matrix has it")
-
-    @staticmethod
-    def _refuse_uneven(name: str, places: Places, operand: Operand) -> None:
-        """An operand in memory begins on a multiple of its size."""
-        if operand.scope is Scope.REGISTER or not len(places.where):
-            return
-        buffer = places.buffer
-        uneven = places.where % prod(buffer.shape) * buffer.dtype.size_bytes % operand.size_bytes != 0
-        uneven[:, 1:] = False
-        if uneven.any():
-            raise BoundsError(f"{name}: {places.element(uneven)} is not on a multiple of {operand.size_bytes} bytes")
+                memory.pending_reads[places.where] = True
 
     def _warps(self, values: Array) -> Array:
-        """An operand of all threads, as warps; of less than a warp, as if there were more."""
+        """An operand of all threads as warps, padded to whole warps."""
         missing = -self.count % WARP
         whole = np.concatenate([values, np.zeros((missing, values.shape[1]), values.dtype)]) if missing else values
         return whole.reshape(-1, WARP, values.shape[1])
 
-    def _begin(self, copy: _Copy) -> None:
-        """It may write at any time from now on."""
-        copy.memory.refuse_arriving(copy.places)
-        copy.memory.refuse_lent(copy.places)
+    def _begin(self, copy: AsyncCopy) -> None:
+        """Begin a copy, which may write at any time from now on."""
+        copy.memory.refuse_pending_writes(copy.places)
+        copy.memory.refuse_pending_reads(copy.places)
         self._note(copy.memory, copy.places, is_write=True)
-        copy.memory.arriving[copy.places.where] = True
+        copy.memory.pending_writes[copy.places.where] = True
 
-    # Barriers in shared memory, each of which holds the number of its phase
+    def _by_name(self, stmt: Do, instruction: Instruction) -> None:
+        """Execute an instruction of a named barrier: a warpgroup of each block arrives, and may wait for another."""
+        assert self.turns is not None
+        numbers = np.broadcast_to(self._value(stmt.ins[0]), (self.count, 1))[self.active, 0].tolist()
+        for block, number in dict.fromkeys(zip(self.block[self.active].tolist(), numbers, strict=True)):
+            count = self.barriers.arrive_named(block, number)
+            self.turns.progress()
+            if instruction.order is Order.WAIT:
+                self.turns.wait(partial(self.barriers.has_pair_met, block, number, count), instruction.name)
 
-    def _by_barrier(self, stmt: Do, one: Instruction) -> None:
-        """What threads do with barriers: all but the first time at once, whoever else does so meanwhile."""
+    def _by_barrier(self, stmt: Do, instruction: Instruction) -> None:
+        """Execute an instruction of a barrier in shared memory."""
         node = stmt.ins[0] if stmt.ins else stmt.outs[0]
         memory, places = self.memories[node.tensor], self._places(node)
-        match one.order:
-            case Order.AT_ONCE:
+        match instruction.order:
+            case Order.IMMEDIATE:
                 self._write(memory, places, np.zeros_like(places.where))
+                self.barriers.set_up(memory, places, instruction.arrivals)
             case Order.WAIT:
                 last_bits = np.broadcast_to(self._value(stmt.ins[1]), (self.count, 1))[self.active, 0]
                 self._await(memory, places, last_bits)
             case Order.COMMIT:
-                for phase in self._phases(memory, places):
-                    phase.expected_bytes += one.size_bytes
-            case Order.COMMITTED:
-                self._bring(stmt, self._phases(memory, places))
+                self.barriers.arrive(memory, places, instruction.size_bytes, self.reads)
+                self._progress()
+            case Order.ASYNC:
+                [to], (_, source) = stmt.outs, stmt.ins
+                values = self._read(self.memories[source.tensor], self._places(source))
+                self._begin_copies(self.memories[to.tensor], self._places(to), values, node)
 
-    def _phases(self, memory: Memory, places: Places) -> list[_Phase]:
-        """Those that the barriers of the threads are in."""
-        memory.defined(places)
-        return [self.phases.setdefault(int(place), _Phase()) for place in places.where[:, 0]]
-
-    def _bring(self, stmt: Do, phases: Sequence[_Phase]) -> None:
-        """Begin a copy for each thread that comes here."""
-        [to], (_, source) = stmt.outs, stmt.ins
-        memory, places = self.memories[to.tensor], self._places(to)
-        values = self._read(self.memories[source.tensor], self._places(source))
+    def _begin_copies(self, memory: BufferState, places: Places, values: Array, barrier: Load) -> None:
+        """Begin a copy for each active thread, counted by its barrier."""
+        phases = self.barriers.phases(self.memories[barrier.tensor], self._places(barrier))
         for number, phase in enumerate(phases):
             own = slice(number, number + 1)
-            copy = _Copy(memory, Places(places.buffer, places.where[own], places.threads[own]), values[own])
+            copy = AsyncCopy(memory, places.of(own), values[own])
             self._begin(copy)
             phase.copies.append(copy)
+        self._progress()
 
-    def _await(self, memory: Memory, places: Places, last_bits: Array) -> None:
-        """Until the phases are over whose numbers end so."""
+    def _fetch(self, stmt: Fetch) -> None:
+        """Begin to copy a box for each active thread."""
+        values, memory = self._box(stmt), self.memories[stmt.target.tensor]
+        swizzle, index = memory.buffer.swizzle, [self._value(at) for at in stmt.target.index]
+        first = self._locate(stmt.target, index, replace(memory.buffer, swizzle=None)).where
+        where = first + np.arange(values.shape[1])
+        begin = first - first % prod(memory.buffer.shape)
+        where = begin + swizzle.place(where - begin) if swizzle else where
+        self._begin_copies(memory, Places(memory.buffer, where, self.active), values, stmt.barrier)
+
+    def _of_active(self, node: Expr) -> NDArray[np.int64]:
+        """An index of each active thread."""
+        return np.asarray(np.broadcast_to(self._value(node), (self.count, 1))[self.active, 0])
+
+    def _box(self, stmt: Fetch) -> Array:
+        """The box of each thread, zeros outside of the tensor."""
+        view, count = stmt.map, len(self.active)
+        rank = len(view.box)
+        where = np.zeros((count, *view.box), np.int64)
+        is_inside = np.ones(where.shape, np.bool_)
+        for d, (at, extent, stride) in enumerate(zip(stmt.place, view.extents, view.strides, strict=True)):
+            along = np.arange(view.box[d]).reshape([-1 if n == d else 1 for n in range(rank)])
+            place = self._of_active(at).reshape(-1, *[1] * rank) + along
+            is_inside &= (place >= 0) & (place < extent)
+            where += place * stride
+        where, is_inside = where.reshape(count, -1), is_inside.reshape(count, -1)
+        source = self.memories[view.tensor]
+        values = self._read(source, Places(source.buffer, np.where(is_inside, where, 0), self.active))
+        return np.where(is_inside, values, np.zeros_like(values))
+
+    def _await(self, memory: BufferState, places: Places, last_bits: Array) -> None:
+        """Wait for the phases with this last bit of their number."""
         self._read(memory, places)
         for place, last_bit in dict(zip(places.where[:, 0].tolist(), last_bits.tolist(), strict=True)).items():
-            if memory.data[place] % 2 != last_bit:
-                continue  # that one is over
-            phase = self.phases.pop(place, None)
-            if phase is None or not phase.is_complete:
+            is_over = partial(self.barriers.is_over, memory, place, last_bit)
+            if self.turns is not None:
+                self.turns.wait(is_over, memory.buffer.name)
+            elif not is_over():
                 raise RaceError(f"{memory.buffer.name}: threads wait for what nobody brings")
-            for copy in phase.copies:
-                self._arrive(copy)
-            memory.data[place] = memory.data[place] + 1
+            self._end(memory, place, last_bit)
 
-    def _arrive(self, copy: _Copy) -> None:
-        copy.memory.arriving[copy.places.where] = False
+    def _end(self, memory: BufferState, place: int, last_bit: int) -> None:
+        """End a phase: its copies have arrived, and memory that others have read may be overwritten."""
+        phase = self.barriers.end(memory, place, last_bit)
+        if phase is None:
+            return
+        for copy in phase.copies:
+            self._arrive(copy)
+            copy.memory.invisible[copy.places.where] = 0  # products and the copy engine are of one proxy
+            if self.turns is not None and not self._is_partial and copy.memory.threads is not None:
+                copy.memory.threads.forget_at(copy.places)
+        for read, where in phase.reads:
+            if read.threads is not None:
+                read.threads.forget_at(where)
+
+    def _progress(self) -> None:
+        """Note progress that other roles may wait for."""
+        if self.turns is not None:
+            self.turns.progress()
+
+    def _arrive(self, copy: AsyncCopy) -> None:
+        copy.memory.pending_writes[copy.places.where] = False
         self._write(copy.memory, copy.places, copy.values)

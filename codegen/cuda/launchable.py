@@ -1,28 +1,27 @@
-"""Launchable: a kernel of a GPU as others need it to launch it: code, and what each launch takes. Light to import."""
+"""Launchable: a kernel of a GPU for other programs: code, launches and arguments. Light to import."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from ..ir import Buffer, Kernel, Packing
+from ..ir.ir import Buffer, Kernel, Packing
 from ..target import Target
-from .source import Launch
+from .emit import Launch
 
 MOST_CODE_BYTES = 2 << 20
-"""Of machine code, and of PTX."""
+"""Most bytes of machine code, and of PTX."""
 
 
 class Role(StrEnum):
-    """What memory is for."""
+    """The use of an argument's memory."""
 
     INPUT = "input"
     OUTPUT = "output"
-    SCRATCH = "scratch"  # what launches hand on; its content before and after them is of no account
+    SCRATCH = "scratch"  # passed between launches; undefined before and after them
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +50,16 @@ class Argument:
     @staticmethod
     def from_json(data: dict[str, Any]) -> Argument:
         """Raises KeyError, TypeError or ValueError on data that `to_json` can't have written."""
-        given = data.get("packing")
-        packing = None if given is None else Packing.from_json(given)
-        shape, size_bytes = _numbers(data["shape"]), int(data["size_bytes"])
+        packing_data = data.get("packing")
+        packing = None if packing_data is None else Packing.from_json(packing_data)
+        shape, size_bytes = tuple(map(int, data["shape"])), int(data["size_bytes"])
         return Argument(str(data["name"]), Role(data["role"]), str(data["dtype"]), shape, size_bytes, packing)
 
 
 @dataclass(frozen=True, slots=True)
 class Launchable:
-    """Launches to be made in order, on one stream: each with pointers to all arguments, in their order.
+    """Launches to be made in order, on one stream: each with pointers to all arguments, in their order, then its tensor
+    maps, each made by cuTensorMapEncodeTiled with a swizzle of 128 bytes and zeros outside, and passed by value.
 
     Where a launch has more than 48 KB of shared memory, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES of its function
     must be set to that first. Machine code is loaded by any driver of the same major version of CUDA or a later one
@@ -94,7 +94,7 @@ class Launchable:
 
     @property
     def sha256(self) -> str:
-        """Of the machine code."""
+        """SHA-256 of the machine code."""
         return hashlib.sha256(self.cubin).hexdigest()
 
     def to_json(self) -> dict[str, Any]:
@@ -104,11 +104,8 @@ class Launchable:
             "sha256": self.sha256,
             "cubin": base64.b64encode(self.cubin).decode(),
             "ptx": self.ptx,
-            "launches": [
-                {"symbol": symbol, "grid": list(grid), "block": [threads, 1, 1], "smem_bytes": smem_bytes}
-                for symbol, grid, threads, smem_bytes in self.launches
-            ],
-            "arguments": [one.to_json() for one in self.arguments],
+            "launches": [launch.to_json() for launch in self.launches],
+            "arguments": [argument.to_json() for argument in self.arguments],
         }
 
     @staticmethod
@@ -118,18 +115,6 @@ class Launchable:
             arch=str(data["arch"]),
             cubin=base64.b64decode(data["cubin"], validate=True),
             ptx=str(data["ptx"]),
-            launches=tuple(_launch(**one) for one in data["launches"]),
+            launches=tuple(map(Launch.from_json, data["launches"])),
             arguments=tuple(map(Argument.from_json, data["arguments"])),
         )
-
-
-def _launch(symbol: str, grid: Sequence[int], block: Sequence[int], smem_bytes: int) -> Launch:
-    along, down, deep = _numbers(grid)
-    threads, *ones = _numbers(block)
-    if ones != [1, 1]:
-        raise ValueError(f"a block of {list(block)}: threads are along x alone")
-    return Launch(str(symbol), (along, down, deep), threads, int(smem_bytes))
-
-
-def _numbers(values: Sequence[int]) -> tuple[int, ...]:
-    return tuple(map(int, values))

@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, NamedTuple
 
-from ..build import BuildError
+from ..llvm.build import BuildError
 
 OPTIONS = ("--std=c++17", "--ptxas-options=-v")
 
@@ -25,13 +26,13 @@ class NoCompiler(Exception):
 
 
 class Usage(NamedTuple):
-    """What a kernel needs on the device, as the assembler says."""
+    """The resources of a kernel on the device, as the assembler reports."""
 
     registers: int  # of a thread
-    stack_bytes: int  # of a thread: arrays that found no registers
-    spill_store_bytes: int  # of a thread: written out for want of registers
+    stack_bytes: int  # of a thread: arrays that are not in registers
+    spill_store_bytes: int  # of a thread: spilled registers
     spill_load_bytes: int
-    smem_bytes: int  # of a block, but for what is asked for at the launch
+    smem_bytes: int  # static shared memory of a block
 
 
 class Cubin(NamedTuple):
@@ -41,24 +42,24 @@ class Cubin(NamedTuple):
     usage: Mapping[str, Usage]
 
 
-def compiled(text: str, arch: str) -> Cubin:
+def compile_text(text: str, arch: str) -> Cubin:
     """CUDA C as machine code for an architecture, e.g. "sm_90a". Raises BuildError, one line; NoCompiler."""
-    program = _Program(text, arch)
+    program = _Compilation(text, arch)
     return Cubin(program.code, _usage(program.log))
 
 
 def ptx(text: str, arch: str) -> str:
-    """CUDA C as PTX for an architecture: that of a driver that has to finish it. Raises as `compiled`."""
-    return _Program(text, arch.replace("sm_", "compute_")).ptx
+    """CUDA C as PTX for an architecture: that of a driver that has to finish it. Raises as `compile_text`."""
+    return _Compilation(text, arch.replace("sm_", "compute_")).ptx
 
 
 def version() -> str:
-    """Of NVRTC, e.g. "13.5". Raises NoCompiler."""
+    """The version of NVRTC, e.g. "13.5". Raises NoCompiler."""
     return ".".join(map(str, _nvrtc().getVersion()))
 
 
-class _Program:
-    """A text that was compiled."""
+class _Compilation:
+    """The compilation of a text: log, and machine code or PTX."""
 
     def __init__(self, text: str, arch: str) -> None:
         nvrtc = _nvrtc()
@@ -70,38 +71,41 @@ class _Program:
             self.code: bytes = nvrtc.getCUBIN(program) if is_code else b""
             self.ptx: str = "" if is_code else nvrtc.getPTX(program).decode()
         except nvrtc.NVRTCError as error:
-            log = nvrtc.getProgramLog(program)
-            raise BuildError(f"NVRTC, for {arch}: {_first_error(log) or error}") from error
+            lines = nvrtc.getProgramLog(program).splitlines()
+            wrong = next((" ".join(line.split()) for line in lines if "error" in line), error)
+            raise BuildError(f"NVRTC, for {arch}: {wrong}") from error
         finally:
             nvrtc.destroyProgram(program)
 
 
+@contextmanager
+def require_cupy() -> Iterator[None]:
+    """A context that imports CuPy. Raises NoCompiler where it is not installed, or its libraries."""
+    try:
+        yield
+    except (ImportError, RuntimeError, OSError) as error:
+        raise NoCompiler(f"{' '.join(str(error).split())[:200]}: pip install 'tunewright[cuda]'") from error
+
+
 @cache
 def _nvrtc() -> Any:
-    try:
+    with require_cupy():
         from cupy.cuda import nvrtc
 
         nvrtc.getVersion()
-    except (ImportError, RuntimeError, OSError) as error:
-        raise NoCompiler(f"{' '.join(str(error).split())[:200]}: pip install 'tunewright[cuda]'") from error
     return nvrtc
 
 
-def _first_error(log: str) -> str:
-    """The line that says what is wrong, or "" where there is none."""
-    return next((" ".join(line.split()) for line in log.splitlines() if "error" in line), "")
-
-
 def _usage(log: str) -> Mapping[str, Usage]:
-    """Of each kernel that the assembler tells of."""
-    found: dict[str, Usage] = {}
+    """The usage of each kernel, from the assembler's log."""
+    usages: dict[str, Usage] = {}
     name, stack = "", (0, 0, 0)
     for line in log.splitlines():
         if entry := _ENTRY.search(line):
             name, stack = entry[1], (0, 0, 0)
         elif bytes_each := _STACK.search(line):
             stack = (int(bytes_each[1]), int(bytes_each[2]), int(bytes_each[3]))
-        elif used := _USED.search(line):
+        elif registers := _USED.search(line):
             smem = _SMEM.search(line)
-            found[name] = Usage(int(used[1]), *stack, int(smem[1]) if smem else 0)
-    return found
+            usages[name] = Usage(int(registers[1]), *stack, int(smem[1]) if smem else 0)
+    return usages

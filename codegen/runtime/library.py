@@ -1,4 +1,4 @@
-"""Native code in memory: object code linked into the process, and the pool's own functions."""
+"""Native code in memory: object code linked into the process, the pool's own functions, and a kernel that evicts."""
 
 from __future__ import annotations
 
@@ -11,10 +11,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from math import ceil
+from string import Template
 from typing import Any
 
+from ..artifact import Artifact, Phase, objects_sha256
+from ..ir.ir import Buffer
+
 ARCHITECTURES = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
-"""What platform.machine() says, and the file beside pool.ll that it asks for."""
+"""The name of the file beside pool.ll for each value of platform.machine()."""
 
 
 class Library:
@@ -93,21 +98,18 @@ def pool_functions(code: bytes | None = None) -> PoolFunctions:
     global _pool_functions
     with _pool_lock:
         if _pool_functions is None:
-            _pool_functions = _load_pool(pool_object() if code is None else code)
+            symbols = ["tw_pool_create", "tw_pool_destroy", "tw_run", "tw_time"]
+            library = Library([([pool_object() if code is None else code], symbols)])
+            create, destroy, run, time = (library.addresses[0][symbol] for symbol in symbols)
+            pointer, number = ctypes.c_void_p, ctypes.c_int64
+            _pool_functions = PoolFunctions(
+                ctypes.CFUNCTYPE(pointer, *[number] * 5, pointer)(create),
+                ctypes.CFUNCTYPE(None, pointer)(destroy),
+                ctypes.CFUNCTYPE(None, pointer, pointer, number)(run),
+                ctypes.CFUNCTYPE(number, pointer, pointer, *[number] * 4, pointer)(time),
+                library,
+            )
         return _pool_functions
-
-
-def _load_pool(code: bytes) -> PoolFunctions:
-    library = Library([([code], ["tw_pool_create", "tw_pool_destroy", "tw_run", "tw_time"])])
-    [address] = library.addresses
-    pointer, number = ctypes.c_void_p, ctypes.c_int64
-    return PoolFunctions(
-        ctypes.CFUNCTYPE(pointer, *[number] * 5, pointer)(address["tw_pool_create"]),
-        ctypes.CFUNCTYPE(None, pointer)(address["tw_pool_destroy"]),
-        ctypes.CFUNCTYPE(None, pointer, pointer, number)(address["tw_run"]),
-        ctypes.CFUNCTYPE(number, pointer, pointer, *[number] * 4, pointer)(address["tw_time"]),
-        library,
-    )
 
 
 @cache
@@ -116,10 +118,10 @@ def pool_object() -> bytes:
     architecture = ARCHITECTURES.get(platform.machine().lower())
     if architecture is None or not sys.platform.startswith("linux"):
         raise OSError(f"kernels run on Linux on x86-64 and AArch64, not on {sys.platform} on {platform.machine()}")
-    return emitted(pool_text(architecture))
+    return emit_object(pool_text(architecture))
 
 
-def emitted(text: str) -> bytes:
+def emit_object(text: str) -> bytes:
     """LLVM IR as object code for this machine."""
     import llvmlite.binding as llvm
 
@@ -138,3 +140,72 @@ def pool_text(architecture: str) -> str:
     """The LLVM IR of the pool for "x86_64" or "aarch64"."""
     folder = resources.files(__package__)
     return "\n".join((folder / f"{name}.ll").read_text(encoding="utf-8") for name in (architecture, "pool", "workers"))
+
+
+LINE_BYTES = 64
+"""Between two instructions that each evict a line: no processor known here has shorter ones."""
+
+_SYMBOL = "tw_evict"
+
+_TEXT = Template("""
+$declarations
+
+define void @$symbol(ptr %buffers, i64 %begin, i64 %end) nounwind $attributes {
+entry:
+  %memory = load ptr, ptr %buffers
+  br label %line
+line:
+  %n = phi i64 [ %begin, %entry ], [ %next, %line ]
+  %offset = mul i64 %n, $line_bytes
+  %at = getelementptr i8, ptr %memory, i64 %offset
+  $evict
+  %next = add i64 %n, 1
+  %last = icmp sge i64 %next, %end
+  br i1 %last, label %done, label %line
+done:
+  $fence
+  ret void
+}
+""")
+"""Lines begin .. end - 1 of the memory of its one parameter. A fence waits until all are out."""
+
+
+def eviction_kernel(buffer: Buffer) -> Artifact:
+    """A kernel that puts the memory of `buffer`, its parameter, out of the caches of all cores, on all threads.
+
+    The memory keeps its content: what was written to it is written back. Raises OSError on a processor that kernels
+    don't run on.
+    """
+    objects = (_object_code(),)
+    lines = ceil(buffer.size_bytes / LINE_BYTES)
+    return Artifact(objects, objects_sha256(objects), (Phase(_SYMBOL, lines),), (buffer,), (), {})
+
+
+@cache
+def _object_code() -> bytes:
+    import llvmlite.binding as llvm
+
+    match ARCHITECTURES.get(platform.machine().lower()):
+        case "x86_64":
+            parts = _x86_64(bool(llvm.get_host_cpu_features().get("clflushopt")))
+        case "aarch64":  # by address to the point where all see it, as a program may: Arm ARM, C5.3
+            parts = {
+                "declarations": "",
+                "attributes": "",
+                "evict": 'call void asm sideeffect "dc civac, $0", "r,~{memory}"(ptr %at)',
+                "fence": 'call void asm sideeffect "dsb ish", "~{memory}"()',
+            }
+        case _:
+            raise OSError(f"memory can't be put out of the caches of {platform.machine()}")
+    return emit_object(_TEXT.substitute(parts, symbol=_SYMBOL, line_bytes=LINE_BYTES))
+
+
+def _x86_64(is_unordered: bool) -> dict[str, str]:
+    """`clflushopt` evicts several lines at a time, where there is one: Intel SDM, volume 2, CLFLUSHOPT."""
+    name = "llvm.x86.clflushopt" if is_unordered else "llvm.x86.sse2.clflush"
+    return {
+        "declarations": f"declare void @{name}(ptr)\ndeclare void @llvm.x86.sse2.mfence()",
+        "attributes": '"target-features"="+clflushopt"' if is_unordered else "",
+        "evict": f"call void @{name}(ptr %at)",
+        "fence": "call void @llvm.x86.sse2.mfence()",
+    }

@@ -1,19 +1,25 @@
-"""Memory for tensors: aligned arrays, recycled ones, and ones between guards that tell of writes out of bounds."""
+"""Memory for tensors: aligned arrays, recycled ones, and ones between guards that tell of writes out of bounds.
+
+What a process no longer needs is given back to the system: free heap, and pages of the compiler's code.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import mmap
 import os
+import re
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from math import prod
+from pathlib import Path
 from threading import Lock
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..dtype import DType
+from ..expr.dtype import DType
 
 ALIGN_BYTES = 64
 """A cache line, and the widest vector: where tensors of our own begin, so that no vector lies in two lines."""
@@ -22,17 +28,16 @@ HUGE_BYTES = 2 << 20
 """A huge page of most systems."""
 
 MAPPED_BYTES = 2 * HUGE_BYTES
-"""Any array so large or larger gets pages of its own, huge ones where the system has them. Memory that was somebody's
-before would be in small pages, or not, by chance, and kernels that read much of it slower by a tenth, or not. To map
-less, for each of the arrays that are soon gone, would cost more than it gains."""
+"""Arrays of at least this size get pages of their own, huge ones where the system has them. Reused memory is in small
+pages or not by chance, which makes kernels that read much of it a tenth slower. Mapping smaller arrays, which soon go,
+would cost more than it gains."""
 
-SHELVED_BYTES = range(4096, HUGE_BYTES // 2 + 1)
+SLAB_BYTES = range(4096, HUGE_BYTES // 2 + 1)
 """Blocks of these sizes share huge pages. Smaller ones fill not even a small page and stay in the heap, larger ones get
-huge pages of their own. What a block shares with others is given back with the last of them, so one that is kept for
-long keeps no more than a page."""
+huge pages of their own. A shared page is freed with the last of its blocks, so one block keeps at most a page alive."""
 
 IDLE_BLOCKS = 2
-"""Blocks that wait for their next use: who runs a model in a loop holds one result while the next is made."""
+"""Blocks that wait for their next use: a caller in a loop holds one result while the next is computed."""
 
 GUARD_BYTES = 4096
 
@@ -43,15 +48,15 @@ _PATTERN = (np.arange(GUARD_BYTES) * 167 % 251 + 1).astype(np.uint8)
 def aligned_empty(shape: tuple[int, ...], dtype: DType, align_bytes: int = ALIGN_BYTES) -> NDArray[np.generic]:
     """A C-contiguous array, not initialised, whose address is a multiple of `align_bytes` (a power of two).
 
-    For what is there for a moment: what stays is better off in a `lasting_empty`.
+    For short-lived arrays; `lasting_empty` is for arrays that stay.
     """
     size_bytes = prod(shape) * dtype.size_bytes
-    made = aligned_block if size_bytes >= MAPPED_BYTES else _in_heap
-    return made(size_bytes, align_bytes).view(dtype.numpy).reshape(shape)
+    allocate = aligned_block if size_bytes >= MAPPED_BYTES else _in_heap
+    return allocate(size_bytes, align_bytes).view(dtype.numpy).reshape(shape)
 
 
 def lasting_empty(shape: tuple[int, ...], dtype: DType) -> NDArray[np.generic]:
-    """The same in an `aligned_block`."""
+    """As `aligned_empty`, in an `aligned_block`."""
     return aligned_block(prod(shape) * dtype.size_bytes).view(dtype.numpy).reshape(shape)
 
 
@@ -61,36 +66,36 @@ def aligned_block(size_bytes: int, align_bytes: int = ALIGN_BYTES) -> NDArray[np
     Where small pages lie in physical memory is by chance, so what is in many of them meets itself in the second-level
     cache or not: a convolution on a Zen 3 took 0.58 ms in one process and 0.95 in another.
     """
-    if size_bytes in SHELVED_BYTES:
-        return _shelf.take(size_bytes, align_bytes)
-    if size_bytes < SHELVED_BYTES.start:
+    if size_bytes in SLAB_BYTES:
+        return _slab.take(size_bytes, align_bytes)
+    if size_bytes < SLAB_BYTES.start:
         return _in_heap(size_bytes, align_bytes)
-    return _cut(_mapped(size_bytes + HUGE_BYTES), size_bytes, max(align_bytes, HUGE_BYTES))
+    return _cut(_map_pages(size_bytes + HUGE_BYTES), size_bytes, max(align_bytes, HUGE_BYTES))
 
 
-class _Shelf:
-    """Hands out what is left of a huge page, one part behind the other, then of another page."""
+class _Slab:
+    """Hands out parts of a huge page, one behind the other, then of another page."""
 
     def __init__(self) -> None:
         self._turn = Lock()
         self._room = np.empty(0, np.uint8)
 
     def take(self, size_bytes: int, align_bytes: int) -> NDArray[np.uint8]:
-        """A part, which keeps the whole page. What it needs to be aligned must fit, too."""
+        """An aligned part, which keeps the whole page alive."""
         with self._turn:
             start = -address_of(self._room) % align_bytes
             if start + size_bytes > len(self._room):
                 self._room, start = aligned_block(HUGE_BYTES, align_bytes), 0
-            taken, self._room = self._room[start : start + size_bytes], self._room[start + size_bytes :]
-            return taken
+            block, self._room = self._room[start : start + size_bytes], self._room[start + size_bytes :]
+            return block
 
-    def begin_anew(self) -> None:
-        """In the child of a fork: who holds the turn may not be here, and the page is the parent's, too."""
+    def reset(self) -> None:
+        """Start afresh in the child of a fork: the holder of the lock may be missing, and the page is shared."""
         self._turn, self._room = Lock(), np.empty(0, np.uint8)
 
 
-_shelf = _Shelf()
-os.register_at_fork(after_in_child=_shelf.begin_anew)
+_slab = _Slab()
+os.register_at_fork(after_in_child=_slab.reset)
 
 
 def address_of(array: NDArray[np.generic]) -> int:
@@ -103,7 +108,7 @@ def address_of(array: NDArray[np.generic]) -> int:
 
 
 class _Block:
-    """Memory, and how numpy wants to be told of it."""
+    """Memory, and its description for numpy's array interface."""
 
     __slots__ = ("address", "interface", "memory")
 
@@ -114,7 +119,7 @@ class _Block:
 
 
 class _Loan:
-    """Memory of arrays until the last of them is gone: numpy keeps it as their base."""
+    """Owner of a block of arrays: numpy keeps it as their base, and recycles the block with the last of them."""
 
     __slots__ = ("__array_interface__", "_block", "_idle")
 
@@ -128,7 +133,7 @@ class _Loan:
 
 
 class Recycler:
-    """Makes arrays of one size again and again, in memory that is free for the next once no array or view is left.
+    """Creates arrays of one size, in memory that is reused once no array or view of it is left.
 
     Fresh memory costs the system's time: it is mapped and zeroed page by page.
     """
@@ -148,7 +153,7 @@ class Recycler:
 
 
 def room_bytes(size_bytes: int) -> int:
-    """What an array takes of a larger block, so that the next one in it is aligned too."""
+    """The size of an array inside a larger block, rounded up so that the next one is aligned, too."""
     return -(-size_bytes // ALIGN_BYTES) * ALIGN_BYTES
 
 
@@ -162,7 +167,7 @@ def _cut(block: NDArray[np.uint8], size_bytes: int, align_bytes: int) -> NDArray
     return block[start : start + size_bytes]
 
 
-def _mapped(size_bytes: int) -> NDArray[np.uint8]:
+def _map_pages(size_bytes: int) -> NDArray[np.uint8]:
     """Pages of the system's, all zeros, huge ones up to the last. Raises MemoryError as numpy does."""
     whole_bytes = -(-size_bytes // HUGE_BYTES) * HUGE_BYTES
     try:
@@ -175,7 +180,7 @@ def _mapped(size_bytes: int) -> NDArray[np.uint8]:
 
 
 @dataclass(frozen=True, slots=True)
-class Guarded:
+class GuardedArray:
     """`array` and the guards beside it. The array starts with all bits set: NaN in floats, -1 in signed integers."""
 
     array: NDArray[np.generic]
@@ -183,7 +188,7 @@ class Guarded:
     after: NDArray[np.uint8]
 
     def check(self) -> str | None:
-        """What was written outside the array, or None. It sees the 4 KiB on each side, from the first byte on."""
+        """A description of writes outside the array (within 4 KiB on each side), or None."""
         damage = []
         for guard, side in ((self.before, "before"), (self.after, "after")):
             wrong = np.flatnonzero(guard != _PATTERN)
@@ -193,7 +198,7 @@ class Guarded:
         return f"written out of bounds: {'; '.join(damage)}" if damage else None
 
 
-def guarded_empty(shape: tuple[int, ...], dtype: DType, align_bytes: int = ALIGN_BYTES) -> Guarded:
+def guarded_empty(shape: tuple[int, ...], dtype: DType, align_bytes: int = ALIGN_BYTES) -> GuardedArray:
     """An aligned array with guards of 4 KiB right before its first and right behind its last byte."""
     size_bytes = prod(shape) * dtype.size_bytes
     lead_bytes = -(-GUARD_BYTES // align_bytes) * align_bytes
@@ -203,4 +208,49 @@ def guarded_empty(shape: tuple[int, ...], dtype: DType, align_bytes: int = ALIGN
     inner[:] = 0xFF
     before[:] = _PATTERN
     after[:] = _PATTERN
-    return Guarded(inner.view(dtype.numpy).reshape(shape), before, after)
+    return GuardedArray(inner.view(dtype.numpy).reshape(shape), before, after)
+
+
+MAPPINGS = Path("/proc/self/smaps")
+"""Linux's list of the mappings of a process, and how much of each is in memory."""
+
+COMPILER = "libllvmlite"
+"""Prefix of the file name of the library that contains LLVM."""
+
+_HEAD = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (\S{4}) \S+ \S+ \S+ *(.*)")
+
+
+def trim_heap() -> None:
+    """Return free heap memory to the system, where the C library can (glibc keeps large blocks for later)."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
+def trim_compiler() -> None:
+    """Drop LLVM's unmodified pages: those that are needed again are read from its file when touched.
+
+    Most took part in loading alone, or in compiling: some 40 MB once it is loaded, and twice that when it has compiled.
+    Nothing happens where the system is not Linux.
+    """
+    if not MAPPINGS.exists():
+        return
+    advise = ctypes.CDLL(None).madvise
+    for begin, end in clean_mappings(MAPPINGS.read_text(encoding="utf-8", errors="replace"), COMPILER):
+        advise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), ctypes.c_int(mmap.MADV_DONTNEED))
+
+
+def clean_mappings(mappings: str, library: str) -> Iterator[tuple[int, int]]:
+    """Begin and end of the mappings of a library that are read-only and were never written.
+
+    Pages that were written, relocated tables say, would be lost. They may lie where nothing can be written any more.
+    """
+    place: tuple[int, int] | None = None
+    for line in mappings.splitlines():
+        head = _HEAD.fullmatch(line)
+        if head is not None:
+            begin, end, rights, path = head.groups()
+            ours = Path(path).name.startswith(library) and rights in ("r--p", "r-xp")
+            place = (int(begin, 16), int(end, 16)) if ours else None
+        elif place is not None and line.startswith("Anonymous:") and line.split()[1] == "0":
+            yield place

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from math import inf
 from types import MappingProxyType
-from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..artifact import Artifact
-from ..dtype import DType
-from ..ir import Buffer
+from ..closeable import Closeable
+from ..expr.dtype import DType
+from ..ir.ir import Buffer
 from .library import Library, pool_functions
 from .memory import address_of, aligned_block, room_bytes
 from .pool import ThreadPool
@@ -23,14 +23,14 @@ _FOREVER_NS = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """Memory inside what a name is bound to, so many bytes behind its beginning."""
+class BindingSlice:
+    """A part of the memory that a name is bound to, from an offset on."""
 
     name: str
     offset_bytes: int
 
 
-Operand = NDArray[np.generic] | int | str | Part
+Operand = NDArray[np.generic] | int | str | BindingSlice
 """Memory of one parameter: an array, an address that the caller keeps alive, or what each run binds to a name anew."""
 
 Bindings = Mapping[str, NDArray[np.generic] | int]
@@ -40,16 +40,16 @@ _NOTHING: Bindings = MappingProxyType({})
 
 
 class _Cells:
-    """Where in the arrays of pointers a name's memory is: thousands of times, if many calls work on parts of it."""
+    """The cells of the arrays of pointers that hold addresses in a name's memory; there may be thousands."""
 
     def __init__(self) -> None:
         self._cells: list[int] = []
         self._offsets_bytes: list[int] = []
         self._wholes: dict[tuple[DType, int], Buffer] = {}
-        self._ends_bytes: dict[DType, int] = {}  # of parts
+        self._ends_bytes: dict[DType, int] = {}  # where the parts of a type end
 
     def add(self, cell: int, buffer: Buffer, offset_bytes: int | None) -> None:
-        """One more: for all of the memory, or what begins at an offset."""
+        """Add a cell: for all of the memory (None), or for a part that begins at an offset."""
         self._cells.append(cell)
         self._offsets_bytes.append(offset_bytes or 0)
         if offset_bytes is None:
@@ -58,18 +58,18 @@ class _Cells:
             end_bytes = offset_bytes + buffer.size_bytes
             self._ends_bytes[buffer.dtype] = max(self._ends_bytes.get(buffer.dtype, 0), end_bytes)
 
-    def fill(self, arguments: NDArray[np.int64], given: NDArray[np.generic] | int) -> None:
-        """Write the addresses, if all fits into the array. Raises ValueError if not."""
-        start = given if isinstance(given, int) else self._checked(given)
+    def fill(self, arguments: NDArray[np.int64], memory: NDArray[np.generic] | int) -> None:
+        """Write the addresses of all cells. Raises ValueError if an array is too small or of another type."""
+        start = memory if isinstance(memory, int) else self._check(memory)
         if len(self._cells) == 1:
             arguments[self._cells[0]] = start + self._offsets_bytes[0]
         else:
             arguments[self._cells] = np.add(self._offsets_bytes, start)
 
-    def _checked(self, array: NDArray[np.generic]) -> int:
-        """The address of an array that all fits into."""
+    def _check(self, array: NDArray[np.generic]) -> int:
+        """The address of an array, which must hold all buffers and parts."""
         for buffer in self._wholes.values():
-            _checked(buffer, array)
+            _check(buffer, array)
         for dtype, end_bytes in self._ends_bytes.items():
             if array.dtype != dtype.numpy or array.nbytes < end_bytes:
                 raise ValueError(f"{end_bytes} bytes of {dtype} can't be in {array.dtype}{list(array.shape)}")
@@ -77,7 +77,7 @@ class _Cells:
 
 
 class Code:
-    """The code of artifacts in this process, that of equal ones once. Raises RuntimeError if it can't be loaded."""
+    """The code of artifacts, loaded into this process, equal ones once. Raises RuntimeError if it can't be loaded."""
 
     def __init__(self, artifacts: Iterable[Artifact]) -> None:
         symbols: dict[tuple[bytes, ...], dict[str, None]] = {}
@@ -87,7 +87,7 @@ class Code:
         self._addresses = dict(zip(symbols, self._library.addresses, strict=True))
 
     def addresses(self, artifact: Artifact) -> Mapping[str, int]:
-        """Where the functions of one of the artifacts begin, by symbol."""
+        """The addresses of the functions of one of the artifacts, by symbol."""
         return self._addresses[artifact.objects]
 
     def close(self) -> None:
@@ -95,7 +95,7 @@ class Code:
         self._library.close()
 
 
-class Program:
+class Program(Closeable):
     """Calls of kernels in order, in native code: a run goes through all of them without Python.
 
     `calls` pairs each artifact with the memory of its params and, if the caller plans it, of its scratch. Scratch that
@@ -112,7 +112,7 @@ class Program:
         artifacts = [artifact for artifact, _ in calls]
         self._pool = pool
         self._native = pool_functions()
-        self._kept: list[object] = []
+        self._owned: list[object] = []
         self._names: dict[str, _Cells] = {}
         self._arguments, starts = self._lay_out(calls)
         self._owns_code = code is None
@@ -121,10 +121,10 @@ class Program:
         self._steps, self._firsts = _steps(artifacts, addresses, starts)
         self._steps_at, self._count = self._steps.ctypes.data, len(self._steps)
         self._parallel = pool.threads > 1 and bool((self._steps[:, 2] > 1).any())
-        self._closed = False
+        self._is_closed = False
 
     def _lay_out(self, calls: Sequence[tuple[Artifact, Sequence[Operand]]]) -> tuple[NDArray[np.int64], list[int]]:
-        """All calls' arrays of pointers, one behind the other, and the address of each."""
+        """The arrays of pointers of all calls, one behind the other, and the address of each."""
         scratch_at = self._scratch(calls)
         cells: list[int] = []
         starts = []
@@ -132,7 +132,8 @@ class Program:
             starts.append(len(cells))
             buffers = [*artifact.params, *artifact.scratch]
             if len(operands) == len(artifact.params):
-                operands = [*operands, *_packed(artifact.scratch, scratch_at)]
+                sizes_bytes = (room_bytes(buffer.size_bytes) for buffer in artifact.scratch)
+                operands = [*operands, *list(accumulate(sizes_bytes, initial=scratch_at))[:-1]]
             if len(operands) != len(buffers):
                 raise ValueError(f"{len(operands)} operands for {len(artifact.params)} params")
             for buffer, operand in zip(buffers, operands, strict=True):
@@ -146,7 +147,7 @@ class Program:
             sum(room_bytes(b.size_bytes) for b in a.scratch) for a, operands in calls if len(operands) == len(a.params)
         ]
         block = aligned_block(max(sizes, default=0))
-        self._kept.append(block)
+        self._owned.append(block)
         return block.ctypes.data
 
     def _address(self, buffer: Buffer, operand: Operand, cell: int) -> int:
@@ -154,14 +155,14 @@ class Program:
             case str():
                 self._names.setdefault(operand, _Cells()).add(cell, buffer, None)
                 return 0
-            case Part(name, offset_bytes):
+            case BindingSlice(name, offset_bytes):
                 self._names.setdefault(name, _Cells()).add(cell, buffer, offset_bytes)
                 return 0
             case int():
                 return operand
             case _:
-                self._kept.append(operand)
-                return _checked(buffer, operand)
+                self._owned.append(operand)
+                return _check(buffer, operand)
 
     @property
     def names(self) -> Collection[str]:
@@ -201,9 +202,9 @@ class Program:
             self._prepare(bindings)
             handle = pool.handle() if self._parallel else None
             steps = (self._steps_at, self._count) if calls is None else self._window(calls)
-            deadline_ns = _whole_ns(deadline_s)
-            taken = self._native.time(handle, *steps, repeats, samples, deadline_ns, out_ns.ctypes.data)
-        return [sample_ns / repeats * 1e-9 for sample_ns in out_ns[:taken].tolist()]
+            deadline_ns = round(deadline_s * 1e9) if deadline_s * 1e9 < _FOREVER_NS else _FOREVER_NS
+            count = self._native.time(handle, *steps, repeats, samples, deadline_ns, out_ns.ctypes.data)
+        return [sample_ns / repeats * 1e-9 for sample_ns in out_ns[:count].tolist()]
 
     def _window(self, calls: range) -> tuple[int, int]:
         """Address and number of the steps of some calls. The last of them has a barrier from now on: see %Step."""
@@ -213,7 +214,7 @@ class Program:
         return self._steps_at + begin * self._steps.strides[0], end - begin
 
     def _prepare(self, bindings: Bindings) -> None:
-        if self._closed:
+        if self._is_closed:
             raise RuntimeError("the program is closed; open the model again to run it")
         if not bindings and not self._names:
             return
@@ -225,16 +226,10 @@ class Program:
     def close(self) -> None:
         """Unload its own code, once the current run is over. Closing twice is harmless."""
         with self._pool.lock:
-            self._closed = True
+            self._is_closed = True
             if self._owns_code:
                 self._code.close()
-            self._kept.clear()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
+            self._owned.clear()
 
 
 def _steps(
@@ -258,8 +253,8 @@ def _steps(
     return steps, list(accumulate(counts, initial=0))
 
 
-def _checked(buffer: Buffer, array: NDArray[np.generic]) -> int:
-    """The address of an array that is to be the memory of `buffer`."""
+def _check(buffer: Buffer, array: NDArray[np.generic]) -> int:
+    """The address of an array that serves as memory of `buffer`. Raises ValueError if it doesn't match."""
     if array.dtype != buffer.dtype.numpy or array.nbytes != buffer.size_bytes:
         raise ValueError(f"{buffer} can't be an array of {array.dtype}{list(array.shape)}")
     return _readable_at(array)
@@ -271,14 +266,3 @@ def _readable_at(array: NDArray[np.generic]) -> int:
         shape = list(array.shape)
         raise ValueError(f"a buffer can't be an array of {shape} that is not contiguous or not aligned to its elements")
     return address_of(array)
-
-
-def _packed(buffers: Sequence[Buffer], start: int) -> Iterator[int]:
-    """Addresses of buffers laid out one behind the other from `start` on."""
-    for buffer in buffers:
-        yield start
-        start += room_bytes(buffer.size_bytes)
-
-
-def _whole_ns(duration_s: float) -> int:
-    return _FOREVER_NS if duration_s * 1e9 >= _FOREVER_NS else round(duration_s * 1e9)

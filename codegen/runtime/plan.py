@@ -7,16 +7,18 @@ first writes them, or a view of them, to the last step that touches either.
 
 from __future__ import annotations
 
+import heapq
+from bisect import bisect_left, insort
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
-from .arena import Storage, arranged, live_bytes
-from .memory import ALIGN_BYTES, room_bytes
+from .memory import room_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What one step of a program touches.
+    """The tensors that one step of a program touches.
 
     `scratch_bytes` are the sizes of memory it needs for itself. `in_place` lists pairs (write, read) of tensors that
     may share memory if nobody needs the read one afterwards: whatever the step makes of an element of it, it has read
@@ -38,8 +40,8 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
-    """What there is to plan: the steps in order, the tensors' sizes, the pinned roots, the views.
+class ArenaProblem:
+    """The input of `plan`: the steps in order, the tensors' sizes, the pinned roots, the views.
 
     Raises ValueError if a view is pinned, leaves the tensor it views or leads to itself, if a tensor is read before a
     step has written it, or has no size, or if a step works in place on what it doesn't touch.
@@ -102,7 +104,7 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ArenaPlan:
     """Offsets in the arena, in bytes, multiples of 64: of each tensor outside pinned ones, and of each step's scratch.
 
     The offset of a view is that of its root and its own. `live_bytes` is the most that lives at once: no plan with
@@ -115,43 +117,39 @@ class Plan:
     live_bytes: int
 
 
-def plan(memory: Memory) -> Plan:
-    """A small arena for the tensors; the same for the same memory.
+def plan(problem: ArenaProblem) -> ArenaPlan:
+    """A small arena for the tensors; the same for equal problems.
 
-    Time grows as the number of pairs that live at once, so as the square of how many tensors there are at worst; with
-    more pairs than MOST_MEETINGS, as the number of tensors.
+    Time grows as the number of pairs that live at once, and of steps in which each lives, so as the square of how many
+    tensors there are at worst; with more pairs than MOST_MEETINGS, as the number of tensors.
     """
-    storages = _storages(memory)
+    storages = _storages(problem)
     scratch = [
         [Storage(room_bytes(size_bytes), number, number, {}) for size_bytes in step.scratch_bytes]
-        for number, step in enumerate(memory.steps)
+        for number, step in enumerate(problem.steps)
     ]
-    everything = [*storages, *(part for parts in scratch for part in parts)]
-    live = live_bytes(everything, len(memory.steps))
-    size_bytes, places = arranged(everything, live)
+    all_storages = [*storages, *(part for parts in scratch for part in parts)]
+    live = live_bytes(all_storages, len(problem.steps))
+    size_bytes, places = arrange(all_storages, live)
     of_root = {root: place for storage, place in zip(storages, places, strict=False) for root in storage.roots}
     rest = iter(places[len(storages) :])
-    return Plan(
-        {name: of_root[root] + offset for name, root, offset in _located(memory) if root in of_root},
+    locations = {name: problem.locate(name) for name in (*problem.lifetimes(), *problem.views)}
+    return ArenaPlan(
+        {name: of_root[root] + offset for name, (root, offset) in locations.items() if root in of_root},
         tuple(tuple(next(rest) for _ in parts) for parts in scratch),
         size_bytes,
         max(live, default=0),
     )
 
 
-def _located(memory: Memory) -> Iterator[tuple[str, str, int]]:
-    for name in dict.fromkeys([*memory.lifetimes(), *memory.views]):
-        yield name, *memory.locate(name)
-
-
-def _storages(memory: Memory) -> list[Storage]:
+def _storages(problem: ArenaProblem) -> list[Storage]:
     """One storage a root, but one for both where a step may and can work in place."""
-    spans = memory.lifetimes()
-    own = {root: Storage(room_bytes(memory.sizes_bytes[root]), *span, {root: None}) for root, span in spans.items()}
-    for number, step in enumerate(memory.steps):
+    spans = problem.lifetimes()
+    own = {root: Storage(room_bytes(problem.sizes_bytes[root]), *span, {root: None}) for root, span in spans.items()}
+    for number, step in enumerate(problem.steps):
         for write, read in step.in_place:
-            target, source = own.get(write), own.get(memory.locate(read)[0])
-            if target is None or source is None or not _can_share(memory, number, write, read, target, source):
+            target, source = own.get(write), own.get(problem.locate(read)[0])
+            if target is None or source is None or not _can_share(problem, number, write, read, target, source):
                 continue
             source.last = target.last
             source.roots |= target.roots
@@ -159,51 +157,179 @@ def _storages(memory: Memory) -> list[Storage]:
     return list({id(storage): storage for storage in own.values()}.values())
 
 
-def _can_share(memory: Memory, number: int, write: str, read: str, target: Storage, source: Storage) -> bool:
+def _can_share(problem: ArenaProblem, number: int, write: str, read: str, target: Storage, source: Storage) -> bool:
     """Whether `target`, which is that of `write`, may take over `source`, in which `read` lies, in step `number`."""
-    dying = source.last == number == target.first and source is not target
-    alone = not any(root in source.roots or root in target.roots for root in _others(memory, number, write, read))
-    return dying and alone and not memory.locate(read)[1] and source.size_bytes == target.size_bytes
+    is_last_use = source.last == number == target.first and source is not target
+    is_alone = not any(root in source.roots or root in target.roots for root in _others(problem, number, write, read))
+    return is_last_use and is_alone and not problem.locate(read)[1] and source.size_bytes == target.size_bytes
 
 
-def _others(memory: Memory, number: int, write: str, read: str) -> list[str]:
+def _others(problem: ArenaProblem, number: int, write: str, read: str) -> list[str]:
     """The roots that a step touches under other names than these two."""
-    step = memory.steps[number]
-    return memory.roots([name for name in [*step.reads, *step.writes] if name not in (write, read)])
+    step = problem.steps[number]
+    return problem.roots([name for name in [*step.reads, *step.writes] if name not in (write, read)])
 
 
-def check(memory: Memory, planned: Plan) -> None:
-    """Prove that tensors alive in the same step do not overlap, but where one works in place. Raises ValueError if not.
+# The arena: where storages go so that no two that live at once overlap, in as little memory as can be found.
 
-    It looks at the steps one by one and at what is alive in each, not at how the plan was made.
+MOST_MEETINGS = 1 << 20
+"""Most pairs of storages that live at once for which the smallest gap is searched: that takes a second or two. With
+more, each storage is placed when it begins to live, in the space that is free then."""
+
+
+@dataclass(slots=True)
+class Storage:
+    """Memory used by one root after the other, in steps `first` to `last`; `roots` (in order) is empty for scratch.
+
+    Sizes are multiples of the alignment, so offsets are, too.
     """
-    for name, offset_bytes in planned.offsets.items():
-        root, inside_bytes = memory.locate(name)
-        if offset_bytes != planned.offsets[root] + inside_bytes or planned.offsets[root] % ALIGN_BYTES:
-            raise ValueError(f"{name} is at {offset_bytes}, not where {root} or the alignment wants it")
-    spans = memory.lifetimes()
-    for number, step in enumerate(memory.steps):
-        alive = [root for root, (first, last) in spans.items() if first <= number <= last]
-        areas = [(planned.offsets[root], memory.sizes_bytes[root], root) for root in alive]
-        scratch = zip(planned.scratch[number], step.scratch_bytes, strict=True)
-        areas += [(offset_bytes, size_bytes, "") for offset_bytes, size_bytes in scratch]
-        areas = sorted(area for area in areas if area[1])
-        for place, (begin, size_bytes, name) in enumerate(areas):
-            if begin < 0 or begin + size_bytes > planned.size_bytes:
-                raise ValueError(f"step {number}: {name or 'scratch'} is outside the arena")
-            for other_begin, _, other in areas[place + 1 :]:
-                if other_begin >= begin + size_bytes:
-                    break
-                same = begin == other_begin
-                if not (same and _works_in_place(memory, spans, number, {name, other})):
-                    raise ValueError(f"step {number}: {name or 'scratch'} and {other or 'scratch'} overlap")
+
+    size_bytes: int
+    first: int
+    last: int
+    roots: dict[str, None]
 
 
-def _works_in_place(memory: Memory, spans: Mapping[str, tuple[int, int]], number: int, overlapping: set[str]) -> bool:
-    """Whether step `number` lets the two overlap: one dies in it, read under one name, the other is born there."""
-    for write, read in memory.steps[number].in_place:
-        root, inside_bytes = memory.locate(read)
-        dying = {write, root} == overlapping and spans[root][1] == number == spans[write][0]
-        if dying and not inside_bytes and overlapping.isdisjoint(_others(memory, number, write, read)):
-            return True
-    return False
+def live_bytes(storages: Sequence[Storage], steps: int) -> list[int]:
+    """Bytes that live in each step."""
+    changes = [0] * (steps + 1)
+    for storage in storages:
+        changes[storage.first] += storage.size_bytes
+        changes[storage.last + 1] -= storage.size_bytes
+    return list(accumulate(changes))[:steps]
+
+
+def arrange(storages: Sequence[Storage], live: Sequence[int]) -> tuple[int, list[int]]:
+    """The size of an arena and the offset of each storage. `live` as from `live_bytes`.
+
+    Greedy: one storage after the other goes to the smallest gap that fits among those placed that live when it does.
+    Two orders are tried, largest first, and the steps with most alive first (Pisarchyk and Lee 2020).
+    """
+    meetings = _meetings(storages)
+    if meetings is None:
+        return _place_in_turn(storages)
+    orders = _by_size(storages), _by_breadth(storages, live)
+    return min((_place(storages, order, meetings) for order in orders), key=lambda arrangement: arrangement[0])
+
+
+def _meetings(storages: Sequence[Storage]) -> list[list[int]] | None:
+    """For each storage, the others that live at the same time; None if there are more pairs than MOST_MEETINGS."""
+    meetings: list[list[int]] = [[] for _ in storages]
+    alive: list[tuple[int, int]] = []  # last step and number, the first to end in front
+    pairs = 0
+    for number in sorted(range(len(storages)), key=lambda n: storages[n].first):
+        storage = storages[number]
+        while alive and alive[0][0] < storage.first:
+            heapq.heappop(alive)
+        pairs += len(alive)
+        if pairs > MOST_MEETINGS:
+            return None
+        for _, other in alive:
+            meetings[other].append(number)
+            meetings[number].append(other)
+        heapq.heappush(alive, (storage.last, number))
+    return meetings
+
+
+def _by_size(storages: Sequence[Storage]) -> list[int]:
+    return sorted(range(len(storages)), key=lambda n: (-storages[n].size_bytes, storages[n].first, n))
+
+
+def _by_breadth(storages: Sequence[Storage], live: Sequence[int]) -> list[int]:
+    """Storages of the step with most bytes alive, the largest first, then the rest of the next step, and so on."""
+    widest = sorted(range(len(live)), key=lambda step: (-live[step], step))
+    ranks = [0] * len(live)
+    for rank, step in enumerate(widest):
+        ranks[step] = rank
+    return sorted(_by_size(storages), key=lambda n: min(ranks[storages[n].first : storages[n].last + 1]))
+
+
+def _place(
+    storages: Sequence[Storage], order: Sequence[int], meetings: Sequence[Sequence[int]]
+) -> tuple[int, list[int]]:
+    """Size of the arena and the offset of each storage, placed in this order."""
+    offsets = [0] * len(storages)
+    done = [False] * len(storages)
+    for number in order:
+        storage = storages[number]
+        near = sorted((offsets[n], storages[n].size_bytes) for n in meetings[number] if done[n])
+        offsets[number] = _best_gap(near, storage.size_bytes)
+        done[number] = storage.size_bytes > 0
+    return max((o + s.size_bytes for o, s in zip(offsets, storages, strict=True)), default=0), offsets
+
+
+def _best_gap(near: Sequence[tuple[int, int]], size_bytes: int) -> int:
+    """Start of the smallest gap that fits between areas (offset, size) in order of offset, or the end of them all."""
+    best: tuple[int, int] | None = None
+    end = 0
+    for offset, area_bytes in near:
+        gap_bytes = offset - end
+        if gap_bytes >= size_bytes and (best is None or gap_bytes < best[0]):
+            best = gap_bytes, end
+        end = max(end, offset + area_bytes)
+    return end if best is None else best[1]
+
+
+# Very many at once.
+
+
+def _place_in_turn(storages: Sequence[Storage]) -> tuple[int, list[int]]:
+    """As `_place`, in the order in which storages begin to live, after the dead ones were freed."""
+    offsets = [0] * len(storages)
+    free = _FreeList()
+    alive: list[tuple[int, int]] = []
+    for number in sorted(range(len(storages)), key=lambda n: (storages[n].first, -storages[n].size_bytes, n)):
+        storage = storages[number]
+        while alive and alive[0][0] < storage.first:
+            _, dead = heapq.heappop(alive)
+            free.give(offsets[dead], storages[dead].size_bytes)
+        offsets[number] = free.take(storage.size_bytes)
+        heapq.heappush(alive, (storage.last, number))
+    return free.end_bytes, offsets
+
+
+class _FreeList:
+    """The free gaps of an arena, which grows when nothing fits."""
+
+    def __init__(self) -> None:
+        self.end_bytes = 0
+        self._gaps: list[tuple[int, int]] = []  # size and offset, in order
+        self._sizes: dict[int, int] = {}  # start of a gap -> its size
+        self._starts: dict[int, int] = {}  # end of a gap -> its start
+
+    def take(self, size_bytes: int) -> int:
+        """Take the smallest gap that fits, or grow the arena: the offset."""
+        if not size_bytes:
+            return 0
+        place = bisect_left(self._gaps, (size_bytes, 0))
+        if place == len(self._gaps):
+            self.end_bytes += size_bytes
+            return self.end_bytes - size_bytes
+        gap_bytes, offset = self._gaps[place]
+        self._remove(offset, gap_bytes)
+        if gap_bytes > size_bytes:
+            self._add(offset + size_bytes, gap_bytes - size_bytes)
+        return offset
+
+    def give(self, offset: int, size_bytes: int) -> None:
+        """Free an area and merge it with the gaps beside it."""
+        if not size_bytes:
+            return
+        end = offset + size_bytes
+        if end in self._sizes:
+            after_bytes = self._sizes[end]
+            self._remove(end, after_bytes)
+            end += after_bytes
+        if offset in self._starts:
+            start = self._starts[offset]
+            self._remove(start, offset - start)
+            offset = start
+        self._add(offset, end - offset)
+
+    def _add(self, offset: int, size_bytes: int) -> None:
+        insort(self._gaps, (size_bytes, offset))
+        self._sizes[offset], self._starts[offset + size_bytes] = size_bytes, offset
+
+    def _remove(self, offset: int, size_bytes: int) -> None:
+        del self._gaps[bisect_left(self._gaps, (size_bytes, offset))]
+        del self._sizes[offset], self._starts[offset + size_bytes]

@@ -8,20 +8,20 @@ import threading
 import weakref
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..closeable import Closeable
 from ..host import available_cores
 from ..target import MAX_THREADS
 from .library import pool_functions
 
 STACK_BYTES = 8 << 20
-"""Stack of a worker, as on most main threads: what the shared buffers of one phase have room in."""
+"""Stack of a worker, as on most main threads: room for the shared buffers of one phase."""
 
 SPIN_S = 20e-6
-"""A yield that nobody takes up costs a fraction of this, and so does a barrier of threads that run."""
+"""Spinning time of a waiting thread. A futile yield or a barrier of running threads costs a fraction of it."""
 
 # Handlers of these run on the thread at fault, so it must not block them.
 _FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGTRAP, signal.SIGSYS}
@@ -29,18 +29,18 @@ _FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.S
 _SET_PROCESSORS = 1024  # as in pool.ll, and in the C library's sets
 
 
-class ThreadPool:
+class ThreadPool(Closeable):
     """`threads` threads that run programs, the calling one included; `threads - 1` workers are started.
 
     Workers wait awake for the next run for `idle_s`, then asleep; inside a run threads wait for each other awake for
     `patience_s`. A waiting thread that is awake gives its processor to others after `SPIN_S`, or at once where the
-    process has fewer processors than threads. If `placed`, each thread keeps to processors of its own.
+    process has fewer processors than threads. If `pinned`, each thread keeps to processors of its own.
     One program runs at a time; others wait. A fork leaves the workers behind; the child starts its own when it runs.
 
     Raises ValueError on threads < 1, OSError if the system gives no more threads or is none of those supported.
     """
 
-    def __init__(self, threads: int, *, placed: bool = True, patience_s: float = 2e-3, idle_s: float = 200e-6) -> None:
+    def __init__(self, threads: int, *, pinned: bool = True, patience_s: float = 2e-3, idle_s: float = 200e-6) -> None:
         if not 1 <= threads <= MAX_THREADS:
             raise ValueError(f"{threads} threads: a pool has 1 to {MAX_THREADS}")
         self.threads = threads
@@ -48,8 +48,8 @@ class ThreadPool:
         processors = available_cores()
         spin_s = SPIN_S if threads <= len(processors) else 0.0
         self._waits_ns = [round(wait_s * 1e9) for wait_s in (spin_s, patience_s, idle_s)]
-        self._places = _places(threads, _cores(processors)) if placed else None
-        self._closed = False
+        self._places = _places(threads, _cores(processors)) if pinned else None
+        self._is_closed = False
         self._handle: int | None = None
         self._stop: weakref.finalize[[int], ThreadPool] | None = None
         _pools.add(self)
@@ -59,7 +59,7 @@ class ThreadPool:
         """Address of the native pool, None with one thread. Hold `lock`. Raises RuntimeError if closed."""
         if self._handle is not None:
             return self._handle
-        if self._closed:
+        if self._is_closed:
             raise RuntimeError("the thread pool is closed")
         if self.threads > 1:
             self._start()
@@ -82,28 +82,22 @@ class ThreadPool:
     def close(self) -> None:
         """End the workers, once the current run is over. Closing twice is harmless."""
         with self.lock:
-            self._closed = True
+            self._is_closed = True
             self._handle = None
             if self._stop is not None:
                 self._stop()
 
     def forget(self) -> None:
-        """In the child of a fork: the workers are not here, and the lock's holder may not be either."""
+        """Start afresh in the child of a fork: it has no workers, and maybe not the holder of the lock."""
         self.lock = threading.Lock()
         self._handle = None
         if self._stop is not None:
             self._stop.detach()
             self._stop = None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
 
 _pools: weakref.WeakSet[ThreadPool] = weakref.WeakSet()
-_shared: dict[int, ThreadPool] = {}
+_shared_pools: dict[int, ThreadPool] = {}
 
 
 def _forget_workers() -> None:
@@ -118,9 +112,9 @@ def shared_pool(threads: int) -> ThreadPool:
     """The process's pool of this many threads; nobody closes it. With one thread, a new pool, as it shares nothing."""
     if threads == 1:
         return ThreadPool(1)
-    pool = _shared.get(threads)
+    pool = _shared_pools.get(threads)
     if pool is None:
-        pool = _shared.setdefault(threads, ThreadPool(threads))
+        pool = _shared_pools.setdefault(threads, ThreadPool(threads))
     return pool
 
 
@@ -138,7 +132,7 @@ def _cores(processors: Iterable[int]) -> list[list[int]]:
 
 
 def _places(threads: int, cores: Sequence[Sequence[int]]) -> NDArray[np.int64] | None:
-    """What pool.ll calls %Places: whole cores dealt to the threads in turn, or single processors if cores are few.
+    """The %Places of pool.ll: whole cores dealt to the threads in turn, or single processors if cores are few.
 
     Within its group a thread goes where the system wants. None if there are too few processors to deal.
     """

@@ -6,14 +6,14 @@ import sys
 
 from alembic import command
 
-from tunewright.db.engine import WRITES, make_engine, parse_url
+from tunewright.db.engine import WRITE_OPTION, make_engine, parse_url
 from tunewright.db.schema import HEAD, migrate, migration_config
 
 
 def main(message: str) -> None:
-    """Compare `models` with an empty database migrated to `HEAD`, and write the difference as a new revision."""
+    """Compare `tables` with an empty database migrated to `HEAD`, and write the difference as a new revision."""
     engine = make_engine(parse_url("sqlite://"), wait_s=1.0)
-    with engine.connect().execution_options(**{WRITES: True}) as connection:
+    with engine.connect().execution_options(**{WRITE_OPTION: True}) as connection:
         with connection.begin():
             migrate(connection)
         with connection.begin():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alembic import context
 
-from tunewright.db.models import Row
+from tunewright.db.tables import Row
 
 # The connection is in a transaction already: all migrations happen or none. SQLite can alter little in place, so
 # tables are rebuilt there (batch mode); PostgreSQL alters them.

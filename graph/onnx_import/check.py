@@ -1,17 +1,16 @@
-"""What is checked about a model before anything computes with it: counts, nesting, versions, functions.
+"""Checks of a model's structure before anything computes with it: counts, nesting, versions, functions.
 
 All in Python integers on the parsed protobuf; no C++ of onnx sees a model that fails here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import onnx
-from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto
+from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto
 
-from .errors import ModelError, place_of, shown
-from .opsets import MIN_OPSET, standard, versions
+from .protobuf import MIN_OPSET, ModelError, bodies, nested_nodes, place_of, quote, standard, versions
 
 MAX_OPSET = 1_000_000
 """More than any domain has opsets: onnx keeps them in 32 bits."""
@@ -52,7 +51,7 @@ def check_structure(model: ModelProto) -> None:
     _check_graph(model.graph, depth=0)
     for function in model.functions:
         _check_text((function.name, function.domain, function.overload, *function.input, *function.output))
-        _check_opsets(function.opset_import, f"function {shown(function.name)}")
+        _check_opsets(function.opset_import, f"function {quote(function.name)}")
         for node in function.node:
             _check_node(node, depth=0)
     nodes = _expanded_nodes(model)
@@ -60,15 +59,15 @@ def check_structure(model: ModelProto) -> None:
         raise ModelError(f"{nodes:,} nodes (functions expanded) are more than {MAX_NODES:,}")
 
 
-def _check_opsets(given: Collection[OperatorSetIdProto], whose: str) -> None:
-    _check_text(opset.domain for opset in given)
-    opsets = versions(given)
-    for opset in given:
+def _check_opsets(imports: Collection[OperatorSetIdProto], whose: str) -> None:
+    _check_text(opset.domain for opset in imports)
+    opsets = versions(imports)
+    for opset in imports:
         other = opsets[standard(opset.domain)]
         if opset.version != other:
-            domain = shown(opset.domain or "ai.onnx")
+            domain = quote(opset.domain or "ai.onnx")
             raise ModelError(f"{whose} gives versions {opset.version} and {other} for opset domain {domain}; give one")
-    if not all(0 <= one <= MAX_OPSET for one in opsets.values()):
+    if not all(0 <= number <= MAX_OPSET for number in opsets.values()):
         raise ModelError(f"opset versions are 0 to {MAX_OPSET:,}; {whose} gives {str(list(opsets.values()))[:80]}")
     version = opsets.get("", MIN_OPSET)
     newest = onnx.defs.onnx_opset_version()
@@ -119,42 +118,17 @@ def _check_text(names: Iterable[object]) -> None:
     """Raises ModelError for a name that is no UTF-8: protobuf hands such out as bytes."""
     for name in names:
         if not isinstance(name, str):
-            raise ModelError(f"a name in the model is no UTF-8 text: {shown(name)}")
-
-
-def bodies(node: NodeProto) -> Iterator[GraphProto]:
-    """The graphs inside a control-flow node."""
-    for attribute in node.attribute:
-        yield from bodies_of(attribute)
-
-
-def bodies_of(attribute: AttributeProto) -> Iterator[GraphProto]:
-    """The graphs that an attribute is."""
-    if attribute.type == AttributeProto.GRAPH and not attribute.ref_attr_name:
-        yield attribute.g
-    yield from attribute.graphs
-
-
-def inside(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
-    """The nodes and those in their bodies, at all depths."""
-    waiting = [iter(nodes)]
-    while waiting:
-        node = next(waiting[-1], None)
-        if node is None:
-            waiting.pop()
-            continue
-        yield node
-        waiting += [iter(body.node) for body in bodies(node)]
+            raise ModelError(f"a name in the model is no UTF-8 text: {quote(name)}")
 
 
 def function_key(item: NodeProto | FunctionProto) -> FunctionKey:
-    """What a call of a model's function and the function itself agree on."""
+    """The key of a function of the model, of the function itself or of a call."""
     name = item.op_type if isinstance(item, NodeProto) else item.name
     return standard(item.domain), name, item.overload
 
 
 def _expanded_nodes(model: ModelProto) -> int:
-    """How many nodes the model has once its functions are expanded. Raises ModelError for recursive ones."""
+    """The number of nodes after the expansion of functions. Raises ModelError for recursive ones."""
     functions = {function_key(function): function for function in model.functions}
     if len(functions) != len(model.functions):
         raise ModelError("two functions of the model have the same name")
@@ -162,12 +136,12 @@ def _expanded_nodes(model: ModelProto) -> int:
     active: list[FunctionKey] = []
 
     def size(nodes: Iterable[NodeProto]) -> int:
-        keys = [function_key(node) for node in inside(nodes)]
-        return sum(called(key) if key in functions else 1 for key in keys)
+        keys = [function_key(node) for node in nested_nodes(nodes)]
+        return sum(function_size(key) if key in functions else 1 for key in keys)
 
-    def called(key: FunctionKey) -> int:
+    def function_size(key: FunctionKey) -> int:
         if key in active:
-            raise ModelError(f"function {shown(key[1])} of the model calls itself; functions may not be recursive")
+            raise ModelError(f"function {quote(key[1])} of the model calls itself; functions may not be recursive")
         if len(active) > MAX_CALL_DEPTH:
             raise ModelError(f"functions of the model call each other more than {MAX_CALL_DEPTH} deep")
         if key not in sizes:
@@ -178,5 +152,37 @@ def _expanded_nodes(model: ModelProto) -> int:
 
     # Functions that nothing calls are looked at too: what inlines calls later sees them all.
     for key in functions:
-        called(key)
+        function_size(key)
     return size(model.graph.node)
+
+
+# Files of other formats, recognised by their first bytes, and what to do with them
+
+UNPACK = "unpack it first"
+EXPORT = "export the model to ONNX first"
+
+_MAGIC: Mapping[bytes, tuple[str, str]] = {
+    b"\x1f\x8b": ("a gzip file", UNPACK),
+    b"BZh": ("a bzip2 file", UNPACK),
+    b"\xfd7zXZ\0": ("an xz file", UNPACK),
+    b"\x28\xb5\x2f\xfd": ("a zstandard file", UNPACK),
+    b"7z\xbc\xaf\x27\x1c": ("a 7z archive", UNPACK),
+    b"PK\x03\x04": ("a zip archive, as PyTorch saves its models", f"{UNPACK}, or {EXPORT}"),
+    b"\x89HDF\r\n\x1a\n": ("an HDF5 file, as Keras saves its models", EXPORT),
+    b"\x80\x02": ("a pickle of Python, as PyTorch saved its models", EXPORT),
+    b"GGUF": ("a GGUF file", EXPORT),
+}
+"""First bytes -> format and remedy. No ONNX model begins so: these are tags of fields that it hasn't."""
+
+_SHAPES: Mapping[str, Callable[[bytes], bool]] = {
+    "a TensorFlow Lite model": lambda data: data[4:8] == b"TFL3" and data[:1] != b"\x08",  # 8: an ONNX file's version
+    "a safetensors file": lambda data: data[8:10] == b'{"' and int.from_bytes(data[:8], "little") < len(data),
+}
+
+
+def foreign_format(data: bytes) -> str:
+    """A line that names the format of a file that is no ONNX model, and the remedy; empty if it may be one."""
+    for magic, (what, remedy) in _MAGIC.items():
+        if data.startswith(magic):
+            return f"this is {what}, not ONNX: {remedy}"
+    return next((f"this is {what}, not ONNX: {EXPORT}" for what, is_one in _SHAPES.items() if is_one(data)), "")

@@ -1,22 +1,22 @@
-"""The dimensions that a model leaves open, bound to numbers by the user."""
+"""Open dimensions of a model, and the user's bindings of them."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from onnx import TensorShapeProto, ValueInfoProto
+from onnx import ValueInfoProto
 
-from tunewright.graph.inference import MAX_ELEMENTS, TypeFault, check_shape, tensor_type
 from tunewright.graph.ir import TensorType
 
-from .errors import ModelError, shown
+from ..evaluation.onnx_form import MAX_ELEMENTS, TypeFault, check_shape, tensor_type
+from .protobuf import ModelError, quote
 
 MAX_NAMED = 50
 """Most dimensions that a message names."""
 
 
-class _Open(NamedTuple):
+class _OpenDimension(NamedTuple):
     """A dimension that an input leaves open."""
 
     label: str  # of the input
@@ -25,12 +25,12 @@ class _Open(NamedTuple):
 
     @property
     def place(self) -> str:
-        """What binds this one alone."""
+        """The key that binds this dimension alone."""
         return f"{self.label}:{self.axis}"
 
     @property
     def key(self) -> str:
-        """What binds it and all that go by the same name."""
+        """The key that binds this dimension and all of the same name."""
         return self.name or self.place
 
 
@@ -41,97 +41,94 @@ class Dimensions:
         """Raises ModelError where a binding is no size or names nothing that is open, or something stays open."""
         for key, value in bindings.items():
             if not 0 <= value <= MAX_ELEMENTS:
-                raise ModelError(f"dimension {shown(key)}: {value} is not between 0 and {MAX_ELEMENTS:,}")
+                raise ModelError(f"dimension {quote(key)}: {value} is not between 0 and {MAX_ELEMENTS:,}")
         self._bindings = bindings
         inputs = list(inputs)
         for value in inputs:  # before bindings that mean one of its dimensions are said to mean nothing
             _check_has_rank(value)
-        found = [dimension for value in inputs for dimension in _open(value)]
-        unknown = bindings.keys() - {key for one in found for key in (one.place, one.name)}
+        dimensions = [dim for value in inputs for dim in _open_dimensions(value)]
+        unknown = bindings.keys() - {key for dim in dimensions for key in (dim.place, dim.name)}
         if unknown:
-            there = _listed(sorted({shown(one.key) for one in found})) or "none"
-            raise ModelError(f"no dimension {shown(min(unknown))} is open in the model; open ones: {there}")
-        self._check_agreement(found)
-        left = [one for one in found if self._number(one) is None]
-        if left:
-            raise ModelError(_how_to_bind(left))
+            names = _join_some(sorted({quote(dim.key) for dim in dimensions})) or "none"
+            raise ModelError(f"no dimension {quote(min(unknown))} is open in the model; open ones: {names}")
+        self._check_agreement(dimensions)
+        unbound = [dim for dim in dimensions if self._number(dim) is None]
+        if unbound:
+            raise ModelError(_how_to_bind(unbound))
 
-    def _check_agreement(self, found: Iterable[_Open]) -> None:
+    def _check_agreement(self, dimensions: Iterable[_OpenDimension]) -> None:
         """Raises ModelError where dimensions of one name, which are one dimension, are bound to different numbers."""
         first: dict[str, tuple[str, int]] = {}  # name -> the binding that was met first, and its number
-        for one in found:
-            for key in (one.name, one.place):
+        for dimension in dimensions:
+            for key in (dimension.name, dimension.place):
                 number = self._bindings.get(key)
-                if not one.name or number is None:
+                if not dimension.name or number is None:
                     continue
-                other, known = first.setdefault(one.name, (key, number))
+                other, known = first.setdefault(dimension.name, (key, number))
                 if known != number:
                     raise ModelError(
-                        f"dimension {shown(one.name)} is bound to {known} by {shown(other)} and to {number} by "
-                        f"{shown(key)}; give it one number"
+                        f"dimension {quote(dimension.name)} is bound to {known} by {quote(other)} and to {number} by "
+                        f"{quote(key)}; give it one number"
                     )
 
-    def bound(self, value: ValueInfoProto) -> TensorType:
+    def bind(self, value: ValueInfoProto) -> TensorType:
         """The type of an input of the model. Raises ModelError if it is beyond the limits."""
         static = ValueInfoProto.FromString(value.SerializeToString())
         dims = static.type.tensor_type.shape.dim
-        for one in _open(value):
-            dims[one.axis].dim_value = self._number(one) or 0
+        for dimension in _open_dimensions(value):
+            dims[dimension.axis].dim_value = self._number(dimension) or 0
         try:
             check_shape([dim.dim_value for dim in dims])
             return tensor_type(static.type)
         except TypeFault as fault:
-            raise ModelError(f"input {shown(value.name)}: {fault}") from fault
+            raise ModelError(f"input {quote(value.name)}: {fault}") from fault
 
-    def _number(self, dimension: _Open) -> int | None:
-        """What it is bound to: by its place before its name."""
+    def _number(self, dimension: _OpenDimension) -> int | None:
+        """The number that a dimension is bound to, by place before name."""
         return self._bindings.get(dimension.place, self._bindings.get(dimension.name) if dimension.name else None)
 
 
 def _check_has_rank(value: ValueInfoProto) -> None:
-    place = f"input {shown(value.name)}"
+    place = f"input {quote(value.name)}"
     if value.type.WhichOneof("value") != "tensor_type":
         raise ModelError(f"{place} is no tensor; only tensors can enter a model")
     if not value.type.tensor_type.HasField("shape"):
         raise ModelError(f"{place} has no shape, not even a rank; export the model with one")
 
 
-def _open(value: ValueInfoProto) -> list[_Open]:
+def _open_dimensions(value: ValueInfoProto) -> list[_OpenDimension]:
     """The dimensions that an input leaves open."""
     dims = value.type.tensor_type.shape.dim
-    return [_Open(value.name, axis, dim.dim_param) for axis, dim in enumerate(dims) if not _is_bound(dim)]
+    return [
+        _OpenDimension(value.name, axis, dim.dim_param)
+        for axis, dim in enumerate(dims)
+        if not dim.HasField("dim_value") or dim.dim_value < 0
+    ]
 
 
-def _is_bound(dim: TensorShapeProto.Dimension) -> bool:
-    return dim.HasField("dim_value") and dim.dim_value >= 0
+def _how_to_bind(dimensions: Iterable[_OpenDimension]) -> str:
+    """A message that names the open dimensions and an example of a command that binds them."""
+    groups: dict[str, list[_OpenDimension]] = {}
+    for dimension in dimensions:
+        groups.setdefault(dimension.key, []).append(dimension)
+    descriptions = [_describe(group) for group in groups.values()]
+    plain = {key: key.replace("_", "a").isalnum() and key.isascii() for key in groups}
+    options = [f"--dim {key}=1" if is_plain else f"--dim {quote(f'{key}=1')}" for key, is_plain in plain.items()]
+    items = [f"{quote(key)}: 1" for key in groups]
+    example = f"for instance {_join_some(options, ' ')}, in Python dims={{{_join_some(items)}}}"
+    if len(groups) == 1:
+        return f"dimension {descriptions[0]} is open; bind it to a number, {example}"
+    return f"{len(groups)} dimensions are open: {_join_some(descriptions)}; bind each to a number, {example}"
 
 
-def _how_to_bind(dimensions: Iterable[_Open]) -> str:
-    """What is open, and the whole command that binds it."""
-    alike: dict[str, list[_Open]] = {}
-    for one in dimensions:
-        alike.setdefault(one.key, []).append(one)
-    what = [_described(ones) for ones in alike.values()]
-    options = [f"--dim {_quoted(key)}" for key in alike]
-    items = [f"{shown(key)}: 1" for key in alike]
-    example = f"for instance {_listed(options, ' ')}, in Python dims={{{_listed(items)}}}"
-    if len(alike) == 1:
-        return f"dimension {what[0]} is open; bind it to a number, {example}"
-    return f"{len(alike)} dimensions are open: {_listed(what)}; bind each to a number, {example}"
-
-
-def _described(alike: Collection[_Open]) -> str:
+def _describe(dimensions: Collection[_OpenDimension]) -> str:
     """A dimension, and where it is: the first of several places."""
-    first, *others = alike
-    where = f"{shown(first.name) if first.name else first.axis} of input {shown(first.label)}"
-    return f"{where} (and at {len(others)} more place{'s' * (len(others) > 1)})" if others else where
+    first, *others = dimensions
+    place = f"{quote(first.name) if first.name else first.axis} of input {quote(first.label)}"
+    return f"{place} (and at {len(others)} more place{'s' * (len(others) > 1)})" if others else place
 
 
-def _listed(items: Collection[str], separator: str = ", ") -> str:
-    kept = list(items)[:MAX_NAMED]
-    more = len(items) - len(kept)
-    return separator.join(kept) + (f"{separator}and {more} more" if more else "")
-
-
-def _quoted(key: str) -> str:
-    return f"{key}=1" if key.replace("_", "a").isalnum() and key.isascii() else shown(f"{key}=1")
+def _join_some(items: Collection[str], separator: str = ", ") -> str:
+    head = list(items)[:MAX_NAMED]
+    more = len(items) - len(head)
+    return separator.join(head) + (f"{separator}and {more} more" if more else "")

@@ -35,8 +35,9 @@ import numpy as np
 
 from tunewright.graph.draft import Draft
 from tunewright.graph.ir import Node, TensorType
-from tunewright.graph.onnx_form import NORMAL_VERSION, element_type
-from tunewright.graph.windows import explicit, explicit_transposed, reaches
+
+from ..evaluation.onnx_form import NORMAL_VERSION, REDUCTIONS, element_type
+from ..evaluation.windows import dilated_kernel, transposed_window_attributes, window_attributes
 
 Normaliser = Callable[[Draft, Node], Node | None]
 
@@ -46,15 +47,16 @@ class _Unknown(Exception):
 
 
 def normal(draft: Draft, node: Node) -> Node:
-    """The node in the normal form; what it needs before it is added to the draft."""
+    """The node in the normal form; nodes that it needs are added to the draft."""
     if node.domain or node.op not in _NORMALISERS:
         return node
-    if node.op in ("Cast", "CastLike", "Dropout"):  # whatever the shapes
-        return _NORMALISERS[node.op](draft, node) or node
     known = (draft.types[name].shape is not None for name in (*node.inputs, *node.outputs) if name)
-    if not all(known):
+    if node.op not in ("Cast", "CastLike", "Dropout") and not all(known):
         return node
-    return _NORMALISERS[node.op](draft, node) or node
+    try:
+        return _NORMALISERS[node.op](draft, node) or node
+    except _Unknown:
+        return node
 
 
 def _node(node: Node, attrs: Mapping[str, Any], op: str = "", inputs: tuple[str, ...] | None = None) -> Node:
@@ -69,10 +71,6 @@ def _shape(draft: Draft, name: str) -> tuple[int, ...]:
     return shape
 
 
-def _input(node: Node, position: int) -> str:
-    return node.inputs[position] if position < len(node.inputs) else ""
-
-
 def _integers(draft: Draft, node: Node, position: int, attr: str) -> tuple[int, ...] | None:
     """A parameter that is an attribute in old opsets and an input in new ones; None if it is absent.
 
@@ -81,7 +79,7 @@ def _integers(draft: Draft, node: Node, position: int, attr: str) -> tuple[int, 
     if attr in node.attrs:
         value = node.attrs[attr]
         return (value,) if isinstance(value, int) else tuple(map(int, value))
-    name = _input(node, position)
+    name = node.input(position)
     if not name:
         return None
     array = draft.array(name)
@@ -90,33 +88,16 @@ def _integers(draft: Draft, node: Node, position: int, attr: str) -> tuple[int, 
     return tuple(map(int, array.reshape(-1)))
 
 
-def _when_known(normaliser: Normaliser) -> Normaliser:
-    """For normalisers that raise _Unknown at a parameter that is not known."""
-
-    def either(draft: Draft, node: Node) -> Node | None:
-        try:
-            return normaliser(draft, node)
-        except _Unknown:
-            return None
-
-    return either
-
-
-def _axis(draft: Draft, node: Node) -> Node:
-    rank = len(_shape(draft, node.inputs[0]))
-    return _node(node, {**node.attrs, "axis": node.attrs.get("axis", 0) % max(rank, 1)})
-
-
 def _conv(draft: Draft, node: Node) -> Node:
     kernel = _shape(draft, node.inputs[3 if node.op == "QLinearConv" else 1])[2:]
-    windows = explicit(node.attrs, _shape(draft, node.inputs[0])[2:], kernel)
+    windows = window_attributes(node.attrs, _shape(draft, node.inputs[0])[2:], kernel)
     return _node(node, {**windows, "group": node.attrs["group"]})
 
 
 def _conv_transpose(draft: Draft, node: Node) -> Node:
     extents = _shape(draft, node.inputs[0])[2:]
     kernel = _shape(draft, node.inputs[1])[2:]
-    return _node(node, {**explicit_transposed(node.attrs, extents, kernel), "group": node.attrs["group"]})
+    return _node(node, {**transposed_window_attributes(node.attrs, extents, kernel), "group": node.attrs["group"]})
 
 
 def _pool(draft: Draft, node: Node) -> Node | None:
@@ -124,24 +105,24 @@ def _pool(draft: Draft, node: Node) -> Node | None:
         return None
     extents, results = (_shape(draft, name)[2:] for name in (node.inputs[0], node.outputs[0]))
     kernel = tuple(node.attrs["kernel_shape"])
-    windows = explicit(node.attrs, extents, kernel)
+    windows = window_attributes(node.attrs, extents, kernel)
     attrs: dict[str, Any] = dict(windows)
     if node.op == "LpPool":
         attrs["p"] = node.attrs["p"]
     count = len(kernel)
-    given, pads = windows["pads"], list(windows["pads"])
-    spans = zip(extents, results, reaches(kernel, windows["dilations"]), strict=True)
+    node_pads, pads = windows["pads"], list(windows["pads"])
+    spans = zip(extents, results, dilated_kernel(kernel, windows["dilations"]), strict=True)
     for i, (extent, result, reach) in enumerate(spans):
         needed = (result - 1) * windows["strides"][i] + reach - extent - pads[i]
         pads[count + i] = max(pads[count + i], needed)
     source = node.inputs[0]
     if node.op == "AveragePool":
-        attrs["count_include_pad"] = int(any(given) and bool(node.attrs.get("count_include_pad", 0)))
-        if attrs["count_include_pad"] and tuple(pads) != given:
+        attrs["count_include_pad"] = int(any(node_pads) and bool(node.attrs.get("count_include_pad", 0)))
+        if attrs["count_include_pad"] and tuple(pads) != node_pads:
             # the pads asked for count, the ones from rounding don't
-            around = (0, 0, *given[:count], 0, 0, *given[count:])
+            around = (0, 0, *node_pads[:count], 0, 0, *node_pads[count:])
             source = draft.emit("Pad", source, pads=around, mode="constant", value=0.0)
-            pads = [have - was for have, was in zip(pads, given, strict=True)]
+            pads = [pad - node_pad for pad, node_pad in zip(pads, node_pads, strict=True)]
             attrs["count_include_pad"] = 0
     attrs["pads"] = tuple(pads)
     return _node(node, attrs, inputs=(source,))
@@ -152,32 +133,19 @@ def _reshape(draft: Draft, node: Node) -> Node:
     return _node(node, {"shape": shape, **({"allowzero": 1} if 0 in shape else {})}, "Reshape", node.inputs[:1])
 
 
-@_when_known
 def _known_reshape(draft: Draft, node: Node) -> Node | None:
     _integers(draft, node, 1, "axes" if node.op in ("Squeeze", "Unsqueeze") else "shape")
     return _reshape(draft, node)
 
 
-@_when_known
 def _expand(draft: Draft, node: Node) -> Node | None:
-    """Not by what is inferred of the result alone: the shape that is given later may be none that fits."""
+    """Only for a known shape operand: one that is computed may not fit what was inferred."""
     if draft.array(node.inputs[1]) is None:
         return None
     _integers(draft, node, 1, "shape")
     return _node(node, {"shape": _shape(draft, node.outputs[0])}, inputs=node.inputs[:1])
 
 
-@_when_known
-def _tile(draft: Draft, node: Node) -> Node | None:
-    return _node(node, {"repeats": _integers(draft, node, 1, "repeats")}, inputs=node.inputs[:1])
-
-
-def _transpose(draft: Draft, node: Node) -> Node:
-    rank = len(_shape(draft, node.inputs[0]))
-    return _node(node, {"perm": tuple(node.attrs.get("perm") or range(rank)[::-1])})
-
-
-@_when_known
 def _slice(draft: Draft, node: Node) -> Node | None:
     shape = _shape(draft, node.inputs[0])
     starts, ends = (_integers(draft, node, k, name) or () for k, name in ((1, "starts"), (2, "ends")))
@@ -205,21 +173,20 @@ def _split(draft: Draft, node: Node) -> Node:
     return _node(node, {"axis": axis, "split": sizes}, inputs=node.inputs[:1])
 
 
-@_when_known
 def _pad(draft: Draft, node: Node) -> Node | None:
     shape = _shape(draft, node.inputs[0])
     rank = len(shape)
-    given = _integers(draft, node, 1, "pads") or ()
-    chosen = _integers(draft, node, 3, "axes")
-    axes = [axis % rank for axis in (range(rank) if chosen is None else chosen)]
+    axis_pads = _integers(draft, node, 1, "pads") or ()
+    pad_axes = _integers(draft, node, 3, "axes")
+    axes = [axis % rank for axis in (range(rank) if pad_axes is None else pad_axes)]
     mode = node.attrs.get("mode", "constant")
-    name = _input(node, 2)
+    name = node.input(2)
     value = draft.array(name) if name else np.asarray(node.attrs.get("value", 0))
     if value is None:
         return None
     pads = [0] * 2 * rank
     for k, axis in enumerate(axes):
-        pads[axis], pads[rank + axis] = given[k], given[len(axes) + k]
+        pads[axis], pads[rank + axis] = axis_pads[k], axis_pads[len(axes) + k]
     starts = [max(-before, 0) for before in pads[:rank]]
     ends = [extent + min(after, 0) for extent, after in zip(shape, pads[rank:], strict=True)]
     if any(start > end for start, end in zip(starts, ends, strict=True)):
@@ -234,7 +201,7 @@ def _pad(draft: Draft, node: Node) -> Node | None:
 
 
 def _cut(draft: Draft, source: str, starts: Sequence[int], ends: Sequence[int]) -> str:
-    """What lies between the starts and the ends of all axes."""
+    """A slice from the starts to the ends of all axes."""
     shape = _shape(draft, source)
     axes = [axis for axis, extent in enumerate(shape) if (starts[axis], ends[axis]) != (0, extent)]
     each = {"starts": starts, "ends": ends, "axes": range(len(shape)), "steps": [1] * len(shape)}
@@ -242,14 +209,13 @@ def _cut(draft: Draft, source: str, starts: Sequence[int], ends: Sequence[int]) 
     return draft.emit("Slice", source, **parts)
 
 
-@_when_known
 def _reduce(draft: Draft, node: Node) -> Node | None:
     rank = len(_shape(draft, node.inputs[0]))
     axes = _integers(draft, node, 1, "axes")
     if not axes and node.attrs.get("noop_with_empty_axes", 0):
         return None
-    chosen = tuple(sorted({axis % rank for axis in axes})) if axes and rank else tuple(range(rank))
-    return _node(node, {"axes": chosen, "keepdims": node.attrs["keepdims"]}, inputs=node.inputs[:1])
+    fold_axes = tuple(sorted({axis % rank for axis in axes})) if axes and rank else tuple(range(rank))
+    return _node(node, {"axes": fold_axes, "keepdims": node.attrs["keepdims"]}, inputs=node.inputs[:1])
 
 
 def _clip(draft: Draft, node: Node) -> Node | None:
@@ -257,7 +223,7 @@ def _clip(draft: Draft, node: Node) -> Node | None:
     for position, name in ((1, "min"), (2, "max")):
         if name in node.attrs:
             limits[name] = node.attrs[name]
-        elif _input(node, position):
+        elif node.input(position):
             array = draft.array(node.inputs[position])
             if array is None or array.size != 1:
                 return None
@@ -276,26 +242,12 @@ def _softmax(draft: Draft, node: Node) -> Node:
     return _node(node, {"shape": shape}, "Reshape", (result,))
 
 
-@_when_known
 def _top_k(draft: Draft, node: Node) -> Node | None:
     k = _integers(draft, node, 1, "k")
     rank = len(_shape(draft, node.inputs[0]))
     attrs = {"k": k, "axis": node.attrs["axis"] % rank}
     attrs |= {name: node.attrs.get(name, 1) for name in ("largest", "sorted")}
     return _node(node, attrs, inputs=node.inputs[:1])
-
-
-@_when_known
-def _cum_sum(draft: Draft, node: Node) -> Node | None:
-    (axis,) = _integers(draft, node, 1, "axis") or (0,)
-    rank = len(_shape(draft, node.inputs[0]))
-    return _node(node, {**node.attrs, "axis": axis % max(rank, 1)}, inputs=node.inputs[:1])
-
-
-@_when_known
-def _trilu(draft: Draft, node: Node) -> Node | None:
-    (k,) = _integers(draft, node, 1, "k") or (0,)
-    return _node(node, {"k": k, "upper": node.attrs["upper"]}, inputs=node.inputs[:1])
 
 
 def _resize(draft: Draft, node: Node) -> Node | None:
@@ -307,16 +259,16 @@ def _resize(draft: Draft, node: Node) -> Node | None:
     if attrs.get("keep_aspect_ratio_policy", "stretch") != "stretch":
         return None
     shape, result = _shape(draft, node.inputs[0]), _shape(draft, node.outputs[0])
-    place = _input(node, 1 if old else 2)
-    given = np.asarray(attrs.pop("scales")) if "scales" in attrs else draft.array(place) if place else None
-    if place and given is None:
+    place = node.input(1 if old else 2)
+    scale_values = np.asarray(attrs.pop("scales")) if "scales" in attrs else draft.array(place) if place else None
+    if place and scale_values is None:
         return None
     axes = [axis % len(shape) for axis in attrs.pop("axes", None) or range(len(shape))]
     if 0 in shape or 0 in result:
         return None
     scales = [1.0] * len(shape)
-    if given is not None and given.size:
-        for axis, scale in zip(axes, given.reshape(-1), strict=True):
+    if scale_values is not None and scale_values.size:
+        for axis, scale in zip(axes, scale_values.reshape(-1), strict=True):
             scales[axis] = float(scale)
     inferred = tuple(int(extent * scale) for extent, scale in zip(shape, scales, strict=True))
     attrs |= {"scales": tuple(scales)} if inferred == result else {"sizes": result}
@@ -341,13 +293,13 @@ def _batch_norm(draft: Draft, node: Node) -> Node | None:
 def _norm_per_sample(draft: Draft, node: Node) -> Node:
     """Each element of a sample with its own parameters, all of the shape of a sample."""
     x, scale, bias, mean, variance = node.inputs
-    deviation = draft.emit("Sqrt", draft.emit("Add", variance, draft.like(variance, node.attrs["epsilon"])))
+    deviation = draft.emit("Sqrt", draft.emit("Add", variance, draft.scalar_like(variance, node.attrs["epsilon"])))
     relative = draft.emit("Div", draft.emit("Sub", x, mean), deviation)
     return _node(node, {}, "Add", (draft.emit("Mul", relative, scale), bias))
 
 
 def _dropout(draft: Draft, node: Node) -> Node | None:
-    training = _input(node, 2)
+    training = node.input(2)
     if training:
         array = draft.array(training)
         if array is None or array.any():
@@ -377,7 +329,7 @@ def _layer_norm(draft: Draft, node: Node) -> Node | None:
 
 
 def _mean_variance(draft: Draft, node: Node) -> Node | None:
-    """In two passes: ONNX's own definition subtracts the square of the mean from the mean of squares, which cancels."""
+    """Two passes: ONNX's own definition, the mean of squares minus the square of the mean, cancels."""
     x = node.inputs[0]
     if draft.types[x].dtype not in ("float32", "float64"):
         return None  # what is added to the deviation is 0 in halves
@@ -385,7 +337,7 @@ def _mean_variance(draft: Draft, node: Node) -> Node | None:
     axes = tuple(sorted(axis % rank for axis in node.attrs["axes"]))
     centred = draft.emit("Sub", x, draft.emit("ReduceMean", x, axes=axes, keepdims=1))
     variance = draft.emit("ReduceMean", draft.emit("Mul", centred, centred), axes=axes, keepdims=1)
-    deviation = draft.emit("Add", draft.emit("Sqrt", variance), draft.like(x, 1e-9))
+    deviation = draft.emit("Add", draft.emit("Sqrt", variance), draft.scalar_like(x, 1e-9))
     return _node(node, {}, "Div", (centred, deviation))
 
 
@@ -393,54 +345,65 @@ def _swish(draft: Draft, node: Node) -> Node:
     if node.attrs["alpha"] == 1.0:
         return _node(node, {}, "Silu")
     x = node.inputs[0]
-    gate = draft.emit("Sigmoid", draft.emit("Mul", x, draft.like(x, node.attrs["alpha"])))
+    gate = draft.emit("Sigmoid", draft.emit("Mul", x, draft.scalar_like(x, node.attrs["alpha"])))
     return _node(node, {}, "Mul", (x, gate))
 
 
-def _one_hot(draft: Draft, node: Node) -> Node:
-    return _node(node, {"axis": node.attrs["axis"] % len(_shape(draft, node.outputs[0]))})
+def _along_axis(op: str = "", position: int = 0, **defaults: Any) -> Normaliser:
+    """For ops whose axis is one of the tensor at `position` among operands and results."""
+
+    def normalise(draft: Draft, node: Node) -> Node:
+        attrs = {"axis": 0, **defaults, **node.attrs}
+        rank = len(_shape(draft, (*node.inputs, *node.outputs)[position]))
+        return _node(node, {**attrs, "axis": attrs["axis"] % max(rank, 1)}, op)
+
+    return normalise
 
 
-def _scatter(draft: Draft, node: Node) -> Node:
-    axis = node.attrs["axis"] % max(len(_shape(draft, node.inputs[0])), 1)
-    return _node(node, {"reduction": "none", **node.attrs, "axis": axis}, "ScatterElements")
+def _cum_sum(draft: Draft, node: Node) -> Node:
+    (axis,) = _integers(draft, node, 1, "axis") or (0,)
+    rank = len(_shape(draft, node.inputs[0]))
+    return _node(node, {**node.attrs, "axis": axis % max(rank, 1)}, inputs=node.inputs[:1])
 
 
-def _depth_to_space(draft: Draft, node: Node) -> Node:
-    return _node(node, {"mode": "DCR", **node.attrs})
+def _trilu(draft: Draft, node: Node) -> Node:
+    (k,) = _integers(draft, node, 1, "k") or (0,)
+    return _node(node, {"k": k, "upper": node.attrs["upper"]}, inputs=node.inputs[:1])
+
+
+def _transpose(draft: Draft, node: Node) -> Node:
+    rank = len(_shape(draft, node.inputs[0]))
+    return _node(node, {"perm": tuple(node.attrs.get("perm") or range(rank)[::-1])})
 
 
 _NORMALISERS: Mapping[str, Normaliser] = {
-    **dict.fromkeys(("ArgMax", "ArgMin", "Concat", "Gather", "GatherElements"), _axis),
+    **dict.fromkeys(("ArgMax", "ArgMin", "Concat", "Gather", "GatherElements"), _along_axis()),
     **dict.fromkeys(("Softmax", "LogSoftmax", "Hardmax"), _softmax),
     **dict.fromkeys(("MaxPool", "AveragePool", "LpPool"), _pool),
     **dict.fromkeys(("Reshape", "Squeeze", "Unsqueeze"), _known_reshape),
     **dict.fromkeys(("Cast", "CastLike"), _cast),
-    **dict.fromkeys(("Scatter", "ScatterElements"), _scatter),
+    **dict.fromkeys(("Scatter", "ScatterElements"), _along_axis("ScatterElements", reduction="none")),
     **dict.fromkeys(("Resize", "Upsample"), _resize),
-    **{
-        f"Reduce{kind}": _reduce
-        for kind in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
-    },
+    **dict.fromkeys(REDUCTIONS, _reduce),
     "BatchNormalization": _batch_norm,
     "Clip": _clip,
     "Conv": _conv,
     "ConvInteger": _conv,
     "ConvTranspose": _conv_transpose,
     "CumSum": _cum_sum,
-    "DepthToSpace": _depth_to_space,
+    "DepthToSpace": lambda _, node: _node(node, {"mode": "DCR", **node.attrs}),
     "Dropout": _dropout,
     "Expand": _expand,
     "Flatten": _reshape,
     "LayerNormalization": _layer_norm,
     "MeanVarianceNormalization": _mean_variance,
-    "OneHot": _one_hot,
+    "OneHot": _along_axis(position=-1),
     "Pad": _pad,
     "QLinearConv": _conv,
     "Slice": _slice,
     "Split": _split,
     "Swish": _swish,
-    "Tile": _tile,
+    "Tile": lambda draft, node: _node(node, {"repeats": _integers(draft, node, 1, "repeats")}, inputs=node.inputs[:1]),
     "TopK": _top_k,
     "Transpose": _transpose,
     "Trilu": _trilu,

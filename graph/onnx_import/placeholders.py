@@ -1,4 +1,4 @@
-"""Placeholders: what stands in a model for a weight whose values were left out, and the values it is given instead.
+"""Placeholders for weights whose values were left out of a model, and the made-up values that replace them.
 
 In the file a placeholder is a tensor of type and extents, "in an external file" at LOCATION, which is none. Its other
 entries say what rewriting needs to know: which placeholders were equal (`group`), or the one value that all elements
@@ -23,7 +23,7 @@ from onnx import TensorProto, helper
 from tunewright.graph.ir import Array
 
 LOCATION = "tunewright:structure"
-"""Where a placeholder is said to lie; no file has this name."""
+"""The location of placeholders; no file has this name."""
 
 BLOCK = 1 << 16
 """Elements that are drawn for one group. Larger arrays are views of the block that all groups share."""
@@ -41,20 +41,20 @@ PLACEHOLDER_TYPES = frozenset({
 _SEED = 0x7457
 
 
-class Unsound(ValueError):
+class PlaceholderError(ValueError):
     """Entries of a placeholder that strip can't have written."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placeholder:
-    """What is known of a weight apart from type and extents."""
+    """What a structure keeps of a weight besides type and extents."""
 
     group: int = -1  # equal for equal weights; -1 where `fill` is given
     deviation: float = 0.0  # of its values around 0; 0: they lie between 0.5 and 1
     fill: bytes = b""  # the one element that it consists of, little-endian
 
     def entries(self) -> dict[str, str]:
-        """As `external_data` has them; `read` inverts it."""
+        """The entries of `external_data`; `read` inverts it."""
         if self.fill:
             return {"location": LOCATION, "fill": self.fill.hex()}
         entries = {"location": LOCATION, "group": str(self.group)}
@@ -64,40 +64,40 @@ class Placeholder:
 
     @staticmethod
     def read(tensor: TensorProto) -> Placeholder | None:
-        """That of a tensor; None if it is none. Raises Unsound."""
+        """The placeholder of a tensor; None if it is none. Raises PlaceholderError."""
         if tensor.data_location != TensorProto.EXTERNAL:
             return None
         entries = {str(entry.key): str(entry.value) for entry in tensor.external_data}
         if entries.pop("location", "") != LOCATION:
             return None
         if tensor.data_type not in PLACEHOLDER_TYPES:
-            raise Unsound("a placeholder of an element type that weights don't have")
+            raise PlaceholderError("a placeholder of an element type that weights don't have")
         fill, group = entries.pop("fill", ""), entries.pop("group", "")
         deviation = entries.pop("deviation", "0")
         if entries or bool(fill) == bool(group):
-            raise Unsound("entries of a placeholder that don't go together")
+            raise PlaceholderError("entries of a placeholder that don't go together")
         try:
             if fill:
                 return Placeholder(fill=_element(fill, dtype_of(tensor)))
-            found = Placeholder(int(group), float(deviation))
+            placeholder = Placeholder(int(group), float(deviation))
         except ValueError as error:
-            raise Unsound("an entry of a placeholder that is no number") from error
-        if not (0 <= found.group < MAX_GROUP and 0 <= found.deviation <= 1):
-            raise Unsound("an entry of a placeholder that is out of bounds")
-        return found
+            raise PlaceholderError("an entry of a placeholder that is no number") from error
+        if not (0 <= placeholder.group < MAX_GROUP and 0 <= placeholder.deviation <= 1):
+            raise PlaceholderError("an entry of a placeholder that is out of bounds")
+        return placeholder
 
     def values(self, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Array:
         """The array that stands for the weight, not writable."""
         count = prod(shape)
         if self.fill:
             element = np.frombuffer(self.fill, dtype.newbyteorder("<")).astype(dtype)
-            return _spread(np.repeat(element, min(count, BLOCK)), shape)
+            return _fill_shape(np.repeat(element, min(count, BLOCK)), shape)
         if count > BLOCK:
             start = self.group * 257 % BLOCK
-            block = _shared(self.deviation, dtype.str)[start : start + BLOCK]
+            block = _shared_block(self.deviation, dtype.str)[start : start + BLOCK]
         else:
-            block = _scaled(np.random.default_rng([_SEED, self.group]).random(count), self.deviation, dtype)
-        return _spread(block, shape)
+            block = _scale_draws(np.random.default_rng([_SEED, self.group]).random(count), self.deviation, dtype)
+        return _fill_shape(block, shape)
 
 
 def deviation_of(shape: tuple[int, ...]) -> float:
@@ -122,21 +122,21 @@ def _element(text: str, dtype: np.dtype[np.generic]) -> bytes:
 
 
 @lru_cache(64)
-def _shared(deviation: float, dtype: str) -> Array:
+def _shared_block(deviation: float, dtype: str) -> Array:
     """The block of all large arrays of one deviation and type. Each group begins at another place of it."""
-    return _scaled(np.random.default_rng(_SEED).random(2 * BLOCK), deviation, np.dtype(dtype))
+    return _scale_draws(np.random.default_rng(_SEED).random(2 * BLOCK), deviation, np.dtype(dtype))
 
 
-def _scaled(draws: NDArray[np.float64], deviation: float, dtype: np.dtype[np.generic]) -> Array:
-    """Uniform draws from 0 to 1 as weights."""
+def _scale_draws(draws: NDArray[np.float64], deviation: float, dtype: np.dtype[np.generic]) -> Array:
+    """Scale uniform draws from 0 to 1 to weights."""
     if dtype.kind in "iu":
         return (1 + 126 * draws).astype(dtype)  # no 0 and nothing negative: divisions by them are no faults
     values = (draws - 0.5) * sqrt(12) * deviation if deviation else 0.5 + draws / 2
     return values.astype(dtype)
 
 
-def _spread(block: Array, shape: tuple[int, ...]) -> Array:
-    """An array of any extents out of a block: as it is where it fits, else its rows overlap."""
+def _fill_shape(block: Array, shape: tuple[int, ...]) -> Array:
+    """An array of any shape over a block: a reshape where the block is large enough, else its rows overlap."""
     count = prod(shape)
     ahead = sum(extent - 1 for extent in shape)  # least that the axes to come need
     if count <= len(block):

@@ -1,27 +1,30 @@
-"""Constants out of a model: checked against their own claims, and external ones kept to the model's folder."""
+"""Weights of a model: checked against their declared shapes, external ones kept to the model's folder; raw data."""
 
 from __future__ import annotations
 
 import os
+import secrets
 import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
 from onnx import TensorProto, numpy_helper
 
-from tunewright.graph.inference import DTYPES, TypeFault, check_shape
 from tunewright.graph.ir import Array
 
-from .errors import ModelError, shown
-from .placeholders import Placeholder, Unsound, dtype_of
-from .raw import RawData
+from ..evaluation.onnx_form import DTYPES, TypeFault, check_shape
+from .placeholders import Placeholder, PlaceholderError, dtype_of
+from .protobuf import ModelError, quote
 
 MAX_EXTERNAL_BYTES = 64 << 30
-"""What the external data of one model may come to."""
+"""Most bytes of external data of one model."""
 
 MAX_LEFT_OUT_BYTES = 64 << 30
-"""What the weights that a structure leaves out may come to."""
+"""Most bytes of the weights that a structure leaves out."""
 
 _FIELDS = {
     "float32": "float_data", "complex64": "float_data", "float64": "double_data", "complex128": "double_data",
@@ -46,7 +49,7 @@ class Weights:
 
     def array(self, tensor: TensorProto) -> Array:
         """The values of a tensor. Raises ModelError if type, shape, data or place is not acceptable."""
-        place = f"weight {shown(tensor.name)}"
+        place = f"weight {quote(tensor.name)}"
         if tensor.data_type not in DTYPES:
             known = tensor.data_type in TensorProto.DataType.values()
             name = TensorProto.DataType.Name(tensor.data_type) if known else tensor.data_type
@@ -61,14 +64,14 @@ class Weights:
         if tensor.data_location == TensorProto.EXTERNAL:
             try:
                 placeholder = Placeholder.read(tensor)
-            except Unsound as error:
+            except PlaceholderError as error:
                 raise ModelError(f"{place}: {error}") from error
             if placeholder is None:
                 return self._external(tensor, shape, place)
-            return self._left_out(tensor, placeholder, shape, place)
+            return self._placeholder(tensor, placeholder, shape, place)
         return self._inline(tensor, shape, place)
 
-    def _left_out(self, tensor: TensorProto, placeholder: Placeholder, shape: tuple[int, ...], place: str) -> Array:
+    def _placeholder(self, tensor: TensorProto, placeholder: Placeholder, shape: tuple[int, ...], place: str) -> Array:
         dtype = dtype_of(tensor)
         self._left_out_bytes += int(np.prod(shape, dtype=object)) * dtype.itemsize
         if self._left_out_bytes > self._most_left_out_bytes:
@@ -82,12 +85,14 @@ class Weights:
         name = DTYPES[tensor.data_type]
         is_raw = tensor.HasField("raw_data") and name != "string"
         if is_raw:
-            found, needed, unit = self._raw.size_bytes(tensor.raw_data), count * np.dtype(name).itemsize, "bytes"
+            available, needed, unit = self._raw.size_bytes(tensor.raw_data), count * np.dtype(name).itemsize, "bytes"
         else:
-            found = len(getattr(tensor, _FIELDS.get(name, "int32_data")))
+            available = len(getattr(tensor, _FIELDS.get(name, "int32_data")))
             needed, unit = count * (2 if name.startswith("complex") else 1), "values"
-        if found != needed:
-            raise ModelError(f"{place}: {found:,} {unit} of data where its shape needs {needed:,}; the file is damaged")
+        if available != needed:
+            raise ModelError(
+                f"{place}: {available:,} {unit} of data where its shape needs {needed:,}; the file is damaged"
+            )
         try:
             if is_raw:
                 return _little_endian(self._raw.array(tensor.raw_data), np.dtype(name), shape)
@@ -125,13 +130,13 @@ def _little_endian(data: Array, dtype: np.dtype[Any], shape: tuple[int, ...]) ->
 
 def _number(text: str, what: str, place: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 20):
-        raise ModelError(f"{place}: {what} {shown(text)} of its external data is not a number of bytes")
+        raise ModelError(f"{place}: {what} {quote(text)} of its external data is not a number of bytes")
     return int(text)
 
 
 def _read(folder: Path, location: str, offset: int, length: int, place: str) -> Array:
     """Bytes of a file strictly inside `folder`: no link of either kind is followed, at any part of the path."""
-    where = f"{place}: external file {shown(location)}"
+    where = f"{place}: external file {quote(location)}"
     parts = PurePosixPath(location).parts
     if not parts or location.startswith("/") or "\\" in location or "\0" in location or ".." in parts:
         raise ModelError(f"{where} is not inside the model's folder")
@@ -157,10 +162,167 @@ def _read(folder: Path, location: str, offset: int, length: int, place: str) -> 
 def _pread(handle: int, offset: int, length: int, where: str) -> Array:
     data = np.empty(length, np.uint8)
     view = data.data
-    done = 0
-    while done < length:
-        count = os.preadv(handle, [view[done:]], offset + done)
+    read_bytes = 0
+    while read_bytes < length:
+        count = os.preadv(handle, [view[read_bytes:]], offset + read_bytes)
         if count == 0:
             raise ModelError(f"{where} ends early")
-        done += count
+        read_bytes += count
     return data
+
+
+# Raw data of weights, kept apart from the protobuf around them so that memory never holds it twice. Parsed as a whole,
+# a model is in memory three times for a moment: as a file, as a protobuf and as arrays. So large raw data of the
+# graph's weights is cut out of the bytes before they are parsed. A token stands in its place, which no model can know
+# beforehand, and leads to where the data is.
+
+LEAST_BYTES = 1 << 14
+"""Shorter data stays where it is."""
+
+MAX_FIELDS = 1 << 20
+"""Fields of a file that are looked at; of one with more all data stays where it is."""
+
+TOKEN_BYTES = 32
+
+_GRAPH, _WEIGHTS, _RAW_DATA = 7, 5, 9
+"""Field numbers in onnx.proto: ModelProto.graph, GraphProto.initializer, TensorProto.raw_data."""
+
+_VARINT, _NESTED = 0, 2
+"""Kinds of fields in protobuf's wire format."""
+
+_FIXED_BYTES = {1: 8, 5: 4}
+"""The kinds that are numbers of fixed size, and that size."""
+
+_MAX_HEAD_BYTES = 20
+"""A tag and a length, each of ten digits at most."""
+
+
+class _UnknownFormat(Exception):
+    """Bytes that aren't worth understanding here: the parser will say what is wrong, if anything is."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """One field of a message, and the offsets of its tag, its content and its end."""
+
+    number: int
+    kind: int
+    start: int
+    content: int
+    stop: int
+
+
+class RawData:
+    """A model's bytes, or a file of them, and where in there the raw data is that was cut out.
+
+    A file stays open until `close`. Raises OSError where it can't be opened.
+    """
+
+    def __init__(self, source: bytes | Path) -> None:
+        self._source: bytes | BufferedReader = source if isinstance(source, bytes) else source.open("rb")
+        self._places: dict[bytes, tuple[int, int]] = {}  # token -> begin and size
+        self._fields_left = MAX_FIELDS
+
+    def rest(self) -> bytes:
+        """The model with tokens in the place of large raw data; as it is where it isn't understood."""
+        size_bytes = len(self._source) if isinstance(self._source, bytes) else os.fstat(self._source.fileno()).st_size
+        try:
+            return self._cut(0, size_bytes, (_GRAPH, _WEIGHTS, _RAW_DATA))
+        except _UnknownFormat:
+            self._places.clear()
+            return self._source if isinstance(self._source, bytes) else self._read(0, size_bytes)
+
+    def size_bytes(self, raw: bytes) -> int:
+        """The size of what a tensor has as its raw data, whether that is a token or not."""
+        return self._places[raw][1] if raw in self._places else len(raw)
+
+    def array(self, raw: bytes) -> Array:
+        """The bytes of a tensor's raw data, or those that the token in its place stands for.
+
+        Read-only where that is part of what is in memory anyway. Raises OSError, and EOFError where the file was cut
+        short meanwhile.
+        """
+        if raw not in self._places:
+            return np.frombuffer(raw, np.uint8)
+        begin, size_bytes = self._places[raw]
+        if isinstance(self._source, bytes):
+            return np.frombuffer(self._source, np.uint8, size_bytes, begin)
+        data = np.empty(size_bytes, np.uint8)
+        self._source.seek(begin)
+        if self._source.readinto(data.data) != size_bytes:
+            raise EOFError("the file was cut short while it was read")
+        return data
+
+    def close(self) -> None:
+        """Close the file."""
+        if not isinstance(self._source, bytes):
+            self._source.close()
+
+    def _cut(self, begin: int, end: int, path: Sequence[int]) -> bytes:
+        """A message with tokens in the place of large fields at `path`: a field in it, a field in that, and so on."""
+        parts, cursor = [], begin
+        for field in self._fields(begin, end):
+            size_bytes = field.stop - field.content
+            if field.number != path[0] or field.kind != _NESTED or size_bytes < LEAST_BYTES:
+                continue
+            inner = (
+                self._cut(field.content, field.stop, path[1:]) if path[1:] else self._token(field.content, size_bytes)
+            )
+            parts += [
+                self._read(cursor, field.start),
+                _varint(field.number << 3 | field.kind),
+                _varint(len(inner)),
+                inner,
+            ]
+            cursor = field.stop
+        return b"".join((*parts, self._read(cursor, end)))
+
+    def _token(self, begin: int, size_bytes: int) -> bytes:
+        token = secrets.token_bytes(TOKEN_BYTES)
+        self._places[token] = begin, size_bytes
+        return token
+
+    def _fields(self, begin: int, end: int) -> Iterator[_Field]:
+        at = begin
+        while at < end:
+            self._fields_left -= 1
+            head = self._read(at, min(at + _MAX_HEAD_BYTES, end))
+            tag, content = _varint_at(head, 0)
+            kind = tag & 7
+            if kind == _VARINT:
+                size_bytes, used = 0, _varint_at(head, content)[1]
+            elif kind == _NESTED:
+                size_bytes, used = _varint_at(head, content)
+            elif kind in _FIXED_BYTES:
+                size_bytes, used = _FIXED_BYTES[kind], content
+            else:
+                raise _UnknownFormat
+            stop = at + used + size_bytes
+            if stop > end or self._fields_left < 0:
+                raise _UnknownFormat
+            yield _Field(tag >> 3, kind, at, at + used, stop)
+            at = stop
+
+    def _read(self, begin: int, end: int) -> bytes:
+        if isinstance(self._source, bytes):
+            return self._source[begin:end]
+        self._source.seek(begin)
+        return self._source.read(end - begin)
+
+
+def _varint_at(head: bytes, at: int) -> tuple[int, int]:
+    """A number of variable length, and where it ends."""
+    value = 0
+    for shift, byte in enumerate(head[at : at + 10]):
+        value |= (byte & 0x7F) << 7 * shift
+        if byte < 0x80:
+            return value, at + shift + 1
+    raise _UnknownFormat
+
+
+def _varint(value: int) -> bytes:
+    digits = []
+    while value > 0x7F:
+        digits.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes((*digits, value))

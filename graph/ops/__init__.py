@@ -13,20 +13,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tunewright.codegen.dtype import DType
+from tunewright.codegen.expr.dtype import DType
 
 from ..ir import Array, Node, TensorType
-from ..narrow import stored
 from .contraction import CONTRACTIONS
-from .definition import Compute, Definition, NotNative, OpDef, Part, Place, Rounds, View, load
-from .elementwise import ELEMENTWISE
+from .definition import Compute, Definition, MemorySlice, NotNative, OpDef, Place, Rounds, TensorView, load
+from .elementwise import ELEMENTWISE, QUANTISATION
 from .movement import MOVEMENT
-from .pooling import POOLS
-from .quantisation import QUANTISATION
+from .narrow import store_narrow
+from .positions import POSITIONS
 from .recurrence import RECURRENCES
-from .reduction import REDUCTIONS
+from .reduction import POOLS, REDUCTIONS
+from .sampling import SAMPLING
 
-__all__ = ["OPS", "Compute", "NotNative", "OpDef", "Part", "Place", "Rounds", "View", "define"]
+__all__ = ["OPS", "Compute", "MemorySlice", "NotNative", "OpDef", "Place", "Rounds", "TensorView", "define"]
 
 OPS: Mapping[str, OpDef] = {
     **CONTRACTIONS,
@@ -35,37 +35,31 @@ OPS: Mapping[str, OpDef] = {
     **POOLS,
     **QUANTISATION,
     **RECURRENCES,
+    **POSITIONS,
     **REDUCTIONS,
+    **SAMPLING,
 }
 """Every op that has kernels, by its ONNX name."""
 
 
-def define(node: Node, types: Mapping[str, TensorType], constants: Mapping[str, Array]) -> Compute | View | Rounds:
-    """What a node computes. Raises NotNative with the reason where the table has no definition for it."""
+def define(
+    node: Node, types: Mapping[str, TensorType], constants: Mapping[str, Array]
+) -> Compute | TensorView | Rounds:
+    """The computation of a node. Raises NotNative with the reason where the table has no definition for it."""
     write = OPS.get(node.op) if node.domain == "" else None
     if write is None:
-        raise NotNative(f"{node.op}: no definition")
-    narrow = _narrow(node, types)
-    definition = Definition(node, _widened(types, narrow), constants)
+        raise NotNative(f"{node.op}: no native kernel is written for this op")
+    kinds = {name: DType.of(types[name].dtype) for name in (*node.inputs, *node.outputs) if name}
+    narrow = {name: dtype for name, dtype in kinds.items() if dtype is not None and dtype.is_narrow}
+    wide = {name: TensorType(DType.F32.value, types[name].shape) for name in narrow}  # in which values are computed
+    definition = Definition(node, {**types, **wide} if wide else types, constants)
     result = write(definition)
-    if isinstance(result, View) and narrow.get(result.input) is not narrow.get(result.output):
+    if isinstance(result, TensorView) and narrow.get(result.input) is not narrow.get(result.output):
         definition.write(definition.output(), lambda i: load(definition.input(0), i))
     elif result is not None:
-        definition.require(not narrow or isinstance(result, View), "no kernels for narrow floats")
+        definition.require(not narrow or isinstance(result, TensorView), "no kernels for narrow floats")
         return result
     written = {stage.output for stage in definition.stages}
     for position, name in enumerate(node.outputs):
         definition.require(not name or name in written, f"output {position}")
-    return Compute(*stored(definition.stages, definition.tensors, narrow, written & set(node.outputs)))
-
-
-def _narrow(node: Node, types: Mapping[str, TensorType]) -> dict[str, DType]:
-    """The narrow types of a node's tensors, by name."""
-    kinds = {name: DType.of(types[name].dtype) for name in (*node.inputs, *node.outputs) if name}
-    return {name: dtype for name, dtype in kinds.items() if dtype is not None and dtype.is_narrow}
-
-
-def _widened(types: Mapping[str, TensorType], narrow: Mapping[str, DType]) -> Mapping[str, TensorType]:
-    """The types with some tensors in float32, in which their values are computed."""
-    wide = {name: TensorType(DType.F32.value, types[name].shape) for name in narrow}
-    return {**types, **wide} if wide else types
+    return Compute(*store_narrow(definition.stages, definition.tensors, narrow, written & set(node.outputs)))

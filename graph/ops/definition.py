@@ -1,21 +1,21 @@
-"""Definition: what one node computes, while it is being written down as stages."""
+"""Definition: the computation of one node, written as stages."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, TypeVar
 
-from tunewright.codegen.dtype import DType
-from tunewright.codegen.expr import Expr, Load, Var, const, op
+from tunewright.codegen.expr.dtype import DType
+from tunewright.codegen.expr.expr import Const, Expr, Load, Var, const, op
 
-from ..inverse import has_exact_inverse
 from ..ir import Array, Node, TensorType
+from ..rounding import has_exact_inverse
 from ..task import Axis, Stage, Tensor
 
 Index = Sequence[Expr]
-"""One expression a dimension."""
+"""An index: one expression per dimension."""
 
 
 ARITHMETIC = (DType.F32, DType.I64, DType.I32)
@@ -38,7 +38,7 @@ class Compute:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class TensorView:
     """No compute: `output` is memory of `input`, all of it under another shape, or what begins at an offset."""
 
     input: str
@@ -47,20 +47,20 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class MemorySlice:
     """The memory within a tensor of the graph that begins at an offset."""
 
     of: str
     offset_bytes: int
 
 
-Place = Part | str
-"""Where a tensor of a computation is: a part of a tensor, or a whole one by its name."""
+Place = MemorySlice | str
+"""The memory of a tensor of a computation: a slice of a tensor's, or a whole tensor's by its name."""
 
 
 @dataclass(frozen=True, slots=True)
-class Body:
-    """One computation of a round, and which of its tensors it gives away."""
+class RoundBody:
+    """One computation of a round, and the names of its outputs."""
 
     compute: Compute
     outputs: tuple[str, ...]
@@ -68,16 +68,16 @@ class Body:
 
 @dataclass(frozen=True, slots=True)
 class Rounds:
-    """Computations done in turn, again and again, each time on other memory: equal tasks, whatever the round.
+    """Computations repeated in rounds, each round on other memory: the tasks are the same in each round.
 
-    `places` says for each round where the tensors are that differ from round to round; all others are the graph's own.
+    `places` has for each round the memory of the tensors that differ from round to round; all others are the graph's.
     Names that the graph does not have stand for memory that no one else uses. `outputs` of the node that no
     computation writes as a whole are parts of others.
     """
 
-    bodies: tuple[Body, ...]
+    bodies: tuple[RoundBody, ...]
     places: tuple[Mapping[str, Place], ...]
-    outputs: Mapping[str, Part]
+    outputs: Mapping[str, MemorySlice]
 
 
 class Definition:
@@ -110,13 +110,13 @@ class Definition:
         self.require(isinstance(value, tuple), f"{name} is known only at run time")
         return tuple(map(int, value or ()))
 
-    def known(self, position: int) -> Array | None:
+    def constant_input(self, position: int) -> Array | None:
         """The value of an input, if it is a constant."""
         return self.constants.get(self.node.inputs[position]) if self.has(position) else None
 
     def scalar(self, position: int) -> float | None:
         """The value of a constant input of one element; None if it is none."""
-        value = self.known(position)
+        value = self.constant_input(position)
         return float(value.item()) if value is not None and value.size == 1 else None
 
     def require(self, condition: bool, reason: str) -> None:
@@ -128,7 +128,7 @@ class Definition:
 
     def has(self, position: int) -> bool:
         """Whether the node has an input there."""
-        return position < len(self.node.inputs) and bool(self.node.inputs[position])
+        return bool(self.node.input(position))
 
     def input(self, position: int, *dtypes: DType) -> Tensor:
         """The input there. Raises NotNative if it is absent or has none of the element types (if any are given)."""
@@ -140,17 +140,17 @@ class Definition:
         return self.input(position, *dtypes) if self.has(position) else None
 
     def inputs(self, *dtypes: DType) -> list[Tensor]:
-        """All inputs of a node with any number of them."""
+        """All inputs of a variadic node."""
         return [self.input(position, *dtypes) for position in range(len(self.node.inputs))]
 
     def output(self, position: int = 0) -> Tensor:
-        """The output there. Raises NotNative if nobody wants it."""
-        self.require(self.wanted(position), f"output {position} is missing")
+        """The output there. Raises NotNative if the node does not have it."""
+        self.require(self.has_output(position), f"output {position} is missing")
         return self._tensor(self.node.outputs[position], ())
 
-    def wanted(self, position: int) -> bool:
+    def has_output(self, position: int) -> bool:
         """Whether the node has that output."""
-        return position < len(self.node.outputs) and bool(self.node.outputs[position])
+        return bool(self.node.output(position))
 
     def _tensor(self, name: str, dtypes: tuple[DType, ...]) -> Tensor:
         if name not in self.tensors:
@@ -166,7 +166,7 @@ class Definition:
         self.require(not dtypes or tensor.dtype in dtypes, f"{tensor.dtype} operand")
         return tensor
 
-    def viewed(self, tensor: Tensor, shape: Iterable[int]) -> Tensor:
+    def reshape(self, tensor: Tensor, shape: Iterable[int]) -> Tensor:
         """The tensor under another shape, which it then has in the whole definition.
 
         Raises NotNative if the node has it as another operand too, of which that shape need not be right.
@@ -220,26 +220,26 @@ def _axes(prefix: str, shape: Sequence[int]) -> tuple[tuple[Axis, ...], list[Exp
     return axes, index
 
 
-OpDef = Callable[[Definition], View | Rounds | None]
-"""How an op is known: it writes the stages of a definition, or returns View or Rounds, or raises NotNative."""
+OpDef = Callable[[Definition], TensorView | Rounds | None]
+"""The definition of an op: it writes stages, or returns a TensorView or Rounds, or raises NotNative."""
 
 
 def load(tensor: Tensor, index: Index) -> Expr:
-    """One element. The index may have more dimensions in front and others where the tensor has 1: it broadcasts."""
+    """A load of one element. The tensor broadcasts to the index: leading dimensions and extents of 1 are ignored."""
     own = list(index)[len(index) - len(tensor.shape) :]
     place = tuple(const(0) if extent == 1 else at for at, extent in zip(own, tensor.shape, strict=True))
     return Load(tensor.name, place, tensor.dtype)
 
 
 def quotient(total: Expr, count: float) -> Expr:
-    """A float32 divided by a number, to the last bit: multiplied by the inverse where that is the same, and faster."""
+    """A float32 divided by a number: multiplied by the inverse where that gives the same bits."""
     if has_exact_inverse(count, total.dtype):
         return total * (1 / count)
     return op("div", total, const(float(count), total.dtype))
 
 
-def clamped(at: Expr, low: int, high: int, extent: int) -> tuple[Expr, list[Expr]]:
-    """A place that may lie outside 0 .. extent - 1, moved inside, and the conditions that it was inside.
+def clamp(at: Expr, low: int, high: int, extent: int) -> tuple[Expr, list[Expr]]:
+    """Clamp a place to 0 .. extent - 1; returns the place and the conditions that it was inside.
 
     `low` and `high` bound `at`, so that only the sides on which it can be outside are looked at.
     """
@@ -267,3 +267,90 @@ def where_all(conditions: Sequence[Expr], value: Expr, otherwise: Expr) -> Expr:
 def axis_of(axis: int, rank: int) -> int:
     """A dimension counted from either end, counted from the front."""
     return axis + rank if axis < 0 else axis
+
+
+# Window: how kernels slide over an input with padding, strides and dilation.
+
+T = TypeVar("T")  # what describes a dimension: its extent, or an index into it
+
+
+@dataclass(frozen=True, slots=True)
+class ActivationLayout:
+    """The order of batch, channels and spatial dimensions of an activation."""
+
+    channels_last: bool  # NHWC, as the importer arranges; else ONNX's own NCHW
+    rank: int  # of the space
+
+    @staticmethod
+    def of(d: Definition, shape: Sequence[int]) -> ActivationLayout:
+        """The layout of an activation of that shape."""
+        return ActivationLayout(bool(d.attr("channels_last", 0)), len(shape) - 2)
+
+    def parts(self, dims: Sequence[T]) -> tuple[T, Sequence[T], Sequence[T]]:
+        """Batch, space, and channels, which may be several dimensions: groups and channels of a group."""
+        if self.channels_last:
+            return dims[0], dims[1 : 1 + self.rank], dims[1 + self.rank :]
+        first = len(dims) - self.rank
+        return dims[0], dims[first:], dims[1:first]
+
+    def join(self, batch: T, space: Sequence[T], channels: Sequence[T]) -> list[T]:
+        """The inverse of `parts`."""
+        return [batch, *space, *channels] if self.channels_last else [batch, *channels, *space]
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Sliding along each spatial dimension: output p, kernel place r reads input p * stride + r * dilation - before."""
+
+    extents: tuple[int, ...]  # of the input
+    outputs: tuple[int, ...]
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    before: tuple[int, ...]  # padding that the attributes ask for
+    after: tuple[int, ...]
+
+    @staticmethod
+    def of(d: Definition, extents: Sequence[int], outputs: Sequence[int], kernel: Sequence[int]) -> Window:
+        """The window of a convolution or a pool, from its attributes."""
+        d.require(d.attr("auto_pad", "NOTSET") == "NOTSET", "pads that are not worked out")
+        pads = d.ints("pads")
+        before, after = pads[: len(extents)], pads[len(extents) :]
+        strides, dilations = d.ints("strides"), d.ints("dilations")
+        return Window(tuple(extents), tuple(outputs), tuple(kernel), strides, dilations, before, after)
+
+    @property
+    def reach(self) -> tuple[int, ...]:
+        """The extent of all windows together, along each dimension."""
+        shapes = zip(self.outputs, self.kernel, self.strides, self.dilations, strict=True)
+        return tuple((p - 1) * s + (k - 1) * w + 1 for p, k, s, w in shapes)
+
+    def at(self, place: Sequence[Expr], tap: Sequence[Expr]) -> list[Expr]:
+        """The index at which a kernel's tap reads the padded input."""
+        terms = zip(place, self.strides, tap, self.dilations, strict=True)
+        return [p * s + r * w for p, s, r, w in terms]
+
+    def pad(self, d: Definition, layout: ActivationLayout, x: Tensor, value: Const) -> Tensor:
+        """The input with `value` around it; itself where none is needed.
+
+        It extends as far as windows reach, which is less than the padding asked for where the stride skips the rest,
+        and more where the output is rounded up.
+        """
+        sides = zip(self.before, self.reach, self.extents, strict=True)
+        if all(before == 0 and reach <= extent for before, reach, extent in sides):
+            return x
+        batch, _, channels = layout.parts(x.shape)
+        padded = d.temporary(layout.join(batch, self.reach, channels), x.dtype)
+        before = layout.join(0, self.before, [0] * len(channels))
+        return d.write(padded, lambda i: padding(x, i, padded.shape, before, value))
+
+
+def padding(x: Tensor, index: Index, shape: Sequence[int], before: Sequence[int], value: Expr) -> Expr:
+    """The element at `index` of x with `value` around it: `before` of it in front of each dimension, up to `shape`."""
+    place: list[Expr] = []
+    conditions: list[Expr] = []
+    for at, extent, front, own in zip(index, shape, before, x.shape, strict=True):
+        position, bounds = clamp(op("sub", at, front), -front, extent - 1 - front, own)
+        place.append(position)
+        conditions += bounds
+    return where_all(conditions, load(x, place), value)

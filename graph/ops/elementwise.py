@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import reduce
-from math import sqrt
+from functools import partial, reduce
+from math import prod, sqrt
 
 import numpy as np
 
-from tunewright.codegen.dtype import DType
-from tunewright.codegen.expr import Const, Expr, const, op
+from tunewright.codegen.expr.dtype import BYTES, DType
+from tunewright.codegen.expr.expr import Const, Expr, const, op
 
-from .definition import ARITHMETIC, Definition, Index, OpDef, View, load, quotient
+from ..task import Tensor
+from .definition import ARITHMETIC, Definition, Index, OpDef, TensorView, axis_of, load, quotient
 
 F32, F64, I64, I32, BOOL = DType.F32, DType.F64, DType.I64, DType.I32, DType.BOOL
 NUMBERS = (F32, F64, I64, I32)
 
 
 def unary(body: Callable[[Expr], Expr], *dtypes: DType) -> OpDef:
-    """`body` of the only input."""
+    """An op that applies `body` to its only input."""
 
     def define(d: Definition) -> None:
         x = d.input(0, *(dtypes or (F32,)))
@@ -27,8 +28,8 @@ def unary(body: Callable[[Expr], Expr], *dtypes: DType) -> OpDef:
     return define
 
 
-def tuned(body: Callable[[Expr, Definition], Expr]) -> OpDef:
-    """`body` of the only input and the attributes."""
+def unary_with_attrs(body: Callable[[Expr, Definition], Expr]) -> OpDef:
+    """An op that applies `body` to its only input, with the attributes."""
 
     def define(d: Definition) -> None:
         x = d.input(0, F32)
@@ -110,11 +111,25 @@ def sign(x: Expr) -> Expr:
     return op("select", op("lt", x, zero), const(-1, x.dtype), op("select", op("lt", zero, x), one, x))
 
 
+def is_infinite(d: Definition) -> None:
+    """Whether an element is infinite, of the signs that count."""
+    x, limit = d.input(0, F32), float("inf")
+    signs = [value for value, name in ((limit, "detect_positive"), (-limit, "detect_negative")) if d.attr(name, 1)]
+
+    def body(i: Index) -> Expr:
+        infinite: Expr = const(False)
+        for value in signs:
+            infinite = op("or", infinite, op("eq", load(x, i), value))
+        return infinite
+
+    d.write(d.output(), body)
+
+
 def divide(d: Definition) -> None:
     """Division; of integers towards zero, and only by a constant that a machine divides by without a trap."""
     a, b = d.input(0, *ARITHMETIC), d.input(1, *ARITHMETIC)
     if a.dtype is not F32:
-        divisor = d.known(1)
+        divisor = d.constant_input(1)
         d.require(divisor is not None and not np.isin(divisor, (0, -1)).any(), "integer division that may trap")
     d.write(d.output(), lambda i: op("div", load(a, i), load(b, i)))
 
@@ -175,11 +190,11 @@ def prelu(d: Definition) -> None:
     d.write(d.output(), lambda i: negative_part(load(x, i), load(x, i) * load(slope, i)))
 
 
-def cast(d: Definition) -> View | None:
+def cast(d: Definition) -> TensorView | None:
     """Conversion of element types; floats go to integers towards zero."""
     x, y = d.input(0), d.output()
     if x.dtype is y.dtype:
-        return View(x.name, y.name)
+        return TensorView(x.name, y.name)
     narrow = y.dtype in (DType.I8, DType.U8)
     d.require(not (x.dtype.is_float and narrow), f"{x.dtype} to {y.dtype}, which saturates or wraps")
     if y.dtype is BOOL:
@@ -208,21 +223,9 @@ def batch_normalization(d: Definition) -> None:
     d.write(d.output(), body)
 
 
-def _selu(x: Expr, d: Definition) -> Expr:
-    return selu(x, float(d.attr("alpha", 1.6732632423543772)), float(d.attr("gamma", 1.0507009873554805)))
-
-
-def _elu(x: Expr, d: Definition) -> Expr:
-    return selu(x, float(d.attr("alpha", 1.0)), 1.0)
-
-
 def _celu(x: Expr, d: Definition) -> Expr:
     alpha = float(d.attr("alpha", 1.0))
     return negative_part(x, exp_less_one(quotient(op("min", x, 0.0), alpha)) * alpha)
-
-
-def _hard_sigmoid(x: Expr, d: Definition) -> Expr:
-    return clip_to(x * float(d.attr("alpha", 0.2)) + float(d.attr("beta", 0.5)), 0.0, 1.0)
 
 
 def _shrink(x: Expr, d: Definition) -> Expr:
@@ -231,31 +234,34 @@ def _shrink(x: Expr, d: Definition) -> Expr:
     return op("select", op("lt", x, -bound), x + bias, above)
 
 
-def _thresholded(x: Expr, d: Definition) -> Expr:
-    return op("select", op("lt", floats(d.attr("alpha", 1.0)), x), x, floats(0))
-
+_ANGLES = ("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cos", "Cosh", "Sin", "Sinh", "Tan")
 
 ELEMENTWISE: Mapping[str, OpDef] = {
+    **{name: unary(partial(op, name.lower())) for name in _ANGLES},
     "Abs": unary(lambda x: op("abs", x), *ARITHMETIC),
     "Add": variadic("add", *ARITHMETIC),
     "And": variadic("and", BOOL),
     "BatchNormalization": batch_normalization,
     "Cast": cast,
     "Ceil": unary(lambda x: op("ceil", x)),
-    "Celu": tuned(_celu),
+    "Celu": unary_with_attrs(_celu),
     "Clip": clip,
     "Div": divide,
-    "Elu": tuned(_elu),
+    "Elu": unary_with_attrs(lambda x, d: selu(x, float(d.attr("alpha", 1.0)), 1.0)),
     "Equal": compare("eq"),
     "Erf": unary(lambda x: op("erf", x)),
     "Exp": unary(lambda x: op("exp", x)),
     "Floor": unary(lambda x: op("floor", x)),
-    "Gelu": tuned(lambda x, d: gelu(x, d.attr("approximate", "none"))),
+    "Gelu": unary_with_attrs(lambda x, d: gelu(x, d.attr("approximate", "none"))),
     "Greater": compare("lt", swapped=True),
     "GreaterOrEqual": compare("le", swapped=True),
-    "HardSigmoid": tuned(_hard_sigmoid),
+    "HardSigmoid": unary_with_attrs(
+        lambda x, d: clip_to(x * float(d.attr("alpha", 0.2)) + float(d.attr("beta", 0.5)), 0.0, 1.0)
+    ),
     "HardSwish": unary(lambda x: x * clip_to(x * (1 / 6) + 0.5, 0.0, 1.0)),
-    "LeakyRelu": tuned(lambda x, d: negative_part(x, x * float(d.attr("alpha", 0.01)))),
+    "IsInf": is_infinite,
+    "IsNaN": unary(lambda x: op("ne", x, x)),
+    "LeakyRelu": unary_with_attrs(lambda x, d: negative_part(x, x * float(d.attr("alpha", 0.01)))),
     "Less": compare("lt"),
     "LessOrEqual": compare("le"),
     "Log": unary(lambda x: op("log", x)),
@@ -272,8 +278,10 @@ ELEMENTWISE: Mapping[str, OpDef] = {
     "Reciprocal": unary(lambda x: op("div", floats(1), x)),
     "Relu": unary(lambda x: op("max", x, const(0, x.dtype)), *ARITHMETIC),
     "Round": unary(lambda x: op("round", x)),
-    "Selu": tuned(_selu),
-    "Shrink": tuned(_shrink),
+    "Selu": unary_with_attrs(
+        lambda x, d: selu(x, float(d.attr("alpha", 1.6732632423543772)), float(d.attr("gamma", 1.0507009873554805)))
+    ),
+    "Shrink": unary_with_attrs(_shrink),
     "Sigmoid": unary(lambda x: op("sigmoid", x)),
     "Sign": unary(sign, *ARITHMETIC),
     "Silu": unary(lambda x: x * op("sigmoid", x)),
@@ -283,7 +291,69 @@ ELEMENTWISE: Mapping[str, OpDef] = {
     "Sub": variadic("sub", *ARITHMETIC),
     "Sum": variadic("add", *ARITHMETIC),
     "Tanh": unary(lambda x: op("tanh", x)),
-    "ThresholdedRelu": tuned(_thresholded),
+    "ThresholdedRelu": unary_with_attrs(
+        lambda x, d: op("select", op("lt", floats(d.attr("alpha", 1.0)), x), x, floats(0))
+    ),
     "Where": where,
     "Xor": variadic("ne", BOOL),
+}
+
+
+# Quantised numbers: bytes that stand for floats, by a scale and a zero point.
+
+F32, I32 = DType.F32, DType.I32
+
+
+def quantize_linear(d: Definition) -> None:
+    """Floats in steps of the scale, rounded half to even and counted from the zero point, as far as bytes go."""
+    x, scale, y = d.input(0, F32), d.input(1, F32), d.output()
+    d.require(y.dtype in BYTES, f"no kernels for {y.dtype}")
+    zero = _zero(d, y.dtype)
+    at, zero_at = _place(d, x, scale), _place(d, x, zero)
+    limits = np.iinfo(y.dtype.value)
+
+    def body(i: Index) -> Expr:
+        steps = op("round", load(x, i) / load(scale, at(i)))
+        if zero is not None:
+            steps = steps + op("cast", load(zero, zero_at(i)), dtype=F32)
+        return op("cast", clip_to(steps, float(limits.min), float(limits.max)), dtype=y.dtype)
+
+    d.write(y, body)
+
+
+def dequantize_linear(d: Definition) -> None:
+    """The distance of numbers from the zero point, times the scale."""
+    x, scale = d.input(0, *BYTES, I32), d.input(1, F32)
+    zero = _zero(d, x.dtype)
+    at, zero_at = _place(d, x, scale), _place(d, x, zero)
+
+    def body(i: Index) -> Expr:
+        steps = load(x, i)
+        if zero is not None:
+            steps = op("cast", steps, dtype=I32) - op("cast", load(zero, zero_at(i)), dtype=I32)
+        return op("cast", steps, dtype=F32) * load(scale, at(i))
+
+    d.write(d.output(), body)
+
+
+def _place(d: Definition, x: Tensor, parameter: Tensor | None) -> Callable[[Index], Index]:
+    """The index of an element's scale or zero point: there is one per tensor, or one per place of an axis."""
+    d.require(not d.attr("block_size", 0), "a scale for each block")
+    if parameter is None or prod(parameter.shape) == 1:
+        rank = len(parameter.shape) if parameter else 0
+        return lambda i: [const(0)] * rank
+    axis = axis_of(int(d.attr("axis", 1)), len(x.shape))
+    d.require(0 <= axis < len(x.shape) and parameter.shape == (x.shape[axis],), "scales that are not along an axis")
+    return lambda i: [i[axis]]
+
+
+def _zero(d: Definition, dtype: DType) -> Tensor | None:
+    """The zero point; None where it is 0."""
+    known = d.constant_input(2)
+    return None if known is not None and not known.any() else d.optional(2, dtype)
+
+
+QUANTISATION: Mapping[str, OpDef] = {
+    "DequantizeLinear": dequantize_linear,
+    "QuantizeLinear": quantize_linear,
 }

@@ -8,20 +8,19 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
-from tunewright.codegen.dtype import DType
-from tunewright.codegen.expr import Expr, const, op
+from tunewright.codegen.expr.dtype import DType
+from tunewright.codegen.expr.expr import Expr, const, op
 
-from ..resize import ROUNDINGS
+from ..evaluation.images import ROUNDINGS
 from ..task import Tensor
-from .definition import Definition, Index, OpDef, View, axis_of, clamped, load
-from .window import Layout, padding
+from .definition import ActivationLayout, Definition, Index, OpDef, TensorView, axis_of, clamp, load, padding
 
 INTEGERS = (DType.I64, DType.I32)
 
 
-def view(d: Definition) -> View:
+def view(d: Definition) -> TensorView:
     """The same elements in the same order."""
-    return View(d.input(0).name, d.output().name)
+    return TensorView(d.input(0).name, d.output().name)
 
 
 def transpose(d: Definition) -> None:
@@ -61,7 +60,7 @@ def split(d: Definition) -> None:
         def element(i: Index, start: int = start) -> Expr:
             return load(x, [*i[:axis], op("add", i[axis], start), *i[axis + 1 :]])
 
-        if d.wanted(position):
+        if d.has_output(position):
             d.write(d.output(position), element)
 
 
@@ -89,7 +88,7 @@ def tile(d: Definition) -> None:
     """The input repeated along each dimension: seen as [repeat, extent] pairs, a broadcast."""
     x, y = d.input(0), d.output()
     pairs = [e for own, whole in zip(x.shape, y.shape, strict=True) for e in (whole // own, own)]
-    y = d.viewed(y, pairs)
+    y = d.reshape(y, pairs)
     d.write(y, lambda i: load(x, i[1::2]))
 
 
@@ -111,7 +110,7 @@ def pad(d: Definition) -> None:
 
 
 def _edge(at: Expr, low: int, high: int, extent: int) -> Expr:
-    return clamped(at, low, high, extent)[0]
+    return clamp(at, low, high, extent)[0]
 
 
 def _reflect(at: Expr, low: int, high: int, extent: int) -> Expr:
@@ -132,11 +131,11 @@ def _wrap(at: Expr, low: int, high: int, extent: int) -> Expr:
 
 
 BORDERS: Mapping[str, Callable[[Expr, int, int, int], Expr]] = {"edge": _edge, "reflect": _reflect, "wrap": _wrap}
-"""What lies around the input: from a place, its bounds and the extent to the place inside that is read."""
+"""Padding modes, as functions from a place, its bounds and the extent to the place inside that is read."""
 
 
-def _wrapped(at: Expr, extent: int) -> Expr:
-    """An index from a tensor, which may count from the end; kept inside so that no value makes a read go astray."""
+def _clamp_index(at: Expr, extent: int) -> Expr:
+    """An index read from a tensor, which may count from the end, clamped so that every read is in bounds."""
     at = op("cast", at, dtype=DType.I64)
     at = op("select", op("lt", at, 0), op("add", at, extent), at)
     return op("min", op("max", at, 0), extent - 1)
@@ -148,7 +147,7 @@ def gather(d: Definition) -> None:
     axis, rank = int(d.attr("axis")), len(indices.shape)
 
     def body(i: Index) -> Expr:
-        at = _wrapped(load(indices, i[axis : axis + rank]), x.shape[axis])
+        at = _clamp_index(load(indices, i[axis : axis + rank]), x.shape[axis])
         return load(x, [*i[:axis], at, *i[axis + rank :]])
 
     d.write(y, body)
@@ -161,7 +160,7 @@ def gather_elements(d: Definition) -> None:
 
     def body(i: Index) -> Expr:
         place = list(i)
-        place[axis] = _wrapped(load(indices, i), x.shape[axis])
+        place[axis] = _clamp_index(load(indices, i), x.shape[axis])
         return load(x, place)
 
     d.write(y, body)
@@ -174,14 +173,31 @@ def gather_nd(d: Definition) -> None:
     outer = len(indices.shape) - 1
 
     def body(i: Index) -> Expr:
-        chosen = [_wrapped(load(indices, [*i[:outer], const(k)]), x.shape[batch + k]) for k in range(length)]
-        return load(x, [*i[:batch], *chosen, *i[outer:]])
+        places = [_clamp_index(load(indices, [*i[:outer], const(k)]), x.shape[batch + k]) for k in range(length)]
+        return load(x, [*i[:batch], *places, *i[outer:]])
+
+    d.write(y, body)
+
+
+def reverse_sequence(d: Definition) -> None:
+    """The beginning of each sequence backwards, as long as its length says; the rest stays."""
+    x, lengths, y = d.input(0), d.input(1, *INTEGERS), d.output()
+    batch, time = int(d.attr("batch_axis", 1)), int(d.attr("time_axis", 0))
+    extent = x.shape[time]
+
+    def body(i: Index) -> Expr:
+        length = op("cast", load(lengths, [i[batch]]), dtype=DType.I64)
+        length = op("min", op("max", length, 1), extent)
+        back = op("sub", op("sub", length, 1), i[time])
+        place = list(i)
+        place[time] = op("max", op("select", op("lt", i[time], length), back, i[time]), 0)
+        return load(x, place)
 
     d.write(y, body)
 
 
 def one_hot(d: Definition) -> None:
-    """One value at the index, another elsewhere; an index outside -depth .. depth - 1 is nowhere."""
+    """Vectors with one value at the index and another elsewhere; an index outside -depth .. depth - 1 has none."""
     indices, values, y = d.input(0, *INTEGERS), d.input(2), d.output()
     axis = axis_of(int(d.attr("axis", -1)), len(y.shape))
     depth = y.shape[axis]
@@ -203,14 +219,14 @@ def trilu(d: Definition) -> None:
 
     def body(i: Index) -> Expr:
         row, column = op("add", i[-2], diagonal), i[-1]
-        kept = op("le", row, column) if upper else op("le", column, row)
-        return op("select", kept, load(x, i), const(0, x.dtype))
+        is_inside = op("le", row, column) if upper else op("le", column, row)
+        return op("select", is_inside, load(x, i), const(0, x.dtype))
 
     d.write(y, body)
 
 
-def _blocks(d: Definition, x: Tensor, shape: Sequence[int]) -> tuple[Layout, int, int, Sequence[int], int]:
-    layout = Layout.of(d, x.shape)
+def _blocks(d: Definition, x: Tensor, shape: Sequence[int]) -> tuple[ActivationLayout, int, int, Sequence[int], int]:
+    layout = ActivationLayout.of(d, x.shape)
     batch, space, (channels,) = layout.parts(shape)
     d.require(len(space) == 2, "not an image")
     block = int(d.attr("blocksize"))
@@ -223,9 +239,9 @@ def depth_to_space(d: Definition) -> None:
     layout, block, batch, (height, width), channels = _blocks(d, x, x.shape)
     inner = channels // block**2
     crd = d.attr("mode", "DCR") == "CRD"
-    x = d.viewed(x, layout.join(batch, (height, width), (inner, block, block) if crd else (block, block, inner)))
-    y = d.viewed(y, layout.join(batch, (height, block, width, block), (inner,)))
-    space = Layout(layout.channels_last, 4)
+    x = d.reshape(x, layout.join(batch, (height, width), (inner, block, block) if crd else (block, block, inner)))
+    y = d.reshape(y, layout.join(batch, (height, block, width, block), (inner,)))
+    space = ActivationLayout(layout.channels_last, 4)
 
     def body(i: Index) -> Expr:
         first, (h, down, w, right), (channel,) = space.parts(i)
@@ -240,9 +256,9 @@ def space_to_depth(d: Definition) -> None:
     layout, block, batch, (height, width), channels = _blocks(d, x, y.shape)
     inner = channels // block**2
     crd = d.attr("mode", "DCR") == "CRD"
-    x = d.viewed(x, layout.join(batch, (height, block, width, block), (inner,)))
-    y = d.viewed(y, layout.join(batch, (height, width), (inner, block, block) if crd else (block, block, inner)))
-    space = Layout(layout.channels_last, 4)
+    x = d.reshape(x, layout.join(batch, (height, block, width, block), (inner,)))
+    y = d.reshape(y, layout.join(batch, (height, width), (inner, block, block) if crd else (block, block, inner)))
+    space = ActivationLayout(layout.channels_last, 4)
 
     def body(i: Index) -> Expr:
         first, (h, w), parts = layout.parts(i)
@@ -268,12 +284,12 @@ def resize(d: Definition) -> None:
     for own, factor in zip(x.shape, factors, strict=True):
         places = _nearest(own, factor, transformation, rounding)
         d.require(places is not None and np.array_equal(places, np.arange(own * factor) // factor), "uneven copies")
-    y = d.viewed(y, [e for pair in zip(x.shape, factors, strict=True) for e in pair])
+    y = d.reshape(y, [e for pair in zip(x.shape, factors, strict=True) for e in pair])
     d.write(y, lambda i: load(x, i[::2]))
 
 
 def _nearest(extent: int, factor: int, transformation: str, rounding: str) -> NDArray[np.float64] | None:
-    """Which element each output takes along a dimension; None for ways that are not whole copies."""
+    """The element that each output takes along a dimension; None for modes that do not copy elements."""
     place = np.arange(extent * factor, dtype=np.float64)
     match transformation:
         case "asymmetric":
@@ -299,6 +315,7 @@ MOVEMENT: Mapping[str, OpDef] = {
     "Pad": pad,
     "Reshape": view,
     "Resize": resize,
+    "ReverseSequence": reverse_sequence,
     "Slice": slice_,
     "SpaceToDepth": space_to_depth,
     "Split": split,

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
 
-from tunewright.codegen.dtype import DType
-from tunewright.codegen.expr import Expr, const, op
+import numpy as np
+
+from tunewright.codegen.expr.dtype import BYTES, DType
+from tunewright.codegen.expr.expr import Expr, const, op
 
 from ..task import Tensor
-from .definition import ARITHMETIC, Definition, Index, OpDef, axis_of, load, quotient
-from .window import Layout, padding
+from .definition import ARITHMETIC, ActivationLayout, Definition, Index, OpDef, Window, axis_of, load, padding, quotient
 
 F32 = DType.F32
 
 
-def _kept(shape: Sequence[int], axes: Sequence[int]) -> tuple[int, ...]:
+def _keepdims_shape(shape: Sequence[int], axes: Sequence[int]) -> tuple[int, ...]:
     """The shape after folding with the folded dimensions kept as 1."""
     return tuple(1 if axis in axes else extent for axis, extent in enumerate(shape))
 
@@ -46,7 +47,7 @@ def reduction(
     def define(d: Definition) -> None:
         x, y = d.input(0, *(dtypes or (F32,))), d.output()
         axes = d.ints("axes")
-        y = d.viewed(y, _kept(x.shape, axes))
+        y = d.reshape(y, _keepdims_shape(x.shape, axes))
         count = prod(x.shape[axis] for axis in axes)
         if after is None:
             _fold(d, x, y, axes, combiner, lambda i: before(load(x, i)))
@@ -62,11 +63,11 @@ def softmax(d: Definition) -> None:
     """exp(x - max) over its sum."""
     x, y = d.input(0, F32), d.output()
     axes = [int(d.attr("axis"))]
-    kept = _kept(x.shape, axes)
-    top = _fold(d, x, d.temporary(kept, F32), axes, "max", lambda i: load(x, i))
+    folded_shape = _keepdims_shape(x.shape, axes)
+    top = _fold(d, x, d.temporary(folded_shape, F32), axes, "max", lambda i: load(x, i))
     power = d.write(d.temporary(x.shape, F32), lambda i: op("exp", load(x, i) - load(top, i)))
-    total = _fold(d, x, d.temporary(kept, F32), axes, "sum", lambda i: load(power, i))
-    scale = d.write(d.temporary(kept, F32), lambda i: op("div", const(1.0), load(total, i)))
+    total = _fold(d, x, d.temporary(folded_shape, F32), axes, "sum", lambda i: load(power, i))
+    scale = d.write(d.temporary(folded_shape, F32), lambda i: op("div", const(1.0), load(total, i)))
     d.write(y, lambda i: load(power, i) * load(scale, i))
 
 
@@ -74,26 +75,81 @@ def log_softmax(d: Definition) -> None:
     """x - max - log(sum of exp(x - max))."""
     x, y = d.input(0, F32), d.output()
     axes = [int(d.attr("axis"))]
-    kept = _kept(x.shape, axes)
-    top = _fold(d, x, d.temporary(kept, F32), axes, "max", lambda i: load(x, i))
-    total = _fold(d, x, d.temporary(kept, F32), axes, "sum", lambda i: op("exp", load(x, i) - load(top, i)))
-    level = d.write(d.temporary(kept, F32), lambda i: op("log", load(total, i)))
+    folded_shape = _keepdims_shape(x.shape, axes)
+    top = _fold(d, x, d.temporary(folded_shape, F32), axes, "max", lambda i: load(x, i))
+    total = _fold(d, x, d.temporary(folded_shape, F32), axes, "sum", lambda i: op("exp", load(x, i) - load(top, i)))
+    level = d.write(d.temporary(folded_shape, F32), lambda i: op("log", load(total, i)))
     d.write(y, lambda i: load(x, i) - load(top, i) - load(level, i))
+
+
+def log_sum_exp(d: Definition) -> None:
+    """max + log(sum of exp(x - max)); an infinite maximum is taken for the largest number there is."""
+    x, y = d.input(0, F32), d.output()
+    axes, largest = d.ints("axes"), float(np.finfo(np.float32).max)
+    y = d.reshape(y, _keepdims_shape(x.shape, axes))
+    top = _fold(d, x, d.temporary(y.shape, F32), axes, "max", lambda i: load(x, i))
+
+    def level(i: Index) -> Expr:
+        return op("min", op("max", load(top, i), -largest), largest)
+
+    def power(i: Index) -> Expr:
+        return op("exp", load(x, i) - level(i))
+
+    total = _fold(d, x, d.temporary(y.shape, F32), axes, "sum", power)
+    d.write(y, lambda i: op("log", load(total, i)) + level(i))
+
+
+def lp_normalization(d: Definition) -> None:
+    """Each element over the norm along an axis; 0 where that is 0."""
+    x, order = d.input(0, F32), int(d.attr("p", 2))
+    axes = [axis_of(int(d.attr("axis", -1)), len(x.shape))]
+
+    def size(i: Index) -> Expr:
+        return op("abs", load(x, i)) if order == 1 else load(x, i) * load(x, i)
+
+    total = _fold(d, x, d.temporary(_keepdims_shape(x.shape, axes), F32), axes, "sum", size)
+
+    def body(i: Index) -> Expr:
+        norm = load(total, i) if order == 1 else op("sqrt", load(total, i))
+        return op("select", op("eq", norm, 0.0), const(0.0), op("div", load(x, i), norm))
+
+    d.write(d.output(), body)
+
+
+MAX_CUMULATED = 1024
+"""Longest axis that is added up from its beginning for each element anew."""
+
+
+def cumulative_sum(d: Definition) -> None:
+    """The sum of all elements up to each, or before it, from either end."""
+    x, y = d.input(0, *ARITHMETIC), d.output()
+    d.require("axis" in d.node.attrs, "axis is known only at run time")
+    axis = axis_of(int(d.attr("axis")), len(x.shape))
+    extent = x.shape[axis]
+    d.require(extent <= MAX_CUMULATED, f"more than {MAX_CUMULATED} elements")
+    is_reverse, order = bool(d.attr("reverse", 0)), "lt" if d.attr("exclusive", 0) else "le"
+
+    def term(i: Index, r: Index) -> Expr:
+        element = load(x, [*i[:axis], r[0], *i[axis + 1 :]])
+        counts = op(order, i[axis], r[0]) if is_reverse else op(order, r[0], i[axis])
+        return op("select", counts, element, const(0, x.dtype))
+
+    d.fold(y, "sum", (extent,), term)
 
 
 def _moments(d: Definition, x: Tensor, axes: Sequence[int], epsilon: float) -> tuple[Tensor, Tensor]:
     """The mean, and one over the standard deviation, along `axes`."""
-    kept = _kept(x.shape, axes)
+    folded_shape = _keepdims_shape(x.shape, axes)
     count = prod(x.shape[axis] for axis in axes)
-    total = _fold(d, x, d.temporary(kept, F32), axes, "sum", lambda i: load(x, i))
-    mean = d.write(d.temporary(kept, F32), lambda i: quotient(load(total, i), count))
+    total = _fold(d, x, d.temporary(folded_shape, F32), axes, "sum", lambda i: load(x, i))
+    mean = d.write(d.temporary(folded_shape, F32), lambda i: quotient(load(total, i), count))
 
     def square(i: Index) -> Expr:
         centred = load(x, i) - load(mean, i)
         return centred * centred
 
-    spread = _fold(d, x, d.temporary(kept, F32), axes, "sum", square)
-    scale = d.temporary(kept, F32)
+    spread = _fold(d, x, d.temporary(folded_shape, F32), axes, "sum", square)
+    scale = d.temporary(folded_shape, F32)
     d.write(scale, lambda i: op("div", const(1.0), op("sqrt", quotient(load(spread, i), count) + epsilon)))
     return mean, scale
 
@@ -111,14 +167,14 @@ def layer_normalization(d: Definition) -> None:
 
     d.write(d.output(), body)
     for position, moment in ((1, mean), (2, scale)):
-        if d.wanted(position):
+        if d.has_output(position):
             d.write(d.output(position), lambda i, moment=moment: load(moment, i))  # type: ignore[misc]
 
 
 def instance_normalization(d: Definition) -> None:
     """Each channel of each sample moved to mean 0 and variance 1, then scaled and shifted."""
     x, gain, bias = d.input(0, F32), d.input(1, F32), d.input(2, F32)
-    layout = Layout.of(d, x.shape)
+    layout = ActivationLayout.of(d, x.shape)
     channel = len(x.shape) - 1 if layout.channels_last else 1
     axes = [axis for axis in range(1, len(x.shape)) if axis != channel]
     mean, scale = _moments(d, x, axes, float(d.attr("epsilon", 1e-5)))
@@ -135,10 +191,10 @@ def rms_normalization(d: Definition) -> None:
     d.require(int(d.attr("stash_type", 1)) == 1, "stash_type")
     x, gain = d.input(0, F32), d.input(1, F32)
     axes = list(range(axis_of(int(d.attr("axis", -1)), len(x.shape)), len(x.shape)))
-    kept, count = _kept(x.shape, axes), prod(x.shape[axis] for axis in axes)
+    folded_shape, count = _keepdims_shape(x.shape, axes), prod(x.shape[axis] for axis in axes)
     epsilon = float(d.attr("epsilon", 1e-5))
-    total = _fold(d, x, d.temporary(kept, F32), axes, "sum", lambda i: load(x, i) * load(x, i))
-    scale = d.temporary(kept, F32)
+    total = _fold(d, x, d.temporary(folded_shape, F32), axes, "sum", lambda i: load(x, i) * load(x, i))
+    scale = d.temporary(folded_shape, F32)
     d.write(scale, lambda i: op("div", const(1.0), op("sqrt", quotient(load(total, i), count) + epsilon)))
     d.write(d.output(), lambda i: load(x, i) * load(scale, i) * load(gain, i))
 
@@ -146,7 +202,7 @@ def rms_normalization(d: Definition) -> None:
 def local_response(d: Definition) -> None:
     """LRN: each element over a power of the mean square of its neighbours along the channels."""
     x, y = d.input(0, F32), d.output()
-    layout = Layout.of(d, x.shape)
+    layout = ActivationLayout.of(d, x.shape)
     channel = len(x.shape) - 1 if layout.channels_last else 1
     size = int(d.attr("size"))
     alpha, beta, bias = float(d.attr("alpha", 1e-4)), float(d.attr("beta", 0.75)), float(d.attr("bias", 1.0))
@@ -164,14 +220,17 @@ def local_response(d: Definition) -> None:
 
 
 REDUCTIONS: Mapping[str, OpDef] = {
+    "CumSum": cumulative_sum,
     "InstanceNormalization": instance_normalization,
     "LRN": local_response,
     "LayerNormalization": layer_normalization,
     "LogSoftmax": log_softmax,
+    "LpNormalization": lp_normalization,
     "RMSNormalization": rms_normalization,
     "ReduceL1": reduction("sum", lambda x: op("abs", x), None, *ARITHMETIC),
     "ReduceL2": reduction("sum", lambda x: x * x, lambda total, _: op("sqrt", total)),
     "ReduceLogSum": reduction("sum", after=lambda total, _: op("log", total)),
+    "ReduceLogSumExp": log_sum_exp,
     "ReduceMax": reduction("max", lambda x: x, None, *ARITHMETIC),
     "ReduceMean": reduction("sum", after=quotient),
     "ReduceMin": reduction("min", lambda x: x, None, *ARITHMETIC),
@@ -179,4 +238,134 @@ REDUCTIONS: Mapping[str, OpDef] = {
     "ReduceSum": reduction("sum", lambda x: x, None, *ARITHMETIC),
     "ReduceSumSquare": reduction("sum", lambda x: x * x, None, *ARITHMETIC),
     "Softmax": softmax,
+}
+
+
+# Pools: the maximum or mean over windows, or over all places
+
+
+def _pool(
+    d: Definition,
+    combiner: str,
+    border: float,
+    output: Callable[[Tensor], Tensor],
+    element_of: Callable[[Expr], Expr] = lambda x: x,
+) -> tuple[ActivationLayout, Window]:
+    """Pad with `border` and fold `element_of` what is in each window into `output` of the node's output."""
+    d.require(not d.has_output(1), "indices")
+    x, y = d.input(0, F32, *BYTES), d.output()
+    layout = ActivationLayout.of(d, x.shape)
+    _, extents, _ = layout.parts(x.shape)
+    _, outputs, _ = layout.parts(y.shape)
+    window = Window.of(d, extents, outputs, d.ints("kernel_shape"))
+    padded = window.pad(d, layout, x, const(border, x.dtype))
+
+    def element(i: Index, r: Index) -> Expr:
+        batch, place, channels = layout.parts(i)
+        return element_of(load(padded, layout.join(batch, window.at(place, r), channels)))
+
+    d.fold(output(y), combiner, window.kernel, element)
+    return layout, window
+
+
+def max_pool(d: Definition) -> None:
+    """The largest value in each window; padding never wins. Of bytes, in int32."""
+    dtype = d.input(0, F32, *BYTES).dtype
+    if dtype is F32:
+        _pool(d, "max", float("-inf"), lambda y: y)
+        return
+    y, largest = d.output(), d.temporary(d.output().shape, dtype.wide)
+    least = -128 if dtype is DType.I8 else 0
+    _pool(d, "max", least, lambda _: largest, lambda x: op("cast", x, dtype=dtype.wide))
+    d.write(y, lambda i: op("cast", load(largest, i), dtype=dtype))
+
+
+def lp_pool(d: Definition) -> None:
+    """The norm of each window."""
+    order = int(d.attr("p", 2))
+    y, total = d.output(), d.temporary(d.output().shape, F32)
+
+    def power(x: Expr) -> Expr:
+        size = op("abs", x)
+        return size if order == 1 else x * x if order == 2 else op("pow", size, const(float(order)))
+
+    d.input(0, F32)
+    _pool(d, "sum", 0.0, lambda _: total, power)
+
+    def root(x: Expr) -> Expr:
+        return x if order == 1 else op("sqrt", x) if order == 2 else op("pow", x, const(1 / order))
+
+    d.write(y, lambda i: root(load(total, i)))
+
+
+def average_pool(d: Definition) -> None:
+    """The mean over each window, of the elements inside the input or, on demand, inside its padding too."""
+    d.input(0, F32)
+    y, total = d.output(), d.temporary(d.output().shape, F32)
+    layout, window = _pool(d, "sum", 0.0, lambda _: total)
+    limits = _limits(window, bool(d.attr("count_include_pad", 0)))
+    if limits is None:
+        d.write(y, lambda i: quotient(load(total, i), prod(window.kernel)))
+        return
+
+    def body(i: Index) -> Expr:
+        place = layout.parts(i)[1]
+        count: Expr = const(1)
+        for number, (low, high) in enumerate(limits):
+            count = count * _count(window, number, place[number], low, high)
+        return load(total, i) / op("cast", count, dtype=F32)
+
+    d.write(y, body)
+
+
+def _limits(window: Window, include_pad: bool) -> list[tuple[int, int]] | None:
+    """Along each dimension, the first place and the one after the last that count; None if all of all windows do."""
+    sides = list(zip(window.before, window.after, window.extents, window.reach, strict=True))
+    if include_pad:
+        limits = [(0, before + extent + after) for before, after, extent, _ in sides]
+    else:
+        limits = [(before, before + extent) for before, _, extent, _ in sides]
+    whole = all(low == 0 and reach <= high for (low, high), reach in zip(limits, window.reach, strict=True))
+    return None if whole else limits
+
+
+def _count(window: Window, number: int, place: Expr, low: int, high: int) -> Expr:
+    """The number of taps of the window at `place` in low .. high - 1, along dimension `number`."""
+    step, taps = window.dilations[number], window.kernel[number]
+    start = place * window.strides[number]
+
+    def taps_before(limit: int) -> Expr:
+        ahead = op("max", op("sub", limit + step - 1, start), 0)
+        return op("min", ahead // step, taps)
+
+    return taps_before(high) - taps_before(low)
+
+
+def global_pool(combiner: str) -> OpDef:
+    """A fold over all places; the mean if it is a sum."""
+
+    def define(d: Definition) -> None:
+        x, y = d.input(0, F32), d.output()
+        layout = ActivationLayout.of(d, x.shape)
+        _, extents, _ = layout.parts(x.shape)
+
+        def element(i: Index, r: Index) -> Expr:
+            batch, _, channels = layout.parts(i)
+            return load(x, layout.join(batch, r, channels))
+
+        if combiner == "max":
+            d.fold(y, combiner, extents, element)
+        else:
+            total = d.fold(d.temporary(y.shape, F32), combiner, extents, element)
+            d.write(y, lambda i: quotient(load(total, i), prod(extents)))
+
+    return define
+
+
+POOLS: Mapping[str, OpDef] = {
+    "AveragePool": average_pool,
+    "GlobalAveragePool": global_pool("sum"),
+    "GlobalMaxPool": global_pool("max"),
+    "LpPool": lp_pool,
+    "MaxPool": max_pool,
 }

@@ -1,7 +1,7 @@
 """Rewrites: functions from a graph to an equivalent one that runs faster or is easier to compile.
 
 Read first: `STEPS`, the order in which they run. Each rewrite is a function in a module of its subject, with a worked
-example in its docstring; most are a rule about one node, applied by `edit.apply`. `rewrite` runs them all.
+example in its docstring; most are a rule about one node (`edit.each`). `rewrite` runs them all.
 """
 
 from __future__ import annotations
@@ -11,26 +11,29 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from tunewright.graph.ir import Graph, Value
+from tunewright.graph.ir import Graph, GraphPort
 
-from .activations import gates, gelus
-from .cleanup import common_subexpressions, constant_folding, dead_code
 from .edit import log
-from .identities import identities
 from .layout import channels_last
-from .linear import matrix_products
-from .movement import reshapes, transposes
-from .norms import layer_norms, softmaxes
-from .quantised import decomposed, dequantised, float_products, integer_products, kept_zero_points, zero_points
+from .quantisation import (
+    constant_bytes,
+    float_products,
+    integer_products,
+    quantised_ops,
+    residual_zero_points,
+    zero_points,
+)
+from .recognition import gates, gelus, layer_norms, softmaxes
 from .recurrent import recurrences
-from .scales import batch_norms, scales
+from .resizing import interpolations
+from .simplify import common_subexpressions, constant_folding, dead_code, identities, reshapes, transposes
+from .weights import batch_norms, matrix_products, pads, scales, whole_pools
 from .widening import narrow_floats
-from .windows import pads, whole_pools
 
-__all__ = ["STEPS", "Rewrite", "Step", "rewrite"]
+__all__ = ["STEPS", "Rewrite", "RewriteStep", "rewrite"]
 
 MAX_ROUNDS = 50
-"""How often a step is repeated at most; a chain of n nodes may take n rounds."""
+"""Most rounds of a step; a chain of n nodes may take n of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +46,7 @@ class Rewrite:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RewriteStep:
     """Rewrites that make work for each other: they run in turn until none changes anything, or `once`."""
 
     name: str
@@ -69,17 +72,19 @@ _RECOGNISE = (
 )
 
 STEPS = (
-    Step("widen", (Rewrite("narrow floats", narrow_floats, rounds="narrow floats"),), once=True),
-    Step("simplify", (Rewrite("quantised ops", decomposed), *_CLEAN)),
-    Step("widen", (Rewrite("products of floats", float_products, rounds="quantised products"),), once=True),
-    Step("keep bytes", (Rewrite("products of bytes", integer_products, rounds="quantised products"),), once=True),
-    Step("zero points", (Rewrite("zero points", zero_points),), once=True),
-    Step(
-        "quantised",
-        (Rewrite("zero points that are kept", kept_zero_points), Rewrite("dequantised", dequantised), *_CLEAN),
+    RewriteStep("widen", (Rewrite("narrow floats", narrow_floats, rounds="narrow floats"),), once=True),
+    RewriteStep("simplify", (Rewrite("quantised ops", quantised_ops), *_CLEAN)),
+    RewriteStep("widen", (Rewrite("products of floats", float_products, rounds="quantised products"),), once=True),
+    RewriteStep(
+        "keep bytes", (Rewrite("products of bytes", integer_products, rounds="quantised products"),), once=True
     ),
-    Step("recognise", (*_CLEAN, *_RECOGNISE)),
-    Step(
+    RewriteStep("zero points", (Rewrite("zero points", zero_points),), once=True),
+    RewriteStep(
+        "quantised",
+        (Rewrite("zero points that are kept", residual_zero_points), Rewrite("dequantised", constant_bytes), *_CLEAN),
+    ),
+    RewriteStep("recognise", (*_CLEAN, *_RECOGNISE)),
+    RewriteStep(
         "fold weights",
         (
             Rewrite("batch norm", batch_norms, rounds="BatchNormalization"),
@@ -90,11 +95,12 @@ STEPS = (
             *_CLEAN,
         ),
     ),
-    Step("layout", (Rewrite("channels last", channels_last),), once=True),
+    RewriteStep("layout", (Rewrite("channels last", channels_last),), once=True),
+    RewriteStep("resize", (Rewrite("interpolations", interpolations, rounds="interpolations"),), once=True),
     # With the Transposes gone, more patterns show.
-    Step("tidy", (Rewrite("scales", scales, rounds="scales into weights"), *_CLEAN, *_RECOGNISE)),
+    RewriteStep("tidy", (Rewrite("scales", scales, rounds="scales into weights"), *_CLEAN, *_RECOGNISE)),
 )
-"""What `rewrite` does, in order."""
+"""The steps of `rewrite`, in order."""
 
 
 def rewrite(graph: Graph, layout: Literal["NHWC", "NCHW"] = "NHWC", widen: bool = True) -> Graph:
@@ -107,24 +113,24 @@ def rewrite(graph: Graph, layout: Literal["NHWC", "NCHW"] = "NHWC", widen: bool 
     What every rewrite did is logged at level DEBUG.
     """
     defaults = graph.defaults  # all the way they are constants like any
-    wanted = {"layout": layout == "NHWC", "widen": widen, "keep bytes": not widen}
-    settled: dict[Callable[[Graph], Graph], Graph] = {}
+    is_enabled = {"layout": layout == "NHWC", "widen": widen, "keep bytes": not widen}
+    unchanged: dict[Callable[[Graph], Graph], Graph] = {}
     for step in STEPS:
-        if wanted.get(step.name, True):
-            graph = _settled(graph, step, settled)
-    return replace(renumbered(graph), defaults=defaults)
+        if is_enabled.get(step.name, True):
+            graph = _run_step(graph, step, unchanged)
+    return replace(renumber(graph), defaults=defaults)
 
 
-def _settled(graph: Graph, step: Step, settled: dict[Callable[[Graph], Graph], Graph]) -> Graph:
-    """The graph after a step. `settled`: for a rewrite the graph that it has seen and found nothing to do in."""
+def _run_step(graph: Graph, step: RewriteStep, unchanged: dict[Callable[[Graph], Graph], Graph]) -> Graph:
+    """The graph after a step. `unchanged` has for a rewrite the last graph that it did not change."""
     for _ in range(1 if step.once else MAX_ROUNDS):
         before = graph
         for item in step.rewrites:
-            if settled.get(item.run) is graph:
+            if unchanged.get(item.run) is graph:
                 continue
             changed = item.run(graph)
             if changed is graph:
-                settled[item.run] = graph
+                unchanged[item.run] = graph
             else:
                 log.debug("%s: %s: %d -> %d nodes", step.name, item.name, len(graph.nodes), len(changed.nodes))
                 log.log(logging.DEBUG - 1, "%s", changed)
@@ -134,7 +140,7 @@ def _settled(graph: Graph, step: Step, settled: dict[Callable[[Graph], Graph], G
     return graph
 
 
-def renumbered(graph: Graph) -> Graph:
+def renumber(graph: Graph) -> Graph:
     """The graph with tensors called `v0, v1, ...` in order of appearance."""
     order: dict[str, str] = {"": ""}
     for value in graph.inputs:
@@ -149,7 +155,8 @@ def renumbered(graph: Graph) -> Graph:
         for n in graph.nodes
     )
     inputs, outputs = (
-        tuple(Value(value.label, order[value.tensor]) for value in values) for values in (graph.inputs, graph.outputs)
+        tuple(GraphPort(value.label, order[value.tensor]) for value in values)
+        for values in (graph.inputs, graph.outputs)
     )
     constants = {order[name]: array for name, array in graph.constants.items() if name in order}
     types = {order[name]: kind for name, kind in graph.types.items() if name in order}

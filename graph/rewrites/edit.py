@@ -1,18 +1,20 @@
-"""How a rewrite changes a graph: one pass over the nodes, each kept or replaced."""
+"""Edit: one pass of a rewrite over the nodes of a graph, each of which stays or is replaced."""
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import wraps
 
 import numpy as np
 
-from tunewright.graph.decisive import decisive
 from tunewright.graph.draft import Draft
-from tunewright.graph.inference import TypeFault
-from tunewright.graph.ir import Graph, Node, Value
+from tunewright.graph.ir import Graph, GraphPort, Node
+
+from ..evaluation.onnx_form import TypeFault
+from ..rounding import decisive_tensors
 
 MAX_COMPARED = 1 << 16
 """Largest constant that is looked at for being the same value everywhere."""
@@ -30,24 +32,41 @@ class Edit(Draft):
         self._reads.update(value.tensor for value in graph.outputs)
 
     def alias(self, old: str, new: str) -> None:
-        """From here on `new` is read where `old` was."""
+        """Have later nodes read `new` where they read `old`."""
         self._aliases[old] = new
-        self._reads[new] += self._reads[old] - 1
+        was_read = new in self._before.types  # by the node that made `old`
+        self._reads[new] += self._reads[old] - was_read
 
-    def resolved(self, name: str) -> str:
-        """What stands for a tensor of the graph before."""
-        return self._aliases.get(name, name)
+    def replace(self, node: Node, result: Result) -> bool:
+        """Put the result of a rule in the place of a node; False for none. Raises TypeFault where it doesn't fit."""
+        if result is None:
+            return False
+        if isinstance(result, Node):
+            self.add(replace(result, outputs=node.outputs))
+            return True
+        names = (result,) if isinstance(result, str) else result
+        pairs = [(old, new) for old, new in zip(node.outputs, names, strict=False) if old]
+        for old, new in pairs:
+            if new not in self._before.types and self.types[old] != self.types[new]:
+                raise TypeFault(f"{node} becomes {self.types[new]} where {self.types[old]} is needed")
+        for old, new in pairs:
+            self.alias(old, new)
+        return True
 
-    def renamed(self, node: Node) -> Node:
+    def resolve_ports(self, ports: Sequence[GraphPort]) -> list[GraphPort]:
+        """Outputs of the graph before, by the tensors that replace theirs."""
+        return [GraphPort(port.label, self._aliases.get(port.tensor, port.tensor)) for port in ports]
+
+    def resolve_inputs(self, node: Node) -> Node:
         """The node with inputs resolved."""
-        inputs = tuple(map(self.resolved, node.inputs))
+        inputs = tuple(self._aliases.get(name, name) for name in node.inputs)
         return node if inputs == node.inputs else replace(node, inputs=inputs)
 
-    def single(self, name: str) -> bool:
-        """Whether one node alone reads the tensor: then what made it goes when that node is replaced."""
+    def has_one_reader(self, name: str) -> bool:
+        """Whether the tensor is read once: then its producer is dropped when the reader is replaced."""
         return self._reads[name] == 1
 
-    def made_by(self, name: str, *ops: str) -> Node | None:
+    def producer(self, name: str, *ops: str) -> Node | None:
         """The node that makes the tensor if it is one of these ops of the standard set, with a single output."""
         node = self.producers.get(name)
         return node if node and node.op in ops and not node.domain and len(node.outputs) == 1 else None
@@ -68,7 +87,7 @@ class Edit(Draft):
         if self.types[name].dtype == "float64":
             return False
         if self._decisive is None:
-            self._decisive = decisive(self._before)
+            self._decisive = decisive_tensors(self._before)
         return name not in self._decisive
 
     def rank(self, name: str) -> int:
@@ -77,15 +96,44 @@ class Edit(Draft):
         return -1 if shape is None else len(shape)
 
 
-Rule = Callable[[Edit, Node], bool]
-"""Sees a node: either does nothing and answers False, or adds a replacement for its outputs and answers True."""
+Result = str | tuple[str, ...] | Node | None
+"""What a rule makes of a node: the tensor that stands for its output, or those for all outputs; a node that takes its
+place, with its outputs; None where it stays."""
+
+Rule = Callable[[Edit, Node], Result]
+"""A rule for one node. It may add nodes that its result needs."""
+
+Run = Callable[[Graph], Graph]
+"""A rewrite: returns the graph itself where it changes nothing."""
 
 
 log = logging.getLogger("tunewright.rewrites")
 
 
+def each(*ops: str) -> Callable[[Rule], Run]:
+    """The rewrite that applies a rule to every node of these ops of the standard set."""
+
+    def decorate(rule: Rule) -> Run:
+        @wraps(rule)
+        def run(graph: Graph) -> Graph:
+            return apply(graph, by_op(dict.fromkeys(ops, rule)))
+
+        return run
+
+    return decorate
+
+
+def by_op(rules: Mapping[str, Rule]) -> Rule:
+    """The rule that does what there is for the op of a node, in the standard set."""
+
+    def rule(edit: Edit, node: Node) -> Result:
+        return rules[node.op](edit, node) if node.op in rules and not node.domain else None
+
+    return rule
+
+
 def apply(graph: Graph, rule: Rule) -> Graph:
-    """The graph with every node seen by the rule; the same object if the rule did nothing.
+    """Apply a rule to every node; returns the same graph if the rule did nothing.
 
     ONNX's shape inference lets some nodes pass whose operands don't fit. What a rule makes of such a node doesn't fit
     either: the node stays, and says what is wrong when it runs.
@@ -93,17 +141,13 @@ def apply(graph: Graph, rule: Rule) -> Graph:
     edit = Edit(graph)
     changed = False
     for node in graph.nodes:
-        node = edit.renamed(node)
+        node = edit.resolve_inputs(node)
         try:
-            done = rule(edit, node)
+            is_replaced = edit.replace(node, rule(edit, node))
         except TypeFault as fault:
             log.warning("%s stays as it is: %s", node, fault)
-            done = False
-        if done:
-            changed = True
-        else:
+            is_replaced = False
+        changed |= is_replaced
+        if not is_replaced:
             edit.add(node)
-    if not changed:
-        return graph
-    outputs = [Value(value.label, edit.resolved(value.tensor)) for value in graph.outputs]
-    return edit.finish(graph.inputs, outputs)
+    return edit.finish(graph.inputs, edit.resolve_ports(graph.outputs)) if changed else graph

@@ -7,66 +7,53 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tunewright.graph.ir import Graph, Node, TensorType
-from tunewright.graph.onnx_form import NORMAL_VERSION
-from tunewright.graph.recurrent import ACTIVATIONS, GATES, RECURRENT_OPS, Chosen, chosen_activations
+from tunewright.graph.ir import Node, TensorType
 
-from .edit import Edit, apply
+from ..evaluation.onnx_form import NORMAL_VERSION
+from ..evaluation.recurrent import ACTIVATIONS, GATES, RECURRENT_OPS, Activation, recurrent_activations
+from .edit import Edit, Result, each
 
 MAX_STEPS = 1 << 13
 """Most steps that a node may have: each is a call of its own."""
 
 
-def recurrences(graph: Graph) -> Graph:
-    """The input's part of all steps as one product, and the rest as `Recurrence` nodes (see `graph.recurrent`).
+@each(*RECURRENT_OPS)
+def recurrences(edit: Edit, node: Node) -> Result:
+    """The input's part of all steps as one product, and the rest as `Recurrence` nodes (see `evaluation.recurrent`).
 
     Before: `y, h, c = LSTM(x, w, r, b)`.
     After: `p = Add(MatMul(x, transposed w), b's sum); ys, hs, cs = Recurrence(p, 0, 0, ..., r's four gates)` and
     Reshapes. Two directions are two such nodes and a Concat. Where sequences have lengths of their own, those that run
     backward are turned round by Gathers, before and after, and what lies beyond the lengths is zeroed.
     """
-    return apply(graph, _recurrent)
-
-
-def _recurrent(edit: Edit, node: Node) -> bool:
-    if node.domain or node.op not in RECURRENT_OPS:
-        return False
-    cells = _Cells.of(edit, node)
+    cells = _RecurrentNode.of(edit, node)
     if cells is None:
-        return False
-    results = [cells.direction(d) for d in range(cells.directions)]
-    ys, hs, cs = zip(*results, strict=True)
-    _joined(edit, node, 0, ys, cells.batch_first)
-    _joined(edit, node, 1, hs, cells.batch_first)
-    _joined(edit, node, 2, cs, cells.batch_first)
-    return True
+        return None
+    results = zip(*(cells.direction(d) for d in range(cells.directions)), strict=True)
+    return tuple(_join_directions(edit, parts, cells.batch_first) for parts in results)
 
 
-def _joined(edit: Edit, node: Node, position: int, parts: Sequence[str], batch_first: bool) -> None:
-    """One output out of those of all directions: the directions come before the batch, or behind it."""
-    to = node.outputs[position] if position < len(node.outputs) else ""
-    if not to:
-        return
+def _join_directions(edit: Edit, parts: Sequence[str], batch_first: bool) -> str:
+    """Join an output of all directions, if it is wanted; the direction axis comes before the batch, or behind it."""
+    if not parts[0]:
+        return ""
     *steps, batch, hidden = edit.shape(parts[0]) or ()
-    seen = [edit.emit("Reshape", part, shape=(*steps, 1, batch, hidden)) for part in parts]
-    whole = seen[0] if len(seen) == 1 else edit.emit("Concat", *seen, axis=len(steps))
-    if batch_first:
-        edit.emit("Transpose", whole, to=to, perm=(2, 0, 1, 3) if steps else (1, 0, 2))
-    else:
-        edit.emit("Identity", whole, to=to)
+    columns = [edit.emit("Reshape", part, shape=(*steps, 1, batch, hidden)) for part in parts]
+    whole = columns[0] if len(columns) == 1 else edit.emit("Concat", *columns, axis=len(steps))
+    return edit.emit("Transpose", whole, perm=(2, 0, 1, 3) if steps else (1, 0, 2)) if batch_first else whole
 
 
 @dataclass(frozen=True, slots=True)
-class _Lengths:
-    """Where sequences end before the last step."""
+class _SequenceLengths:
+    """Lengths of sequences, some of which end before the last step."""
 
     alive: str  # bool [T, B]
     rows: str  # int32 [T*B], the row of `[T*B, ...]` that each row gets when the sequences are turned round
 
 
 @dataclass(frozen=True, slots=True)
-class _Cells:
-    """A recurrent node that is known well enough."""
+class _RecurrentNode:
+    """A recurrent node of known shapes and activations."""
 
     edit: Edit
     node: Node
@@ -74,17 +61,17 @@ class _Cells:
     batch: int
     hidden: int
     directions: int
-    activations: Sequence[Chosen]  # those of the first direction, then those of the second
+    activations: Sequence[Activation]  # those of the first direction, then those of the second
     x: str  # [T*B, I]
-    lengths: _Lengths | None
+    lengths: _SequenceLengths | None
 
     @property
     def batch_first(self) -> bool:
         return bool(self.node.attrs.get("layout", 0))
 
     @staticmethod
-    def of(edit: Edit, node: Node) -> _Cells | None:
-        """None where the node has to stay as it is."""
+    def of(edit: Edit, node: Node) -> _RecurrentNode | None:
+        """The parts of a node; None where the node has to stay as it is."""
         activations = _activations(edit, node)
         if activations is None:
             return None
@@ -94,42 +81,45 @@ class _Cells:
         steps, batch, features = edit.shape(x) or ()
         flat = edit.emit("Reshape", x, shape=(steps * batch, features))
         directions, _, hidden = edit.shape(node.inputs[2]) or ()
-        lengths = _lengths(edit, _operand(node, 4), steps, batch)
-        return _Cells(edit, node, steps, batch, hidden, directions, activations, flat, lengths)
+        lengths = _lengths(edit, node.input(4), steps, batch)
+        return _RecurrentNode(edit, node, steps, batch, hidden, directions, activations, flat, lengths)
 
     def direction(self, d: int) -> tuple[str, str, str]:
         """The states of all steps [T, B, H], the last hidden and the last cell state [B, H]; "" where not wanted."""
         edit, node = self.edit, self.node
-        backward = d == 1 or node.attrs.get("direction", "forward") == "reverse"
-        turned = backward and self.lengths is not None
+        is_backward = d == 1 or node.attrs.get("direction", "forward") == "reverse"
+        is_turned = is_backward and self.lengths is not None
         initial_c = self._state(6, d) if node.op == "LSTM" else ""
         peepholes = self._part(7, d, (3, self.hidden)) if node.op == "LSTM" else ""
         alive = self.lengths.alive if self.lengths else ""
-        projected, bias = self._projected(d, turned)
-        operands = (projected, self._state(5, d), initial_c, bias, peepholes, alive, *self._weights(d))
+        projected, bias = self._project(d, is_turned)
+        whole = self._part(2, d, (GATES[node.op] * self.hidden, self.hidden))
+        parts = (self._rows(whole, gate, gate + 1) for gate in range(GATES[node.op]))
+        weights = [edit.emit("Transpose", part, perm=(1, 0)) for part in parts]
+        operands = (projected, self._state(5, d), initial_c, bias, peepholes, alive, *weights)
         kinds = [TensorType("float32", (self.steps, self.batch, self.hidden))]
         kinds += [TensorType("float32", (self.batch, self.hidden))] * 2
-        outputs = [edit.fresh(kind) if name else "" for kind, name in zip(kinds, node.outputs, strict=False)]
-        attrs = self._attrs(d) | {"backward": int(backward and not turned)}
+        outputs = [edit.new_tensor(kind) if name else "" for kind, name in zip(kinds, node.outputs, strict=False)]
+        attrs = self._attrs(d) | {"backward": int(is_backward and not is_turned)}
         edit.add(Node("Recurrence", operands, tuple(outputs), attrs, version=NORMAL_VERSION))
         ys, last_h, last_c = (*outputs, "", "")[:3]
-        return self._within_lengths(ys, turned) if ys else "", last_h, last_c
+        return self._mask_lengths(ys, is_turned) if ys else "", last_h, last_c
 
     def _attrs(self, d: int) -> dict[str, object]:
-        each = ACTIVATIONS[self.node.op]
-        own = self.activations[each * d : each * (d + 1)]
+        count = ACTIVATIONS[self.node.op]
+        activations = self.activations[count * d : count * (d + 1)]
         attrs: dict[str, object] = {
             "cell": self.node.op,
-            "activations": tuple(one.name for one in own),
-            "alphas": tuple(one.alpha for one in own),
-            "betas": tuple(one.beta for one in own),
+            "activations": tuple(activation.name for activation in activations),
+            "alphas": tuple(activation.alpha for activation in activations),
+            "betas": tuple(activation.beta for activation in activations),
         }
-        kept = ("clip", "input_forget", "linear_before_reset")
-        return attrs | {name: self.node.attrs[name] for name in kept if name in self.node.attrs}
+        copied_names = ("clip", "input_forget", "linear_before_reset")
+        return attrs | {name: self.node.attrs[name] for name in copied_names if name in self.node.attrs}
 
     def _part(self, position: int, d: int, shape: tuple[int, ...]) -> str:
-        """What a direction has of an input, under that shape; "" for an absent input."""
-        name = _operand(self.node, position)
+        """The part of an input for one direction, under that shape; "" for an absent input."""
+        name = self.node.input(position)
         if not name:
             return ""
         if self.directions > 1:
@@ -139,7 +129,7 @@ class _Cells:
     def _state(self, position: int, d: int) -> str:
         """An initial state [B, H]: zeros if there is none."""
         shape = (self.batch, self.hidden)
-        name = _operand(self.node, position)
+        name = self.node.input(position)
         if not name:
             return self.edit.constant(np.zeros(shape, np.float32))
         if not self.batch_first:
@@ -147,18 +137,12 @@ class _Cells:
         own = self.edit.emit("Slice", name, starts=(d,), ends=(d + 1,), axes=(1,), steps=(1,))
         return self.edit.emit("Reshape", own, shape=shape)
 
-    def _weights(self, d: int) -> list[str]:
-        """The recurrent weights of each gate, transposed."""
-        whole = self._part(2, d, (GATES[self.node.op] * self.hidden, self.hidden))
-        parts = (self._rows(whole, gate, gate + 1) for gate in range(GATES[self.node.op]))
-        return [self.edit.emit("Transpose", part, perm=(1, 0)) for part in parts]
-
     def _rows(self, name: str, first: int, end: int) -> str:
-        """Those of all gates' rows that some gates have."""
+        """The rows of some gates."""
         starts, ends = (first * self.hidden,), (end * self.hidden,)
         return self.edit.emit("Slice", name, starts=starts, ends=ends, axes=(0,), steps=(1,))
 
-    def _projected(self, d: int, turned: bool) -> tuple[str, str]:
+    def _project(self, d: int, is_turned: bool) -> tuple[str, str]:
         """The input's part of all steps [T, B, G*H], biases added, and the bias that has to wait for the reset."""
         edit, gates = self.edit, GATES[self.node.op]
         rows, features = gates * self.hidden, (edit.shape(self.x) or ())[-1]
@@ -172,33 +156,29 @@ class _Cells:
                 zeros = edit.constant(np.zeros(self.hidden, np.float32))
                 other = edit.emit("Concat", self._rows(other, 0, 2), zeros, axis=0)
             projected = edit.emit("Add", projected, edit.emit("Add", own, other))
-        if turned:
-            projected = self._turned(projected)
+        if is_turned:
+            projected = self._reverse_steps(projected)
         return edit.emit("Reshape", projected, shape=(self.steps, self.batch, rows)), waiting
 
-    def _turned(self, rows: str) -> str:
+    def _reverse_steps(self, rows: str) -> str:
         """`rows [T*B, ...]` with the steps of each sequence in opposite order."""
         assert self.lengths is not None
         return self.edit.emit("Gather", rows, self.lengths.rows, axis=0)
 
-    def _within_lengths(self, ys: str, turned: bool) -> str:
+    def _mask_lengths(self, ys: str, is_turned: bool) -> str:
         """The states of all steps in the order of the input, zero beyond the lengths."""
         if self.lengths is None:
             return ys
         edit, shape = self.edit, (self.steps, self.batch, self.hidden)
         within = edit.emit("Reshape", self.lengths.alive, shape=(*shape[:2], 1))
         ys = edit.emit("Where", within, ys, edit.constant(np.float32(0)))
-        if not turned:
+        if not is_turned:
             return ys
         flat = edit.emit("Reshape", ys, shape=(self.steps * self.batch, self.hidden))
-        return edit.emit("Reshape", self._turned(flat), shape=shape)
+        return edit.emit("Reshape", self._reverse_steps(flat), shape=shape)
 
 
-def _operand(node: Node, position: int) -> str:
-    return node.inputs[position] if position < len(node.inputs) else ""
-
-
-def _activations(edit: Edit, node: Node) -> Sequence[Chosen] | None:
+def _activations(edit: Edit, node: Node) -> Sequence[Activation] | None:
     """The activations of a node all of whose shapes are known and whose numbers are float32; None for any other."""
     kinds = [edit.types[name] for place, name in enumerate(node.inputs) if name and place != 4]
     shapes = [edit.shape(name) for name in (*node.inputs, *node.outputs) if name]
@@ -206,18 +186,18 @@ def _activations(edit: Edit, node: Node) -> Sequence[Chosen] | None:
         return None
     directions, _, hidden = edit.shape(node.inputs[2]) or ()
     steps = (edit.shape(node.inputs[0]) or ())[1 if node.attrs.get("layout", 0) else 0]
-    wanted = {"forward": 1, "reverse": 1, "bidirectional": 2}.get(node.attrs.get("direction", "forward"))
-    if directions != wanted or steps > MAX_STEPS or hidden != node.attrs.get("hidden_size", hidden):
+    expected_directions = {"forward": 1, "reverse": 1, "bidirectional": 2}.get(node.attrs.get("direction", "forward"))
+    if directions != expected_directions or steps > MAX_STEPS or hidden != node.attrs.get("hidden_size", hidden):
         return None
     try:
-        chosen = chosen_activations(node, directions)
+        activations = recurrent_activations(node, directions)
     except KeyError:
         return None
-    return chosen if len(chosen) >= ACTIVATIONS[node.op] * directions else None
+    return activations if len(activations) >= ACTIVATIONS[node.op] * directions else None
 
 
-def _lengths(edit: Edit, name: str, steps: int, batch: int) -> _Lengths | None:
-    """None where all sequences go on to the last step."""
+def _lengths(edit: Edit, name: str, steps: int, batch: int) -> _SequenceLengths | None:
+    """The lengths of sequences; None where all go on to the last step."""
     if not name:
         return None
     known = edit.array(name)
@@ -231,4 +211,4 @@ def _lengths(edit: Edit, name: str, steps: int, batch: int) -> _Lengths | None:
     source = edit.emit("Where", alive, opposite, numbers)
     rows = edit.emit("Mul", source, edit.constant(np.int32(batch)))
     rows = edit.emit("Add", rows, edit.constant(np.arange(batch, dtype=np.int32)[None]))
-    return _Lengths(alive, edit.emit("Reshape", rows, shape=(steps * batch,)))
+    return _SequenceLengths(alive, edit.emit("Reshape", rows, shape=(steps * batch,)))

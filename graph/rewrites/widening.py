@@ -1,6 +1,6 @@
 """Widening: float16 and bfloat16 as float32, on machines that compute in no other type and have no lack of memory.
 
-Only what a step function depends on is rounded after each node, as the model says (`graph.decisive`).
+Only what a step function depends on is rounded after each node, as the model says (`rounding`).
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ from dataclasses import replace
 import numpy as np
 from onnx import TensorProto
 
-from tunewright.codegen.dtype import DType
-from tunewright.graph.decisive import decisive
+from tunewright.codegen.expr.dtype import DType
 from tunewright.graph.draft import Draft
-from tunewright.graph.inference import TypeFault, infer
 from tunewright.graph.ir import Graph, Node, TensorType
+
+from ..evaluation.onnx_form import TypeFault, infer
+from ..rounding import decisive_tensors
 
 FLOAT32 = DType.F32.value
 
@@ -44,12 +45,12 @@ def _is_narrow(kind: TensorType) -> bool:
 
 
 class _Widening(Draft):
-    """The graph as far as it has been taken. Of each narrow tensor there is one, its twin in float32, or both."""
+    """The graph being widened. Each narrow tensor is defined itself, as its float32 twin, or both."""
 
     def __init__(self, graph: Graph) -> None:
         super().__init__(graph)
-        self._decisive = decisive(graph, edges=False)
-        self._there = {value.tensor for value in graph.inputs} | set(graph.constants)
+        self._decisive = decisive_tensors(graph, edges=False)
+        self._defined = {value.tensor for value in graph.inputs} | set(graph.constants)
         self._twins: dict[str, str] = {}
 
     def take(self, node: Node) -> None:
@@ -57,13 +58,13 @@ class _Widening(Draft):
         kinds = [self.types[name] for name in (*node.inputs, *node.outputs) if name]
         if not any(map(_is_narrow, kinds)):
             self.add(node)
-        elif not self._widened(node, kinds):
+        elif not self._widen(node, kinds):
             for name in filter(None, node.inputs):
                 self.narrow(name)
             self.add(node)
-            self._there.update(node.outputs)
+            self._defined.update(node.outputs)
 
-    def _widened(self, node: Node, kinds: list[TensorType]) -> bool:
+    def _widen(self, node: Node, kinds: list[TensorType]) -> bool:
         """Add a node in float32. False if its type is not that of its operands, or they are more than tensors."""
         has_bodies = any(isinstance(value, bytes) for value in node.attrs.values())
         if node.domain or has_bodies or any(kind.dtype == "object" for kind in kinds):
@@ -75,17 +76,19 @@ class _Widening(Draft):
         outputs = tuple(map(self._fresh_twin, node.outputs))
         wide = replace(node, inputs=inputs, outputs=outputs, attrs=attrs)
         try:
-            found = infer(wide, self.types, self.constants)
+            inferred_types = infer(wide, self.types, self.constants)
         except TypeFault:
             return False
-        if any(name and kind.dtype != self.types[name].dtype for name, kind in zip(outputs, found, strict=True)):
+        if any(
+            name and kind.dtype != self.types[name].dtype for name, kind in zip(outputs, inferred_types, strict=True)
+        ):
             return False
         self.add(wide)
         for old, new in zip(node.outputs, outputs, strict=True):
             if old == new:
                 continue
             if old in self._decisive:
-                self._there.add(self.cast(new, self.types[old].dtype, old))
+                self._defined.add(self.cast(new, self.types[old].dtype, old))
                 new = self.cast(old, FLOAT32)
             self._twins[old] = new
         return True
@@ -93,10 +96,10 @@ class _Widening(Draft):
     def _fresh_twin(self, name: str) -> str:
         if not name or not _is_narrow(self.types[name]):
             return name
-        return self.fresh(TensorType(FLOAT32, self.types[name].shape))
+        return self.new_tensor(TensorType(FLOAT32, self.types[name].shape))
 
     def _wide(self, name: str) -> str:
-        """What stands for a tensor in float32."""
+        """The float32 twin of a tensor."""
         if not name or not _is_narrow(self.types[name]):
             return name
         if name not in self._twins:
@@ -109,7 +112,7 @@ class _Widening(Draft):
         return self._twins[name]
 
     def narrow(self, name: str) -> None:
-        """See to it that a tensor is there in its own type."""
-        if name not in self._there and name in self._twins:
+        """Add a tensor in its own type, if only its float32 twin is defined."""
+        if name not in self._defined and name in self._twins:
             self.cast(self._twins[name], self.types[name].dtype, name)
-            self._there.add(name)
+            self._defined.add(name)

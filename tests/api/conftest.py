@@ -21,18 +21,18 @@ import pytest
 import uvicorn
 from fastapi import FastAPI
 
-from tunewright.api import rendered
 from tunewright.api.app import create_app
-from tunewright.api.looks import Looks
-from tunewright.api.protocol import BoundedProtocol
-from tunewright.api.routes import answering
-from tunewright.api.service import Options, Service
-from tunewright.codegen.dtype import DType
-from tunewright.codegen.expr import Load, Var, op
+from tunewright.api.dashboard import page as page_routes
+from tunewright.api.http.descriptions import Descriptions
+from tunewright.api.http.protocol import BoundedProtocol
+from tunewright.api.http.routes import lookup_service
+from tunewright.api.http.service import Options, Service
+from tunewright.codegen.expr.dtype import DType
+from tunewright.codegen.expr.expr import Load, Var, op
 from tunewright.codegen.target import Target
-from tunewright.db.access import Scope
-from tunewright.db.fleet import Device
-from tunewright.db.sql_store import SqlStore
+from tunewright.db.access import KeyScope
+from tunewright.db.fleet import TunerDevice
+from tunewright.db.store import Store
 from tunewright.graph.onnx_import import ModelError
 from tunewright.graph.task import Axis, Stage, Task, Tensor
 from tunewright.search_space.measurement import Measurement, Record, Status
@@ -43,10 +43,10 @@ from tunewright.tuner.models.assembly import Assembly
 
 from ..postgres import own_schema
 from ..waiting import wait_for
+from .examples import PlainShower
 from .page import PAGE_BYTES, Page, whole
-from .shown import PlainShower
 
-SCOPES = frozenset(Scope) - {Scope.LOGIN}
+SCOPES = frozenset(KeyScope) - {KeyScope.LOGIN}
 
 TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """For clients that speak to services of tests, without TLS: reading all certificates takes longer than most tests."""
@@ -83,7 +83,7 @@ def points(task: Task, target: Target = TARGET, count: int = 4) -> list[Schedule
 
 
 def store_best(
-    store: SqlStore,
+    store: Store,
     task: Task,
     target: Target = TARGET,
     schedule: Schedule | None = None,
@@ -170,7 +170,7 @@ class Running:
         return service
 
     @property
-    def store(self) -> SqlStore:
+    def store(self) -> Store:
         return self.service.store
 
     @property
@@ -189,7 +189,7 @@ class Running:
         """A connection to say anything on."""
         return socket.create_connection(("127.0.0.1", int(self.url.rpartition(":")[2])), 10)
 
-    def key(self, *scopes: Scope, expires_in_s: float | None = None) -> str:
+    def key(self, *scopes: KeyScope, expires_in_s: float | None = None) -> str:
         """A token of a new key."""
         return self.store.keys.create("test", scopes or SCOPES, expires_in_s)[1]
 
@@ -257,12 +257,12 @@ def send(client: httpx.Client, *extents: int, label: str = "m.onnx") -> str:
     return model.sha256
 
 
-def enlist(store: SqlStore, *targets: Target, tuner_id: str = "t1") -> None:
+def enlist(store: Store, *targets: Target, tuner_id: str = "t1") -> None:
     """A tuner process with devices of these targets."""
     for target in targets:
         store.add_target(target)
     store.fleet.enlist(tuner_id, "host-1", 4711, "0.1.0", "local")
-    store.fleet.report(tuner_id, [Device(f"host-1/{place}", target.key) for place, target in enumerate(targets)])
+    store.fleet.report(tuner_id, [TunerDevice(f"host-1/{place}", target.key) for place, target in enumerate(targets)])
 
 
 @pytest.fixture
@@ -297,7 +297,7 @@ def shower() -> PlainShower:
 
 @pytest.fixture
 def shown_client(one: Running, shower: PlainShower) -> httpx.Client:
-    one.app.state.looks = Looks(lambda: shower)
+    one.app.state.descriptions = Descriptions(lambda: shower)
     return one.client()
 
 
@@ -367,10 +367,10 @@ def _no_base_model() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _patient_lookups(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever else this machine does, no rung of a lookup is left out for want of time."""
-    monkeypatch.setattr(answering, "LIMIT_S", 20.0)
+    monkeypatch.setattr(lookup_service, "LIMIT_S", 20.0)
 
 
 @pytest.fixture(autouse=True)
 def _pages_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a test changes is on the page that it looks at next."""
-    monkeypatch.setattr(rendered, "KEEP_S", 0.0)
+    monkeypatch.setattr(page_routes, "KEEP_S", 0.0)

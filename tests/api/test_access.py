@@ -6,11 +6,11 @@ import re
 import httpx
 import pytest
 
-from tunewright.api.access import COOKIE, OPEN, Hosts
-from tunewright.api.local_key import local_key
-from tunewright.api.service import Options
-from tunewright.db.access import Scope
-from tunewright.tuner.commands import keys
+from tunewright.api.http.access import COOKIE, OPEN, Hosts
+from tunewright.api.http.local_key import local_key
+from tunewright.api.http.service import Options
+from tunewright.db.access import KeyScope
+from tunewright.tuner.cli import keys
 from tunewright.tuner.errors import Refused
 
 from ..waiting import wait_for
@@ -64,16 +64,16 @@ def test_wrong_keys(one, header):
 
 
 def test_a_key_may_do_what_its_scopes_say(one):
-    reader = one.client(one.key(Scope.JOBS_READ))
+    reader = one.client(one.key(KeyScope.JOBS_READ))
     assert reader.get("/v1/jobs").status_code == 200
     assert "jobs:write" in problem(reader.post("/v1/jobs/1:cancel"), "missing-scope", 403)["detail"]
     problem(reader.get("/metrics"), "missing-scope", 403)
-    assert one.client(one.key(Scope.METRICS)).get("/metrics").status_code == 200
-    problem(one.client(one.key(Scope.LOGIN, expires_in_s=60)).get("/v1/jobs"), "missing-scope", 403)
+    assert one.client(one.key(KeyScope.METRICS)).get("/metrics").status_code == 200
+    problem(one.client(one.key(KeyScope.LOGIN, expires_in_s=60)).get("/v1/jobs"), "missing-scope", 403)
 
 
 def test_keys_end(one, monkeypatch):
-    monkeypatch.setattr("tunewright.api.access.TRUST_S", 0.1)
+    monkeypatch.setattr("tunewright.api.http.access.TRUST_S", 0.1)
     expiring, token = one.key(expires_in_s=0.2), one.key()
     assert one.client(expiring).get("/v1/jobs").status_code == 200
     assert one.client(token).get("/v1/jobs").status_code == 200
@@ -129,7 +129,7 @@ def test_own_pages_are_not(one, client):
 
 
 def test_a_link_opens_one_session(one):
-    _, code = one.store.keys.create("link", {Scope.LOGIN}, 60)
+    _, code = one.store.keys.create("link", {KeyScope.LOGIN}, 60)
     browser = one.client(token="", headers={"Accept": "text/html,*/*"})
     first = browser.get("/login", params={"code": code})
     assert first.status_code == 200
@@ -146,7 +146,7 @@ def test_a_link_opens_one_session(one):
 
 
 def test_a_session_changes_things_only_from_own_pages(one):
-    _, code = one.store.keys.create("link", {Scope.LOGIN}, 60)
+    _, code = one.store.keys.create("link", {KeyScope.LOGIN}, 60)
     browser = one.client(token="")
     browser.get("/login", params={"code": code})
     problem(browser.post("/v1/jobs/1:cancel"), "cross-origin", 403)
@@ -156,7 +156,7 @@ def test_a_session_changes_things_only_from_own_pages(one):
 
 
 def test_logging_out_ends_the_session_at_once(one):
-    _, code = one.store.keys.create("link", {Scope.LOGIN}, 60)
+    _, code = one.store.keys.create("link", {KeyScope.LOGIN}, 60)
     browser = one.client(token="")
     token = browser.get("/login", params={"code": code}).cookies[COOKIE]
     assert browser.get("/v1/jobs").status_code == 200
@@ -203,7 +203,7 @@ def test_answers_carry_headers(one, client):
 
 def test_wrong_keys_of_others_lock_nobody_out(serve, monkeypatch):
     """One address may be that of many: a proxy's, or this machine's own."""
-    monkeypatch.setattr("tunewright.api.access.TRUST_S", 0.0)  # each request has its key checked anew
+    monkeypatch.setattr("tunewright.api.http.access.TRUST_S", 0.0)  # each request has its key checked anew
     with serve(Options(failures_per_minute=1)) as one:
         client, revoked = one.client(), one.client(one.key())
         assert client.get("/v1/jobs").status_code == revoked.get("/v1/jobs").status_code == 200

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from tunewright.api.problems import Kind
-from tunewright.api.routes.records import LINE_BYTES
-from tunewright.api.service import Options
-from tunewright.db.access import Scope
-from tunewright.db.jobs import EventKind
+from tunewright.api.http.problems import ProblemKind
+from tunewright.api.http.routes.records import LINE_BYTES
+from tunewright.api.http.service import Options
+from tunewright.db.access import KeyScope
+from tunewright.db.job import EventKind
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "api.md").read_text(encoding="utf-8")
 
@@ -29,12 +29,12 @@ def test_every_route_is_listed(one):
 
 
 def test_every_scope_is_listed():
-    assert [row[0] for row in rows("Ways in")] == [f"`{scope}`" for scope in Scope]
+    assert [row[0] for row in rows("Ways in")] == [f"`{scope}`" for scope in KeyScope]
 
 
 def test_every_problem_is_listed():
     listed = [(row[0].strip("`"), int(row[1])) for row in rows("Problems")]
-    assert sorted(listed) == sorted((kind.type, kind.status) for kind in Kind)
+    assert sorted(listed) == sorted((kind.type, kind.status) for kind in ProblemKind)
     assert [status for _, status in listed] == sorted(status for _, status in listed)
 
 

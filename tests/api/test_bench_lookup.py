@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from tunewright.bench import lookup
-from tunewright.bench.made import fill, make_tasks
-from tunewright.db.sql_store import open_store
+from tunewright.bench.synthetic_records import fill, make_tasks
+from tunewright.db.store import open_store
 
 from .conftest import make_target
 
@@ -19,14 +19,14 @@ TARGET = make_target()
 def test_made_records(kind, request, tmp_path):
     url = f"sqlite:///{tmp_path}/made.db" if kind == "sqlite" else request.getfixturevalue("postgres_url")
     tasks = make_tasks(3)
-    made = fill(url, tasks, TARGET, 5)
-    assert (made.trials, made.confirmations, len(made.tasks)) == (15, 2, 3)
+    stored = fill(url, tasks, TARGET, 5)
+    assert (stored.trials, stored.confirmations, len(stored.tasks)) == (15, 2, 3)
     with open_store(url) as store:
         keys = [task.key for task in tasks]
         walked = store.best_many(keys, TARGET.key)
-        for (key, _), best in store.known.best(keys, [TARGET.key]).items():
+        for (key, _), best in store.catalog.best(keys, [TARGET.key]).items():
             assert (best.schedule, best.median_s) == (walked[key].schedule, walked[key].measurement.median_s)
-            assert best.is_confirmed == (key in store.confirmed_many([key], TARGET.key))
+            assert best.is_confirmed == (key in store.confirmations([key], TARGET.key))
         assert walked.keys() == set(keys)
         assert {record.measurement.status for record in store.records(keys[0], TARGET.key)} == {"ok"}
 
@@ -34,17 +34,17 @@ def test_made_records(kind, request, tmp_path):
 def test_load(serve, tmp_path):
     tasks = make_tasks(lookup.BATCH + 1)
     fill(f"sqlite:///{tmp_path}/made.db", tasks, TARGET, 2)
-    with serve(url=f"sqlite:///{tmp_path}/made.db") as one:
-        measure(one, tasks, tmp_path)
+    with serve(url=f"sqlite:///{tmp_path}/made.db") as server:
+        measure(server, tasks, tmp_path)
 
 
-def measure(one, tasks, tmp_path):
+def measure(server, tasks, tmp_path):
     keys = [task.key for task in tasks]
-    first, times_s = asyncio.run(lookup.send_batches(one.url, one.token, TARGET, keys, 3))
+    first, times_s = asyncio.run(lookup.send_batches(server.url, server.token, TARGET, keys, 3))
     assert (len(first), len(times_s)) == (1, 3)
-    times_s, failed = asyncio.run(lookup.send_singles(one.url, one.token, TARGET, keys, 0.2))
+    times_s, failed = asyncio.run(lookup.send_singles(server.url, server.token, TARGET, keys, 0.2))
     assert (len(times_s), failed) == (100, 0)
-    figures = lookup.kept("sqlite", one.url, one.token, tasks[:5], TARGET, tmp_path)
+    figures = lookup.measure_client("sqlite", server.url, server.token, tasks[:5], TARGET, tmp_path)
     assert [figure.count for figure in figures] == [1, 5, 5]
 
 

@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from tunewright.api.routes import changes
-from tunewright.api.service import Options
-from tunewright.db.access import Scope
+from tunewright.api.http.routes import changes
+from tunewright.api.http.service import Options
+from tunewright.db.access import KeyScope
 
 from ..waiting import wait_for
 from .conftest import problem
@@ -79,12 +79,12 @@ def test_it_ends_with_the_service_and_takes_a_place(serve):
             assert "tunewright_event_streams 1.0" in client.get("/metrics").text
             one.service.drain()
             assert listen(lines) == []
-        wait_for(lambda: one.service.following.borrowed_tokens == 0)
+        wait_for(lambda: one.service.stream_slots.borrowed_tokens == 0)
         problem(client.get("/v1/changes"), "busy", 503)
 
 
 def test_it_ends_with_the_key(serve, kit, monkeypatch):
-    monkeypatch.setattr("tunewright.api.access.TRUST_S", 0.05)
+    monkeypatch.setattr("tunewright.api.http.access.TRUST_S", 0.05)
     with serve() as one:
         token = one.key()
         with one.client(token).stream("GET", "/v1/changes") as answer:
@@ -92,6 +92,6 @@ def test_it_ends_with_the_key(serve, kit, monkeypatch):
             assert len(listen(answer.iter_lines())) <= 3
 
 
-@pytest.mark.parametrize("scope", [Scope.METRICS, Scope.RECORDS_READ])
+@pytest.mark.parametrize("scope", [KeyScope.METRICS, KeyScope.RECORDS_READ])
 def test_it_needs_the_scope(one, scope):
     problem(one.client(one.key(scope)).get("/v1/changes"), "missing-scope", 403)

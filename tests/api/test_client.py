@@ -19,8 +19,9 @@ import pytest
 from tunewright.api.client import Client, Job, JobEvent, ServiceError
 from tunewright.api.client import JobTask as Task
 from tunewright.api.client.connection import http_client, key_for
-from tunewright.db.access import Scope
-from tunewright.db.jobs import Budget, EventKind, JobSpec, JobState, JobTask, NewEvent
+from tunewright.codegen.codec import from_json
+from tunewright.db.access import KeyScope
+from tunewright.db.job import EventKind, JobSpec, JobState, NewEvent, SearchBudget, SpecTask
 from tunewright.tuner.errors import Refused
 
 from ..waiting import wait_for
@@ -45,8 +46,8 @@ def queue(one: Any, kit: Any, extent: int = 8, label: str = "m.onnx") -> int:
     """A job that is waiting."""
     task, target = kit.task(extent), kit.target()
     one.store.add_task(task)
-    spec = JobSpec("", target.key, (JobTask(task.key, 1),), {"extent": extent})
-    return int(one.store.jobs.submit(spec, label, Budget(10)).job.id)
+    spec = JobSpec("", target.key, (SpecTask(task.key, 1),), {"extent": extent})
+    return int(one.store.jobs.submit(spec, label, SearchBudget(10)).job.id)
 
 
 def test_jobs_are_listed_and_steered(one: Any, kit: Any, mine: Client) -> None:
@@ -65,7 +66,7 @@ def test_jobs_are_listed_and_steered(one: Any, kit: Any, mine: Client) -> None:
         10,
         "m.onnx",
     )
-    assert Job.from_json(job.to_json()) == job
+    assert from_json(Job, job.to_json()) == job
     with pytest.raises(ServiceError, match="The job is finished") as found:
         mine.pause(ids[2])
     assert (found.value.kind, found.value.status) == ("job-finished", 409)
@@ -82,7 +83,7 @@ def test_refusals_are_one_line(one: Any, mine: Client) -> None:
     with pytest.raises(ServiceError, match="There is no such job") as found:
         mine.job(99)
     assert found.value.kind == "no-such-job"
-    with Client(one.url, one.key(Scope.METRICS)) as other, pytest.raises(ServiceError, match="jobs:read"):
+    with Client(one.url, one.key(KeyScope.METRICS)) as other, pytest.raises(ServiceError, match="jobs:read"):
         other.job(1)
     with Client(one.url, "tw_nobody") as nobody, pytest.raises(ServiceError) as refused:
         nobody.job(1)
@@ -399,3 +400,28 @@ def tiny_model() -> bytes:
     return bytes(
         helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
     )
+
+
+@pytest.mark.parametrize("wrong", ["x", "7", None, 1.5, True, 0, -3])
+def test_what_is_no_number_of_a_job(wrong: Any) -> None:
+    with Client("http://127.0.0.1:1", patience_s=0) as client:
+        for call in (client.job, client.cancel, client.wait, lambda one: client.prioritise(one, 1)):
+            with pytest.raises(Refused, match=r"the number of a job is .*; it must be a whole number, at least 1"):
+                call(wrong)
+
+
+def test_a_target_is_named_as_on_the_command_line(one: Any, kit: Any, mine: Client, tmp_path: Path) -> None:
+    kit.enlist(one.store, kit.target())
+    key = kit.target().key
+    assert [mine.target_key(given) for given in (None, key, key[:9], str(kit.target()))] == [None, key, key, key]
+    with pytest.raises(Refused, match=r"^target tpu: no such target is at work; at work: cpu:znver5:"):
+        mine.submit(tmp_path / "none.onnx", target="tpu")
+
+
+@pytest.mark.parametrize("wrong", ["x", 5, [1], None])
+def test_what_is_no_target_of_a_lookup(wrong: Any) -> None:
+    with (
+        Client("http://127.0.0.1:1") as client,
+        pytest.raises(ValueError, match="give a Target, or the JSON object"),
+    ):
+        client.lookup([], wrong)

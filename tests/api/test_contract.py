@@ -8,8 +8,8 @@ import schemathesis
 from schemathesis import GenerationMode
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
-from tunewright.api.service import Options
-from tunewright.db.jobs import JobState
+from tunewright.api.http.service import Options
+from tunewright.db.job import JobState
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
 

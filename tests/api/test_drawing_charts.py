@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from math import inf, nan
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -14,20 +15,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markupsafe import Markup
 
-import tunewright.api.drawing
-from tunewright.api.drawing import svg
-from tunewright.api.drawing.bars import Bar, Part, bars, shares, signed_bars
-from tunewright.api.drawing.histogram import histogram
-from tunewright.api.drawing.nest import Loop, Step, nest
-from tunewright.api.drawing.scales import Axis, Unit
-from tunewright.api.drawing.scatter import LINKS, Bandwidth, Mark, Point, agreement, roofline, scatter
-from tunewright.api.drawing.steps import Curve, steps
+import tunewright.api.dashboard.drawing
+from tunewright.api.dashboard.drawing import svg
+from tunewright.api.dashboard.drawing.bars import Bar, Share, bars, nest, shares
+from tunewright.api.dashboard.drawing.charts import agreement, histogram, roofline
+from tunewright.api.dashboard.drawing.figure import LINKS, Figure, Mark, Point, Series
+from tunewright.api.dashboard.drawing.scales import AxisSpec, Unit
 
-TRIALS = Axis("trials", Unit.COUNT, include=(0.0,))
-TIME = Axis("time of a run", Unit.TIME, is_log=True)
+TRIALS = AxisSpec("trials", Unit.COUNT, include=(0.0,))
+TIME = AxisSpec("time of a run", Unit.TIME, is_log=True)
 HOSTILE = "</title><script>alert(1)</script>\x00\x1b[2J\u202e\"'&\ud800"
-LEVELS = [Bandwidth("L1", 1.2e12), Bandwidth("L2", 3e11), Bandwidth("memory", 2.5e10)]
-CSS = (Path(tunewright.api.drawing.__file__).parent.parent / "static" / "charts.css").read_text(encoding="utf-8")
+LEVELS = {"L1": 1.2e12, "L2": 3e11, "memory": 2.5e10}
+CSS = (Path(tunewright.api.dashboard.drawing.__file__).parent.parent / "static" / "charts.css").read_text(
+    encoding="utf-8"
+)
 
 
 def parsed(markup: Markup) -> ET.Element:
@@ -46,37 +47,62 @@ def candidates(count: int, href: str | None = None) -> list[Point]:
     return [Point(10 ** draw.gauss(1, 0.4), 10 ** draw.uniform(9, 11), "1.23 ms", href) for _ in range(count)]
 
 
+def steps(
+    title: str, x: AxisSpec, y: AxisSpec, curves: list[Series], until: float | None = None, nothing: str = "-"
+) -> Markup:
+    return Figure("steps", title, x, y, curves, nothing=nothing, until=until).draw()
+
+
+def curve(name: str, places: list[tuple[float, float]], note: str = "", href: str | None = None) -> Series:
+    return Series(name, [Point(*place) for place in places], note=note, href=href)
+
+
+def scatter(
+    points: list[Point], axis: AxisSpec, other: AxisSpec | None = None, words: str = "", *marks: Mark
+) -> Markup:
+    return Figure("scatter", words, axis, other or axis, [Series("candidate", points, "dots")], marks, words).draw()
+
+
 def step_chart() -> Markup:
     curves = [
-        Curve(f"Conv 1x{64 * n}x56x56", [(0, 3e-3 / n), (40 * n, 2e-3 / n), (300, 1e-3 / n)], f"{n} ms", f"/tasks/{n}")
+        curve(f"Conv 1x{64 * n}x56x56", [(0, 3e-3 / n), (40 * n, 2e-3 / n), (300, 1e-3 / n)], f"{n} ms", f"/tasks/{n}")
         for n in range(1, 10)
     ]
     return steps("Best time of each task so far", TRIALS, TIME, curves, until=400, nothing="Nothing.")
 
 
-def both_sides(parts: list[Part]) -> Markup:
+def loop(kind: str, var: str, extent: int | str, *parts: dict[str, Any]) -> dict[str, Any]:
+    return {"kind": kind, "var": var, "extent": extent, "parts": list(parts)}
+
+
+def both_sides(parts: list[Share]) -> Markup:
     return shares("Where the time goes", parts, before="default", after="tuned", nothing="Nothing.")
 
 
 def share_chart() -> Markup:
-    return both_sides([Part(f"task {n}", 1e-3 / n, 4e-4 / n, f"/tasks/{n}") for n in range(1, 10)])
+    return both_sides([Share(f"task {n}", 1e-3 / n, 4e-4 / n, f"/tasks/{n}") for n in range(1, 10)])
 
 
-def roof(points: list[Point], bandwidths: list[Bandwidth], title: str = "Roofline") -> Markup:
-    return roofline(title, points, peak_flops_s=2.9e11, bandwidths=bandwidths, is_measured=False, nothing="-")
+def roof(points: list[Point], bandwidths: dict[str, float], title: str = "Roofline") -> Markup:
+    figure = roofline(title, points, peak_flops_s=2.9e11, bandwidths=bandwidths, is_measured=False, nothing="-")
+    return figure.draw()
 
 
 def roof_chart() -> Markup:
     marks = [Mark(30, 2.4e11, "best", "/best"), Mark(2.5, 1.2e10, "default")]
-    points = [Point(3, 1e10), Point(9, 4e10, "2 ms"), Point(20, 9e10, "1 ms", "/tasks/a/schedules/b?target=c")]
+    points = [
+        Point(3, 1e10),
+        Point(9, 4e10, "2 ms"),
+        Point(20, 9e10, "1 ms", "/tasks/a/schedules/b?target=c"),
+    ]
     return roofline(
         "Roofline", points, peak_flops_s=2.9e11, bandwidths=LEVELS, marks=marks, is_measured=True, nothing="Nothing."
-    )
+    ).draw()
 
 
 def agreement_chart() -> Markup:
     points = [Point(1e-3, 1.1e-3), Point(2e-4, 1.5e-4, "0.15 ms", "/x")]
-    return agreement("Predicted against measured", points, marks=[Mark(1e-4, 9e-5, "best")])
+    return agreement("Predicted against measured", points, marks=[Mark(1e-4, 9e-5, "best")]).draw()
 
 
 def failure_chart() -> Markup:
@@ -86,22 +112,22 @@ def failure_chart() -> Markup:
 
 def reason_chart() -> Markup:
     rows = [Bar("bytes from memory", 0.8, "1.74x faster", "0.03 here, 0.5 by default"), Bar("spills", -0.3, "slower")]
-    return signed_bars("Why the model prefers it", rows, heads=("what", "effect"), nothing="Nothing.")
+    return bars("Why the model prefers it", rows, heads=("what", "effect"), kind="effect", nothing="Nothing.")
 
 
 def time_chart() -> Markup:
     values = [1e-3 * 1.01**n for n in range(200)]
-    return histogram("Times of the candidates", TIME, values, names="candidate")
+    return histogram("Times of the candidates", TIME, values, names="candidate").draw()
 
 
 def outlier_chart() -> Markup:
     values = [1e-3 * (1 + 0.001 * n) for n in range(19)] + [9e-3]
-    return histogram("Its samples", Axis("time of a run", Unit.TIME), values, names="sample")
+    return histogram("Its samples", AxisSpec("time of a run", Unit.TIME), values, names="sample").draw()
 
 
 def nest_chart() -> Markup:
-    inner = Loop("unroll", "i", 8, (Step("acc[i] += a[i, k] * b[k]"),))
-    return nest("Loops of the best", [Loop("parallel", "n", 56, (Loop("serial", "k", 64, (inner,)), Step("store")))])
+    inner = loop("unroll", "i", 8, {"text": "acc[i] += a[i, k] * b[k]"})
+    return nest("Loops of the best", [loop("parallel", "n", 56, loop("serial", "k", 64, inner), {"text": "store"})])
 
 
 def empty_chart() -> Markup:
@@ -156,18 +182,19 @@ def test_every_drawing_says_what_it_shows(name: str) -> None:
 
 def test_all_words_are_escaped() -> None:
     mark = Mark(1e-3, 2e-3, "best")
-    parts: tuple[Loop | Step, ...] = (Step(HOSTILE), Loop(HOSTILE, HOSTILE, HOSTILE, (Step(HOSTILE),)))
-    axis = Axis(HOSTILE, Unit.TIME, is_log=True)
+    step = {"text": HOSTILE}
+    parts = (step, loop(HOSTILE, HOSTILE, HOSTILE, step))
+    axis = AxisSpec(HOSTILE, Unit.TIME, is_log=True)
     for drawn in (
-        steps(HOSTILE, axis, axis, [Curve(HOSTILE, [(1, 1), (2, 0.5)], HOSTILE)] * 9, nothing=HOSTILE),
+        steps(HOSTILE, axis, axis, [curve(HOSTILE, [(1, 1), (2, 0.5)], HOSTILE)] * 9, nothing=HOSTILE),
         steps(HOSTILE, axis, axis, [], nothing=HOSTILE),
-        scatter(HOSTILE, axis, axis, [Point(1, 1, HOSTILE)], marks=[mark], words=HOSTILE),
-        roof([Point(1, 1, HOSTILE)], [Bandwidth(HOSTILE, 1)], HOSTILE),
-        agreement(HOSTILE, [Point(1, 1, HOSTILE)], marks=[mark]),
-        shares(HOSTILE, [Part(HOSTILE, 1, 2)] * 9, before=HOSTILE, after=HOSTILE, nothing=HOSTILE),
-        bars(HOSTILE, [Bar(HOSTILE, 1, HOSTILE, HOSTILE, HOSTILE)], heads=(HOSTILE, HOSTILE), nothing=HOSTILE),
-        signed_bars(HOSTILE, [Bar(HOSTILE, -1, HOSTILE, HOSTILE, HOSTILE)], heads=(HOSTILE, HOSTILE), nothing=HOSTILE),
-        histogram(HOSTILE, axis, [1, 2], names=HOSTILE),
+        scatter([Point(1, 1, HOSTILE)], axis, axis, HOSTILE, mark),
+        roof([Point(1, 1, HOSTILE)], {HOSTILE: 1}, HOSTILE),
+        agreement(HOSTILE, [Point(1, 1, HOSTILE)], marks=[mark]).draw(),
+        shares(HOSTILE, [Share(HOSTILE, 1, 2)] * 9, before=HOSTILE, after=HOSTILE, nothing=HOSTILE),
+        bars(HOSTILE, [Bar(HOSTILE, 1, *[HOSTILE] * 3)], heads=(HOSTILE, HOSTILE), nothing=HOSTILE),
+        bars(HOSTILE, [Bar(HOSTILE, -1, *[HOSTILE] * 3)], heads=(HOSTILE, HOSTILE), kind="effect", nothing=HOSTILE),
+        histogram(HOSTILE, axis, [1, 2], names=HOSTILE).draw(),
         nest(HOSTILE, parts),
     ):
         root = parsed(drawn)
@@ -193,13 +220,13 @@ FLOATS = st.floats(allow_nan=True, allow_infinity=True)
 
 @given(st.lists(st.tuples(FLOATS, FLOATS), max_size=20), st.booleans(), st.sampled_from(Unit))
 def test_any_numbers_can_be_drawn(spots: list[tuple[float, float]], is_log: bool, unit: Unit) -> None:
-    x, y = Axis("x", unit, is_log), Axis("y", unit, is_log)
-    parsed(steps("t", x, y, [Curve("a", spots), Curve("b", spots[:3])], nothing="-"))
-    parsed(scatter("t", x, y, [Point(*spot) for spot in spots], words=""))
-    parsed(agreement("t", [Point(*spot) for spot in spots]))
-    parsed(histogram("t", x, [spot[0] for spot in spots], names="value"))
-    parsed(signed_bars("t", [Bar("a", spot[0], "b") for spot in spots], heads=("a", "b"), nothing="-"))
-    parsed(both_sides([Part("a", *spot) for spot in spots]))
+    x, y = AxisSpec("x", unit, is_log), AxisSpec("y", unit, is_log)
+    parsed(steps("t", x, y, [curve("a", spots), curve("b", spots[:3])], nothing="-"))
+    parsed(scatter([Point(*spot) for spot in spots], x, y))
+    parsed(agreement("t", [Point(*spot) for spot in spots]).draw())
+    parsed(histogram("t", x, [spot[0] for spot in spots], names="value").draw())
+    parsed(bars("t", [Bar("a", spot[0], "b") for spot in spots], heads=("a", "b"), kind="effect", nothing="-"))
+    parsed(both_sides([Share("a", *spot) for spot in spots]))
 
 
 def test_a_thousand_points_are_small() -> None:
@@ -207,12 +234,12 @@ def test_a_thousand_points_are_small() -> None:
     drawn = roof(candidates(1000, href), LEVELS)
     assert len(drawn) < 60_000
     assert len(parsed(drawn).findall(".//a")) == LINKS
-    assert len(roof([Point(p.x, p.y) for p in candidates(1000)], [])) < 20_000
+    assert len(roof([Point(p.x, p.y) for p in candidates(1000)], {})) < 20_000
 
 
 def test_forty_curves_are_small_and_six_of_them_have_colours() -> None:
     draw = random.Random(5)
-    curves = [Curve(f"task {n}", [(t, 2e-3 * 0.99**t * draw.random()) for t in range(40)]) for n in range(40)]
+    curves = [curve(f"task {n}", [(t, 2e-3 * 0.99**t * draw.random()) for t in range(40)]) for n in range(40)]
     drawn = steps("Best", TRIALS, TIME, curves, nothing="-")
     assert len(drawn) < 60_000
     kinds = [node.get("class", "") for node in parsed(drawn).iter("path") if "line" in node.get("class", "").split()]
@@ -223,25 +250,25 @@ def test_forty_curves_are_small_and_six_of_them_have_colours() -> None:
 
 def test_a_curve_holds_each_value_until_the_next_and_on_to_the_end() -> None:
     drawn = steps(
-        "Best", TRIALS, Axis("y", include=(0.0, 4.0)), [Curve("a", [(50, 2), (0, 4)])], until=100, nothing="-"
+        "Best", TRIALS, AxisSpec("y", include=(0.0, 4.0)), [curve("a", [(50, 2), (0, 4)])], until=100, nothing="-"
     )
     line = next(node for node in parsed(drawn).iter("path") if node.get("class") == "line series-0")
     assert line.get("d") == "M0 0H500V500H1000"
 
 
 def test_points_without_a_place_are_left_out() -> None:
-    drawn = scatter("t", TIME, TIME, [Point(0, 1), Point(nan, 1), Point(1, inf), Point(1, -1)], words="")
+    drawn = scatter([Point(0, 1), Point(nan, 1), Point(1, inf), Point(1, -1)], TIME)
     assert "No candidate has been measured yet." in re.sub(r"<.*?>", "", drawn)
 
 
 def test_a_side_that_is_not_known_is_not_drawn() -> None:
-    drawn = both_sides([Part("a", 1.0, 0.5), Part("b", 1.0, None)])
+    drawn = both_sides([Share("a", 1.0, 0.5), Share("b", 1.0, None)])
     assert "default" in drawn
     assert "tuned" not in drawn
 
 
 def test_shares_of_both_sides_have_one_scale() -> None:
-    root = parsed(both_sides([Part("a", 3.0, 0.5), Part("b", 1.0, 0.5)]))
+    root = parsed(both_sides([Share("a", 3.0, 0.5), Share("b", 1.0, 0.5)]))
     widths = [node.get("width") for node in root.iter("rect") if node.get("height") == "30"]
     assert widths == ["75%", "25%", "12.5%", "12.5%"]
     assert "75.0% → 50.0%" in root.itertext()
@@ -256,11 +283,13 @@ def test_what_is_far_beyond_the_others_does_not_shrink_them() -> None:
     assert "2 above 1.02 ms, the 90th percentile" in [node.text for node in root.iter("text")]
     together = [1.0 + 0.01 * n for n in range(20)]
     for values in (together, [*together, 1.3], [1.0], [1.0, 9.0]):  # nothing is far from the others, or what they are
-        assert "percentile" not in histogram("t", Axis("x"), values, names="value")
+        assert "percentile" not in histogram("t", AxisSpec("x"), values, names="value").draw()
 
 
 def test_bars_of_both_signs_leave_from_zero() -> None:
-    root = parsed(signed_bars("Why", [Bar("a", 3.0, "x"), Bar("b", -1.0, "y")], heads=("what", "effect"), nothing="-"))
+    root = parsed(
+        bars("Why", [Bar("a", 3.0, "x"), Bar("b", -1.0, "y")], heads=("what", "effect"), kind="effect", nothing="-")
+    )
     boxes = [(node.get("class"), node.get("x"), node.get("width")) for node in root.iter("rect")]
     assert boxes == [("fill best", "25%", "75%"), ("fill failed", "0%", "25%")]
 

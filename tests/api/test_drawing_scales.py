@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunewright.api.drawing.scales import Axis, Scale, Unit, labels, scale, spread, told
+from tunewright.api.dashboard.drawing.scales import AxisSpec, Scale, Unit, labels, scale, spread, value_text
 
 UNITS = st.sampled_from(Unit)
 POSITIVE = st.floats(1e-9, 1e15)
@@ -22,13 +22,13 @@ def texts(low: float, high: float, unit: Unit, is_log: bool = False, most: int =
 
 @given(st.lists(ANY, min_size=1), UNITS, st.integers(2, 10))
 def test_linear_ticks_are_few_and_in_order(values: list[float], unit: Unit, most: int) -> None:
-    made = scale(values, Axis("x", unit))
+    made = scale(values, AxisSpec("x", unit))
     check_ticks(made, most)
 
 
 @given(st.lists(POSITIVE, min_size=1), UNITS, st.integers(2, 10))
 def test_log_ticks_are_few_and_in_order(values: list[float], unit: Unit, most: int) -> None:
-    made = scale(values, Axis("x", unit, is_log=True))
+    made = scale(values, AxisSpec("x", unit, is_log=True))
     check_ticks(made, most)
 
 
@@ -49,7 +49,7 @@ def test_a_scale_of_some_length_has_several_ticks(low: float, factor: float, mos
 def test_places_keep_the_order_of_values_and_are_within_the_scale(
     values: list[float], is_log: bool, pad: float
 ) -> None:
-    made = scale(values, Axis("x", is_log=is_log), pad)
+    made = scale(values, AxisSpec("x", is_log=is_log), pad)
     assert made.low < made.high
     assert all(made.low <= value <= made.high for value in values)
     places = [made.place(value) for value in sorted(values)]
@@ -60,14 +60,14 @@ def test_places_keep_the_order_of_values_and_are_within_the_scale(
 
 @given(st.lists(st.floats(allow_nan=True, allow_infinity=True)), UNITS, st.booleans())
 def test_any_numbers_have_a_scale(values: list[float], unit: Unit, is_log: bool) -> None:
-    made = scale(values, Axis("x", unit, is_log))
+    made = scale(values, AxisSpec("x", unit, is_log))
     assert isfinite(made.low)
     assert made.low < made.high
 
 
 @given(st.lists(POSITIVE, min_size=1), st.floats(10, 100), st.booleans())
 def test_labels_that_have_room_do_not_touch(values: list[float], room: float, is_log: bool) -> None:
-    made = scale(values, Axis("x", Unit.TIME, is_log))
+    made = scale(values, AxisSpec("x", Unit.TIME, is_log))
     ticks = made.ticks_within(room, gap=1.0)
     if len(ticks) > 2:
         for a, b in pairwise(ticks):
@@ -109,23 +109,23 @@ def test_log_ticks_are_round(low: float, high: float, unit: Unit, expected: list
 
 
 def test_included_values_are_on_the_scale_and_end_it() -> None:
-    made = scale([3.0, 8.0], Axis("trials", Unit.COUNT, include=(0.0,)), pad=0.1)
+    made = scale([3.0, 8.0], AxisSpec("trials", Unit.COUNT, include=(0.0,)), pad=0.1)
     assert made.low == 0
     assert made.high > 8
 
 
 def test_one_value_has_a_scale_around_it() -> None:
-    made = scale([5.0], Axis("x"))
+    made = scale([5.0], AxisSpec("x"))
     assert made.low < 5 < made.high
-    made = scale([5.0], Axis("x", is_log=True))
+    made = scale([5.0], AxisSpec("x", is_log=True))
     assert made.low < 5 < made.high
 
 
 def test_a_log_axis_has_no_place_for_zero() -> None:
-    assert not Axis("x", is_log=True).fits(0)
-    assert not Axis("x").fits(nan)
-    assert not Axis("x").fits(inf)
-    assert Axis("x").fits(0)
+    assert not AxisSpec("x", is_log=True).fits(0)
+    assert not AxisSpec("x").fits(nan)
+    assert not AxisSpec("x").fits(inf)
+    assert AxisSpec("x").fits(0)
 
 
 @given(st.lists(st.floats(0, 250), max_size=12))
@@ -140,9 +140,9 @@ def test_labels_moved_apart_keep_order_and_distance(places: list[float]) -> None
 
 
 def test_values_in_words() -> None:
-    assert told(0.00123, Unit.TIME) == "1.23 ms"
-    assert told(90.0, Unit.CLOCK) == "1:30"
-    assert told(0.125, Unit.SHARE) == "12.5%"
-    assert told(1234.0, Unit.COUNT) == "1,234"
-    assert told(2.444e11, Unit.RATE) == "244 G"
+    assert value_text(0.00123, Unit.TIME) == "1.23 ms"
+    assert value_text(90.0, Unit.CLOCK) == "1:30"
+    assert value_text(0.125, Unit.SHARE) == "12.5%"
+    assert value_text(1234.0, Unit.COUNT) == "1,234"
+    assert value_text(2.444e11, Unit.RATE) == "244 G"
     assert labels([1.0, 1.0001], Unit.PLAIN) == ["1", "1.0001"]

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
-import tunewright.api.drawing
-from tunewright.api.drawing.frame import MARGINS_PX
+import tunewright.api.dashboard.drawing
+from tunewright.api.dashboard.drawing.frame import MARGINS_PX
 
-CSS = (Path(tunewright.api.drawing.__file__).parent.parent / "static" / "charts.css").read_text(encoding="utf-8")
+CSS = (Path(tunewright.api.dashboard.drawing.__file__).parent.parent / "static" / "charts.css").read_text(
+    encoding="utf-8"
+)
 LIGHT, DARK = (
     dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6});", block)) for block in re.findall(r":root \{(.*?)\}", CSS, re.DOTALL)
 )
@@ -62,7 +64,7 @@ def test_nothing_comes_from_elsewhere() -> None:
 
 def test_charts_know_nothing_of_jobs() -> None:
     imported = set()
-    for path in Path(tunewright.api.drawing.__file__).parent.glob("*.py"):
+    for path in Path(tunewright.api.dashboard.drawing.__file__).parent.glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             match node:
                 case ast.Import(names):

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from tunewright.api import rendered
-from tunewright.api.etags import is_match
+from tunewright.api.dashboard import page as page_routes
+from tunewright.api.http.etags import is_match
 
 from .conftest import TARGET, make_task, store_best
 
@@ -41,7 +41,7 @@ def test_these_are_all_that_are_kept(one):
 
 @pytest.mark.parametrize("path", KEPT)
 def test_an_answer_that_is_unchanged_has_the_headers_of_the_whole(one, shown_client, kit, monkeypatch, path):
-    monkeypatch.setattr(rendered, "KEEP_S", 3600.0)
+    monkeypatch.setattr(page_routes, "KEEP_S", 3600.0)
     client, task = shown_client, make_task()
     record = store_best(one.store, task)
     model = kit.send(client, 8)

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tunewright.api.changes import WAIT_S
-from tunewright.api.service import Options
-from tunewright.db.access import Scope
-from tunewright.db.jobs import Budget, EventKind, JobSpec, JobState, JobTask, NewEvent
+from tunewright.api.http.changes import WAIT_S
+from tunewright.api.http.service import Options
+from tunewright.db.access import KeyScope
+from tunewright.db.job import EventKind, JobSpec, JobState, NewEvent, SearchBudget, SpecTask
 
 from ..waiting import wait_for
 
@@ -23,8 +23,8 @@ def begin(kit):
     def make(store, seed=0):
         store.add_target(kit.target())
         store.add_task(kit.task(8))
-        spec = JobSpec("", kit.target().key, (JobTask(kit.task(8).key, 1),), {"seed": seed})
-        job = store.jobs.submit(spec, "<script>", Budget(10)).job
+        spec = JobSpec("", kit.target().key, (SpecTask(kit.task(8).key, 1),), {"seed": seed})
+        job = store.jobs.submit(spec, "<script>", SearchBudget(10)).job
         return job.id, store.jobs.lease([kit.target().key], "h")
 
     return make
@@ -110,7 +110,7 @@ def test_reconnecting_loses_nothing_and_repeats_nothing(serve, url, begin):
 
 
 def test_events_of_another_process_are_told_at_once(serve, url, begin):
-    from tunewright.db.sql_store import open_store
+    from tunewright.db.store import open_store
 
     with serve(url=url) as one, open_store(url) as other:
         job_id, lease = begin(other)
@@ -125,7 +125,7 @@ def test_events_of_another_process_are_told_at_once(serve, url, begin):
 
         thread = threading.Thread(target=follow)
         thread.start()
-        wait_for(lambda: one.service.following.borrowed_tokens == 1)
+        wait_for(lambda: one.service.stream_slots.borrowed_tokens == 1)
         for number in range(3):
             sent_s = time.monotonic()
             tell(other, lease, number)
@@ -168,7 +168,7 @@ def test_a_client_that_goes_away_is_forgotten(one, begin, kit):
 def test_streams_outlive_a_database_that_is_away(one, begin, monkeypatch):
     from tunewright.db.errors import Unreachable
 
-    monkeypatch.setattr("tunewright.api.routes.events.AWAY_S", 0.1)
+    monkeypatch.setattr("tunewright.api.http.routes.events.AWAY_S", 0.1)
     job_id, lease = begin(one.store)
     jobs, events, fails, back = (
         one.store.jobs,
@@ -194,10 +194,10 @@ def test_streams_outlive_a_database_that_is_away(one, begin, monkeypatch):
 
 
 def test_streams_end_with_their_key(one, begin, kit, monkeypatch):
-    monkeypatch.setattr("tunewright.api.access.TRUST_S", 0.1)
-    monkeypatch.setattr("tunewright.api.changes.WAIT_S", 0.1)
+    monkeypatch.setattr("tunewright.api.http.access.TRUST_S", 0.1)
+    monkeypatch.setattr("tunewright.api.http.changes.WAIT_S", 0.1)
     job_id, _ = begin(one.store)
-    token = one.key(Scope.JOBS_READ)
+    token = one.key(KeyScope.JOBS_READ)
     with one.client(token).stream("GET", f"/v1/jobs/{job_id}/events") as answer:
         lines = answer.iter_lines()
         assert next(lines)

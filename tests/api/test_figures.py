@@ -16,16 +16,16 @@ from rich.console import Console
 from tunewright.api import program
 from tunewright.api.client import tiers
 from tunewright.api.client.wire import Exchange
-from tunewright.db.sql_store import open_store
+from tunewright.db.store import open_store
 from tunewright.search_space.measurement import Candidate, Measurement, Status
-from tunewright.tuner.commands import tune
+from tunewright.tuner.cli import tune_report
 from tunewright.tuner.models.model import open_model
 from tunewright.tuner.text import duration, times
 
 from ..commands import Command, commands
 from ..tuner.conftest import small_model
+from ..tuner.fake_pool import TARGET, FakePool, is_default, job
 from ..tuner.timings import takes
-from ..tuner.told import TARGET, Told, is_default, job
 from .conftest import Running, running
 from .page import whole
 
@@ -71,7 +71,7 @@ def ended(
     path.write_bytes(small_model().SerializeToString())
     tuned_s = {"faster": 2.5e-3, "defaults_kept": 4.4e-3}[request.param]
     with open_store(url) as store:
-        report = job(open_model(path), store, Told(tried, compared), timing=takes(default=4.2e-3, tuned=tuned_s))
+        report = job(open_model(path), store, FakePool(tried, compared), timing=takes(default=4.2e-3, tuned=tuned_s))
     assert report.outcome == request.param
     with running(url) as one:
         monkeypatch.setenv("TUNEWRIGHT_SERVER", one.url)
@@ -81,7 +81,8 @@ def ended(
 
 def test_the_gain_is_the_same_everywhere(ended: Ended) -> None:
     found, number = ended.report, ended.report.job_id
-    data = ended.client.get(f"/v1/jobs/{number}").json()["result"]
+    asked = ended.client.get(f"/v1/jobs/{number}").json()
+    data = asked["result"]
     page = ended.client.get(f"/v1/pages/jobs/{number}").json()
     [listed] = ended.client.get("/v1/pages/jobs").json()["jobs"]
     [summary] = ended.command("jobs", "list", "--json").data["jobs"]
@@ -90,7 +91,7 @@ def test_the_gain_is_the_same_everywhere(ended: Ended) -> None:
     for one in (data, page["latency"]):
         assert (one["default_ms"], one["tuned_ms"]) == (1e3 * found.default_s, 1e3 * found.tuned_s)
         assert one["rejected_ms"] == (None if found.rejected_s is None else 1e3 * found.rejected_s)
-    for one in (data, page["latency"], page["job"], listed, summary):
+    for one in (data, page["latency"], page["job"], asked, listed, summary):
         assert one["speedup"] == found.speedup and one["outcome"] == found.outcome
         assert one["speedup_interval"] == (found.speedup_interval and list(found.speedup_interval))
 
@@ -99,7 +100,7 @@ def test_people_read_the_same(ended: Ended, tmp_path: Path) -> None:
     """With the interval: on the page, in the report, and as `tune` and `jobs show` end."""
     found, number = ended.report, ended.report.job_id
     printed = StringIO()
-    tune.render(Console(file=printed, width=200), found.to_json())
+    tune_report.render(Console(file=printed, width=200), found.to_json())
     texts = {
         "page": whole(ended.client.get(f"/jobs/{number}")).words,
         "tune": printed.getvalue(),
@@ -144,11 +145,14 @@ def test_each_task_has_one_time(ended: Ended) -> None:
         assert page["best_trial"]["median_ms"] == pytest.approx(3.0, rel=0.1)
 
 
-@pytest.mark.parametrize("place", ["db", "server", "server that is gone"])
+@pytest.mark.parametrize("place", ["db", "server", "server asked in parts", "server that is gone"])
 def test_the_model_runs_on_what_its_job_decided(ended: Ended, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server tells it with its answers, and it is kept with them."""
     given = ("--db", ended.url) if place == "db" else ("--server", ended.one.url)
     asked = "lookup", ended.path, *given, "--threads", TARGET.threads, "--json"
+    if place == "server asked in parts":
+        monkeypatch.setattr("tunewright.api.client.wire.KEYS_AT_ONCE", 1)
+        assert len(ended.report.tasks) > 1
     answer = ended.command(*asked).data
     if place == "server that is gone":
         tiers._shared.clear()  # as another process

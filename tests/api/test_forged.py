@@ -12,13 +12,13 @@ from onnx import TensorProto, helper
 from tunewright.api.client import tiers
 from tunewright.api.client.tiers import Lookups
 from tunewright.api.client.wire import Exchange
-from tunewright.api.routes import prepared
-from tunewright.db.access import Scope
-from tunewright.db.sql_store import open_store
+from tunewright.api.http.routes import lookup_cache
+from tunewright.db.access import KeyScope
+from tunewright.db.store import open_store
 from tunewright.search_space.measurement import Record
 from tunewright.search_space.sketches import default_schedule
-from tunewright.tuner.lookup import Ladder, lookup
-from tunewright.tuner.lookup.place import Place
+from tunewright.tuner.lookup.ladder import Ladder, lookup
+from tunewright.tuner.lookup.source import ScheduleSource
 from tunewright.tuner.targets import local_target
 
 from .conftest import CRASHED, TARGET, exact_answer, make_task, measured, points, problem, store_best
@@ -29,7 +29,7 @@ BEST, SECOND, THIRD, *_ = points(TUNED)
 
 @pytest.fixture(autouse=True)
 def _looks_each_time(monkeypatch):
-    monkeypatch.setattr(prepared, "LOOK_S", 0.0)
+    monkeypatch.setattr(lookup_cache, "LOOK_S", 0.0)
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ def cases():
 def test_a_forged_record_changes_no_answer(tuned, tmp_path, data, refused):
     before = told(tuned, tmp_path / "before")
     assert before[0]["items"][0]["schedule"] == BEST.to_json()
-    sender = tuned.client(tuned.key(Scope.RECORDS_WRITE))
+    sender = tuned.client(tuned.key(KeyScope.RECORDS_WRITE))
     answer = sender.post("/v1/records", content=json.dumps(data))
     if refused is None:
         assert answer.json() == {"added": 1, "known": 0}
@@ -167,19 +167,19 @@ def model_of(extent):
 def test_a_session_finds_what_it_found(tmp_path):
     url, here, model = f"sqlite:///{tmp_path}/t.db", local_target("cpu", 2), model_of(1 << 16)
     with open_store(url) as store:
-        [(task, _)] = Place(url).prepare(model, threads=2).model.tasks.values()
+        [(task, _)] = ScheduleSource(url).prepare(model, threads=2).model.tasks.values()
         best, other, *_ = points(task, here)
         store_best(store, task, here, best, 1e-4)
-        before = Place(url).prepare(model, threads=2)
-        assert before.found[task.key].schedule == best
+        before = ScheduleSource(url).prepare(model, threads=2)
+        assert before.results[task.key].schedule == best
         for _, data, refused in forged(task):
             data |= {"target_key": here.key, "target": here.to_json()}
             if refused is None:
                 store.import_([json.dumps(data)])
         store.import_([json.dumps(line(task, other, target=here))])
-        after = Place(url).prepare(model, threads=2)
-    assert after.found == before.found
-    assert after.chosen.tasks == before.chosen.tasks
+        after = ScheduleSource(url).prepare(model, threads=2)
+    assert after.results == before.results
+    assert after.fastest_model.tasks == before.fastest_model.tasks
 
 
 class TestVoid:
@@ -206,7 +206,7 @@ class TestVoid:
         assert self.offered(client) == SECOND.to_json()
         assert client.get(f"/v1/snapshots/{TARGET.key}").headers["etag"] != tag
         assert lookup(tuned.store, [TUNED], TARGET)[TUNED.key].schedule == SECOND
-        assert BEST.key in tuned.store.known.failures([TUNED.key], TARGET.key)[TUNED.key]
+        assert BEST.key in tuned.store.catalog.failures([TUNED.key], TARGET.key)[TUNED.key]
         records = tuned.store.records(TUNED.key, TARGET.key)
         assert [one.measurement.status for one in records] == ["voided", "ok"]
         text = client.get("/v1/records").text
@@ -254,7 +254,7 @@ class TestVoid:
             assert "voided" in answer.text and "wrong on odd days" in answer.text, address
 
     def test_needs_its_scope_and_something_to_take_back(self, tuned, client):
-        sender = tuned.client(tuned.key(Scope.RECORDS_WRITE, Scope.RECORDS_READ))
+        sender = tuned.client(tuned.key(KeyScope.RECORDS_WRITE, KeyScope.RECORDS_READ))
         self.ask(sender, "void", status=403)
         self.ask(sender, "unvoid", BEST, status=403)
         self.ask(client, "void", THIRD, status=404)

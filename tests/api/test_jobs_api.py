@@ -2,10 +2,10 @@
 
 import pytest
 
-from tunewright.api.service import Options
-from tunewright.codegen.cuda.gpu import KNOWN
+from tunewright.api.http.service import Options
+from tunewright.codegen.gpu import KNOWN
 from tunewright.codegen.target import Target
-from tunewright.db.jobs import Budget, EventKind, JobState, NewEvent
+from tunewright.db.job import EventKind, JobState, NewEvent, SearchBudget
 from tunewright.graph.onnx_import import ModelError
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
@@ -34,17 +34,17 @@ def test_a_job_is_submitted(one, client, kit):
     stored = one.store.jobs.get(job["id"])
     assert stored.owner == one.token.split("_")[1]
     assert not stored.attached
-    assert stored.budget == Budget(40, 90.0, 0.02)
+    assert stored.budget == SearchBudget(40, 90.0, 0.02)
     assert one.store.task(kit.task(32).key) == kit.task(32)
 
 
 @pytest.mark.parametrize(
     ("asked", "budget"),
     [
-        ({}, Budget(200)),
-        ({"minutes": 2}, Budget(None, 120.0)),
-        ({"until": 0.02}, Budget(None, until=0.02)),
-        ({"trials": 9}, Budget(9)),
+        ({}, SearchBudget(200)),
+        ({"minutes": 2}, SearchBudget(None, 120.0)),
+        ({"until": 0.02}, SearchBudget(None, until=0.02)),
+        ({"trials": 9}, SearchBudget(9)),
     ],
 )
 def test_a_bound_that_is_not_given_does_not_bind(one, client, kit, asked, budget):

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tunewright.api import program
-from tunewright.db.access import Scope
-from tunewright.db.sql_store import open_store
+from tunewright.db.access import KeyScope
+from tunewright.db.store import open_store
 
 DOCS = Path(__file__).parents[2] / "docs" / "cli.md"
 
@@ -46,7 +46,7 @@ def test_it_is_alone_on_standard_output(given, variable, start, url, link, monke
         assert store.keys.list() == []
         key = store.keys.use_once(token)
         assert key is not None and key.expires_at is not None
-        assert key.scopes == {Scope.LOGIN}
+        assert key.scopes == {KeyScope.LOGIN}
         assert (key.expires_at - key.created_at).total_seconds() == 15 * 60
         assert store.keys.use_once(token) is None
 

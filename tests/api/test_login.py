@@ -2,12 +2,11 @@
 
 import pytest
 
-from tunewright.api.access import COOKIE
-from tunewright.api.addresses import own_page
-from tunewright.api.html import assets
-from tunewright.api.local_key import local_key
-from tunewright.api.service import Options
-from tunewright.db.access import Scope
+from tunewright.api.dashboard.html import assets, own_page
+from tunewright.api.http.access import COOKIE
+from tunewright.api.http.local_key import local_key
+from tunewright.api.http.service import Options
+from tunewright.db.access import KeyScope
 
 from .conftest import problem
 from .page import Page, checked
@@ -64,7 +63,7 @@ def test_a_key_opens_the_page_that_was_asked_for(one, browser):
 
 
 def test_a_session_has_what_its_key_has(one, browser):
-    key = one.key(Scope.JOBS_READ, Scope.RECORDS_WRITE, expires_in_s=100)
+    key = one.key(KeyScope.JOBS_READ, KeyScope.RECORDS_WRITE, expires_in_s=100)
     first = log_in(browser, key)
     assert 90 <= int(first.headers["set-cookie"].partition("Max-Age=")[2].partition(";")[0]) <= 100
     assert browser.get("/").status_code == 200
@@ -73,7 +72,7 @@ def test_a_session_has_what_its_key_has(one, browser):
 
 
 def test_a_session_ends_with_its_key(one, browser, monkeypatch):
-    monkeypatch.setattr("tunewright.api.access.TRUST_S", 0.0)
+    monkeypatch.setattr("tunewright.api.http.access.TRUST_S", 0.0)
     key = one.key()
     log_in(browser, key)
     assert browser.get("/").status_code == 200
@@ -100,14 +99,14 @@ def test_a_wrong_key_is_told_on_the_page_and_not_shown(browser, wrong):
 
 
 def test_other_faults_of_a_key_are_told_on_the_page(one, browser, tmp_path, monkeypatch):
-    answer = log_in(browser, one.key(Scope.RECORDS_READ))
+    answer = log_in(browser, one.key(KeyScope.RECORDS_READ))
     assert "jobs:read" in checked(answer, 403).words
-    link = one.key(Scope.LOGIN, expires_in_s=60)
+    link = one.key(KeyScope.LOGIN, expires_in_s=60)
     assert log_in(browser, link).status_code == 403
     assert browser.get("/login", params={"code": link}).status_code == 200  # it was not used up
     local = local_key(tmp_path / "local_key", one.store).read_text().strip()
     assert log_in(browser, local).status_code == 303
-    monkeypatch.setattr("tunewright.api.routes.pages.session.is_this_machine", lambda peer: False)
+    monkeypatch.setattr("tunewright.api.dashboard.session.is_this_machine", lambda peer: False)
     assert "own machine" in checked(log_in(browser, local), 401).words
     assert checked(browser.post("/login", content=b"\xff"), 400).of("input", name="key")
     assert checked(browser.post("/login", content=b"x" * 20_000), 413).of("input", name="key")

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from tunewright.api.routes import answering, prepared, snapshots
-from tunewright.api.service import Options
-from tunewright.db.access import Scope
-from tunewright.db.jobs import JobState
-from tunewright.db.known import Marks
+from tunewright.api.http.routes import lookup_cache, lookup_service, snapshots
+from tunewright.api.http.service import Options
+from tunewright.db.access import KeyScope
+from tunewright.db.best import Marks
+from tunewright.db.job import JobState
 from tunewright.search_space.measurement import Record
 from tunewright.search_space.sketches import default_schedule
 
@@ -35,7 +35,7 @@ def items(answer):
 
 @pytest.fixture(autouse=True)
 def _looks_each_time(monkeypatch):
-    monkeypatch.setattr(prepared, "LOOK_S", 0.0)
+    monkeypatch.setattr(lookup_cache, "LOOK_S", 0.0)
 
 
 def test_exact(one, client):
@@ -64,7 +64,7 @@ def test_what_is_remembered_is_not_read_again(one, client, monkeypatch):
         store_best(one.store, task)
     first = ask(client, *tasks)
     assert {item["match"] for item in items(first)} == {"exact"}
-    monkeypatch.setattr(type(one.store.known), "best", None)
+    monkeypatch.setattr(type(one.store.catalog), "best", None)
     assert ask(client, *tasks).content == first.content
 
 
@@ -141,7 +141,7 @@ def test_an_unknown_target_has_to_be_sent(one, client):
 
 
 def test_when_there_is_no_time_the_default_is_left_to_the_client(one, client, monkeypatch):
-    monkeypatch.setattr(answering, "LIMIT_S", -1.0)
+    monkeypatch.setattr(lookup_service, "LIMIT_S", -1.0)
     known, new = make_task(64), make_task(65)
     store_best(one.store, known)
     first, second = items(ask(client, known, new, define=[new]))
@@ -202,7 +202,7 @@ class TestBackground:
         job = one.store.jobs.get(answer.json()["job"])
         assert (job.state, job.label, job.priority, job.spec.model_sha256) == (JobState.QUEUED, "lookup", -50, "")
         assert {task.task_key for task in job.spec.tasks} == {measured_only.key, new.key}
-        assert job.budget.trials == 2 * answering.TRIALS_A_TASK
+        assert job.budget.trials == 2 * lookup_service.TRIALS_A_TASK
         assert one.store.task(new.key) == new
         again = ask(client, confirmed, new, measured_only, define=[new], tune="background")
         assert again.json()["job"] == job.id
@@ -224,13 +224,13 @@ class TestBackground:
             assert ask(client, task, define=[task]).status_code == 200
 
     def test_needs_a_scope(self, one):
-        reader = one.client(one.key(Scope.RECORDS_READ))
+        reader = one.client(one.key(KeyScope.RECORDS_READ))
         task = make_task(64)
         assert items(ask(reader, task))
         answer = ask(reader, task, define=[task], tune="background")
         assert answer.status_code == 403 and answer.json()["type"] == "/problems/missing-scope"
         assert ask(reader, task, tune="now").status_code == 422
-        stranger = one.client(one.key(Scope.JOBS_READ))
+        stranger = one.client(one.key(KeyScope.JOBS_READ))
         assert ask(stranger, task).status_code == 403
         assert ask(one.client(""), task).status_code == 401
 
@@ -301,15 +301,15 @@ class Growing:
     def marks(self):
         return Marks(max((number for number, _ in self.rows), default=0), 0, 0, 0)
 
-    def changed(self, since):
+    def changes(self, since):
         return {pair for number, pair in self.rows if number > since.trial_id}
 
 
 def test_a_transaction_that_took_longer_is_noticed_too(monkeypatch):
-    monkeypatch.setattr(prepared, "LOOK_S", 0.5)
+    monkeypatch.setattr(lookup_cache, "LOOK_S", 0.5)
     known: Any = Growing()
-    kept = prepared.Prepared(known, clock=lambda: known.now_s)
-    item = prepared.unknown("t")
+    kept = lookup_cache.LookupCache(known, clock=lambda: known.now_s)
+    item = lookup_cache.unknown_item("t")
 
     def look():
         known.now_s += 0.5
@@ -319,21 +319,21 @@ def test_a_transaction_that_took_longer_is_noticed_too(monkeypatch):
     kept._items["d", "t"] = item
     known.rows.append((7, ("other", "d")))
     look()
-    assert kept.remembered("d", ["t"]) == {"t": item}
+    assert kept.recall("d", ["t"]) == {"t": item}
     known.rows.append((6, ("t", "d")))  # began before, and could not be seen until now
     look()
     look()
-    assert kept.remembered("d", ["t"]) == {}
+    assert kept.recall("d", ["t"]) == {}
     kept._items["d", "t"] = item
     for _ in range(40):  # it is not read anew for ever
         look()
     kept._items["d", "t"] = item
     look()
-    assert kept.remembered("d", ["t"]) == {"t": item}
+    assert kept.recall("d", ["t"]) == {"t": item}
 
 
 def test_the_database_is_looked_at_now_and_then(one, client, monkeypatch):
-    monkeypatch.setattr(prepared, "LOOK_S", 0.4)
+    monkeypatch.setattr(lookup_cache, "LOOK_S", 0.4)
     task = make_task(64)
     store_best(one.store, task, schedule=points(task)[0], median_s=2e-3)
     ask(client, task)

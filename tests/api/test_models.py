@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from tunewright.api.service import Options
-from tunewright.db.access import Scope
-from tunewright.tuner.models.reading import Reader
+from tunewright.api.http.service import Options
+from tunewright.db.access import KeyScope
+from tunewright.tuner.models.reader import Reader
 
 from ..waiting import wait_for
 from .conftest import problem
@@ -66,7 +66,7 @@ def test_a_model_whose_digest_the_sender_does_not_know(one, client):
     problem(client.post("/v1/models", content=b"[2]", headers=headers), "digest-mismatch", 422)
     problem(client.post("/v1/models", content=b"{"), "bad-model", 422)
     assert client.post("/v1/models", content=b"[1]", headers=headers).status_code == 201
-    problem(one.client(one.key(Scope.JOBS_READ)).post("/v1/models", content=data), "missing-scope", 403)
+    problem(one.client(one.key(KeyScope.JOBS_READ)).post("/v1/models", content=data), "missing-scope", 403)
 
 
 def test_models_are_listed_in_pages(client):
@@ -174,7 +174,7 @@ def test_large_bodies_are_few_at_once(serve):
         one.line() as line,
     ):
         begin_put(one, line, digest(b"[8]"), 3, "[")
-        wait_for(lambda: one.service.receiving.borrowed_tokens == 1)
+        wait_for(lambda: one.service.upload_slots.borrowed_tokens == 1)
         answer = put(one.client(), b"[9]")
         problem(answer, "busy", 503)
         line.sendall(b"8]")

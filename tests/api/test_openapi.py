@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from openapi_spec_validator import validate
 
-from tunewright.api.problems import MEDIA_TYPE, Kind
+from tunewright.api.http.problems import MEDIA_TYPE, ProblemKind
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -66,7 +66,7 @@ def test_every_problem_is_told_of(described):
         for content in answer.get("content", {}).values()
     ]
     told = {slug for content in contents for slug in content.get("examples", {})}
-    assert {kind.slug for kind in Kind} - told <= UNTOLD
+    assert {kind.slug for kind in ProblemKind} - told <= UNTOLD
 
 
 def test_it_is_valid(described):

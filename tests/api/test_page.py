@@ -7,16 +7,17 @@ import pytest
 from fastapi.routing import APIRoute
 from markupsafe import escape
 
-from tunewright.api import rendered
-from tunewright.api.addresses import candidate_url, is_page, job_url, lookup_url, task_url, twin_url, url
-from tunewright.api.html import assets, render
-from tunewright.api.problems import Kind
-from tunewright.api.routes.pages import ROUTERS
-from tunewright.db.access import Scope
-from tunewright.db.jobs import Budget, EventKind, JobSpec, JobState, JobTask, NewEvent
+from tunewright.api.dashboard import page as page_routes
+from tunewright.api.dashboard.html import assets, candidate_url, job_url, lookup_url, render, task_url, twin_url, url
+from tunewright.api.dashboard.routers import ROUTERS
+from tunewright.api.http.middleware import POLICY
+from tunewright.api.http.paths import is_page
+from tunewright.api.http.problems import ProblemKind
+from tunewright.db.access import KeyScope
+from tunewright.db.job import EventKind, JobSpec, JobState, NewEvent, SearchBudget, SpecTask
 
+from .examples import tried
 from .page import Page, whole
-from .shown import tried
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -35,13 +36,14 @@ def queue(kit):
         target = target or kit.target()
         store.add_target(target)
         store.add_task(kit.task(8))
-        tasks = (JobTask(kit.task(8).key, 1),)
+        tasks = (SpecTask(kit.task(8).key, 1),)
         specs = [
             JobSpec(hashlib.sha256(one.encode()).hexdigest(), target.key, tasks, settings | {"label": one})
             for one in labels
         ]
         return {
-            one: store.jobs.submit(spec, one, Budget(budget)).job.id for one, spec in zip(labels, specs, strict=True)
+            one: store.jobs.submit(spec, one, SearchBudget(budget)).job.id
+            for one, spec in zip(labels, specs, strict=True)
         }
 
     return add
@@ -280,7 +282,7 @@ def test_pages_are_known_again(one, client, queue, monkeypatch):
     assert first.headers["cache-control"] == "private, no-cache"
     same = client.get("/", headers={"If-None-Match": first.headers["etag"]})
     assert (same.status_code, same.content, same.headers["etag"]) == (304, b"", first.headers["etag"])
-    monkeypatch.setattr(rendered, "KEEP_S", 3600.0)
+    monkeypatch.setattr(page_routes, "KEEP_S", 3600.0)
     kept = client.get("/").text
     queue(one.store, "new.onnx")
     assert client.get("/").text == kept
@@ -291,11 +293,11 @@ def test_pages_are_known_again(one, client, queue, monkeypatch):
 
 
 def test_a_kept_page_is_for_those_who_may_see_it(one, client, kit, monkeypatch):
-    monkeypatch.setattr(rendered, "KEEP_S", 3600.0)
+    monkeypatch.setattr(page_routes, "KEEP_S", 3600.0)
     assert client.get("/").status_code == client.get("/v1/pages/jobs").status_code == 200
     for path in ("/", "/v1/pages/jobs"):
         kit.problem(one.client(token="").get(path), "no-key", 401)
-        kit.problem(one.client(one.key(Scope.METRICS)).get(path), "missing-scope", 403)
+        kit.problem(one.client(one.key(KeyScope.METRICS)).get(path), "missing-scope", 403)
 
 
 def test_what_pages_load(one, client, kit):
@@ -343,7 +345,7 @@ def test_refusals_of_pages_are_pages(one, client):
     browser = {"Accept": "text/html,*/*"}
     for answer, status in (
         (client.get("/", params={"cursor": "?"}, headers=browser), 422),
-        (one.client(one.key(Scope.METRICS)).get("/", headers=browser), 403),
+        (one.client(one.key(KeyScope.METRICS)).get("/", headers=browser), 403),
         (one.client(token="").get("/jobs/7", headers=browser), 401),
     ):
         assert answer.status_code == status
@@ -356,7 +358,7 @@ def test_refusals_of_pages_are_pages(one, client):
     assert Page(led.text).of("a", href="/jobs/7")
 
 
-@pytest.mark.parametrize("kind", list(Kind))
+@pytest.mark.parametrize("kind", list(ProblemKind))
 def test_each_problem_has_a_page(client, kind):
     answer = client.get(kind.type)
     assert answer.status_code == 200
@@ -365,3 +367,25 @@ def test_each_problem_has_a_page(client, kind):
 
 def test_problems_that_are_none(client, kit):
     kit.problem(client.get("/problems/<script>"), "not-found", 404)
+
+
+def test_faults_of_addresses_are_listed_in_words(client):
+    for path, said in (
+        ("/tasks/zz", ["<code>task_key</code>: Must be 64 hexadecimal digits", "<code>target</code>: It is missing."]),
+        ("/records?age=-3", ["<code>age</code>: Must be "]),
+    ):
+        answer = client.get(path, headers={"Accept": "text/html"})
+        assert answer.status_code == 422
+        text = answer.text
+        assert all(words in text for words in said), text
+        assert "String should" not in text and "errors" not in text and "more" not in text
+
+
+def test_a_browser_gets_a_page_where_there_is_none(client, kit):
+    answer = client.get("/nope", headers={"Accept": "text/html,*/*"})
+    assert answer.status_code == 404 and answer.headers["content-type"].startswith("text/html")
+    assert "This service has no page there." in answer.text
+    assert answer.headers["content-security-policy"] == POLICY
+    for path in ("/v1/nope", "/static/nope"):
+        kit.problem(client.get(path, headers={"Accept": "text/html"}), "not-found", 404)
+    kit.problem(client.get("/nope"), "not-found", 404)

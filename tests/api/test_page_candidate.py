@@ -5,24 +5,25 @@ from dataclasses import replace
 
 import pytest
 
-from tunewright.api import looks as looking
-from tunewright.api.views import candidate as views
-from tunewright.api.views.said import MOST_FACTS
-from tunewright.codegen.cuda.gpu import KNOWN
+from tunewright.api.dashboard import candidate as views
+from tunewright.api.dashboard.views import MOST_FACTS
+from tunewright.api.http import descriptions
+from tunewright.codegen.gpu import KNOWN
 from tunewright.codegen.target import Target
-from tunewright.db.jobs import Budget, JobSpec, JobTask
-from tunewright.search_space.measurement import Record, Status
+from tunewright.db.job import JobSpec, SearchBudget, SpecTask
+from tunewright.search_space.measurement import NOISE, Record, Status
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule
+from tunewright.tuner.explain.calibration import Calibration, Pair
 
 from ..waiting import wait_for
-from .shown import HOSTILE, failed, good, others, product, tried
+from .examples import HOSTILE, failed, good, others, product, tried
 
 
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch):
-    monkeypatch.setattr(looking, "PATIENCE_S", 20.0)
-    monkeypatch.setattr(looking, "TEXT_PATIENCE_S", 20.0)
+    monkeypatch.setattr(descriptions, "PATIENCE_S", 20.0)
+    monkeypatch.setattr(descriptions, "TEXT_PATIENCE_S", 20.0)
 
 
 def test_what_came_of_it(one, look, kit):
@@ -49,12 +50,29 @@ def test_what_came_of_it(one, look, kit):
     assert "estimated to allow" in page.words and not view["explained"]["nearness"]["is_measured"]
 
 
+def test_figures_are_marked_and_predictions_are_beside_the_trial(one, look, kit, monkeypatch):
+    """A time of a busy machine is marked; what a model expects is beside the trial: that is what it learns."""
+    made = tried(one.store, kit.target(), 3)
+    best = made.schedules[0]
+    confirmed = replace(good(2e-3), incumbent_s=2.4e-3, provenance={NOISE: "it was busy"})
+    one.store.confirm(Record(made.task.key, made.target.key, best, confirmed))
+    pairs = (Pair(best.key, 1.5e-3, 1e-3),)
+    found = [Calibration("base model", pairs, None, None, None, None, has_learned_from_these=False)]
+    monkeypatch.setattr(views, "calibrations", lambda *_: found)
+    page, _ = look(made.path(best))
+    assert "It takes ~2.00 ms (95% interval of the median: 1.98 ms to 2.02 ms)" in page.words
+    assert "rely on times marked ~: it was busy" in page.words and "As a trial it took 1.00 ms°" in page.words
+    assert "The base model expects 1.50 ms (+50% beside its trial's 1.00 ms°)" in page.words
+    page, _ = look(made.path(made.schedules[1]))
+    assert "The best schedule known takes ~2.00 ms (1.98 ms to 2.02 ms), confirmed." in page.words
+
+
 def test_which_job_measured_it(one, look, kit):
     target, task = kit.target(), product()
     one.store.add_target(target)
     one.store.add_task(task)
-    spec = JobSpec("ab" * 32, target.key, (JobTask(task.key, 1),), {})
-    job = one.store.jobs.submit(spec, "net.onnx", Budget(100)).job
+    spec = JobSpec("ab" * 32, target.key, (SpecTask(task.key, 1),), {})
+    job = one.store.jobs.submit(spec, "net.onnx", SearchBudget(100)).job
     lease = one.store.jobs.lease([target.key], "host-1:1")
     [schedule] = others(task, target, 1)
     one.store.record(Record(task.key, target.key, schedule, good(1e-3, samples=9)), lease)
@@ -130,8 +148,8 @@ def test_nothing_to_compare_with(one, look, kit):
 
 
 def test_nobody_waits_long(one, look, kit, shower, monkeypatch):
-    monkeypatch.setattr(looking, "PATIENCE_S", 0.0)
-    monkeypatch.setattr(looking, "TEXT_PATIENCE_S", 0.0)
+    monkeypatch.setattr(descriptions, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(descriptions, "TEXT_PATIENCE_S", 0.0)
     shower.may.clear()
     made = tried(one.store, kit.target(), 1)
     path = made.path(made.schedules[0])

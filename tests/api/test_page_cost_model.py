@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from markupsafe import escape
 
-from tunewright.api.views.cost_model import LISTED
+from tunewright.api.dashboard.cost_model import LISTED
 from tunewright.costmodel.base import base
 from tunewright.costmodel.features import NAMES, VERSION
 from tunewright.costmodel.forest import Forest, Growth
-from tunewright.costmodel.learned import Learned
-from tunewright.db.cost_models import CONTENTS, NewSnapshot
-from tunewright.tuner.insight import standing
-from tunewright.tuner.insight.meanings import MEANINGS
+from tunewright.costmodel.layered_model import LayeredModel
+from tunewright.db.snapshot import MAX_CONTENTS, NewSnapshot
+from tunewright.tuner.explain import cost_model_status
+from tunewright.tuner.explain.meanings import MEANINGS
 from tunewright.tuner.lookup import experience
 
 from .conftest import make_task, points, store_best
@@ -41,14 +41,14 @@ def content(number: int) -> bytes:
     growth = Growth(rounds=3, max_depth=2, eta=0.3, colsample_bytree=1.0)
     groups = np.repeat(np.arange(4), 10)
     forest = Forest.fit(values, np.arange(40, dtype=np.float32), groups, growth, members=2, seed=0)
-    return Learned((forest,), None).write()
+    return LayeredModel((forest,), None).write()
 
 
 @pytest.fixture(autouse=True)
 def _no_base(monkeypatch):
     """As for all tests of the service: see `_no_base_model`."""
-    monkeypatch.setattr(standing, "base", lambda kind: None)
-    standing._loaded.cache_clear()
+    monkeypatch.setattr(cost_model_status, "base", lambda kind: None)
+    cost_model_status._load.cache_clear()
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def keep(one):
     def kept(number=0, held_out=GOOD, below=WORSE, **changes):
         metrics = changes.pop("metrics", {"held_out": held_out, "below": below})
         made = NewSnapshot("cpu", VERSION, content(number), 100 + number, number, metrics)
-        return one.store.costs.keep(replace(made, **changes)).id
+        return one.store.snapshots.keep(replace(made, **changes)).id
 
     return kept
 
@@ -82,7 +82,7 @@ def test_nothing_was_learned(look):
 
 
 def test_the_base_model_with_its_card(look, monkeypatch):
-    monkeypatch.setattr(standing, "base", base)
+    monkeypatch.setattr(cost_model_status, "base", base)
     monkeypatch.setattr(experience, "base", base)
     view, text = look()
     shipped = base("cpu")
@@ -108,7 +108,7 @@ def test_what_an_older_model_told_the_base_model(look, monkeypatch):
     shipped = base("cpu")
     assert shipped is not None
     told = replace(shipped, card=shipped.card | {"told": {"targets": ["cpu:older:2x512"]}})
-    for module in (standing, experience):
+    for module in (cost_model_status, experience):
         monkeypatch.setattr(module, "base", lambda kind: told)
     view, text = look()
     assert view["base"]["told"] == ["cpu:older:2x512"] and "Of cpu:older:2x512 it also learned" in text
@@ -146,7 +146,7 @@ def test_times_that_are_far_off_are_not_praised(look, keep):
 
 
 def test_the_snapshots_and_what_became_of_each(look, keep):
-    kept = [keep(number) for number in range(CONTENTS + 1)]
+    kept = [keep(number) for number in range(MAX_CONTENTS + 1)]
     later = keep(9, features_version="other"), keep(10, parent_sha256="ab" * 32)
     view, text = look()
     uses = {line["id"]: line["use"] for line in view["snapshots"]}
@@ -177,7 +177,7 @@ def test_a_base_model_that_can_not_be_read(look, keep, monkeypatch):
         raise ValueError("the model is not <the> one")
 
     keep(0)
-    monkeypatch.setattr(standing, "base", broken)
+    monkeypatch.setattr(cost_model_status, "base", broken)
     view, text = look()
     assert view["trouble"] == "the model is not <the> one" and view["newest"] is None
     assert "not &lt;the&gt; one" in text
@@ -210,9 +210,9 @@ def test_what_a_snapshot_learned_from(one, look, keep):
 
 
 def test_many_snapshots_are_a_small_page(look, one, monkeypatch):
-    monkeypatch.setattr(standing, "_loaded", lambda asked: standing._Loaded(None, (), (), None))
+    monkeypatch.setattr(cost_model_status, "_load", lambda key: cost_model_status._LoadedModels(None, (), (), None))
     for number in range(LISTED + 1):
-        one.store.costs.keep(
+        one.store.snapshots.keep(
             NewSnapshot("cpu", VERSION, b"%d" % number, 100, number, {"held_out": GOOD, "below": WORSE})
         )
     view, text = look()

@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from markupsafe import escape
 
 from tunewright.codegen.target import Target
-from tunewright.db.fleet import Device
-from tunewright.db.jobs import Budget, JobSpec, JobState, JobTask
-from tunewright.db.sql_store import SqlStore
+from tunewright.db import exchange
+from tunewright.db.fleet import TunerDevice
+from tunewright.db.job import JobSpec, JobState, SearchBudget, SpecTask
+from tunewright.db.store import Store
+from tunewright.search_space.measurement import Record
 
-from .conftest import TARGET, make_target, make_task, store_best
+from .conftest import TARGET, make_target, make_task, measured, points, store_best
 from .page import whole
 
 MODEL = "ab" * 32
 
 
-def submit(store: SqlStore, *extents: int, target: Target = TARGET, label: str = "net.onnx") -> int:
+def submit(store: Store, *extents: int, target: Target = TARGET, label: str = "net.onnx") -> int:
     """Queue a job of tasks of these extents; its id."""
     store.add_target(target)
     for extent in extents:
         store.add_task(make_task(extent))
-    tasks = tuple(JobTask(make_task(extent).key, 1) for extent in extents)
-    return store.jobs.submit(JobSpec(MODEL, target.key, tasks, {"label": label}), label, Budget(10)).job.id
+    tasks = tuple(SpecTask(make_task(extent).key, 1) for extent in extents)
+    return store.jobs.submit(JobSpec(MODEL, target.key, tasks, {"label": label}), label, SearchBudget(10)).job.id
 
 
 @pytest.fixture
@@ -50,7 +53,7 @@ def test_nobody_is_there(serve):
 def test_who_is_at_work_and_for_how_much_of_the_time(one, fleet):
     job = submit(one.store, 8, label="<b>net</b>")
     lease = one.store.jobs.lease([TARGET.key], "host-1:4711")
-    one.store.fleet.report("t1", [Device("host-1/0", TARGET.key)], job)
+    one.store.fleet.report("t1", [TunerDevice("host-1/0", TARGET.key)], job)
     view, text = fleet()
     (tuner,) = view["tuners"]
     assert (tuner["name"], tuner["job"], tuner["label"]) == ("host-1:4711", job, "<b>net</b>")
@@ -59,7 +62,7 @@ def test_who_is_at_work_and_for_how_much_of_the_time(one, fleet):
     assert view["busy"] == 1 and view["busy_share"] == tuner["busy_share"]
     assert f'href="/jobs/{job}"' in text and str(escape("<b>net</b>")) in text and "<b>net" not in text
     one.store.jobs.finish(lease, JobState.SUCCEEDED, result={})
-    one.store.fleet.report("t1", [Device("host-1/0", TARGET.key)])
+    one.store.fleet.report("t1", [TunerDevice("host-1/0", TARGET.key)])
     (idle,) = fleet()[0]["tuners"]
     assert idle["job"] is None and idle["busy_since"] is None and 0 < idle["busy_share"] < 1
 
@@ -94,9 +97,9 @@ def test_commands_that_tune_by_themselves(one, fleet):
 def test_quarantines(one, fleet):
     until = datetime.now(UTC) + timedelta(hours=1)
     over = datetime.now(UTC) - timedelta(hours=1)
-    sick = Device("host-1/1", TARGET.key, until, "<i>too hot</i>")
-    well = Device("host-1/2", TARGET.key, over, "was too hot")
-    one.store.fleet.report("t1", [Device("host-1/0", TARGET.key), sick, well])
+    sick = TunerDevice("host-1/1", TARGET.key, until, "<i>too hot</i>")
+    well = TunerDevice("host-1/2", TARGET.key, over, "was too hot")
+    one.store.fleet.report("t1", [TunerDevice("host-1/0", TARGET.key), sick, well])
     view, text = fleet()
     assert view["devices"] == 3
     assert [(device["name"], device["reason"]) for device in view["quarantined"]] == [("host-1/1", "<i>too hot</i>")]
@@ -130,6 +133,20 @@ def test_what_is_not_covered(one, fleet):
 
 def test_texts_of_strangers_are_cut(one, fleet):
     one.store.fleet.enlist("t2", "h" * 5000, 1, "v" * 5000, "local")
-    one.store.fleet.report("t2", [Device("d" * 5000, "unknown", datetime.now(UTC) + timedelta(hours=1), "r" * 5000)])
+    one.store.fleet.report(
+        "t2", [TunerDevice("d" * 5000, "unknown", datetime.now(UTC) + timedelta(hours=1), "r" * 5000)]
+    )
     _, text = fleet()
     assert len(text) < 30_000
+
+
+def test_a_target_that_was_imported_is_not_offered(one, client, fleet):
+    foreign = make_target(7)
+    record = Record(make_task(8).key, foreign.key, points(make_task(8), foreign)[0], measured(1e-3))
+    entry = exchange.to_json(make_task(8).to_json(), foreign.to_json(), record, datetime(2026, 1, 1, tzinfo=UTC))
+    one.store.import_([json.dumps(entry)])
+    view, _ = fleet()
+    assert view["coverage"] == []
+    offered = client.get("/v1/pages/jobs").json()["targets"]
+    assert foreign.key not in [target["key"] for target in offered]
+    assert f'<option value="{foreign.key}"' not in client.get("/").text

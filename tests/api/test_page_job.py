@@ -9,22 +9,22 @@ from types import SimpleNamespace
 import pytest
 from markupsafe import escape
 
-from tunewright.api.views import history
-from tunewright.api.views.history import Histories, Times
-from tunewright.api.views.job import MOST_STEPS, JobPageAsked, _steps, job_page
-from tunewright.api.views.job_tasks import Reason
-from tunewright.db.fleet import Device
-from tunewright.db.jobs import Budget, EventKind, JobSpec, JobState, JobTask, NewEvent
-from tunewright.db.sql_store import open_store
+from tunewright.api.dashboard import job_history as history
+from tunewright.api.dashboard.job import MOST_STEPS, JobPageAsked, _steps, job_page
+from tunewright.api.dashboard.job_history import Histories, Times
+from tunewright.api.dashboard.job_tasks import Reason
+from tunewright.db.fleet import TunerDevice
+from tunewright.db.job import EventKind, JobSpec, JobState, NewEvent, SearchBudget, SpecTask
+from tunewright.db.store import open_store
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
-from tunewright.tuner.insight.curves import Improvement
+from tunewright.tuner.explain.curves import Improvement
 from tunewright.tuner.models.model import open_model
 from tunewright.tuner.units import in_s
 
 from ..tuner.conftest import small_model
-from ..tuner.told import Told, by_key
-from ..tuner.told import job as tune
+from ..tuner.fake_pool import FakePool, by_key
+from ..tuner.fake_pool import job as tune
 from .page import whole
 
 HOSTILE = ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "{{ 7 * 7 }}", "' onclick='x"]
@@ -255,9 +255,9 @@ class TestFinished:
         parts = {part["name"]: (part["before_ms"], part["after_ms"]) for part in said["parts"] if not part["key"]}
         assert parts == {"besides its tasks": pytest.approx((11.0 - 2.1 - 2 * 4.2, 5.0 - 2.0 - 2 * 1.05))}
         words = page(client, search.id)
-        assert "2.20x timed on the whole model" in words and "°" not in words.partition("Times without a mark")[0]
+        assert "2.20x timed on the whole model" in words and "°" not in words.partition("Speedup of the model")[0]
         assert "all its trials were done" in words
-        assert "Searching for as long again, 1:30, was expected to make it 4.5% faster" in words
+        assert "By its trials, searching for as long again, 1:30, was expected to make it 4.5% faster" in words
         assert "Pause" not in words and "Cancel" not in words
 
     def test_what_runs_without_a_kernel(self, client, search):
@@ -291,8 +291,10 @@ class TestFinished:
             assert (one["speedup"], one["speedup_interval"], one["outcome"]) == (2.2, [2.15, 2.25], "faster")
         [small] = [task for task in said["tasks"] if task["key"] == search.tasks[0].key]
         assert (small["best_interval_ms"], small["is_confirmed"]) == ([1.95, 2.05], True)
+        assert small["speedup_interval"] == pytest.approx([2.05 / 2.05, 2.15 / 1.95])
         words = page(client, search.id)
         assert "2.20x timed on the whole model: 2.15x to 2.25x" in words and "1.95 ms to 2.05 ms" in words
+        assert "1.05x 1.00x to 1.10x" in words
 
     def test_defaults_that_were_kept(self, client, search):
         changes = {"outcome": "defaults_kept", "tuned_ms": 11.0, "rejected_ms": 11.9, "rejected_interval": [0.9, 1.01]}
@@ -302,9 +304,58 @@ class TestFinished:
         assert (said["latency"]["speedup"], said["job"]["speedup"]) == (1.0, 1.0)
         assert all(task["after_ms"] == task["before_ms"] for task in said["tasks"])
         words = page(client, search.id)
-        assert "defaults kept" in words and "succeeded:" not in words
+        assert "defaults kept" in words and "succeeded" not in words
+        assert "it came to its end: defaults kept" in words and "Speedup by trials" in words
         assert "none: defaults kept what was found: 0.92x (0.90x to 1.01x)" in words
-        assert "defaults kept" in client.get("/").text
+        assert "promised so far made the whole model no faster" in words and "worth it" not in words
+        assert said["job"]["state"] == "succeeded"  # for programs
+        listed, words = client.get("/v1/pages/jobs").json(), whole(client.get("/")).words
+        assert (listed["counts"]["succeeded"], listed["kept"], listed["unsure"]) == (1, 1, 0)
+        assert "1 defaults kept" in words and "1 succeeded" not in words
+
+    def test_a_gain_on_a_busy_machine_is_not_counted_as_one(self, client, search):
+        changes = {"outcome": "faster", "noise": "it was busy", "speedup_interval": [2.1, 2.3]}
+        search.store.jobs.finish(search.lease, JobState.SUCCEEDED, result=report(search, **changes))
+        assert "it came to its end: too noisy to tell" in page(client, search.id)
+        assert "1 too noisy to tell" in whole(client.get("/")).words
+
+    def test_the_sum_of_the_tasks_is_no_run(self, client, search):
+        """Tasks that take longer one by one than a run does, on a busy machine: marked, and said to be that sum."""
+        result = report(search, default_ms=3.0, tuned_ms=1.0)
+        result["tasks"][1]["noise"] = "it was busy"
+        search.store.jobs.finish(search.lease, JobState.SUCCEEDED, result=result)
+        said, words = twin(client, search.id), page(client, search.id)
+        assert (said["parts_of"], said["parts_noise"]) == ("tasks", "it was busy")
+        assert "by default, its tasks one by one ~10.5 ms" in words and "tuned, its tasks one by one ~4.10 ms" in words
+        assert "That is another figure than the time of one run" in words and "Besides its tasks" not in words
+
+    def test_bars_are_marked_as_the_run_is(self, client, search):
+        search.store.jobs.finish(search.lease, JobState.SUCCEEDED, result=report(search, noise="it was busy"))
+        assert twin(client, search.id)["parts_of"] == "model"
+        words = page(client, search.id)
+        assert "by default ~11.0 ms" in words and "tuned ~5.00 ms" in words and "Besides its tasks" in words
+
+    def test_what_was_confirmed_is_told_as_in_the_report(self, client, search):
+        task = search.tasks[0]
+        data = {"task_key": task.key, "op": task.op, "default_ms": 2.0, "best_ms": 1.0}
+        search.tell(EventKind.CONFIRMED, **data)
+        assert "side by side: 2.00 ms by default, 1.00 ms on its best" in page(client, search.id)  # of before
+        edges = {"default_interval_ms": [1.9, 2.1], "best_interval_ms": [0.9, 1.1]}
+        search.tell(EventKind.CONFIRMED, **data, **edges, noise="it was busy")
+        words = page(client, search.id)
+        assert "side by side: ~ 2.00 ms (1.90 ms to 2.10 ms) by default, ~ 1.00 ms (900 µs to 1.10 ms) on its" in words
+        [line] = [line for line in twin(client, search.id)["tasks"] if line["key"] == task.key]
+        assert (line["noise"], line["best_interval_ms"]) == ("it was busy", [0.9, 1.1])
+
+    def test_nothing_to_tune(self, one, client, kit):
+        one.store.add_target(kit.target())
+        one.store.jobs.submit(JobSpec("ab" * 32, kit.target().key, ()), "net.onnx", SearchBudget(10))
+        lease = one.store.jobs.lease([kit.target().key], "h")
+        result = {"default_ms": 3.0, "tuned_ms": 3.0, "trials": 0, "tasks": [], "outcome": "defaults_kept"}
+        one.store.jobs.finish(lease, JobState.SUCCEEDED, result=result)
+        words = page(client, lease.job_id)
+        assert "There was nothing to tune: no node of the model has a kernel" in words and "was tried is" not in words
+        assert "There were no trials" in words and "The model has no tasks" in words
 
     def test_a_busy_machine_is_told(self, client, search):
         noise = "other processes took 40% of the processors that it ran on"
@@ -418,10 +469,10 @@ def test_texts_of_strangers_are_cut(one, client, kit):
     task = replace(kit.task(8), op=name)
     one.store.add_target(kit.target())
     one.store.add_tasks([task])
-    spec = JobSpec("", kit.target().key, (JobTask(task.key, 1),), {"strategy": name})
-    job = one.store.jobs.submit(spec, name, Budget(10)).job
+    spec = JobSpec("", kit.target().key, (SpecTask(task.key, 1),), {"strategy": name})
+    job = one.store.jobs.submit(spec, name, SearchBudget(10)).job
     one.store.fleet.enlist("t2", name, 1, name, "local")
-    one.store.fleet.report("t2", [Device(name, kit.target().key, datetime.now(UTC), name)], job.id)
+    one.store.fleet.report("t2", [TunerDevice(name, kit.target().key, datetime.now(UTC), name)], job.id)
     search = Search(one.store, kit.target(), [task], job.id, one.store.jobs.lease([kit.target().key], name))
     search.default(task, 2.0)
     search.improve(task, 1.0, 2.0)
@@ -443,8 +494,8 @@ def test_a_task_that_stands_for_two_others(one, client, kit, alone_ms):
     tasks = [kit.task(extent) for extent in (8, 16, 24)]
     one.store.add_tasks(tasks)
     chains = [{"calls": [0, 1], "runs": [[0, 2, 2]], "occurrences": 1}]
-    spec = JobSpec("", kit.target().key, tuple(JobTask(task.key, 1) for task in tasks), {"chains": chains})
-    job = one.store.jobs.submit(spec, "chain", Budget(10)).job
+    spec = JobSpec("", kit.target().key, tuple(SpecTask(task.key, 1) for task in tasks), {"chains": chains})
+    job = one.store.jobs.submit(spec, "chain", SearchBudget(10)).job
     search = Search(one.store, kit.target(), tasks, job.id, one.store.jobs.lease([kit.target().key], "h"))
     for task, time_ms in zip(tasks, (alone_ms, alone_ms, 3.0), strict=True):
         search.default(task, time_ms)
@@ -464,7 +515,7 @@ def test_what_a_real_search_tells():
     """All that the page says of a finished job is what its report has, and what its process told on the way."""
     network = open_model(small_model().SerializeToString())
     with open_store("sqlite://") as store:
-        found = tune(network, store, Told(by_key), trials=40)
+        found = tune(network, store, FakePool(by_key), trials=40)
         view = job_page(store, Histories(), found.job_id, JobPageAsked())
     times = {task.key: (task.default_s, task.best_s) for task in found.tasks}
     for task in view.tasks:
@@ -492,8 +543,8 @@ class TestHistory:
 
     @pytest.fixture
     def search(self, store, kit):
-        spec = JobSpec("", kit.target().key, (JobTask(kit.task(8).key, 1),))
-        job = store.jobs.submit(spec, "", Budget(1000)).job
+        spec = JobSpec("", kit.target().key, (SpecTask(kit.task(8).key, 1),))
+        job = store.jobs.submit(spec, "", SearchBudget(1000)).job
         return Search(store, kit.target(), [kit.task(8)], job.id, store.jobs.lease([kit.target().key], "h"))
 
     def read(self, histories, store, search):
@@ -545,8 +596,8 @@ class TestHistory:
     def test_what_was_not_looked_at_for_long_is_let_go_of(self, store, search, kit, monkeypatch):
         monkeypatch.setattr(history, "MOST_IN_ALL", 3)
         store.add_tasks([kit.task(16)])
-        spec = JobSpec("", kit.target().key, (JobTask(kit.task(16).key, 1),))
-        other = store.jobs.submit(spec, "", Budget(1)).job
+        spec = JobSpec("", kit.target().key, (SpecTask(kit.task(16).key, 1),))
+        other = store.jobs.submit(spec, "", SearchBudget(1)).job
         histories = Histories()
         for n in range(4):
             search.progress()
@@ -554,25 +605,25 @@ class TestHistory:
             assert histories.of(other, store.jobs, store.trials).newest == 1
             assert first.newest == n + 3
 
-    def test_long_counts_are_made_seldom(self, store, search):
+    def test_long_counts_are_made_seldom(self, store, search, monkeypatch):
         now = [0.0]
-        counted = []
+        counted, counts = [], store.trials.counts
 
         def count(job_id):
             counted.append(now[0])
             now[0] += 1.0  # it takes a second
-            return store.trials.counts(job_id)
+            return counts(job_id)
 
-        log = SimpleNamespace(counts=count)
+        monkeypatch.setattr(store.trials, "counts", count)
         histories = Histories(clock=lambda: now[0])
         for _ in range(30):
             search.default(search.tasks[0], 1.0)
-            found = histories.of(store.jobs.get(search.id), store.jobs, log)
+            found = histories.of(store.jobs.get(search.id), store.jobs, store.trials)
             now[0] += 1.0
         assert counted == [0.0, 21.0]
         store.jobs.finish(search.lease, JobState.SUCCEEDED, result={})
         for _ in range(3):
-            found = histories.of(store.jobs.get(search.id), store.jobs, log)
+            found = histories.of(store.jobs.get(search.id), store.jobs, store.trials)
         assert len(counted) == 3 and found.counts == {search.tasks[0].key: {Status.OK: 30}}
 
 

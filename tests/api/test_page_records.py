@@ -14,15 +14,18 @@ import anyio
 import pytest
 from markupsafe import escape
 
-from tunewright.api.routes import answering, exporting
-from tunewright.api.service import EXPORTS
-from tunewright.api.views import records as views
-from tunewright.db.access import Scope
-from tunewright.db.sql_store import open_store
+from tunewright.api.dashboard import records as views
+from tunewright.api.http.routes import lookup_service
+from tunewright.api.http.routes import records as record_routes
+from tunewright.api.http.schemas.records import HOURS, Age
+from tunewright.api.http.service import EXPORTS
+from tunewright.db.access import KeyScope
+from tunewright.db.store import open_store
 from tunewright.search_space.measurement import Record
+from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule
-from tunewright.tuner.lookup import Ladder
-from tunewright.tuner.lookup.ladder import Pick
+from tunewright.tuner.lookup.ladder import Ladder
+from tunewright.tuner.lookup.result import Pick
 
 from ..waiting import wait_for
 from .conftest import CRASHED, TARGET, make_target, make_task, points, problem, store_best
@@ -66,11 +69,13 @@ def test_a_search(one, find):
         "sketch": points(make_task(64))[0].sketch,
         "median_ms": 1.0,
         "interval_ms": pytest.approx([0.9, 1.1]),
+        "is_usable": True,
         "is_confirmed": True,
-        "noise": "",
+        "noise": "times of one and the same schedule lie 20% apart",
         "created_at": None,
     }
     assert f"/tasks/{make_task(64).key}?target={TARGET.key}" in text
+    assert Page(text).words.count("~1.00 ms°") == 2  # a trial's times may lie apart, too
     assert extents(find(op="rEl")[0]) == [128, 65, 64]
     assert extents(find(shape="6")[0]) == [65, 64]
     assert extents(find(op="%")[0]) == extents(find(shape="_")[0]) == []
@@ -78,10 +83,16 @@ def test_a_search(one, find):
     assert extents(find(target=TARGET.key, shape="12", op="relu", age="hour")[0]) == [128]
 
 
+def test_what_another_version_found_is_marked(one, find):
+    store_best(one.store, make_task(64), schedule=Schedule("magic", 5, (("n", 1),)))
+    view, text = find()
+    assert view["records"][0]["is_usable"] is False and "by another version: never used here" in text
+
+
 def test_the_age(one, find, monkeypatch):
     store_best(one.store, make_task(64))
     assert extents(find(age="hour")[0]) == [64]
-    monkeypatch.setitem(views.HOURS, views.Age.HOUR, -1)
+    monkeypatch.setitem(HOURS, Age.HOUR, -1)
     view, text = find(age="hour")
     assert view["records"] == [] and '<option value="hour" selected>' in text
     assert extents(find(age="")[0]) == [64]
@@ -128,11 +139,14 @@ def test_each_rung_by_hand(one, client, find):
     store_best(one.store, near)
     answer, text = tried(task)
     assert answer["item"]["match"] == "nearest" and answer["item"]["basis"] == "scaled"
-    assert answer["source"] | {"median_ms": 1.0} == {
+    assert "~1.00 ms° (900 µs to 1.10 ms)" in Page(text).words
+    timed = {"interval_ms": pytest.approx([0.9, 1.1]), "is_confirmed": False}
+    assert answer["source"] | {"median_ms": 1.0} == timed | {
         "task": near.key,
         "op": "Relu",
         "shape": "66 -> 66",
         "target": {"key": TARGET.key, "name": str(TARGET)},
+        "noise": "times of one and the same schedule lie 20% apart",
         "median_ms": 1.0,
     }
     assert [rung["is_reached"] for rung in answer["rungs"]] == [True, True, True, False, False]
@@ -164,7 +178,7 @@ def test_the_pick_of_a_cost_model(one, find):
     task = make_task(64)
     one.store.add_task(task)
     one.store.add_target(TARGET)
-    one.app.state.answering._ladder = Ladder(one.store, Picking(points(task)[1]))
+    one.app.state.lookup_service._ladder = Ladder(one.store, Picking(points(task)[1]))
     view, text = find(task=task.key, on=TARGET.key)
     item = view["tried"]["item"]
     assert (item["match"], item["basis"], item["expected_ms"]) == ("predicted", "predicted", 0.5)
@@ -173,7 +187,7 @@ def test_the_pick_of_a_cost_model(one, find):
 
 
 def test_no_time_to_search(one, find, monkeypatch):
-    monkeypatch.setattr(answering, "LIMIT_S", -1.0)
+    monkeypatch.setattr(lookup_service, "LIMIT_S", -1.0)
     task = make_task(64)
     one.store.add_task(task)
     one.store.add_target(TARGET)
@@ -215,10 +229,10 @@ def test_texts_of_strangers_are_texts_and_cut(one, find):
 
 
 def test_the_page_needs_the_scope_of_records(one):
-    client = one.client(one.key(Scope.JOBS_READ))
+    client = one.client(one.key(KeyScope.JOBS_READ))
     problem(client.get("/records"), "missing-scope", 403)
     problem(client.get("/v1/records"), "missing-scope", 403)
-    assert one.client(one.key(Scope.RECORDS_READ)).get("/records").status_code == 200
+    assert one.client(one.key(KeyScope.RECORDS_READ)).get("/records").status_code == 200
 
 
 # Export
@@ -247,7 +261,7 @@ def exported(client, **query):
 
 def test_an_export_is_what_the_command_writes(filled, client, monkeypatch, tmp_path):
     for looked_at in (500, 1):
-        monkeypatch.setattr(exporting, "LOOKED_AT", looked_at)
+        monkeypatch.setattr(record_routes, "LOOKED_AT", looked_at)
         lines = exported(client)
         assert lines == list(filled.store.export())
         assert len(lines) == 5
@@ -265,13 +279,13 @@ def test_what_is_exported_meets_the_conditions(filled, client, monkeypatch):
     assert exported(client, op="conv") == exported(client, shape="%") == exported(client, target="ab" * 32) == []
     assert {line["task_key"] for line in exported(client, shape="128")} == {make_task(128).key}
     assert [line["target_key"] for line in exported(client, target=other.key)] == [other.key]
-    monkeypatch.setitem(views.HOURS, views.Age.HOUR, -1)
+    monkeypatch.setitem(HOURS, Age.HOUR, -1)
     assert exported(client, age="hour") == []
     problem(client.get("/v1/records", params={"age": "eternity"}), "invalid-request", 422)
 
 
 def test_an_export_is_alive_while_nothing_is_found(filled, client, monkeypatch):
-    monkeypatch.setattr(exporting, "LOOKED_AT", 1)
+    monkeypatch.setattr(record_routes, "LOOKED_AT", 1)
     assert client.get("/v1/records", params={"op": "conv"}).text == "\n" * 5 + '{"exported": 0}\n'
 
 
@@ -288,7 +302,7 @@ def test_only_some_export_at_once(filled, client):
         raise anyio.WouldBlock
 
     assert {len(exported(client)) for _ in range(EXPORTS + 1)} == {5}  # each gives its place back
-    filled.service.exporting = SimpleNamespace(acquire_on_behalf_of_nowait=refuse)
+    filled.service.export_slots = SimpleNamespace(acquire_on_behalf_of_nowait=refuse)
     problem(client.get("/v1/records"), "busy", 503)
 
 
@@ -297,8 +311,8 @@ def test_who_goes_away_gives_the_place_back(filled, client, monkeypatch):
     monkeypatch.setattr(filled.store, "export", lambda: itertools.cycle(entries))  # without an end
     with client.stream("GET", "/v1/records") as answer:
         next(answer.iter_bytes())
-        assert filled.service.exporting.borrowed_tokens == 1
-    wait_for(lambda: filled.service.exporting.borrowed_tokens == 0)
+        assert filled.service.export_slots.borrowed_tokens == 1
+    wait_for(lambda: filled.service.export_slots.borrowed_tokens == 0)
 
 
 def test_the_page_leads_to_the_export_of_what_it_shows(filled, client):

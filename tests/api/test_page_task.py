@@ -5,29 +5,30 @@ from dataclasses import replace
 
 import pytest
 
-from tunewright.api import looks as looking
-from tunewright.api.looks import Looks
-from tunewright.api.views import judged as judging
-from tunewright.api.views import task as views
-from tunewright.db.jobs import Budget, JobSpec, JobState, JobTask
+from tunewright.api.dashboard import analysis
+from tunewright.api.dashboard import task as views
+from tunewright.api.http import descriptions
+from tunewright.api.http.descriptions import Descriptions
+from tunewright.db.job import JobSpec, JobState, SearchBudget, SpecTask
 from tunewright.search_space.measurement import NOISE, Record, Status
-from tunewright.tuner.insight.calibration import Calibration, Pair
+from tunewright.search_space.schedule import Schedule
+from tunewright.tuner.explain.calibration import Calibration, Pair
 
 from ..waiting import wait_for
-from .shown import HOSTILE, failed, good, others, product, tried
+from .examples import HOSTILE, failed, good, others, product, tried
 
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch):
-    monkeypatch.setattr(looking, "RENEW_S", 0.0)
-    monkeypatch.setattr(looking, "PATIENCE_S", 20.0)
+    monkeypatch.setattr(descriptions, "RENEW_S", 0.0)
+    monkeypatch.setattr(descriptions, "PATIENCE_S", 20.0)
 
 
 def queued(store, task, target, lease=True, label="net.onnx"):
     """A job of the task, and a lease of it."""
     store.add_task(task)
-    spec = JobSpec("ab" * 32, target.key, (JobTask(task.key, 1),), {})
-    job = store.jobs.submit(spec, label, Budget(100)).job
+    spec = JobSpec("ab" * 32, target.key, (SpecTask(task.key, 1),), {})
+    job = store.jobs.submit(spec, label, SearchBudget(100)).job
     return store.jobs.lease([target.key], "host-1:1") if lease else job
 
 
@@ -37,12 +38,12 @@ def test_it_says_why_the_winner_won(one, look, kit):
     begin = "The best schedule known takes 1.00 ms° (95% interval of the median: 990 µs to 1.01 ms), timed as a trial"
     assert begin in page.words and "nothing has confirmed yet" in page.words
     assert "The default takes 2.00 ms° (1.98 ms to 2.02 ms): that is 2.00x° as fast." in page.words
-    assert "What is different about it" in page.words
+    assert "Differences from the default" in page.words
     assert "It reaches" in page.words and "FLOP/s" in page.words
     assert "compared with the reference" in page.words and "0.0001 is tolerated" in page.words
     assert view["best"]["schedule"]["key"] == made.schedules[0].key
     assert view["default"]["schedule"]["key"] == made.default.key
-    gain = {"default_ms": 2.0, "best_ms": 1.0, "is_confirmed": False, "noise": ""}
+    gain = {"default_ms": 2.0, "best_ms": 1.0, "interval": None, "is_confirmed": False, "noise": ""}
     assert view["gain"] == gain | {"default_interval_ms": [1.98, 2.02], "best_interval_ms": [0.99, 1.01]}
     assert view["form"]["words"] != view["default_form"]["words"]
     assert view["judged"]["sampled"] == view["trials"] == 5
@@ -88,7 +89,7 @@ def test_how_far_the_model_can_be_trusted(one, look, kit, monkeypatch):
             Calibration("snapshot 7", pairs, None, None, None, None, has_learned_from_these=True),
         ]
 
-    monkeypatch.setattr(judging, "calibrations", calibrations)
+    monkeypatch.setattr(analysis, "calibrations", calibrations)
     page, view = look(made.path())
     assert asked == [4]
     base, newest = view["judged"]["calibrations"]
@@ -117,11 +118,12 @@ def test_side_by_side(one, look, kit):
     one.store.jobs.finish(lease, JobState.SUCCEEDED, result={"tasks": [entry], "peak_gflops": 123.0})
     page, view = look(made.path())
     gain = {"default_ms": 2.4, "best_ms": 0.6, "is_confirmed": True, "noise": "other processes took 40% of it"}
+    gain["interval"] = pytest.approx([2.3 / 0.606, 2.5 / 0.594])
     assert view["gain"] == gain | {"default_interval_ms": [2.3, 2.5], "best_interval_ms": pytest.approx([0.594, 0.606])}
     assert (
         "best schedule known takes ~600 µs (95% interval of the median: 594 µs to 606 µs), timed in turn" in page.words
     )
-    assert "The default takes ~2.40 ms (2.30 ms to 2.50 ms): that is ~4.00x as fast." in page.words
+    assert "The default takes ~2.40 ms (2.30 ms to 2.50 ms): that is ~4.00x as fast (3.80x to 4.21x)." in page.words
     assert "As a trial it took 500 µs°" in page.words
     assert "too busy to rely on times marked ~: other processes took 40% of it" in page.words
     assert "Best and default are marked at their confirmed times" in page.words
@@ -130,6 +132,44 @@ def test_side_by_side(one, look, kit):
     nearness = view["judged"]["nearness"]
     assert nearness["is_measured"] is (nearness["bound"] == "arithmetic")
     assert view["best"]["job"] == lease.job_id
+
+
+@pytest.mark.parametrize(
+    ("edges", "said"),
+    [
+        ([0.99, 1.3], "the two are not told apart; their ratio is 1.13x (0.98x to 1.31x)."),
+        (None, "their ratio is 1.13x, but whether that is a gain for certain is not known here"),
+    ],
+)
+def test_a_gain_that_is_not_certain_is_none(one, look, kit, edges, said):
+    """By the report of the job that confirmed it, which need not be the one that measured it."""
+    target, task = kit.target(), product()
+    one.store.add_target(target)
+    first = queued(one.store, task, target)
+    made = tried(one.store, target, 2)
+    winner = others(task, target, 3)[2]
+    made.record(winner, good(5e-4), first)
+    one.store.jobs.finish(first, JobState.SUCCEEDED, result={})
+    second = queued(one.store, task, target)
+    one.store.confirm(Record(task.key, target.key, winner, replace(good(1e-3), incumbent_s=1.13e-3)), second)
+    entry = {"key": task.key, "default_ms": 1.13, "default_interval_ms": edges}
+    one.store.jobs.finish(second, JobState.SUCCEEDED, result={"tasks": [entry]})
+    page, _ = look(made.path())
+    assert said in page.words and "as fast" not in page.words and "Why the best schedule is fast" not in page.words
+
+
+def test_schedules_of_other_versions_do_not_look_the_best(one, look, kit):
+    made = tried(one.store, kit.target(), 2)
+    for sketch, version in (("magic", 5), ("tiled", 99)):
+        made.record(Schedule(sketch, version, (("n", 1),)), good(1e-6))
+    page, view = look(made.path())
+    assert [row["is_usable"] for row in view["rows"]] == [False, False, True, True, True]
+    assert view["best"]["schedule"]["key"] == made.schedules[0].key  # what a session would use
+    first, _, rest = page.words.rpartition("Never used, however little they took")
+    assert "magic.5" in rest and "tiled.99" in rest and "magic.5" not in first
+    assert "1.00 ms°" in first and "1.00x° as long" in first and "as long" not in rest
+    page, _ = look(made.path(Schedule("magic", 5, (("n", 1),))))
+    assert "It is never used: this version has no such schedule" in page.words
 
 
 @pytest.mark.parametrize("result", [{"tasks": 7}, {"tasks": [7, {"key": 1}]}, {"peak_gflops": "x"}, {}])
@@ -263,7 +303,7 @@ def test_a_cursor_of_another_order(one, shown_client, look, kit):
 
 
 def test_nobody_waits_long_for_pictures(one, look, kit, shower, monkeypatch):
-    monkeypatch.setattr(looking, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(descriptions, "PATIENCE_S", 0.0)
     shower.may.clear()
     made = tried(one.store, kit.target(), 2)
     page, view = look(made.path())
@@ -283,22 +323,31 @@ def test_what_can_not_be_lowered(one, look, kit, shower):
 
 
 def test_trials_are_judged_now_and_then(one, shown_client, look, kit, shower, monkeypatch):
-    monkeypatch.setattr(looking, "RENEW_S", 1e9)
-    one.app.state.looks = Looks(lambda: shower)
+    monkeypatch.setattr(descriptions, "RENEW_S", 1e9)
+    one.app.state.descriptions = Descriptions(lambda: shower)
     made = tried(one.store, kit.target(), 3)
     _, before = look(made.path())
     made.record(others(made.task, made.target, 4)[3], good(4e-3))
     _, after = look(made.path())
     assert (before["trials"], after["trials"]) == (4, 5)
     assert before["judged"]["sampled"] == after["judged"]["sampled"] == 4
-    monkeypatch.setattr(looking, "RENEW_S", 0.0)
-    one.app.state.looks = Looks(lambda: shower)
+    monkeypatch.setattr(descriptions, "RENEW_S", 0.0)
+    one.app.state.descriptions = Descriptions(lambda: shower)
     assert look(made.path())[1]["judged"]["sampled"] == 5
 
 
+def test_what_is_taken_back_is_judged_no_longer(one, look, kit, shower, monkeypatch):
+    monkeypatch.setattr(descriptions, "RENEW_S", 0.0)
+    one.app.state.descriptions = Descriptions(lambda: shower)
+    made = tried(one.store, kit.target(), 3)
+    assert len(look(made.path())[1]["judged"]["points"]) == 4
+    one.store.voids.void(made.task.key, made.target.key, others(made.task, made.target, 3)[2].key, "noisy")
+    wait_for(lambda: len(look(made.path())[1]["judged"]["points"]) == 3)
+
+
 def test_many_trials_are_sampled(one, look, kit, monkeypatch):
-    monkeypatch.setattr("tunewright.api.views.judged.SAMPLED", 20)
-    monkeypatch.setattr("tunewright.api.views.judged.FASTEST", 5)
+    monkeypatch.setattr("tunewright.api.dashboard.analysis.SAMPLED", 20)
+    monkeypatch.setattr("tunewright.api.dashboard.analysis.FASTEST", 5)
     made = tried(one.store, kit.target(), 60)
     page, view = look(made.path())
     keys = {point["schedule"] for point in view["judged"]["points"]}

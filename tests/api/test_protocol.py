@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from tunewright.api import protocol
+from tunewright.api.http import protocol
 
 
 def answered(line: socket.socket) -> bytes:

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from tunewright.api.service import Options
-from tunewright.db.access import Scope
-from tunewright.db.sql_store import open_store
+from tunewright.api.http.service import Options
+from tunewright.db.access import KeyScope
+from tunewright.db.store import open_store
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
 
@@ -53,7 +53,7 @@ def test_lines_that_are_no_records(one, client, kit, exported, line):
 
 def test_importing_needs_its_scope_and_has_a_limit(serve, kit, exported):
     with serve(Options(import_bytes=100)) as one:
-        reader = one.client(one.key(Scope.RECORDS_READ, Scope.JOBS_WRITE))
+        reader = one.client(one.key(KeyScope.RECORDS_READ, KeyScope.JOBS_WRITE))
         kit.problem(reader.post("/v1/records", content=b""), "missing-scope", 403)
         kit.problem(one.client().post("/v1/records", content="\n".join(exported)), "too-large", 413)
         kit.problem(one.client().post("/v1/records", content=iter([b"x" * 60, b"x" * 60])), "too-large", 413)

@@ -13,17 +13,23 @@ from pathlib import Path
 from struct import unpack
 
 import pytest
+from matplotlib.figure import Figure
+from matplotlib.text import Text
 
-from tunewright.api import looks, program
-from tunewright.api.report import command, document
-from tunewright.db.jobs import Budget, EventKind, JobSpec, JobState, JobTask, NewEvent
-from tunewright.db.sql_store import open_store
+from tunewright.api import program
+from tunewright.api.dashboard.job import JobPageAsked, job_page
+from tunewright.api.dashboard.job_history import Histories
+from tunewright.api.dashboard.report import command
+from tunewright.api.dashboard.report.plots import draw_speedup, draw_time
+from tunewright.api.http import descriptions
+from tunewright.db.job import EventKind, JobSpec, JobState, NewEvent, SearchBudget, SpecTask
+from tunewright.db.store import open_store
 from tunewright.search_space.measurement import Record
-from tunewright.tuner.insight.showing import Shower
+from tunewright.tuner.explain.describer import ScheduleDescriber
 
 from .conftest import TARGET
+from .examples import HOSTILE, PlainShower, failed, others, product, tried
 from .page import Page
-from .shown import HOSTILE, PlainShower, failed, others, product, tried
 
 DOCS = Path(__file__).parents[2] / "docs" / "cli.md"
 
@@ -39,12 +45,12 @@ class Searched:
     job_id: int
 
 
-def searched(url, folder, tasks, label="net.onnx", state=None, trials=4):
+def searched(url, folder, tasks, label="net.onnx", state=None, trials=4, result=None):
     """Each task has `trials` besides its default; the first takes most of a run."""
     with open_store(url) as store:
         made = [tried(store, TARGET, trials, task) for task in tasks]
-        uses = tuple(JobTask(one.task.key, len(made) - n) for n, one in enumerate(made))
-        job = store.jobs.submit(JobSpec("ab" * 32, TARGET.key, uses, {"seed": 0}), label, Budget(100)).job
+        uses = tuple(SpecTask(one.task.key, len(made) - n) for n, one in enumerate(made))
+        job = store.jobs.submit(JobSpec("ab" * 32, TARGET.key, uses, {"seed": 0}), label, SearchBudget(100)).job
         lease = store.jobs.lease([TARGET.key], "host-1:4711")
         assert lease is not None
         tell = partial(store.jobs.renew, lease)
@@ -57,13 +63,15 @@ def searched(url, folder, tasks, label="net.onnx", state=None, trials=4):
             told = {"stage": "searching", "trials": done, "speedup": speedup, "again_gain": 0.02, "spent_s": 90.0}
             tell(progress=told, events=[NewEvent(EventKind.PROGRESS, told)], spent_s=90.0)
         if state is not None:
-            store.jobs.finish(lease, state, result={"default_ms": 11.0, "tuned_ms": 5.0, "ended_by": "trials"})
+            store.jobs.finish(
+                lease, state, result=result or {"default_ms": 11.0, "tuned_ms": 5.0, "ended_by": "trials"}
+            )
     return Searched(url, folder, job.id)
 
 
 @pytest.fixture(autouse=True)
 def _plain_shower(monkeypatch):
-    monkeypatch.setattr(looks, "_shower", PlainShower)
+    monkeypatch.setattr(descriptions, "_describer", PlainShower)
 
 
 @pytest.fixture
@@ -171,20 +179,20 @@ def test_it_needs_nothing_else(job, written):
 def test_it_says_what_the_pages_say(job, written):
     words = Page(written(job)).words
     assert "it was not finished yet" in words
-    assert words.index("net.onnx") < words.index("Where the time goes") < words.index("The 2 tasks that take most")
+    assert words.index("net.onnx") < words.index("Time by task") < words.index("The 2 tasks that take most")
     for said in (
         "As long again, 1:30, would bring 2.0%" if "As long again" in words else "2.0% faster",
-        "How it became faster",
+        "Speedup",
         "trials of the job",
         "time at work on the job",
         "crash",
-        "2.00x as fast as by default, at trial 4",
+        "2.00x° as fast as by default, at trial 4",
         "The best schedule known takes 1.00 ms",
         "compared with the reference",
-        "How near to the limits of the machine",
+        "Roofline",
         "parallel chunk × 4",
         "Four threads share it.",
-        "Predicted against measured",
+        "Predicted and measured times",
     ):
         assert said in words
     for served in ("Look again", "This page as JSON", "All about it", "Log out", "Cancel", "curl", " ago"):
@@ -210,8 +218,8 @@ def test_a_job_that_nobody_began(url, tmp_path, run, written):
     with open_store(url) as store:
         store.add_task(product())
         store.add_target(TARGET)
-        spec = JobSpec("ab" * 32, TARGET.key, (JobTask(product().key, 1),), {})
-        job = Searched(url, tmp_path / "out", store.jobs.submit(spec, "m", Budget(10)).job.id)
+        spec = JobSpec("ab" * 32, TARGET.key, (SpecTask(product().key, 1),), {})
+        job = Searched(url, tmp_path / "out", store.jobs.submit(spec, "m", SearchBudget(10)).job.id)
     assert json.loads(run(job, "--json")[1])["plots"] == []
     source = written(job)
     check(source)
@@ -231,7 +239,7 @@ def test_texts_of_strangers(label, url, tmp_path, written):
 def test_a_job_of_many_tasks(url, tmp_path, written):
     source = written(searched(url, tmp_path / "out", [product(rows) for rows in range(8, 68)], trials=1))
     page = check(source)
-    assert len([tag for tag, _ in page.tags if tag == "article"]) == document.MOST_TASKS
+    assert len([tag for tag, _ in page.tags if tag == "article"]) == command.MOST_TASKS
     assert len(source) < 500_000
     assert "54 more tasks" in Page(source).words
 
@@ -242,7 +250,7 @@ def test_a_task_of_many_trials(url, tmp_path, written):
 
 
 def test_with_a_real_child(job, monkeypatch, written):
-    monkeypatch.setattr(looks, "_shower", Shower)
+    monkeypatch.setattr(descriptions, "_describer", ScheduleDescriber)
     words = Page(written(job)).words
     assert "can't be shown" not in words and "vector" in words
 
@@ -258,6 +266,27 @@ class TestPlots:
             assert content.startswith(b"\x89PNG\r\n\x1a\n") and content.endswith(b"IEND\xaeB`\x82")
             width, height = unpack(">II", content[16:24])
             assert 800 < width < 3000 and 200 < height < 2000 and len(content) < 300_000
+
+    @pytest.mark.parametrize("kept", [False, True])
+    def test_figures_in_them_are_marked(self, url, tmp_path, kept):
+        """And nothing is written where the numbers of an axis are."""
+        task = {"key": product().key, "chosen": 1, "default_ms": 3.0, "best_ms": 2.0, "noise": "it was busy"}
+        result = {"default_ms": 2.0, "tuned_ms": 2.0 if kept else 1.0, "tasks": [task], "noise": "it was busy"}
+        result |= {"outcome": "defaults_kept"} if kept else {"outcome": "faster", "speedup_interval": [1.9, 2.1]}
+        job = searched(url, tmp_path / "out", [product()], state=JobState.SUCCEEDED, result=result)
+        with open_store(url) as store:
+            view = job_page(store, Histories(), job.job_id, JobPageAsked())
+        words, ends = {}, {}
+        for name, draw in (("speedup", draw_speedup), ("time", draw_time)):
+            figure = Figure()
+            draw(figure, view)
+            words[name] = [text.get_text() for text in figure.findobj(Text)]
+            ends[name] = [text.get_text() for axes in figure.axes for text in axes.texts]
+        said = "timed: defaults kept" if kept else "timed: ~2.00x (1.90x to 2.10x)"
+        assert {"by trials: 2.00x°", said} <= set(words["speedup"]) and ends["speedup"] == []
+        assert any("it keeps its defaults" in text for text in words["speedup"]) is kept
+        assert {"~3.00 ms", "~3.00 ms" if kept else "~2.00 ms"} <= set(ends["time"])
+        assert "by default, its tasks one by one" in words["time"]
 
     def test_alike_gives_the_same(self, job, run):
         def files():
@@ -322,7 +351,7 @@ class TestRefused:
 
 
 def test_other_commands_import_none_of_it():
-    heavy = "{'fastapi', 'jinja2', 'matplotlib', 'sqlalchemy', 'tunewright.api.report.document'}"
+    heavy = "{'fastapi', 'jinja2', 'matplotlib', 'sqlalchemy', 'tunewright.api.dashboard.report.command'}"
     script = f"import sys, tunewright.api.program; sys.exit(str(sorted({heavy} & sys.modules.keys()) or '') or 0)"
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert (found.returncode, found.stderr) == (0, ""), found.stderr

@@ -21,15 +21,15 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tunewright.api.local_key import local_key
-from tunewright.api.serve import Address, ServeOptions, _shown_host, _strike_off, serve
-from tunewright.api.service import Options
+from tunewright.api.http.local_key import local_key
+from tunewright.api.http.service import Options
+from tunewright.api.serve import ServeOptions, ServiceAddress, _shown_host, _strike_off, serve
 from tunewright.api.tuners import Tuners
-from tunewright.db.access import Scope
+from tunewright.db.access import KeyScope
 from tunewright.db.errors import Unreachable
-from tunewright.db.jobs import Budget, JobSpec, JobTask
-from tunewright.db.sql_store import open_store
-from tunewright.tuner.commands.json_log import JsonLines
+from tunewright.db.job import JobSpec, SearchBudget, SpecTask
+from tunewright.db.store import open_store
+from tunewright.tuner.cli.work import JsonLines
 from tunewright.tuner.errors import Refused
 from tunewright.tuner.settings import PATIENCE_S
 
@@ -39,7 +39,7 @@ from .conftest import TLS
 PROGRAM = """
 import sys
 from tunewright.api.serve import ServeOptions, serve
-from tunewright.api.service import Options
+from tunewright.api.http.service import Options
 serve(ServeOptions(port=0, tuners=int(sys.argv[1]), linger_s=float(sys.argv[2])))
 """
 
@@ -127,8 +127,8 @@ def test_it_drains_before_it_ends(process, tmp_path, kit):
     with open_store(f"sqlite:///{tmp_path}/tuning.db") as store:
         store.add_target(kit.target())
         store.add_task(kit.task(8))
-        spec = JobSpec("", kit.target().key, (JobTask(kit.task(8).key, 1),))
-        job = store.jobs.submit(spec, "x", Budget(1)).job
+        spec = JobSpec("", kit.target().key, (SpecTask(kit.task(8).key, 1),))
+        job = store.jobs.submit(spec, "x", SearchBudget(1)).job
     ended_s, following = [], threading.Event()
 
     def follow():
@@ -206,7 +206,7 @@ def test_nobody_listens_beyond_loopback_without_keys(tmp_path, monkeypatch, host
     url = f"sqlite:///{tmp_path}/a b.db"
     with open_store(url) as store:
         local_key(tmp_path / "local_key", store)
-        store.keys.create("link", {Scope.LOGIN}, 60, passing=True)
+        store.keys.create("link", {KeyScope.LOGIN}, 60, passing=True)
     with pytest.raises(Refused, match=r"there is no key .* key create NAME --db 'sqlite:///.*/a b\.db' makes one"):
         serve(ServeOptions(db=url, port=0, tuners=0, service=Options(host=host)))
 
@@ -217,7 +217,7 @@ def test_the_service_is_called_what_others_call_it():
     assert _shown_host(Options(host="0.0.0.0", allow_hosts=("*.example", "a.example"))) == "a.example"
     found = _shown_host(Options(host="0.0.0.0"))
     assert found == "localhost" or not ipaddress.ip_address(found).is_unspecified
-    said = Address("http://10.0.0.1:8433", "sqlite:///a.db", None, None, " --db sqlite:///a.db").lines()
+    said = ServiceAddress("http://10.0.0.1:8433", "sqlite:///a.db", None, None, " --db sqlite:///a.db").lines()
     assert "more keys: tunewright key create NAME --db sqlite:///a.db" in said
 
 
@@ -228,7 +228,7 @@ def test_the_local_key_is_made_once(tmp_path):
         assert local_key(tmp_path / "local_key", other).read_text() == first
         key = store.keys.check(first.strip())
         assert key is not None
-        assert key.scopes == frozenset(Scope) - {Scope.LOGIN}
+        assert key.scopes == frozenset(KeyScope) - {KeyScope.LOGIN}
         assert len(store.keys.list()) == 1
         store.keys.revoke(key.id)
         second = local_key(tmp_path / "local_key", store).read_text()
@@ -301,8 +301,8 @@ def test_one_that_is_killed_is_struck_off(tuners, kit, monkeypatch, tmp_path):
         for name, host, number in (("own", here, pid), ("elsewhere", "elsewhere", pid), ("alive", here, os.getpid())):
             store.fleet.enlist(name, host, number, "0", "ray")
         os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: {tuner.id for tuner in store.fleet.tuners()} == {"elsewhere", "alive"})
         wait_for(lambda: one.pids and one.pids[0] != pid)
-        assert {tuner.id for tuner in store.fleet.tuners()} == {"elsewhere", "alive"}
 
 
 def test_a_database_that_is_away_does_not_keep_tuners_from_starting(tuners, kit, monkeypatch, tmp_path, caplog):
@@ -317,7 +317,27 @@ def test_a_database_that_is_away_does_not_keep_tuners_from_starting(tuners, kit,
         (pid,) = wait_for(lambda: one.pids)
         os.kill(pid, signal.SIGKILL)
         wait_for(lambda: one.pids and one.pids[0] != pid)
-    assert "not struck off" in caplog.text
+        wait_for(lambda: "not struck off" in caplog.text)
+
+
+def test_a_slow_database_keeps_tuners_neither_from_starting_nor_from_ending(tuners, kit, monkeypatch):
+    monkeypatch.setattr("tunewright.api.tuners.FIRST_PAUSE_S", 0.1)
+    asked, answered = threading.Event(), threading.Event()
+
+    def ended():
+        asked.set()
+        answered.wait()
+
+    one = tuners(1, "import time; time.sleep(60)", ended)
+    try:
+        (pid,) = wait_for(lambda: one.pids)
+        os.kill(pid, signal.SIGKILL)
+        assert asked.wait(10.0)
+        (again,) = wait_for(lambda: one.pids)
+        one.close(10.0)
+        assert not is_alive(again)
+    finally:
+        answered.set()
 
 
 def test_those_that_can_not_start_are_tried_ever_more_seldom(tuners, kit, caplog, monkeypatch):

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tunewright.api.html import assets
+from tunewright.api.dashboard.html import assets
 
 TEXT, SHAPE = 4.5, 3.0
 """Least contrasts by WCAG 2.2 AA: of text, and of what tells a control or a state."""

@@ -21,13 +21,14 @@ from typer.main import get_command
 
 from tunewright.api import program
 from tunewright.api.client import Client, Job, JobEvent
-from tunewright.api.submitting import _ahead, already
-from tunewright.api.watching import Watched
-from tunewright.db.jobs import EventKind, JobState, NewEvent
-from tunewright.graph.structure import strip
-from tunewright.tuner.cli.app import PANELS, Program
-from tunewright.tuner.jobs import view as views
+from tunewright.api.client.commands import _ahead, note_existing
+from tunewright.api.client.watch import JobMonitor
+from tunewright.codegen.codec import from_json
+from tunewright.db.job import EventKind, JobState, NewEvent
+from tunewright.graph.onnx_import.structure import strip
+from tunewright.tuner.cli.app import PANELS, ProgramGroup
 from tunewright.tuner.models.model import open_model
+from tunewright.tuner.search import view as views
 
 from ..commands import Command, commands
 from ..waiting import wait_for
@@ -140,7 +141,7 @@ def test_a_job_is_watched_to_its_end(real: Any, kit: Any, path: Path, command: C
     said = command("submit", path, "--dim", "rows=4", "--trials", "6", "--watch")
     thread.join()
     assert said.code == 0, said.err
-    assert "improved after 4 trials: Gemm\\x1b[31m 1.00 ms, 2.00x as fast as by default" in said.err
+    assert "improved after 4 trials: Gemm\\x1b[31m 1.00 ms by trial, 2.00x as fast as by default" in said.err
     assert "\x1b" not in said.err + said.out
     assert "the whole model: 4.00 ms by default, 2.00 ms tuned: 2.00x as fast" in said.out
     assert "small.onnx on cpu:\\x1b[2J: 6 trials" in said.out
@@ -182,7 +183,7 @@ def test_jobs_are_steered(real: Any, path: Path, command: Command) -> None:
             ["submit", "{path}", "--dim", "rows=4", "--target", "nobody"],
             "no such target is at work",
         ),
-        (["submit", "{path}", "--dim", "rows=4", "--target", "G" * 64], "--target: String should match"),
+        (["submit", "{path}", "--dim", "rows=4", "--target", "G" * 64], "--target: must be 64 hexadecimal digits"),
         (["submit", "{path}", "--dim", "rows=4", "--threads", "99"], "the target has 4 threads"),
         (["submit", "{path}", "--dim", "other=4"], "no dimension 'other' is open"),
         (["jobs", "show", "99"], "There is no such job"),
@@ -203,7 +204,16 @@ def test_no_server_is_named(command: Command, path: Path, monkeypatch: pytest.Mo
     monkeypatch.delenv("TUNEWRIGHT_SERVER", raising=False)
     said = command("submit", path)
     assert said.code == 2
-    assert "--server URL" in said.err
+    assert "--server URL" in said.err and "the same tune command" not in said.err
+
+
+@pytest.mark.parametrize("arguments", [["list"], ["show", 1], ["watch", 1], ["resume", 1], ["prioritise", 1, 2]])
+def test_a_job_of_tune_needs_no_server(command: Command, monkeypatch: pytest.MonkeyPatch, arguments: list[Any]) -> None:
+    monkeypatch.delenv("TUNEWRIGHT_SERVER", raising=False)
+    said = command("jobs", *arguments)
+    assert said.code == 2
+    [line] = said.err.splitlines()
+    assert line.endswith("a job that tunewright tune began has none: the same tune command goes on with it")
 
 
 def test_a_job_waits_for_a_device(
@@ -224,13 +234,13 @@ def test_a_job_waits_for_a_device(
 
 
 def test_a_view_of_a_job_that_waits_for_a_device() -> None:
-    view = Watched(Job.from_json(JOB | {"state": "queued", "target": ""}))
+    view = JobMonitor(from_json(Job, JOB | {"state": "queued", "target": ""}))
     assert view.moment().doing == "waiting for a device"
-    view.tell(event(2, "paused"))
-    view.tell(event(3, "resumed"))
+    view.update(event(2, "paused"))
+    view.update(event(3, "resumed"))
     assert view.moment().doing == "waiting for a device"
-    view.tell(event(4, "started"))
-    view.tell(event(5, "returned"))
+    view.update(event(4, "started"))
+    view.update(event(5, "returned"))
     assert view.moment().doing == "waiting for another tuner process"
 
 
@@ -282,8 +292,8 @@ def test_a_job_is_told_alike_everywhere(real: Any, kit: Any, path: Path, command
     real.store.jobs.renew(lease, progress=standing)
     asked = real.client().get(f"/v1/jobs/{lease.job_id}").json()
     shown = command("jobs", "show", lease.job_id, "--json").data
-    gained = {"speedup", "speedup_of", "speedup_interval", "outcome", "noise"}
-    assert shown.keys() == submitted.keys() == asked.keys() | {"is_new"} | gained
+    assert shown.keys() == submitted.keys() == asked.keys() | {"is_new"}
+    assert (asked["speedup"], asked["speedup_of"], asked["outcome"]) == (1.5, "trials", None)
     moments = ("created_at", "updated_at")
     assert {name: shown[name] for name in asked if name not in moments} == {
         name: asked[name] for name in asked if name not in moments
@@ -296,18 +306,18 @@ def test_a_job_is_told_alike_everywhere(real: Any, kit: Any, path: Path, command
 
 
 def test_a_job_that_was_there() -> None:
-    job = Job.from_json(JOB | {"is_new": False, "trials": 200})
+    job = from_json(Job, JOB | {"is_new": False, "trials": 200})
     assert job.is_new is False
-    assert already(job, None, None, None, 0) == "job 7 was there already: 200 trials, priority 0"
-    assert already(job, 9, None, None, 5).endswith("; not taken: --trials 9, --priority 5")
-    limited = Job.from_json(JOB | {"until": 0.02})
-    assert already(limited, 100, None, None, 0) == (
+    assert note_existing(job, None, None, None, 0) == "job 7 was there already: 200 trials, priority 0"
+    assert note_existing(job, 9, None, None, 5).endswith("; not taken: --trials 9, --priority 5")
+    limited = from_json(Job, JOB | {"until": 0.02})
+    assert note_existing(limited, 100, None, None, 0) == (
         "job 7 was there already: 100 trials, until a minute brings less than 2%, priority 0; not taken: --until none"
     )
-    assert already(job, None, None, 0.005, 0).endswith("; not taken: --trials none, --until 0.5%")
-    unbounded = Job.from_json(JOB | {"trials": None, "minutes": 2.0})
-    assert already(unbounded, None, 2.0, None, 0) == "job 7 was there already: 2 minutes, priority 0"
-    assert Job.from_json(JOB).is_new is None
+    assert note_existing(job, None, None, 0.005, 0).endswith("; not taken: --trials none, --until 0.5%")
+    unbounded = from_json(Job, JOB | {"trials": None, "minutes": 2.0})
+    assert note_existing(unbounded, None, 2.0, None, 0) == "job 7 was there already: 2 minutes, priority 0"
+    assert from_json(Job, JOB).is_new is None
 
 
 def test_no_key(real: Any, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -330,28 +340,28 @@ def test_jobs_ahead(real: Any, kit: Any, path: Path, command: Command) -> None:
 
 
 def event(number: int, kind: str, **data: Any) -> JobEvent:
-    return JobEvent.from_json(
-        {"job": 7, "number": number, "kind": kind, "data": data, "created_at": "2026-11-20T09:30:00Z"}
+    return from_json(
+        JobEvent, {"job": 7, "number": number, "kind": kind, "data": data, "created_at": "2026-11-20T09:30:00Z"}
     )
 
 
 def test_a_default_is_no_news() -> None:
-    watched = Watched(Job.from_json(JOB | {"state": "queued"}))
-    watched.tell(event(1, "default", task_key="c" * 64, op="Conv", default_ms=2.0, best_ms=1.0))
+    watched = JobMonitor(from_json(Job, JOB | {"state": "queued"}))
+    watched.update(event(1, "default", task_key="c" * 64, op="Conv", default_ms=2.0, best_ms=1.0))
     [row] = watched.moment().tasks
     assert (row.default_s, row.best_s, watched.moment().note) == (0.002, 0.001, "")
 
 
 def test_the_view_follows_the_events() -> None:
-    watched = Watched(Job.from_json(JOB | {"state": "queued"}))
+    watched = JobMonitor(from_json(Job, JOB | {"state": "queued"}))
     assert watched.moment().at == "waiting for a tuner process"
     assert [row.op for row in watched.moment().tasks] == ["Conv"]
-    watched.tell(event(1, "started", holder="h"))
+    watched.update(event(1, "started", holder="h"))
     assert watched.moment().at == "a tuner process begins"
-    watched.tell(event(2, "stage", stage="searching"))
-    watched.tell(event(3, "improved", task_key="c" * 64, op="Conv", best_ms=1.0, default_ms=None, trial=4))
-    watched.tell(event(4, "improved", task_key="c" * 64, op="Conv", best_ms=0.5, default_ms=2.0, trial=5))
-    watched.tell(
+    watched.update(event(2, "stage", stage="searching"))
+    watched.update(event(3, "improved", task_key="c" * 64, op="Conv", best_ms=1.0, default_ms=None, trial=4))
+    watched.update(event(4, "improved", task_key="c" * 64, op="Conv", best_ms=0.5, default_ms=2.0, trial=5))
+    watched.update(
         event(5, "progress", trials=5, most_trials=100, spent_s=3.0, left_s=60.0, speedup=4.0, remaining_gain=0.03)
     )
     seen = watched.moment()
@@ -359,62 +369,63 @@ def test_the_view_follows_the_events() -> None:
     assert seen.remaining_gain == 0.03
     [row] = seen.tasks
     assert (row.op, row.occurrences, row.default_s, row.best_s) == ("Conv", 2, 0.002, 0.0005)
-    assert seen.note == "improved after 6 trials: Conv 500 µs, 4.00x as fast as by default"
+    assert not row.is_confirmed
+    assert seen.note == "improved after 6 trials: Conv 500 µs by trial, 4.00x as fast as by default"
     assert row.chosen == 2
     for chosen in ([1], "?", [None], [1, 2]):  # what makes no sense changes nothing
-        watched.tell(event(5, "progress", chosen=chosen))
+        watched.update(event(5, "progress", chosen=chosen))
         assert watched.moment().tasks[0].chosen == 1
-    watched.tell(event(6, "lost", holder="h"))
+    watched.update(event(6, "lost", holder="h"))
     assert "waiting for another one" in watched.moment().at
-    watched.tell(event(7, "stage", stage="confirming"))
-    watched.tell(event(8, "confirmed", task_key="c" * 64, op="Conv", best_ms=0.6, default_ms=2.1))
-    assert watched.moment().tasks[0].best_s == 0.0006
+    watched.update(event(7, "stage", stage="confirming"))
+    watched.update(event(8, "confirmed", task_key="c" * 64, op="Conv", best_ms=0.6, default_ms=2.1))
+    assert (watched.moment().tasks[0].best_s, watched.moment().tasks[0].is_confirmed) == (0.0006, True)
     assert watched.moment().at.endswith("side by side: 1 of 1 task")
-    watched.tell(event(9, "paused"))
+    watched.update(event(9, "paused"))
     assert watched.moment().at == "paused"
     assert watched.is_paused
 
 
 def test_the_view_begins_where_the_job_stands() -> None:
     now = {"stage": "searching", "trials": 9, "most_trials": 100, "spent_s": 9.0, "left_s": None, "speedup": 1.001}
-    watched = Watched(Job.from_json(JOB | {"progress": now}))
+    watched = JobMonitor(from_json(Job, JOB | {"progress": now}))
     assert watched.moment().at == "searching"
-    watched.tell(event(1, "queued"))
-    watched.tell(event(2, "started", holder="h"))
-    watched.tell(event(3, "improved", task_key="c" * 64, op="Conv", best_ms=1.0, default_ms=2.0, trial=4))
-    watched.tell(event(4, "progress", **now | {"trials": 4, "speedup": 2.0}))
+    watched.update(event(1, "queued"))
+    watched.update(event(2, "started", holder="h"))
+    watched.update(event(3, "improved", task_key="c" * 64, op="Conv", best_ms=1.0, default_ms=2.0, trial=4))
+    watched.update(event(4, "progress", **now | {"trials": 4, "speedup": 2.0}))
     seen = watched.moment()
     assert (seen.at, seen.trials, seen.speedup, seen.note, seen.tasks[0].best_s) == ("searching", 9, 1.001, "", 0.001)
-    watched.tell(event(5, "progress", **now))
-    watched.tell(event(6, "improved", task_key="c" * 64, op="Conv", best_ms=0.5, default_ms=2.0, trial=10))
+    watched.update(event(5, "progress", **now))
+    watched.update(event(6, "improved", task_key="c" * 64, op="Conv", best_ms=0.5, default_ms=2.0, trial=10))
     assert watched.moment().note.startswith("improved after 11 trials")
-    behind = Watched(Job.from_json(JOB | {"state": "queued"}), 2)
-    behind.tell(event(1, "queued"))
+    behind = JobMonitor(from_json(Job, JOB | {"state": "queued"}), 2)
+    behind.update(event(1, "queued"))
     assert behind.moment().at == "waiting: behind 2 jobs"
 
 
 @pytest.mark.parametrize(
     ("told", "again"),
     [
-        ({"again_gain": 0.02, "spent_s": 90.0, "task_gains": [0.01]}, views.Again(90.0, 0.02, "Conv", 0.01)),
-        ({"again_gain": 0.02, "spent_s": 3.0, "task_gains": [None]}, views.Again(60.0, 0.02)),
+        ({"again_gain": 0.02, "spent_s": 90.0, "task_gains": [0.01]}, views.FurtherGain(90.0, 0.02, "Conv", 0.01)),
+        ({"again_gain": 0.02, "spent_s": 3.0, "task_gains": [None]}, views.FurtherGain(60.0, 0.02)),
         ({"again_gain": 0.02, "spent_s": 3.0, "task_gains": [0.1, 0.2]}, None),
         ({"again_gain": None, "spent_s": 3.0, "task_gains": [0.1]}, None),
         ({"again_gain": "a lot", "spent_s": 3.0, "task_gains": "all"}, None),
         ({}, None),
     ],
 )
-def test_what_more_budget_would_bring(told: dict[str, Any], again: views.Again | None) -> None:
+def test_what_more_budget_would_bring(told: dict[str, Any], again: views.FurtherGain | None) -> None:
     for stage, wanted in (("searching", again), ("confirming", None)):
-        watched = Watched(Job.from_json(JOB | {"progress": {"stage": stage} | told}))
+        watched = JobMonitor(from_json(Job, JOB | {"progress": {"stage": stage} | told}))
         assert watched.moment().again == wanted
 
 
 def test_what_part_of_a_run_a_task_takes() -> None:
-    watched = Watched(Job.from_json(JOB | {"progress": {"stage": "searching"}}))
+    watched = JobMonitor(from_json(Job, JOB | {"progress": {"stage": "searching"}}))
     assert [line.share for line in watched.moment().tasks] == [None]
-    watched = Watched(Job.from_json(JOB))
-    watched.tell(event(1, "default", task_key="c" * 64, op="Conv", best_ms=1.0, default_ms=2.0))
+    watched = JobMonitor(from_json(Job, JOB))
+    watched.update(event(1, "default", task_key="c" * 64, op="Conv", best_ms=1.0, default_ms=2.0))
     [line] = watched.moment().tasks
     assert (line.share, line.before_share) == (1.0, None)
 
@@ -423,12 +434,12 @@ def test_lines_are_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(views, "LINE_S", 0.0)
     lines: list[str] = []
     view = views._LineView(lines.append)
-    one = Watched(Job.from_json(JOB | {"progress": {"stage": "searching", "speedup": 0.995}})).moment()
+    one = JobMonitor(from_json(Job, JOB | {"progress": {"stage": "searching", "speedup": 0.995}})).moment()
     view.show(one)
     view.show(one)
     assert lines == ["searching: no gain so far, 0 of 100 trials, 0:00 elapsed"]
     ahead = {"stage": "searching", "speedup": 1.5, "left_s": 40.0, "remaining_gain": 0.015}
-    view.show(Watched(Job.from_json(JOB | {"progress": ahead})).moment())
+    view.show(JobMonitor(from_json(Job, JOB | {"progress": ahead})).moment())
     assert lines[1].endswith(
         "1.50x as fast by trials so far, 0 of 100 trials, 0:00 elapsed, about 0:40 left, 1.5% more expected"
     )
@@ -437,38 +448,38 @@ def test_lines_are_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_lines_tell_what_changed_and_no_more_often_than_people_read(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
-    [task] = Job.from_json(JOB).tasks
-    job = replace(Job.from_json(JOB), tasks=tuple(replace(task, key=f"{n:064}") for n in range(20)))
-    watched, lines = Watched(job), list[str]()
+    [task] = from_json(Job, JOB).tasks
+    job = replace(from_json(Job, JOB), tasks=tuple(replace(task, key=f"{n:064}") for n in range(20)))
+    watched, lines = JobMonitor(job), list[str]()
     view = views._LineView(lines.append)
 
-    def tell(number: int, kind: str, **data: Any) -> None:
-        watched.tell(event(number, kind, **data))
+    def update(number: int, kind: str, **data: Any) -> None:
+        watched.update(event(number, kind, **data))
         view.show(watched.moment())
 
-    tell(1, "started", holder="h")
-    tell(2, "stage", stage="confirming")
+    update(1, "started", holder="h")
+    update(2, "stage", stage="confirming")
     before = len(lines)
     for number in range(20):  # each within a second
         now[0] += 0.5
-        tell(3 + number, "confirmed", task_key=f"{number:064}", op="Conv", best_ms=1.0, default_ms=2.0)
+        update(3 + number, "confirmed", task_key=f"{number:064}", op="Conv", best_ms=1.0, default_ms=2.0)
     assert 1 <= len(lines) - before <= 2 and "of 20 tasks" in lines[-1]
-    tell(30, "stage", stage="running")
+    update(30, "stage", stage="running")
     before = len(lines)
     for number in range(20):  # nothing but the time goes on
         now[0] += 10.0
-        tell(40 + number, "progress", stage="running", trials=0)
+        update(40 + number, "progress", stage="running", trials=0)
     assert len(lines) == before
-    tell(60, "stage", stage="searching")
+    update(60, "stage", stage="searching")
     before = len(lines)
     for number in range(600):  # twenty minutes
         now[0] += 2.0
-        tell(61 + number, "progress", stage="searching", trials=number, most_trials=1000)
+        update(61 + number, "progress", stage="searching", trials=number, most_trials=1000)
     assert 15 < len(lines) - before < 45
 
 
 def test_the_view_bears_nonsense() -> None:
-    watched = Watched(Job.from_json(JOB))
+    watched = JobMonitor(from_json(Job, JOB))
     before = watched.moment().tasks
     nonsense: list[tuple[str, dict[str, Any]]] = [
         ("stage", {"stage": ["x"]}),
@@ -481,14 +492,14 @@ def test_the_view_bears_nonsense() -> None:
         ("unheard of", {}),
     ]
     for number, (kind, data) in enumerate(nonsense):
-        watched.tell(event(number + 1, kind, **data))
+        watched.update(event(number + 1, kind, **data))
     assert watched.moment().tasks == before
     assert watched.moment().note.isprintable()
 
 
 def test_each_command_has_its_place_in_the_help() -> None:
     whole = get_command(program.app)
-    assert isinstance(whole, Program)
+    assert isinstance(whole, ProgramGroup)
     assert list(whole.commands) == [name for names in PANELS.values() for name in names]
 
 

@@ -18,11 +18,11 @@ import pytest
 
 from tunewright.api.client import tiers, wire
 from tunewright.api.client.tiers import Lookups
-from tunewright.api.routes import prepared
+from tunewright.api.http.routes import lookup_cache
 from tunewright.search_space.measurement import Record
 from tunewright.search_space.sketches import default_schedule
 from tunewright.tuner.errors import Refused
-from tunewright.tuner.lookup import Basis, Found, Match
+from tunewright.tuner.lookup.result import Basis, LookupResult, Match
 
 from ..waiting import wait_for
 from .conftest import CRASHED, TARGET, exact_answer, make_task, measured, points, store_best
@@ -35,7 +35,7 @@ def _new_process(monkeypatch):
     """No server has failed yet, and nothing was said."""
     monkeypatch.setattr(tiers, "_breakers", {})
     monkeypatch.setattr(tiers, "_shared", {})
-    monkeypatch.setattr(tiers, "_said", set())
+    monkeypatch.setattr(tiers, "_logged_notes", set())
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ class TestRealServer:
         assert told(of(one, make).lookup(TASKS[:1], TARGET)) == told(first)  # from the file
 
     def test_what_nobody_measured_is_asked_for_again(self, one, make, monkeypatch):
-        monkeypatch.setattr(prepared, "LOOK_S", 0.0)  # the server sees at once what is stored
+        monkeypatch.setattr(lookup_cache, "LOOK_S", 0.0)  # the server sees at once what is stored
         lookups = of(one, make)
         assert lookups.lookup(TASKS[:1], TARGET)[TASKS[0].key].match is Match.DEFAULT
         store_best(one.store, TASKS[0])
@@ -128,7 +128,7 @@ class TestRealServer:
             of(one, make).download(replace(TARGET, threads=99))
 
     def test_nothing_works(self, one, make, monkeypatch):
-        monkeypatch.setattr("tunewright.tuner.lookup.found.DRAWN", 0)
+        monkeypatch.setattr("tunewright.tuner.lookup.result.DRAWN", 0)
         task = TASKS[0]
         store_best(one.store, task, replace(TARGET, threads=2), default_schedule(task, TARGET))
         one.store.add_target(TARGET)
@@ -380,7 +380,7 @@ def test_wrong_answers_are_not_used(name, make):
         assert found[TASKS[0].key].match is Match.DEFAULT
         assert found[TASKS[1].key].match is Match.EXACT
         assert "can't be used" in lookups.notes[0]
-        assert make(url)._kept(TASKS[0], TARGET) is None
+        assert make(url)._stored_answer(TASKS[0], TARGET) is None
 
 
 def test_what_comes_along_is_cut_short(make):
@@ -431,14 +431,14 @@ class TestFiles:
     def test_damaged_and_foreign_ones_are_passed_over(self, content, lookups, make):
         self.path(lookups).write_bytes(content)
         again = make(lookups.server)
-        assert again._kept(TASKS[0], TARGET) is None
-        tiers._breakers[lookups.server].failed()
+        assert again._stored_answer(TASKS[0], TARGET) is None
+        tiers._breakers[lookups.server].record_failure()
         assert again.lookup(TASKS[:1], TARGET)[TASKS[0].key].match is Match.DEFAULT
 
     def test_a_file_from_the_future_is_asked_for_again(self, lookups, make):
         path = self.path(lookups)
         path.write_text(json.dumps({"kept_s": time.time() + 10_000, "answer": answer()}))
-        tiers._breakers[lookups.server].failed()
+        tiers._breakers[lookups.server].record_failure()
         again = make(lookups.server)
         assert again.lookup(TASKS[:1], TARGET)[TASKS[0].key].match is Match.EXACT
         assert "is not asked for a while" in again.notes[0]
@@ -452,7 +452,7 @@ class TestFiles:
         assert "can't be kept" in again.notes[0]
 
     def test_another_server_has_its_own(self, lookups, make):
-        assert make("http://127.0.0.1:1")._kept(TASKS[0], TARGET) is None
+        assert make("http://127.0.0.1:1")._stored_answer(TASKS[0], TARGET) is None
 
     def test_there_is_an_end_to_them(self, lookups, make, monkeypatch):
         monkeypatch.setattr(tiers, "KEPT", 3)
@@ -469,7 +469,7 @@ class TestFiles:
     def test_memory_too(self, lookups, monkeypatch):
         monkeypatch.setattr(tiers, "REMEMBERED", 2)
         for task in TASKS:
-            lookups._keep(Found(task, Match.EXACT, points(task)[0], measured()), TARGET)
+            lookups._store_answer(LookupResult(task, Match.EXACT, points(task)[0], measured()), TARGET)
         assert len(lookups._memory) == 2
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from tunewright.bench import bandwidth
 from tunewright.bench.bandwidth import Traffic, level, sizes_bytes, streaming_s
-from tunewright.codegen.build import build
 from tunewright.codegen.host import detect
+from tunewright.codegen.llvm.build import build
 from tunewright.codegen.runtime.memory import aligned_empty
 from tunewright.codegen.runtime.native import Program
 from tunewright.codegen.runtime.pool import ThreadPool

@@ -13,21 +13,21 @@ from rich.console import Console
 
 from tunewright.bench import campaign as campaigns
 from tunewright.bench import models, ops
-from tunewright.bench.campaign import Campaign, entries_of, panels, run
+from tunewright.bench.campaign import Campaign, open_entries, panels, run
 from tunewright.bench.entries import Entries, best_peer, gain
 from tunewright.bench.files import ROOT
 from tunewright.bench.plot import draw_shares, draw_speeds
 from tunewright.bench.suite.network import Network
 from tunewright.codegen.host import detect
-from tunewright.db.sql_store import open_store
+from tunewright.db.store import open_store
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.sketches import default_schedule
-from tunewright.tuner.commands import tune
+from tunewright.tuner.cli import tune
 from tunewright.tuner.models.model import open_model
-from tunewright.tuner.running.session import InferenceSession
+from tunewright.tuner.session.session import InferenceSession
 from tunewright.tuner.settings import settings
-from tunewright.workers.lock import refuse_holding
-from tunewright.workers.process import Child, Failed
+from tunewright.workers.lock import require_unlocked
+from tunewright.workers.sandbox.process import Child, RequestFailed
 
 
 def product() -> bytes:
@@ -49,9 +49,9 @@ def planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Campaign:
 @pytest.mark.slow
 def test_a_case_is_measured_once(planned: Campaign, monkeypatch: pytest.MonkeyPatch) -> None:
     console = Console(quiet=True)
-    beside_limits: Any = lambda *given: ops.beside_limits(planned, *given)  # noqa: E731
-    entries = entries_of(planned)
-    assert run(planned, entries, console, beside_limits) == 0, entries.get(planned.chosen[0], 1)
+    beside_limits: Any = lambda *arguments: ops.limits_entry(planned, *arguments)  # noqa: E731
+    entries = open_entries(planned)
+    assert run(planned, entries, console, beside_limits) == 0, entries.get(planned.names[0], 1)
     [(case, entry)] = entries.of(1)
     assert case in planned.cases
     assert entry["tunewright_ms"] > 0
@@ -66,31 +66,31 @@ def test_a_case_is_measured_once(planned: Campaign, monkeypatch: pytest.MonkeyPa
     ops.show(console, panels(planned, entries))
     assert case in console.export_text()
 
-    def unwanted(*given: Any) -> Any:
+    def fail(*arguments: Any) -> Any:
         raise AssertionError("measured again")
 
     with monkeypatch.context() as patch:
-        patch.setattr(campaigns, "_entry", unwanted)
-        assert run(planned, entries_of(planned), console) == 0
+        patch.setattr(campaigns, "_entry", fail)
+        assert run(planned, open_entries(planned), console) == 0
         with pytest.raises(AssertionError, match="measured again"):
-            run(replace(planned, trials=4), entries_of(planned), console)
+            run(replace(planned, trials=4), open_entries(planned), console)
 
 
 def test_the_direct_kernel_is_timed_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And built before, so that nobody waits for longer than it is timed."""
-    held: dict[str, bool] = {}
+    lock_states: dict[str, bool] = {}
     of, kernels_s = InferenceSession.of, InferenceSession.kernels_s
 
-    def opened(*given: Any) -> InferenceSession:
-        held["built"] = is_held(settings().objects)
-        return of(*given)
+    def open_session(*arguments: Any) -> InferenceSession:
+        lock_states["built"] = is_held(settings().objects)
+        return of(*arguments)
 
-    def timed(session: InferenceSession, feeds: Mapping[str, Any]) -> float:
-        held["timed"] = is_held(settings().objects)
+    def time_session(session: InferenceSession, feeds: Mapping[str, Any]) -> float:
+        lock_states["timed"] = is_held(settings().objects)
         return kernels_s(session, feeds)
 
-    monkeypatch.setattr(InferenceSession, "of", opened)
-    monkeypatch.setattr(InferenceSession, "kernels_s", timed)
+    monkeypatch.setattr(InferenceSession, "of", open_session)
+    monkeypatch.setattr(InferenceSession, "kernels_s", time_session)
     monkeypatch.setenv("TUNEWRIGHT_HOME", str(tmp_path))
     model, target = open_model(product()), detect(1)
     [(task, _)] = model.tasks.values()
@@ -100,13 +100,13 @@ def test_the_direct_kernel_is_timed_alone(tmp_path: Path, monkeypatch: pytest.Mo
         store.add_task(task)
         store.record(Record(task.key, target.key, default_schedule(task, target), good))
         assert ops._direct_s(store, model, target)
-    assert held == {"built": False, "timed": True}
+    assert lock_states == {"built": False, "timed": True}
 
 
 def is_held(folder: Path) -> bool:
     """Whether this thread holds the lock of the folder."""
     try:
-        refuse_holding(folder)
+        require_unlocked(folder)
     except RuntimeError:
         return True
     return False
@@ -114,23 +114,23 @@ def is_held(folder: Path) -> bool:
 
 def test_nothing_is_begun_when_the_time_is_over(planned: Campaign) -> None:
     console = Console(record=True, width=120)
-    entries = entries_of(planned)
+    entries = open_entries(planned)
     assert run(replace(planned, within_minutes=-1.0), entries, console) == 0
     assert "1 are left for the next run" in console.export_text()
-    assert entries.get(planned.chosen[0], 1) is None
+    assert entries.get(planned.names[0], 1) is None
 
 
 def test_what_fails_is_kept_as_such_and_tried_again(planned: Campaign, monkeypatch: pytest.MonkeyPatch) -> None:
     def crash(self: Child, call: str, timeout_s: float, **arguments: Any) -> Any:
-        raise Failed(Status.CRASH, f"{call}: SIGSEGV")
+        raise RequestFailed(Status.CRASH, f"{call}: SIGSEGV")
 
     monkeypatch.setattr(Child, "request", crash)
-    monkeypatch.setattr(tune, "tune", lambda *given, **named: REPORT)
-    entries = entries_of(planned)
+    monkeypatch.setattr(tune, "tune", lambda *given, **options: REPORT)
+    entries = open_entries(planned)
     assert run(planned, entries, Console(quiet=True)) == 1
-    assert entries.get(planned.chosen[0], 1)["error"] == "beside: SIGSEGV"  # type: ignore[index]
+    assert entries.get(planned.names[0], 1)["error"] == "time_beside_peers: SIGSEGV"  # type: ignore[index]
     assert list(entries.of(1)) == []
-    assert list(campaigns._left(planned, entries)) == [(planned.chosen[0], 1)]
+    assert list(campaigns._pending_cases(planned, entries)) == [(planned.names[0], 1)]
 
 
 REPORT = {"tasks": [], "trials": 0, "seconds": 0.0, "peak_gflops": 1.0, "failed": {}}
@@ -156,9 +156,12 @@ def test_entries_are_kept_in_order_with_a_summary(tmp_path: Path) -> None:
         for threads in (2, 1):
             entries.put(case, threads, ENTRY)
     entries.write({"threads: 1": models.summary(list(entries.of(1)))})
-    kept = json.loads(path.read_text())
-    assert [(case, list(found)) for case, found in kept["cases"].items()] == [("a", ["1", "2"]), ("b", ["1", "2"])]
-    assert kept["summary"]["threads: 1"]["geometric_mean"] == pytest.approx(1.25)
+    results = json.loads(path.read_text())
+    assert [(case, list(entries_by_threads)) for case, entries_by_threads in results["cases"].items()] == [
+        ("a", ["1", "2"]),
+        ("b", ["1", "2"]),
+    ]
+    assert results["summary"]["threads: 1"]["geometric_mean"] == pytest.approx(1.25)
     assert [case for case, _ in Entries(path, ["b", "a"]).of(2)] == ["b", "a"]
 
 

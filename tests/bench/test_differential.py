@@ -18,19 +18,19 @@ import pytest
 from onnx import helper, numpy_helper
 
 from tunewright.bench import differential
-from tunewright.bench.fuzzing.answers import EVALUATOR, OURS, RUNTIME, Answer, answers, evaluated
-from tunewright.bench.fuzzing.bounds import Bound, Leeway, bound
-from tunewright.bench.fuzzing.case import Case, Plan
-from tunewright.bench.fuzzing.crew import TOO_SLOW, Result, Worker
-from tunewright.bench.fuzzing.drawing import drawn
-from tunewright.bench.fuzzing.drawn.table import FAMILIES, UNDRAWN, drawable
+from tunewright.bench.fuzzing.answers import EVALUATOR, OURS, RUNTIME, CaseAnswer, answer_case, evaluate_tensors
+from tunewright.bench.fuzzing.bounds import Bound, Leeway, output_bound
+from tunewright.bench.fuzzing.case import FuzzCase, RunPlan
 from tunewright.bench.fuzzing.exactness import COARSE, CURVES, EXACT, LINEAR, MOVING, STEPS
-from tunewright.bench.fuzzing.explained import EXPLANATIONS, OF_SHAPES, VARYING
-from tunewright.bench.fuzzing.judging import Finding, Verdict, judge
-from tunewright.bench.fuzzing.program import program
-from tunewright.bench.fuzzing.report import Report, keep, keep_seeds, kept_seeds
-from tunewright.bench.fuzzing.shrinking import shrunk
-from tunewright.bench.fuzzing.worker import Judged
+from tunewright.bench.fuzzing.explanations import EXPLANATIONS, SHAPE_EXPLANATIONS, VARYING_SHAPE
+from tunewright.bench.fuzzing.generator import generate_case
+from tunewright.bench.fuzzing.judge import CaseVerdict, Finding, judge
+from tunewright.bench.fuzzing.judge_process import Judgement
+from tunewright.bench.fuzzing.program import flatten
+from tunewright.bench.fuzzing.recipes.table import FAMILIES, UNSUPPORTED, opset_ops
+from tunewright.bench.fuzzing.report import FuzzReport, add_seeds, read_seeds, write_cases
+from tunewright.bench.fuzzing.shrink import shrink
+from tunewright.bench.fuzzing.worker_pool import TOO_SLOW, JudgeWorker, SeedResult
 from tunewright.graph.ir import Array, Graph, Node
 from tunewright.graph.rewrites import rewrite
 
@@ -41,21 +41,21 @@ DOCS = Path(__file__).parents[2] / "docs" / "bench.md"
 
 def case_of(
     nodes: list[onnx.NodeProto], feeds: dict[str, Array], constants: dict[str, Any] | None = None, opset: int = 17,
-    outputs: tuple[str, ...] = ("y",), **more: Any,
-) -> Case:  # fmt: skip
+    outputs: tuple[str, ...] = ("y",), **options: Any,
+) -> FuzzCase:  # fmt: skip
     kinds = {name: helper.np_dtype_to_tensor_dtype(array.dtype) for name, array in feeds.items()}
     inputs = [helper.make_tensor_value_info(name, kinds[name], array.shape) for name, array in feeds.items()]
     tensors = [numpy_helper.from_array(np.asarray(value), name) for name, value in (constants or {}).items()]
     graph = helper.make_graph(nodes, "g", inputs, [helper.make_empty_tensor_value_info(o) for o in outputs], tensors)
-    opsets = [helper.make_opsetid("", opset), *([helper.make_opsetid("own", 1)] if more else [])]
-    model = helper.make_model(graph, opset_imports=opsets, ir_version=10, **more)
-    return Case(0, model.SerializeToString(), (feeds,), Plan(0))
+    opsets = [helper.make_opsetid("", opset), *([helper.make_opsetid("own", 1)] if options else [])]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=10, **options)
+    return FuzzCase(0, model.SerializeToString(), (feeds,), RunPlan(0))
 
 
-def bound_of(case: Case, leeway: Leeway = Leeway()) -> Bound:  # noqa: B008 - a frozen value
-    found = bound(program(case.proto()), case.feeds[0], leeway)
-    assert found is not None
-    return found
+def bound_of(case: FuzzCase, leeway: Leeway = Leeway()) -> Bound:  # noqa: B008 - a frozen value
+    bound = output_bound(flatten(case.proto()), case.feeds[0], leeway)
+    assert bound is not None
+    return bound
 
 
 node = helper.make_node
@@ -71,7 +71,7 @@ def test_drawn_models_are_valid_and_most_of_them_run_in_onnx_runtime():
     refused: Counter[str] = Counter()
     count = 120
     for seed in range(count):
-        case = drawn(seed)
+        case = generate_case(seed)
         model = case.proto()
         known = all(value.type.tensor_type.HasField("shape") for value in model.graph.output)
         if known:  # what only running tells has no shape, which the checker wants
@@ -86,8 +86,8 @@ def test_drawn_models_are_valid_and_most_of_them_run_in_onnx_runtime():
 def test_a_seed_is_the_same_case_in_every_process():
     def digest() -> str:
         command = (
-            "import hashlib; from tunewright.bench.fuzzing.drawing import drawn;"
-            "cases = [drawn(seed) for seed in range(12)];"
+            "import hashlib; from tunewright.bench.fuzzing.generator import generate_case;"
+            "cases = [generate_case(seed) for seed in range(12)];"
             "print(hashlib.sha256(b''.join(c.model for c in cases)).hexdigest(), [c.plan for c in cases],"
             " [float(sum(np.nansum(np.abs(a.astype(float))) for a in f.values())) for c in cases for f in c.feeds])"
         )
@@ -101,7 +101,7 @@ def test_a_seed_is_the_same_case_in_every_process():
 def test_every_op_of_the_opsets_has_a_recipe_or_a_reason():
     recipes = {name for table, _ in FAMILIES.values() for name in table}
     within = {"Constant", "OptionalGetElement", "OptionalHasElement"}  # drawn by the recipes of others
-    assert drawable() - set(UNDRAWN) - recipes - within == set()
+    assert opset_ops() - set(UNSUPPORTED) - recipes - within == set()
 
 
 def test_ops_are_judged_by_names_that_onnx_has():
@@ -112,7 +112,7 @@ def test_ops_are_judged_by_names_that_onnx_has():
 
 def test_every_reason_is_told_in_the_docs():
     text = DOCS.read_text()
-    assert all(f"| {reason} |" in text for reason in (*EXPLANATIONS, *OF_SHAPES, TOO_SLOW, VARYING))
+    assert all(f"| {reason} |" in text for reason in (*EXPLANATIONS, *SHAPE_EXPLANATIONS, TOO_SLOW, VARYING_SHAPE))
 
 
 # Programs
@@ -128,7 +128,7 @@ def test_a_program_has_functions_put_in_with_their_attributes_and_defaults():
     )  # fmt: skip
     calls = [node("F", ["x"], ["h"], domain="own"), node("F", ["h"], ["y"], domain="own", slope=0.5)]
     case = case_of(calls, {"x": np.array([-2.0, 3.0], np.float32)}, functions=[function])
-    values = evaluated(program(case.proto()), case.feeds[0])
+    values = evaluate_tensors(flatten(case.proto()), case.feeds[0])
     np.testing.assert_allclose(values["y"], [-0.7, 3.0], rtol=1e-6)
 
 
@@ -138,25 +138,25 @@ def test_a_program_has_functions_put_in_with_their_attributes_and_defaults():
 def test_a_quotient_has_one_right_floor():
     x = np.arange(0, 2000, dtype=np.float32)
     case = case_of([node("Div", ["x", "c"], ["q"]), node("Floor", ["q"], ["y"])], {"x": x}, {"c": np.float32(41)})
-    found = bound_of(case)
-    assert found.allows(np.floor(x / np.float32(41))).all()
-    assert not found.allows(np.floor(x * np.float32(1 / 41))).all()
+    bound = bound_of(case)
+    assert bound.allows(np.floor(x / np.float32(41))).all()
+    assert not bound.allows(np.floor(x * np.float32(1 / 41))).all()
 
 
 def test_a_floor_of_a_sum_at_a_step_may_go_either_way_but_no_further():
     x = np.array([0.1] * 10, np.float32)  # its sum is 1, or just below
     case = case_of([node("ReduceSum", ["x"], ["s"], keepdims=0), node("Floor", ["s"], ["y"])], {"x": x}, opset=11)
-    found = bound_of(case)
-    assert found.allows(np.array(0.0)) and found.allows(np.array(1.0))
-    assert not found.allows(np.array(20.0))
+    bound = bound_of(case)
+    assert bound.allows(np.array(0.0)) and bound.allows(np.array(1.0))
+    assert not bound.allows(np.array(20.0))
 
 
 def test_what_cancels_has_the_room_of_its_operands():
     x = np.full((1, 64), 1e4, np.float32)
     w = np.concatenate([np.full((32, 1), 0.1), np.full((32, 1), -0.1)]).astype(np.float32)
-    found = bound_of(case_of([node("MatMul", ["x", "w"], ["y"])], {"x": x}, {"w": w}))
-    assert found.allows(np.array([[1e-3]]))
-    assert not found.allows(np.array([[1.0]]))
+    bound = bound_of(case_of([node("MatMul", ["x", "w"], ["y"])], {"x": x}, {"w": w}))
+    assert bound.allows(np.array([[1e-3]]))
+    assert not bound.allows(np.array([[1.0]]))
 
 
 def test_a_large_constant_added_and_taken_away_rounds():
@@ -188,27 +188,27 @@ def test_narrow_floats_may_stay_wide_but_not_before_a_step():
 
 def test_where_a_sum_overflows_on_the_way_both_are_right():
     x = np.array([[3e38, 3e38, -3e38]], np.float32)
-    found = bound_of(case_of([node("ReduceSum", ["x"], ["y"], keepdims=0)], {"x": x}, opset=11))
-    assert found.allows(np.array(np.inf)) and found.allows(np.array(3e38))
+    bound = bound_of(case_of([node("ReduceSum", ["x"], ["y"], keepdims=0)], {"x": x}, opset=11))
+    assert bound.allows(np.array(np.inf)) and bound.allows(np.array(3e38))
 
 
 # Verdicts
 
 
-def planted(graph: Graph, **options: Any) -> Graph:
+def rewrite_with_fault(graph: Graph, **options: Any) -> Graph:
     """What was wrong once: a quotient by a constant as a product."""
     constants, nodes, types = dict(graph.constants), [], dict(graph.types)
-    for one in graph.nodes:
-        if one.op == "Div" and one.inputs[1] in constants:
-            name = f"{one.outputs[0]}0000"
-            constants[name] = np.reciprocal(constants[one.inputs[1]].astype(np.float32))
-            types[name] = graph.types[one.inputs[1]]
-            one = Node("Mul", (one.inputs[0], name), one.outputs, {}, "", one.version)
-        nodes.append(one)
+    for graph_node in graph.nodes:
+        if graph_node.op == "Div" and graph_node.inputs[1] in constants:
+            name = f"{graph_node.outputs[0]}0000"
+            constants[name] = np.reciprocal(constants[graph_node.inputs[1]].astype(np.float32))
+            types[name] = graph.types[graph_node.inputs[1]]
+            graph_node = Node("Mul", (graph_node.inputs[0], name), graph_node.outputs, {}, "", graph_node.version)
+        nodes.append(graph_node)
     return rewrite(Graph(graph.inputs, graph.outputs, tuple(nodes), constants, types), **options)
 
 
-def steps_of_41() -> Case:
+def steps_of_41() -> FuzzCase:
     x = np.arange(40, 50, dtype=np.float32).reshape(2, 1, 5)
     nodes = [
         node("Relu", ["x"], ["a"]),
@@ -219,48 +219,50 @@ def steps_of_41() -> Case:
         node("Tanh", ["t"], ["y"]),
     ]
     case = case_of(nodes, {"x": x}, {"c": np.array([41], np.float32)}, outputs=("s", "y"))
-    return replace(case, feeds=({"x": np.ones_like(x)}, {"x": x}), plan=Plan(3, is_random=True, threads=2))
+    return replace(case, feeds=({"x": np.ones_like(x)}, {"x": x}), plan=RunPlan(3, is_random=True, threads=2))
 
 
 def test_a_sound_model_is_answered_alike_on_random_schedules():
     case = steps_of_41()
-    verdict = judge(case, answers(case))
-    assert verdict == Verdict(None, (), (OURS, RUNTIME, EVALUATOR))
+    verdict = judge(case, answer_case(case))
+    assert verdict == CaseVerdict(None, (), (OURS, RUNTIME, EVALUATOR))
 
 
 def test_a_wrong_rewrite_is_found_and_made_smaller(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("tunewright.tuner.models.model.rewrite", planted)
+    monkeypatch.setattr("tunewright.tuner.models.model.rewrite", rewrite_with_fault)
 
-    def finding(case: Case) -> Finding | None:
-        return judge(case, answers(case)).finding
+    def finding(case: FuzzCase) -> Finding | None:
+        return judge(case, answer_case(case)).finding
 
     case = steps_of_41()
-    found = finding(case)
-    assert found is not None and found.kind == "values (ours)"
-    smaller = shrunk(
+    first = finding(case)
+    assert first is not None and first.kind == "values (ours)"
+    smaller = shrink(
         case,
-        lambda tried: (other := finding(tried)) is not None and other.signature == found.signature,
-        lambda tried: evaluated(program(tried.proto()), tried.feeds[0]),
+        lambda smaller_case: (other := finding(smaller_case)) is not None and other.signature == first.signature,
+        lambda smaller_case: evaluate_tensors(flatten(smaller_case.proto()), smaller_case.feeds[0]),
     )
     assert sorted(smaller.ops()) == ["Div", "Floor"]
     [feeds] = smaller.feeds
     assert sum(array.size for array in feeds.values()) <= 4
-    assert smaller.plan == Plan(3)
+    assert smaller.plan == RunPlan(3)
     assert any("Floor(" in line for line in smaller.lines())
 
 
 def test_a_refusal_of_what_others_run_is_a_finding_and_so_is_a_traceback():
     case = steps_of_41()
-    found = answers(case)
-    refused = replace(found, ours=Answer(error="ModelError: no 'x7' [2, 3]", is_clear=True))
+    answers = answer_case(case)
+    refused = replace(answers, ours=CaseAnswer(error="ModelError: no 'x7' [2, 3]", is_clear=True))
     assert judge(case, refused).finding == Finding(f"refused, but {RUNTIME} runs it", "ModelError: no 'x7' [2, 3]")
-    failed = replace(found, ours=Answer(error="KeyError in a/b.py:f: 3", text="Traceback"))
+    failed = replace(answers, ours=CaseAnswer(error="KeyError in a/b.py:f: 3", text="Traceback"))
     first = judge(case, failed).finding
     assert first is not None and first.kind == "traceback (ours)"
-    other = replace(found, ours=Answer(error="KeyError in a/b.py:f: 15", text="Traceback"))
+    other = replace(answers, ours=CaseAnswer(error="KeyError in a/b.py:f: 15", text="Traceback"))
     second = judge(case, other).finding
     assert second is not None and second.signature == first.signature
-    nobody = replace(refused, runtime=Answer(error="no", is_clear=True), evaluator=Answer(error="no", is_clear=True))
+    nobody = replace(
+        refused, runtime=CaseAnswer(error="no", is_clear=True), evaluator=CaseAnswer(error="no", is_clear=True)
+    )
     assert judge(case, nobody).finding is None
 
 
@@ -270,12 +272,12 @@ def test_a_refusal_of_what_others_run_is_a_finding_and_so_is_a_traceback():
 )
 def test_who_is_wrong_is_named(who: str, kind: str, reasons: tuple[str, ...]):
     case = steps_of_41()
-    found = answers(case)
-    wrong = Answer(tuple(tuple(array + np.float32(0.01) for array in outputs) for outputs in found.ours.outputs))
+    answers = answer_case(case)
+    wrong = CaseAnswer(tuple(tuple(array + np.float32(0.01) for array in outputs) for outputs in answers.ours.outputs))
     spoiled = {
-        OURS: replace(found, ours=wrong),
-        EVALUATOR: replace(found, evaluator=wrong),
-        RUNTIME: replace(found, runtime=wrong),
+        OURS: replace(answers, ours=wrong),
+        EVALUATOR: replace(answers, evaluator=wrong),
+        RUNTIME: replace(answers, runtime=wrong),
     }
     verdict = judge(case, spoiled[who])
     assert (verdict.finding.kind if verdict.finding else "") == kind
@@ -284,9 +286,9 @@ def test_who_is_wrong_is_named(who: str, kind: str, reasons: tuple[str, ...]):
 
 def test_another_shape_is_a_finding():
     case = steps_of_41()
-    found = answers(case)
-    turned = tuple(tuple(array.ravel() for array in outputs) for outputs in found.ours.outputs)
-    finding = judge(case, replace(found, ours=Answer(turned))).finding
+    answers = answer_case(case)
+    flat_outputs = tuple(tuple(array.ravel() for array in outputs) for outputs in answers.ours.outputs)
+    finding = judge(case, replace(answers, ours=CaseAnswer(flat_outputs))).finding
     assert finding is not None and finding.kind == "shape (ours)"
 
 
@@ -294,18 +296,18 @@ def test_another_shape_is_a_finding():
 
 
 def test_a_process_that_dies_or_hangs_is_a_finding_and_the_next_goes_on(tmp_path: Path):
-    worker = Worker(tmp_path)
+    worker = JudgeWorker(tmp_path)
     try:
-        assert worker.judged(steps_of_41()).verdict.finding is None
+        assert worker.judge(steps_of_41()).verdict.finding is None
         process = worker._process
         assert process is not None and process.pid is not None
         os.kill(process.pid, signal.SIGKILL)
         process.join()
-        dead = worker.judged(steps_of_41()).verdict.finding
+        dead = worker.judge(steps_of_41()).verdict.finding
         assert dead is not None and dead.kind.startswith("dies with code -9")
-        hung = worker.judged(steps_of_41(), limit_s=0.0).verdict.finding
+        hung = worker.judge(steps_of_41(), limit_s=0.0).verdict.finding
         assert hung is not None and hung.kind.startswith("hangs")
-        assert worker.judged(steps_of_41()).verdict.finding is None
+        assert worker.judge(steps_of_41()).verdict.finding is None
     finally:
         worker.close()
 
@@ -324,26 +326,26 @@ def test_a_run_reports_what_it_did(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_findings_are_grouped_by_what_the_smaller_ones_are_made_of(tmp_path: Path):
-    report = Report()
+    report = FuzzReport()
     smaller = case_of([node("Exp", ["x"], ["y"])], {"x": np.zeros(3, np.float32)})
     for seed in (5, 6, 9):
-        judged = Judged(Verdict(Finding("values (ours)", f"at {seed}"), (), (OURS, RUNTIME)), ("Exp", "Add"))
-        report.hear(Result(seed, judged, smaller if seed < 9 else None, "0 not 1"))
-    report.hear(Result(7, Judged(Verdict(None, ("what is no number",), (OURS, RUNTIME)), ("Exp",))))
+        judgement = Judgement(CaseVerdict(Finding("values (ours)", f"at {seed}"), (), (OURS, RUNTIME)), ("Exp", "Add"))
+        report.hear(SeedResult(seed, judgement, smaller if seed < 9 else None, "0 not 1"))
+    report.hear(SeedResult(7, Judgement(CaseVerdict(None, ("what is no number",), (OURS, RUNTIME)), ("Exp",))))
     text = "\n".join(report.lines())
     assert "2 x values (ours) of Exp; seeds 5, 6" in text
     assert "y = Exp(x)" in text
     assert report.findings == 3
-    assert report.drawn["Exp"] == 4
-    assert "Softmax" in report.undrawn() and "RandomNormal" not in report.undrawn()
+    assert report.models_by_op["Exp"] == 4
+    assert "Softmax" in report.missing_ops() and "RandomNormal" not in report.missing_ops()
 
-    keep(report, tmp_path)
+    write_cases(report, tmp_path)
     assert onnx.load(tmp_path / "00" / "model.onnx").graph.node[0].op_type == "Exp"
     with np.load(tmp_path / "00" / "inputs.npz") as arrays:
         assert arrays["x"].shape == (3,)
 
     path = tmp_path / "seeds.json"
-    keep_seeds(path, report)
-    assert kept_seeds(path) == {5: "values (ours) of Exp", 6: "values (ours) of Exp", 9: "values (ours)"}
-    keep_seeds(path, Report())
-    assert len(kept_seeds(path)) == 3
+    add_seeds(path, report)
+    assert read_seeds(path) == {5: "values (ours) of Exp", 6: "values (ours) of Exp", 9: "values (ours)"}
+    add_seeds(path, FuzzReport())
+    assert len(read_seeds(path)) == 3

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 from tunewright.bench import gpu
-from tunewright.bench.gpus import torch_peers
-from tunewright.bench.gpus.searching import NoneWorks, Searched
+from tunewright.bench.gpus import cublaslt, torch_peers
+from tunewright.bench.gpus.search import NoWorkingSchedule, TaskSearch
 from tunewright.codegen.cuda import nvrtc
 from tunewright.codegen.cuda.driver import DeviceFault
 from tunewright.codegen.target import Target
 from tunewright.tuner.errors import Refused
-from tunewright.tuner.peers import PeerFailed
+from tunewright.tuner.peers.runtimes import PeerFailed
 from tunewright.workers.pool import PoolError, ReferenceFailed
 
 GOOD = {"ratios": {"torch": 2.0}}
@@ -37,33 +37,35 @@ def command(monkeypatch, tmp_path):
     """`command(arguments, {name: entry or error})`: the exit code, and what of the part kernels was measured."""
     monkeypatch.setattr(gpu, "RESULTS", tmp_path)
     monkeypatch.setattr(gpu, "CASES", {"kernels": ["gemm float16 1", "gemm float16 2", "softmax 3"]})
-    monkeypatch.setattr(gpu, "_check", lambda part: None)
-    monkeypatch.setattr(gpu.Bench, "settings", lambda self, part: {"code": "this"})
+    monkeypatch.setattr(gpu, "_require_part", lambda part: None)
+    monkeypatch.setattr(gpu.GpuBench, "settings", lambda self, part: {"code": "this"})
     monkeypatch.setenv("TUNEWRIGHT_HOME", str(tmp_path))
 
     def run(arguments, entries):
-        measured = []
+        names = []
 
         def measure(self, part, name):
-            measured.append(name)
+            names.append(name)
             if isinstance(entries[name], Exception):
                 raise entries[name]
             return dict(entries[name])
 
-        monkeypatch.setattr(gpu.Bench, "measured", measure)
+        monkeypatch.setattr(gpu.GpuBench, "measure", measure)
         monkeypatch.setattr(sys, "argv", ["gpu", "kernels", *arguments])
-        return gpu.main(), measured
+        return gpu.main(), names
 
     return run
 
 
-@pytest.mark.parametrize("failure", [NoneWorks("none"), PoolError("none is there"), ReferenceFailed("key", "too long")])
+@pytest.mark.parametrize(
+    "failure", [NoWorkingSchedule("none"), PoolError("none is there"), ReferenceFailed("key", "too long")]
+)
 def test_a_case_that_fails_leaves_the_others(command, tmp_path, failure):
     entries = {"gemm float16 1": failure, "gemm float16 2": GOOD, "softmax 3": {"ratios": {"copy": 1.0}}}
     assert command([], entries) == (1, list(entries))
-    kept = json.loads((tmp_path / "gpu.json").read_text())
-    assert kept["cases"]["kernels: gemm float16 1"]["1"] == {"error": str(failure), "code": "this"}
-    assert kept["summary"]["ratios"]["narrow products to cuBLAS"] == 2.0
+    results = json.loads((tmp_path / "gpu.json").read_text())
+    assert results["cases"]["kernels: gemm float16 1"]["1"] == {"error": str(failure), "code": "this"}
+    assert results["summary"]["ratios"]["narrow products to cuBLAS"] == 2.0
     entries["gemm float16 1"] = GOOD
     assert command([], entries) == (0, ["gemm float16 1"])
 
@@ -88,19 +90,19 @@ def test_a_fresh_process_goes_on_where_the_device_failed(command, monkeypatch):
 
 
 def test_the_best_of_nothing():
-    with pytest.raises(NoneWorks, match="none of 0 schedules"):
-        assert Searched([]).best
+    with pytest.raises(NoWorkingSchedule, match="none of 0 schedules"):
+        assert TaskSearch([]).best
 
 
 def test_a_search_with_faults_takes_no_torch(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
-    monkeypatch.setattr(gpu, "CupyDriver", lambda: SimpleNamespace(name="a GPU"))
+    monkeypatch.setattr(gpu, "Driver", lambda: SimpleNamespace(name="a GPU"))
     monkeypatch.setattr(nvrtc, "version", lambda: "13.0")
     monkeypatch.setattr(gpu, "local_target", lambda name: Target)
     with ExitStack() as stack:
-        settings = gpu.Bench(200, stack).settings("faults")
+        settings = gpu.GpuBench(200, stack).settings("faults")
     assert settings["gpu"] == "a GPU" and "peers" not in settings
-    assert gpu._parts("faults") == ["faults"]
+    assert gpu._select_parts("faults") == ["faults"]
 
 
 @pytest.mark.parametrize(("has_torch", "why"), [(False, "PyTorch, to compare with"), (True, "2.13.0.cpu finds no GPU")])
@@ -109,11 +111,12 @@ def test_without_a_fit_torch_nothing_is_searched(monkeypatch, capsys, has_torch,
     monkeypatch.setitem(sys.modules, "torch", torch if has_torch else None)
     monkeypatch.setattr(nvrtc, "version", lambda: "13.0")
     monkeypatch.setattr(gpu, "local_target", lambda name: Target)
-    for part in ("kernels", "models"):
+    parts = ("kernels", "compilers", "models")
+    for part in parts:
         with pytest.raises(Refused, match=why):
-            gpu._parts(part)
-    assert gpu._parts("all") == ["builds", "faults"]
-    assert [line.partition(":")[0] for line in capsys.readouterr().err.splitlines()] == ["no kernels", "no models"]
+            gpu._select_parts(part)
+    assert gpu._select_parts("all") == ["builds", "faults"]
+    assert [line.partition(":")[0] for line in capsys.readouterr().err.splitlines()] == [f"no {part}" for part in parts]
 
 
 class Torch(ModuleType):
@@ -125,7 +128,7 @@ class Torch(ModuleType):
         self.nn = SimpleNamespace(functional=None)
         self.compiler = SimpleNamespace(reset=lambda: self.did.append("reset"))
         self._dynamo = SimpleNamespace(config=SimpleNamespace(fail_on_recompile_limit_hit=False))
-        self._int_mm = None
+        self._int_mm: Any = None
         self._refused, self._fault = refused, fault
 
     def matmul(self, left, right):
@@ -133,7 +136,7 @@ class Torch(ModuleType):
 
     def compile(self, program, *, dynamic, options):
         assert dynamic is False and self._dynamo.config.fail_on_recompile_limit_hit
-        name = next(name for name, one in torch_peers.COMPILED.items() if one == options)
+        name = next(name for name, known_options in torch_peers.COMPILE_OPTIONS.items() if known_options == options)
         self.did.append(name)
 
         def run(*operands):
@@ -145,6 +148,10 @@ class Torch(ModuleType):
 
     def empty_like(self, tensor):
         return SimpleNamespace(copy_=np.copy)
+
+
+def without_cublaslt(left, right, driver, *, is_right_transposed):
+    raise PeerFailed("there is no library")
 
 
 class TritonError(Exception):
@@ -161,13 +168,56 @@ def test_a_compiler_that_fails_is_a_missing_peer(fault, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.nn", torch.nn)
     monkeypatch.setattr(torch_peers, "_tensor", lambda torch, array: array)
     monkeypatch.setattr(torch_peers, "_sample", lambda torch, driver, run, is_cold: (run(), lambda: 1.0)[1])
+    monkeypatch.setattr(cublaslt, "product", without_cublaslt)
     operands = [np.ones((2, 2), np.float32)] * 2
-    found = torch_peers.kernels("product", operands, DRIVER)
-    assert list(found.samples) == ["torch", "inductor", "copy"]
-    assert found.missing == {"triton": "no C compiler is here"}
+    peers = torch_peers.kernels("product", operands, DRIVER, compiles=True)
+    assert list(peers.samples) == ["torch", "inductor", "copy"]
+    assert peers.missing == {"cublaslt": "there is no library", "triton": "no C compiler is here"}
     assert torch.did == ["reset", "inductor", "reset", "triton"]
     with pytest.raises(PeerFailed, match="matmul"):
         torch_peers.kernels("product", [np.ones((2, 3)), np.ones((2, 3))], DRIVER)
+
+
+class Tensor(np.ndarray):
+    """As PyTorch's, as far as it is asked."""
+
+    def float(self):
+        return self.astype(np.float32)
+
+    def abs(self):
+        return np.abs(self)
+
+    def t(self):
+        return self.T
+
+    def contiguous(self):
+        return np.ascontiguousarray(self).view(Tensor)
+
+
+@pytest.mark.parametrize("error", [0, 1])
+@pytest.mark.parametrize(("kind", "dtype"), [("product", np.float32), ("product of bytes", np.int8)])
+def test_cublaslt_is_a_peer_where_its_output_is_right(kind, dtype, error, monkeypatch):
+    calls = []
+
+    def product(left, right, driver, *, is_right_transposed):
+        output = (left @ (right.T if is_right_transposed else right)).view(Tensor)
+        calls.append((right.shape, is_right_transposed))
+        return cublaslt.CublasProduct(lambda: None, output + np.asarray(error, output.dtype), 37)
+
+    torch = Torch("triton", OSError("no compiler"))
+    torch._int_mm = torch.matmul
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setitem(sys.modules, "torch.nn", torch.nn)
+    monkeypatch.setattr(torch_peers, "_tensor", lambda torch, array: array.view(Tensor))
+    monkeypatch.setattr(torch_peers, "_sample", lambda torch, driver, run, is_cold: lambda: 1.0)
+    monkeypatch.setattr(cublaslt, "product", product)
+    driver: Any = SimpleNamespace(time=lambda run, count: [0.5] * count, capture=lambda run: run)
+    peers = torch_peers.kernels(kind, [np.ones((2, 3), dtype), np.ones((3, 4), dtype)], driver)
+    assert calls == [((4, 3), True) if dtype is np.int8 else ((3, 4), False)]
+    if error:
+        assert "the output is off by 0.333" in peers.missing["cublaslt"] and peers.algorithms == {}
+    else:
+        assert peers.samples["cublaslt"]() == 0.5 and peers.algorithms == {"cublaslt": 37}
 
 
 def test_a_peer_that_is_missing_counts_for_nothing():
@@ -175,6 +225,6 @@ def test_a_peer_that_is_missing_counts_for_nothing():
         "models: a": {"ratios": {"torch eager": 2.0}},
         "models: b": {"ratios": {"torch eager": 2.0, "torch.compile": 1.5}},
     }
-    summary, holds = gpu.concluded(models)
+    summary, holds = gpu.summarise(models)
     assert summary["ratios"] == {"models to PyTorch": 2.0, "models to torch.compile": 1.5}
     assert holds

@@ -9,8 +9,8 @@ import pytest
 
 from tunewright.bench.large_job import LargeJob, fill, next_records
 from tunewright.codegen.host import detect
-from tunewright.db.jobs import EventKind
-from tunewright.db.sql_store import SqlStore, open_store
+from tunewright.db.job import EventKind
+from tunewright.db.store import Store, open_store
 from tunewright.search_space.measurement import Status
 
 TRIALS = 600
@@ -18,16 +18,16 @@ TRIALS = 600
 
 @pytest.fixture
 def store(tmp_path):
-    with open_store(f"sqlite:///{tmp_path}/large.db") as one:
-        yield one
+    with open_store(f"sqlite:///{tmp_path}/large.db") as large_store:
+        yield large_store
 
 
 @pytest.fixture
-def job(store: SqlStore) -> LargeJob:
+def job(store: Store) -> LargeJob:
     return fill(store, detect(1), TRIALS, lambda _: None)
 
 
-def test_trials_are_of_the_job(store: SqlStore, job: LargeJob) -> None:
+def test_trials_are_of_the_job(store: Store, job: LargeJob) -> None:
     counts = store.trials.counts(job.id)
     assert counts.keys() == {task.key for task in job.tasks}
     assert TRIALS - len(job.tasks) <= store.counts()["trials"] <= TRIALS
@@ -37,27 +37,27 @@ def test_trials_are_of_the_job(store: SqlStore, job: LargeJob) -> None:
     assert len(set(ordinals)) == len(ordinals)
 
 
-def test_best_are_those_that_would_be_chosen(store: SqlStore, job: LargeJob) -> None:
+def test_best_are_those_that_would_be_chosen(store: Store, job: LargeJob) -> None:
     keys = [task.key for task in job.tasks]
-    kept = {key: best.median_s for (key, _), best in store.known.best(keys, [job.target.key]).items()}
+    stored = {key: best.median_s for (key, _), best in store.catalog.best(keys, [job.target.key]).items()}
     walked = {key: best.measurement.median_s for key, best in store.best_many(keys, job.target.key).items()}
-    assert kept == walked
-    assert kept.keys() == set(keys)
+    assert stored == walked
+    assert stored.keys() == set(keys)
 
 
-def test_events_are_all_there(store: SqlStore, job: LargeJob) -> None:
+def test_events_are_all_there(store: Store, job: LargeJob) -> None:
     events = store.jobs.events(job.id)
     assert [event.number for event in events] == list(range(1, len(events) + 1))
     assert store.jobs.newest_event(job.id) == len(events)
     assert {EventKind.DEFAULT, EventKind.IMPROVED, EventKind.PROGRESS} <= {event.kind for event in events}
 
 
-def test_filling_again_changes_nothing(store: SqlStore, job: LargeJob) -> None:
+def test_filling_again_changes_nothing(store: Store, job: LargeJob) -> None:
     before = store.counts()
     assert replace(fill(store, job.target, TRIALS, lambda _: None), tasks=job.tasks) == job
     assert store.counts() == before
 
 
-def test_next_trials_are_new(store: SqlStore, job: LargeJob) -> None:
+def test_next_trials_are_new(store: Store, job: LargeJob) -> None:
     new = [store.record(record) for record in islice(next_records(job), 50)]
     assert sum(new) > 40

@@ -8,9 +8,8 @@ import pytest
 
 from tunewright.bench.suite import MODELS
 from tunewright.bench.suite.operators import OPERATORS
-from tunewright.tuner.models.inputs import example_feeds
-from tunewright.tuner.models.model import open_model
-from tunewright.tuner.peers import PEERS
+from tunewright.tuner.models.model import example_feeds, open_model
+from tunewright.tuner.peers.runtimes import PEERS
 
 SMALL = ("mlp", "lstm_tagger", "squeezenet", "mobilenet_v2", "unet_small", "vit_tiny")
 

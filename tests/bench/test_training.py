@@ -13,20 +13,20 @@ import numpy as np
 import pytest
 
 from tunewright.bench.base_model import example
-from tunewright.bench.searching.workloads import WORKLOADS
+from tunewright.bench.search_parts.workloads import WORKLOADS
 from tunewright.bench.suite import MODELS
-from tunewright.bench.training import fitting, kept, tasks
-from tunewright.bench.training.collecting import chosen, collect
-from tunewright.bench.training.fitting import Sets, write
-from tunewright.bench.training.kept import MEASURED, TOLD, entries, keep, told
-from tunewright.bench.training.tasks import FAMILIES, loops, reserved
+from tunewright.bench.training import fit, tasks, trial_files
+from tunewright.bench.training.collection import choose_schedules, collect
+from tunewright.bench.training.fit import Sets, write
+from tunewright.bench.training.tasks import FAMILIES, loops, reserved_loops
+from tunewright.bench.training.trial_files import EXPECTED, MEASURED, read_entries, read_expected, write_trials
 from tunewright.codegen.target import Target
-from tunewright.costmodel.examples import grouped
-from tunewright.costmodel.judging import is_held_out
-from tunewright.costmodel.labels import Lesson, TaskOnTarget, task_of
-from tunewright.costmodel.learned import Learned
+from tunewright.costmodel.examples import group_trials
+from tunewright.costmodel.labels import TaskOnTarget, TrainingData, task_of
+from tunewright.costmodel.layered_model import LayeredModel
 from tunewright.costmodel.model import AnalyticModel, Trials
-from tunewright.db.sql_store import open_store
+from tunewright.costmodel.validation import is_held_out
+from tunewright.db.store import open_store
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Candidate, Measurement, Record, Status
 from tunewright.search_space.sketches import holds, spaces
@@ -39,11 +39,11 @@ TARGET = Target("cpu", "x86_64-unknown-linux-gnu", "made-up", "", 512, 32, 2, 32
 def some_tasks(count: int) -> list[Task]:
     """Of products and rows, which take little time to make."""
     rng = np.random.default_rng(0)
-    found: dict[str, Task] = {}
-    while len(found) < count:
+    tasks_by_key: dict[str, Task] = {}
+    while len(tasks_by_key) < count:
         for family in ("gemm", "rows", "elementwise"):
-            found |= {key: task for key, (task, _) in open_model(FAMILIES[family](rng)).tasks.items()}
-    return list(found.values())[:count]
+            tasks_by_key |= {key: task for key, (task, _) in open_model(FAMILIES[family](rng)).tasks.items()}
+    return list(tasks_by_key.values())[:count]
 
 
 class Estimating:
@@ -55,11 +55,13 @@ class Estimating:
     def measure(
         self, candidates: list[Candidate], best_s: float | None = None
     ) -> Iterator[tuple[Candidate, Measurement]]:
-        for one in candidates:
-            [space] = [s for s in spaces(one.task, one.target) if s.sketch == one.schedule.sketch]
-            [score] = AnalyticModel().score(one.task, one.target, space, space.row(one.schedule)[None])
+        for candidate in candidates:
+            [space] = [s for s in spaces(candidate.task, candidate.target) if s.sketch == candidate.schedule.sketch]
+            [score] = AnalyticModel().score(
+                candidate.task, candidate.target, space, space.row(candidate.schedule)[None]
+            )
             time_s = float(np.exp2(-score))
-            yield one, Measurement(Status.OK, (time_s,), time_s, 0.99 * time_s, 1.01 * time_s, 0.0)
+            yield candidate, Measurement(Status.OK, (time_s,), time_s, 0.99 * time_s, 1.01 * time_s, 0.0)
 
     def compare(self, candidates: list[Candidate]) -> list[Measurement]:
         self.compared.append(len(candidates))
@@ -72,10 +74,10 @@ def test_schedules_are_measured_once(side_by_side: bool) -> None:
     pool: Any = Estimating()
     with open_store("sqlite://") as store:
         counts = [collect(store, pool, task, TARGET, count, side_by_side=side_by_side) for count in (12, 12, 24)]
-        found = [record.schedule for record in store.records(task.key, TARGET.key)]
-    few, many = (len(chosen(task, TARGET, count)) for count in (12, 24))
-    assert set(found) == {*chosen(task, TARGET, 12), *chosen(task, TARGET, 24)}
-    assert counts == ([few, 0, many] if side_by_side else [few, 0, len(found) - few])
+        schedules = [record.schedule for record in store.records(task.key, TARGET.key)]
+    few, many = (len(choose_schedules(task, TARGET, count)) for count in (12, 24))
+    assert set(schedules) == {*choose_schedules(task, TARGET, 12), *choose_schedules(task, TARGET, 24)}
+    assert counts == ([few, 0, many] if side_by_side else [few, 0, len(schedules) - few])
     assert pool.compared == ([few, many] if side_by_side else [])
 
 
@@ -89,25 +91,25 @@ def test_random_models_have_tasks_that_can_be_tuned(family: str) -> None:
 
 def test_tasks_are_those_of_networks_and_as_many_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tasks, "MODELS", {"squeezenet": MODELS["squeezenet"]})
-    own = set(tasks.training_tasks(0))
-    found = tasks.training_tasks(5)
-    assert own and own < found.keys() and len(found) == len(own) + 5
-    assert list(tasks.training_tasks(5)) == list(found)
-    assert all(task.flops <= tasks.MOST_FLOPS for task in found.values())
+    network_keys = set(tasks.training_tasks(0))
+    all_tasks = tasks.training_tasks(5)
+    assert network_keys and network_keys < all_tasks.keys() and len(all_tasks) == len(network_keys) + 5
+    assert list(tasks.training_tasks(5)) == list(all_tasks)
+    assert all(task.flops <= tasks.MOST_FLOPS for task in all_tasks.values())
 
 
 def test_schedules_are_legal_distinct_and_begin_with_the_defaults() -> None:
     [task] = some_tasks(1)
-    offered = spaces(task, TARGET)
-    found = chosen(task, TARGET, 30)
-    assert found[: len(offered)] == [space.default for space in offered]
-    assert len(set(found)) == len(found) and 10 < len(found) <= 30
-    assert all(holds(task, TARGET, schedule) for schedule in found)
-    assert chosen(task, TARGET, 30) == found
+    task_spaces = spaces(task, TARGET)
+    schedules = choose_schedules(task, TARGET, 30)
+    assert schedules[: len(task_spaces)] == [space.default for space in task_spaces]
+    assert len(set(schedules)) == len(schedules) and 10 < len(schedules) <= 30
+    assert all(holds(task, TARGET, schedule) for schedule in schedules)
+    assert choose_schedules(task, TARGET, 30) == schedules
 
 
 def test_no_model_learns_of_the_workloads() -> None:
-    out = reserved()
+    out = reserved_loops()
     for workload in WORKLOADS.values():
         assert any(loops(task) in out for task, _ in open_model(workload.build()).tasks.values())
     conv = WORKLOADS["conv 3x3 64-64 at 56x56"]
@@ -122,43 +124,43 @@ def test_no_workload_transposes_what_the_rival_has_in_order() -> None:
 
 
 def test_from_measured_schedules_to_a_model_and_its_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fitting, "MEMBERS", 2)
-    several = some_tasks(24)
+    monkeypatch.setattr(fit, "MEMBERS", 2)
+    tasks = some_tasks(24)
     with open_store("sqlite://") as store:
         for least, most in ((151, inf), (0, 0)):
-            added = [collect(store, Estimating(), task, TARGET, 12) for task in several]  # type: ignore[arg-type]
+            added = [collect(store, Estimating(), task, TARGET, 12) for task in tasks]  # type: ignore[arg-type]
             assert least <= sum(added) <= most
-        trials = list(grouped(store.examples("cpu")))
-    first = next(task for task in several if not is_held_out(task.key))
-    told = [replace(each, target=replace(TARGET, cpu="older")) for each in trials]
-    sets = Sets.of(trials, told, {loops(first)})
-    learned, held_out = ({each.task.key for each in part} for part in (sets.measured, sets.held_out))
-    assert first.key in held_out and not learned & held_out
-    assert {each.task.key for each in sets.told} == learned
+        trials = list(group_trials(store.examples("cpu")))
+    first = next(task for task in tasks if not is_held_out(task.key))
+    expected = [replace(task_trials, target=replace(TARGET, cpu="older")) for task_trials in trials]
+    sets = Sets.of(trials, expected, {loops(first)})
+    learned_keys, held_out = ({task_trials.task.key for task_trials in part} for part in (sets.measured, sets.held_out))
+    assert first.key in held_out and not learned_keys & held_out
+    assert {task_trials.task.key for task_trials in sets.expected} == learned_keys
     assert {key for key in held_out if not is_held_out(key)} == {
-        task.key for task in several if loops(task) == loops(first) and not is_held_out(task.key)
+        task.key for task in tasks if loops(task) == loops(first) and not is_held_out(task.key)
     }
-    taught: set[TaskOnTarget] = set()
-    lesson = Lesson.of
+    fitted_tasks: set[TaskOnTarget] = set()
+    lesson = TrainingData.of
 
-    def told_of(sets: Sequence[Trials]) -> Lesson:
-        taught.update(map(task_of, sets))
+    def told_of(sets: Sequence[Trials]) -> TrainingData:
+        fitted_tasks.update(map(task_of, sets))
         return lesson(sets)
 
-    monkeypatch.setattr(Lesson, "of", told_of)
+    monkeypatch.setattr(TrainingData, "of", told_of)
     card = write(tmp_path, "cpu", sets, {"processor": "one, two"})
-    assert taught == {task_of(each) for each in (*sets.measured, *sets.told)}
-    assert Learned.read((tmp_path / "cpu.xz").read_bytes(), card["sha256"]).layers[0].members == 2
-    assert card["learned_from"]["tasks"] == len(learned)
+    assert fitted_tasks == {task_of(task_trials) for task_trials in (*sets.measured, *sets.expected)}
+    assert LayeredModel.read((tmp_path / "cpu.xz").read_bytes(), card["sha256"]).layers[0].members == 2
+    assert card["learned_from"]["tasks"] == len(learned_keys)
     assert card["quality"]["pairwise"] > 0.6
     assert card["quality_by_processor"] == {TARGET.cpu: card["quality"]}
-    assert card["objectives"].keys() == {"analytic", *fitting.OBJECTIVES}
+    assert card["objectives"].keys() == {"analytic", *fit.OBJECTIVES}
     assert card["machine"] == {"processor": "one, two"}
     assert card["targets"] == [str(TARGET)] and card["told"]["targets"] == ["cpu:older:2x512"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cpu.json", "cpu.xz"]
 
 
-def named(trials: Trials) -> tuple[str, str]:
+def sort_key(trials: Trials) -> tuple[str, str]:
     return trials.task.key, trials.space.sketch
 
 
@@ -169,17 +171,19 @@ def test_what_is_kept_is_what_was_measured(tmp_path: Path) -> None:
             collect(store, Estimating(), task, TARGET, 12)  # type: ignore[arg-type]
         failed = Measurement(Status.CRASH, error="it is gone")
         store.record(Record(task.key, TARGET.key, spaces(task, TARGET)[0].default, failed))
-        count = keep(path, store.export())
-        assert count == another.import_(kept.lines(path)).added > 30
-        before, after = (list(grouped(one.examples("cpu"))) for one in (store, another))
-    for found in (after, list(grouped(map(example, entries(tmp_path))))):
-        for one, other in zip(sorted(found, key=named), sorted(before, key=named), strict=True):
-            assert (one.task, one.target, one.space.knobs) == (other.task, other.target, other.space.knobs)
-            order, wanted = (np.argsort(each.space.codes(each.rows)) for each in (one, other))
-            np.testing.assert_array_equal(one.rows[order], other.rows[wanted])
-            np.testing.assert_allclose(one.times_s[order], other.times_s[wanted], rtol=1e-3)
-            assert one.spans_s is not None and other.spans_s is not None
-            np.testing.assert_allclose(one.spans_s[order], other.spans_s[wanted], rtol=1e-3)
+        count = write_trials(path, store.export())
+        assert count == another.import_(trial_files.read_lines(path)).added > 30
+        before, after = (list(group_trials(first.examples("cpu"))) for first in (store, another))
+    for trials in (after, list(group_trials(map(example, read_entries(tmp_path))))):
+        for first, other in zip(sorted(trials, key=sort_key), sorted(before, key=sort_key), strict=True):
+            assert (first.task, first.target, first.space.knobs) == (other.task, other.target, other.space.knobs)
+            order, other_order = (
+                np.argsort(task_trials.space.codes(task_trials.rows)) for task_trials in (first, other)
+            )
+            np.testing.assert_array_equal(first.rows[order], other.rows[other_order])
+            np.testing.assert_allclose(first.times_s[order], other.times_s[other_order], rtol=1e-3)
+            assert first.spans_s is not None and other.spans_s is not None
+            np.testing.assert_allclose(first.spans_s[order], other.spans_s[other_order], rtol=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -188,20 +192,20 @@ def test_what_is_kept_is_what_was_measured(tmp_path: Path) -> None:
 def test_what_is_no_kept_file_is_refused_by_name(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "broken.xz").write_bytes(content)
     with pytest.raises(Refused, match=r"broken\.xz"):
-        entries(tmp_path)
+        read_entries(tmp_path)
 
 
 def test_nothing_is_told_of_what_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept, "MEASURED", tmp_path)
-    assert told()
-    for path in TOLD.glob("*.xz"):
+    monkeypatch.setattr(trial_files, "MEASURED", tmp_path)
+    assert read_expected()
+    for path in EXPECTED.glob("*.xz"):
         (tmp_path / path.name).touch()
-    assert not told()
+    assert not read_expected()
 
 
 def test_what_base_models_learn_from_can_be_read() -> None:
-    measured, expected = entries(MEASURED), told()
-    assert len(measured) > 10_000
+    entries, expected = read_entries(MEASURED), read_expected()
+    assert len(entries) > 10_000
     assert len(expected) > 10_000
-    some = [*measured[:: len(measured) // 500], *expected[:: len(expected) // 500]]
-    assert sum(len(each.rows) for each in grouped(map(example, some))) > 900
+    sample = [*entries[:: len(entries) // 500], *expected[:: len(expected) // 500]]
+    assert sum(len(task_trials.rows) for task_trials in group_trials(map(example, sample))) > 900

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Response, ViewportSize, expect
 
-from tunewright.bench.browser import ADVICE, browsing, find_browser
+from tunewright.bench.browser import ADVICE, find_browser, open_browser
 
 from ..memory import quick_folder
 from .site import Shown, Site
@@ -81,7 +81,7 @@ def program() -> str:
 def browser(program: str) -> Iterator[Browser]:
     """One for all tests of a file: tests elsewhere may not run beside it, since its driver has an event loop."""
     expect.set_options(timeout=PATIENCE_MS)
-    with browsing(program) as one:
+    with open_browser(program) as one:
         yield one
 
 

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
-from tunewright.api.links import make_link
+from tunewright.api.dashboard.links import make_link
 from tunewright.codegen.host import detect
-from tunewright.db.jobs import JobState
-from tunewright.db.sql_store import open_store
+from tunewright.db.job import JobState
+from tunewright.db.store import open_store
 
 from ..service.service import Service
 

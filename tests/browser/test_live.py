@@ -60,7 +60,8 @@ def press_slowly(page: Page, word: str) -> None:
 
 def times_s(page: Page) -> list[float]:
     """The times in the table of trials, without those that failed."""
-    cells = [cell.split() for cell in page.locator("#trials tbody td:nth-of-type(2)").all_inner_texts()]
+    texts = page.locator("#trials tbody td:nth-of-type(2)").all_inner_texts()
+    cells = [text.strip().strip("~°").split() for text in texts]
     return [float(cell[0]) * UNITS[cell[1]] for cell in cells if len(cell) == 2]
 
 
@@ -89,7 +90,7 @@ def test_model_is_sent_watched_and_understood(show: Show, site: Site) -> None:
         page.locator("#submit summary").click()
     data: FilePayload = {"name": "by-hand.onnx", "mimeType": "application/octet-stream", "buffer": model(96, 160, 64)}
     page.set_input_files("#submit [type=file]", data)
-    page.get_by_label("Most trials").fill("40")
+    page.get_by_label("Max trials").fill("40")
     press(page, "Tune")
     page.wait_for_url("**/jobs/*")
     expect(page.get_by_role("heading", level=1)).to_have_text("by-hand.onnx")
@@ -132,7 +133,7 @@ def test_job_is_dropped_and_steered(show: Show, site: Site) -> None:
     expect(page.locator("html")).to_have_class(re.compile("dropping"))
     page.dispatch_event("h1", "drop", {"dataTransfer": transfer})
     expect(page.locator("html")).not_to_have_class(re.compile("dropping"))
-    page.get_by_label("Most trials").fill("100000")
+    page.get_by_label("Max trials").fill("100000")
     page.keyboard.press("Enter")
     page.wait_for_url("**/jobs/*")
     row = jobs.locator(f"#job-{page.url.rpartition('/')[2]}")

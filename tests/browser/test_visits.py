@@ -9,7 +9,7 @@ from typing import Any, Literal
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize, expect
 
-from tunewright.db.access import Scope
+from tunewright.db.access import KeyScope
 
 from .conftest import PATIENCE_MS, WIDE, Seen, Show, watch
 from .site import Shown, Site, model
@@ -114,7 +114,7 @@ def test_page_that_was_kept_goes_on(keeping: Browser, site: Site, shown: Shown, 
 
 
 def test_stranger_logs_in_with_a_key(browser: Browser, site: Site, shown: Shown) -> None:
-    _, key = site.store.keys.create("of a person", {Scope.JOBS_READ, Scope.JOBS_WRITE, Scope.RECORDS_READ})
+    _, key = site.store.keys.create("of a person", {KeyScope.JOBS_READ, KeyScope.JOBS_WRITE, KeyScope.RECORDS_READ})
     path = shown.paths["records"]
     with browser.new_context(base_url=site.url, viewport=PHONE) as context:
         page, seen = tab(context)
@@ -150,7 +150,7 @@ def test_stranger_logs_in_with_a_key(browser: Browser, site: Site, shown: Shown)
 
 
 def test_stranger_logs_in_without_scripts(browser: Browser, site: Site) -> None:
-    _, key = site.store.keys.create("of another person", {Scope.JOBS_READ, Scope.RECORDS_READ})
+    _, key = site.store.keys.create("of another person", {KeyScope.JOBS_READ, KeyScope.RECORDS_READ})
     with browser.new_context(base_url=site.url, java_script_enabled=False) as context:
         page = context.new_page()
         page.goto("/fleet")

@@ -10,9 +10,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tunewright.codegen.build import build
 from tunewright.codegen.host import detect
-from tunewright.codegen.ir import Buffer, Kernel
+from tunewright.codegen.ir.ir import Buffer, Kernel
+from tunewright.codegen.llvm.build import build
 from tunewright.codegen.runtime.library import Library
 from tunewright.codegen.target import Target
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from tunewright.codegen.artifact import Artifact, Phase, objects_sha256
-from tunewright.codegen.dtype import DType
-from tunewright.codegen.ir import Buffer
+from tunewright.codegen.expr.dtype import DType
+from tunewright.codegen.ir.ir import Buffer
 from tunewright.codegen.runtime.memory import aligned_empty
 
 LOOP = """

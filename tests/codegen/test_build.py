@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tunewright.codegen import build as building
-from tunewright.codegen.build import BuildError, ObjectCache, assembly, build, source
-from tunewright.codegen.dtype import DType
-from tunewright.codegen.expr import Load, Ramp, Var, const, op
-from tunewright.codegen.functions import Function, Source
-from tunewright.codegen.ir import Block, Buffer, For, Kernel, LoopKind, Packing, Store
+from tunewright.codegen.expr.dtype import DType
+from tunewright.codegen.expr.expr import Load, Ramp, Var, const, op
+from tunewright.codegen.ir.ir import Block, Buffer, For, Kernel, LoopKind, Packing, Store
+from tunewright.codegen.llvm import build as building
+from tunewright.codegen.llvm.build import BuildError, ObjectCache, assembly, build, source
+from tunewright.codegen.llvm.function import Function, LlvmSource
 from tunewright.codegen.private_folder import DRAFT_S
 from tunewright.codegen.runtime.library import Library
 from tunewright.codegen.target import Target
@@ -96,8 +96,8 @@ def test_objects_of_many_kernels_live_in_one_process(host):
 
 def test_building_in_threads(host):
     with ThreadPoolExecutor(4) as pool:
-        made = list(pool.map(lambda n: build(scaled(float(n % 4)), host), range(16)))
-    assert made == [build(scaled(float(n % 4)), host) for n in range(16)]
+        artifacts = list(pool.map(lambda n: build(scaled(float(n % 4)), host), range(16)))
+    assert artifacts == [build(scaled(float(n % 4)), host) for n in range(16)]
 
 
 def test_code_for_another_processor():
@@ -126,7 +126,7 @@ def test_an_unknown_target_is_a_build_error():
 
 def test_llvm_refusing_the_text_is_a_build_error_of_one_line(monkeypatch):
     monkeypatch.setattr(
-        building, "emit", lambda *_: Source(X86.triple, (Function("kernel_p0", "", "  ret i32 %nothing"),), ())
+        building, "emit", lambda *_: LlvmSource(X86.triple, (Function("kernel_p0", "", "  ret i32 %nothing"),), ())
     )
     with pytest.raises(BuildError) as caught:
         build(scaled(2.0), X86)

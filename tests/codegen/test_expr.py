@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunewright.codegen.dtype import DType
-from tunewright.codegen.expr import (
+from tunewright.codegen.expr.dtype import DType
+from tunewright.codegen.expr.expr import (
     HORIZONTAL,
     Const,
     Load,
@@ -32,8 +32,8 @@ from tunewright.codegen.expr import (
     variables,
     walk,
 )
-from tunewright.codegen.meaning import OPS
-from tunewright.codegen.nodes import fact
+from tunewright.codegen.expr.nodes import fact
+from tunewright.codegen.expr.semantics import OPS
 
 i, j = Var("i"), Var("j")
 
@@ -97,28 +97,28 @@ def test_a_literal_must_fit(value, dtype):
 def test_transform_shares_and_leaves_alone_what_does_not_change():
     shared = op("mul", i, 3)
     root = op("add", op("add", shared, j), shared)
-    seen = []
+    nodes = []
 
     def visit(node):
-        seen.append(node)
+        nodes.append(node)
         return node
 
     assert transform(root, visit) is root
-    assert len(seen) == len(list(walk(root)))
-    moved = substitute(root, {"j": const(2)})
-    assert isinstance(moved, Op) and moved.args[1] is shared
-    assert free_vars(moved) == ["i"]
+    assert len(nodes) == len(list(walk(root)))
+    result = substitute(root, {"j": const(2)})
+    assert isinstance(result, Op) and result.args[1] is shared
+    assert free_vars(result) == ["i"]
 
 
 def test_substitution_replaces_what_roots_share_once():
     shared = op("mul", i, 3)
     x, y = Load("x", (shared,), DType.F32), Load("y", (shared + j,), DType.F32)
-    moved = Substitution({"i": j + 1})
-    assert moved(x).children[0] is moved(y).children[0].children[0]
-    assert moved(y) is substitute(y, {"i": j + 1})
+    substitution = Substitution({"i": j + 1})
+    assert substitution(x).children[0] is substitution(y).children[0].children[0]
+    assert substitution(y) is substitute(y, {"i": j + 1})
     untouched = Load("z", (j,), DType.F32)
-    assert moved(untouched) is untouched
-    assert variables(moved(x + y)) == {"j"} and variables(const(3)) == frozenset()
+    assert substitution(untouched) is untouched
+    assert variables(substitution(x + y)) == {"j"} and variables(const(3)) == frozenset()
 
 
 def test_indices_beyond_64_bits_wrap_as_those_of_machines_do():
@@ -212,8 +212,8 @@ def test_vectors_have_no_json():
 
 def test_constants_of_special_value_survive_json():
     for value in (float("inf"), float("-inf"), -0.0):
-        kept = from_json(to_json(const(value)))
-        assert isinstance(kept, Const) and str(kept.value) == str(value)
+        constant = from_json(to_json(const(value)))
+        assert isinstance(constant, Const) and str(constant.value) == str(value)
 
 
 def test_no_two_nodes_are_alike():

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from tunewright.codegen import host
-from tunewright.codegen.build import build
-from tunewright.codegen.dtype import DType
-from tunewright.codegen.expr import const
-from tunewright.codegen.ir import Block, Buffer, Kernel, Store
+from tunewright.codegen.expr.dtype import DType
+from tunewright.codegen.expr.expr import const
+from tunewright.codegen.ir.ir import Block, Buffer, Kernel, Store
+from tunewright.codegen.llvm.build import build
 from tunewright.codegen.target import Target
 
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunewright.codegen.dtype import DType
-from tunewright.codegen.expr import Const, Load, Op, Ramp, Var, const, evaluate, loads, op
-from tunewright.codegen.index import Domain, Linear, bounds, build, contiguous, form, linear, simplify
-from tunewright.codegen.lanes import vectorize
+from tunewright.codegen.expr.dtype import DType
+from tunewright.codegen.expr.expr import Const, Load, Op, Ramp, Var, const, evaluate, loads, op
+from tunewright.codegen.expr.index import Domain, Linear, build, contiguous, form, linear, simplify
+from tunewright.codegen.expr.lanes import vectorize
 
 a, b, p, i = Var("a"), Var("b"), Var("p"), Var("i")
 
@@ -72,39 +72,39 @@ def test_linear_is_cheap_on_shared_parts():
     ],
 )
 def test_bounds(expression, ranges, expected):
-    assert bounds(expression, ranges) == expected
+    assert Domain(ranges).bounds(expression) == expected
 
 
 def test_bounds_of_leading_lanes():
-    assert bounds(Ramp(a * 8, 8), {"a": (0, 2)}, count=5) == (0, 20)
-    assert bounds(Ramp(a, 8) * 3, {"a": (0, 2)}, count=2) == (0, 9)
+    assert Domain({"a": (0, 2)}, count=5).bounds(Ramp(a * 8, 8)) == (0, 20)
+    assert Domain({"a": (0, 2)}, count=2).bounds(Ramp(a, 8) * 3) == (0, 9)
 
 
 def test_guards_limit_what_contains_them():
-    inside = Domain({"a": (0, 3), "b": (0, 7), "i": (0, 9)}).given(op("lt", a * 8 + b, 29))
+    inside = Domain({"a": (0, 3), "b": (0, 7), "i": (0, 9)}).assume(op("lt", a * 8 + b, 29))
     assert inside.bounds(a * 8 + b) == (0, 28)
     assert inside.bounds((a * 8 + b) * 3 + 1) == (1, 85)
     assert inside.bounds(i * 29 + a * 8 + b) == (0, 9 * 29 + 28)
     assert inside.bounds(28 - b - a * 8) == (0, 28)
-    assert inside.given(op("lt", b, 3)).bounds(b) == (0, 2)
-    both = Domain({"p": (0, 99)}).given(op("and", op("le", 4, p), op("lt", p, 10)))
+    assert inside.assume(op("lt", b, 3)).bounds(b) == (0, 2)
+    both = Domain({"p": (0, 99)}).assume(op("and", op("le", 4, p), op("lt", p, 10)))
     assert both.bounds(p) == (4, 9)
-    assert Domain({"p": (0, 99)}).given(op("lt", p // 7, 3)).bounds((p // 7) * 2) == (0, 4)
-    assert Domain({"p": (0, 99)}).given(op("eq", p, 7)).bounds(p * 2) == (14, 14)
-    assert Domain({"p": (0, 99)}).given(op("not", op("lt", 9, p))).bounds(p) == (0, 9)
-    assert Domain({"p": (0, 9)}).given(op("lt", p, 0)).empty
+    assert Domain({"p": (0, 99)}).assume(op("lt", p // 7, 3)).bounds((p // 7) * 2) == (0, 4)
+    assert Domain({"p": (0, 99)}).assume(op("eq", p, 7)).bounds(p * 2) == (14, 14)
+    assert Domain({"p": (0, 99)}).assume(op("not", op("lt", 9, p))).bounds(p) == (0, 9)
+    assert Domain({"p": (0, 9)}).assume(op("lt", p, 0)).is_empty
 
 
 def test_two_guards_add_up():
     ranges = {"a": (0, 3), "b": (0, 7), "i": (0, 3), "p": (0, 7)}
-    domain = Domain(ranges).given(op("and", op("lt", a * 8 + b, 29), op("lt", i * 8 + p, 27)))
+    domain = Domain(ranges).assume(op("and", op("lt", a * 8 + b, 29), op("lt", i * 8 + p, 27)))
     assert domain.bounds((a * 8 + b) * 27 + i * 8 + p) == (0, 28 * 27 + 26)
     assert domain.bounds((a * 8 + b) // 2) == (0, 14)
 
 
 def test_a_guard_that_mentions_itself_ends():
     choice = op("select", op("lt", a, b), a, b * 2)
-    domain = Domain({"a": (0, 3), "b": (0, 7)}).given(op("lt", b, choice)).given(op("lt", b, a // 2 + b // 3))
+    domain = Domain({"a": (0, 3), "b": (0, 7)}).assume(op("lt", b, choice)).assume(op("lt", b, a // 2 + b // 3))
     assert domain.bounds(choice) is not None
     assert domain.bounds(b // 3 - choice) is not None
 
@@ -181,10 +181,10 @@ def everywhere(expression, extents=EXTENTS):
 
 @given(indices)
 def test_bounds_hold_everywhere(expression):
-    found = bounds(expression, {name: (0, n - 1) for name, n in EXTENTS.items()})
-    assert found is not None
+    interval = Domain({name: (0, n - 1) for name, n in EXTENTS.items()}).bounds(expression)
+    assert interval is not None
     values = everywhere(expression)
-    assert found[0] <= values.min() and values.max() <= found[1]
+    assert interval[0] <= values.min() and values.max() <= interval[1]
 
 
 @given(indices)
@@ -201,22 +201,22 @@ def test_build_inverts_form(expression):
 @given(indices, indices, st.sampled_from(["lt", "le", "eq"]), indices)
 def test_guarded_bounds_hold_where_the_guard_does(left, right, name, expression):
     guard = op(name, left, right)
-    domain = Domain({name: (0, n - 1) for name, n in EXTENTS.items()}).given(guard)
+    domain = Domain({name: (0, n - 1) for name, n in EXTENTS.items()}).assume(guard)
     values = everywhere(expression)[everywhere(guard).astype(bool)]
-    if domain.empty:
+    if domain.is_empty:
         assert not values.size
     elif values.size:
-        found = domain.bounds(expression)
-        assert found is not None and found[0] <= values.min() and values.max() <= found[1]
+        interval = domain.bounds(expression)
+        assert interval is not None and interval[0] <= values.min() and values.max() <= interval[1]
 
 
 @given(st.integers(1, 40), st.integers(1, 13), st.integers(1, 5))
 def test_split_indices_are_exact(extent, tile, stride):
     outer = -(-extent // tile)
-    domain = Domain({"a": (0, outer - 1), "b": (0, tile - 1)}).given(op("lt", a * tile + b, extent))
+    domain = Domain({"a": (0, outer - 1), "b": (0, tile - 1)}).assume(op("lt", a * tile + b, extent))
     assert domain.bounds((a * tile + b) * stride) == (0, (extent - 1) * stride)
     clamped = low(a * tile + b, extent - 1)
-    assert bounds(clamped, {"a": (0, outer - 1), "b": (0, tile - 1)}) == (0, extent - 1)
+    assert Domain({"a": (0, outer - 1), "b": (0, tile - 1)}).bounds(clamped) == (0, extent - 1)
 
 
 def test_vectorize_chooses_how_each_load_moves():

@@ -8,11 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tunewright.codegen import build as build_module
-from tunewright.codegen import llvm
-from tunewright.codegen.build import assembly
-from tunewright.codegen.dtype import DType
-from tunewright.codegen.expr import (
+from tunewright.codegen.expr.dtype import DType
+from tunewright.codegen.expr.expr import (
     COMPARISONS,
     HORIZONTAL,
     TRANSCENDENTAL,
@@ -27,8 +24,11 @@ from tunewright.codegen.expr import (
     evaluate,
     op,
 )
-from tunewright.codegen.ir import Alloc, Block, Buffer, For, If, Kernel, LoopKind, Prefetch, Scope, Store
-from tunewright.codegen.meaning import OPS
+from tunewright.codegen.expr.semantics import OPS
+from tunewright.codegen.ir.ir import Alloc, Block, Buffer, For, If, Kernel, LoopKind, Prefetch, Scope, Store
+from tunewright.codegen.llvm import build as build_module
+from tunewright.codegen.llvm import emit as emit_module
+from tunewright.codegen.llvm.build import assembly
 from tunewright.codegen.target import Target
 
 F32, F64, F16, BF16, I64, I32, I8, U8, BOOL = DType
@@ -180,11 +180,11 @@ def test_narrow_floats_are_rounded_to_the_nearest(execute, dtype):
     ends = [0.0, -0.0, np.inf, -np.inf, np.nan, 1e-45, 6e-8, 65504, 65519, 65520, 3.4e38, -3.4e38]
     halfway = 1 + np.array([1, 2, 3, 5]) * float(ml_dtypes.finfo(dtype.numpy).eps) / 2
     x = f32([*ends, *halfway])
-    there = op("cast", load("x", ramp(0, 16)), dtype=dtype)
-    one = op("cast", load("x", i), dtype=dtype)
-    back = op("cast", load("y", ramp(0, 16), dtype=dtype), dtype=F32)
-    body = block(store("y", ramp(0, 16), value=there), store("z", ramp(0, 16), value=back))
-    body = block(body, For("i", 16, store("s", i, value=one)))
+    narrow = op("cast", load("x", ramp(0, 16)), dtype=dtype)
+    element = op("cast", load("x", i), dtype=dtype)
+    wide = op("cast", load("y", ramp(0, 16), dtype=dtype), dtype=F32)
+    body = block(store("y", ramp(0, 16), value=narrow), store("z", ramp(0, 16), value=wide))
+    body = block(body, For("i", 16, store("s", i, value=element)))
     params = [buffer("x", 16), buffer("y", 16, dtype=dtype), buffer("z", 16), buffer("s", 16, dtype=dtype)]
     got = execute(kernel(params, body), x=x)
     with np.errstate(over="ignore"):
@@ -288,7 +288,7 @@ def test_a_horizontal_op_counts_the_lanes_of_a_uniform_vector(execute):
 def test_ops_that_a_dtype_lacks_are_refused(name, dtype):
     value = Op(name, (load("x", 0, dtype=dtype),) * arity(name), dtype)
     with pytest.raises(ValueError, match=f"{name} of {dtype}"):
-        llvm.emit(kernel([buffer("x", 1, dtype=dtype)], store("x", 0, value=value)), AVX512, "f")
+        emit_module.emit(kernel([buffer("x", 1, dtype=dtype)], store("x", 0, value=value)), AVX512, "f")
 
 
 # Expressions at random: small integers in floats, so that every order of operations gives the same.
@@ -511,7 +511,7 @@ def test_conditions(execute):
 
 def test_conditions_known_after_unrolling_leave_no_branch():
     body = For("i", 4, If(op("lt", i, 2), store("y", i, value=const(1.0))), UNROLL)
-    text = str(llvm.emit(kernel([buffer("y", 4)], body), AVX512, "f"))
+    text = str(emit_module.emit(kernel([buffer("y", 4)], body), AVX512, "f"))
     assert text.count("store") == 2
     assert "br " not in text
 
@@ -520,7 +520,7 @@ def test_a_choice_known_after_unrolling_reads_one_side(execute):
     """As where padding is read: the other side lies outside the buffer."""
     value = op("select", op("lt", i, 3), load("x", i), 0.0)
     built = kernel([buffer("x", 3), buffer("y", 6)], For("i", 6, store("y", i, value=value), UNROLL))
-    assert str(llvm.emit(built, AVX512, "f")).count("load float") == 3
+    assert str(emit_module.emit(built, AVX512, "f")).count("load float") == 3
     x = draw(F32, 3)
     np.testing.assert_array_equal(execute(built, x=x)["y"], np.pad(x, (0, 3)))
 
@@ -535,9 +535,9 @@ def test_a_division_stays_under_its_condition(execute):
 def test_shared_buffers_belong_to_one_iteration(execute):
     x = draw(F32, (6, 40))
     panel = buffer("panel", 40, scope=Scope.SHARED)
-    turned = For("j", 40, store("panel", 39 - j, value=load("x", i, j)))
-    summed = For("j", 39, store("y", i, j, value=load("panel", j) + load("panel", j + 1)))
-    body = For("i", 6, Alloc(panel, block(turned, summed)), PARALLEL)
+    reversal = For("j", 40, store("panel", 39 - j, value=load("x", i, j)))
+    sums = For("j", 39, store("y", i, j, value=load("panel", j) + load("panel", j + 1)))
+    body = For("i", 6, Alloc(panel, block(reversal, sums)), PARALLEL)
     got = execute(kernel([buffer("x", 6, 40), buffer("y", 6, 39)], body), x=x)
     back = x[:, ::-1]
     np.testing.assert_array_equal(got["y"], back[:, 1:] + back[:, :-1])
@@ -595,7 +595,7 @@ def test_phases_use_scratch(execute):
 def test_parallel_loops_stand_on_top():
     inner = For("i", 2, For("j", 2, store("y", j, value=const(1.0)), PARALLEL))
     with pytest.raises(ValueError, match="parallel"):
-        llvm.emit(kernel([buffer("y", 2)], inner), AVX512, "f")
+        emit_module.emit(kernel([buffer("y", 2)], inner), AVX512, "f")
 
 
 # The text.
@@ -646,8 +646,8 @@ def test_names_of_a_kernel_do_not_reach_the_text(name):
         4,
         Alloc(tile, block(store(name + "t", 0, value=load(name, var)), store(name, var, value=load(name + "t", 0)))),
     )
-    text = llvm.emit(kernel([buffer(name, 4)], body), AVX512, "f")
-    plain = llvm.emit(
+    text = emit_module.emit(kernel([buffer(name, 4)], body), AVX512, "f")
+    plain = emit_module.emit(
         kernel([buffer("x", 4)], For("i", 4, Alloc(buffer("t", 4, scope=Scope.REGISTER), block(
             store("t", 0, value=load("x", i)), store("x", i, value=load("t", 0)),
         )))), AVX512, "f",
@@ -701,7 +701,7 @@ GOLDENS = {
 @pytest.mark.parametrize("name", GOLDENS)
 def test_golden_text(golden, name):
     make, target = GOLDENS[name]
-    golden(name, str(llvm.emit(make(), target, "kernel")))
+    golden(name, str(emit_module.emit(make(), target, "kernel")))
 
 
 def test_what_was_stored_is_not_taken_for_what_loop_variables_say(execute):
@@ -729,8 +729,8 @@ def test_integers_without_a_quotient_stop_nothing(execute, dtype, is_vector):
     divided = [store("z", at, value=op("div", load("x", at, dtype=dtype), load("y", at, dtype=dtype))) for at in places]
     got = execute(kernel(params, block(*divided)), x=x, y=y)["z"]
     has_one = (y != 0) & ~((x == least) & (y == (-1 if least else 0)))
-    wanted = np.trunc(x.astype(np.float64)[has_one] / y[has_one])
-    np.testing.assert_array_equal(got[has_one], wanted)
+    want = np.trunc(x.astype(np.float64)[has_one] / y[has_one])
+    np.testing.assert_array_equal(got[has_one], want)
 
 
 def test_lanes_beyond_an_edge_divide_by_nothing(execute):

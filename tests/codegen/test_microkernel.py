@@ -8,14 +8,14 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from tunewright.codegen import build as building
-from tunewright.codegen import microkernel
-from tunewright.codegen.build import ObjectCache, assembly, build, compiled, source
-from tunewright.codegen.dtype import DType
-from tunewright.codegen.expr import Expr, Load, Ramp, Var, const, op
-from tunewright.codegen.ir import Alloc, Block, Buffer, For, If, Kernel, LoopKind, Prefetch, Scope, Stmt, Store
-from tunewright.codegen.llvm import emit
-from tunewright.codegen.microkernel import WORTH, called, integer
+from tunewright.codegen.expr.dtype import DType
+from tunewright.codegen.expr.expr import Expr, Load, Ramp, Var, const, op
+from tunewright.codegen.ir import microkernel
+from tunewright.codegen.ir.ir import Alloc, Block, Buffer, For, If, Kernel, LoopKind, Prefetch, Scope, Stmt, Store
+from tunewright.codegen.ir.microkernel import MIN_STORES, extract_call, integer
+from tunewright.codegen.llvm import build as building
+from tunewright.codegen.llvm.build import ObjectCache, assembly, build, compile_text, source
+from tunewright.codegen.llvm.emit import emit
 from tunewright.codegen.target import Target
 from tunewright.codegen.verify import verify
 
@@ -69,7 +69,7 @@ LOOPS = {
 @pytest.fixture
 def small(monkeypatch):
     """All that could be a microkernel is one."""
-    monkeypatch.setattr(microkernel, "WORTH", 1)
+    monkeypatch.setattr(microkernel, "MIN_STORES", 1)
 
 
 def test_loops_around_it_make_no_other_microkernel(small, host, execute):
@@ -85,8 +85,8 @@ def test_loops_around_it_make_no_other_microkernel(small, host, execute):
 
 
 def test_what_is_in_the_cache_is_not_compiled_again(small, host, tmp_path, monkeypatch):
-    compiling, verifying = Mock(wraps=compiled), Mock(wraps=verify)
-    monkeypatch.setattr(building, "compiled", compiling)
+    compiling, verifying = Mock(wraps=compile_text), Mock(wraps=verify)
+    monkeypatch.setattr(building, "compile_text", compiling)
     monkeypatch.setattr(building, "verify", verifying)
     cache = ObjectCache(tmp_path / "objects")
     first = build(product(LOOPS["one"]), host, cache)
@@ -187,8 +187,8 @@ def test_what_is_short_is_no_function(host):
     def objects(depth: int) -> int:
         return len(build(product(For("i", ROWS, row_of(i, depth)), depth), host).objects)
 
-    assert objects(WORTH - 2) == 2  # two more stores are around the loop
-    assert objects(WORTH - 3) == 1
+    assert objects(MIN_STORES - 2) == 2  # two more stores are around the loop
+    assert objects(MIN_STORES - 3) == 1
 
 
 def test_copies_are_no_functions(small, host):
@@ -199,7 +199,7 @@ def test_copies_are_no_functions(small, host):
 def test_sums_that_differ_by_a_constant_are_one_integer(small):
     body = Block(tuple(Store("y", (i * 2 + j + n, Ramp(j * 8, 8)), const(0.0)) for n in (3, 0, 5)))
     kernel = Kernel((Buffer("y", (64, 64), F32),), (), Block((body,)))
-    call = called(Alloc(Buffer("r", (1,), F32, Scope.REGISTER), body), visible(kernel))
+    call = extract_call(Alloc(Buffer("r", (1,), F32, Scope.REGISTER), body), visible(kernel))
     assert call is not None and call.microkernel.integers == 2
     assert [str(value) for value in call.integers] == ["(((i * 2) + j) + 3)", "(j * 8)"]
     inner = call.microkernel.body.body
@@ -223,7 +223,7 @@ def test_a_quotient_is_computed_under_its_condition(small, host, execute):
 def test_registers_from_around_it_keep_it_where_it_is(small):
     inner = Alloc(Buffer("s", (1,), F32, Scope.REGISTER), Store("y", (i,), Load("r", (const(0),), F32)))
     for scope in Scope:
-        call = called(inner, {"y": Buffer("y", (4,), F32), "r": Buffer("r", (1,), F32, scope)})
+        call = extract_call(inner, {"y": Buffer("y", (4,), F32), "r": Buffer("r", (1,), F32, scope)})
         assert (call is None) == (scope is Scope.REGISTER)
 
 
@@ -232,7 +232,7 @@ def test_registers_chosen_from_outside_keep_it_where_it_is(small):
     for at, is_called in ((j, False), (const(0), True)):
         stores = Store("s", (at,), const(0.0)), Store("y", (i,), Load("s", (at,), F32))
         inner = Alloc(Buffer("s", (1,), F32, Scope.REGISTER), Block(stores))
-        assert (called(inner, {"y": Buffer("y", (4,), F32)}) is not None) == is_called
+        assert (extract_call(inner, {"y": Buffer("y", (4,), F32)}) is not None) == is_called
 
 
 def test_a_stack_buffer_is_handed_over(small, host, execute):
@@ -256,7 +256,7 @@ def test_a_stack_buffer_is_handed_over(small, host, execute):
 
 def test_the_text_that_is_shown_is_one_module(small, host):
     text = source(product(LOOPS["one"]), host)
-    assert compiled(text, host)
+    assert compile_text(text, host)
     [symbol] = set(re.findall(r"@(m[0-9a-f]{24})\(", text))
     assert text.count(f"@{symbol}(") == 2  # called and defined
     assert assembly(product(LOOPS["one"]), host).count(f"\n{symbol}:") == 1

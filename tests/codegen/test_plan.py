@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunewright.codegen.runtime import arena
+from tunewright.codegen.runtime import plan as module
 from tunewright.codegen.runtime.memory import ALIGN_BYTES
-from tunewright.codegen.runtime.plan import Access, Memory, View, check, plan
+from tunewright.codegen.runtime.plan import Access, ArenaProblem, View, plan
 
 from ..calls import calls
+from .arena_proof import check
 
 SIZES = st.sampled_from([0, 1, 64, 100, 128, 128, 128, 200, 256, 1000])
 
@@ -50,7 +51,7 @@ def memories(draw):
         in_place = [(write, read) for write in writes for read in reads if draw(st.booleans())]
         steps.append(Access(tuple(reads), tuple(writes), scratch, tuple(in_place)))
         there += written
-    return Memory(tuple(steps), sizes, frozenset(pinned), views)
+    return ArenaProblem(tuple(steps), sizes, frozenset(pinned), views)
 
 
 class Run:
@@ -63,7 +64,7 @@ class Run:
     def step(self, number, scratch):
         """The bytes read, per tensor. Works in two halves, so that in place is right only where it is allowed."""
         step = self.memory.steps[number]
-        seen = [self.bytes_of(name).copy() for name in step.reads]
+        values = [self.bytes_of(name).copy() for name in step.reads]
         marks = [np.full(len(part), 7 + n, np.uint8) for n, part in enumerate(scratch)]
         for part, mark in zip(scratch, marks, strict=True):
             part[:] = mark
@@ -84,16 +85,16 @@ class Run:
             for write, index, value in fresh:
                 self.bytes_of(write)[index] = value
         assert all((part == mark).all() for part, mark in zip(scratch, marks, strict=True))
-        return seen
+        return values
 
 
-def in_arena(memory, planned):
-    arena = np.random.default_rng(0).integers(0, 256, planned.size_bytes, np.uint8)
+def in_arena(memory, arena_plan):
+    arena = np.random.default_rng(0).integers(0, 256, arena_plan.size_bytes, np.uint8)
     outside = {name: np.full(memory.sizes_bytes[name], 5, np.uint8) for name in memory.pinned}
 
     def bytes_of(name):
         root, offset = memory.locate(name)
-        block, begin = (outside[root], offset) if root in outside else (arena, planned.offsets[name])
+        block, begin = (outside[root], offset) if root in outside else (arena, arena_plan.offsets[name])
         return block[begin : begin + memory.sizes_bytes[name]]
 
     return arena, Run(memory, bytes_of)
@@ -125,14 +126,14 @@ def written_bytes(memory):
 
 @given(memories())
 def test_the_arena_holds_what_buffers_apart_hold(memory):
-    planned = plan(memory)
-    check(memory, planned)
-    arena, planned_run = in_arena(memory, planned)
+    arena_plan = plan(memory)
+    check(memory, arena_plan)
+    arena, planned_run = in_arena(memory, arena_plan)
     apart_run = apart(memory)
     for number, known in enumerate(written_bytes(memory)):
         if not all(part.all() for part in known):
             return  # from here on the values are anybody's
-        places = zip(planned.scratch[number], memory.steps[number].scratch_bytes, strict=True)
+        places = zip(arena_plan.scratch[number], memory.steps[number].scratch_bytes, strict=True)
         scratch = [arena[offset : offset + size] for offset, size in places]
         for inside, outside in zip(planned_run.step(number, scratch), apart_run.step(number, []), strict=True):
             assert (inside == outside).all()
@@ -142,21 +143,23 @@ def test_the_arena_holds_what_buffers_apart_hold(memory):
 
 @given(memories())
 def test_a_plan_is_small_aligned_and_the_same_again(memory):
-    planned = plan(memory)
+    arena_plan = plan(memory)
     total = sum(memory.sizes_bytes[root] + ALIGN_BYTES for root in memory.lifetimes())
     total += sum(size + ALIGN_BYTES for step in memory.steps for size in step.scratch_bytes)
-    assert planned.live_bytes <= planned.size_bytes <= total
-    assert all(planned.offsets[root] % ALIGN_BYTES == 0 for root in memory.lifetimes())
-    assert all(offset % ALIGN_BYTES == 0 for offsets in planned.scratch for offset in offsets)
-    again = Memory(memory.steps, memory.sizes_bytes, sorted(memory.pinned), dict(reversed(list(memory.views.items()))))
-    assert plan(again) == planned
+    assert arena_plan.live_bytes <= arena_plan.size_bytes <= total
+    assert all(arena_plan.offsets[root] % ALIGN_BYTES == 0 for root in memory.lifetimes())
+    assert all(offset % ALIGN_BYTES == 0 for offsets in arena_plan.scratch for offset in offsets)
+    again = ArenaProblem(
+        memory.steps, memory.sizes_bytes, sorted(memory.pinned), dict(reversed(list(memory.views.items())))
+    )
+    assert plan(again) == arena_plan
     named = {name for name in memory.sizes_bytes if memory.locate(name)[0] in memory.lifetimes()}
-    assert planned.offsets.keys() == named
+    assert arena_plan.offsets.keys() == named
 
 
 @given(memories(), st.data())
 def test_check_finds_two_in_one_place(memory, data):
-    planned = plan(memory)
+    arena_plan = plan(memory)
     roots = [root for root in memory.lifetimes() if memory.sizes_bytes[root]]
     spans = memory.lifetimes()
     pairs = [
@@ -171,20 +174,20 @@ def test_check_finds_two_in_one_place(memory, data):
     if not pairs:
         return
     a, b = data.draw(st.sampled_from(pairs))
-    moved = dict(planned.offsets)
+    moved = dict(arena_plan.offsets)
     for name in moved:
         root, offset = memory.locate(name)
         if root == a:
-            moved[name] = planned.offsets[b] + offset
+            moved[name] = arena_plan.offsets[b] + offset
     with pytest.raises(ValueError, match=r"overlap|outside"):
-        check(memory, replace(planned, offsets=moved))
+        check(memory, replace(arena_plan, offsets=moved))
 
 
 def chain(count, size=1024, *, in_place):
     steps = [
         Access((f"t{n}",), (f"t{n + 1}",), (), ((f"t{n + 1}", f"t{n}"),) if in_place else ()) for n in range(count)
     ]
-    return Memory(tuple(steps), {f"t{n}": size for n in range(count + 1)}, {"t0", f"t{count}"}, {})
+    return ArenaProblem(tuple(steps), {f"t{n}": size for n in range(count + 1)}, {"t0", f"t{count}"}, {})
 
 
 def far_apart(count):
@@ -193,24 +196,24 @@ def far_apart(count):
     first = [Access((f"t{n}",), (f"t{n + 1}",)) for n in range(half)]
     reads = [(f"t{n}", f"t{count - n}") for n in range(half, count)]
     second = [Access(pair, (f"t{n + 1}",), (), ((f"t{n + 1}", pair[1]),)) for n, pair in enumerate(reads, half)]
-    return Memory((*first, *second), dict.fromkeys((f"t{n}" for n in range(count + 1)), 64), {"t0"}, {})
+    return ArenaProblem((*first, *second), dict.fromkeys((f"t{n}" for n in range(count + 1)), 64), {"t0"}, {})
 
 
 def all_at_once(count):
     made = [Access((), (f"t{n}",)) for n in range(count)]
     read = [Access((f"t{n}",), (f"out{n}",), (64,)) for n in range(count)]
     sizes = {f"t{n}": 64 * (n % 7) for n in range(count)} | {f"out{n}": 64 for n in range(count)}
-    return Memory((*made, *read), sizes, {f"out{n}" for n in range(count)}, {})
+    return ArenaProblem((*made, *read), sizes, {f"out{n}" for n in range(count)}, {})
 
 
 @given(memories())
 def test_very_many_at_once_are_placed_in_turn(memory):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(arena, "MOST_MEETINGS", -1)
-        planned = plan(memory)
-    check(memory, planned)
+        patch.setattr(module, "MOST_MEETINGS", -1)
+        arena_plan = plan(memory)
+    check(memory, arena_plan)
     assert (
-        planned.live_bytes <= planned.size_bytes <= 3 * planned.live_bytes
+        arena_plan.live_bytes <= arena_plan.size_bytes <= 3 * arena_plan.live_bytes
     )  # of thousands none took 2.2 times as much
 
 
@@ -220,7 +223,7 @@ def test_very_many_at_once_are_placed_in_turn(memory):
 def test_planning_grows_as_the_program_does(memory_of):
     small, large = memory_of(200), memory_of(400)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(arena, "MOST_MEETINGS", 2000)
+        patch.setattr(module, "MOST_MEETINGS", 2000)
         assert plan(large).size_bytes == plan(large).live_bytes
         assert calls(lambda: plan(large)) < 2.3 * calls(lambda: plan(small))
 
@@ -238,21 +241,21 @@ def test_a_tensor_needed_later_is_not_worked_on_in_place():
         Access(("a", "b"), ("c",), (), (("c", "a"), ("c", "b"))),
         Access(("c",), ("out",)),
     )
-    memory = Memory(steps, dict.fromkeys(("a", "b", "c", "out"), 64), {"out"}, {})
-    planned = plan(memory)
-    assert planned.offsets["a"] != planned.offsets["b"]
-    assert planned.offsets["c"] == planned.offsets["a"]
-    assert planned.size_bytes == 128
-    check(memory, planned)
+    memory = ArenaProblem(steps, dict.fromkeys(("a", "b", "c", "out"), 64), {"out"}, {})
+    arena_plan = plan(memory)
+    assert arena_plan.offsets["a"] != arena_plan.offsets["b"]
+    assert arena_plan.offsets["c"] == arena_plan.offsets["a"]
+    assert arena_plan.size_bytes == 128
+    check(memory, arena_plan)
 
 
 def test_a_tensor_read_under_two_names_is_not_worked_on_in_place():
     """The step reads the view at other places than the tensor: both are the same memory."""
     steps = (Access((), ("a",)), Access(("a", "turned"), ("b",), (), (("b", "a"),)), Access(("b",), ("out",)))
-    memory = Memory(steps, dict.fromkeys(("a", "turned", "b", "out"), 64), {"out"}, {"turned": View("a")})
-    planned = plan(memory)
-    assert planned.offsets["a"] == planned.offsets["turned"] != planned.offsets["b"]
-    in_place = replace(planned, offsets=dict.fromkeys(planned.offsets, 0))
+    memory = ArenaProblem(steps, dict.fromkeys(("a", "turned", "b", "out"), 64), {"out"}, {"turned": View("a")})
+    arena_plan = plan(memory)
+    assert arena_plan.offsets["a"] == arena_plan.offsets["turned"] != arena_plan.offsets["b"]
+    in_place = replace(arena_plan, offsets=dict.fromkeys(arena_plan.offsets, 0))
     with pytest.raises(ValueError, match="overlap"):
         check(memory, in_place)
 
@@ -260,41 +263,41 @@ def test_a_tensor_read_under_two_names_is_not_worked_on_in_place():
 def test_a_part_is_not_worked_on_in_place():
     """Its elements lie elsewhere in the memory than those of the result would."""
     steps = (Access((), ("a",)), Access(("part",), ("b",), (), (("b", "part"),)), Access(("b",), ("out",)))
-    memory = Memory(steps, {"a": 128, "part": 64, "b": 128, "out": 1}, {"out"}, {"part": View("a", 64)})
-    planned = plan(memory)
-    assert planned.size_bytes == 256
+    memory = ArenaProblem(steps, {"a": 128, "part": 64, "b": 128, "out": 1}, {"out"}, {"part": View("a", 64)})
+    arena_plan = plan(memory)
+    assert arena_plan.size_bytes == 256
     with pytest.raises(ValueError, match="overlap"):
-        check(memory, replace(planned, offsets={"a": 0, "part": 64, "b": 0}))
+        check(memory, replace(arena_plan, offsets={"a": 0, "part": 64, "b": 0}))
 
 
 def test_parts_of_a_concatenation_are_written_where_they_belong():
     steps = (Access((), ("left",)), Access((), ("right",)), Access(("both",), ("out",)))
     views = {"left": View("both"), "right": View("both", 100)}
-    memory = Memory(steps, {"left": 100, "right": 50, "both": 150, "out": 1}, {"out"}, views)
-    planned = plan(memory)
-    assert planned.offsets == {"both": 0, "left": 0, "right": 100}
-    assert planned.size_bytes == 192
+    memory = ArenaProblem(steps, {"left": 100, "right": 50, "both": 150, "out": 1}, {"out"}, views)
+    arena_plan = plan(memory)
+    assert arena_plan.offsets == {"both": 0, "left": 0, "right": 100}
+    assert arena_plan.size_bytes == 192
 
 
 def test_scratch_lives_for_its_step():
     steps = (Access((), ("a",), (640, 64)), Access(("a",), ("out",), (640,)))
-    memory = Memory(steps, {"a": 64, "out": 1}, {"out"}, {})
-    planned = plan(memory)
-    assert planned.size_bytes == planned.live_bytes == 768
+    memory = ArenaProblem(steps, {"a": 64, "out": 1}, {"out"}, {})
+    arena_plan = plan(memory)
+    assert arena_plan.size_bytes == arena_plan.live_bytes == 768
     for part in (0, 1):
-        scratch = [list(offsets) for offsets in planned.scratch]
-        scratch[0][part] = planned.offsets["a"]
+        scratch = [list(offsets) for offsets in arena_plan.scratch]
+        scratch[0][part] = arena_plan.offsets["a"]
         with pytest.raises(ValueError, match="scratch"):
-            check(memory, replace(planned, scratch=tuple(map(tuple, scratch))))
+            check(memory, replace(arena_plan, scratch=tuple(map(tuple, scratch))))
 
 
 def test_check_finds_what_lies_outside_or_askew():
     memory = chain(3, in_place=False)
-    planned = plan(memory)
+    arena_plan = plan(memory)
     with pytest.raises(ValueError, match="outside the arena"):
-        check(memory, replace(planned, size_bytes=planned.size_bytes - 1))
+        check(memory, replace(arena_plan, size_bytes=arena_plan.size_bytes - 1))
     with pytest.raises(ValueError, match="alignment"):
-        check(memory, replace(planned, offsets={**planned.offsets, "t1": 8}))
+        check(memory, replace(arena_plan, offsets={**arena_plan.offsets, "t1": 8}))
 
 
 @pytest.mark.parametrize(
@@ -312,4 +315,4 @@ def test_check_finds_what_lies_outside_or_askew():
 )
 def test_what_makes_no_sense_is_refused(memory, message):
     with pytest.raises(ValueError, match=message):
-        Memory(*memory)
+        ArenaProblem(*memory)

@@ -5,15 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tunewright.codegen.build import build
-from tunewright.codegen.dtype import DType
-from tunewright.codegen.expr import Const, Load, Var, op
+from tunewright.codegen.expr.dtype import DType
+from tunewright.codegen.expr.expr import Const, Load, Var, op
 from tunewright.codegen.host import detect
-from tunewright.codegen.ir import Block, Buffer, For, Kernel, LoopKind, Store
+from tunewright.codegen.ir.ir import Block, Buffer, For, Kernel, LoopKind, Store
+from tunewright.codegen.llvm.build import build
 from tunewright.codegen.runtime.memory import aligned_empty
 from tunewright.codegen.runtime.native import Program
-from tunewright.codegen.runtime.plan import Access, Memory, check, plan
+from tunewright.codegen.runtime.plan import Access, ArenaProblem, plan
 from tunewright.codegen.runtime.pool import ThreadPool
+
+from .arena_proof import check
 
 SIZE = 101
 
@@ -33,7 +35,7 @@ def test_built_kernels_run_in_a_planned_arena(threads):
     artifact = build(reverse(), detect(threads))
     size_bytes = SIZE * 4
     steps = tuple(Access((f"t{n}",), (f"t{n + 1}",), (size_bytes,)) for n in range(4))
-    memory = Memory(steps, {f"t{n}": size_bytes for n in range(5)}, {"t0", "t4"}, {})
+    memory = ArenaProblem(steps, {f"t{n}": size_bytes for n in range(5)}, {"t0", "t4"}, {})
     planned = plan(memory)
     check(memory, planned)
     arena = aligned_empty((planned.size_bytes,), DType.U8)

@@ -6,6 +6,7 @@ import ctypes
 import mmap
 import os
 import signal
+from pathlib import Path
 from weakref import ref
 
 import numpy as np
@@ -13,18 +14,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunewright.codegen.dtype import DType
+from tunewright.codegen.expr.dtype import DType
 from tunewright.codegen.runtime import memory as memory_module
 from tunewright.codegen.runtime.memory import (
+    COMPILER,
     GUARD_BYTES,
     HUGE_BYTES,
     IDLE_BLOCKS,
-    SHELVED_BYTES,
+    MAPPINGS,
+    SLAB_BYTES,
     Recycler,
     address_of,
     aligned_block,
     aligned_empty,
+    clean_mappings,
     guarded_empty,
+    trim_compiler,
 )
 
 SHAPES = st.lists(st.integers(0, 7), max_size=3).map(tuple)
@@ -111,7 +116,7 @@ def test_only_so_much_memory_waits_for_its_next_use():
 
 
 @given(
-    sizes=st.lists(st.integers(0, SHELVED_BYTES.start + 200) | st.integers(0, 2 * SHELVED_BYTES.stop), max_size=6),
+    sizes=st.lists(st.integers(0, SLAB_BYTES.start + 200) | st.integers(0, 2 * SLAB_BYTES.stop), max_size=6),
     align_bytes=st.sampled_from([64, 256, 4096]),
 )
 def test_blocks_are_aligned_and_apart(sizes: list[int], align_bytes: int) -> None:
@@ -130,7 +135,7 @@ def test_blocks_that_fill_no_huge_page_share_some() -> None:
     assert 100 << 10 in gaps, "one of the two pairs at least is on one shelf"
 
 
-@pytest.mark.parametrize("size_bytes", [SHELVED_BYTES.start, 100 << 10, SHELVED_BYTES.stop - 1])
+@pytest.mark.parametrize("size_bytes", [SLAB_BYTES.start, 100 << 10, SLAB_BYTES.stop - 1])
 def test_a_small_block_lies_in_one_huge_page(size_bytes: int) -> None:
     for _ in range(3):
         first = address_of(aligned_block(size_bytes))
@@ -145,7 +150,7 @@ def test_a_large_block_begins_with_a_huge_page_which_the_system_is_asked_for(mon
             asked.append((option, len(self)))
 
     monkeypatch.setattr(mmap, "mmap", Pages)
-    for size_bytes in (SHELVED_BYTES.stop, 3 * HUGE_BYTES + 1):
+    for size_bytes in (SLAB_BYTES.stop, 3 * HUGE_BYTES + 1):
         assert address_of(aligned_block(size_bytes)) % HUGE_BYTES == 0
         option, mapped_bytes = asked.pop()
         assert option == mmap.MADV_HUGEPAGE and mapped_bytes >= size_bytes
@@ -161,16 +166,60 @@ def test_a_shelf_is_given_back_with_the_last_of_its_blocks() -> None:
 
 def test_a_forked_child_has_shelves_of_its_own() -> None:
     """Also where another thread of the parent was just taking a part of one."""
-    aligned_block(SHELVED_BYTES.start)
-    with memory_module._shelf._turn:
+    aligned_block(SLAB_BYTES.start)
+    with memory_module._slab._turn:
         child = os.fork()
         if child == 0:
             signal.alarm(60)
-            found = False
+            output = False
             try:
-                room = memory_module._shelf._room
-                block = aligned_block(SHELVED_BYTES.start)
-                found = not len(room) and len(block) > 0
+                room = memory_module._slab._room
+                block = aligned_block(SLAB_BYTES.start)
+                output = not len(room) and len(block) > 0
             finally:
-                os._exit(0 if found else 1)
+                os._exit(0 if output else 1)
         assert os.waitpid(child, 0)[1] == 0
+
+
+MAPPED = """\
+7f0000000000-7f0000100000 r--p 00000000 08:01 77    /lib/llvmlite/binding/libllvmlite.so
+Rss:                1024 kB
+Anonymous:             0 kB
+7f0000100000-7f0000300000 r-xp 00100000 08:01 77    /lib/llvmlite/binding/libllvmlite.so
+Anonymous:             0 kB
+7f0000300000-7f0000400000 r--p 00300000 08:01 77    /lib/llvmlite/binding/libllvmlite.so
+Anonymous:           512 kB
+7f0000400000-7f0000500000 rw-p 00400000 08:01 77    /lib/llvmlite/binding/libllvmlite.so
+Anonymous:             0 kB
+7f0000500000-7f0000600000 r--p 00000000 08:01 78    /lib/libc.so.6
+Anonymous:             0 kB
+7f0000600000-7f0000700000 rw-p 00000000 00:00 0
+Anonymous:             0 kB
+"""
+
+
+def test_only_pages_of_the_library_that_nothing_wrote_are_named() -> None:
+    assert list(clean_mappings(MAPPED, COMPILER)) == [
+        (0x7F0000000000, 0x7F0000100000),
+        (0x7F0000100000, 0x7F0000300000),
+    ]
+
+
+@pytest.mark.skipif(not MAPPINGS.exists(), reason="the system does not tell what is mapped")
+def test_the_compiler_works_after_its_pages_were_given_back() -> None:
+    import llvmlite.binding as llvm
+
+    def resident_kb() -> int:
+        inside, total = False, 0
+        for line in MAPPINGS.read_text().splitlines():
+            if " " in line and "-" in line.split()[0]:
+                inside = Path(line.split()[-1]).name.startswith(COMPILER)
+            elif inside and line.startswith("Rss:"):
+                total += int(line.split()[1])
+        return total
+
+    text = "define i32 @f(i32 %x) {\n %y = add i32 %x, 1\n ret i32 %y\n}"
+    before = str(llvm.parse_assembly(text)), llvm.get_host_cpu_name(), resident_kb()
+    trim_compiler()
+    assert resident_kb() < before[2]
+    assert (str(llvm.parse_assembly(text)), llvm.get_host_cpu_name()) == before[:2]

@@ -7,9 +7,9 @@ import time
 import numpy as np
 import pytest
 
-from tunewright.codegen.dtype import DType
+from tunewright.codegen.expr.dtype import DType
 from tunewright.codegen.runtime.memory import guarded_empty
-from tunewright.codegen.runtime.native import Code, Part, Program
+from tunewright.codegen.runtime.native import BindingSlice, Code, Program
 from tunewright.codegen.runtime.pool import ThreadPool
 
 from .phases import COUNTING, LOOP, MIXED, NEIGHBOUR, THERE_AND_BACK, artifact, integers, there_and_back
@@ -134,16 +134,16 @@ def test_programs_share_code_until_it_is_closed():
 
 def test_scratch_is_found_or_given():
     """The second buffer is scratch: allocated by the program, or at an address of the caller's."""
-    a, given = integers(), integers()
+    a, scratch = integers(), integers()
     kernel = artifact(THERE_AND_BACK, [("there", 64), ("back", 64)], params=(64,), scratch=(64,))
     larger = artifact(THERE_AND_BACK, [("there", 64), ("back", 64)], params=(64,), scratch=(64, 1000))
     with ThreadPool(2) as pool:
-        Program([(kernel, [a]), (larger, [a]), (kernel, [a, given.ctypes.data])], pool).run()
+        Program([(kernel, [a]), (larger, [a]), (kernel, [a, scratch.ctypes.data])], pool).run()
     expected = np.zeros(64, np.int64)
     for _ in range(3):
         before, expected = expected, there_and_back(expected)
     assert (a == expected).all()
-    assert (given == np.roll(before, -1) + np.arange(64)).all()
+    assert (scratch == np.roll(before, -1) + np.arange(64)).all()
 
 
 def test_operands_must_match():
@@ -178,7 +178,7 @@ def test_names_are_bound_for_one_run():
 
 def test_parts_of_a_name():
     kernel = artifact(THERE_AND_BACK, [("there", 64)])
-    parts = [Part("all", 8 * start) for start in (0, 67, 131)]  # a kernel may write anywhere
+    parts = [BindingSlice("all", 8 * start) for start in (0, 67, 131)]  # a kernel may write anywhere
     with ThreadPool(2) as pool:
         program = Program([(kernel, [parts[0], parts[1]]), (kernel, [parts[1], parts[2]])], pool)
         for start in range(2):
@@ -208,20 +208,20 @@ def test_time_stops_early():
 @pytest.mark.parametrize("threads", THREADS)
 def test_some_calls_alone_can_be_timed(threads):
     """Also where none of them but the last has a barrier behind it: neighbours of one iteration need none."""
-    several = [integers() for _ in range(4)]
+    arrays = [integers() for _ in range(4)]
     with ThreadPool(threads) as pool:
-        calls = [(artifact(COUNTING, [("count", n), ("count", 1)], (64,)), [one]) for n, one in enumerate(several)]
-        for one in several:
-            one[:] = 0
+        calls = [(artifact(COUNTING, [("count", n), ("count", 1)], (64,)), [counts]) for n, counts in enumerate(arrays)]
+        for counts in arrays:
+            counts[:] = 0
         program = Program(calls, pool)
         for _ in range(50):
             assert len(program.time(2, 3, calls=range(1, 3))) == 2
             program.time(1, calls=range(3))
         program.time(1, calls=range(2, 2))
         program.run()
-    for n, (one, runs) in enumerate(zip(several, (50, 350, 350, 0), strict=True)):
+    for n, (counts, runs) in enumerate(zip(arrays, (50, 350, 350, 0), strict=True)):
         first = (2 if n else 1) * (runs + 1)  # by both phases, if the first has any iterations
-        assert one.tolist() == [first] + [runs + 1] * (n - 1) + [0] * (64 - max(n, 1))
+        assert counts.tolist() == [first] + [runs + 1] * (n - 1) + [0] * (64 - max(n, 1))
 
 
 def test_guards_see_a_kernel_that_writes_too_far():

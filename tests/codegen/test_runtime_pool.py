@@ -100,9 +100,9 @@ def alone():
     """No other pool's workers in the process."""
     from tunewright.codegen.runtime import pool
 
-    for shared in pool._shared.values():
+    for shared in pool._shared_pools.values():
         shared.close()
-    pool._shared.clear()
+    pool._shared_pools.clear()
     assert not workers()
 
 
@@ -169,7 +169,7 @@ def test_workers_keep_off_the_callers_processor():
                 assert processor not in places
         finally:
             os.sched_setaffinity(0, allowed)
-    with ThreadPool(2, placed=False) as pool, Program([(kernel, [counts])], pool) as program:
+    with ThreadPool(2, pinned=False) as pool, Program([(kernel, [counts])], pool) as program:
         [task] = workers()
         program.run()
         assert os.sched_getaffinity(int(task.name)) == allowed

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunewright.codegen.dtype import DType
-from tunewright.codegen.expr import Const, Load, Op, Ramp, Var, const, op
-from tunewright.codegen.ir import Alloc, Block, Buffer, For, If, Kernel, LoopKind, Packing, Prefetch, Scope, Store
+from tunewright.codegen.expr.dtype import DType
+from tunewright.codegen.expr.expr import Const, Load, Op, Ramp, Var, const, op
+from tunewright.codegen.ir.ir import Alloc, Block, Buffer, For, If, Kernel, LoopKind, Packing, Prefetch, Scope, Store
 from tunewright.codegen.verify import VerifyError, verify
 
 F32, I64 = DType.F32, DType.I64

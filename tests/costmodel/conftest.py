@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from tunewright.codegen.dtype import DType
-from tunewright.codegen.expr import Load, Var, op
+from tunewright.codegen.expr.dtype import DType
+from tunewright.codegen.expr.expr import Load, Var, op
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Axis, Stage, Task, Tensor
 from tunewright.search_space.space import Knob, Space, Tiling
@@ -44,10 +44,18 @@ def make_space(task, sketch="made_up"):
     )
 
     def tiling(columns):
-        one = np.ones(len(columns["tile"]), np.int64)
-        inner = {"n": one, "i": one, "j": columns["tile"], "o": columns["vectors"] * 16, "p": one, "q": one, "c": one}
-        window_tile = {**inner, "p": one * window, "q": one * window, "c": columns["chunk"]}
-        piece = {**window_tile, "i": columns["rows"], "j": one * size, "c": one * channels}
+        ones = np.ones(len(columns["tile"]), np.int64)
+        inner = {
+            "n": ones,
+            "i": ones,
+            "j": columns["tile"],
+            "o": columns["vectors"] * 16,
+            "p": ones,
+            "q": ones,
+            "c": ones,
+        }
+        window_tile = {**inner, "p": ones * window, "q": ones * window, "c": columns["chunk"]}
+        piece = {**window_tile, "i": columns["rows"], "j": ones * size, "c": ones * channels}
         chunks = -(-size // columns["rows"]) * -(-filters // (columns["vectors"] * 16))
         return Tiling(stage, (inner, window_tile, piece), "o", chunks)
 

@@ -9,29 +9,43 @@ import pytest
 
 from tunewright.costmodel import base as base_module
 from tunewright.costmodel.base import base
-from tunewright.costmodel.features import VERSION
-from tunewright.costmodel.learned import FORM
+from tunewright.costmodel.features import NAMES, VERSION
+from tunewright.costmodel.layered_model import FORM
 from tunewright.costmodel.xgb import XGBModel
 
 
 def test_it_is_there_and_is_what_its_card_says():
-    found = base("cpu")
-    assert found is not None, "features have changed: ./dev bench base_model makes a model that knows them"
-    assert found.card["sha256"] == found.sha256
-    assert found.card["features"] == VERSION
-    assert all(value is not None for value in found.card["quality"].values())
-    assert found.card["quality"]["pairwise"] > 0.85
-    assert found.card["learned_from"]["tasks"] > 500
+    shipped = base("cpu")
+    assert shipped is not None, "features have changed: ./dev bench base_model makes a model that knows them"
+    assert shipped.card["sha256"] == shipped.sha256
+    assert shipped.card["features"] == VERSION
+    assert all(value is not None for value in shipped.card["quality"].values())
+    assert shipped.card["quality"]["pairwise"] > 0.85
+    assert shipped.card["learned_from"]["tasks"] > 500
 
 
 def test_it_answers_before_anything_was_measured(conv, space_of, target):
-    found = base("cpu")
-    assert found is not None
-    model, space = XGBModel(found.learned), space_of(conv())
+    shipped = base("cpu")
+    assert shipped is not None
+    model, space = XGBModel(shipped.learned), space_of(conv())
     rows = space.sample(20, np.random.default_rng(0))
     assert model.ready
     assert np.isfinite(model.score(conv(), target, space, rows)).all()
     assert (model.deviation(conv(), target, space, rows) > 0).all()
+
+
+def test_its_predictions_are_those_of_the_model_that_its_card_describes():
+    shipped = base("cpu")
+    assert shipped is not None
+    assert shipped.sha256 == "a394eae99843e5c0898c9752a44dd2353a8c81588a0cbd52d0ab9abf8a4c7b2d", (
+        "renew the digest below"
+    )
+    values = np.random.default_rng(0).normal(0, 8, (500, len(NAMES))).astype(np.float32)
+    values[::7, ::3] = np.nan
+    assert shipped.learned.reach is not None
+    ranks, reach = shipped.learned.members(values), shipped.learned.reach.predict(values)
+    digest = hashlib.sha256(ranks.tobytes() + reach.tobytes()).hexdigest()
+    assert digest == "8e4b048fedb4c6ebbd17daa3cec9988aee68e8b434f297a8881c7948e7c6d8b5"
 
 
 def test_there_is_none_for_a_kind_that_nobody_measured():
@@ -39,7 +53,7 @@ def test_there_is_none_for_a_kind_that_nobody_measured():
 
 
 def test_one_of_other_features_is_left_alone(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("tunewright.costmodel.learned.VERSION", "another")
+    monkeypatch.setattr("tunewright.costmodel.layered_model.VERSION", "another")
     assert base_module.base.__wrapped__("cpu") is None
 
 

@@ -3,8 +3,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tunewright.codegen.dtype import DType
-from tunewright.codegen.expr import Load, Var, op
+from tunewright.codegen.expr.dtype import DType
+from tunewright.codegen.expr.expr import Load, Var, op
 from tunewright.costmodel.features import NAMES, features, roles
 from tunewright.graph.task import Axis, Stage, Task, Tensor
 from tunewright.search_space.schedule import Schedule
@@ -29,14 +29,14 @@ def tasks(conv):
         (Axis("k", 50),),
         "sum",
     )
-    one = Tensor("y", (), DType.F32)
+    scalar = Tensor("y", (), DType.F32)
     nothing = Stage("y", (), Load("x", (op("add", i * 0, 3), op("add", j * 0, 4)), DType.F32) * 2.0)
     return (
         conv(),
         Task("Gelu", (x,), (y,), (), (gelu,)),
         Task("ReduceMax", (x,), (row,), (), (total,)),
         Task("MatMul", (x, w), (out,), (), (product,)),
-        Task("one element", (x,), (one,), (), (nothing,)),
+        Task("one element", (x,), (scalar,), (), (nothing,)),
     )
 
 
@@ -75,11 +75,11 @@ def test_a_knob_may_decide_the_vector_axis(conv, space_of, target):
 
     both = replace(space, tiling=tiling)
     rows = space.sample(40, np.random.default_rng(0))
-    found = features(task, target, both, rows).values
+    values = features(task, target, both, rows).values
     for number, axis in enumerate("oj"):
         alone = replace(space, tiling=lambda columns, axis=axis: replace(space.tiling(columns), vector_axis=axis))
-        here = rows[:, [knob.name for knob in space.knobs].index("order")] == number
-        np.testing.assert_array_equal(found[here], features(task, target, alone, rows[here]).values)
+        is_member = rows[:, [knob.name for knob in space.knobs].index("order")] == number
+        np.testing.assert_array_equal(values[is_member], features(task, target, alone, rows[is_member]).values)
 
 
 def test_no_points(conv, space_of, target):
@@ -93,10 +93,10 @@ def test_worked_by_hand(conv, space_of, target):
     space = space_of(task)
     values = {"tile": 14, "vectors": 2, "rows": 7, "chunk": 32, "order": 1}
     row = space.row(Schedule("made_up", 1, tuple(values.items())))
-    found = features(task, target, space, row[None])
+    matrix = features(task, target, space, row[None])
 
     def column(name):
-        return pytest.approx(float(found.column(name)[0]), rel=1e-5)
+        return pytest.approx(float(matrix.column(name)[0]), rel=1e-5)
 
     products = 28 * 28 * 64 * 9 * 32
     assert np.log2(2 * products + 2 * 28 * 28 * 64 + 1) == column("task_log_flops")
@@ -117,7 +117,7 @@ def test_worked_by_hand(conv, space_of, target):
     assert (column("knob_tile"), column("knob_order"), column("knob_unroll")) == (np.log2(15), 1, -1)
     assert column("stage_windows") == 2
     with pytest.raises(KeyError):
-        found.column("other")
+        matrix.column("other")
 
 
 def test_knobs_that_no_loop_shows_are_seen(conv, space_of, target):
@@ -150,6 +150,6 @@ def test_how_far_a_point_is_from_the_default(conv, space_of, target):
     other = row.copy()
     other[0] += 1  # tile 1 -> 2
     other[1] += 3  # vectors 1 -> 4
-    found = features(conv(), target, space, np.stack([row, other]))
-    assert found.column("sketch_moved").tolist() == [0, 2]
-    assert found.column("sketch_distance").tolist() == pytest.approx([0, np.log2(3 / 2) + np.log2(5 / 2)])
+    matrix = features(conv(), target, space, np.stack([row, other]))
+    assert matrix.column("sketch_moved").tolist() == [0, 2]
+    assert matrix.column("sketch_distance").tolist() == pytest.approx([0, np.log2(3 / 2) + np.log2(5 / 2)])

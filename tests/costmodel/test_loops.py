@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunewright.codegen.dtype import DType
-from tunewright.codegen.expr import Load, Var, evaluate, op
+from tunewright.codegen.expr.dtype import DType
+from tunewright.codegen.expr.expr import Load, Var, evaluate, op
 from tunewright.codegen.target import Target
 from tunewright.costmodel.loops import Loops, accesses
 from tunewright.graph.task import Axis, Stage, Task, Tensor
@@ -84,12 +84,12 @@ def test_a_footprint_covers_what_is_touched(rows, columns, extents):
         tuple(map(int, place))
         for place in np.broadcast(*[evaluate(e, grid, lambda load, at: None) for e in index], grid["h"])
     }
-    found = float(read(task).elements(arrays(**dict(zip("hjk", extents, strict=True))))[0])
+    elements = float(read(task).elements(arrays(**dict(zip("hjk", extents, strict=True))))[0])
     touched = len({place[:2] for place in places})
-    assert found >= touched
+    assert elements >= touched
     followed = [[axis for axis, step in zip("hjk", steps, strict=True) if step] for steps in (rows, columns)]
     if all(len(axes) == 1 for axes in followed) and followed[0] != followed[1]:
-        assert found == touched
+        assert elements == touched
 
 
 @pytest.fixture
@@ -126,23 +126,23 @@ def test_neighbouring_tiles_share_their_halo():
     """Tiles of 4 rows of a window of 3 read 6 rows each, yet all 8 of them together no more than 34."""
     task = make_task(Load("x", (H + J, K), DType.F32), (Axis("h", 32), Axis("k", 64)), (Axis("j", 3),), (32, 64))
     tiles = ({"h": np.array([4]), "j": np.array([3]), "k": np.array([64])},) * 2
-    found = Loops(task, TARGET, Tiling(task.stages[0], tiles, "k", np.array([8])), "k")
-    assert float(found.footprints_bytes[1][0]) == (4 + 6) * 256
-    assert float(found.moved_bytes[1][0]) == (32 + 34) * 256
+    loops = Loops(task, TARGET, Tiling(task.stages[0], tiles, "k", np.array([8])), "k")
+    assert float(loops.footprints_bytes[1][0]) == (4 + 6) * 256
+    assert float(loops.moved_bytes[1][0]) == (32 + 34) * 256
 
 
 def test_partial_tiles_count_whole():
     task = make_task(Load("x", (H, J), DType.F32), (Axis("h", 10), Axis("j", 20)), shape=(10, 20))
     tiles = ({"h": np.array([4, 99]), "j": np.array([16, 8])},)
-    found = Loops(task, TARGET, Tiling(task.stages[0], tiles, "j", np.array([1, 1])), "j")
-    assert found.passes_at[0].tolist() == [6, 3]  # a tile past the end is cut to the extent
-    assert found.vectors(found.innermost, ["h", "j"]).tolist() == [8, 10]
-    assert found.lanes == 8
+    loops = Loops(task, TARGET, Tiling(task.stages[0], tiles, "j", np.array([1, 1])), "j")
+    assert loops.passes_at[0].tolist() == [6, 3]  # a tile past the end is cut to the extent
+    assert loops.vectors(loops.innermost, ["h", "j"]).tolist() == [8, 10]
+    assert loops.lanes == 8
 
 
 def test_without_a_vector_axis_there_are_no_lanes():
     task = make_task(Load("x", (H, J), DType.F32), (Axis("h", 10), Axis("j", 20)), shape=(10, 20))
     tiles = ({"h": np.array([2]), "j": np.array([4])},)
-    found = Loops(task, TARGET, Tiling(task.stages[0], tiles, "", np.array([1])), "")
-    assert found.lanes == 1
-    assert found.vectors(found.innermost, ["h", "j"]).tolist() == [8]
+    loops = Loops(task, TARGET, Tiling(task.stages[0], tiles, "", np.array([1])), "")
+    assert loops.lanes == 1
+    assert loops.vectors(loops.innermost, ["h", "j"]).tolist() == [8]

@@ -70,6 +70,6 @@ def test_rank_correlation_is_scipys(values):
     stats = pytest.importorskip("scipy.stats")
     scores = np.array([s for s, _ in values], float)
     times = np.array([t for _, t in values], float)
-    mine = rank_correlation(scores, times)
-    if not np.isnan(mine):
-        assert mine == pytest.approx(stats.spearmanr(scores, -times).statistic)
+    correlation = rank_correlation(scores, times)
+    if not np.isnan(correlation):
+        assert correlation == pytest.approx(stats.spearmanr(scores, -times).statistic)

@@ -7,11 +7,11 @@ import pytest
 
 from tunewright.costmodel import xgb
 from tunewright.costmodel.features import NAMES, features
-from tunewright.costmodel.labels import Lesson
-from tunewright.costmodel.layer import layer_of
+from tunewright.costmodel.labels import TrainingData
+from tunewright.costmodel.layer import fit_layer
 from tunewright.costmodel.metrics import pairwise_accuracy, peak
 from tunewright.costmodel.model import AnalyticModel, Trials
-from tunewright.costmodel.roofline import estimated_s
+from tunewright.costmodel.roofline import estimate_space_s
 from tunewright.costmodel.xgb import XGBModel
 from tunewright.search_space.measurement import Measurement, Status
 from tunewright.search_space.schedule import Schedule
@@ -82,13 +82,13 @@ def test_an_untaught_model_answers(model, conv, space_of, target):
 
 
 def test_the_order_of_trials_does_not_matter(model, conv, space_of, target):
-    one = trials(conv(), target, space_of(conv()), 100, fail=0.1)
+    first = trials(conv(), target, space_of(conv()), 100, fail=0.1)
     two = trials(conv(size=14), target, space_of(conv(size=14)), 100)
     space = space_of(conv())
     rows = space.sample(50, np.random.default_rng(1))
-    model.fit([one, two])
+    model.fit([first, two])
     scores = model.score(conv(), target, space, rows)
-    model.fit([two, replace(one, rows=one.rows[::-1], times_s=one.times_s[::-1])])
+    model.fit([two, replace(first, rows=first.rows[::-1], times_s=first.times_s[::-1])])
     np.testing.assert_array_equal(model.score(conv(), target, space, rows), scores)
 
 
@@ -109,9 +109,9 @@ def test_trials_of_measurements(conv, space_of, target):
     failed = Measurement(Status.TIMEOUT, error="too slow")
     other = Schedule("other", 1, ())
     slow = space.schedule(space.points[5])
-    found = Trials.of(task, target, space, [(space.default, ok), (other, ok), (slow, failed)])
-    assert found.times_s.tolist() == [2e-3, np.inf]
-    assert found.rows.tolist() == [space.row(space.default).tolist(), space.points[5].tolist()]
+    trials = Trials.of(task, target, space, [(space.default, ok), (other, ok), (slow, failed)])
+    assert trials.times_s.tolist() == [2e-3, np.inf]
+    assert trials.rows.tolist() == [space.row(space.default).tolist(), space.points[5].tolist()]
     assert Trials.of(task, target, space, []).rows.shape == (0, len(space.knobs))
 
 
@@ -123,12 +123,12 @@ def test_a_time_without_an_interval_teaches_as_any_other(conv, space_of, target)
         (space.schedule(row), Measurement(Status.OK, (time_s,), time_s))
         for row, time_s in zip(known.rows, known.times_s, strict=True)
     ]
-    found = Trials.of(task, target, space, measured)
-    np.testing.assert_array_equal(found.spans_s, np.stack([known.times_s, known.times_s], axis=1))
+    from_times = Trials.of(task, target, space, measured)
+    np.testing.assert_array_equal(from_times.spans_s, np.stack([known.times_s, known.times_s], axis=1))
     half = Measurement(Status.OK, (2e-3,), 2e-3, high_s=3e-3)
     np.testing.assert_array_equal(Trials.of(task, target, space, [(space.default, half)]).spans_s, [[2e-3, 3e-3]])
     model, exact = XGBModel(), XGBModel()
-    model.fit([found])
+    model.fit([from_times])
     exact.fit([known])
     assert model.ready
     np.testing.assert_allclose(
@@ -146,15 +146,15 @@ def test_labels_are_relative_to_the_best_of_a_task(conv, space_of, target):
         Trials(task, replace(target, threads=1), space, rows[:1], np.array([7.0])),  # nothing to compare it with
         Trials(other, target, space_of(other), rows[:2], np.array([np.inf, np.inf])),
     ]
-    lesson = Lesson.of(sets)
-    assert lesson.teaches and lesson.tasks == 2
-    assert len(lesson.values) == len(lesson.speeds) == len(lesson.groups)
-    found = {}
+    data = TrainingData.of(sets)
+    assert data.is_informative and data.tasks == 2
+    assert len(data.values) == len(data.speeds) == len(data.groups)
+    speeds = {}
     start = 0
-    for each in lesson.sets:
-        found[each.task.key, each.space.sketch] = lesson.speeds[start : start + len(each.times_s)].tolist()
+    for each in data.sets:
+        speeds[each.task.key, each.space.sketch] = data.speeds[start : start + len(each.times_s)].tolist()
         start += len(each.times_s)
-    assert found == {
+    assert speeds == {
         (task.key, "made_up"): [0.25, 0.0, 0.5],
         (task.key, "another"): [1.0],
         (other.key, "made_up"): [0.0, 0.0],
@@ -166,20 +166,20 @@ def test_what_is_all_alike_teaches_nothing(conv, space_of, target):
     space = space_of(task)
     rows = space.points[:3]
     for times_s, teaches in (([1.0, 1.0, 2.0], True), ([2.0] * 3, False), ([np.inf] * 3, False), ([1.0], False)):
-        one = Trials(task, target, space, rows[: len(times_s)], np.array(times_s))
-        assert Lesson.of([one]).teaches == teaches
-    assert not Lesson.of([]).teaches
-    assert Lesson.of([]).values.shape == (0, len(NAMES))
+        trials = Trials(task, target, space, rows[: len(times_s)], np.array(times_s))
+        assert TrainingData.of([trials]).is_informative == teaches
+    assert not TrainingData.of([]).is_informative
+    assert TrainingData.of([]).values.shape == (0, len(NAMES))
 
 
-def test_layers_and_jobs_learn_from_the_same_lessons(conv, space_of, target):
+def test_layers_and_jobs_learn_from_the_same_data(conv, space_of, target):
     known = [trials(task, target, space_of(task), 60, fail=0.1) for task in (conv(), conv(size=14))]
-    lesson = Lesson.of(known)
+    data = TrainingData.of(known)
     model = XGBModel()
-    assert Lesson.of(known, model._seen).values.tobytes() == lesson.values.tobytes()
-    assert layer_of(known, None) is not None
-    alike = [replace(each, times_s=np.ones(len(each.times_s))) for each in known]
-    assert layer_of(alike, None) is None
+    assert TrainingData.of(known, model._features).values.tobytes() == data.values.tobytes()
+    assert fit_layer(known, None) is not None
+    equal_trials = [replace(each, times_s=np.ones(len(each.times_s))) for each in known]
+    assert fit_layer(equal_trials, None) is None
 
 
 def test_it_learns_what_no_formula_knows(conv, space_of, target):
@@ -211,7 +211,7 @@ def test_too_few_trials_or_all_alike_leave_the_estimate(conv, space_of, target):
     space = space_of(task)
     rows = space.sample(30, np.random.default_rng(1))
     estimate = AnalyticModel().score(task, target, space, rows)
-    for few in (trials(task, target, space, xgb.enough(1)), trials(task, target, space, 100, fail=1.1)):
+    for few in (trials(task, target, space, xgb.enough_comparisons(1)), trials(task, target, space, 100, fail=1.1)):
         model = XGBModel()
         model.fit([trials(task, target, space, 200)])
         model.fit([few])  # in place of what was learned before
@@ -225,12 +225,12 @@ def test_the_estimate_is_the_feature_of_that_name(conv, space_of, target):
             rows = space.sample(200, np.random.default_rng(1))
             known = features(task, target, space, rows).column("estimate_log_s")
             np.testing.assert_array_equal(AnalyticModel().score(task, target, space, rows), -known.astype(np.float64))
-            np.testing.assert_allclose(np.log2(estimated_s(task, target, space, rows)), known, rtol=1e-6)
-            assert estimated_s(task, target, space, rows[:0]).shape == (0,)
+            np.testing.assert_allclose(np.log2(estimate_space_s(task, target, space, rows)), known, rtol=1e-6)
+            assert estimate_space_s(task, target, space, rows[:0]).shape == (0,)
 
 
 def test_a_few_trials_of_many_tasks_are_enough():
-    assert [xgb.enough(tasks) for tasks in (1, 10, 1000)] == [16, 34, xgb.ENOUGH]
+    assert [xgb.enough_comparisons(tasks) for tasks in (1, 10, 1000)] == [16, 34, xgb.MAX_COMPARISONS]
 
 
 def test_what_features_add_is_how_far_scores_are_apart(conv, space_of, target):

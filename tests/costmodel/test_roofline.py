@@ -3,9 +3,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tunewright.codegen.cuda.gpu import KNOWN
-from tunewright.codegen.dtype import DType
-from tunewright.codegen.expr import Load, Var, op
+from tunewright.codegen.expr.dtype import DType
+from tunewright.codegen.expr.expr import Load, Var, op
+from tunewright.codegen.gpu import KNOWN
 from tunewright.codegen.target import Target
 from tunewright.costmodel import roofline
 from tunewright.costmodel.loops import Loops
@@ -54,16 +54,16 @@ def test_no_estimate_is_below_the_limit(conv, space_of, target):
     for task in (conv(), conv(size=7, channels=128, filters=128), conv(window=1), conv(size=13, stride=2)):
         space = space_of(task)
         columns = space.columns(space.points)
-        found = roofline.estimate_s(Loops(task, target, space.tiling(columns), "o"))[0]
-        assert np.isfinite(found).all()
+        estimates_s = roofline.estimate_s(Loops(task, target, space.tiling(columns), "o"))[0]
+        assert np.isfinite(estimates_s).all()
         # The stages after the main one are no part of the estimate, and next to nothing here.
-        assert (found >= 0.95 * roofline.floor_s(task, target)).all()
+        assert (estimates_s >= 0.95 * roofline.floor_s(task, target)).all()
 
 
 def test_a_register_tile_pays_until_it_spills(conv, space_of, target):
     task = conv()
-    one, good, spilled = estimates(task, target, space_of(task), tile=[1, 14, 14], vectors=[1, 2, 4], rows=[7, 7, 7])
-    assert good < 0.5 * one
+    single, good, spilled = estimates(task, target, space_of(task), tile=[1, 14, 14], vectors=[1, 2, 4], rows=[7, 7, 7])
+    assert good < 0.5 * single
     assert good < spilled
 
 
@@ -102,7 +102,7 @@ def test_the_loops_of_points_say_what_those_of_each_do(conv, space_of, target):
     rows = space.sample(20, np.random.default_rng(0))
 
     def moved_bytes(rows):
-        return roofline.of_loops(task, target, space, rows, lambda loops: loops.traffic_bytes(target.l1_bytes))
+        return roofline.map_loops(task, target, space, rows, lambda loops: loops.traffic_bytes(target.l1_bytes))
 
     together = moved_bytes(rows)
     assert together.tolist() == [moved_bytes(row[None])[0] for row in rows]
@@ -111,10 +111,10 @@ def test_the_loops_of_points_say_what_those_of_each_do(conv, space_of, target):
 
 
 def test_rates_are_of_all_threads_and_fall_outwards(target):
-    found = roofline.rates_bytes_s(target)
-    assert found["l1"] > found["l2"] > found["l3"]
+    rates = roofline.rates_bytes_s(target)
+    assert rates["l1"] > rates["l2"] > rates["l3"]
     more = roofline.rates_bytes_s(replace(target, threads=64))
-    assert more["l1"] == 32 * found["l1"]
+    assert more["l1"] == 32 * rates["l1"]
     assert more["l3"] == roofline.PROCESSOR.memory_bytes_s * roofline.PROCESSOR.memory_cores
     assert roofline.last_bytes(target) == target.l3_bytes
     assert roofline.last_bytes(replace(target, l3_bytes=0)) == target.l2_bytes
@@ -138,17 +138,17 @@ def test_no_schedule_of_a_gpu_is_below_its_floor(dtype):
     task = product(dtype, 1024)
     for space in spaces(task, GPU):
         rows = space.sample(200, np.random.default_rng(0))
-        found = roofline.estimated_s(task, GPU, space, rows)
-        assert np.isfinite(found).all() and (found >= 0.9 * roofline.floor_s(task, GPU)).all()
-        assert found.max() > 2 * found.min()
+        estimates_s = roofline.estimate_space_s(task, GPU, space, rows)
+        assert np.isfinite(estimates_s).all() and (estimates_s >= 0.9 * roofline.floor_s(task, GPU)).all()
+        assert estimates_s.max() > 2 * estimates_s.min()
 
 
 def product(dtype: DType, size: int) -> Task:
     x, w, y = (Tensor(name, (size, size), dtype) for name in "xwy")
     i, j, k = map(Var, "ijk")
     whole = Tensor("t", (size, size), DType.F32)
-    left, right = (op("cast", Load(*one, dtype), dtype=DType.F32) for one in (("x", (i, k)), ("w", (k, j))))
+    left, right = (op("cast", Load(*operand, dtype), dtype=DType.F32) for operand in (("x", (i, k)), ("w", (k, j))))
     axes = Axis("i", size), Axis("j", size)
     total = Stage("t", axes, left * right, (Axis("k", size),), "sum")
-    done = Stage("y", axes, op("cast", Load("t", (i, j), DType.F32), dtype=dtype))
-    return Task("MatMul", (x, w), (y,), (whole,), (total, done))
+    cast_stage = Stage("y", axes, op("cast", Load("t", (i, j), DType.F32), dtype=dtype))
+    return Task("MatMul", (x, w), (y,), (whole,), (total, cast_stage))

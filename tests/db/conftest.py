@@ -16,14 +16,14 @@ import pytest
 from numpy.typing import NDArray
 from sqlalchemy import event
 
-from tunewright.codegen.cuda.gpu import KNOWN
-from tunewright.codegen.dtype import DType
-from tunewright.codegen.expr import Load, Var, op
-from tunewright.codegen.ir import Kernel
+from tunewright.codegen.expr.dtype import DType
+from tunewright.codegen.expr.expr import Load, Var, op
+from tunewright.codegen.gpu import KNOWN
+from tunewright.codegen.ir.ir import Kernel
 from tunewright.codegen.target import CUDA, Target
 from tunewright.db.inspection import Inspection, inspect
-from tunewright.db.jobs import JobSpec, JobTask
-from tunewright.db.sql_store import SqlStore, open_store
+from tunewright.db.job import JobSpec, SpecTask
+from tunewright.db.store import Store, open_store
 from tunewright.graph.task import Axis, Stage, Task, Tensor
 from tunewright.search_space import sketches
 from tunewright.search_space.measurement import Measurement, Record, Status
@@ -80,11 +80,11 @@ class Samples:
 
     def spec(self, number: int = 0, threads: int = 2) -> JobSpec:
         """A job of the tasks of extents 9 and 8. Another number is another model."""
-        tasks = (JobTask(self.task(9).key, 3), JobTask(self.task(8).key, 1))
+        tasks = (SpecTask(self.task(9).key, 3), SpecTask(self.task(8).key, 1))
         settings = {"seed": 1, "deep": {"minutes": 1.5}}
         return JobSpec(f"{number:064x}", self.target(threads).key, tasks, settings)
 
-    def fill(self, store: SqlStore) -> None:
+    def fill(self, store: Store) -> None:
         """Make the tasks of extents 8 and 9 and the targets of 2 and 4 threads known."""
         for extent in (8, 9):
             store.add_task(self.task(extent))
@@ -110,10 +110,10 @@ Result = TypeVar("Result")
 
 def in_threads(work: Callable[[int], Result], count: int) -> list[Result]:
     """What `work(0)` to `work(count - 1)` return, all begun at once."""
-    begun = threading.Barrier(count)
+    start = threading.Barrier(count)
 
     def run(number: int) -> Result:
-        begun.wait()
+        start.wait()
         return work(number)
 
     with ThreadPoolExecutor(count) as threads:
@@ -121,20 +121,20 @@ def in_threads(work: Callable[[int], Result], count: int) -> list[Result]:
 
 
 @contextmanager
-def selected(store: SqlStore) -> Iterator[list[tuple[str, Any]]]:
+def selected(store: Store) -> Iterator[list[tuple[str, Any]]]:
     """The queries that are executed meanwhile, with their parameters."""
-    said: list[tuple[str, Any]] = []
+    statements: list[tuple[str, Any]] = []
 
     def note(_connection: object, _cursor: object, statement: str, parameters: Any, *_: object) -> None:
         if statement.startswith("SELECT"):
-            said.append((statement, parameters))
+            statements.append((statement, parameters))
 
     event.listen(store.database.engine, "before_cursor_execute", note)
-    yield said
+    yield statements
     event.remove(store.database.engine, "before_cursor_execute", note)
 
 
-def plan(store: SqlStore, query: tuple[str, Any]) -> str:
+def plan(store: Store, query: tuple[str, Any]) -> str:
     """How the database answers a query."""
     explain = "EXPLAIN QUERY PLAN " if store.database.is_sqlite else "EXPLAIN (COSTS OFF) "
     with store.database.engine.connect() as connection:
@@ -205,13 +205,13 @@ def shared_url(request: pytest.FixtureRequest, make_url: Callable[[str], str]) -
 
 
 @pytest.fixture
-def store(url: str) -> Iterator[SqlStore]:
+def store(url: str) -> Iterator[Store]:
     with open_store(url) as opened:
         yield opened
 
 
 @pytest.fixture
-def filled(store: SqlStore, samples: Samples) -> SqlStore:
+def filled(store: Store, samples: Samples) -> Store:
     """A store that knows what jobs of `samples.spec` are about."""
     samples.fill(store)
     return store
@@ -223,10 +223,10 @@ def make_clock() -> type[Clock]:
 
 
 @pytest.fixture
-def clock(store: SqlStore) -> Clock:
+def clock(store: Store) -> Clock:
     """The clock of the store from now on."""
-    store.database.clock = told = Clock()
-    return told
+    store.database.clock = fake = Clock()
+    return fake
 
 
 @pytest.fixture
@@ -234,8 +234,8 @@ def look() -> Callable[[str], Inspection]:
     """What `inspect` finds of a database that is there."""
 
     def found(url: str) -> Inspection:
-        one = inspect(url)
-        assert one is not None
-        return one
+        inspection = inspect(url)
+        assert inspection is not None
+        return inspection
 
     return found

@@ -9,14 +9,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import event, text
 
-from tunewright.db.access import Scope, new_token
+from tunewright.db.access import KeyScope, new_token
 from tunewright.db.errors import NotFound
-from tunewright.db.sql_access import SqlKeys
-from tunewright.db.sql_store import open_store
+from tunewright.db.keys import Keys
+from tunewright.db.store import open_store
 
 from .conftest import in_threads
 
-READ = (Scope.JOBS_READ, Scope.RECORDS_READ)
+READ = (KeyScope.JOBS_READ, KeyScope.RECORDS_READ)
 
 
 @pytest.fixture
@@ -27,14 +27,14 @@ def keys(store):
 @pytest.fixture
 def writes(store):
     """The statements that changed the keys."""
-    seen = []
+    statements = []
 
     @event.listens_for(store.database.engine, "before_cursor_execute")
     def see(_connection, _cursor, statement, *_):
         if "api_keys" in statement and not statement.lstrip().startswith("SELECT"):
-            seen.append(statement)
+            statements.append(statement)
 
-    return seen
+    return statements
 
 
 def test_a_key_is_known_by_its_token(keys, clock):
@@ -59,7 +59,7 @@ def test_the_secret_is_nowhere_in_the_database(keys, store):
 def test_no_other_token_is_taken(keys):
     _, token = keys.create("n", READ)
     _, other = keys.create("n", READ)
-    wrong = [
+    tokens = [
         *("", "tw_", "tw__", token[:-1], token + "A", token[3:], token.upper(), " " + token, token + "\n"),
         token[:16] + other[16:],
         token[:-1] + ("A" if token[-1] != "A" else "B"),
@@ -68,8 +68,8 @@ def test_no_other_token_is_taken(keys):
         "tw_" + "%" * 12 + token[15:],
         "tw_' OR 1=1 --" + token[15:],
     ]
-    assert [keys.check(one) for one in wrong] == [None] * len(wrong)
-    assert [keys.use_once(one) for one in wrong] == [None] * len(wrong)
+    assert [keys.check(candidate) for candidate in tokens] == [None] * len(tokens)
+    assert [keys.use_once(candidate) for candidate in tokens] == [None] * len(tokens)
     assert keys.check(token)
 
 
@@ -88,7 +88,7 @@ def test_an_expired_or_revoked_key_is_none(keys, clock):
     assert keys.check(lasting_token) is None
     with pytest.raises(NotFound, match="no key nobody"):
         keys.revoke("nobody")
-    assert {one.id for one in keys.list()} == {key.id, lasting.id}
+    assert {listed.id for listed in keys.list()} == {key.id, lasting.id}
 
 
 def test_the_clock_is_that_of_the_database(store):
@@ -105,7 +105,7 @@ def test_the_last_use_is_noted_once_a_minute(keys, store, clock, writes):
         clock.advance(1)
     assert len(writes) == 1
     assert keys.list()[0].last_used_at == key.created_at
-    other = SqlKeys(store.database)  # of another process, say
+    other = Keys(store.database)  # of another process, say
     assert other.check(token)
     assert len(writes) == 1
     clock.advance(60)
@@ -127,7 +127,7 @@ def test_a_token_made_before_is_known_once(keys, clock):
     key, same = keys.create("local", READ, token=token)
     assert same == token
     clock.advance(5)
-    assert keys.create("another name", (Scope.METRICS,), 5, token=token) == (key, token)
+    assert keys.create("another name", (KeyScope.METRICS,), 5, token=token) == (key, token)
     assert keys.list() == [key]
     keys.revoke(key.id)
     assert keys.create("local", READ, token=token)[0].revoked_at == clock.now
@@ -145,10 +145,10 @@ def test_a_life_that_is_none_is_refused(keys, life_s):
 
 
 def test_a_link_is_used_once(keys, clock):
-    _, token = keys.create("link", (Scope.LOGIN,), 60)
+    _, token = keys.create("link", (KeyScope.LOGIN,), 60)
     assert keys.check(token)
     used = keys.use_once(token)
-    assert used.scopes == {Scope.LOGIN}
+    assert used.scopes == {KeyScope.LOGIN}
     assert used.revoked_at == clock.now
     assert keys.use_once(token) is None
     assert keys.check(token) is None
@@ -156,7 +156,7 @@ def test_a_link_is_used_once(keys, clock):
 
 def test_passing_keys_are_forgotten_when_they_are_over(keys, clock):
     assert not keys.any()
-    _, link = keys.create("link", (Scope.LOGIN,), 60)
+    _, link = keys.create("link", (KeyScope.LOGIN,), 60)
     _, session = keys.create("session", READ, 120, passing=True)
     assert not keys.any()
     assert keys.list() == []
@@ -167,7 +167,7 @@ def test_passing_keys_are_forgotten_when_they_are_over(keys, clock):
     assert keys.check(session)
     clock.advance(1)
     assert keys.remove_expired() == 1
-    for scopes, passing in (((Scope.LOGIN,), False), (READ, True)):
+    for scopes, passing in (((KeyScope.LOGIN,), False), (READ, True)):
         with pytest.raises(ValueError, match="must expire"):
             keys.create("n", scopes, passing=passing)
 
@@ -183,12 +183,12 @@ def test_local_keys_let_nobody_else_in(keys):
 
 def test_a_session_acts_for_its_key_and_ends_with_it(keys, clock):
     key, token = keys.create("n", READ, 60)
-    session, session_token = keys.begin_session(token, (*READ, Scope.METRICS), 3600)
+    session, session_token = keys.begin_session(token, (*READ, KeyScope.METRICS), 3600)
     assert (session.owner, session.scopes, session.expires_at) == (key.id, frozenset(READ), key.expires_at)
     assert key.owner == key.id
     assert keys.begin_session(token, READ, 5)[0].expires_at == clock.now + timedelta(seconds=5)
     assert keys.check(session_token) is not None
-    assert [one.id for one in keys.list()] == [key.id]
+    assert [listed.id for listed in keys.list()] == [key.id]
     other, other_token = keys.begin_session(keys.create("m", READ)[1], READ, 60)
     keys.revoke(session.id)  # as who logs out: the key goes on
     assert keys.check(session_token) is None and keys.check(token) is not None
@@ -209,7 +209,7 @@ def test_lasting_keys_are_never_forgotten(keys, clock):
     assert keys.any()
     keys.revoke(revoked.id)
     assert not keys.any()
-    assert [one.id for one in keys.list()] == [revoked.id, key.id]
+    assert [listed.id for listed in keys.list()] == [revoked.id, key.id]
 
 
 def test_hostile_names_are_only_text(keys):
@@ -221,7 +221,7 @@ def test_hostile_names_are_only_text(keys):
 
 def test_of_many_threads_that_use_a_link_one_gets_it(shared_url):
     def let_in(store):
-        _, token = store.keys.create("link", (Scope.LOGIN,), 60)
+        _, token = store.keys.create("link", (KeyScope.LOGIN,), 60)
         return [key for key in in_threads(lambda _: store.keys.use_once(token), 8) if key is not None]
 
     with open_store(shared_url) as store:
@@ -230,13 +230,13 @@ def test_of_many_threads_that_use_a_link_one_gets_it(shared_url):
 
 def test_of_many_processes_that_use_a_link_one_gets_it(shared_url):
     code = (
-        "import sys; from tunewright.db.sql_store import open_store\n"
+        "import sys; from tunewright.db.store import open_store\n"
         "with open_store(sys.argv[1]) as store:\n"
         "    print('ready', flush=True); sys.stdin.readline()\n"
         "    print(store.keys.use_once(sys.argv[2]) is not None)"
     )
     with open_store(shared_url) as store:
-        _, token = store.keys.create("link", (Scope.LOGIN,), 60)
+        _, token = store.keys.create("link", (KeyScope.LOGIN,), 60)
     command = [sys.executable, "-P", "-c", code, shared_url, token]
     runs = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(3)]
     assert [run.stdout and run.stdout.readline() for run in runs] == ["ready\n"] * 3
@@ -248,8 +248,8 @@ def test_of_many_processes_that_use_a_link_one_gets_it(shared_url):
 def test_of_many_threads_that_bring_one_token_all_get_its_key(shared_url):
     token = new_token()
     with open_store(shared_url) as store:
-        made = in_threads(lambda _: store.keys.create("local", READ, token=token)[0], 6)
-        assert len({key.id for key in made}) == len(store.keys.list()) == 1
+        created = in_threads(lambda _: store.keys.create("local", READ, token=token)[0], 6)
+        assert len({key.id for key in created}) == len(store.keys.list()) == 1
 
 
 def test_a_key_that_is_used_while_it_is_revoked_ends_revoked(shared_url):

@@ -16,15 +16,15 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from tunewright.db.access import Scope
-from tunewright.db.backup import PASSING, backup, restore
-from tunewright.db.cost_models import CONTENTS, NewSnapshot
+from tunewright.db.access import KeyScope
+from tunewright.db.backup import TRANSIENT_TABLES, backup, restore
 from tunewright.db.errors import StoreError
-from tunewright.db.jobs import Budget, EventKind, JobState, LeaseLost, NewEvent
-from tunewright.db.models import Row
-from tunewright.db.reading import NoDatabase
+from tunewright.db.job import EventKind, JobState, LeaseLost, NewEvent, SearchBudget
+from tunewright.db.reader import NoDatabase
 from tunewright.db.schema import HEAD
-from tunewright.db.sql_store import open_store
+from tunewright.db.snapshot import MAX_CONTENTS, NewSnapshot
+from tunewright.db.store import open_store
+from tunewright.db.tables import Row
 from tunewright.search_space.measurement import Measurement, Status
 
 from .conftest import FROZEN, SHARED_DATABASES
@@ -35,11 +35,11 @@ FAILED = Measurement(Status.WRONG_RESULT, max_rel_err=float("inf"), error="off")
 def fill(store, samples):
     """Something of everything; two jobs are being worked on, an attached one and another."""
     samples.fill(store)
-    key, token = store.keys.create("farm '; --", (Scope.JOBS_READ,))
-    _, link = store.keys.create("link", (Scope.LOGIN,), 60)
+    key, token = store.keys.create("farm '; --", (KeyScope.JOBS_READ,))
+    _, link = store.keys.create("link", (KeyScope.LOGIN,), 60)
     spec = samples.spec()
-    attached = store.jobs.open(spec, "here.onnx", Budget(5), "shell")
-    submitted = store.jobs.submit(samples.spec(1), "there.onnx", Budget(10, 60.0), priority=3, owner=key.id)
+    attached = store.jobs.open(spec, "here.onnx", SearchBudget(5), "shell")
+    submitted = store.jobs.submit(samples.spec(1), "there.onnx", SearchBudget(10, 60.0), priority=3, owner=key.id)
     lease = store.jobs.lease([spec.target_key], "tuner")
     assert lease.job_id == submitted.job.id
     for number in range(5):
@@ -53,23 +53,23 @@ def fill(store, samples):
     sha256 = hashlib.sha256(data).hexdigest()
     store.uploads.add(sha256, [data], label="m", with_weights=True, description={"inputs": []}, owner=key.id)
     store.fleet.enlist("t1", "host", 1, "0.1", "local")
-    for number in range(CONTENTS + 1):
+    for number in range(MAX_CONTENTS + 1):
         content = b"\0\xff%d" % number
-        store.costs.keep(NewSnapshot("cpu", "1", content, 5, number, {"pairwise": 0.9}, None, lease.job_id))
+        store.snapshots.keep(NewSnapshot("cpu", "1", content, 5, number, {"pairwise": 0.9}, None, lease.job_id))
     return attached, lease, token, link
 
 
 def rows(store, without=()):
     """Everything in every table, as the models read it."""
-    found = {}
+    rows_by_table = {}
     with store.database.read() as session:
         for table in Row.metadata.sorted_tables:
-            if table not in PASSING and table.name not in without:
+            if table not in TRANSIENT_TABLES and table.name not in without:
                 query = select(table).order_by(*table.primary_key)
-                found[table.name] = [
+                rows_by_table[table.name] = [
                     tuple(row) for row in session.execute(query) if not getattr(row, "is_passing", False)
                 ]
-    return found
+    return rows_by_table
 
 
 @pytest.fixture(params=SHARED_DATABASES)
@@ -84,7 +84,7 @@ def test_a_backup_restores_everything(kind, make_url, samples, tmp_path):
         assert contents.revision == HEAD
         assert contents.counts["keys"] == 1
         assert contents.counts["repeats"] > 0
-        assert contents.counts["cost_models"] == CONTENTS + 1
+        assert contents.counts["cost_models"] == MAX_CONTENTS + 1
         assert contents.size_bytes == (tmp_path / "b.sqlite").stat().st_size
         jobs = ("jobs", "job_events")
         for other in ("sqlite", kind):
@@ -98,7 +98,7 @@ def test_a_backup_restores_everything(kind, make_url, samples, tmp_path):
                 assert [key.name for key in copy.keys.list()] == ["farm '; --"]
                 assert copy.keys.check(link) is None
                 assert copy.fleet.tuners() == []
-                assert copy.costs.newest("cpu", "1") == store.costs.newest("cpu", "1")
+                assert copy.snapshots.newest("cpu", "1") == store.snapshots.newest("cpu", "1")
 
 
 def check_jobs(copy, store, attached, lease):
@@ -142,7 +142,7 @@ def test_new_rows_get_new_ids(kind, make_url, samples, tmp_path):
     url = make_url(kind)
     restore(tmp_path / "b.sqlite", url)
     with open_store(url) as store:
-        submitted = store.jobs.submit(samples.spec(2), "new", Budget(1))
+        submitted = store.jobs.submit(samples.spec(2), "new", SearchBudget(1))
         assert submitted.job.id == last + 1
         before = len(list(store.export()))
         assert store.record(samples.record(50))
@@ -166,7 +166,7 @@ def test_only_the_owner_may_read_it(make_url, samples, tmp_path):
 
 def test_links_are_nowhere_in_the_file(kind, make_url, tmp_path):
     with open_store(make_url(kind)) as store:
-        store.keys.create("open sesame", (Scope.LOGIN,), 60)
+        store.keys.create("open sesame", (KeyScope.LOGIN,), 60)
         backup(str_url(store), tmp_path / "b.sqlite")
     assert b"open sesame" not in (tmp_path / "b.sqlite").read_bytes()
 
@@ -297,14 +297,14 @@ def test_what_is_no_database_is_named(tmp_path):
 
 
 def test_files_that_can_not_be_are_named(file_url, tmp_path):
-    for file, what in (
+    for file, reason in (
         (tmp_path / "nowhere" / "b.sqlite", "No such file or directory"),
         (Path(file_url.removeprefix("sqlite:///")) / "b.sqlite", "Not a directory"),
         (tmp_path / ("b" * 300), "File name too long"),
         (tmp_path, "is a folder; name a file in it"),
     ):
         text = said(lambda file=file: backup(file_url, file))
-        assert what in text and repr(str(file)) in text, text
+        assert reason in text and repr(str(file)) in text, text
         assert repr(str(file)) in said(lambda file=file: restore(file, "sqlite:///unused.db"))
 
 
@@ -364,7 +364,7 @@ def test_a_database_that_is_missing_is_not_made(tmp_path):
 def test_what_fails_leaves_no_file(make_url, tmp_path, monkeypatch):
     url = make_url("sqlite")
     open_store(url).close()
-    monkeypatch.setattr("tunewright.db.backup._checked", lambda *_: 1 / 0)
+    monkeypatch.setattr("tunewright.db.backup._check", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         backup(url, tmp_path / "b.sqlite")
     assert not [path.name for path in tmp_path.iterdir() if "b.sqlite" in path.name]

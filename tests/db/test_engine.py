@@ -17,7 +17,7 @@ from tunewright.db import engine
 from tunewright.db.errors import StoreError, Unreachable, Unwritable
 from tunewright.db.inspection import inspect
 from tunewright.db.schema import HEAD
-from tunewright.db.sql_store import open_store
+from tunewright.db.store import open_store
 from tunewright.search_space.measurement import Status
 
 
@@ -105,10 +105,10 @@ def test_inspection_of_sqlite(make_url, samples, mended_sqlite, look):
     with open_store(url) as store:
         samples.fill(store)
     before = path.read_bytes()
-    found = look(url)
-    assert (found.name, found.revision, found.journal_mode, found.damage) == (url, HEAD, "wal", "")
-    assert found.counts == {"tasks": 2, "targets": 2, "jobs": 0, "trials": 0}
-    assert found.library.startswith("SQLite 3.") and found.is_current and found.wal_is_safe
+    inspection = look(url)
+    assert (inspection.name, inspection.revision, inspection.journal_mode, inspection.damage) == (url, HEAD, "wal", "")
+    assert inspection.counts == {"tasks": 2, "targets": 2, "jobs": 0, "trials": 0}
+    assert inspection.library.startswith("SQLite 3.") and inspection.is_current and inspection.wal_is_safe
     assert path.read_bytes() == before
 
 
@@ -118,8 +118,8 @@ def test_inspection_makes_no_database_and_migrates_none(make_url, look):
     assert inspect(url) is None and inspect("sqlite://") is None
     assert not path.exists()
     path.touch()
-    found = look(url)
-    assert found.revision is None and not found.is_current and not found.counts
+    inspection = look(url)
+    assert inspection.revision is None and not inspection.is_current and not inspection.counts
     assert path.read_bytes() == b""
 
 
@@ -135,8 +135,8 @@ def test_inspection_of_a_faulty_sqlite(make_url, faulty_sqlite, monkeypatch, loo
     monkeypatch.setattr("tunewright.db.inspection.wal_is_safe", lambda version: False)
     url = make_url("sqlite")
     open_store(url).close()
-    found = look(url)
-    assert (found.wal_is_safe, found.journal_mode) == (False, "delete")
+    inspection = look(url)
+    assert (inspection.wal_is_safe, inspection.journal_mode) == (False, "delete")
 
 
 def test_inspection_of_a_damaged_file(make_url, samples, look):
@@ -162,8 +162,8 @@ def test_inspection_of_postgres(make_url, look):
     assert look(url).revision is None
     with open_store(url) as store:
         assert store.journal_mode() == ""
-    found = look(url)
-    assert found.library.startswith("PostgreSQL 1") and found.is_current and not found.journal_mode
+    inspection = look(url)
+    assert inspection.library.startswith("PostgreSQL 1") and inspection.is_current and not inspection.journal_mode
 
 
 @pytest.mark.postgres
@@ -195,10 +195,10 @@ def test_a_store_outlives_its_connections(make_url, postgres_url, samples):
 
 def fails(url, **options):
     """What opening says: one line."""
-    with pytest.raises(StoreError) as caught:
+    with pytest.raises(StoreError) as error:
         open_store(url, **options)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
+    assert "\n" not in str(error.value)
+    return str(error.value)
 
 
 @pytest.mark.parametrize("url", ["", "tuning.db", "sqlite:tuning.db", "://", "postgresql://host:port/x"])
@@ -236,14 +236,12 @@ def test_no_driver(monkeypatch):
     assert "pip install 'tunewright[postgres]'" in fails("postgresql://host/x")
 
 
-def test_the_folder_is_made(tmp_path):
-    with open_store(f"sqlite:///{tmp_path}/a/b/c.db"):
-        assert (tmp_path / "a/b/c.db").exists()
-
-
-def test_a_folder_that_cannot_be_made(tmp_path):
+@pytest.mark.parametrize("folder", ["a/b", "file", "file/b"])
+def test_no_folder_is_made(tmp_path, folder):
     (tmp_path / "file").touch()
-    assert "can't make its folder: Not a directory" in fails(f"sqlite:///{tmp_path}/file/b/c.db")
+    message = fails(f"sqlite:///{tmp_path}/{folder}/c.db")
+    assert f"there is no folder '{tmp_path}/{folder}'; make it first" in message
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_a_path_that_is_a_folder(tmp_path):
@@ -379,7 +377,7 @@ def test_a_read_only_file_cannot_be_migrated(tmp_path):
 
 OPEN = """
 import sys
-from tunewright.db.sql_store import open_store
+from tunewright.db.store import open_store
 open_store(sys.argv[1]).close()
 print("alembic" in sys.modules)
 """

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tunewright.db import exchange
-from tunewright.db.exchange import Kind
+from tunewright.db.exchange import EntryKind
 from tunewright.search_space.measurement import Measurement, Status
 
 NOW = datetime(2026, 5, 4, 3, 2, 1, 7, tzinfo=UTC)
@@ -21,26 +21,28 @@ def line(samples):
 
 def test_parse_inverts_to_json(line, samples):
     entry = exchange.parse(json.dumps(line))
-    assert entry == exchange.Entry(Kind.TRIAL, samples.task(), samples.target(), samples.record(3), NOW)
+    assert entry == exchange.RecordEntry(EntryKind.TRIAL, samples.task(), samples.target(), samples.record(3), NOW)
 
 
 def test_a_confirmation_says_so(samples):
     task, target = samples.task(), samples.target()
-    line = exchange.to_json(task.to_json(), target.to_json(), samples.record(3), NOW, Kind.CONFIRMATION)
+    line = exchange.to_json(task.to_json(), target.to_json(), samples.record(3), NOW, EntryKind.CONFIRMATION)
     assert line["kind"] == "confirmation"
-    assert exchange.parse(json.dumps(line)) == exchange.Entry(Kind.CONFIRMATION, task, target, samples.record(3), NOW)
+    assert exchange.parse(json.dumps(line)) == exchange.RecordEntry(
+        EntryKind.CONFIRMATION, task, target, samples.record(3), NOW
+    )
 
 
 def test_a_line_of_version_1_is_a_trial(line):
     old = {name: value for name, value in line.items() if name != "kind"} | {"schema": 1}
     assert exchange.parse(json.dumps(old)) == exchange.parse(json.dumps(line))
-    assert exchange.parse(json.dumps(old | {"kind": "anything"})).kind is Kind.TRIAL
+    assert exchange.parse(json.dumps(old | {"kind": "anything"})).kind is EntryKind.TRIAL
 
 
 def test_a_line_from_before_warm_and_incumbent_times_has_none(line, samples):
     old = {name: value for name, value in line.items() if name not in ("incumbent_s", "warm_s")}
-    told = dataclasses.replace(samples.record(3).measurement, incumbent_s=None, warm_s=None)
-    assert exchange.parse(json.dumps(old)).record.measurement == told
+    measurement = dataclasses.replace(samples.record(3).measurement, incumbent_s=None, warm_s=None)
+    assert exchange.parse(json.dumps(old)).record.measurement == measurement
 
 
 def test_moments_of_any_zone_become_utc(line):
@@ -59,7 +61,7 @@ def test_fields_of_later_versions_are_ignored(line, samples):
     assert exchange.parse(json.dumps({**line, "weather": "fine"})).record == samples.record(3)
 
 
-@pytest.mark.parametrize(("length", "is_kept"), [(10, True), (exchange.LONGEST_KEPT, False)])
+@pytest.mark.parametrize(("length", "is_kept"), [(10, True), (exchange.MAX_CACHED, False)])
 def test_short_tasks_are_understood_once(line, length, is_kept):
     text = json.dumps({**line, "task": {**line["task"], "op": "x" * length}})
     assert (exchange.parse(text).task is exchange.parse(text).task) == is_kept
@@ -81,7 +83,7 @@ def change(line, path, value):
         ("schema", [2], "schema is '[2]'; this version reads 1, 2 and 3"),
         ("kind", ..., "'kind' is missing"),
         ("kind", "guess", "kind is 'guess', not one of trial, confirmation"),
-        ("kind", ["trial"], "kind is \"['trial']\", not a text"),
+        ("kind", ["trial"], "kind is \"['trial']\", not one of trial"),
         ("created_at", "0001-01-01T00:00:00+23:59", "not a moment"),
         ("schema", ..., "'schema' is missing"),
         ("task", [], "task is '[]', not an object"),
@@ -93,8 +95,8 @@ def change(line, path, value):
         ("target.extra", 4, ""),
         ("schedule", None, "schedule is 'None', not an object"),
         ("schedule.values", [1], "schedule.values is '[1]', not an object"),
-        ("schedule.values.tile_m", 1.5, "schedule.values.tile_m is '1.5', not an integer"),
-        ("schedule.values.tile_m", True, "not an integer"),
+        ("schedule.values.tile_m", 1.5, "schedule.values.tile_m is '1.5', not a whole number"),
+        ("schedule.values.tile_m", True, "not a whole number"),
         ("schedule.sketch", 1, "schedule.sketch is '1', not a text"),
         ("schedule.version", -1, "schedule.version is -1"),
         ("schedule.version", 2**31, "schedule.version is "),
@@ -102,7 +104,9 @@ def change(line, path, value):
         ("status", ["ok"], ""),
         ("median_s", None, "the status is ok, but there is no median_s above zero"),
         ("median_s", "1", "median_s is '1', not a number"),
-        ("median_s", -1, "-1.0 is no time in seconds"),
+        ("median_s", -1, "median_s is -1.0, no time in seconds"),
+        ("samples_s", [1, -1], "samples_s is -1.0, no time in seconds"),
+        ("max_rel_err", -0.5, "max_rel_err is -0.5; an error is never below zero"),
         ("median_s", 10**400, "too large for a number"),
         ("samples_s", {}, "samples_s is '{}', not an array"),
         ("samples_s", [None], "samples_s is 'None', not a number"),
@@ -121,10 +125,10 @@ def change(line, path, value):
 )
 def test_a_fault_is_named(line, path, value, message):
     wrong = change(line, path, value) if path != "target.extra" else {**line, "target": {**line["target"], "extra": 1}}
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError) as error:
         exchange.parse(json.dumps(wrong))
-    assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("threads", ["2", 2.0, True, None, 0, -1, 10**9, [2]])
@@ -142,7 +146,7 @@ def test_what_is_no_object_is_refused(text):
 def test_a_line_that_is_cut_short_is_called_that(line):
     text = json.dumps({**line, "provenance": {"é": "\n"}, "build_s": -1.5e-7, "a": None, "b": True, "c": False})
     for length in range(1, len(text)):
-        with pytest.raises(ValueError, match=exchange.CUT_SHORT):
+        with pytest.raises(ValueError, match=exchange.TRUNCATED):
             exchange.parse(text[:length] + "\n")
 
 

@@ -1,12 +1,14 @@
 """The contract of Fleet, checked on every database."""
 
-from datetime import timedelta
+import json
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from tunewright.db import exchange
 from tunewright.db.errors import NotFound
-from tunewright.db.fleet import Device
-from tunewright.db.jobs import Budget
+from tunewright.db.fleet import TunerDevice
+from tunewright.db.job import SearchBudget
 
 
 @pytest.fixture
@@ -15,11 +17,11 @@ def fleet(filled):
 
 
 def device(samples, threads=2, **options):
-    return Device(f"host/cpu{threads}", samples.target(threads).key, **options)
+    return TunerDevice(f"host/cpu{threads}", samples.target(threads).key, **options)
 
 
 def test_a_tuner_comes_back_as_it_said(filled, fleet, samples, clock):
-    lease = filled.jobs.open(samples.spec(), "", Budget(1), "h")
+    lease = filled.jobs.open(samples.spec(), "", SearchBudget(1), "h")
     fleet.enlist("t1", "host\0", 42, "1.2.3", "ray")
     began = clock.now
     clock.advance(5)
@@ -93,3 +95,20 @@ def test_a_tuner_that_drains_tunes_for_nothing(fleet, samples):
     fleet.report("t1", [device(samples)], draining=True)
     assert fleet.targets() == [samples.target(4)]
     assert len(fleet.tuners()) == 2
+
+
+def test_what_can_be_tuned_for_is_what_a_process_had(filled, fleet, samples):
+    """An import may name any target; it is none to offer until a process here has it, or took up a job for it."""
+    record = samples.record(threads=7)
+    entry = exchange.to_json(
+        samples.task().to_json(), samples.target(7).to_json(), record, datetime(2026, 1, 1, tzinfo=UTC)
+    )
+    assert filled.import_([json.dumps(entry)]).added == 1
+    filled.jobs.submit(samples.spec(threads=4), "", SearchBudget(1))
+    assert fleet.all_targets() == []
+    filled.record(samples.record())
+    assert fleet.all_targets() == [samples.target()]
+    filled.jobs.lease([samples.target(4).key], "h")
+    fleet.enlist("t1", "h", 1, "1", "local")
+    fleet.report("t1", [device(samples, 7)])
+    assert {target.threads for target in fleet.all_targets()} == {2, 4, 7}

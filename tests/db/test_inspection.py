@@ -7,17 +7,17 @@ from datetime import UTC, datetime, timedelta
 from sqlalchemy import update
 
 from tunewright.db import inspection
-from tunewright.db.fleet import Device
-from tunewright.db.inspection import Work
-from tunewright.db.jobs import Budget
-from tunewright.db.models import JobRow
-from tunewright.db.sql_store import open_store
+from tunewright.db.fleet import TunerDevice
+from tunewright.db.inspection import ServiceState
+from tunewright.db.job import SearchBudget
+from tunewright.db.store import open_store
+from tunewright.db.tables import JobRow
 
 
 def test_an_idle_database(shared_url, look):
     open_store(shared_url).close()
     work = look(shared_url).work
-    assert work == Work(work.clock_ahead_s)
+    assert work == ServiceState(work.clock_ahead_s)
     assert abs(work.clock_ahead_s) < 1
 
 
@@ -25,8 +25,8 @@ def test_queued_and_lost_jobs(shared_url, look, samples):
     with open_store(shared_url) as store:
         samples.fill(store)
         for number in range(3):
-            store.jobs.submit(samples.spec(number), "m", Budget(1))
-        store.jobs.open(samples.spec(7), "m", Budget(1), "h")
+            store.jobs.submit(samples.spec(number), "m", SearchBudget(1))
+        store.jobs.open(samples.spec(7), "m", SearchBudget(1), "h")
         store.jobs.lease([samples.target(2).key], "h", 60)
         work = look(shared_url).work
         assert (work.queued, work.lost, work.tuners) == (2, 0, 0)
@@ -38,8 +38,8 @@ def test_queued_and_lost_jobs(shared_url, look, samples):
 
 def test_devices_in_quarantine(shared_url, look, samples):
     until = datetime.now(UTC) + timedelta(hours=1)
-    bad = Device("m1: cpu", samples.target().key, until, "the canary failed")
-    good = Device("m2: cpu", samples.target().key, datetime.now(UTC) - timedelta(hours=1), "earlier")
+    bad = TunerDevice("m1: cpu", samples.target().key, until, "the canary failed")
+    good = TunerDevice("m2: cpu", samples.target().key, datetime.now(UTC) - timedelta(hours=1), "earlier")
     with open_store(shared_url) as store:
         for name in ("t1", "t2"):
             store.fleet.enlist(name, "h", 1, "0.1", "local")
@@ -64,6 +64,6 @@ def test_a_large_database_is_checked_in_part(make_url, look, samples, monkeypatc
     assert look(url).is_checked
     monkeypatch.setattr(inspection, "LONGEST_CHECK_S", 0.0)
     monkeypatch.setattr(inspection, "STEPS_BETWEEN_LOOKS", 1)
-    found = look(url)
-    assert (found.is_checked, found.damage) == (False, "")
-    assert found.counts["trials"] == 50
+    result = look(url)
+    assert (result.is_checked, result.damage) == (False, "")
+    assert result.counts["trials"] == 50

@@ -12,20 +12,20 @@ from functools import partial
 import pytest
 
 from tunewright.db.errors import NotFound, Unreachable
-from tunewright.db.jobs import (
+from tunewright.db.job import (
     ATTEMPTS,
     THREADS,
-    Budget,
     Conflict,
     EventKind,
     Idempotency,
     JobState,
-    JobTask,
     Lease,
     LeaseLost,
     NewEvent,
     QuotaExceeded,
-    Submitted,
+    SearchBudget,
+    SpecTask,
+    Submission,
     Wish,
 )
 from tunewright.search_space.measurement import Measurement, Status
@@ -33,7 +33,7 @@ from tunewright.search_space.measurement import Measurement, Status
 from .conftest import in_threads
 
 FAILED = Measurement(Status.CRASH, error="signal 11")
-BUDGET = Budget(10)
+BUDGET = SearchBudget(10)
 FINAL = [JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED]
 
 
@@ -58,11 +58,11 @@ def submit(jobs, samples, number=0, **options):
 class TestSubmit:
     def test_a_job_comes_back_equal(self, jobs, samples, clock):
         label = "dir/a'model\n<b>.onnx"
-        submitted = jobs.submit(samples.spec(), label, Budget(7, 1.5, 0.02), priority=3, owner="k1")
+        submitted = jobs.submit(samples.spec(), label, SearchBudget(7, 1.5, 0.02), priority=3, owner="k1")
         job = submitted.job
         assert submitted.is_new
         assert (job.spec, job.label, job.state) == (samples.spec(), label, JobState.QUEUED)
-        assert (job.budget, job.priority, job.owner, job.attached) == (Budget(7, 1.5, 0.02), 3, "k1", False)
+        assert (job.budget, job.priority, job.owner, job.attached) == (SearchBudget(7, 1.5, 0.02), 3, "k1", False)
         assert job.created_at == job.updated_at == clock.now
         assert (job.wish, job.progress, job.result, job.error, job.holder) == (None, None, None, "", "")
         assert jobs.get(job.id) == job
@@ -72,7 +72,7 @@ class TestSubmit:
         budget = {"trials": 7, "seconds": 1.5, "until": 0.02}
         assert event.data == {"label": label, "priority": 3, "budget": budget}
 
-    @pytest.mark.parametrize("budget", [Budget(None, 120.0), Budget(None, until=0.02), Budget(5)])
+    @pytest.mark.parametrize("budget", [SearchBudget(None, 120.0), SearchBudget(None, until=0.02), SearchBudget(5)])
     def test_a_bound_that_was_not_given_comes_back_as_none(self, jobs, samples, budget):
         assert jobs.submit(samples.spec(), "", budget).job.budget == budget
         json.dumps(budget.to_json(), allow_nan=False)
@@ -82,7 +82,7 @@ class TestSubmit:
 
     def test_an_equal_spec_is_the_unfinished_job(self, jobs, samples, target):
         job = submit(jobs, samples)
-        again = jobs.submit(samples.spec(), "elsewhere.onnx", Budget(99), priority=5)
+        again = jobs.submit(samples.spec(), "elsewhere.onnx", SearchBudget(99), priority=5)
         assert (again.job, again.is_new) == (job, False)
         lease = jobs.lease([target], "h")
         assert jobs.submit(samples.spec(), "", BUDGET).job.id == job.id
@@ -97,7 +97,7 @@ class TestSubmit:
             samples.spec(threads=4),
             dataclasses.replace(spec, settings={**spec.settings, "seed": 2}),
             dataclasses.replace(spec, tasks=spec.tasks[:1]),
-            dataclasses.replace(spec, tasks=(JobTask(spec.tasks[0].task_key, 4), spec.tasks[1])),
+            dataclasses.replace(spec, tasks=(SpecTask(spec.tasks[0].task_key, 4), spec.tasks[1])),
         ]
         assert len({jobs.submit(spec, "", BUDGET).job.id for spec in specs}) == len(specs)
 
@@ -105,7 +105,7 @@ class TestSubmit:
         spec = samples.spec()
         for wrong in (
             dataclasses.replace(spec, target_key="00"),
-            dataclasses.replace(spec, tasks=(JobTask("00", 1),)),
+            dataclasses.replace(spec, tasks=(SpecTask("00", 1),)),
         ):
             with pytest.raises(NotFound, match="the target or a task of the job is not stored"):
                 jobs.submit(wrong, "", BUDGET)
@@ -135,24 +135,24 @@ class TestSubmit:
 
     def test_a_submission_is_known_by_its_name(self, jobs, samples, target):
         once = Idempotency("k1", "a b/c", "ab" * 32)
-        assert jobs.submitted(once) is None
+        assert jobs.submission(once) is None
         job = submit(jobs, samples, idempotency=once)
-        assert jobs.submitted(once) == Submitted(job, is_new=True)
+        assert jobs.submission(once) == Submission(job, is_new=True)
         with pytest.raises(Conflict, match="idempotency"):
-            jobs.submitted(dataclasses.replace(once, fingerprint="cd" * 32))
+            jobs.submission(dataclasses.replace(once, fingerprint="cd" * 32))
         for other in (dataclasses.replace(once, owner="k2"), dataclasses.replace(once, name="other")):
-            assert jobs.submitted(other) is None
+            assert jobs.submission(other) is None
         done = jobs.finish(jobs.lease([target], "h"), JobState.SUCCEEDED)
         submit(jobs, samples)
-        assert jobs.submitted(once) == Submitted(done, is_new=True)
+        assert jobs.submission(once) == Submission(done, is_new=True)
 
     def test_a_submission_that_found_a_job_says_so_again(self, jobs, samples, clock):
         job = submit(jobs, samples)
         clock.advance(0.01)  # a job and a submission of one moment were made together
         once = Idempotency("k1", "later", "ab" * 32)
         for _ in range(2):
-            assert jobs.submit(samples.spec(), "", Budget(99), idempotency=once) == Submitted(job, is_new=False)
-        assert jobs.submitted(once) == Submitted(job, is_new=False)
+            assert jobs.submit(samples.spec(), "", SearchBudget(99), idempotency=once) == Submission(job, is_new=False)
+        assert jobs.submission(once) == Submission(job, is_new=False)
 
     def test_an_owner_may_have_so_many_unfinished_jobs(self, jobs, samples, target):
         first = submit(jobs, samples, 0, owner="k1", most_unfinished=2)
@@ -166,25 +166,37 @@ class TestSubmit:
 
     def test_a_job_that_a_command_left_is_queued(self, jobs, samples, target, clock):
         lease = jobs.open(samples.spec(), "", BUDGET, "command", 10)
-        assert jobs.submit(samples.spec(), "", Budget(5)).job.state is JobState.RUNNING
+        assert jobs.submit(samples.spec(), "", SearchBudget(5)).job.state is JobState.RUNNING
         clock.advance(11)
-        job = jobs.submit(samples.spec(), "", Budget(5), priority=2).job
-        assert (job.id, job.state, job.attached, job.budget, job.priority) == (
-            lease.job_id,
-            JobState.QUEUED,
-            False,
-            Budget(5),
-            2,
-        )
+        submitted = jobs.submit(samples.spec(), "", SearchBudget(5), priority=2)
+        job = submitted.job
+        assert not submitted.is_new
+        assert (job.id, job.state, job.attached) == (lease.job_id, JobState.QUEUED, False)
+        assert (job.budget, job.priority) == (BUDGET, 0)  # its own
         assert kinds(jobs, job.id) == ["queued", "started", "lost", "resumed"]
         with pytest.raises(LeaseLost):
             jobs.renew(lease)
         assert jobs.lease([target], "h").job_id == job.id
 
+    @pytest.mark.parametrize("how", ["submitted", "resumed"])
+    def test_minutes_of_a_command_begin_anew_for_who_takes_its_job_over(self, jobs, samples, how):
+        lease = jobs.open(samples.spec(), "", SearchBudget(9, 60.0, 0.02), "command")
+        jobs.renew(lease, spent_s=60.0)
+        jobs.pause_leased(lease)
+        for _ in range(2):
+            job = jobs.submit(samples.spec(), "", BUDGET).job if how == "submitted" else jobs.resume(lease.job_id)
+            assert (job.state, job.budget) == (JobState.QUEUED, SearchBudget(9, 120.0, 0.02))
+            jobs.pause(job.id)
+            job = jobs.resume(job.id)
+        assert kinds(jobs, job.id)[2:5] == ["paused", "changed", "resumed"]
+        assert [job_event.data for job_event in jobs.events(job.id) if job_event.kind is EventKind.CHANGED] == [
+            {"minutes": 2.0}
+        ]
+
 
 class TestOpen:
     def test_makes_an_attached_job_and_has_it(self, jobs, samples, target, clock):
-        lease = jobs.open(samples.spec(), "m.onnx", Budget(7), "me")
+        lease = jobs.open(samples.spec(), "m.onnx", SearchBudget(7), "me")
         job = jobs.get(lease.job_id)
         assert (job.state, job.attached, job.holder, job.attempts) == (JobState.RUNNING, True, "me", 1)
         assert (lease.epoch, lease.holder) == (1, "me")
@@ -192,15 +204,15 @@ class TestOpen:
         assert jobs.events(job.id)[1].data == {"holder": "me", "attempt": 1}
         assert jobs.open(samples.spec(), "", BUDGET, "other") is None
         clock.advance(1000)
-        assert jobs.lease([target], "h") is None and jobs.waiting() == []
+        assert jobs.lease([target], "h") is None and jobs.queued_targets() == []
 
     def test_takes_an_unfinished_job_up(self, jobs, samples):
         first = jobs.open(samples.spec(), "", BUDGET, "one")
         jobs.give_back(first)
         assert jobs.get(first.job_id).state is JobState.PAUSED
-        second = jobs.open(samples.spec(), "", Budget(99), "two")
+        second = jobs.open(samples.spec(), "", SearchBudget(99), "two")
         assert (second.job_id, second.epoch) == (first.job_id, 2)
-        assert jobs.get(first.job_id).budget == Budget(99)
+        assert jobs.get(first.job_id).budget == SearchBudget(99)
         jobs.finish(second, JobState.SUCCEEDED)
         assert jobs.open(samples.spec(), "", BUDGET, "three").job_id != first.job_id
 
@@ -238,20 +250,20 @@ class TestLease:
     def test_of_these_targets_only(self, jobs, samples, target):
         job = jobs.submit(samples.spec(threads=4), "", BUDGET).job
         assert jobs.lease([target], "h") is jobs.lease([], "h") is None
-        assert jobs.waiting() == [samples.target(4)]
+        assert jobs.queued_targets() == [samples.target(4)]
         assert jobs.lease([target, samples.target(4).key, "00"], "h").job_id == job.id
-        assert jobs.waiting() == []
+        assert jobs.queued_targets() == []
 
     def test_one_that_waits_for_any_device(self, jobs, samples, target):
         spec = dataclasses.replace(samples.spec(), target_key="")
         job = jobs.submit(spec, "m", BUDGET).job
         assert (job.spec, job.state) == (spec, JobState.QUEUED)
         assert not jobs.submit(spec, "again", BUDGET).is_new
-        assert jobs.waiting() == [None]
+        assert jobs.queued_targets() == [None]
         assert jobs.lease([target], "h") is None
         device = samples.target(7)  # which the database does not know yet
         lease = jobs.lease([], "h", devices=[device])
-        assert lease.job_id == job.id and jobs.waiting() == []
+        assert lease.job_id == job.id and jobs.queued_targets() == []
         placed = jobs.get(job.id)
         assert (placed.spec.target_key, placed.spec.settings) == (device.key, spec.settings)
         assert not jobs.submit(placed.spec, "", BUDGET).is_new  # it is that of anybody who names the target
@@ -292,15 +304,15 @@ class TestLease:
         assert jobs.lease([], "h", devices=[samples.target()]) is None
         assert jobs.resume(job.id).state is JobState.QUEUED
         assert jobs.cancel(job.id).state is JobState.CANCELLED
-        assert jobs.waiting() == []
+        assert jobs.queued_targets() == []
 
     def test_an_expired_one_is_taken_over(self, jobs, samples, target, clock):
         job = submit(jobs, samples)
         lost = jobs.lease([target], "first", 10)
         clock.advance(9.9)
-        assert jobs.lease([target], "second") is None and jobs.waiting() == []
+        assert jobs.lease([target], "second") is None and jobs.queued_targets() == []
         clock.advance(0.1)
-        assert jobs.waiting() == [samples.target()]
+        assert jobs.queued_targets() == [samples.target()]
         lease = jobs.lease([target], "second", 10)
         assert lease.epoch > lost.epoch
         assert (jobs.get(job.id).holder, jobs.get(job.id).attempts) == ("second", 2)
@@ -387,8 +399,8 @@ class TestLease:
         if wish:
             getattr(jobs, wish)(job.id)
         jobs.give_back(lease)
-        wanted = {None: JobState.QUEUED, "pause": JobState.PAUSED, "cancel": JobState.CANCELLED}[wish]
-        assert (jobs.get(job.id).state, jobs.get(job.id).holder, jobs.get(job.id).wish) == (wanted, "", None)
+        expected = {None: JobState.QUEUED, "pause": JobState.PAUSED, "cancel": JobState.CANCELLED}[wish]
+        assert (jobs.get(job.id).state, jobs.get(job.id).holder, jobs.get(job.id).wish) == (expected, "", None)
 
     @pytest.mark.parametrize("end", ["give_back", "pause_leased", "finish", "expire"])
     def test_nothing_is_written_under_a_lost_one(self, filled, jobs, samples, target, clock, end):
@@ -413,7 +425,7 @@ class TestLease:
             with pytest.raises(LeaseLost, match=f"job {job.id} is no longer leased to old"):
                 write()
         assert (jobs.get(job.id), jobs.events(job.id), filled.counts()) == before
-        assert filled.confirmed_many([samples.task().key], target) == {}
+        assert filled.confirmations([samples.task().key], target) == {}
 
     def test_of_no_job_is_lost(self, filled, jobs, samples):
         with pytest.raises(LeaseLost):
@@ -435,12 +447,12 @@ class TestUnderALease:
         jobs.renew(lease, spent_s=2.0)
         job = jobs.get(lease.job_id)
         assert (job.progress, job.spent_s) == ({"trials": 3}, 3.5)
-        told = jobs.events(lease.job_id)
-        assert [(event.number, event.kind, event.data) for event in told[2:]] == [
+        job_events = jobs.events(lease.job_id)
+        assert [(event.number, event.kind, event.data) for event in job_events[2:]] == [
             (3, EventKind.STAGE, {"stage": "<b>search</b>\0"}),
             (4, EventKind.PROGRESS, {"trials": 3}),
         ]
-        assert jobs.events(lease.job_id, after=2, limit=1) == [told[2]]
+        assert jobs.events(lease.job_id, after=2, limit=1) == [job_events[2]]
         assert jobs.events(lease.job_id, after=4) == []
 
     def test_events_may_be_chosen(self, jobs, lease):
@@ -448,14 +460,14 @@ class TestUnderALease:
         for trials in range(10):
             jobs.renew(lease, events=[NewEvent(EventKind.PROGRESS, {"trials": trials})])
             jobs.renew(lease, events=[NewEvent(EventKind.IMPROVED, {"trial": trials})])
-        told = jobs.events(lease.job_id)
-        assert jobs.newest_event(lease.job_id) == told[-1].number == len(told) == 22
-        progress = [event for event in told if event.kind is EventKind.PROGRESS]
+        events = jobs.events(lease.job_id)
+        assert jobs.newest_event(lease.job_id) == events[-1].number == len(events) == 22
+        progress = [event for event in events if event.kind is EventKind.PROGRESS]
         assert jobs.events(lease.job_id, kinds={EventKind.PROGRESS}) == progress
         assert jobs.events(lease.job_id, progress[3].number, 2, kinds=[EventKind.PROGRESS]) == progress[4:6]
         some = [EventKind.QUEUED, EventKind.IMPROVED]
-        assert jobs.events(lease.job_id, kinds=some) == [event for event in told if event.kind in some]
-        assert jobs.events(lease.job_id, every=3, after=5) == told[5::3]
+        assert jobs.events(lease.job_id, kinds=some) == [event for event in events if event.kind in some]
+        assert jobs.events(lease.job_id, every=3, after=5) == events[5::3]
         assert [event.number for event in jobs.events(lease.job_id, kinds=some, every=5)] == [10, 20]
         assert jobs.events(lease.job_id, kinds=()) == []
         for ask in (jobs.events, jobs.newest_event):
@@ -484,7 +496,7 @@ class TestUnderALease:
 
     def test_a_confirmation_comes_with_its_events(self, filled, jobs, samples, lease, target):
         filled.confirm(samples.record(1), lease, [NewEvent(EventKind.CONFIRMED, {"op": "Relu"})])
-        assert filled.confirmed_many([samples.task().key], target) == {samples.task().key: samples.record(1)}
+        assert filled.confirmations([samples.task().key], target) == {samples.task().key: samples.record(1)}
         assert jobs.events(lease.job_id)[-1].data == {"op": "Relu"}
 
     @pytest.mark.parametrize("state", FINAL)
@@ -552,30 +564,32 @@ class TestUnderALease:
 class TestClaims:
     def test_are_exclusive(self, jobs, samples):
         task = samples.task(8).key
-        one, two = (jobs.open(samples.spec(n), "", BUDGET, f"h{n}") for n in range(2))
-        assert jobs.claim(one, task) and jobs.claim(one, task)
-        assert not jobs.claim(two, task)
-        assert jobs.claim(two, samples.task(9).key)
-        jobs.release_claims(one)
-        assert jobs.claim(two, task) and not jobs.claim(one, task)
-        jobs.release_claims(one)
-        assert not jobs.claim(one, task)
+        first, second = (jobs.open(samples.spec(n), "", BUDGET, f"h{n}") for n in range(2))
+        assert jobs.claim(first, task) and jobs.claim(first, task)
+        assert not jobs.claim(second, task)
+        assert jobs.claim(second, samples.task(9).key)
+        jobs.release_claims(first)
+        assert jobs.claim(second, task) and not jobs.claim(first, task)
+        jobs.release_claims(first)
+        assert not jobs.claim(first, task)
 
     def test_of_another_target_do_not_meet(self, jobs, samples):
         task = samples.task(8).key
-        one, two = (jobs.open(samples.spec(threads=threads), "", BUDGET, "h") for threads in (2, 4))
-        assert jobs.claim(one, task) and jobs.claim(two, task)
+        first, second = (jobs.open(samples.spec(threads=threads), "", BUDGET, "h") for threads in (2, 4))
+        assert jobs.claim(first, task) and jobs.claim(second, task)
 
     @pytest.mark.parametrize("end", ["give_back", "pause_leased", "finish", "expire"])
     def test_end_with_the_lease(self, jobs, samples, clock, end):
         task = samples.task(8).key
-        one, two = (jobs.open(samples.spec(n), "", BUDGET, f"h{n}", lease_s) for n, lease_s in ((0, 10), (1, 1000)))
-        assert jobs.claim(one, task)
+        first, second = (
+            jobs.open(samples.spec(n), "", BUDGET, f"h{n}", lease_s) for n, lease_s in ((0, 10), (1, 1000))
+        )
+        assert jobs.claim(first, task)
         if end == "expire":
             clock.advance(11)
         else:
-            getattr(jobs, end)(one, *([JobState.CANCELLED] if end == "finish" else []))
-        assert jobs.claim(two, task)
+            getattr(jobs, end)(first, *([JobState.CANCELLED] if end == "finish" else []))
+        assert jobs.claim(second, task)
 
     def test_of_the_next_epoch_are_its_own(self, jobs, samples, clock):
         task = samples.task(8).key
@@ -636,20 +650,29 @@ class TestSteering:
 
 class TestLooking:
     def test_lists_are_filtered_and_paged(self, jobs, samples, target):
-        made = [submit(jobs, samples, n, owner=f"k{n % 2}") for n in range(4)]
-        made.append(jobs.submit(samples.spec(0, threads=4), "", BUDGET).job)
-        done = jobs.cancel(made[1].id)
-        made[1] = done
-        newest = made[::-1]
+        submitted = [submit(jobs, samples, n, owner=f"k{n % 2}") for n in range(4)]
+        submitted.append(jobs.submit(samples.spec(0, threads=4), "", BUDGET).job)
+        done = jobs.cancel(submitted[1].id)
+        submitted[1] = done
+        newest = submitted[::-1]
         assert jobs.list() == newest
         assert jobs.list([JobState.CANCELLED]) == [done]
         assert jobs.list([]) == []
-        assert jobs.list(model_sha256=samples.spec().model_sha256) == [made[4], made[0]]
-        assert jobs.list(target_key=samples.target(4).key) == [made[4]]
-        assert jobs.list(owner="k1", states=[JobState.QUEUED]) == [made[3]]
+        assert jobs.list(model_sha256=samples.spec().model_sha256) == [submitted[4], submitted[0]]
+        assert jobs.list(target_key=samples.target(4).key) == [submitted[4]]
+        assert jobs.list(owner="k1", states=[JobState.QUEUED]) == [submitted[3]]
         assert jobs.list(limit=2) == newest[:2]
         assert jobs.list(before_id=newest[1].id, limit=2) == newest[2:4]
         assert jobs.list(limit=0) == []
+
+    def test_what_jobs_came_to(self, jobs, samples, target):
+        assert jobs.outcomes() == {}
+        results = [None, {}, {"outcome": "faster", "noise": "it was busy"}, {"outcome": "defaults_kept", "noise": ""}]
+        for number, result in enumerate([*results, {"outcome": "defaults_kept", "noise": None}]):
+            submit(jobs, samples, number)
+            jobs.finish(jobs.lease([target], "h"), JobState.SUCCEEDED, result=result)
+        submit(jobs, samples, 9)
+        assert jobs.outcomes() == {("", False): 2, ("faster", True): 1, ("defaults_kept", False): 2}
 
     def test_counts(self, jobs, samples, target):
         assert jobs.counts() == dict.fromkeys(JobState, 0)
@@ -683,12 +706,12 @@ class TestLooking:
 
 class TestWait:
     def test_a_change_by_another_thread_ends_it(self, jobs, samples):
-        seen = jobs.changes()
-        while jobs.wait(0.3, seen):
-            seen = jobs.changes()
+        count = jobs.changes()
+        while jobs.wait(0.3, count):
+            count = jobs.changes()
         threading.Timer(0.2, lambda: submit(jobs, samples)).start()
         started_s = time.monotonic()
-        assert jobs.wait(60, seen)
+        assert jobs.wait(60, count)
         assert time.monotonic() - started_s < 5
 
     def test_the_time_is_kept(self, jobs):
@@ -732,7 +755,7 @@ class TestTriedAgain:
                 left.clear()
                 raise Unreachable("the connection was lost")
 
-        for way in ("write", "write_plainly"):
+        for way in ("write", "write_core"):
             monkeypatch.setattr(store.database, way, partial(cut_off, getattr(store.database, way)))
         return lambda: left.append(threading.get_ident())
 
@@ -809,6 +832,6 @@ def test_threads_that_submit_one_spec_get_one_job(filled, samples):
         idempotency = Idempotency("k", f"name{number % 2}", "ab" * 32)
         return filled.jobs.submit(samples.spec(), "", BUDGET, idempotency=idempotency, most_unfinished=1)
 
-    found = in_threads(run, 6)
-    assert len({submitted.job.id for submitted in found}) == 1 == filled.counts()["jobs"]
-    assert sum(submitted.is_new for submitted in found) == 3  # those of the name that was first
+    results = in_threads(run, 6)
+    assert len({submitted.job.id for submitted in results}) == 1 == filled.counts()["jobs"]
+    assert sum(submitted.is_new for submitted in results) == 3  # those of the name that was first

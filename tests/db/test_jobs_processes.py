@@ -13,15 +13,24 @@ from contextlib import suppress
 import pytest
 
 from tunewright.db.errors import Unreachable
-from tunewright.db.jobs import UNFINISHED, Budget, Conflict, EventKind, JobState, LeaseLost, NewEvent, QuotaExceeded
-from tunewright.db.sql_store import open_store
+from tunewright.db.job import (
+    UNFINISHED,
+    Conflict,
+    EventKind,
+    JobState,
+    LeaseLost,
+    NewEvent,
+    QuotaExceeded,
+    SearchBudget,
+)
+from tunewright.db.store import open_store
 
 from .conftest import in_threads
 
 WORKER = """
 import sys
-from tunewright.db.jobs import JobState
-from tunewright.db.sql_store import open_store
+from tunewright.db.job import JobState
+from tunewright.db.store import open_store
 
 url, target = sys.argv[1:]
 with open_store(url) as store:
@@ -34,7 +43,7 @@ with open_store(url) as store:
 
 WAITER = """
 import sys
-from tunewright.db.sql_store import open_store
+from tunewright.db.store import open_store
 
 with open_store(sys.argv[1]) as store:
     seen = store.jobs.changes()
@@ -64,7 +73,7 @@ def run():
 def test_each_job_is_leased_once(shared_url, samples, run):
     with open_store(shared_url) as store:
         samples.fill(store)
-        ids = {store.jobs.submit(samples.spec(number), "", Budget(1)).job.id for number in range(40)}
+        ids = {store.jobs.submit(samples.spec(number), "", SearchBudget(1)).job.id for number in range(40)}
         workers = [run(WORKER, shared_url, samples.target().key) for _ in range(4)]
         for worker in workers:
             assert worker.stdout.readline() == "ready\n"
@@ -82,7 +91,7 @@ def test_a_wait_is_ended_by_another_process(shared_url, samples, run):
         waiter = run(WAITER, shared_url)
         assert waiter.stdout.readline() == "ready\n"
         started_s = time.monotonic()
-        store.jobs.submit(samples.spec(), "", Budget(1))
+        store.jobs.submit(samples.spec(), "", SearchBudget(1))
         assert waiter.stdout.readline() == "True 1\n"
         assert time.monotonic() - started_s < 5
 
@@ -102,9 +111,9 @@ def test_threads_at_once_keep_the_rules(shared_url, samples):
                     spec = samples.spec(rng.randrange(3), threads=rng.choice([2, 4]))
                     match rng.randrange(12):
                         case 0 | 1:
-                            store.jobs.submit(spec, "", Budget(1), owner="k", most_unfinished=5)
+                            store.jobs.submit(spec, "", SearchBudget(1), owner="k", most_unfinished=5)
                         case 2:
-                            lease = store.jobs.open(spec, "", Budget(1), f"h{seed}", 0.03) or lease
+                            lease = store.jobs.open(spec, "", SearchBudget(1), f"h{seed}", 0.03) or lease
                         case 3 | 4:
                             lease = store.jobs.lease(targets, f"h{seed}", 0.03) or lease
                         case 5 | 6 | 7 if lease:
@@ -146,7 +155,7 @@ class TestRestart:
     def test_patient_methods_go_on(self, own_server, samples, caplog):
         with open_store(own_server.url, patience_s=30) as store, open_store(own_server.url) as hasty:
             samples.fill(store)
-            lease = store.jobs.open(samples.spec(), "", Budget(1000), "h", 60)
+            lease = store.jobs.open(samples.spec(), "", SearchBudget(1000), "h", 60)
             assert lease is not None
             assert hasty.jobs.get(lease.job_id).state is JobState.RUNNING
             over = threading.Event()
@@ -189,17 +198,17 @@ class TestRestart:
     def test_waiting_goes_on(self, own_server, samples, caplog):
         with open_store(own_server.url) as store, open_store(own_server.url, patience_s=30) as other:
             samples.fill(other)
-            seen = store.jobs.changes()
-            while store.jobs.wait(0.5, seen):
-                seen = store.jobs.changes()
+            count = store.jobs.changes()
+            while store.jobs.wait(0.5, count):
+                count = store.jobs.changes()
             own_server.restart()
-            assert store.jobs.wait(60, seen)  # what happened meanwhile was not heard
-            seen = store.jobs.changes()
-            while store.jobs.wait(0.5, seen):
-                seen = store.jobs.changes()
-            other.jobs.submit(samples.spec(), "", Budget(1))
+            assert store.jobs.wait(60, count)  # what happened meanwhile was not heard
+            count = store.jobs.changes()
+            while store.jobs.wait(0.5, count):
+                count = store.jobs.changes()
+            other.jobs.submit(samples.spec(), "", SearchBudget(1))
             started_s = time.monotonic()
-            assert store.jobs.wait(60, seen)
+            assert store.jobs.wait(60, count)
             assert time.monotonic() - started_s < 5
         assert not [record for record in caplog.records if record.exc_info]
         away, back = [record.getMessage() for record in caplog.records if record.name == "tunewright.db"]

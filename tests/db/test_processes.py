@@ -8,13 +8,13 @@ import sys
 
 import pytest
 
-from tunewright.db.jobs import Budget, JobSpec, JobTask
-from tunewright.db.sql_store import open_store
+from tunewright.db.job import JobSpec, SearchBudget, SpecTask
+from tunewright.db.store import open_store
 
 WRITER = """
 import sys
-from tunewright.db.jobs import Lease
-from tunewright.db.sql_store import open_store
+from tunewright.db.job import Lease
+from tunewright.db.store import open_store
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
 
@@ -32,8 +32,8 @@ with open_store(url) as store:
 def lease(shared_url, samples):
     with open_store(shared_url) as store:
         samples.fill(store)
-        spec = JobSpec("ab" * 32, samples.target().key, (JobTask(samples.task().key, 1),))
-        return store.jobs.open(spec, "", Budget(1), "holder")
+        spec = JobSpec("ab" * 32, samples.target().key, (SpecTask(samples.task().key, 1),))
+        return store.jobs.open(spec, "", SearchBudget(1), "holder")
 
 
 @pytest.fixture
@@ -63,10 +63,10 @@ def start(shared_url, samples, lease):
 
 def test_two_processes_lose_nothing_and_store_nothing_twice(shared_url, samples, lease, start):
     writers = [start(0, 90), start(60, 150)]
-    said = [line.split() for writer in writers for line in writer.communicate(timeout=60)[0].splitlines()]
+    lines = [line.split() for writer in writers for line in writer.communicate(timeout=60)[0].splitlines()]
     assert [writer.returncode for writer in writers] == [0, 0]
-    assert len(said) == 180
-    assert sum(new == "1" for _, new in said) == 150
+    assert len(lines) == 180
+    assert sum(new == "1" for _, new in lines) == 150
     with open_store(shared_url) as store:
         trials = store.jobs.trials(lease.job_id)
         assert [trial.ordinal for trial in trials] == list(range(150))
@@ -75,21 +75,21 @@ def test_two_processes_lose_nothing_and_store_nothing_twice(shared_url, samples,
 
 
 def test_a_killed_process_leaves_everything_it_acknowledged(shared_url, samples, lease, start, look):
-    stored = 0
+    count = 0
     for _ in range(2):
-        writer = start(stored, 1_000_000)
+        writer = start(count, 1_000_000)
         assert writer.stdout is not None
-        said = [writer.stdout.readline() for _ in range(random.randint(20, 60))]
+        lines = [writer.stdout.readline() for _ in range(random.randint(20, 60))]
         os.kill(writer.pid, signal.SIGKILL)
-        said += writer.stdout.readlines()
-        acknowledged = {int(line.split()[0]) for line in said if line.endswith("\n")}
+        lines += writer.stdout.readlines()
+        acknowledged = {int(line.split()[0]) for line in lines if line.endswith("\n")}
         with open_store(shared_url, wait_s=10) as store:
             assert not look(shared_url).damage
             trials = store.jobs.trials(lease.job_id)
             numbers = {trial.record.schedule["tile_m"] for trial in trials}
             assert acknowledged <= numbers
             assert numbers == set(range(len(numbers))) and len(trials) == len(numbers)
-            assert len(numbers - acknowledged) - stored <= 1
+            assert len(numbers - acknowledged) - count <= 1
             assert [trial.ordinal for trial in trials] == list(range(len(trials)))
             assert store.jobs.renew(lease) is None
-        stored = len(numbers)
+        count = len(numbers)

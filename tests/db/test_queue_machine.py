@@ -9,19 +9,19 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from tunewright.db.jobs import (
+from tunewright.db.job import (
     ATTEMPTS,
     UNFINISHED,
-    Budget,
     Conflict,
     EventKind,
     JobSpec,
     JobState,
-    JobTask,
     LeaseLost,
     NewEvent,
+    SearchBudget,
+    SpecTask,
 )
-from tunewright.db.sql_store import open_store
+from tunewright.db.store import open_store
 
 HOLDERS = ["a", "b", "c"]
 SPECS = 3
@@ -68,7 +68,7 @@ def machine(store, clock, samples):
             return known.lease == lease and known.until > clock.now
 
         def spec(self, number):
-            tasks = tuple(JobTask(samples.task(extent).key, 1) for extent in EXTENTS)
+            tasks = tuple(SpecTask(samples.task(extent).key, 1) for extent in EXTENTS)
             return JobSpec(f"{number:064x}", self.target_key, tasks, {})
 
         def begun(self, lease, lease_s):
@@ -114,7 +114,7 @@ def machine(store, clock, samples):
 
         @rule(number=st.integers(0, SPECS - 1), priority=st.integers(0, 2))
         def submit(self, number, priority):
-            submitted = store.jobs.submit(self.spec(number), "", Budget(5), priority=priority)
+            submitted = store.jobs.submit(self.spec(number), "", SearchBudget(5), priority=priority)
             assert submitted.is_new == (submitted.job.id not in self.known)
             known = self.known.setdefault(submitted.job.id, Known())
             if submitted.job.state is not JobState.RUNNING:
@@ -122,7 +122,7 @@ def machine(store, clock, samples):
 
         @rule(number=st.integers(0, SPECS - 1), holder=st.sampled_from(HOLDERS), lease_s=durations)
         def open(self, number, holder, lease_s):
-            lease = store.jobs.open(self.spec(number), "", Budget(5), holder, lease_s)
+            lease = store.jobs.open(self.spec(number), "", SearchBudget(5), holder, lease_s)
             if lease is None:
                 assert any(known.lease and known.until > clock.now for known in self.known.values())
             else:

@@ -14,14 +14,14 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from tunewright.db import schema, translate
-from tunewright.db.bests import note
-from tunewright.db.cost_models import NewSnapshot
-from tunewright.db.engine import WRITES, make_engine, parse_url
+from tunewright.db.choice import update_bests
+from tunewright.db.engine import WRITE_OPTION, make_engine, parse_url
 from tunewright.db.errors import StoreError
-from tunewright.db.jobs import UNFINISHED, Budget, EventKind, Idempotency, JobState
-from tunewright.db.models import IS_UNFINISHED, BestRow, ConfirmationRow, Row, TaskRow, TrialRow
-from tunewright.db.sql_store import open_store
-from tunewright.db.trials import Order
+from tunewright.db.job import UNFINISHED, EventKind, Idempotency, JobState, SearchBudget
+from tunewright.db.snapshot import NewSnapshot
+from tunewright.db.store import open_store
+from tunewright.db.tables import IS_UNFINISHED, BestRow, ConfirmationRow, Row, TaskRow, TrialRow
+from tunewright.db.trial import TrialOrder
 
 from .conftest import FROZEN
 
@@ -49,7 +49,7 @@ def test_there_is_a_frozen_database_of_every_schema(scripts):
 def migrated(url):
     """A connection to a database that the migrations made from nothing."""
     engine = make_engine(parse_url(url), wait_s=10)
-    with engine.connect().execution_options(**{WRITES: True}) as connection, connection.begin():
+    with engine.connect().execution_options(**{WRITE_OPTION: True}) as connection, connection.begin():
         schema.migrate(connection)
         yield connection
     engine.dispose()
@@ -111,13 +111,13 @@ def test_a_frozen_database_is_upgraded_and_read(path, tmp_path, look):
         for trial in trials:
             task, target = store.task(trial.record.task_key), store.target(trial.record.target_key)
             assert (task.key, target.key) == (trial.record.task_key, trial.record.target_key)
-            assert trial.record.schedule.key in store.measured(task.key, target.key)
+            assert trial.record.schedule.key in store.schedule_keys(task.key, target.key)
         assert store.best(task.key, target.key) == trials[1].record
-        assert store.confirmed_many([task.key], target.key) == {task.key: trials[1].record}
+        assert store.confirmations([task.key], target.key) == {task.key: trials[1].record}
         assert len(list(store.export())) == len(trials) + 1
         for key in store.task_keys():
             assert row_texts(store, key) == (store.task(key).family, store.task(key).shape)
-        lease = store.jobs.open(job.spec, "", Budget(1), "h")
+        lease = store.jobs.open(job.spec, "", SearchBudget(1), "h")
         assert lease is not None and lease.job_id != job.id
 
 
@@ -129,13 +129,13 @@ def test_a_frozen_service_is_upgraded_and_goes_on(path, tmp_path):
         (key,) = store.keys.list()
         (upload,) = store.uploads.list()
         (tuner,) = store.fleet.tuners(silent_s=1e9)
-        assert (job.label, job.budget, job.priority, job.owner) == ("sent.onnx", Budget(9), 2, key.id)
+        assert (job.label, job.budget, job.priority, job.owner) == ("sent.onnx", SearchBudget(9), 2, key.id)
         assert (job.spec.model_sha256, upload.owner) == (upload.sha256, key.id)
         assert b"".join(store.uploads.read(upload.sha256)) == b"a model"
         assert (tuner.job_id, tuner.devices[0].target_key) == (job.id, job.spec.target_key)
         kinds = [event.kind for event in store.jobs.events(job.id)]
         assert kinds == [EventKind.QUEUED, EventKind.STARTED, EventKind.STAGE]
-        again = store.jobs.submit(job.spec, "", Budget(1), idempotency=Idempotency(key.id, "once", "ef" * 32))
+        again = store.jobs.submit(job.spec, "", SearchBudget(1), idempotency=Idempotency(key.id, "once", "ef" * 32))
         assert again.job.id == job.id
         lease = store.jobs.lease([job.spec.target_key], "h")
         assert lease is not None and store.jobs.claim(lease, job.spec.tasks[0].task_key)
@@ -147,11 +147,13 @@ def test_a_frozen_database_keeps_cost_models(path, tmp_path):
     with open_store(f"sqlite:///{tmp_path}/old.sqlite") as store:
         (job,) = store.jobs.list([JobState.SUCCEEDED])
         trials = [trial.record.measurement for trial in store.jobs.trials(job.id)]
-        (kept,) = store.costs.list() or [store.costs.keep(NewSnapshot("cpu", "1", b"a cost model", 3, 3, {}))]
-        [snapshot] = store.costs.list("cpu")
-        newest = store.costs.newest("cpu", "1", snapshot.parent_sha256)
+        (cost_model,) = store.snapshots.list() or [
+            store.snapshots.keep(NewSnapshot("cpu", "1", b"a cost model", 3, 3, {}))
+        ]
+        [snapshot] = store.snapshots.list("cpu")
+        newest = store.snapshots.newest("cpu", "1", snapshot.parent_sha256)
         assert newest is not None
-        assert (newest.id, newest.content) == (kept.id, b"a cost model")
+        assert (newest.id, newest.content) == (cost_model.id, b"a cost model")
         if path.stem >= "0003":
             assert (newest.metrics["pairwise"], newest.job_id) == (0.9, job.id)
             assert [(trial.incumbent_s, trial.warm_s) for trial in trials] == [
@@ -165,11 +167,11 @@ def test_a_frozen_database_keeps_cost_models(path, tmp_path):
 def test_a_frozen_database_says_when_the_best_was_created(path, tmp_path):
     shutil.copy(path, tmp_path / "old.sqlite")
     with open_store(f"sqlite:///{tmp_path}/old.sqlite") as store:
-        (found,) = store.known.search(op="relu", shape="8 -> 8")
+        (hit,) = store.catalog.search(op="relu", shape="8 -> 8")
         confirmed = [line for line in store.export() if line["kind"] == "confirmation"]
-        assert [line["created_at"] for line in confirmed] == [found.created_at.isoformat()]
+        assert [line["created_at"] for line in confirmed] == [hit.created_at.isoformat()]
         (job,) = store.jobs.list([JobState.SUCCEEDED])
-        page = store.trials.page(found.best.task_key, found.best.target_key, job_id=job.id, order=Order.FASTEST)
+        page = store.trials.page(hit.best.task_key, hit.best.target_key, job_id=job.id, order=TrialOrder.FASTEST)
         assert [line.ordinal for line in page.trials] == [1, 0, 2]
 
 
@@ -214,20 +216,22 @@ def test_a_migration_finds_shapes_and_moments(shared_url, samples, make_clock):
         for line in [line for line in store.export() if line["kind"] == "trial"][::3]:
             for factor in (1, 0.5, 0.5):
                 clock.advance(1)
-                changed = {"created_at": clock.now.isoformat(), "median_s": line["median_s"] * factor}
+                times = {name: line[name] * factor for name in ("low_s", "median_s", "high_s")}
+                times["samples_s"] = [sample_s * factor for sample_s in line["samples_s"]]
+                changed = {"created_at": clock.now.isoformat()} | times
                 store.import_([json.dumps(line | changed)])
         with store.database.write() as session:  # as older schemas have it: no job has measured anything of this
             for row in (TrialRow, ConfirmationRow):
                 session.execute(sa.update(row).values(is_imported=True))
-            note(store.database, session, [(samples.target().key, key) for key in store.task_keys()])
-        before = store.known.search()
-        assert len(before) == 15 and len({one.created_at for one in before}) > 12
+            update_bests(store.database, session, [(samples.target().key, key) for key in store.task_keys()])
+        before = store.catalog.search()
+        assert len(before) == 15 and len({hit.created_at for hit in before}) > 12
         with store.database.engine.begin() as connection:
             for statement in (*BEFORE_TRUST.split(";"), *BEFORE_PAGES.split(";")):
                 connection.exec_driver_sql(statement)
     with open_store(shared_url) as store, store.database.read() as session:
         assert store.schema_before == "0003"
-        assert store.known.search() == before
+        assert store.catalog.search() == before
         shapes = dict(session.execute(sa.select(TaskRow.key, TaskRow.shape)).all())
         assert shapes == {samples.task(extent).key: f"{extent} -> {extent}" for extent in range(8, 540)}
 
@@ -235,42 +239,49 @@ def test_a_migration_finds_shapes_and_moments(shared_url, samples, make_clock):
 def test_a_migration_tells_what_was_timed_here(shared_url, samples):
     record, key = samples.record, (samples.task().key, samples.target().key)
     with open_store(shared_url) as store, open_store("sqlite://") as elsewhere:
-        for one in (store, elsewhere):
-            samples.fill(one)
-        lease = store.jobs.open(samples.spec(), "", Budget(9), "h")
+        for reader in (store, elsewhere):
+            samples.fill(reader)
+        lease = store.jobs.open(samples.spec(), "", SearchBudget(9), "h")
         store.record(record(1, samples.measurement(2e-3)), lease)
         elsewhere.record(record(2, samples.measurement(1e-6)))
         elsewhere.record(record(1, samples.measurement(1e-6)))
         elsewhere.record(record(3, samples.measurement(3e-6), extent=9, threads=4))
         elsewhere.confirm(record(4, samples.measurement(4e-6), extent=9, threads=4))
         store.import_([json.dumps(line) for line in elsewhere.export()])
-        ours, theirs = store.best(*key), (samples.task(9).key, samples.target(4).key)
-        before = store.known.search()
+        own_best, other_key = store.best(*key), (samples.task(9).key, samples.target(4).key)
+        before = store.catalog.search()
         with store.database.engine.begin() as connection:
             for statement in BEFORE_TRUST.split(";"):
                 connection.exec_driver_sql(statement)
             connection.exec_driver_sql("UPDATE bests SET median_s = 1e-6, is_confirmed = is_confirmed")
     with open_store(shared_url) as store:
-        assert (store.schema_before, ours, store.best(*key)) == ("0004", record(1, samples.measurement(2e-3)), ours)
-        assert store.known.search() == before
-        assert [store.known.best([task], [on])[task, on].is_imported for task, on in (key, theirs)] == [False, True]
+        assert (store.schema_before, own_best, store.best(*key)) == (
+            "0004",
+            record(1, samples.measurement(2e-3)),
+            own_best,
+        )
+        assert store.catalog.search() == before
+        assert [store.catalog.best([task], [on])[task, on].is_imported for task, on in (key, other_key)] == [
+            False,
+            True,
+        ]
         assert store.hints(*key) == [samples.schedule(2)]
-        assert store.records(*theirs) == []
+        assert store.records(*other_key) == []
 
 
 def test_what_an_older_version_stores_meanwhile_is_found(filled, samples):
     filled.record(samples.record(1))
     task_values = translate.task_values(samples.task(10))
-    with filled.database.write_plainly() as connection:
+    with filled.database.write_core() as connection:
         (best,) = connection.execute(sa.select(BestRow.__table__)).mappings()
         del task_values["shape"]
         connection.execute(sa.insert(TaskRow), task_values)
         values = {name: value for name, value in best.items() if name not in ("created_at", "is_imported")}
         connection.execute(sa.insert(BestRow), values | {"task_key": task_values["key"]})
-    known, unknown = filled.known.search()
+    known, unknown = filled.catalog.search()
     assert (known.shape, unknown.shape, unknown.created_at) == ("8 -> 8", "", datetime(1970, 1, 1, tzinfo=UTC))
-    assert filled.known.search(after=known.place) == [unknown]
-    assert filled.known.search(after=unknown.place) == []
+    assert filled.catalog.search(after=known.place) == [unknown]
+    assert filled.catalog.search(after=unknown.place) == []
 
 
 @pytest.mark.parametrize("path", FROZEN, ids=lambda path: path.stem)
@@ -279,10 +290,10 @@ def test_a_frozen_database_gets_the_tables_of_a_new_one(path, tmp_path):
     with (
         open_store(f"sqlite:///{tmp_path}/old.sqlite") as old,
         open_store(f"sqlite:///{tmp_path}/new.sqlite") as new,
-        old.database.engine.connect() as ours,
-        new.database.engine.connect() as theirs,
+        old.database.engine.connect() as old_connection,
+        new.database.engine.connect() as new_connection,
     ):
-        assert described(ours) == described(theirs)
+        assert described(old_connection) == described(new_connection)
 
 
 def test_an_empty_database_says_so(make_url):
@@ -318,13 +329,13 @@ def test_a_failed_migration_changes_nothing(shared_url, monkeypatch):
 
 
 def test_processes_that_start_at_once_migrate_once(shared_url):
-    code = "import sys; from tunewright.db.sql_store import open_store; print(open_store(sys.argv[1]).schema_before)"
+    code = "import sys; from tunewright.db.store import open_store; print(open_store(sys.argv[1]).schema_before)"
     runs = [
         subprocess.Popen([sys.executable, "-c", code, shared_url], stdout=subprocess.PIPE, text=True) for _ in range(4)
     ]
-    found = [run.communicate()[0].strip() for run in runs]
+    outputs = [run.communicate()[0].strip() for run in runs]
     assert [run.returncode for run in runs] == [0] * 4
-    assert set(found) <= {"None", schema.HEAD}
+    assert set(outputs) <= {"None", schema.HEAD}
     with open_store(shared_url) as store:
         assert store.schema_before == schema.HEAD
 
@@ -334,7 +345,7 @@ def test_a_new_revision_can_be_written(tmp_path):
     root = Path(schema.__file__).parents[1]
     for folder in ("db", "codegen", "graph", "search_space"):
         shutil.copytree(root / folder, tmp_path / "tunewright" / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    models = tmp_path / "tunewright/db/models.py"
+    models = tmp_path / "tunewright/db/tables.py"
     text = models.read_text().replace(
         "    op: Mapped[str]", "    extra: Mapped[str | None] = mapped_column(Text)\n    op: Mapped[str]"
     )

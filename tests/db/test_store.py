@@ -13,9 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import event
 
-from tunewright.db import choice, sql_exchange, sql_store
+from tunewright.db import choice, transfer
+from tunewright.db import store as store_module
 from tunewright.db.errors import NotFound, StoreError
-from tunewright.db.jobs import Budget, Lease, LeaseLost
+from tunewright.db.job import Lease, LeaseLost, SearchBudget
 from tunewright.search_space.measurement import Candidate, Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
 
@@ -140,18 +141,18 @@ class TestTrials:
         extent = 100 + store.counts()["tasks"]
         store.add_task(samples.task(extent))
         store.add_target(samples.target())
-        kept: dict[str, Record] = {}
+        records: dict[str, Record] = {}
         for schedule, measurement in trials:
             record = Record(samples.task(extent).key, samples.target().key, schedule, measurement)
-            assert store.record(record) == (schedule.key not in kept)
-            kept.setdefault(schedule.key, record)
+            assert store.record(record) == (schedule.key not in records)
+            records.setdefault(schedule.key, record)
         key = samples.task(extent).key, samples.target().key
-        assert store.records(*key) == list(kept.values())
-        assert store.measured(*key) == kept.keys()
+        assert store.records(*key) == list(records.values())
+        assert store.schedule_keys(*key) == records.keys()
         timed = [
-            (record.measurement.median_s, n) for n, record in enumerate(kept.values()) if record.measurement.median_s
+            (record.measurement.median_s, n) for n, record in enumerate(records.values()) if record.measurement.median_s
         ]
-        best = list(kept.values())[min(timed)[1]] if timed else None
+        best = list(records.values())[min(timed)[1]] if timed else None
         assert store.best(*key) == best
 
     def test_the_first_of_a_schedule_stays(self, filled, samples):
@@ -163,7 +164,7 @@ class TestTrials:
         for extent, threads in itertools.product((8, 9), (2, 4)):
             assert filled.record(samples.record(extent * threads, extent=extent, threads=threads))
         assert filled.records(samples.task(8).key, samples.target(4).key) == [samples.record(32, threads=4)]
-        assert filled.measured(samples.task(9).key, samples.target(2).key) == {samples.schedule(18).key}
+        assert filled.schedule_keys(samples.task(9).key, samples.target(2).key) == {samples.schedule(18).key}
 
     def test_can_be_chosen_by_status(self, filled, samples):
         filled.record(samples.record(1))
@@ -236,9 +237,9 @@ class TestTrials:
         record = samples.record(1)
         filled.record(record)
         record.measurement.provenance["machine"] = "changed"
-        read = filled.best(samples.task().key, samples.target().key)
-        assert read.measurement.provenance == {"machine": "m1"}
-        read.measurement.provenance["machine"] = "changed"
+        copy = filled.best(samples.task().key, samples.target().key)
+        assert copy.measurement.provenance == {"machine": "m1"}
+        copy.measurement.provenance["machine"] = "changed"
         assert filled.best(samples.task().key, samples.target().key).measurement.provenance == {"machine": "m1"}
 
 
@@ -272,14 +273,14 @@ class TestConfirmations:
             self.confirm(filled, samples, number, (number + 1) * 1e-3)
         last = samples.record(2, samples.measurement(3e-3))
         assert filled.best(*key) == last
-        assert filled.confirmed_many([key[0], "00"], key[1]) == {key[0]: last}
+        assert filled.confirmations([key[0], "00"], key[1]) == {key[0]: last}
 
     def test_a_failed_one_leaves_nothing_before_it(self, filled, samples):
         key = samples.task().key, samples.target().key
         filled.record(samples.record(0))
         filled.confirm(samples.record(0, FAILED))
         assert filled.best(*key) is None
-        assert filled.confirmed_many([key[0]], key[1])[key[0]].measurement == FAILED
+        assert filled.confirmations([key[0]], key[1])[key[0]].measurement == FAILED
         filled.record(samples.record(1))
         assert filled.best(*key) == samples.record(1)
 
@@ -293,7 +294,7 @@ class TestConfirmations:
         assert [best[key].schedule for key in keys] == [samples.schedule(7), samples.schedule(1)]
         best = filled.best_many(keys, samples.target(4).key)
         assert [best[key].schedule for key in keys] == [samples.schedule(1)] * 2
-        assert filled.confirmed_many(keys, samples.target(4).key) == {}
+        assert filled.confirmations(keys, samples.target(4).key) == {}
 
     def test_are_checked_as_trials_are(self, filled, samples):
         for record in (samples.record(extent=77), samples.record(threads=77)):
@@ -301,29 +302,29 @@ class TestConfirmations:
                 filled.confirm(record)
         with pytest.raises(ValueError, match="median"):
             filled.confirm(samples.record(0, Measurement(Status.OK)))
-        assert filled.confirmed_many([samples.task().key], samples.target().key) == {}
+        assert filled.confirmations([samples.task().key], samples.target().key) == {}
 
 
 class TestExamples:
     def test_are_every_trial_of_a_kind_of_target_newest_first(self, filled, samples, monkeypatch):
-        monkeypatch.setattr(sql_store, "PAGE", 3)
+        monkeypatch.setattr(store_module, "PAGE", 3)
         other = samples.target(kind="cuda")
         filled.add_target(other)
         filled.record(dataclasses.replace(samples.record(99), target_key=other.key))
         for number in range(8):
             measurement = FAILED if number == 3 else None
             filled.record(samples.record(number, measurement, extent=8 + number % 2, threads=2 + number // 4 * 2))
-        found = list(filled.examples("cpu"))
-        assert [candidate.schedule["tile_m"] for candidate, _ in found] == list(range(7, -1, -1))
+        examples = list(filled.examples("cpu"))
+        assert [candidate.schedule["tile_m"] for candidate, _ in examples] == list(range(7, -1, -1))
         numbers = dataclasses.replace(samples.measurement(1e-3 + 7e-6), samples_s=(), object_sha256="", provenance={})
-        assert found[0] == (Candidate(samples.task(9), samples.target(4), samples.schedule(7)), numbers)
-        assert found[4][1] == dataclasses.replace(FAILED, error="")
-        assert len({id(candidate.task) for candidate, _ in found}) == len({id(c.target) for c, _ in found}) == 2
+        assert examples[0] == (Candidate(samples.task(9), samples.target(4), samples.schedule(7)), numbers)
+        assert examples[4][1] == dataclasses.replace(FAILED, error="")
+        assert len({id(candidate.task) for candidate, _ in examples}) == len({id(c.target) for c, _ in examples}) == 2
         assert [candidate.target for candidate, _ in filled.examples("cuda")] == [other]
         assert list(filled.examples("abacus")) == []
 
     def test_begin_after_a_trial_and_end_with_one(self, filled, samples, monkeypatch):
-        monkeypatch.setattr(sql_store, "PAGE", 2)
+        monkeypatch.setattr(store_module, "PAGE", 2)
         assert filled.newest_trial() == 0
         marks = []
         for number in range(7):
@@ -340,7 +341,7 @@ class TestExamples:
         assert numbers(0, marks[0]) == [0]
 
     def test_hold_no_lock_between_pages(self, filled, samples, monkeypatch):
-        monkeypatch.setattr(sql_store, "PAGE", 1)
+        monkeypatch.setattr(store_module, "PAGE", 1)
         for number in range(3):
             filled.record(samples.record(number))
         seen = []
@@ -376,11 +377,11 @@ class TestExchange:
         assert datetime.fromisoformat(line["created_at"]).tzinfo is UTC
 
     def test_an_import_restores_an_export(self, store, samples, make_url, monkeypatch):
-        monkeypatch.setattr(sql_exchange, "PAGE", 3)
+        monkeypatch.setattr(transfer, "PAGE", 3)
         self.make(store, samples)
         lines = [json.dumps(line, allow_nan=False) for line in store.export()]
         assert len(lines) == 8
-        with sql_store.open_store(make_url("memory")) as other:
+        with store_module.open_store(make_url("memory")) as other:
             assert dataclasses.astuple(other.import_([*lines, "\n", lines[0]])) == (8, 1)
             assert dataclasses.astuple(other.import_(lines)) == (0, 8)
             assert sorted(map(json.dumps, other.export())) == sorted(lines)
@@ -389,14 +390,14 @@ class TestExchange:
     def test_a_bad_line_is_named_and_the_lines_before_it_are_kept(self, store, samples, make_url):
         self.make(store, samples)
         lines = [json.dumps(line) for line in store.export()]
-        with sql_store.open_store(make_url("memory")) as other:
+        with store_module.open_store(make_url("memory")) as other:
             with pytest.raises(StoreError, match=r"^line 4: "):
                 other.import_([lines[0], "", lines[1], "{", lines[2]])
             assert other.counts()["trials"] == 2
             assert dataclasses.astuple(other.import_(lines)) == (6, 2)
 
     def test_imports_at_once_do_not_block_each_other(self, store, samples, make_url):
-        with sql_store.open_store(make_url("memory")) as other:
+        with store_module.open_store(make_url("memory")) as other:
             self.make(other, samples)
             lines = [json.dumps(line) for line in other.export()]
         totals = in_threads(lambda n: store.import_(lines[::-1] if n % 2 else lines).added, 4)
@@ -409,9 +410,9 @@ class TestThreads:
             return sum(filled.record(samples.record(number)) for number in range(thread * 5, thread * 5 + 15))
 
         assert sum(in_threads(write, 4)) == 30
-        assert len(filled.measured(samples.task().key, samples.target().key)) == 30
+        assert len(filled.schedule_keys(samples.task().key, samples.target().key)) == 30
 
     def test_number_the_trials_of_a_job_without_gaps(self, filled, samples):
-        lease = filled.jobs.open(samples.spec(), "", Budget(10), "h")
+        lease = filled.jobs.open(samples.spec(), "", SearchBudget(10), "h")
         in_threads(lambda n: [filled.record(samples.record(10 * n + i), lease) for i in range(6)], 4)
         assert [trial.ordinal for trial in filled.jobs.trials(lease.job_id)] == list(range(24))

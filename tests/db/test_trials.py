@@ -15,11 +15,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import insert, text
 
-from tunewright.db.jobs import Budget
-from tunewright.db.models import TrialRow
-from tunewright.db.sql_store import SqlStore
-from tunewright.db.translate import measured_values
-from tunewright.db.trials import LONGEST_ERROR, Order, TrialLine
+from tunewright.db.job import SearchBudget
+from tunewright.db.store import Store
+from tunewright.db.tables import TrialRow
+from tunewright.db.translate import measurement_values
+from tunewright.db.trial import LONGEST_ERROR, TrialLine, TrialOrder
 from tunewright.search_space.measurement import Measurement, Status
 
 from .conftest import plan, selected
@@ -30,7 +30,7 @@ CRASHED = Measurement(Status.CRASH, error="it crashed", build_s=0.5)
 @pytest.fixture
 def leases(filled, samples):
     """Leases of two jobs for the same target."""
-    return [filled.jobs.open(samples.spec(number), "", Budget(99), "h") for number in range(2)]
+    return [filled.jobs.open(samples.spec(number), "", SearchBudget(99), "h") for number in range(2)]
 
 
 @pytest.fixture
@@ -39,31 +39,31 @@ def of_task(samples):
     return samples.task().key, samples.target().key
 
 
-def rank(line: TrialLine, order: Order):
+def rank(line: TrialLine, order: TrialOrder):
     """What an order sorts by."""
     moment = line.created_at.timestamp()
     match order:
-        case Order.NEWEST:
+        case TrialOrder.NEWEST:
             return -moment, -line.id
-        case Order.OLDEST:
+        case TrialOrder.OLDEST:
             return moment, line.id
     if line.median_s is None:
         return 1, -moment, -line.id
-    return (0, line.median_s, line.id) if order is Order.FASTEST else (0, -line.median_s, -line.id)
+    return (0, line.median_s, line.id) if order is TrialOrder.FASTEST else (0, -line.median_s, -line.id)
 
 
-def pages(store: SqlStore, of_task, meanwhile: Callable[[], object] = lambda: None, **asked) -> list[TrialLine]:
+def pages(store: Store, of_task, meanwhile: Callable[[], object] = lambda: None, **options) -> list[TrialLine]:
     """The trials of all pages; `meanwhile` is called behind each."""
-    found: list[TrialLine] = []
+    lines: list[TrialLine] = []
     cursor = None
     while True:
-        page = store.trials.page(*of_task, cursor=cursor, **asked)
-        found += page.trials
-        assert len(page.trials) <= asked["limit"]
-        assert page.total >= len(found)
+        page = store.trials.page(*of_task, cursor=cursor, **options)
+        lines += page.trials
+        assert len(page.trials) <= options["limit"]
+        assert page.total >= len(lines)
         if page.next is None:
-            return found
-        assert len(page.trials) == asked["limit"]
+            return lines
+        assert len(page.trials) == options["limit"]
         cursor = page.next
         meanwhile()
 
@@ -115,7 +115,7 @@ made = st.tuples(
 @given(
     st.lists(made, max_size=9),
     st.lists(made, max_size=5),
-    st.sampled_from(Order),
+    st.sampled_from(TrialOrder),
     st.integers(1, 4),
     st.sampled_from([None, [Status.OK], [Status.CRASH, Status.TIMEOUT, Status.BUILD_ERROR]]),
     st.sampled_from([None, 0, 1]),
@@ -147,29 +147,29 @@ def test_pages_visit_each_trial_once_in_order(
     for trial in first:
         store(trial)
     before = wanted()
-    asked = {"job_id": job_id, "statuses": statuses, "order": order, "limit": limit}
-    page = filled.trials.page(*of_task, **asked)
+    options = {"job_id": job_id, "statuses": statuses, "order": order, "limit": limit}
+    page = filled.trials.page(*of_task, **options)
     assert page.total == len(before)
     assert sum(page.counts.get(status, 0) for status in statuses or Status) == len(before)
     rest = iter(later)
-    found = pages(filled, of_task, lambda: [store(trial) for trial in [next(rest, None)] if trial], **asked)
+    lines = pages(filled, of_task, lambda: [store(trial) for trial in [next(rest, None)] if trial], **options)
     assert all(
-        rank(one, order) < rank(other, order) for one, other in itertools.pairwise(found)
+        rank(line, order) < rank(next_line, order) for line, next_line in itertools.pairwise(lines)
     )  # so each comes once, too
-    assert {line.id for line in before} <= {line.id for line in found} <= {line.id for line in wanted()}
-    quiet = pages(filled, of_task, **asked)
+    assert {line.id for line in before} <= {line.id for line in lines} <= {line.id for line in wanted()}
+    quiet = pages(filled, of_task, **options)
     assert quiet == sorted(wanted(), key=lambda line: rank(line, order))
 
 
 def test_only_those_of_the_target_are_shown(filled, samples, leases, of_task):
-    other = filled.jobs.open(samples.spec(2, threads=4), "", Budget(9), "h")
+    other = filled.jobs.open(samples.spec(2, threads=4), "", SearchBudget(9), "h")
     filled.record(samples.record(1), leases[0])
     filled.record(samples.record(2, threads=4), other)
     elsewhere = of_task[0], samples.target(4).key
     assert [line.schedule for line in filled.trials.page(*of_task).trials] == [samples.schedule(1)]
-    for asked, job_id, count in ((elsewhere, other.job_id, 1), (of_task, other.job_id, 0), (of_task, 99, 0)):
-        for order in Order:
-            page = filled.trials.page(*asked, job_id=job_id, order=order)
+    for task_and_target, job_id, count in ((elsewhere, other.job_id, 1), (of_task, other.job_id, 0), (of_task, 99, 0)):
+        for order in TrialOrder:
+            page = filled.trials.page(*task_and_target, job_id=job_id, order=order)
             assert (len(page.trials), page.total, page.next) == (count, count, None)
 
 
@@ -180,9 +180,9 @@ def test_imported_trials_are_in_order_of_creation(filled, samples, of_task, cloc
     for number, moment in zip((2, 3, 4), moments, strict=True):
         schedule = samples.schedule(number).to_json()
         filled.import_([json.dumps({**line, "schedule": schedule, "created_at": moment.isoformat()})])
-    found = pages(filled, of_task, order=Order.OLDEST, limit=1)
-    assert [one.schedule["tile_m"] for one in found] == [4, 3, 2, 1]
-    assert [one.created_at for one in found] == [*moments[::-1], clock.now]
+    lines = pages(filled, of_task, order=TrialOrder.OLDEST, limit=1)
+    assert [line.schedule["tile_m"] for line in lines] == [4, 3, 2, 1]
+    assert [line.created_at for line in lines] == [*moments[::-1], clock.now]
 
 
 HOSTILE = ["", "x", "newest 0 1 1 ", "oldest 0 1 1", "newest 1 1 1", "newest 0 1.5 1", "newest 0 9e999 1"]
@@ -200,7 +200,7 @@ def test_what_is_no_cursor_is_refused(filled, of_task, cursor):
 def test_a_cursor_that_was_made_up_leads_somewhere_or_nowhere(filled, samples, of_task, value):
     filled.record(samples.record(1))
     try:
-        page = filled.trials.page(*of_task, order=Order.SLOWEST, cursor=f"slowest 0 {value} 7")
+        page = filled.trials.page(*of_task, order=TrialOrder.SLOWEST, cursor=f"slowest 0 {value} 7")
     except ValueError:
         return
     assert len(page.trials) <= 1
@@ -228,26 +228,26 @@ def test_the_fastest_come_first(filled, samples, of_task):
 def test_one_trial_has_all_that_was_measured(filled, samples, leases, of_task):
     for number in range(3):
         filled.record(samples.record(number), leases[0])
-    detail = filled.trials.one(*of_task, samples.schedule(1).key)
+    detail = filled.trials.get(*of_task, samples.schedule(1).key)
     assert detail is not None
     assert detail.record == samples.record(1)
     assert detail.line == filled.trials.page(*of_task).trials[1]
-    assert filled.trials.one(*of_task, "00" * 32) is None
-    assert filled.trials.one(of_task[0], samples.target(4).key, samples.schedule(1).key) is None
+    assert filled.trials.get(*of_task, "00" * 32) is None
+    assert filled.trials.get(of_task[0], samples.target(4).key, samples.schedule(1).key) is None
 
 
-def fill_many(store: SqlStore, samples, leases, count: int) -> None:
+def fill_many(store: Store, samples, leases, count: int) -> None:
     """Many trials of two tasks by two jobs, of which the second came later."""
-    made = datetime(2026, 1, 1, tzinfo=UTC)
+    created_at = datetime(2026, 1, 1, tzinfo=UTC)
     timed, values = samples.measurement(), []
     for number in range(count):
         median_s = 1e-3 + number * 7919 % count * 1e-6
         measurement = replace(timed, median_s=median_s, samples_s=(median_s,) * 40) if number % 20 != 7 else CRASHED
-        values.append(measured_values(samples.record(number, measurement), made + timedelta(seconds=number)))
+        values.append(measurement_values(samples.record(number, measurement), created_at + timedelta(seconds=number)))
         if number // 3 % 2:
             values[-1]["task_key"] = samples.task(9).key
         values[-1] |= {"job_id": leases[number >= 0.7 * count].job_id, "ordinal": number}
-    with store.database.write_plainly() as connection:
+    with store.database.write_core() as connection:
         connection.execute(insert(TrialRow), values)
     if not store.database.is_sqlite:  # it plans by what it knows of the table
         with store.database.engine.connect() as connection:
@@ -264,34 +264,35 @@ ENTERED = re.compile(r"(\(|Index Cond:).*(created_at|median_s)[ )]*[<>]")
 """And where an index is entered behind the rows of the page before."""
 
 
-def plans(store: SqlStore, said: list[tuple[str, Any]]) -> dict[str, str]:
+def plans(store: Store, statements: list[tuple[str, Any]]) -> dict[str, str]:
     """Query -> how it is answered: not by reading, or sorting, all of the trials."""
-    found = {query[0]: plan(store, query) for query in said}
-    for steps in found.values():
+    plans_by_query = {query[0]: plan(store, query) for query in statements}
+    for steps in plans_by_query.values():
         assert not WALKED.search(steps) and not SORTED.search(steps), steps
-    return found
+    return plans_by_query
 
 
 def test_no_query_goes_through_all_trials(filled, samples, leases, of_task):
     # PostgreSQL uses no index where there is little to read.
     fill_many(filled, samples, leases, 4_000 if filled.database.is_sqlite else 12_000)
     trials, jobs = filled.trials, [lease.job_id for lease in leases]
-    asked = [{}, {"job_id": jobs[0]}, {"job_id": jobs[1]}, {"statuses": [Status.CRASH]}]
-    with selected(filled) as said:
+    filters = [{}, {"job_id": jobs[0]}, {"job_id": jobs[1]}, {"statuses": [Status.CRASH]}]
+    with selected(filled) as statements:
         pages = [
-            (order, some, trials.page(*of_task, order=order, **some)) for order, some in itertools.product(Order, asked)
+            (order, some, trials.page(*of_task, order=order, **some))
+            for order, some in itertools.product(TrialOrder, filters)
         ]
         trials.sample(*of_task, 50)
         trials.fastest(*of_task, 20)
-        trials.one(*of_task, samples.schedule(1).key)
+        trials.get(*of_task, samples.schedule(1).key)
         for job_id in jobs:
             trials.counts(job_id)
-    counting = [steps for query, steps in plans(filled, said).items() if "count(" in query]
+    counting = [steps for query, steps in plans(filled, statements).items() if "count(" in query]
     assert len(counting) == 3
     assert all("COVERING INDEX" in steps or "Index Only Scan" in steps for steps in counting), counting
-    with selected(filled) as said:
+    with selected(filled) as statements:
         for order, some, page in pages:
             trials.page(*of_task, order=order, cursor=page.next, **some)
-    entered = [steps for query, steps in plans(filled, said).items() if "LIMIT" in query]
+    entered = [steps for query, steps in plans(filled, statements).items() if "LIMIT" in query]
     assert len(entered) >= 8
     assert all(ENTERED.search(steps) for steps in entered), entered

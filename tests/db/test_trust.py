@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from tunewright.db import exchange
+from tunewright.db import admission, exchange
 from tunewright.db.errors import NotFound
-from tunewright.db.exchange import Kind
-from tunewright.db.jobs import Budget
+from tunewright.db.exchange import EntryKind
+from tunewright.db.job import SearchBudget
+from tunewright.db.store import open_store
 from tunewright.search_space.measurement import Measurement, Status
+
+from .conftest import FROZEN
 
 FAILED = Measurement(Status.CRASH, error="signal 11")
 START = datetime(2025, 3, 1, tzinfo=UTC)
@@ -26,13 +31,14 @@ steps = st.tuples(
 )
 
 
-def line(samples, record, moment, extent=8, kind=Kind.TRIAL):
+def line(samples, record, moment, extent=8, kind=EntryKind.TRIAL):
     data = exchange.to_json(samples.task(extent).to_json(), samples.target().to_json(), record, moment, kind)
     return json.dumps(data)
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(steps, max_size=14))
+@example([("trial", 0, 1e-3), ("confirmation", 1, None), ("record", 1, None)])
 def test_the_rule_holds_whatever_happens_in_whatever_order(filled, samples, steps):
     extent = 100 + filled.counts()["tasks"]  # a task of its own for every example
     filled.add_task(samples.task(extent))
@@ -41,34 +47,36 @@ def test_the_rule_holds_whatever_happens_in_whatever_order(filled, samples, step
     imported: set[int] = set()
     voided: set[int] = set()
     stored = 0
-    for second, (what, number, median_s) in enumerate(steps):
+    for second, (kind, number, median_s) in enumerate(steps):
         measurement = FAILED if median_s is None else samples.measurement(median_s)
         record = samples.record(number, measurement, extent=extent)
-        match what:
+        match kind:
             case "record":
                 stored += filled.record(record)
                 timed.setdefault(number, median_s)
             case "void" | "lift":
                 with suppress(NotFound):
-                    change = filled.voids.void if what == "void" else filled.voids.lift
-                    change(*key, samples.schedule(number).key, *(["it lies"] if what == "void" else []))
-                    (voided.add if what == "void" else voided.discard)(number)
+                    change = filled.voids.void if kind == "void" else filled.voids.lift
+                    change(*key, samples.schedule(number).key, *(["it lies"] if kind == "void" else []))
+                    (voided.add if kind == "void" else voided.discard)(number)
             case _:
                 moment = START + timedelta(seconds=second)
-                stored += filled.import_([line(samples, record, moment, extent, Kind(what))]).added
+                stored += filled.import_([line(samples, record, moment, extent, EntryKind(kind))]).added
                 imported.add(number)
         best = filled.best(*key)
-        known = filled.known.best([key[0]], [key[1]]).get(key)
-        assert (known and (known.schedule, known.median_s)) == (best and (best.schedule, best.measurement.median_s))
+        catalog_best = filled.catalog.best([key[0]], [key[1]]).get(key)
+        assert (catalog_best and (catalog_best.schedule, catalog_best.median_s)) == (
+            best and (best.schedule, best.measurement.median_s)
+        )
         works = [median for n, median in timed.items() if median is not None and n not in voided]
         if works:
-            assert best is not None and known is not None
-            assert (best.measurement.median_s, known.is_imported) == (min(works), False)
+            assert best is not None and catalog_best is not None
+            assert (best.measurement.median_s, catalog_best.is_imported) == (min(works), False)
         if best is not None:
             assert best.schedule not in [samples.schedule(n) for n in voided]
             assert works or best.schedule in [samples.schedule(n) for n in imported - timed.keys()]
-        assert {one.schedule for one in filled.records(*key)} >= {samples.schedule(n) for n in timed}
-        failed = filled.known.failures([key[0]], key[1]).get(key[0], set())
+        assert {trial.schedule for trial in filled.records(*key)} >= {samples.schedule(n) for n in timed}
+        failed = filled.catalog.failures([key[0]], key[1]).get(key[0], set())
         assert failed >= {samples.schedule(n).key for n in voided}
         hints = filled.hints(*key)
         assert not {samples.schedule(n) for n in (*voided, *timed)} & set(hints)
@@ -84,8 +92,8 @@ def test_the_rule_holds_whatever_happens_in_whatever_order(filled, samples, step
 def test_a_trial_of_a_job_takes_the_place_of_an_imported_one(filled, samples):
     key = samples.task().key, samples.target().key
     filled.import_([line(samples, samples.record(1, samples.measurement(1e-6)), START)])
-    lease = filled.jobs.open(samples.spec(), "", Budget(9), "h")
-    assert filled.measured(*key) == set()
+    lease = filled.jobs.open(samples.spec(), "", SearchBudget(9), "h")
+    assert filled.schedule_keys(*key) == set()
     assert filled.record(samples.record(1), lease)
     assert not filled.record(samples.record(1), lease)
     assert filled.records(*key) == [samples.record(1)]
@@ -96,13 +104,26 @@ def test_a_trial_of_a_job_takes_the_place_of_an_imported_one(filled, samples):
     assert (again.added, again.known) == (0, 1)
 
 
+@pytest.mark.parametrize("is_newest", [True, False])
+def test_a_trial_that_takes_the_place_of_another_one_is_newer_than_all(filled, samples, is_newest):
+    """Ids stand in addresses of pages, and tell what nobody has learned from yet."""
+    filled.import_([line(samples, samples.record(1, samples.measurement(1e-6)), START)])
+    if not is_newest:
+        filled.record(samples.record(2))
+    before = filled.newest_trial()
+    assert filled.record(samples.record(1))
+    assert filled.newest_trial() > before
+    [(candidate, timing)] = filled.examples("cpu", after=before)
+    assert (candidate.schedule, timing.median_s) == (samples.schedule(1), samples.record(1).measurement.median_s)
+
+
 def test_what_is_of_no_sketch_of_this_version_is_history(filled, samples):
     key = samples.task().key, samples.target().key
     data = json.loads(line(samples, samples.record(1), START))
     for number, change in enumerate([{"sketch": "magic"}, {"version": 0}, {"version": 7}]):
         entry = data | {"schedule": data["schedule"] | change}
         assert filled.import_([json.dumps(entry)]).added == 1, number
-    assert (filled.best(*key), filled.hints(*key), filled.known.best_on(key[1])) == (None, [], [])
+    assert (filled.best(*key), filled.hints(*key), filled.catalog.best_on(key[1])) == (None, [], [])
     assert len(list(filled.export())) == 3
 
 
@@ -110,9 +131,12 @@ def test_what_was_taken_back_is_not_learned_from(filled, samples):
     for number in range(3):
         filled.record(samples.record(number))
     filled.voids.void(samples.task().key, samples.target().key, samples.schedule(1).key, "noisy")
-    assert [one.schedule for one, _ in filled.examples("cpu")] == [samples.schedule(2), samples.schedule(0)]
+    assert [example.schedule for example, _ in filled.examples("cpu")] == [samples.schedule(2), samples.schedule(0)]
     page = filled.trials.page(samples.task().key, samples.target().key)
-    assert {one.status: (one.median_s, one.error) for one in page.trials}[Status.VOIDED] == (None, "noisy")
+    assert {example.status: (example.median_s, example.error) for example in page.trials}[Status.VOIDED] == (
+        None,
+        "noisy",
+    )
     assert page.counts == {Status.OK: 2, Status.VOIDED: 1}
 
 
@@ -130,6 +154,39 @@ def test_the_first_fault_is_named_and_what_is_before_it_is_stored(filled, sample
     with pytest.raises(exchange.BadLine, match=r"line 2: \w+ is 1e-12 s, which can't be: a run of this task on cpu:"):
         filled.import_([good[3], sudden])
     assert len(list(filled.export())) == 3
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        (
+            {"low_s": 9e-6, "high_s": 1e-6},
+            "low_s is 9e-06 s, median_s 3e-06 s, high_s 1e-06 s; the median lies between",
+        ),
+        ({"low_s": 3.1e-6, "high_s": 4e-6}, "the median lies between the ends of its interval"),
+        ({"low_s": 1e-6, "high_s": 2.9e-6}, "the median lies between the ends of its interval"),
+        ({"high_s": None}, "low_s is 3e-06 s, high_s null; an interval has both ends"),
+        ({"samples_s": [5.0]}, "median_s is 3e-06 s, samples_s go from 5 s to 5 s; it is their median"),
+        ({"samples_s": [1e-6, 1.1e-6]}, "samples_s go from 1e-06 s to 1.1e-06 s; it is their median"),
+        ({"status": "crash", "median_s": None}, "but no median_s that they are of"),
+    ],
+)
+def test_times_that_contradict_each_other_are_refused(filled, samples, changed, said):
+    good = json.loads(line(samples, samples.record(1, samples.measurement(3e-6)), START))
+    with pytest.raises(exchange.BadLine, match=f"line 2: .*{re.escape(said)}"):
+        filled.import_([line(samples, samples.record(2), START), json.dumps(good | changed)])
+    assert len(list(filled.export())) == 1
+    rounded = good | {"low_s": 3.000001e-6, "high_s": 3.1e-6, "samples_s": [3.1e-6, 3.2e-6]}
+    for taken in (good, rounded, good | {"low_s": None, "high_s": None, "samples_s": []}):
+        admission.check_agreement(exchange.parse(json.dumps(taken)).record.measurement)
+
+
+@pytest.mark.parametrize("path", FROZEN, ids=lambda path: path.stem)
+def test_what_older_versions_exported_is_taken(path, filled, tmp_path):
+    shutil.copy(path, tmp_path / "old.sqlite")
+    with open_store(f"sqlite:///{tmp_path}/old.sqlite") as old:
+        lines = [json.dumps(entry) for entry in old.export()]
+    assert filled.import_(lines).added == len(lines) > 0
 
 
 def test_a_void_stays_as_it_was_given_until_it_is_lifted(filled, samples):

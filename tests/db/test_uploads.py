@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from tunewright.db import sql_uploads
+from tunewright.db import uploads
 from tunewright.db.errors import NotFound
 
 DESCRIPTION = {"inputs": [{"name": "x\0<script>", "dims": ["n", 3]}], "ops": {"Conv": 2}}
@@ -17,8 +17,8 @@ def add(store):
 
     def keep(data, chunks=None, **options):
         sha256 = hashlib.sha256(data).hexdigest()
-        given = {"label": "m.onnx", "with_weights": False, "description": DESCRIPTION, **options}
-        return sha256, store.uploads.add(sha256, chunks or [data], **given)
+        arguments = {"label": "m.onnx", "with_weights": False, "description": DESCRIPTION, **options}
+        return sha256, store.uploads.add(sha256, chunks or [data], **arguments)
 
     return keep
 
@@ -42,7 +42,7 @@ def test_one_that_is_known_stays(store, add):
 
 @pytest.mark.parametrize("size", [0, 1, 999, 1000, 1001, 2000, 4567])
 def test_it_is_kept_in_pieces(store, add, monkeypatch, size):
-    monkeypatch.setattr(sql_uploads, "PIECE_BYTES", 1000)
+    monkeypatch.setattr(uploads, "PIECE_BYTES", 1000)
     data = random.Random(size).randbytes(size)
     cuts = sorted(random.Random(size).choices(range(size + 1), k=5))
     chunks = [data[i:j] for i, j in zip([0, *cuts], [*cuts, size], strict=True)]

@@ -6,16 +6,15 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import event
 
-from tunewright.db.jobs import Budget, EventKind, JobState, NewEvent
-from tunewright.db.sql_workload import SqlWorkload
-from tunewright.db.workload import Queue, Shift
+from tunewright.db.job import EventKind, JobState, NewEvent, SearchBudget
+from tunewright.db.workload import Shift, TargetQueue, Workload
 
 HOUR_S = 3600.0
 
 
 @pytest.fixture
 def workload(filled):
-    return SqlWorkload(filled.database)
+    return Workload(filled.database)
 
 
 @pytest.fixture
@@ -24,15 +23,15 @@ def submit(filled, samples):
     numbers = iter(range(100))
 
     def submitted(threads=2):
-        return filled.jobs.submit(samples.spec(next(numbers), threads), "", Budget(1)).job.id
+        return filled.jobs.submit(samples.spec(next(numbers), threads), "", SearchBudget(1)).job.id
 
     return submitted
 
 
 def test_nothing(workload, clock):
-    told = workload.shifts(HOUR_S)
-    assert (told.since, told.until) == (clock.now - timedelta(seconds=HOUR_S), clock.now)
-    assert told.shifts == ()
+    shifts = workload.shifts(HOUR_S)
+    assert (shifts.since, shifts.until) == (clock.now - timedelta(seconds=HOUR_S), clock.now)
+    assert shifts.shifts == ()
     assert workload.queues() == []
 
 
@@ -70,20 +69,20 @@ def test_what_was_read_is_not_read_again(filled, workload, submit, samples, cloc
         filled.jobs.renew(lease, 1000, events=[NewEvent(EventKind.PROGRESS, {"trials": second})])
         (shift,) = workload.shifts(HOUR_S).shifts
         assert (shift.holder, shift.ended_at) == ("a:1", None)
-    read = []
-    event.listen(filled.database.engine, "before_cursor_execute", lambda *about: read.append(about[2]))
+    statements = []
+    event.listen(filled.database.engine, "before_cursor_execute", lambda *about: statements.append(about[2]))
     assert workload.shifts(HOUR_S).shifts == (shift,)
-    assert not [statement for statement in read if "job_events" in statement]
+    assert not [statement for statement in statements if "job_events" in statement]
     filled.jobs.finish(lease, JobState.SUCCEEDED, result={})
     submit()
     later = filled.jobs.lease([samples.target().key], "b:2")
     ended, begun = workload.shifts(HOUR_S).shifts
     assert (ended.holder, ended.ended_at, begun.job_id) == ("a:1", clock.now, later.job_id)
-    assert SqlWorkload(filled.database).shifts(HOUR_S).shifts == (ended, begun)
+    assert Workload(filled.database).shifts(HOUR_S).shifts == (ended, begun)
     clock.advance(2 * HOUR_S)
     filled.jobs.renew(later, 1000)
-    assert [one.job_id for one in workload.shifts(HOUR_S).shifts] == [later.job_id]
-    assert list(workload._known) == [later.job_id]
+    assert [shift.job_id for shift in workload.shifts(HOUR_S).shifts] == [later.job_id]
+    assert list(workload._jobs) == [later.job_id]
 
 
 def test_a_process_that_goes_away_was_at_work_until_its_lease_was_over(filled, workload, submit, samples, clock):
@@ -122,12 +121,12 @@ def test_queues(filled, workload, submit, samples, clock):
     jobs.pause(last)
     clock.advance(20)
     since = clock.now - timedelta(seconds=40)
-    assert workload.queues() == [Queue(four, 2, 0, 0, 0, since), Queue(two, 0, 2, 1, 1, None)]
+    assert workload.queues() == [TargetQueue(four, 2, 0, 0, 0, since), TargetQueue(two, 0, 2, 1, 1, None)]
     jobs.renew(lost)
     jobs.resume(last)
-    assert workload.queues()[1] == Queue(two, 1, 2, 0, 0, clock.now)
+    assert workload.queues()[1] == TargetQueue(two, 1, 2, 0, 0, clock.now)
 
 
 def test_jobs_that_wait_for_any_device_are_a_queue_of_their_own(filled, workload, samples, clock):
-    filled.jobs.submit(replace(samples.spec(0), target_key=""), "", Budget(1))
-    assert workload.queues() == [Queue("", 1, 0, 0, 0, clock.now)]
+    filled.jobs.submit(replace(samples.spec(0), target_key=""), "", SearchBudget(1))
+    assert workload.queues() == [TargetQueue("", 1, 0, 0, 0, clock.now)]

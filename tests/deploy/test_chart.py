@@ -25,7 +25,7 @@ import jsonschema  # type: ignore[import-untyped]
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from tunewright.workers.ray_demand import GROUP
+from tunewright.workers.ray.nodes import GROUP
 
 Object = dict[str, Any]
 

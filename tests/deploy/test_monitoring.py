@@ -14,8 +14,8 @@ import yaml  # type: ignore[import-untyped]
 from prometheus_client import Histogram
 from prometheus_client.metrics import MetricWrapperBase
 
-from tunewright.api.metrics import Metrics
-from tunewright.db.sql_store import open_store
+from tunewright.api.http.metrics import Metrics
+from tunewright.db.store import open_store
 
 Object = dict[str, Any]
 

@@ -1,6 +1,14 @@
 template <typename T, int N> struct alignas(sizeof(T) * N) Lanes { T at[N]; };
 template <typename T> static __device__ __forceinline__ T least(T a, T b) { return b < a || b != b ? b : a; }
 template <typename T> static __device__ __forceinline__ T largest(T a, T b) { return b > a || b != b ? b : a; }
+static __device__ __forceinline__ float least(float a, float b) {
+  asm("min.NaN.f32 %0, %0, %1;" : "+f"(a) : "f"(b));
+  return a;
+}
+static __device__ __forceinline__ float largest(float a, float b) {
+  asm("max.NaN.f32 %0, %0, %1;" : "+f"(a) : "f"(b));
+  return a;
+}
 template <typename T> static __device__ __forceinline__ T sigmoid(T x) { return T(1) / (T(1) + exp(-x)); }
 template <typename To, typename From> static __device__ __forceinline__ To bits(From x) {
   static_assert(sizeof(To) == sizeof(From), "as many bits");

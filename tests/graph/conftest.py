@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tunewright.graph import fallback
-from tunewright.graph.fusion import Call, Fallback, Step, View, partition
+from tunewright.graph.evaluation import fallback
+from tunewright.graph.fusion.fusion import Fallback, Step, TaskCall, TensorView, partition
 from tunewright.graph.ir import Array, Graph
-from tunewright.graph.oracle import reference, written
+from tunewright.graph.oracle import reference, written_masks
 
 
 def _seen(array: Array, shape: tuple[int, ...]) -> Array:
@@ -38,11 +38,11 @@ class Runs:
         stored: dict[str, int] = {}  # tensor that calls each write a part of -> how much they have
         for step in steps or partition(graph):
             match step:
-                case Call(task, inputs, outputs):
+                case TaskCall(task, inputs, outputs):
                     for tensor, name in zip(task.inputs, inputs, strict=True):
                         assert name in graph.constants or not tensor.constant
                     operands = [_seen(values[name], t.shape) for t, name in zip(task.inputs, inputs, strict=True)]
-                    for name, result, own in zip(outputs, reference(task, operands), written(task), strict=True):
+                    for name, result, own in zip(outputs, reference(task, operands), written_masks(task), strict=True):
                         assert own is None or name in parts
                         if name not in values:
                             kind = graph.types.get(name)
@@ -51,7 +51,7 @@ class Runs:
                         np.copyto(_seen(values[name], result.shape), result, where=True if own is None else own)
                         if own is not None:
                             stored[parts[name]] = stored.get(parts[name], 0) + int(own.sum())
-                case View(source, view, offset_bytes):
+                case TensorView(source, view, offset_bytes):
                     if source not in values:  # its parts are written one by one
                         kind = graph.types[source]
                         values[source] = np.empty(kind.shape or (), kind.dtype)
@@ -65,19 +65,19 @@ class Runs:
         return [values[output.tensor] for output in graph.outputs]
 
     @staticmethod
-    def close(found: Any, wanted: Any, tolerance: float = 1e-5) -> None:
+    def close(result: Any, expected: Any, tolerance: float = 1e-5) -> None:
         """Equal types and shapes, and values up to a share of the largest one."""
-        assert (found.shape, found.dtype) == (wanted.shape, wanted.dtype)
-        if wanted.dtype.kind != "f":
-            np.testing.assert_array_equal(found, wanted)
+        assert (result.shape, result.dtype) == (expected.shape, expected.dtype)
+        if expected.dtype.kind != "f":
+            np.testing.assert_array_equal(result, expected)
             return
-        size = np.abs(wanted[np.isfinite(wanted)]).max(initial=1e-3)
-        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=tolerance * size)
+        size = np.abs(expected[np.isfinite(expected)]).max(initial=1e-3)
+        np.testing.assert_allclose(result, expected, rtol=1e-5, atol=tolerance * size)
 
     @classmethod
     def agree(cls, graph: Graph, feeds: Mapping[str, Array], tolerance: float = 1e-5) -> None:
-        for found, wanted in zip(cls.steps(graph, feeds), cls.nodes(graph, feeds), strict=True):
-            cls.close(found, wanted, tolerance)
+        for result, expected in zip(cls.steps(graph, feeds), cls.nodes(graph, feeds), strict=True):
+            cls.close(result, expected, tolerance)
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ import numpy as np
 import onnxruntime
 from onnx import ModelProto, ValueInfoProto, helper, parser
 
-from tunewright.graph.fallback import evaluate
+from tunewright.graph.evaluation.fallback import evaluate
 from tunewright.graph.ir import Graph, Node
 from tunewright.graph.onnx_import import load
 
@@ -37,16 +37,16 @@ def computed(op: str, operands: Sequence[Any], version: int = 20, outputs: int =
 
 def by_peer(op: str, operands: Sequence[Any], version: int = 20, outputs: int = 1, /, **attrs: Any) -> list[Any]:
     """The outputs by ONNX Runtime, which leaves the graph as it is."""
-    given = {f"x{k}": array for k, array in enumerate(operands) if array is not None}
+    feeds = {f"x{k}": array for k, array in enumerate(operands) if array is not None}
     names = [f"x{k}" if array is not None else "" for k, array in enumerate(operands)]
     results = [f"y{k}" for k in range(outputs)]
     inputs = [
         helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
-        for name, array in given.items()
+        for name, array in feeds.items()
     ]
     node = helper.make_node(op, names, results, **attrs)
     graph = helper.make_graph([node], "g", inputs, [ValueInfoProto(name=name) for name in results])
-    return run_by_peer(helper.make_model(graph, opset_imports=[helper.make_opsetid("", version)], ir_version=10), given)
+    return run_by_peer(helper.make_model(graph, opset_imports=[helper.make_opsetid("", version)], ir_version=10), feeds)
 
 
 def run_by_peer(model: ModelProto, feeds: Mapping[str, Any]) -> list[Any]:
@@ -56,10 +56,10 @@ def run_by_peer(model: ModelProto, feeds: Mapping[str, Any]) -> list[Any]:
 
 
 def agree(op: str, operands: Sequence[Any], version: int = 20, outputs: int = 1, /, **attrs: Any) -> None:
-    found = computed(op, operands, version, outputs, **attrs)
-    for ours, theirs in zip(found, by_peer(op, operands, version, outputs, **attrs), strict=True):
-        assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
-        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+    results = computed(op, operands, version, outputs, **attrs)
+    for ours, peer_result in zip(results, by_peer(op, operands, version, outputs, **attrs), strict=True):
+        assert (ours.shape, ours.dtype) == (peer_result.shape, peer_result.dtype)
+        np.testing.assert_allclose(ours, peer_result, rtol=1e-4, atol=1e-5)
 
 
 def parsed(body: str, opset: int = 17) -> ModelProto:

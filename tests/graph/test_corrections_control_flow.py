@@ -19,7 +19,7 @@ LOOP = """
 """
 
 
-@pytest.mark.parametrize(("trips", "going"), [(0, True), (3, False), (-1, True)])
+@pytest.mark.parametrize(("trips", "condition"), [(0, True), (3, False), (-1, True)])
 @pytest.mark.parametrize(
     ("state", "out", "value", "shape"),
     [
@@ -34,10 +34,10 @@ LOOP = """
     ],
 )
 def test_a_loop_of_no_trip(
-    state: str, out: str, value: str, shape: tuple[int, ...], trips: int, going: bool, runs: Any
+    state: str, out: str, value: str, shape: tuple[int, ...], trips: int, condition: bool, runs: Any
 ):
     model = parsed(LOOP.format(state=state, out=out, value=value))
-    feeds = {"n": np.array(trips), "go": np.array(going), "x": normal(2, 3)}
+    feeds = {"n": np.array(trips), "go": np.array(condition), "x": normal(2, 3)}
     graph = load(model.SerializeToString())
     last, every = runs.nodes(graph, {value.tensor: feeds[value.label] for value in graph.inputs})
     np.testing.assert_array_equal(last, feeds["x"])
@@ -74,10 +74,10 @@ def test_nested_loops(outer: int, inner: int, runs: Any):
     """)
     feeds = {"n": np.array(outer), "m": np.array(inner), "x": normal(2, 3)}
     graph = load(model.SerializeToString())
-    found = runs.nodes(graph, {value.tensor: feeds[value.label] for value in graph.inputs})
-    for ours, theirs in zip(found, run_by_peer(model, feeds), strict=True):
-        assert ours.shape == theirs.shape
-        np.testing.assert_allclose(ours, theirs, rtol=1e-5)
+    results = runs.nodes(graph, {value.tensor: feeds[value.label] for value in graph.inputs})
+    for ours, peer_result in zip(results, run_by_peer(model, feeds), strict=True):
+        assert ours.shape == peer_result.shape
+        np.testing.assert_allclose(ours, peer_result, rtol=1e-5)
 
 
 @pytest.mark.parametrize(("axis", "shape"), [(0, (0, 2, 3)), (1, (2, 0, 3)), (-1, (2, 3, 0))])

@@ -92,5 +92,5 @@ EMPTY: list[tuple[str, list[Any], dict[str, Any], list[tuple[int, ...]]]] = [
 
 @pytest.mark.parametrize(("op", "operands", "attrs", "shapes"), EMPTY)
 def test_nothing_in_the_batch(op: str, operands: list[Any], attrs: dict[str, Any], shapes: list[tuple[int, ...]]):
-    found = computed(op, [None if x is None else np.asarray(x) for x in operands], 20, len(shapes), **attrs)
-    assert [array.shape for array in found] == shapes
+    results = computed(op, [None if x is None else np.asarray(x) for x in operands], 20, len(shapes), **attrs)
+    assert [array.shape for array in results] == shapes

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
-from tunewright.graph.fusion import Call, partition
+from tunewright.graph.fusion.fusion import TaskCall, partition
+from tunewright.graph.fusion.groups import fit
+from tunewright.graph.fusion.segments import chains
 from tunewright.graph.ir import Graph
-from tunewright.graph.limits import fit
 from tunewright.graph.onnx_import import load
 from tunewright.graph.rewrites import rewrite
-from tunewright.graph.rewrites.identities import MAX_PARTS
-from tunewright.graph.segments import chains
+from tunewright.graph.rewrites.simplify import MAX_PARTS
 
 from ..calls import calls
 
@@ -115,9 +115,9 @@ def serialized(nodes: Nodes, known: Constants) -> bytes:
         )
         for name, value in known.items()
     ]
-    given = [helper.make_tensor_value_info("t0", TensorProto.FLOAT, (3, 7))]
-    made = [helper.make_tensor_value_info(nodes[-1].output[0], TensorProto.FLOAT, None)]
-    graph = helper.make_graph(nodes, "deep", given, made, constants)
+    inputs = [helper.make_tensor_value_info("t0", TensorProto.FLOAT, (3, 7))]
+    outputs = [helper.make_tensor_value_info(nodes[-1].output[0], TensorProto.FLOAT, None)]
+    graph = helper.make_graph(nodes, "deep", inputs, outputs, constants)
     data: bytes = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]).SerializeToString()
     return data
 
@@ -131,7 +131,7 @@ def test_a_deep_model_computes_the_same_in_small_groups(kind: str, runs) -> None
     graph = opened(model(kind, 500))
     x = np.random.default_rng(0).standard_normal((3, 7)).astype(np.float32)
     runs.agree(graph, {graph.inputs[0].tensor: x})
-    groups = [step.group for step in partition(graph) if isinstance(step, Call)]
+    groups = [step.group for step in partition(graph) if isinstance(step, TaskCall)]
     assert all(group is not None and fit(group.stages) for group in groups)
 
 

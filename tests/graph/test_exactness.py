@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper, parser
 
-from tunewright.graph.decisive import decisive
-from tunewright.graph.fusion import Call, partition
-from tunewright.graph.inverse import has_exact_inverse
+from tunewright.graph.fusion.fusion import TaskCall, partition
 from tunewright.graph.ir import Graph
 from tunewright.graph.onnx_import import load
 from tunewright.graph.rewrites import STEPS, rewrite
+from tunewright.graph.rounding import decisive_tensors, has_exact_inverse
 
 ROUNDED = frozenset(item.name for step in STEPS for item in step.rewrites if item.rounds)
 """The rewrites that may round in another way."""
@@ -231,15 +230,15 @@ def inputs_of(seed: int) -> list[Any]:
     ]
 
 
-def same_bits(found: Any, wanted: Any) -> bool:
+def same_bits(result: Any, expected: Any) -> bool:
     """NaN is NaN, whatever its bits."""
-    if found.shape != wanted.shape or found.dtype != wanted.dtype:
+    if result.shape != expected.shape or result.dtype != expected.dtype:
         return False
-    if wanted.dtype.kind != "f":
-        return bool(np.array_equal(found, wanted))
-    nan = np.isnan(wanted)
-    bits = np.dtype(f"u{wanted.itemsize}")
-    return bool((np.isnan(found) == nan).all() and (found.view(bits) == wanted.view(bits))[~nan].all())
+    if expected.dtype.kind != "f":
+        return bool(np.array_equal(result, expected))
+    nan = np.isnan(expected)
+    bits = np.dtype(f"u{expected.itemsize}")
+    return bool((np.isnan(result) == nan).all() and (result.view(bits) == expected.view(bits))[~nan].all())
 
 
 def rewrites_of(graph: Graph) -> list[tuple[str, Graph, Graph]]:
@@ -275,20 +274,21 @@ def test_every_rewrite_keeps_the_bits_or_is_of_the_table(first: int, runs: Any):
         def run(graph: Graph, feeds: list[Any] = feeds, results: dict[int, Any] = results) -> list[Any]:
             if id(graph) not in results:
                 results[id(graph)] = [runs.nodes(graph, {graph.inputs[0].tensor: x})[0] for x in feeds]
-            found: list[Any] = results[id(graph)]
-            return found
+            result: list[Any] = results[id(graph)]
+            return result
 
         for name, before, after in rewrites_of(graph):
             before_sums = 0 if name == "narrow floats" else 1  # what feeds a sum of products is not decisive
             if name not in ROUNDED or (draw.is_stepped and draw.sums <= before_sums):
-                for found, wanted in zip(run(after), run(before), strict=True):
-                    assert same_bits(found, wanted), f"seed {seed}: {name}:\n{before}\n{after}"
+                for result, expected in zip(run(after), run(before), strict=True):
+                    assert same_bits(result, expected), f"seed {seed}: {name}:\n{before}\n{after}"
 
 
 def test_no_rewrite_that_these_models_are_for_was_left_out():
     """They are drawn so that each finds something to do; those on bytes and recurrences have tests of their own."""
     bytewise = {"quantised ops", "products of floats", "products of bytes", "zero points", "dequantised"}
     others = {"zero points that are kept", "recurrences", "pools over all", "pads", "dead code", "constant folding"}
+    others |= {"interpolations"}
     left_out = {item.name for step in STEPS for item in step.rewrites} - bytewise - others
     for seed in range(DRAWN):
         graph = load(Draw(seed).model().SerializeToString())
@@ -318,11 +318,11 @@ def test_what_is_decisive(weight: float):
         w=np.full((WIDTH, 4), weight, np.float32),
         s=np.array([4, ROWS]),
     )
-    made = {node.op: node.outputs[0] for node in graph.nodes}
-    behind = {made["MatMul"], made["Relu"], made["Reshape"]}
-    assert decisive(graph) & set(made.values()) == (behind if weight < 1 else behind | {made["Exp"]})
+    outputs = {node.op: node.outputs[0] for node in graph.nodes}
+    behind = {outputs["MatMul"], outputs["Relu"], outputs["Reshape"]}
+    assert decisive_tensors(graph) & set(outputs.values()) == (behind if weight < 1 else behind | {outputs["Exp"]})
     smooth = model(helper.make_node("Softmax", ["x"], ["y"]))
-    assert not decisive(smooth)
+    assert not decisive_tensors(smooth)
 
 
 EDGED = {
@@ -358,9 +358,9 @@ def test_what_is_exactly_at_an_edge_stays_there(edge: str, divisor: int, runs: A
     graph = parsed("p = MatMul(x, w)", "a = Div(p, c)", *EDGED[edge], **weights)
     x = np.zeros((ROWS, WIDTH), np.float32)
     x[:, 3] = divisor
-    (wanted,) = runs.nodes(graph, {"v0": x})
-    (found,) = runs.steps(rewrite(graph), {"v0": x})
-    np.testing.assert_array_equal(found, wanted)
+    (expected,) = runs.nodes(graph, {"v0": x})
+    (result,) = runs.steps(rewrite(graph), {"v0": x})
+    np.testing.assert_array_equal(result, expected)
 
 
 def test_batch_normalization_before_an_edge_is_in_the_order_of_onnx(runs: Any):
@@ -368,8 +368,8 @@ def test_batch_normalization_before_an_edge_is_in_the_order_of_onnx(runs: Any):
     moments = {"s": np.full(WIDTH, 1.1), "z": np.zeros(WIDTH), "m": np.full(WIDTH, 41), "v": np.full(WIDTH, 3)}
     normalised = "n = BatchNormalization <epsilon: float = 0.0> (p, s, z, m, v)"
     graph = parsed("p = MatMul(x, w)", normalised, "y = Sqrt(n)", w=np.ones((WIDTH, WIDTH)), **moments)
-    (found,) = runs.steps(rewrite(graph), {"v0": np.eye(ROWS, WIDTH, dtype=np.float32) * 41})
-    assert not found.any()
+    (result,) = runs.steps(rewrite(graph), {"v0": np.eye(ROWS, WIDTH, dtype=np.float32) * 41})
+    assert not result.any()
 
 
 ELSEWHERE = {
@@ -386,7 +386,7 @@ def test_where_no_edge_is_near_nothing_is_decisive(rest: str):
     before = ["last = Constant <value_ints = [-1]> ()", "p = MatMul(x, w)", "q = Div(p, c)"]
     graph = parsed(*before, *ELSEWHERE[rest], **weights)
     (scaled,) = (node.outputs[0] for node in graph.nodes if node.op == "Div" and node.inputs[1] in graph.constants)
-    assert scaled not in decisive(graph)
+    assert scaled not in decisive_tensors(graph)
 
 
 ROUNDED_BY_ADDITION = [
@@ -417,11 +417,11 @@ def test_rounding_by_addition_is_a_step(dtype: int, shift: float, is_constant: b
         zero=0,
     )
     x = np.linspace(-9, 9, ROWS * WIDTH, dtype=np.float32).reshape(ROWS, WIDTH)
-    (wanted,) = runs.nodes(graph, {"v0": x})
-    (found,) = runs.steps(rewrite(graph), {"v0": x})
-    assert np.abs(wanted - x * np.float32(7)).max() > 0.1
-    np.testing.assert_array_equal(found, wanted)
-    assert {node.outputs[0] for node in graph.nodes[:2]} <= decisive(graph)
+    (expected,) = runs.nodes(graph, {"v0": x})
+    (result,) = runs.steps(rewrite(graph), {"v0": x})
+    assert np.abs(expected - x * np.float32(7)).max() > 0.1
+    np.testing.assert_array_equal(result, expected)
+    assert {node.outputs[0] for node in graph.nodes[:2]} <= decisive_tensors(graph)
 
 
 def test_a_large_constant_that_a_gemm_adds_rounds_too(runs: Any):
@@ -429,9 +429,9 @@ def test_a_large_constant_that_a_gemm_adds_rounds_too(runs: Any):
     graph = parsed("d = Gemm <alpha: float = 0.3> (x, w, m)", "y = Sub(d, m)", **weights)
     for seed in range(20):
         x = np.random.default_rng(seed).integers(0, 4, (ROWS, WIDTH)).astype(np.float32)
-        (wanted,) = runs.nodes(graph, {"v0": x})
-        (found,) = runs.steps(rewrite(graph), {"v0": x})
-        np.testing.assert_array_equal(found, wanted)
+        (expected,) = runs.nodes(graph, {"v0": x})
+        (result,) = runs.steps(rewrite(graph), {"v0": x})
+        np.testing.assert_array_equal(result, expected)
 
 
 def test_attributes_that_differ_by_the_sign_of_zero_are_two(runs: Any):
@@ -442,8 +442,8 @@ def test_attributes_that_differ_by_the_sign_of_zero_are_two(runs: Any):
         "d = Reciprocal(b)",
         "y = Sub(c, d)",
     )
-    (found,) = runs.steps(rewrite(graph), {"v0": np.full((ROWS, WIDTH), -1, np.float32)})
-    assert np.isinf(found).all()
+    (result,) = runs.steps(rewrite(graph), {"v0": np.full((ROWS, WIDTH), -1, np.float32)})
+    assert np.isinf(result).all()
 
 
 MOVES = {
@@ -474,10 +474,10 @@ def test_a_cast_to_a_narrow_type_and_back_rounds(to: int, move: str, runs: Any):
         third=1 / 3,
     )
     feeds = {graph.inputs[0].tensor: np.random.default_rng(0).standard_normal((ROWS, WIDTH)).astype(np.float32)}
-    (wanted,) = runs.nodes(graph, feeds)
-    (found,) = runs.steps(rewrite(graph), feeds)
-    assert np.abs(wanted).max() > 1e-4
-    np.testing.assert_array_equal(found, wanted)
+    (expected,) = runs.nodes(graph, feeds)
+    (result,) = runs.steps(rewrite(graph), feeds)
+    assert np.abs(expected).max() > 1e-4
+    np.testing.assert_array_equal(result, expected)
 
 
 def test_batch_normalization_before_a_step_is_in_the_order_of_onnx(runs: Any):
@@ -490,8 +490,8 @@ def test_batch_normalization_before_a_step_is_in_the_order_of_onnx(runs: Any):
         v=np.full(WIDTH, 41 * 41, np.float32),
     )
     feeds = {graph.inputs[0].tensor: np.arange(ROWS * WIDTH, dtype=np.float32).reshape(ROWS, WIDTH)}
-    (found,) = runs.steps(rewrite(graph), feeds)
-    np.testing.assert_array_equal(found, feeds[graph.inputs[0].tensor])
+    (result,) = runs.steps(rewrite(graph), feeds)
+    np.testing.assert_array_equal(result, feeds[graph.inputs[0].tensor])
 
 
 def test_a_divisor_next_to_nothing_has_no_inverse(recwarn: pytest.WarningsRecorder):
@@ -545,10 +545,10 @@ def test_the_scale_of_a_product_stays_where_a_step_follows():
             helper.make_node("Mul", ["x", "factor"], ["a"]),
             helper.make_node("Transpose", ["x"], ["t"], perm=[1, 0]),
             helper.make_node("MatMul", ["a", "t"], ["b"]),
-            *(helper.make_node(op, [name], [made]) for op, name, made in zip(after, "bc", "cd", strict=False)),
+            *(helper.make_node(op, [name], [output]) for op, name, output in zip(after, "bc", "cd", strict=False)),
             helper.make_node("Identity", ["bcd"[len(after)]], ["y"]),
         ]
-        return sum(isinstance(step, Call) for step in partition(rewrite(model(*nodes, factor=np.float32(factor)))))
+        return sum(isinstance(step, TaskCall) for step in partition(rewrite(model(*nodes, factor=np.float32(factor)))))
 
     assert calls(0.3) == calls(0.3, "Relu") == 1
     assert calls(0.3, "Relu", "Floor") == 2
@@ -589,5 +589,5 @@ def test_the_table_in_the_docs_has_every_rewrite_that_rounds():
     text = (Path(__file__).parents[2] / "docs" / "numerics.md").read_text(encoding="utf-8")
     table = text[text.index("| rewrite |") :].split("\n\n")[0]
     rows = {line.split("|")[1].strip() for line in table.splitlines()[2:]}
-    by_fusion = {"the scale of attention"}  # graph/groups.py
+    by_fusion = {"the scale of attention"}  # graph/fusion/groups.py
     assert rows == {item.rounds for step in STEPS for item in step.rewrites if item.rounds} | by_fusion

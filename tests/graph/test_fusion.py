@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tunewright.codegen.expr import Load, Op, loads
+from tunewright.codegen.expr.expr import Load, Op, loads
 from tunewright.graph.draft import Draft
-from tunewright.graph.fusion import Call, Fallback, View, partition
-from tunewright.graph.ir import Array, Graph, Node, TensorType, Value
+from tunewright.graph.fusion.fusion import Fallback, TaskCall, TensorView, partition
+from tunewright.graph.ir import Array, Graph, GraphPort, Node, TensorType
 from tunewright.graph.onnx_import import load as import_model
 
 
@@ -43,8 +43,8 @@ def graph_of(text: str, known: Sequence[str] = (), seed: int = 0) -> tuple[Graph
 def labels(graph: Graph) -> list[str]:
     """The ops of each call, in order."""
     steps = partition(graph)
-    assert all(isinstance(step, Call | View) for step in steps)
-    return [step.task.op for step in steps if isinstance(step, Call)]
+    assert all(isinstance(step, TaskCall | TensorView) for step in steps)
+    return [step.task.op for step in steps if isinstance(step, TaskCall)]
 
 
 CASES = {
@@ -277,9 +277,9 @@ CASES = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_what_becomes_one_task(name: str, runs) -> None:
-    text, wanted = CASES[name]
+    text, expected = CASES[name]
     graph, feeds = graph_of(text)
-    assert labels(graph) == wanted
+    assert labels(graph) == expected
     runs.agree(graph, feeds)
 
 
@@ -309,7 +309,7 @@ def test_attention_moves_nothing(runs) -> None:
         "MatMul+Add",
     ]
     for step in partition(graph):
-        assert isinstance(step, Call)
+        assert isinstance(step, TaskCall)
         for stage in step.task.stages:
             if stage.combiner == "sum" and "MatMul" in step.task.op:
                 assert isinstance(stage.body, Op)
@@ -336,18 +336,18 @@ def test_parts_of_any_kind_come_together(
         a, b, c = extents
         match kind:
             case "product":
-                given, line = f"float[{a},{b},5] x{n}, float[{a},5,{c}] w{n}", f"p{n} = MatMul(x{n}, w{n})"
+                declared, line = f"float[{a},{b},5] x{n}, float[{a},5,{c}] w{n}", f"p{n} = MatMul(x{n}, w{n})"
             case "softmax":
-                given, line = f"float[{a},{b},{c}] x{n}", f"p{n} = Softmax <axis = {n % 3}> (x{n})"
+                declared, line = f"float[{a},{b},{c}] x{n}", f"p{n} = Softmax <axis = {n % 3}> (x{n})"
             case "flat":
-                given = f"float[{a * b},5] x{n}, float[5,{c}] w{n}"
+                declared = f"float[{a * b},5] x{n}, float[5,{c}] w{n}"
                 line = f"q{n} = MatMul(x{n}, w{n}) p{n} = Reshape(q{n}, s{n})"
             case "turned":
-                given = f"float[{b},{c},5] x{n}, float[{b},5,{a}] w{n}"
+                declared = f"float[{b},{c},5] x{n}, float[{b},5,{a}] w{n}"
                 line = f"q{n} = MatMul(x{n}, w{n}) p{n} = Transpose <perm = [2,0,1]> (q{n})"
             case _:
-                given, line = f"float[{a},{b},{c},4] x{n}", f"p{n} = ReduceSum <keepdims = 0> (x{n}, last)"
-        inputs.append(given)
+                declared, line = f"float[{a},{b},{c},4] x{n}", f"p{n} = ReduceSum <keepdims = 0> (x{n}, last)"
+        inputs.append(declared)
         lines.append(line)
         shapes.append(f"int64[3] s{n} = {{{a},{b},{c}}}")
     then = {
@@ -375,8 +375,8 @@ def channels_last_conv(pads: tuple[int, ...]) -> tuple[Graph, dict[str, Array]]:
     attrs = {"strides": (1, 1), "dilations": (1, 1), "pads": pads, "kernel_shape": (3, 3), "group": 1}
     shapes = {"v0": (1, 3, 8, 8), "v1": (3, 3, 3, 5), "v2": (1, 8, 8, 3), "v3": (1, spatial, spatial, 5)}
     graph = Graph(
-        inputs=(Value("x", "v0"),),
-        outputs=(Value("y", "v3"),),
+        inputs=(GraphPort("x", "v0"),),
+        outputs=(GraphPort("y", "v3"),),
         nodes=(
             Node("Transpose", ("v0",), ("v2",), {"perm": (0, 2, 3, 1)}, version=20),
             Node("Conv", ("v2", "v1"), ("v3",), {**attrs, "channels_last": True}, version=20),
@@ -392,7 +392,7 @@ def test_layout_of_the_input_is_read_in_place(pads: tuple[int, ...], runs) -> No
     graph, feeds = channels_last_conv(pads)
     assert labels(graph) == ["Transpose+Conv"]
     (step,) = partition(graph)
-    assert isinstance(step, Call)
+    assert isinstance(step, TaskCall)
     assert len(step.task.stages) == 1 + any(pads)
     runs.agree(graph, feeds)
 
@@ -406,14 +406,14 @@ def test_a_1x1_convolution_is_a_product(runs) -> None:
     )
     rng = np.random.default_rng(0)
     graph = Graph(
-        inputs=(Value("x", "v0"),),
-        outputs=(Value("y", "v2"),),
+        inputs=(GraphPort("x", "v0"),),
+        outputs=(GraphPort("y", "v2"),),
         nodes=(node,),
         constants={"v1": rng.standard_normal(shapes["v1"]).astype(np.float32)},
         types={name: TensorType("float32", shape) for name, shape in shapes.items()},
     )
     product, _ = graph_of("g (float[24,3] x, float[3,5] w) => (float[24,5] y) { y = MatMul(x, w) }", known=["w"])
-    keys = {step.task.key for g in (graph, product) for step in partition(g) if isinstance(step, Call)}
+    keys = {step.task.key for g in (graph, product) for step in partition(g) if isinstance(step, TaskCall)}
     assert len(keys) == 1
     runs.agree(graph, {"v0": rng.standard_normal(shapes["v0"]).astype(np.float32)})
 
@@ -423,7 +423,7 @@ def test_constant_scalars_are_written_into_the_task(runs) -> None:
         "g (float[5] x, float s, float[1] t) => (float[5] y) { a = Mul(x, s) y = Add(a, t) }", ["s", "t"]
     )
     (step,) = partition(graph)
-    assert isinstance(step, Call)
+    assert isinstance(step, TaskCall)
     assert len(step.inputs) == 1
     runs.agree(graph, feeds)
 
@@ -435,29 +435,30 @@ def test_an_index_that_is_known_makes_a_slice(runs) -> None:
     """
     graph, feeds = graph_of(text, known=["first"])
     (step,) = partition(graph)
-    assert isinstance(step, Call)
+    assert isinstance(step, TaskCall)
     assert len(loads(*(stage.body for stage in step.task.stages))) == 2
     runs.agree(graph, feeds)
 
 
 def test_what_has_no_kernel_falls_back(runs) -> None:
     text = """
-    g (float[4,6] x) => (float[4,6] y, float[24] z) <int64[1] flat = {24}, int64[2] shape = {4, 6}>
-    { a = Relu(x) b = Reshape(a, flat) c = Sin(b) d = Reshape(c, shape) y = Neg(d) z = Reshape(y, flat) }
+    g (float[4,6] x) => (float[4,6] y, float[24] z)
+    <int64[1] flat = {24}, int64[3] ones = {24, 1, 1}, int64[2] shape = {4, 6}>
+    { a = Relu(x) b = Reshape(a, ones) c = Det(b) d = Reshape(c, shape) y = Neg(d) z = Reshape(y, flat) }
     """
     graph, feeds = graph_of(text)
     steps = partition(graph)
-    assert [type(step) for step in steps] == [Call, View, Fallback, Call, View]
+    assert [type(step) for step in steps] == [TaskCall, TensorView, Fallback, TaskCall, TensorView]
     fallback = steps[2]
     assert isinstance(fallback, Fallback)
-    assert (fallback.node.op, fallback.reason) == ("Sin", "Sin: no definition")
+    assert (fallback.node.op, fallback.reason) == ("Det", "Det: no native kernel is written for this op")
     runs.agree(graph, feeds)
 
 
 def test_unread_outputs_are_not_computed() -> None:
     graph, _ = graph_of("g (float[6] x) => (float[2] y) { a, y, c = Split <axis = 0, num_outputs = 3> (x) }")
     (step,) = partition(graph)
-    assert isinstance(step, Call)
+    assert isinstance(step, TaskCall)
     assert len(step.outputs) == 1
 
 
@@ -477,7 +478,7 @@ def test_names_do_not_reach_keys() -> None:
     other, _ = graph_of(
         text.replace(" x", " other").replace("(x", "(other").replace("c)", "_c)").replace("{ c", "{ _c")
     )
-    keys = [[step.task.key for step in partition(g) if isinstance(step, Call)] for g in (graph, other)]
+    keys = [[step.task.key for step in partition(g) if isinstance(step, TaskCall)] for g in (graph, other)]
     assert keys[0] == keys[1]
     assert [v.label for v in graph.inputs] != [v.label for v in other.inputs]
 
@@ -488,7 +489,7 @@ def test_a_scalar_is_a_vector_of_one_element(runs) -> None:
     for scalar in ("float", "float[1]", "float[1,1]"):
         text = f"g (float[4,6] x, {scalar} s) => (float[4,6] y, {scalar} z) {{ y = Mul(x, s) z = Exp(s) }}"
         graph, feeds = graph_of(text)
-        keys.add(tuple(step.task.key for step in partition(graph) if isinstance(step, Call)))
+        keys.add(tuple(step.task.key for step in partition(graph) if isinstance(step, TaskCall)))
         runs.agree(graph, feeds)
     assert len(keys) == 1
 
@@ -501,7 +502,7 @@ def test_views_of_one_tensor_meet_in_a_task(runs) -> None:
     """
     graph, feeds = graph_of(text)
     (step,) = partition(graph)
-    assert isinstance(step, Call)
+    assert isinstance(step, TaskCall)
     assert len(step.inputs) == 1
     runs.agree(graph, feeds)
 
@@ -514,15 +515,15 @@ SHAPES = ((2, 3, 4), (1, 3, 4), (4,), (2, 1, 1), (6, 4), (4, 6), (24,))
 def random_graphs(draw: st.DrawFn) -> Graph:
     """Graphs of a dozen nodes: pointwise work, movement, products and reductions, read once or often."""
     draft = Draft()
-    inputs = [draft.fresh(TensorType("float32", shape)) for shape in SHAPES[:4]]
+    inputs = [draft.new_tensor(TensorType("float32", shape)) for shape in SHAPES[:4]]
     tensors = list(inputs)
     for _ in range(draw(st.integers(1, 12))):
         recent = st.integers(max(0, len(tensors) - 4), len(tensors) - 1)
         x = tensors[draw(recent if draw(st.booleans()) else st.integers(0, len(tensors) - 1))]
         tensors += _drawn_node(draw, draft, tensors, x)
     outputs = {tensors[-1], *(name for name in tensors if draw(st.integers(0, 9)) == 0)} - set(inputs)
-    values = [Value(name, name) for name in sorted(outputs)] or [Value("x", draft.emit("Relu", inputs[0]))]
-    return draft.finish([Value(name, name) for name in inputs], values)
+    values = [GraphPort(name, name) for name in sorted(outputs)] or [GraphPort("x", draft.emit("Relu", inputs[0]))]
+    return draft.finish([GraphPort(name, name) for name in inputs], values)
 
 
 def _drawn_node(draw: st.DrawFn, draft: Draft, tensors: Sequence[str], x: str) -> list[str]:
@@ -535,7 +536,7 @@ def _drawn_node(draw: st.DrawFn, draft: Draft, tensors: Sequence[str], x: str) -
             return [draft.emit(draw(st.sampled_from(["Relu", "Sigmoid", "Neg", "Tanh"])), x)]
         case "binary":
             fits = [name for name in tensors if _broadcasts(draft.shape(name) or (), shape)]
-            other = draw(st.sampled_from([*fits, draft.like(x, 0.5)]))
+            other = draw(st.sampled_from([*fits, draft.scalar_like(x, 0.5)]))
             operands = (x, other) if draw(st.booleans()) else (other, x)
             return [draft.emit(draw(st.sampled_from(["Add", "Mul", "Sub", "Max"])), *operands)]
         case "reshape":
@@ -623,7 +624,7 @@ def test_a_convolution_knows_the_steps_that_read_it(rest: str, are_short: bool) 
         <float k = {{12582912}}, float one = {{1}}, uint8 z = {{0}}, float[4,4,3,3] w = {{{w}}}, float[8,8] v = {{{v}}}>
         {{ c = Conv <pads: ints = [1,1,1,1]> (x, w) {(STEPPED | UNSTEPPED)[rest]} }}
         """
-    calls = [step for step in partition(graph_of(text)[0]) if isinstance(step, Call)]
+    calls = [step for step in partition(graph_of(text)[0]) if isinstance(step, TaskCall)]
     expected = rest in STEPPED or (are_short and rest in SHORT)
     assert [call.task.is_decisive for call in calls if "Conv" in call.task.op] == [expected]
     plain = replace(calls[0].task, is_decisive=False)

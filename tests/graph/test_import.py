@@ -12,8 +12,8 @@ from onnx import ModelProto, numpy_helper, parser
 
 from tunewright.graph.ir import Graph, Node
 from tunewright.graph.onnx_import import load
+from tunewright.graph.onnx_import.structure import strip
 from tunewright.graph.rewrites import rewrite
-from tunewright.graph.structure import strip
 
 HOSTILE = 'x"\n\x1b[31m../../etc\u202e' + "y" * 200
 
@@ -130,7 +130,7 @@ def test_group_normalization_by_groups(runs: Any, opset: int):
     parts = x.reshape(2, 3, 10).astype(np.float64)
     s, b = np.array([1, -2, 3], np.float32), np.array([0.5, 0, -1], np.float32)
     normed = (parts - parts.mean(2, keepdims=True)) / np.sqrt(parts.var(2, keepdims=True) + 1e-5)
-    wanted = (normed * s[:, None] + b[:, None]).reshape(x.shape)
+    expected = (normed * s[:, None] + b[:, None]).reshape(x.shape)
     for condition in ("", ", bool c"):
         normalise = "{} = GroupNormalization<num_groups = 3>(x, s, b)"
         body = normalise.format("y")
@@ -141,8 +141,8 @@ def test_group_normalization_by_groups(runs: Any, opset: int):
             f"g (float[2,6,5] x, float[3] s, float[3] b{condition}) => (float[2,6,5] y) {{ {body} }}", opset
         )
         feeds = {"v0": x, "v1": s, "v2": b, "v3": np.asarray(True)}
-        (found,) = runs.nodes(graph, {value.tensor: feeds[value.tensor] for value in graph.inputs})
-        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+        (result,) = runs.nodes(graph, {value.tensor: feeds[value.tensor] for value in graph.inputs})
+        np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-4)
 
 
 IF_BODY = """
@@ -166,9 +166,9 @@ def test_an_unknown_condition_stays_with_what_it_captures(runs: Any):
     assert node.op == "If" and node.inputs == ("v1", "v0") and node.attrs["captures"] == ("c0",)
     assert b"x" not in node.attrs["then_branch"] and graph.types[node.outputs[0]].shape == (2,)
     x = np.array([-1, 2], np.float32)
-    for condition, wanted in ((True, [0, 2]), (False, [-1, 2])):
-        (found,) = runs.nodes(graph, {"v0": x, "v1": np.asarray(condition)})
-        assert found.tolist() == wanted
+    for condition, expected in ((True, [0, 2]), (False, [-1, 2])):
+        (result,) = runs.nodes(graph, {"v0": x, "v1": np.asarray(condition)})
+        assert result.tolist() == expected
 
 
 def test_constant_weights_made_by_nodes_take_no_memory():
@@ -194,7 +194,7 @@ def test_optional_results_that_nobody_reads_are_dropped():
 
 
 @pytest.mark.parametrize(
-    ("body", "opset", "made"),
+    ("body", "opset", "shape"),
     [
         # Its axes need not be in order, and none has to be.
         ("g (float[1,2,1,1] x) => (float[...] y) { y = Squeeze <axes = [3, 2]> (x) }", 10, (1, 2)),
@@ -208,9 +208,9 @@ def test_optional_results_that_nobody_reads_are_dropped():
         ),
     ],
 )
-def test_extents_that_inference_does_not_tell_right(body: str, opset: int, made: Any, runs: Any):
+def test_extents_that_inference_does_not_tell_right(body: str, opset: int, shape: Any, runs: Any):
     graph = rewrite(imported(body.replace("float[...]", "float"), opset))
-    assert graph.types[graph.outputs[0].tensor].shape == made
+    assert graph.types[graph.outputs[0].tensor].shape == shape
     rng = np.random.default_rng(0)
     feeds = {
         value.tensor: rng.standard_normal(graph.types[value.tensor].shape).astype(np.float32) for value in graph.inputs

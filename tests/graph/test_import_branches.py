@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from onnx import ModelProto, numpy_helper, parser
 
-from tunewright.graph.fallback import EvaluationError
+from tunewright.graph.evaluation.fallback import EvaluationError
 from tunewright.graph.ir import Graph
 from tunewright.graph.onnx_import import ModelError, load
-from tunewright.graph.structure import strip
+from tunewright.graph.onnx_import.structure import strip
 
 HEAD = '<ir_version: 10, opset_import: ["" : 17]>'
 
@@ -39,20 +39,20 @@ def bound(body: str, **dims: int) -> Graph:
     return load(parsed(body).SerializeToString(), dims)
 
 
-@pytest.mark.parametrize(("width", "taken"), [(3, True), (5, False)])
-def test_the_branch_for_another_size_fails_only_when_it_is_taken(runs: Any, width: int, taken: bool):
+@pytest.mark.parametrize(("width", "condition"), [(3, True), (5, False)])
+def test_the_branch_for_another_size_fails_only_when_it_is_taken(runs: Any, width: int, condition: bool):
     model = parsed(BY_SIZE.format(three=THREE, five=FIVE)).SerializeToString()
     for source in (model, strip(model).data):
         graph = load(source, {"n": 2, "k": width})
         [output] = graph.outputs
         assert graph.type(output.tensor).shape == (2, 7)
         x = np.arange(2 * width, dtype=np.float32).reshape(2, width)
-        feeds = {"v0": np.asarray(taken), "v1": x}
-        [found] = runs.nodes(graph, feeds)
+        feeds = {"v0": np.asarray(condition), "v1": x}
+        [result] = runs.nodes(graph, feeds)
         if source is model:
-            np.testing.assert_allclose(found, x @ weight(width))
+            np.testing.assert_allclose(result, x @ weight(width))
         with pytest.raises(EvaluationError, match=rf"node .* \(If\) can't be computed from bool.*: .*{width}") as error:
-            runs.nodes(graph, {**feeds, "v0": np.asarray(not taken)})
+            runs.nodes(graph, {**feeds, "v0": np.asarray(not condition)})
         assert str(error.value).isprintable()
 
 
@@ -76,10 +76,10 @@ def test_branches_in_branches(width: int, fits: bool):
             bound(body, n=2, k=width)
 
 
-@pytest.mark.parametrize(("width", "taken"), [(3, 1), (5, 0)])
-def test_of_a_known_condition_one_branch_counts(width: int, taken: int):
+@pytest.mark.parametrize(("width", "condition"), [(3, 1), (5, 0)])
+def test_of_a_known_condition_one_branch_counts(width: int, condition: int):
     body = BY_SIZE.format(three=THREE, five=FIVE).replace("bool c, ", "")
-    body = body.replace("y = If", f"k = Constant<value_int = {taken}> () c = Cast<to = 9>(k) y = If")
+    body = body.replace("y = If", f"k = Constant<value_int = {condition}> () c = Cast<to = 9>(k) y = If")
     assert [node.op for node in bound(body, n=2, k=width).nodes] == ["MatMul"]
     with pytest.raises(ModelError, match="MatMul"):
         bound(body, n=2, k=8 - width)
@@ -99,8 +99,8 @@ def test_a_loop_for_another_size_fails_only_at_its_first_trip(runs: Any):
     x = np.ones((2, 5), np.float32)
     with pytest.raises(EvaluationError, match="Loop"):
         runs.nodes(graph, {"v0": np.asarray(1), "v1": x})
-    found, _ = runs.nodes(graph, {"v0": np.asarray(0), "v1": x})
-    assert found.tolist() == x.tolist()
+    results, _ = runs.nodes(graph, {"v0": np.asarray(0), "v1": x})
+    assert results.tolist() == x.tolist()
 
 
 def test_what_no_size_could_mend_is_refused_in_a_branch_too():

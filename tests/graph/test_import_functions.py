@@ -10,8 +10,8 @@ import pytest
 from onnx import ModelProto, NodeProto, helper, numpy_helper, parser
 
 from tunewright.graph.ir import Array, Graph
-from tunewright.graph.onnx_import import ModelError, functions, load
-from tunewright.graph.structure import strip
+from tunewright.graph.onnx_import import ModelError, load, plain
+from tunewright.graph.onnx_import.structure import strip
 
 X = np.array([-2, -1, 0, 3], np.float32)
 
@@ -33,13 +33,13 @@ def result(model: ModelProto, runs: Any, *feeds: Any) -> Array:
 
 
 def _run(graph: Graph, runs: Any, feeds: Any) -> Array:
-    [found] = runs.nodes(graph, {f"v{k}": np.asarray(value) for k, value in enumerate(feeds)})
-    return np.asarray(found)
+    [result] = runs.nodes(graph, {f"v{k}": np.asarray(value) for k, value in enumerate(feeds)})
+    return np.asarray(result)
 
 
 def leaky(alpha: float) -> list[float]:
-    found: list[float] = np.where(X < 0, np.float32(alpha) * X, X).tolist()
-    return found
+    values: list[float] = np.where(X < 0, np.float32(alpha) * X, X).tolist()
+    return values
 
 
 LEAKY = "leaky <alpha: float = 0.5> (a) => (b) { b = LeakyRelu <alpha: float = @alpha> (a) }"
@@ -90,10 +90,10 @@ def test_attributes_that_a_call_leaves_out_have_the_defaults(runs: Any, call: st
 
 
 @pytest.mark.parametrize(
-    ("condition", "given", "alpha"), [(True, "", 0.5), (True, "<alpha = 0.125>", 0.125), (False, "", 0.5)]
+    ("condition", "attribute", "alpha"), [(True, "", 0.5), (True, "<alpha = 0.125>", 0.125), (False, "", 0.5)]
 )
-def test_defaults_in_the_bodies_of_a_function(runs: Any, condition: bool, given: str, alpha: float):
-    model = parsed(f"(float[4] x, bool c) => (float[4] y) {{ y = my.body {given} (c, x) }}", IN_BODY, LEAKY)
+def test_defaults_in_the_bodies_of_a_function(runs: Any, condition: bool, attribute: str, alpha: float):
+    model = parsed(f"(float[4] x, bool c) => (float[4] y) {{ y = my.body {attribute} (c, x) }}", IN_BODY, LEAKY)
     assert result(model, runs, X, condition).tolist() == leaky(alpha)
 
 
@@ -153,10 +153,10 @@ def test_a_function_of_another_opset_keeps_its_meaning(
 ):
     names = ["x", *(name for name in weights if any(name in each.input for each in nodes))]
     weights = {name: weights[name] for name in names[1:]}
-    wanted = result(with_nodes(of_function, nodes, weights), runs, IMAGE)
+    expected = result(with_nodes(of_function, nodes, weights), runs, IMAGE)
     function = helper.make_function("my", "f", names, ["y"], nodes, [helper.make_opsetid("", of_function)])
     call = helper.make_node("f", names, ["y"], domain="my")
-    np.testing.assert_array_equal(result(with_nodes(opset, [call], weights, function), runs, IMAGE), wanted)
+    np.testing.assert_array_equal(result(with_nodes(opset, [call], weights, function), runs, IMAGE), expected)
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_a_function_of_another_opset_keeps_its_meaning(
 def test_a_function_of_another_opset_in_a_body_that_stays(
     runs: Any, opset: int, of_function: int, nodes: list[NodeProto], weights: dict[str, Any]
 ):
-    wanted = np.asarray(result(with_nodes(of_function, nodes, weights), runs, IMAGE), np.float32)
+    expected = np.asarray(result(with_nodes(of_function, nodes, weights), runs, IMAGE), np.float32)
     names = ["x", *weights]
     function = helper.make_function("my", "f", names, ["y"], nodes, [helper.make_opsetid("", of_function)])
     call = helper.make_node("f", names, ["r"], domain="my")
@@ -181,7 +181,7 @@ def test_a_function_of_another_opset_in_a_body_that_stays(
     branches = [helper.make_graph([each], "b", [], shapeless) for each in (call, node("Neg", "x", "r"))]
     model = with_nodes(opset, [node("If", "c", then_branch=branches[0], else_branch=branches[1])], weights, function)
     model.graph.input.append(helper.make_tensor_value_info("c", 9, []))
-    np.testing.assert_allclose(np.asarray(result(model, runs, IMAGE, True), np.float32), wanted, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(np.asarray(result(model, runs, IMAGE, True), np.float32), expected, rtol=1e-5, atol=1e-5)
     assert result(model, runs, IMAGE, False).tolist() == (-IMAGE).tolist()
 
 
@@ -261,12 +261,12 @@ def test_what_is_handed_down_twice_does_not_explode(monkeypatch: pytest.MonkeyPa
     for name in ("then_branch", "else_branch"):
         last.attribute.add(name=name, ref_attr_name="body", type=5)
     model.functions.append(helper.make_function("my", "f30", ["c"], ["y1"], [last], [], ["body"]))
-    monkeypatch.setattr(functions, "MAX_NODES", 1000)
+    monkeypatch.setattr(plain, "MAX_NODES", 1000)
     refused(model, "nodes")
-    monkeypatch.setattr(functions, "MAX_EXPANDED_BYTES", 200)
+    monkeypatch.setattr(plain, "MAX_EXPANDED_BYTES", 200)
     small = parsed("(float[4] x) => (float[4] y) { t = my.f (x) y = my.f (t) }", "f (a) => (b) { b = Neg(a) }")
     load(small.SerializeToString())
-    monkeypatch.setattr(functions, "MAX_EXPANDED_BYTES", 10)
+    monkeypatch.setattr(plain, "MAX_EXPANDED_BYTES", 10)
     refused(small, "more than 10 bytes when expanded")
 
 

@@ -10,11 +10,11 @@ import onnx
 import pytest
 from onnx import ModelProto, helper, parser
 
-from tunewright.graph.fallback import EvaluationError
+from tunewright.graph.evaluation.fallback import EvaluationError
 from tunewright.graph.onnx_import import ModelError, load
-from tunewright.graph.onnx_import.attributes import ML_WORDS, WORDS, check_attributes
 from tunewright.graph.onnx_import.check import MAX_OPERANDS, MAX_SUBGRAPH_DEPTH
-from tunewright.graph.onnx_import.errors import NeverFits
+from tunewright.graph.onnx_import.protobuf import StructuralFault
+from tunewright.graph.onnx_import.signature import ML_WORDS, WORDS, check_attributes
 from tunewright.graph.rewrites import rewrite
 
 JARGON = ("schema(", "single", "unification", "merge", "typestr", "ParseData", "Error", "don't go together", "__")
@@ -91,7 +91,7 @@ def test_all_words_that_onnx_has_by_default_are_known():
             newest = onnx.defs.get_schema(op, domain) if domain else onnx.defs.get_schema(op)
             assert set(attributes) <= set(newest.attributes), op
             for name in attributes:
-                with pytest.raises(NeverFits, match=f"attribute {name} is 'foo'"):
+                with pytest.raises(StructuralFault, match=f"attribute {name} is 'foo'"):
                     check_attributes(op, domain, {name: "foo"})
 
 
@@ -135,7 +135,7 @@ def test_numbers_and_shapes_out_of_range(inputs: str, node: str, words: str):
 
 
 @pytest.mark.parametrize(
-    ("given", "node", "words"),
+    ("inputs", "node", "words"),
     [
         ("int64[2] a = {0, 1}", "CumSum(x, a)", "input axis has shape [2]"),
         ("float a = {0}, float b = {5}, float c = {0}", "Range(a, b, c)", "delta is 0"),
@@ -151,8 +151,8 @@ def test_numbers_and_shapes_out_of_range(inputs: str, node: str, words: str):
         ),
     ],
 )
-def test_constants_out_of_range(given: str, node: str, words: str):
-    body = f"(float[2,3] x, float[1,8,12] columns) => (float y) <{given}> {{ y = {node} }}"
+def test_constants_out_of_range(inputs: str, node: str, words: str):
+    body = f"(float[2,3] x, float[1,8,12] columns) => (float y) <{inputs}> {{ y = {node} }}"
     refused(parsed(body), "node 'y' (", words)
 
 
@@ -270,8 +270,8 @@ def test_dimensions_that_contradict_each_other():
 def test_pads_of_axes_in_32_bits(runs: Any, opset: int):
     body = "(float[2,3] x) => (float y) <int64[2] p = {0, 1}, int32[1] a = {-1}> { y = Pad(x, p, , a) }"
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
-    [found] = runs.nodes(load(parsed(body, opset).SerializeToString()), {"v0": x})
-    np.testing.assert_array_equal(found, np.pad(x, ((0, 0), (0, 1))))
+    [result] = runs.nodes(load(parsed(body, opset).SerializeToString()), {"v0": x})
+    np.testing.assert_array_equal(result, np.pad(x, ((0, 0), (0, 1))))
 
 
 def test_normalisation_of_each_element_of_a_sample(runs: Any):
@@ -280,8 +280,8 @@ def test_normalisation_of_each_element_of_a_sample(runs: Any):
     rng = np.random.default_rng(0)
     x, (s, b, m, v) = rng.random((2, 3, 4), np.float32), rng.random((4, 3, 4), np.float32)
     graph = load(parsed(body.format("3,4"), 7).SerializeToString())
-    [found] = runs.nodes(graph, dict(zip(("v0", "v1", "v2", "v3", "v4"), (x, s, b, m, v), strict=True)))
-    np.testing.assert_allclose(found, (x - m) / np.sqrt(v + 1e-5) * s + b, rtol=1e-5)
+    [result] = runs.nodes(graph, dict(zip(("v0", "v1", "v2", "v3", "v4"), (x, s, b, m, v), strict=True)))
+    np.testing.assert_allclose(result, (x - m) / np.sqrt(v + 1e-5) * s + b, rtol=1e-5)
     refused(parsed(body.format("3"), 7), "must have shape [3, 4]")
 
 
@@ -302,13 +302,13 @@ def test_nodes_that_fail_at_run_time_are_named(inputs: str, node: str, feeds: li
 
 @pytest.mark.parametrize("op", ["MaxPool", "AveragePool", "LpPool"])
 @pytest.mark.parametrize(
-    ("extent", "kernel", "stride", "made"), [(3, 6, 2, 0), (3, 5, 2, 0), (3, 3, 2, 1), (2, 3, 3, 1)]
+    ("extent", "kernel", "stride", "size"), [(3, 6, 2, 0), (3, 5, 2, 0), (3, 3, 2, 1), (2, 3, 3, 1)]
 )
-def test_windows_larger_than_what_they_slide_over(op: str, extent: int, kernel: int, stride: int, made: int):
+def test_windows_larger_than_what_they_slide_over(op: str, extent: int, kernel: int, stride: int, size: int):
     """By less than a step if they are counted up, by a step else: the result is empty."""
     node = f"{op}<kernel_shape = [{kernel}], strides = [{stride}], ceil_mode = 1>(x)"
     graph = load(parsed(f"(float[1,1,{extent}] x) => (float[a,b,c] y) {{ y = {node} }}").SerializeToString())
-    assert graph.types[graph.outputs[0].tensor].shape == (1, 1, made)
+    assert graph.types[graph.outputs[0].tensor].shape == (1, 1, size)
 
 
 def test_parts_of_a_split_that_nobody_wants():

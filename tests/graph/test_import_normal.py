@@ -83,22 +83,22 @@ def test_normal_form(opset: int, nodes: str, op: str, attrs: dict[str, Any], run
     assert {name: value for name, value in node.attrs.items() if name in attrs or op != "Resize"} == attrs
     rng = np.random.default_rng(0)
     feeds = {v.tensor: rng.standard_normal(graph.types[v.tensor].shape).astype(np.float32) for v in graph.inputs}
-    for found, output in zip(runs.nodes(graph, feeds), graph.outputs, strict=True):
-        assert found.shape == graph.types[output.tensor].shape
+    for result, output in zip(runs.nodes(graph, feeds), graph.outputs, strict=True):
+        assert result.shape == graph.types[output.tensor].shape
 
 
 def test_old_softmax_flattens(runs: Any):
     graph = imported("g (float[2,3,4] x) => (float[2,3,4] y) { y = Softmax<axis = 1>(x) }", opset=11)
     assert [n.op for n in graph.nodes] == ["Reshape", "Softmax", "Reshape"]
-    (found,) = runs.nodes(graph, {"v0": np.zeros((2, 3, 4), np.float32)})
-    np.testing.assert_allclose(found, 1 / 12)
+    (result,) = runs.nodes(graph, {"v0": np.zeros((2, 3, 4), np.float32)})
+    np.testing.assert_allclose(result, 1 / 12)
 
 
 def test_negative_pads_crop_first(runs: Any):
     graph = imported("g (float[4] x) => (float[A] y) <int64[2] p = {-1, 2}> { y = Pad(x, p) }")
     assert [n.op for n in graph.nodes] == ["Slice", "Pad"]
-    (found,) = runs.nodes(graph, {"v0": np.arange(4, dtype=np.float32)})
-    assert found.tolist() == [1, 2, 3, 0, 0]
+    (result,) = runs.nodes(graph, {"v0": np.arange(4, dtype=np.float32)})
+    assert result.tolist() == [1, 2, 3, 0, 0]
 
 
 def test_averages_that_count_pads_and_round_up(runs: Any):
@@ -107,8 +107,8 @@ def test_averages_that_count_pads_and_round_up(runs: Any):
         { y = AveragePool<kernel_shape = [2], strides = [2], pads = [1, 0], ceil_mode = 1, count_include_pad = 1>(x) }
     """)
     assert [n.op for n in graph.nodes] == ["Pad", "AveragePool"]
-    (found,) = runs.nodes(graph, {"v0": np.array([[[1, 2, 3, 4]]], np.float32)})
-    np.testing.assert_allclose(found, [[[0.5, 2.5, 4.0]]])
+    (result,) = runs.nodes(graph, {"v0": np.array([[[1, 2, 3, 4]]], np.float32)})
+    np.testing.assert_allclose(result, [[[0.5, 2.5, 4.0]]])
 
 
 def test_windows_that_start_behind_the_input_are_left_out():
@@ -128,5 +128,5 @@ def test_opset_6_broadcasts_from_an_axis(runs: Any):
         "g (float[2,3,4] x, float[3] b) => (float[2,3,4] y) { y = Add<broadcast = 1, axis = 1>(x, b) }", opset=6
     )
     x, b = np.zeros((2, 3, 4), np.float32), np.arange(3, dtype=np.float32)
-    (found,) = runs.nodes(graph, {"v0": x, "v1": b})
-    np.testing.assert_array_equal(found, np.broadcast_to(b[:, None], (2, 3, 4)))
+    (result,) = runs.nodes(graph, {"v0": x, "v1": b})
+    np.testing.assert_array_equal(result, np.broadcast_to(b[:, None], (2, 3, 4)))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from onnx import AttributeProto, ModelProto, TensorProto, helper, numpy_helper, parser
 
-from tunewright.graph import fallback
+from tunewright.graph.evaluation import fallback
 from tunewright.graph.onnx_import import ModelError, dimensions, load
 from tunewright.graph.onnx_import import check as checks
 
@@ -162,7 +162,7 @@ def _with(model: ModelProto, change: Callable[[ModelProto], Any]) -> ModelProto:
         (lambda m: m.opset_import.append(helper.make_opsetid("other", -(2**63))), ("opset versions are",)),
         (lambda m: setattr(m, "ir_version", 1000), ("1000",)),
         (lambda m: setattr(m, "ir_version", 2), ("version 2",)),
-        (lambda m: setattr(m.graph.node[0], "domain", "com.microsoft"), ("com.microsoft", "not supported")),
+        (lambda m: setattr(m.graph.node[0], "domain", "com.example"), ("com.example", "not supported")),
         (lambda m: setattr(m.graph.node[0], "domain", "ai.onnx@999999"), ("'ai.onnx@999999' is not supported",)),
         (lambda m: setattr(m.graph.node[0], "domain", "ai.onnx@1"), ("'ai.onnx@1' is not supported",)),
         (lambda m: setattr(m.graph.node[0], "op_type", "Rleu"), ("no op 'Rleu'",)),
@@ -384,13 +384,13 @@ def test_an_op_that_nothing_here_runs():
 
 
 @pytest.mark.parametrize(
-    ("scale", "said"),
+    ("scale", "words"),
     [(1e9, "are more than"), (-3.0, "above 0"), (0.0, "above 0"), (float("nan"), "below"), (3e38, "below")],
 )
-def test_scales_that_no_tensor_has_room_for(scale: float, said: str):
+def test_scales_that_no_tensor_has_room_for(scale: float, words: str):
     model = parsed("g (float[1,1,9,9] x) => (float y) { y = Resize(x, , s) }", 13)
     model.graph.initializer.append(numpy_helper.from_array(np.array([1, 1, 1, scale], np.float32), "s"))
-    refused(model, "Resize", said)
+    refused(model, "Resize", words)
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ import pytest
 from onnx import ModelProto, SparseTensorProto, TensorProto, helper, numpy_helper
 
 from tunewright.graph.onnx_import import ModelError, load
-from tunewright.graph.onnx_import import sparse as limits
-from tunewright.graph.outline import outline
-from tunewright.graph.structure import strip
+from tunewright.graph.onnx_import import plain as limits
+from tunewright.graph.onnx_import.outline import outline
+from tunewright.graph.onnx_import.structure import strip
 
 DENSE = np.array([[0, 2, 0], [5, 0, 3]], np.float32)
 VALUES = [5, 2, 3]

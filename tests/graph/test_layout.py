@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
-from tunewright.graph.channels import CHANNELS_LAST_OPS, is_channels_last
+from tunewright.graph.evaluation.onnx_form import CHANNELS_LAST_OPS, is_channels_last
 from tunewright.graph.ir import Graph
 from tunewright.graph.onnx_import import load
 from tunewright.graph.rewrites import rewrite
-from tunewright.graph.rewrites.regroup import regroup
+from tunewright.graph.rewrites.layout import regroup
 
 
 @pytest.fixture(autouse=True)
@@ -202,8 +202,8 @@ def test_transposes_stay_at_the_edges(model: Callable[[], Graph], transposes: in
     assert Counter(node.op for node in after.nodes)["Transpose"] == transposes
     assert all(is_channels_last(node) for node in after.nodes if node.op in CHANNELS_LAST_OPS)
     x = np.random.default_rng(0).standard_normal(before.types["v0"].shape).astype(np.float32)
-    for found, wanted in zip(runs.nodes(after, {"v0": x}), runs.nodes(before, {"v0": x}), strict=True):
-        runs.close(found, wanted, 1e-5)
+    for result, expected in zip(runs.nodes(after, {"v0": x}), runs.nodes(before, {"v0": x}), strict=True):
+        runs.close(result, expected, 1e-5)
 
 
 def test_the_layout_is_a_choice(runs: Any):
@@ -232,8 +232,8 @@ def test_weights_that_the_model_computes_are_transposed_as_it_runs(runs: Any):
     before = net.graph(net.op("Conv", "x", weight))
     after = rewrite(before)
     x = np.random.default_rng(0).standard_normal((1, 2, 5, 5)).astype(np.float32)
-    for found, wanted in zip(runs.nodes(after, {"v0": x}), runs.nodes(before, {"v0": x}), strict=True):
-        runs.close(found, wanted)
+    for result, expected in zip(runs.nodes(after, {"v0": x}), runs.nodes(before, {"v0": x}), strict=True):
+        runs.close(result, expected)
 
 
 def _stored(x: NDArray[Any], perm: tuple[int, ...]) -> NDArray[Any]:
@@ -246,17 +246,17 @@ def test_reshapes_on_stored_tensors(data: Any):
     """Splitting and joining axes where they are stored gives what the model's own Reshape gives."""
     given_shape = tuple(data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=5)))
     flat = [f for extent in given_shape for f in ({4: (2, 2)}.get(extent, (extent,)))]
-    made: list[int] = []
+    target: list[int] = []
     for factor in flat:
-        if made and data.draw(st.booleans()):
-            made[-1] *= factor
+        if target and data.draw(st.booleans()):
+            target[-1] *= factor
         else:
-            made.append(factor)
+            target.append(factor)
     for _ in range(data.draw(st.integers(0, 2))):
-        made.insert(data.draw(st.integers(0, len(made))), 1)
+        target.insert(data.draw(st.integers(0, len(target))), 1)
     perm = tuple(data.draw(st.permutations(range(len(given_shape)))))
     x = np.arange(prod(given_shape)).reshape(given_shape)
-    plan = regroup(given_shape, made, perm)
+    plan = regroup(given_shape, target, perm)
     assert plan is not None
     stored = _stored(x, perm if plan.order is None else plan.order)
-    np.testing.assert_array_equal(stored.reshape(plan.shape).transpose(plan.perm), x.reshape(made))
+    np.testing.assert_array_equal(stored.reshape(plan.shape).transpose(plan.perm), x.reshape(target))

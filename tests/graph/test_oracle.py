@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tunewright.codegen.dtype import DType
-from tunewright.codegen.expr import Expr, Load, Var, const, op
+from tunewright.codegen.expr.dtype import DType
+from tunewright.codegen.expr.expr import Expr, Load, Var, const, op
 from tunewright.graph import oracle
 from tunewright.graph.ir import Array
-from tunewright.graph.oracle import example_inputs, reference, written
+from tunewright.graph.oracle import example_inputs, reference, written_masks
 from tunewright.graph.task import Axis, Stage, Task, Tensor, canonical, in_place
 
 F32, I64 = DType.F32, DType.I64
@@ -55,12 +55,12 @@ def test_writes_meet_each_element_once(extent: int, index: Expr, error: type[Exc
 
 def test_other_tasks_may_write_the_rest_of_an_output() -> None:
     task = one_stage(Stage("y", (Axis("i", 2),), x(I), index=(I * 2,)), LINE, (4,))
-    (found,), (own,) = reference(task, [np.arange(1, 5, dtype=np.float32)]), written(task)
-    assert found.tolist() == [1, 0, 2, 0]
+    (result,), (own,) = reference(task, [np.arange(1, 5, dtype=np.float32)]), written_masks(task)
+    assert result.tolist() == [1, 0, 2, 0]
     assert own is not None and own.tolist() == [True, False, True, False]
     assert (task.parts, task.traffic_bytes) == (("t1",), 4 * 4 + 4 * 2)
     whole, half = (one_stage(Stage("y", (Axis("i", extent),), x(I)), LINE, (4,)) for extent in (4, 2))
-    assert (written(whole), whole.parts, whole.traffic_bytes) == ([None], (), 4 * 8)
+    assert (written_masks(whole), whole.parts, whole.traffic_bytes) == ([None], (), 4 * 8)
     assert (in_place(whole), in_place(half)) == ([("t1", "t0")], [])
 
 
@@ -70,8 +70,8 @@ def test_a_tensor_is_complete_before_it_is_read() -> None:
     last = Stage("y", (Axis("i", 4),), Load("t", (I,), F32))
     y, t = [Tensor("y", (4,), F32)], [Tensor("t", (4,), F32)]
     values = np.arange(4, dtype=np.float32)
-    (found,) = reference(canonical("Test", LINE, y, t, [half, rest, last]), [values])
-    np.testing.assert_array_equal(found, values)
+    (result,) = reference(canonical("Test", LINE, y, t, [half, rest, last]), [values])
+    np.testing.assert_array_equal(result, values)
     with pytest.raises(ValueError, match="2 writes to 2 of 4"):
         reference(canonical("Test", LINE, y, t, [half, last, rest]), [values])
 
@@ -125,13 +125,13 @@ def test_products_and_grids_agree(
     """By BLAS, point by point, and cut into pieces: always the convolution."""
     task = conv(*shape, stride, dilation)
     arrays = example_inputs(task, 3)
-    wanted = direct(task, arrays, stride, dilation)
+    expected = direct(task, arrays, stride, dilation)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(oracle, "GRID_POINTS", points)
         patch.setattr(oracle, "MATRIX_ELEMENTS", points)
-        np.testing.assert_allclose(result(task, arrays), wanted, atol=1e-4)
+        np.testing.assert_allclose(result(task, arrays), expected, atol=1e-4)
         patch.setattr(oracle, "_multiply", lambda *_: False)
-        np.testing.assert_allclose(result(task, arrays), wanted, atol=1e-4)
+        np.testing.assert_allclose(result(task, arrays), expected, atol=1e-4)
 
 
 @pytest.mark.parametrize(("combiner", "fold"), [("sum", np.sum), ("max", np.max), ("min", np.min), ("prod", np.prod)])
@@ -139,21 +139,21 @@ def test_products_and_grids_agree(
 def test_folds(combiner: str, fold, dtype: DType) -> None:
     values = np.random.default_rng(1).integers(-3, 4, (5, 7)).astype(dtype.numpy)
     stage = Stage("y", (Axis("i", 5),), Load("x", (I, J), dtype), (Axis("j", 7),), combiner)
-    (found,) = reference(one_stage(stage, [Tensor("x", (5, 7), dtype)], (5,)), [values])
-    np.testing.assert_array_equal(found, fold(values, axis=1))
+    (result,) = reference(one_stage(stage, [Tensor("x", (5, 7), dtype)], (5,)), [values])
+    np.testing.assert_array_equal(result, fold(values, axis=1))
 
 
 def test_a_body_that_knows_no_axis_is_folded_as_often_as_the_rest() -> None:
     stage = Stage("y", (Axis("i", 3),), x(0), (Axis("j", 5),), "sum")
-    (found,) = reference(one_stage(stage, LINE, (3,)), [np.full(4, 2, np.float32)])
-    np.testing.assert_array_equal(found, [10, 10, 10])
+    (result,) = reference(one_stage(stage, LINE, (3,)), [np.full(4, 2, np.float32)])
+    np.testing.assert_array_equal(result, [10, 10, 10])
 
 
 def test_sums_are_accurate() -> None:
     values = np.full(1 << 21, 0.1, np.float32)
     stage = Stage("y", (), x(J), (Axis("j", len(values)),), "sum", (const(0),))
-    (found,) = reference(one_stage(stage, [Tensor("x", (len(values),), F32)], (1,)), [values])
-    assert found[0] == np.float32(values.astype(np.float64).sum())
+    (result,) = reference(one_stage(stage, [Tensor("x", (len(values),), F32)], (1,)), [values])
+    assert result[0] == np.float32(values.astype(np.float64).sum())
 
 
 # Examples
@@ -161,8 +161,8 @@ def test_sums_are_accurate() -> None:
 
 def test_examples_repeat() -> None:
     task = conv(2, 3, 4, 2, 5, 1, 1)
-    for one, other in zip(example_inputs(task, 5), example_inputs(task, 5), strict=True):
-        np.testing.assert_array_equal(one, other)
+    for first, other in zip(example_inputs(task, 5), example_inputs(task, 5), strict=True):
+        np.testing.assert_array_equal(first, other)
     assert not np.array_equal(example_inputs(task, 5)[0], example_inputs(task, 6)[0])
 
 
@@ -175,8 +175,8 @@ def test_indices_are_in_range() -> None:
     index = Load("k", (I,), I64)
     stage = Stage("y", (Axis("i", 1000),), x(index))
     task = one_stage(stage, [*LINE, Tensor("k", (1000,), I64)], (1000,))
-    chosen = next(a for t, a in zip(task.inputs, example_inputs(task, 0), strict=True) if t.dtype is I64)
-    assert set(chosen) == {0, 1, 2, 3}
+    indices = next(a for t, a in zip(task.inputs, example_inputs(task, 0), strict=True) if t.dtype is I64)
+    assert set(indices) == {0, 1, 2, 3}
     reference(task, example_inputs(task, 0))
 
 

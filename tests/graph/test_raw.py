@@ -10,7 +10,7 @@ import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from tunewright.graph.onnx_import import ModelError, load
-from tunewright.graph.onnx_import.raw import LEAST_BYTES, TOKEN_BYTES, RawData
+from tunewright.graph.onnx_import.weights import LEAST_BYTES, TOKEN_BYTES, RawData
 
 LARGE = np.arange(LEAST_BYTES // 4, dtype=np.float32)
 SMALL = np.ones(1, np.float32)
@@ -57,9 +57,9 @@ def test_all_else_stays_as_it_is(whole: bytes | Path) -> None:
 
 
 def test_a_graph_has_the_values(whole: bytes | Path) -> None:
-    found = [array for array in load(whole).constants.values() if array.size == LARGE.size]
-    assert [float(array.reshape(-1)[-1]) for array in found] == [LARGE[-1], -LARGE[-1]]
-    assert all(array.dtype == np.float32 and array.flags.aligned for array in found)
+    arrays = [array for array in load(whole).constants.values() if array.size == LARGE.size]
+    assert [float(array.reshape(-1)[-1]) for array in arrays] == [LARGE[-1], -LARGE[-1]]
+    assert all(array.dtype == np.float32 and array.flags.aligned for array in arrays)
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tunewright.graph.fallback import evaluate
-from tunewright.graph.fusion import Call, Fallback, View, partition
+from tunewright.graph.evaluation.fallback import evaluate
+from tunewright.graph.evaluation.recurrent import GATES
+from tunewright.graph.fusion.fusion import Fallback, TaskCall, TensorView, partition
 from tunewright.graph.ir import Array, Graph
 from tunewright.graph.onnx_import import load
-from tunewright.graph.recurrent import GATES
 from tunewright.graph.rewrites import rewrite
 from tunewright.graph.rewrites.recurrent import MAX_STEPS
 
@@ -57,12 +57,17 @@ def recurrent(
     shapes = {"y": (steps, directions, batch, HIDDEN), "h": state, "c": state}
     if batch_first:
         shapes["y"] = (batch, steps, directions, HIDDEN)
-    made = [name if name in outputs else "" for name in ("yhc" if op == "LSTM" else "yh")]
-    given = {name: array for name, array in values.items() if array is not None}
+    results = [name if name in outputs else "" for name in ("yhc" if op == "LSTM" else "yh")]
+    feeds = {name: array for name, array in values.items() if array is not None}
     fixed = {"w", "r", "b", "p"} if constant else set()
     fixed |= {"l"} if known_lengths else set()
     node = helper.make_node(
-        op, [name if name in given else "" for name in values], made, hidden_size=HIDDEN, direction=direction, **attrs
+        op,
+        [name if name in feeds else "" for name in values],
+        results,
+        hidden_size=HIDDEN,
+        direction=direction,
+        **attrs,
     )
     while not node.input[-1]:
         node.input.pop()
@@ -72,15 +77,15 @@ def recurrent(
         "recurrent",
         [
             helper.make_tensor_value_info(name, kinds.get(name, TensorProto.FLOAT), array.shape)
-            for name, array in given.items()
+            for name, array in feeds.items()
             if name not in fixed
         ],
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shapes[name]) for name in made if name],
-        [numpy_helper.from_array(array, name) for name, array in given.items() if name in fixed],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shapes[name]) for name in results if name],
+        [numpy_helper.from_array(array, name) for name, array in feeds.items() if name in fixed],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10)
     imported = load(model.SerializeToString())
-    return imported, {value.tensor: given[value.label] for value in imported.inputs}
+    return imported, {value.tensor: feeds[value.label] for value in imported.inputs}
 
 
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -127,32 +132,32 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 def test_the_parts_compute_the_same(case: str, runs) -> None:
     op, options = CASES[case]
     graph, feeds = recurrent(op, **options)
-    given = {"l": next((name for name in feeds if feeds[name].dtype == np.int32), "")}
-    bounded = {name: np.clip(array, 0, STEPS) if name == given["l"] else array for name, array in feeds.items()}
-    wanted = runs.nodes(graph, bounded)
+    names = {"l": next((name for name in feeds if feeds[name].dtype == np.int32), "")}
+    bounded = {name: np.clip(array, 0, STEPS) if name == names["l"] else array for name, array in feeds.items()}
+    expected = runs.nodes(graph, bounded)
     changed = rewrite(graph)
     assert not {"LSTM", "GRU", "RNN"} & {node.op for node in changed.nodes}
     renamed = {new.tensor: feeds[old.tensor] for old, new in zip(graph.inputs, changed.inputs, strict=True)}
-    for found in (runs.nodes(changed, renamed), runs.steps(changed, renamed)):
-        for one, other in zip(found, wanted, strict=True):
-            runs.close(one, other)
+    for results in (runs.nodes(changed, renamed), runs.steps(changed, renamed)):
+        for result, other in zip(results, expected, strict=True):
+            runs.close(result, other)
     assert not any(isinstance(step, Fallback) for step in partition(changed))
 
 
-def calls_of(graph: Graph) -> list[Call]:
-    return [step for step in partition(graph) if isinstance(step, Call)]
+def calls_of(graph: Graph) -> list[TaskCall]:
+    return [step for step in partition(graph) if isinstance(step, TaskCall)]
 
 
 @pytest.mark.parametrize(("op", "tasks"), [("LSTM", 1), ("GRU", 2), ("RNN", 1)])
 def test_all_steps_and_both_directions_are_the_same_tasks(op: str, tasks: int) -> None:
-    found = []
+    task_keys = []
     for steps in (2, 40):
         graph = rewrite(recurrent(op, steps=steps, direction="bidirectional")[0])
         calls = [call for call in calls_of(graph) if call.task.op.endswith("Recurrence")]
         assert len(calls) == 2 * steps * tasks
         assert len({call.task.key for call in calls}) == len({id(call.task) for call in calls}) / 2 == tasks
-        found.append((len(graph.nodes), {call.task.key for call in calls}))
-    assert found[0] == found[1]
+        task_keys.append((len(graph.nodes), {call.task.key for call in calls}))
+    assert task_keys[0] == task_keys[1]
 
 
 def test_a_node_is_counted_once() -> None:
@@ -165,7 +170,7 @@ def test_steps_write_into_their_part_of_the_result() -> None:
     graph = rewrite(recurrent("LSTM", direction="reverse", outputs="yh")[0])
     row_bytes = 4 * BATCH * HIDDEN
     (y,) = {node.outputs[0] for node in graph.nodes if node.op == "Recurrence"}
-    offsets = {s.output: s.offset_bytes for s in partition(graph) if isinstance(s, View) and s.input == y}
+    offsets = {s.output: s.offset_bytes for s in partition(graph) if isinstance(s, TensorView) and s.input == y}
     written = [offsets[name] for call in calls_of(graph) for name in call.outputs if name in offsets]
     assert written == [row_bytes * step for step in reversed(range(STEPS))]
     (last,) = [name for name, offset in offsets.items() if offset == 0 and "@" not in name and name in graph.types][-1:]
@@ -192,7 +197,7 @@ def test_other_types_stay() -> None:
     ]
     output = helper.make_tensor_value_info("y", TensorProto.DOUBLE, (2, 1, 1, 4))
     model = helper.make_model(helper.make_graph([node], "g", inputs, [output]), ir_version=10)
-    (kept,) = rewrite(load(model.SerializeToString())).nodes
-    assert kept.op == "RNN"
-    (y,) = evaluate(kept, [x, w, r])
+    (rewritten_node,) = rewrite(load(model.SerializeToString())).nodes
+    assert rewritten_node.op == "RNN"
+    (y,) = evaluate(rewritten_node, [x, w, r])
     assert y.dtype == np.float64

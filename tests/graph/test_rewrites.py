@@ -16,15 +16,17 @@ from tunewright.graph import rewrites
 from tunewright.graph.ir import Graph
 from tunewright.graph.onnx_import import load
 from tunewright.graph.rewrites import STEPS, rewrite
-from tunewright.graph.rewrites.activations import gates, gelus
-from tunewright.graph.rewrites.cleanup import common_subexpressions, constant_folding, dead_code
-from tunewright.graph.rewrites.identities import identities
-from tunewright.graph.rewrites.linear import matrix_products
-from tunewright.graph.rewrites.movement import reshapes, transposes
-from tunewright.graph.rewrites.norms import layer_norms, softmaxes
-from tunewright.graph.rewrites.scales import batch_norms, scales
+from tunewright.graph.rewrites.recognition import gates, gelus, layer_norms, softmaxes
+from tunewright.graph.rewrites.simplify import (
+    common_subexpressions,
+    constant_folding,
+    dead_code,
+    identities,
+    reshapes,
+    transposes,
+)
+from tunewright.graph.rewrites.weights import batch_norms, matrix_products, pads, scales, whole_pools
 from tunewright.graph.rewrites.widening import narrow_floats
-from tunewright.graph.rewrites.windows import pads, whole_pools
 
 Rewrite = Callable[[Graph], Graph]
 
@@ -68,8 +70,8 @@ def rewritten(runs: Any) -> Callable[..., Graph]:
         before = imported(body, opset)
         after = settled(before, *rewrites)
         feeds = feeds_of(before)
-        for found, wanted in zip(runs.nodes(after, feeds), runs.nodes(before, feeds), strict=True):
-            runs.close(found, wanted, 1e-4)
+        for result, expected in zip(runs.nodes(after, feeds), runs.nodes(before, feeds), strict=True):
+            runs.close(result, expected, 1e-4)
         assert set(after.types) >= {name for node in after.nodes for name in (*node.inputs, *node.outputs) if name}
         return after
 
@@ -411,9 +413,9 @@ def test_light_models_compute_the_same(name: str, runs: Any):
     graph = rewrite(load(model))
     (label,), (tensor,) = ({v.label for v in graph.inputs}, {v.tensor for v in graph.inputs})
     x = np.random.default_rng(0).standard_normal(graph.types[tensor].shape).astype(np.float32)
-    (wanted,) = ort.InferenceSession(model, providers=["CPUExecutionProvider"]).run(None, {label: x})
-    (found,) = runs.nodes(graph, {tensor: x})
-    assert np.abs(found - wanted).max() <= 1e-4 * np.abs(wanted).max()
+    (expected,) = ort.InferenceSession(model, providers=["CPUExecutionProvider"]).run(None, {label: x})
+    (result,) = runs.nodes(graph, {tensor: x})
+    assert np.abs(result - expected).max() <= 1e-4 * np.abs(expected).max()
 
 
 CHOSEN = """(bool c, float16[3, 4] x) => (float16 y) {
@@ -437,15 +439,15 @@ WIDENED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("body", "wanted"), WIDENED)
-def test_narrow_floats_are_computed_in_float32(runs, body, wanted):
+@pytest.mark.parametrize(("body", "expected"), WIDENED)
+def test_narrow_floats_are_computed_in_float32(runs, body, expected):
     before = imported("m " + body)
     after = narrow_floats(before)
-    assert ops(after) == wanted
+    assert ops(after) == expected
     feeds = feeds_of(before)
-    for found, right in zip(runs.nodes(after, feeds), runs.nodes(before, feeds), strict=True):
-        assert found.dtype == right.dtype
-        np.testing.assert_allclose(found.astype(float), right.astype(float), rtol=1e-2, atol=1e-3)
+    for result, right in zip(runs.nodes(after, feeds), runs.nodes(before, feeds), strict=True):
+        assert result.dtype == right.dtype
+        np.testing.assert_allclose(result.astype(float), right.astype(float), rtol=1e-2, atol=1e-3)
     for node in after.nodes:
         if node.op not in ("Cast", "If", "EyeLike"):
             assert {after.types[name].dtype for name in (*node.inputs, *node.outputs)} == {"float32"}
@@ -468,20 +470,20 @@ def test_without_narrow_floats_nothing_is_widened():
 
 def test_no_rewrite_sees_again_what_it_left_alone(monkeypatch: pytest.MonkeyPatch):
     graph = imported("g (float[3,5] x) => (float[] y) { a = Identity(x) b = Tanh(a) c = Neg(b) d = Neg(c) y = Exp(d) }")
-    wanted = rewrite(graph)
+    expected = rewrite(graph)
     left: list[tuple[Rewrite, Graph]] = []
 
     def watched(run: Rewrite) -> Rewrite:
-        def seen(given: Graph) -> Graph:
-            assert not any(run is other and given is before for other, before in left)
-            made = run(given)
-            if made is given:
-                left.append((run, given))
-            return made
+        def seen(source: Graph) -> Graph:
+            assert not any(run is other and source is before for other, before in left)
+            after = run(source)
+            if after is source:
+                left.append((run, source))
+            return after
 
         return seen
 
     once = {item.run: watched(item.run) for step in STEPS for item in step.rewrites}
     steps = [replace(s, rewrites=tuple(replace(r, run=once[r.run]) for r in s.rewrites)) for s in STEPS]
     monkeypatch.setattr(rewrites, "STEPS", tuple(steps))
-    assert str(rewrite(graph)) == str(wanted)
+    assert str(rewrite(graph)) == str(expected)

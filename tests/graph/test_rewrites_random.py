@@ -66,14 +66,14 @@ def conv(d: Draw, x: str, s: Shape) -> None:
     if len(s) < 3:
         return
     group = d.rng.choice([1, 1, s[1]])
-    made = group * d.rng.choice([1, 2])
+    features = group * d.rng.choice([1, 2])
     kernel = [d.rng.choice([1, min(3, extent)]) for extent in s[2:]]
     strides = [d.rng.choice([1, 1, 2]) for _ in kernel]
     before = [d.rng.choice([0, k // 2]) for k in kernel]
     extents = [(e + 2 * p - k) // t + 1 for e, p, k, t in zip(s[2:], before, kernel, strides, strict=True)]
-    bias = [d.floats(made)] if d.rng.random() < 0.5 else []
-    inputs = [x, d.floats(made, s[1] // group, *kernel), *bias]
-    d.op("Conv", inputs, (s[0], made, *extents), group=group, pads=before * 2, strides=strides)
+    bias = [d.floats(features)] if d.rng.random() < 0.5 else []
+    inputs = [x, d.floats(features, s[1] // group, *kernel), *bias]
+    d.op("Conv", inputs, (s[0], features, *extents), group=group, pads=before * 2, strides=strides)
 
 
 def upsample(d: Draw, x: str, s: Shape) -> None:
@@ -136,8 +136,8 @@ def reshape(d: Draw, x: str, s: Shape) -> None:
         shapes += [(s[0], s[1], size // (s[0] * s[1])), (s[0] * s[1], *s[2:])]
     if len(s) > 1 and s[1] % 2 == 0:
         shapes.append((s[0], 2, s[1] // 2, *s[2:]))
-    made = d.rng.choice([shape for shape in shapes if len(shape) <= 6])
-    d.op("Reshape", [x, d.constant(np.array(made))], made)
+    target = d.rng.choice([shape for shape in shapes if len(shape) <= 6])
+    d.op("Reshape", [x, d.constant(np.array(target))], target)
 
 
 def shuffle(d: Draw, x: str, s: Shape) -> None:
@@ -163,22 +163,22 @@ def split(d: Draw, x: str, s: Shape) -> None:
 def cut(d: Draw, x: str, s: Shape) -> None:
     axis = d.rng.randrange(len(s))
     if s[axis] > 2:
-        made = tuple(e - 1 if k == axis else e for k, e in enumerate(s))
-        d.op("Slice", [x, *(d.constant(np.array([v])) for v in (1, 10**6, axis))], made)
+        target = tuple(e - 1 if k == axis else e for k, e in enumerate(s))
+        d.op("Slice", [x, *(d.constant(np.array([v])) for v in (1, 10**6, axis))], target)
 
 
 def pad(d: Draw, x: str, s: Shape) -> None:
     amounts = [d.rng.choice([0, 0, 1]) for _ in range(2 * len(s))]
-    made = tuple(e + a + b for e, a, b in zip(s, amounts, amounts[len(s) :], strict=False))
-    d.op("Pad", [x, d.constant(np.array(amounts))], made)
+    target = tuple(e + a + b for e, a, b in zip(s, amounts, amounts[len(s) :], strict=False))
+    d.op("Pad", [x, d.constant(np.array(amounts))], target)
 
 
 def fold(d: Draw, x: str, s: Shape) -> None:
     axes, keep = d.rng.sample(range(len(s)), d.rng.randrange(1, len(s) + 1)), d.rng.choice([0, 1])
-    made = tuple(1 if k in axes else e for k, e in enumerate(s) if keep or k not in axes)
-    if made:
+    target = tuple(1 if k in axes else e for k, e in enumerate(s) if keep or k not in axes)
+    if target:
         kind = d.rng.choice(["ReduceMean", "ReduceMax", "ReduceSum"])
-        d.op(kind, [x, d.constant(np.array(axes))], made, keepdims=keep)
+        d.op(kind, [x, d.constant(np.array(axes))], target, keepdims=keep)
 
 
 def softmax(d: Draw, x: str, s: Shape) -> None:
@@ -222,9 +222,9 @@ STEPS: list[Callable[[Draw, str, Shape], None]] = [
 def test_random_models_compute_the_same(seed: int, runs: Any, caplog: pytest.LogCaptureFixture):
     before = load(Draw(seed).model().SerializeToString())
     x = np.random.default_rng(seed).standard_normal(before.types["v0"].shape).astype(np.float32)
-    wanted = runs.nodes(before, {"v0": x})
+    references = runs.nodes(before, {"v0": x})
     after = rewrite(before), rewrite(before, layout="NCHW")
     for graph in after:
-        for found, expected in zip(runs.nodes(graph, {"v0": x}), wanted, strict=True):
-            runs.close(found, expected, 1e-4)
+        for result, reference in zip(runs.nodes(graph, {"v0": x}), references, strict=True):
+            runs.close(result, reference, 1e-4)
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]

@@ -8,12 +8,12 @@ import numpy as np
 import onnx
 import pytest
 
-from tunewright.graph import segments
-from tunewright.graph.fusion import Call, partition
+from tunewright.graph.fusion import segments
+from tunewright.graph.fusion.fusion import TaskCall, partition
+from tunewright.graph.fusion.segments import SegmentRole, chains, role
 from tunewright.graph.ir import Array, Graph
 from tunewright.graph.onnx_import import load
 from tunewright.graph.rewrites import rewrite
-from tunewright.graph.segments import Role, chains, role
 
 
 @pytest.fixture(autouse=True)
@@ -140,7 +140,7 @@ def test_a_segment_computes_what_its_calls_do(text: str, known: Sequence[str], r
 def check(graph: Graph, feeds: Mapping[str, Array], runs) -> None:
     """Every segment alone in the place of its calls gives the outputs of the nodes."""
     steps = partition(graph)
-    wanted = runs.nodes(graph, feeds)
+    expected = runs.nodes(graph, feeds)
     for chain in chains(graph, steps):
         for segment in chain.segments:
             inside = chain.calls[segment.start : segment.stop]
@@ -149,18 +149,22 @@ def check(graph: Graph, feeds: Mapping[str, Array], runs) -> None:
             assert {node for call in inside for node in map(str, call.nodes)} == set(map(str, segment.call.nodes))
             merged = [s for s in steps if s not in inside[:-1]]
             merged[merged.index(inside[-1])] = segment.call
-            for value, right in zip(runs.steps(graph, feeds, merged), wanted, strict=True):
+            for value, right in zip(runs.steps(graph, feeds, merged), expected, strict=True):
                 runs.close(value, right)
 
 
 def test_roles() -> None:
     graph, _ = graph_of(SEPARABLE, SEPARABLE_WEIGHTS)
-    assert [role(call.task) for call in calls(graph)][1:] == [Role.PRODUCT, Role.WINDOW, Role.PRODUCT]
+    assert [role(call.task) for call in calls(graph)][1:] == [
+        SegmentRole.PRODUCT,
+        SegmentRole.WINDOW,
+        SegmentRole.PRODUCT,
+    ]
     graph, _ = graph_of(ATTENTION)
-    assert [role(call.task) for call in calls(graph)] == [Role.PRODUCT, Role.ROWS, Role.PRODUCT]
+    assert [role(call.task) for call in calls(graph)] == [SegmentRole.PRODUCT, SegmentRole.ROWS, SegmentRole.PRODUCT]
     graph, _ = graph_of("g (float[4,6] x) => (float[4] y) { y = ReduceSum <keepdims = 0> (x) }")
     assert [role(call.task) for call in calls(graph)] == [None]
 
 
-def calls(graph: Graph) -> list[Call]:
-    return [step for step in partition(graph) if isinstance(step, Call)]
+def calls(graph: Graph) -> list[TaskCall]:
+    return [step for step in partition(graph) if isinstance(step, TaskCall)]

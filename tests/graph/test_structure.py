@@ -16,10 +16,10 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 from onnx.backend.test.loader import load_model_tests
 
 from tunewright.bench.light import LIGHT_MODELS, light_model
-from tunewright.graph.fusion import Call, Fallback
+from tunewright.graph.fusion.fusion import Fallback, TaskCall
 from tunewright.graph.onnx_import import ModelError, load
 from tunewright.graph.onnx_import.placeholders import BLOCK, LOCATION, Placeholder
-from tunewright.graph.structure import MAX_KEPT, Structure, strip
+from tunewright.graph.onnx_import.structure import MAX_KEPT, Structure, strip
 from tunewright.tuner.models.model import open_model
 
 RNG = np.random.default_rng(7)
@@ -29,9 +29,9 @@ def outline(model: bytes, dims: dict[str, int] | None = None) -> list[Any]:
     """Everything that must be the same: tasks in order with their occurrences, and what falls back and why."""
     opened = open_model(model, dims)
     steps = [
-        step.task.key if isinstance(step, Call) else getattr(step, "reason", "view")
+        step.task.key if isinstance(step, TaskCall) else getattr(step, "reason", "view")
         for step in opened.steps
-        if isinstance(step, Call | Fallback)
+        if isinstance(step, TaskCall | Fallback)
     ]
     return [steps, [(key, count) for key, (_, count) in opened.tasks.items()]]
 
@@ -120,8 +120,8 @@ def test_conformance_cases_with_inputs_as_weights(part: int) -> None:
             continue
         bound = ModelProto.FromString(model.SerializeToString())
         known = {tensor.name for tensor in model.graph.initializer}
-        given = [value for value in model.graph.input if value.name not in known]
-        for value, array in list(zip(given, arrays(case), strict=False))[1:]:
+        inputs = [value for value in model.graph.input if value.name not in known]
+        for value, array in list(zip(inputs, arrays(case), strict=False))[1:]:
             if isinstance(array, np.ndarray | np.generic):
                 bound.graph.initializer.append(numpy_helper.from_array(np.asarray(array), value.name))
         try:
@@ -433,9 +433,9 @@ def test_names_and_documentation_are_gone() -> None:
     assert b"secret" not in structure.data
     for name in (b"batch", b"height"):
         assert name in structure.data
-    kept = ModelProto.FromString(structure.data)
-    assert [value.name for value in (*kept.graph.input, *kept.graph.output)] == ["x", "y"]
-    assert (kept.producer_name, kept.model_version) == ("", 0)
+    stripped = ModelProto.FromString(structure.data)
+    assert [value.name for value in (*stripped.graph.input, *stripped.graph.output)] == ["x", "y"]
+    assert (stripped.producer_name, stripped.model_version) == ("", 0)
 
 
 def test_values_are_gone() -> None:
@@ -449,9 +449,9 @@ def test_values_are_gone() -> None:
 
 
 def test_two_models_that_differ_in_weights_have_one_structure() -> None:
-    one, other = (strip(made([node("MatMul", "x w")], {"w": random(16, 24)}, (4, 16))) for _ in range(2))
-    assert one == other
-    assert one.sha256 == other.sha256
+    first, other = (strip(made([node("MatMul", "x w")], {"w": random(16, 24)}, (4, 16))) for _ in range(2))
+    assert first == other
+    assert first.sha256 == other.sha256
 
 
 def test_names_in_use_are_not_given_again() -> None:
@@ -491,9 +491,9 @@ def test_a_placeholder_that_strip_can_not_have_made_is_refused(change: Any) -> N
     [tensor] = model.graph.initializer
     change(tensor)
     for use in (load, strip):
-        with pytest.raises(ModelError) as found:
+        with pytest.raises(ModelError) as caught:
             use(model.SerializeToString())
-        assert "\n" not in str(found.value)
+        assert "\n" not in str(caught.value)
 
 
 def test_what_is_made_up_is_limited() -> None:
@@ -542,7 +542,7 @@ def test_a_deep_network_neither_overflows_nor_vanishes() -> None:
         nodes += [node("Gemm", f"{'x' if k == 0 else f'r{k - 1}'} w{k} b{k}", f"g{k}")]
         nodes += [node("Relu", f"g{k}", f"r{k}" if k < 59 else "y")]
     graph = load(strip(made(nodes, weights, (4, 64))).data)
-    from tunewright.graph.fallback import evaluate
+    from tunewright.graph.evaluation.fallback import evaluate
 
     values: dict[str, Any] = {**graph.constants, graph.inputs[0].tensor: random(4, 64)}
     for item in graph.nodes:

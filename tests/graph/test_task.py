@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from tunewright.codegen.dtype import DType
-from tunewright.codegen.expr import Expr, Load, Var, const, op, substitute, transform
+from tunewright.codegen.expr.dtype import DType
+from tunewright.codegen.expr.expr import Expr, Load, Var, const, op, substitute, transform
 from tunewright.graph.task import Axis, Stage, Task, Tensor, canonical, identity, in_order_of_use
 
 F32 = DType.F32
@@ -55,8 +55,8 @@ def dense(
 
 def test_the_shape_tells_what_goes_in_and_comes_out() -> None:
     assert dense().shape == "5x7, 7x3, 3 -> 5x3"
-    one = Tensor("y", (), F32)
-    assert Task("Constant", (), (one,), (), (Stage("y", (), const(1.0, F32)),)).shape == "nothing -> scalar"
+    scalar = Tensor("y", (), F32)
+    assert Task("Constant", (), (scalar,), (), (Stage("y", (), const(1.0, F32)),)).shape == "nothing -> scalar"
 
 
 def test_names_and_order_do_not_matter() -> None:
@@ -139,10 +139,10 @@ def test_names_from_elsewhere_are_refused(name: str) -> None:
     data = Task("Neg", (x,), (y,), (), (stage,)).to_json()
     assert Task.from_json(data).to_json() == data
     text = json.dumps(data)
-    for mine in ("t0", "t1", "i0"):
+    for own_name in ("t0", "t1", "i0"):
         changed = json.loads(text)
         changed["stages"][0]["body"] = json.loads(
-            json.dumps(changed["stages"][0]["body"]).replace(json.dumps(mine), json.dumps(name))
+            json.dumps(changed["stages"][0]["body"]).replace(json.dumps(own_name), json.dumps(name))
         )
         if changed != data:
             with pytest.raises(ValueError, match="name"):

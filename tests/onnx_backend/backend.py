@@ -21,14 +21,14 @@ import numpy as np
 from onnx import ModelProto, NodeProto, ValueInfoProto, helper, numpy_helper, version_converter
 from onnx.backend.base import Backend, BackendRep, Device, DeviceType, namedtupledict
 
-from tunewright.codegen.build import ObjectCache
 from tunewright.codegen.host import detect
+from tunewright.codegen.llvm.build import ObjectCache
 from tunewright.codegen.target import Target
-from tunewright.graph.onnx_form import PARAMETERS, dtype_name, element_type
-from tunewright.graph.onnx_import.opsets import MIN_OPSET
+from tunewright.graph.evaluation.onnx_form import PARAMETERS, dtype_name, element_type
+from tunewright.graph.onnx_import.protobuf import MIN_OPSET
 from tunewright.tuner.models.model import open_model
-from tunewright.tuner.running.coverage import Coverage
-from tunewright.tuner.running.session import InferenceSession
+from tunewright.tuner.session.image_store import Coverage
+from tunewright.tuner.session.session import InferenceSession
 
 _PARAMETRIC = frozenset({*PARAMETERS, "AffineGrid", "CenterCropPad", "Dropout", "OneHot", "Squeeze", "Unsqueeze"})
 """Ops whose inputs after the first say what to do, not with what."""

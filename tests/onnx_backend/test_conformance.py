@@ -20,9 +20,9 @@ from onnx.backend.test.case.test_case import TestCase
 from onnx.backend.test.loader import load_model_tests
 from onnx.backend.test.runner import Runner
 
-from tunewright.codegen.build import ObjectCache
-from tunewright.graph.inference import DTYPES
-from tunewright.tuner.running.coverage import Coverage
+from tunewright.codegen.llvm.build import ObjectCache
+from tunewright.graph.evaluation.onnx_form import DTYPES
+from tunewright.tuner.session.image_store import Coverage
 
 from .backend import TunewrightBackend, parameters
 

@@ -23,10 +23,10 @@ LONG = (1000, 1032, 2048, 4099, 20000, 65536)
 """Extents of rows and folds that are worth sharing."""
 
 MOST_ELEMENTS = 200_000
-"""Of an input."""
+"""Elements of an input."""
 
 HALF = ("", "", "", "float16: ")
-"""What the elements of most models are: float32 but for some."""
+"""Prefixes of models: float32 for most, narrow types for some."""
 
 MAPS = ("Relu", "Sigmoid", "Tanh", "Neg", "Abs", "Exp", "Erf", "Sqrt", "Floor", "Gelu")
 JOINS = ("Add", "Mul", "Sub", "Max", "Div")
@@ -42,11 +42,11 @@ def size(rng: Rng) -> int:
 
 def shape(rng: Rng, fewest: int, most: int) -> list[int]:
     """As many dimensions as that, of no more elements than are quickly made."""
-    found = [size(rng) for _ in range(int(rng.integers(fewest, most + 1)))]
-    while prod(found) > MOST_ELEMENTS:
-        largest = found.index(max(found))
-        found[largest] //= 2
-    return found
+    extents = [size(rng) for _ in range(int(rng.integers(fewest, most + 1)))]
+    while prod(extents) > MOST_ELEMENTS:
+        largest = extents.index(max(extents))
+        extents[largest] //= 2
+    return extents
 
 
 def listed(numbers: Sequence[int]) -> str:
@@ -98,7 +98,7 @@ def over_images(
 
 
 def ending(rng: Rng, x: str, result: str = "u") -> str:
-    """What follows in networks: nothing, a rectifier, a gate."""
+    """Nodes that end a model: nothing, a rectifier, a gate."""
     return one_of(
         rng,
         f"{result} = Identity({x})",
@@ -230,6 +230,16 @@ def wide(rng: Rng) -> str:
     return f"float16: x[{rows}, {depth}] w[{depth}, {columns}] | y = MatMul(x, w) | y ; {one_of(rng, 'w', '')}"
 
 
+def wide_windows(rng: Rng) -> str:
+    """A convolution of narrow floats whose channels, which lie last, come in whole panels."""
+    batch, height, width, channels = 1 + int(rng.integers(3)), size(rng) + 4, size(rng) + 4, 8 * size(rng)
+    high, wide = (one_of(rng, 1, 3, 5) for _ in range(2))
+    pads = [int(rng.integers(high)), int(rng.integers(wide)), int(rng.integers(high)), int(rng.integers(wide))]
+    turned = "t = Transpose<perm=[0, 3, 1, 2]>(x)"
+    nodes = f"{turned} u = Conv<pads={listed(pads)}>(t, w) y = Transpose<perm=[0, 2, 3, 1]>(u)"
+    return f"float16: x[{batch}, {height}, {width}, 64] w[{channels}, 64, {high}, {wide}] | {nodes} | y ; w"
+
+
 def attention(rng: Rng, kinds: Sequence[str] = HALF) -> str:
     heads, queries, depth, keys, values = size(rng) % 8 + 1, size(rng), size(rng), size(rng), size(rng)
     mask = one_of(rng, "s = Add(r, m)", "s = Identity(r)")
@@ -238,11 +248,21 @@ def attention(rng: Rng, kinds: Sequence[str] = HALF) -> str:
     return one_of(rng, *kinds) + f"{inputs} v[{heads}, {keys}, {values}] | {nodes} | y ; m"
 
 
+def wide_attention(rng: Rng) -> str:
+    """Attention over narrow floats, whose rows fill whole panels and whose operands a tensor map can describe."""
+    heads, queries, keys = size(rng) % 4 + 1, size(rng) + 64, 8 * size(rng)
+    depth, values = (one_of(rng, 8, 40, 64, 72, 104, 128) for _ in range(2))
+    mask = one_of(rng, "s = Add(r, m)", "s = Identity(r)")
+    inputs = f"q[{heads}, {queries}, {depth}] k[{heads}, {keys}, {depth}] v[{heads}, {keys}, {values}]"
+    nodes = f"t = Transpose<perm=[0, 2, 1]>(k) r = MatMul(q, t) {mask} p = Softmax(s) y = MatMul(p, v)"
+    return f"float16: {inputs} m[{queries}, {keys}] | {nodes} | y ; m"
+
+
 def recurrent(rng: Rng) -> str:
     steps, batch, inputs, state = 3, size(rng) % 8 + 1, min(size(rng), 32), size(rng)
     op, gates, shape_of = one_of(rng, ("LSTM", 4, "h, k"), ("GRU", 3, "k"), ("RNN", 1, "k"))
-    given = f"x[{steps}, {batch}, {inputs}] w[1, {gates * state}, {inputs}] r[1, {gates * state}, {state}]"
-    return f"{given} | y, {shape_of} = {op}<hidden_size={state}>(x, w, r) | k[1, {batch}, {state}] ; w r"
+    operands = f"x[{steps}, {batch}, {inputs}] w[1, {gates * state}, {inputs}] r[1, {gates * state}, {state}]"
+    return f"{operands} | y, {shape_of} = {op}<hidden_size={state}>(x, w, r) | k[1, {batch}, {state}] ; w r"
 
 
 def rows(rng: Rng) -> str:
@@ -275,8 +295,8 @@ def byte_product(rng: Rng) -> str:
 
 def byte_convolution(rng: Rng) -> str:
     slide, inputs, outputs = Slide(rng, 2, (1, 3, 5, 13)), size(rng), size(rng)
-    given = f"x{listed([1, inputs, *slide.image])} w{listed([outputs, inputs, *slide.kernel])}"
-    return f"int8: {given} | t = ConvInteger{slide.attributes()}(x, w) {{steps}} | y ; w"
+    operands = f"x{listed([1, inputs, *slide.image])} w{listed([outputs, inputs, *slide.kernel])}"
+    return f"int8: {operands} | t = ConvInteger{slide.attributes()}(x, w) {{steps}} | y ; w"
 
 
 def quantised(rng: Rng) -> str:
@@ -296,7 +316,7 @@ def long_body(rng: Rng) -> str:
         nodes.append(f"n{number} = {one_of(rng, joins, f'{one_of(rng, *MAPS)}({last})')}")
         last = f"n{number}"
     other = [one_of(rng, extent, extent, 1) for extent in extents]
-    x, b = (listed(found) if extents else "" for found in (extents, other))
+    x, b = (listed(shape_) if extents else "" for shape_ in (extents, other))
     return f"x{x} b{b} | {' '.join(nodes)} y = Identity({last}) | y ; "
 
 
@@ -309,7 +329,7 @@ def many_inputs(rng: Rng) -> str:
     return f"{inputs} | t = {joined} y = Relu(t) | y ; "
 
 
-def turned(rng: Rng) -> str:
+def transpose(rng: Rng) -> str:
     extents = shape(rng, 1, 6)
     order = [int(n) for n in rng.permutation(len(extents))]
     nodes = f"t = Transpose<perm={listed(order)}>(x) y = Add(t, b)"
@@ -320,11 +340,12 @@ WINDOWS = (pool, global_pool, pyramid, depthwise)
 PRODUCTS = (product, gemm, batched, convolution, plain_convolution, transposed, quantised)
 CHAINS = (separable, inverted, attention, recurrent)
 BYTES = (byte_product, byte_convolution)
-OTHERS = (rows, fold, long_body, many_inputs, turned)
+OTHERS = (rows, fold, long_body, many_inputs, transpose)
 
 DRAWN: Mapping[str, Sequence[Callable[[Rng], str]]] = {
     "chain": (separable, inverted, attention),
     "joint": (recurrent,),
+    "specialized_attention": (wide_attention,),
     "attention_tiles": (partial(attention, kinds=HALF[-1:]),),
     "plane": (plane_pool, plane_depthwise),
     "winograd4": (plain_convolution,),
@@ -334,12 +355,14 @@ DRAWN: Mapping[str, Sequence[Callable[[Rng], str]]] = {
     "window": WINDOWS,
     "rows": (rows, attention),
     "split": (fold, global_pool),
+    "specialized_tiles": (wide, wide, wide, byte_product),
+    "specialized_windows": (wide_windows,),
     "warpgroup_tiles": (wide, wide, wide, byte_product),
     "warp_tiles": (*PRODUCTS, *BYTES),
     "product_tiles": PRODUCTS,
     "thread_windows": WINDOWS,
     "row_blocks": (rows,),
-    "turned_tiles": (turned, depthwise),
+    "turned_tiles": (transpose, depthwise),
     "generic": (*WINDOWS, *PRODUCTS, *CHAINS, *BYTES, *OTHERS),
     "elements": (*WINDOWS, *PRODUCTS, *CHAINS, *BYTES, *OTHERS),
 }

@@ -1,4 +1,4 @@
-"""What tests of sketches share: three machines, models in text, and the comparison with the oracle."""
+"""Helpers that tests of sketches share: three machines, models in text, and the comparison with the oracle."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import onnx
 import onnx.parser
 from numpy.typing import NDArray
 
-from tunewright.codegen import interp
 from tunewright.codegen.cuda import interp as grid_interp
-from tunewright.codegen.cuda.gpu import KNOWN
+from tunewright.codegen.gpu import KNOWN
+from tunewright.codegen.ir import interp
 from tunewright.codegen.target import CUDA, Target
 from tunewright.codegen.verify import verify
-from tunewright.graph.fusion import Call, partition
+from tunewright.graph.fusion.fusion import TaskCall, partition
 from tunewright.graph.ir import Graph
 from tunewright.graph.onnx_import import load
 from tunewright.graph.oracle import example_inputs, reference
@@ -51,15 +51,15 @@ def graph_of(nodes: str, inputs: Mapping[str, str], constants: Mapping[str, str]
 
 def tasks_of(graph: Graph) -> list[Task]:
     """The tasks that a graph is cut into."""
-    return [step.task for step in partition(graph) if isinstance(step, Call)]
+    return [step.task for step in partition(graph) if isinstance(step, TaskCall)]
 
 
 def agree(sketch: Sketch, task: Task, target: Target, seed: int, count: int, tolerance: float = 2e-5) -> None:
     """The default and random schedules are in bounds, read nothing undefined, and come to what the oracle does."""
     space = sketch.space(task, target)
     arrays = example_inputs(task, seed)
-    wanted: NDArray[Any] = reference(task, arrays)[0]
-    scale = max(float(np.abs(wanted).max()), 1e-6)
+    expected: NDArray[Any] = reference(task, arrays)[0]
+    scale = max(float(np.abs(expected).max()), 1e-6)
     for schedule in (space.default, *map(space.schedule, space.sample(count, np.random.default_rng(seed)))):
         kernel = sketch.lower(task, schedule, target)
         verify(kernel)
@@ -68,6 +68,6 @@ def agree(sketch: Sketch, task: Task, target: Target, seed: int, count: int, tol
             packings[t.name].apply(array) if t.name in packings else array
             for t, array in zip(task.inputs, arrays, strict=True)
         ]
-        found: NDArray[Any] = np.zeros(kernel.params[-1].shape, np.float32)
-        (grid_interp if target.kind == CUDA else interp).run(kernel, [*packed, found])
-        np.testing.assert_allclose(found.reshape(wanted.shape), wanted, rtol=0, atol=tolerance * scale)
+        actual: NDArray[Any] = np.zeros(kernel.params[-1].shape, np.float32)
+        (grid_interp if target.kind == CUDA else interp).run(kernel, [*packed, actual])
+        np.testing.assert_allclose(actual.reshape(expected.shape), expected, rtol=0, atol=tolerance * scale)

@@ -7,14 +7,14 @@ from math import prod
 
 import pytest
 
-from tunewright.codegen.dtype import DType
-from tunewright.codegen.expr import Load, Var
+from tunewright.codegen.expr.dtype import DType
+from tunewright.codegen.expr.expr import Load, Var
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Axis, Stage, Task, Tensor, canonical
-from tunewright.search_space.products.blocking import Shape, tile_cycles
-from tunewright.search_space.products.product import product
+from tunewright.search_space.cpu.contraction import ContractionSketch
+from tunewright.search_space.cpu.loops.blocking import Shape, tile_cycles
+from tunewright.search_space.patterns.product import match_product
 from tunewright.search_space.schedule import Schedule
-from tunewright.search_space.sketches.contraction import ContractionSketch
 
 
 def target(vector_bits: int, vector_registers: int, l1_bytes: int, threads: int) -> Target:
@@ -59,10 +59,10 @@ def test_a_default_keeps_all_units_of_all_threads_busy(machine: str, shape: tupl
     vectors, rows, chunks = default(task, target)
     assert vectors * rows >= 8  # two units, four cycles from one multiply-add to the next
     assert chunks >= target.threads
-    found = product(task)
-    assert found is not None
+    product = match_product(task)
+    assert product is not None
     ideal = prod(shape) / target.lanes(4) / 2
-    assert tile_cycles(Shape.of(found, task), target, vectors, (rows,)) < 1.2 * ideal
+    assert tile_cycles(Shape.of(product, task), target, vectors, (rows,)) < 1.2 * ideal
 
 
 @pytest.mark.parametrize("machine", TARGETS)
@@ -120,8 +120,8 @@ def test_a_long_map_lies_along_the_lanes_and_a_short_one_is_turned_in_registers(
     task, target = channels_first(pixels, 64, 256), TARGETS["avx512"]
     assert ContractionSketch(flipped=True).space(task, target).first_choice == flips
     for flipped in (False, True):
-        one = ContractionSketch(flipped=flipped)
-        kernel = one.lower(task, one.space(task, target).default, target)
+        sketch = ContractionSketch(flipped=flipped)
+        kernel = sketch.lower(task, sketch.space(task, target).default, target)
         assert len(kernel.body.body) == 1  # nothing is brought into another order beforehand or afterwards
         name = kernel.params[-1].name
         stores = [line.split("] = ")[0] for line in str(kernel).splitlines() if line.strip().startswith(f"{name}[")]

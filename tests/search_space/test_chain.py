@@ -9,16 +9,16 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tunewright.codegen.ir import Alloc, Block, Buffer, For, If, Scope, Stmt
+from tunewright.codegen.ir.ir import Alloc, Block, Buffer, For, If, Scope, Stmt
 from tunewright.codegen.target import Target
-from tunewright.graph.fusion import Call, partition
-from tunewright.graph.groups import chained
+from tunewright.graph.fusion.fusion import TaskCall, partition
+from tunewright.graph.fusion.merge import concatenate
 from tunewright.graph.task import Task
-from tunewright.search_space.chains.chain import ROW, Chain, chain
-from tunewright.search_space.chains.plan import plan_of
-from tunewright.search_space.rows.passes import PART, VALUE
+from tunewright.search_space.cpu.chain import ChainSketch
+from tunewright.search_space.cpu.loops.chain_plan import plan_chain
+from tunewright.search_space.cpu.loops.row_passes import PART, VALUE
+from tunewright.search_space.patterns.chain import ROW, Chain, match_chain
 from tunewright.search_space.sketch import LOCAL_BYTES
-from tunewright.search_space.sketches.chain import ChainSketch
 
 from .oracle import NARROW, WIDE, agree, graph_of
 
@@ -57,13 +57,13 @@ NOT_MERGED = "t = Transpose<perm=[1, 0]>(k) r = MatMul(q, t) a = Sigmoid(r) p = 
 def whole(nodes: str, shapes: dict[str, str], constants: dict[str, str]) -> Task:
     """All that some nodes compute, as one task."""
     graph = graph_of(nodes, shapes, constants, low=0.0, high=2.0)
-    calls = [step for step in partition(graph) if isinstance(step, Call)]
+    calls = [step for step in partition(graph) if isinstance(step, TaskCall)]
     group, *others = (call.group for call in calls)
     for other in others:
         assert group is not None and other is not None
-        group = chained(group, other, group.outputs[0])
+        group = concatenate(group, other, group.outputs[0])
     assert group is not None
-    return Call.of(graph, group).task
+    return TaskCall.of(graph, group).task
 
 
 def convolutions(name: str, a: int, b: int, images: int = 1) -> Task:
@@ -85,7 +85,7 @@ def along_rows(name: str) -> Task:
 
 
 def local_buffers(stmt: Stmt) -> Iterator[Buffer]:
-    """What is on the stack of a chunk."""
+    """Return the buffers on the stack of a chunk."""
     match stmt:
         case Alloc(buffer, body):
             if buffer.scope is Scope.SHARED:
@@ -98,10 +98,10 @@ def local_buffers(stmt: Stmt) -> Iterator[Buffer]:
             yield from local_buffers(inner)
 
 
-def found(task: Task) -> Chain:
-    seen = chain(task)
-    assert seen is not None
-    return seen
+def match(task: Task) -> Chain:
+    chain = match_chain(task)
+    assert chain is not None
+    return chain
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -121,9 +121,9 @@ def test_blocks_of_several_images_agree_with_the_oracle(name: str) -> None:
 def test_blocks_of_several_lines_agree_with_the_oracle() -> None:
     nodes = "g = Conv(x, p) t = Conv<group=16, pads=[1, 1]>(g, w) y = Conv(t, q)"
     task = whole(nodes, {"x": "3, 8, 13"}, {"p": "16, 8, 1", "w": "16, 1, 3", "q": "8, 16, 1"})
-    plan = plan_of(task, 4)
+    plan = plan_chain(task, 4)
     assert plan is not None and [axis.extent for axis in plan.chain.outer] == [3]
-    assert {plan.tiled_axis(number) for number in plan.products} == {""}  # its rows are tiled one by one, see `Blocks`
+    assert {plan.tile_axis(number) for number in plan.products} == {""}  # its rows are tiled one by one, see `Blocks`
     agree(SKETCH, task, NARROW, 0, 2)
 
 
@@ -146,51 +146,51 @@ def test_rows_between_products_and_at_the_end_agree_with_the_oracle(name: str, t
 
 
 def test_a_window_needs_rows_beside_those_of_a_block() -> None:
-    seen = found(convolutions("inverted", 14, 7))
-    assert [link.padding is not None for link in seen.links] == [False, True, False, False]  # the first turns x
-    assert [bool(link.product) for link in seen.links] == [False, True, False, True]
-    spans = seen.spans(4)[1:]
-    assert [(int(s.first), int(s.end), int(s.kept)) for s in spans] == [(0, 6, 2), (0, 4, 0), (0, 4, 0)]
-    assert int(seen.ring(1, seen.spans(4))) == 6 and seen.rows == 14
+    chain = match(convolutions("inverted", 14, 7))
+    assert [link.padding is not None for link in chain.links] == [False, True, False, False]  # the first turns x
+    assert [bool(link.product) for link in chain.links] == [False, True, False, True]
+    spans = chain.spans(4)[1:]
+    assert [(int(s.first), int(s.end), int(s.overlap)) for s in spans] == [(0, 6, 2), (0, 4, 0), (0, 4, 0)]
+    assert int(chain.line_buffer_rows(1, chain.spans(4))) == 6 and chain.rows == 14
 
 
 def test_strides_and_windows_add_up_along_a_chain() -> None:
-    twice = found(convolutions("twice", 14, 7)).spans(3)
+    twice = match(convolutions("twice", 14, 7)).spans(3)
     assert [(int(s.stride), int(s.first), int(s.end)) for s in twice[:3]] == [(3, -2, 7), (3, 0, 7), (3, 0, 3)]
-    strided = found(convolutions("strided", 14, 7)).spans(3)
+    strided = match(convolutions("strided", 14, 7)).spans(3)
     assert [(int(s.stride), int(s.first), int(s.end)) for s in strided[:2]] == [(6, 0, 7), (3, 0, 3)]
 
 
 def test_queries_are_the_rows_of_attention_and_heads_stay_apart() -> None:
-    seen = found(attention(3, 10, 16, 8))
-    assert [axis.extent for axis in seen.outer] == [3]
-    assert seen.rows == 10 and not seen.slides
-    assert all(ROW in {a.name for a in link.piece.stage.axes} for link in seen.links)
+    chain = match(attention(3, 10, 16, 8))
+    assert [axis.extent for axis in chain.outer] == [3]
+    assert chain.rows == 10 and not chain.is_sliding
+    assert all(ROW in {a.name for a in link.fused_stage.stage.axes} for link in chain.links)
 
 
 def test_softmax_goes_along_the_rows_of_a_block_and_keeps_to_single_rows() -> None:
-    plan = plan_of(attention(3, 10, 32, 16), 16)
+    plan = plan_chain(attention(3, 10, 32, 16), 16)
     assert plan is not None
     (softmax,) = plan.row_links
-    assert (softmax.first, softmax.stop, softmax.plan.passes) == (1, 5, 3)
-    made = [link.tensor.name for link in plan.links]
-    assert plan.within_rows == set(made[1:4])  # the scores and what they are turned into are of a whole block
+    assert (softmax.first, softmax.stop, softmax.plan.pass_count) == (1, 5, 3)
+    names = [link.tensor.name for link in plan.links]
+    assert plan.within_rows == set(names[1:4])  # the scores and what they are turned into are of a whole block
     assert {axis.name for axis in softmax.plan.rows} == {ROW, "outer0"}
 
 
 def test_products_have_loops_of_their_own_where_a_map_follows() -> None:
     task = whole(NOT_MERGED, {"q": "20, 16", "k": "32, 16"}, {})
-    plan = plan_of(task, 16)
-    assert plan is not None and plan.products == (0,) and not plan.links[1].piece.stage.reduce
+    plan = plan_chain(task, 16)
+    assert plan is not None and plan.products == (0,) and not plan.links[1].fused_stage.stage.reduce
     assert [(together.first, together.stop) for together in plan.row_links] == [(1, 6)]
     agree(SKETCH, task, WIDE, 0, 1)
 
 
 def test_values_are_read_where_they_are_and_keys_turned() -> None:
     task = attention(3, 10, 32, 16)
-    plan = plan_of(task, 16)
-    assert plan is not None and not plan.packed
-    assert [plan.in_place(number) for number in plan.products] == [False, True]
+    plan = plan_chain(task, 16)
+    assert plan is not None and not plan.packed_products
+    assert [plan.is_in_place(number) for number in plan.products] == [False, True]
 
 
 def test_what_lies_between_pieces_is_never_in_shared_memory() -> None:
@@ -210,7 +210,7 @@ def test_schedules_stay_within_the_memory_of_a_chunk() -> None:
 @pytest.mark.parametrize("name", [*ALONG_ROWS, "attention"])
 def test_chunks_take_no_more_memory_than_is_counted(name: str) -> None:
     task = attention(2, 12, 32, 16) if name == "attention" else along_rows(name)
-    plan, space = plan_of(task, 16), SKETCH.space(task, WIDE)
+    plan, space = plan_chain(task, 16), SKETCH.space(task, WIDE)
     assert plan is not None and plan.row_links
     for schedule in (space.default, *map(space.schedule, space.sample(8, np.random.default_rng(0)))):
         buffers = local_buffers(SKETCH.lower(task, schedule, WIDE).body)

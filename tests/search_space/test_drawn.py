@@ -7,32 +7,34 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from tunewright.codegen.cuda.gpu import KNOWN
+from tunewright.codegen.gpu import KNOWN
 from tunewright.codegen.target import Target
 from tunewright.codegen.verify import verify
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Candidate
+from tunewright.search_space.patterns.windows import match_windows
 from tunewright.search_space.schedule import Illegal
-from tunewright.search_space.sketch import Sketch, offered
+from tunewright.search_space.sketch import Sketch, find_space
 from tunewright.search_space.sketches import SKETCHES, default_schedule, holds, lower, sketch, spaces
-from tunewright.search_space.windows.windows import windows
 
 from .drawing import DRAWN
 from .oracle import SMALL_GPU, WIDE
 from .test_sketches import tasks_of
 from .test_targets import TARGETS
 
+pytestmark = pytest.mark.slow
+
 PROCESSORS = (WIDE, *TARGETS.values())
 GPUS = (SMALL_GPU, *(Target.of_gpu(KNOWN[arch]) for arch in ("sm_80", "sm_86", "sm_89", "sm_90a", "sm_120a")))
 
-ASKED = 2000
-"""Pairs of a task and a target that a sketch is asked for."""
+PAIRS = 2000
+"""Pairs of a task and a target for each sketch."""
 
 APPLY = 100
-"""Of which it is offered for more than these; to all if it is for any task."""
+"""Pairs to which a sketch applies, at least."""
 
-WRITTEN = 12
-"""Tasks of which schedules are written: that takes some hundred times as long as to see whether they are legal."""
+KERNELS = 12
+"""Tasks whose schedules are lowered: that takes a hundred times as long as to check whether they are legal."""
 
 
 def drawn(name: str, seed: int) -> Iterator[Task]:
@@ -43,30 +45,30 @@ def drawn(name: str, seed: int) -> Iterator[Task]:
             yield from tasks_of(kind(rng), {})
 
 
-def targets_of(one: Sketch, task: Task) -> tuple[Target, ...]:
+def targets_of(sketch: Sketch, task: Task) -> tuple[Target, ...]:
     """Processors or GPUs, whichever a sketch writes a task for."""
-    return GPUS if any(offered(one, task, gpu) for gpu in GPUS) else PROCESSORS
+    return GPUS if any(find_space(sketch, task, gpu) for gpu in GPUS) else PROCESSORS
 
 
-@pytest.mark.parametrize("one", SKETCHES, ids=lambda one: one.name)
-def test_a_sketch_that_is_offered_has_a_legal_default_that_can_be_written(one: Sketch) -> None:
-    asked = applied = written = 0
+@pytest.mark.parametrize("sketch", SKETCHES, ids=lambda one: one.name)
+def test_a_sketch_that_is_offered_has_a_legal_default_that_can_be_written(sketch: Sketch) -> None:
+    target_count = applied = kernel_count = 0
     rng = np.random.default_rng(1)
-    for number, task in enumerate(drawn(one.name, seed=0)):
-        targets = targets_of(one, task)
-        asked += len(targets)
-        found = [(target, space) for target in targets if (space := offered(one, task, target)) is not None]
-        for _, space in found:
+    for number, task in enumerate(drawn(sketch.name, seed=0)):
+        targets = targets_of(sketch, task)
+        target_count += len(targets)
+        spaces = [(target, space) for target in targets if (space := find_space(sketch, task, target)) is not None]
+        for _, space in spaces:
             assert space.schedule(space.row(space.default)) == space.default
-        applied += len(found)
-        if found and written * ASKED < asked * WRITTEN:
-            written += 1
-            target, space = found[number % len(found)]
+        applied += len(spaces)
+        if spaces and kernel_count * PAIRS < target_count * KERNELS:
+            kernel_count += 1
+            target, space = spaces[number % len(spaces)]
             for schedule in (space.default, *map(space.schedule, space.sample(1, rng))):
                 verify(lower(Candidate(task, target, schedule)))
-        if asked >= ASKED:
+        if target_count >= PAIRS:
             break
-    assert applied > APPLY and written >= WRITTEN
+    assert applied > APPLY and kernel_count >= KERNELS
 
 
 def test_a_sketch_without_a_legal_point_is_skipped() -> None:
@@ -74,8 +76,8 @@ def test_a_sketch_without_a_legal_point_is_skipped() -> None:
     pools = [task for task in tasks_of(f"{text} y = Conv(t, v) | y ; v", {}) if task.op == "MaxPool"]
     (task,) = pools[:1]
     window, narrow = sketch("window"), TARGETS["avx2"]
-    assert windows(task) is not None and window.applies(task, narrow)
-    assert window.space(task, narrow).is_empty and offered(window, task, narrow) is None
+    assert match_windows(task) is not None and window.applies(task, narrow)
+    assert window.space(task, narrow).is_empty and find_space(window, task, narrow) is None
     assert [space.sketch for space in spaces(task, narrow)] == ["generic"]
     known = window.space(task, WIDE).default  # where there are more registers
     assert [space.default for space in spaces(task, WIDE)] == [known]

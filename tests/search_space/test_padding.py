@@ -1,4 +1,4 @@
-"""What is read without its padding, and which padding has to stay."""
+"""Which padding is removed from reads, and which has to stay."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunewright.codegen.dtype import DType
-from tunewright.codegen.expr import Const, Expr, Load, Var, const, evaluate, op
+from tunewright.codegen.expr.dtype import DType
+from tunewright.codegen.expr.expr import Const, Expr, Load, Var, const, evaluate, op
 from tunewright.graph.task import Axis, Stage, Tensor, canonical
-from tunewright.search_space.nests.padding import padded, source
-from tunewright.search_space.nests.pieces import Piece, pieces
+from tunewright.search_space.patterns.fused_stage import FusedStage, fuse_stages
+from tunewright.search_space.patterns.padding import find_source, match_padding
 
 P, Q = Var("i"), Var("j")
 
 
-def made(body: Expr, *extents: int) -> Piece:
+def pointwise(body: Expr, *extents: int) -> FusedStage:
     """The piece that fills a tensor."""
     axes = tuple(Axis(name, extent) for name, extent in zip("ij", extents, strict=False))
     stage = Stage("t", axes, body)
-    return Piece(stage, "t", stage.index, Load("t", stage.index, body.dtype))
+    return FusedStage(stage, "t", stage.index, Load("t", stage.index, body.dtype))
 
 
-def around(at: Expr, before: int, extent: int, fill: float = 0.0) -> Expr:
+def pad(at: Expr, before: int, extent: int, fill: float = 0.0) -> Expr:
     """An element of x of one dimension with a border around it."""
     place = op("min", op("max", at - before, 0), extent - 1)
     inside = op("and", op("le", const(0), at - before), op("lt", at - before, extent))
@@ -34,26 +34,26 @@ def around(at: Expr, before: int, extent: int, fill: float = 0.0) -> Expr:
 def test_inside_the_element_is_the_same_and_outside_is_the_border(before: int, extent: int, after: int) -> None:
     x = np.arange(1, extent + 1, dtype=np.float32)
     whole = np.pad(x, (before, after))
-    seen = padded(made(around(P, before, extent), len(whole)), 0.0)
-    assert seen is not None
-    (inside,) = seen.inside
+    interior = match_padding(pointwise(pad(P, before, extent), len(whole)), 0.0)
+    assert interior is not None
+    (inside,) = interior.inside
     assert inside == range(before, before + extent)
     assert not [n for n in range(len(whole)) if n not in inside and whole[n]]
     for n in inside:
-        assert evaluate(seen.at([const(n)]), {}, lambda load, index: x[int(index[0])]) == whole[n]
+        assert evaluate(interior.at([const(n)]), {}, lambda load, index: x[int(index[0])]) == whole[n]
 
 
 def test_no_clamp_is_left_inside() -> None:
-    seen = padded(made(around(P, 2, 5), 9), 0.0)
-    assert seen is not None and seen.element == Load("x", (P + -2,), DType.F32)
+    interior = match_padding(pointwise(pad(P, 2, 5), 9), 0.0)
+    assert interior is not None and interior.element == Load("x", (P + -2,), DType.F32)
 
 
 def test_another_border_is_part_of_what_is_inside() -> None:
-    piece = made(around(P, 2, 5, fill=1.0), 9)
+    fused_stage = pointwise(pad(P, 2, 5, fill=1.0), 9)
     for border in (0.0, None):
-        seen = padded(piece, border)
-        assert seen is not None and seen.inside == (range(9),)
-        assert seen.at([Q]) == around(Q, 2, 5, fill=1.0)
+        interior = match_padding(fused_stage, border)
+        assert interior is not None and interior.inside == (range(9),)
+        assert interior.at([Q]) == pad(Q, 2, 5, fill=1.0)
 
 
 @pytest.mark.parametrize(
@@ -68,21 +68,21 @@ def test_another_border_is_part_of_what_is_inside() -> None:
 )
 def test_what_is_inside_is_a_range_along_each_axis(condition: Expr) -> None:
     body = op("select", condition, Load("x", (P,), DType.F32), Const(0.0, DType.F32))
-    assert padded(made(body, 4, 4), 0.0) is None
+    assert match_padding(pointwise(body, 4, 4), 0.0) is None
 
 
-@pytest.mark.parametrize(("reads", "visible", "found"), [(1, False, True), (2, False, False), (1, True, False)])
-def test_what_something_else_needs_has_to_be_made(reads: int, visible: bool, found: bool) -> None:
+@pytest.mark.parametrize(("reads", "visible", "is_interior"), [(1, False, True), (2, False, False), (1, True, False)])
+def test_what_something_else_needs_has_to_be_made(reads: int, visible: bool, is_interior: bool) -> None:
     x, t, y = (Tensor(name, (extent,), DType.F32) for name, extent in (("x", 5), ("t", 9), ("y", 8)))
     k = Var("k")
     total = Load("t", (P + k,), DType.F32) * (Load("t", (P,), DType.F32) if reads == 2 else const(2.0))
     stages = [
-        Stage("t", (Axis("i", 9),), around(P, 2, 5)),
+        Stage("t", (Axis("i", 9),), pad(P, 2, 5)),
         Stage("y", (Axis("i", 8),), total, (Axis("k", 2),), "sum"),
     ]
     task = canonical("Conv", (x,), (y, t) if visible else (y,), () if visible else (t,), stages)
-    parts = pieces(task)
+    parts = fuse_stages(task)
     read = parts[-1].reads[0]
-    seen = source(task, parts, read, 0.0)
-    assert (seen is not None) is found
-    assert seen is None or (seen.piece is parts[0] and seen.inside == (range(2, 7),))
+    interior = find_source(task, parts, read, 0.0)
+    assert (interior is not None) is is_interior
+    assert interior is None or (interior.fused_stage is parts[0] and interior.inside == (range(2, 7),))

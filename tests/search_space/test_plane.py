@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tunewright.codegen.llvm import emit
+from tunewright.codegen.llvm.emit import emit
 from tunewright.graph.task import Task
+from tunewright.search_space.cpu.plane import PlaneSketch
+from tunewright.search_space.patterns.windows import match_planes
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule
-from tunewright.search_space.sketches.plane import PlaneSketch
-from tunewright.search_space.windows.planes import planes
 
 from .oracle import NARROW, WIDE, agree, graph_of, tasks_of
 
@@ -83,12 +83,12 @@ def test_tiles_with_rows_of_padding_are_copies_where_that_is_little_code(tile_ro
         chosen = values | {"block_rows": block, "block_planes": 1}
         schedule = Schedule("plane", SKETCH.version, tuple(chosen.items()))
         text = str(SKETCH.lower(task, schedule, WIDE))
-        written = [line for line in text.splitlines() if line.strip().startswith(f"{task.outputs[0].name}[")]
-        assert len(written) == bodies * tile_rows
+        stores = [line for line in text.splitlines() if line.strip().startswith(f"{task.outputs[0].name}[")]
+        assert len(stores) == bodies * tile_rows
 
 
 def test_channels_last_are_left_to_windows() -> None:
     nodes = "h = Conv(x, p) t = Conv<group=4, pads=[1, 1, 1, 1]>(h, w) y = Conv(t, q)"
     constants = {"p": "4, 4, 1, 1", "w": "4, 1, 3, 3", "q": "4, 4, 1, 1"}
     tasks = tasks_of(graph_of(nodes, {"x": "1, 4, 9, 16"}, constants))
-    assert tasks and all(planes(task) is None for task in tasks)
+    assert tasks and all(match_planes(task) is None for task in tasks)

@@ -1,4 +1,4 @@
-"""What the sketches for rows and folds make of tasks, beyond agreeing with the oracle."""
+"""The loops of the sketches for rows and folds."""
 
 from __future__ import annotations
 
@@ -9,24 +9,23 @@ import numpy as np
 import onnx.parser
 import pytest
 
-from tunewright.codegen import interp
-from tunewright.codegen.dtype import DType
-from tunewright.codegen.expr import Load, Ramp, const, evaluate
+from tunewright.codegen.expr.dtype import DType
+from tunewright.codegen.expr.expr import Load, Ramp, const, evaluate
 from tunewright.codegen.host import detect
+from tunewright.codegen.ir import interp
 from tunewright.codegen.verify import verify
-from tunewright.graph.fusion import Call, partition
+from tunewright.graph.fusion.fusion import TaskCall, partition
 from tunewright.graph.onnx_import import load
 from tunewright.graph.rewrites import rewrite
 from tunewright.graph.task import Task
+from tunewright.search_space.cpu.loops.row_passes import across
+from tunewright.search_space.cpu.split import folds
 from tunewright.search_space.measurement import Candidate
-from tunewright.search_space.nests.pieces import Piece, pieces
-from tunewright.search_space.rows import rows
-from tunewright.search_space.rows.passes import across
-from tunewright.search_space.rows.rows import RowGroup, row_group
-from tunewright.search_space.rows.steps import plan
+from tunewright.search_space.patterns import rows
+from tunewright.search_space.patterns.fused_stage import FusedStage, fuse_stages
+from tunewright.search_space.patterns.rows import RowGroup, match_row_plan, row_group
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule, lower
-from tunewright.search_space.sketches.split import folds
 
 TARGET = detect(2)
 LANES = TARGET.lanes(4)
@@ -37,27 +36,29 @@ def task_of(node: str, shape: list[int], others: str = "", before: str = "") -> 
         f'<ir_version: 10, opset_import: ["" : 20]> m (float{shape} x{others}) => (float y) {{ {before} y = {node} }}'
     )
     (call,) = [
-        s for s in partition(rewrite(load(onnx.parser.parse_model(text).SerializeToString()))) if isinstance(s, Call)
+        s
+        for s in partition(rewrite(load(onnx.parser.parse_model(text).SerializeToString())))
+        if isinstance(s, TaskCall)
     ]
     return call.task
 
 
 def test_softmax_goes_along_a_row_three_times() -> None:
-    found = plan(task_of("Softmax(x)", [6, 40]), LANES)
-    assert found is not None
-    assert [(s.level, s.folds) for s in found.steps] == [(0, True), (1, False), (1, True), (2, False)]
-    assert plan(task_of("Softmax<axis=0>(x)", [40, 6]), LANES) is None  # columns don't lie side by side
-    assert plan(task_of("Relu(x)", [6, 40]), LANES) is None
+    plan = match_row_plan(task_of("Softmax(x)", [6, 40]), LANES)
+    assert plan is not None
+    assert [(s.level, s.is_fold) for s in plan.steps] == [(0, True), (1, False), (1, True), (2, False)]
+    assert match_row_plan(task_of("Softmax<axis=0>(x)", [40, 6]), LANES) is None  # columns don't lie side by side
+    assert match_row_plan(task_of("Relu(x)", [6, 40]), LANES) is None
 
 
 def test_what_only_an_output_waits_for_waits_in_it_if_rows_are_whole_vectors() -> None:
-    whole, odd = (plan(task_of("Softmax(x)", [6, columns]), LANES) for columns in (4 * LANES, 4 * LANES + 1))
+    whole, odd = (match_row_plan(task_of("Softmax(x)", [6, columns]), LANES) for columns in (4 * LANES, 4 * LANES + 1))
     assert whole is not None and odd is not None
-    powers, last = whole.steps[1].piece, whole.steps[-1].piece
-    assert whole.lent(powers.output) is last
-    assert odd.lent(odd.steps[1].piece.output) is None
-    assert (whole.handed_bytes, odd.handed_bytes) == (0, 4 * (4 * LANES + 1))
-    assert replace(whole, lends=False).handed_bytes == 4 * 4 * LANES
+    powers, last = whole.steps[1].fused_stage, whole.steps[-1].fused_stage
+    assert whole.output_host(powers.output) is last
+    assert odd.output_host(odd.steps[1].fused_stage.output) is None
+    assert (whole.live_bytes, odd.live_bytes) == (0, 4 * (4 * LANES + 1))
+    assert replace(whole, may_use_output=False).live_bytes == 4 * 4 * LANES
 
 
 def test_rows_that_a_tensor_names_are_not_asked_for_early() -> None:
@@ -103,12 +104,12 @@ def test_the_parts_of_a_long_concat_are_each_looked_at_once(monkeypatch: pytest.
     task = task_of(f"Concat<axis=1>(x, {', '.join(names)})", [3, 4], "".join(f", float[3, 4] {name}" for name in names))
     looked: list[tuple[int, int]] = []
 
-    def counted(task: Task, parts: Sequence[Piece], start: int, stop: int) -> RowGroup | None:
+    def counted(task: Task, parts: Sequence[FusedStage], start: int, stop: int) -> RowGroup | None:
         looked.append((start, stop))
         return row_group(task, parts, start, stop)
 
     monkeypatch.setattr(rows, "row_group", counted)
-    groups = rows.row_groups(task, pieces(task))
+    groups = rows.row_groups(task, fuse_stages(task))
     assert len(groups) == 61 and not any(group.rows for group in groups)
     assert looked == [(number, number + 1) for number in range(61)]
 
@@ -121,7 +122,7 @@ def test_what_is_written_in_parts_is_no_row_of_some_of_them() -> None:
         ", float[2,1,1,2] z",
         "t = Concat<axis = 1>(x, z)",
     )
-    parts = pieces(task)
-    written = [piece.output for piece in parts]
-    assert len(set(written)) < len(written)
+    parts = fuse_stages(task)
+    outputs = [fused_stage.output for fused_stage in parts]
+    assert len(set(outputs)) < len(outputs)
     verify(lower(Candidate(task, TARGET, default_schedule(task, TARGET))))

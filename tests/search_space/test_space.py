@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tunewright.codegen.dtype import DType
-from tunewright.codegen.expr import Load, Var
+from tunewright.codegen.expr.dtype import DType
+from tunewright.codegen.expr.expr import Load, Var
 from tunewright.graph.task import Axis, Stage
 from tunewright.search_space.schedule import Illegal, Schedule
-from tunewright.search_space.space import ENUMERABLE, Knob, Space, Tiling
+from tunewright.search_space.space import ENUMERABLE, Knob, Space, Tiling, flat_extents
 
 
 def always(columns):
@@ -247,3 +247,20 @@ def test_distinct_rows_keep_their_order():
     space = make_space((3, 4))
     rows = space.sample(3, np.random.default_rng(0))
     assert space.distinct(rows[[2, 1, 2, 0, 1]]).tolist() == rows[[2, 1, 0]].tolist()
+
+
+def test_levels_of_a_tiling_name_what_they_change():
+    stage = Stage("y", (Axis("i", 8), Axis("j", 6)), Load("x", (Var("i"), Var("j")), DType.F32))
+    columns = {"width": np.array([2, 4]), "height": np.array([3, 16])}
+    tiling = Tiling.of(stage, "j", columns, ({"j": columns["width"]}, {"i": columns["height"], "": 5}))
+    levels = [{axis: sizes.tolist() for axis, sizes in level.items()} for level in tiling.tiles]
+    assert levels == [{"i": [1, 1], "j": [2, 4]}, {"i": [3, 8], "j": [2, 4]}, {"i": [8, 8], "j": [6, 6]}]
+    assert tiling.chunks.tolist() == [3 * 3, 1 * 2]
+
+
+def test_neighbours_in_a_flat_order_fill_the_last_axes_first():
+    extents = flat_extents((Axis("i", 8), Axis("j", 6)), np.array([1, 4, 12, 100]))
+    assert {axis: np.asarray(sizes).tolist() for axis, sizes in extents.items()} == {
+        "j": [1, 4, 6, 6],
+        "i": [1, 1, 2, 8],
+    }

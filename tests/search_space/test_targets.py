@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tunewright.codegen.build import build
 from tunewright.codegen.host import detect
+from tunewright.codegen.llvm.build import build
 from tunewright.codegen.runtime.memory import guarded_empty
 from tunewright.codegen.runtime.native import Program
 from tunewright.codegen.runtime.pool import shared_pool
@@ -18,14 +18,16 @@ from tunewright.codegen.target import Target
 from tunewright.codegen.verify import verify
 from tunewright.graph.oracle import example_inputs, reference
 from tunewright.graph.task import Task
+from tunewright.search_space.cpu.chain import ChainSketch
 from tunewright.search_space.measurement import Candidate
 from tunewright.search_space.schedule import Schedule
-from tunewright.search_space.sketch import Sketch, offered
+from tunewright.search_space.sketch import Sketch, find_space
 from tunewright.search_space.sketches import SKETCHES, lower, spaces
-from tunewright.search_space.sketches.chain import ChainSketch
 
 from .oracle import NARROW, WIDE
 from .test_sketches import MODELS, tasks_of
+
+pytestmark = pytest.mark.slow
 
 HOST = detect(2)
 
@@ -57,8 +59,8 @@ LONG_ATTENTION = (
 )
 
 
-def applying(task: Task, target: Target) -> list[Sketch]:
-    return [one for one in SKETCHES if offered(one, task, target)]
+def applicable(task: Task, target: Target) -> list[Sketch]:
+    return [one for one in SKETCHES if find_space(one, task, target)]
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -66,8 +68,8 @@ def test_every_default_is_legal(name: str) -> None:
     for task in (task for sizes in (SMALL, LARGE) for task in tasks_of(MODELS[name], sizes)):
         for target in TARGETS.values():
             assert spaces(task, target)
-            for one in applying(task, target):
-                space = one.space(task, target)
+            for sketch in applicable(task, target):
+                space = sketch.space(task, target)
                 assert space.schedule(space.row(space.default)) == space.default
 
 
@@ -77,8 +79,8 @@ def test_random_schedules_are_in_bounds(name: str) -> None:
     for kind in ("avx2", "sse", "neon", "odd"):
         target = TARGETS[kind]
         for task in tasks_of(MODELS[name], LARGE if kind == "avx2" else SMALL):
-            for one in applying(task, target):
-                space = one.space(task, target)
+            for sketch in applicable(task, target):
+                space = sketch.space(task, target)
                 (row,) = space.sample(1, rng)
                 verify(lower(Candidate(task, target, space.schedule(row))))
 
@@ -90,12 +92,12 @@ def test_random_schedules_are_in_bounds(name: str) -> None:
 def test_code_for_narrow_vectors_agrees_with_the_oracle(name: str) -> None:
     for task in tasks_of(MODELS[name], LARGE):
         arrays = example_inputs(task, 0)
-        wanted: Sequence[Any] = reference(task, arrays)
-        for one in applying(task, AVX2):
-            found = native(task, one.space(task, AVX2).default, arrays)
-            for mine, theirs in zip(found, wanted, strict=True):
-                scale = max(float(np.abs(theirs).max()), 1e-6)
-                np.testing.assert_allclose(mine.reshape(theirs.shape), theirs, rtol=0, atol=2e-5 * scale)
+        expected: Sequence[Any] = reference(task, arrays)
+        for sketch in applicable(task, AVX2):
+            actual = native(task, sketch.space(task, AVX2).default, arrays)
+            for left, right in zip(actual, expected, strict=True):
+                scale = max(float(np.abs(right).max()), 1e-6)
+                np.testing.assert_allclose(left.reshape(right.shape), right, rtol=0, atol=2e-5 * scale)
 
 
 @pytest.mark.parametrize("kind", ["sse", "neon"])
@@ -103,12 +105,12 @@ def test_llvm_takes_every_default_for_other_processors(kind: str) -> None:
     target = TARGETS[kind]
     for name in BUILT:
         for task in tasks_of(MODELS[name], SMALL):
-            for one in applying(task, target):
-                assert build(lower(Candidate(task, target, one.space(task, target).default)), target).objects
+            for sketch in applicable(task, target):
+                assert build(lower(Candidate(task, target, sketch.space(task, target).default)), target).objects
 
 
 def native(task: Task, schedule: Schedule, arrays: Sequence[Any]) -> list[Any]:
-    """What code for `AVX2` computes on this machine."""
+    """Return the results of code for `AVX2` on this machine."""
     kernel = lower(Candidate(task, AVX2, schedule))
     memory = [guarded_empty(b.shape, b.dtype) for b in kernel.params]
     for place, tensor, array in zip(memory, task.inputs, arrays, strict=False):
@@ -125,7 +127,7 @@ def test_a_chain_is_offered_only_where_a_chunk_fits(keys: int) -> None:
     tasks = tasks_of(LONG_ATTENTION.replace("{n}", str(keys)), SMALL)
     for task in tasks:
         for target in (HOST, *TARGETS.values()):
-            for one in applying(task, target):
-                space = one.space(task, target)
+            for sketch in applicable(task, target):
+                space = sketch.space(task, target)
                 space.row(space.default)
-    assert (offered(ChainSketch(), tasks[-1], WIDE) is not None) == (keys < 1 << 17)
+    assert (find_space(ChainSketch(), tasks[-1], WIDE) is not None) == (keys < 1 << 17)

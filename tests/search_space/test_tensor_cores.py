@@ -11,23 +11,25 @@ import pytest
 
 from tunewright.codegen.cuda import interp, nvrtc
 from tunewright.codegen.cuda.build import source
-from tunewright.codegen.cuda.gpu import KNOWN
-from tunewright.codegen.cuda.instructions import INSTRUCTIONS
-from tunewright.codegen.dtype import DType
-from tunewright.codegen.interp import BoundsError, RaceError, UndefinedRead
-from tunewright.codegen.ir import Alloc, Barrier, Block, Do, For, If, Kernel, Stmt, Swizzle
-from tunewright.codegen.meaning import LIMITS
+from tunewright.codegen.expr.dtype import DType
+from tunewright.codegen.expr.semantics import LIMITS
+from tunewright.codegen.gpu import KNOWN
+from tunewright.codegen.instructions.table import INSTRUCTIONS
+from tunewright.codegen.ir.access import BoundsError, RaceError, UndefinedRead
+from tunewright.codegen.ir.ir import Alloc, Barrier, Block, Do, For, If, Kernel, Roles, Stmt, Swizzle
 from tunewright.codegen.target import Target
 from tunewright.codegen.verify import verify
 from tunewright.graph.oracle import example_inputs, reference
-from tunewright.search_space.grids import shared_tile
-from tunewright.search_space.grids.block_tile import BlockTile
+from tunewright.search_space.cuda.tiles import shared_tile
+from tunewright.search_space.cuda.tiles.block_tile import BlockTile
 from tunewright.search_space.measurement import Candidate
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule, lower, sketch
 
 from .oracle import GPU, SMALL_GPU
 from .test_sketches import MODELS, fuse_model, operands, tasks_of
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize(("dtype", "together"), [(DType.F16, 8), (DType.F32, 4), (DType.F32, 8)])
@@ -43,7 +45,7 @@ def test_rows_that_are_read_together_lie_in_different_banks(columns, dtype, toge
     assert all(len(set(groups[n, :, c])) == rows for n in range(64 // rows) for c in range(columns // together))
 
 
-def lowered(name, task, numbers, target=GPU):
+def lower_default(name, task, numbers, target=GPU):
     """The default schedule of a sketch, but for some numbers."""
     space = sketch(name).space(task, target)
     values = dict(space.default.values) | numbers
@@ -56,9 +58,8 @@ def task():
 
 
 def test_the_code_copies_while_it_multiplies(task):
-    schedule = default_schedule(task, GPU)
     try:
-        text = nvrtc.ptx(source(lower(Candidate(task, GPU, schedule)), GPU).text, GPU.cpu)
+        text = nvrtc.ptx(source(lower_default("warp_tiles", task, {}), GPU).text, GPU.cpu)
     except nvrtc.NoCompiler as error:
         pytest.skip(str(error))
     for words in ("mma.sync.aligned.m16n8k16", "ldmatrix.sync.aligned.m8n8.x4", "cp.async.cg.shared.global"):
@@ -66,22 +67,26 @@ def test_the_code_copies_while_it_multiplies(task):
     assert "ld.local" not in text and "st.local" not in text
 
 
-def without(stmt: Stmt, gone: type | str) -> Stmt:
-    """A statement without barriers, or without the instructions of a name."""
+def without(stmt: Stmt, gone: type | str, tensor: str = "") -> Stmt:
+    """A statement without barriers, or without the instructions of a name (whose first operand is of a tensor)."""
     match stmt:
+        case Barrier() if gone is Barrier:
+            return Block(())
+        case Do(name, outs, ins) if name == gone:
+            return Block(()) if not tensor or (*ins, *outs)[0].tensor == tensor else stmt
         case Block(body):
-            kept = (part for part in body if not (isinstance(part, Barrier) and gone is Barrier))
-            kept = (part for part in kept if not (isinstance(part, Do) and part.name == gone))
-            return Block(tuple(without(part, gone) for part in kept))
+            return Block(tuple(without(part, gone, tensor) for part in body))
         case For(body=body) | Alloc(body=body):
-            return replace(stmt, body=without(body, gone))
+            return replace(stmt, body=without(body, gone, tensor))
         case If(then=then):
-            return replace(stmt, then=without(then, gone))
+            return replace(stmt, then=without(then, gone, tensor))
+        case Roles(roles):
+            return Roles(tuple(replace(role, body=without(role.body, gone, tensor)) for role in roles))
     return stmt
 
 
 @pytest.fixture(scope="module")
-def attended():
+def attention_task():
     sizes = {"a": 20, "b": 16, "c": 70, "d": 1}
     return next(t for t in tasks_of(MODELS["half_attended"], sizes) if sketch("attention_tiles").applies(t, GPU))
 
@@ -94,32 +99,32 @@ THREE_STAGES = {
 
 
 @pytest.mark.parametrize(
-    ("gone", "told"), [(Barrier, "reads|writes"), ("cp.async.wait.1", "before what comes to it was waited for")]
+    ("gone", "error"), [(Barrier, "reads|writes"), ("cp.async.wait.1", "before what comes to it was waited for")]
 )
 @pytest.mark.parametrize("name", THREE_STAGES)
-def test_what_is_left_out_is_found(task, attended, long_task, name, gone, told):
-    task = {"warp_tiles": task, "warpgroup_tiles": long_task, "attention_tiles": attended}[name]
-    spoilt_is_found(task, name, THREE_STAGES[name], gone, told)
+def test_what_is_left_out_is_found(task, attention_task, long_task, name, gone, error):
+    task = {"warp_tiles": task, "warpgroup_tiles": long_task, "attention_tiles": attention_task}[name]
+    spoilt_is_found(task, name, THREE_STAGES[name], gone, error)
 
 
-def spoilt_is_found(task, name, numbers, gone, told):
+def spoilt_is_found(task, name, numbers, gone, error, tensor=""):
     """A schedule is right, and no more so without some of it, which is noticed."""
-    kernel = lowered(name, task, numbers)
+    kernel = lower_default(name, task, numbers)
     inputs = example_inputs(task, 0)
     [right] = reference(task, inputs)
-    found = np.zeros_like(right)
-    interp.run(kernel, [*inputs, found])
-    np.testing.assert_allclose(found.astype(float), right.astype(float), atol=2e-3 * np.abs(right).max())
-    body = without(kernel.body, gone)
-    assert isinstance(body, Block)
+    output = np.zeros_like(right)
+    interp.run(kernel, [*inputs, output])
+    np.testing.assert_allclose(output.astype(float), right.astype(float), atol=2e-3 * np.abs(right).max())
+    body = without(kernel.body, gone, tensor)
+    assert isinstance(body, Block) and body != kernel.body
     spoilt = Kernel(kernel.params, kernel.scratch, body)
-    with pytest.raises(RaceError, match=told):
-        interp.run(spoilt, [*inputs, found])
+    with pytest.raises((RaceError, UndefinedRead), match=error):
+        interp.run(spoilt, [*inputs, output])
 
 
 @pytest.fixture(scope="module")
 def long_task():
-    """Of four rounds, and of rows for two groups of warps."""
+    """A product of four rounds, with rows for two warpgroups."""
     return tasks_of(MODELS["half_wide"], {"a": 1, "b": 1, "c": 64, "d": 1})[0]
 
 
@@ -128,7 +133,7 @@ GROUPS = {"block_rows": 128, "block_columns": 64, "warpgroups": 2, "stages": 3}
 
 
 @pytest.mark.parametrize(
-    ("gone", "told"),
+    ("gone", "error"),
     [
         ("fence.proxy.async", "was not shown to it"),
         ("wgmma.fence", "was not shown to it"),
@@ -137,19 +142,19 @@ GROUPS = {"block_rows": 128, "block_columns": 64, "warpgroups": 2, "stages": 3}
         ("wgmma.wait.0", "before what comes to it was waited for"),
     ],
 )
-def test_what_products_that_go_on_need_is_missed(long_task, gone, told):
-    spoilt_is_found(long_task, "warpgroup_tiles", GROUPS, gone, told)
+def test_what_products_that_go_on_need_is_missed(long_task, gone, error):
+    spoilt_is_found(long_task, "warpgroup_tiles", GROUPS, gone, error)
 
 
 def test_a_stage_that_is_filled_too_early_is_found(long_task, monkeypatch):
     """While the products of the round before still read it."""
-    plain = BlockTile.summed
+    plain = BlockTile.sum_rounds
 
     def early(self, copies, part, ahead, multiplied, between=()):
         return plain(self, copies, part, ahead + 1, multiplied, between)
 
-    monkeypatch.setattr(BlockTile, "summed", early)
-    kernel = lowered("warpgroup_tiles", long_task, GROUPS)
+    monkeypatch.setattr(BlockTile, "sum_rounds", early)
+    kernel = lower_default("warpgroup_tiles", long_task, GROUPS)
     inputs = example_inputs(long_task, 0)
     with pytest.raises(RaceError, match="before the product that reads it was waited for"):
         interp.run(kernel, [*inputs, np.zeros_like(reference(long_task, inputs)[0])])
@@ -186,15 +191,15 @@ SHAPES = (
 @pytest.mark.parametrize("lies", PRODUCTS)
 def test_products_of_matrices_that_lie_in_each_way(lies, sizes, numbers):
     task = next(one for one in tasks_of(PRODUCTS[lies], sizes) if sketch("warpgroup_tiles").applies(one, GPU))
-    kernel = lowered("warpgroup_tiles", task, {"stages": 3} | numbers)
+    kernel = lower_default("warpgroup_tiles", task, {"stages": 3} | numbers)
     verify(kernel)
     assert f"{lies}(" in str(kernel)
     inputs = example_inputs(task, 0)
     [right] = reference(task, inputs)
-    found = np.zeros_like(right)
-    interp.run(kernel, [*inputs, found])
+    output = np.zeros_like(right)
+    interp.run(kernel, [*inputs, output])
     limit = (2e-2 if "bf16" in lies else 2e-3) * np.abs(right.astype(float)).max()
-    np.testing.assert_allclose(found.astype(float), right.astype(float), atol=limit)
+    np.testing.assert_allclose(output.astype(float), right.astype(float), atol=limit)
 
 
 def bytes_task(lies, left, right, sizes, constant=False):
@@ -220,14 +225,14 @@ BYTE_SHAPES = (
 
 def exact(name, task, numbers):
     """A schedule of a product of bytes gives the very numbers; how its kernel reads."""
-    kernel = lowered(name, task, numbers)
+    kernel = lower_default(name, task, numbers)
     verify(kernel)
     rng = np.random.default_rng(0)
     inputs = [rng.integers(*LIMITS[t.dtype], t.shape, endpoint=True).astype(t.dtype.numpy) for t in task.inputs]
     [right] = reference(task, inputs)
-    found = np.zeros_like(right)
-    interp.run(kernel, [*operands(task, kernel, inputs), found])
-    np.testing.assert_array_equal(found, right)
+    output = np.zeros_like(right)
+    interp.run(kernel, [*operands(task, kernel, inputs), output])
+    np.testing.assert_array_equal(output, right)
     return str(kernel)
 
 
@@ -282,36 +287,36 @@ ONE_GROUP = {"block_rows": 64, "block_columns": 64, "warpgroups": 1, "stages": 3
 def test_a_right_operand_in_whole_pieces(name):
     text, sizes, numbers = BULK[name]
     task = next(one for one in tasks_of(text, sizes) if sketch("warpgroup_tiles").applies(one, GPU))
-    kernel = lowered("warpgroup_tiles", task, ONE_GROUP | numbers)
+    kernel = lower_default("warpgroup_tiles", task, ONE_GROUP | numbers)
     verify(kernel)
     assert "cp.async.bulk." in str(kernel) and ".packed(" in str(kernel)
     inputs = example_inputs(task, 0)
     [right] = reference(task, inputs)
-    found = np.zeros_like(right)
-    interp.run(kernel, [*operands(task, kernel, inputs), found])
+    output = np.zeros_like(right)
+    interp.run(kernel, [*operands(task, kernel, inputs), output])
     limit = 0 if right.dtype.kind == "i" else 2e-3 * np.abs(right.astype(float)).max()
-    np.testing.assert_allclose(found.astype(float), right.astype(float), atol=limit)
+    np.testing.assert_allclose(output.astype(float), right.astype(float), atol=limit)
 
 
 @pytest.mark.parametrize(
-    ("gone", "told"),
+    ("gone", "error"),
     [
-        ("mbarrier.init", "read before anything wrote it"),
+        ("mbarrier.init.1", "read before anything wrote it"),
         ("mbarrier.expect.8192", "wait for what nobody brings"),
         ("cp.async.bulk.8192", "wait for what nobody brings"),
         ("mbarrier.wait", "before what comes to it was waited for"),
     ],
 )
-def test_what_copies_of_whole_pieces_need_is_missed(gone, told):
+def test_what_copies_of_whole_pieces_need_is_missed(gone, error):
     [task] = tasks_of(BULK["even"][0], BULK["even"][1])
-    kernel = lowered("warpgroup_tiles", task, ONE_GROUP)
+    kernel = lower_default("warpgroup_tiles", task, ONE_GROUP)
     inputs = example_inputs(task, 0)
-    found = np.zeros_like(reference(task, inputs)[0])
+    output = np.zeros_like(reference(task, inputs)[0])
     body = without(kernel.body, gone)
     assert isinstance(body, Block)
     spoilt = Kernel(kernel.params, kernel.scratch, body, kernel.packings)
-    with pytest.raises((RaceError, UndefinedRead), match=told):
-        interp.run(spoilt, [*operands(task, kernel, inputs), found])
+    with pytest.raises((RaceError, UndefinedRead), match=error):
+        interp.run(spoilt, [*operands(task, kernel, inputs), output])
 
 
 SILU = "s = Sigmoid(t) y = Mul(t, s) | y"
@@ -343,6 +348,13 @@ TAILS = {
         {"block_rows": 64, "block_columns": 64, "warpgroups": 1, "stages": 3, "splits": 2},
         1,
     ),
+    "roles": (
+        "specialized_tiles",
+        PRODUCTS["k.k"],
+        {"a": 250, "b": 256, "c": 120},
+        {"block_rows": 64, "block_columns": 64, "warpgroups": 1, "stages": 3, "splits": 2},
+        1,
+    ),
     "threads": ("product_tiles", f"x[30, 64] w[64, 72] | t = MatMul(x, w) {SILU}", {}, THREADS | {"splits": 2}, 3),
 }
 """A sketch, a product of a few tiles more than `SMALL_GPU` computes at once, numbers, and how many tiles more."""
@@ -352,7 +364,7 @@ TAILS = {
 def test_what_is_left_after_whole_waves_is_shared(case):
     name, text, sizes, numbers, left = TAILS[case]
     task = next(one for one in tasks_of(text, sizes) if sketch(name).applies(one, SMALL_GPU))
-    kernel = lowered(name, task, numbers | {"tail": 1}, SMALL_GPU)
+    kernel = lower_default(name, task, numbers | {"tail": 1}, SMALL_GPU)
     verify(kernel)
     launches, splits = kernel.body.body, numbers["splits"]
     main = [launch.extent for launch in launches].index(SMALL_GPU.threads)
@@ -360,17 +372,17 @@ def test_what_is_left_after_whole_waves_is_shared(case):
     assert [buffer.shape[:2] for buffer in kernel.scratch if buffer.name == "parts"] == [(splits, left)]
     inputs = example_inputs(task, 0)
     [right] = reference(task, inputs)
-    found = np.zeros_like(right)
-    interp.run(kernel, [*inputs, found])
-    np.testing.assert_allclose(found.astype(float), right.astype(float), atol=2e-3 * np.abs(right).max())
+    output = np.zeros_like(right)
+    interp.run(kernel, [*inputs, output])
+    np.testing.assert_allclose(output.astype(float), right.astype(float), atol=2e-3 * np.abs(right).max())
     without_rest = Block((*launches[: main + 1], *launches[main + 2 :]))
     with pytest.raises(UndefinedRead, match="parts"):
-        interp.run(Kernel(kernel.params, kernel.scratch, without_rest), [*inputs, found])
+        interp.run(Kernel(kernel.params, kernel.scratch, without_rest), [*inputs, output])
 
 
 @pytest.mark.parametrize(("sms", "is_legal"), [(7, True), (6, True), (8, False), (9, False), (5, False)])
 def test_only_a_rest_that_is_a_wave_at_most_after_others_is_shared(sms, is_legal):
-    """Of eight tiles, by two blocks each."""
+    """Return a kernel of eight tiles, by two blocks each."""
     name, text, sizes, numbers, _ = TAILS["odd"]
     [task] = tasks_of(text, sizes)
     space = sketch(name).space(task, Target.of_gpu(replace(KNOWN["sm_90a"], sms=sms)))
@@ -394,17 +406,17 @@ SPLIT_TILE = {
 
 
 def split_kernel(lies, sizes, numbers):
-    """Of float32, on tensor cores: its task too."""
+    """Return the error of a float32 product on tensor cores, and its task."""
     [task] = tasks_of(PRODUCTS[lies].removeprefix("float16: "), sizes)
-    return task, lowered("warp_tiles", task, SPLIT_TILE | numbers)
+    return task, lower_default("warp_tiles", task, SPLIT_TILE | numbers)
 
 
 def relative_error(task, kernel):
     inputs = example_inputs(task, 0)
     [right] = reference(task, inputs)
-    found = np.zeros(right.shape, np.float32)
-    interp.run(kernel, [*inputs, found])
-    return float(np.max(np.abs(np.subtract(found, right))) / np.max(np.abs(right)))
+    output = np.zeros(right.shape, np.float32)
+    interp.run(kernel, [*inputs, output])
+    return float(np.max(np.abs(np.subtract(output, right))) / np.max(np.abs(right)))
 
 
 @pytest.mark.parametrize(("sizes", "numbers"), SPLIT_SHAPES)
@@ -445,9 +457,9 @@ def test_a_matrix_that_lies_otherwise_is_found(long_task, monkeypatch):
         interp.run(kernel, [*inputs, np.zeros_like(reference(long_task, inputs)[0])])
 
 
-def told_by_compiler(text):
+def compiler_report(text):
     try:
-        return nvrtc._Program(text, GPU.cpu).log
+        return nvrtc._Compilation(text, GPU.cpu).log
     except nvrtc.NoCompiler as error:
         pytest.skip(str(error))
 
@@ -460,24 +472,24 @@ def test_products_go_on_while_warps_do(lies):
     space = space_of.space(task, GPU)
     for schedule in (space.default, *map(space.schedule, space.sample(3, np.random.default_rng(3)))):
         text = source(lower(Candidate(task, GPU, schedule)), GPU).text
-        assert "serialized" not in told_by_compiler(text), schedule
+        assert "serialized" not in compiler_report(text), schedule
     [sums] = set(re.findall(r"hold_f32_\d+\(reinterpret_cast<float\*>\((r\d+) ", text))
-    assert "serialized" in told_by_compiler(text.replace("wgmma_commit();", f"{sums}[0] += 1.0f; wgmma_commit();"))
+    assert "serialized" in compiler_report(text.replace("wgmma_commit();", f"{sums}[0] += 1.0f; wgmma_commit();"))
 
 
-def test_places_that_a_mask_leaves_out_weigh_nothing(attended):
+def test_places_that_a_mask_leaves_out_weigh_nothing(attention_task):
     """Also where all places of the first rounds are left out, and nothing else is known of a row yet."""
-    queries, keys, mask, values = example_inputs(attended, 0)
+    queries, keys, mask, values = example_inputs(attention_task, 0)
     mask[:7, :40] = -np.inf
     mask[7:, 50:] = -np.inf
     inputs = [queries, keys, mask, values]
-    [right] = reference(attended, inputs)
+    [right] = reference(attention_task, inputs)
     assert np.isfinite(right).all()
     numbers = ("warps", 2), ("block_places", 16), ("stages", 2)
-    kernel = lower(Candidate(attended, GPU, Schedule("attention_tiles", 1, numbers)))
-    found = np.zeros_like(right)
-    interp.run(kernel, [*inputs, found])
-    np.testing.assert_allclose(found.astype(float), right.astype(float), atol=2e-3 * np.abs(right).max())
+    kernel = lower(Candidate(attention_task, GPU, Schedule("attention_tiles", 1, numbers)))
+    output = np.zeros_like(right)
+    interp.run(kernel, [*inputs, output])
+    np.testing.assert_allclose(output.astype(float), right.astype(float), atol=2e-3 * np.abs(right).max())
 
 
 @pytest.mark.parametrize(
@@ -490,5 +502,5 @@ def test_places_that_a_mask_leaves_out_weigh_nothing(attended):
 )
 def test_what_is_no_attention(other):
     sizes = {"a": 20, "b": 16, "c": 20, "d": 1}
-    found = tasks_of(MODELS["half_attended"].replace("p = Softmax(s)", other), sizes)
-    assert not any(sketch("attention_tiles").applies(task, GPU) for task in found)
+    tasks = tasks_of(MODELS["half_attended"].replace("p = Softmax(s)", other), sizes)
+    assert not any(sketch("attention_tiles").applies(task, GPU) for task in tasks)

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tunewright.graph.task import Task
-from tunewright.search_space.nests.tile import ACC
-from tunewright.search_space.sketches.thread_windows import ThreadWindowsSketch
-from tunewright.search_space.sketches.window import WindowSketch
-from tunewright.search_space.windows.windows import windows
+from tunewright.search_space.cpu.window import WindowSketch
+from tunewright.search_space.cuda.thread_windows import ThreadWindowsSketch
+from tunewright.search_space.patterns.windows import match_windows
+from tunewright.search_space.registers import ACC
 
 from .oracle import GPU, NARROW, WIDE, agree, graph_of, tasks_of
 
@@ -32,7 +32,7 @@ WINDOWS = {
     "mean": "t = AveragePool<kernel_shape=[3, 3], pads=[1, 1, 1, 1], strides=[2, 2]>(h) |",
     "mean_with_padding": "t = AveragePool<kernel_shape=[3, 2], pads=[1, 0, 1, 1], count_include_pad=1>(h) |",
 }
-"""What is between two convolutions of 1x1, which keep the channels last, and the window of its weights."""
+"""Nodes between two 1x1 convolutions, which keep the channels last, and the window of their weights."""
 
 
 def task_of(name: str, batch: int, sizes: dict[str, int], channels: int) -> Task:
@@ -45,7 +45,7 @@ def task_of(name: str, batch: int, sizes: dict[str, int], channels: int) -> Task
     constants["w"] = f"{channels}, 1, {window}"
     nodes = f"h = Conv(x, p) {body.replace('{c}', str(channels))} y = Conv(t, q)"
     graph = graph_of(nodes, {"x": f"{batch}, 2, {space}"}, constants)
-    (task,) = [task for task in tasks_of(graph) if windows(task)]
+    (task,) = [task for task in tasks_of(graph) if match_windows(task)]
     return task
 
 

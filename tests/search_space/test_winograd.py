@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tunewright.codegen.dtype import DType
-from tunewright.codegen.expr import Load, Var
+from tunewright.codegen.expr.dtype import DType
+from tunewright.codegen.expr.expr import Load, Var
 from tunewright.graph.task import Axis, Stage, Task, Tensor, canonical
+from tunewright.search_space.cpu.winograd import WinogradSketch
+from tunewright.search_space.patterns.convolution import match_convolution
 from tunewright.search_space.sketches import default_schedule, spaces
-from tunewright.search_space.sketches.winograd import WinogradSketch
-from tunewright.search_space.winograd.convolution import convolution
 
 from .oracle import NARROW, WIDE, agree
 
@@ -46,19 +46,19 @@ def conv(
     ],
 )
 def test_it_is_for_windows_of_three_by_three_in_small_steps(task: Task, expected: bool) -> None:
-    assert bool(convolution(task)) is expected
+    assert bool(match_convolution(task)) is expected
     assert WinogradSketch(4).applies(task, WIDE) is expected
 
 
 def test_no_step_function_takes_up_its_results() -> None:
     """A sum of whole numbers is exact, unless it is transformed: its floor might be one less."""
-    assert convolution(replace(conv(8, 8, 16, 16), is_decisive=True)) is None
+    assert match_convolution(replace(conv(8, 8, 16, 16), is_decisive=True)) is None
 
 
 def test_weights_that_are_computed_are_not_transformed() -> None:
     task = conv(8, 8, 16, 16)
     moving = replace(task, inputs=tuple(replace(t, constant=False) for t in task.inputs))
-    assert convolution(moving) is None
+    assert match_convolution(moving) is None
 
 
 @pytest.mark.parametrize(

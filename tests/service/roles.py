@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tunewright.workers.measure import CALLS
+from tunewright.workers.measure.measure import CALLS
 
 FOLDER = Path(os.environ["TW_TEST_ROLES"])
 

@@ -108,10 +108,10 @@ class Service:
         return process.pid
 
     def child(self, role: str, tuner: str) -> int | None:
-        """A process that builds or times for a tuner, which its nursery forked; None where it has none now."""
+        """A process that builds or times for a tuner, which its fork server forked; None where it has none now."""
         for file in self._roles.glob(f"*.{role}"):
-            nursery = _parent(int(file.stem))
-            if nursery is not None and _parent(nursery) == self.processes[tuner].pid:
+            fork_server = _parent(int(file.stem))
+            if fork_server is not None and _parent(fork_server) == self.processes[tuner].pid:
                 return int(file.stem)
         return None
 

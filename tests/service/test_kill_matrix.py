@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from tunewright.codegen.host import detect
-from tunewright.db.jobs import JobState
-from tunewright.db.sql_store import SqlStore, open_store
+from tunewright.db.job import JobState
+from tunewright.db.store import Store, open_store
 
 from ..postgres import Server
 from ..waiting import wait_for
@@ -53,7 +53,7 @@ class Line:
 class Chaos:
     """What is done to a service, each thing once so many trials are stored."""
 
-    def __init__(self, service: Service, store: SqlStore, seed: int) -> None:
+    def __init__(self, service: Service, store: Store, seed: int) -> None:
         self.service, self.store = service, store
         self.killed: set[int] = set()  # ids of tuner processes
         self.done: list[str] = []
@@ -95,7 +95,7 @@ class Chaos:
         self.done.append(role)
 
 
-def check(service: Service, store: SqlStore, jobs: list[int], chaos: Chaos, away: list[tuple[float, float]]) -> None:
+def check(service: Service, store: Store, jobs: list[int], chaos: Chaos, away: list[tuple[float, float]]) -> None:
     """Nothing is lost, nothing counts twice. `away`: when the database was."""
     trials: list[tuple[str, str]] = []
     for job_id in jobs:
@@ -146,7 +146,7 @@ def submitted(service: Service, count: int, between: dict[int, Callable[[], None
     return jobs
 
 
-def finished(store: SqlStore, count: int) -> None:
+def finished(store: Store, count: int) -> None:
     """Wait until so many jobs have succeeded."""
     deadline_s = time.monotonic() + LIMIT_S
     while store.jobs.counts()[JobState.SUCCEEDED] < count:

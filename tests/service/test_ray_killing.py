@@ -13,7 +13,7 @@ from tunewright.bench.killing import kill_in_turn
 @pytest.mark.ray
 def test_a_service_survives_the_processes_of_its_cluster(tmp_path: Path) -> None:
     """Jobs are given back and end, devices come back, and the service tells that they were gone."""
-    found = kill_in_turn(tmp_path, ["raylet", "keeper", "gcs"], rounds=1)
-    assert not found.faults, "\n".join(found.faults)
-    assert [loss.role for loss in found.losses] == ["raylet", "keeper", "gcs"]
-    assert found.jobs >= 2
+    report = kill_in_turn(tmp_path, ["raylet", "keeper", "gcs"], rounds=1)
+    assert not report.faults, "\n".join(report.faults)
+    assert [loss.role for loss in report.losses] == ["raylet", "keeper", "gcs"]
+    assert report.jobs >= 2

@@ -13,11 +13,11 @@ from contextlib import closing
 from typing import Self
 
 from tunewright.codegen.target import Target
-from tunewright.db.sql_store import open_store
+from tunewright.db.store import open_store
 from tunewright.search_space.measurement import Candidate, Measurement
-from tunewright.tuner.commands.work import PATIENCE_S, logged
-from tunewright.tuner.jobs.whole_model import ModelTimes
-from tunewright.tuner.jobs.work import Draining, Work
+from tunewright.tuner.cli.work import PATIENCE_S, log_to_stderr
+from tunewright.tuner.search.whole_model import ModelTimes
+from tunewright.tuner.search.worker import Drain, TunerProcess
 from tunewright.tuner.settings import settings
 from tunewright.workers.local import LocalMachine
 from tunewright.workers.pool import DeviceState, Limits, Pool
@@ -79,20 +79,20 @@ class NotedMachine(LocalMachine):
 
 
 def main(url: str, notes: str) -> None:
-    draining = Draining()
+    drain = Drain()
     with (
-        draining.on_signals(),
-        logged(),
+        drain.on_signals(),
+        log_to_stderr(),
         open_store(url, patience_s=PATIENCE_S) as store,
         NotedMachine(Notes(notes)) as machine,
     ):
-        Work(
+        TunerProcess(
             store,
             machine,
             pool="local",
             lease_s=settings().lease_s,
             objects=settings().objects,
-            draining=draining,
+            drain=drain,
             timing=lambda job, target: lambda wanted: ModelTimes(reason="not in this test"),
         ).run()
 

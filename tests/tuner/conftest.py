@@ -10,12 +10,12 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tunewright.db.sql_store import SqlStore, open_store
+from tunewright.db.store import Store, open_store
 from tunewright.tuner import cli
 from tunewright.tuner.lookup import experience
 
 from ..commands import Command, commands
-from . import brief
+from . import short_timing
 
 
 def small_model(rows: int | str = 4, names: tuple[str, str] = ("x", "y")) -> onnx.ModelProto:
@@ -39,7 +39,7 @@ def small_model(rows: int | str = 4, names: tuple[str, str] = ("x", "y")) -> onn
 
 
 @pytest.fixture
-def store() -> Iterator[SqlStore]:
+def store() -> Iterator[Store]:
     """An empty one, in memory."""
     with open_store("sqlite://") as opened:
         yield opened
@@ -47,9 +47,9 @@ def store() -> Iterator[SqlStore]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _brief_timing() -> Iterator[None]:
-    """In this process; those that tests start take their time, unless they are started as `brief`."""
+    """In this process; those that tests start take their time, unless they are started as `short_timing`."""
     with pytest.MonkeyPatch.context() as patch:
-        brief.shorten(patch.setattr)
+        short_timing.shorten(patch.setattr)
         yield
 
 

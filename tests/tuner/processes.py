@@ -11,15 +11,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tunewright.db.errors import StoreError
-from tunewright.db.sql_store import SqlStore, open_store
+from tunewright.db.store import Store, open_store
 from tunewright.tuner import cli
 
-from . import brief
-from .told import TARGET
+from . import short_timing
+from .fake_pool import TARGET
 
 PROGRAM = (sys.executable, "-P", "-m", "tunewright.tuner.cli")
 
-BRIEF_PROGRAM = (sys.executable, "-P", brief.__file__)
+BRIEF_PROGRAM = (sys.executable, "-P", short_timing.__file__)
 """The same, but that it times whole models in short."""
 
 LIMIT_S = 60.0
@@ -31,7 +31,7 @@ def python_path() -> dict[str, str]:
     return {"PYTHONPATH": os.pathsep.join([str(Path(cli.__file__).parents[3]), *sys.path])}
 
 
-def until(store: SqlStore, met: Callable[[], bool]) -> None:
+def until(store: Store, met: Callable[[], bool]) -> None:
     """Wait for a condition on what is stored."""
     deadline_s = time.monotonic() + LIMIT_S
     while not met():

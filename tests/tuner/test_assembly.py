@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunewright.tuner.models.assembly import Assembly, Run, TaskChain, total_s
+from tunewright.tuner.models.assembly import Assembly, CallRange, TaskChain, total_s
 
 # Task 3 stands for calls 1 and 2, task 4 for all three.
-CHAIN = TaskChain((0, 1, 2), (Run(1, 3, 3), Run(0, 3, 4)))
+CHAIN = TaskChain((0, 1, 2), (CallRange(1, 3, 3), CallRange(0, 3, 4)))
 ASSEMBLY = Assembly((5, 2, 2, 2, 2), ((CHAIN, 2),))
 
 
 def tasks(chain: TaskChain, *times_s: float | None) -> list[int]:
-    return [part.task for part in chain.chosen(times_s)]
+    return [part.task for part in chain.fastest(times_s)]
 
 
 def test_the_fastest_is_chosen() -> None:
@@ -49,9 +49,9 @@ def test_no_cover_is_faster(data: Any) -> None:
     length = data.draw(st.integers(1, 6))
     places = [(a, b) for a, b in combinations(range(length + 1), 2) if b - a > 1]
     runs = data.draw(st.lists(st.sampled_from(places), unique=True)) if places else []
-    chain = TaskChain(tuple(range(length)), tuple(Run(a, b, length + n) for n, (a, b) in enumerate(runs)))
+    chain = TaskChain(tuple(range(length)), tuple(CallRange(a, b, length + n) for n, (a, b) in enumerate(runs)))
     times = data.draw(st.lists(st.integers(1, 9), min_size=length + len(runs), max_size=length + len(runs)))
-    chosen = chain.chosen(times)
+    chosen = chain.fastest(times)
     assert [part.start for part in chosen] == [0, *(part.stop for part in chosen[:-1])]
     assert chosen[-1].stop == length
 
@@ -64,7 +64,7 @@ def test_no_cover_is_faster(data: Any) -> None:
 
 def test_uses() -> None:
     assert ASSEMBLY.alternatives == {3, 4}
-    assert ASSEMBLY.apart == [5, 2, 2, 0, 0]
+    assert ASSEMBLY.separate_uses == [5, 2, 2, 0, 0]
     assert ASSEMBLY.uses([1, 1, 1, 9, 9]) == [5, 2, 2, 0, 0]
     assert ASSEMBLY.uses([1, 1, 1, 1, 9]) == [5, 0, 0, 2, 0]
     assert ASSEMBLY.uses([1, 1, 1, 1, 1]) == [3, 0, 0, 0, 2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from collections.abc import Callable
@@ -11,6 +12,9 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
+
+from tunewright.graph.evaluation.onnx_form import MAX_ELEMENTS
+from tunewright.tuner.arguments import MOST_SIZE
 
 from ..commands import Command
 from .conftest import small_model
@@ -151,7 +155,11 @@ def test_the_message_is_in_the_json_object(command: Command, tmp_path: Path) -> 
     ("arguments", "word"),
     [
         (["--dim", "batch"], "NAME=NUMBER"),
-        (["--dim", "batch=-1"], "NAME=NUMBER"),
+        (["--dim", "batch="], "NAME=NUMBER"),
+        (["--dim", "batch=0"], "'0' is no size; give a whole number from 1 to 2,147,483,647, as in --dim batch=1"),
+        (["--dim", "batch=-1"], "'-1' is no size"),
+        (["--dim", "batch=1.5"], "'1.5' is no size"),
+        (["--dim", f"batch={'9' * 5000}"], "...' is no size"),
         (["--dim", "batch=2", "--dim", "batch=3"], "two values"),
         (["--dim", f"batch={HUGE}"], f"{HUGE}"),
         (["--dim", "batch=2", "--dim", "other=2"], "no dimension 'other' is open in the model; open ones: 'batch'"),
@@ -166,6 +174,10 @@ def test_options(arguments: list[str], word: str, command: Command, tmp_path: Pa
     refused(command("tasks", dynamic(tmp_path), *arguments), word)
 
 
+def test_the_largest_size_is_that_of_a_tensor() -> None:
+    assert MOST_SIZE == MAX_ELEMENTS
+
+
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
@@ -173,6 +185,8 @@ def test_options(arguments: list[str], word: str, command: Command, tmp_path: Pa
         (["tune", "m", "--trials", "few"], "error: --trials must be a whole number, not few"),
         (["tune", "m", "--trials"], "error: --trials needs a value"),
         (["tune", "m", "--minutes", "0"], "error: --minutes must be at least 0.01, not 0"),
+        (["tune", "m", "--minutes", "inf"], "error: minutes is inf; it must be a number above zero and not inf"),
+        (["void", "012345", "--reason", "r", "--target", "nope"], "and by their keys, or 6 digits of one, those of"),
         (["tune", "m", "--minutes", "long"], "error: --minutes must be a number, not long"),
         *(
             (["tune", "m", "--until", text], f"error: --until {text!r} is not a percentage above 0 and below 100, such")
@@ -265,6 +279,8 @@ def test_database_that_is_none(command: Command, model: Path, tmp_path: Path) ->
         (b'{"exported": 3}\n', ["3", "0 records"]),
         (b'{"exported": \n', ["line 1"]),
         (b'{"schema": 2, "kind": "tri', ["line 1: it is cut short; nothing was stored"]),
+        (b'{"schema": 2, "kind": "trail"}\n', ["records.jsonl', line 1: kind is 'trail'", "; nothing was stored"]),
+        (b'{"schema": 9}\n', ["records.jsonl', line 1: its schema is '9'", "; nothing was stored"]),
     ],
 )
 def test_records_that_are_none(content: bytes, words: list[str], command: Command, tmp_path: Path) -> None:
@@ -279,6 +295,22 @@ def test_mistyped_databases(name: str, command: Command, model: Path, tmp_path: 
     url = f"sqlite:///{tmp_path / 'folder' / 'typo.db'}"
     refused(command(name, model, "--db", url), "typo.db", "there is no such database")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("arguments", [["tune", "{model}"], ["db", "upgrade"], ["import", "-"], ["key", "create", "k"]])
+def test_no_folder_is_made_for_a_database(
+    arguments: list[str], command: Command, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever writes makes the file; but for the data folder nobody makes the folder."""
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO()))
+    given = [argument.format(model=model) for argument in arguments]
+    url = f"sqlite:///{tmp_path / 'folder' / 'deep' / 'typo.db'}"
+    answer = command(*given, "--db", url)
+    assert answer.code == 2 and answer.err.endswith(f"there is no folder '{tmp_path}/folder/deep'; make it first\n")
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setenv("TUNEWRIGHT_HOME", str(tmp_path / "data" / "home"))
+    assert command("db", "upgrade").code == 0
+    assert (tmp_path / "data" / "home" / "tuning.db").exists()
 
 
 @pytest.mark.parametrize("arguments", [["show", "0123"], ["export"]])

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tunewright.codegen.dtype import DType
-from tunewright.codegen.expr import Load, Var, op
+from tunewright.codegen.expr.dtype import DType
+from tunewright.codegen.expr.expr import Load, Var, op
 from tunewright.codegen.target import Target
-from tunewright.db.sql_store import open_store
+from tunewright.db.store import open_store
 from tunewright.graph.task import Axis, Stage, Task, Tensor
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
@@ -41,7 +41,8 @@ def url(tmp_path: Path) -> str:
         store.add_task(relu())
         store.add_target(TARGET)
         for number in range(3):
-            measurement = dataclasses.replace(MEASUREMENT, median_s=1e-3 * (number + 1))
+            time_s = 1e-3 * (number + 1)
+            measurement = dataclasses.replace(MEASUREMENT, samples_s=(time_s,), median_s=time_s)
             store.record(Record(relu().key, TARGET.key, Schedule("tiled", 1, (("a", number),)), measurement))
         store.confirm(Record(relu().key, TARGET.key, default_schedule(relu(), TARGET), MEASUREMENT))
     return url
@@ -123,6 +124,6 @@ def test_lines_of_the_first_version_are_read(url: str, command: Command, tmp_pat
 def test_lines_without_an_end_are_refused(
     url: str, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tunewright.tuner.commands.database.LINE_BYTES", 1 << 20)
+    monkeypatch.setattr("tunewright.tuner.cli.database.LINE_BYTES", 1 << 20)
     (tmp_path / "records.jsonl").write_bytes(b"[" * (3 << 20))
     refused(command("import", tmp_path / "records.jsonl", "--db", url), "line 1: it is longer than 1 MiB")

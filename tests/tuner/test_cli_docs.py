@@ -17,14 +17,19 @@ DOCS = Path(__file__).parents[2] / "docs" / "cli.md"
 def promised(name: str) -> tuple[set[str], dict[str, set[str]]]:
     """The keys of a command's JSON, and those of each entry of the keys that are lists."""
     section = DOCS.read_text().split(f"\n## {name}\n")[1].split("\n## ")[0]
-    paragraph = section.split("\nJSON: ")[1].split("\n\n")[0]
+    text = re.split(r"\n\n(?!- )", section.split("\nJSON: ")[1])[0]
+    text = without(r"\((?!each with)[^()]*\)", text)
     entries = {
-        key: set(re.findall(r"`(\w+)`", inner))
-        for key, inner in re.findall(r"`(\w+)` \(each with ([^)]*)\)", paragraph)
+        key: set(re.findall(r"`(\w+)`", inner)) for key, inner in re.findall(r"`(\w+)` \(each with ([^)]*)\)", text)
     }
-    while (outer := re.sub(r"\([^()]*\)", "", paragraph)) != paragraph:
-        paragraph = outer
-    return set(re.findall(r"`(\w+)`", paragraph)), entries
+    return set(re.findall(r"`(\w+)`", without(r"\([^()]*\)", text))), entries
+
+
+def without(pattern: str, text: str) -> str:
+    """The text, less what matches, and what matches once that is gone."""
+    while (shorter := re.sub(pattern, "", text)) != text:
+        text = shorter
+    return text
 
 
 @pytest.fixture(scope="module")

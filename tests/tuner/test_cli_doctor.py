@@ -16,17 +16,19 @@ import pytest
 from tunewright.codegen.cuda.device import Device as GpuDevice
 from tunewright.codegen.cuda.device import NoDevice
 from tunewright.codegen.cuda.driver import NoClocks
-from tunewright.codegen.cuda.gpu import KNOWN
+from tunewright.codegen.gpu import KNOWN
 from tunewright.costmodel.features import VERSION
 from tunewright.costmodel.forest import Forest, Growth
-from tunewright.costmodel.learned import Learned
-from tunewright.db.cost_models import NewSnapshot
-from tunewright.db.fleet import Device
-from tunewright.db.inspection import Work
-from tunewright.db.sql_store import open_store
-from tunewright.tuner.commands import doctor
+from tunewright.costmodel.layered_model import LayeredModel
+from tunewright.db.fleet import TunerDevice
+from tunewright.db.inspection import ServiceState
+from tunewright.db.snapshot import NewSnapshot
+from tunewright.db.store import open_store
+from tunewright.tuner.cli import checks as doctor_checks
 
 from ..commands import Command
+
+pytestmark = pytest.mark.slow
 
 HOSTILE = "m\x1b[2J\n<script>"
 
@@ -71,24 +73,24 @@ def test_gpus(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     def untold() -> None:
         raise NoClocks("a container needs the capability utility")
 
-    monkeypatch.setattr(doctor, "GPU", ("numpy", "onnx"))
-    monkeypatch.setattr(doctor, "driver_version", lambda: "13.0")
-    monkeypatch.setattr(doctor, "devices", lambda: [GpuDevice(0, "NVIDIA H200", KNOWN["sm_90a"])])
-    monkeypatch.setattr(doctor, "management", lambda: None)
+    monkeypatch.setattr(doctor_checks, "GPU", ("numpy", "onnx"))
+    monkeypatch.setattr(doctor_checks, "driver_version", lambda: "13.0")
+    monkeypatch.setattr(doctor_checks, "devices", lambda: [GpuDevice(0, "NVIDIA H200", KNOWN["sm_90a"])])
+    monkeypatch.setattr(doctor_checks, "management", lambda: None)
     assert checks(command, "gpu clocks") == []
-    monkeypatch.setattr(doctor, "management", untold)
+    monkeypatch.setattr(doctor_checks, "management", untold)
     [check] = checks(command, "gpu clocks")
     assert (check["state"], check["found"].endswith("the capability utility")) == ("note", True)
     [check] = checks(command, "gpu")
     assert check["state"] == "ok"
     assert check["found"] == "NVIDIA H200, sm_90a, 132 multiprocessors; the driver takes CUDA 13.0"
-    monkeypatch.setattr(doctor, "devices", none)
+    monkeypatch.setattr(doctor_checks, "devices", none)
     [check] = checks(command, "gpu")
     assert (check["state"], check["found"].endswith("no driver: install one")) == ("note", True)
 
 
 def test_what_compiles_for_gpus_is_missing(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "GPU", ("numpy", "nobody-has-this"))
+    monkeypatch.setattr(doctor_checks, "GPU", ("numpy", "nobody-has-this"))
     [check] = checks(command, "nvrtc")
     assert (check["state"], check["mend"]) == ("note", "pip install 'tunewright[cuda]'")
     assert check["found"].endswith(": nobody-has-this not installed")
@@ -100,7 +102,9 @@ def layer(seed: int) -> bytes:
     rng = np.random.default_rng(seed)
     growth = Growth(rounds=1, max_depth=1, eta=0.1, colsample_bytree=1.0)
     values, labels = rng.random((8, 4), np.float32), rng.random(8, np.float32)
-    return Learned((Forest.fit(values, labels, np.zeros(8, np.int64), growth, members=1, seed=seed),), None).write()
+    return LayeredModel(
+        (Forest.fit(values, labels, np.zeros(8, np.int64), growth, members=1, seed=seed),), None
+    ).write()
 
 
 def test_how_good_the_cost_model_is(command: Command, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,37 +113,40 @@ def test_how_good_the_cost_model_is(command: Command, home: Path, monkeypatch: p
         r"base model [0-9a-f]{12} of \d{4}-\d\d-\d\d, from [\d,]+ trials of \d+ tasks: pairwise 0\.", shipped["found"]
     )
     with open_store(f"sqlite:///{home / 'tuning.db'}") as store:
-        store.costs.keep(NewSnapshot("cpu", "other features", b"0", 100, 100, {}))
+        store.snapshots.keep(NewSnapshot("cpu", "other features", b"0", 100, 100, {}))
         assert "another version or base model" in checks(command, "cost model")[1]["found"]
-        store.costs.keep(NewSnapshot("cpu", VERSION, b"no model", 100, 100, {}))
+        store.snapshots.keep(NewSnapshot("cpu", VERSION, b"no model", 100, 100, {}))
         assert "another version or base model" in checks(command, "cost model")[1]["found"]
-        store.costs.keep(NewSnapshot("cpu", VERSION, layer(1), 100, 100, {"held_out": None, "below": None}))
+        store.snapshots.keep(NewSnapshot("cpu", VERSION, layer(1), 100, 100, {"held_out": None, "below": None}))
         unknown = checks(command, "cost model")[1]["found"]
         assert "too few tasks to judge it by; jobs use it, lookups pick by the base model alone" in unknown
         figures = {"tasks": 4, "pairwise": 0.9, "peak_1": 0.95, "peak_5": None, "time_error": 0.2}
         metrics = {"held_out": figures, "below": figures | {"pairwise": 0.8}}
-        store.costs.keep(NewSnapshot("cpu", VERSION, layer(2), 1, 100, metrics))
+        store.snapshots.keep(NewSnapshot("cpu", VERSION, layer(2), 1, 100, metrics))
     said = "pairwise 0.900, peak_1 0.950, peak_5 -, time_error 0.200 on 4 tasks held out"
     (_, newest) = checks(command, "cost model")
     assert (
         newest["found"].startswith("snapshot 4 of ") and f"from 1 trial: {said} (what is below it: " in newest["found"]
     )
     assert newest["found"].endswith("; lookups pick by it too")
-    monkeypatch.setattr(doctor, "base", lambda kind: None)
+    with open_store(f"sqlite:///{home / 'tuning.db'}") as store:
+        store.snapshots.keep(NewSnapshot("cpu", VERSION, layer(3), 1, 101, {"held_out": figures | {"tasks": 1}}))
+    assert "on 1 task held out, which says nothing of others" in checks(command, "cost model")[1]["found"]
+    monkeypatch.setattr(doctor_checks, "base", lambda kind: None)
     assert checks(command, "cost model")[0]["state"] == "note"
 
 
 def test_the_packages_of_the_service_are_those_that_are_declared() -> None:
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
     declared = {re.split(r"[\[>]", one)[0] for one in project["project"]["optional-dependencies"]["serve"]}
-    assert set(doctor.SERVICE) == declared - {"tunewright"}
+    assert set(doctor_checks.SERVICE) == declared - {"tunewright"}
 
 
 def test_what_the_service_lacks(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     (check,) = checks(command, "service")
     assert check["state"] == "ok"
-    present = doctor._version
-    monkeypatch.setattr(doctor, "_version", lambda name: "" if name in ("uvicorn", "ray") else present(name))
+    present = doctor_checks._version
+    monkeypatch.setattr(doctor_checks, "_version", lambda name: "" if name in ("uvicorn", "ray") else present(name))
     (check,) = checks(command, "service")
     assert (check["state"], check["mend"]) == ("note", "pip install 'tunewright[serve]'")
     assert "uvicorn" in check["found"]
@@ -211,7 +218,7 @@ def test_a_small_disk(command: Command, home: Path, monkeypatch: pytest.MonkeyPa
 def test_confinement(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     (check,) = checks(command, "confinement")
     assert check["found"]
-    monkeypatch.setattr(doctor, "landlock_version", lambda: 0)
+    monkeypatch.setattr(doctor_checks, "landlock_version", lambda: 0)
     (check,) = checks(command, "confinement")
     assert check["state"] == "note" and "lsm=" in check["mend"]
 
@@ -220,7 +227,7 @@ def test_the_queue_and_the_fleet(command: Command, home: Path) -> None:
     until = datetime.now(UTC) + timedelta(hours=1)
     with open_store(f"sqlite:///{home / 'tuning.db'}") as store:
         store.fleet.enlist("t1", "h", 1, "0.1", "local")
-        store.fleet.report("t1", [Device(HOSTILE, "ab" * 32, until, "the canary failed")])
+        store.fleet.report("t1", [TunerDevice(HOSTILE, "ab" * 32, until, "the canary failed")])
     (check,) = checks(command, "device")
     assert check["state"] == "note"
     assert "the canary failed" in check["found"]
@@ -239,10 +246,10 @@ def test_a_database_that_others_can_read(command: Command, home: Path) -> None:
 
 
 def test_what_is_made_of_work() -> None:
-    found = list(doctor._work(Work(clock_ahead_s=-90.0, queued=2, lost=3), "postgresql://h/db"))
+    found = list(doctor_checks._work(ServiceState(clock_ahead_s=-90.0, queued=2, lost=3), "postgresql://h/db"))
     assert [check.state for check in found] == ["note"] * 3
     assert "90 s behind" in found[0].found and "timedatectl" in found[0].mend
     assert found[1].found.startswith("3 running jobs")
     assert found[2].found.startswith("2 jobs are queued, and no tuner")
     assert "tunewright work --db postgresql://h/db" in found[2].mend
-    assert list(doctor._work(Work(clock_ahead_s=0.1), "u")) == []
+    assert list(doctor_checks._work(ServiceState(clock_ahead_s=0.1), "u")) == []

@@ -13,11 +13,13 @@ from typing import Any
 
 import pytest
 
-from tunewright.db.jobs import JobState
-from tunewright.db.sql_store import open_store
-from tunewright.tuner.jobs.report import Report
+from tunewright.db.job import JobState
+from tunewright.db.store import open_store
+from tunewright.tuner.search.report import Report
 
 from .processes import BRIEF_PROGRAM, freeze, python_path, until
+
+pytestmark = pytest.mark.slow
 
 TRIALS = 20
 """More than the cost model is first fitted to anew."""

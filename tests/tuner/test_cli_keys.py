@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tunewright.db.access import Scope
-from tunewright.db.sql_store import open_store
+from tunewright.db.access import KeyScope
+from tunewright.db.store import open_store
 
 from ..commands import Command
 from .test_cli_bad_input import refused
@@ -31,7 +31,7 @@ def test_the_key_alone_is_on_standard_output(db: list[str], command: Command) ->
     with open_store(db[1]) as store:
         key = store.keys.check(token)
         assert key is not None
-        assert key.scopes == {Scope.JOBS_READ, Scope.JOBS_WRITE, Scope.RECORDS_READ}
+        assert key.scopes == {KeyScope.JOBS_READ, KeyScope.JOBS_WRITE, KeyScope.RECORDS_READ}
         assert key.expires_at is None
 
 

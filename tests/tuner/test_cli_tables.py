@@ -12,9 +12,9 @@ import pytest
 from rich.console import Console
 
 from tunewright.tuner import text
-from tunewright.tuner.commands import bench, knowledge, show, tune
-from tunewright.tuner.jobs.report import ENDINGS, Ended
-from tunewright.tuner.running.coverage import fallback_share
+from tunewright.tuner.cli import comparison, lookup_tables, task_details, tune_report
+from tunewright.tuner.search.report import ENDINGS, SearchEnd
+from tunewright.tuner.session.image_store import fallback_share
 
 OP = "Conv + BatchNormalization + Relu + Add + Clip + MaxPool of a name that never ends"
 
@@ -23,7 +23,8 @@ TASK: dict[str, Any] = {
     "op": OP,
     "occurrences": 12,
     "chosen": 12,
-    "trials": 1234,
+    "trials": 86420,
+    "job_trials": 1234,
     "flops": 3.4e9,
     "default_ms": 123.4,
     "best_ms": 0.0987,
@@ -59,21 +60,23 @@ TUNED: dict[str, Any] = {
 
 MEASURED: dict[str, Any] = {
     "model": "m.onnx",
+    "target": "cpu:x:8x256",
     "threads": 8,
     "tunewright_ms": 123.41,
     "default_ms": 987.61,
     "peers": {"onnxruntime": 223.41, "openvino": 323.41},
-    "intervals_ms": dict.fromkeys(("tunewright", bench.DEFAULT, "onnxruntime", "openvino"), (123.41, 124.51)),
-    "least_ms": dict.fromkeys(("tunewright", bench.DEFAULT, "onnxruntime", "openvino"), 121.21),
+    "intervals_ms": dict.fromkeys(("tunewright", comparison.DEFAULT, "onnxruntime", "openvino"), (123.41, 124.51)),
+    "least_ms": dict.fromkeys(("tunewright", comparison.DEFAULT, "onnxruntime", "openvino"), 121.21),
     "kernels_ms": 119.41,
     "peak_mb": {"tunewright": 101.4, "onnxruntime": 202.6},
     "versions": {"tunewright": "0.1.0", "onnxruntime": "1.27.1", "openvino": "2026.4.0"},
     "failures": {},
     "machine": {"processor": "a processor"},
     "samples": 15,
+    "noise": "",
     "mismatch": None,
     "reference": None,
-    "tasks": {"tuned": 1, "transferred": 0, "default": 0},
+    "tasks": {"tuned": 1, "transferred": 0, "default": 0, "kept": 0},
     "fallback": {},
 }
 
@@ -88,10 +91,10 @@ def printed(render: Callable[[Console, Any], None], data: Mapping[str, Any], wid
 @pytest.mark.parametrize(
     ("render", "data", "numbers"),
     [
-        (tune.render, TUNED, ["12", "1234", "123 ms", "98.7 \N{MICRO SIGN}s", "1250.25x"]),
-        (knowledge.render_tasks, TUNED, ["3.4 G", "12", "98.7 \N{MICRO SIGN}s"]),
-        (knowledge.render_lookup, TUNED, ["exact", "98.7 \N{MICRO SIGN}s"]),
-        (bench.render, MEASURED, ["987.6 ms", "123.4 ms to 124.5 ms", "8.00x", "2026.4.0", "tunewright 101 MB"]),
+        (tune_report.render, TUNED, ["12", "1234", "123 ms", "98.7 \N{MICRO SIGN}s", "1250.25x"]),
+        (lookup_tables.render_tasks, TUNED, ["3.4 G", "12", "98.7 \N{MICRO SIGN}s"]),
+        (lookup_tables.render_lookup, TUNED, ["exact", "98.7 \N{MICRO SIGN}s"]),
+        (comparison.render, MEASURED, ["987.6 ms", "123.4 ms to 124.5 ms", "8.00x", "2026.4.0", "tunewright 101 MB"]),
     ],
     ids=["tune", "tasks", "lookup", "bench"],
 )
@@ -107,29 +110,40 @@ def test_numbers_are_whole(
 
 
 def test_all_of_a_name_is_there() -> None:
-    rows = printed(tune.render, TUNED, 80).splitlines()
+    rows = printed(tune_report.render, TUNED, 80).splitlines()
     assert all(any(word in row for row in rows) for word in ("BatchNormalization", "MaxPool", "ends"))
 
 
-@pytest.mark.parametrize("ended_by", Ended)
-def test_why_a_search_ended(ended_by: Ended) -> None:
-    lines = printed(tune.render, TUNED | {"ended_by": ended_by.value}, 160).splitlines()
+@pytest.mark.parametrize("ended_by", SearchEnd)
+def test_why_a_search_ended(ended_by: SearchEnd) -> None:
+    lines = printed(tune_report.render, TUNED | {"ended_by": ended_by.value}, 160).splitlines()
     [line] = [line for line in lines if line.startswith("the search ended: ")]
     assert ENDINGS[ended_by] in line
-    assert "the search ended" not in printed(tune.render, TUNED | {"ended_by": None}, 160)
+    assert "the search ended" not in printed(tune_report.render, TUNED | {"ended_by": None}, 160)
 
 
 def test_a_prediction_beside_what_was_measured() -> None:
     because = [{"feature": "level0_volume", "value": 8.0, "log2_speed": -1.0}]
-    data = {"prediction": {"expected_ms": 1.1, "deviation": 0.5, "contributions": because}, "measured": None}
-    lines = printed(show.render_prediction, data, 120).splitlines()
+    prediction = {"expected_ms": 1.1, "deviation": 0.5, "judged_on": 12, "contributions": because}
+    data = {"prediction": prediction, "measured": None}
+    lines = printed(task_details.render_prediction, data, 120).splitlines()
     assert lines[0] == "the cost model expects 1.10 ms, give or take 41%"
+    assert lines[1] == "it was judged on 12 tasks that it has not learned from"
+    alone = printed(
+        task_details.render_prediction, {"prediction": prediction | {"judged_on": 1}, "measured": None}, 120
+    )
+    assert "on 1 task that it has not learned from, which says nothing of others" in alone
+    unknown = printed(
+        task_details.render_prediction, {"prediction": prediction | {"judged_on": 0}, "measured": None}, 120
+    )
+    assert "nobody has judged it" in unknown
     assert lines[-1] == "  level0_volume = 8: -50.0%"
-    measured = {"status": "ok", "median_ms": 1.0, "low_ms": 0.9, "high_ms": 1.1}
-    beside = printed(show.render_prediction, data | {"measured": measured}, 120)
-    assert "1.10 ms, give or take 41%, +10% beside what was measured" in beside
-    failed = {"status": "crash", "median_ms": None, "low_ms": None, "high_ms": None}
-    assert "beside" not in printed(show.render_prediction, data | {"measured": failed}, 120)
+    measured = {"status": "ok", "median_ms": 2.0, "low_ms": 1.9, "high_ms": 2.1, "noise": "", "trial_ms": 1.0}
+    beside = printed(task_details.render_prediction, data | {"measured": measured}, 120).splitlines()
+    assert beside[1] == "that is +10% beside its trial's 1.00 ms°: models learn from times of trials"
+    assert beside[-1] == "° by trials, not confirmed"
+    failed = {"status": "crash", "median_ms": None, "low_ms": None, "high_ms": None, "noise": "", "trial_ms": None}
+    assert "beside" not in printed(task_details.render_prediction, data | {"measured": failed}, 120)
 
 
 @pytest.mark.parametrize(
@@ -159,23 +173,108 @@ def test_no_number_stands_before_a_plural_by_itself() -> None:
     assert {file.name: found for file, source in sources.items() if (found := alone.findall(source))} == {}
 
 
+def within(edges: tuple[float, float], best: tuple[float, float]) -> dict[str, Any]:
+    """Tuned with intervals of the one task."""
+    return TUNED | {"tasks": [TASK | {"default_interval_ms": edges, "best_interval_ms": best}]}
+
+
+@pytest.mark.parametrize("width", [80, 100, 160])
+def test_gains_of_tasks_have_their_intervals(width: int) -> None:
+    lines = printed(tune_report.render, within((123.0, 124.0), (0.098, 0.099)), width).splitlines()
+    assert any("1250.25x [1242.42, 1265.31]" in line for line in lines)
+    assert all(len(line) <= min(width, 100) for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("sketches", "said"),
+    [
+        (["winograd4"], "above 100% of peak: Winograd's method multiplies less often than is counted"),
+        (["contraction"], "above 100% of peak: the peak was measured at a slower moment of the machine"),
+        (["contraction", "winograd2"], "than is counted; the peak was measured at a slower moment of the machine"),
+    ],
+)
+def test_why_a_share_is_above_the_peak(sketches: list[str], said: str) -> None:
+    tasks = [TASK | {"fraction_of_peak": 1.3, "schedule": TASK["schedule"] | {"sketch": one}} for one in sketches]
+    assert said in printed(tune_report.render, TUNED | {"tasks": tasks}, 160)
+
+
+def test_columns_are_left_out_for_intervals() -> None:
+    slim = TASK | {"op": "Conv + Relu"}
+    assert "1234.5" in printed(tune_report.render, TUNED | {"tasks": [slim]}, 160)
+    task = slim | {"default_interval_ms": (123.0, 124.0), "best_interval_ms": (0.098, 0.099)}
+    out = printed(tune_report.render, TUNED | {"tasks": [task]}, 160)
+    assert "1234.5" not in out and "54.3%" in out
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        {"default_interval_ms": None, "best_interval_ms": None},
+        {"best_ms": 123.4, "best_interval_ms": (123.0, 124.0)},  # it is the default
+        {"confirmed": False},
+        {"default_interval_ms": (123.4, 123.4), "best_interval_ms": (0.0987, 0.0987)},  # of one sample
+    ],
+)
+def test_no_interval_is_better_than_a_false_one(known: dict[str, Any]) -> None:
+    edges = {"default_interval_ms": (123.0, 124.0), "best_interval_ms": (0.098, 0.099)}
+    out = printed(tune_report.render, TUNED | {"tasks": [TASK | edges | known]}, 100)
+    assert "[" not in out
+
+
+@pytest.mark.parametrize(
+    ("edges", "said"),
+    [
+        (None, ""),
+        ((1.0, 1.0), ""),
+        ((1.0, 1.0 + 1e-12), ""),
+        ((0.98, 1.04), " (0.98x to 1.04x)"),
+        ((1.0011, 1.0042), " (1.001x to 1.004x)"),
+    ],
+)
+def test_intervals_have_the_digits_that_tell_their_ends_apart(edges: tuple[float, float] | None, said: str) -> None:
+    assert text.between(edges) == said
+    assert text.between_ms((1.2341, 1.2349)) == " (1.234 ms to 1.235 ms)"
+
+
+@pytest.mark.parametrize(("kept", "untuned"), [(0, 2), (1, 1), (2, 0)])
+def test_a_bench_does_not_send_to_tune_what_was_tuned(kept: int, untuned: int) -> None:
+    out = printed(comparison.render, MEASURED | {"tasks": MEASURED["tasks"] | {"default": 2, "kept": kept}}, 160)
+    assert (f"{untuned} of 3 tasks are not tuned" in out) == (untuned > 0)
+    assert ("not tuned" in out) == (untuned > 0)
+
+
 def test_nothing_to_tune() -> None:
-    out = printed(tune.render, TUNED | {"tasks": [], "fallback": {"Relu": 2}}, 80)
-    assert "nothing to tune: no node of the model has a kernel" in out
+    out = printed(tune_report.render, TUNED | {"tasks": [], "fallback": {"Relu": 2}}, 160)
+    assert "no op of the model has a native kernel: 2 Relu\n" in out
+    assert "nothing to tune: no op of the model needs a kernel" in printed(
+        tune_report.render, TUNED | {"tasks": []}, 80
+    )
+
+
+def test_trials_of_a_table_are_those_of_the_job() -> None:
+    rows = printed(tune_report.render, TUNED, 160)
+    assert "1234" in rows and "86420" not in rows
+    before = {name: value for name, value in TASK.items() if name != "job_trials"}  # of another version
+    assert "86420" not in printed(tune_report.render, TUNED | {"tasks": [before]}, 160)
 
 
 SLOW = {"fallback": {"Resize": 1, "Sin": 2}}
 
 
-@pytest.mark.parametrize(("render", "data"), [(tune.render, TUNED), (bench.render, MEASURED)], ids=["tune", "bench"])
+@pytest.mark.parametrize(
+    ("render", "data"), [(tune_report.render, TUNED), (comparison.render, MEASURED)], ids=["tune", "bench"]
+)
 def test_how_much_of_a_model_has_no_kernel(render: Callable[..., None], data: dict[str, Any]) -> None:
     out = printed(render, data | SLOW | {"fallback_share": 0.9912}, 160)
     where = "99% of the model's time is in 1 Resize, 2 Sin"
-    wanted = f"{where}, run by ONNX's reference evaluator; tuning can't help with that"
+    wanted = f"{where}, which have no kernel; tuning can't help with that"
     assert wanted in out.splitlines()
     unknown = printed(render, data | SLOW | {"fallback_share": None}, 160)
-    assert "nodes without a kernel, run by the slower reference evaluator: 1 Resize, 2 Sin" in unknown.splitlines()
-    assert "evaluator" not in printed(render, data, 160)
+    assert (
+        "nodes without a kernel, run by ONNX Runtime or, slower, by ONNX's reference evaluator: 1 Resize, 2 Sin"
+        in unknown.splitlines()
+    )
+    assert "no kernel" not in printed(render, data, 160)
 
 
 @pytest.mark.parametrize(
@@ -206,7 +305,9 @@ def test_ratios(factor: float | None, shown: str) -> None:
 
 @pytest.mark.parametrize(("tuned_ms", "said"), [(1480.0, "no gain"), (1495.0, "no gain"), (1800.0, "0.82x as fast")])
 def test_noise_is_no_gain(tuned_ms: float, said: str) -> None:
-    last = printed(tune.render, TUNED | {"tuned_ms": tuned_ms, "tasks": [TASK | {"best_ms": 123.3}]}, 80).splitlines()
+    last = printed(
+        tune_report.render, TUNED | {"tuned_ms": tuned_ms, "tasks": [TASK | {"best_ms": 123.3}]}, 80
+    ).splitlines()
     assert last[-1].endswith(f" tuned: {said}")
     assert any(line.split()[-1:] == ["gain"] for line in last[:-1])
 
@@ -214,7 +315,7 @@ def test_noise_is_no_gain(tuned_ms: float, said: str) -> None:
 def test_what_is_not_known_of_another_machine() -> None:
     """Where the process that ran the job could neither run the model nor measure the peak."""
     unknown = {"peak_gflops": None, "default_ms": None, "tuned_ms": None, "whole_model": "it is no cpu:x:8x256"}
-    tasks, whole = printed(tune.render, TUNED | unknown, 160).splitlines()[-2:]
+    tasks, whole = printed(tune_report.render, TUNED | unknown, 160).splitlines()[-2:]
     assert tasks == "m.onnx on cpu:x:8x256: 1234 trials"
     assert whole == "the whole model was not timed: it is no cpu:x:8x256"
 

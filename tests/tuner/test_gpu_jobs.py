@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from onnx import parser
 
-from tunewright.codegen.cuda.gpu import KNOWN
+from tunewright.codegen.gpu import KNOWN
 from tunewright.codegen.target import Target
-from tunewright.db.jobs import Budget
+from tunewright.db.job import SearchBudget
 from tunewright.search_space.sketches import holds
-from tunewright.tuner.jobs.job import TuningJob
-from tunewright.tuner.jobs.tenure import Tenure
 from tunewright.tuner.models.model import open_model
+from tunewright.tuner.search.job import TuningJob
+from tunewright.tuner.search.lease_keeper import LeaseKeeper
 
-from .told import LEASE_S, Told, by_key, spec_of
+from .fake_pool import LEASE_S, FakePool, by_key, spec_of
 
 GPU = Target.of_gpu(KNOWN["sm_90a"])
 
@@ -21,17 +21,17 @@ TEXT = """<ir_version: 10, opset_import: ["" : 20]> m (float16[64, 96] x, float1
 
 TRIALS = 40
 
-SKETCHES = {"warpgroup_tiles", "warp_tiles", "product_tiles", "row_blocks"}
+SKETCHES = {"specialized_tiles", "warpgroup_tiles", "warp_tiles", "product_tiles", "row_blocks"}
 """For these tasks."""
 
 
 def test_a_search_for_a_gpu(store):
     model = open_model(parser.parse_model(TEXT).SerializeToString(), widen=False)
     assert not model.fallbacks
-    lease = store.jobs.open(spec_of(model, store, target=GPU), model.label, Budget(TRIALS), "me", LEASE_S)
-    with Tenure(store.jobs, lease, LEASE_S) as tenure:
+    lease = store.jobs.open(spec_of(model, store, target=GPU), model.label, SearchBudget(TRIALS), "me", LEASE_S)
+    with LeaseKeeper(store.jobs, lease, LEASE_S) as keeper:
         job = store.jobs.get(lease.job_id)
-        report = TuningJob(job, list(model.tasks.values()), GPU, store, Told(by_key), tenure).run()
+        report = TuningJob(job, list(model.tasks.values()), GPU, store, FakePool(by_key), keeper).run()
     assert report.trials == TRIALS
     tasks = {key: task for key, (task, _) in model.tasks.items()}
     tried = [trial.record for trial in store.jobs.trials(lease.job_id)]

@@ -13,29 +13,29 @@ import pytest
 from onnx import parser
 from onnx.reference import ReferenceEvaluator
 
-from tunewright.codegen.build import BuildError
 from tunewright.codegen.cuda import device, driver, interp
 from tunewright.codegen.cuda.build import GpuArtifact
 from tunewright.codegen.cuda.device import Device
 from tunewright.codegen.cuda.driver import DeviceFault
-from tunewright.codegen.cuda.driver import Memory as DeviceMemory
-from tunewright.codegen.cuda.gpu import KNOWN, WIDEST_BYTES
-from tunewright.codegen.cuda.source import emit
-from tunewright.codegen.ir import Kernel
+from tunewright.codegen.cuda.driver import DeviceMemory as DeviceMemory
+from tunewright.codegen.cuda.emit import emit
+from tunewright.codegen.gpu import KNOWN, WIDEST_BYTES
+from tunewright.codegen.ir.ir import Kernel
+from tunewright.codegen.llvm.build import BuildError
 from tunewright.codegen.target import Target
 from tunewright.codegen.verify import verify
-from tunewright.db.sql_store import open_store
+from tunewright.db.store import open_store
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.sketches import spaces
 from tunewright.tuner.errors import Refused, refusals
-from tunewright.tuner.jobs import whole_model
-from tunewright.tuner.jobs.whole_model import ModelTimes, Variant
 from tunewright.tuner.lookup.lockfile import write_lock
-from tunewright.tuner.lookup.place import Place
+from tunewright.tuner.lookup.source import ScheduleSource
 from tunewright.tuner.models.model import open_model
-from tunewright.tuner.running import compiling
-from tunewright.tuner.running.image import Copy, Evaluation
-from tunewright.tuner.running.session import InferenceSession
+from tunewright.tuner.search import whole_model
+from tunewright.tuner.search.whole_model import ModelTimes, Variant
+from tunewright.tuner.session import compile as compile_module
+from tunewright.tuner.session.image import Copy, Evaluation
+from tunewright.tuner.session.session import InferenceSession
 
 from ..workers.simulated import WARM_S, Simulated, bytes_of
 from .conftest import small_model
@@ -101,9 +101,9 @@ class Interpreted(Simulated):
 
         return run
 
-    def recorded(self, run: Callable[[], None]) -> Callable[[], None]:
+    def capture(self, run: Callable[[], None]) -> Callable[[], None]:
         self.recordings += 1
-        return super().recorded(run)
+        return super().capture(run)
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Interpreted:
     """The only one of this machine."""
     one = Interpreted()
     monkeypatch.setattr(driver, "driver", lambda: one)
-    monkeypatch.setattr(compiling, "gpu_build", one.built)
+    monkeypatch.setattr(compile_module, "gpu_build", one.built)
     monkeypatch.setattr(device, "devices", lambda: [Device(0, "simulated", KNOWN["sm_90a"])])
     return one
 
@@ -165,7 +165,7 @@ def test_what_a_compiler_refuses_is_told(gpu: Interpreted, monkeypatch: pytest.M
     def refuse(*_: Any) -> GpuArtifact:
         raise BuildError("NVRTC, for sm_90a: error")
 
-    monkeypatch.setattr(compiling, "gpu_build", refuse)
+    monkeypatch.setattr(compile_module, "gpu_build", refuse)
     with pytest.raises(refusals(), match="NVRTC, for sm_90a"):
         InferenceSession.of(open_model(model_of("half"), widen=False), GPU, {})
 
@@ -188,7 +188,7 @@ def test_a_closed_session(gpu: Interpreted) -> None:
     session = InferenceSession.of(open_model(model_of("handed through"), widen=False), GPU, {})
     feeds = feeds_of(session, 0)
     session.close()
-    with pytest.raises(RuntimeError, match="closed"):
+    with pytest.raises(Refused, match="closed"):
         session.run(None, feeds)
 
 
@@ -213,8 +213,8 @@ def test_runs_on_a_device_take_turns(gpu: Interpreted) -> None:
 def test_a_lock_file_of_another_device(gpu: Interpreted, tmp_path: Path) -> None:
     data, path = small_model().SerializeToString(), tmp_path / "lock.json"
     with open_store(url := f"sqlite:///{tmp_path}/db"):
-        prepared = Place(url).prepare(data, target_name="cuda")
-    write_lock(path, prepared.model, prepared.target, {}, prepared.found)
+        prepared = ScheduleSource(url).prepare(data, target_name="cuda")
+    write_lock(path, prepared.model, prepared.target, {}, prepared.results)
     with InferenceSession(data, lock=path, target="cuda") as session:
         assert len(session.schedules) == 2
     with pytest.raises(Refused, match="its target is cuda"):

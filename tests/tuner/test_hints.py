@@ -8,17 +8,18 @@ from datetime import UTC, datetime
 import pytest
 
 from tunewright.db import exchange
-from tunewright.db.exchange import Kind
-from tunewright.db.sql_store import SqlStore
+from tunewright.db.exchange import EntryKind
+from tunewright.db.store import Store
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Measurement, Record
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule, spaces
-from tunewright.tuner.lookup import Basis, lookup
+from tunewright.tuner.lookup.ladder import lookup
+from tunewright.tuner.lookup.result import Basis
 from tunewright.tuner.models.model import Model, open_model
 
 from .conftest import small_model
-from .told import FAILED, TARGET, Told, by_key, job, tasks, took
+from .fake_pool import FAILED, TARGET, FakePool, by_key, job, tasks, took
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +27,9 @@ def network() -> Model:
     return open_model(small_model().SerializeToString())
 
 
-def send(store: SqlStore, task: Task, schedule: Schedule, measurement: Measurement, kind: Kind = Kind.TRIAL) -> None:
+def send(
+    store: Store, task: Task, schedule: Schedule, measurement: Measurement, kind: EntryKind = EntryKind.TRIAL
+) -> None:
     record = Record(task.key, TARGET.key, schedule, measurement)
     line = exchange.to_json(task.to_json(), TARGET.to_json(), record, datetime.now(UTC), kind)
     store.import_([json.dumps(line)])
@@ -38,14 +41,14 @@ def points(task: Task) -> list[Schedule]:
     return [one for one in map(space.schedule, space.points) if one != default]
 
 
-def test_hints_are_tried_after_the_default_and_no_time_of_theirs_is_believed(network: Model, store: SqlStore) -> None:
+def test_hints_are_tried_after_the_default_and_no_time_of_theirs_is_believed(network: Model, store: Store) -> None:
     task = tasks(network)[0]
     praised = points(task)[:9]
     for number, schedule in enumerate(praised):
         send(store, task, schedule, took(1e-6 + number * 1e-8))
-    send(store, task, praised[8], took(1e-6), Kind.CONFIRMATION)
+    send(store, task, praised[8], took(1e-6), EntryKind.CONFIRMATION)
     assert lookup(store, [task], TARGET)[task.key].basis is Basis.IMPORTED
-    report = job(network, store, Told(by_key), trials=40)
+    report = job(network, store, FakePool(by_key), trials=40)
     tried = [record.schedule for record in store.records(task.key, TARGET.key)]
     assert tried[0] == default_schedule(task, TARGET)
     assert set(tried) >= {*praised[:5], praised[8]}
@@ -56,19 +59,19 @@ def test_hints_are_tried_after_the_default_and_no_time_of_theirs_is_believed(net
     assert (found.basis, found.expected_s) == (Basis.MEASURED, told.best_s)
 
 
-def test_a_failure_from_elsewhere_hides_nothing(network: Model, store: SqlStore) -> None:
+def test_a_failure_from_elsewhere_hides_nothing(network: Model, store: Store) -> None:
     for task in tasks(network):
         send(store, task, default_schedule(task, TARGET), FAILED)
-    report = job(network, store, Told(by_key))
+    report = job(network, store, FakePool(by_key))
     assert all(one.default_s == 1e-3 for one in report.tasks)
 
 
-def test_what_was_taken_back_is_not_tried_nor_chosen_again(network: Model, store: SqlStore) -> None:
-    first = job(network, store, Told(by_key), trials=24)
+def test_what_was_taken_back_is_not_tried_nor_chosen_again(network: Model, store: Store) -> None:
+    first = job(network, store, FakePool(by_key), trials=24)
     lost = {one.key: Schedule.from_json(one.schedule) for one in first.tasks}
     for key, schedule in lost.items():
         store.voids.void(key, TARGET.key, schedule.key, "wrong results")
-    pool = Told(by_key)
+    pool = FakePool(by_key)
     second = job(network, store, pool, trials=24, seed=1)
     for one in second.tasks:
         assert Schedule.from_json(one.schedule) != lost[one.key]

@@ -14,20 +14,20 @@ import numpy as np
 import onnx
 import pytest
 
-from tunewright.codegen import microkernel
 from tunewright.codegen.host import detect
+from tunewright.codegen.ir import microkernel
 from tunewright.codegen.runtime import native
 from tunewright.codegen.runtime.library import Library
-from tunewright.db.sql_store import open_store
+from tunewright.db.store import open_store
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.sketches import default_schedule, spaces
 from tunewright.tuner.errors import Refused
-from tunewright.tuner.lookup.place import Place
+from tunewright.tuner.lookup.source import ScheduleSource
 from tunewright.tuner.models.model import open_model
-from tunewright.tuner.running import question as questions
-from tunewright.tuner.running import starting
-from tunewright.tuner.running.image_store import ImageStore
-from tunewright.tuner.running.session import InferenceSession
+from tunewright.tuner.session import executable
+from tunewright.tuner.session import image_store as questions
+from tunewright.tuner.session.image_store import ImageStore
+from tunewright.tuner.session.session import InferenceSession
 
 from .conftest import small_model
 
@@ -45,13 +45,13 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def starts(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What sessions were started from by reading the model."""
     read: list[Any] = []
-    start = starting.start
+    start = executable.open_executable
 
-    def counted(*args: Any) -> starting.Started:
+    def counted(*args: Any) -> executable.Executable:
         read.append(args[0])
         return start(*args)
 
-    monkeypatch.setattr(starting, "start", counted)
+    monkeypatch.setattr(executable, "open_executable", counted)
     return read
 
 
@@ -87,7 +87,7 @@ def test_a_model_without_constants_has_an_image_too(home: Path, starts: list[Any
 
 
 def test_an_image_has_all_objects_of_a_kernel(home: Path, starts: list[Any], monkeypatch) -> None:
-    monkeypatch.setattr(microkernel, "WORTH", 1)
+    monkeypatch.setattr(microkernel, "MIN_STORES", 1)
     linked: list[list[int]] = []
 
     def counted(groups: Any) -> Library:
@@ -176,10 +176,10 @@ def test_what_was_not_used_for_longest_goes(home: Path) -> None:
     [path] = (home / "images").glob("*.image")
     os.utime(path, (time.time() - 100,) * 2)
     store = ImageStore(home / "images", limit_bytes=path.stat().st_size)
-    started = starting.start(home / "small.onnx", Place(), {}, 1, "cpu", None, store)
+    started = executable.open_executable(home / "small.onnx", ScheduleSource(), {}, 1, "cpu", None, store)
     assert started.name  # it was there
     onnx.save(small_model(rows=5), home / "other.onnx")
-    assert starting.start(home / "other.onnx", Place(), {}, 1, "cpu", None, store).name
+    assert executable.open_executable(home / "other.onnx", ScheduleSource(), {}, 1, "cpu", None, store).name
     assert path not in (home / "images").glob("*.image")
 
 
@@ -191,7 +191,7 @@ def test_images_leave_room_on_a_small_disk(home: Path, monkeypatch: pytest.Monke
     store = ImageStore(home / "images")
     usage = shutil.disk_usage(home)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=path.stat().st_size))
-    assert starting.start(home / "other.onnx", Place(), {}, 1, "cpu", None, store).name
+    assert executable.open_executable(home / "other.onnx", ScheduleSource(), {}, 1, "cpu", None, store).name
     [other] = (home / "images").glob("*.image")  # the first had to go
     assert other != path
 
@@ -201,7 +201,7 @@ def test_the_folder_may_be_deleted_at_any_time(home: Path) -> None:
     [image] = (home / "images").glob("*.image")
     store = ImageStore(home / "images")
     shutil.rmtree(home / "images")
-    assert not starting.start(home / "small.onnx", Place(), {}, 1, "cpu", None, store).name
+    assert not executable.open_executable(home / "small.onnx", ScheduleSource(), {}, 1, "cpu", None, store).name
     outputs(home / "small.onnx")
     assert image.exists()
 
@@ -210,7 +210,9 @@ def test_a_model_that_is_too_large_is_not_kept_and_drives_out_no_other(home: Pat
     outputs(home / "small.onnx")
     before = set((home / "images").iterdir())
     onnx.save(small_model(rows=5), home / "other.onnx")
-    assert not starting.start(home / "other.onnx", Place(), {}, 1, "cpu", None, ImageStore(home / "images", 1)).name
+    assert not executable.open_executable(
+        home / "other.onnx", ScheduleSource(), {}, 1, "cpu", None, ImageStore(home / "images", 1)
+    ).name
     assert set((home / "images").iterdir()) == before
 
 

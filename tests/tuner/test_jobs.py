@@ -14,35 +14,37 @@ import pytest
 
 from tunewright.codegen.host import machine
 from tunewright.db.errors import StoreError
-from tunewright.db.jobs import EventKind, JobState, LeaseLost
-from tunewright.db.sql_store import SqlStore, open_store
+from tunewright.db.job import EventKind, JobState, LeaseLost
+from tunewright.db.store import Store, open_store
 from tunewright.search_space.measurement import Candidate, Measurement, Record
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule, spaces
+from tunewright.tuner.cli.model_io import shares
 from tunewright.tuner.errors import Refused
-from tunewright.tuner.jobs.confirming import COMPARED_AGAIN
-from tunewright.tuner.jobs.job import TuningJob, judged
-from tunewright.tuner.jobs.learning import Learning
-from tunewright.tuner.jobs.progress import Progress
-from tunewright.tuner.jobs.report import Ended, Report, TaskReport
-from tunewright.tuner.jobs.report import Outcome as ReportOutcome
-from tunewright.tuner.jobs.scheduling.scheduler import SMALLEST_LATER
-from tunewright.tuner.jobs.stage import Stage
-from tunewright.tuner.jobs.task_state import FEWEST_FINALISTS, finalist_count
-from tunewright.tuner.jobs.tenure import Tenure
-from tunewright.tuner.jobs.whole_model import ModelTimes, Variant, Wanted, time_sessions
-from tunewright.tuner.lookup import Match, lookup
-from tunewright.tuner.lookup.kept import kept_defaults, on_defaults
-from tunewright.tuner.models.assembly import Assembly, Run, TaskChain
+from tunewright.tuner.lookup.ladder import lookup
+from tunewright.tuner.lookup.result import Basis, Match, default_results, kept_defaults, read
+from tunewright.tuner.models.assembly import Assembly, CallRange, TaskChain
 from tunewright.tuner.models.model import Model, open_model
-from tunewright.tuner.running.session import InferenceSession
+from tunewright.tuner.search.confirmation import COMPARED_AGAIN
+from tunewright.tuner.search.job import TuningJob, judge
+from tunewright.tuner.search.learning import Learning
+from tunewright.tuner.search.lease_keeper import LeaseKeeper
+from tunewright.tuner.search.progress import Progress
+from tunewright.tuner.search.report import JobOutcome as ReportOutcome
+from tunewright.tuner.search.report import Report, SearchEnd, TaskReport
+from tunewright.tuner.search.scheduling.scheduler import SMALLEST_LATER
+from tunewright.tuner.search.stage import JobStage
+from tunewright.tuner.search.task_state import FEWEST_FINALISTS, finalist_count
+from tunewright.tuner.search.view import JobMoment
+from tunewright.tuner.search.whole_model import ModelTimes, Variant, Variants, time_sessions
+from tunewright.tuner.session.session import InferenceSession
 from tunewright.tuner.settings import settings
-from tunewright.workers.latency import Latency
+from tunewright.workers.measure.sampling import CallLatency
 from tunewright.workers.pool import ReferenceFailed
 
 from .conftest import small_model
+from .fake_pool import FAILED, LEASE_S, TARGET, FakePool, by_key, is_default, job, leased, spec_of, tasks, took, work
 from .timings import takes
-from .told import FAILED, LEASE_S, TARGET, Told, by_key, is_default, job, leased, spec_of, tasks, took, work
 
 
 @pytest.fixture(scope="module")
@@ -50,11 +52,11 @@ def network() -> Model:
     return open_model(small_model().SerializeToString())
 
 
-def test_the_best_are_compared_and_the_winner_is_used(network: Model, store: SqlStore) -> None:
+def test_the_best_are_compared_and_the_winner_is_used(network: Model, store: Store) -> None:
     def compared(candidate: Candidate) -> Measurement:
         return took(2e-3) if is_default(candidate) else took(1.0 - by_key(candidate).samples_s[0])
 
-    pool = Told(by_key, compared)
+    pool = FakePool(by_key, compared)
     report = job(network, store, pool, trials=24)
     assert len(pool.comparisons) == len(report.tasks) == 2
     found = lookup(store, tasks(network), TARGET)
@@ -70,13 +72,13 @@ def test_the_best_are_compared_and_the_winner_is_used(network: Model, store: Sql
         assert task.best_s == task.default_s == found[task.key].expected_s == 2e-3
 
 
-def test_what_fails_when_compared_is_not_used(network: Model, store: SqlStore) -> None:
+def test_what_fails_when_compared_is_not_used(network: Model, store: Store) -> None:
     fails: set[str] = set()
 
     def compared(candidate: Candidate) -> Measurement:
         return FAILED if candidate.schedule.key in fails else by_key(candidate)
 
-    pool = Told(by_key, compared)
+    pool = FakePool(by_key, compared)
     for task in tasks(network):
         fails |= {schedule.key for schedule in (default_schedule(task, TARGET),)}
     report = job(network, store, pool, timing=partial(time_sessions, network, TARGET, settings().objects))
@@ -93,8 +95,8 @@ def test_what_fails_when_compared_is_not_used(network: Model, store: SqlStore) -
         assert one.schedule != before[key].schedule
 
 
-def test_faster_trials_after_a_comparison_are_used(network: Model, store: SqlStore) -> None:
-    job(network, store, Told(by_key))
+def test_faster_trials_after_a_comparison_are_used(network: Model, store: Store) -> None:
+    job(network, store, FakePool(by_key))
     [first, *_] = tasks(network)
     known = {record.schedule.key for record in store.records(first.key, TARGET.key)}
     [space, *_] = spaces(first, TARGET)
@@ -104,12 +106,12 @@ def test_faster_trials_after_a_comparison_are_used(network: Model, store: SqlSto
     assert (found.schedule, found.confirmed) == (fresh, False)
 
 
-def test_what_is_best_for_a_similar_task_is_tried_early(network: Model, store: SqlStore) -> None:
-    job(network, store, Told(by_key))
+def test_what_is_best_for_a_similar_task_is_tried_early(network: Model, store: Store) -> None:
+    job(network, store, FakePool(by_key))
     similar = open_model(small_model(rows=8).SerializeToString())
     nearest = lookup(store, tasks(similar), TARGET)
     assert {one.match for one in nearest.values()} == {Match.NEAREST}
-    job(similar, store, Told(by_key))
+    job(similar, store, FakePool(by_key))
     assert any(one.schedule != default_schedule(one.task, TARGET) for one in nearest.values())
     for key, one in nearest.items():
         tried = [record.schedule for record in store.records(key, TARGET.key)]
@@ -118,14 +120,14 @@ def test_what_is_best_for_a_similar_task_is_tried_early(network: Model, store: S
         assert len(set(tried)) == len(tried)
 
 
-def test_a_job_on_which_nothing_works(network: Model, store: SqlStore) -> None:
-    report = job(network, store, Told(lambda candidate: FAILED))
+def test_a_job_on_which_nothing_works(network: Model, store: Store) -> None:
+    report = job(network, store, FakePool(lambda candidate: FAILED))
     assert report.default_s is None and report.tuned_s is None
     assert report.failed == {"crash": 12}
     assert [task.best_s for task in report.tasks] == [None, None]
 
 
-def test_a_task_without_a_reference_leaves_the_others(network: Model, store: SqlStore, caplog) -> None:
+def test_a_task_without_a_reference_leaves_the_others(network: Model, store: Store, caplog) -> None:
     [first, second] = tasks(network)
 
     def outcome(candidate: Candidate) -> Measurement:
@@ -133,13 +135,13 @@ def test_a_task_without_a_reference_leaves_the_others(network: Model, store: Sql
             raise ReferenceFailed(first.key, "its reference takes too long")
         return by_key(candidate)
 
-    report = job(network, store, Told(outcome))
+    report = job(network, store, FakePool(outcome))
     assert [task.trials > 1 for task in report.tasks] == [False, True]
     assert caplog.messages == ["not tuned: its reference takes too long"]
     assert lookup(store, [second], TARGET)[second.key].confirmed
 
 
-def test_a_default_that_fails_is_replaced(network: Model, store: SqlStore) -> None:
+def test_a_default_that_fails_is_replaced(network: Model, store: Store) -> None:
     store.add_target(TARGET)
     for task in tasks(network):
         store.add_task(task)
@@ -149,13 +151,13 @@ def test_a_default_that_fails_is_replaced(network: Model, store: SqlStore) -> No
         assert one.match == Match.UNTRIED
         assert one.schedule != default_schedule(one.task, TARGET)
     assert lookup(store, tasks(network), TARGET) == found
-    with InferenceSession.of_found(network, TARGET, found) as session:
+    with InferenceSession.of_results(network, TARGET, found) as session:
         assert (session.coverage().tuned, session.coverage().untuned) == (0, 2)
         assert session.schedules == {key: one.schedule for key, one in found.items()}
 
 
-def test_a_task_without_any_schedule_is_refused(network: Model, store: SqlStore, monkeypatch) -> None:
-    monkeypatch.setattr("tunewright.tuner.lookup.found.DRAWN", 3)
+def test_a_task_without_any_schedule_is_refused(network: Model, store: Store, monkeypatch) -> None:
+    monkeypatch.setattr("tunewright.tuner.lookup.result.DRAWN", 3)
     store.add_target(TARGET)
     for task in tasks(network):
         store.add_task(task)
@@ -165,11 +167,11 @@ def test_a_task_without_any_schedule_is_refused(network: Model, store: SqlStore,
             store.record(Record(key, TARGET.key, one.schedule, FAILED))
     assert {one.match for one in found.values()} == {Match.NONE}
     with pytest.raises(Refused, match="its default and all else that was tried fail"):
-        InferenceSession.of_found(network, TARGET, found)
+        InferenceSession.of_results(network, TARGET, found)
 
 
-def test_a_job_tells_what_happens_to_it(network: Model, store: SqlStore) -> None:
-    report = job(network, store, Told(by_key))
+def test_a_job_tells_what_happens_to_it(network: Model, store: Store) -> None:
+    report = job(network, store, FakePool(by_key))
     events = [event for event in store.jobs.events(report.job_id) if event.kind is not EventKind.PROGRESS]
     kinds = [event.kind for event in events]
     assert kinds[:3] == [EventKind.QUEUED, EventKind.STARTED, EventKind.STAGE]
@@ -187,41 +189,43 @@ def test_a_job_tells_what_happens_to_it(network: Model, store: SqlStore) -> None
     assert best_ms.keys() == network.tasks.keys()
     confirmed = [event.data for event in events if event.kind is EventKind.CONFIRMED]
     assert [data["task_key"] for data in confirmed] == list(network.tasks)
-    assert [data["best_ms"] for data in confirmed] == [1e3 * (task.best_s or 0) for task in report.tasks]
+    for data, task in zip(confirmed, report.to_json()["tasks"], strict=True):
+        names = ("default_ms", "best_ms", "default_interval_ms", "best_interval_ms", "noise")
+        assert {name: data[name] for name in names} == {name: task[name] for name in names}
     assert events[-1].kind is EventKind.SUCCEEDED
     assert events[-1].data == store.jobs.get(report.job_id).result == report.to_json()
 
 
-def test_nothing_was_timed_yet_where_learning_fails(network: Model, store: SqlStore, monkeypatch) -> None:
+def test_nothing_was_timed_yet_where_learning_fails(network: Model, store: Store, monkeypatch) -> None:
     """So nothing is lost: the trials are stored, and the same job goes on from there."""
-    asked: list[Wanted] = []
-    lease, pool = leased(network, store), Told(by_key)
+    asked: list[Variants] = []
+    lease, pool = leased(network, store), FakePool(by_key)
 
-    def timing(wanted: Wanted) -> ModelTimes:
+    def timing(wanted: Variants) -> ModelTimes:
         asked.append(wanted)
-        return ModelTimes(dict.fromkeys(wanted, Latency((3e-3,))))
+        return ModelTimes(dict.fromkeys(wanted, CallLatency((3e-3,))))
 
     def away(learning: Learning, job_id: int | None) -> None:
         raise StoreError("it is away")
 
-    with monkeypatch.context() as patch, Tenure(store.jobs, lease, LEASE_S) as tenure:
+    with monkeypatch.context() as patch, LeaseKeeper(store.jobs, lease, LEASE_S) as keeper:
         patch.setattr(Learning, "keep", away)
         with pytest.raises(StoreError, match="it is away"):
-            work(network, store, pool, tenure, timing)
+            work(network, store, pool, keeper, timing)
     assert (store.counts()["trials"], pool.comparisons, asked) == (12, [], [])
-    with Tenure(store.jobs, lease, LEASE_S) as tenure:
-        report = work(network, store, pool, tenure, timing)
+    with LeaseKeeper(store.jobs, lease, LEASE_S) as keeper:
+        report = work(network, store, pool, keeper, timing)
     assert (report.trials, len(pool.comparisons), len(asked)) == (12, 2, 1)
     assert store.jobs.get(report.job_id).result == report.to_json()
 
 
-def test_a_report_comes_back_from_json(network: Model, store: SqlStore) -> None:
-    report = job(network, store, Told(by_key))
+def test_a_report_comes_back_from_json(network: Model, store: Store) -> None:
+    report = job(network, store, FakePool(by_key))
     data = json.loads(json.dumps(report.to_json()))
     assert Report.from_json(data).to_json() == data
 
 
-def test_a_lost_lease_ends_the_work_without_a_write(network: Model, store: SqlStore) -> None:
+def test_a_lost_lease_ends_the_work_without_a_write(network: Model, store: Store) -> None:
     lease = leased(network, store)
 
     def outcome(candidate: Candidate) -> Measurement:
@@ -231,16 +235,16 @@ def test_a_lost_lease_ends_the_work_without_a_write(network: Model, store: SqlSt
         return by_key(candidate)
 
     told: list[int] = []
-    with Tenure(store.jobs, lease, LEASE_S) as tenure, pytest.raises(LeaseLost):
-        work(network, store, Told(outcome), tenure)
+    with LeaseKeeper(store.jobs, lease, LEASE_S) as keeper, pytest.raises(LeaseLost):
+        work(network, store, FakePool(outcome), keeper)
     assert store.counts()["trials"] == 3
     assert [len(store.jobs.events(lease.job_id))] == told
     assert store.jobs.get(lease.job_id).state is JobState.PAUSED
 
 
-def test_a_job_ends_when_nothing_is_left_to_try(network: Model, store: SqlStore, monkeypatch) -> None:
-    monkeypatch.setattr("tunewright.tuner.jobs.strategies.evolutionary.Evolutionary.ask", asked_at_most(5))
-    report = job(network, store, Told(by_key), trials=1000)
+def test_a_job_ends_when_nothing_is_left_to_try(network: Model, store: Store, monkeypatch) -> None:
+    monkeypatch.setattr("tunewright.tuner.search.strategies.evolutionary.Evolutionary.ask", asked_at_most(5))
+    report = job(network, store, FakePool(by_key), trials=1000)
     assert report.trials == 10
     assert store.jobs.get(report.job_id).state is JobState.SUCCEEDED
 
@@ -251,7 +255,7 @@ def asked_at_most(points: int):
 
     def ask(strategy, n: int) -> list[Schedule]:
         history = strategy._history
-        taken = history.measured + history.pending
+        taken = history.measured_count + history.pending_count
         found = [*history.defaults(), *history.draw(n, rng)]
         schedules: list[Schedule] = history.take(found[: min(n, points - taken)])
         return schedules
@@ -259,56 +263,56 @@ def asked_at_most(points: int):
     return ask
 
 
-def test_a_model_that_stays_as_it_is_is_timed_once(network: Model, store: SqlStore) -> None:
+def test_a_model_that_stays_as_it_is_is_timed_once(network: Model, store: Store) -> None:
     asked: list[list[str]] = []
 
-    def timing(wanted: Wanted) -> ModelTimes:
+    def timing(wanted: Variants) -> ModelTimes:
         asked.append(list(wanted))
-        return ModelTimes(dict.fromkeys(wanted, Latency((3e-3,))))
+        return ModelTimes(dict.fromkeys(wanted, CallLatency((3e-3,))))
 
-    same = job(network, store, Told(lambda one: took(1e-3 if is_default(one) else 2e-3)), timing=timing)
+    same = job(network, store, FakePool(lambda one: took(1e-3 if is_default(one) else 2e-3)), timing=timing)
     assert (asked, same.default_s, same.tuned_s) == ([["default"]], 3e-3, 3e-3)
-    job(network, store, Told(by_key), seed=1, timing=timing)
+    job(network, store, FakePool(by_key), seed=1, timing=timing)
     assert asked[1:] == [["default", "tuned"]]
 
 
-def test_what_ends_a_search_is_told(network: Model, store: SqlStore, monkeypatch) -> None:
+def test_what_ends_a_search_is_told(network: Model, store: Store, monkeypatch) -> None:
     # Nothing tells yet that less is to be expected than of any task, which is less than half.
-    early = job(network, store, Told(by_key), until=0.5)
-    assert (early.ended_by, early.trials) == (Ended.UNTIL, 2)
+    early = job(network, store, FakePool(by_key), until=0.5)
+    assert (early.ended_by, early.trials) == (SearchEnd.UNTIL, 2)
     assert store.jobs.get(early.job_id).state is JobState.SUCCEEDED
-    assert Report.from_json(store.jobs.get(early.job_id).result or {}).ended_by is Ended.UNTIL
-    late = job(network, store, Told(by_key), until=1e-9)
-    assert (late.ended_by, late.trials) == (Ended.TRIALS, 12)
-    monkeypatch.setattr("tunewright.tuner.jobs.strategies.evolutionary.Evolutionary.ask", lambda strategy, n: [])
-    assert job(network, store, Told(by_key)).ended_by is Ended.EXHAUSTED
+    assert Report.from_json(store.jobs.get(early.job_id).result or {}).ended_by is SearchEnd.UNTIL
+    late = job(network, store, FakePool(by_key), until=1e-9)
+    assert (late.ended_by, late.trials) == (SearchEnd.TRIALS, 12)
+    monkeypatch.setattr("tunewright.tuner.search.strategies.evolutionary.Evolutionary.ask", lambda strategy, n: [])
+    assert job(network, store, FakePool(by_key)).ended_by is SearchEnd.EXHAUSTED
     assert Report.from_json({**early.to_json(), "ended_by": None}).ended_by is None
 
 
-def test_what_is_left_is_told(network: Model, store: SqlStore) -> None:
+def test_what_is_left_is_told(network: Model, store: Store) -> None:
     told: list[Progress] = []
-    with Tenure(store.jobs, leased(network, store, 40), LEASE_S) as tenure:
-        found = store.jobs.get(tenure.lease.job_id)
+    with LeaseKeeper(store.jobs, leased(network, store, 40), LEASE_S) as keeper:
+        found = store.jobs.get(keeper.lease.job_id)
         uses = list(network.tasks.values())
-        TuningJob(found, uses, TARGET, store, Told(lambda one: took(1e-3)), tenure, watch=told.append).run()
-    searching = [progress for progress in told if progress.stage is Stage.SEARCHING]
+        TuningJob(found, uses, TARGET, store, FakePool(lambda one: took(1e-3)), keeper, watch=told.append).run()
+    searching = [progress for progress in told if progress.stage is JobStage.SEARCHING]
     assert searching[1].remaining_gain is None  # one of two tasks was not tried
     known = [progress for progress in searching if progress.forecast]
     gains = [progress.remaining_gain for progress in known]
     assert all(gain is not None and 0 <= gain < 0.1 for gain in gains) and (gains[0] or 0) > (gains[-2] or 0)
     assert (known[-1].left_s, known[-1].remaining_gain) == (0, 0)
     assert all(progress.left_s is not None for progress in known)
-    assert told[-1].remaining_gain is None and told[-1].stage is Stage.DONE
+    assert told[-1].remaining_gain is None and told[-1].stage is JobStage.DONE
     assert (store.jobs.get(found.id).progress or {}).keys() >= {"left_s", "remaining_gain"}
 
 
-def test_what_more_budget_would_bring_is_told_by_task(network: Model, store: SqlStore) -> None:
+def test_what_more_budget_would_bring_is_told_by_task(network: Model, store: Store) -> None:
     told: list[Progress] = []
-    with Tenure(store.jobs, leased(network, store, 40), LEASE_S) as tenure:
-        found = store.jobs.get(tenure.lease.job_id)
+    with LeaseKeeper(store.jobs, leased(network, store, 40), LEASE_S) as keeper:
+        found = store.jobs.get(keeper.lease.job_id)
         uses = list(network.tasks.values())
-        TuningJob(found, uses, TARGET, store, Told(lambda one: took(1e-3)), tenure, watch=told.append).run()
-    last = [progress for progress in told if progress.stage is Stage.SEARCHING][-1].to_json()
+        TuningJob(found, uses, TARGET, store, FakePool(lambda one: took(1e-3)), keeper, watch=told.append).run()
+    last = [progress for progress in told if progress.stage is JobStage.SEARCHING][-1].to_json()
     assert last["remaining_gain"] == 0 < last["again_gain"] < 0.1  # of the budget nothing is left
     kept = store.jobs.get(found.id).progress or {}
     assert (kept["stage"], kept["remaining_gain"], kept["again_gain"]) == ("running", None, last["again_gain"])
@@ -317,7 +321,26 @@ def test_what_more_budget_would_bring_is_told_by_task(network: Model, store: Sql
     assert told[0].to_json()["task_gains"] is None
 
 
-def test_defaults_are_told_once(network: Model, store: SqlStore) -> None:
+def test_trials_of_tasks_add_up_to_those_of_the_job(network: Model, store: Store) -> None:
+    """In the report and in the view: the database knows more."""
+    job(network, store, FakePool(by_key), trials=12)
+    told: list[JobMoment] = []
+
+    def watch(progress: Progress) -> None:
+        told.append(JobMoment.of(progress))
+
+    with LeaseKeeper(store.jobs, leased(network, store, 6, seed=1), LEASE_S) as keeper:
+        found = store.jobs.get(keeper.lease.job_id)
+        uses = list(network.tasks.values())
+        report = TuningJob(found, uses, TARGET, store, FakePool(by_key), keeper, watch=watch).run()
+    assert (sum(task.job_trials or 0 for task in report.tasks), sum(task.trials for task in report.tasks)) == (6, 18)
+    assert Report.from_json(report.to_json()).tasks[0].job_trials == report.tasks[0].job_trials
+    begun, *_, last = told
+    assert (begun.known, sum(row.trials or 0 for row in begun.tasks)) == (12, 0)
+    assert (last.trials, sum(row.trials or 0 for row in last.tasks)) == (6, 6)
+
+
+def test_defaults_are_told_once(network: Model, store: Store) -> None:
     """As they are measured, or at the begin of a job where they are known."""
 
     def defaults(report: Report) -> dict[str, tuple[float, float]]:
@@ -326,10 +349,10 @@ def test_defaults_are_told_once(network: Model, store: SqlStore) -> None:
         assert len(data) == 2 and all(one["op"] == network.tasks[one["task_key"]][0].op for one in data)
         return {one["task_key"]: (one["default_ms"], one["best_ms"]) for one in data}
 
-    first = job(network, store, Told(by_key))
+    first = job(network, store, FakePool(by_key))
     assert defaults(first) == dict.fromkeys(network.tasks, (1.0, 1.0))
     trials_s = {key: [r.measurement.median_s or 0 for r in store.records(key, TARGET.key)] for key in network.tasks}
-    again = job(network, store, Told(by_key))
+    again = job(network, store, FakePool(by_key))
     assert defaults(again) == {key: (1.0, 1e3 * min(times_s)) for key, times_s in trials_s.items()}
 
 
@@ -342,39 +365,39 @@ def by_key_now(candidate: Candidate) -> Measurement:
     return now(by_key(candidate))
 
 
-def test_what_nothing_could_change_is_not_compared_again(network: Model, store: SqlStore) -> None:
-    first = job(network, store, Told(by_key_now))
-    pool = Told(by_key_now)
+def test_what_nothing_could_change_is_not_compared_again(network: Model, store: Store) -> None:
+    first = job(network, store, FakePool(by_key_now))
+    pool = FakePool(by_key_now)
     again = job(network, store, pool, until=1e9)
-    assert (again.ended_by, again.trials, pool.comparisons) == (Ended.UNTIL, 0, [])
+    assert (again.ended_by, again.trials, pool.comparisons) == (SearchEnd.UNTIL, 0, [])
     assert [replace(task, fraction_of_peak=None) for task in again.tasks] == [
-        replace(task, fraction_of_peak=None) for task in first.tasks
+        replace(task, fraction_of_peak=None, job_trials=0) for task in first.tasks
     ]
     kinds = [event.kind for event in store.jobs.events(again.job_id)]
     assert kinds.count(EventKind.CONFIRMED) == 2
 
 
-def test_what_was_found_since_is_compared(network: Model, store: SqlStore) -> None:
+def test_what_was_found_since_is_compared(network: Model, store: Store) -> None:
     """By this job or by another; of the two tasks one alone."""
-    job(network, store, Told(by_key_now))
+    job(network, store, FakePool(by_key_now))
     [softmax] = [task for task in tasks(network) if task.op == "Softmax"]
     known = {record.schedule.key for record in store.records(softmax.key, TARGET.key)}
     fresh = next(
         s for space in spaces(softmax, TARGET) for s in map(space.schedule, space.points) if s.key not in known
     )
     store.record(Record(softmax.key, TARGET.key, fresh, now(took(1e-9))))
-    pool = Told(by_key_now)
+    pool = FakePool(by_key_now)
     job(network, store, pool, until=1e9)
     assert [fresh in schedules for schedules in pool.comparisons] == [True]
-    pool = Told(lambda candidate: now(took(1e-10)))
+    pool = FakePool(lambda candidate: now(took(1e-10)))
     job(network, store, pool, trials=1)
     assert len(pool.comparisons) == 1
 
 
-def test_another_model_has_its_own_comparison(network: Model, store: SqlStore) -> None:
+def test_another_model_has_its_own_comparison(network: Model, store: Store) -> None:
     """Where constants lie when a task's turn comes depends on all of the model."""
-    job(network, store, Told(by_key_now))
-    pool = Told(by_key_now)
+    job(network, store, FakePool(by_key_now))
+    pool = FakePool(by_key_now)
     job(replace(network, sha256="0" * 64), store, pool, until=1e9)
     assert len(pool.comparisons) == 2
 
@@ -382,7 +405,7 @@ def test_another_model_has_its_own_comparison(network: Model, store: SqlStore) -
 OLD = dict.fromkeys(machine(), "old")
 
 
-def test_old_winners_are_timed_again_after_an_upgrade(network: Model, store: SqlStore) -> None:
+def test_old_winners_are_timed_again_after_an_upgrade(network: Model, store: Store) -> None:
     """Though nothing new is tried: the winner of an old compiler and the default are compared with the new one."""
 
     def made_by(provenance: dict[str, str], slower: float = 1.0):
@@ -390,11 +413,11 @@ def test_old_winners_are_timed_again_after_an_upgrade(network: Model, store: Sql
             took(slower * by_key(candidate).samples_s[0]), provenance=provenance
         )
 
-    job(network, store, Told(made_by(OLD)))
-    before = store.confirmed_many(network.tasks, TARGET.key)
-    pool = Told(made_by(machine(), slower=3.0))
+    job(network, store, FakePool(made_by(OLD)))
+    before = store.confirmations(network.tasks, TARGET.key)
+    pool = FakePool(made_by(machine(), slower=3.0))
     report = job(network, store, pool, trials=1)  # the heavier task gets it
-    after = store.confirmed_many(network.tasks, TARGET.key)
+    after = store.confirmations(network.tasks, TARGET.key)
     assert sum(task.trials for task in report.tasks) == 13
     for task, schedules in zip(tasks(network), pool.comparisons, strict=True):
         assert schedules[0] == default_schedule(task, TARGET)
@@ -405,9 +428,7 @@ def test_old_winners_are_timed_again_after_an_upgrade(network: Model, store: Sql
         assert store.best(task.key, TARGET.key) == winner
 
 
-def test_of_many_finalists_the_best_are_compared_once_more_and_that_alone_counts(
-    network: Model, store: SqlStore
-) -> None:
+def test_of_many_finalists_the_best_are_compared_once_more_and_that_alone_counts(network: Model, store: Store) -> None:
     def compared(candidate: Candidate) -> Measurement:
         """In the first comparison of a task others are faster, by what they were slower in trials."""
         is_first = sum(candidate.schedule in schedules for schedules in pool.comparisons) == 1
@@ -415,7 +436,7 @@ def test_of_many_finalists_the_best_are_compared_once_more_and_that_alone_counts
             return took(1e-3 if is_first else 2e-3)
         return took(9e-4 - by_key(candidate).samples_s[0] if is_first else 3e-3)
 
-    pool = Told(by_key, compared)
+    pool = FakePool(by_key, compared)
     report = job(network, store, pool, trials=240)
     task, _ = report.tasks
     first, second, *rest = pool.comparisons
@@ -427,9 +448,9 @@ def test_of_many_finalists_the_best_are_compared_once_more_and_that_alone_counts
     assert len(rest) == 1 and len(rest[0]) <= 1 + COMPARED_AGAIN  # of the other task there are few: once is enough
 
 
-def test_what_fails_in_a_first_comparison_is_not_in_the_next(network: Model, store: SqlStore) -> None:
+def test_what_fails_in_a_first_comparison_is_not_in_the_next(network: Model, store: Store) -> None:
     """Though it is the default, which others have to beat in each."""
-    pool = Told(by_key, lambda candidate: FAILED if is_default(candidate) else by_key(candidate))
+    pool = FakePool(by_key, lambda candidate: FAILED if is_default(candidate) else by_key(candidate))
     report = job(network, store, pool, trials=240)
     task, _ = report.tasks
     first, second, *_ = pool.comparisons
@@ -438,15 +459,15 @@ def test_what_fails_in_a_first_comparison_is_not_in_the_next(network: Model, sto
     assert (task.default_s, task.schedule) == (None, first[1].to_json())
 
 
-def test_new_schedules_are_not_held_against_times_from_before_an_upgrade(network: Model, store: SqlStore) -> None:
+def test_new_schedules_are_not_held_against_times_from_before_an_upgrade(network: Model, store: Store) -> None:
     def old(candidate: Candidate) -> Measurement:
         return dataclasses.replace(took(1e-9 * by_key(candidate).samples_s[0]), provenance=OLD)
 
     def new(candidate: Candidate) -> Measurement:
         return dataclasses.replace(by_key(candidate), provenance=machine())
 
-    job(network, store, Told(old))
-    pool = Told(new)
+    job(network, store, FakePool(old))
+    pool = FakePool(new)
     job(network, store, pool, trials=12)
     for task in tasks(network):
         records = store.records(task.key, TARGET.key)
@@ -456,16 +477,16 @@ def test_new_schedules_are_not_held_against_times_from_before_an_upgrade(network
         assert fastest and {record.schedule for record in fastest} <= set(compared)
 
 
-def test_a_single_schedule_of_an_old_compiler_is_timed_again(network: Model, store: SqlStore) -> None:
+def test_a_single_schedule_of_an_old_compiler_is_timed_again(network: Model, store: Store) -> None:
     spec_of(network, store)
     for task in tasks(network):
         measurement = dataclasses.replace(took(1e-3), provenance=OLD)
         store.record(Record(task.key, TARGET.key, default_schedule(task, TARGET), measurement))
-    pool = Told(lambda candidate: FAILED if not is_default(candidate) else took(2e-3))
+    pool = FakePool(lambda candidate: FAILED if not is_default(candidate) else took(2e-3))
     job(network, store, pool, trials=1)
     for task, schedules in zip(tasks(network), pool.comparisons, strict=True):
         assert schedules == [default_schedule(task, TARGET)]
-    assert len(store.confirmed_many(network.tasks, TARGET.key)) == 2
+    assert len(store.confirmations(network.tasks, TARGET.key)) == 2
 
 
 def test_two_jobs_of_the_same_tasks_measure_each_candidate_once(network: Model, tmp_path: Path) -> None:
@@ -480,8 +501,8 @@ def test_two_jobs_of_the_same_tasks_measure_each_candidate_once(network: Model, 
     url = f"sqlite:///{tmp_path / 'tuning.db'}"
     with open_store(url) as mine, open_store(url) as theirs:
 
-        def run(store: SqlStore, seed: int) -> None:
-            reports.append(job(network, store, Told(outcome, by_key), 40, seed))
+        def run(store: Store, seed: int) -> None:
+            reports.append(job(network, store, FakePool(outcome, by_key), 40, seed))
 
         threads = [threading.Thread(target=run, args=(store, n)) for n, store in enumerate((mine, theirs))]
         for thread in threads:
@@ -493,7 +514,7 @@ def test_two_jobs_of_the_same_tasks_measure_each_candidate_once(network: Model, 
         assert mine.counts()["trials"] == 80
 
 
-def test_a_task_that_another_job_has_is_passed_over(network: Model, store: SqlStore) -> None:
+def test_a_task_that_another_job_has_is_passed_over(network: Model, store: Store) -> None:
     """The other task is measured first; this one when the other job lets go of it."""
     [first, second] = tasks(network)
     other = leased(network, store, seed=1)
@@ -506,12 +527,12 @@ def test_a_task_that_another_job_has_is_passed_over(network: Model, store: SqlSt
             store.jobs.give_back(other)
         return by_key(candidate)
 
-    job(network, store, Told(outcome, by_key), 40)
+    job(network, store, FakePool(outcome, by_key), 40)
     assert set(order[:8]) == {second.key}
     assert set(order) == {first.key, second.key}
 
 
-def test_a_trial_whose_answer_was_lost_counts_once(network: Model, store: SqlStore, monkeypatch) -> None:
+def test_a_trial_whose_answer_was_lost_counts_once(network: Model, store: Store, monkeypatch) -> None:
     """It is stored, but storing it again, after another write under the lease, finds it there."""
     stored = store.record
 
@@ -520,12 +541,12 @@ def test_a_trial_whose_answer_was_lost_counts_once(network: Model, store: SqlSto
         return stored(*arguments, **more)
 
     monkeypatch.setattr(store, "record", lost)
-    report = job(network, store, Told(by_key))
+    report = job(network, store, FakePool(by_key))
     assert report.trials == store.counts()["trials"] == 12
 
 
-def test_a_model_that_is_faster_says_by_how_much(network: Model, store: SqlStore) -> None:
-    report = job(network, store, Told(by_key), timing=takes(default=3e-3, tuned=2e-3))
+def test_a_model_that_is_faster_says_by_how_much(network: Model, store: Store) -> None:
+    report = job(network, store, FakePool(by_key), timing=takes(default=3e-3, tuned=2e-3))
     assert (report.outcome, report.rejected_s) == (ReportOutcome.FASTER, None)
     assert report.speedup == pytest.approx(1.5, rel=0.01)
     low, high = report.speedup_interval or (0.0, 0.0)
@@ -536,9 +557,9 @@ def test_a_model_that_is_faster_says_by_how_much(network: Model, store: SqlStore
 
 
 @pytest.mark.parametrize("tuned_s", [3.3e-3, 3.003e-3])
-def test_a_winner_that_makes_its_model_no_faster_is_not_used(network: Model, store: SqlStore, tuned_s: float) -> None:
+def test_a_winner_that_makes_its_model_no_faster_is_not_used(network: Model, store: Store, tuned_s: float) -> None:
     """It may be the fastest of its task nevertheless: another model that has the task uses it."""
-    report = job(network, store, Told(by_key), timing=takes(default=3e-3, tuned=tuned_s))
+    report = job(network, store, FakePool(by_key), timing=takes(default=3e-3, tuned=tuned_s))
     assert report.outcome is ReportOutcome.DEFAULTS_KEPT
     assert (report.tuned_s, report.speedup) == (report.default_s, 1.0)
     assert report.rejected_s == pytest.approx(tuned_s, rel=0.06) and report.rejected_interval is not None
@@ -547,14 +568,25 @@ def test_a_winner_that_makes_its_model_no_faster_is_not_used(network: Model, sto
     found = lookup(store, tasks(network), TARGET)
     told = kept_defaults(store, found, TARGET.key)
     assert told is not None
-    kept = on_defaults(found, TARGET, told)
+    kept = default_results(found, TARGET, told)
     assert kept is not None
-    assert on_defaults(found, TARGET, {key: {**one, "default_schedule": "0" * 64} for key, one in told.items()}) is None
+    assert (
+        default_results(found, TARGET, {key: {**one, "default_schedule": "0" * 64} for key, one in told.items()})
+        is None
+    )
     for task in report.tasks:
         default = default_schedule(network.tasks[task.key][0], TARGET)
         assert found[task.key].schedule != default and found[task.key].expected_s == task.best_s
-        assert (kept[task.key].schedule, kept[task.key].match) == (default, Match.EXACT)
-        assert kept[task.key].expected_s == task.default_s
+        assert (kept[task.key].schedule, kept[task.key].match) == (default, Match.DEFAULT)
+        assert kept[task.key].confirmed
+        assert (kept[task.key].expected_s, kept[task.key].basis) == (task.default_s, Basis.MEASURED)
+        told_again = json.loads(json.dumps(kept[task.key].to_json()))
+        assert read(network.tasks[task.key][0], TARGET, told_again).is_kept  # as out of a lock file
+    with InferenceSession.of_results(network, TARGET, kept) as session:
+        coverage = session.coverage()
+        assert (coverage.tuned, coverage.untuned, coverage.kept) == (0, 0, len(kept))
+        assert shares(coverage) == {"tuned": 0, "transferred": 0, "default": len(kept), "kept": len(kept)}
+        assert session.notes == ()  # they were tuned: it is no remedy
     assert kept_defaults(store, [], TARGET.key) is kept_defaults(store, found, "0" * 64) is None
     assert kept_defaults(store, [*found][:1], TARGET.key) is None  # as with other dimensions
     for nonsense in (
@@ -563,13 +595,13 @@ def test_a_winner_that_makes_its_model_no_faster_is_not_used(network: Model, sto
         {key: {**one, "default_ms": -1} for key, one in told.items()},
     ):
         with pytest.raises(ValueError):
-            on_defaults(found, TARGET, nonsense)
-    job(network, store, Told(by_key), seed=1, timing=takes(default=3e-3, tuned=2e-3))
+            default_results(found, TARGET, nonsense)
+    job(network, store, FakePool(by_key), seed=1, timing=takes(default=3e-3, tuned=2e-3))
     assert kept_defaults(store, found, TARGET.key) is None
 
 
-def test_a_model_whose_defaults_fail_is_run_on_what_was_found(network: Model, store: SqlStore) -> None:
-    pool = Told(lambda one: FAILED if is_default(one) else by_key(one))
+def test_a_model_whose_defaults_fail_is_run_on_what_was_found(network: Model, store: Store) -> None:
+    pool = FakePool(lambda one: FAILED if is_default(one) else by_key(one))
     report = job(network, store, pool, timing=takes(tuned=2e-3))
     assert (report.outcome, report.speedup, report.default_s) == (ReportOutcome.UNTIMED, None, None)
 
@@ -579,13 +611,13 @@ def test_a_segment_is_not_run_where_the_defaults_are_kept() -> None:
     times = takes(default=3e-3, tuned=3.2e-3)({"default": Variant({}), "tuned": Variant({})})
     entry = TaskReport("k", "Relu", 1, 1, 3, 100, 1e-3, 1e-3, None, {})
     report = Report(1, "m", "cpu", 3, 1.0, tuple(replace(entry, chosen=n) for n in (0, 0, 1)), None, None, None, {}, {})
-    chains = ((TaskChain((0, 1), (Run(0, 2, 2),)), 1),)
-    found = judged(report, times, TARGET, Assembly((1, 1, 1), chains))
+    chains = ((TaskChain((0, 1), (CallRange(0, 2, 2),)), 1),)
+    found = judge(report, times, TARGET, Assembly((1, 1, 1), chains))
     assert [task.chosen for task in found.tasks] == [1, 1, 0]
     assert found.kernels_s == 2e-3
 
 
-def test_a_job_that_is_paused_by_its_time_tells_what_it_came_to(network: Model, store: SqlStore) -> None:
+def test_a_job_that_is_paused_by_its_time_tells_what_it_came_to(network: Model, store: Store) -> None:
     lease = leased(network, store)
     store.jobs.pause_leased(lease, result={"outcome": "faster"})
     assert (store.jobs.get(lease.job_id).state, store.jobs.get(lease.job_id).result) == (
@@ -596,14 +628,14 @@ def test_a_job_that_is_paused_by_its_time_tells_what_it_came_to(network: Model, 
     assert again.job_id == lease.job_id and store.jobs.get(lease.job_id).result is None
 
 
-def test_what_had_nothing_to_be_compared_with_is_not_called_confirmed(network: Model, store: SqlStore) -> None:
+def test_what_had_nothing_to_be_compared_with_is_not_called_confirmed(network: Model, store: Store) -> None:
     def current(candidate: Candidate) -> Measurement:
         return replace(by_key(candidate), provenance=machine())
 
-    alone = job(network, store, Told(current), trials=2)
+    alone = job(network, store, FakePool(current), trials=2)
     assert [(task.is_confirmed, task.best_s) for task in alone.tasks] == [
         (False, task.default_s) for task in alone.tasks
     ]
     assert [Report.from_json(alone.to_json()).tasks[n].is_confirmed for n in range(2)] == [False, False]
     assert all(not one.confirmed for one in lookup(store, tasks(network), TARGET).values())
-    assert all(task.is_confirmed for task in job(network, store, Told(current)).tasks)
+    assert all(task.is_confirmed for task in job(network, store, FakePool(current)).tasks)

@@ -7,22 +7,22 @@ import pytest
 
 from tunewright.costmodel.features import VERSION
 from tunewright.costmodel.model import AnalyticModel, Trials
-from tunewright.db.cost_models import NewSnapshot
-from tunewright.db.sql_store import SqlStore
+from tunewright.db.snapshot import NewSnapshot
+from tunewright.db.store import Store
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule, spaces
-from tunewright.tuner.jobs import learning
-from tunewright.tuner.jobs.learning import Learning
-from tunewright.tuner.jobs.task_state import TaskState
 from tunewright.tuner.lookup.experience import newest_snapshot
-from tunewright.tuner.lookup.prediction import predicted
+from tunewright.tuner.lookup.predictor import predict
+from tunewright.tuner.search import learning
+from tunewright.tuner.search.learning import Learning
+from tunewright.tuner.search.task_state import TaskState
 
 from .test_lookup import FAR, NEAR, TARGET, TASK
 
 
 @pytest.fixture
-def store(store: SqlStore) -> SqlStore:
+def store(store: Store) -> Store:
     store.add_target(TARGET)
     return store
 
@@ -33,7 +33,7 @@ def outcome(schedule: Schedule) -> Measurement:
     return Measurement(Status.OK, (time_s,), time_s, time_s, time_s, 0.0)
 
 
-def add_trials(store: SqlStore, task, count: int) -> None:
+def add_trials(store: Store, task, count: int) -> None:
     store.add_task(task)
     [space, *_] = spaces(task, TARGET)
     for row in space.sample(count, np.random.default_rng(0)):
@@ -51,7 +51,7 @@ def told(state: TaskState, learned: Learning, count: int) -> None:
         learned.note(1)
 
 
-def test_it_is_fitted_after_so_many_trials_and_again_after_more(store: SqlStore, monkeypatch) -> None:
+def test_it_is_fitted_after_so_many_trials_and_again_after_more(store: Store, monkeypatch) -> None:
     learned = Learning(store, TARGET, {TASK.key}, seed=0)
     fits = []
     monkeypatch.setattr(learned.costs, "fit", lambda trials: fits.append(sum(len(each.times_s) for each in trials)))
@@ -63,7 +63,7 @@ def test_it_is_fitted_after_so_many_trials_and_again_after_more(store: SqlStore,
     assert fits == [0, learning.REFIT]
 
 
-def test_what_other_tasks_taught_is_known_at_once(store: SqlStore) -> None:
+def test_what_other_tasks_taught_is_known_at_once(store: Store) -> None:
     add_trials(store, NEAR, 60)  # too few for a snapshot
     learned = Learning(store, TARGET, {TASK.key}, seed=0)
     assert newest_snapshot(store, "cpu") is None
@@ -72,7 +72,7 @@ def test_what_other_tasks_taught_is_known_at_once(store: SqlStore) -> None:
     assert learned.costs.ready
 
 
-def test_trials_of_its_own_leave_a_job_those_of_others(store: SqlStore, monkeypatch) -> None:
+def test_trials_of_its_own_leave_a_job_those_of_others(store: Store, monkeypatch) -> None:
     monkeypatch.setattr(learning, "OTHERS", 40)
     add_trials(store, NEAR, 45)
     add_trials(store, TASK, 45)  # the newest
@@ -81,15 +81,15 @@ def test_trials_of_its_own_leave_a_job_those_of_others(store: SqlStore, monkeypa
     assert learned.costs.ready
 
 
-def test_what_other_tasks_taught_is_known_where_a_snapshot_can_not_be_read(store: SqlStore) -> None:
+def test_what_other_tasks_taught_is_known_where_a_snapshot_can_not_be_read(store: Store) -> None:
     add_trials(store, NEAR, 60)
-    store.costs.keep(NewSnapshot("cpu", VERSION, b"no model", 60, store.newest_trial(), {}))
+    store.snapshots.keep(NewSnapshot("cpu", VERSION, b"no model", 60, store.newest_trial(), {}))
     learned = Learning(store, TARGET, {TASK.key}, seed=0)
     learned.refit([state_of(TASK, learned)])
     assert learned.costs.ready
 
 
-def test_a_job_finds_what_others_left_and_leaves_what_it_learned(store: SqlStore) -> None:
+def test_a_job_finds_what_others_left_and_leaves_what_it_learned(store: Store) -> None:
     add_trials(store, NEAR, 60)
     add_trials(store, FAR, 60)
     learned = Learning(store, TARGET, {TASK.key}, seed=0)
@@ -103,18 +103,18 @@ def test_a_job_finds_what_others_left_and_leaves_what_it_learned(store: SqlStore
     assert second is not None and second.trials == 240
 
 
-def test_what_is_said_of_a_schedule(store: SqlStore) -> None:
+def test_what_is_said_of_a_schedule(store: Store) -> None:
     default = default_schedule(TASK, TARGET)
-    assert predicted(None, TASK, TARGET, default) is None
-    assert predicted(store, TASK, TARGET, default) is None
+    assert predict(None, TASK, TARGET, default) is None
+    assert predict(store, TASK, TARGET, default) is None
     add_trials(store, TASK, 60)
-    said = predicted(store, TASK, TARGET, default)
+    said = predict(store, TASK, TARGET, default)
     assert said is not None and said.contributions
     assert said.time_s == pytest.approx(outcome(default).median_s, rel=0.5)
     speeds = [abs(one.log2_speed) for one in said.contributions]
     assert speeds == sorted(speeds, reverse=True)
-    assert predicted(store, TASK, TARGET, Schedule("unheard of", 1, ())) is None
-    assert said.to_json().keys() == {"expected_ms", "deviation", "contributions"}
+    assert predict(store, TASK, TARGET, Schedule("unheard of", 1, ())) is None
+    assert said.to_json().keys() == {"expected_ms", "deviation", "judged_on", "contributions"}
 
 
 def test_the_analytic_model_can_not_tell_how_wrong_it_is() -> None:
@@ -122,7 +122,7 @@ def test_the_analytic_model_can_not_tell_how_wrong_it_is() -> None:
     assert AnalyticModel().deviation(TASK, TARGET, space, space.row(space.default)[None]).tolist() == [0.0]
 
 
-def test_each_fit_is_to_all_trials_so_far(store: SqlStore, monkeypatch) -> None:
+def test_each_fit_is_to_all_trials_so_far(store: Store, monkeypatch) -> None:
     learned = Learning(store, TARGET, {TASK.key}, seed=0)
     state = state_of(TASK, learned)
     fits: list[list[Trials]] = []

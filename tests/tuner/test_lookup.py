@@ -9,17 +9,17 @@ import pytest
 from onnx import TensorProto, helper
 from sqlalchemy import event
 
-from tunewright.codegen.cuda.gpu import KNOWN
+from tunewright.codegen.gpu import KNOWN
 from tunewright.codegen.target import Target
-from tunewright.db.sql_store import SqlStore
+from tunewright.db.store import Store
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule, holds, spaces
-from tunewright.tuner.lookup import Basis, Ladder, Match, found, ladder, lookup
-from tunewright.tuner.lookup.found import read
-from tunewright.tuner.lookup.ladder import Pick
-from tunewright.tuner.lookup.likeness import distances, numbers, siblings, work_ratio
+from tunewright.tuner.lookup import ladder
+from tunewright.tuner.lookup import result as result_module
+from tunewright.tuner.lookup.ladder import Ladder, distances, lookup, numbers, siblings, work_ratio
+from tunewright.tuner.lookup.result import Basis, Match, Pick, read
 from tunewright.tuner.models.model import open_model
 
 TARGET = Target("cpu", "x86_64-unknown-linux-gnu", "znver5", "+avx512f", 512, 32, 2, 49152, 1 << 20, 1 << 25)
@@ -47,7 +47,7 @@ NEAR, NEARER, FAR = product(64, 64, 256), product(64, 64, 128), product(64, 64, 
 
 
 @pytest.fixture
-def store(store: SqlStore) -> SqlStore:
+def store(store: Store) -> Store:
     for task in (TASK, NEAR, NEARER, FAR):
         store.add_task(task)
     store.add_target(TARGET)
@@ -70,13 +70,13 @@ def shared(*tasks: Task) -> Schedule:
     )
 
 
-def put(store: SqlStore, task: Task, schedule: Schedule, target: Target = TARGET, median_s: float = 1e-3) -> None:
+def put(store: Store, task: Task, schedule: Schedule, target: Target = TARGET, median_s: float = 1e-3) -> None:
     store.add_task(task)
     store.add_target(target)
     store.record(Record(task.key, target.key, schedule, took(median_s)))
 
 
-def find(store: SqlStore, task: Task = TASK) -> found.Found:
+def find(store: Store, task: Task = TASK) -> result_module.LookupResult:
     return lookup(store, [task], TARGET)[task.key]
 
 
@@ -111,12 +111,14 @@ class TestSiblings:
         assert (one.match, one.basis, one.confirmed) == (Match.SIBLING, Basis.SIBLING, False)
         assert one.expected_s == 5e-4
         assert one.interval_s == pytest.approx((4.5e-4, 5.5e-4))
-        assert one.source == found.Source(TASK.key, sibling.key, "cpu:znver5:4x512")
+        assert one.source == result_module.ResultSource(TASK.key, sibling.key, "cpu:znver5:4x512")
 
     def test_what_is_illegal_here_is_passed_over(self, store) -> None:
         put(store, TASK, Schedule("generic", 1, (("no_such_knob", 1),)), replace(TARGET, threads=4), 1e-9)
         put(store, TASK, points(TASK)[0], replace(TARGET, threads=16))
-        assert find(store).source == found.Source(TASK.key, replace(TARGET, threads=16).key, "cpu:znver5:16x512")
+        assert find(store).source == result_module.ResultSource(
+            TASK.key, replace(TARGET, threads=16).key, "cpu:znver5:16x512"
+        )
 
     def test_a_record_of_the_target_comes_first(self, store) -> None:
         put(store, TASK, points(TASK)[0], replace(TARGET, threads=4), 1e-9)
@@ -136,14 +138,14 @@ class TestNearest:
     def test_one_of_the_target_comes_before_a_nearer_one_of_a_sibling(self, store) -> None:
         put(store, NEARER, shared(TASK, NEARER), replace(TARGET, threads=4))
         put(store, NEAR, shared(TASK, NEAR))
-        assert find(store).source == found.Source(NEAR.key, TARGET.key, str(TARGET))
+        assert find(store).source == result_module.ResultSource(NEAR.key, TARGET.key, str(TARGET))
 
     def test_what_does_not_fit_is_passed_over(self, store) -> None:
         unfit = next(one for one in points(NEARER, 10_000) if not holds(TASK, TARGET, one))
         put(store, NEARER, unfit)
         assert find(store).match is Match.DEFAULT
         put(store, NEAR, shared(TASK, NEAR))
-        assert find(store).source == found.Source(NEAR.key, TARGET.key, str(TARGET))
+        assert find(store).source == result_module.ResultSource(NEAR.key, TARGET.key, str(TARGET))
 
     def test_what_is_too_far_is_none(self, store, monkeypatch) -> None:
         put(store, FAR, shared(TASK, FAR))

@@ -10,27 +10,25 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tunewright.costmodel.judging import MEDIAN_OF_NORMAL, is_held_out
+from tunewright.costmodel.validation import MEDIAN_OF_NORMAL, is_held_out
 from tunewright.db.errors import StoreError
-from tunewright.db.sql_store import SqlStore, open_store
+from tunewright.db.store import Store, open_store
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.sketches import default_schedule, holds, spaces
-from tunewright.tuner.jobs.learning import Learning
-from tunewright.tuner.lookup import Basis, Ladder, Match, experience, predictor
+from tunewright.tuner.lookup import experience, predictor
 from tunewright.tuner.lookup.experience import learn, newest_snapshot
-from tunewright.tuner.lookup.found import read
-from tunewright.tuner.lookup.prediction import predicted
-from tunewright.tuner.lookup.predictor import FixedPredictor, Predictor
+from tunewright.tuner.lookup.ladder import Ladder
+from tunewright.tuner.lookup.predictor import FixedPredictor, Predictor, predict
+from tunewright.tuner.lookup.result import Basis, Match, read
+from tunewright.tuner.search.learning import Learning
 
 from .test_lookup import FAR, NEAR, NEARER, TARGET, TASK, product
 
 HELD_OUT = product(64, 64, 96)
 
 
-def add_trials(
-    store: SqlStore, count: int, seed: int = 0, tasks: Sequence[Task] = (NEAR, NEARER, FAR, HELD_OUT)
-) -> None:
+def add_trials(store: Store, count: int, seed: int = 0, tasks: Sequence[Task] = (NEAR, NEARER, FAR, HELD_OUT)) -> None:
     """The larger the sum of a schedule's values, the slower. One of the tasks is held out."""
     for task in tasks:
         store.add_task(task)
@@ -43,20 +41,20 @@ def add_trials(
 
 
 @pytest.fixture
-def store(store: SqlStore) -> SqlStore:
+def store(store: Store) -> Store:
     store.add_target(TARGET)
     add_trials(store, 60)
     return store
 
 
-def fitted(store: SqlStore) -> Predictor:
+def fitted(store: Store) -> Predictor:
     one = Predictor(store)
     one.pick(TASK, TARGET, set())
     one.wait(60.0)
     return one
 
 
-def test_it_never_holds_up_an_answer(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_never_holds_up_an_answer(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     go_on = threading.Event()
 
     def slow(*arguments):
@@ -73,7 +71,7 @@ def test_it_never_holds_up_an_answer(store: SqlStore, monkeypatch: pytest.Monkey
     assert one.pick(TASK, TARGET, set()) is not None
 
 
-def test_picks_are_legal_and_stay_the_same(store: SqlStore) -> None:
+def test_picks_are_legal_and_stay_the_same(store: Store) -> None:
     one = fitted(store)
     picked = one.pick(TASK, TARGET, set())
     assert picked is not None and holds(TASK, TARGET, picked.schedule) and picked.time_s > 0
@@ -84,14 +82,14 @@ def test_picks_are_legal_and_stay_the_same(store: SqlStore) -> None:
     assert another is not None and another.schedule != picked.schedule
 
 
-def test_the_default_stays_unless_another_is_clearly_faster(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_stays_unless_another_is_clearly_faster(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(predictor, "CLEAR", 100.0)
     assert fitted(store).pick(TASK, TARGET, set()) is None
     default = default_schedule(TASK, TARGET)
     assert fitted(store).pick(TASK, TARGET, {default.key}) is not None
 
 
-def test_the_ladder_uses_it(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_ladder_uses_it(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tunewright.tuner.lookup.ladder.FARTHEST", -1.0)
     one = fitted(store)
     found = Ladder(store, one).find([TASK], TARGET)[TASK.key]
@@ -103,14 +101,14 @@ def test_the_ladder_uses_it(store: SqlStore, monkeypatch: pytest.MonkeyPatch) ->
     assert Ladder(store).find([TASK], TARGET)[TASK.key].match is Match.DEFAULT
 
 
-def test_a_session_picks_by_what_is_known_now(store: SqlStore) -> None:
+def test_a_session_picks_by_what_is_known_now(store: Store) -> None:
     assert FixedPredictor(None).pick(TASK, TARGET, set()) is None
     assert FixedPredictor(store).pick(TASK, TARGET, set()) is None
     learn(store, "cpu")
     assert FixedPredictor(store).pick(TASK, TARGET, set()) == fitted(store).pick(TASK, TARGET, set()) is not None
 
 
-def test_what_was_learned_is_kept_with_how_good_it_is(store: SqlStore) -> None:
+def test_what_was_learned_is_kept_with_how_good_it_is(store: Store) -> None:
     assert newest_snapshot(store, "cpu") is None
     made = learn(store, "cpu")
     assert made is not None and made.trials == store.newest_trial() == made.newest_trial_id
@@ -121,7 +119,7 @@ def test_what_was_learned_is_kept_with_how_good_it_is(store: SqlStore) -> None:
     assert learn(store, "cpu") is None
 
 
-def test_it_learns_again_as_trials_are_added(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_learns_again_as_trials_are_added(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(predictor, "PAUSE_S", 0.0)
     one = fitted(store)
     first = newest_snapshot(store, "cpu")
@@ -132,7 +130,7 @@ def test_it_learns_again_as_trials_are_added(store: SqlStore, monkeypatch: pytes
     assert first is not None and second is not None and second.trials > first.trials
 
 
-def test_it_sees_what_another_process_has_learned(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_sees_what_another_process_has_learned(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     one = fitted(store)
     before = one.pick(TASK, TARGET, set())
     add_trials(store, 60, seed=1)
@@ -144,7 +142,7 @@ def test_it_sees_what_another_process_has_learned(store: SqlStore, monkeypatch: 
     assert one.pick(TASK, TARGET, set()) == FixedPredictor(store).pick(TASK, TARGET, set()) != before
 
 
-def test_a_model_is_made_anew_only_where_more_is_known(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_is_made_anew_only_where_more_is_known(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     one = fitted(store)
     made: list[object] = []
     monkeypatch.setattr(predictor, "PAUSE_S", 0.0)
@@ -164,7 +162,7 @@ def test_lookups_pick_by_no_snapshot_of_unknown_worth() -> None:
         assert made is not None and made.metrics == {"held_out": None, "below": None}
         assert FixedPredictor(unjudged).pick(TASK, TARGET, set()) is None
         assert fitted(unjudged).pick(TASK, TARGET, set()) is None
-        assert predicted(unjudged, TASK, TARGET, default_schedule(TASK, TARGET)) is None
+        assert predict(unjudged, TASK, TARGET, default_schedule(TASK, TARGET)) is None
         assert Learning(unjudged, TARGET, {TASK.key}, seed=0).costs.ready
 
 
@@ -186,7 +184,7 @@ BETTER: dict[str, Any] = {"pairwise": 0.85, "peak_1": 0.9}
     ids=["better", "as good", "worse", "worse at its pick", "not told apart", "never compared", "nothing held out"],
 )
 def test_lookups_pick_by_what_is_no_worse_than_the_base_model(
-    store: SqlStore, monkeypatch: pytest.MonkeyPatch, metrics: dict[str, Any], proven: bool
+    store: Store, monkeypatch: pytest.MonkeyPatch, metrics: dict[str, Any], proven: bool
 ) -> None:
     monkeypatch.setattr(experience, "_metrics", lambda trials, below: metrics)
     learn(store, "cpu")
@@ -194,41 +192,39 @@ def test_lookups_pick_by_what_is_no_worse_than_the_base_model(
 
 
 def test_a_prediction_is_no_surer_than_the_model_was_on_tasks_held_out(
-    store: SqlStore, monkeypatch: pytest.MonkeyPatch
+    store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     default = default_schedule(NEAR, TARGET)
     metrics = {"held_out": BETTER | {"time_error": 1.0}, "below": GOOD}
     monkeypatch.setattr(experience, "_metrics", lambda trials, below: metrics)
     learn(store, "cpu")
-    said = predicted(store, NEAR, TARGET, default)  # of whose trials it has learned
+    said = predict(store, NEAR, TARGET, default)  # of whose trials it has learned
     assert said is not None and said.deviation == pytest.approx(1 / MEDIAN_OF_NORMAL)
     metrics["held_out"]["time_error"] = None
     add_trials(store, 60, seed=1)
     learn(store, "cpu")
-    surer = predicted(store, NEAR, TARGET, default)
+    surer = predict(store, NEAR, TARGET, default)
     assert surer is not None and surer.deviation < 1
 
 
-def test_a_snapshot_above_another_base_model_is_not_used(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_snapshot_above_another_base_model_is_not_used(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     learn(store, "cpu")
     other = type("Base", (), {"sha256": "0" * 64, "learned": None})
     monkeypatch.setattr(experience, "base", lambda kind: other)
     assert newest_snapshot(store, "cpu") is None
 
 
-def test_a_snapshot_in_another_form_is_left_alone(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_snapshot_in_another_form_is_left_alone(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     learn(store, "cpu")
     assert experience.experience(store, "cpu").learned is not None
-    monkeypatch.setattr("tunewright.costmodel.learned.FORM", 0)
+    monkeypatch.setattr("tunewright.costmodel.layered_model.FORM", 0)
     assert experience.experience(store, "cpu").learned is None
     assert newest_snapshot(store, "cpu") is None
 
 
-def test_what_is_in_a_snapshot_in_another_form_is_learned_anew(
-    store: SqlStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_in_a_snapshot_in_another_form_is_learned_anew(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     learn(store, "cpu")
-    monkeypatch.setattr("tunewright.costmodel.learned.FORM", 0)
+    monkeypatch.setattr("tunewright.costmodel.layered_model.FORM", 0)
     made = learn(store, "cpu")  # though no trial was added
     assert made is not None and made.trials == 240
     assert experience.experience(store, "cpu").snapshot == newest_snapshot(store, "cpu") is not None
@@ -240,7 +236,7 @@ def test_too_few_trials_make_no_model() -> None:
         assert fitted(empty).pick(TASK, TARGET, set()) is None
 
 
-def test_a_database_that_is_away_is_no_failure(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_database_that_is_away_is_no_failure(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     def away():
         raise StoreError("it is away")
 

@@ -7,19 +7,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunewright.tuner.jobs.scheduling.forecast import GRID, Forecast
-from tunewright.tuner.jobs.scheduling.outlook import (
+from tunewright.tuner.search.scheduling.outlook import (
+    GRID,
     LEFT,
     SOON,
     TRUST,
     WEIGHT,
-    Evidence,
-    Outlook,
+    FallEvidence,
+    Forecast,
     Promises,
+    TaskOutlook,
+    expected_falls,
     outlooks,
-    trusted,
 )
-from tunewright.tuner.jobs.scheduling.pace import GUESS_S, LARGEST, OVERHEAD, SMALLEST, Pace
+from tunewright.tuner.search.scheduling.scheduler import GUESS_S, LARGEST, OVERHEAD, SMALLEST, Pace
 
 
 def falling(left: float, trials: int, start_s: float = 1.0) -> list[float]:
@@ -30,59 +31,59 @@ def falling(left: float, trials: int, start_s: float = 1.0) -> list[float]:
 @pytest.mark.parametrize("left", [0.0, 0.1, 1.5])
 @pytest.mark.parametrize("trials", [2, 7, 64, 1000])
 def test_evidence_is_what_the_curve_was_made_of(left: float, trials: int) -> None:
-    found = Evidence.of(falling(left, trials))
+    found = FallEvidence.of(falling(left, trials))
     assert found.left == pytest.approx(left * found.weight, abs=1e-9)
     assert found.weight == int(np.log2(trials))
 
 
 def test_no_evidence() -> None:
-    assert Evidence.of([]) == Evidence.of([1.0]) == Evidence.of([inf, inf, inf]) == Evidence()
-    assert Evidence.of([inf, 1.0]) == Evidence()  # the first success is no fall
-    assert Evidence().expected(0.3) == 0.3
+    assert FallEvidence.of([]) == FallEvidence.of([1.0]) == FallEvidence.of([inf, inf, inf]) == FallEvidence()
+    assert FallEvidence.of([inf, 1.0]) == FallEvidence()  # the first success is no fall
+    assert FallEvidence().estimate(0.3) == 0.3
 
 
 def test_evidence_is_weighed_against_what_was_expected() -> None:
-    assert Evidence.of([1.0] * 256).expected(0.3) == pytest.approx(0.3 * WEIGHT / (WEIGHT + 8))
+    assert FallEvidence.of([1.0] * 256).estimate(0.3) == pytest.approx(0.3 * WEIGHT / (WEIGHT + 8))
 
 
 @given(st.integers(1, 1000), st.floats(0, 2), st.floats(0, 2), st.floats(0, 1))
 def test_an_outlook_is_within_its_limit_and_falls_ever_slower(
     trials: int, left: float, limit: float, promise: float
 ) -> None:
-    outlook = Outlook.of(trials, left, limit, promise)
+    outlook = TaskOutlook.of(trials, left, limit, promise)
     falls = outlook.fall(GRID)
     assert falls[0] == 0 and (np.diff(falls) >= 0).all() and falls[-1] <= limit + 1e-9
     assert (np.diff(np.diff(falls) / np.diff(GRID)) <= 1e-12).all()
-    assert ((outlook.saved(GRID) >= 0) & (outlook.saved(GRID) < 1)).all()
+    assert ((outlook.saving(GRID) >= 0) & (outlook.saving(GRID) < 1)).all()
 
 
 def test_an_outlook_by_hand() -> None:
-    assert Outlook.of(4, 0.2, inf).fall(np.array([12.0]))[0] == pytest.approx(0.1 * (1 - 1 / 2))
-    assert Outlook.of(4, 0.0, inf, 0.4).fall(np.array([SOON, 1e9])) == pytest.approx([0.2, 0.4])
-    assert str(Outlook(4, 0.0, 1.0)) == "4 trials, 0.0% to gain soon, 50.0% at length"
+    assert TaskOutlook.of(4, 0.2, inf).fall(np.array([12.0]))[0] == pytest.approx(0.1 * (1 - 1 / 2))
+    assert TaskOutlook.of(4, 0.0, inf, 0.4).fall(np.array([SOON, 1e9])) == pytest.approx([0.2, 0.4])
+    assert str(TaskOutlook(4, 0.0, 1.0)) == "4 trials, 0.0% to gain soon, 50.0% at length"
 
 
 def test_promises_are_believed_as_far_as_they_were_kept() -> None:
-    broken, kept = Promises(), Promises()
+    broken, fulfilled_fall = Promises(), Promises()
     for n in range(1, 40, 8):
         broken.renew(0.3, [1.0] * n)
-        kept.renew(0.3, [2 ** (-0.3 * ((k + 7) // 8)) for k in range(n)])
-    of_broken, of_kept = trusted([broken])[0], trusted([kept])[0]
+        fulfilled_fall.renew(0.3, [2 ** (-0.3 * ((k + 7) // 8)) for k in range(n)])
+    of_broken, of_kept = expected_falls([broken])[0], expected_falls([fulfilled_fall])[0]
     assert of_broken < 0.03 < 0.3 * TRUST < 0.25 < of_kept <= 0.3
-    among_broken = trusted([Promises(0.3), broken])[0]
+    among_broken = expected_falls([Promises(0.3), broken])[0]
     assert of_broken < among_broken < 0.2 * TRUST  # the same model made them
     fresh = Promises()
     fresh.renew(0.3, [1.0])
-    assert trusted([fresh])[0] == pytest.approx(TRUST * 0.3)
+    assert expected_falls([fresh])[0] == pytest.approx(TRUST * 0.3)
     fresh.renew(0.3, [1.0])  # nothing was tried meanwhile: nothing was broken
-    assert trusted([fresh])[0] == pytest.approx(TRUST * 0.3)
+    assert expected_falls([fresh])[0] == pytest.approx(TRUST * 0.3)
     for nothing in (None, -1.0):
         fresh.renew(nothing, [1.0])
-        assert trusted([fresh])[0] == 0
+        assert expected_falls([fresh])[0] == 0
     failing = Promises()
     failing.renew(0.3, [inf])
     failing.renew(0.3, [inf, 1.0])
-    assert failing.due == failing.kept == 0
+    assert failing.due_fall == failing.fulfilled_fall == 0
 
 
 def test_thirty_that_gained_little_lower_what_is_expected_of_the_next() -> None:

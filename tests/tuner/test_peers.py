@@ -13,9 +13,8 @@ import pytest
 
 from tunewright.bench.suite import MODELS
 from tunewright.bench.suite.network import Network
-from tunewright.tuner.models.inputs import example_feeds
-from tunewright.tuner.models.model import open_model
-from tunewright.tuner.peers import PEERS, PeerFailed, how_to_install, module_of
+from tunewright.tuner.models.model import example_feeds, open_model
+from tunewright.tuner.peers.runtimes import PEERS, PeerFailed, how_to_install, module_of
 
 from .processes import python_path
 
@@ -102,7 +101,7 @@ def test_nothing_is_left_in_the_home(name: str, tmp_path: Path) -> None:
     model.write_bytes(CASES["functions"])
     home.mkdir()
     program = (
-        "import sys, numpy as np; from pathlib import Path; from tunewright.tuner.peers import PEERS; "
+        "import sys, numpy as np; from pathlib import Path; from tunewright.tuner.peers.runtimes import PEERS; "
         "PEERS[sys.argv[1]](Path(sys.argv[2]), {'x': np.zeros((6, 16), np.float32)}, 1, {}).run()"
     )
     env = {key: value for key, value in os.environ.items() if not key.startswith(("XDG_", "ORT_"))}

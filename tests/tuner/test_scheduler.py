@@ -5,10 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunewright.tuner.jobs.scheduling.outlook import LEFT
-from tunewright.tuner.jobs.scheduling.pace import LARGEST
-from tunewright.tuner.jobs.scheduling.scheduler import CHANCE, LEAST_GAP, TaskScheduler
-from tunewright.tuner.models.assembly import Assembly, Run, TaskChain
+from tunewright.tuner.models.assembly import Assembly, CallRange, TaskChain
+from tunewright.tuner.search.scheduling.outlook import LEFT
+from tunewright.tuner.search.scheduling.scheduler import CHANCE, LARGEST, LEAST_GAP, TaskScheduler
 
 
 def spend(scheduler, outcome, trials):
@@ -242,7 +241,7 @@ def test_it_goes_on_from_a_history_as_if_never_stopped():
 
 
 # Where some tasks may stand for others: task 2 does for the calls of 0 and 1.
-CHOICE = Assembly((1, 1, 1), ((TaskChain((0, 1), (Run(0, 2, 2),)), 1),))
+CHOICE = Assembly((1, 1, 1), ((TaskChain((0, 1), (CallRange(0, 2, 2),)), 1),))
 
 
 def test_alternatives_get_their_default_after_all_others():
@@ -269,7 +268,7 @@ def test_what_may_still_win_gets_its_chance():
 
 
 def test_what_is_chosen_counts_as_often_as_it_is_used():
-    chain = TaskChain((0, 1), (Run(0, 2, 2),))
+    chain = TaskChain((0, 1), (CallRange(0, 2, 2),))
     alone, often = (Assembly((n, n, n), ((chain, n),)) for n in (1, 10))
     arguments = [5e-4, 5e-4, 1e-3], [[1e-3], [1e-3], [1e-1] * 20]
     few, many = (gains_s(TaskScheduler(assembly, *arguments)) for assembly in (alone, often))

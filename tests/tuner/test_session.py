@@ -17,14 +17,14 @@ from onnx import TensorProto, helper, numpy_helper
 from tunewright.codegen.host import detect
 from tunewright.codegen.runtime import native
 from tunewright.codegen.runtime.library import Library
-from tunewright.db.sql_store import open_store
+from tunewright.db.store import open_store
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.sketches import spaces
 from tunewright.tuner.errors import InputError, Refused
-from tunewright.tuner.lookup.place import Place
+from tunewright.tuner.lookup.source import ScheduleSource
 from tunewright.tuner.models.model import open_model
-from tunewright.tuner.running.execution import CompiledModel
-from tunewright.tuner.running.session import InferenceSession
+from tunewright.tuner.session.execution import CompiledModel
+from tunewright.tuner.session.session import InferenceSession
 
 from .conftest import small_model
 
@@ -222,6 +222,22 @@ def test_dims_are_whole_numbers_by_name(dims: Any) -> None:
         InferenceSession(small_model("n").SerializeToString(), dims=dims)
 
 
+@pytest.mark.parametrize("size", [0, -1, 2**31])
+def test_sizes_have_a_range(size: int) -> None:
+    with pytest.raises(Refused, match=f"^dims maps 'n' to {size}; a size is a whole number from 1 to 2,147,483,647$"):
+        InferenceSession(small_model("n").SerializeToString(), dims={"n": size})
+
+
+def test_a_session_that_is_closed_refuses_to_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TUNEWRIGHT_HOME", str(tmp_path))
+    session = InferenceSession(small_model().SerializeToString(), threads=1)
+    feed = {"x": np.ones((4, 8), np.float32)}
+    session.close()
+    for call in (lambda: session.run(None, feed), lambda: session.kernels_s(feed)):
+        with pytest.raises(Refused, match=r"^the session is closed; open the model again to run it$"):
+            call()
+
+
 def test_whole_numbers_of_numpy_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TUNEWRIGHT_HOME", str(tmp_path))
     numbers: Any = {"dims": {"n": np.int64(5)}, "threads": np.int32(1)}
@@ -231,7 +247,7 @@ def test_whole_numbers_of_numpy_are_taken(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_notes_say_what_costs_time(monkeypatch: pytest.MonkeyPatch) -> None:
     model = open_model(small_model().SerializeToString())
-    monkeypatch.setattr("tunewright.tuner.running.session.available_cores", lambda: [0])
+    monkeypatch.setattr("tunewright.tuner.session.session.available_cores", lambda: [0])
     with InferenceSession.of(model, detect(2), {}) as opened:
         untuned, many = opened.notes
         tasks = opened.coverage().untuned
@@ -311,11 +327,11 @@ class TestPlaces:
 
     def test_the_environment_names_a_server_where_options_name_nothing(self, monkeypatch) -> None:
         monkeypatch.setenv("TUNEWRIGHT_SERVER", "http://127.0.0.1:1")
-        assert Place.of_options() == Place(server="http://127.0.0.1:1")
-        assert Place.of_options("sqlite://") == Place("sqlite://")
-        assert Place.of_options(lock=Path("f")) == Place(lock=Path("f"))
+        assert ScheduleSource.of_options() == ScheduleSource(server="http://127.0.0.1:1")
+        assert ScheduleSource.of_options("sqlite://") == ScheduleSource("sqlite://")
+        assert ScheduleSource.of_options(lock=Path("f")) == ScheduleSource(lock=Path("f"))
         monkeypatch.setenv("TUNEWRIGHT_SERVER", "")
-        assert Place.of_options() == Place()
+        assert ScheduleSource.of_options() == ScheduleSource()
 
 
 def _opened(nodes: list[Any], **outputs: Any) -> InferenceSession:

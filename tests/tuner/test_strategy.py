@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tunewright.codegen.dtype import DType
-from tunewright.codegen.expr import Load, Var
+from tunewright.codegen.expr.dtype import DType
+from tunewright.codegen.expr.expr import Load, Var
 from tunewright.codegen.target import Target
 from tunewright.costmodel.model import AnalyticModel, Trials
 from tunewright.costmodel.xgb import XGBModel
@@ -18,8 +18,8 @@ from tunewright.graph.task import Axis, Stage, Task, Tensor
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.schedule import Illegal, Schedule
 from tunewright.search_space.space import Knob, Space, Tiling
-from tunewright.tuner.jobs.strategies.problem import Problem
-from tunewright.tuner.jobs.strategies.strategy import STRATEGIES
+from tunewright.tuner.search.strategies.history import SearchProblem
+from tunewright.tuner.search.strategies.strategy import STRATEGIES
 
 TARGET = Target("cpu", "x86_64-unknown-linux-gnu", "made-up", "", 256, 16, 2, 32 << 10, 1 << 20, 16 << 20)
 M = Var("m")
@@ -107,7 +107,7 @@ def factory(request):
 @pytest.fixture
 def make(factory):
     def build(spaces=SPACES, seed=0, records=(), model=None):
-        return factory(Problem.of(TASK, TARGET, spaces, model or AnalyticModel(), seed, records))
+        return factory(SearchProblem.of(TASK, TARGET, spaces, model or AnalyticModel(), seed, records))
 
     return build
 
@@ -221,7 +221,7 @@ import importlib.util, sys
 spec = importlib.util.spec_from_file_location("strategy_suite", sys.argv[1])
 suite = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(suite)
-problem = suite.Problem.of(suite.TASK, suite.TARGET, suite.SPACES, suite.AnalyticModel(), 5)
+problem = suite.SearchProblem.of(suite.TASK, suite.TARGET, suite.SPACES, suite.AnalyticModel(), 5)
 strategy = suite.STRATEGIES[sys.argv[2]](problem)
 for _ in range(2):
     asked = strategy.ask(20)
@@ -251,7 +251,9 @@ def best_s(records):
 
 
 def maker(name):
-    return lambda spaces, seed, records, model: STRATEGIES[name](Problem.of(TASK, TARGET, spaces, model, seed, records))
+    return lambda spaces, seed, records, model: STRATEGIES[name](
+        SearchProblem.of(TASK, TARGET, spaces, model, seed, records)
+    )
 
 
 def test_the_model_led_search_beats_chance():

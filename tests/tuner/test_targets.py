@@ -8,8 +8,8 @@ import pytest
 
 from tunewright.codegen.cuda import device
 from tunewright.codegen.cuda.device import Device, NoDevice
-from tunewright.codegen.cuda.gpu import KNOWN
 from tunewright.codegen.cuda.nvrtc import NoCompiler
+from tunewright.codegen.gpu import KNOWN
 from tunewright.codegen.host import detect
 from tunewright.codegen.target import Target
 from tunewright.tuner.errors import Refused

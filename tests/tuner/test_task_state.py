@@ -8,15 +8,15 @@ from dataclasses import replace
 import pytest
 
 from tunewright.codegen.cuda import nvrtc
-from tunewright.codegen.cuda.gpu import KNOWN
+from tunewright.codegen.gpu import KNOWN
 from tunewright.codegen.host import machine
 from tunewright.codegen.target import Target
 from tunewright.costmodel.model import AnalyticModel
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import spaces
-from tunewright.tuner.jobs import task_state
-from tunewright.tuner.jobs.task_state import (
+from tunewright.tuner.search import task_state
+from tunewright.tuner.search.task_state import (
     FEWEST_FINALISTS,
     MOST_FINALISTS,
     OF_EACH,
@@ -130,11 +130,11 @@ def nvrtc_at_hand(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], N
                 raise nvrtc.NoCompiler("there is none")
             return version
 
-        task_state._at_hand.cache_clear()
+        task_state._compiler_versions.cache_clear()
         monkeypatch.setattr(nvrtc, "version", told)
 
     yield use
-    task_state._at_hand.cache_clear()
+    task_state._compiler_versions.cache_clear()
 
 
 def test_code_of_a_gpu_is_as_new_as_the_compiler_of_gpus(nvrtc_at_hand: Callable[[str], None]) -> None:

@@ -14,23 +14,23 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, parser
 
-from tunewright.db.jobs import Budget
-from tunewright.db.sql_store import open_store
+from tunewright.db.job import SearchBudget
+from tunewright.db.store import open_store
 from tunewright.tuner import InferenceSession, tune
 from tunewright.tuner.errors import Refused
-from tunewright.tuner.jobs import tuning
-from tunewright.tuner.jobs.progress import Progress
-from tunewright.tuner.jobs.stage import Stage
-from tunewright.tuner.jobs.tenure import holder_name, is_gone
-from tunewright.tuner.jobs.tuning import Opening
-from tunewright.tuner.jobs.view import Moment
 from tunewright.tuner.models.model import open_model
+from tunewright.tuner.search import tuning
+from tunewright.tuner.search.lease_keeper import holder_name, is_gone
+from tunewright.tuner.search.progress import Progress
+from tunewright.tuner.search.stage import STAGES, JobStage
+from tunewright.tuner.search.tuning import JobOpening
+from tunewright.tuner.search.view import JobMoment
 from tunewright.workers.pool import PoolError
-from tunewright.workers.process import NotStarted
+from tunewright.workers.sandbox.process import ChildStartError
 
 from ..commands import Command
 from .conftest import small_model
-from .told import Told, by_key, spec_of
+from .fake_pool import FakePool, by_key, spec_of
 
 
 def one_node(path: Path, op: str, kind: int = TensorProto.FLOAT, **attributes: Any) -> Path:
@@ -56,7 +56,7 @@ def test_what_is_found_is_used(tmp_path: Path) -> None:
     ]
     assert [progress.trials for progress in seen if progress.last] == [1, 2, 3, 4, 5, 6]
     with InferenceSession(data, db=url, threads=1, dims={"n": 5}) as session:
-        assert session.coverage().tuned == 2
+        assert session.coverage().untuned == 0
         [argument] = session.get_inputs()
         assert (argument.name, argument.type, argument.shape) == ("x", "tensor(float)", [5, 8])
         [output] = session.run(None, {"x": np.ones((5, 8), np.float32)})
@@ -70,13 +70,13 @@ def test_who_waits_for_a_dead_process_is_told_how_long(tmp_path: Path, monkeypat
     gone, here, elsewhere = f"{platform.node()}:{dead.pid}", holder_name(), "elsewhere:1"
     with open_store(f"sqlite:///{tmp_path / 'tuning.db'}") as store:
         spec = spec_of(open_model(small_model().SerializeToString()), store)
-        store.jobs.open(spec, "small", Budget(10), gone, 1.0)
+        store.jobs.open(spec, "small", SearchBudget(10), gone, 1.0)
         told: list[str] = []
-        lease = Opening(store.jobs, spec, "small", Budget(10)).lease(told.append)
+        lease = JobOpening(store.jobs, spec, "small", SearchBudget(10)).lease(told.append)
     assert lease is not None and set(told) == {gone}
     assert [is_gone(holder) for holder in (gone, here, elsewhere, "", "none")] == [True, False, False, False, False]
     seen = {
-        holder: Moment.of(Progress(Stage.WAITING, 0, Budget(10), 0.0, (), holder=holder)).at
+        holder: JobMoment.of(Progress(JobStage.WAITING, 0, SearchBudget(10), 0.0, (), holder=holder)).at
         for holder in (gone, here, "")
     }
     assert seen == {
@@ -102,6 +102,10 @@ def test_unknown_words_are_refused(setting: str, word: str, tmp_path: Path) -> N
         ("minutes", 0),
         ("minutes", -1.5),
         ("minutes", float("nan")),
+        ("minutes", float("inf")),
+        ("watch", 5),
+        ("pool", "swimming"),
+        ("dims", {"n": 0}),
         ("until", 0),
         ("until", 1.0),
         ("until", float("nan")),
@@ -137,6 +141,19 @@ def test_a_model_without_tasks(tmp_path: Path, command: Command) -> None:
     assert report["tuned_ms"] > 0
 
 
+def test_a_model_without_kernels_is_not_searched(tmp_path: Path, command: Command) -> None:
+    path, url = tmp_path / "none.onnx", f"sqlite:///{tmp_path / 'tuning.db'}"
+    body = "g (float[3] x) => (int64[1,n] y) { y = NonZero(x) }"
+    path.write_bytes(parser.parse_model(f'<ir_version: 10, opset_import: ["" : 17]> {body}').SerializeToString())
+    answer = command("tune", path, "--db", url)
+    assert "no op of the model has a native kernel: 1 NonZero" in answer.out
+    begun = [line.partition(":")[0] for line in answer.err.splitlines()]
+    stages = [STAGES[stage] for stage in (JobStage.SEARCHING, JobStage.LEARNING, JobStage.CONFIRMING)]
+    assert STAGES[JobStage.RUNNING] in begun and not set(stages) & set(begun)
+    shown = command("run", path, "--db", url).out
+    assert "1 NonZero: no native kernel is written for this op" in shown
+
+
 def test_a_model_of_texts(tmp_path: Path, command: Command) -> None:
     path = one_node(tmp_path / "texts.onnx", "StringNormalizer", TensorProto.STRING, case_change_action="UPPER")
     np.save(tmp_path / "x.npy", np.array(["one", "two", "three"]))
@@ -160,7 +177,7 @@ def test_what_has_no_kernel_is_said_before_the_search(tmp_path: Path, command: C
     said = next(k for k, line in enumerate(lines) if "without a kernel" in line and "1 Det" in line)
     assert said < next(k for k, line in enumerate(lines) if line.startswith("searching"))
     shown = command("bench", path, "--db", url, "--threads", 1, "--against", "onnxruntime")
-    assert "% of the model's time is in 1 Det, run by" in " ".join(shown.out.split())
+    assert "% of the model's time is in 1 Det, which have no kernel" in " ".join(shown.out.split())
 
 
 def test_a_run_that_was_out_of_time_is_taken_up_with_any_budget(tmp_path: Path) -> None:
@@ -176,15 +193,15 @@ def test_a_run_that_was_out_of_time_is_taken_up_with_any_budget(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("bounds", "wanted"),
     [
-        ({}, Budget(200)),
-        ({"trials": 5}, Budget(5)),
-        ({"minutes": 2}, Budget(None, 120.0)),
-        ({"until": 0.02}, Budget(None, until=0.02)),
-        ({"trials": 5, "minutes": 2, "until": 0.02}, Budget(5, 120.0, 0.02)),
+        ({}, SearchBudget(200)),
+        ({"trials": 5}, SearchBudget(5)),
+        ({"minutes": 2}, SearchBudget(None, 120.0)),
+        ({"until": 0.02}, SearchBudget(None, until=0.02)),
+        ({"trials": 5, "minutes": 2, "until": 0.02}, SearchBudget(5, 120.0, 0.02)),
     ],
 )
 def test_a_bound_that_is_not_given_does_not_bind(monkeypatch, tmp_path, bounds, wanted):
-    monkeypatch.setattr(tuning, "open_pool", lambda *_: Told(by_key))
+    monkeypatch.setattr(tuning, "open_pool", lambda *_: FakePool(by_key))
     url = f"sqlite:///{tmp_path / 'tuning.db'}"
     seen: list[Progress] = []
 
@@ -201,9 +218,9 @@ def test_a_bound_that_is_not_given_does_not_bind(monkeypatch, tmp_path, bounds, 
         assert store.jobs.get(1).budget == wanted
 
 
-@pytest.mark.parametrize("fault", [PoolError("nobody is there"), NotStarted("it can't start:\nno room")])
+@pytest.mark.parametrize("fault", [PoolError("nobody is there"), ChildStartError("it can't start:\nno room")])
 def test_where_nothing_can_be_measured_the_job_is_free(monkeypatch, tmp_path, fault):
-    class Broken(Told):
+    class Broken(FakePool):
         def measure(self, candidates, best_s=None):
             raise fault
 

@@ -11,23 +11,23 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from tunewright.db.jobs import Budget
+from tunewright.db.job import SearchBudget
 from tunewright.search_space.measurement import Measurement, Status
-from tunewright.tuner.jobs import view as views
-from tunewright.tuner.jobs.progress import Progress
-from tunewright.tuner.jobs.stage import Stage
-from tunewright.tuner.jobs.view import Again, Line, Moment, shares, watching
+from tunewright.tuner.search import view as views
+from tunewright.tuner.search.progress import Progress
+from tunewright.tuner.search.stage import JobStage
+from tunewright.tuner.search.view import FurtherGain, JobMoment, TaskFigures, progress_view, shares
 from tunewright.tuner.text import BARS, sparkline
 
 OP = "Conv + BatchNormalization + Relu + Add + Clip + MaxPool of a name that never ends"
 
 LINES = (
-    Line(OP, 12, 12, 1234, 0.1234, 0.0000987, 0.4213, 0.1),
-    Line("\x1b[31mGemm", 3, 0, 7, None, None, 0.2, 0.0),
+    TaskFigures(OP, 12, 12, 1234, 0.1234, 0.0000987, 0.4213, 0.1),
+    TaskFigures("\x1b[31mGemm", 3, 0, 7, None, None, 0.2, 0.0),
 )
 
-MOMENT = Moment(
-    stage=Stage.SEARCHING,
+MOMENT = JobMoment(
+    stage=JobStage.SEARCHING,
     trials=120,
     budget=200,
     elapsed_s=6.0,
@@ -38,7 +38,7 @@ MOMENT = Moment(
     tasks=LINES,
     taken_at=0.0,
     failed={"crash": 2, "wrong_result": 1},
-    again=Again(70.0, 0.021, OP, 0.0123),
+    again=FurtherGain(70.0, 0.021, OP, 0.0123),
 )
 
 
@@ -54,7 +54,7 @@ def _no_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(views, "time", SimpleNamespace(monotonic=lambda: 0.0))
 
 
-def drawn(*moments: Moment, width: int = 120, height: int = 30, encoding: str = "utf-8") -> str:
+def drawn(*moments: JobMoment, width: int = 120, height: int = 30, encoding: str = "utf-8") -> str:
     """The live view after these moments."""
     out = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="replace")
     console = Console(file=out, width=width, height=height, force_terminal=True, color_system=None, highlight=False)
@@ -66,7 +66,7 @@ def drawn(*moments: Moment, width: int = 120, height: int = 30, encoding: str = 
     return out.read()
 
 
-def curve(*speedups: float) -> list[Moment]:
+def curve(*speedups: float) -> list[JobMoment]:
     return [replace(MOMENT, trials=10 * n, speedup=speedup) for n, speedup in enumerate(speedups)]
 
 
@@ -76,7 +76,13 @@ class TestTheTable:
         [head] = [row for row in rows if "default ms" in row]
         assert head.split()[-4:] == ["of", "a", "run", "before"]
         [conv] = [row for row in rows if row.strip().startswith("Conv")]
-        assert conv.split()[-5:] == ["123.4", "0.09870", "1250.25x", "10.0%", "42.1%"]
+        assert conv.split()[-5:] == ["123.4°", "0.09870°", "1250.25x°", "10.0%", "42.1%"]
+
+    def test_times_of_trials_are_marked_until_they_are_confirmed(self) -> None:
+        assert "° by trials, not confirmed" in drawn(MOMENT)
+        assert "°" not in drawn(replace(MOMENT, tasks=LINES[1:]))  # nothing is known yet
+        confirmed = drawn(replace(MOMENT, tasks=(replace(LINES[0], is_confirmed=True), LINES[1])))
+        assert "0.09870" in confirmed and "°" not in confirmed
 
     @pytest.mark.parametrize("width", [80, 99, 100, 160])
     def test_every_number_is_whole(self, width: int) -> None:
@@ -104,25 +110,26 @@ class TestTheTable:
 
 class TestTheLines:
     def test_how_trials_failed(self) -> None:
-        assert "failed in this run: 2 crash, 1 wrong_result" in drawn(MOMENT)
+        assert "3 trials of this run failed: 2 crash, 1 wrong_result" in drawn(MOMENT)
+        assert "1 trial of this run failed: 1 crash" in drawn(replace(MOMENT, failed={"crash": 1}))
         assert "failed" not in drawn(replace(MOMENT, failed={}))
 
     def test_what_more_budget_would_bring(self) -> None:
-        said = "searching for as long again, 1:10, would bring 2.1% more, most of it of Conv + BatchNormalization"
-        [line] = [line for line in drawn(MOMENT, width=160).splitlines() if line.startswith("searching for as long")]
+        said = "by trials, 2.1% more is expected of searching for as long again, 1:10, most of it of Conv + BatchNorma"
+        [line] = [line for line in drawn(MOMENT, width=160).splitlines() if line.startswith("by trials, ")]
         assert line.startswith(said) and line.endswith("... (1.2% of a run)")
-        assert "most of it" not in drawn(replace(MOMENT, again=Again(70.0, 0.021)))
+        assert "most of it" not in drawn(replace(MOMENT, again=FurtherGain(70.0, 0.021)))
         assert "as long again" not in drawn(replace(MOMENT, again=None))
 
     def test_the_curve(self) -> None:
         [line] = [line for line in drawn(*curve(1.0, 1.0, 1.5, 1.5, 2.0)).splitlines() if "█" in line]
-        bars = line.removeprefix("as fast as by default: 1.00x ").removesuffix(" 2.00x").strip()
+        bars = line.removeprefix("as fast as by default, by trials: 1.00x ").removesuffix(" 2.00x").strip()
         assert len(bars) == views.CURVE_CELLS
         assert list(bars) == sorted(bars) and bars[0] == BARS[0] and bars[-1] == BARS[-1]
 
     def test_where_there_is_no_curve(self) -> None:
-        assert "as fast as by default" not in drawn(*curve(1.0, 1.0, 1.001))
-        assert "as fast as by default" not in drawn(*curve(1.0, 2.0), encoding="ascii")
+        assert "as fast as by default, by" not in drawn(*curve(1.0, 1.0, 1.001))
+        assert "as fast as by default, by" not in drawn(*curve(1.0, 2.0), encoding="ascii")
 
     def test_the_last_line_is_what_it_was(self) -> None:
         wanted = (
@@ -133,20 +140,31 @@ class TestTheLines:
 
     def test_what_trials_told_is_gone_once_schedules_are_compared(self) -> None:
         """Side by side they may take other times."""
-        assert "so far" not in drawn(replace(MOMENT, stage=Stage.CONFIRMING))
+        assert "so far" not in drawn(replace(MOMENT, stage=JobStage.CONFIRMING))
+
+
+def test_where_there_is_no_terminal_failures_are_told_when_the_search_is_over() -> None:
+    lines: list[str] = []
+    view = views._LineView(lines.append)
+    view.show(MOMENT)
+    assert not any("failed" in line for line in lines)
+    for stage in (JobStage.LEARNING, JobStage.CONFIRMING):
+        view.show(replace(MOMENT, stage=stage, failed={"timeout": 1, "crash": 2}))
+    assert [line for line in lines if "failed" in line] == ["3 trials of this run failed: 2 crash, 1 timeout"]
+    assert "failed" in lines[-3]
 
 
 def test_failures_are_counted_as_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
     """Moments are taken now and then, but no trial is missed."""
-    shown: list[Moment] = []
+    shown: list[JobMoment] = []
     monkeypatch.setattr(views._LineView, "show", lambda view, moment: shown.append(moment))
     monkeypatch.setattr(views, "MOMENT_S", -1.0)
-    at: Any = {"trials": 0, "budget": Budget(9), "elapsed_s": 0.0, "tasks": ()}
-    with watching(Console(file=io.StringIO())) as watch:
+    at: Any = {"trials": 0, "budget": SearchBudget(9), "elapsed_s": 0.0, "tasks": ()}
+    with progress_view(Console(file=io.StringIO())) as watch:
         for status in (Status.CRASH, Status.OK, Status.CRASH, Status.TIMEOUT):
             last: Any = (None, None, Measurement(status))
-            watch(Progress(Stage.SEARCHING, **at, last=last))
-        watch(Progress(Stage.CONFIRMING, **at))
+            watch(Progress(JobStage.SEARCHING, **at, last=last))
+        watch(Progress(JobStage.CONFIRMING, **at))
     assert [dict(moment.failed) for moment in shown] == [
         {"crash": 1},
         {"crash": 1},
@@ -171,9 +189,9 @@ def test_shares(counts: list[int], times_s: list[float | None], parts: list[floa
 
 
 def test_what_more_is_expected_of() -> None:
-    assert Again.of(60.0, 0.1, ["a", "b", "c"], [0.01, None, 0.02]) == Again(60.0, 0.1, "c", 0.02)
-    assert Again.of(60.0, 0.1, ["a", "b"], [0.0, None]) == Again(60.0, 0.1)
-    assert Again.of(60.0, 0.0, [], []) == Again(60.0, 0.0)
+    assert FurtherGain.of(60.0, 0.1, ["a", "b", "c"], [0.01, None, 0.02]) == FurtherGain(60.0, 0.1, "c", 0.02)
+    assert FurtherGain.of(60.0, 0.1, ["a", "b"], [0.0, None]) == FurtherGain(60.0, 0.1)
+    assert FurtherGain.of(60.0, 0.0, [], []) == FurtherGain(60.0, 0.0)
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tunewright.codegen.dtype import DType
-from tunewright.codegen.expr import Load, Var
+from tunewright.codegen.expr.dtype import DType
+from tunewright.codegen.expr.expr import Load, Var
 from tunewright.codegen.host import detect
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Axis, Stage, Task, Tensor
@@ -22,8 +22,8 @@ from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule
 from tunewright.workers.local import LocalPool
 from tunewright.workers.pool import Limits, Pool
-from tunewright.workers.ray_cluster import RayCluster
-from tunewright.workers.ray_pool import RayPool
+from tunewright.workers.ray.cluster import RayCluster
+from tunewright.workers.ray.pool import RayPool
 
 from ..waiting import wait_for
 

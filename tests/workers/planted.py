@@ -9,24 +9,26 @@ import ctypes
 import os
 import signal
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tunewright.codegen import build
 from tunewright.codegen import verify as rules
-from tunewright.codegen.dtype import DType
-from tunewright.codegen.expr import Const, Load, Op, const
-from tunewright.codegen.ir import Block, Buffer, For, Kernel, Stmt, Store
+from tunewright.codegen.expr.dtype import DType
+from tunewright.codegen.expr.expr import Const, Load, Op, const
+from tunewright.codegen.ir.ir import Block, Buffer, For, Kernel, Stmt, Store
+from tunewright.codegen.llvm import build
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 from tunewright.search_space import sketches
+from tunewright.search_space.description import SchedulePoint
 from tunewright.search_space.schedule import Schedule
-from tunewright.search_space.sketch import Sketch, offered
+from tunewright.search_space.sketch import Sketch, find_space
 from tunewright.search_space.space import Space
-from tunewright.workers import measure
+from tunewright.workers.measure import measure
 
 FAULTS = (
     "ok",
@@ -135,19 +137,22 @@ class Planted:
         EXEMPT.append(kernel)
         return kernel
 
+    def describe(self, point: SchedulePoint) -> Iterator[str]:
+        yield f"The fault {self.fault}."
+
     @staticmethod
     def kernel(task: Task, target: Target, fault: str) -> Kernel:
-        one = real(task, target)
-        return spoiled(one.lower(task, one.space(task, target).default, target), fault)
+        sketch = real(task, target)
+        return spoiled(sketch.lower(task, sketch.space(task, target).default, target), fault)
 
 
 def real(task: Task, target: Target) -> Sketch:
     """The first sketch of the project that is offered for a task."""
-    return next(one for one in REAL if offered(one, task, target))
+    return next(sketch for sketch in REAL if find_space(sketch, task, target))
 
 
 def verify(kernel: Kernel) -> None:
-    if not any(kernel is one for one in EXEMPT):
+    if not any(kernel is exempt for exempt in EXEMPT):
         verify_soundly(kernel)
 
 

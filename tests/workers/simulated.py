@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,19 +17,20 @@ import numpy as np
 
 from tunewright.codegen.cuda import interp
 from tunewright.codegen.cuda.build import GpuArtifact
-from tunewright.codegen.cuda.driver import Bytes, Clock, DeviceFault
-from tunewright.codegen.cuda.driver import Memory as DeviceMemory
-from tunewright.codegen.cuda.source import emit
-from tunewright.codegen.ir import Kernel
+from tunewright.codegen.cuda.driver import Bytes, Clock, DeviceFault, Driver
+from tunewright.codegen.cuda.driver import DeviceMemory as DeviceMemory
+from tunewright.codegen.cuda.emit import emit
+from tunewright.codegen.ir.ir import Kernel
 from tunewright.codegen.target import Target
 from tunewright.codegen.verify import verify
 from tunewright.graph.task import Task
 from tunewright.search_space import sketches
+from tunewright.search_space.description import SchedulePoint
 from tunewright.search_space.measurement import Candidate
 from tunewright.search_space.schedule import Schedule
-from tunewright.search_space.sketch import Sketch, offered
+from tunewright.search_space.sketch import Sketch, find_space
 from tunewright.search_space.space import Space
-from tunewright.workers import gpu, measure
+from tunewright.workers.measure import gpu, measure
 from tunewright.workers.wire import candidate_json, read_candidate
 
 FAULTS = ("ok", "wrong", "changed", "beyond", "crash", "hang", "hot")
@@ -40,11 +41,11 @@ TIME_S, WARM_S = 1e-3, 0.5e-3
 FOREVER = threading.Event()
 
 
-class Memory:
+class Memory(DeviceMemory):
     """Memory of the host."""
 
     def __init__(self, array: Bytes) -> None:
-        self.array = array
+        self.array: Bytes = array
 
     def write(self, data: Bytes) -> None:
         self.array[...] = data
@@ -64,7 +65,8 @@ VERSIONS = {"nvrtc": "13.5", "driver": "13.0"}
 
 def bytes_of(memory: DeviceMemory) -> Bytes:
     assert isinstance(memory, Memory)
-    return memory.array
+    array: Bytes = memory.array
+    return array
 
 
 @dataclass(frozen=True)
@@ -77,14 +79,16 @@ class Recorded:
         self.run()
 
 
-class Simulated:
+class Simulated(Driver):
     """A driver. `clocks` are what it tells of its clock, the last one for ever."""
-
-    name = "a simulated GPU"
 
     def __init__(self, clocks: Sequence[Clock | None] = (Clock(10**9, is_slowed=False),)) -> None:
         self._clocks = list(clocks)
         self._turn = threading.RLock()
+
+    @property
+    def name(self) -> str:
+        return "a simulated GPU"
 
     @property
     def turn(self) -> threading.RLock:
@@ -104,17 +108,17 @@ class Simulated:
             for buffer, memory in zip(buffers, operands, strict=True)
         ]
 
-        made: list[Any] = []
+        operands_seen: list[Any] = []
 
         def run() -> None:
             if fault == "crash":
                 raise DeviceFault("CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access was encountered")
             if fault == "hang":
                 FOREVER.wait()
-            if not made:
+            if not operands_seen:
                 interp.run(kernel, arrays[: len(kernel.params)])
-                made.extend(array.copy() for array in arrays)
-            for array, content in zip(arrays, made, strict=True):  # another run gives the same
+                operands_seen.extend(array.copy() for array in arrays)
+            for array, content in zip(arrays, operands_seen, strict=True):  # another run gives the same
                 array[...] = content
             if fault == "wrong":
                 arrays[len(artifact.params) - 1].reshape(-1)[-1] += 1
@@ -126,7 +130,7 @@ class Simulated:
 
         return run
 
-    def recorded(self, run: Callable[[], None]) -> Callable[[], None]:
+    def capture(self, run: Callable[[], None]) -> Callable[[], None]:
         return Recorded(run)
 
     def time(self, run: Callable[[], None], count: int, *, is_cold: bool = True) -> list[float]:
@@ -177,10 +181,13 @@ class SimulatedSketch:
     def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:
         return real(task, target).lower(task, self.space(task, target).default, target)
 
+    def describe(self, point: SchedulePoint) -> Iterator[str]:
+        yield f"The fault {self.fault} on a simulated GPU."
+
 
 def real(task: Task, target: Target) -> Sketch:
     """The first sketch of the project that is offered for a task."""
-    return next(one for one in REAL if offered(one, task, target))
+    return next(sketch for sketch in REAL if find_space(sketch, task, target))
 
 
 def lowered(candidate: Candidate) -> Kernel:

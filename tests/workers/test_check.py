@@ -1,22 +1,23 @@
 from __future__ import annotations
 
+import weakref
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from tunewright.codegen.build import build
-from tunewright.codegen.dtype import DType
-from tunewright.codegen.expr import Load, Var, op
+from tunewright.codegen.expr.dtype import DType
+from tunewright.codegen.expr.expr import Load, Var, op
 from tunewright.codegen.host import Caches, detect
-from tunewright.codegen.ir import Matrix, Packing
+from tunewright.codegen.ir.ir import AxisMatrix, Packing
+from tunewright.codegen.llvm.build import build
 from tunewright.codegen.runtime.pool import shared_pool
 from tunewright.graph.task import Axis, Stage, Tensor, canonical
-from tunewright.search_space.sketch import offered
+from tunewright.search_space.sketch import find_space
 from tunewright.search_space.sketches import SKETCHES, lower
-from tunewright.workers import check
-from tunewright.workers.check import Example, Loaded, checksum, difference, spoilt
-from tunewright.workers.cold import Copies, Evicted
+from tunewright.workers.measure import check
+from tunewright.workers.measure.cache_flush import Copies, Eviction
+from tunewright.workers.measure.check import CpuKernel, Example, LruCache, checksum, difference, find_damage
 
 INF, NAN = np.inf, np.nan
 
@@ -46,9 +47,9 @@ def floats(*values: float) -> np.ndarray:
     ],
 )
 def test_difference(array: np.ndarray, right: np.ndarray, wrong: str | None) -> None:
-    found, error = difference(array, right, 1e-4 if right.dtype.kind == "f" else 0.0)
-    assert (found or "").startswith(wrong or "")
-    assert bool(found) == (error > 1e-4)
+    text, error = difference(array, right, 1e-4 if right.dtype.kind == "f" else 0.0)
+    assert (text or "").startswith(wrong or "")
+    assert bool(text) == (error > 1e-4)
 
 
 @pytest.mark.parametrize("size", [0, 1, 7, 8, 1001])
@@ -66,9 +67,9 @@ def test_what_belongs_to_other_tasks_stays() -> None:
     own = np.array([[True, False], [True, False]])
     array = floats(0, NAN, 0, NAN).reshape(2, 2)
     array.view(np.uint8).reshape(2, 2, 4)[:, 1] = 0xFF
-    assert spoilt(array, own) is None
+    assert find_damage(array, own) is None
     array[1, 1] = 0.0
-    assert spoilt(array, own) == "1 elements changed that belong to others, the first at [1, 1]"
+    assert find_damage(array, own) == "1 elements changed that belong to others, the first at [1, 1]"
 
 
 def test_an_output_written_in_part_is_checked_in_part() -> None:
@@ -80,10 +81,10 @@ def test_an_output_written_in_part_is_checked_in_part() -> None:
     wider = canonical("Part", [x], [y], [], [Stage("y", axes, body, index=(at[0], op("add", at[1], 8)))])
     target = detect(1)
     example = Example(task)
-    for made, right in ((task, True), (wider, False)):
-        one = next(s for s in SKETCHES if offered(s, made, target))
-        artifact = build(one.lower(made, one.space(made, target).default, target), target)
-        with Loaded(example, artifact, shared_pool(1)) as loaded:
+    for variant, right in ((task, True), (wider, False)):
+        sketch = next(s for s in SKETCHES if find_space(s, variant, target))
+        artifact = build(sketch.lower(variant, sketch.space(variant, target).default, target), target)
+        with CpuKernel(example, artifact, shared_pool(1)) as loaded:
             fault, _ = loaded.check()
             assert fault == (None if right else "t1: 4 elements changed that belong to others, the first at [0, 31]")
             if right:
@@ -114,7 +115,7 @@ def test_a_trial_sees_what_changes_between_runs(make) -> None:
     candidate = make.default()
     example = Example(make.task)
     artifact = build(lower(candidate), candidate.target)
-    with Loaded(example, artifact, shared_pool(1)) as loaded:
+    with CpuKernel(example, artifact, shared_pool(1)) as loaded:
         fault, error = loaded.check()
         assert fault is None
         assert error is not None and error < 1e-5
@@ -127,32 +128,32 @@ def test_a_trial_sees_what_changes_between_runs(make) -> None:
 def test_candidates_share_copies_of_what_they_read_alike(task, monkeypatch: pytest.MonkeyPatch) -> None:
     pool = shared_pool(1)
     packings = [Packing((0, 1), (32, 40), ((32,), (40 // n, n)), (1, 0, 2)) for n in (2, 4, 8)]
-    sample = Example(task).away([(1, packings[0])], pool)
+    sample = Example(task).flush([(1, packings[0])], pool)
     assert isinstance(sample, Copies)
     monkeypatch.setattr(check, "COPIES_BYTES", 2 * sample.size_bytes)
     example = Example(task)
-    first, second = (example.away([(1, packing)], pool) for packing in packings[:2])
+    first, second = (example.flush([(1, packing)], pool) for packing in packings[:2])
     assert second is not first
-    assert example.away([(1, packings[0])], pool) is first
-    example.away([(1, packings[2])], pool)
-    assert example.away([(1, packings[0])], pool) is first
-    assert example.away([(1, packings[1])], pool) is not second
-    assert example.away([], pool) is None
+    assert example.flush([(1, packings[0])], pool) is first
+    example.flush([(1, packings[2])], pool)
+    assert example.flush([(1, packings[0])], pool) is first
+    assert example.flush([(1, packings[1])], pool) is not second
+    assert example.flush([], pool) is None
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_constants_that_are_read_from_memory_are_evicted(make, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check, "_caches", lambda: Caches(1 << 10, 1 << 11, 1 << 20))
     candidate = make.default()
-    with Loaded(Example(make.task), build(lower(candidate), candidate.target), shared_pool(threads)) as loaded:
+    with CpuKernel(Example(make.task), build(lower(candidate), candidate.target), shared_pool(threads)) as loaded:
         assert loaded.check()[0] is None
-        assert isinstance(loaded.cold.away, Evicted)
+        assert isinstance(loaded._flush, Eviction)
         assert len(loaded.cold.time(3, 2)) == 3
         assert loaded.recheck() is None
 
 
 @pytest.mark.parametrize("maps", [(), ((0, ((1.0, 2.0, 0.5), (0.0, 1.0, 3.0))),)])
-def test_operands_are_packed_as_packings_say(maps: tuple[tuple[int, Matrix], ...]) -> None:
+def test_operands_are_packed_as_packings_say(maps: tuple[tuple[int, AxisMatrix], ...]) -> None:
     x, y = Tensor("x", (3, 4, 5), DType.F32, constant=True), Tensor("y", (3, 4, 5), DType.F32)
     at = Var("i"), Var("j"), Var("k")
     axes = Axis("i", 3), Axis("j", 4), Axis("k", 5)
@@ -160,8 +161,8 @@ def test_operands_are_packed_as_packings_say(maps: tuple[tuple[int, Matrix], ...
     rows = 2 if maps else 3
     for padded, splits in (((6, rows, 4), ((2, 3), (rows,), (4,))), ((5, rows, 8), ((5,), (rows,), (2, 4)))):
         packing = Packing((2, 0, 1), padded, splits, (3, 1, 0, 2), maps)
-        found = example.input(0, packing).guarded.array
-        assert np.array_equal(found, packing.apply(example.inputs[0]))
+        packed = example.input(0, packing).guarded.array
+        assert np.array_equal(packed, packing.apply(example.inputs[0]))
 
 
 def test_outputs_of_one_are_not_taken_for_those_of_the_next(make) -> None:
@@ -169,7 +170,7 @@ def test_outputs_of_one_are_not_taken_for_those_of_the_next(make) -> None:
     example = Example(make.task)
     artifact = build(lower(make.default()), make.target)
     idle = replace(artifact, phases=())
-    with Loaded(example, artifact, shared_pool(1)) as sound, Loaded(example, idle, shared_pool(1)) as lazy:
+    with CpuKernel(example, artifact, shared_pool(1)) as sound, CpuKernel(example, idle, shared_pool(1)) as lazy:
         assert sound.check()[0] is None
         fault, _ = lazy.check()
         assert fault is not None and "nan" in fault
@@ -179,3 +180,56 @@ def test_outputs_of_one_are_not_taken_for_those_of_the_next(make) -> None:
 
 def test_tolerances_are_for_floats() -> None:
     assert {DType(str(dtype)).is_float for dtype in check.TOLERANCE} == {True}
+
+
+class Large:
+    """Something that can be seen to be gone."""
+
+
+def test_what_was_asked_for_longest_ago_goes_first() -> None:
+    recent: LruCache[str, str] = LruCache(10)
+    calls: list[str] = []
+
+    def ask(key: str, size_bytes: int) -> None:
+        def make() -> str:
+            calls.append(key)
+            return key.upper()
+
+        assert recent.get(key, size_bytes, make) == key.upper()
+
+    for key in "abab":
+        ask(key, 4)
+    assert calls == ["a", "b"]
+    ask("c", 3)  # b was asked for last
+    ask("b", 4)
+    assert calls == ["a", "b", "c"]
+    ask("a", 4)
+    assert calls == ["a", "b", "c", "a"]
+
+
+def test_there_is_room_for_one() -> None:
+    recent: LruCache[int, object] = LruCache(10)
+    small, large = recent.get(1, 1, object), recent.get(2, 11, object)
+    assert recent.get(2, 11, object) is large
+    assert recent.get(1, 1, object) is not small
+
+
+def test_what_goes_is_gone_before_another_is_made() -> None:
+    """So its memory may be what the other one takes."""
+    recent: LruCache[int, Large] = LruCache(10)
+    gone = weakref.ref(recent.get(1, 6, Large))
+    left: list[Large | None] = []
+
+    def made() -> Large:
+        left.append(gone())
+        return Large()
+
+    recent.get(2, 5, made)
+    assert left == [None]
+
+
+def test_what_could_not_be_made_is_tried_again() -> None:
+    recent: LruCache[int, float] = LruCache(10)
+    with pytest.raises(ZeroDivisionError):
+        recent.get(1, 1, lambda: 1 / 0)
+    assert recent.get(1, 1, lambda: 0.5) == 0.5

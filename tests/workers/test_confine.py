@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tunewright.search_space.measurement import Status
-from tunewright.workers.confine import confinement, environment, landlock_version
-from tunewright.workers.process import Child, ChildError, ChildLimits, Failed
+from tunewright.workers.sandbox.confine import confinement, environment, landlock_version
+from tunewright.workers.sandbox.process import Child, ChildError, ChildLimits, RequestFailed
 
 LIMITS = ChildLimits(memory_bytes=512 << 20, cpu_s=1, reply_bytes=1 << 20, confined=True)
 
@@ -24,9 +24,9 @@ def child() -> Iterator[Child]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TUNEWRIGHT_API_KEY", "tw_planted")
         patch.setenv("TUNEWRIGHT_DB", "postgresql://user:password@host/db")
-        with Child(LIMITS, calls="stranger") as one:
-            one.request("sum", 10, numbers=[1])
-            yield one
+        with Child(LIMITS, calls="stranger") as process:
+            process.request("sum", 10, numbers=[1])
+            yield process
 
 
 def test_it_serves_the_calls_of_its_module(child: Child) -> None:
@@ -73,9 +73,9 @@ def test_it_signals_nobody(child: Child) -> None:
 
 
 def test_it_knows_no_secret(child: Child) -> None:
-    seen = child.request("environment", 10)
-    assert not {name for name in seen if name.startswith(("TUNEWRIGHT", "RAY", "HOME"))}
-    assert seen["PATH"] == os.environ["PATH"]
+    environment = child.request("environment", 10)
+    assert not {name for name in environment if name.startswith(("TUNEWRIGHT", "RAY", "HOME"))}
+    assert environment["PATH"] == os.environ["PATH"]
 
 
 @needs_landlock
@@ -87,30 +87,30 @@ def test_it_does_not_look_into_its_parent(child: Child) -> None:
 def test_its_processor_time_is_limited_for_each_request(child: Child) -> None:
     for _ in range(2):
         start_s = time.monotonic()
-        with pytest.raises(Failed, match="spin: stopped, its processor time was over") as raised:
+        with pytest.raises(RequestFailed, match="spin: stopped, its processor time was over") as error:
             child.request("spin", 20)
-        assert raised.value.status is Status.TIMEOUT
+        assert error.value.status is Status.TIMEOUT
         assert time.monotonic() - start_s < 15
     assert child.request("sum", 10, numbers=[]) == 0
 
 
 def test_its_memory_is_limited(child: Child) -> None:
-    with pytest.raises(Failed, match="allocate") as raised:
+    with pytest.raises(RequestFailed, match="allocate") as error:
         child.request("allocate", 10, size_bytes=1 << 30)
-    assert raised.value.status is Status.OUT_OF_MEMORY
+    assert error.value.status is Status.OUT_OF_MEMORY
 
 
 def test_its_replies_are_limited(child: Child) -> None:
-    with pytest.raises(Failed, match="a message of") as raised:
+    with pytest.raises(RequestFailed, match="a message of") as error:
         child.request("large", 10, size=2 << 20)
-    assert raised.value.status is Status.CRASH
-    with pytest.raises(Failed, match="not JSON"):
+    assert error.value.status is Status.CRASH
+    with pytest.raises(RequestFailed, match="not JSON"):
         child.request("nest", 10, depth=100_000)
     assert child.request("large", 10, size=5) == "xxxxx"
 
 
 def test_its_last_words_move_no_cursor(child: Child) -> None:
-    with pytest.raises(Failed, match="SIGABRT: \N{REPLACEMENT CHARACTER}\\[2Jgone"):
+    with pytest.raises(RequestFailed, match="SIGABRT: \N{REPLACEMENT CHARACTER}\\[2Jgone"):
         child.request("say_and_die", 10, text="\x1b[2Jgone\n")
 
 

@@ -13,14 +13,21 @@ import pytest
 from tunewright.codegen.host import detect
 from tunewright.codegen.target import Target
 from tunewright.search_space.measurement import Measurement, Status
-from tunewright.workers import device as devices
-from tunewright.workers.builder import Built
-from tunewright.workers.device import Device, Health, Quarantined, Setup, canary, own_identity, own_name
+from tunewright.workers.device import device as devices
+from tunewright.workers.device.builder import Build, Setup
+from tunewright.workers.device.device import (
+    DeviceHealth,
+    DeviceQuarantined,
+    TimingDevice,
+    canary,
+    own_identity,
+    own_name,
+)
+from tunewright.workers.device.timer import Timer
 from tunewright.workers.local import LocalMachine
-from tunewright.workers.pool import Limits, Machines, PoolError, Unfit, has
-from tunewright.workers.timer import Timer
+from tunewright.workers.pool import Limits, Machines, PoolError, Unfit, can_time
 
-BUILT = Built({"sha256": "0" * 64}, "identity", 0.1)
+BUILT = Build({"sha256": "0" * 64}, "identity", 0.1)
 
 
 class Clock:
@@ -33,19 +40,19 @@ class Clock:
 
 def test_quarantines_grow_until_a_candidate_works(target: Target) -> None:
     clock = Clock()
-    health = Health(clock)
+    health = DeviceHealth(clock)
     assert health.left_s == 0
     for expected_s in (60, 120, 240, 480, 960, 1920, 3600, 3600):
-        health.fail("broken", 60)
+        health.quarantine("broken", 60)
         assert health.left_s == expected_s
         clock.now_s += expected_s
         assert health.left_s == 0 and health.reason == "broken"
-        health.return_to_work()
+        health.end_quarantine()
         assert not health.reason
     for _ in range(2000):
-        health.fail("broken", 60)
-    health.work()
-    health.fail("again", 60)
+        health.quarantine("broken", 60)
+    health.note_success()
+    health.quarantine("again", 60)
     assert health.left_s == 60
     state = health.state("name", target)
     assert state.quarantined_until == datetime.fromtimestamp(clock.now_s + 60, UTC)
@@ -58,22 +65,24 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def make_device(target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock) -> Callable[..., Device]:
+def make_device(
+    target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> Callable[..., TimingDevice]:
     """A device whose timer finds these statuses for candidates, and these faults of the canary; then no more.
 
     What is an exception is raised.
     """
 
-    def next_of(several: list[Any]) -> Any:
-        if isinstance(one := several.pop(0), Exception):
-            raise one
-        return one
+    def next_of(outcomes: list[Any]) -> Any:
+        if isinstance(outcome := outcomes.pop(0), Exception):
+            raise outcome
+        return outcome
 
-    def of(statuses: list[Status | Unfit], faults: list[str | Unfit | None]) -> Device:
+    def of(statuses: list[Status | Unfit], faults: list[str | Unfit | None]) -> TimingDevice:
         monkeypatch.setattr(Timer, "measure", lambda *_: Measurement(next_of(statuses)))
         monkeypatch.setattr(Timer, "compare", lambda *_: [Measurement(next_of(statuses)) for _ in range(2)])
-        monkeypatch.setattr(Timer, "try_out", lambda *_: next_of(faults))
-        return Device(target, Setup(tmp_path, Limits(), ()), Health(clock))
+        monkeypatch.setattr(Timer, "run_canary", lambda *_: next_of(faults))
+        return TimingDevice(target, Setup(tmp_path, Limits(), ()), DeviceHealth(clock))
 
     return of
 
@@ -94,14 +103,14 @@ def test_a_canary_may_fail_once(make_device, task) -> None:
 def test_a_canary_that_fails_twice_takes_the_blame_from_the_candidate(make_device, task, clock: Clock) -> None:
     faults: list[str | None] = ["one", "two", "three", "four", None]
     device = make_device([Status.CRASH, Status.OK], faults)
-    with pytest.raises(Quarantined, match="known to work fails on it: two"):
+    with pytest.raises(DeviceQuarantined, match="known to work fails on it: two"):
         device.measure(task, BUILT)
     clock.now_s += 59
-    with pytest.raises(Quarantined) as raised:
+    with pytest.raises(DeviceQuarantined) as error:
         device.measure(task, BUILT)
-    assert raised.value.left_s == 1
+    assert error.value.left_s == 1
     clock.now_s += 1
-    with pytest.raises(Quarantined, match="four"):
+    with pytest.raises(DeviceQuarantined, match="four"):
         device.compare(task, [BUILT])
     clock.now_s += 120
     assert device.measure(task, BUILT).status is Status.OK
@@ -118,7 +127,7 @@ def test_a_device_that_is_in_no_state_to_time_blames_no_candidate(make_device, t
         lambda: device.measure(task, BUILT),
         lambda: device.measure(task, BUILT),
     ):
-        with pytest.raises(Quarantined, match="it is hot"):
+        with pytest.raises(DeviceQuarantined, match="it is hot"):
             timed()
         clock.now_s += 3600
     assert device.measure(task, BUILT).status is Status.OK
@@ -126,31 +135,31 @@ def test_a_device_that_is_in_no_state_to_time_blames_no_candidate(make_device, t
 
 def test_one_failure_in_a_comparison_is_looked_into(make_device, task) -> None:
     device = make_device([Status.OK, Status.WRONG_RESULT], ["one", "two"])
-    with pytest.raises(Quarantined):
+    with pytest.raises(DeviceQuarantined):
         device.compare(task, [BUILT, BUILT])
 
 
 def test_the_canary_works_here(tmp_path: Path, limits: Limits) -> None:
-    timer = Timer(1, tmp_path, limits)
+    timer = Timer(detect(1), Setup(tmp_path, limits))
     try:
-        assert timer.try_out(canary(detect(1))) is None
+        assert timer.run_canary(canary(detect(1))) is None
     finally:
         timer.close()
 
 
 def test_a_device_whose_child_does_not_start_is_quarantined(target: Target, tmp_path: Path, task) -> None:
-    device = Device(target, Setup(tmp_path, Limits(), ("not_a_plugin",)), Health())
-    with pytest.raises(Quarantined, match="no child process") as raised:
+    device = TimingDevice(target, Setup(tmp_path, Limits(), ("not_a_plugin",)), DeviceHealth())
+    with pytest.raises(DeviceQuarantined, match="no child process") as error:
         device.measure(task, BUILT)
-    assert "\n" not in raised.value.reason
+    assert "\n" not in error.value.reason
 
 
 def test_a_target_is_had_by_its_processor_with_cores_enough(target: Target) -> None:
     many = replace(target, threads=8)
-    assert has(many, target) and has(many, many)
-    assert not has(target, many)
-    assert not has(many, replace(target, cpu="i386"))
-    assert has(many, replace(target, l3_bytes=target.l3_bytes + 1))
+    assert can_time(many, target) and can_time(many, many)
+    assert not can_time(target, many)
+    assert not can_time(many, replace(target, cpu="i386"))
+    assert can_time(many, replace(target, l3_bytes=target.l3_bytes + 1))
 
 
 def test_this_machine(tmp_path: Path, limits: Limits, target: Target, make) -> None:

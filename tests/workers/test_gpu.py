@@ -9,19 +9,19 @@ import pytest
 
 from tunewright.codegen.cuda.device import NoDevice
 from tunewright.codegen.cuda.driver import Clock, DeviceFault
-from tunewright.codegen.cuda.gpu import KNOWN
 from tunewright.codegen.cuda.nvrtc import NoCompiler
+from tunewright.codegen.gpu import KNOWN
 from tunewright.codegen.target import Target
 from tunewright.search_space import sketches
 from tunewright.search_space.measurement import Candidate, Status
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule
-from tunewright.workers import gpu, measure
-from tunewright.workers.check import Example
-from tunewright.workers.gpu import PATIENCE_S, GpuLoaded, Patience
 from tunewright.workers.local import LocalPool
+from tunewright.workers.measure import gpu, measure
+from tunewright.workers.measure.check import Example
+from tunewright.workers.measure.gpu import PATIENCE_S, GpuKernel, Patience
 from tunewright.workers.pool import PoolError, Unfit
-from tunewright.workers.process import Child, Failed
+from tunewright.workers.sandbox.process import Child, RequestFailed
 from tunewright.workers.wire import artifact_json, read_artifact
 
 from . import simulated
@@ -46,19 +46,19 @@ def candidate(task, fault=""):
 def loaded(task, fault="", clocks=(FAST,), sleep=pytest.fail):
     artifact = simulated.compiled(candidate(task, fault))
     assert read_artifact(artifact_json(artifact)) == artifact
-    return GpuLoaded(Example(task), artifact, simulated.Simulated(clocks), Patience(sleep))
+    return GpuKernel(Example(task), artifact, simulated.Simulated(clocks), Patience(sleep))
 
 
 def test_a_kernel_is_checked_and_timed(task):
-    one = loaded(task)
-    fault, error = one.check()
+    kernel = loaded(task)
+    fault, error = kernel.check()
     assert fault is None and error is not None and error < 1e-5
-    assert one.once_s == simulated.TIME_S
-    assert one.cold.time(5, 3) == [pytest.approx(simulated.TIME_S)] * 5
-    assert one.warm.time(5, 3) == [pytest.approx(simulated.WARM_S)] * 5
-    assert one.recheck() is None
+    assert kernel.once_s == simulated.TIME_S
+    assert kernel.cold.time(5, 3) == [pytest.approx(simulated.TIME_S)] * 5
+    assert kernel.warm.time(5, 3) == [pytest.approx(simulated.WARM_S)] * 5
+    assert kernel.recheck() is None
     versions = {"nvrtc": "13.5", "driver": "13.0"}
-    assert one.provenance == {"gpu": "a simulated GPU", "clock": "1000 to 1000 MHz", **versions}
+    assert kernel.provenance == {"gpu": "a simulated GPU", "clock": "1000 to 1000 MHz", **versions}
 
 
 @pytest.mark.parametrize(
@@ -66,31 +66,31 @@ def test_a_kernel_is_checked_and_timed(task):
     [("wrong", "error"), ("changed", "x: an input was changed"), ("beyond", "y: written out of bounds, past the end")],
 )
 def test_what_a_kernel_does_wrong(task, fault, words):
-    one = loaded(task, fault)
-    found = one.check()[0] or one.recheck()
-    assert found is not None and words in found
+    kernel = loaded(task, fault)
+    text = kernel.check()[0] or kernel.recheck()
+    assert text is not None and words in text
 
 
 def test_what_is_taken_at_a_lowered_clock_is_taken_again(task):
     pauses: list[float] = []
-    one = loaded(task, clocks=[FAST, SLOWED, SLOWED, FAST, FAST], sleep=pauses.append)
-    one.check()
-    assert len(one.cold.time(3)) == 3
-    assert one.provenance["clock"] == "1000 to 1000 MHz"
+    kernel = loaded(task, clocks=[FAST, SLOWED, SLOWED, FAST, FAST], sleep=pauses.append)
+    kernel.check()
+    assert len(kernel.cold.time(3)) == 3
+    assert kernel.provenance["clock"] == "1000 to 1000 MHz"
     assert pauses == [0.1, 0.2]
 
 
 def test_a_device_that_tells_no_clock(task):
-    one = loaded(task, clocks=[None])
-    assert len(one.cold.time(3)) == 3
-    assert one.provenance == {"gpu": "a simulated GPU"} | simulated.VERSIONS
+    kernel = loaded(task, clocks=[None])
+    assert len(kernel.cold.time(3)) == 3
+    assert kernel.provenance == {"gpu": "a simulated GPU"} | simulated.VERSIONS
 
 
 def test_a_clock_that_stays_low_is_no_fault_of_the_kernel(task):
     pauses: list[float] = []
-    one = loaded(task, clocks=[SLOWED], sleep=pauses.append)
+    kernel = loaded(task, clocks=[SLOWED], sleep=pauses.append)
     with pytest.raises(Unfit, match="keeps its clock low"):
-        one.cold.time(1)
+        kernel.cold.time(1)
     assert pauses[:6] == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0] and max(pauses) == 1.0
     assert PATIENCE_S - 1 < sum(pauses) <= PATIENCE_S
 
@@ -108,8 +108,8 @@ def test_all_pauses_of_a_request_count_together():
 @pytest.fixture(scope="module")
 def pool(limits, tmp_path_factory) -> Iterator[LocalPool]:
     short = replace(limits, run_s=10.0)
-    with LocalPool(TARGET, tmp_path_factory.mktemp("objects"), short, ["simulated_child"]) as one:
-        yield one
+    with LocalPool(TARGET, tmp_path_factory.mktemp("objects"), short, ["simulated_child"]) as local_pool:
+        yield local_pool
 
 
 def test_a_pool_measures_for_a_gpu(pool, task):
@@ -120,11 +120,11 @@ def test_a_pool_measures_for_a_gpu(pool, task):
         "hang": (Status.TIMEOUT, "stopped after 10 s"),
     }
     candidates = [candidate(task), *(candidate(task, fault) for fault in faults), candidate(task)]
-    found = dict(pool.measure(candidates))
+    measurements = dict(pool.measure(candidates))
     for fault, (status, words) in faults.items():
-        measured = found[candidate(task, fault)]
-        assert measured.status is status and words in measured.error, measured
-    last = found[candidate(task)]
+        measurement = measurements[candidate(task, fault)]
+        assert measurement.status is status and words in measurement.error, measurement
+    last = measurements[candidate(task)]
     assert (
         last.status is Status.OK and last.provenance["gpu"] == "a simulated GPU" and last.provenance["nvrtc"] == "13.5"
     )
@@ -139,9 +139,9 @@ def test_a_pool_measures_for_a_gpu(pool, task):
 
 def test_a_hot_device_is_no_verdict_on_a_candidate(limits, tmp_path, task):
     with LocalPool(TARGET, tmp_path, limits, ["simulated_child"]) as pool:
-        with pytest.raises(PoolError, match=r"in quarantine for \d+ s: a simulated GPU keeps its clock low") as caught:
+        with pytest.raises(PoolError, match=r"in quarantine for \d+ s: a simulated GPU keeps its clock low") as error:
             list(pool.measure([candidate(task, "hot")]))
-        assert caught.value.retry_s
+        assert error.value.retry_s
         [device] = pool.devices()
         assert device.quarantined_until is not None
 
@@ -153,13 +153,13 @@ def test_the_device_is_opened_before_anything_is_timed(limits, tmp_path, task, m
     def noting(child, name, timeout_s, **arguments):
         calls.append((name, timeout_s))
         if len(calls) > 4 and name == "open_gpu":
-            raise Failed(Status.TIMEOUT, "open_gpu: stopped")
+            raise RequestFailed(Status.TIMEOUT, "open_gpu: stopped")
         return request(child, name, timeout_s, **arguments)
 
     monkeypatch.setattr(Child, "request", noting)
     with LocalPool(TARGET, tmp_path, limits, ["simulated_child"]) as pool:
-        [(_, measured)] = pool.measure([candidate(task)])
-        assert measured.status is Status.OK
+        [(_, measurement)] = pool.measure([candidate(task)])
+        assert measurement.status is Status.OK
         timing = [call for call in calls if call[0] != "build"]
         assert timing == [("open_gpu", limits.reference_s), ("prepare", limits.reference_s), ("measure", limits.run_s)]
         with pytest.raises(PoolError, match=r"in quarantine for .*: open_gpu: stopped"):

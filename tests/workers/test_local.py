@@ -37,7 +37,7 @@ def descendants(pid: int) -> list[int]:
     """Processes that a process has started, and those that they have."""
     threads = Path(f"/proc/{pid}/task").iterdir()
     children = [int(child) for thread in threads for child in (thread / "children").read_text().split()]
-    return children + [one for child in children for one in descendants(child)]
+    return children + [process for child in children for process in descendants(child)]
 
 
 def test_a_killed_pool_leaves_nobody_behind(make, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ HOLDER = """
 import sys
 from pathlib import Path
 from tunewright.workers.lock import HostLock
-with HostLock(Path(sys.argv[1])).timing():
+with HostLock(Path(sys.argv[1])).exclusive():
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -41,8 +41,8 @@ def test_many_build_at_once(tmp_path: Path) -> None:
     lock, other = HostLock(tmp_path), HostLock(tmp_path)
     met = threading.Barrier(3, timeout=60)
 
-    def build(mine: HostLock) -> None:
-        with mine.building():
+    def build(host_lock: HostLock) -> None:
+        with host_lock.shared():
             met.wait()
 
     with ThreadPoolExecutor(3) as threads:
@@ -50,7 +50,7 @@ def test_many_build_at_once(tmp_path: Path) -> None:
 
 
 def test_one_times_and_nobody_builds_meanwhile(tmp_path: Path) -> None:
-    for first, second in (("timing", "timing"), ("timing", "building"), ("building", "timing")):
+    for first, second in (("exclusive", "exclusive"), ("exclusive", "shared"), ("shared", "exclusive")):
         release = threading.Event()
         with getattr(HostLock(tmp_path), first)():
             thread = waits(HostLock(tmp_path), second, release)
@@ -64,23 +64,25 @@ def test_the_lock_of_a_process_that_was_killed_is_free(tmp_path: Path) -> None:
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout and holder.stdout.readline() == "held\n"
         release = threading.Event()
-        thread = waits(HostLock(tmp_path), "building", release)
+        thread = waits(HostLock(tmp_path), "shared", release)
         release.set()
         holder.kill()
         thread.join(60)
         assert not thread.is_alive()
 
 
-@pytest.mark.parametrize(("outer", "inner"), [("timing", "timing"), ("timing", "building"), ("building", "building")])
+@pytest.mark.parametrize(
+    ("outer", "inner"), [("exclusive", "exclusive"), ("exclusive", "shared"), ("shared", "shared")]
+)
 def test_a_thread_that_holds_it_may_take_it_again(tmp_path: Path, outer: str, inner: str) -> None:
     """In a thread of its own: if it waited, it would wait for ever. It holds it until the outer one ends."""
-    kept: list[threading.Thread] = []
+    threads: list[threading.Thread] = []
 
     def nest() -> None:
         with getattr(HostLock(tmp_path), outer)():
             with getattr(HostLock(tmp_path / "x" / ".."), inner)():
                 pass
-            kept.append(waits(HostLock(tmp_path), "timing", release))
+            threads.append(waits(HostLock(tmp_path), "exclusive", release))
             release.set()
 
     release = threading.Event()
@@ -88,22 +90,22 @@ def test_a_thread_that_holds_it_may_take_it_again(tmp_path: Path, outer: str, in
     thread.start()
     thread.join(60)
     assert not thread.is_alive()
-    kept[0].join(60)
-    assert not kept[0].is_alive()
+    threads[0].join(60)
+    assert not threads[0].is_alive()
 
 
 def test_a_thread_that_builds_is_told_that_it_cannot_time(tmp_path: Path) -> None:
     lock = HostLock(tmp_path)
-    with lock.building():
-        with pytest.raises(RuntimeError, match="can't time"), lock.timing():
+    with lock.shared():
+        with pytest.raises(RuntimeError, match="can't time"), lock.exclusive():
             pass
-        with lock.building():
+        with lock.shared():
             pass
-    with lock.timing():
+    with lock.exclusive():
         pass
 
 
-@pytest.mark.parametrize("kind", ["building", "timing"])
+@pytest.mark.parametrize("kind", ["shared", "exclusive"])
 @pytest.mark.parametrize("call", ["measure", "compare"])
 def test_a_pool_is_not_waited_for_with_the_lock_in_hand(make, tmp_path: Path, kind: str, call: str) -> None:
     candidates = [make.default()]
@@ -117,5 +119,5 @@ def test_a_pool_is_not_waited_for_with_the_lock_in_hand(make, tmp_path: Path, ki
 
 def test_the_lock_of_another_folder_is_in_nobodys_way(make, tmp_path: Path) -> None:
     candidate = make.default()
-    with LocalPool(candidate.target, tmp_path / "one") as pool, HostLock(tmp_path / "other").timing():
+    with LocalPool(candidate.target, tmp_path / "one") as pool, HostLock(tmp_path / "other").exclusive():
         assert make.sound(make.measured(pool, candidate))

@@ -6,15 +6,29 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tunewright.codegen.host import available_cores, detect
-from tunewright.workers import noise, stolen
-from tunewright.workers.noise import LEAST_S, UNDISTURBED, Disturbance, Noise, Watch
-from tunewright.workers.rates import noise as noise_now
+from tunewright.search_space.measurement import Measurement, Status
+from tunewright.workers.measure import measure, noise
+from tunewright.workers.measure.noise import (
+    MAX_ATTEMPTS,
+    MAX_RETRIED_S,
+    MAX_STEAL_SHARE,
+    MIN_WATCH_S,
+    UNDISTURBED,
+    Disturbance,
+    Noise,
+    Watch,
+    run_undisturbed,
+    steal_s,
+)
+from tunewright.workers.measure.rates import noise as noise_now
+from tunewright.workers.wire import candidate_json
 
 SPIN = "import sys\nprint(flush=True)\nwhile True: pass"
 
@@ -27,7 +41,7 @@ SPIN = "import sys\nprint(flush=True)\nwhile True: pass"
         (Disturbance(2.0, 0.3, 0.0), 0.0, "away at other virtual machines for 15% of the time"),
         (Disturbance(2.0, 0.0, 1.0), 0.0, "other processes took 25% of the processors that it ran on"),
         (Disturbance(1.0, 0.0, 0.0), 0.25, "times of one and the same schedule lie 25% apart"),
-        (Disturbance(LEAST_S / 2, LEAST_S, LEAST_S), 0.0, ""),  # the kernel's clock is too coarse
+        (Disturbance(MIN_WATCH_S / 2, MIN_WATCH_S, MIN_WATCH_S), 0.0, ""),  # the kernel's clock is too coarse
     ],
 )
 def test_what_is_said(seen: Disturbance, spread: float, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,50 +61,144 @@ def test_disturbances_add_up() -> None:
     assert Disturbance.total([Disturbance(1.0, 0.5, 0.25), Disturbance(2.0, 0.5, 0.5)]) == Disturbance(3.0, 1.0, 0.75)
 
 
-STAT = "cpu0 {busy} 0 0 900 0 0 0 {stolen} 0 0\n"
+STAT = "cpu0 {busy} 0 0 900 0 0 0 {steal} 0 0\n"
 
 
 def test_own_work_is_no_disturbance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a told machine: a second of the clock, in which the processor was busy for 0.8 s and away for 0.1."""
     path, ticks, now_s = tmp_path / "stat", os.sysconf("SC_CLK_TCK"), [10.0]
-    monkeypatch.setattr(stolen, "STAT", path)
+    monkeypatch.setattr(noise, "STAT", path)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0}, raising=False)
     monkeypatch.setattr(time, "process_time", lambda: 3.0 if now_s[0] == 10.0 else 3.25)
-    monkeypatch.setattr(noise, "_spent_s", lambda pid: 5.0 if now_s[0] == 10.0 else 5.5)
-    path.write_text(STAT.format(busy=100 * ticks, stolen=ticks))
+    monkeypatch.setattr(noise, "_processor_s", lambda pid: 5.0 if now_s[0] == 10.0 else 5.5)
+    path.write_text(STAT.format(busy=100 * ticks, steal=ticks))
     watch = Watch(lambda: [4711, None], lambda: now_s[0])
     now_s[0] = 11.0
-    path.write_text(STAT.format(busy=round(100.8 * ticks), stolen=round(1.1 * ticks)))
-    assert watch.seen() == pytest.approx((1.0, 0.1, 0.8 - 0.25 - 0.5))
+    path.write_text(STAT.format(busy=round(100.8 * ticks), steal=round(1.1 * ticks)))
+    assert watch.disturbance() == pytest.approx((1.0, 0.1, 0.8 - 0.25 - 0.5))
 
 
 def test_a_process_that_is_gone_has_spent_nothing() -> None:
-    assert noise._spent_s(2**22 + 1) == 0.0
-    assert noise._spent_s(os.getpid()) >= 0.0
+    assert noise._processor_s(2**22 + 1) == 0.0
+    assert noise._processor_s(os.getpid()) >= 0.0
 
 
 @pytest.fixture
 def _busy() -> Iterator[None]:
     """Every processor has a process that spins on it."""
-    spinning = [subprocess.Popen([sys.executable, "-c", SPIN], stdout=subprocess.PIPE) for _ in available_cores()]
-    for one in spinning:
-        assert one.stdout is not None and one.stdout.readline()
+    processes = [subprocess.Popen([sys.executable, "-c", SPIN], stdout=subprocess.PIPE) for _ in available_cores()]
+    for process in processes:
+        assert process.stdout is not None and process.stdout.readline()
     yield
-    for one in spinning:
-        one.kill()
-        one.communicate()
+    for process in processes:
+        process.kill()
+        process.communicate()
 
 
 @pytest.mark.skipif(not Path("/proc/stat").exists(), reason="no kernel tells")
 @pytest.mark.usefixtures("_busy")
 def test_a_machine_made_busy_is_noisy(tmp_path: Path) -> None:
-    found = noise_now(detect(len(available_cores())), tmp_path)
-    assert found.others > noise.NOISY_OTHERS and "other processes took" in found.reason
+    busy = noise_now(detect(len(available_cores())), tmp_path)
+    assert busy.others > noise.NOISY_OTHERS and "other processes took" in busy.reason
 
 
 def test_what_this_process_does_is_its_own() -> None:
     watch, until_s = Watch(), time.process_time() + 0.3
     while time.process_time() < until_s:
         pass
-    seen = watch.seen()
-    assert seen.elapsed_s >= 0.3 and seen.others_s <= len(available_cores()) * seen.elapsed_s - 0.25
+    disturbance = watch.disturbance()
+    assert (
+        disturbance.elapsed_s >= 0.3 and disturbance.others_s <= len(available_cores()) * disturbance.elapsed_s - 0.25
+    )
+
+
+TWO_CORES = """\
+cpu  90 0 9 900 1 0 0 777 0 0
+cpu0 50 0 5 500 1 0 0 {first} 0 0
+cpu1 40 0 4 400 0 0 0 {second} 0 0
+cpu11 40 0 4 400 0 0 0 5000 0 0
+intr 12345 0 0
+"""
+
+
+def test_it_is_that_of_the_processors_at_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "stat"
+    path.write_text(TWO_CORES.format(first=120, second=30))
+    monkeypatch.setattr(noise, "STAT", path)
+    tick_s = 1 / os.sysconf("SC_CLK_TCK")
+    for cores, ticks in (({0, 1}, 75), ({1}, 30), ({7}, 0)):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _, cores=cores: cores, raising=False)
+        assert steal_s() == pytest.approx(ticks * tick_s)
+
+
+def test_where_no_kernel_tells_nothing_is_stolen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(noise, "STAT", tmp_path / "none")
+    assert steal_s() == 0.0
+
+
+class Machine:
+    """On which parts of an attempt are stolen."""
+
+    def __init__(self, parts: list[float], attempt_s: float = 0.1) -> None:
+        self.attempt_s = attempt_s
+        self.parts = iter(parts)
+        self.now_s = self.steal_s = 0.0
+        self.done: list[str] = []
+
+    def attempt(self) -> int:
+        self.done.append("attempt")
+        self.now_s += self.attempt_s
+        self.steal_s += self.attempt_s * next(self.parts)
+        return self.done.count("attempt")
+
+    def run(self) -> int:
+        return run_undisturbed(
+            self.attempt, lambda: self.done.append("anew"), steal_clock_s=lambda: self.steal_s, clock=lambda: self.now_s
+        )
+
+
+@pytest.mark.parametrize(
+    ("parts", "attempts"),
+    [
+        ([0.0], 1),
+        ([0.9 * MAX_STEAL_SHARE], 1),
+        ([1.1 * MAX_STEAL_SHARE, 0.0], 2),
+        ([0.5, 0.4, 0.9 * MAX_STEAL_SHARE], 3),
+    ],
+)
+def test_what_is_stolen_from_is_begun_anew(parts: list[float], attempts: int) -> None:
+    machine = Machine(parts)
+    assert machine.run() == attempts
+    assert machine.done == ["attempt", *["anew", "attempt"] * (attempts - 1)]
+
+
+def test_where_it_goes_on_the_best_attempt_counts() -> None:
+    machine = Machine([0.5, 0.3, 0.4])
+    assert machine.run() == 2 and machine.done.count("attempt") == MAX_ATTEMPTS
+
+
+def test_what_lasts_is_not_begun_anew() -> None:
+    assert Machine([0.5, 0.0], 1.1 * MAX_RETRIED_S).run() == 1
+
+
+def test_races_and_samples_of_comparisons_are_begun_anew(make, tmp_path, monkeypatch) -> None:
+    attempts: list[str] = []
+
+    def again(attempt: Callable[[], Any], anew: Callable[[], None]) -> Any:
+        attempt()
+        attempts.append("anew")
+        anew()
+        return attempt()
+
+    monkeypatch.setattr(measure, "run_undisturbed", again)
+    measure.prepare(make.task.to_json())
+    arguments = {"task_key": make.task.key, "threads": 1}
+    arguments["artifact"] = measure.build_candidate(candidate_json(make.default()), str(tmp_path))["artifact"]
+    assert (
+        Measurement.from_json(measure.measure(**arguments, budget_s=0.01, best_s=None)["measurement"]).status
+        is Status.OK
+    )
+    number = measure.load(**arguments)["number"]
+    assert measure.sample(number) > 0 and measure.warm(number) > 0
+    assert attempts == ["anew"] * 3
+    assert measure.recheck(number)["fault"] is None

@@ -9,18 +9,18 @@ from tunewright.codegen.target import Target
 from tunewright.search_space.measurement import Candidate, Status
 from tunewright.search_space.schedule import Illegal
 from tunewright.search_space.sketches import spaces
-from tunewright.workers.comparing import FEWEST_PLACES, ROUNDS
-from tunewright.workers.device import own_name
-from tunewright.workers.pool import Pool, PoolError, ReferenceFailed, has
-from tunewright.workers.process import ChildError
+from tunewright.workers.device.comparison import MIN_PROCESSES, ROUNDS
+from tunewright.workers.device.device import own_name
+from tunewright.workers.pool import Pool, PoolError, ReferenceFailed, can_time
+from tunewright.workers.sandbox.process import ChildError
 
 from ..waiting import wait_for
 
 
 @pytest.fixture(scope="module", params=["local_pool", pytest.param("ray_pool", marks=pytest.mark.ray)])
 def pool(request: pytest.FixtureRequest) -> Pool:
-    one: Pool = request.getfixturevalue(request.param)
-    return one
+    fixture: Pool = request.getfixturevalue(request.param)
+    return fixture
 
 
 def test_a_good_candidate_is_timed(pool: Pool, make) -> None:
@@ -45,14 +45,14 @@ def test_failures_cost_only_themselves(pool: Pool, make) -> None:
     candidates = [make.default(), *map(make.planted, FAULTS), make.planted("ok")]
     results = list(pool.measure(candidates))
     assert len(results) == len(candidates)
-    found = {candidate.schedule.sketch.removeprefix("planted."): m for candidate, m in results}
+    measurements = {candidate.schedule.sketch.removeprefix("planted."): m for candidate, m in results}
     for fault, (status, text) in FAULTS.items():
-        assert found[fault].status is status, (fault, found[fault])
-        assert text in found[fault].error
-        assert found[fault].error and "\n" not in found[fault].error
-        assert not found[fault].samples_s and found[fault].median_s is None
-        assert found[fault].provenance["llvm"]
-    assert make.sound(found["ok"])
+        assert measurements[fault].status is status, (fault, measurements[fault])
+        assert text in measurements[fault].error
+        assert measurements[fault].error and "\n" not in measurements[fault].error
+        assert not measurements[fault].samples_s and measurements[fault].median_s is None
+        assert measurements[fault].provenance["llvm"]
+    assert make.sound(measurements["ok"])
     assert make.sound(make.measured(pool, make.default()))
 
 
@@ -88,14 +88,14 @@ def distinct(make, count: int) -> list[Candidate]:
 
 
 def test_schedules_are_compared_side_by_side(pool: Pool, make) -> None:
-    several = [make.default(), make.planted("wrong_result"), *distinct(make, 1), make.planted("segfault")]
-    several.append(make.planted("build_error"))
-    first, wrong, second, crashed, refused = pool.compare(several)
+    candidates = [make.default(), make.planted("wrong_result"), *distinct(make, 1), make.planted("segfault")]
+    candidates.append(make.planted("build_error"))
+    first, wrong, second, crashed, refused = pool.compare(candidates)
     assert make.sound(first) and make.sound(second)
-    assert min(len(first.samples_s), len(second.samples_s)) >= FEWEST_PLACES * ROUNDS
-    for one in (first, second):
-        assert one.median_s is not None and one.warm_s is not None
-        assert 0 < one.warm_s < 3 * one.median_s
+    assert min(len(first.samples_s), len(second.samples_s)) >= MIN_PROCESSES * ROUNDS
+    for measurement in (first, second):
+        assert measurement.median_s is not None and measurement.warm_s is not None
+        assert 0 < measurement.warm_s < 3 * measurement.median_s
     statuses = [m.status for m in (wrong, crashed, refused)]
     assert statuses == [Status.WRONG_RESULT, Status.CRASH, Status.BUILD_ERROR]
     assert pool.compare([]) == []
@@ -106,14 +106,14 @@ def test_a_task_without_a_reference_fails_no_candidate(pool: Pool, make, op: str
     lost = make.of_other_task(op)
     candidates = [lost.default(), lost.planted("build_error"), lost.planted("ok")]
     results = pool.measure(candidates)
-    found: list[Status] = []
+    statuses: list[Status] = []
     with pytest.raises(
         ReferenceFailed, match=rf"^task \w+ \({op}\): its reference .* 20 s and 2,048 MiB: .*{why}"
-    ) as raised:
-        found.extend(m.status for _, m in results)
-    assert raised.value.task_key == lost.task.key
-    assert "\n" not in str(raised.value)
-    assert set(found) <= {Status.BUILD_ERROR}
+    ) as error:
+        statuses.extend(m.status for _, m in results)
+    assert error.value.task_key == lost.task.key
+    assert "\n" not in str(error.value)
+    assert set(statuses) <= {Status.BUILD_ERROR}
     with pytest.raises(ReferenceFailed, match=op):
         pool.compare([lost.default(), lost.planted("ok")])
     assert [m.status for m in pool.compare([lost.planted("build_error")])] == [Status.BUILD_ERROR]
@@ -128,30 +128,30 @@ def quarantined(pool: Pool) -> list[str]:
 def test_a_broken_device_is_quarantined_and_heals(pool: Pool, make, broken) -> None:
     elsewhere = make.of_other_task("Unlucky")  # nothing is known of it
     candidates = [elsewhere.default(), elsewhere.planted("build_error"), elsewhere.planted("segfault")]
-    found: list[Status] = []
+    statuses: list[Status] = []
     with broken("own"):
-        with pytest.raises(PoolError, match=r"in quarantine.*known to work fails on it: .*SIGSEGV") as raised:
-            found.extend(m.status for _, m in pool.measure(candidates))
-        assert set(found) <= {Status.BUILD_ERROR}, "no failure is put down to a candidate"
-        assert "\n" not in str(raised.value)
-        assert raised.value.retry_s is not None and 0 < raised.value.retry_s <= 1
+        with pytest.raises(PoolError, match=r"in quarantine.*known to work fails on it: .*SIGSEGV") as error:
+            statuses.extend(m.status for _, m in pool.measure(candidates))
+        assert set(statuses) <= {Status.BUILD_ERROR}, "no failure is put down to a candidate"
+        assert "\n" not in str(error.value)
+        assert error.value.retry_s is not None and 0 < error.value.retry_s <= 1
         [state] = pool.devices()
         assert state.quarantined_until is not None and "SIGSEGV" in state.reason
         wait_for(lambda: not quarantined(pool))
-        with pytest.raises(PoolError, match="in quarantine") as raised:
+        with pytest.raises(PoolError, match="in quarantine") as error:
             pool.compare(candidates)
-        assert raised.value.retry_s is not None and 1 < raised.value.retry_s <= 2, "longer each time"
+        assert error.value.retry_s is not None and 1 < error.value.retry_s <= 2, "longer each time"
     with pytest.raises(PoolError, match="in quarantine"):
         list(pool.measure(candidates))
     wait_for(lambda: not quarantined(pool))
-    measured = {candidate.schedule: m for candidate, m in pool.measure(candidates)}
-    assert make.sound(measured[candidates[0].schedule])
-    assert measured[candidates[2].schedule].status is Status.CRASH, "its own fault"
+    measurements = {candidate.schedule: m for candidate, m in pool.measure(candidates)}
+    assert make.sound(measurements[candidates[0].schedule])
+    assert measurements[candidates[2].schedule].status is Status.CRASH, "its own fault"
 
 
 def test_devices_are_named(pool: Pool, target: Target) -> None:
     [state] = pool.devices()
-    assert has(state.target, target) and state.target.threads == len(available_cores())
+    assert can_time(state.target, target) and state.target.threads == len(available_cores())
     assert state.name == own_name()
     assert (state.quarantined_until, state.reason) == (None, "")
 

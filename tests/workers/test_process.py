@@ -14,7 +14,7 @@ import pytest
 
 from tunewright.search_space.measurement import Status
 from tunewright.search_space.schedule import Illegal
-from tunewright.workers.process import Child, ChildError, ChildLimits, Failed, Stopped
+from tunewright.workers.sandbox.process import Child, ChildError, ChildLimits, RequestFailed, RequestStopped
 from tunewright.workers.wire import candidate_json
 
 from ..waiting import gone
@@ -26,8 +26,8 @@ LIMITS = ChildLimits(MEMORY_BYTES)
 
 @pytest.fixture(scope="module")
 def child() -> Iterator[Child]:
-    with Child(LIMITS, ["planted"]) as one:
-        yield one
+    with Child(LIMITS, ["planted"]) as process:
+        yield process
 
 
 def test_it_answers(child: Child) -> None:
@@ -55,55 +55,55 @@ def test_what_it_prints_is_no_reply(child: Child) -> None:
 
 
 def test_a_crash_is_told_by_its_signal_and_the_child_comes_back(child: Child) -> None:
-    with pytest.raises(Failed, match="crash: SIGSEGV") as raised:
+    with pytest.raises(RequestFailed, match="crash: SIGSEGV") as error:
         child.request("crash", 10)
-    assert raised.value.status is Status.CRASH
+    assert error.value.status is Status.CRASH
     assert child.pid is None
     assert child.request("echo", 10, value=2) == 2
 
 
 def test_an_exit_is_a_crash(child: Child) -> None:
-    with pytest.raises(Failed, match="exit code 3") as raised:
+    with pytest.raises(RequestFailed, match="exit code 3") as error:
         child.request("end", 10, code=3)
-    assert raised.value.status is Status.CRASH
+    assert error.value.status is Status.CRASH
 
 
 def test_last_words_are_kept(child: Child) -> None:
-    with pytest.raises(Failed, match="SIGABRT: no way out") as raised:
+    with pytest.raises(RequestFailed, match="SIGABRT: no way out") as error:
         child.request("abort", 10, last_words="fine so far\nno way out\n")
-    assert raised.value.status is Status.CRASH
+    assert error.value.status is Status.CRASH
 
 
 def test_a_hang_is_stopped(child: Child) -> None:
     pid = child.request("pid", 10)
-    with pytest.raises(Failed, match=r"hang: stopped after 0\.2 s") as raised:
+    with pytest.raises(RequestFailed, match=r"hang: stopped after 0\.2 s") as error:
         child.request("hang", 0.2)
-    assert raised.value.status is Status.TIMEOUT
+    assert error.value.status is Status.TIMEOUT
     assert gone(pid, 0)
 
 
 def test_memory_is_limited(child: Child) -> None:
     assert child.request("allocate", 10, size_bytes=1 << 24) == 1 << 24
     pid = child.pid
-    with pytest.raises(Failed, match="allocate: Unable to allocate") as raised:
+    with pytest.raises(RequestFailed, match="allocate: Unable to allocate") as error:
         child.request("allocate", 10, size_bytes=MEMORY_BYTES)
-    assert raised.value.status is Status.OUT_OF_MEMORY
+    assert error.value.status is Status.OUT_OF_MEMORY
     assert child.pid == pid  # it survives
 
 
 def test_dying_for_want_of_memory_is_no_crash(child: Child) -> None:
-    with pytest.raises(Failed) as raised:
+    with pytest.raises(RequestFailed) as error:
         child.request("abort", 10, last_words="LLVM ERROR: out of memory\n")
-    assert raised.value.status is Status.OUT_OF_MEMORY
+    assert error.value.status is Status.OUT_OF_MEMORY
 
 
 def test_the_kernels_killer_is_taken_to_be_short_of_memory(child: Child) -> None:
     pid = child.request("pid", 10)
     killer = threading.Timer(0.1, os.kill, (pid, signal.SIGKILL))
     killer.start()
-    with pytest.raises(Failed, match="memory runs out") as raised:
+    with pytest.raises(RequestFailed, match="memory runs out") as error:
         child.request("hang", 10)
-    assert raised.value.status is Status.OUT_OF_MEMORY
+    assert error.value.status is Status.OUT_OF_MEMORY
 
 
 def test_illegal_and_bugs_propagate(child: Child, make, tmp_path) -> None:
@@ -133,7 +133,7 @@ def test_kill_from_another_thread_ends_a_request(child: Child) -> None:
     child.request("echo", 10, value=0)
     killer = threading.Timer(0.1, child.kill)
     killer.start()
-    with pytest.raises(Stopped):
+    with pytest.raises(RequestStopped):
         child.request("hang", 10)
 
 
@@ -165,7 +165,7 @@ def test_a_child_that_cannot_start_says_why() -> None:
 
 def test_it_dies_with_its_parent() -> None:
     code = """
-from tunewright.workers.process import Child, ChildLimits
+from tunewright.workers.sandbox.process import Child, ChildLimits
 child = Child(ChildLimits(1 << 30), ["planted"])
 print(child.request("pid", 10), flush=True)
 child.request("hang", 60)

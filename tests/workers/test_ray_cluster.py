@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from tunewright.search_space.measurement import Status
-from tunewright.workers.device import own_identity
+from tunewright.workers.device.device import own_identity
 from tunewright.workers.pool import Machines, Pool, PoolError
-from tunewright.workers.ray_cluster import RayCluster
-from tunewright.workers.ray_nodes import NAMESPACE
+from tunewright.workers.ray.cluster import RayCluster
+from tunewright.workers.ray.nodes import NAMESPACE
 from tunewright.workers.wire import candidate_json
 
 from ..waiting import wait_for
@@ -34,7 +34,7 @@ OTHER = "other"
 OWNER = """
 import json, sys
 from pathlib import Path
-from tunewright.workers.ray_cluster import open_ray_pool
+from tunewright.workers.ray.cluster import open_ray_pool
 from tunewright.workers.wire import read_candidate
 candidate = read_candidate(json.loads(sys.argv[3]))
 with open_ray_pool(candidate.target, Path(sys.argv[2]), address=sys.argv[1]) as pool:
@@ -97,9 +97,9 @@ def second_node(cluster: RayCluster) -> Iterator[SecondNode]:
 
 @pytest.fixture
 def node(ray_cluster: RayCluster) -> Iterator[SecondNode]:
-    with second_node(ray_cluster) as one:
-        one.wait_until_there(ray_cluster)
-        yield one
+    with second_node(ray_cluster) as second:
+        second.wait_until_there(ray_cluster)
+        yield second
 
 
 def test_a_cluster_has_the_targets_of_its_nodes(ray_cluster: RayCluster, node: SecondNode, make) -> None:
@@ -120,8 +120,8 @@ def test_a_broken_device_leaves_its_work_to_others(ray_cluster: RayCluster, node
     with ray_cluster.pool(make.target) as pool, broken(OTHER):
         wait_for(lambda: len(ray_cluster.nodes.keepers(make.target)) == 2)
         for _ in range(10):  # which of them gets the first is a matter of chance
-            found = dict(pool.measure([elsewhere.default(), elsewhere.planted("same")]))
-            assert all(make.sound(m) for m in found.values())
+            measurements = dict(pool.measure([elsewhere.default(), elsewhere.planted("same")]))
+            assert all(make.sound(m) for m in measurements.values())
             if quarantined(pool):
                 break
         assert [name.rpartition(":")[2] for name in quarantined(pool)] == [OTHER]
@@ -148,9 +148,9 @@ def test_a_node_joins_and_dies_while_batches_run(ray_cluster: RayCluster, make, 
         wait_for(lambda: len(ray_cluster.nodes.keepers(make.target)) == 2)
         make_ready(pool, make.of_other_task("Ready" * 3), as_it_times)
         with as_it_times(OTHER, node.kill):
-            found = dict(pool.measure([*hanging, leaving.default()]))
-    assert [found.pop(candidate).status for candidate in hanging] == [Status.TIMEOUT, Status.TIMEOUT]
-    assert [measurement.status for measurement in found.values()] == [Status.OK]
+            measurements = dict(pool.measure([*hanging, leaving.default()]))
+    assert [measurements.pop(candidate).status for candidate in hanging] == [Status.TIMEOUT, Status.TIMEOUT]
+    assert [measurement.status for measurement in measurements.values()] == [Status.OK]
 
 
 def test_a_node_that_is_gone_does_not_answer(ray_cluster: RayCluster) -> None:
@@ -158,10 +158,10 @@ def test_a_node_that_is_gone_does_not_answer(ray_cluster: RayCluster) -> None:
     with second_node(ray_cluster) as node:
         node.wait_until_there(ray_cluster)
         both = ray_cluster.nodes.ids()
-        assert len(both) == 2 and ray_cluster.nodes.are_there(both)
+        assert len(both) == 2 and ray_cluster.nodes.are_alive(both)
         node.kill()
-        assert not ray_cluster.nodes.are_there(both)
-        assert len(ray_cluster.nodes.ids()) == 1 and ray_cluster.nodes.are_there(ray_cluster.nodes.ids())
+        assert not ray_cluster.nodes.are_alive(both)
+        assert len(ray_cluster.nodes.ids()) == 1 and ray_cluster.nodes.are_alive(ray_cluster.nodes.ids())
 
 
 def test_processes_share_the_keeper_of_a_device(ray_cluster: RayCluster, make, tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_processes_share_the_keeper_of_a_device(ray_cluster: RayCluster, make, t
     import ray
 
     for identity in ray_cluster.nodes.keepers(make.target):
-        if ray_cluster.nodes.lose(identity):
+        if ray_cluster.nodes.drop_keeper(identity):
             wait_for(lambda: not alive(ray))
     address = ray.get_runtime_context().gcs_address
     command = [
@@ -183,10 +183,10 @@ def test_processes_share_the_keeper_of_a_device(ray_cluster: RayCluster, make, t
             wait_for(lambda: ray_cluster.nodes.keepers(make.target))
             assert alive(ray) == [keeper], "the same one"
             results = pool.measure([make.planted("build_error"), make.planted("hang"), make.default()])
-            found = [next(results)[1].status]
+            statuses = [next(results)[1].status]
             owner.kill()
-            found += [measurement.status for _, measurement in results]
-            assert sorted(found) == [Status.BUILD_ERROR, Status.OK, Status.TIMEOUT]
+            statuses += [measurement.status for _, measurement in results]
+            assert sorted(statuses) == [Status.BUILD_ERROR, Status.OK, Status.TIMEOUT]
         assert len(alive(ray)) == 1 and alive(ray) != [keeper]
 
 

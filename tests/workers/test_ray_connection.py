@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from tunewright.workers import ray_connection
 from tunewright.workers.pool import ClusterLost
-from tunewright.workers.ray_connection import MARK, Connection, end_marked
+from tunewright.workers.ray import connection as connection_module
+from tunewright.workers.ray.connection import MARK, RayConnection, kill_marked
 
 from ..waiting import gone, wait_for
 
@@ -55,22 +55,22 @@ class Simulated:
 
 @pytest.fixture
 def ray(monkeypatch: pytest.MonkeyPatch) -> Iterator[Simulated]:
-    monkeypatch.setattr(ray_connection, "LOOK_S", 0.05)
-    monkeypatch.setattr(ray_connection, "SILENT_S", 0.3)
-    one = Simulated()
-    yield one
-    one.head.close()
-    one.raylet.close()
+    monkeypatch.setattr(connection_module, "LOOK_S", 0.05)
+    monkeypatch.setattr(connection_module, "SILENT_S", 0.3)
+    simulated = Simulated()
+    yield simulated
+    simulated.head.close()
+    simulated.raylet.close()
 
 
 @pytest.fixture
-def connection(ray: Simulated) -> Iterator[Connection]:
-    one = Connection(ray)
-    yield one
-    one.close()
+def connection(ray: Simulated) -> Iterator[RayConnection]:
+    opened = RayConnection(ray)
+    yield opened
+    opened.close()
 
 
-def test_calls_return_and_raise_as_they_are(ray: Simulated, connection: Connection) -> None:
+def test_calls_return_and_raise_as_they_are(ray: Simulated, connection: RayConnection) -> None:
     assert connection.call(divmod, 7, 2) == (3, 1)
     with pytest.raises(ZeroDivisionError):
         connection.call(divmod, 7, 0)
@@ -87,7 +87,7 @@ def raising(error: Exception) -> None:
 
 @pytest.mark.parametrize(("process", "name"), [("head", "its head process"), ("raylet", "the raylet of this machine")])
 def test_a_process_that_is_gone_is_noticed_while_a_call_hangs(
-    ray: Simulated, connection: Connection, process: str, name: str
+    ray: Simulated, connection: RayConnection, process: str, name: str
 ) -> None:
     hangs = threading.Event()
     threading.Timer(0.1, getattr(ray, process).close).start()
@@ -99,27 +99,27 @@ def test_a_process_that_is_gone_is_noticed_while_a_call_hangs(
     hangs.set()
 
 
-def test_an_error_is_put_down_to_nobody_where_the_cluster_is_gone(ray: Simulated, connection: Connection) -> None:
+def test_an_error_is_put_down_to_nobody_where_the_cluster_is_gone(ray: Simulated, connection: RayConnection) -> None:
     """As a worker that dies with its raylet, which is known only later."""
     ray.raylet.close()
     with pytest.raises(ClusterLost, match="the raylet of this machine"):
         connection.call(raising, RayError("a worker died"))
 
 
-def test_what_ray_itself_knows_is_believed(ray: Simulated, connection: Connection) -> None:
+def test_what_ray_itself_knows_is_believed(ray: Simulated, connection: RayConnection) -> None:
     with pytest.raises(ClusterLost, match="the raylet of this machine died"):
         connection.call(raising, ray.exceptions.LocalRayletDiedError())
 
 
-def test_a_node_that_is_given_up_is_lost(ray: Simulated, connection: Connection) -> None:
+def test_a_node_that_is_given_up_is_lost(ray: Simulated, connection: RayConnection) -> None:
     """As where its processes still take connections, but do nothing."""
     ray.is_alive = False
     with pytest.raises(ClusterLost, match="takes the node of this machine for dead"):
         connection.nodes()
 
 
-def test_a_call_that_hangs_is_left_alone(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_connection, "HUNG_S", 0.1)
+def test_a_call_that_hangs_is_left_alone(connection: RayConnection, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_module, "HUNG_S", 0.1)
     hangs = threading.Event()
     with pytest.raises(ClusterLost, match=r"does not answer within 0.2 s"):
         connection.call(hangs.wait, waits_s=0.1)
@@ -128,16 +128,16 @@ def test_a_call_that_hangs_is_left_alone(connection: Connection, monkeypatch: py
 
 def test_no_call_is_begun_once_it_is_closed(ray: Simulated) -> None:
     """Ray would start a cluster for it, or join one."""
-    connection, begun, goes_on, made = Connection(ray), threading.Event(), threading.Event(), threading.Event()
+    connection, start, goes_on, calls_made = RayConnection(ray), threading.Event(), threading.Event(), threading.Event()
 
     def call() -> bool:
-        begun.set()
+        start.set()
         return goes_on.wait(60)
 
     with ThreadPoolExecutor() as threads:
         first = threads.submit(connection.call, call)
-        assert begun.wait(60)
-        second = threads.submit(connection.call, made.set)
+        assert start.wait(60)
+        second = threads.submit(connection.call, calls_made.set)
         wait_for(lambda: not connection._calls.empty())
         closing = threads.submit(connection.close)
         wait_for(connection._closed.is_set)
@@ -146,15 +146,15 @@ def test_no_call_is_begun_once_it_is_closed(ray: Simulated) -> None:
         assert first.result()
         with pytest.raises(RuntimeError, match="closed"):
             second.result()
-    assert not made.is_set()
+    assert not calls_made.is_set()
     with pytest.raises(RuntimeError, match="closed"):
-        connection.call(made.set)
+        connection.call(calls_made.set)
 
 
 def test_a_process_that_is_away_for_a_moment_is_waited_for(
-    ray: Simulated, connection: Connection, monkeypatch: pytest.MonkeyPatch
+    ray: Simulated, connection: RayConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ray_connection, "SILENT_S", 60.0)
+    monkeypatch.setattr(connection_module, "SILENT_S", 60.0)
     address = ray.head.getsockname()
     ray.head.close()
     again = threading.Timer(0.3, lambda: setattr(ray, "head", socket.create_server(address, backlog=1000)))
@@ -166,7 +166,7 @@ def test_a_process_that_is_away_for_a_moment_is_waited_for(
 
 
 def test_a_client_of_ray_watches_its_server(ray: Simulated) -> None:
-    connection = Connection(ray, f"ray://127.0.0.1:{ray.head.getsockname()[1]}")
+    connection = RayConnection(ray, f"ray://127.0.0.1:{ray.head.getsockname()[1]}")
     ray.raylet.close()
     connection.confirm()
     ray.head.close()
@@ -179,13 +179,13 @@ def test_marked_processes_are_ended_and_no_others() -> None:
     def start(mark: str) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-c", "import sys; print(flush=True); sys.stdin.read()"]
         environment = os.environ | {MARK: mark}
-        one = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        assert one.stdout is not None and one.stdout.readline()
-        return one
+        process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert process.stdout is not None and process.stdout.readline()
+        return process
 
-    with start("aa") as ours, start("aab") as other:
-        end_marked("aa")
-        assert gone(ours.pid) and other.poll() is None
+    with start("aa") as marked, start("aab") as other:
+        kill_marked("aa")
+        assert gone(marked.pid) and other.poll() is None
         other.kill()
 
 
@@ -193,8 +193,8 @@ LOSE = """
 import os, signal, sys
 from pathlib import Path
 from tunewright.workers.pool import ClusterLost
-from tunewright.workers.ray_cluster import RayCluster
-from tunewright.workers.ray_connection import MARK
+from tunewright.workers.ray.cluster import RayCluster
+from tunewright.workers.ray.connection import MARK
 
 def marked(mark):
     for folder in Path("/proc").glob("[0-9]*"):

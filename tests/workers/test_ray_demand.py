@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from tunewright.workers import ray_nodes
-from tunewright.workers.ray_cluster import RayCluster
-from tunewright.workers.ray_demand import GROUP, group_of, wanted
-from tunewright.workers.ray_nodes import NAMESPACE
+from tunewright.workers.ray import nodes
+from tunewright.workers.ray.cluster import RayCluster
+from tunewright.workers.ray.nodes import GROUP, NAMESPACE, group_of, missing_nodes
 
 from ..waiting import wait_for
 from .test_ray_cluster import OTHER, SecondNode, names
@@ -21,10 +20,16 @@ A = f"{GROUP}a"
 
 
 def test_as_many_again_are_asked_for_as_long_as_candidates_wait() -> None:
-    assert [wanted(1, 1, candidates) for candidates in (0, 1, 2, 64)] == [0, 0, 1, 1]
-    assert [wanted(4, 4, candidates) for candidates in (4, 5, 6, 8, 64)] == [0, 1, 2, 4, 4]
-    assert [wanted(2, 16, candidates) for candidates in (16, 17, 24, 25, 64)] == [0, 1, 1, 2, 2]  # eight GPUs each
-    assert wanted(0, 0, 64) == 0
+    assert [missing_nodes(1, 1, candidates) for candidates in (0, 1, 2, 64)] == [0, 0, 1, 1]
+    assert [missing_nodes(4, 4, candidates) for candidates in (4, 5, 6, 8, 64)] == [0, 1, 2, 4, 4]
+    assert [missing_nodes(2, 16, candidates) for candidates in (16, 17, 24, 25, 64)] == [
+        0,
+        1,
+        1,
+        2,
+        2,
+    ]  # eight GPUs each
+    assert missing_nodes(0, 0, 64) == 0
 
 
 def test_a_node_names_its_group() -> None:
@@ -36,8 +41,8 @@ def seats() -> Counter[str]:
     """Placement groups of the cluster that still exist, by their state."""
     from ray.util import placement_group_table
 
-    found = [group["state"] for group in placement_group_table().values() if A in group["bundles"][0]]
-    return Counter(state for state in found if state != "REMOVED")
+    states = [group["state"] for group in placement_group_table().values() if A in group["bundles"][0]]
+    return Counter(state for state in states if state != "REMOVED")
 
 
 def keepers(ray: Any) -> set[str]:
@@ -51,19 +56,19 @@ def grouped(cluster: RayCluster) -> Iterator[SecondNode]:
     """A node of a group that may grow, with what it takes to let go of it."""
     import ray
 
-    one = SecondNode(ray.get_runtime_context().gcs_address, "--resources", f'{{"{A}": 1}}')
+    second = SecondNode(ray.get_runtime_context().gcs_address, "--resources", f'{{"{A}": 1}}')
     try:
-        yield one
+        yield second
     finally:
-        one.kill()
+        second.kill()
 
 
 @pytest.fixture
 def node(ray_cluster: RayCluster) -> Iterator[SecondNode]:
-    with grouped(ray_cluster) as one:
-        one.wait_until_there(ray_cluster)
-        yield one
-        ray_cluster.nodes._demand.let_go()
+    with grouped(ray_cluster) as second:
+        second.wait_until_there(ray_cluster)
+        yield second
+        ray_cluster.nodes._demand.release()
     wait_for(lambda: OTHER not in names(ray_cluster) and not seats())
 
 
@@ -81,7 +86,7 @@ def test_a_job_asks_for_nodes_and_lets_them_go(
     wait_for(lambda: seats()["CREATED"] >= 1)  # the node that is there is this process's
     ray_cluster.targets()
     assert seats() and keepers(ray)  # the next job may come at once
-    monkeypatch.setattr(ray_nodes, "REST_S", 0.0)
+    monkeypatch.setattr(nodes, "REST_S", 0.0)
     ray_cluster.targets()
     wait_for(lambda: not seats())
     wait_for(lambda: not any(name.rpartition(":")[2] == OTHER or OTHER in name for name in keepers(ray)))

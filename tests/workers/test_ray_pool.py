@@ -16,8 +16,8 @@ import pytest
 from tunewright.codegen.target import Target
 from tunewright.search_space.measurement import Status
 from tunewright.workers.pool import PoolError
-from tunewright.workers.ray_cluster import RayCluster
-from tunewright.workers.ray_pool import RayPool
+from tunewright.workers.ray.cluster import RayCluster
+from tunewright.workers.ray.pool import RayPool
 from tunewright.workers.wire import candidate_json
 
 from ..waiting import wait_for
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.ray
 JOIN = """
 import json, sys
 from pathlib import Path
-from tunewright.workers.ray_cluster import open_ray_pool
+from tunewright.workers.ray.cluster import open_ray_pool
 from tunewright.workers.wire import read_candidate
 candidate = read_candidate(json.loads(sys.argv[3]))
 with open_ray_pool(candidate.target, Path(sys.argv[2]), address=sys.argv[1]) as pool:
@@ -60,20 +60,20 @@ def test_ending_is_for_the_program_to_handle(ray_pool: RayPool) -> None:
 def test_a_lost_builder_is_replaced_once(
     ray_cluster: RayCluster, ray_pool: RayPool, make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ray_cluster.nodes, "are_there", lambda ids: True)  # whatever other tests did to them
-    found = {c.schedule.sketch: m for c, m in ray_pool.measure([make.planted("kill_worker"), make.default()])}
-    assert len(found) == 2
-    lost = found.pop("planted.kill_worker")
+    monkeypatch.setattr(ray_cluster.nodes, "are_alive", lambda ids: True)  # whatever other tests did to them
+    measurements = {c.schedule.sketch: m for c, m in ray_pool.measure([make.planted("kill_worker"), make.default()])}
+    assert len(measurements) == 2
+    lost = measurements.pop("planted.kill_worker")
     assert lost.status is Status.CRASH
     assert "took its Ray worker with it, 2 times" in lost.error
-    [other] = found.values()
+    [other] = measurements.values()
     assert make.sound(other)
 
 
 def test_a_builder_lost_with_its_node_is_replaced_more_often(
     ray_cluster: RayCluster, ray_pool: RayPool, make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ray_cluster.nodes, "are_there", lambda ids: False)
+    monkeypatch.setattr(ray_cluster.nodes, "are_alive", lambda ids: False)
     lost = make.measured(ray_pool, make.planted("kill_worker"))
     assert lost.status is Status.CRASH
     assert "took its Ray worker with it, 5 times" in lost.error
@@ -82,9 +82,11 @@ def test_a_builder_lost_with_its_node_is_replaced_more_often(
 def test_a_lost_keeper_is_replaced(ray_cluster: RayCluster, ray_pool: RayPool, make, as_it_times) -> None:
     pid = keeper_pid(ray_cluster, make.target)
     with as_it_times("own", lambda: os.kill(pid, signal.SIGKILL)):
-        found = {c.schedule.sketch: m for c, m in ray_pool.measure([make.planted("hang_longer"), make.default()])}
-    assert found.pop("planted.hang_longer").status is Status.TIMEOUT
-    [other] = found.values()
+        measurements = {
+            c.schedule.sketch: m for c, m in ray_pool.measure([make.planted("hang_longer"), make.default()])
+        }
+    assert measurements.pop("planted.hang_longer").status is Status.TIMEOUT
+    [other] = measurements.values()
     assert make.sound(other)
     assert keeper_pid(ray_cluster, make.target) != pid
 
@@ -97,7 +99,7 @@ def test_a_comparison_survives_its_keeper(ray_cluster: RayCluster, ray_pool: Ray
 def test_a_comparison_whose_keepers_die_puts_it_down_to_no_candidate(
     ray_cluster: RayCluster, ray_pool: RayPool, make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tunewright.workers.ray_pool.ATTEMPTS", 1)
+    monkeypatch.setattr("tunewright.workers.ray.pool.MAX_LOSSES", 1)
     os.kill(keeper_pid(ray_cluster, make.target), signal.SIGKILL)
     with pytest.raises(PoolError, match="best schedules were compared: took its Ray worker with it, 1 times"):
         ray_pool.compare([make.default(), make.planted("ok")])

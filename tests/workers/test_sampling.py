@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from itertools import cycle, repeat
 from math import inf
 
 import numpy as np
@@ -8,8 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tunewright.search_space.measurement import Measurement, Status
-from tunewright.workers import sampling
-from tunewright.workers.sampling import interval, paced, repeats, timed
+from tunewright.workers.measure import sampling
+from tunewright.workers.measure.sampling import (
+    MAX_CALLS,
+    MAX_ROUNDS,
+    MIN_ROUNDS,
+    PRECISION,
+    WARM_UP,
+    interval,
+    remove_drift,
+    repeats,
+    time_in_turns,
+    wait_for_threads,
+    with_samples,
+)
 
 
 class Clockwork:
@@ -49,14 +63,14 @@ def test_a_single_sample_is_its_own_interval() -> None:
 
 def test_samples_of_rounds_are_put_at_the_pace_of_the_middle_one() -> None:
     rng = np.random.default_rng(0)
-    pace = rng.uniform(1, 3, 9)
+    drift = rng.uniform(1, 3, 9)
     runs_s = {4: 1.0, 7: 1.1, 1: 2.5}
-    taken = {n: list(run_s * pace) for n, run_s in runs_s.items()}
-    taken[1] = taken[1][:5]  # it was left out of later rounds
-    even = paced(taken)
-    assert list(even) == list(taken) and list(map(len, even.values())) == [9, 9, 5]
+    samples_s = {n: list(run_s * drift) for n, run_s in runs_s.items()}
+    samples_s[1] = samples_s[1][:5]  # it was left out of later rounds
+    even = remove_drift(samples_s)
+    assert list(even) == list(samples_s) and list(map(len, even.values())) == [9, 9, 5]
     for n, run_s in runs_s.items():
-        assert even[n] == pytest.approx([run_s * np.median(pace)] * len(even[n]), rel=1e-3)
+        assert even[n] == pytest.approx([run_s * np.median(drift)] * len(even[n]), rel=1e-3)
 
 
 def test_which_is_faster_shows_through_the_paces_of_rounds() -> None:
@@ -64,18 +78,18 @@ def test_which_is_faster_shows_through_the_paces_of_rounds() -> None:
     rng = np.random.default_rng(0)
     raw = even = 0
     for _ in range(200):
-        pace = rng.uniform(1, 3, 9)
-        taken = {n: list(run_s * pace * rng.normal(1, 0.003, 9)) for n, run_s in enumerate((1.0, 1.01, 1.5))}
-        one, other, _ = (interval(samples_s) for samples_s in taken.values())
-        raw += one.high_s < other.low_s
-        one, other, _ = (interval(samples_s) for samples_s in paced(taken).values())
-        even += one.high_s < other.low_s
+        drift = rng.uniform(1, 3, 9)
+        samples = {n: list(run_s * drift * rng.normal(1, 0.003, 9)) for n, run_s in enumerate((1.0, 1.01, 1.5))}
+        fastest, second, _ = (interval(samples_s) for samples_s in samples.values())
+        raw += fastest.high_s < second.low_s
+        fastest, second, _ = (interval(samples_s) for samples_s in remove_drift(samples).values())
+        even += fastest.high_s < second.low_s
     assert raw == 0 and even > 150
 
 
 @pytest.mark.parametrize("taken", [{}, {3: [1.0, 2.0]}, {0: [1.0, 0.0], 1: [1.0, 2.0]}])
 def test_samples_of_one_alone_or_of_a_coarse_clock_stay_what_they_are(taken: dict[int, list[float]]) -> None:
-    assert paced(taken) == taken
+    assert remove_drift(taken) == taken
 
 
 def test_short_runs_are_repeated_within_a_sample() -> None:
@@ -116,25 +130,137 @@ class Coarse(Clockwork):
 def test_a_coarse_clock_does_not_make_it_run_for_ever(run_s: float, step_s: float) -> None:
     program = Coarse(run_s, step_s)
     [once_s] = program.time(1)
-    assert 1 <= repeats(program, once_s) <= sampling.MOST_RUNS
-    assert max(program.runs) <= sampling.MOST_RUNS
+    assert 1 <= repeats(program, once_s) <= sampling.MAX_RUNS
+    assert max(program.runs) <= sampling.MAX_RUNS
 
 
 def test_a_clock_that_stands_still_is_told() -> None:
     program = Clockwork(0.0)
     with pytest.raises(RuntimeError, match="stands still"):
         repeats(program, once_s=0.0)
-    assert sum(program.runs) < 2 * sampling.MOST_RUNS
+    assert sum(program.runs) < 2 * sampling.MAX_RUNS
 
 
 def test_no_time_at_all_is_no_figure() -> None:
     with pytest.raises(RuntimeError, match="too coarse"):
-        timed(Measurement(Status.OK), [0.0, 0.0, 1e-2])
+        with_samples(Measurement(Status.OK), [0.0, 0.0, 1e-2])
 
 
 def test_figures_of_a_failure_stay_empty() -> None:
     failure = Measurement(Status.WRONG_RESULT, error="y: 1 at [0], not 2")
-    assert timed(failure, [1.0]) is failure
-    figures = timed(Measurement(Status.OK), [3.0, 1.0, 2.0])
+    assert with_samples(failure, [1.0]) is failure
+    figures = with_samples(Measurement(Status.OK), [3.0, 1.0, 2.0])
     assert (figures.low_s, figures.median_s, figures.high_s) == (1.0, 2.0, 3.0)
     assert figures.samples_s == (3.0, 1.0, 2.0)
+
+
+LONG_RUN_S = 0.03
+"""A call that fills a turn: one goes before that is not timed, then one is timed."""
+
+PER_TURN = 2
+
+
+class Clock:
+    """What `sampling` asks the time. A thread of the process works until `awake_s`."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.awake_s = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now_s
+
+    def process_time(self) -> float:
+        return min(self.now_s, self.awake_s)
+
+    def sleep(self, time_s: float) -> None:
+        self.now_s += time_s
+
+    def call(self, times_s: Iterable[float]) -> Callable[[], None]:
+        """A call that takes so long, each time."""
+        left = iter(times_s)
+
+        def run() -> None:
+            self.now_s += next(left)
+
+        return run
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    fake = Clock()
+    monkeypatch.setattr(sampling, "time", fake)
+    return fake
+
+
+def test_each_round_begins_with_the_next_call(clock: Clock) -> None:
+    called: list[str] = []
+
+    def named(name: str) -> Callable[[], None]:
+        call = clock.call(repeat(LONG_RUN_S))
+
+        def run() -> None:
+            called.append(name)
+            call()
+
+        return run
+
+    latencies = time_in_turns({name: named(name) for name in "abc"})
+    warm, timed = called[: 3 * WARM_UP], called[3 * WARM_UP :]
+    assert "".join(warm) == "a" * WARM_UP + "b" * WARM_UP + "c" * WARM_UP
+    assert timed[::PER_TURN] == timed[1::PER_TURN]  # nobody else is called within a turn
+    assert "".join(timed[::PER_TURN]) == "abcbcacab" * (MIN_ROUNDS // 3)
+    assert list(latencies) == ["a", "b", "c"]
+    assert latencies["b"].median_s == pytest.approx(LONG_RUN_S)
+    assert latencies["b"].median_ms == pytest.approx(latencies["b"].least_ms) == pytest.approx(1e3 * LONG_RUN_S)
+
+
+def noisy(clock: Clock) -> Callable[[], None]:
+    """Half of its turns take twice as long as the others: no interval of them is narrow."""
+    return clock.call(cycle((LONG_RUN_S, LONG_RUN_S, 2 * LONG_RUN_S, 2 * LONG_RUN_S)))
+
+
+def test_narrow_intervals_end_it(clock: Clock) -> None:
+    steady = clock.call(repeat(LONG_RUN_S))
+    assert len(time_in_turns({"steady": steady}, budget_s=1e9)["steady"].samples_s) == MIN_ROUNDS
+    settling = clock.call([*[LONG_RUN_S, LONG_RUN_S, 2 * LONG_RUN_S, 2 * LONG_RUN_S] * 8, *repeat(LONG_RUN_S, 1000)])
+    samples_s = time_in_turns({"steady": steady, "settling": settling}, budget_s=1e9)["settling"].samples_s
+    assert MIN_ROUNDS < len(samples_s) < MAX_ROUNDS
+    assert interval(samples_s).width <= PRECISION < interval(samples_s[:-1]).width
+
+
+def test_the_budget_ends_it(clock: Clock) -> None:
+    times = time_in_turns({"noisy": noisy(clock)}, budget_s=0.0)["noisy"]
+    assert len(times.samples_s) == MIN_ROUNDS
+    start_s, budget_s = clock.now_s, 5.0
+    times = time_in_turns({"noisy": noisy(clock)}, budget_s)["noisy"]
+    assert MIN_ROUNDS < len(times.samples_s) < MAX_ROUNDS
+    turn_s = sampling.PAUSE_S + sampling.REST_S + PER_TURN * 2 * LONG_RUN_S
+    assert budget_s < clock.now_s - start_s < budget_s + WARM_UP * 2 * LONG_RUN_S + turn_s
+
+
+def test_it_ends_in_any_case(clock: Clock) -> None:
+    assert len(time_in_turns({"noisy": noisy(clock)}, budget_s=1e9)["noisy"].samples_s) == MAX_ROUNDS
+
+
+@pytest.mark.parametrize(("time_s", "untimed", "timed"), [(1.5e-3, 2, 13), (0.9e-6, 2223, MAX_CALLS)])
+def test_short_calls_are_called_more_often(clock: Clock, time_s: float, untimed: int, timed: int) -> None:
+    """First for as long as processors take to wake, then as often as fits into a turn."""
+    assert sampling._turn_s(clock.call(repeat(time_s)), wait_for_threads) == pytest.approx(time_s)
+    calls = (clock.now_s - sampling.PAUSE_S - sampling.REST_S) / time_s
+    assert calls == pytest.approx(untimed + timed, abs=1.5)
+
+
+@pytest.mark.parametrize(
+    ("awake_s", "expected_s"),
+    [
+        (0.0, sampling.PAUSE_S + sampling.REST_S),
+        (0.1, 0.1 + sampling.REST_S),
+        (1e9, sampling.PAUSE_S + sampling.PATIENCE_S),
+    ],
+)
+def test_a_turn_begins_when_threads_rest(clock: Clock, awake_s: float, expected_s: float) -> None:
+    """But is not put off for ever."""
+    clock.awake_s = awake_s
+    wait_for_threads()
+    assert clock.now_s == pytest.approx(expected_s, abs=1.01 * sampling.REST_S)

@@ -13,35 +13,35 @@ import pytest
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Candidate, Measurement, Status
-from tunewright.workers import timer as timer_module
-from tunewright.workers.builder import Builder, Built
-from tunewright.workers.comparing import DEATHS, FEWEST_PLACES, MOST_PLACES
+from tunewright.workers.device import timer as timer_module
+from tunewright.workers.device.builder import Build, Builder, Setup
+from tunewright.workers.device.comparison import MAX_DEATHS, MAX_PROCESSES, MIN_PROCESSES
+from tunewright.workers.device.timer import Timer
+from tunewright.workers.measure.race import LONG_RUN_S
+from tunewright.workers.measure.sampling import MIN_SAMPLES, MIN_SAMPLES_OF_LONG_RUNS
 from tunewright.workers.pool import Limits, ReferenceFailed
-from tunewright.workers.process import Child, NotStarted
-from tunewright.workers.racing import LONG_S
-from tunewright.workers.sampling import FEWEST, FEWEST_LONG
-from tunewright.workers.timer import Timer
+from tunewright.workers.sandbox.process import Child, ChildStartError
 
 from ..waiting import gone
 
 
 @pytest.fixture
 def builder(limits: Limits, tmp_path: Path) -> Iterator[Builder]:
-    builder = Builder(tmp_path, limits, ["planted"])
+    builder = Builder(Setup(tmp_path, limits, ("planted",)))
     yield builder
     builder.close()
 
 
 @pytest.fixture
 def timer(target: Target, limits: Limits, tmp_path: Path) -> Iterator[Timer]:
-    timer = Timer(target.threads, tmp_path, limits)
+    timer = Timer(target, Setup(tmp_path, limits))
     yield timer
     timer.close()
 
 
-def built(builder: Builder, candidate: Candidate) -> Built:
+def built(builder: Builder, candidate: Candidate) -> Build:
     outcome = builder.build(candidate)
-    assert isinstance(outcome, Built)
+    assert isinstance(outcome, Build)
     return outcome
 
 
@@ -60,12 +60,12 @@ def test_a_child_killed_after_it_prepared_costs_nothing(
     assert not kills
 
 
-@pytest.mark.parametrize(("run_s", "fewest"), [(LONG_S / 2, FEWEST), (LONG_S, FEWEST_LONG)])
+@pytest.mark.parametrize(("run_s", "fewest"), [(LONG_RUN_S / 2, MIN_SAMPLES), (LONG_RUN_S, MIN_SAMPLES_OF_LONG_RUNS)])
 def test_what_took_the_samples_that_a_race_takes_at_least_is_not_timed_again(run_s: float, fewest: int) -> None:
     enough, few = (Measurement(Status.OK, (run_s,) * count, run_s, run_s, run_s) for count in (fewest, fewest - 1))
-    assert timer_module._final(enough, best_s=run_s)
-    assert not timer_module._final(few, best_s=run_s)
-    assert timer_module._final(few, best_s=run_s / 9), "it is clearly slower"
+    assert timer_module._is_final(enough, best_s=run_s)
+    assert not timer_module._is_final(few, best_s=run_s)
+    assert timer_module._is_final(few, best_s=run_s / 9), "it is clearly slower"
 
 
 @pytest.mark.parametrize("call", ["prepare", "load", "sample"])
@@ -73,7 +73,7 @@ def test_a_comparison_whose_child_is_killed_is_made_once_more(
     make, builder: Builder, timer: Timer, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     """Between two requests, which is nobody's fault: each candidate has its figures in the end."""
-    several = [built(builder, make.default()), built(builder, make.planted("ok"))]
+    builds = [built(builder, make.default()), built(builder, make.planted("ok"))]
     request = Child.request
     prepared: list[int] = []
     killed: list[int] = []
@@ -90,18 +90,18 @@ def test_a_comparison_whose_child_is_killed_is_made_once_more(
         return reply
 
     monkeypatch.setattr(Child, "request", killing)
-    assert all(make.sound(measurement) for measurement in timer.compare(make.task, several))
-    assert FEWEST_PLACES < len(prepared) <= 1 + MOST_PLACES and prepared[:1] == killed
+    assert all(make.sound(measurement) for measurement in timer.compare(make.task, builds))
+    assert MIN_PROCESSES < len(prepared) <= 1 + MAX_PROCESSES and prepared[:1] == killed
 
 
 def test_deaths_after_different_candidates_are_nobodys_fault(
     make, builder: Builder, timer: Timer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As many as are one candidate's fault, but once before any, and once after each."""
-    several = [built(builder, make.default()), built(builder, make.planted("ok"))]
+    builds = [built(builder, make.default()), built(builder, make.planted("ok"))]
     request = Child.request
     deadly = [["prepare"], ["prepare", "load"], ["prepare", "load", "load"]]
-    assert len(deadly) == DEATHS
+    assert len(deadly) == MAX_DEATHS
     calls: dict[int, list[str]] = {}
 
     def dying(child: Child, name: str, timeout_s: float, **arguments: Any) -> Any:
@@ -115,14 +115,14 @@ def test_deaths_after_different_candidates_are_nobodys_fault(
         return reply
 
     monkeypatch.setattr(Child, "request", dying)
-    assert all(make.sound(measurement) for measurement in timer.compare(make.task, several))
+    assert all(make.sound(measurement) for measurement in timer.compare(make.task, builds))
     assert not deadly
 
 
 def test_a_comparison_whose_child_never_comes_to_a_candidate_ends(
     make, builder: Builder, timer: Timer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    several = [built(builder, make.default())]
+    builds = [built(builder, make.default())]
     request = Child.request
     killed: list[int] = []
 
@@ -136,15 +136,15 @@ def test_a_comparison_whose_child_never_comes_to_a_candidate_ends(
 
     monkeypatch.setattr(Child, "request", dying)
     with pytest.raises(ReferenceFailed, match="died 3 times"):
-        timer.compare(make.task, several)
-    assert len(killed) == DEATHS
+        timer.compare(make.task, builds)
+    assert len(killed) == MAX_DEATHS
 
 
 def test_a_comparison_ends_where_a_candidate_kills_its_child_later(
     make, builder: Builder, timer: Timer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After it has answered, each time: it is to blame in the end, and the others have their figures."""
-    several = [built(builder, make.default()), built(builder, make.planted("ok"))]
+    builds = [built(builder, make.default()), built(builder, make.planted("ok"))]
     request = Child.request
     loads: list[int] = []
 
@@ -159,32 +159,32 @@ def test_a_comparison_ends_where_a_candidate_kills_its_child_later(
         return reply
 
     monkeypatch.setattr(Child, "request", dying)
-    sound, dead = timer.compare(make.task, several)
+    sound, dead = timer.compare(make.task, builds)
     assert make.sound(sound) and dead.status is Status.CRASH and "died" in dead.error
-    assert len(loads) == 2 * DEATHS + FEWEST_PLACES, "the one that is left is timed as often as any other"
+    assert len(loads) == 2 * MAX_DEATHS + MIN_PROCESSES, "the one that is left is timed as often as any other"
 
 
-@pytest.mark.parametrize("failure", [ReferenceFailed("t", "no memory"), NotStarted("no memory")])
+@pytest.mark.parametrize("failure", [ReferenceFailed("t", "no memory"), ChildStartError("no memory")])
 def test_a_comparison_has_enough_of_the_fewest_children(
     failure: Exception, make, builder: Builder, timer: Timer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where a later one can't start, or can't compute the reference, what is known stays."""
-    several = [built(builder, make.default()), built(builder, make.planted("ok"))]
+    builds = [built(builder, make.default()), built(builder, make.planted("ok"))]
     prepare = Timer._prepare
     prepared: list[Child] = []
 
     def failing(timer: Timer, child: Child, task: Task) -> None:
-        if len(prepared) == FEWEST_PLACES:
+        if len(prepared) == MIN_PROCESSES:
             raise failure
         prepared.append(child)
         prepare(timer, child, task)
 
     monkeypatch.setattr(Timer, "_prepare", failing)
-    monkeypatch.setattr("tunewright.workers.comparing._may_be_fastest", set)
-    assert all(make.sound(measurement) for measurement in timer.compare(make.task, several))
+    monkeypatch.setattr("tunewright.workers.device.comparison._fastest", set)
+    assert all(make.sound(measurement) for measurement in timer.compare(make.task, builds))
     prepared.pop()
     with pytest.raises(type(failure), match="no memory"):
-        timer.compare(make.task, several)
+        timer.compare(make.task, builds)
 
 
 def test_a_new_child_is_handed_the_fastest_one(
@@ -197,7 +197,7 @@ def test_a_new_child_is_handed_the_fastest_one(
     def noting(child: Child, name: str, timeout_s: float, **arguments: Any) -> Any:
         calls.append(name)
         if name == "recall":
-            assert [one["artifact"] for one in arguments["known"]] == [first.artifact]
+            assert [entry["artifact"] for entry in arguments["known"]] == [first.artifact]
         return request(child, name, timeout_s, **arguments)
 
     monkeypatch.setattr(Child, "request", noting)
@@ -219,15 +219,15 @@ def test_a_new_child_is_handed_the_standard_too(
 
     def noting(child: Child, name: str, timeout_s: float, **arguments: Any) -> Any:
         if name == "recall":
-            handed.append([one["artifact"] for one in arguments["known"]])
+            handed.append([entry["artifact"] for entry in arguments["known"]])
         reply = request(child, name, timeout_s, **arguments)
         if name == "measure" and arguments["artifact"] == second.artifact:
             reply |= {"is_fastest": True, "is_standard": False}  # by a lucky moment
         return reply
 
     monkeypatch.setattr(Child, "request", noting)
-    for one in (first, second):
-        assert timer.measure(make.task, one).status is Status.OK
+    for build in (first, second):
+        assert timer.measure(make.task, build).status is Status.OK
     timer.close()
     assert timer.measure(make.task, third).status is Status.OK
     assert handed == [[first.artifact, second.artifact]]

@@ -1,7 +1,8 @@
-"""The command line: `tunewright COMMAND`. What the commands do is in `commands`, imported when one is called.
+"""The command line: `tunewright COMMAND`.
 
-Each module here declares the commands of one group; importing it adds them to `app`. Those that need the service are
-added by `tunewright.api.cli`, which is the whole program.
+A command is a module that declares its options and does its work, or imports what does it when it is called: the
+program starts without anything heavy. Importing a module adds its commands to `app`. `tunewright.api.cli`, which is the
+whole program, adds those that need the service.
 
 Answers go to standard output, progress and messages to standard error. With `--json` the answer is one JSON object,
 and nothing else is on standard output. Exit codes: 0 done, 1 something that is needed does not work, 2 the input or
@@ -10,22 +11,26 @@ the options can't be used, 130 interrupted.
 
 from __future__ import annotations
 
-from . import database, keys, knowledge, operate, tuning, work
+from . import bench, database, doctor, keys, lookup, run, show, tune, void, work
 from .answers import answer, messages, quiet_stdout
-from .app import app, execute, guarded, main
+from .app import app, execute, exit_code, main
 
 __all__ = [
     "answer",
     "app",
+    "bench",
     "database",
+    "doctor",
     "execute",
-    "guarded",
+    "exit_code",
     "keys",
-    "knowledge",
+    "lookup",
     "main",
     "messages",
-    "operate",
     "quiet_stdout",
-    "tuning",
+    "run",
+    "show",
+    "tune",
+    "void",
     "work",
 ]

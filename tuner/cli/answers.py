@@ -1,4 +1,4 @@
-"""Where answers and messages go, and how commands end."""
+"""The output of commands: answers, messages, and interrupts."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
@@ -20,8 +21,8 @@ PIPE_COLUMNS = 160
 SILENT = logging.NullHandler()
 
 
-class Interrupted(Exception):
-    """Ctrl-C, and what became of the work."""
+class CommandInterrupt(Exception):
+    """Ctrl-C; its text says in which state the work is left."""
 
 
 def messages() -> Console:
@@ -57,29 +58,53 @@ def answer_alone(
         render(messages(), data)
 
 
+@dataclass(frozen=True, slots=True)
+class CommandAnswer:
+    """The answer of a command: plain data, as JSON or as `render` prints it for people.
+
+    `alone` names the entry that is for a script to take, see `answer_alone`. `footer` is a message that comes last.
+    """
+
+    data: Mapping[str, Any]
+    render: Callable[[Console, Any], None]
+    alone: str = ""
+    footer: str = ""
+    exit_code: int = 0
+
+    def give(self, as_json: bool) -> None:
+        """Print it, and the notes in it."""
+        tell(self.data.get("notes", ()))
+        if self.alone:
+            answer_alone(self.data, self.alone, self.render, as_json)
+        else:
+            answer(self.data, self.render, as_json)
+        if self.footer:
+            messages().print(self.footer, soft_wrap=True)
+
+
 def quiet_lookups() -> None:
-    """Where no logging is set up, don't print what lookups log: it is among the notes that commands `tell`."""
+    """Don't print the log of lookups where no logging is set up: commands `tell` it as notes."""
     logging.getLogger("tunewright.lookup").addHandler(SILENT)
 
 
 def tell(notes: Iterable[str]) -> None:
-    """Say what people should know beside the answer."""
+    """Print notes beside the answer."""
     for note in notes:
         print(f"note: {printable(note)}", file=sys.stderr)
 
 
 @contextmanager
-def quiet_stdout(wanted: bool) -> Iterator[None]:
-    """Nothing but the answer gets to standard output: what libraries print goes to standard error."""
-    if not wanted:
+def quiet_stdout(is_quiet: bool) -> Iterator[None]:
+    """Send the output of libraries to standard error, so that standard output has the answer alone."""
+    if not is_quiet:
         yield
         return
     sys.stdout.flush()
-    kept = os.dup(1)
+    stdout_copy = os.dup(1)
     os.dup2(2, 1)
     try:
         yield
     finally:
         sys.stdout.flush()
-        os.dup2(kept, 1)
-        os.close(kept)
+        os.dup2(stdout_copy, 1)
+        os.close(stdout_copy)

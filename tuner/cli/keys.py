@@ -2,19 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from datetime import datetime
+from typing import Annotated, Any
 
 import typer
+from rich.console import Console
 
-from .answers import answer, answer_alone, quiet_stdout
-from .app import app
-from .options import DbOption, JsonOption
+from tunewright.db.access import LOCAL, SESSION_OF, Key, KeyScope
+
+from ..errors import Refused
+from ..settings import PATIENCE_S, settings, store_url
+from ..text import printable
+from .answers import CommandAnswer
+from .app import app, command
+from .options import DbOption
+from .tables import new_table, print_table
 
 key_app = typer.Typer(help="The API keys of a server, by which it lets clients in.", no_args_is_help=True)
 app.add_typer(key_app, name="key")
 
 
-@key_app.command()
+USUAL = (KeyScope.JOBS_READ, KeyScope.JOBS_WRITE, KeyScope.RECORDS_READ)
+"""Default scopes of a key: to submit and steer jobs, and to look up."""
+
+GRANTABLE = [scope.value for scope in KeyScope if scope is not KeyScope.LOGIN]
+"""Scopes that a key may have."""
+
+NAME_LETTERS = 200
+
+MOST_DAYS = 36500
+
+DAY_S = 24 * 3600.0
+
+
+@command(key_app)
 def create(
     name: Annotated[str, typer.Argument(metavar="NAME", help="What people know it by.", show_default=False)],
     scopes: Annotated[
@@ -36,35 +57,97 @@ def create(
         ),
     ] = None,
     db: DbOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> CommandAnswer:
     """Make a key, and print it alone on standard output. It is never shown again."""
-    from ..commands import keys as command
+    if not name.strip() or len(name) > NAME_LETTERS:
+        raise Refused(f"a key's name has 1 to {NAME_LETTERS} letters")
+    if name.startswith(SESSION_OF):
+        raise Refused(f"{SESSION_OF!r} begins the names of sessions that browsers have")
+    if name.startswith(LOCAL):
+        raise Refused(f"{LOCAL!r} begins the names of keys that serve makes, which are good on its own machine alone")
+    for scope in scopes or ():
+        if scope not in GRANTABLE:
+            raise Refused(f"--scope {scope!r} is none of {', '.join(GRANTABLE)}")
+    chosen = [KeyScope(scope) for scope in scopes or ()] or list(USUAL)
+    if expires is not None and not 0 < expires <= MOST_DAYS:
+        raise Refused(f"--expires {expires:g} is no number of days up to {MOST_DAYS}")
+    from tunewright.db.store import open_store
 
-    with quiet_stdout(as_json):
-        data = command.create(name, scopes or (), expires, db)
-    answer_alone(data, "key", command.render_create, as_json)
+    with open_store(store_url(db), patience_s=PATIENCE_S) as store:
+        key, token = store.keys.create(name, chosen, None if expires is None else expires * DAY_S)
+        return CommandAnswer({"key": token, **_key_json(key), "db": str(store)}, render_create, alone="key")
 
 
-@key_app.command("list")
-def list_(db: DbOption = None, as_json: JsonOption = False) -> None:
+def render_create(console: Console, data: dict[str, Any]) -> None:
+    """Print what stands beside the token."""
+    until = f"until {_moment(data['expires_at'])}" if data["expires_at"] else "until it is revoked"
+    console.print(f"key {data['id']}, {printable(data['name'])}: {', '.join(data['scopes'])}; {until}", soft_wrap=True)
+    console.print(f"kept as a digest in {data['db']}: this is the only time that it is shown", soft_wrap=True)
+
+
+@command(key_app, "list")
+def list_(db: DbOption = None) -> CommandAnswer:
     """List the keys, the newest first."""
-    from ..commands import keys as command
+    from tunewright.db.reader import open_reader
 
-    with quiet_stdout(as_json):
-        data = command.list_(db)
-    answer(data, command.render_list, as_json)
+    with open_reader(db or settings().db) as store:  # browser sessions' are not among them
+        return CommandAnswer({"keys": [_key_json(key) for key in store.keys.list()]}, render_list)
 
 
-@key_app.command()
+def render_list(console: Console, data: dict[str, Any]) -> None:
+    """Print a row a key."""
+    if not data["keys"]:
+        console.print("no keys yet; tunewright key create NAME makes one")
+        return
+    table = new_table(console, ["id", "name", "scopes", "state", "last used"], [])
+    for key in data["keys"]:
+        texts = [key["id"], key["name"], " ".join(key["scopes"]), _state(key), _moment(key["last_used_at"]) or "never"]
+        table.add_row(*map(printable, texts))
+    print_table(console, table)
+
+
+@command(key_app)
 def revoke(
     key_id: Annotated[str, typer.Argument(metavar="ID", help="The key's id, as key list has it.", show_default=False)],
     db: DbOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> CommandAnswer:
     """Make a key worthless, at once and for good."""
-    from ..commands import keys as command
+    from tunewright.db.reader import open_existing
 
-    with quiet_stdout(as_json):
-        data = command.revoke(key_id, db)
-    answer(data, command.render_revoke, as_json)
+    with open_existing(db or settings().db, patience_s=PATIENCE_S) as store:  # where there is none, it has no key
+        return CommandAnswer(_key_json(store.keys.revoke(key_id)), render_revoke)
+
+
+def render_revoke(console: Console, data: dict[str, Any]) -> None:
+    """Print the key that was revoked."""
+    console.print(f"revoked: {data['id']}, {printable(data['name'])}", soft_wrap=True)
+
+
+def _key_json(key: Key) -> dict[str, Any]:
+    return {
+        "id": key.id,
+        "name": key.name,
+        "scopes": sorted(key.scopes),
+        "created_at": key.created_at.isoformat(),
+        "expires_at": _iso(key.expires_at),
+        "revoked_at": _iso(key.revoked_at),
+        "last_used_at": _iso(key.last_used_at),
+    }
+
+
+def _iso(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.isoformat()
+
+
+def _state(key: dict[str, Any]) -> str:
+    if key["revoked_at"]:
+        return f"revoked {_moment(key['revoked_at'])}"
+    if not key["expires_at"]:
+        return "in force"
+    is_over = datetime.fromisoformat(key["expires_at"]) <= datetime.now().astimezone()
+    return f"{'expired' if is_over else 'until'} {_moment(key['expires_at'])}"
+
+
+def _moment(iso: str | None) -> str:
+    """A moment to the minute, UTC."""
+    return iso[:16].replace("T", " ") if iso else ""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from math import isfinite
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -11,12 +12,16 @@ import typer
 
 from tunewright.codegen.target import MAX_THREADS
 
+from ..arguments import MOST_SIZE
 from ..errors import Refused
-from ..text import counted
+from ..text import counted, shorten
+
+LONGEST_VALUE = 40
+"""Letters of a value that a message quotes."""
 
 
-def named(option: str, example: str) -> Callable[[str | None], str | None]:
-    """What gives the URL given. It raises Refused for an empty one: an unset variable must not mean the default."""
+def url_check(option: str, example: str) -> Callable[[str | None], str | None]:
+    """A callback that refuses an empty URL: an unset variable must not mean the default."""
 
     def check(url: str | None) -> str | None:
         if url is not None and not url.strip():
@@ -26,8 +31,8 @@ def named(option: str, example: str) -> Callable[[str | None], str | None]:
     return check
 
 
-def sensible(threads: int | None) -> int | None:
-    """The number given, with a warning where it is more than this process may use at once."""
+def warn_if_crowded(threads: int | None) -> int | None:
+    """The number of threads, with a warning where it exceeds the processors of this process."""
     if threads is not None:
         from tunewright.codegen.host import available_cores
 
@@ -46,7 +51,7 @@ DbOption = Annotated[
         metavar="URL",
         help="SQLAlchemy URL of the database.",
         show_default="in your data folder",
-        callback=named("--db", "an SQLAlchemy URL such as sqlite:///tuning.db"),
+        callback=url_check("--db", "an SQLAlchemy URL such as sqlite:///tuning.db"),
     ),
 ]
 ServerOption = Annotated[
@@ -56,7 +61,7 @@ ServerOption = Annotated[
         metavar="URL",
         help="Ask this server instead of a database.",
         show_default="TUNEWRIGHT_SERVER, where set",
-        callback=named("--server", "a URL such as http://127.0.0.1:8433"),
+        callback=url_check("--server", "a URL such as http://127.0.0.1:8433"),
     ),
 ]
 LockOption = Annotated[
@@ -76,7 +81,7 @@ ThreadsOption = Annotated[
         max=MAX_THREADS,
         help="Threads that kernels run on.",
         show_default="all processors",
-        callback=sensible,
+        callback=warn_if_crowded,
     ),
 ]
 TargetOption = Annotated[
@@ -97,9 +102,49 @@ UntilOption = Annotated[
     ),
 ]
 TRIALS_WHERE_NONE = "no limit; 200 where no other limit is given"
-"""What is said of the trials that are not given."""
+"""Default number of trials, as the help shows it."""
 
 RayAddressOption = Annotated[
     str | None,
     typer.Option("--ray-address", metavar="ADDRESS", help="The Ray cluster to join.", show_default="one started here"),
 ]
+
+
+def parse_dims(texts: Iterable[str] | None) -> dict[str, int]:
+    """Dimensions by name, from "NAME=1" and so on; None where the option is not given. Raises Refused."""
+    dims: dict[str, int] = {}
+    for text in texts or ():
+        name, equals, value = text.rpartition("=")
+        if not equals or not name or not value:
+            raise Refused(f"--dim {text!r} is not NAME=NUMBER")
+        is_short = len(value) <= len(str(MOST_SIZE))  # Python refuses to read numbers of thousands of digits
+        size = int(value) if is_short and value.isdecimal() and value.isascii() else 0
+        if not 1 <= size <= MOST_SIZE:
+            value = shorten(value, LONGEST_VALUE)
+            raise Refused(
+                f"--dim {name}: {value!r} is no size; give a whole number from 1 to {MOST_SIZE:,}, as in --dim {name}=1"
+            )
+        if dims.setdefault(name, size) != size:
+            raise Refused(f"--dim gives {name!r} two values, {dims[name]} and {size}")
+    return dims
+
+
+def parse_share(option: str, text: str | None) -> float | None:
+    """The share that a percentage is, from "2%" or "0.5"; None where the option is not given. Raises Refused."""
+    if text is None:
+        return None
+    try:
+        percent = float(text.strip().removesuffix("%"))
+    except ValueError:
+        percent = 0.0
+    if not isfinite(percent) or not 0 < percent < 100:
+        raise Refused(f"{option} {text!r} is not a percentage above 0 and below 100, such as 2% or 0.5%")
+    return percent / 100
+
+
+def parse_names(option: str, text: str) -> list[str]:
+    """Names from "a,b". Raises Refused where there are none."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise Refused(f"{option} names nothing")
+    return list(dict.fromkeys(names))

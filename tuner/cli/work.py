@@ -1,27 +1,106 @@
-"""`tunewright work`: a tuner process of a service."""
+"""`tunewright work`: a tuner process of a service, which takes jobs out of the database and runs them."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import json
+import logging
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
 
 import typer
+from rich.console import Console
 
-from .answers import answer, quiet_stdout
-from .app import app
-from .options import DbOption, JsonOption, RayAddressOption
+from ..errors import Unavailable
+from ..settings import settings, store_url
+from ..text import counted
+from .answers import CommandAnswer
+from .app import command
+from .options import DbOption, RayAddressOption
 
 
-@app.command()
+class JsonLines(logging.Formatter):
+    """Formats a record as one line of ASCII, so that no text in it can begin another line or command a terminal.
+
+    It has `timestamp` (UTC), `level`, `logger` and `event`; `job_id` where the record is about a job, and `exception`,
+    a whole traceback, where there is one.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line, without its end."""
+        line = {
+            "timestamp": datetime.fromtimestamp(record.created, UTC).isoformat().replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "event": record.getMessage(),
+        }
+        if (job_id := getattr(record, "job_id", None)) is not None:
+            line["job_id"] = job_id
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+PATIENCE_S = 120.0
+"""Seconds that a database server may be unreachable before the process ends, to be started again."""
+
+TERMINAL_FORMAT = "%(asctime)s %(levelname)s %(message)s"
+
+
+@command()
 def work(
     db: DbOption = None,
     pool: Annotated[Literal["local", "ray"], typer.Option(help="Where candidates are measured.")] = "local",
     ray_address: RayAddressOption = None,
     once: Annotated[bool, typer.Option("--once", help="End when no job is left that this machine could do.")] = False,
-    as_json: JsonOption = False,
-) -> None:
+) -> CommandAnswer:
     """Take tuning jobs out of the database and run them, until asked to end by SIGTERM or Ctrl-C."""
-    from ..commands import work as command
+    from tunewright.db.errors import Unreachable
+    from tunewright.db.store import open_store
+    from tunewright.workers.pool import PoolError
 
-    with quiet_stdout(as_json):
-        data = command.work(db, pool, ray_address, once=once)
-    answer(data, command.render, as_json)
+    from ..search.tuning import open_machines
+    from ..search.worker import Drain, TunerProcess
+
+    drain, environment = Drain(), settings()
+    with drain.on_signals(), log_to_stderr():
+        try:
+            with (
+                open_store(store_url(db), patience_s=PATIENCE_S) as store,
+                open_machines(pool, ray_address) as machines,
+            ):
+                tuner = TunerProcess(
+                    store,
+                    machines,
+                    pool=pool,
+                    lease_s=environment.lease_s,
+                    objects=environment.objects,
+                    drain=drain,
+                )
+                return CommandAnswer({"jobs": tuner.run(once)}, render)
+        except (Unreachable, PoolError) as error:
+            raise Unavailable(str(error)) from error
+
+
+@contextmanager
+def log_to_stderr() -> Iterator[None]:
+    """Log to standard error: as text on a terminal, else as lines of JSON."""
+    log, handler = logging.getLogger("tunewright"), logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter(TERMINAL_FORMAT) if sys.stderr.isatty() else JsonLines())
+    before = log.level, log.propagate
+    log.addHandler(handler)
+    log.propagate = False
+    log.setLevel(min(log.level or logging.INFO, logging.INFO))
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(before[0])
+        log.propagate = before[1]
+
+
+def render(console: Console, data: Mapping[str, Any]) -> None:
+    """Print the number of jobs."""
+    console.print(counted(data["jobs"], "job"))

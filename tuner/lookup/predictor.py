@@ -1,4 +1,4 @@
-"""Predictor: picks schedules that nobody measured, by what cost models know."""
+"""Predictor: picks schedules that were not measured, by cost models. Prediction: the time of one, and its reasons."""
 
 from __future__ import annotations
 
@@ -6,30 +6,37 @@ import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tunewright.codegen.target import Target
-from tunewright.costmodel.model import CostModel
-from tunewright.costmodel.xgb import XGBModel
+from tunewright.costmodel.model import CostModel, Trials, TrialTimes
+from tunewright.costmodel.validation import MEDIAN_OF_NORMAL
+from tunewright.costmodel.xgb import Contribution, XGBModel
 from tunewright.db.errors import StoreError
 from tunewright.graph.task import Task
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import spaces
 from tunewright.search_space.space import Rows, Space
 
-from .experience import Taught, learn, proven
-from .ladder import Pick
+from ..units import in_ms
+from .experience import Experience, learn, proven_experience
+from .result import Pick
+
+if TYPE_CHECKING:
+    from tunewright.db.store import Store
 
 SAMPLED = 1000
 """Points of each space that a pick is made among, beside those around the default."""
 
 CLEAR = 0.03
-"""How much faster than the default a pick must be expected to be, as log2: 2%. The default is an expert's rule."""
+"""Expected gain over the default that a pick needs, in log2: 2%. The default is an expert's rule."""
 
 PAUSE_S = 60.0
-"""Between two looks at whether there is more to learn from."""
+"""Seconds between two checks for new trials or snapshots."""
 
 PICKED = 10_000
 """Picks kept in memory."""
@@ -45,12 +52,12 @@ class Predictor:
     pick. A pick for a task and target stays the same until the next model.
     """
 
-    def __init__(self, store: Taught) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
         self._lock = threading.Lock()
         # By kind of target; with the digest of the snapshot that it stands on, None where that is the base model alone.
         self._models: dict[str, tuple[str | None, CostModel]] = {}
-        self._looked_s: dict[str, float] = {}  # by kind, when it was last looked at
+        self._check_times_s: dict[str, float] = {}  # by kind, when it was last looked at
         self._thread: threading.Thread | None = None
         self._picks: OrderedDict[tuple[str, str], Pick | None] = OrderedDict()
 
@@ -62,16 +69,16 @@ class Predictor:
         model = self._model(target.kind)
         if model is None or not model.ready:
             return None
-        place = task.key, target.key
+        key = task.key, target.key
         with self._lock:
-            if place in self._picks and ((known := self._picks[place]) is None or known.schedule.key not in failed):
+            if key in self._picks and ((known := self._picks[key]) is None or known.schedule.key not in failed):
                 return known
-        picked = picked_by(model, task, target, failed)
+        pick = pick_by(model, task, target, failed)
         with self._lock:
-            self._picks[place] = picked
+            self._picks[key] = pick
             while len(self._picks) > PICKED:
                 self._picks.popitem(last=False)
-        return picked
+        return pick
 
     def wait(self, timeout_s: float) -> None:
         """Until a model that is being made is there, or the time is over."""
@@ -82,18 +89,18 @@ class Predictor:
     def _model(self, kind: str) -> CostModel | None:
         with self._lock:
             busy = self._thread is not None and self._thread.is_alive()
-            if not busy and time.monotonic() - self._looked_s.get(kind, -PAUSE_S) >= PAUSE_S:
-                self._looked_s[kind] = time.monotonic()  # whatever comes of it, the next one is not begun at once
+            if not busy and time.monotonic() - self._check_times_s.get(kind, -PAUSE_S) >= PAUSE_S:
+                self._check_times_s[kind] = time.monotonic()  # whatever comes of it, the next one is not begun at once
                 self._thread = threading.Thread(target=self._learn, args=(kind,), name="tunewright-learn", daemon=True)
                 self._thread.start()
             _, model = self._models.get(kind, (None, None))
             return model
 
     def _learn(self, kind: str) -> None:
-        """In the thread: make a model where there is none, or what is known is more than it stands on."""
+        """In the thread: load the newest model, unless it is the loaded one."""
         try:
             learn(self._store, kind)
-            known = proven(self._store, kind)
+            known = proven_experience(self._store, kind)
         except StoreError as error:  # whoever looks something up is told the same
             _log.info("no cost model: %s", error)
             return
@@ -106,44 +113,114 @@ class Predictor:
 
 
 class FixedPredictor:
-    """Picks by what is known now, which is read when it is first needed. See `Picks`.
+    """Picks by the model of the first use. See `Picker`.
 
     `store` None: by the base model alone.
     """
 
-    def __init__(self, store: Taught | None) -> None:
+    def __init__(self, store: Store | None) -> None:
         self._store = store
         self._models: dict[str, CostModel] = {}  # by kind of target
 
     def pick(self, task: Task, target: Target, failed: Collection[str]) -> Pick | None:
-        """See `Picks`. Raises StoreError."""
+        """The fastest point by the model, as `Picker.pick`. Raises StoreError."""
         if target.kind not in self._models:
-            self._models[target.kind] = XGBModel(proven(self._store, target.kind).learned)
+            self._models[target.kind] = XGBModel(proven_experience(self._store, target.kind).learned)
         model = self._models[target.kind]
-        return picked_by(model, task, target, failed) if model.ready else None
+        return pick_by(model, task, target, failed) if model.ready else None
 
 
-def picked_by(model: CostModel, task: Task, target: Target, failed: Collection[str]) -> Pick | None:
+def pick_by(model: CostModel, task: Task, target: Target, failed: Collection[str]) -> Pick | None:
     """The point with the highest score of those drawn; None where that is not clearly above the default's."""
-    offered = spaces(task, target)
-    default = offered[0].default
+    task_spaces = spaces(task, target)
+    default = task_spaces[0].default
     best: Schedule | None = None
     best_score = least = -np.inf
-    for space in offered:
-        rows = _drawn(space)
+    for space in task_spaces:
+        rows = _sample(space)
         scores = model.score(task, target, space, rows)
         if space.default == default and default.key not in failed:
             least = float(scores[0]) + CLEAR
-        for place in np.argsort(-scores, kind="stable"):
-            schedule = space.schedule(rows[place])
+        for number in np.argsort(-scores, kind="stable"):
+            schedule = space.schedule(rows[number])
             if schedule.key not in failed:
-                if scores[place] > best_score:
-                    best, best_score = schedule, float(scores[place])
+                if scores[number] > best_score:
+                    best, best_score = schedule, float(scores[number])
                 break
     return Pick(best, float(np.exp2(-best_score))) if best is not None and best_score > least else None
 
 
-def _drawn(space: Space) -> Rows:
+def _sample(space: Space) -> Rows:
     """The default first, then what is around it, and others; always the same."""
     default = space.row(space.default)[None]
     return np.concatenate([default, space.neighbours(default), space.sample(SAMPLED, np.random.default_rng(0))])
+
+
+MOST_OWN = 1000
+"""Trials of a task that are learned from: half a second of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """The expected time of a schedule, by the cost model and its task's own trials."""
+
+    time_s: float
+    deviation: float  # of log2 of the time: 0.1 is some 7%; no less than the model's on tasks held out
+    contributions: tuple[Contribution, ...]  # what moves it most, the largest first
+    judged_on: int = 0  # tasks that the model had not learned from, by which it is known how far it is off
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "expected_ms": in_ms(self.time_s),
+            "deviation": self.deviation,
+            "judged_on": self.judged_on,
+            "contributions": [
+                {"feature": item.feature, "value": item.value, "log2_speed": item.log2_speed}
+                for item in self.contributions
+            ],
+        }
+
+
+def predict(store: Store | None, task: Task, target: Target, schedule: Schedule) -> Prediction | None:
+    """The prediction for a schedule; None without a model, or where the schedule is in no searched space.
+
+    Raises StoreError.
+    """
+    known = proven_experience(store, target.kind)
+    trials = store.trials.sample(task.key, target.key, MOST_OWN) if store is not None else []
+    model = train(known, task, target, [(line.schedule, line) for line in trials])
+    point = locate(task, target, schedule)
+    if model is None or point is None:
+        return None
+    [score], [deviation] = model.score(task, target, *point), model.deviation(task, target, *point)
+    deviation = max(float(deviation), _usual_deviation(known))
+    judged_on = int((known.quality or {}).get("tasks", 0))
+    return Prediction(float(np.exp2(-score)), deviation, tuple(model.explain(task, target, *point)[0]), judged_on)
+
+
+def train(
+    known: Experience, task: Task, target: Target, trials: Sequence[tuple[Schedule, TrialTimes]]
+) -> XGBModel | None:
+    """The cost model, trained further on the task's trials; None where there is none yet."""
+    model = XGBModel(known.learned)
+    if trials:
+        model.fit([Trials.of(task, target, space, trials) for space in spaces(task, target)])
+    return model if model.ready else None
+
+
+def locate(task: Task, target: Target, schedule: Schedule) -> tuple[Space, Rows] | None:
+    """A schedule as the one point of its space; None where it is in none of those that are searched."""
+    for space in spaces(task, target):
+        rows, _ = space.rows([schedule])
+        if len(rows):
+            return space, rows
+    return None
+
+
+def _usual_deviation(known: Experience) -> float:
+    """The deviation of predicted times on tasks held out, zero where it is not known.
+
+    The members of a model agree on what it has learned from, whether or not they are right.
+    """
+    error = (known.quality or {}).get("time_error")
+    return 0.0 if error is None else float(np.log2(1.0 + error)) / MEDIAN_OF_NORMAL

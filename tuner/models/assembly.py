@@ -1,9 +1,9 @@
-"""Assembly: what tasks a model runs how often, where some of them may stand for others.
+"""Assembly: how often a model runs each task, where some tasks may replace others.
 
-Where a model has segments (see `graph.segments`), their tasks are tuned beside those of the calls that they may stand
-for, and which of them the model runs is chosen from the times that were measured. Tasks are known here by their number
-in the list of the model's tasks, and chains that are alike are counted, so an assembly is small plain data: a job
-carries it to wherever the job is worked on.
+Where a model has segments (see `graph.fusion.segments`), their tasks are tuned beside those of the calls that they may
+stand for, and which of them the model runs is chosen from the times that were measured. Tasks are known here by their
+number in the list of the model's tasks, and chains that are alike are counted, so an assembly is small plain data: a
+job carries it to wherever the job is worked on.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Times = Sequence[float | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class CallRange:
     """The calls of a chain from `start` to before `stop`, which one task may compute."""
 
     start: int
@@ -31,20 +31,20 @@ class TaskChain:
     """Calls by their tasks, and the runs of them that may be one call instead."""
 
     calls: tuple[int, ...]
-    runs: tuple[Run, ...]
+    runs: tuple[CallRange, ...]
 
     @property
-    def parts(self) -> tuple[Run, ...]:
-        """What the chain can be put together from: each call alone, and the runs."""
-        return (*(Run(place, place + 1, task) for place, task in enumerate(self.calls)), *self.runs)
+    def parts(self) -> tuple[CallRange, ...]:
+        """The parts that can make up the chain: each call alone, and the runs."""
+        return (*(CallRange(place, place + 1, task) for place, task in enumerate(self.calls)), *self.runs)
 
-    def chosen(self, times_s: Times) -> tuple[Run, ...]:
+    def fastest(self, times_s: Times) -> tuple[CallRange, ...]:
         """The parts, in order, that take the least time together.
 
         A run is among them only if it and each of its calls was timed, and it is faster than they are.
         """
 
-        def cost_s(part: Run) -> float:
+        def cost_s(part: CallRange) -> float:
             known = times_s[part.task]
             calls = self.calls[part.start : part.stop]
             if part in self.runs and (known is None or any(times_s[task] is None for task in calls)):
@@ -53,17 +53,17 @@ class TaskChain:
 
         return self.cheapest(cost_s)[1]
 
-    def cheapest(self, cost_s: Callable[[Run], float]) -> tuple[float, tuple[Run, ...]]:
+    def cheapest(self, cost_s: Callable[[CallRange], float]) -> tuple[float, tuple[CallRange, ...]]:
         """The parts that cover the chain at the least cost, and that cost. Of equal ones calls alone are preferred."""
-        ending: list[list[Run]] = [[] for _ in range(len(self.calls) + 1)]
+        ending: list[list[CallRange]] = [[] for _ in range(len(self.calls) + 1)]
         for part in self.parts:
             ending[part.stop].append(part)
-        least_s, last = [0.0], [Run(0, 0, 0)]  # by how many calls are covered
+        least_s, last = [0.0], [CallRange(0, 0, 0)]  # by how many calls are covered
         for parts in ending[1:]:
             total_s, part = min(((least_s[p.start] + cost_s(p), p) for p in parts), key=lambda way: way[0])
             least_s.append(total_s)
             last.append(part)
-        chosen: list[Run] = []
+        chosen: list[CallRange] = []
         place = len(self.calls)
         while place:
             chosen.append(last[place])
@@ -73,9 +73,9 @@ class TaskChain:
 
 @dataclass(frozen=True, slots=True)
 class Assembly:
-    """How often each task occurs in a model, and which occurrences are a matter of choice.
+    """The occurrences of each task in a model, and the chains in which segments may replace calls.
 
-    A task that no call is but segments may be occurs as often as it may stand for calls.
+    The task of a segment occurs as often as the segment may replace calls.
     """
 
     occurrences: tuple[int, ...] = ()
@@ -83,27 +83,27 @@ class Assembly:
 
     @property
     def alternatives(self) -> frozenset[int]:
-        """The tasks that stand for others."""
+        """The tasks of segments, which replace calls."""
         return frozenset(run.task for chain, _ in self.chains for run in chain.runs)
 
     @property
-    def apart(self) -> list[int]:
-        """How often each task is run where no segment is."""
+    def separate_uses(self) -> list[int]:
+        """The uses of each task where no segment is chosen."""
         return [0 if task in self.alternatives else count for task, count in enumerate(self.occurrences)]
 
     def uses(self, times_s: Times) -> list[int]:
-        """How often each task is run where the fastest parts are chosen."""
-        counts = self.apart
+        """The uses of each task where the fastest parts are chosen."""
+        counts = self.separate_uses
         for chain, count in self.chains:
             for task in chain.calls:
                 counts[task] -= count
-            for part in chain.chosen(times_s):
+            for part in chain.fastest(times_s):
                 counts[part.task] += count
         return counts
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What the settings of a job say of it."""
+        """The entry of a job's settings."""
         return {"chains": self.to_json()} if self.chains else {}
 
     def to_json(self) -> list[dict[str, Any]]:
@@ -123,11 +123,11 @@ class Assembly:
         most = max(occurrences, default=0)
         chains = tuple((_chain(item, len(occurrences)), _number(item["occurrences"], 1, most)) for item in data)
         assembly = Assembly(tuple(occurrences), chains)
-        wanted = [0] * len(occurrences)
+        needed = [0] * len(occurrences)
         for chain, count in chains:
             for part in chain.parts:
-                wanted[part.task] += count
-        if any(count > there for count, there in zip(wanted, occurrences, strict=True)):
+                needed[part.task] += count
+        if any(count > available for count, available in zip(needed, occurrences, strict=True)):
             raise ValueError("chains have tasks that the model has not so often")
         if assembly.alternatives & {task for chain, _ in chains for task in chain.calls}:
             raise ValueError("a task stands for itself")
@@ -145,7 +145,7 @@ def total_s(counts: Sequence[int], times_s: Times) -> float | None:
 def _chain(data: Any, tasks: int) -> TaskChain:
     calls = tuple(_number(task, 0, tasks - 1) for task in data["calls"])
     runs = tuple(
-        Run(_number(start, 0, len(calls)), _number(stop, start + 2, len(calls)), _number(task, 0, tasks - 1))
+        CallRange(_number(start, 0, len(calls)), _number(stop, start + 2, len(calls)), _number(task, 0, tasks - 1))
         for start, stop, task in data["runs"]
     )
     return TaskChain(calls, runs)

@@ -7,26 +7,30 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import prod
 from pathlib import Path
+from typing import Any
 
-from tunewright.graph.fusion import Call, Fallback, Step, partition
+import numpy as np
+
+from tunewright.graph.fusion.fusion import Fallback, Step, TaskCall, partition
+from tunewright.graph.fusion.segments import CallChain, chains
 from tunewright.graph.ir import Graph
 from tunewright.graph.onnx_import import ModelError, load
 from tunewright.graph.rewrites import rewrite
-from tunewright.graph.segments import Chain, chains
 from tunewright.graph.task import Task
 
-from .assembly import Assembly, Run, TaskChain
+from .assembly import Assembly, CallRange, TaskChain
 
 SegmentPlace = tuple[int, int, int]
-"""Where a segment stands: the number of its chain, that of its first call in there, and that behind its last."""
+"""The place of a segment: the number of its chain, of its first call there, and of the call behind its last."""
 
 
 @dataclass(frozen=True)
 class Model:
     """The graph after all rewrites and the steps that run it.
 
-    While it has `chains`, it is open which of their segments are run: `merged` and `chosen` make the model that is
+    While it has `chains`, it is open which of their segments are run: `merge` and `fastest` make the model that is
     run. Until then the steps run all calls apart.
     """
 
@@ -34,7 +38,7 @@ class Model:
     sha256: str  # of the ONNX bytes
     graph: Graph
     steps: tuple[Step, ...]
-    chains: tuple[Chain, ...] = ()
+    chains: tuple[CallChain, ...] = ()
     places: tuple[SegmentPlace, ...] = ()  # of the segments that were put in
     last_use: bool = False  # it is compiled once more and for nothing else: its constants go as they are packed
 
@@ -44,42 +48,42 @@ class Model:
 
         In order of first appearance. A segment occurs wherever it may stand for calls.
         """
-        found: dict[str, tuple[Task, int]] = {}
+        counts: dict[str, tuple[Task, int]] = {}
         segments = (segment.call for chain in self.chains for segment in chain.segments)
-        for call in (*(step for step in self.steps if isinstance(step, Call)), *segments):
-            _, count = found.get(call.task.key, (call.task, 0))
-            found[call.task.key] = call.task, count + 1
-        return found
+        for call in (*(step for step in self.steps if isinstance(step, TaskCall)), *segments):
+            _, count = counts.get(call.task.key, (call.task, 0))
+            counts[call.task.key] = call.task, count + 1
+        return counts
 
     @cached_property
     def assembly(self) -> Assembly:
-        """What is run how often, and what is a matter of choice; by number of the task in `tasks`."""
-        counts = Counter(self._alike)
+        """The uses and alternatives of tasks, by their number in `tasks`."""
+        counts = Counter(self._task_chains)
         return Assembly(tuple(count for _, count in self.tasks.values()), tuple(counts.items()))
 
     @cached_property
-    def _alike(self) -> list[TaskChain]:
+    def _task_chains(self) -> list[TaskChain]:
         """The chains, as far as they differ in tasks."""
         numbers = {key: number for number, key in enumerate(self.tasks)}
         return [
             TaskChain(
                 tuple(numbers[call.task.key] for call in chain.calls),
-                tuple(Run(s.start, s.stop, numbers[s.call.task.key]) for s in chain.segments),
+                tuple(CallRange(s.start, s.stop, numbers[s.call.task.key]) for s in chain.segments),
             )
             for chain in self.chains
         ]
 
-    def chosen(self, times_s: Mapping[str, float]) -> Model:
+    def fastest(self, times_s: Mapping[str, float]) -> Model:
         """The model as it is run: with the segments that take less time than their calls. By task key, as measured."""
         times = [times_s.get(key) for key in self.tasks]
-        return self.merged(
+        return self.merge(
             (number, part.start, part.stop)
-            for number, chain in enumerate(self._alike)
-            for part in chain.chosen(times)
+            for number, chain in enumerate(self._task_chains)
+            for part in chain.fastest(times)
             if part in chain.runs
         )
 
-    def merged(self, places: Iterable[SegmentPlace]) -> Model:
+    def merge(self, places: Iterable[SegmentPlace]) -> Model:
         """The model with these segments in the place of their calls. Raises KeyError where there is no such segment."""
         places = tuple(places)
         if not self.chains and not places:
@@ -89,21 +93,21 @@ class Model:
             for number, chain in enumerate(self.chains)
             for segment in chain.segments
         }
-        instead: dict[tuple[str, ...], Call | None] = {}  # outputs of a call -> what runs where it stood
+        replacements: dict[tuple[str, ...], TaskCall | None] = {}  # outputs of a call -> what runs where it stood
         for place in places:
             number, start, stop = place
             for call in self.chains[number].calls[start:stop] if place in segments else ():
-                if call.outputs in instead:
+                if call.outputs in replacements:
                     raise KeyError(place)
-                instead[call.outputs] = None
-            instead[segments[place].outputs] = segments[place]
-        steps = (instead.get(s.outputs, s) if isinstance(s, Call) else s for s in self.steps)
+                replacements[call.outputs] = None
+            replacements[segments[place].outputs] = segments[place]
+        steps = (replacements.get(s.outputs, s) if isinstance(s, TaskCall) else s for s in self.steps)
         return replace(self, steps=tuple(step for step in steps if step is not None), chains=(), places=places)
 
     @property
     def native_nodes(self) -> int:
-        """How many nodes, after rewriting, are part of a task."""
-        return len({node.outputs for step in self.steps if isinstance(step, Call) for node in step.nodes})
+        """The number of nodes, after rewriting, that are part of a task."""
+        return len({node.outputs for step in self.steps if isinstance(step, TaskCall) for node in step.nodes})
 
     @property
     def fallbacks(self) -> list[Fallback]:
@@ -112,7 +116,7 @@ class Model:
 
     @property
     def fallback_reasons(self) -> list[str]:
-        """Why nodes have no native kernel, each reason once, beginning with the op."""
+        """The reasons why nodes have no native kernel, each once, beginning with the op."""
         return list(dict.fromkeys(step.reason for step in self.fallbacks))
 
     @property
@@ -126,16 +130,17 @@ def open_model(
     dims: Mapping[str, int] | None = None,
     *,
     widen: bool = True,
-    given: Collection[str] = (),
+    overrides: Collection[str] = (),
 ) -> Model:
-    """Read an ONNX model. `dims` binds its dynamic dimensions; `widen` as in `rewrite`; `given` as in `load`.
+    """Read an ONNX model. `dims` binds its dynamic dimensions; `widen` as in `rewrite`; `overrides`
+    are weights that become inputs, `given` in `load`.
 
     Raises ModelError, one line.
     """
     if not isinstance(source, bytes):
         source = Path(source)
     try:
-        graph = rewrite(load(source, dims or {}, given=given), widen=widen)
+        graph = rewrite(load(source, dims or {}, weight_inputs=overrides), widen=widen)
     except ModelError as error:
         if isinstance(source, bytes):
             raise
@@ -150,3 +155,19 @@ def _sha256(source: Path | bytes) -> str:
         return hashlib.sha256(source).hexdigest()
     with source.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def example_feeds(model: Model, seed: int = 0) -> dict[str, Any]:
+    """One array for each input, by its label: floats around zero, zeros and ones, false and true, short texts."""
+    rng = np.random.default_rng(seed)
+    feeds: dict[str, Any] = {}
+    for value in model.graph.inputs:
+        kind = model.graph.type(value.tensor)
+        shape = kind.shape or ()
+        if kind.dtype == "string":
+            feeds[value.label] = np.array([f"text {n}" for n in range(prod(shape))], object).reshape(shape)
+        elif kind.dtype == "bfloat16" or np.issubdtype(np.dtype(kind.dtype), np.floating):
+            feeds[value.label] = rng.standard_normal(shape).astype(kind.dtype)
+        else:
+            feeds[value.label] = rng.integers(0, 2, shape).astype(kind.dtype)
+    return feeds

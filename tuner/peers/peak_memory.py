@@ -1,4 +1,4 @@
-"""Peak memory: what a process takes that does nothing but load a model and run it once.
+"""Peak memory of a process that loads a model and runs it once.
 
 Each runtime is measured in a process of its own, `python -m tunewright.tuner.peers.peak_memory TASK`, ours too. What is
 reported is all that the process has in memory, its code and libraries too, which `libraries_bytes` tells apart.
@@ -19,13 +19,13 @@ from typing import Any
 import numpy as np
 
 LIMIT_S = 300.0
-"""What loading a model and running it once may take."""
+"""Time limit of loading a model and running it once."""
 
 OURS = "tunewright"
-"""What we are called among the peers."""
+"""Our name among the peers."""
 
 STATUS = Path("/proc/self/status")
-"""Where Linux says what the process takes."""
+"""Memory use of this process on Linux."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class PeakMemory:
 def peak_memory(
     runtime: str, model: Path, feeds: Mapping[str, Any], threads: int, options: Mapping[str, Any]
 ) -> PeakMemory | None:
-    """What `runtime`, a peer or "tunewright", takes for a model; None where that can't be found out.
+    """The memory of `runtime`, a peer or "tunewright", for a model; None where it can't be measured.
 
     `options` is `dims` and, for ours, `db`, `server` and `lock`, as `InferenceSession` takes them.
     """
@@ -59,19 +59,19 @@ def peak_memory(
 
 def resident_peak_bytes() -> int:
     """The most that this process had in memory. Raises OSError or ValueError where the system doesn't say."""
-    found = re.search(r"^VmHWM:\s+(\d+) kB$", STATUS.read_text(encoding="ascii"), re.MULTILINE)
-    if found is None:
+    match = re.search(r"^VmHWM:\s+(\d+) kB$", STATUS.read_text(encoding="ascii"), re.MULTILINE)
+    if match is None:
         raise ValueError(f"{STATUS} has no VmHWM")
-    return int(found[1]) << 10
+    return int(match[1]) << 10
 
 
 def main() -> None:
-    """In the process that is measured: say on standard output what `PeakMemory` has."""
+    """In the measured process: print `PeakMemory` as JSON."""
     task = json.loads(sys.argv[1])
     with np.load(task["arrays"], allow_pickle=False) as arrays:
         values = [arrays[f"_{number}"] for number in range(len(task["feeds"]))]
-    named = zip(task["feeds"], values, strict=True)
-    feeds = {name: value.astype(object) if value.dtype.kind == "U" else value for name, value in named}
+    entries = zip(task["feeds"], values, strict=True)
+    feeds = {name: value.astype(object) if value.dtype.kind == "U" else value for name, value in entries}
     model, threads, options = Path(task["model"]), task["threads"], task["options"]
     if task["runtime"] == OURS:
         libraries_bytes = _run_ours(model, feeds, threads, options)
@@ -81,7 +81,7 @@ def main() -> None:
 
 
 def _run_ours(model: Path, feeds: Mapping[str, Any], threads: int, options: Mapping[str, Any]) -> int:
-    from ..running.session import InferenceSession
+    from ..session.session import InferenceSession
 
     libraries_bytes = resident_peak_bytes()
     with InferenceSession(model, threads=threads, **options) as session:
@@ -90,8 +90,8 @@ def _run_ours(model: Path, feeds: Mapping[str, Any], threads: int, options: Mapp
 
 
 def _run_peer(name: str, model: Path, feeds: Mapping[str, Any], threads: int, dims: Mapping[str, int]) -> int:
-    from . import PEERS, module_of
-    from .peer import import_silent
+    from ..foreign import import_silent
+    from .runtimes import PEERS, module_of
 
     import_silent(module_of(name))
     libraries_bytes = resident_peak_bytes()

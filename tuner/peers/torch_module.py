@@ -67,8 +67,8 @@ class _Translation:
         self._root.register_buffer(name, tensor)
         return self._fx.get_attr(name)
 
-    def call(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-        return self._fx.call_function(function, arguments, named)
+    def call(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+        return self._fx.call_function(function, arguments, keywords)
 
     def operands(self, node: Node) -> list[Any]:
         """The inputs of a node, None where one is absent."""
@@ -80,7 +80,7 @@ class _Translation:
             raise NotImplementedError("no translation where only running tells the shape")
         return len(shape)
 
-    def padded(self, node: Node, x: Any, fill: float = 0.0) -> tuple[Any, tuple[int, ...]]:
+    def pad(self, node: Node, x: Any, fill: float = 0.0) -> tuple[Any, tuple[int, ...]]:
         """The input of a window op, padded where the sides differ, and what padding is left for the op itself."""
         pads = node.attrs["pads"]
         before, after = pads[: len(pads) // 2], pads[len(pads) // 2 :]
@@ -99,7 +99,7 @@ def _plain(function: Callable[..., Any]) -> _Translator:
 
 def _conv(t: _Translation, node: Node) -> Any:
     x, weight, bias = (*t.operands(node), None)[:3]
-    x, padding = t.padded(node, x)
+    x, padding = t.pad(node, x)
     functions = {3: functional.conv1d, 4: functional.conv2d, 5: functional.conv3d}
     strides, dilations = node.attrs["strides"], node.attrs["dilations"]
     return t.call(
@@ -122,7 +122,7 @@ def _conv_transpose(t: _Translation, node: Node) -> Any:
 
 def _max_pool(t: _Translation, node: Node) -> Any:
     [x] = t.operands(node)
-    x, padding = t.padded(node, x, float("-inf"))
+    x, padding = t.pad(node, x, float("-inf"))
     if t.rank(node.inputs[0]) != 4 or len(node.outputs) > 1:
         raise NotImplementedError("no translation of this MaxPool to PyTorch")
     attrs = node.attrs
@@ -145,11 +145,11 @@ def _global_average_pool(t: _Translation, node: Node) -> Any:
 
 
 def _reduce(function: Callable[..., Any]) -> _Translator:
-    def translated(t: _Translation, node: Node) -> Any:
+    def translate_node(t: _Translation, node: Node) -> Any:
         axes = tuple(node.attrs["axes"])
         return t.call(function, t.operands(node)[0], axes, bool(node.attrs["keepdims"]))
 
-    return translated
+    return translate_node
 
 
 def _gemm(t: _Translation, node: Node) -> Any:
@@ -254,11 +254,11 @@ def _lstm_weights(constants: Mapping[str, Any], names: tuple[str, ...], hidden: 
     """For each direction w, r and both biases, gates ordered input, forget, cell, output."""
     w, r = constants[names[1]], constants[names[2]]
     order = [row for gate in (0, 2, 3, 1) for row in range(gate * hidden, (gate + 1) * hidden)]
-    found = []
+    weights = []
     for direction in range(len(w)):
         bias = constants[names[3]][direction] if names[3] else np.zeros(8 * hidden, w.dtype)
-        found += [w[direction][order], r[direction][order], bias[: 4 * hidden][order], bias[4 * hidden :][order]]
-    return found
+        weights += [w[direction][order], r[direction][order], bias[: 4 * hidden][order], bias[4 * hidden :][order]]
+    return weights
 
 
 _OPS: Mapping[str, _Translator] = {

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from tunewright.codegen.dtype import DType
-from tunewright.codegen.expr import Expr, Load, Ramp, Var, const, op
-from tunewright.codegen.ir import (
+from tunewright.codegen.expr.dtype import DType
+from tunewright.codegen.expr.expr import Expr, Load, Ramp, Var, const, op
+from tunewright.codegen.instructions.bulk import fetch_swizzle
+from tunewright.codegen.ir.ir import (
     Alloc,
     Barrier,
     Block,
     Buffer,
     Do,
+    Fetch,
     For,
     If,
     Kernel,
     LoopKind,
+    Roles,
     Scope,
     Stmt,
     Store,
     Swizzle,
+    TensorMap,
+    ThreadRole,
 )
 
 F32 = DType.F32
@@ -124,3 +129,97 @@ def multiplied(rows: int, depth: int, columns: int, without: str = "", crossed: 
 def whole(buffer: Buffer) -> Load:
     """All of a buffer of one dimension."""
     return Load(buffer.name, (Ramp(const(0), buffer.shape[0]),), buffer.dtype)
+
+
+FULL, EMPTY = Buffer("full", (2,), DType.I64, Scope.SHARED), Buffer("empty", (2,), DType.I64, Scope.SHARED)
+"""Barriers of two stages: all has come; all have read it."""
+
+PRODUCER, CONSUMERS, BOX_ROWS, BOX_COLUMNS = 128, 256, 64, 32
+"""Threads of the roles of `fetched`, and its boxes of float32: rows of 128 bytes."""
+
+
+def fetched(rows: int, columns: int, without: str = "", of_half: str = "") -> Kernel:
+    """y = x with zeros behind its rows and columns, up to whole boxes: one thread has them fetched, others write them.
+
+    `without` names a step to leave out, `of_half` one that only the first half of the consumers do.
+    """
+    rounds, panels = -(-rows // BOX_ROWS), -(-columns // BOX_COLUMNS)
+    x = Buffer("x", (rows, columns), F32)
+    y = Buffer("y", (rounds * BOX_ROWS, panels * BOX_COLUMNS), F32)
+    tile = Buffer("tile", (2, BOX_ROWS, BOX_COLUMNS), F32, Scope.SHARED, fetch_swizzle(F32))
+    phase = Buffer("phase", (1,), DType.I32, Scope.REGISTER)
+    step, thread, reader = Var("k"), Var("t"), Var("t") - PRODUCER
+    stage, panel = step % 2, Var("b") * BOX_COLUMNS
+
+    def steps(*named: tuple[str, Stmt]) -> Stmt:
+        present = ((name, stmt) for name, stmt in named if name != without)
+        half = op("lt", reader, CONSUMERS // 2)
+        return Block(tuple(If(half, stmt) if name == of_half else stmt for name, stmt in present))
+
+    def barrier(buffer: Buffer, number: Expr) -> Load:
+        return Load(buffer.name, (number,), DType.I64)
+
+    def wait(buffer: Buffer, number: Expr) -> Stmt:
+        own = Load("phase", (const(0),), DType.I32)
+        last_bit = Store("phase", own.index, op("cast", number % 2, dtype=DType.I32))
+        return block(last_bit, Do("mbarrier.wait", (), (barrier(buffer, stage), own)))
+
+    view = TensorMap("x", F32, x.shape, x.strides, (BOX_ROWS, BOX_COLUMNS))
+    target = Load("tile", (stage, const(0), const(0)), F32)
+    producer = steps(
+        ("wait empty", wait(EMPTY, step // 2 + 1)),
+        ("expect", Do(f"mbarrier.expect.{view.box_bytes}", (), (barrier(FULL, stage),))),
+        ("fetch", Fetch(view, (step * BOX_ROWS, panel), target, barrier(FULL, stage))),
+    )
+    row, column = Var("n") * (CONSUMERS // 32) + reader // 32, reader % 32
+    copied = Store("y", (step * BOX_ROWS + row, panel + column), Load("tile", (stage, row, column), F32))
+    arrive = If(op("eq", thread % 32, 0), Do("mbarrier.arrive", (), (barrier(EMPTY, stage),)))
+    consumers = steps(
+        ("wait full", wait(FULL, step // 2)),
+        ("copy", For("n", BOX_ROWS // (CONSUMERS // 32), copied, LoopKind.UNROLL)),
+        ("sync", Do("warp.sync", (), ())),
+        ("arrive", arrive),
+    )
+    begin = steps(
+        ("init full", Do("mbarrier.init.1", (barrier(FULL, Var("s")),), ())),
+        ("init empty", Do(f"mbarrier.init.{4 if of_half == 'arrive' else 8}", (barrier(EMPTY, Var("s")),), ())),
+    )
+    roles = Roles(
+        (
+            ThreadRole(PRODUCER, 24, If(op("eq", thread, 0), Alloc(phase, For("k", rounds, producer)))),
+            ThreadRole(CONSUMERS, 240, Alloc(phase, For("k", rounds, consumers))),
+        )
+    )
+    body: Stmt = block(If(op("eq", thread, 0), For("s", 2, begin, LoopKind.UNROLL)), Barrier(), roles)
+    body = For("t", PRODUCER + CONSUMERS, body, LoopKind.THREAD)
+    for buffer in (FULL, EMPTY, tile):
+        body = Alloc(buffer, body)
+    return Kernel((x, y), (), block(For("b", panels, body, LoopKind.BLOCK)))
+
+
+TILE = Buffer("tile", (BOX_ROWS, BOX_COLUMNS), F32, Scope.SHARED, fetch_swizzle(F32))
+"""Where a box lies."""
+
+
+def one_box(view: TensorMap, place: tuple[Expr, ...], size: int, tile: Buffer = TILE) -> Kernel:
+    """y = a box of `size` elements, which one thread has fetched and its warp waits for."""
+    thread, full, phase = Var("t"), Load("full", (const(0),), DType.I64), Load("phase", (const(0),), DType.I32)
+    begin = block(
+        Do("mbarrier.init.1", (full,), ()),
+        Do("mbarrier.expect.8192", (), (full,)),
+        Fetch(view, place, Load(tile.name, (const(0),) * len(tile.shape), tile.dtype), full),
+    )
+    copied = Store("y", (Var("n"), thread), Load(tile.name, (Var("n"), thread), tile.dtype))
+    body: Stmt = block(
+        If(op("eq", thread, 0), begin),
+        Barrier(),
+        Store("phase", phase.index, const(0, DType.I32)),
+        Do("mbarrier.wait", (), (full, phase)),
+        Barrier(),
+        For("n", BOX_ROWS, copied),
+    )
+    body = For("t", 32, Alloc(Buffer("phase", (1,), DType.I32, Scope.REGISTER), body), LoopKind.THREAD)
+    for buffer in (FULL, tile):
+        body = Alloc(buffer, body)
+    x, y = Buffer("x", (size,), view.dtype), Buffer("y", (BOX_ROWS, 32), tile.dtype)
+    return Kernel((x, y), (), block(For("b", 1, body, LoopKind.BLOCK)))

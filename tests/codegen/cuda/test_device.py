@@ -9,7 +9,7 @@ import pytest
 
 from tunewright.codegen.cuda import device
 from tunewright.codegen.cuda.device import NoDevice, devices
-from tunewright.codegen.cuda.gpu import KNOWN
+from tunewright.codegen.gpu import KNOWN
 
 PROPERTIES = {
     "name": b"NVIDIA H200", "major": 9, "minor": 0, "multiProcessorCount": 132, "maxThreadsPerMultiProcessor": 2048,

@@ -5,18 +5,22 @@ from __future__ import annotations
 import gc
 import sys
 import weakref
+from ctypes import Array, memmove
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import ClassVar
 
+import numpy as np
 import pytest
 
 from tunewright.codegen.cuda import driver as module
 from tunewright.codegen.cuda.build import GpuArtifact
 from tunewright.codegen.cuda.device import Device
-from tunewright.codegen.cuda.driver import Clock, CupyDriver, DeviceFault, NoClocks, Unloadable, management
-from tunewright.codegen.cuda.gpu import KNOWN
-from tunewright.codegen.cuda.source import Launch
+from tunewright.codegen.cuda.driver import Clock, DeviceFault, DeviceMemory, Driver, NoClocks, Unloadable, management
+from tunewright.codegen.cuda.emit import Launch
+from tunewright.codegen.expr.dtype import DType
+from tunewright.codegen.gpu import KNOWN
+from tunewright.codegen.ir.ir import Buffer, TensorMap
 
 
 class Failure(Exception):
@@ -45,6 +49,7 @@ class Stream:
 class Module:
     fails = False
     loaded: ClassVar[list[bytes]] = []
+    calls: ClassVar[list[tuple[object, ...]]] = []
 
     def load(self, code):
         self.loaded.append(code)
@@ -52,7 +57,7 @@ class Module:
             raise Failure("CUDA_ERROR_NO_BINARY_FOR_GPU")
 
     def get_function(self, symbol):
-        return lambda *call, **options: None
+        return lambda *call, **options: self.calls.append((symbol, *call, options))
 
 
 @pytest.fixture
@@ -67,7 +72,7 @@ def driver(monkeypatch):
     )
     monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=cuda))
     monkeypatch.setattr(module, "devices", lambda: [Device(0, "none", KNOWN["sm_90a"])])
-    return CupyDriver()
+    return Driver()
 
 
 ARTIFACT = GpuArtifact(b"", "", (Launch("k", (1, 1, 1), 32, 0),), {}, (), (), {})
@@ -77,13 +82,13 @@ def test_what_is_recorded_keeps_its_code(driver):
     """A graph of CUDA is worth nothing once its module is unloaded."""
     run = driver.program(ARTIFACT, [])
     kept = weakref.ref(run)
-    recorded = driver.recorded(run)
+    launch = driver.capture(run)
     del run
     gc.collect()
     assert kept() is not None
-    recorded()
+    launch()
     assert driver._stream.told == ["enter", "begin", "end", "exit", "enter", "launch", "exit"]
-    del recorded
+    del launch
     gc.collect()
     assert kept() is None
 
@@ -93,7 +98,7 @@ def test_a_recording_that_fails_is_ended(driver):
         raise Failure("an illegal memory access")
 
     with pytest.raises(DeviceFault, match="an illegal memory access"):
-        driver.recorded(run)
+        driver.capture(run)
     assert driver._stream.told == ["enter", "begin", "end", "exit"]
 
 
@@ -101,6 +106,75 @@ def test_code_that_is_not_taken(driver, monkeypatch):
     monkeypatch.setattr(Module, "fails", True)
     with pytest.raises(Unloadable, match="CUDA_ERROR_NO_BINARY_FOR_GPU"):
         driver.program(ARTIFACT, [])
+
+
+BOXES = TensorMap("x", DType.F16, (40, 64), (64, 1), (64, 64))
+RESULTS = replace(BOXES, tensor="parts")
+
+WITH_MAPS = GpuArtifact(
+    b"",
+    "",
+    (Launch("k_p0", (4, 1, 1), 384, 0, (BOXES, RESULTS)), Launch("k_p1", (1, 1, 1), 128, 0)),
+    {},
+    (Buffer("x", (40, 64), DType.F16), Buffer("y", (40, 64), DType.F16)),
+    (Buffer("parts", (40, 64), DType.F16),),
+    {},
+)
+
+
+@pytest.fixture
+def operands(driver):
+    """Memory at 256, 512 and 768."""
+    return [DeviceMemory(driver, SimpleNamespace(data=SimpleNamespace(ptr=256 * n))) for n in (1, 2, 3)]
+
+
+def test_maps_are_passed_behind_pointers(driver, operands, monkeypatch):
+    """Of scratch too. They are made once, not in each run."""
+    made = []
+
+    def encode(tensor_map, address):
+        made.append((tensor_map, address))
+        return f"map of {tensor_map.tensor}"
+
+    monkeypatch.setattr(module, "encode", encode)
+    monkeypatch.setattr(Module, "calls", [])
+    run = driver.program(WITH_MAPS, operands)
+    run()
+    run()
+    arrays = tuple(memory.array for memory in operands)
+    first = ("k_p0", (4, 1, 1), (384, 1, 1), (*arrays, "map of x", "map of parts"), {"shared_mem": 0})
+    second = ("k_p1", (1, 1, 1), (128, 1, 1), arrays, {"shared_mem": 0})
+    assert Module.calls == [first, second] * 2
+    assert made == [(BOXES, 256), (RESULTS, 768)]
+
+
+def test_a_map_that_the_driver_refuses(driver, operands, monkeypatch):
+    monkeypatch.setattr(module, "_library", lambda: SimpleNamespace(cuTensorMapEncodeTiled=lambda *given: 1))
+    with pytest.raises(Unloadable, match=r"cuTensorMapEncodeTiled: status 1 for x as \[40, 64\]"):
+        driver.program(WITH_MAPS, operands)
+
+
+BFLOAT16, SWIZZLE_128B, PROMOTION_L2_128B = 9, 3, 2
+"""Of CU_TENSOR_MAP."""
+
+
+def test_what_the_driver_is_told_of_a_map(monkeypatch):
+    """The innermost dimension first, strides in bytes, and room on a multiple of 64 bytes."""
+    calls = []
+
+    def take(room, *given):
+        assert room.value % 64 == 0
+        memmove(room.value, np.arange(16, dtype=np.uint64).tobytes(), 128)
+        calls.append([list(one) if isinstance(one, Array) else getattr(one, "value", one) for one in given])
+        return 0
+
+    monkeypatch.setattr(module, "_library", lambda: SimpleNamespace(cuTensorMapEncodeTiled=take))
+    one = TensorMap("x", DType.BF16, (3, 40, 72), (2880, 72, 1), (1, 64, 64))
+    found = module.encode(one, 4096)
+    assert (found.shape, found.nbytes) == ((), 128)
+    assert np.frombuffer(found.tobytes(), np.uint64).tolist() == list(range(16))
+    dimensions = [72, 40, 3], [144, 5760], [64, 64, 1], [1, 1, 1]
+    assert calls == [[BFLOAT16, 3, 4096, *dimensions, 0, SWIZZLE_128B, PROMOTION_L2_128B, 0]]
 
 
 @pytest.fixture
@@ -200,8 +274,8 @@ def test_there_is_one_for_all(monkeypatch):
         made.append(object())
         return made[-1]
 
-    monkeypatch.setattr(module, "CupyDriver", make)
-    module._opened.cache_clear()
+    monkeypatch.setattr(module, "Driver", make)
+    module._open_driver.cache_clear()
     assert module.driver() is module.driver()
     assert len(made) == 1
-    module._opened.cache_clear()
+    module._open_driver.cache_clear()

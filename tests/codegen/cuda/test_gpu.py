@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tunewright.codegen.cuda.gpu import KNOWN, Gpu
+from tunewright.codegen.gpu import KNOWN, Gpu
 
 
 @pytest.mark.parametrize("gpu", KNOWN.values(), ids=str)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from tunewright.codegen.cuda.interp import run
-from tunewright.codegen.expr import Load, Ramp, Var, const, op
-from tunewright.codegen.interp import BoundsError, RaceError, UndefinedRead
-from tunewright.codegen.ir import Alloc, Buffer, Do, For, If, Kernel, LoopKind, Scope, Store, Swizzle
+from tunewright.codegen.expr.expr import Load, Ramp, Var, const, op
+from tunewright.codegen.ir.access import BoundsError, RaceError, UndefinedRead
+from tunewright.codegen.ir.ir import Alloc, Buffer, Do, For, If, Kernel, LoopKind, Scope, Store, Swizzle
 from tunewright.codegen.verify import VerifyError, verify
 
 from .kernels import F32, added, block, multiplied, turned
@@ -43,7 +43,7 @@ def test_through_shared_memory(rows, columns, swizzle):
 
 def test_a_product_whose_operands_come_while_it_computes():
     a, b = some(64, 40), some(40, 32, seed=1)
-    a, b = (np.round(one * 8).astype(np.float32) for one in (a, b))  # no bits that TF32 lacks
+    a, b = (np.round(matrix * 8).astype(np.float32) for matrix in (a, b))  # no bits that TF32 lacks
     [c] = results(multiplied(64, 40, 32), a, b)
     assert np.array_equal(c, a @ b)
 
@@ -115,5 +115,5 @@ def test_threads_that_do_not_come_touch_nothing():
     y = Buffer("y", (8,), F32)
     place = Var("b") * 4 + Var("t")
     odd = If(op("eq", Var("t") % 2, 1), Store("y", (place,), const(1.0)))
-    [found] = results(grid(odd, buffers=[y]))
-    assert np.array_equal(np.nan_to_num(found), [0, 1] * 4)
+    [values] = results(grid(odd, buffers=[y]))
+    assert np.array_equal(np.nan_to_num(values), [0, 1] * 4)

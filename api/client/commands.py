@@ -1,0 +1,230 @@
+"""`tunewright submit` and `jobs`: submit models to a server, follow and steer jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from tunewright.tuner.cli import tune_report
+from tunewright.tuner.cli.answers import CommandInterrupt, messages
+from tunewright.tuner.cli.tables import figures, new_table, print_legends, print_table
+from tunewright.tuner.errors import Refused
+from tunewright.tuner.explain import values
+from tunewright.tuner.explain.gain import GainBasis, ModelGain
+from tunewright.tuner.search.report import JobOutcome
+from tunewright.tuner.search.view import moment_view
+from tunewright.tuner.settings import settings
+from tunewright.tuner.text import (
+    clock,
+    counted,
+    gain_within,
+    mark_noise,
+    mark_trial,
+    percent,
+    printable,
+    short,
+    trials_done,
+)
+
+from . import Client, Job, ServiceError
+from .watch import FOR_A_DEVICE, JobMonitor
+
+NO_DEVICE = "no device yet"
+"""The target of a job that waits for one."""
+
+NO_JOB_OF_TUNE = "a job that tunewright tune began has none: the same tune command goes on with it"
+"""Note about jobs of `tune`, where no server is named."""
+
+MOST_AHEAD = 1000
+"""Jobs looked at to say how many go before one."""
+
+OPTIONS = {f"#/{name}": f"--{name}" for name in ("target", "threads", "trials", "minutes", "until", "priority", "seed")}
+"""Pointers into a submission, as the command line calls what is there."""
+
+
+def connect(server: str | None, otherwise: str = "tunewright serve starts one") -> Client:
+    """The client of the server named, or else of TUNEWRIGHT_SERVER.
+
+    Raises Refused where there is none; `otherwise` is what it says of that.
+    """
+    address = settings().server if server is None else server
+    if not address.strip():
+        raise Refused(f"which server? Give --server URL or set TUNEWRIGHT_SERVER; {otherwise}")
+    notes: set[str] = set()
+
+    def waits(error: ServiceError) -> None:
+        text = f"{error}; trying again"
+        if text not in notes:
+            notes.add(text)
+            messages().print(text)
+
+    return Client(address, waits=waits)
+
+
+def watch_job(console: Console, client: Client, job: Job, server: str | None) -> Job:
+    """Show how a job goes; the job when it is finished. Raises Interrupted, after which the job goes on."""
+    if job.is_finished:
+        return job
+    view = JobMonitor(job, _ahead(client, job) if job.state == "queued" and job.target else 0)
+    try:
+        with moment_view(console) as show:
+            show(view.moment())
+            for event in client.events(job.id):
+                view.update(event)
+                show(view.moment())
+        return client.job(job.id)
+    except KeyboardInterrupt:
+        how = f"the job is paused; to let it go on: {_command('resume', job, server)}" if view.is_paused else ""
+        raise CommandInterrupt(
+            f"{how or 'the job goes on'}; to watch it again: {_command('watch', job, server)}"
+        ) from None
+
+
+def _ahead(client: Client, job: Job) -> int:
+    """How many jobs go before one that waits: those under way for its target, and those that are taken sooner."""
+    place = (-job.priority, job.id)
+    waiting = client.jobs("queued", target=job.target, limit=MOST_AHEAD)
+    running = client.jobs("running", target=job.target, limit=MOST_AHEAD)
+    return sum((-other.priority, other.id) < place for other in waiting) + sum(1 for _ in running)
+
+
+@contextmanager
+def option_names() -> Iterator[None]:
+    """Report faults of a submission by the names of the command line's options."""
+    try:
+        yield
+    except ServiceError as error:
+        if not error.faults or any(pointer not in OPTIONS for pointer, _ in error.faults):
+            raise
+        raise Refused("; ".join(f"{OPTIONS[at]}: {printable(detail)}" for at, detail in error.faults)) from error
+
+
+def _command(verb: str, job: Job, server: str | None) -> str:
+    address = "" if server is None else f" --server {server}"
+    return f"tunewright jobs {verb} {job.id}{address}"
+
+
+def note_existing(job: Job, trials: int | None, minutes: float | None, until: float | None, priority: int) -> str:
+    """The note that an equal job existed already, and which of these bounds it does not take over."""
+    from tunewright.db.job import SearchBudget
+
+    bounds = {
+        "trials": SearchBudget.of(trials, minutes, until).trials,
+        "minutes": minutes,
+        "until": until,
+        "priority": priority,
+    }
+    own = {"trials": job.trials, "minutes": job.minutes, "until": job.until, "priority": job.priority}
+    text = f"job {job.id} was there already: {', '.join(_bounds(job))}, priority {job.priority}"
+    other = [name for name, value in own.items() if bounds[name] != value]
+    if not other:
+        return text
+    return f"{text}; not taken: {', '.join(f'--{name} {_option_text(name, bounds[name])}' for name in other)}"
+
+
+def _bounds(job: Job) -> list[str]:
+    """The limits of a job's search, whichever comes first."""
+    trials = None if job.trials is None else counted(job.trials, "trial")
+    minutes = None if job.minutes is None else counted(job.minutes, "minute")
+    until = None if job.until is None else _until(job.until)
+    return [bound for bound in (trials, minutes, until) if bound is not None]
+
+
+def _until(part: float) -> str:
+    return f"until a minute brings less than {percent(part)}"
+
+
+def _option_text(option: str, value: float | None) -> str:
+    return "none" if value is None else percent(value) if option == "until" else format(value, "g")
+
+
+def render_submission(console: Console, job: Job, server: str | None) -> None:
+    """Print the number of a job and how to follow it."""
+    render_state(console, job)
+    if not job.is_finished:
+        console.print(f"to watch it: {_command('watch', job, server)}", soft_wrap=True)
+
+
+def render_state(console: Console, job: Job) -> None:
+    """Print the state of a job, in one line."""
+    wish = f", asked to {printable(job.wish)}" if job.wish else ""
+    wish += f", {FOR_A_DEVICE}" if job.state == "queued" and not job.target else ""
+    console.print(f"job {job.id} is {printable(job.state)}{wish}: {printable(job.label)}", soft_wrap=True)
+
+
+def render_job(console: Console, job: Job) -> None:
+    """Print a job, and its result as `tune` prints it."""
+    if job.result is not None:
+        _render_result(console, job.result)
+        return
+    render_state(console, job)
+    if job.error:
+        console.print(printable(job.error), soft_wrap=True)
+    done = trials_done((job.progress or {}).get("trials", 0), job.trials)
+    limit = "" if job.minutes is None else f" of {clock(60 * job.minutes)}"
+    until = "" if job.until is None else f", {_until(job.until)}"
+    console.print(f"{done}, {clock(job.spent_s)}{limit} of searching{until}, priority {job.priority}")
+    target = printable(job.target_name or short(job.target)) or NO_DEVICE
+    console.print(f"{counted(len(job.tasks), 'task')} for {target}")
+    if job.holder:
+        console.print(f"at work on it: {printable(job.holder)}", soft_wrap=True)
+
+
+def _render_result(console: Console, result: Mapping[str, Any]) -> None:
+    try:
+        tune_report.render(console, _escape(result))
+    except (KeyError, TypeError, ValueError) as error:
+        raise ServiceError(f"the server's result is of another version of Tunewright: {error!r}") from error
+
+
+def _escape(data: Any) -> Any:
+    """Plain data whose texts no terminal obeys."""
+    match data:
+        case str():
+            return printable(data)
+        case Mapping():
+            return {printable(name): _escape(value) for name, value in data.items()}
+        case list():
+            return [_escape(item) for item in data]
+        case _:
+            return data
+
+
+def render_jobs(console: Console, jobs: Sequence[Job]) -> None:
+    """Print a table of jobs."""
+    if not jobs:
+        console.print("no jobs")
+        return
+    table = new_table(console, ("job", "state", "model", "target"), ("tasks", "trials", "speedup", "priority", "age"))
+    now = datetime.now(UTC)
+    for job in jobs:
+        gain = ModelGain.of_job(job.progress, job.result)
+        done = int(values.number(job.result, "trials") or values.number(job.progress, "trials") or 0)
+        table.add_row(
+            str(job.id),
+            "defaults kept" if gain.outcome == JobOutcome.DEFAULTS_KEPT else printable(job.state),
+            Text(printable(job.label)),
+            Text(printable(job.target_name or short(job.target) or NO_DEVICE)),
+            str(len(job.tasks)),
+            str(done) if job.trials is None else f"{done}/{job.trials}",
+            mark_trial(
+                mark_noise(gain_within(gain.speedup, gain.speedup_interval), gain.noise), gain.of == GainBasis.TRIALS
+            ),
+            str(job.priority),
+            _age((now - job.created_at).total_seconds()),
+        )
+    print_table(console, table)
+    print_legends(console, figures(table), [ModelGain.of_job(job.progress, job.result).noise for job in jobs])
+
+
+def _age(seconds: float) -> str:
+    """How long ago, e.g. "5 min"."""
+    for unit, length_s in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= length_s:
+            return f"{int(seconds / length_s)} {unit}"
+    return f"{int(max(seconds, 0.0))} s"

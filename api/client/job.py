@@ -1,0 +1,76 @@
+"""Jobs as the API returns them: `Job`, and its events as `JobEvent`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from tunewright.codegen.codec import to_json
+
+FINAL_STATES = frozenset({"succeeded", "failed", "cancelled"})
+"""States that a job never leaves."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobTask:
+    """A task of a job."""
+
+    key: str
+    op: str  # what it is, for people
+    occurrences: int  # how often the model runs it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A tuning job, as the API returned it."""
+
+    id: int
+    state: str  # queued, running, paused, succeeded, failed or cancelled
+    model: str  # SHA-256 of what was sent
+    label: str  # hostile text
+    target: str  # key; empty while it waits for a device
+    target_name: str = ""  # for people; likewise
+    tasks: tuple[JobTask, ...]
+    trials: int | None  # most of them; None: no limit
+    minutes: float | None
+    until: float | None = None
+    settings: Mapping[str, Any]
+    priority: int
+    spent_s: float
+    attempts: int  # processes that took it up since the last new trial
+    holder: str  # the process at work on it
+    wish: str | None
+    progress: Mapping[str, Any] | None
+    result: Mapping[str, Any] | None  # of one that succeeded
+    error: str  # of one that failed
+    created_at: datetime
+    updated_at: datetime
+    outcome: str | None = None  # faster, defaults_kept or untimed: what came of it for the model as a whole
+    speedup: float | None = None  # how many times as fast as by default a run is
+    speedup_of: str = ""  # what that was measured of: the model, its tasks, or trials, which nothing has confirmed
+    speedup_interval: tuple[float, float] | None = None  # 95%
+    noise: str = ""  # why the machine was too busy to rely on the times
+    is_new: bool | None = None  # whether the submission made it; None where no submission was answered
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether nothing about it changes any more."""
+        return self.state in FINAL_STATES
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        data: dict[str, Any] = to_json(self)
+        return data
+
+
+@dataclass(frozen=True, slots=True)
+class JobEvent:
+    """Something that happened to a job. Numbers are 1, 2, 3, ... without a gap."""
+
+    job: int
+    number: int
+    kind: str  # as db.jobs.EventKind
+    data: Mapping[str, Any]
+    created_at: datetime

@@ -1,0 +1,458 @@
+"""The page of a job. Read `job_page` first; the table of tasks is in `job_tasks`, events are in `job_history`.
+
+At a glance: how much faster it is now, where the time goes, which task still has something to gain, and whether more
+budget is worth it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from enum import StrEnum
+from math import inf
+from typing import Annotated, cast
+
+from fastapi import APIRouter, Depends, Query, Request
+from markupsafe import Markup
+from pydantic import Field
+
+from tunewright.db.job import UNFINISHED, Event, EventKind, Job
+from tunewright.db.store import Store
+from tunewright.tuner.explain import values
+from tunewright.tuner.explain.curves import Improvement, active_s, improvements, speedups
+from tunewright.tuner.explain.gain import GainBasis
+from tunewright.tuner.search.report import ENDINGS, SearchEnd
+from tunewright.tuner.search.scheduling.outlook import MINUTE_S
+from tunewright.tuner.search.stage import STAGES
+from tunewright.tuner.search.view import CLEAR_GAIN
+from tunewright.tuner.text import gain, mark_noise, mark_trial
+from tunewright.tuner.units import in_ms, in_s
+
+from ..http.problems import ProblemKind
+from ..http.routes.jobs import of_job
+from ..http.schemas.base import LARGEST_ID, Answer, JobId
+from ..http.service import ServiceDep
+from .drawing.bars import Share, shares
+from .drawing.figure import Figure, Point, Series
+from .drawing.scales import AxisSpec, Unit
+from .html import task_url
+from .job_history import FailureLine, Histories, JobHistory, LogLine, Times, failure_lines, log_lines
+from .job_tasks import Latency, ModelRun, TaskLine, TaskSort, model_run, names, sort_tasks, task_lines, total_ms
+from .jobs import LITTLE_GAIN, JobLine, Outlook, line_of
+from .page import add_page
+from .views import Text, show
+
+ROWS = 25
+"""Tasks on one page."""
+
+MOST_STEPS = 40
+"""Steps of a curve: of those with more, some between the first and the last are left out."""
+
+PARTS = 6
+"""Tasks whose share of a run is shown apart."""
+
+MOST_PROMISING = 3
+"""Tasks that are named at once, of those that something is still expected of."""
+
+
+class Abscissa(StrEnum):
+    """What curves are drawn against."""
+
+    TRIALS = "trials"
+    SECONDS = "seconds"
+
+
+class JobPageAsked(Answer):
+    """What of a job was asked for."""
+
+    x: Abscissa = Field(
+        default=Abscissa.TRIALS, description="What the curves are drawn against: trials, or seconds of work on the job."
+    )
+    sort: TaskSort = Field(
+        default=TaskSort.TIME,
+        description="The order of the tasks, most first: `time` of a run, what was `saved`, is `expected` still.",
+    )
+    start: int = Field(default=0, ge=0, le=1_000_000, description="How many tasks to pass over.")
+    before: int | None = Field(
+        default=None, ge=1, le=LARGEST_ID, description="List the events with numbers below this."
+    )
+
+
+class Prospect(Answer):
+    """Whether the job is worth more budget."""
+
+    outlook: Outlook
+    again_s: float | None = Field(description="For so many seconds more ...")
+    again_gain: float | None = Field(
+        description="... of searching the model is expected to become faster by this share, whatever the budget."
+    )
+    ended_by: SearchEnd | None = Field(description="Why the search ended; null: it has not, or not by itself.")
+
+    @property
+    def ending(self) -> str:
+        """Why the search ended, for people."""
+        return ENDINGS[self.ended_by] if self.ended_by else ""
+
+
+class Promise(Answer):
+    """A task that something is still expected of."""
+
+    key: Text
+    op: Text
+    expected_share: float = Field(description="What part of a run searching for as long again should take off it here.")
+
+
+class Part(Answer):
+    """What a task takes of a run of the model, or several together, or what no task does."""
+
+    key: Text = Field(description="Of the task; empty where it is no single one.")
+    name: Text = Field(description="For people.")
+    before_ms: float | None
+    after_ms: float | None
+
+
+class Step(Answer):
+    """A point of a curve, which holds until the next one."""
+
+    trial: int = Field(description="Trials of the job by then.")
+    at_s: float = Field(description="Seconds by then in which a process was at work on the job.")
+    speedup: float = Field(description="How many times as fast as by default.")
+
+
+class Curve(Answer):
+    """How a task, or the whole model, came to be faster."""
+
+    key: Text = Field(description="Of the task; empty for the whole model.")
+    op: Text
+    steps: list[Step]
+
+
+class JobDevice(Answer):
+    """What candidates are timed on."""
+
+    name: Text
+    quarantined_until: datetime | None = Field(description="It failed too often and rests until then.")
+    reason: Text
+
+
+class JobTuner(Answer):
+    """A tuner process that is at work on the job."""
+
+    id: Text
+    host: Text
+    pid: int
+    pool: Text
+    seen_at: datetime
+    draining: bool
+    devices: list[JobDevice]
+
+
+class Settings(Answer):
+    """What the search was asked to be like."""
+
+    trials: int | None = Field(description="Most candidates to measure; null: no limit.")
+    seconds: float | None = Field(description="Most seconds of searching; null: no limit.")
+    until: float | None = Field(description="It ends once another minute brings less than this; null: no limit.")
+    strategy: Text
+    seed: int | None
+    dims: dict[Text, int] = Field(description="Sizes of the model's open dimensions.")
+    priority: int
+    attempts: int = Field(description="Tuner processes that took it up since the last new trial.")
+    is_attached: bool = Field(description="Whether it belongs to a command, so that no other process takes it up.")
+
+
+class JobPage(Answer):
+    """A job."""
+
+    asked: JobPageAsked
+    job: JobLine
+    stage: Text = Field(description="What its tuner process is at; empty where there is none.")
+    latency: Latency
+    prospect: Prospect
+    promising: list[Promise] = Field(description="The tasks that most is still expected of.")
+    parts: list[Part] = Field(description="Where a run's time goes: the heaviest tasks, and the rest.")
+    parts_of: GainBasis = Field(
+        description="What these come to: the run of the whole `model` that was timed; or the sum of what its `tasks` "
+        "take, each measured by itself, which is another figure; or such a sum by `trials`."
+    )
+    parts_noise: Text = Field(description="Why the machine was too busy to rely on that; empty where it was not.")
+    model: Curve = Field(description="Of the whole model.")
+    curves: list[Curve] = Field(description="Of the tasks that are listed.")
+    searched_s: float = Field(description="Seconds in which a process was at work on it: where curves end.")
+    tasks: list[TaskLine]
+    next_start: int | None = Field(description="`start` of the tasks behind these; null: there are none.")
+    task_count: int
+    trials: int = Field(description="That were counted, the failed ones among them.")
+    failures: list[FailureLine] = Field(description="The most frequent first.")
+    fallback: dict[Text, int] = Field(description="Op -> nodes of the model that run without a kernel.")
+    fallback_share: float | None = Field(description="The part of a run that these take; null: not known.")
+    log: list[LogLine] = Field(
+        description="The newest first; without progress and defaults, of which there are too many."
+    )
+    next_before: int | None = Field(description="`before` of the events behind these; null: there are none.")
+    newest: int = Field(description="Number of the newest event: what follows has a higher one.")
+    tuners: list[JobTuner]
+    tuner_count: int = Field(description="Tuner processes that were heard of in the last minute, on whatever job.")
+    settings: Settings
+
+    @property
+    def stage_text(self) -> str:
+        """The stage, for people."""
+        return STAGES.get(self.stage, self.stage)
+
+    @property
+    def sides(self) -> tuple[str, str]:
+        """Labels of the times before and after of `parts`."""
+        of = ", its tasks one by one" if self.latency.is_timed and self.parts_of is not GainBasis.MODEL else ""
+        return f"by default{of}", f"{'tuned' if self.job.is_finished else 'so far'}{of}"
+
+    def end(self, by: Abscissa) -> float:
+        """Where curves end."""
+        return float(self.trials) if by is Abscissa.TRIALS else self.searched_s
+
+    def part_time(self, time: str) -> str:
+        """A time out of `parts`, marked as it needs to be."""
+        return mark_trial(mark_noise(time, self.parts_noise), self.parts_of is GainBasis.TRIALS)
+
+
+# Charts
+
+SPEEDUP = AxisSpec("times as fast as by default", Unit.TIMES, include=(1.0,))
+
+ABSCISSAS = {
+    Abscissa.TRIALS: AxisSpec("trials of the job", Unit.COUNT, include=(0.0,)),
+    Abscissa.SECONDS: AxisSpec("time at work on the job", Unit.CLOCK, include=(0.0,)),
+}
+
+
+def job_charts(view: JobPage) -> dict[str, Markup]:
+    """`parts`, `model` and `tasks`."""
+    parts = [Share(part.name, in_s(part.before_ms), in_s(part.after_ms), _url(view, part.key)) for part in view.parts]
+    before, after = view.sides
+    return {
+        "parts": shares(
+            "Time of a run, by task",
+            parts,
+            before=before,
+            after=after,
+            nothing="What a run takes is known once each task's default was timed."
+            if view.task_count
+            else "The model has no tasks: nothing of it runs on our kernels.",
+            format_time=view.part_time,
+        ),
+        "model": model_figure(view, view.asked.x).draw(),
+        "tasks": _curve_figure(
+            view,
+            view.asked.x,
+            "Speedup of each task listed below, by trials",
+            [_series(view, view.asked.x, curve, curve.op) for curve in view.curves],
+        ).draw(),
+    }
+
+
+def model_figure(view: JobPage, by: Abscissa) -> Figure:
+    """The speedup of the model by trials on the way, and that of the whole model as timed at its end."""
+    series = [_series(view, by, view.model, "by trials")]
+    if view.latency.is_timed and view.latency.speedup and view.model.steps:
+        series.append(Series("timed", [Point(view.end(by), view.latency.speedup)], note=view.latency.result_text))
+    is_kept = view.latency.is_kept
+    title = "Speedup by trials; the model keeps its defaults" if is_kept else "Speedup of the model, by trials"
+    return _curve_figure(view, by, title, series)
+
+
+def _url(view: JobPage, key: str) -> str | None:
+    """URL of the page of a task of the job; None for a part that is no task."""
+    return task_url(key, view.job.target.key, job=view.job.id) if key else None
+
+
+def _curve_figure(view: JobPage, by: Abscissa, title: str, series: Sequence[Series]) -> Figure:
+    nothing = "Nothing was found" if view.trials else "There were no trials"
+    if not view.job.is_finished:
+        nothing = "Nothing was found yet" if view.trials else "There are no trials yet"
+    return Figure("steps", title, ABSCISSAS[by], SPEEDUP, series, nothing=f"{nothing}.", until=view.end(by))
+
+
+def _series(view: JobPage, by: Abscissa, curve: Curve, name: str) -> Series:
+    points = [Point(float(step.trial) if by is Abscissa.TRIALS else step.at_s, step.speedup) for step in curve.steps]
+    note = mark_trial(gain(curve.steps[-1].speedup)) if curve.steps else ""
+    return Series(name, points, note=note, href=_url(view, curve.key))
+
+
+# View
+
+router = APIRouter(tags=["pages"])
+
+
+async def histories_of(request: Request) -> Histories:
+    """The histories of the jobs that people look at."""
+    return cast("Histories", request.app.state.histories)
+
+
+@add_page(
+    router,
+    "/jobs/{job_id:int}",
+    "job.html",
+    summary="A job",
+    charts=job_charts,
+    refusals=(ProblemKind.NO_SUCH_JOB, ProblemKind.INVALID),
+)
+def job(
+    service: ServiceDep,
+    histories: Annotated[Histories, Depends(histories_of)],
+    job_id: JobId,
+    query: Annotated[JobPageAsked, Query()],
+) -> JobPage:
+    """How much faster the model is, where its time goes, what each task got and brought, and what more would bring."""
+    return of_job(lambda: job_page(service.store, histories, job_id, query), job_id)
+
+
+def job_page(store: Store, histories: Histories, job_id: int, query: JobPageAsked) -> JobPage:
+    """The job as it stands. Raises NotFound, StoreError."""
+    job = store.jobs.get(job_id)
+    history = histories.of(job, store.jobs, store.trials)
+    ops = names(store, [task.task_key for task in job.spec.tasks])
+    targets = [store.target(job.spec.target_key)] if job.spec.target_key else []
+    tuners = store.fleet.tuners()
+    run = model_run(job, history)
+    tasks = task_lines(job, history, run, ops)
+    page_tasks = sort_tasks(tasks, query.sort)[query.start : query.start + ROWS]
+    behind = query.start + ROWS
+    latency = Latency.of_job(job)
+    besides = _remainder(latency, run)
+    log, next_before = log_lines(history.events, ops, query.before)
+    fallback = job.result.get("fallback") if job.result else None
+    return JobPage(
+        asked=query,
+        job=line_of(job, {target.key: str(target) for target in targets}),
+        stage=values.word(job.progress, "stage") if job.holder else "",
+        latency=latency,
+        prospect=_prospect(job, history),
+        promising=_promises(tasks),
+        parts=_parts(tasks, besides),
+        parts_of=GainBasis.MODEL if besides else run.of,
+        parts_noise=latency.noise if besides else run.noise,
+        model=Curve(key="", op="", steps=[show(Step, point, trial=point.trials) for point in speedups(history.spine)]),
+        curves=_curves(history, page_tasks),
+        searched_s=active_s(history.spine, datetime.now(UTC) if job.state in UNFINISHED else job.updated_at),
+        tasks=page_tasks,
+        next_start=behind if behind < len(tasks) else None,
+        task_count=len(tasks),
+        trials=history.trials,
+        failures=failure_lines(history, ops),
+        fallback={str(op): int(values.number(fallback, op) or 0) for op in fallback}
+        if isinstance(fallback, dict)
+        else {},
+        fallback_share=values.number(job.result, "fallback_share"),
+        log=log,
+        next_before=next_before,
+        newest=history.newest,
+        tuners=[show(JobTuner, tuner) for tuner in tuners if tuner.job_id == job.id],
+        tuner_count=len(tuners),
+        settings=_settings(job),
+    )
+
+
+# At a glance
+
+
+def _prospect(job: Job, history: JobHistory) -> Prospect:
+    """The newest forecast of what more budget would bring."""
+    by = values.member(job.result, "ended_by", SearchEnd)
+    progress = next(
+        (data for data in (job.progress, history.expected) if values.number(data, "again_gain") is not None), None
+    )
+    gain = 0.0 if by is SearchEnd.EXHAUSTED else values.number(progress, "again_gain")
+    outlook = Outlook.UNKNOWN
+    if gain is not None:
+        outlook = Outlook.LITTLE if gain < LITTLE_GAIN else Outlook.SOME
+    spent_s = values.number(progress, "spent_s")
+    return Prospect(
+        outlook=outlook,
+        again_s=None if spent_s is None else max(spent_s, MINUTE_S),
+        again_gain=gain,
+        ended_by=by,
+    )
+
+
+def _promises(tasks: Sequence[TaskLine]) -> list[Promise]:
+    return [
+        Promise(key=task.key, op=task.op, expected_share=task.expected_share)
+        for task in sort_tasks(tasks, TaskSort.EXPECTED)[:MOST_PROMISING]
+        if task.expected_share is not None and task.expected_share >= CLEAR_GAIN
+    ]
+
+
+def _parts(tasks: Sequence[TaskLine], besides: Sequence[Part]) -> list[Part]:
+    """Shares of a run: the heaviest tasks, the time besides tasks where the model was timed, and the rest."""
+    used = [task for task in tasks if task.before_ms != 0 or task.after_ms != 0]
+    most = PARTS - len(besides)
+    parts = [Part(key=task.key, name=task.op, before_ms=task.before_ms, after_ms=task.after_ms) for task in used[:most]]
+    rest = used[most:]
+    name = f"{len(rest)} more tasks" if len(rest) > 1 else "1 more task"
+    before_ms, after_ms = total_ms([task.before_ms for task in rest]), total_ms([task.after_ms for task in rest])
+    others = [Part(key="", name=name, before_ms=before_ms, after_ms=after_ms)] if rest else []
+    return [*parts, *besides, *others]
+
+
+def _remainder(latency: Latency, run: ModelRun) -> list[Part]:
+    """The time of a run that no task takes: nodes without a kernel, and the time between kernels."""
+    if not latency.is_timed or latency.default_ms is None or latency.tuned_ms is None:
+        return []
+    before_ms, after_ms = latency.default_ms - (run.default_ms or inf), latency.tuned_ms - (run.tuned_ms or inf)
+    if before_ms <= 0 or after_ms <= 0:
+        return []
+    return [Part(key="", name="besides its tasks", before_ms=before_ms, after_ms=after_ms)]
+
+
+# Curves
+
+
+def _curves(history: JobHistory, tasks: Sequence[TaskLine]) -> list[Curve]:
+    """Curves of the tasks whose first time is known."""
+    own = {task.key: history.of_tasks.get(task.key, ()) for task in tasks}
+    events = sorted(
+        (event for part in (history.spine, *own.values()) for event in part), key=lambda event: event.number
+    )
+    improvements_by_task = improvements(events)
+    return [
+        Curve(key=task.key, op=task.op, steps=steps)
+        for task in tasks
+        if (steps := _steps(_start_times(own[task.key]), improvements_by_task.get(task.key, [])))
+    ]
+
+
+def _start_times(events: Sequence[Event]) -> Times:
+    """The times in the search, where the curve of a task begins. Times of confirmations are not comparable."""
+    times = Times()
+    for event in events:
+        if event.kind is not EventKind.CONFIRMED:
+            times = times.after(event)
+    return times
+
+
+def _steps(start: Times, task_improvements: Sequence[Improvement]) -> list[Step]:
+    if not start.default_ms:
+        return []
+    first = [Step(trial=0, at_s=0.0, speedup=start.default_ms / (start.first_ms or start.default_ms))]
+    later = [
+        Step(trial=improvement.trial, at_s=improvement.at_s, speedup=start.default_ms / best_ms)
+        for improvement in task_improvements
+        if (best_ms := in_ms(improvement.best_s))
+    ]
+    stride = -(-len(later) // MOST_STEPS) or 1
+    return [*first, *later[(len(later) - 1) % stride :: stride]]  # the last one is what it came to
+
+
+def _settings(job: Job) -> Settings:
+    settings = job.spec.settings
+    seed, dims = values.number(settings, "seed"), settings.get("dims")
+    return show(
+        Settings,
+        job.budget,
+        job,
+        seconds=None if job.budget.seconds == inf else job.budget.seconds,
+        strategy=values.word(settings, "strategy"),
+        seed=None if seed is None else int(seed),
+        dims={str(name): int(values.number(dims, name) or 0) for name in dims} if isinstance(dims, dict) else {},
+        is_attached=job.attached,
+    )

@@ -1,0 +1,350 @@
+"""History: the events of jobs whose pages are open, cached so that each view reads only new ones.
+
+A long job reports progress tens of thousands of times: a sample of that is kept.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from itertools import islice
+from math import inf
+from typing import Any
+
+from pydantic import Field
+
+from tunewright.db.job import UNFINISHED, Event, EventKind, Job
+from tunewright.db.jobs import Jobs
+from tunewright.db.trials import TrialLog
+from tunewright.search_space.measurement import Status
+from tunewright.tuner.explain import values
+from tunewright.tuner.explain.gain import task_gain_interval
+from tunewright.tuner.search.stage import STAGES
+
+from ..http.schemas.base import Answer
+from .views import Text, show
+
+READ_AT_ONCE = 2000
+"""Events read in one query."""
+
+MOST_PROGRESS = 400
+"""Moments of progress of a job that are kept, and twice as many for a while."""
+
+MOST_EVENTS = 50_000
+"""Other events of a job that are kept; beyond that older improvements are thinned."""
+
+MOST_IN_ALL = 100_000
+"""Events of all jobs that are kept, but for those of the job that was looked at last."""
+
+COUNTING_SHARE = 0.05
+"""The most of a viewer's time in which the trials of a job that goes on are counted."""
+
+QUICK_S = 0.05
+"""What takes no longer than this is counted at each look."""
+
+KEPT_OF_PROGRESS = ("stage", "trials", "spent_s", "speedup")
+
+OTHERS = frozenset(EventKind) - {EventKind.PROGRESS}
+
+OF_TASKS = frozenset({EventKind.DEFAULT, EventKind.IMPROVED, EventKind.CONFIRMED})
+"""Events with times of a task."""
+
+Counts = Mapping[str, Mapping[Status, int]]
+"""Task key -> how the job's trials of it ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """The times of a task; None where they are not known."""
+
+    default_ms: float | None = None
+    best_ms: float | None = None
+    first_ms: float | None = None  # the best as the job began
+    improved_trial: int | None = None  # of the last improvement, from 1 on
+    is_confirmed: bool = False  # whether they were taken side by side, in fresh processes; else they are of trials
+    default_interval_ms: tuple[float, float] | None = None
+    best_interval_ms: tuple[float, float] | None = None
+    noise: str = ""  # why the machine was too busy to rely on them
+
+    @property
+    def gain_interval(self) -> tuple[float, float] | None:
+        """The interval of their ratio."""
+        edges = self.default_interval_ms, self.best_interval_ms
+        return task_gain_interval(self.default_ms, self.best_ms, *edges, self.is_confirmed)
+
+    @staticmethod
+    def of_report(entry: Mapping[str, Any]) -> Times:
+        """The times of a task in a job's report, or in an event."""
+        return Times(
+            values.number(entry, "default_ms"),
+            values.number(entry, "best_ms"),
+            is_confirmed=entry.get("confirmed") is not False,
+            default_interval_ms=values.interval(entry, "default_interval_ms"),
+            best_interval_ms=values.interval(entry, "best_interval_ms"),
+            noise=values.word(entry, "noise"),
+        )
+
+    def after(self, event: Event) -> Times:
+        """The times after an event of the task: a default, an improvement or a confirmation."""
+        default_ms, best_ms = values.number(event.data, "default_ms"), values.number(event.data, "best_ms")
+        first_ms, improved_trial = self.first_ms, self.improved_trial
+        if event.kind is EventKind.DEFAULT and best_ms is not None:
+            first_ms = best_ms if first_ms is None else first_ms
+            best_ms = best_ms if self.best_ms is None else min(best_ms, self.best_ms)
+        if event.kind is EventKind.IMPROVED and (trial := values.number(event.data, "trial")) is not None:
+            improved_trial = int(trial) + 1
+        return Times(
+            self.default_ms if default_ms is None else default_ms,
+            self.best_ms if best_ms is None else best_ms,
+            first_ms,
+            improved_trial,
+            event.kind is EventKind.CONFIRMED,
+            values.interval(event.data, "default_interval_ms"),  # this and the rest: trials have none, nor older events
+            values.interval(event.data, "best_interval_ms"),
+            values.word(event.data, "noise"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class JobHistory:
+    """The events of a job up to a moment."""
+
+    events: tuple[Event, ...]  # all but the progress, in order; without reports
+    spine: tuple[Event, ...]  # those that are about no task, and a sample of the progress, in order
+    of_tasks: Mapping[str, tuple[Event, ...]]  # the others, in order, by task key
+    times: Mapping[str, Times]  # by task key, what they come to
+    newest: int  # number of the newest event
+    expected: Mapping[str, Any]  # the newest progress that told what more budget would bring; empty: none did
+    counts: Counts
+
+    @property
+    def trials(self) -> int:
+        """How many there were, of all tasks."""
+        return sum(sum(counts.values()) for counts in self.counts.values())
+
+
+class Histories:
+    """The histories of the jobs of one database that were looked at last. Threads may share them."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[int, _JobReader] = OrderedDict()
+
+    def of(self, job: Job, jobs: Jobs, trials: TrialLog) -> JobHistory:
+        """The history of a job by now. Raises NotFound, StoreError."""
+        with self._lock:
+            reading = self._kept.setdefault(job.id, _JobReader(job.id, self._clock))
+            self._kept.move_to_end(job.id)
+            while len(self._kept) > 1 and sum(map(len, self._kept.values())) > MOST_IN_ALL:
+                self._kept.popitem(last=False)
+        with reading.lock:
+            reading.read(jobs)
+            return reading.history(reading.count(job, trials))
+
+
+@dataclass(slots=True)
+class _JobReader:
+    """The events read of one job so far."""
+
+    job_id: int
+    clock: Callable[[], float]
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    newest: int = 0
+    every: int = 1  # of the progress, events whose number this divides are kept
+    others: list[Event] = field(default_factory=list)
+    progress: list[Event] = field(default_factory=list)
+    of_tasks: Mapping[str, tuple[Event, ...]] = field(default_factory=dict)
+    times: Mapping[str, Times] = field(default_factory=dict)
+    expected: Mapping[str, Any] = field(default_factory=dict)
+    counts: Counts = field(default_factory=dict)
+    counted_of: datetime | None = None  # when the job had changed last as its trials were counted
+    count_again_s: float = 0.0
+
+    def __len__(self) -> int:
+        return len(self.others) + len(self.progress)
+
+    def history(self, counts: Counts) -> JobHistory:
+        alone = (event for event in self.others if event.kind not in OF_TASKS)
+        spine = sorted([*alone, *self.progress], key=lambda event: event.number)
+        return JobHistory(
+            tuple(self.others), tuple(spine), self.of_tasks, self.times, self.newest, self.expected, counts
+        )
+
+    def read(self, jobs: Jobs) -> None:
+        """Read new events."""
+        newest = jobs.newest_event(self.job_id)
+        if newest == self.newest:
+            return
+        while newest > self.every * 2 * MOST_PROGRESS:
+            self.every *= 2
+        self.progress = [event for event in self.progress if event.number % self.every == 0]
+        others = self._new(jobs, newest, OTHERS, 1)
+        self.others += others
+        self._sort(others)
+        self.progress += self._new(jobs, newest, {EventKind.PROGRESS}, self.every)
+        self._thin()
+        self.newest = newest
+
+    def _new(self, jobs: Jobs, newest: int, kinds: frozenset[EventKind] | set[EventKind], every: int) -> list[Event]:
+        events: list[Event] = []
+        after, is_more = self.newest, True
+        while is_more:
+            page = jobs.events(self.job_id, after, READ_AT_ONCE, kinds=kinds, every=every)
+            events += (self._slim(event) for event in page if event.number <= newest)
+            is_more = len(page) == READ_AT_ONCE and page[-1].number < newest
+            after = page[-1].number if page else after
+        return events
+
+    def _sort(self, events: Sequence[Event]) -> None:
+        """Sort events of tasks in. Histories returned before stay as they are."""
+        added: dict[str, list[Event]] = {}
+        times = dict(self.times)
+        for event in events:
+            if event.kind in OF_TASKS:
+                key = values.word(event.data, "task_key")
+                added.setdefault(key, []).append(event)
+                times[key] = times.get(key, Times()).after(event)
+        self.times = times
+        self.of_tasks = {**self.of_tasks, **{key: (*self.of_tasks.get(key, ()), *new) for key, new in added.items()}}
+
+    def _slim(self, event: Event) -> Event:
+        """An event without what is long."""
+        match event.kind:
+            case EventKind.PROGRESS:
+                if values.number(event.data, "again_gain") is not None:
+                    self.expected = event.data
+                return replace(event, data={name: event.data.get(name) for name in KEPT_OF_PROGRESS})
+            case EventKind.SUCCEEDED:  # the job has the report too
+                return replace(event, data={})
+            case _:
+                return event
+
+    def _thin(self) -> None:
+        """Leave out each second improvement of the older half where there are too many: curves lose steps, no level."""
+        while len(self.others) > MOST_EVENTS:
+            older = len(self.others) // 2
+            places = [n for n, event in enumerate(self.others[:older]) if event.kind is EventKind.IMPROVED]
+            if len(places) < 2:
+                return
+            gone = set(places[::2])
+            self.others = [event for n, event in enumerate(self.others) if n not in gone]
+            times, self.times, self.of_tasks = self.times, {}, {}
+            self._sort(self.others)
+            self.times = times
+
+    def count(self, job: Job, trials: TrialLog) -> Counts:
+        """How the job's trials ended; of a job that goes on as they had a moment ago, where counting takes long."""
+        is_over = job.state not in UNFINISHED
+        if job.updated_at != self.counted_of and (is_over or self.clock() >= self.count_again_s):
+            begun_s = self.clock()
+            self.counts, self.counted_of = trials.counts(job.id), job.updated_at
+            ended_s = self.clock()
+            took_s = ended_s - begun_s
+            self.count_again_s = ended_s + took_s / COUNTING_SHARE if took_s > QUICK_S else ended_s
+        return self.counts
+
+
+# Lines of the page
+
+LOG_ROWS = 50
+"""Events on one page."""
+
+QUIET = frozenset({EventKind.PROGRESS, EventKind.DEFAULT})
+"""Events that are not listed: they come all the time, or for each task, and the rest of the page says what they say."""
+
+
+class FailureLine(Answer):
+    """A way in which trials failed."""
+
+    status: Status
+    trials: int
+    share: float = Field(description="Of all trials of the job.")
+    tasks: int = Field(description="Tasks that had such trials.")
+    most: Text = Field(description="Key of the task that had most of them.")
+    most_op: Text
+
+
+class LogLine(Answer):
+    """An event."""
+
+    number: int
+    kind: EventKind
+    created_at: datetime
+    key: Text = Field(description="Of the task that it is about; empty where it is about none.")
+    op: Text
+    default_ms: float | None
+    best_ms: float | None
+    default_interval_ms: tuple[float, float] | None = Field(description="95% interval of the median; null: not known.")
+    best_interval_ms: tuple[float, float] | None
+    noise: Text = Field(description="Why the machine was too busy to rely on these; empty where it was not.")
+    trial: int | None = Field(description="From 1 on.")
+    words: Text = Field(description="What else it says: who has the job, what it is at, why it failed.")
+
+    @property
+    def stage_text(self) -> str:
+        """A stage for people; one of another version as it was told."""
+        return STAGES.get(self.words, self.words)
+
+
+def failure_lines(history: JobHistory, ops: Mapping[str, str]) -> list[FailureLine]:
+    """The ways in which a job's trials failed; `ops` are names by task key."""
+    failures = []
+    for status in Status:
+        counts = {key: task_counts[status] for key, task_counts in history.counts.items() if task_counts.get(status)}
+        if status is Status.OK or not counts:
+            continue
+        most = max(counts, key=lambda key: (counts[key], key))
+        count = sum(counts.values())
+        failures.append(
+            FailureLine(
+                status=status,
+                trials=count,
+                share=count / history.trials,
+                tasks=len(counts),
+                most=most,
+                most_op=ops.get(most, ""),
+            )
+        )
+    return sorted(failures, key=lambda failure: -failure.trials)
+
+
+def log_lines(events: Sequence[Event], ops: Mapping[str, str], before: int | None) -> tuple[list[LogLine], int | None]:
+    """The newest events below a number, and the number below which the next ones are."""
+    behind = inf if before is None else before
+    older = (event for event in reversed(events) if event.kind not in QUIET and event.number < behind)
+    page = list(islice(older, LOG_ROWS + 1))
+    following = page[LOG_ROWS - 1].number if len(page) > LOG_ROWS else None
+    return [_log_line(event, ops) for event in page[:LOG_ROWS]], following
+
+
+def _log_line(event: Event, ops: Mapping[str, str]) -> LogLine:
+    data = event.data
+    key, trial = values.word(data, "task_key"), values.number(data, "trial")
+    return show(
+        LogLine,
+        event,
+        Times.of_report(data),
+        key=key,
+        op=ops.get(key) or values.word(data, "op"),
+        trial=None if trial is None else int(trial) + 1,
+        words=_words(event.kind, data),
+    )
+
+
+def _words(kind: EventKind, data: Mapping[str, Any]) -> str:
+    match kind:
+        case EventKind.STARTED | EventKind.LOST | EventKind.RETURNED:
+            return values.word(data, "holder")
+        case EventKind.STAGE:
+            return values.word(data, "stage")
+        case EventKind.FAILED:
+            return values.word(data, "error")
+        case EventKind.CHANGED:
+            return ", ".join(f"{name}: {value}" for name, value in data.items())
+        case _:
+            return ""

@@ -1,0 +1,340 @@
+"""The tasks of a job: share of a run, trials spent, expected gain; and what a run of the whole model takes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from math import inf
+from typing import Any
+
+from pydantic import Field
+
+from tunewright.db.job import Job
+from tunewright.db.store import Store
+from tunewright.search_space.measurement import Status
+from tunewright.tuner.explain import values
+from tunewright.tuner.explain.gain import GainBasis, ModelGain
+from tunewright.tuner.models.assembly import Assembly, total_s
+from tunewright.tuner.search.report import JobOutcome
+from tunewright.tuner.search.view import CLEAR_GAIN
+from tunewright.tuner.text import between, gain, mark_noise, ratio, times
+from tunewright.tuner.units import in_ms, in_s
+
+from ..http.schemas.base import Answer
+from .job_history import JobHistory, Times
+from .views import Text, show
+
+MUCH = 0.5
+"""Tasks with at least this part of the largest expected gain stand out."""
+
+
+class Latency(Answer):
+    """What one run of the whole model takes."""
+
+    of: GainBasis = Field(
+        description="What the times are of: runs of the whole `model`, its `tasks` timed side by side, or `trials`."
+    )
+    default_ms: float | None = Field(description="On default schedules.")
+    tuned_ms: float | None = Field(description="As it is run from now on, or by the best trials so far.")
+    default_interval_ms: tuple[float, float] | None = Field(description="95% interval of the median; null: not known.")
+    tuned_interval_ms: tuple[float, float] | None
+    speedup: float | None = Field(description="The ratio of both.")
+    speedup_interval: tuple[float, float] | None
+    outcome: JobOutcome | None = Field(description="What the job did for the model; null: it has not come so far.")
+    rejected_ms: float | None = Field(
+        description="Where the defaults were kept, what a run takes on what was found instead; null: nothing was."
+    )
+    rejected: float | None = Field(description="How many times as fast as by default that is.")
+    rejected_interval: tuple[float, float] | None
+    why_not: Text = Field(description="Why a finished job has not timed the model; empty where it has.")
+    noise: Text = Field(description="Why the machine was too busy to rely on the times; empty where it was not.")
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether the model was run."""
+        return self.of is GainBasis.MODEL
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the model stays on its defaults."""
+        return self.outcome is JobOutcome.DEFAULTS_KEPT
+
+    @property
+    def result_text(self) -> str:
+        """The outcome of timing the model, for people."""
+        if self.is_kept:
+            return "defaults kept"
+        speedup = times(self.speedup) if self.speedup_interval else gain(self.speedup)
+        return mark_noise(speedup, self.noise) + between(self.speedup_interval)
+
+    @staticmethod
+    def of_job(job: Job) -> Latency:
+        """The latency of a job as it stands."""
+        model_gain = ModelGain.of_job(job.progress, job.result)
+        return show(
+            Latency,
+            model_gain,
+            rejected=model_gain.rejected_speedup,
+            why_not=model_gain.why_untimed,
+        )
+
+
+class Reason(StrEnum):
+    """Why a task gets the trials that it gets, or none, as far as the scheduler told."""
+
+    UNTRIED = "untried"  # each task has one trial before any has two
+    FAILING = "failing"  # all that was tried fails
+    EXHAUSTED = "exhausted"  # its spaces hold nothing more to try
+    MOST = "most"  # more trials are expected to bring the model most here, or nearly
+    SOME = "some"
+    LITTLE = "little"
+    UNUSED = "unused"  # as things stand the model runs others in its place
+    UNKNOWN = "unknown"  # nothing was told
+
+
+class TaskSort(StrEnum):
+    """How the tasks are ordered, the most first."""
+
+    TIME = "time"  # of a run that they take
+    SAVED = "saved"  # of a run that was saved
+    EXPECTED = "expected"
+    TRIALS = "trials"
+    FAILED = "failed"
+
+
+class TaskLine(Answer):
+    """A task in the list of a job."""
+
+    key: Text
+    op: Text = Field(description="What it is, for people; with its shapes where others of the job are called alike.")
+    uses: int = Field(description="How often the model runs it, as things stand.")
+    occurrences: int = Field(description="How often it occurs in the model. Some of them may run as others instead.")
+    default_ms: float | None = Field(description="Time of its default schedule; null: not known, or it fails.")
+    best_ms: float | None = Field(description="The same of the best one that is known.")
+    speedup: float | None
+    speedup_interval: tuple[float, float] | None = Field(
+        description="Within which that lies, by both intervals; null: not known, or nothing confirmed it."
+    )
+    is_confirmed: bool = Field(
+        description="Whether these were timed side by side in fresh processes. Else they are times of trials."
+    )
+    default_interval_ms: tuple[float, float] | None = Field(description="95% interval of the median; null: not known.")
+    best_interval_ms: tuple[float, float] | None
+    noise: Text = Field(description="Why the machine was too busy to rely on these; empty where it was not.")
+    before_ms: float | None = Field(description="What it takes of a run of the model on default schedules.")
+    after_ms: float | None = Field(description="What it takes of a run on the best ones.")
+    before_share: float | None = Field(description="The same as parts of the run.")
+    after_share: float | None
+    saved_share: float | None = Field(description="What part of all that was saved of a run was saved here.")
+    trials: int = Field(description="Candidates that the job measured of it.")
+    trials_share: float = Field(description="The same as a part of all that it measured.")
+    failed: int = Field(description="Of them, those that failed.")
+    expected_share: float | None = Field(
+        description="What part of a run searching for as long again is expected to take off it here."
+    )
+    reason: Reason = Field(description="Why it gets more trials, or none.")
+    improved_trial: int | None = Field(description="The trial of the job, from 1 on, that made it faster last.")
+    peak_share: float | None = Field(
+        description="Of the most that the machine was measured to compute, what its best one does."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRun:
+    """One run of the model by the times of its tasks, in the order of the job's tasks; None: not known."""
+
+    times: Sequence[Times]
+    uses: Sequence[int]
+    before_ms: Sequence[float | None]  # of each task, on default schedules
+    after_ms: Sequence[float | None]  # on the best ones, or again on defaults where these were kept
+
+    @property
+    def default_ms(self) -> float | None:
+        """The whole run on default schedules."""
+        return total_ms(self.before_ms)
+
+    @property
+    def tuned_ms(self) -> float | None:
+        """The whole run on the best ones."""
+        return total_ms(self.after_ms)
+
+    @property
+    def of(self) -> GainBasis:
+        """Whether these are sums of confirmed times or of trials."""
+        return GainBasis.TASKS if all(times.is_confirmed for times in self.times) else GainBasis.TRIALS
+
+    @property
+    def noise(self) -> str:
+        """Why the times can't be relied on: the noise of the first task that has any; empty without."""
+        return next((times.noise for times in self.times if times.noise), "")
+
+
+def model_run(job: Job, history: JobHistory) -> ModelRun:
+    """A run of the job's model, by its report or, without one, by the times known so far."""
+    tasks = job.spec.tasks
+    times_by_task = _report_times(job.result) or history.times
+    is_kept = values.word(job.result, "outcome") == JobOutcome.DEFAULTS_KEPT
+    times = [times_by_task.get(task.task_key, Times()) for task in tasks]
+    assembly = _assembly(job)
+    uses = _chosen(
+        job,
+        assembly,
+        [_known_s(time, history.counts.get(key.task_key)) for time, key in zip(times, tasks, strict=True)],
+    )
+    return ModelRun(
+        times,
+        uses,
+        [_part(count, time.default_ms) for count, time in zip(assembly.separate_uses, times, strict=True)],
+        [_part(count, time.default_ms if is_kept else time.best_ms) for count, time in zip(uses, times, strict=True)],
+    )
+
+
+def names(store: Store, task_keys: Sequence[str]) -> dict[str, str]:
+    """Names of tasks by key: their ops, with shapes where several have the same. Raises StoreError."""
+    ops = store.catalog.ops(task_keys)
+    often = Counter(ops.values())
+    shapes = store.catalog.shapes([key for key, op in ops.items() if often[op] > 1])
+    return ops | {key: f"{ops[key]} {shape}" for key, shape in shapes.items() if shape}
+
+
+def task_lines(job: Job, history: JobHistory, run: ModelRun, ops: Mapping[str, str]) -> list[TaskLine]:
+    """All tasks of a job, those first that take most of a run. `ops` say what they are, by key."""
+    savings_ms = [
+        None if before_ms is None or after_ms is None else max(before_ms - after_ms, 0.0)
+        for before_ms, after_ms in zip(run.before_ms, run.after_ms, strict=True)
+    ]
+    saved_ms = sum(saving_ms or 0.0 for saving_ms in savings_ms)
+    gains = _gains(job, history)
+    most = max((gain for gain in gains or () if gain is not None), default=0.0)
+    peaks = {
+        values.word(entry, "key"): values.number(entry, "fraction_of_peak")
+        for entry in values.entries(job.result, "tasks")
+    }
+    lines = []
+    for n, task in enumerate(job.spec.tasks):
+        key, times, counts = task.task_key, run.times[n], history.counts.get(task.task_key, {})
+        trials, gain = sum(counts.values()), gains[n] if gains else None
+        line = show(
+            TaskLine,
+            times,
+            task,
+            key=key,
+            op=ops.get(key, ""),
+            uses=run.uses[n],
+            speedup=ratio(times.default_ms, times.best_ms),
+            speedup_interval=times.gain_interval,
+            before_ms=run.before_ms[n],
+            after_ms=run.after_ms[n],
+            before_share=_share(run.before_ms[n], run.default_ms),
+            after_share=_share(run.after_ms[n], run.tuned_ms),
+            saved_share=_share(savings_ms[n], saved_ms),
+            trials=trials,
+            trials_share=trials / history.trials if history.trials else 0.0,
+            failed=trials - counts.get(Status.OK, 0),
+            expected_share=gain,
+            reason=_reason(times, run.uses[n], counts, gains is not None, gain, most),
+            improved_trial=history.times.get(key, Times()).improved_trial,
+            peak_share=peaks.get(key),
+        )
+        lines.append(line)
+    return sort_tasks(lines, TaskSort.TIME)
+
+
+SORTED_BY = {
+    TaskSort.TIME: "after_ms",
+    TaskSort.SAVED: "saved_share",
+    TaskSort.EXPECTED: "expected_share",
+    TaskSort.TRIALS: "trials",
+    TaskSort.FAILED: "failed",
+}
+"""The fields that tasks are sorted by."""
+
+
+def sort_tasks(tasks: Sequence[TaskLine], by: TaskSort) -> list[TaskLine]:
+    """The most first, and unknown ones last; of equal ones the heavier."""
+
+    def key(line: TaskLine) -> tuple[float, float]:
+        value = getattr(line, SORTED_BY[by])
+        return inf if value is None else -value, -max(line.after_ms or 0.0, line.before_ms or 0.0)
+
+    return sorted(tasks, key=key)
+
+
+# Times
+
+
+def _report_times(result: Mapping[str, Any] | None) -> dict[str, Times]:
+    """The times in a report, by task key; empty without a report."""
+    times_by_task = {values.word(entry, "key"): Times.of_report(entry) for entry in values.entries(result, "tasks")}
+    return {
+        key: times for key, times in times_by_task.items() if times.default_ms is not None or times.best_ms is not None
+    }
+
+
+def _known_s(times: Times, counts: Mapping[Status, int] | None) -> float | None:
+    """The best time; infinite where all that was tried fails, None where nothing was tried."""
+    if times.best_ms is not None:
+        return in_s(times.best_ms)
+    return inf if counts and not counts.get(Status.OK) else None
+
+
+def _assembly(job: Job) -> Assembly:
+    """The assembly of the model; each task apart where the settings are invalid."""
+    counts = [task.occurrences for task in job.spec.tasks]
+    try:
+        return Assembly.of_json(counts, job.spec.settings.get("chains", []))
+    except (KeyError, TypeError, ValueError):
+        return Assembly(tuple(counts))
+
+
+def _chosen(job: Job, assembly: Assembly, known_s: Sequence[float | None]) -> Sequence[int]:
+    """How often each task is run: as the report says, or as follows from the times."""
+    report_counts = {
+        values.word(entry, "key"): values.number(entry, "chosen") for entry in values.entries(job.result, "tasks")
+    }
+    counts = [report_counts.get(task.task_key) for task in job.spec.tasks]
+    present = [int(count) for count in counts if count is not None]
+    return present if len(present) == len(counts) and present else assembly.uses(known_s)
+
+
+def _part(count: int, time_ms: float | None) -> float | None:
+    """The time of a task in a run; 0 where the model doesn't run it."""
+    return in_ms(total_s([count], [in_s(time_ms)]))
+
+
+def total_ms(parts: Sequence[float | None]) -> float | None:
+    """The sum; None where a part is not known, or there is none."""
+    present = [part for part in parts if part is not None]
+    return sum(present) if present and len(present) == len(parts) else None
+
+
+def _share(part: float | None, whole: float | None) -> float | None:
+    return part / whole if part is not None and whole else None
+
+
+# Why
+
+
+def _gains(job: Job, history: JobHistory) -> list[float | None] | None:
+    """The newest expected gain of each task; None for one where nothing is left to try."""
+    for data in (job.progress, history.expected):
+        gains = None if data is None else data.get("task_gains")
+        if isinstance(gains, list) and len(gains) == len(job.spec.tasks):
+            return [values.number({"gain": gain}, "gain") for gain in gains]
+    return None
+
+
+def _reason(
+    times: Times, uses: int, counts: Mapping[Status, int], is_told: bool, gain: float | None, most: float
+) -> Reason:
+    if times.best_ms is None and not counts.get(Status.OK):
+        return Reason.FAILING if counts else Reason.UNTRIED
+    if not is_told:
+        return Reason.UNKNOWN
+    if gain is None:
+        return Reason.EXHAUSTED
+    if gain < CLEAR_GAIN:
+        return Reason.LITTLE if uses else Reason.UNUSED
+    return Reason.MOST if gain >= MUCH * most else Reason.SOME

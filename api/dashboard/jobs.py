@@ -1,0 +1,254 @@
+"""The page of all jobs: where each stands, what the rest of its search is expected to bring, and a form to submit one.
+
+From it alone one tells which job is worth stopping: `remaining_gain` is what is left to be had, `minute_gain` what a
+minute of it costs, and `outlook` what to make of both.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from enum import StrEnum
+from math import inf
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from pydantic import Field
+
+from tunewright.db.job import UNFINISHED, Job, JobState, Wish
+from tunewright.db.store import Store
+from tunewright.tuner.explain import values
+from tunewright.tuner.explain.gain import GainBasis, ModelGain
+from tunewright.tuner.search.report import JobOutcome
+from tunewright.tuner.search.scheduling.outlook import MINUTE_S
+
+from ..http.paging import Cursor, cut, number_of
+from ..http.problems import ProblemKind
+from ..http.schemas.base import SHA256, Answer
+from ..http.service import ServiceDep
+from .page import add_page
+from .views import LongText, TargetName, Text, show, target_names
+
+router = APIRouter(tags=["pages"])
+
+ROWS = 50
+"""Jobs on one page."""
+
+MOST_SORTED = 200
+"""Unfinished jobs that are put in order by what they still bring: the newest ones."""
+
+LITTLE_GAIN = 0.01
+"""What is left to be had of a search is hardly worth waiting for below this: 1% of the model's speed."""
+
+LITTLE_MINUTE_GAIN = 0.0005
+"""Nor is a minute that brings less than this."""
+
+
+DEFAULTS_KEPT, TOO_NOISY = "defaults kept", "too noisy to tell"
+"""What is said in the place of "succeeded": by its outcome, and of a gain that was timed on a busy machine."""
+
+
+class JobSort(StrEnum):
+    """How the list is ordered. All but the first show unfinished jobs alone."""
+
+    NEWEST = "newest"
+    GAIN = "gain"  # which a minute makes faster by least
+    LEFT = "left"  # which go on for longest
+
+
+class Outlook(StrEnum):
+    """What to expect of the rest of a search."""
+
+    LITTLE = "little"  # hardly worth its time
+    SOME = "some"
+    UNKNOWN = "unknown"
+
+
+class JobLine(Answer):
+    """A job in a list."""
+
+    id: int
+    label: Text = Field(description="The model's name, for people.")
+    model: Text = Field(description="Digest of its model; empty where it has none.")
+    state: JobState
+    wish: Wish | None = Field(description="What its tuner process has been asked for and not yet done.")
+    error: LongText
+    target: TargetName = Field(description="Its key is empty while the job waits for any device.")
+    tasks: int = Field(description="Distinct tasks of the model.")
+    trials: int = Field(description="Candidates measured so far.")
+    most_trials: int | None = Field(description="Most candidates to measure; null: no limit.")
+    spent_s: float = Field(description="Seconds of searching so far.")
+    most_s: float | None = Field(description="Most seconds of searching; null: no limit.")
+    speedup: float | None = Field(description="How many times as fast as by default the model is.")
+    speedup_of: GainBasis = Field(
+        description="What that is by: runs of the whole `model`, its `tasks` timed side by side, or `trials` so far."
+    )
+    speedup_interval: tuple[float, float] | None = Field(description="95% interval; null: not known.")
+    outcome: JobOutcome | None = Field(
+        description="What it did for the model as a whole; null: it has not come so far."
+    )
+    noise: Text = Field(description="Why its machine was too busy to rely on the times; empty where it was not.")
+    left_s: float | None = Field(description="Seconds until the search is expected to end.")
+    remaining_gain: float | None = Field(
+        description="By which share the rest of the search is expected to make the model faster: 0.02 is 2%."
+    )
+    minute_gain: float | None = Field(description="The same of a minute of it, on the average.")
+    outlook: Outlook
+    priority: int
+    holder: Text = Field(description="The tuner process at work on it; empty where there is none.")
+    created_at: datetime
+    updated_at: datetime
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether nothing about it changes any more."""
+        return self.state not in UNFINISHED
+
+    @property
+    def result_text(self) -> str:
+        """Its state for people; where it succeeded, its outcome."""
+        return _result_text(self.outcome, bool(self.noise)) if self.state is JobState.SUCCEEDED else self.state.value
+
+
+def _result_text(outcome: str | None, is_noisy: bool) -> str:
+    """The outcome of a job that succeeded, for people."""
+    if outcome == JobOutcome.DEFAULTS_KEPT:
+        return DEFAULTS_KEPT
+    return TOO_NOISY if is_noisy and outcome == JobOutcome.FASTER else JobState.SUCCEEDED.value
+
+
+class JobsAsked(Answer):
+    """What a list of jobs was asked for."""
+
+    state: tuple[JobState, ...] = Field(default=(), max_length=6, description="Only jobs in one of these states.")
+    model: str = Field(
+        default="", max_length=200, description="Only jobs with this in their label, or at the begin of their digest."
+    )
+    target: str = Field(
+        default="", pattern=f"^({SHA256})?$", description="Only jobs for the target of this key; empty: for any."
+    )
+    sort: JobSort = Field(
+        default=JobSort.NEWEST,
+        description="`gain`: unfinished jobs which a minute helps least, `left`: which go on for longest.",
+    )
+    cursor: Cursor = None
+
+    @property
+    def is_narrowed(self) -> bool:
+        """Whether some jobs were not asked for."""
+        return bool(self.state or self.model or self.target)
+
+
+class JobsPage(Answer):
+    """The jobs, and what is asked of them."""
+
+    asked: JobsAsked
+    jobs: list[JobLine]
+    next: str | None = Field(description="The `cursor` of the page behind this one; null on the last.")
+    is_cut: bool = Field(description="Whether older jobs were not looked at for an order other than the newest first.")
+    counts: dict[JobState, int] = Field(description="How many jobs there are in each state, whatever was asked for.")
+    kept: int = Field(description="Of those that succeeded, those that left their models on their defaults.")
+    unsure: int = Field(description="Of them, those whose machines were too busy to tell what they came to.")
+    targets: list[TargetName] = Field(description="The targets that processes here have or had.")
+    at_work: list[Text] = Field(description="Keys of those that tuner processes are at work for.")
+    tuners: int = Field(description="Tuner processes that were heard of in the last minute.")
+    busy: int = Field(description="Of them, those at work on a job.")
+
+    def count_text(self, state: JobState) -> str:
+        """How many there are in a state, for people: of those that succeeded, how many came to what."""
+        count = self.counts[state]
+        if state is not JobState.SUCCEEDED:
+            return f"{count:,} {state.value}"
+        each = {state.value: count - self.kept - self.unsure, DEFAULTS_KEPT: self.kept, TOO_NOISY: self.unsure}
+        return ", ".join(f"{number:,} {words}" for words, number in each.items() if number)
+
+
+@add_page(router, "/", "jobs.html", summary="The jobs", refusals=(ProblemKind.INVALID,))
+def jobs(service: ServiceDep, query: Annotated[JobsAsked, Query()]) -> JobsPage:
+    """The jobs that meet all conditions, what is expected of them still, and a form that submits one."""
+    store = service.store
+    targets = target_names(store)
+    page, following, is_cut = _select(store, query)
+    tuners = store.fleet.tuners()
+    result_text: Counter[str] = Counter()
+    for how, count in store.jobs.outcomes().items():
+        result_text[_result_text(*how)] += count
+    return JobsPage(
+        asked=query,
+        jobs=[line_of(job, targets) for job in page],
+        next=following,
+        is_cut=is_cut,
+        counts=store.jobs.counts(),
+        kept=result_text[DEFAULTS_KEPT],
+        unsure=result_text[TOO_NOISY],
+        targets=[TargetName.of(target) for target in store.fleet.all_targets()],
+        at_work=[target.key for target in store.fleet.targets()],
+        tuners=len(tuners),
+        busy=sum(tuner.job_id is not None for tuner in tuners),
+    )
+
+
+def _select(store: Store, query: JobsAsked) -> tuple[Sequence[Job], str | None, bool]:
+    """The jobs, the cursor behind them, and whether there are more that were not looked at."""
+    is_newest = query.sort is JobSort.NEWEST
+    states = query.state if is_newest else [state for state in query.state or UNFINISHED if state in UNFINISHED]
+    jobs = store.jobs.list(
+        states or None if is_newest else states,
+        model=query.model or None,
+        target_key=query.target or None,
+        before_id=number_of(query.cursor) if is_newest else None,
+        limit=1 + (ROWS if is_newest else MOST_SORTED),
+    )
+    if is_newest:
+        page, following = cut(jobs, ROWS, lambda job: job.id)
+        return page, following, False
+    ordered = sorted(jobs[:MOST_SORTED], key=lambda job: _order(job, query.sort))
+    return ordered[:ROWS], None, len(jobs) > min(ROWS, MOST_SORTED)
+
+
+def _forecast(job: Job) -> tuple[float | None, float | None, float | None]:
+    """The newest forecast of the rest of a search: its seconds, what it brings (0.02 is 2%), and what of that a minute
+    brings on the average. None of a finished job, and where nothing is told.
+    """
+    if job.state not in UNFINISHED:
+        return None, None, None
+    left_s, gain = values.number(job.progress, "left_s"), values.number(job.progress, "remaining_gain")
+    if left_s is None or gain is None:
+        return left_s, gain, None
+    return left_s, gain, (1.0 + gain) ** (1.0 / max(left_s / MINUTE_S, 1.0)) - 1.0
+
+
+def _order(job: Job, sort: JobSort) -> float:
+    """Jobs without a forecast come last."""
+    left_s, _, minute_gain = _forecast(job)
+    value, sign = (minute_gain, 1) if sort is JobSort.GAIN else (left_s, -1)
+    return inf if value is None else sign * value
+
+
+def line_of(job: Job, targets: Mapping[str, str]) -> JobLine:
+    """A job as a line; `targets` are names by key."""
+    key = job.spec.target_key
+    gain = ModelGain.of_job(job.progress, job.result)
+    trials = values.number(job.result, "trials") or values.number(job.progress, "trials") or 0
+    left_s, remaining_gain, minute_gain = _forecast(job)
+    outlook = Outlook.UNKNOWN
+    if remaining_gain is not None:
+        is_slow = minute_gain is not None and minute_gain < LITTLE_MINUTE_GAIN
+        outlook = Outlook.LITTLE if remaining_gain < LITTLE_GAIN or is_slow else Outlook.SOME
+    return show(
+        JobLine,
+        job,
+        gain,
+        left_s=left_s,
+        remaining_gain=remaining_gain,
+        minute_gain=minute_gain,
+        outlook=outlook,
+        model=job.spec.model_sha256,
+        target=TargetName.known(key, targets),
+        tasks=len(job.spec.tasks),
+        trials=int(trials),
+        most_trials=job.budget.trials,
+        most_s=None if job.budget.seconds == inf else job.budget.seconds,
+        speedup_of=gain.of,
+    )

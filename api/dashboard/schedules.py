@@ -1,0 +1,277 @@
+"""Parts of views about tasks and schedules, shared by pages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from math import inf
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from tunewright.codegen.target import Target
+from tunewright.db.best import Best
+from tunewright.db.job import Job
+from tunewright.db.store import Store
+from tunewright.db.trial import TrialDetail, TrialLine
+from tunewright.graph.task import Task, Tensor
+from tunewright.search_space.measurement import NOISE, Status
+from tunewright.search_space.schedule import Illegal, Schedule
+from tunewright.search_space.sketches import default_schedule, holds
+from tunewright.tuner.explain import values
+from tunewright.tuner.explain.meanings import MEANINGS
+from tunewright.tuner.explain.nest import to_json
+from tunewright.tuner.lookup.ladder import usable_records
+from tunewright.tuner.text import shorten
+from tunewright.workers.measure.noise import noise_of
+
+from ..http.descriptions import Descriptions, Failure
+from ..http.schemas.base import Answer, Digest
+from ..http.service import find_target, find_task
+from .views import MOST_KNOBS, KnobValues, Text, show
+
+if TYPE_CHECKING:
+    from tunewright.tuner.explain.describer import ScheduleDescription
+
+LONGEST_SCHEDULE = 400
+"""Longest text of a schedule on one line, in characters."""
+
+
+class TensorShown(Answer):
+    """What a task reads or writes."""
+
+    name: Text
+    dtype: Text
+    extents: list[int]
+    is_constant: bool = Field(description="Known when a model is compiled, such as weights.")
+
+
+class TaskHead(Answer):
+    """What a task computes."""
+
+    key: Digest
+    op: Text = Field(description="What it is, for people.")
+    shape: Text = Field(description="The shapes of what goes in and comes out, for people.")
+    flops: int = Field(description="Floating-point operations of one run.")
+    traffic_bytes: int = Field(description="Bytes that one run must read and write at least.")
+    inputs: list[TensorShown]
+    outputs: list[TensorShown]
+
+    @staticmethod
+    def of(task: Task) -> TaskHead:
+        """A task as views show it."""
+        return show(TaskHead, task, inputs=list(map(_tensor, task.inputs)), outputs=list(map(_tensor, task.outputs)))
+
+
+def _tensor(tensor: Tensor) -> TensorShown:
+    return TensorShown(
+        name=tensor.name, dtype=tensor.dtype.value, extents=list(tensor.shape), is_constant=tensor.constant
+    )
+
+
+class ScheduleTold(Answer):
+    """A schedule as it is replayed."""
+
+    key: Digest
+    sketch: Text
+    version: int
+    values: KnobValues = Field(description="Knob values.")
+
+    @staticmethod
+    def of(schedule: Schedule) -> ScheduleTold:
+        """A schedule as views show it."""
+        return show(ScheduleTold, schedule, values=dict(schedule.values))
+
+    @property
+    def text(self) -> str:
+        """On one line, cut where it is long."""
+        values = ", ".join(f"{name}={value}" for name, value in self.values.items())
+        return shorten(f"{self.sketch}.{self.version}({values})", LONGEST_SCHEDULE)
+
+
+NO_TRIAL = SimpleNamespace(
+    samples=None, max_rel_err=None, error="", build_ms=None, job=None, ordinal=None, created_at=None, is_usable=True
+)
+"""What is said of the trial of a schedule that there is no trial of."""
+
+
+class TrialBrief(Answer):
+    """A trial in a table, or the time of a schedule that was compared with others."""
+
+    schedule: ScheduleTold
+    status: Status
+    median_ms: float | None
+    interval_ms: tuple[float, float] | None = Field(description="95% interval of the median.")
+    samples: int | None = Field(description="How many it is of; null where that is not told.")
+    max_rel_err: float | None = Field(description="Largest error against the reference; null where there is no number.")
+    error: Text
+    build_ms: float | None
+    job: int | None = Field(description="The job that measured it; null: it was imported.")
+    ordinal: int | None = Field(description="0, 1, 2, ... within the job.")
+    created_at: datetime | None
+    is_confirmed: bool = Field(description="Whether the time is that of a comparison in fresh processes.")
+    noise: Text = Field(description="Why the machine was too busy to rely on the time; empty where it was not.")
+    is_usable: bool = Field(
+        description="Whether this version has the schedule. One of another version's sketches is kept, and never used."
+    )
+
+
+def noise_of_best(best: Best) -> str:
+    """Why the time of what is used can't be relied on; empty where it can."""
+    return noise_of(best.median_s, best.low_s, best.high_s, best.measurement.provenance.get(NOISE, ""))
+
+
+class KnobShown(Answer):
+    """A knob of a schedule, and its value in others of the same sketch."""
+
+    name: Text
+    words: Text = Field(description="What it is, for people; empty where the name says it.")
+    value: int
+    default_value: int | None = Field(description="Of the default schedule; null where that has no such knob.")
+    best_value: int | None = Field(description="Of the best schedule known; null where that has no such knob.")
+
+
+def knobs(schedule: Schedule, default: Schedule | None, best: Schedule | None) -> list[KnobShown]:
+    """The knobs of a schedule, beside those of the default and of the best where these are of the same sketch."""
+    others = [
+        dict(other.values) if other is not None and _sketch(other) == _sketch(schedule) else {}
+        for other in (default, best)
+    ]
+    return [
+        KnobShown(
+            name=name,
+            words=MEANINGS[feature].words if (feature := f"knob_{name}") in MEANINGS else "",
+            value=value,
+            default_value=others[0].get(name),
+            best_value=others[1].get(name),
+        )
+        for name, value in schedule.values[:MOST_KNOBS]
+    ]
+
+
+def _sketch(schedule: Schedule) -> tuple[str, int]:
+    return schedule.sketch, schedule.version
+
+
+class FormShown(Answer):
+    """A schedule in words and as loops."""
+
+    words: list[Text] = Field(description="What it does, in sentences.")
+    parts: list[dict[str, Any]] = Field(
+        description="Its loops, as a tree: each is a loop (`kind`, `var`, `extent`, `parts`) or a step (`text`)."
+    )
+    is_pending: bool = Field(description="Whether this is still being worked out.")
+    why: Text = Field(description="Why it can't be; empty where it can.")
+
+    @staticmethod
+    def of(form: ScheduleDescription | Failure | None) -> FormShown:
+        """The form as far as it is known."""
+        match form:
+            case None:
+                return FormShown(words=[], parts=[], is_pending=True, why="")
+            case Failure(why):
+                return FormShown(words=[], parts=[], is_pending=False, why=why)
+        return FormShown(words=list(form.words), parts=list(map(to_json, form.nest)), is_pending=False, why="")
+
+
+class ToleranceShown(Answer):
+    """How far off an output may be, relative to its largest magnitude."""
+
+    output: Text
+    dtype: Text
+    tolerance: float = Field(description="0: it must be equal.")
+
+
+def tolerances(task: Task) -> list[ToleranceShown]:
+    """The tolerances that results of candidates are checked by."""
+    from tunewright.workers.measure.check import TOLERANCE, tolerance_factor  # takes a while to import
+
+    factor = tolerance_factor(task)
+    return [
+        ToleranceShown(
+            output=tensor.name, dtype=tensor.dtype.value, tolerance=TOLERANCE.get(tensor.dtype.numpy, 0.0) * factor
+        )
+        for tensor in task.outputs
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What a database knows of a task on a target: the default and the best schedule, and the trials of both."""
+
+    task: Task
+    target: Target
+    default: Schedule | None  # None: no sketch applies
+    default_trial: TrialDetail | None
+    best: Best | None  # what a session would use
+    best_trial: TrialDetail | None
+    by: Job | None  # the job at hand, or that measured the best
+    snapshot_id: int  # of the newest snapshot; 0: there is none
+
+    @staticmethod
+    def load(store: Store, task_key: str, target_key: str, job: Job | None = None) -> Standing:
+        """By the keys, for a job if any. Raises Problem for keys that are unknown, StoreError."""
+        task, target = find_task(store, task_key), find_target(store, target_key)
+        try:
+            default = default_schedule(task, target)
+        except Illegal:
+            default = None
+        best = usable_records(store.catalog, {task.key: task}, target).get(task.key)
+        trial = store.trials.get(task.key, target.key, best.schedule.key) if best else None
+        if job is None and trial is not None and trial.line.job_id is not None:
+            job = store.jobs.get(trial.line.job_id)
+        snapshots = store.snapshots.list(target.kind, limit=1)
+        return Standing(
+            task,
+            target,
+            default,
+            store.trials.get(task.key, target.key, default.key) if default else None,
+            best,
+            trial,
+            job,
+            snapshots[0].id if snapshots else 0,
+        )
+
+    @property
+    def schedule(self) -> Schedule | None:
+        """The best schedule."""
+        return self.best.schedule if self.best else None
+
+    @property
+    def peak_gflops(self) -> float | None:
+        """The GFLOP/s that the job's machine was measured to reach; None where it was not."""
+        return values.number(self.by.result if self.by else None, "peak_gflops") or None
+
+    def brief(self, trial: TrialDetail | TrialLine | None) -> TrialBrief | None:
+        """A trial of the task on the target as views show it."""
+        line = trial.line if isinstance(trial, TrialDetail) else trial
+        if line is None:
+            return None
+        return show(
+            TrialBrief,
+            line,
+            schedule=ScheduleTold.of(line.schedule),
+            max_rel_err=None if line.max_rel_err == inf else line.max_rel_err,
+            job=line.job_id,
+            is_confirmed=False,
+            noise=noise_of(line.median_s, line.low_s, line.high_s),
+            is_usable=holds(self.task, self.target, line.schedule),
+        )
+
+    async def form(
+        self, descriptions: Descriptions, schedule: Schedule | None, besides: Schedule | None = None
+    ) -> FormShown | None:
+        """A schedule in words and as loops; None without one, and where it is the one that this is shown besides."""
+        if schedule is None or schedule == besides:
+            return None
+        return FormShown.of(await descriptions.form(self.task, self.target, schedule))
+
+    @property
+    def best_brief(self) -> TrialBrief | None:
+        """The best schedule with the time that it was chosen for, and the data of its trial where there is one."""
+        if self.best is None:
+            return None
+        schedule = ScheduleTold.of(self.best.schedule)
+        trial, noise = self.brief(self.best_trial) or NO_TRIAL, noise_of_best(self.best)
+        return show(TrialBrief, self.best, trial, schedule=schedule, status=Status.OK, noise=noise)

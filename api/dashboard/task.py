@@ -1,0 +1,470 @@
+"""The page of a task on a target: which schedule won, by how much and why; and everything that was tried.
+
+Which schedule is best is what a session would use (`Store.best`). What is drawn and what cost models are asked about is
+a sample of all trials of the task, whichever jobs measured them; the table alone may be narrowed to those of a job.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Path, Query
+from markupsafe import Markup
+from pydantic import Field
+
+from tunewright.db.errors import NotFound
+from tunewright.db.job import UNFINISHED, Job, JobState
+from tunewright.db.store import Store
+from tunewright.db.trial import TrialOrder, TrialPage
+from tunewright.search_space.measurement import Record, Status
+from tunewright.tuner.explain import values
+from tunewright.tuner.explain.gain import task_gain_interval
+from tunewright.tuner.explain.roofline import ceilings
+from tunewright.tuner.text import duration, is_certain, mark_trial, times
+from tunewright.tuner.units import in_ms
+
+from ..http.descriptions import Descriptions, DescriptionsDep
+from ..http.paging import Cursor, bad_cursor
+from ..http.problems import Problem, ProblemKind
+from ..http.schemas.base import LARGEST_ID, SHA256, Answer, Digest
+from ..http.service import ServiceDep, in_thread
+from .analysis import CeilingsShown, Judged, PointShown, ReasonShown, analyse
+from .drawing.bars import Bar, bars, nest
+from .drawing.charts import agreement, roofline
+from .drawing.figure import Figure, Mark, Point
+from .html import candidate_url
+from .page import add_page
+from .schedules import FormShown, KnobShown, Standing, TaskHead, ToleranceShown, TrialBrief, knobs, tolerances
+from .views import TargetName, Text, show
+
+router = APIRouter(tags=["pages"])
+
+TaskInPath = Annotated[str, Path(pattern=f"^{SHA256}$", description="Key of the task.")]
+
+ROWS = 50
+"""Trials on one page."""
+
+
+MOST_REPORTS = 20
+"""Jobs whose reports are looked at for one of a comparison."""
+
+
+class TrialSort(StrEnum):
+    """What the table of trials is sorted by. Those that failed have no time, and come last by it."""
+
+    TIME = "time"
+    CREATED = "created"
+
+
+ORDERS = {
+    (TrialSort.TIME, False): TrialOrder.FASTEST,
+    (TrialSort.TIME, True): TrialOrder.SLOWEST,
+    (TrialSort.CREATED, False): TrialOrder.OLDEST,
+    (TrialSort.CREATED, True): TrialOrder.NEWEST,
+}
+"""Orders by sort key, and whether descending."""
+
+
+class TaskQuery(Answer):
+    """What of a task was asked for."""
+
+    target: Digest = Field(description="Key of the target that it was measured on.")
+    job: int | None = Field(default=None, ge=1, le=LARGEST_ID, description="Only trials of this job are in the table.")
+    status: tuple[Status, ...] = Field(
+        default=(), max_length=len(Status), description="Only trials that ended in one of these ways."
+    )
+    sort: TrialSort = Field(
+        default=TrialSort.TIME, description="What the table is sorted by; trials that failed come last by time."
+    )
+    desc: bool = Field(default=False, description="Whether it begins with the slowest, or with the newest.")
+    cursor: Cursor = None
+
+
+class TaskAsked(TaskQuery):
+    """What a page of a task was asked for."""
+
+    task: Digest
+
+    def query(self, **changes: Any) -> dict[str, Any]:
+        """The query of the page that is asked for the same but for some changes; its first page, unless told."""
+        fields = self.model_dump(exclude={"task", "cursor"}, mode="json") | changes
+        return fields | {
+            "desc": "true" if fields["desc"] else None,
+            "sort": None if fields["sort"] == TrialSort.TIME else fields["sort"],
+        }
+
+
+class JobName(Answer):
+    """A job, in short."""
+
+    id: int
+    label: Text
+    state: JobState
+    newest: int = Field(description="Number of its newest event.")
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether nothing about it changes any more."""
+        return self.state not in UNFINISHED
+
+
+class Gain(Answer):
+    """How much faster the best schedule is than the default."""
+
+    default_ms: float
+    best_ms: float
+    default_interval_ms: tuple[float, float] | None = Field(description="95% interval of the median; null: not known.")
+    best_interval_ms: tuple[float, float] | None
+    interval: tuple[float, float] | None = Field(
+        description="Within which their ratio lies, by both intervals; null: not known, or nothing confirmed it."
+    )
+    is_confirmed: bool = Field(
+        description="Whether both were timed in turn, in fresh processes. Else they are times of trials."
+    )
+    noise: Text = Field(description="Why the machine was too busy to rely on these; empty where it was not.")
+
+    @property
+    def factor(self) -> float:
+        """The ratio of the times."""
+        return self.default_ms / self.best_ms
+
+    @property
+    def is_open(self) -> bool:
+        """Whether they were compared and may be equal."""
+        return self.is_confirmed and not is_certain(self.interval)
+
+
+class TaskPage(Answer):
+    """A task on a target."""
+
+    asked: TaskAsked
+    task: TaskHead
+    target: TargetName
+    job: JobName | None = Field(description="The job whose trials the table shows; null: all of them.")
+    best: TrialBrief | None = Field(
+        description="What a session would use, with the time that it was chosen for; null: no trial has worked."
+    )
+    best_trial: TrialBrief | None = Field(description="The trial of that; null: there is none here.")
+    default: TrialBrief | None = Field(description="The default schedule; null: it was not measured here.")
+    is_default_best: bool
+    gain: Gain | None
+    tolerances: list[ToleranceShown] = Field(description="Of each output.")
+    knobs: list[KnobShown] = Field(description="Of the best schedule, beside the default's.")
+    form: FormShown | None = Field(description="The best schedule in words and as loops; null where there is none.")
+    default_form: FormShown | None = Field(description="The same of the default, where that is another one.")
+    ceilings: CeilingsShown
+    judged: Judged | None = Field(description="What a sample of the trials says; null while that is being found out.")
+    trials: int = Field(description="Trials of the task on the target, of all jobs.")
+    counts: dict[Status, int] = Field(description="How those ended that were not narrowed down to `status`.")
+    shown: int = Field(description="Trials that the table has on all its pages.")
+    rows: list[TrialBrief]
+    next: str | None = Field(description="The `cursor` of the page behind this one; null on the last.")
+
+    @property
+    def usable_rows(self) -> list[TrialBrief]:
+        """The rows whose schedules this version has."""
+        return [row for row in self.rows if row.is_usable]
+
+    @property
+    def unusable_rows(self) -> list[TrialBrief]:
+        """The other rows, which are never used, however fast they were."""
+        return [row for row in self.rows if not row.is_usable]
+
+    @property
+    def word_differences(self) -> tuple[list[str], list[str]]:
+        """Sentences about the best schedule that differ from the default, and the other way round."""
+        words = self.form.words if self.form else []
+        default_words = self.default_form.words if self.default_form else []
+        return [sentence for sentence in words if sentence not in default_words], [
+            sentence for sentence in default_words if sentence not in words
+        ]
+
+    @property
+    def changed_knobs(self) -> list[KnobShown]:
+        """The knobs that differ from the default's."""
+        return [knob for knob in self.knobs if knob.default_value not in (None, knob.value)]
+
+
+# Charts
+
+Kind = Literal["best", "default"]
+"""Kinds of marks in charts."""
+
+LINKED = 12
+"""The fastest points of a picture are links: each is a stop of the keyboard."""
+
+
+def task_charts(view: TaskPage) -> dict[str, Markup]:
+    """`roofline`, `reasons`, `loops`, `default_loops`, and `agreement0`, ... of each model, as far as known."""
+    charts: dict[str, Markup] = {}
+    if view.form is not None:
+        charts["loops"] = nest("The loops of the best schedule", view.form.parts)
+    if view.default_form is not None:
+        charts["default_loops"] = nest("The loops of the default schedule", view.default_form.parts)
+    if view.judged is None:
+        return charts
+    charts["roofline"] = _roofline(view, view.judged.points).draw()
+    charts["reasons"] = effects("Feature effects: best schedule against default", view.judged.reasons)
+    for number, model in enumerate(view.judged.calibrations):
+        charts[f"agreement{number}"] = _agreement(view, view.judged.points, number, model.model).draw()
+    return charts
+
+
+EFFECT_HEADS = ("feature", "speed, by the model")
+
+
+def effects(title: str, reasons: Sequence[ReasonShown]) -> Markup:
+    """The effects of the differences to the default, by the cost model."""
+    rows = [
+        Bar(
+            reason.words,
+            reason.log2_speed,
+            times(reason.factor),
+            f"{reason.value}, by default {reason.default_value}",
+            reason.feature,
+        )
+        for reason in reasons
+    ]
+    nothing = "The cost model sees no difference, or has not learned yet."
+    return bars(title, rows, heads=EFFECT_HEADS, kind="effect", nothing=nothing)
+
+
+def _roofline(view: TaskPage, points: Sequence[PointShown]) -> Figure:
+    places = {p.schedule: (p.intensity, p.flops_s) for p in points if p.intensity is not None and p.flops_s is not None}
+    marks = [
+        Mark(places[brief.schedule.key][0], flops_s, kind, href=_url(view, brief.schedule.key))
+        for kind, brief in _marks(view)
+        if brief.schedule.key in places and (flops_s := _marked_flops_s(view, kind, brief))
+    ]
+    return roofline(
+        "Trials below the roofline",
+        _dots(view, points, places),
+        peak_flops_s=view.ceilings.peak_flops_s,
+        bandwidths={level.name: level.bytes_s for level in view.ceilings.bandwidths},
+        marks=marks,
+        is_measured=view.ceilings.is_measured,
+        nothing="The task computes nothing: it moves data." if not view.task.flops else "No trial has worked yet.",
+    )
+
+
+def _marked_flops_s(view: TaskPage, kind: Kind, brief: TrialBrief) -> float | None:
+    """FLOP/s of what is marked, by the times that are told of it: both confirmed, or both of trials."""
+    time_ms = brief.median_ms
+    if view.gain is not None:
+        time_ms = view.gain.best_ms if kind == "best" else view.gain.default_ms
+    return view.task.flops / (1e-3 * time_ms) if time_ms else None
+
+
+def _agreement(view: TaskPage, points: Sequence[PointShown], number: int, model: str) -> Figure:
+    times_s = {
+        p.schedule: (1e-3 * predicted_ms, 1e-3 * p.median_ms)
+        for p in points
+        if (predicted_ms := p.predicted_ms[number]) is not None
+    }
+    marks = [
+        Mark(*times_s[brief.schedule.key], kind, href=_url(view, brief.schedule.key))
+        for kind, brief in _marks(view)
+        if brief.schedule.key in times_s
+    ]
+    return agreement(f"Predicted and measured: {model}", _dots(view, points, times_s), marks=marks)
+
+
+def _dots(view: TaskPage, points: Sequence[PointShown], places: Mapping[str, tuple[float, float]]) -> list[Point]:
+    """Trials at their places, by schedule; the fastest ones have a tooltip and a link."""
+    ordered = sorted(points, key=lambda point: point.median_ms)
+    return [
+        Point(*places[p.schedule], mark_trial(duration(p.median_ms)), _url(view, p.schedule))
+        if number < LINKED
+        else Point(*places[p.schedule])
+        for number, p in enumerate(ordered)
+        if p.schedule in places
+    ]
+
+
+def _url(view: TaskPage, schedule_key: str) -> str:
+    return candidate_url(view.task.key, schedule_key, view.target.key)
+
+
+def _marks(view: TaskPage) -> list[tuple[Kind, TrialBrief]]:
+    """The marked schedules: the default where it is not the best, and the best."""
+    kinds: Sequence[tuple[Kind, TrialBrief | None]] = (
+        ("default", None if view.is_default_best else view.default),
+        ("best", view.best),
+    )
+    return [(kind, brief) for kind, brief in kinds if brief is not None]
+
+
+# View
+
+
+@add_page(
+    router,
+    "/tasks/{task_key}",
+    "task.html",
+    summary="A task on a target",
+    charts=task_charts,
+    refusals=(ProblemKind.NO_SUCH_TASK, ProblemKind.NO_SUCH_TARGET, ProblemKind.NO_SUCH_JOB, ProblemKind.INVALID),
+)
+async def task(
+    service: ServiceDep, descriptions: DescriptionsDep, task_key: TaskInPath, query: Annotated[TaskQuery, Query()]
+) -> TaskPage:
+    """The best schedule known and why it won: in words, beside the default, below the roofline, and by the cost model.
+
+    With them a table of all trials, a page at a time. What takes long to work out is null at first.
+    """
+    return await task_page(service.store, descriptions, TaskAsked(task=task_key, **dict(query)))
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFacts:
+    """The data of a task on a target, read from the database for one page."""
+
+    known: Standing
+    job: Job | None
+    newest_event: int  # of the job
+    confirmed: Record | None  # the newest comparison, of the best where that is confirmed
+    reported: Mapping[str, Any] | None  # what a job's report says of the newest comparison; None where none does
+    newest: TrialPage  # the newest trial of all
+    page: TrialPage
+
+    @property
+    def mark(self) -> tuple[object, ...]:
+        """A value that changes with what is analysed."""
+        newest_id = self.newest.trials[0].id if self.newest.trials else 0
+        counts = tuple(sorted(self.newest.counts.items()))  # taking back changes that alone
+        return newest_id, counts, self.known.snapshot_id, self.known.peak_gflops, self.known.schedule
+
+
+async def task_page(store: Store, descriptions: Descriptions, query: TaskAsked) -> TaskPage:
+    """The page that was asked for. Raises Problem for what is not known and for a bad cursor, StoreError."""
+    facts = await in_thread(partial(_load_facts, store, query))
+    known = facts.known
+    analysis, best_form, default_form = await asyncio.gather(
+        descriptions.analyse((query.task, query.target), facts.mark, partial(analyse, store, known)),
+        known.form(descriptions, known.schedule),
+        known.form(descriptions, known.default if known.best else None, known.schedule),
+    )
+    return await in_thread(partial(_page, query, facts, analysis, best_form, default_form))
+
+
+def _load_facts(store: Store, query: TaskAsked) -> TaskFacts:
+    key, target_key = query.task, query.target
+    job = None if query.job is None else _job(store, query.job)
+    newest_event = store.jobs.newest_event(job.id) if job else 0  # before what the page says, so that none is missed
+    known = Standing.load(store, key, target_key, job)
+    best, by = known.best, known.by
+    confirmed = store.confirmations([key], target_key).get(key) if best and best.is_confirmed else None
+    return TaskFacts(
+        known=known,
+        job=job,
+        newest_event=newest_event,
+        confirmed=confirmed,
+        reported=_find_report_entry(store, by, confirmed) if confirmed else None,
+        newest=store.trials.page(key, target_key, order=TrialOrder.NEWEST, limit=1),
+        page=_trials(store, query),
+    )
+
+
+def _job(store: Store, job_id: int) -> Job:
+    try:
+        return store.jobs.get(job_id)
+    except NotFound as error:
+        raise Problem(ProblemKind.NO_SUCH_JOB, f"no job has the number {job_id}") from error
+
+
+def _trials(store: Store, query: TaskAsked) -> TrialPage:
+    try:
+        return store.trials.page(
+            query.task,
+            query.target,
+            job_id=query.job,
+            statuses=query.status or None,
+            order=ORDERS[query.sort, query.desc],
+            cursor=query.cursor,
+            limit=ROWS,
+        )
+    except ValueError as error:
+        raise bad_cursor() from error
+
+
+def _page(
+    query: TaskAsked, facts: TaskFacts, analysis: Judged | None, form: FormShown | None, default_form: FormShown | None
+) -> TaskPage:
+    known, job = facts.known, facts.job
+    best, default, shown_best = known.schedule, known.default, known.best_brief
+    return TaskPage(
+        asked=query,
+        task=TaskHead.of(known.task),
+        target=TargetName.of(known.target),
+        job=show(JobName, job, newest=facts.newest_event) if job else None,
+        best=shown_best,
+        best_trial=known.brief(known.best_trial),
+        default=known.brief(known.default_trial),
+        is_default_best=best is not None and best == default,
+        gain=_gain(facts, shown_best),
+        tolerances=tolerances(known.task),
+        knobs=knobs(best, default, best) if best else [],
+        form=form,
+        default_form=default_form,
+        ceilings=show(CeilingsShown, ceilings(known.target, known.peak_gflops)),
+        judged=analysis,
+        trials=facts.newest.total,
+        counts=dict(facts.page.counts),
+        shown=facts.page.total,
+        rows=[row for line in facts.page.trials if (row := known.brief(line))],
+        next=facts.page.next,
+    )
+
+
+def _gain(facts: TaskFacts, best: TrialBrief | None) -> Gain | None:
+    """How much faster than the default the best is: both as confirmed, or both by their trials."""
+    if best is None or not best.median_ms:
+        return None
+    if best.is_confirmed:
+        if facts.confirmed is None or facts.confirmed.measurement.incumbent_s is None:  # of before that was kept
+            return None
+        default_ms: float | None = 1e3 * facts.confirmed.measurement.incumbent_s
+        interval_ms = values.interval(facts.reported, "default_interval_ms")
+        noise = values.word(facts.reported, "noise")
+    else:
+        default = facts.known.brief(facts.known.default_trial)
+        if default is None or facts.known.default == facts.known.schedule:
+            return None
+        default_ms, interval_ms, noise = default.median_ms, default.interval_ms, default.noise
+    if default_ms is None:
+        return None
+    edges = interval_ms, best.interval_ms
+    return Gain(
+        default_ms=default_ms,
+        best_ms=best.median_ms,
+        default_interval_ms=interval_ms,
+        best_interval_ms=best.interval_ms,
+        interval=task_gain_interval(default_ms, best.median_ms, *edges, best.is_confirmed),
+        is_confirmed=best.is_confirmed,
+        noise=best.noise or noise,
+    )
+
+
+def _find_report_entry(store: Store, by: Job | None, confirmed: Record) -> Mapping[str, Any] | None:
+    """The report entry of a comparison: in the job at hand, or else in one of the newest.
+
+    Who confirmed a schedule need not be who measured it. Raises StoreError.
+    """
+    if by is not None and (entry := _report_entry(by.result, confirmed)) is not None:
+        return entry
+    newest = store.jobs.list([JobState.SUCCEEDED], target_key=confirmed.target_key, limit=MOST_REPORTS)
+    return next((entry for job in newest if (entry := _report_entry(job.result, confirmed)) is not None), None)
+
+
+def _report_entry(result: Mapping[str, Any] | None, confirmed: Record) -> Mapping[str, Any] | None:
+    """The task's entry in a job's report, where it is of this comparison: the default's time is equal to the bit."""
+    default_ms = in_ms(confirmed.measurement.incumbent_s)
+    for entry in values.entries(result, "tasks"):
+        if entry.get("key") == confirmed.task_key:
+            return entry if values.number(entry, "default_ms") == default_ms else None
+    return None

@@ -1,0 +1,103 @@
+"""Views: what a page says, as plain data. `show` makes one of what the rest of the product knows.
+
+No text of a view is a plain `str`, whoever chose it: labels, names in models, errors, provenance of imports. Each is
+cut to what a page has room for, and ends with "..." then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from itertools import islice
+from typing import Annotated, TypeVar
+
+from pydantic import BeforeValidator, Field
+
+from tunewright.codegen.target import Target
+from tunewright.db.store import Store
+from tunewright.tuner.text import shorten
+from tunewright.tuner.units import in_ms
+
+from ..http.schemas.base import Answer
+
+LONGEST = 300
+"""Longest text in a line or a table, in characters."""
+
+LONGEST_REPORT = 2000
+"""Longest text with room of its own, in characters."""
+
+MOST_FACTS, MOST_KNOBS = 50, 100
+"""Entries of a provenance, and knobs of a schedule: what was imported may have any number."""
+
+
+def _shorten(text: object, most: int) -> object:
+    return shorten(text, most) if isinstance(text, str) else text
+
+
+def _truncate(entries: object, most: int) -> object:
+    return dict(islice(entries.items(), most)) if isinstance(entries, Mapping) else entries
+
+
+Text = Annotated[str, Field(max_length=LONGEST), BeforeValidator(partial(_shorten, most=LONGEST))]
+"""A text in a line or a table."""
+
+LongText = Annotated[str, Field(max_length=LONGEST_REPORT), BeforeValidator(partial(_shorten, most=LONGEST_REPORT))]
+"""A longer text, such as an error."""
+
+Provenance = Annotated[
+    dict[Text, Text], Field(max_length=MOST_FACTS), BeforeValidator(partial(_truncate, most=MOST_FACTS))
+]
+"""What something was measured with: machine, compiler and library versions."""
+
+KnobValues = Annotated[
+    dict[Text, int], Field(max_length=MOST_KNOBS), BeforeValidator(partial(_truncate, most=MOST_KNOBS))
+]
+"""The values of a schedule's knobs, by name."""
+
+ShownView = TypeVar("ShownView", bound=Answer)
+
+
+def show(kind: type[ShownView], /, *sources: object, **values: object) -> ShownView:
+    """A view whose fields are `values`, and else the attributes of their names of the first source that has them.
+
+    Objects in these become views likewise. A time `x_ms` may also come of an attribute `x_s`, and `interval_ms` of
+    `low_s` and `high_s`. Raises AttributeError for a field that no source has.
+    """
+    fields = {name: values[name] if name in values else _read(sources, name) for name in kind.model_fields}
+    return kind.model_validate(fields, from_attributes=True)
+
+
+def _read(sources: tuple[object, ...], name: str) -> object:
+    name_s = f"{name.removesuffix('_ms')}_s" if name.endswith("_ms") else name
+    for source in sources:
+        if hasattr(source, name):
+            value: object = getattr(source, name)
+            return value
+        if hasattr(source, name_s):
+            return in_ms(getattr(source, name_s))
+        if name == "interval_ms" and hasattr(source, "low_s"):
+            edges = _read((source,), "low_ms"), _read((source,), "high_ms")
+            return None if None in edges else edges
+    raise AttributeError(f"none of the sources has {name}")
+
+
+class TargetName(Answer):
+    """A kind of machine, by name."""
+
+    key: Text
+    name: Text = Field(description="For people.")
+
+    @staticmethod
+    def of(target: Target) -> TargetName:
+        """The name of a target."""
+        return TargetName(key=target.key, name=str(target))
+
+    @staticmethod
+    def known(key: str, names: Mapping[str, str]) -> TargetName:
+        """The name of a target by its key; empty where `target_names` lacks it."""
+        return TargetName(key=key, name=names.get(key, ""))
+
+
+def target_names(store: Store) -> dict[str, str]:
+    """The names of all targets, by key. Raises StoreError."""
+    return {target.key: str(target) for target in store.targets()}

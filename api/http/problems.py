@@ -1,0 +1,383 @@
+"""Problems: everything that a request can come to besides an answer, as RFC 9457 documents.
+
+`Kind` is the whole list. A kind's name is stable: clients tell problems apart by it, not by the texts. Routes raise
+`Problem`; errors of the layers below are translated in `install`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import Enum
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, HTTPException, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException as StarletteHTTPException
+from starlette.routing import Match
+from starlette.types import Scope
+
+from tunewright.codegen.fields import abridge
+from tunewright.db.errors import StoreError, Unreachable, Unwritable
+from tunewright.db.job import QuotaExceeded
+
+from .paths import is_for_people
+from .schemas.base import SHA256
+
+WORDS = {
+    "missing": "it is missing",
+    "extra_forbidden": "there is no such field",
+    "int_type": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "float_type": "must be a number",
+    "float_parsing": "must be a number",
+    "finite_number": "must be a number, not infinite",
+    "bool_type": "must be true or false",
+    "bool_parsing": "must be true or false",
+    "string_type": "must be a text",
+    "dict_type": "must be an object",
+    "model_type": "must be an object",
+    "model_attributes_type": "must be an object",
+    "list_type": "must be an array",
+    "greater_than": "must be above {gt:g}",
+    "greater_than_equal": "must be at least {ge:g}",
+    "less_than": "must be below {lt:g}",
+    "less_than_equal": "must be at most {le:g}",
+    "string_too_short": "must have at least {min_length} characters",
+    "string_too_long": "must have at most {max_length} characters",
+    "too_short": "must have at least {min_length} items",
+    "too_long": "must have at most {max_length} items",
+    "literal_error": "must be {expected}",
+    "enum": "must be {expected}",
+    "json_invalid": "this is no JSON: {error}",
+}
+"""Messages by pydantic's type of a fault; in braces the values of its context."""
+
+PATTERNS = {
+    f"^{SHA256}$": "must be 64 hexadecimal digits, in lower case",
+    f"^({SHA256})?$": "must be 64 hexadecimal digits, in lower case, or empty",
+    "^[0-9]{1,15}$": "must be a number of at most 15 digits",
+    "^[a-z0-9_]{0,16}$": "must be at most 16 lower-case letters, digits and underscores",
+    r"^[\x21-\x7e]+$": "must be ASCII characters that can be seen, without blanks",
+}
+"""Messages for texts that do not match a pattern."""
+
+
+def fault_text(fault: Mapping[str, Any]) -> str:
+    """The message of a fault that pydantic lists; pydantic's own where there is none here."""
+    kind, context = str(fault["type"]), fault.get("ctx") or {}
+    if kind == "string_pattern_mismatch":
+        return PATTERNS.get(context["pattern"], "has not the form that the description of the route tells of")
+    if kind == "value_error":
+        return re.sub("^Value error, ", "", str(fault["msg"]))
+    text = WORDS.get(kind)
+    return str(fault["msg"]) if text is None else text.format_map(context)
+
+
+MEDIA_TYPE = "application/problem+json"
+
+MOST_ERRORS = 20
+"""Faults of one request that are listed."""
+
+MOST_LETTERS = 300
+"""Longest message of one fault, in characters."""
+
+NO_KEY_SENT = "send an API key in the header `Authorization: Bearer KEY`"
+"""The detail where there is none, which is no fault of people who come for the first time."""
+
+ONLY_HERE = "this key is good on the service's own machine alone; `tunewright key create` makes others"
+"""The detail where a local key comes from elsewhere."""
+
+METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+
+_log = logging.getLogger("tunewright.api")
+
+
+class ProblemKind(Enum):
+    """A kind of problem: its name, its status, its title, and what to do about it."""
+
+    UNREADABLE = ("unreadable-request", 400, "The request can't be read", "Send what the route's description says.")
+    NO_KEY = (
+        "no-key",
+        401,
+        "A key is needed",
+        "`tunewright key create` makes one for `Authorization: Bearer`; `tunewright key link` a link for browsers.",
+    )
+    MISSING_SCOPE = (
+        "missing-scope",
+        403,
+        "The key does not allow this",
+        "Use a key that has the scope named in the detail: `tunewright key create --scope`.",
+    )
+    CROSS_ORIGIN = (
+        "cross-origin",
+        403,
+        "Other sites may not call this service",
+        "A browser sent this request for another site. Use the service's own pages, or a key from a program.",
+    )
+    NOT_FOUND = ("not-found", 404, "There is no such route", "`GET /v1/openapi.json` lists the routes.")
+    NO_SUCH_MODEL = ("no-such-model", 404, "The model is not here", "Send it first: `PUT /v1/models/{sha256}`.")
+    NO_SUCH_JOB = ("no-such-job", 404, "There is no such job", "`GET /v1/jobs` lists the jobs.")
+    NO_SUCH_TASK = ("no-such-task", 404, "The task is not known", "Send its definition with the lookup, or tune it.")
+    NO_SUCH_SCHEDULE = (
+        "no-such-schedule",
+        404,
+        "The schedule is not known",
+        "The page of the task lists those that were tried there.",
+    )
+    NO_SUCH_TARGET = ("no-such-target", 404, "The target is not known", "`GET /v1/targets` lists those at work.")
+    METHOD = ("method-not-allowed", 405, "The route has no such method", "The header Allow lists those it has.")
+    TOO_SLOW = ("too-slow", 408, "The body came too slowly", "Send it again over a better line.")
+    FINISHED = ("job-finished", 409, "The job is finished", "A finished job never changes; submit another one.")
+    NOT_LAUNCHABLE = (
+        "not-launchable",
+        409,
+        "There is no code to launch",
+        "Only kernels of GPUs are handed out as code, where the server has NVRTC; of others, take the schedule.",
+    )
+    SEVERAL_TARGETS = (
+        "several-targets",
+        409,
+        "There are several kinds of machines",
+        "Name one of them as `target`; `GET /v1/targets` lists them.",
+    )
+    TOO_LARGE = (
+        "too-large",
+        413,
+        "The body is too large",
+        "Send the structure without weights, or have the limit raised where the service is started.",
+    )
+    PACKED = (
+        "unsupported-encoding",
+        415,
+        "The body is packed",
+        "Send it as it is, without the header Content-Encoding.",
+    )
+    WRONG_HOST = (
+        "wrong-host",
+        421,
+        "This service does not answer for that host",
+        "Use the address that `tunewright serve` printed, or start it with `--allow-host NAME`.",
+    )
+    INVALID = ("invalid-request", 422, "The request has faults", "`errors` says where and what they are.")
+    DIGEST_MISMATCH = (
+        "digest-mismatch",
+        422,
+        "The body has another digest",
+        "What arrived is not what the path or the header Content-Digest says. Send it again.",
+    )
+    BAD_MODEL = ("bad-model", 422, "The model can't be read", "The detail says why, as the model's reader put it.")
+    BAD_RECORDS = (
+        "bad-records",
+        422,
+        "A line is no record",
+        "The lines before it are stored. Mend it and send all of them again: those that are known are passed over.",
+    )
+    NOTHING_TO_TUNE = (
+        "nothing-to-tune",
+        422,
+        "No part of the model has a native kernel",
+        "Tuning can't make this model faster; `tunewright tasks MODEL` says which operators are missing.",
+    )
+    KEY_REUSED = (
+        "idempotency-key-reused",
+        422,
+        "The idempotency key came with another request before",
+        "Take a new Idempotency-Key for a new request.",
+    )
+    RATE = ("rate-limited", 429, "Too many requests", "Wait as long as the header Retry-After says.")
+    QUOTA = (
+        "quota-exceeded",
+        429,
+        "The key has as many unfinished jobs as it may have",
+        "Wait until one has finished, or cancel one.",
+    )
+    INTERNAL = (
+        "internal",
+        500,
+        "Something is wrong with the service",
+        "This is a fault of Tunewright. Its log has the details under the request's id.",
+    )
+    UNAVAILABLE = ("database-unavailable", 503, "The database can't be used now", "Try again later.")
+    UNWRITABLE = (
+        "database-unwritable",
+        503,
+        "Nothing can be stored now",
+        "What is known can still be read. Who runs the service has to mend the disk: `GET /readyz` says what it lacks.",
+    )
+    BUSY = ("busy", 503, "Too much is asked at once", "Wait as long as the header Retry-After says.")
+
+    def __init__(self, slug: str, status: int, title: str, remedy: str) -> None:
+        self.slug = slug
+        self.status = status
+        self.title = title
+        self.remedy = remedy
+
+    @property
+    def type(self) -> str:
+        """The reference that identifies the kind: a path of this service, where it is explained."""
+        return f"/problems/{self.slug}"
+
+
+class Problem(HTTPException):
+    """A request that gets a problem document. `errors` says of each fault where it is and what is wrong there."""
+
+    def __init__(
+        self,
+        kind: ProblemKind,
+        detail: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        errors: Sequence[Mapping[str, str]] = (),
+        retry_after_s: int | None = None,
+    ) -> None:
+        all_headers = dict(headers or {})
+        if retry_after_s is not None:
+            all_headers["Retry-After"] = str(retry_after_s)
+        super().__init__(kind.status, detail, all_headers)
+        self.kind = kind
+        self.errors = list(errors)
+
+
+def invalid(place: str, parts: Iterable[int | str], detail: str) -> Problem:
+    """The problem of one fault: `place` is body, query, path or header, `parts` leads to it in there."""
+    where, detail = pointer(parts), abridge(" ".join(detail.split()), MOST_LETTERS)
+    fault = {"in": place, "pointer": where, "detail": detail}
+    return Problem(ProblemKind.INVALID, f"{place} {where}: {detail}", errors=[fault])
+
+
+ProblemPage = Callable[[Problem, Scope, Mapping[str, str]], Response]
+"""What draws a problem as a page for people, with the headers given: see `install`."""
+
+
+def document(problem: Problem, scope: Scope) -> dict[str, Any]:
+    """The problem as JSON data."""
+    data: dict[str, Any] = {
+        "type": problem.kind.type,
+        "title": problem.kind.title,
+        "status": problem.kind.status,
+        "detail": problem.detail,
+        "instance": scope["path"][:1000],
+        "request_id": scope.get("state", {}).get("request_id", ""),
+    }
+    return data | ({"errors": problem.errors} if problem.errors else {})
+
+
+def response(problem: Problem, scope: Scope) -> Response:
+    """The response to a failed request: a page where a browser asks for one, else the document."""
+    scope.setdefault("state", {})["problem"] = problem.kind.slug  # for the log and the metrics
+    headers = dict(problem.headers or {}) | {"Cache-Control": "no-store"}
+    if is_for_people(scope["path"]) and "text/html" in Headers(scope=scope).get("accept", ""):
+        page: ProblemPage = scope["app"].state.problem_page
+        return page(problem, scope, headers)
+    # ASCII alone: a path or a name may hold what UTF-8 can't.
+    text = json.dumps(document(problem, scope), ensure_ascii=True)
+    return Response(text, problem.kind.status, headers, MEDIA_TYPE)
+
+
+def unavailable(error: StoreError) -> Problem:
+    """The problem that a database's error is. What it said may name machines, so that is for the log alone."""
+    _log.warning("the database can't be used", extra={"reason": str(error)})
+    if isinstance(error, Unwritable):
+        return Problem(ProblemKind.UNWRITABLE, f"nothing was stored: {error.reason}", retry_after_s=30)
+    away = isinstance(error, Unreachable)
+    return Problem(
+        ProblemKind.UNAVAILABLE,
+        "the database can't be reached" if away else "the database refused the request",
+        retry_after_s=5,
+    )
+
+
+def internal() -> Problem:
+    """The problem of a request that meets a fault of the service."""
+    return Problem(ProblemKind.INTERNAL, "the log has the details under this request's id")
+
+
+def install(app: FastAPI, page: ProblemPage) -> None:
+    """Answer failures with problem documents, or with `page` in browsers. `middleware.Envelope` does so for bugs."""
+    app.state.problem_page = page
+
+    @app.exception_handler(StarletteHTTPException)
+    async def http(request: Request, error: StarletteHTTPException) -> Response:
+        return response(_http_problem(app, request, error), request.scope)
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(request: Request, error: RequestValidationError) -> Response:
+        return response(_untyped_body_problem(request, error) or _validation_problem(error), request.scope)
+
+    @app.exception_handler(QuotaExceeded)
+    async def quota(request: Request, _: QuotaExceeded) -> Response:
+        most = request.app.state.service.options.most_unfinished
+        problem = Problem(ProblemKind.QUOTA, f"{most} are queued, running or paused", retry_after_s=60)
+        return response(problem, request.scope)
+
+    @app.exception_handler(StoreError)
+    async def store(request: Request, error: StoreError) -> Response:
+        return response(unavailable(error), request.scope)
+
+
+def _http_problem(app: FastAPI, request: Request, error: StarletteHTTPException) -> Problem:
+    """The problem that an exception of the framework is."""
+    match error:
+        case Problem():
+            return error
+        case StarletteHTTPException(status_code=404):
+            return Problem(ProblemKind.NOT_FOUND, "`GET /v1/openapi.json` lists those there are")
+        case StarletteHTTPException(status_code=405):
+            allowed = ", ".join(_path_methods(app, request.scope))
+            return Problem(ProblemKind.METHOD, f"this path has {allowed}", headers={"Allow": allowed})
+        case StarletteHTTPException(status_code=413):
+            return Problem(ProblemKind.TOO_LARGE, "its route takes fewer bytes")
+        case StarletteHTTPException(status_code=status) if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            return internal()
+        case _:
+            return Problem(ProblemKind.UNREADABLE, str(error.detail))
+
+
+def _path_methods(app: FastAPI, scope: Scope) -> list[str]:
+    """The methods of a path. A route knows only its own, and a path has several routes."""
+    return [
+        method
+        for method in METHODS
+        if any(route.matches({**scope, "method": method})[0] is Match.FULL for route in app.router.routes)
+    ]
+
+
+def _untyped_body_problem(request: Request, error: RequestValidationError) -> Problem | None:
+    """The problem of a body that was not read as JSON, since its header does not call it that."""
+    if not isinstance(error.body, bytes) or not any(tuple(fault["loc"]) == ("body",) for fault in error.errors()):
+        return None
+    kind = request.headers.get("content-type")
+    what = "it is missing" if kind is None else f"it is {kind[:100]!r}"
+    fault = {"in": "header", "pointer": "#/content-type", "detail": f"{what}; a JSON body needs application/json"}
+    return Problem(ProblemKind.INVALID, f"header Content-Type: {fault['detail']}", errors=[fault])
+
+
+def _validation_problem(error: RequestValidationError) -> Problem:
+    faults = error.errors()
+    errors = [
+        {
+            "in": _place(fault["loc"]),
+            "pointer": pointer(fault["loc"][1:]),
+            "detail": abridge(fault_text(fault), MOST_LETTERS),
+        }
+        for fault in faults[:MOST_ERRORS]
+    ]
+    first = errors[0]
+    more = f", and {len(faults) - 1} more" if len(faults) > 1 else ""
+    return Problem(ProblemKind.INVALID, f"{first['in']} {first['pointer']}: {first['detail']}{more}", errors=errors)
+
+
+def _place(location: Sequence[int | str]) -> str:
+    """The part of the request that has the fault: body, query, path or header."""
+    return str(location[0]) if location else "body"
+
+
+def pointer(parts: Iterable[int | str]) -> str:
+    """A JSON pointer as a fragment (RFC 6901), with what is too long for people cut off."""
+    return "#" + "".join("/" + str(part)[:100].replace("~", "~0").replace("/", "~1") for part in parts)

@@ -1,0 +1,302 @@
+"""Routes of jobs: submit, list, look at, and steer them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+from fastapi import APIRouter, Depends, Header, Query, Response
+
+from tunewright.codegen.target import Target
+from tunewright.db.access import Key, KeyScope
+from tunewright.db.errors import NotFound
+from tunewright.db.job import THREADS, Conflict, Idempotency, Job, JobSpec, JobState, SearchBudget, SpecTask, Submission
+from tunewright.db.jobs import Jobs
+from tunewright.db.uploads import Upload
+from tunewright.tuner.targets import default_devices
+from tunewright.tuner.text import counted, short
+
+from ..access import count_as_change, needs
+from ..openapi import problems
+from ..paging import Cursor, Limit, Page, cut, number_of
+from ..problems import Problem, ProblemKind, invalid
+from ..schemas.base import SHA256, JobId
+from ..schemas.jobs import JobAsked, JobChange, JobShown, JobSubmitted, TrialShown
+from ..service import Service, ServiceDep, in_thread
+from .models import find_upload, model_file
+
+if TYPE_CHECKING:
+    from tunewright.tuner.models.reader import ModelTasks, Reader
+
+ASK_AGAIN_S = 2
+"""When to look at a new job again, as the header Retry-After says."""
+
+MOST_NAMED = 8
+"""Targets that a problem names."""
+
+Result = TypeVar("Result")
+
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+
+READ = needs(KeyScope.JOBS_READ)
+STEER = [needs(KeyScope.JOBS_WRITE), Depends(count_as_change)]
+
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        min_length=1,
+        max_length=255,
+        pattern=r"^[\x21-\x7e]+$",
+        description="Your name for this submission: sending it twice with the same name submits one job.",
+        examples=["nightly-2026-11-20"],
+    ),
+]
+
+
+@router.post(
+    "",
+    status_code=202,
+    summary="Submit a job",
+    response_description="The job, which may be one that was there.",
+    responses=problems(
+        ProblemKind.NO_SUCH_MODEL,
+        ProblemKind.NO_SUCH_TARGET,
+        ProblemKind.SEVERAL_TARGETS,
+        ProblemKind.INVALID,
+        ProblemKind.BAD_MODEL,
+        ProblemKind.NOTHING_TO_TUNE,
+        ProblemKind.KEY_REUSED,
+        ProblemKind.QUOTA,
+        ProblemKind.BUSY,
+    ),
+    dependencies=[Depends(count_as_change)],
+)
+async def submit_job(
+    request: JobAsked,
+    answer: Response,
+    service: ServiceDep,
+    key: Annotated[Key, needs(KeyScope.JOBS_WRITE)],
+    idempotency_key: IdempotencyKey = None,
+) -> JobSubmitted:
+    """Have a model tuned. The answer comes at once; the job's events tell how it goes.
+
+    An unfinished job of the same model, target and settings is answered as it is, with its own label, budget and
+    priority; one that a local command left behind is resumed for all tuner processes, and its minutes begin anew. Where
+    no target was named and no tuner process has a device, the job waits, and is for the first that comes.
+    """
+    once = None if idempotency_key is None else Idempotency(key.owner, idempotency_key, _fingerprint(request))
+    job = None if once is None else await in_thread(partial(_earlier_submission, service, once))
+    if job is None:
+        upload = await in_thread(partial(find_upload, service, request.model))
+        target = await in_thread(partial(_target, service, request))
+        model_tasks = await service.readers.read(partial(_tasks, service, upload, request.dims))
+        if not model_tasks.tasks:
+            raise Problem(ProblemKind.NOTHING_TO_TUNE, "no node of the model has a kernel")
+        job = await in_thread(partial(_submit, service, request, upload, target, model_tasks, key.owner, once))
+    answer.headers["Location"] = f"/v1/jobs/{job.id}"
+    answer.headers["Retry-After"] = str(ASK_AGAIN_S)
+    return job
+
+
+def _fingerprint(request: JobAsked) -> str:
+    """Digest of a request as it came: a target that was not named stays unnamed, whatever is at work."""
+    return hashlib.sha256(json.dumps(request.model_dump(), sort_keys=True).encode()).hexdigest()
+
+
+def _earlier_submission(service: Service, once: Idempotency) -> JobSubmitted | None:
+    """The job of a submission that came before: the same answer, even where it could not be submitted now."""
+    with _check_idempotency():
+        submission = service.store.jobs.submission(once)
+    return None if submission is None else _submission_answer(service, submission)
+
+
+@contextmanager
+def _check_idempotency() -> Iterator[None]:
+    try:
+        yield
+    except Conflict:
+        raise Problem(ProblemKind.KEY_REUSED, "the job of this Idempotency-Key was asked for in other words") from None
+
+
+def _tasks(service: Service, upload: Upload, dims: Mapping[str, int], reader: Reader) -> ModelTasks:
+    """The tasks of a model; in a reader's thread, so that there are never more files than readers."""
+    with model_file(service, upload) as path:
+        return reader.tasks(path, dims)
+
+
+def _target(service: Service, request: JobAsked) -> Target | None:
+    """The target to tune for: the one named, or `_live_target`. Raises Problem for an unknown one."""
+    target: Target | None
+    if request.target is not None:
+        try:
+            target = service.store.target(request.target)
+        except NotFound:
+            targets = _target_list(service.store.fleet.all_targets()) or "none yet"
+            raise Problem(
+                ProblemKind.NO_SUCH_TARGET, f"no device was ever at work for {request.target}; known are: {targets}"
+            ) from None
+    else:
+        target = _live_target(service)
+    if target is None or request.threads is None:
+        return target
+    if request.threads > target.threads:
+        raise invalid("body", ["threads"], f"the target has {counted(target.threads, 'thread')}")
+    return replace(target, threads=request.threads)
+
+
+def _live_target(service: Service) -> Target | None:
+    """The only one that is at work; None where there is none. A GPU has to be named beside a processor."""
+    match default_devices(service.store.fleet.targets()):
+        case []:
+            return None
+        case [target]:
+            return target
+        case targets:
+            raise Problem(ProblemKind.SEVERAL_TARGETS, f"{len(targets)} are at work: {_target_list(targets)}")
+
+
+def _target_list(targets: Sequence[Target]) -> str:
+    return ", ".join(f"{target} ({short(target.key)})" for target in targets[:MOST_NAMED])
+
+
+def _submit(
+    service: Service,
+    request: JobAsked,
+    upload: Upload,
+    target: Target | None,
+    model_tasks: ModelTasks,
+    owner: str,
+    once: Idempotency | None,
+) -> JobSubmitted:
+    store = service.store
+    if target is not None:
+        store.add_target(target)
+    store.add_tasks(task for task, _ in model_tasks.tasks)
+    spec = JobSpec(
+        model_sha256=request.model,
+        target_key="" if target is None else target.key,
+        tasks=tuple(SpecTask(task.key, occurrences) for task, occurrences in model_tasks.tasks),
+        settings={"seed": request.seed, "strategy": request.strategy}
+        | ({"dims": request.dims} if request.dims else {})
+        | ({THREADS: request.threads} if target is None and request.threads is not None else {})
+        | model_tasks.assembly.settings,
+    )
+    with _check_idempotency():
+        submission = store.jobs.submit(
+            spec,
+            upload.label if request.label is None else request.label,
+            SearchBudget.of(request.trials, request.minutes, request.until),
+            priority=request.priority,
+            owner=owner,
+            idempotency=once,
+            most_unfinished=service.options.most_unfinished,
+        )
+    return _submission_answer(service, submission)
+
+
+def _submission_answer(service: Service, submission: Submission) -> JobSubmitted:
+    return JobSubmitted(**dict(_job_answers(service, [submission.job])[0]), is_new=submission.is_new)
+
+
+@router.get("", summary="List the jobs", responses=problems(ProblemKind.INVALID), dependencies=[READ])
+def list_jobs(
+    service: ServiceDep,
+    state: Annotated[
+        list[JobState] | None, Query(max_length=6, description="Only jobs in one of these states.")
+    ] = None,
+    model: Annotated[str | None, Query(pattern=f"^{SHA256}$", description="Only jobs of this model.")] = None,
+    target: Annotated[str | None, Query(pattern=f"^{SHA256}$", description="Only jobs for this target.")] = None,
+    cursor: Cursor = None,
+    limit: Limit = 50,
+) -> Page[JobShown]:
+    """The jobs that meet all conditions, the newest first."""
+    jobs = service.store.jobs.list(
+        state, model_sha256=model, target_key=target, before_id=number_of(cursor), limit=limit + 1
+    )
+    page, following = cut(jobs, limit, lambda job: job.id)
+    return Page(items=_job_answers(service, page), next=following)
+
+
+@router.get(
+    "/{job_id:int}",
+    summary="Look at a job",
+    responses=problems(ProblemKind.NO_SUCH_JOB, ProblemKind.INVALID),
+    dependencies=[READ],
+)
+def get_job(service: ServiceDep, job_id: JobId) -> JobShown:
+    """A job as it stands."""
+    return _job_answer(service, job_id, lambda jobs: jobs.get(job_id))
+
+
+@router.patch(
+    "/{job_id:int}",
+    summary="Change a job",
+    responses=problems(ProblemKind.NO_SUCH_JOB, ProblemKind.FINISHED, ProblemKind.INVALID),
+    dependencies=STEER,
+)
+def change_job(service: ServiceDep, job_id: JobId, change: JobChange) -> JobShown:
+    """Change the priority of an unfinished job."""
+    return _job_answer(service, job_id, lambda jobs: jobs.prioritise(job_id, change.priority))
+
+
+STEERING: dict[int | str, dict[str, Any]] = problems(
+    ProblemKind.NO_SUCH_JOB, ProblemKind.FINISHED, ProblemKind.INVALID, ProblemKind.UNWRITABLE
+)
+
+
+@router.post("/{job_id:int}:cancel", summary="Cancel a job", responses=STEERING, dependencies=STEER)
+def cancel_job(service: ServiceDep, job_id: JobId) -> JobShown:
+    """End a job. One that is being worked on ends after the candidate in hand; what was measured is kept."""
+    return _job_answer(service, job_id, lambda jobs: jobs.cancel(job_id))
+
+
+@router.post("/{job_id:int}:pause", summary="Pause a job", responses=STEERING, dependencies=STEER)
+def pause_job(service: ServiceDep, job_id: JobId) -> JobShown:
+    """Have a job wait until it is resumed. One that is being worked on pauses after the candidate in hand."""
+    return _job_answer(service, job_id, lambda jobs: jobs.pause(job_id))
+
+
+@router.post("/{job_id:int}:resume", summary="Resume a job", responses=STEERING, dependencies=STEER)
+def resume_job(service: ServiceDep, job_id: JobId) -> JobShown:
+    """Queue a paused job again."""
+    return _job_answer(service, job_id, lambda jobs: jobs.resume(job_id))
+
+
+@router.get(
+    "/{job_id:int}/trials",
+    summary="List the trials of a job",
+    responses=problems(ProblemKind.NO_SUCH_JOB, ProblemKind.INVALID),
+    dependencies=[READ],
+)
+def list_trials(service: ServiceDep, job_id: JobId, cursor: Cursor = None, limit: Limit = 50) -> Page[TrialShown]:
+    """What a job has measured, in order of measuring."""
+    after = number_of(cursor)
+    trials = of_job(lambda: service.store.jobs.trials(job_id, -1 if after is None else after, limit + 1), job_id)
+    page, following = cut(trials, limit, lambda trial: trial.ordinal)
+    return Page(items=[TrialShown.of(trial) for trial in page], next=following)
+
+
+def _job_answer(service: Service, job_id: int, ask: Callable[[Jobs], Job]) -> JobShown:
+    """The job that `ask` returns. Raises Problem as `of_job`."""
+    return _job_answers(service, [of_job(lambda: ask(service.store.jobs), job_id)])[0]
+
+
+def _job_answers(service: Service, jobs: Sequence[Job]) -> list[JobShown]:
+    ops = service.store.catalog.ops([task.task_key for job in jobs for task in job.spec.tasks])
+    names = {target.key: str(target) for target in service.store.targets()}
+    return [JobShown.of(job, ops, names) for job in jobs]
+
+
+def of_job(ask: Callable[[], Result], job_id: int) -> Result:
+    """The result of a query or change of a job. Raises Problem where it is unknown, or finished."""
+    try:
+        return ask()
+    except NotFound:
+        raise Problem(ProblemKind.NO_SUCH_JOB, f"job {job_id} was never submitted here") from None
+    except Conflict:
+        raise Problem(ProblemKind.FINISHED, f"job {job_id} can't be changed any more") from None

@@ -1,0 +1,78 @@
+"""The route of kernels that others launch."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from tunewright.codegen.cuda.launchable import Launchable
+from tunewright.codegen.target import Target
+from tunewright.db.access import KeyScope
+from tunewright.db.store import Store
+from tunewright.graph.task import Task
+from tunewright.search_space.schedule import Schedule
+
+from ..access import needs
+from ..descriptions import Descriptions, DescriptionsDep, Failure
+from ..openapi import problems
+from ..problems import Problem, ProblemKind
+from ..schemas.base import Digest
+from ..schemas.launchable import LaunchableShown
+from ..service import ServiceDep, find_target, find_task, in_thread
+from .lookups import TaskInPath
+
+RETRY_S = 2
+"""After which a kernel is mostly built."""
+
+router = APIRouter(prefix="/v1", tags=["lookups"])
+
+
+@router.get(
+    "/records/{task_key}/launchable",
+    summary="The best record of a task as code of a GPU",
+    responses=problems(
+        ProblemKind.INVALID,
+        ProblemKind.NO_SUCH_TASK,
+        ProblemKind.NO_SUCH_TARGET,
+        ProblemKind.NOT_LAUNCHABLE,
+        ProblemKind.BUSY,
+    ),
+    dependencies=[needs(KeyScope.RECORDS_READ)],
+)
+async def find_launchable(
+    service: ServiceDep,
+    descriptions: DescriptionsDep,
+    task_key: TaskInPath,
+    target: Annotated[Digest, Query(description="Key of the target, a GPU.")],
+) -> LaunchableShown:
+    """Machine code and PTX, and of each launch grid, block and shared memory, tensor maps, and what it has pointers to.
+
+    So a compiler can launch what was found best without this package; one that rebuilds it takes the schedule from the
+    record. The server needs the extra `cuda`, but no GPU.
+    """
+    return await launchable_view(service.store, descriptions, task_key, target)
+
+
+async def launchable_view(store: Store, descriptions: Descriptions, task_key: str, target_key: str) -> LaunchableShown:
+    """Raises Problem for what is not known or can't be launched, and where it takes longer; StoreError."""
+    task, target, schedule = await in_thread(partial(_read, store, task_key, target_key))
+    match await descriptions.launchable(task, target, schedule):
+        case None:
+            raise Problem(ProblemKind.BUSY, "the kernel is still being built", retry_after_s=RETRY_S)
+        case Failure(why):
+            raise Problem(ProblemKind.NOT_LAUNCHABLE, why)
+        case Launchable() as found:
+            data = found.to_json()
+            return LaunchableShown(task=task_key, target=target_key, schedule=schedule.key, **data)
+
+
+def _read(store: Store, task_key: str, target_key: str) -> tuple[Task, Target, Schedule]:
+    task, target = find_task(store, task_key), find_target(store, target_key)
+    if target.gpu is None:
+        raise Problem(ProblemKind.NOT_LAUNCHABLE, f"{target} is a processor")
+    best = store.catalog.best([task_key], [target_key]).get((task_key, target_key))
+    if best is None:
+        raise Problem(ProblemKind.NO_SUCH_TASK, "nothing is measured of this task on this target")
+    return task, target, best.schedule

@@ -1,0 +1,143 @@
+"""The lookup service: answers from memory, then from the ladder; jobs for misses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, cast
+
+from fastapi import Depends, Request
+
+from tunewright.codegen.target import Target
+from tunewright.db.admission import check_size
+from tunewright.db.errors import NotFound
+from tunewright.db.job import JobSpec, SearchBudget, SpecTask
+from tunewright.db.store import Store
+from tunewright.graph.task import Task
+from tunewright.tuner.lookup.ladder import Ladder
+from tunewright.tuner.lookup.predictor import Predictor
+from tunewright.tuner.lookup.result import Match
+
+from ..problems import Problem, ProblemKind, invalid
+from ..schemas.records import LookupAsked
+from ..service import in_thread
+from .lookup_cache import Item, LookupCache, default_item, result_item, unknown_item
+
+
+def target_of(lookup: LookupAsked) -> tuple[str, Target | None]:
+    """The key of the target that a lookup is for, and the target itself where it was sent. Raises Problem."""
+    if isinstance(lookup.target, str):
+        return lookup.target, None
+    try:
+        target = Target.from_json(lookup.target)
+    except ValueError as error:
+        raise invalid("body", ["target"], str(error)) from error
+    return target.key, target
+
+
+def task_of(key: str, data: Any) -> Task:
+    """The task that a request defines. Raises Problem where it is none, too large, or another one than its key says."""
+    try:
+        task = Task.from_json(data)
+        check_size(task)
+        if task.key != key:
+            raise ValueError(f"its key is {task.key}")
+    except RecursionError as error:
+        raise invalid("body", ["definitions", key], "it is not this task: it is nested too deeply") from error
+    except ValueError as error:
+        raise invalid("body", ["definitions", key], f"it is not this task: {error}") from error
+    return task
+
+
+LIMIT_S = 0.4
+"""How long one lookup may search for tasks that were not measured on the target: clients wait a second."""
+
+TRIALS_A_TASK = 32
+"""SearchBudget of a job for misses, a task."""
+
+PRIORITY = -50
+"""Priority of a job for misses: behind those that somebody submitted."""
+
+NOT_TUNED = ("unknown", Match.NONE)
+"""Answers that no job would change: there is no definition, or nothing works."""
+
+
+class LookupService:
+    """Answers lookups: the cache and the ladder of one service."""
+
+    def __init__(self, store: Store, most_unfinished: int) -> None:
+        self._store = store
+        self._most_unfinished = most_unfinished  # jobs of a key
+        self._cache = LookupCache(store.catalog)
+        self._ladder = Ladder(store, Predictor(store))
+
+    async def cache(self) -> LookupCache:
+        """The exact answers, without those that changed. Raises StoreError."""
+        if self._cache.is_due:
+            await in_thread(self._cache.look)
+        return self._cache
+
+    def read(self, target_key: str, target: Target | None, lookup: LookupAsked, keys: list[str]) -> LookupResult:
+        """Answers for those of the tasks that are not in memory. Raises Problem, StoreError."""
+        items = self._cache.read(target_key, keys)
+        missing = [key for key in keys if key not in items]
+        if not missing:
+            return LookupResult(items, {})
+        target = target or self._target(target_key)
+        definitions = {key: task_of(key, lookup.definitions[key]) for key in missing if key in lookup.definitions}
+        tasks = definitions | self._known([key for key in missing if key not in definitions])
+        results = self._ladder.find(tasks.values(), target, LIMIT_S)
+        for key in missing:
+            if key in results:
+                items[key] = result_item(results[key])
+            else:
+                items[key] = default_item(tasks[key]) if key in tasks else unknown_item(key)
+        return LookupResult(items, definitions)
+
+    def _target(self, key: str) -> Target:
+        try:
+            return self._store.target(key)
+        except NotFound as error:
+            raise Problem(ProblemKind.NO_SUCH_TARGET, "send the target itself instead of its key") from error
+
+    def _known(self, keys: list[str]) -> dict[str, Task]:
+        return {key: Task.from_json(data) for key, data in self._store.catalog.definitions(keys).items()}
+
+    def tune(self, target_key: str, target: Target | None, result: LookupResult, owner: str) -> int | None:
+        """Queue a job for what is not measured and compared yet: its id, None where there is nothing.
+
+        Raises QuotaExceeded, StoreError.
+        """
+        misses = sorted(
+            key for key, item in result.items.items() if item.match not in NOT_TUNED and not item.is_confirmed
+        )
+        if not misses:
+            return None
+        self._store.add_tasks(result.definitions[key] for key in misses if key in result.definitions)
+        if target is not None:
+            self._store.add_target(target)
+        submission = self._store.jobs.submit(
+            JobSpec("", target_key, tuple(SpecTask(key, 1) for key in misses), {}),
+            "lookup",
+            SearchBudget(TRIALS_A_TASK * len(misses)),
+            priority=PRIORITY,
+            owner=owner,
+            most_unfinished=self._most_unfinished,
+        )
+        return submission.job.id
+
+
+@dataclass(frozen=True, slots=True)
+class LookupResult:
+    """The answers to a lookup."""
+
+    items: dict[str, Item]  # by task key
+    definitions: dict[str, Task]  # of them, the tasks that came with the request and are not measured on the target
+
+
+async def lookup_service_of(request: Request) -> LookupService:
+    """The lookup service of the service that a request came to."""
+    return cast("LookupService", request.app.state.lookup_service)
+
+
+LookupServiceDep = Annotated[LookupService, Depends(lookup_service_of)]
+"""Type of a route's parameter that is the lookup service."""

@@ -1,0 +1,98 @@
+"""Routes of lookups: which schedule to use for tasks, and the best record of one."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Path, Query, Request, Response
+
+from tunewright.db.access import Key, KeyScope
+from tunewright.graph.task import Task
+from tunewright.tuner.lookup.result import kept_defaults
+
+from ..access import count_as_change, needs
+from ..etags import NOT_MODIFIED, IfNoneMatch, cache_headers, not_modified
+from ..openapi import problems
+from ..problems import Problem, ProblemKind
+from ..schemas.base import SHA256, Digest
+from ..schemas.records import LookupAnswer, LookupAsked, LookupItem
+from ..service import ServiceDep, in_thread
+from .lookup_service import LookupResult, LookupServiceDep, target_of
+
+TaskInPath = Annotated[str, Path(pattern=f"^{SHA256}$", description="Key of a task.")]
+
+router = APIRouter(prefix="/v1", tags=["lookups"])
+
+
+@router.post(
+    "/lookups",
+    summary="Look schedules up",
+    response_model=LookupAnswer,
+    responses=problems(ProblemKind.INVALID, ProblemKind.NO_SUCH_TARGET, ProblemKind.QUOTA),
+)
+async def look_up(
+    request: Request,
+    lookup: LookupAsked,
+    service: ServiceDep,
+    lookups: LookupServiceDep,
+    key: Annotated[Key, needs(KeyScope.RECORDS_READ)],
+    tune: Annotated[
+        Literal["background"] | None,
+        Query(description="Queue a job for what is not measured and compared yet. Needs the scope jobs:write."),
+    ] = None,
+) -> Response:
+    """Which schedule to use for each task, by the first rung of the ladder that has one.
+
+    `exact`: the best known for the task on the target. `sibling`: on a similar target. `nearest`: for a task of the
+    same form and similar size. `predicted`: the cost model's pick. `default`: nothing is known; `untried` or `none`:
+    the default is known to fail there, and a schedule that nobody measured takes its place, or nothing works.
+    `unknown`: the task's definition has to be sent.
+    """
+    if tune is not None:
+        if KeyScope.JOBS_WRITE not in key.scopes:
+            raise Problem(ProblemKind.MISSING_SCOPE, f"tune=background needs the scope {KeyScope.JOBS_WRITE}")
+        await count_as_change(request, key)
+    target_key, target = target_of(lookup)
+    items = (await lookups.cache()).recall(target_key, lookup.tasks)
+    definitions: dict[str, Task] = {}
+    if missing := [task_key for task_key in dict.fromkeys(lookup.tasks) if task_key not in items]:
+        result = await in_thread(partial(lookups.read, target_key, target, lookup, missing))
+        items, definitions = items | result.items, result.definitions
+    for task_key in lookup.tasks:
+        service.metrics.lookups.labels(items[task_key].match).inc()
+    job = b""
+    if tune is not None:
+        job_id = await in_thread(partial(lookups.tune, target_key, target, LookupResult(items, definitions), key.owner))
+        job = b', "job": %s' % json.dumps(job_id).encode()
+    defaults = b""
+    if lookup.is_model:
+        entries = await in_thread(partial(kept_defaults, service.store, [*lookup.tasks, *lookup.others], target_key))
+        defaults = b', "kept": %s' % json.dumps(None if entries is None else list(entries.values())).encode()
+    text = b", ".join(items[task_key].text for task_key in lookup.tasks)
+    content = b'{"target": "%s", "items": [%s]%s%s}' % (target_key.encode(), text, defaults, job)
+    return Response(content, media_type="application/json")
+
+
+@router.get(
+    "/records/{task_key}",
+    summary="The best record of a task",
+    response_model=LookupItem,
+    responses=NOT_MODIFIED | problems(ProblemKind.INVALID, ProblemKind.NO_SUCH_TASK),
+    dependencies=[needs(KeyScope.RECORDS_READ)],
+)
+async def find_record(
+    task_key: TaskInPath,
+    lookups: LookupServiceDep,
+    target: Annotated[Digest, Query(description="Key of the target.")],
+    if_none_match: IfNoneMatch = None,
+) -> Response:
+    """What is best for a task on a target: the exact rung of the ladder alone."""
+    cache = await lookups.cache()
+    items = cache.recall(target, [task_key]) or await in_thread(partial(cache.read, target, [task_key]))
+    if not items:
+        raise Problem(ProblemKind.NO_SUCH_TASK, "nothing is measured of this task on this target")
+    text = items[task_key].text
+    headers = cache_headers(text)
+    return not_modified(if_none_match, headers) or Response(text, media_type="application/json", headers=headers)

@@ -1,0 +1,251 @@
+"""Schemas of tuning jobs and of their trials."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from math import inf
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, StringConstraints
+
+from tunewright.codegen.target import MAX_THREADS
+from tunewright.db.job import DEFAULT_TRIALS, Job, JobState, Trial, Wish
+from tunewright.search_space.measurement import Status
+from tunewright.tuner.explain.gain import GainBasis, ModelGain
+from tunewright.tuner.search.report import JobOutcome
+from tunewright.tuner.text import Interval
+from tunewright.tuner.units import in_ms
+
+from .base import EXAMPLE_MODEL, EXAMPLE_MOMENT, EXAMPLE_TARGET, EXAMPLE_TASK, Answer, Digest, RequestModel
+
+DimName = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+
+
+class JobAsked(RequestModel):
+    """What to tune, for which machines, and how long."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"model": EXAMPLE_MODEL, "trials": 400, "minutes": 30, "dims": {"batch": 1}}]}
+    )
+
+    model: Digest = Field(description="Digest of a model that was sent before.")
+    target: Digest | None = Field(
+        None,
+        description="Key of the target to tune for. By default the one that tuner processes are at work for; where "
+        "there is none, that of the first that comes.",
+    )
+    threads: int | None = Field(
+        None, ge=1, le=MAX_THREADS, description="Threads that the kernels run on. By default all of the target's."
+    )
+    trials: int | None = Field(
+        None,
+        ge=1,
+        le=1_000_000,
+        description=f"Most candidates to measure. By default no limit, or {DEFAULT_TRIALS} where neither `minutes` nor "
+        "`until` is given.",
+    )
+    minutes: float | None = Field(
+        None, gt=0, le=525_600, allow_inf_nan=False, description="Most minutes of searching. By default no limit."
+    )
+    until: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        allow_inf_nan=False,
+        description="Stop when another minute is expected to make the whole model faster by less than this share: 0.02 "
+        "is 2%. By default no limit.",
+    )
+    label: str | None = Field(
+        None,
+        max_length=200,
+        description="A name of the job for people, e.g. the file's. By default the one the model was first sent under.",
+    )
+    dims: dict[DimName, Annotated[int, Field(ge=1, le=2**31)]] = Field(
+        default_factory=dict, max_length=64, description="Sizes of the model's open dimensions, by name."
+    )
+    seed: int = Field(0, ge=0, lt=2**32, description="The same seed tries candidates in the same order.")
+    strategy: Literal["evolutionary", "random"] = Field("evolutionary", description="How candidates are chosen.")
+    priority: int = Field(0, ge=-100, le=100, description="The higher goes first.")
+
+
+class JobChange(RequestModel):
+    """What may be changed of an unfinished job."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"priority": 10}]})
+
+    priority: int = Field(ge=-100, le=100, description="The higher goes first.")
+
+
+class TaskShown(Answer):
+    """A task of a job."""
+
+    key: Digest
+    op: str = Field(description="What it is, for people.")
+    occurrences: int = Field(description="How often it occurs in the model. Some of them may run as others instead.")
+
+
+class JobShown(Answer):
+    """A tuning job."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "id": 42,
+                    "state": "running",
+                    "model": EXAMPLE_MODEL,
+                    "label": "resnet50.onnx",
+                    "target": EXAMPLE_TARGET,
+                    "target_name": "cpu:znver5:2x512",
+                    "tasks": [{"key": EXAMPLE_TASK, "op": "Conv", "occurrences": 3}],
+                    "trials": 400,
+                    "minutes": 30.0,
+                    "until": 0.02,
+                    "settings": {"seed": 0, "strategy": "evolutionary"},
+                    "priority": 0,
+                    "spent_s": 61.5,
+                    "attempts": 1,
+                    "holder": "worker-3:4711",
+                    "wish": None,
+                    "progress": {"trials": 120, "speedup": 1.8, "left_s": 95.0, "remaining_gain": 0.031},
+                    "result": None,
+                    "outcome": None,
+                    "speedup": 1.8,
+                    "speedup_of": "trials",
+                    "speedup_interval": None,
+                    "noise": "",
+                    "error": "",
+                    "created_at": EXAMPLE_MOMENT,
+                    "updated_at": EXAMPLE_MOMENT,
+                }
+            ]
+        }
+    )
+
+    id: int
+    state: JobState
+    model: str = Field(description="Digest of its model; empty where it has none.")
+    label: str = Field(description="The model's name, for people.")
+    target: str = Field(description="Key of its target; empty while the job waits for any device.")
+    target_name: str = Field(description="For people; likewise.", examples=["cpu:znver5:2x512"])
+    tasks: list[TaskShown] = Field(description="The distinct tasks of the model.")
+    trials: int | None = Field(description="Most candidates to measure; null: no limit.")
+    minutes: float | None = Field(description="Most minutes of searching; null: no limit.")
+    until: float | None = Field(
+        description="The search stops when another minute is expected to make the whole model faster by less than this "
+        "share; null: no limit."
+    )
+    settings: dict[str, Any] = Field(
+        description="What else changes the search: seed, strategy, dims, and chains: which tasks may stand for others."
+    )
+    priority: int
+    spent_s: float = Field(description="Seconds of searching so far.")
+    attempts: int = Field(description="Tuner processes that took it up since the last new trial.")
+    holder: str = Field(description="The tuner process at work on it; empty where there is none.")
+    wish: Wish | None = Field(description="What the tuner process has been asked for and not yet done.")
+    progress: dict[str, Any] | None = Field(
+        description="The newest that a tuner process told: `stage`, `trials`, what a run takes by trials "
+        "(`default_ms`, `tuned_ms`, and their ratio `speedup`), `left_s` until the search ends, `remaining_gain`: by "
+        "which share the rest of the search is expected to make the model faster."
+    )
+    result: dict[str, Any] | None = Field(description="The report of a job that has succeeded.")
+    outcome: JobOutcome | None = Field(
+        description="What came of it for the model as a whole: it is `faster`, its defaults were kept as nothing found "
+        "makes it faster beyond the interval (`defaults_kept`), or it could not be timed (`untimed`). Null: not yet."
+    )
+    speedup: float | None = Field(description="How many times as fast as by default a run is, as far as it is known.")
+    speedup_of: GainBasis = Field(
+        description="What that was measured of: the whole `model` or its `tasks`, each beside its default in fresh "
+        "processes, or `trials`, which nothing has confirmed."
+    )
+    speedup_interval: Interval | None = Field(description="95% interval of that; null where it is not known.")
+    noise: str = Field(description="Why the machine was too busy to rely on the times; empty where it was not.")
+    error: str = Field(description="Why a job failed, in one line.")
+    created_at: datetime
+    updated_at: datetime
+
+    @staticmethod
+    def of(job: Job, ops: Mapping[str, str], targets: Mapping[str, str]) -> JobShown:
+        """A job as the API shows it; `ops` says what its tasks are, `targets` what targets are called."""
+        gain = ModelGain.of_job(job.progress, job.result)
+        tasks = [
+            TaskShown(key=task.task_key, op=ops.get(task.task_key, ""), occurrences=task.occurrences)
+            for task in job.spec.tasks
+        ]
+        return JobShown.show(
+            job,
+            model=job.spec.model_sha256,
+            target=job.spec.target_key,
+            target_name=targets.get(job.spec.target_key, ""),
+            tasks=tasks,
+            trials=job.budget.trials,
+            minutes=None if job.budget.seconds == inf else job.budget.seconds / 60,
+            until=job.budget.until,
+            settings=job.spec.settings,
+            outcome=gain.outcome,
+            speedup=gain.speedup,
+            speedup_of=gain.of,
+            speedup_interval=gain.speedup_interval,
+            noise=gain.noise,
+        )
+
+
+class JobSubmitted(JobShown):
+    """The job that a submission came to."""
+
+    is_new: bool = Field(
+        description="False: an unfinished job of the same model, target and settings was there, and keeps its own "
+        "`trials`, `minutes`, `until` and `priority`. A repetition under an `Idempotency-Key` is told what was told at "
+        "first.",
+        examples=[True],
+    )
+
+
+class TrialShown(Answer):
+    """A candidate that was measured. Failures are trials too."""
+
+    ordinal: int = Field(description="0, 1, 2, ... within the job.")
+    task: Digest
+    target: Digest
+    schedule: dict[str, Any] = Field(
+        description="What was tried, as a compiler replays it.",
+        examples=[{"sketch": "tiled", "version": 1, "values": {"tile_m": 4}}],
+    )
+    status: Status
+    median_ms: float | None = Field(description="Time of one run; null unless `ok`.")
+    interval_ms: tuple[float, float] | None = Field(description="95% interval of the median.")
+    samples_ms: list[float]
+    incumbent_ms: float | None = Field(
+        description="Noted of what was timed in turn: the times are as if it took that. May be null."
+    )
+    warm_ms: float | None = Field(
+        description="Median with all operands in the caches; the others are with constants cold. May be null."
+    )
+    max_rel_err: float | None = Field(description="Largest error against the reference; null where there is no number.")
+    error: str = Field(description="What went wrong, in one line; empty for `ok`.")
+    build_ms: float
+    provenance: dict[str, str] = Field(description="Machine, compiler and library versions.")
+    created_at: datetime
+
+    @staticmethod
+    def of(trial: Trial) -> TrialShown:
+        """A trial as the API shows it."""
+        record, measurement = trial.record, trial.record.measurement
+        low, high = measurement.low_s, measurement.high_s
+        error = measurement.max_rel_err
+        return TrialShown.show(
+            measurement,
+            ordinal=trial.ordinal,
+            task=record.task_key,
+            target=record.target_key,
+            schedule=record.schedule.to_json(),
+            median_ms=in_ms(measurement.median_s),
+            interval_ms=None if low is None or high is None else (1e3 * low, 1e3 * high),
+            samples_ms=[1e3 * sample for sample in measurement.samples_s],
+            incumbent_ms=in_ms(measurement.incumbent_s),
+            warm_ms=in_ms(measurement.warm_s),
+            max_rel_err=None if error is None or error == inf else error,
+            build_ms=in_ms(measurement.build_s),
+            created_at=trial.created_at,
+        )

@@ -1,0 +1,96 @@
+"""Schemas of kernels that other programs launch on a GPU."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from tunewright.codegen.cuda.launchable import MOST_CODE_BYTES, Role
+
+from .base import Answer, Digest
+
+Name = Annotated[str, Field(max_length=300)]
+"""A name that programs read: a longer one is refused, as cutting it would make another name."""
+
+Three = Annotated[list[int], Field(min_length=3, max_length=3)]
+
+
+class TensorMapShown(Answer):
+    """How the copy engine of the GPU sees an argument, from its begin on: made by cuTensorMapEncodeTiled.
+
+    With element strides of 1, no interleave, a swizzle of 128 bytes and zeros outside of the tensor. That function
+    takes dimensions in the reverse order, the innermost first, and strides in bytes, without that of the innermost.
+    """
+
+    tensor: Name = Field(description="Name of the argument.")
+    dtype: Name
+    extents: list[int] = Field(description="Of the tensor, the outermost dimension first.")
+    strides: list[int] = Field(description="In elements; the last one is 1.")
+    box: list[int] = Field(description="Extents of what is copied at once.")
+
+
+class LaunchShown(Answer):
+    """A launch: a function of the code, with pointers to all arguments, in their order, and then its tensor maps."""
+
+    symbol: Name
+    grid: Three = Field(description="Blocks along x, y and z.")
+    block: Three = Field(description="Threads of a block.")
+    smem_bytes: int = Field(
+        description="Dynamic shared memory of a block. Where it is above 48 KB, the function must be set to it first: "
+        "CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES."
+    )
+    tensor_maps: list[TensorMapShown] = Field(
+        description="Parameters behind the pointers, each passed by value: 128 bytes, on a multiple of 64. Mostly none."
+    )
+
+
+class MapShown(Answer):
+    """A matrix that an axis is multiplied by."""
+
+    axis: int
+    matrix: list[list[float]] = Field(description="A row for each element that the axis has afterwards.")
+
+
+class PackingShown(Answer):
+    """How a constant is packed: its axes mapped, in another order, padded with zeros, split, and all parts in another
+    order.
+    """
+
+    maps: list[MapShown] = Field(description="Made first, in this order, in double precision.")
+    order: list[int] = Field(description="Axes of the tensor.")
+    padded: list[int] = Field(description="Extents of these axes with zeros behind.")
+    splits: list[list[int]] = Field(description="What each of them is split into, outermost first.")
+    parts: list[int] = Field(description="All parts, in the order in which the memory has them.")
+    joined: int = Field(description="So many of the last parts are one dimension.")
+
+
+class ArgumentShown(Answer):
+    """Memory of the device, dense and row-major, on a multiple of 256 bytes."""
+
+    name: Name
+    role: Role = Field(description="Scratch is what launches hand on: its content before and after is of no account.")
+    dtype: Name
+    shape: list[int]
+    size_bytes: int
+    packing: PackingShown | None = Field(
+        default=None, description="Of a constant that is packed first, which then has this shape."
+    )
+
+
+class LaunchableShown(Answer):
+    """The best schedule of a task as machine code of a GPU, and how it is launched."""
+
+    task: Digest
+    target: Digest
+    schedule: Digest = Field(description="Key of the schedule.")
+    arch: Name = Field(description="What the machine code is for.", examples=["sm_90a"])
+    sha256: Digest = Field(description="Of the machine code.")
+    cubin: str = Field(max_length=2 * MOST_CODE_BYTES, description="The machine code, in base64.")
+    ptx: str = Field(
+        max_length=MOST_CODE_BYTES,
+        description="The same for a driver to finish, which must be as new as the compiler: for this architecture "
+        "alone where its name ends in a letter, else for later ones too.",
+    )
+    launches: list[LaunchShown] = Field(description="In the order in which they are made, on one stream.")
+    arguments: list[ArgumentShown] = Field(description="Inputs and outputs in the order of the task's, then scratch.")

@@ -1,0 +1,274 @@
+"""The verdict on a case: three answers compared with each other and with float64."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tunewright.graph.evaluation.fallback import EvaluationError
+
+from .answers import EVALUATOR, OURS, RUNTIME, CaseAnswers, as_array
+from .bounds import MANY_RUNS, Bound, has_varying_shape, output_bound
+from .case import FuzzCase
+from .explanations import EXPLANATIONS, SHAPE_EXPLANATIONS, VARYING_SHAPE, Difference
+from .values import FLOATS, epsilon, limits
+
+QUICK_ULPS = 2.0
+"""Answers that are so close need no further check."""
+
+LOOSE = 1e-4
+"""The tolerance without float64, relative to the largest element."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """An unexplained difference, or a failure. `kind` says which and whose; `detail` is for people."""
+
+    kind: str
+    detail: str
+    text: str = ""  # a traceback
+
+    @property
+    def signature(self) -> str:
+        """A key that findings of one origin share, as far as is known without shrinking."""
+        if self.kind.startswith(("values", "shape", "type")):
+            return self.kind
+        return f"{self.kind}: {generic_message(self.detail)}"
+
+
+@dataclass(frozen=True, slots=True)
+class CaseVerdict:
+    """The verdict on a case: nothing, explanations of differences, or a finding. `runtimes`: who gave an answer."""
+
+    finding: Finding | None = None
+    reasons: tuple[str, ...] = ()
+    runtimes: tuple[str, ...] = ()
+
+
+def generic_message(text: str) -> str:
+    """A message without the parts that differ from model to model."""
+    text = re.sub(r"'[^']*'|\"[^\"]*\"", "'...'", text)
+    text = re.sub(r"\[[^\]]*\]|\([^()]*\d[^()]*\)", "[...]", text)
+    text = re.sub(r"('\.\.\.' \[\.\.\.\], )+", "", text)
+    return re.sub(r"-?\b[\w.]*\d[\w.]*\b", "#", text)[:160]
+
+
+def judge(case: FuzzCase, answers: CaseAnswers) -> CaseVerdict:
+    """The verdict on a case and its answers."""
+    by_name = {OURS: answers.ours, RUNTIME: answers.runtime, EVALUATOR: answers.evaluator}
+    runtimes = tuple(name for name, answer in by_name.items() if not answer.error)
+    finding = _failure(answers)
+    if finding is not None:
+        return CaseVerdict(finding, (), runtimes)
+    if OURS not in runtimes:
+        return CaseVerdict(None, (), runtimes)
+    reasons: list[str] = []
+    for number in range(len(case.feeds)):
+        for finding in _differences(case, answers, number, runtimes, reasons):
+            return CaseVerdict(finding, tuple(dict.fromkeys(reasons)), runtimes)
+    return CaseVerdict(None, tuple(dict.fromkeys(reasons)), runtimes)
+
+
+def _failure(answers: CaseAnswers) -> Finding | None:
+    ours, runtime, evaluator = answers.ours, answers.runtime, answers.evaluator
+    for who, answer in ((OURS, ours), (EVALUATOR, evaluator)):
+        if answer.error and not answer.is_clear:
+            return Finding(f"traceback ({who})", answer.error, answer.text)
+    if ours.error and not (runtime.error and evaluator.error):
+        who = RUNTIME if not runtime.error else EVALUATOR
+        return Finding(f"refused, but {who} runs it", ours.error)
+    if evaluator.error and not runtime.error:
+        return Finding("refused by the evaluator, but onnxruntime runs it", evaluator.error)
+    return None
+
+
+def _differences(
+    case: FuzzCase, answers: CaseAnswers, number: int, runtimes: Sequence[str], reasons: list[str]
+) -> Iterator[Finding]:
+    """The unexplained differences of one of the feeds. Explanations of others are appended to `reasons`."""
+    by_name = {OURS: answers.ours, RUNTIME: answers.runtime, EVALUATOR: answers.evaluator}
+    outputs = {name: by_name[name].outputs[number] for name in runtimes}
+    for position in range(len(outputs[OURS])):
+        values = {name: outputs[name][position] for name in runtimes}
+        arrays = {name: as_array(value) for name, value in values.items()}
+        if any(array is None for array in arrays.values()):
+            continue
+        answers_by_name = {name: array for name, array in arrays.items() if array is not None}
+        if fault := _form_fault(answers_by_name):
+            kind, who, line = fault
+            nowhere = np.zeros(answers_by_name[who].shape, np.bool_)
+            reason = _explain_form(Difference(case, answers, number, position, who, answers_by_name, nowhere, None))
+            if reason is None:
+                yield Finding(f"{kind} ({who})", f"output {position}: {line}")
+            else:
+                reasons.append(reason)
+            continue
+        if _are_close(answers_by_name):
+            continue
+        bound = _output_bound(answers, case, number, position)
+        wrong_answers = _weigh(answers_by_name, dict(_wrong_answers(answers_by_name, bound)))
+        for who, right in wrong_answers.items():
+            if who == EVALUATOR and OURS in wrong_answers and _has_same_errors(answers_by_name, right):
+                continue  # reported for ours
+            difference, explanations = _explain(
+                Difference(case, answers, number, position, who, answers_by_name, right, bound)
+            )
+            reasons += explanations
+            if not difference.right.all():
+                difference = _compute_more_runs(difference)
+            if not difference.right.all():
+                yield Finding(f"values ({who})", _describe(difference))
+
+
+def _explain_form(difference: Difference) -> str | None:
+    """The explanation of a differing shape or type; None without one."""
+    reason = next((name for name, holds in SHAPE_EXPLANATIONS.items() if holds(difference)), None)
+    if reason is None and _has_varying_shape(
+        difference.answers, difference.case, difference.number, difference.position
+    ):
+        return VARYING_SHAPE
+    return reason
+
+
+def _weigh(known: Mapping[str, Any], right_elements: dict[str, Any]) -> dict[str, Any]:
+    """Who is wrong, and their right elements, after ours and the runtime's are compared."""
+    if not {OURS, RUNTIME} <= right_elements.keys():
+        return right_elements
+    alike = _near_elements(known[OURS], known[RUNTIME])
+    if bool((alike | (right_elements[OURS] & right_elements[RUNTIME])).all()):
+        # Two independent runtimes agree. Where the evaluator does too, the bound is wrong.
+        right = right_elements[OURS]
+        if EVALUATOR in known:
+            right = right | _near_elements(known[OURS], known[EVALUATOR])
+        return {} if bool(right.all()) else {EVALUATOR: right}
+    return dict(_wrong_alone(known, right_elements, alike))
+
+
+def _wrong_alone(known: Mapping[str, Any], right_elements: Mapping[str, Any], alike: Any) -> Iterator[tuple[str, Any]]:
+    """Who is wrong where ours and the runtime's disagree (the evaluator: with both), and their right elements."""
+    for who, right in right_elements.items():
+        right = right | (alike & _near_elements(known[OURS], known[EVALUATOR]) if who == EVALUATOR else alike)
+        if not right.all():
+            yield who, right
+
+
+def _explain(difference: Difference) -> tuple[Difference, list[str]]:
+    """The unexplained rest of a difference, and the explanations."""
+    reasons: list[str] = []
+    for name, holds in EXPLANATIONS.items():
+        right = np.logical_or(difference.right, holds(difference))
+        if (right != difference.right).any():
+            reasons.append(name)
+            difference = replace(difference, right=right)
+        if right.all():
+            break
+    return difference, reasons
+
+
+def _compute_more_runs(difference: Difference) -> Difference:
+    """The difference with a bound from MANY_RUNS."""
+    try:
+        bound = output_bound(difference.program, difference.case.feeds[difference.number], runs=MANY_RUNS)
+    except EvaluationError:
+        return difference
+    answer = difference.arrays[difference.who]
+    if bound is None or answer.shape != bound.centre.shape:
+        return difference
+    return replace(difference, bound=bound, right=np.logical_or(difference.right, bound.allows(answer)))
+
+
+def _has_same_errors(known: Mapping[str, Any], right: Any) -> bool:
+    """Whether ours equals the evaluator wherever the latter is wrong."""
+    ours, theirs = (known[who].astype(np.float64) for who in (OURS, EVALUATOR))
+    return bool(np.logical_or(right, np.isclose(ours, theirs, rtol=1e-6, atol=0, equal_nan=True)).all())
+
+
+def _has_varying_shape(answers: CaseAnswers, case: FuzzCase, number: int, position: int) -> bool:
+    try:
+        return has_varying_shape(answers.program.for_output(position), case.feeds[number])
+    except EvaluationError:
+        return False
+
+
+def _form_fault(arrays: dict[str, Any]) -> tuple[str, str, str] | None:
+    """A difference of shapes or types: which, whose is odd, and a line on it; None without one."""
+    shapes = {name: str(array.shape) for name, array in arrays.items()}
+    types = {name: array.dtype.name for name, array in arrays.items()}
+    for kind, forms in (("shape", shapes), ("type", types)):
+        if len(set(forms.values())) > 1:
+            line = ", ".join(f"{name} {form}" for name, form in forms.items())
+            return kind, _find_odd(forms), line
+    return None
+
+
+def _find_odd(forms: dict[str, Any]) -> str:
+    """Who alone has another form; ours where all differ, or there are only two."""
+    for name in (OURS, RUNTIME, EVALUATOR):
+        if name in forms and len(forms) > 2 and all(forms[name] != v for k, v in forms.items() if k != name):
+            return name
+    return OURS
+
+
+def _are_close(arrays: dict[str, Any]) -> bool:
+    first, *others = arrays.values()
+    return all(_close(first, other) for other in others)
+
+
+def _close(a: Any, b: Any) -> bool:
+    if a.dtype.kind in "OUS":
+        return bool((a == b).all())
+    if a.dtype.name not in FLOATS:
+        return bool(np.array_equal(a, b))
+    eps, least = epsilon(a.dtype.name), limits(a.dtype.name)[2]
+    with np.errstate(all="ignore"):
+        x, y = a.astype(np.float64), b.astype(np.float64)
+        near = np.abs(x - y) <= QUICK_ULPS * np.maximum(eps * np.maximum(np.abs(x), np.abs(y)), least)
+    return bool((near | (x == y) | (np.isnan(x) & np.isnan(y))).all())
+
+
+def _output_bound(answers: CaseAnswers, case: FuzzCase, number: int, position: int) -> Bound | None:
+    try:
+        return output_bound(answers.program.for_output(position), case.feeds[number])
+    except EvaluationError:
+        return None
+
+
+def _wrong_answers(arrays: dict[str, Any], bound: Bound | None) -> Iterator[tuple[str, Any]]:
+    """Who is wrong somewhere, and their right elements."""
+    if bound is not None:
+        for name, array in arrays.items():
+            if array.shape == bound.centre.shape:
+                right = bound.allows(array)
+                if not right.all():
+                    yield name, right
+        return
+    others = {name: array for name, array in arrays.items() if name != OURS and array.dtype.kind not in "OUS"}
+    rights = {name: _near_elements(arrays[OURS], array) for name, array in others.items()}
+    agreeing = [name for name, right in rights.items() if right.all()]
+    for name, right in rights.items():
+        if name not in agreeing:
+            yield (name if agreeing else OURS), right
+
+
+def _near_elements(a: Any, b: Any) -> Any:
+    """Which elements are equal within LOOSE."""
+    x, y = a.astype(np.float64), b.astype(np.float64)
+    scale = float(np.abs(y[np.isfinite(y)]).max(initial=0.0))
+    near = max(LOOSE, 8 * epsilon(a.dtype.name)) if a.dtype.name in FLOATS else 0.0
+    return np.isclose(x, y, rtol=near, atol=near * scale, equal_nan=True)
+
+
+def _describe(difference: Difference) -> str:
+    """The first wrong element, with all answers to it."""
+    wrong = np.argwhere(np.logical_not(difference.right))
+    at = tuple(int(i) for i in wrong[0])
+    values = ", ".join(f"{name} {array[at]!s}" for name, array in difference.arrays.items())
+    place = f"feed {difference.number}, output {difference.position} at {list(at)}"
+    bound = difference.bound
+    if bound is not None:
+        values += f", right {float(bound.centre[at])!s} within {float(bound.tolerance[at]):.3g}"
+    return f"{place} ({len(wrong)} of {difference.right.size}): {values}"

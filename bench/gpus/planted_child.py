@@ -1,5 +1,0 @@
-"""The plugin `planted`, at work: see there."""
-
-from . import planted
-
-planted.install()

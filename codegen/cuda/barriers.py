@@ -1,0 +1,191 @@
+"""What roles of a block wait for while a kernel of a GPU is interpreted: barriers, and each other's turns.
+
+A barrier in shared memory holds the number of its phase.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from dataclasses import dataclass, field
+from threading import Condition
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..gpu import WARP
+from ..instructions.warpgroup import GROUP, PAIR
+from ..ir.access import Places, RaceError
+from .buffer_state import AsyncCopy, BufferState
+
+
+@dataclass(slots=True)
+class BarrierPhase:
+    """A phase of a barrier: the arrivals and bytes so far, and pending copies."""
+
+    arrivals: int = 0
+    expected_bytes: int = 0
+    copies: list[AsyncCopy] = field(default_factory=list)
+    reads: list[tuple[BufferState, Places]] = field(default_factory=list)  # reads that happened before the arrivals
+
+    def is_complete(self, arrivals: int) -> bool:
+        """Whether `arrivals` threads have arrived and the copies bring exactly the expected bytes."""
+        return self.arrivals == arrivals and self.expected_bytes == sum(copy.values.nbytes for copy in self.copies)
+
+
+@dataclass(slots=True)
+class Reads:
+    """Reads of shared memory by the threads of a role since their last arrival: of threads, and of warps that met."""
+
+    _of_threads: list[tuple[BufferState, Places]] = field(default_factory=list)
+    _of_warps: list[tuple[BufferState, Places]] = field(default_factory=list)
+
+    def note(self, memory: BufferState, places: Places) -> None:
+        """Note reads of threads."""
+        self._of_threads.append((memory, places))
+
+    def note_warps(self, memory: BufferState, places: Places) -> None:
+        """Note reads of whole warps."""
+        self._of_warps.append((memory, places))
+
+    def sync_warps(self) -> None:
+        """Attribute reads of threads to their whole warps."""
+        self._of_warps += self._of_threads
+        self._of_threads = []
+
+    def take(self, threads: NDArray[np.int64]) -> list[tuple[BufferState, Places]]:
+        """Remove and return the reads known to some threads, which arrive."""
+        of_threads, self._of_threads = _divide(self._of_threads, threads, 1)
+        of_warps, self._of_warps = _divide(self._of_warps, threads, WARP)
+        return of_threads + of_warps
+
+
+def _divide(
+    reads: list[tuple[BufferState, Places]], threads: NDArray[np.int64], together: int
+) -> tuple[list[tuple[BufferState, Places]], list[tuple[BufferState, Places]]]:
+    """The reads of some threads (in groups of `together`), and those of others."""
+    known = np.unique(threads // together)
+    shared = [(memory, places, np.isin(places.threads // together, known)) for memory, places in reads]
+    own = [(memory, places.of(is_own)) for memory, places, is_own in shared if is_own.any()]
+    return own, [(memory, places.of(~is_own)) for memory, places, is_own in shared if not is_own.all()]
+
+
+@dataclass(slots=True)
+class Barriers:
+    """The barriers of some blocks: in shared memory, by buffer and place, and named ones, by block and number."""
+
+    _phases: dict[tuple[str, int], BarrierPhase] = field(default_factory=dict)  # phases that are not over
+    _arrivals: dict[tuple[str, int], int] = field(default_factory=dict)  # arrivals that end a phase
+    _visits: dict[tuple[int, int], int] = field(default_factory=dict)  # threads, by block and number of named ones
+
+    @property
+    def has_copies(self) -> bool:
+        return any(phase.copies for phase in self._phases.values())
+
+    def set_up(self, memory: BufferState, places: Places, arrivals: int) -> None:
+        """Set the number of arrivals that end a phase."""
+        self._arrivals.update({(memory.buffer.name, place): arrivals for place in places.where[:, 0].tolist()})
+
+    def phases(self, memory: BufferState, places: Places) -> list[BarrierPhase]:
+        """The phases of the barriers that threads name. Raises UndefinedRead."""
+        memory.read(places)
+        return [self._phase(memory, place) for place in places.where[:, 0].tolist()]
+
+    def arrive(self, memory: BufferState, places: Places, size_bytes: int, reads: Reads) -> None:
+        """Threads arrive at the barriers that they name, and say how much comes. Raises UndefinedRead."""
+        memory.read(places)
+        for place in np.unique(places.where[:, 0]).tolist():
+            threads, phase = places.threads[places.where[:, 0] == place], self._phase(memory, place)
+            phase.arrivals += len(threads)
+            phase.expected_bytes += size_bytes * len(threads)
+            phase.reads += reads.take(threads)
+
+    def is_over(self, memory: BufferState, place: int, last_bit: int) -> bool:
+        """Whether the phase of a barrier is whose number ends so, or nothing is missing for it to be."""
+        phase = self._phases.get((memory.buffer.name, place))
+        return self._has_ended(memory, place, last_bit) or (
+            phase is not None and phase.is_complete(self._arrivals[memory.buffer.name, place])
+        )
+
+    def end(self, memory: BufferState, place: int, last_bit: int) -> BarrierPhase | None:
+        """The phase that is over whose number ends so; None where it was ended before."""
+        if self._has_ended(memory, place, last_bit):
+            return None
+        memory.data[place] = memory.data[place] + 1
+        return self._phases.pop((memory.buffer.name, place))
+
+    def arrive_named(self, block: int, number: int) -> int:
+        """A warpgroup comes to a named barrier of its block: how many threads have come there so far."""
+        self._visits[block, number] = self._visits.get((block, number), 0) + GROUP
+        return self._visits[block, number]
+
+    def has_pair_met(self, block: int, number: int, come: int) -> bool:
+        """Whether a pair of warpgroups has met there, of which one was the one by which so many had come."""
+        return self._visits[block, number] >= -(-come // PAIR) * PAIR
+
+    def _phase(self, memory: BufferState, place: int) -> BarrierPhase:
+        return self._phases.setdefault((memory.buffer.name, place), BarrierPhase())
+
+    @staticmethod
+    def _has_ended(memory: BufferState, place: int, last_bit: int) -> bool:
+        return bool(memory.data[place] % 2 != last_bit)
+
+
+class Turns:
+    """A deterministic scheduler of roles: each runs until it waits, whatever the order of Python's threads."""
+
+    def __init__(self, count: int) -> None:
+        self._condition = Condition()
+        self._waiting = list(range(count))  # the roles that are not done, the one whose turn it is first
+        self._idle = 0  # roles in a row that found nothing new
+        self._failure: int | None = None  # the role that failed first
+
+    def run(self, roles: Sequence[Callable[[], None]]) -> None:
+        """Run all roles to their ends. Raises the error of the role that fails first."""
+        with ThreadPoolExecutor(len(roles)) as pool:
+            contexts = [copy_context() for _ in roles]
+            futures = [pool.submit(contexts[n].run, self._play, n, role) for n, role in enumerate(roles)]
+        if self._failure is not None:
+            futures[self._failure].result()
+
+    def progress(self) -> None:
+        """Note that the current role did something that others may wait for."""
+        self._idle = 0
+
+    def wait(self, is_over: Callable[[], bool], what: str) -> None:
+        """Suspend the current role until `is_over()`. Raises RaceError on a deadlock."""
+        while not is_over():
+            self._idle += 1
+            if self._idle > len(self._waiting):
+                raise RaceError(f"{what}: threads wait for what nobody brings")
+            with self._condition:
+                role = self._waiting.pop(0)
+                self._waiting.append(role)
+                self._condition.notify_all()
+                self._await(role)
+        self.progress()
+
+    def _play(self, number: int, role: Callable[[], None]) -> None:
+        has_ended = False
+        with self._condition:
+            self._await(number)
+        try:
+            role()
+            has_ended = True
+        finally:
+            with self._condition:
+                if not has_ended and self._failure is None:
+                    self._failure = number
+                self._waiting.remove(number)
+                self._idle = 0
+                self._condition.notify_all()
+
+    def _await(self, number: int) -> None:
+        self._condition.wait_for(lambda: self._failure is not None or self._waiting[0] == number)
+        if self._failure is not None:
+            raise _Cancellation
+
+
+class _Cancellation(Exception):
+    """Another role failed."""

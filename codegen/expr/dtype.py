@@ -1,0 +1,60 @@
+"""Element types and their sizes and names in numpy."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import ml_dtypes  # noqa: F401 - makes "bfloat16" a name that numpy knows
+import numpy as np
+
+
+class DType(StrEnum):
+    """The type of one element. The value is numpy's name for it."""
+
+    F32 = "float32"
+    F64 = "float64"
+    F16 = "float16"
+    BF16 = "bfloat16"
+    I64 = "int64"
+    I32 = "int32"
+    I8 = "int8"
+    U8 = "uint8"
+    BOOL = "bool"
+
+    numpy: np.dtype[np.generic]
+    """The numpy type; BOOL is one byte there and in memory."""
+
+    size_bytes: int
+    """Bytes of one element in memory."""
+
+    is_float: bool
+    """Whether its values are floating point."""
+
+    is_narrow: bool
+    """Whether it is for memory alone: of floats of two bytes, values are computed in float32."""
+
+    def __init__(self, name: str) -> None:
+        self.numpy = np.dtype(name)
+        self.size_bytes = self.numpy.itemsize
+        self.is_narrow = name in ("float16", "bfloat16")
+        self.is_float = self.is_narrow or self.numpy.kind == "f"
+
+    @property
+    def wide(self) -> DType:
+        """The type of products and sums: float32 for narrow floats, int32 for bytes, else the type itself."""
+        return _WIDE.get(self, self)
+
+    __hash__ = str.__hash__  # quicker than the hash of enumerations, which is of the name
+
+    @staticmethod
+    def of(name: str) -> DType | None:
+        """The type that numpy calls by this name; None where there is none here."""
+        return _BY_NAME.get(name)
+
+
+_BY_NAME = {dtype.value: dtype for dtype in DType}
+
+_WIDE = {DType.F16: DType.F32, DType.BF16: DType.F32, DType.I8: DType.I32, DType.U8: DType.I32}
+
+BYTES = frozenset({DType.I8, DType.U8})
+"""Types of the numbers of quantised models."""

@@ -1,0 +1,78 @@
+"""Best: results of `Catalog`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from typing import NamedTuple
+
+from tunewright.search_space.measurement import Measurement, Status
+from tunewright.search_space.schedule import Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """The schedule to use for a task on a target. JSON texts are as they were stored, so that they can be passed on."""
+
+    task_key: str
+    target_key: str
+    op: str  # the task's label
+    sketch: str
+    sketch_version: int
+    schedule_json: str
+    median_s: float
+    low_s: float | None
+    high_s: float | None
+    provenance_json: str
+    is_confirmed: bool  # it won a comparison in fresh processes
+    is_imported: bool  # it was imported, and no trial here worked
+
+    @property
+    def schedule(self) -> Schedule:
+        return Schedule.from_json(json.loads(self.schedule_json))
+
+    @property
+    def measurement(self) -> Measurement:
+        """The measurement without what lookups don't return: samples, errors, the object."""
+        return Measurement(
+            Status.OK,
+            median_s=self.median_s,
+            low_s=self.low_s,
+            high_s=self.high_s,
+            provenance=json.loads(self.provenance_json),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A result of a search, with its shape and moment."""
+
+    best: Best
+    shape: str  # `Task.shape`; empty: an older version stored the task
+    created_at: datetime  # UTC, of the trial or confirmation; in 1970: an older version stored it
+
+    @property
+    def place(self) -> str:
+        """Its position in the order of the search, for `after` of `search`."""
+        return f"{self.created_at.isoformat()} {self.best.target_key} {self.best.task_key}"
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """A task of a job for which nothing is stored on the job's target."""
+
+    task_key: str
+    target_key: str
+    op: str
+    shape: str
+    job_id: int  # the newest job with it
+
+
+class Marks(NamedTuple):
+    """Newest trial, repeat, confirmation and void of a database. Equal marks mean equal answers."""
+
+    trial_id: int
+    repeat_id: int
+    confirmation_id: int
+    void_id: int

@@ -1,0 +1,242 @@
+"""Job: a tuning job with its specification, budget, leases and events."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from enum import StrEnum
+from math import inf
+from typing import Any
+
+from tunewright.codegen.target import Target
+from tunewright.search_space.measurement import Record
+
+from .errors import StoreError
+
+LEASE_S = 30.0
+"""How long a lease lasts unless it is renewed. Renew it every third of that."""
+
+THREADS = "threads"
+"""The setting for the number of threads of a job without a target."""
+
+DEFAULT_TRIALS = 200
+"""Trials of a search without any bound."""
+
+ATTEMPTS = 5
+"""Holders in a row that may lose a job without a new trial before it fails."""
+
+
+class LeaseLost(StoreError):
+    """Another process has the job by now, or it has ended. Nothing was written, and the work should stop."""
+
+
+class Conflict(StoreError):
+    """The job is in no state for that, or the idempotency key came with another request before."""
+
+
+class QuotaExceeded(StoreError):
+    """The owner has as many unfinished jobs as allowed."""
+
+
+class JobState(StrEnum):
+    """Where a job stands. The last three are final."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    PAUSED = "paused"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+UNFINISHED = (JobState.QUEUED, JobState.RUNNING, JobState.PAUSED)
+"""The states in which an equal spec joins the job. A job in any other state never changes."""
+
+
+class Wish(StrEnum):
+    """What somebody wants of a job that a process is at work on. Its holder sees to it."""
+
+    PAUSE = "pause"
+    CANCEL = "cancel"
+
+
+class EventKind(StrEnum):
+    """What happened to a job."""
+
+    QUEUED = "queued"  # data: label, priority, budget
+    STARTED = "started"  # a process took it up; data: holder, attempt
+    STAGE = "stage"  # data: stage
+    DEFAULT = "default"  # a task's default is known to the job from here on; data: task_key, op, default_ms, best_ms
+    IMPROVED = "improved"  # a task's best became better; data: task_key, op, best_ms, default_ms, trial
+    PROGRESS = "progress"  # now and then; data: trials, speedup, left_s, ...
+    CONFIRMED = "confirmed"  # a task's finalists were compared; data: task_key, and of its report op, times, noise
+    LOST = "lost"  # its process went away without a word; data: holder
+    RETURNED = "returned"  # its process gave it back, as it is asked to end; data: holder
+    CHANGED = "changed"  # somebody changed it; data: priority, wish or minutes
+    PAUSED = "paused"
+    RESUMED = "resumed"
+    SUCCEEDED = "succeeded"  # data: the result
+    FAILED = "failed"  # data: error
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, slots=True)
+class SpecTask:
+    """A task of a job, and how often the model runs it."""
+
+    task_key: str
+    occurrences: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """The identity of a request: an equal spec joins the unfinished job.
+
+    `settings` is plain JSON data: seed, strategy and whatever else changes the search. The budget and file names are no
+    part of it.
+
+    Without a target the job waits for any device, and gets the target of the first one that leases it. Until then the
+    number of threads is in `settings`, as `THREADS`.
+    """
+
+    model_sha256: str  # empty: a job of tasks without a model
+    target_key: str  # empty: the job waits for any device
+    tasks: tuple[SpecTask, ...]
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    def on(self, device: Target) -> tuple[JobSpec, Target] | None:
+        """The spec of a job without a target for a device, and its target. None if that has too few threads."""
+        threads = int(self.settings.get(THREADS, device.threads))
+        if threads > device.threads:
+            return None
+        target = replace(device, threads=threads)
+        settings = {name: value for name, value in self.settings.items() if name != THREADS}
+        return replace(self, target_key=target.key, settings=settings), target
+
+    @property
+    def key(self) -> str:
+        """SHA-256 of the canonical JSON. Raises TypeError or ValueError where `settings` is not JSON data."""
+        data = {
+            "model_sha256": self.model_sha256,
+            "target_key": self.target_key,
+            "tasks": [[task.task_key, task.occurrences] for task in self.tasks],
+            "settings": self.settings,
+        }
+        text = json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class SearchBudget:
+    """When a search stops: at the first of these bounds.
+
+    `trials` of the job; `seconds` of searching; the expected gain of another minute, as a share of the whole model's
+    time, falling below `until`.
+    """
+
+    trials: int | None  # None: no bound
+    seconds: float = inf
+    until: float | None = None
+
+    @staticmethod
+    def of(trials: int | None, minutes: float | None, until: float | None) -> SearchBudget:
+        """The bounds that were given; `DEFAULT_TRIALS` if there is none."""
+        if trials is None and minutes is None and until is None:
+            trials = DEFAULT_TRIALS
+        return SearchBudget(trials, inf if minutes is None else 60 * minutes, until)
+
+    def trials_left(self, done: int) -> float:
+        """Trials left after `done`; infinite without a bound."""
+        return inf if self.trials is None else self.trials - done
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "trials": self.trials,
+            "seconds": None if self.seconds == inf else self.seconds,
+            "until": self.until,
+        }
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> SearchBudget:
+        """The inverse of `to_json`; also of older data without `until`."""
+        return SearchBudget(data["trials"], inf if data["seconds"] is None else data["seconds"], data.get("until"))
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One request for tuning, over any number of processes."""
+
+    id: int
+    spec: JobSpec
+    label: str  # for people, e.g. the model's file name; hostile text is possible
+    state: JobState
+    created_at: datetime  # UTC
+    updated_at: datetime  # UTC; of the last trial or change of state
+    budget: SearchBudget
+    attached: bool = False  # belongs to the command that made it: no other process takes it up
+    priority: int = 0  # the higher goes first
+    spent_s: float = 0.0  # of searching, over all processes
+    attempts: int = 0  # leases since the last new trial
+    holder: str = ""  # the process that has it leased, for people: host and process
+    wish: Wish | None = None  # what its holder is to do
+    progress: dict[str, Any] | None = None  # the newest one
+    result: dict[str, Any] | None = None  # if it succeeded, or its budget's time paused it
+    error: str = ""  # why it failed, one line
+    owner: str = ""  # id of the API key that submitted it; empty: a local command
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to work on a job. Void once another epoch of the job has begun."""
+
+    job_id: int
+    epoch: int
+    holder: str
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened to a job. Numbers of one job are 1, 2, 3, ... without a gap, in order of commits."""
+
+    job_id: int
+    number: int
+    kind: EventKind
+    data: dict[str, Any]
+    created_at: datetime  # UTC
+
+
+@dataclass(frozen=True, slots=True)
+class NewEvent:
+    """An event that is not stored yet."""
+
+    kind: EventKind
+    data: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Idempotency:
+    """A client's name for one submission, so that sending it twice submits once."""
+
+    owner: str  # id of the API key
+    name: str  # the Idempotency-Key header
+    fingerprint: str  # SHA-256 of the request it came with
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """The result of a submission."""
+
+    job: Job
+    is_new: bool  # whether the submission made it: False where an unfinished job had the same spec
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A record with its place in the job that measured it."""
+
+    ordinal: int  # 0, 1, 2, ... within the job, in order of storing
+    created_at: datetime  # UTC
+    record: Record

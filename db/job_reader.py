@@ -1,0 +1,217 @@
+"""JobReader: queries of the queue and its history, which change nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TypeVar
+
+from sqlalchemy import func, null, select
+from sqlalchemy.orm import InstrumentedAttribute, Session
+
+from tunewright.search_space.measurement import Status
+
+from .database import KEYS_AT_ONCE, DatabasePart, batches, read_session
+from .errors import NotFound
+from .job import Event, EventKind, Job, JobSpec, JobState, SearchBudget, SpecTask, Trial, Wish
+from .leases import job_row
+from .tables import EventRow, JobRow, JobTaskRow, TrialRow
+from .translate import clean, from_row, to_record
+
+Value = TypeVar("Value")
+
+MAX_CANDIDATES = 64
+"""Newest jobs with a common task that are compared by all their tasks."""
+
+
+class JobReader(DatabasePart):
+    """The reading methods of `Jobs`."""
+
+    @read_session
+    def get(self, session: Session, job_id: int) -> Job:
+        """The job of an id. Raises NotFound."""
+        return jobs_of(session, [job_row(self.database, session, job_id)])[0]
+
+    @read_session
+    def events(
+        self,
+        session: Session,
+        job_id: int,
+        after: int = 0,
+        limit: int = 1000,
+        *,
+        kinds: Collection[EventKind] | None = None,
+        every: int = 1,
+    ) -> list[Event]:
+        """The events of a job with a higher number than `after`, in order. Raises NotFound.
+
+        Where given, only events of these kinds, and of numbers that `every` divides.
+        """
+        query = select(EventRow.number, EventRow.kind, EventRow.data, EventRow.created_at)
+        query = query.where(EventRow.job_id == job_id, EventRow.number > after)
+        if kinds is not None:
+            query = query.where(EventRow.kind.in_([kind.value for kind in kinds]))
+        if every > 1:
+            query = query.where(EventRow.number % every == 0)
+        self._column(session, job_id, JobRow.id)  # raises NotFound
+        rows = session.execute(query.order_by(EventRow.number).limit(limit))
+        return [Event(job_id, number, EventKind(kind), data, created_at) for number, kind, data, created_at in rows]
+
+    @read_session
+    def last_for_tasks(self, session: Session, task_keys: Collection[str], target_key: str) -> Job | None:
+        """The newest job with a result for exactly these tasks on a target; None where there is none.
+
+        So models that differ only in their weights, or in having them, share their jobs.
+        """
+        if not task_keys:
+            return None
+        expected_keys = set(task_keys)
+        states = (JobState.SUCCEEDED.value, JobState.PAUSED.value)
+        candidates = (
+            select(JobRow.id)
+            .join(JobTaskRow, JobTaskRow.job_id == JobRow.id)
+            .where(JobTaskRow.task_key == min(expected_keys), JobRow.target_key == target_key, JobRow.state.in_(states))
+            .where(JobRow.result.is_not(null()))
+            .order_by(JobRow.id.desc())
+            .limit(MAX_CANDIDATES)
+        )
+        tasks: dict[int, set[str]] = {job_id: set() for job_id in session.scalars(candidates)}
+        task_rows = select(JobTaskRow.job_id, JobTaskRow.task_key).where(JobTaskRow.job_id.in_(tasks))
+        for job_id, task_key in session.execute(task_rows):
+            tasks[job_id].add(task_key)
+        match = next((job_id for job_id, keys in tasks.items() if keys == expected_keys), None)
+        return None if match is None else jobs_of(session, [job_row(self.database, session, match)])[0]
+
+    @read_session
+    def wish(self, session: Session, job_id: int) -> Wish | None:
+        """The wish for a job that is not carried out yet; cheap. Raises NotFound."""
+        wish = self._column(session, job_id, JobRow.wish)
+        return None if wish is None else Wish(wish)
+
+    @read_session
+    def newest_event(self, session: Session, job_id: int) -> int:
+        """The number of the job's newest event, which is their count. Raises NotFound."""
+        return self._column(session, job_id, JobRow.events)
+
+    @read_session
+    def trials(self, session: Session, job_id: int, after: int = -1, limit: int | None = None) -> list[Trial]:
+        """The trials of a job in order, from behind the ordinal `after` on. Raises NotFound."""
+        query = select(TrialRow).where(TrialRow.job_id == job_id, TrialRow.ordinal > after)
+        self._column(session, job_id, JobRow.id)  # raises NotFound
+        rows = session.scalars(query.order_by(TrialRow.ordinal).limit(limit))
+        return [Trial(row.ordinal or 0, row.created_at, to_record(row)) for row in rows]
+
+    @read_session
+    def statuses(self, session: Session, job_id: int) -> dict[Status, int]:
+        """Numbers of trials of a job by status; only statuses that occurred. Raises NotFound."""
+        query = select(TrialRow.status, func.count()).where(TrialRow.job_id == job_id).group_by(TrialRow.status)
+        self._column(session, job_id, JobRow.id)  # raises NotFound
+        return {Status(status): count for status, count in session.execute(query)}
+
+    @read_session
+    def counts(self, session: Session) -> dict[JobState, int]:
+        """Numbers of jobs in each state, zeros too."""
+        query = select(JobRow.state, func.count()).group_by(JobRow.state)
+        counts = dict(session.execute(query).all())
+        return {state: counts.get(state.value, 0) for state in JobState}
+
+    @read_session
+    def outcomes(self, session: Session) -> dict[tuple[str, bool], int]:
+        """Numbers of succeeded jobs by `outcome` of their result, and by whether it has any `noise`.
+
+        The outcome is empty where the result has none.
+        """
+        texts = (func.coalesce(JobRow.result[name].as_string(), "").label(name) for name in ("outcome", "noise"))
+        outcomes = select(*texts).where(JobRow.state == JobState.SUCCEEDED.value).subquery()
+        noisy = (outcomes.c.noise != "").label("noisy")
+        pairs = select(
+            outcomes.c.outcome, noisy
+        ).subquery()  # PostgreSQL groups by columns, not by what holds parameters
+        query = select(pairs, func.count()).group_by(pairs.c.outcome, pairs.c.noisy)
+        return {(outcome, bool(is_noisy)): count for outcome, is_noisy, count in session.execute(query)}
+
+    @read_session
+    def oldest_queued_s(self, session: Session) -> float | None:
+        """Seconds that the oldest queued job has waited; None where none waits."""
+        since = session.scalar(select(func.min(JobRow.updated_at)).where(JobRow.state == JobState.QUEUED.value))
+        return None if since is None else max(0.0, (self.database.now(session) - since).total_seconds())
+
+    def changes(self) -> int:
+        """A number that grows when any process may have changed a job. For `wait`: read it before the jobs."""
+        return self.database.notifier.count
+
+    def wait(self, timeout_s: float, since: int | None = None) -> bool:
+        """Wait until any process may have changed a job. False on a timeout.
+
+        Changes after the number `since` (of `changes`) end it at once; by default changes after the last wait of this
+        thread, so that a loop that reads and waits misses none. Changes are events, progress, released claims, and
+        tuners that come or go. Expired leases and jobs that may be tried again are none: so wait a few seconds, not for
+        ever.
+
+        On PostgreSQL a notification ends it at once; on SQLite a change of the file is noticed within 0.2 s. It may end
+        early without reason; it never raises for a database that can't be reached, but waits the time.
+        """
+        return self.database.notifier.wait(timeout_s, since)
+
+    @read_session
+    def list(
+        self,
+        session: Session,
+        states: Collection[JobState] | None = None,
+        *,
+        model: str | None = None,
+        model_sha256: str | None = None,
+        target_key: str | None = None,
+        owner: str | None = None,
+        before_id: int | None = None,
+        limit: int | None = None,
+    ) -> list[Job]:
+        """Jobs that meet all conditions given, the newest first, with an id below `before_id`, at most `limit`.
+
+        `model` is text in the label, in any case, or the begin of the model's digest.
+        """
+        query = select(JobRow).order_by(JobRow.id.desc()).limit(limit)
+        if states is not None:
+            query = query.where(JobRow.state.in_([state.value for state in states]))
+        if before_id is not None:
+            query = query.where(JobRow.id < before_id)
+        if model is not None:
+            is_in_label = JobRow.label.icontains(clean(model), autoescape=True)
+            query = query.where(is_in_label | JobRow.model_sha256.startswith(clean(model).lower(), autoescape=True))
+        for column, value in (
+            (JobRow.model_sha256, model_sha256),
+            (JobRow.target_key, target_key),
+            (JobRow.owner, owner),
+        ):
+            if value is not None:
+                query = query.where(column == value)
+        return jobs_of(session, [*session.scalars(query)])
+
+    # Within a transaction
+
+    def _column(self, session: Session, job_id: int, column: InstrumentedAttribute[Value]) -> Value:
+        """A column of a job, without the rest of the row: a report may be long. Raises NotFound."""
+        row = session.execute(select(column).where(JobRow.id == job_id)).one_or_none()
+        if row is None:
+            raise NotFound(f"{self.database}: there is no job {job_id}")
+        return row[0]
+
+
+def jobs_of(session: Session, rows: list[JobRow]) -> list[Job]:
+    """The jobs of these rows, with their tasks."""
+    session.flush()
+    tasks: dict[int, list[SpecTask]] = {row.id: [] for row in rows}
+    for ids in batches(tasks, KEYS_AT_ONCE):
+        query = select(JobTaskRow).where(JobTaskRow.job_id.in_(ids)).order_by(JobTaskRow.job_id, JobTaskRow.position)
+        for row in session.scalars(query):
+            tasks[row.job_id].append(SpecTask(row.task_key, row.occurrences))
+    return [
+        from_row(
+            Job,
+            row,
+            spec=JobSpec(row.model_sha256, row.target_key or "", tuple(tasks[row.id]), dict(row.settings)),
+            state=JobState(row.state),
+            budget=SearchBudget.from_json(row.budget),
+            wish=Wish(row.wish) if row.wish else None,
+        )
+        for row in rows
+    ]

@@ -1,0 +1,213 @@
+"""Keys: the API keys of a database, which has their digests only (`access`)."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import time
+from collections.abc import Collection
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import ColumnElement, and_, delete, func, or_, select, update
+from sqlalchemy.orm import Session
+
+from .access import ID_LETTERS, LOCAL, SESSION_OF, Key, KeyScope, new_token
+from .database import Database, DatabasePart, read_session, retry, write_session
+from .errors import NotFound, StoreError
+from .tables import KeyRow
+from .translate import clean, from_row
+
+TOKEN = re.compile(rf"tw_([A-Za-z0-9]{{{ID_LETTERS}}})_([A-Za-z0-9_-]{{43}})")
+
+NO_DIGEST = "0" * 64
+"""Compared with the secret of an unknown key, so that it takes as long as for a known one."""
+
+USE_PRECISION_S = 60.0
+"""Precision of the last use of a key."""
+
+
+class Keys(DatabasePart):
+    """API keys. Every method may raise StoreError."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
+        self._noted_s: dict[str, float] = {}  # by id: when this process last stored a use, by its monotonic clock
+
+    def create(
+        self,
+        name: str,
+        scopes: Collection[KeyScope],
+        expires_in_s: float | None = None,
+        *,
+        token: str | None = None,
+        passing: bool = False,
+    ) -> tuple[Key, str]:
+        """A new key and its token, which is not stored anywhere.
+
+        `token` is an existing one (`new_token`); if its key is stored already, that is returned as it is. `passing` is
+        a browser session or a link; so is every key with the scope LOGIN. Raises ValueError for a token of another form
+        or with another secret than the key of its id, for a passing key that does not expire, and for an impossible
+        lifetime.
+        """
+        token = token or new_token()
+        passing = passing or KeyScope.LOGIN in scopes
+        if passing and expires_in_s is None:
+            raise ValueError("a session or a link must expire")
+        values = _new_values(token, name, scopes, is_passing=passing)
+        return self._create(values, _lifetime(expires_in_s), token), token
+
+    @write_session
+    def _create(self, session: Session, values: dict[str, Any], life: timedelta | None, token: str) -> Key:
+        now = self.database.now(session)
+        try:
+            expires_at = None if life is None else now + life
+        except OverflowError as error:
+            raise ValueError(f"{life} is no life of a key") from error
+        self.database.add(session, KeyRow, ["id"], [{**values, "created_at": now, "expires_at": expires_at}])
+        row = self._row(session, token)
+        if row is None:
+            raise ValueError(f"there is a key {values['id']} with another secret")
+        return _key(row)
+
+    @retry
+    def check(self, token: str) -> Key | None:
+        """The key of a token; None where it is none, unknown, expired or revoked. Compares in constant time.
+
+        Its last use is stored once a minute at most, and not while the database can't be written.
+        """
+        with self.database.read() as session:
+            row = self._row(session, token)
+            now = self.database.now(session)
+            if row is None or not _is_valid(row, now):
+                return None
+            key = _key(row)
+        if key.last_used_at is None or (now - key.last_used_at).total_seconds() >= USE_PRECISION_S:
+            self._note_use(key.id, now)
+        return key
+
+    def use_once(self, token: str) -> Key | None:  # no retry: it would refuse what it has admitted
+        """As `check`, and revokes it in the same transaction: of two simultaneous uses one succeeds."""
+        with self.database.write() as session:
+            row = self._row(session, token, lock=True)
+            now = self.database.now(session)
+            if row is None or not _is_valid(row, now):
+                return None
+            row.revoked_at = row.last_used_at = now
+            return _key(row)
+
+    @write_session
+    def begin_session(
+        self, session: Session, token: str, scopes: Collection[KeyScope], expires_in_s: float
+    ) -> tuple[Key, str] | None:
+        """A browser session for the key of a token: its key and token; None where the key is not valid.
+
+        It has those of the scopes that the key has, and ends with the key at the latest, also where that is revoked.
+        """
+        session_token = new_token()
+        row = self._row(session, token, lock=True)  # a revocation waits, and then finds the session too
+        now = self.database.now(session)
+        if row is None or row.is_passing or not _is_valid(row, now):  # a session can't begin another
+            return None
+        until = now + timedelta(seconds=expires_in_s)
+        values = _new_values(session_token, f"{SESSION_OF}{row.id}", set(scopes) & set(row.scopes), is_passing=True)
+        key = KeyRow(
+            **values, created_at=now, expires_at=until if row.expires_at is None else min(until, row.expires_at)
+        )
+        session.add(key)
+        session.flush()
+        return _key(key), session_token
+
+    @write_session
+    def revoke(self, session: Session, key_id: str) -> Key:
+        """Revoke a key and the sessions that began with it. Raises NotFound."""
+        row = session.get(KeyRow, clean(key_id), with_for_update=True)
+        if row is None:
+            raise NotFound(f"{self.database}: there is no key {key_id}")
+        now = self.database.now(session)
+        row.revoked_at = row.revoked_at or now
+        its_sessions = (KeyRow.is_passing, KeyRow.name == f"{SESSION_OF}{row.id}", KeyRow.revoked_at.is_(None))
+        session.execute(update(KeyRow).where(*its_sessions).values(revoked_at=now))
+        return _key(row)
+
+    @write_session
+    def remove_expired(self, session: Session) -> int:
+        """Delete passing keys that are not valid any more; how many."""
+        statement = delete(KeyRow).where(KeyRow.is_passing, ~_is_valid_sql(self.database.now(session)))
+        return len(session.execute(statement.returning(KeyRow.id)).all())
+
+    @read_session
+    def any(self, session: Session) -> bool:
+        """Whether there is a valid key, not counting local and passing ones."""
+        is_lasting = and_(KeyRow.is_passing.is_(False), func.substr(KeyRow.name, 1, len(LOCAL)) != LOCAL)
+        query = select(KeyRow.id).where(is_lasting, _is_valid_sql(self.database.now(session))).limit(1)
+        return session.scalar(query) is not None
+
+    @read_session
+    def list(self, session: Session) -> list[Key]:
+        """The newest first, without passing ones."""
+        query = select(KeyRow).where(KeyRow.is_passing.is_(False)).order_by(KeyRow.created_at.desc(), KeyRow.id)
+        return [_key(row) for row in session.scalars(query)]
+
+    def _row(self, session: Session, token: str, lock: bool = False) -> KeyRow | None:
+        """The row of a token with the right secret."""
+        match = TOKEN.fullmatch(token)
+        if match is None:
+            return None
+        row = session.get(KeyRow, match[1], with_for_update=lock)
+        is_right = hmac.compare_digest(NO_DIGEST if row is None else row.secret_sha256, _digest(match[2]))
+        return row if is_right else None
+
+    def _note_use(self, key_id: str, now: datetime) -> None:
+        """Store the use of a key, once a minute at most. A failure is ignored."""
+        if time.monotonic() - self._noted_s.get(key_id, -USE_PRECISION_S) < USE_PRECISION_S:
+            return
+        self._noted_s[key_id] = time.monotonic()
+        is_stale = or_(KeyRow.last_used_at.is_(None), KeyRow.last_used_at <= now - timedelta(seconds=USE_PRECISION_S))
+        with suppress(StoreError), self.database.write() as session:
+            session.execute(update(KeyRow).where(KeyRow.id == key_id, is_stale).values(last_used_at=now))
+
+
+def _new_values(token: str, name: str, scopes: Collection[str], *, is_passing: bool) -> dict[str, Any]:
+    """The columns of a KeyRow without its moments. Raises ValueError for a token of another form."""
+    match = TOKEN.fullmatch(token)
+    if match is None:
+        raise ValueError("a token is tw_ID_SECRET")
+    return {
+        "id": match[1],
+        "name": clean(name),
+        "secret_sha256": _digest(match[2]),
+        "scopes": sorted(set(map(str, scopes))),
+        "is_passing": is_passing,
+    }
+
+
+def _key(row: KeyRow) -> Key:
+    return from_row(Key, row, scopes=frozenset(map(KeyScope, row.scopes)))
+
+
+def _lifetime(expires_in_s: float | None) -> timedelta | None:
+    if expires_in_s is None:
+        return None
+    try:
+        life = timedelta(seconds=expires_in_s)
+    except (OverflowError, ValueError) as error:
+        raise ValueError(f"{expires_in_s} seconds are no life of a key") from error
+    if life <= timedelta():
+        raise ValueError(f"{expires_in_s} seconds are no life of a key")
+    return life
+
+
+def _digest(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def _is_valid(row: KeyRow, now: datetime) -> bool:
+    return row.revoked_at is None and (row.expires_at is None or row.expires_at > now)
+
+
+def _is_valid_sql(now: datetime) -> ColumnElement[bool]:
+    """The same in SQL."""
+    return and_(KeyRow.revoked_at.is_(None), or_(KeyRow.expires_at.is_(None), KeyRow.expires_at > now))

@@ -1,0 +1,117 @@
+"""Ops in terms of others while a model is imported: those of opset 6, GroupNormalization and Einsum.
+
+What has to wait for the rules of rewriting is in `rewrites` (`quantisation`, `recurrent`, `weights`), and the ops of
+ONNX Runtime's own domain are in `contrib`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from math import prod
+
+import numpy as np
+
+from tunewright.graph.draft import Draft
+from tunewright.graph.ir import Node
+
+from ..evaluation.folds import moment_dtype
+from .einsum import einsum
+
+_BINARY_OPS = frozenset({"Add", "And", "Div", "Equal", "Greater", "Less", "Mul", "Or", "Pow", "Sub", "Xor"})
+
+_DROPPED = {"BatchNormalization": "is_test", "Dropout": "is_test", "Gemm": "broadcast"}
+
+_EXTENDED_OPS = frozenset({"AveragePool"})
+"""Ops that got further attributes in opset 7."""
+
+
+def modern_version(domain: str, version: int) -> int:
+    """The opset version that ops of `version` run at: opset 7 changed only what `modernise` rewrites."""
+    return version if domain else max(version, 7)
+
+
+def modernise(draft: Draft, node: Node) -> Node:
+    """The node in opset 7; nodes that it needs are added to the draft.
+
+    Before: `y = Add(x, b) broadcast=1 axis=1` with x `[2, 3, 4]`, b `[3]`.
+    After: `c = Reshape(b) shape=(3, 1); y = Add(x, c)`.
+    """
+    if node.domain or node.version != 6:
+        return node
+    inputs = list(node.inputs)
+    attrs = dict(node.attrs)
+    if node.op in _BINARY_OPS:
+        axis = attrs.pop("axis", None)
+        if attrs.pop("broadcast", 0) and axis is not None:
+            inputs[1] = _align(draft, node.inputs[0], node.inputs[1], axis)
+    elif node.op == "PRelu":
+        shape = draft.shape(node.inputs[1])
+        if shape is not None and len(shape) == 1 and shape != (1,):
+            inputs[1] = _align(draft, node.inputs[0], node.inputs[1], 1)
+    elif node.op in _DROPPED:
+        attrs.pop(_DROPPED[node.op], None)
+    elif node.op not in _EXTENDED_OPS:
+        return node
+    return replace(node, inputs=tuple(inputs), attrs=attrs, version=7)
+
+
+def _align(draft: Draft, whole: str, part: str, axis: int) -> str:
+    """The smaller operand with extents of 1 appended, so that its first axis meets that axis of the larger one."""
+    whole_shape, part_shape = draft.shape(whole), draft.shape(part)
+    if whole_shape is None or part_shape is None:
+        return part
+    missing = len(whole_shape) - axis % max(len(whole_shape), 1) - len(part_shape)
+    return draft.emit("Reshape", part, shape=(*part_shape, *(1,) * missing)) if missing > 0 else part
+
+
+# GroupNormalization by the rows that its groups are. ONNX's own definition subtracts the square of the mean from the
+# mean of the squares, which cancels where the mean is large beside the deviation. A LayerNormalization squares
+# differences, and is one kernel.
+
+
+def group_normalization(draft: Draft, node: Node) -> str:
+    """Add what a GroupNormalization of known shapes comes to; returns the result, of the type of the input.
+
+    Before: `y = GroupNormalization(x, s, b) num_groups=2`, x `[1, 4, 3]`, s and b `[4]`.
+    After: `n = LayerNormalization(Reshape(x), 1) axis=2`, of `[1, 2, 6]`; `y = Reshape(n) * s + b`, s and b `[4, 1]`.
+    Before opset 21 s and b are of groups: the channels of a group have theirs. That all fits is checked before
+    (`shapes`).
+    """
+    x = node.inputs[0]
+    shape, dtype, groups = draft.shape(x) or (), draft.types[x].dtype, int(node.attrs["num_groups"])
+    if 0 in shape:
+        return draft.emit("Identity", x)
+    rows = draft.emit("Reshape", x, shape=(shape[0], groups, prod(shape[1:]) // groups))
+    rows = _cast(draft, rows, moment_dtype(node.attrs, dtype))
+    gain = draft.constant(np.ones(1, draft.types[rows].dtype))
+    normal = draft.emit("LayerNormalization", rows, gain, axis=2, epsilon=node.attrs["epsilon"])
+    normal = _cast(draft, draft.emit("Reshape", normal, shape=shape), dtype)
+    scale, bias = (_channel_parameter(draft, name, shape) for name in node.inputs[1:])
+    return draft.emit("Add", draft.emit("Mul", normal, scale), bias)
+
+
+def _cast(draft: Draft, name: str, dtype: str) -> str:
+    return name if draft.types[name].dtype == dtype else draft.cast(name, dtype)
+
+
+def _channel_parameter(draft: Draft, name: str, shape: tuple[int, ...]) -> str:
+    """A parameter of channels, or of groups, as it goes with all."""
+    (count,) = draft.shape(name) or ()
+    if count != shape[1]:
+        name = draft.emit("Expand", draft.emit("Reshape", name, shape=(count, 1)), shape=(count, shape[1] // count))
+    return draft.emit("Reshape", name, shape=(shape[1], *(1,) * (len(shape) - 2)))
+
+
+DECOMPOSITIONS: Mapping[str, Callable[[Draft, Node], str | None]] = {
+    "Einsum": einsum,
+    "GroupNormalization": group_normalization,
+}
+"""Op -> what adds its nodes to the draft and returns the result, for known shapes; None where the node stays."""
+
+_EXPANDED = """
+Attention CausalConvWithState CenterCropPad LinearAttention NegativeLogLikelihoodLoss RotaryEmbedding
+SoftmaxCrossEntropyLoss SwiGLU
+"""
+EXPANDED_OPS = frozenset(_EXPANDED.split()).union(DECOMPOSITIONS)
+"""Composite ops that are replaced by their definitions, ours or ONNX's, which have kernels."""

@@ -1,0 +1,330 @@
+"""Quantised models: bytes that stand for floats, by scales and zero points, and products of them.
+
+Exporters write them down in three ways: floats that are quantised and dequantised again before a product, ops that do
+that inside (`QLinearConv`), and products of bytes whose sums are cast to floats. Machines that multiply bytes get the
+last (`integer_products`), all others products of floats (`float_products`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from tunewright.codegen.expr.dtype import BYTES, DType
+from tunewright.graph.ir import Graph, Node
+
+from ..evaluation.onnx_form import element_type
+from .edit import Edit, Result, Rule, apply, by_op, each
+from .weights import matrix_products
+
+FLOAT32 = DType.F32.value
+
+INTEGER_OPS = {"Conv": "ConvInteger", "MatMul": "MatMulInteger"}
+"""Products of floats, and the same of bytes."""
+
+FLOAT_OPS = {integer: name for name, integer in INTEGER_OPS.items()}
+
+
+# Ops that take bytes and give bytes
+
+
+def quantised_ops(graph: Graph) -> Graph:
+    """Replace ops on quantised numbers by ops on floats between DequantizeLinear and QuantizeLinear.
+
+    Before: `y = QLinearMatMul(a, s, m, b, t, n, u, o)`.
+    After: `y = QuantizeLinear(MatMul(DequantizeLinear(a, s, m), DequantizeLinear(b, t, n)), u, o)`.
+    Before: `y, s, z = DynamicQuantizeLinear(x)`.
+    After: `s = Div(Sub(ReduceMax(x), ReduceMin(x)), 255)` and so on, and `y = QuantizeLinear(x, s, z)`.
+    """
+    return apply(graph, by_op(_DECOMPOSITIONS))
+
+
+def _linear_product(edit: Edit, node: Node) -> Result:
+    a, b, result = node.inputs[:3], node.inputs[3:6], node.inputs[6:]
+    if min(edit.rank(a[0]), edit.rank(b[0])) < 2 or not _are_plain(edit, *a[1:], *b[1:], *result):
+        return None
+    product = edit.emit(
+        "MatMul", _floats(edit, *a, axis=edit.rank(a[0]) - 2), _floats(edit, *b, axis=edit.rank(b[0]) - 1)
+    )
+    return edit.emit("QuantizeLinear", product, *(_scalar(edit, name) for name in result))
+
+
+def _linear_convolution(edit: Edit, node: Node) -> Result:
+    x, w, result, bias = node.inputs[:3], node.inputs[3:6], node.inputs[6:8], node.inputs[8:]
+    if not _are_plain(edit, *x[1:], *w[1:], *result):
+        return None
+    operands = [_floats(edit, *x, axis=1), _floats(edit, *w, axis=0)]
+    if any(bias):
+        scale = edit.emit("Mul", _scalar(edit, x[1]), w[1])
+        operands.append(edit.emit("Mul", edit.cast(bias[0], FLOAT32), scale))
+    convolution = edit.emit("Conv", *operands, **node.attrs)
+    return edit.emit("QuantizeLinear", convolution, *(_scalar(edit, name) for name in result))
+
+
+def _are_plain(edit: Edit, *parameters: str) -> bool:
+    """Whether scales and zero points are scalars or vectors."""
+    return all(edit.rank(name) in (0, 1) for name in parameters)
+
+
+def _floats(edit: Edit, x: str, scale: str, zero: str, *, axis: int) -> str:
+    return edit.emit("DequantizeLinear", x, _scalar(edit, scale), _scalar(edit, zero), axis=axis)
+
+
+def _scalar(edit: Edit, name: str) -> str:
+    """A vector of one element as that element; others as they are."""
+    return edit.emit("Reshape", name, shape=()) if name and edit.shape(name) == (1,) else name
+
+
+def _dynamic(edit: Edit, node: Node) -> Result:
+    (x,) = node.inputs
+    if edit.rank(x) < 1:
+        return None
+    none = edit.scalar_like(x, 0)
+    every: dict[str, Any] = {"axes": tuple(range(edit.rank(x))), "keepdims": 0}
+    low = edit.emit("Min", edit.emit("ReduceMin", x, **every), none)
+    high = edit.emit("Max", edit.emit("ReduceMax", x, **every), none)
+    span = edit.emit("Sub", high, low)
+    span = edit.emit(
+        "Where", edit.emit("Equal", span, none), edit.scalar_like(x, 1), span
+    )  # of zeros alone any will do
+    scale = edit.emit("Div", span, edit.scalar_like(x, 255))
+    zero = edit.emit("QuantizeLinear", edit.emit("Neg", low), scale, edit.constant(np.uint8(0)))
+    return edit.emit("QuantizeLinear", x, scale, zero), scale, zero
+
+
+_DECOMPOSITIONS: Mapping[str, Rule] = {
+    "DynamicQuantizeLinear": _dynamic,
+    "QLinearConv": _linear_convolution,
+    "QLinearMatMul": _linear_product,
+}
+
+
+# Products of bytes instead of floats
+
+
+def integer_products(graph: Graph) -> Graph:
+    """Products of what was dequantised as products of the bytes, whose sums are exact, and scaled afterwards.
+
+    Before: `a = DequantizeLinear(p, s, m); b = DequantizeLinear(q, t, n); y = MatMul(a, b)`.
+    After: `c = MatMulInteger(p, q, m, n); y = Mul(Cast(c), Mul(s, t))`. The same with convolutions.
+    """
+    if not any(node.op == "DequantizeLinear" for node in graph.nodes):
+        return graph
+    return apply(matrix_products(graph), by_op(dict.fromkeys(INTEGER_OPS, _integer_product)))
+
+
+@dataclass(frozen=True, slots=True)
+class _QuantisedTensor:
+    """The bytes, scale and zero point that floats were dequantised from."""
+
+    values: str
+    scale: str
+    zero: str  # "": 0
+    axis: int | None  # along which scales differ
+
+    @staticmethod
+    def of(edit: Edit, name: str) -> _QuantisedTensor | None:
+        """The quantised tensor of floats, perhaps with its axes in another order; None if there is none."""
+        transpose = edit.producer(name, "Transpose")
+        node = edit.producer(transpose.inputs[0] if transpose else name, "DequantizeLinear")
+        if node is None or edit.rank(name) < 0:
+            return None
+        values, scale, zero = (*node.inputs, "")[:3]
+        if DType.of(edit.types[values].dtype) not in BYTES or node.attrs.get("block_size", 0):
+            return None
+        axis = None if prod(edit.shape(scale) or ()) == 1 else node.attrs.get("axis", 1) % edit.rank(name)
+        if transpose:
+            values = edit.emit("Transpose", values, perm=transpose.attrs["perm"])
+            axis = axis if axis is None else transpose.attrs["perm"].index(axis)
+        return _QuantisedTensor(values, _scalar(edit, scale), _scalar(edit, zero), axis)
+
+
+def _integer_product(edit: Edit, node: Node) -> Result:
+    if edit.types[node.outputs[0]].dtype != FLOAT32:
+        return None
+    left, right = (_QuantisedTensor.of(edit, name) for name in node.inputs[:2])
+    if left is None or right is None or left.axis is not None:
+        return None
+    rank = edit.rank(right.values)
+    is_conv = node.op == "Conv"
+    if right.axis is not None and (right.axis != 0 if is_conv else rank != 2 or right.axis != 1):
+        return None
+    if rank < 2 or edit.rank(left.values) < 2:
+        return None
+    zeros = (left.zero, right.zero)[: 2 if right.zero else 1 if left.zero else 0]
+    total = edit.emit(INTEGER_OPS[node.op], left.values, right.values, *zeros, **node.attrs)
+    scale = edit.emit("Mul", left.scale, right.scale)
+    if is_conv and right.axis is not None:
+        scale = _for_channels(edit, scale, rank)
+    result = edit.emit("Mul", edit.cast(total, FLOAT32), scale)
+    if len(node.inputs) > 2 and node.inputs[2]:
+        result = edit.emit("Add", result, _for_channels(edit, node.inputs[2], rank))
+    return result
+
+
+def _for_channels(edit: Edit, name: str, rank: int) -> str:
+    """Reshape one number per channel so that it broadcasts to the result of a convolution of that rank."""
+    return edit.emit("Reshape", name, shape=(prod(edit.shape(name) or ()), *(1,) * (rank - 2)))
+
+
+# Products of floats instead of bytes
+
+
+def float_products(graph: Graph) -> Graph:
+    """Products of bytes that are cast to floats as products of floats.
+
+    Before: `c = MatMulInteger(p, q, m); y = Cast(c) to=float`. After: `y = MatMul(Sub(Cast(p), Cast(m)), Cast(q))`.
+    """
+    return apply(graph, by_op({"Cast": _float_product}))
+
+
+@each("Cast")
+def residual_zero_points(edit: Edit, node: Node) -> Result:
+    """As `float_products`, for convolutions whose weights have zero points that `zero_points` leaves.
+
+    Before: `c = ConvInteger(p, q, m, n); y = Cast(c) to=float`. After: `y = Conv(Sub(Cast(p), Cast(m)), w)`.
+    """
+    inner = edit.producer(node.inputs[0], "ConvInteger")
+    return _float_product(edit, node) if inner and len(inner.inputs) > 2 else None
+
+
+def _float_product(edit: Edit, node: Node) -> Result:
+    if node.attrs["to"] != element_type(FLOAT32):
+        return None
+    inner = edit.producer(node.inputs[0], *FLOAT_OPS)
+    if inner is None or not edit.has_one_reader(node.inputs[0]):
+        return None
+    product = _ZeroPoints.of(edit, inner)
+    if product is None:
+        return None
+    operands = [_centre(edit, *operand) for operand in (product.left, product.right)]
+    return edit.emit(FLOAT_OPS[inner.op], *operands, **inner.attrs)
+
+
+def _centre(edit: Edit, values: str, zero: str) -> str:
+    """Numbers minus their zero points, as floats."""
+    floats = edit.cast(values, FLOAT32)
+    return edit.emit("Sub", floats, edit.cast(zero, FLOAT32)) if zero else floats
+
+
+# Zero points
+
+
+@dataclass(frozen=True, slots=True)
+class _ZeroPoints:
+    """The operands of a product of bytes, each with its zero points as they broadcast to it; "" where they are 0."""
+
+    left: tuple[str, str]
+    right: tuple[str, str]
+
+    @staticmethod
+    def of(edit: Edit, node: Node) -> _ZeroPoints | None:
+        """The operands of a node. None where a shape is not known, or an operand is a vector."""
+        left, right, *zeros = (*node.inputs, "", "")[:4]
+        ranks = edit.rank(left), edit.rank(right)
+        if min(ranks) < 2 or any(name and edit.shape(name) is None for name in zeros):
+            return None
+        below = ranks[1] - 1 if node.op == "ConvInteger" else 0  # axes behind that of a weight's zero points
+        return _ZeroPoints(
+            (left, _place_zero_points(edit, zeros[0], 1)), (right, _place_zero_points(edit, zeros[1], below))
+        )
+
+
+def _place_zero_points(edit: Edit, zero: str, below: int) -> str:
+    """Zero points along an axis that so many others follow."""
+    known = edit.array(zero) if zero else None
+    if not zero or (known is not None and not known.any()):
+        return ""
+    shape = edit.shape(zero) or ()
+    if prod(shape) == 1:
+        return edit.emit("Reshape", zero, shape=()) if shape else zero
+    return edit.emit("Reshape", zero, shape=(*shape, *(1,) * below)) if below and len(shape) == 1 else zero
+
+
+@each(*FLOAT_OPS)
+def zero_points(edit: Edit, node: Node) -> Result:
+    """Products of bytes without zero points: known bytes are counted from theirs, and of others the sums are corrected.
+
+    Before: `y = MatMulInteger(p, q, m)`. After: `y = Sub(MatMulInteger(p, q), Mul(m, ReduceSum(q) axes=(0,)))`, where
+    all of the second operand is known ahead of time, as a rule.
+    """
+    if len(node.inputs) < 3:
+        return None
+    zeros = _ZeroPoints.of(edit, node)
+    if zeros is None:
+        return None
+    (left, before), (right, behind) = _absorb_zero_points(edit, *zeros.left), _absorb_zero_points(edit, *zeros.right)
+    if node.op == "ConvInteger" and behind:
+        return None
+    attrs = dict(node.attrs)
+    if node.op == "ConvInteger" and before and any(attrs["pads"]):
+        border = edit.array(before)
+        if border is None or border.size != 1:
+            return None
+        half = len(attrs["pads"]) // 2
+        around = (0, 0, *attrs["pads"][:half], 0, 0, *attrs["pads"][half:])
+        left = edit.emit("Pad", left, pads=around, mode="constant", value=int(border.item()))
+        attrs["pads"] = (0,) * 2 * half
+    if not before and not behind:
+        return edit.emit(node.op, left, right, **attrs)
+    total = edit.emit(node.op, left, right, **attrs)
+    return edit.emit("Sub", total, _surplus(edit, node.op, (left, before), (right, behind)))
+
+
+def _absorb_zero_points(edit: Edit, values: str, zero: str) -> tuple[str, str]:
+    """Subtract zero points from known numbers, if the results are bytes, and return the remaining zero points.
+
+    The decision depends on types alone, so that tasks don't depend on the values of weights.
+    """
+    array, point = edit.array(values), edit.array(zero) if zero else None
+    if array is None or point is None:
+        return values, zero
+    points, limits = np.asarray(point, np.int32), np.iinfo(array.dtype.name)
+    for dtype in (np.int8, np.uint8):
+        if limits.min - points.max() >= np.iinfo(dtype).min and limits.max - points.min() <= np.iinfo(dtype).max:
+            return edit.constant((np.asarray(array, np.int32) - points).astype(dtype)), ""
+    return values, zero
+
+
+def _surplus(edit: Edit, op: str, left: tuple[str, str], right: tuple[str, str]) -> str:
+    """The correction of a product of bytes with zero points: m sum(q) + n sum(p) - m n times the terms of a sum."""
+    (p, m), (q, n) = left, right
+    terms: list[str] = []
+    if m:
+        if op == "ConvInteger":
+            rank = edit.rank(q)
+            sums = _for_channels(edit, _sum_axes(edit, q, tuple(range(1, rank)), keepdims=0), rank)
+        else:
+            sums = _sum_axes(edit, q, (edit.rank(q) - 2,), keepdims=1)
+        terms.append(edit.emit("Mul", _wide(edit, m), sums))
+    if n:
+        terms.append(edit.emit("Mul", _sum_axes(edit, p, (edit.rank(p) - 1,), keepdims=1), _wide(edit, n)))
+    if not (m and n):
+        return terms[0]
+    depth = edit.constant(np.int32((edit.shape(p) or (0,))[-1]))
+    twice = edit.emit("Mul", edit.emit("Mul", _wide(edit, m), depth), _wide(edit, n))
+    return edit.emit("Sub", edit.emit("Add", *terms), twice)
+
+
+def _wide(edit: Edit, name: str) -> str:
+    return edit.cast(name, DType.I32.value)
+
+
+def _sum_axes(edit: Edit, name: str, axes: tuple[int, ...], keepdims: int) -> str:
+    return edit.emit("ReduceSum", _wide(edit, name), axes=axes, keepdims=keepdims)
+
+
+# Known numbers
+
+
+@each("DequantizeLinear")
+def constant_bytes(edit: Edit, node: Node) -> Result:
+    """Replace known bytes by the floats that they stand for, where no product takes the bytes.
+
+    Before: `w = DequantizeLinear(q, s); y = MatMul(x, w)`. After: `y = MatMul(x, w)` with a constant `w`.
+    """
+    return node.outputs if edit.fold(node) else None

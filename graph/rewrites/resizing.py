@@ -1,0 +1,57 @@
+"""Images of another size, from elements that are chosen along one axis after the other."""
+
+from __future__ import annotations
+
+from tunewright.graph.ir import Node
+
+from ..evaluation.images import CROP_AND_RESIZE, taps
+from ..ops import NotNative, define
+from .edit import Edit, Result, each
+
+MAX_TAPS = 16
+"""Most elements along an axis that a result is made of: with antialiasing, of a small image of a large one."""
+
+
+@each("Resize")
+def interpolations(edit: Edit, node: Node) -> Result:
+    """A Resize that no kernel copies as it is, along one axis after the other, first where it shrinks most.
+
+    Before: `y = Resize(x) scales=(1, 2.5) mode="linear"`.
+    After: `a = Gather(x, i) axis=1; b = Gather(x, j) axis=1; y = a * v + b * w`, with i, j, v and w known.
+    """
+    if len(node.inputs) != 1 or _is_native(edit, node):
+        return None
+    shape, result, attrs = edit.shape(node.inputs[0]), edit.shape(node.outputs[0]), node.attrs
+    if shape is None or result is None or 0 in (*shape, *result):
+        return None
+    if attrs["coordinate_transformation_mode"] == CROP_AND_RESIZE:
+        return None
+    by_axis = {axis: taps(attrs, axis, extent) for axis, extent in enumerate(shape)}
+    chosen = {axis: item for axis, item in by_axis.items() if item is not None}
+    is_copy = all(weights is None for _, weights in chosen.values())
+    if any(elements.shape[1] > MAX_TAPS for elements, _ in chosen.values()):
+        return None
+    if not chosen or not (is_copy or (edit.is_float(node.inputs[0]) and edit.may_round(node.outputs[0]))):
+        return None
+    value = node.inputs[0]
+    for axis in sorted(chosen, key=lambda axis: result[axis] / shape[axis]):
+        elements, weights = chosen[axis]
+        columns = [edit.emit("Gather", value, edit.constant(column), axis=axis) for column in elements.T]
+        if weights is not None:
+            broadcast = (len(elements), *(1,) * (len(shape) - 1 - axis))
+            dtype = edit.types[value].dtype
+            factors = [edit.constant(column.astype(dtype).reshape(broadcast)) for column in weights.T]
+            terms = [edit.emit("Mul", *pair) for pair in zip(columns, factors, strict=True)]
+            columns = [terms[0]]
+            for term in terms[1:]:
+                columns = [edit.emit("Add", columns[0], term)]
+        value = columns[0]
+    return value
+
+
+def _is_native(edit: Edit, node: Node) -> bool:
+    try:
+        define(node, edit.types, edit.constants)
+    except NotNative:
+        return False
+    return True

@@ -1,0 +1,479 @@
+"""Window: depthwise convolution and pooling, the channels along the vector lanes.
+
+    parallel chunk                       rows of the output, by some of its channels
+      row tile, channel tile, columns    in one of three orders
+        for each row of the input        skipped where it is padding
+          for each column of it          left out where it is padding
+            load, fold into registers    all windows of the tile that it belongs to
+        output[tile] = epilogue(...)
+
+A tile is a few rows by a few columns by some vectors of channels, and its windows are unrolled. Padding is never made:
+of a row of tiles only the first and the last ones touch columns outside, and they are code of their own that leaves
+them out. Where nothing but the elements is folded, as in pooling, each column is folded once for all windows that share
+it, then the columns of each window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache, partial
+from itertools import groupby, product
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tunewright.codegen.expr.expr import Const, Expr, Load, Ramp, Var, const, free_vars, op, substitute
+from tunewright.codegen.expr.index import Ranges, simplify
+from tunewright.codegen.expr.lanes import vectorize
+from tunewright.codegen.ir.ir import Alloc, Block, Buffer, For, If, Kernel, LoopKind, Scope, Stmt, Store
+from tunewright.codegen.target import Target
+from tunewright.graph.task import Task, identity
+
+from ..buffers import kernel_around
+from ..description import SchedulePoint
+from ..patterns.window_dim import WindowDim
+from ..patterns.windows import (
+    ELEMENT,
+    InputRow,
+    Windows,
+    fold_element,
+    match_windows,
+    positions_read,
+    tap_uses,
+    with_element,
+)
+from ..registers import ACC, fold_value
+from ..schedule import Schedule
+from ..sketch import cache_space, require
+from ..space import Columns, Knob, Size, Space, Tiling, whole_extents
+from ..unravel import unravel
+from .loops.lower import plain_phase
+
+MOST_COLUMNS = 14
+"""Columns of a tile."""
+
+BODY_LIMIT = 320
+"""Elements folded in one tile, beyond which the instruction cache suffers."""
+
+CODE_LIMIT = 1200
+"""Elements folded in all copies of a tile. Beyond it a build takes long, and nothing is gained: of 155 tasks with some
+thirty schedules timed each, the fastest of none had more."""
+
+CHANNELS_OUTSIDE, CHANNELS_BETWEEN, CHANNELS_INSIDE = range(3)
+"""Where the loop over tiles of channels is: around the rows, between rows and columns, inside the columns."""
+
+
+class WindowSketch:
+    """Tiles of windows, with channels along the lanes."""
+
+    name = "window"
+    version = 1
+
+    def applies(self, task: Task, target: Target) -> bool:
+        windows = match_windows(task)
+        return target.kind == "cpu" and windows is not None
+
+    @cache_space
+    def space(self, task: Task, target: Target) -> Space:
+        windows = require(match_windows(task))
+        vectors = _vectors(windows, target)
+        knobs = (
+            Knob("vectors", tuple(n for n in (1, 2, 3, 4) if n <= vectors)),
+            Knob("tile_columns", tuple(range(1, min(windows.columns.extent, MOST_COLUMNS) + 1))),
+            Knob("tile_rows", tuple(n for n in (1, 2, 3, 4) if n <= windows.rows.extent)),
+            Knob("block_rows", (0, *(n for n in (1, 2, 4, 7, 8, 14, 16, 28) if n < windows.rows.extent))),
+            Knob("block_channels", (0, *(n for n in (1, 2, 3, 4, 6, 8, 12, 16) if n < vectors))),
+            Knob("order", (CHANNELS_OUTSIDE, CHANNELS_BETWEEN, CHANNELS_INSIDE)),
+        )
+        return Space(
+            sketch=self.name,
+            version=self.version,
+            knobs=knobs,
+            legal=lambda columns: _legal(windows, target, columns),
+            tiling=lambda columns: _tiling(windows, target, columns),
+            preferred=_preferred(windows, target, knobs),
+        )
+
+    def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:
+        self.space(task, target).row(schedule)
+        windows = require(match_windows(task))
+        main = _WindowLoops(windows, dict(schedule.values), target.lanes(4)).chunks()
+        return kernel_around((main,), task, windows.stages, partial(plain_phase, target=target))
+
+    def describe(self, point: SchedulePoint) -> Iterator[str]:
+        yield from point.say_start("Windows that slide over rows of pixels, channels along the lanes.")
+        yield from point.say_piece(point.tiles[-2])
+        yield from point.say_tile(point.tiles[0])
+        yield from point.say_copies(point.tiles[0])
+        orders = "channels, rows, columns", "rows, channels, columns", "rows, columns, channels"
+        yield f"Loops over tiles, outermost first: {orders[point.values['order']]}."
+
+
+def _vectors(windows: Windows, target: Target) -> int:
+    """Vectors that cover the channels."""
+    return -(-windows.channels.extent // target.lanes(4))
+
+
+def _fold_count(windows: Windows, rows: NDArray[np.int64], columns: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the folds of a tile of rows by columns."""
+    lines = rows * windows.rows.taps * prod(d.taps for d in windows.outer_dims)
+    if windows.is_plain:
+        return lines * positions_read(windows.columns, columns) + rows * columns * windows.columns.taps
+    return lines * columns * windows.columns.taps
+
+
+def _small_enough(
+    windows: Windows, target: Target, vectors: NDArray[np.int64], rows: NDArray[np.int64], columns: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Within the registers and the instruction cache."""
+    sums = rows * (positions_read(windows.columns, columns) if windows.is_plain else columns)
+    registers = (sums + 1) * vectors + 1
+    fits = (registers <= target.vector_registers) & (_fold_count(windows, rows, columns) * vectors <= BODY_LIMIT)
+    return np.asarray(fits)
+
+
+def _legal(windows: Windows, target: Target, columns: Columns) -> NDArray[np.bool_]:
+    """Return what fits, without points that are alike."""
+    vectors, rows = columns["vectors"], columns["tile_rows"]
+    legal = _small_enough(windows, target, vectors, rows, columns["tile_columns"])
+    legal &= _code(windows, target, vectors, rows, columns["tile_columns"]) <= CODE_LIMIT
+    row_tiles, channel_tiles = -(-windows.rows.extent // rows), -(-_vectors(windows, target) // vectors)
+    rows_inside, channels_inside = columns["block_rows"], columns["block_channels"]
+    legal &= (rows_inside < row_tiles) & (channels_inside < channel_tiles)
+    rows_inside = np.where(rows_inside == 0, row_tiles, rows_inside)
+    channels_inside = np.where(channels_inside == 0, channel_tiles, channels_inside)
+    column_tiles = -(-windows.columns.extent // columns["tile_columns"])
+    order = columns["order"]
+    legal &= (channels_inside > 1) | (order == CHANNELS_OUTSIDE)
+    legal &= (rows_inside > 1) | (order != CHANNELS_BETWEEN)
+    legal &= (column_tiles > 1) | (order != CHANNELS_INSIDE)
+    return np.asarray(legal)
+
+
+def _code(
+    windows: Windows, target: Target, vectors: NDArray[np.int64], rows: NDArray[np.int64], columns: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Elements that are folded in all copies of a tile: of all and of the last channels, at columns of each kind."""
+    most = _vectors(windows, target)
+    across = np.where(vectors <= most, vectors, 0) + most % vectors
+    return np.asarray(_fold_count(windows, rows, columns) * across * _copies_table(windows.columns)[columns])
+
+
+@lru_cache(maxsize=256)
+def _copies_table(columns: WindowDim) -> NDArray[np.int64]:
+    """Copies of a tile along the columns, by how many it has; no tile has 0."""
+    most = min(columns.extent, MOST_COLUMNS)
+    return np.array([0, *(len(ColumnRun.all(columns, size)) for size in range(1, most + 1))])
+
+
+def _preferred(windows: Windows, target: Target, knobs: Sequence[Knob]) -> dict[str, int]:
+    """Pooling goes through memory in order; products go over all columns with one vector of channels.
+
+    The first waits for memory, which is best read in order. The second can keep the multipliers busy, if little else
+    is to be loaded than the input.
+    """
+    choices = {knob.name: knob.choices for knob in knobs}
+    vectors, rows, columns = _preferred_tile(windows, target, choices)
+    values = {"vectors": vectors, "tile_columns": columns, "tile_rows": rows}
+    row_tiles, channel_tiles = -(-windows.rows.extent // rows), -(-_vectors(windows, target) // vectors)
+    if windows.is_plain:
+        inside = channel_tiles > 1 and columns < windows.columns.extent
+        order = CHANNELS_INSIDE if inside else CHANNELS_OUTSIDE
+        values |= {"block_rows": int(row_tiles > 1), "block_channels": 0, "order": order}
+    else:
+        block_rows = _rows_together(windows, target, choices["block_rows"])
+        values |= {"block_rows": block_rows, "block_channels": int(channel_tiles > 1), "order": CHANNELS_OUTSIDE}
+    return values
+
+
+def _preferred_tile(windows: Windows, target: Target, choices: Mapping[str, Sequence[int]]) -> tuple[int, int, int]:
+    """Vectors, rows and columns: of those that fit, what loads the least for a window; the smallest if none does."""
+    plain = windows.is_plain
+    most = (4 if windows.columns.stride > 1 else 2) if plain else 1
+    rows_most, columns_most = (4, 4) if plain else (1, 8)
+    for vectors in sorted((n for n in choices["vectors"] if n <= most), reverse=True):
+        sides = product(choices["tile_rows"], choices["tile_columns"])
+        rows, columns = np.array([s for s in sides if s[0] <= rows_most and s[1] <= columns_most]).T
+        even = -(-windows.columns.extent // -(-windows.columns.extent // columns))
+        across = np.full(len(rows), vectors)
+        fits = _small_enough(windows, target, across, rows, columns) & (
+            _code(windows, target, across, rows, even) <= CODE_LIMIT
+        )
+        if fits.any():
+            loads = positions_read(windows.rows, rows) * positions_read(windows.columns, columns) / (rows * columns)
+            best = int(np.argmin(np.where(fits, loads, np.inf)))
+            return vectors, int(rows[best]), int(even[best])
+    return 1, 1, 1
+
+
+def _rows_together(windows: Windows, target: Target, choices: Sequence[int]) -> int:
+    """As many rows as stay in the cache from one vector of channels to the next, the same for each thread."""
+    extent = windows.rows.extent
+    row_bytes = (
+        4 * windows.channels.extent * windows.columns.extent * windows.columns.stride * max(windows.rows.stride, 1)
+    )
+    images = prod(d.extent for d in windows.outer_dims)
+    numbers = {n or extent: n for n in choices}
+    sizes = [n for n in numbers if n * row_bytes <= target.l2_bytes // 2] or [min(numbers)]
+    even = [n for n in sizes if extent % n == 0 and images * extent // n % target.threads == 0]
+    enough = [n for n in sizes if images * -(-extent // n) * _vectors(windows, target) >= 4 * target.threads]
+    return numbers[max(even or enough or [min(sizes)])]
+
+
+def _tiling(windows: Windows, target: Target, columns: Columns) -> Tiling:
+    stage, channels, rows = windows.fused_stage.stage, windows.channels, windows.rows
+    width, row_tile = columns["vectors"] * target.lanes(4), columns["tile_rows"]
+    tile: dict[str, Size] = {channels.name: width, windows.columns.axis: columns["tile_columns"], rows.axis: row_tile}
+    chunk = {
+        rows.axis: np.where(columns["block_rows"] == 0, rows.extent, columns["block_rows"] * row_tile),
+        channels.name: np.where(columns["block_channels"] == 0, channels.extent, columns["block_channels"] * width),
+    }
+    line = {windows.columns.axis: windows.columns.extent}
+    return Tiling.of(stage, channels.name, columns, (whole_extents(stage.reduce) | tile, line, chunk))
+
+
+class _WindowLoops:
+    """The loops of one schedule."""
+
+    def __init__(self, windows: Windows, values: Mapping[str, int], lanes: int) -> None:
+        self.windows, self.values, self.lanes = windows, values, lanes
+        self.width = values["vectors"] * lanes
+        self.row_tiles = -(-windows.rows.extent // values["tile_rows"])
+        self.channel_tiles = -(-windows.channels.extent // self.width)
+        self.row_block = values["block_rows"] or self.row_tiles
+        self.channel_block = values["block_channels"] or self.channel_tiles
+        self.ranges = {"row": (0, self.row_block - 1), "channel": (0, self.channel_block - 1)}
+        self.runs = ColumnRun.all(windows.columns, values["tile_columns"])
+
+    def chunks(self) -> Stmt:
+        """Return the loops of the phase."""
+        counts = [d.extent for d in self.windows.outer_dims]
+        counts += [-(-self.row_tiles // self.row_block), -(-self.channel_tiles // self.channel_block)]
+        total = prod(counts)
+        self.ranges["chunk"] = (0, total - 1)
+        numbers = zip(counts, unravel(Var("chunk"), counts), strict=True)
+        *others, row, channel = [const(0) if count == 1 else number for count, number in numbers]
+        body = self.chunk(others, row, channel)
+        return For("chunk", total, body, LoopKind.PARALLEL) if total > 1 else body
+
+    def chunk(self, others: Sequence[Expr], row: Expr, channel: Expr) -> Stmt:
+        """One chunk, given the indices along the outer dimensions and the numbers of its blocks."""
+        row_tile = row * self.row_block + (Var("row") if self.row_block > 1 else const(0))
+
+        def tile(run: ColumnRun, column_tile: Expr, base: Expr, channels: int) -> Stmt:
+            tiles = (*others, row_tile, column_tile)
+            ranges = self.ranges | {"column": (0, run.count - 1)}
+            return WindowTile(
+                self.windows, self.values, self.lanes, run, tiles, base, ChannelVector.all(channels, self.lanes), ranges
+            ).lower()
+
+        def columns(inside: Callable[[ColumnRun, Expr], Stmt]) -> Stmt:
+            return Block(tuple(_repeat("column", run.count, partial(inside, run), run.first) for run in self.runs))
+
+        def rows(inside: Stmt) -> Stmt:
+            spare = self.row_tiles % self.row_block
+            inside = If(op("lt", row_tile, self.row_tiles), inside) if spare else inside
+            return For("row", self.row_block, inside) if self.row_block > 1 else inside
+
+        channels = partial(self.channel_loop, channel)
+        order = self.values["order"]
+        if order == CHANNELS_OUTSIDE:
+            return channels(lambda base, n: rows(columns(lambda run, at: tile(run, at, base, n))))
+        if order == CHANNELS_BETWEEN:
+            return rows(channels(lambda base, n: columns(lambda run, at: tile(run, at, base, n))))
+        return rows(columns(lambda run, at: channels(lambda base, n: tile(run, at, base, n))))
+
+    def channel_loop(self, block: Expr, inside: Callable[[Expr, int], Stmt]) -> Stmt:
+        """`inside` for each tile of channels of a block: its first channel, and how many there are."""
+        whole, rest = divmod(self.windows.channels.extent, self.width)
+        size = self.channel_block
+        last = [inside(const(whole * self.width), rest)] if rest else []
+        if size == self.channel_tiles:
+            full = [_repeat("channel", whole, lambda at: inside(at * self.width, self.width))] if whole else []
+            return Block((*full, *last))
+
+        def tile(at: Expr) -> Stmt:
+            number = block * size + at
+            steps = [inside(number * self.width, self.width)]
+            if rest or self.channel_tiles % size:
+                steps = [If(op("lt", number, whole), steps[0]), *(If(op("eq", number, whole), s) for s in last)]
+            return Block(tuple(steps))
+
+        return _repeat("channel", size, tile)
+
+
+def _repeat(var: str, extent: int, inside: Callable[[Expr], Stmt], first: int = 0) -> Stmt:
+    """`inside` for each number from `first` on; no loop for one alone."""
+    return For(var, extent, inside(Var(var) + first)) if extent > 1 else inside(const(first))
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnRun:
+    """Neighbouring tiles along a dimension whose windows reach beyond the input at the same taps."""
+
+    first: int
+    count: int
+    taps: tuple[tuple[int, ...], ...]  # of each window of the tile, those that are no padding
+
+    @staticmethod
+    def all(dim: WindowDim, size: int) -> list[ColumnRun]:
+        """Return the tiles of `size` windows along a dimension, and the smaller last one."""
+
+        def taps(tile: int) -> tuple[tuple[int, ...], ...]:
+            places = range(tile * size, min((tile + 1) * size, dim.extent))
+            return tuple(tuple(t for t in range(dim.taps) if dim.is_inside(p, t)) for p in places)
+
+        runs = []
+        for tile_taps, group in groupby(range(-(-dim.extent // size)), key=taps):
+            tiles = list(group)
+            runs.append(ColumnRun(tiles[0], len(tiles), tile_taps))
+        return runs
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelVector:
+    """One vector of channels: its first from that of the tile, its lanes, and how many are in use, None for all."""
+
+    base: int
+    lanes: int
+    count: int | None
+
+    @staticmethod
+    def all(channels: int, lanes: int) -> list[ChannelVector]:
+        """The vectors that cover so many channels; the last is as narrow as can be."""
+        whole, rest = divmod(channels, lanes)
+        parts = [ChannelVector(n * lanes, lanes, None) for n in range(whole)]
+        if rest:
+            narrow = max(2, 1 << (rest - 1).bit_length())
+            parts.append(ChannelVector(whole * lanes, narrow, None if narrow == rest else rest))
+        return parts
+
+
+class WindowTile:
+    """One tile: a few neighbouring windows, unrolled."""
+
+    def __init__(
+        self,
+        windows: Windows,
+        values: Mapping[str, int],
+        lanes: int,
+        run: ColumnRun,
+        tiles: Sequence[Expr],  # its number along each dimension
+        base: Expr,  # its first channel
+        parts: Sequence[ChannelVector],
+        ranges: Ranges,  # of the variables of loops
+    ) -> None:
+        self.windows, self.run, self.base, self.vectors, self.ranges = windows, run, base, parts, ranges
+        self.stage = windows.fused_stage.stage
+        self.height, self.width = values["tile_rows"], values["tile_columns"]
+        *self.others, row, column = tiles
+        self.row, self.column = row * self.height, column * self.width
+        self.column_uses = tap_uses(windows.columns, run.taps)
+        across = len(self.column_uses) if self.windows.is_plain else len(run.taps)
+        self.surroundings = windows.surroundings
+        self._term = cache(self._make_term)
+        self.elements = [self._vectorize(self.windows.element, n) for n in range(len(parts))]  # at any position
+        fused_stage = self.windows.fused_stage
+        self.indices = [[self._vectorize(e, n) for e in fused_stage.index] for n in range(len(parts))]  # for any window
+        self.epilogue_of_element = fused_stage.apply_epilogue(ELEMENT)
+        self.is_moving = not {d.axis for d in windows.dims}.isdisjoint(free_vars(self.epilogue_of_element))
+        self.epilogues: dict[int, Expr] = {}  # along the lanes, by vector
+        shape = (self.height, max(across, 1), len(parts), lanes)
+        self.acc = Buffer(ACC, shape, self.stage.body.dtype, Scope.REGISTER)
+        self.slots = {place: self._slot(*place) for place in product(*map(range, shape[:-1]))}
+
+    def lower(self) -> Stmt:
+        empty = set(self.slots.values())
+        lines = [
+            (line, *line.locate(self.windows, self.height, self.others, self.row))
+            for line in InputRow.all(self.windows, self.height)
+        ]
+        steps: list[Stmt] = []
+        for line, at, guard in lines:
+            if guard == const(True):
+                steps += self._folds(line, at, empty)
+        start = Const(identity(self.stage.combiner, self.acc.dtype), self.acc.dtype)
+        steps += [Store(ACC, slot.index, start) for slot in self.slots.values() if slot in empty]
+        for line, at, guard in lines:
+            if not isinstance(guard, Const):
+                steps.append(If(guard, Block(tuple(self._folds(line, at, set())))))
+        for row, column in product(range(self.height), range(len(self.run.taps))):
+            results = Block(tuple(self._write(row, column, number) for number in range(len(self.vectors))))
+            rest = self.windows.rows.extent % self.height
+            within = op("lt", self.row + row, self.windows.rows.extent) if 0 < rest <= row else const(True)
+            steps.append(results if within == const(True) else If(within, results))
+        return Alloc(self.acc, Block(tuple(steps)))
+
+    def _slot(self, row: int, column: int, number: int) -> Load:
+        """The register of a row, a column and a vector."""
+        index = const(row), const(column), const(number), Ramp(const(0), self.vectors[number].lanes)
+        return Load(ACC, index, self.acc.dtype)
+
+    def _folds(self, line: InputRow, at: Mapping[str, Expr], empty: set[Load]) -> list[Stmt]:
+        """Fold an input row at a position; registers that are `empty` are set first, and are `empty` no more."""
+        places, columns = dict(at), self.windows.columns
+        steps: list[Stmt] = []
+        for number, (offset, uses) in enumerate(self.column_uses.items()):
+            places[columns.position] = self.column * columns.stride + offset
+            for n in range(len(self.vectors)):
+                element = substitute(self.elements[n], places)
+                for row, row_tap in line.windows:
+                    if self.windows.is_plain:
+                        steps.append(self._fold((row, number, n), ELEMENT, element, empty))
+                        continue
+                    for column, tap in uses:
+                        outside = self._term((*line.taps, row_tap, tap), n)
+                        steps.append(self._fold((row, column, n), outside, element, empty))
+        return steps
+
+    def _make_term(self, taps: tuple[int, ...], number: int) -> Expr:
+        """Return the folded value at some taps, over `ELEMENT`."""
+        along = (*self.windows.outer_dims, self.windows.rows, self.windows.columns)
+        values = {d.tap: const(tap) for d, tap in zip(along, taps, strict=True)}
+        return self._vectorize(substitute(self.surroundings, values), number)
+
+    def _fold(self, place: tuple[int, int, int], surroundings: Expr, element: Expr, empty: set[Load]) -> Stmt:
+        slot = self.slots[place]
+        if slot in empty:
+            empty.remove(slot)
+            return Store(ACC, slot.index, with_element(surroundings, element))
+        return Store(ACC, slot.index, fold_element(self.stage.combiner, slot, surroundings, element))
+
+    def _places(self, row: int, column: int) -> dict[str, Expr]:
+        """Return the indices of one window, by axes of the output."""
+        others = {d.axis: at for d, at in zip(self.windows.outer_dims, self.others, strict=True)}
+        return {**others, self.windows.rows.axis: self.row + row, self.windows.columns.axis: self.column + column}
+
+    def _vectorize(self, value: Expr, number: int) -> Expr:
+        """Vectorise a value along one vector of channels."""
+        part = self.vectors[number]
+        return vectorize(value, self.windows.channels.name, self.base + part.base, part.lanes, part.count)
+
+    def _write(self, row: int, column: int, number: int) -> Stmt:
+        """Write one vector of results, after their epilogue."""
+        fused_stage, places = self.windows.fused_stage, self._places(row, column)
+        value = self._result(row, column, number)
+        epilogue = with_element(self._epilogue(places, number), value)
+        index = tuple(substitute(e, places) for e in self.indices[number])
+        return Store(fused_stage.output, index, epilogue, self.vectors[number].count)
+
+    def _epilogue(self, places: Mapping[str, Expr], number: int) -> Expr:
+        """Return the vectorised epilogue of a window; cached where it is the same for all windows."""
+        if self.is_moving:
+            return self._vectorize(simplify(substitute(self.epilogue_of_element, places), self.ranges), number)
+        if number not in self.epilogues:
+            self.epilogues[number] = self._vectorize(simplify(self.epilogue_of_element, self.ranges), number)
+        return self.epilogues[number]
+
+    def _result(self, row: int, column: int, number: int) -> Expr:
+        """Return one vector of folded windows."""
+        if not self.windows.is_plain:
+            return self.slots[row, column, number]
+        value: Expr | None = None
+        for position, uses in enumerate(self.column_uses.values()):
+            if any(place == column for place, _ in uses):
+                slot = self.slots[row, position, number]
+                value = slot if value is None else fold_value(self.stage.combiner, value, slot)
+        return Const(identity(self.stage.combiner, self.acc.dtype), self.acc.dtype) if value is None else value

@@ -1,0 +1,126 @@
+"""Specialized attention: two products and the softmax between them on Hopper, fetched by one warp and multiplied by
+others, in one launch (`tiles.specialized_attention`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tunewright.codegen.instructions.warpgroup import ARCH, COLUMNS, GROUP, PANEL, ROWS
+from tunewright.codegen.ir.ir import Block, Kernel
+from tunewright.codegen.target import Target
+from tunewright.graph.task import Task
+
+from ..buffers import params
+from ..counts import counted
+from ..description import SchedulePoint
+from ..patterns.attention import Attention
+from ..schedule import Schedule
+from ..sketch import cache_space, require
+from ..space import Columns, Knob, Space, Tiling
+from .attention_tiles import attention_tiling, input_shapes, match_narrow_attention
+from .tiles.shared_tile import product_depth
+from .tiles.sides import Sides, first_legal, size
+from .tiles.specialized_attention import SpecializedAttention, views
+from .tiles.specialized_tile import REGISTERS, group_registers
+
+OTHER_REGISTERS = 44
+"""Registers of a thread for counts, indices and values of rows."""
+
+BARRIER_BYTES = 1024
+"""Shared memory for all barriers."""
+
+DEFAULTS = (
+    {"warpgroups": 2, "block_places": 128, "stages": 2, "alternating": 1},
+    {"warpgroups": 1, "block_places": 128, "stages": 2, "alternating": 0},
+    {"warpgroups": 1, "block_places": 64, "stages": 2, "alternating": 0},
+)
+"""The first that is legal is taken."""
+
+
+ALTERNATING = "Warpgroups take turns to begin products, so that one has products while another has exponentials."
+"""What the knob says by which warpgroups alternate."""
+
+
+class SpecializedAttentionSketch:
+    """One persistent launch for an attention, with warps of different roles."""
+
+    name = "specialized_attention"
+    version = 1
+
+    def applies(self, task: Task, target: Target) -> bool:
+        if target.gpu is None or target.gpu.arch != ARCH:
+            return False
+        attention = match_narrow_attention(task)
+        return attention is not None and views(attention, input_shapes(task)) is not None
+
+    @cache_space
+    def space(self, task: Task, target: Target) -> Space:
+        attention = require(match_narrow_attention(task))
+        knobs = (
+            Knob("warpgroups", tuple(REGISTERS)),
+            Knob("block_places", COLUMNS),
+            Knob("stages", (2, 3, 4)),
+            Knob("alternating", (0, 1), ALTERNATING),
+        )
+
+        def legal(columns: Columns) -> NDArray[np.bool_]:
+            return _legal(attention, target, columns)
+
+        return Space(
+            sketch=self.name,
+            version=self.version,
+            knobs=knobs,
+            legal=legal,
+            tiling=lambda columns: _tiling(attention, columns),
+            preferred=first_legal(DEFAULTS, legal),
+        )
+
+    def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:
+        self.space(task, target).row(schedule)
+        values = dict(schedule.values)
+        launch = SpecializedAttention.of(
+            require(match_narrow_attention(task)), input_shapes(task), values, target.threads
+        ).lower()
+        return Kernel(params(task, {}), (), Block((launch,)))
+
+    def describe(self, point: SchedulePoint) -> Iterator[str]:
+        groups, places, stages = (point.values[name] for name in ("warpgroups", "block_places", "stages"))
+        yield from point.say_start(
+            "Attention in one launch on tensor cores: one warp has tiles fetched, others multiply what has come.",
+            (groups + 1) * GROUP,
+        )
+        rows = f"{counted(ROWS * groups, 'row')} of scores, {ROWS} of four warps"
+        yield f"A block has {rows}, for {counted(places, 'key')} a round and as many values."
+        yield f"A block stays for its tiles; {counted(stages, 'round')} fit into shared memory."
+        yield from point.say_knobs()
+
+
+def _panels(attention: Attention) -> tuple[int, int]:
+    """Terms of a score, and columns of the values, in whole panels."""
+    inner, outer = size(Sides.of(attention.scores).depth), size(Sides.of(attention.context).columns)
+    return -(-inner // PANEL) * PANEL, -(-outer // PANEL) * PANEL
+
+
+def _legal(attention: Attention, target: Target, columns: Columns) -> NDArray[np.bool_]:
+    """Within shared memory and registers, and no tile that is mostly beyond the edges."""
+    assert target.gpu is not None
+    groups, block, stages = columns["warpgroups"], columns["block_places"], columns["stages"]
+    inner, outer = _panels(attention)
+    size_bytes = attention.scores.panel.dtype.size_bytes
+    smem_bytes = size_bytes * (ROWS * groups * inner + stages * block * (inner + outer)) + BARRIER_BYTES
+    registers = block // 2 + outer // 2 + block // 4 + OTHER_REGISTERS
+    legal = (smem_bytes <= target.gpu.block_smem_bytes) & (registers <= group_registers(groups))
+    legal &= (groups > 1) | (columns["alternating"] == 0)
+    legal &= (groups == 1) | (ROWS * groups < 2 * size(Sides.of(attention.scores).rows))
+    return np.asarray(legal & ((block == PANEL) | (block < 2 * attention.key_axis.extent)))
+
+
+def _tiling(attention: Attention, columns: Columns) -> Tiling:
+    """Return the tiling of the second product: 64 rows of a warpgroup, the rows of a block, all keys."""
+    _, width = _panels(attention)
+    depth = product_depth(attention.scores.panel.dtype)
+    return attention_tiling(attention, columns, ROWS, columns["warpgroups"], width, depth)

@@ -1,0 +1,200 @@
+"""Specialized tiles: one product on Hopper, fetched by one warp and multiplied by others (`tiles.specialized_tile`).
+
+The epilogue is applied to the registers. Fused stages before and after the product are launches of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from math import ceil
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tunewright.codegen.expr.dtype import BYTES
+from tunewright.codegen.gpu import WARP
+from tunewright.codegen.instructions.warpgroup import ARCH, COLUMNS, GROUP, PANEL, ROW_BYTES, ROWS
+from tunewright.codegen.ir.ir import Kernel
+from tunewright.codegen.target import Target
+from tunewright.graph.task import Task
+
+from ..counts import counted
+from ..description import SchedulePoint
+from ..patterns.product import Product
+from ..schedule import Schedule
+from ..sketch import cache_space, require
+from ..space import Columns, Knob, Space, point_columns
+from .tiles.block_tile import match_tensor_product, may_group, pack_along_depth, smem_bytes
+from .tiles.fragments import WARP_BYTES
+from .tiles.group_product import group_tiling, round_depth
+from .tiles.shared_tile import product_depth
+from .tiles.sides import Sides, Sizes, are_tiles_full, operands, steps, tile_count
+from .tiles.specialized_tile import REGISTERS, SpecializedTile, group_registers, views
+from .tiles.tiles import IN_TURN, SHARED, SPLITS, TAIL, kernel, may_split
+
+OTHER_REGISTERS = 40
+"""Registers of a thread that multiplies, beside its sums."""
+
+BARRIER_BYTES = 256
+"""Shared memory for the barriers of all stages."""
+
+TILES = (
+    {"block_rows": 128, "block_columns": 256, "warpgroups": 2, "stages": 4},
+    {"block_rows": 256, "block_columns": 192, "warpgroups": 2, "stages": 3},
+    {"block_rows": 256, "block_columns": 128, "warpgroups": 2, "stages": 4},
+    {"block_rows": 128, "block_columns": 192, "warpgroups": 2, "stages": 4},
+    {"block_rows": 128, "block_columns": 128, "warpgroups": 2, "stages": 6},
+    {"block_rows": 64, "block_columns": 256, "warpgroups": 1, "stages": 5},
+    {"block_rows": 64, "block_columns": 192, "warpgroups": 1, "stages": 5},
+    {"block_rows": 64, "block_columns": 128, "warpgroups": 1, "stages": 8},
+    {"block_rows": 64, "block_columns": 64, "warpgroups": 1, "stages": 8},
+)
+"""Candidates for the default, which is the fastest by `cycles`."""
+
+SMEM_BYTES_CYCLE, TILE_CYCLES, STORED_ELEMENTS_CYCLE = 100, 1500, 16
+"""Figures of a multiprocessor of an H200, fitted to measured times: bytes of shared memory that products read a cycle,
+cycles to begin a tile, sums that are written a cycle.
+"""
+
+
+STAGED = "Results go through shared memory, from where rows are written whole."
+"""What the knob says by which results are staged."""
+
+
+class SpecializedTilesSketch:
+    """One persistent launch for a product, with warps of different roles."""
+
+    name = "specialized_tiles"
+    version = 1
+
+    def applies(self, task: Task, target: Target) -> bool:
+        if target.gpu is None or target.gpu.arch != ARCH:
+            return False
+        task, _ = pack_along_depth(task)
+        product = _match(task)
+        return product is not None and bool(_legal(product, target, point_columns(_choices(product)[-1]))[0])
+
+    @cache_space
+    def space(self, task: Task, target: Target) -> Space:
+        task, _ = pack_along_depth(task)
+        product = require(_match(task))
+
+        def legal(columns: Columns) -> NDArray[np.bool_]:
+            return _legal(product, target, columns)
+
+        knobs = (
+            Knob("block_rows", (64, 128, 192, 256)),
+            Knob("block_columns", COLUMNS),
+            Knob("block_depth", (round_depth(product),)),
+            Knob("warpgroups", tuple(REGISTERS)),
+            Knob("stages", (3, 4, 5, 6, 8)),
+            Knob("group", (1, 2, 4, 8, 16), IN_TURN),
+            Knob("staged", (0, 1), STAGED),
+            Knob("splits", SPLITS, SHARED),
+            Knob("tail", (0, 1), TAIL),
+        )
+        return Space(
+            sketch=self.name,
+            version=self.version,
+            knobs=knobs,
+            legal=legal,
+            tiling=lambda columns: group_tiling(product, columns),
+            preferred=_preferred(product, target, legal),
+        )
+
+    def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:
+        self.space(task, target).row(schedule)
+        task, packings = pack_along_depth(task)
+        found, values = require(_match(task)), dict(schedule.values)
+        return kernel(
+            task, target, found, values,
+            lambda tiles: SpecializedTile.of(task, tiles, values, target.threads).lower(),
+            packings,
+        )  # fmt: skip
+
+    def describe(self, point: SchedulePoint) -> Iterator[str]:
+        yield from describe_roles(
+            point, "A product by tiles on tensor cores: one warp has tiles fetched, others multiply what has come."
+        )
+
+
+def describe_roles(point: SchedulePoint, what: str) -> Iterator[str]:
+    """Say what tiles by warps of different roles have in common."""
+    values = point.values
+    yield from point.say_start(what, (values["warpgroups"] + 1) * GROUP)
+    yield from point.say_block_tile()
+    yield f"Four warps compute {counted(values['block_rows'] // values['warpgroups'], 'row')} of it."
+    yield f"A block stays for its tiles; {counted(values['stages'], 'round')} fit into shared memory."
+    yield from point.say_knobs()
+
+
+def _match(task: Task) -> Product | None:
+    """The task's product, if it is of narrow floats, or of bytes that lie along the reduction, and the copy engine can
+    bring tiles of both operands.
+    """
+    product = match_tensor_product(task)
+    if product is None:
+        return None
+    left, right = operands(product)
+    is_lengthwise = product.panel.dtype in BYTES and left.is_deep and right.is_deep
+    if not (product.panel.dtype.is_narrow or is_lengthwise):
+        return None
+    return product if views(task, product) is not None else None
+
+
+def _legal(product: Product, target: Target, columns: Columns) -> NDArray[np.bool_]:
+    """Within shared memory and registers, and no tile that is mostly beyond the edges."""
+    rows, across = columns["block_rows"], columns["block_columns"]
+    legal = do_blocks_fit(product, target, columns)
+    legal &= may_group(product, columns) & may_split(product, target, columns)
+    least = {"block_rows": np.where(rows == ROWS, 0, rows), "block_columns": np.where(across == PANEL, 0, across)}
+    return np.asarray(legal & are_tiles_full(product, {**columns, **least}, product_depth(product.panel.dtype)))
+
+
+def do_blocks_fit(product: Product, target: Target, columns: Columns) -> NDArray[np.bool_]:
+    """Whether a multiprocessor has the memory and registers of a block, and its warpgroups share its rows evenly."""
+    assert target.gpu is not None
+    groups, rows, across = columns["warpgroups"], columns["block_rows"], columns["block_columns"]
+    staged_bytes = columns["staged"] * groups * (GROUP // WARP) * WARP_BYTES
+    fit = smem_bytes(product, columns) + staged_bytes + BARRIER_BYTES <= target.gpu.block_smem_bytes
+    fit &= rows % (ROWS * groups) == 0
+    return np.asarray(fit & (rows * across // (GROUP * groups) + OTHER_REGISTERS <= group_registers(groups)))
+
+
+def _choices(product: Product) -> list[dict[str, int]]:
+    """Return TILES with the values that all of them share."""
+    others = {"group": 1, "splits": 1, "tail": 0, "staged": 1, "block_depth": round_depth(product)}
+    return [values | others for values in TILES]
+
+
+def _preferred(product: Product, target: Target, legal: Callable[[Columns], NDArray[np.bool_]]) -> Mapping[str, int]:
+    """The choice that should be the fastest, its tiles of rows in the largest groups, by blocks that share the sums of
+    tiles where that is faster.
+    """
+    candidates = [
+        values | {"group": group, "splits": splits}
+        for values in _choices(product)
+        for splits in SPLITS
+        for group in (8, 4, 2, 1)
+    ]
+    able = [values for values in candidates if legal(point_columns(values))[0]]
+
+    def rank(values: Mapping[str, int]) -> tuple[float, int]:
+        return cycles(product, target, values, tile_count(product, point_columns(values))), -values["group"]
+
+    return min(able, key=rank, default=_choices(product)[-1])
+
+
+def cycles(product: Product, target: Target, values: Mapping[str, int], count: Sizes) -> float:
+    """Estimate the cycles of a multiprocessor for its share of so many tiles.
+
+    For products, or loads of their operands, and stores.
+    """
+    tiles = ceil(int(count[0]) * values["splits"] / target.threads)
+    rows, columns, splits = values["block_rows"], values["block_columns"], values["splits"]
+    rounds = steps(Sides.of(product).depth, values["block_depth"]) // splits
+    read_bytes = (ROWS + columns) * ROW_BYTES / 4
+    product_cycles = max(columns / 2, read_bytes / SMEM_BYTES_CYCLE)
+    stored = rows * columns / STORED_ELEMENTS_CYCLE
+    parts = 0 if splits == 1 else 4000 + splits * stored * tiles / 2
+    return tiles * (rounds * 4 * rows / ROWS * product_cycles + stored) + TILE_CYCLES + parts

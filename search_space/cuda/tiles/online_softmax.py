@@ -1,0 +1,195 @@
+"""Softmax of rows that come in parts, and the sums that its weights multiply, in the registers of warps.
+
+    top = max(top, scores)                         of each row, the largest so far
+    scale = exp(top before - top)                  the factor of the sums so far
+    weights = exp(scores - top)
+    total, sums = total * scale + ..., sums * scale + weights x values
+
+A row is in the registers of four lanes, as products of warps have it, which reduce its values together. Scores and sums
+of a thread are numbered by fragment (8 columns), row (two, 8 apart) and neighbour (two).
+
+Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import e, log2
+
+import numpy as np
+
+from tunewright.codegen.expr.dtype import DType
+from tunewright.codegen.expr.expr import Const, Expr, Load, Var, const, op, transform
+from tunewright.codegen.expr.lanes import ramp
+from tunewright.codegen.gpu import WARP
+from tunewright.codegen.ir.ir import Block, Buffer, Do, If, Scope, Stmt, Store
+
+from ...patterns.attention import Attention
+from ...unravel import axis_indices
+from .elements import vectorize_at
+from .shared_tile import COLUMNS, ROWS, THREAD, product_depth, unroll
+from .sides import Sides, guard_extent, size, store_epilogue
+
+LOWEST = float(np.finfo(np.float32).min)
+"""The initial maximum: below any score, but finite, so that differences are numbers."""
+
+LOG2_E = log2(e)
+
+SCORES, SUMS, WEIGHTS = "scores", "sums", "weights"
+TOP, TOTAL, PART, OTHER, SCALE = "top", "total", "part", "other", "scale"
+
+EACH = ROWS * COLUMNS // WARP
+"""Elements of a thread in a fragment."""
+
+HALVES = 2
+"""Rows of a thread in a fragment, which lie 8 apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class OnlineSoftmax:
+    """The softmax of an attention, for blocks of rows and of keys."""
+
+    attention: Attention
+    block_rows: int
+    block_places: int
+    columns: int  # padded
+
+    @property
+    def dtype(self) -> DType:
+        """The type of operands and weights."""
+        return self.attention.scores.panel.dtype
+
+    @property
+    def registers(self) -> Iterator[Buffer]:
+        """The registers of a thread."""
+        yield Buffer(SCORES, (self.block_places // COLUMNS * EACH,), DType.F32, Scope.REGISTER)
+        yield Buffer(SUMS, (self.columns // COLUMNS * EACH,), DType.F32, Scope.REGISTER)
+        yield Buffer(WEIGHTS, (self.block_places // COLUMNS * EACH,), self.dtype, Scope.REGISTER)
+        for name in (TOP, TOTAL, PART, OTHER, SCALE):
+            yield Buffer(name, (HALVES,), DType.F32, Scope.REGISTER)
+
+    @property
+    def row(self) -> Expr:
+        """The first row of a warp within its block."""
+        return Var(THREAD) // WARP * ROWS
+
+    def begin(self) -> Stmt:
+        """Initialise the maximum and the sums."""
+        return Block(
+            (
+                unroll(
+                    Block((Store(TOP, (Var("h"),), const(LOWEST)), Store(TOTAL, (Var("h"),), const(0.0)))), h=HALVES
+                ),
+                unroll(Store(SUMS, (Var("e"),), const(0.0)), e=self.columns // COLUMNS * EACH),
+            )
+        )
+
+    def clear_scores(self) -> Stmt:
+        """Set all scores to 0."""
+        return unroll(Store(SCORES, (Var("e"),), const(0.0)), e=self.block_places // COLUMNS * EACH)
+
+    def complete_scores(self, batch: Expr, row: Expr, step: Expr) -> Stmt:
+        """Apply the epilogue of scores to those of a part; keys beyond the last get -infinity.
+
+        `row` is the first of the block.
+        """
+        product, sides = self.attention.scores, Sides.of(self.attention.scores)
+        extent = self.attention.key_axis.extent
+        wide = 2 if extent % 2 == 0 else 1
+        lane, half, pair, c = Var(THREAD) % WARP, Var("h"), Var("e") * wide, Var("c")
+        at_row = row + self.row + lane // 4 + half * 8
+        at_place = step * self.block_places + c * COLUMNS + lane % 4 * 2 + pair
+        at = axis_indices(sides.batch, batch) | axis_indices(sides.rows, at_row) | {product.vector: at_place}
+        if wide > 1:
+            at |= axis_indices((self.attention.key_axis,), at_place // wide, wide)
+        own = Load(SCORES, (ramp(c * EACH + half * 2 + pair, wide),), DType.F32)
+        score = vectorize_at(self.attention.score, at, product.vector, wide)
+        value = transform(score, lambda node: own if product.fused_stage.is_result(node) else node)
+        stmt: Stmt = Block(()) if value == own else Store(own.tensor, own.index, value)
+        stmt = guard_extent(at_row, size(sides.rows), self.block_rows, stmt)
+        stmt = guard_extent(at_place, extent, self.block_places, stmt)
+        if extent % self.block_places:
+            nothing = Const(-np.inf, DType.F32)
+            stmt = Block((stmt, If(op("not", op("lt", at_place, extent)), Store(own.tensor, own.index, nothing))))
+        return unroll(stmt, c=self.block_places // COLUMNS, h=HALVES, e=2 // wide)
+
+    def weigh(self) -> Stmt:
+        """Turn scores into weights; `SCALE` becomes the factor of the earlier sums."""
+        half = Var("h")
+        place = (half,)
+        top, total, part, scale = (Load(name, place, DType.F32) for name in (TOP, TOTAL, PART, SCALE))
+        score = Load(SCORES, (Var("c") * EACH + half * 2 + Var("e"),), DType.F32)
+        loops = {"c": self.block_places // COLUMNS, "e": 2}
+        body = (
+            Store(PART, place, top),
+            unroll(Store(PART, place, op("max", part, score)), **loops),
+            *_reduce("max", half),
+            *_exponentiate(scale, op("sub", top, part)),
+            Store(TOP, place, part),
+            Store(TOTAL, place, op("mul", total, scale)),
+            unroll(
+                Block((*_exponentiate(score, op("sub", score, top)), Store(TOTAL, place, op("add", total, score)))),
+                **loops,
+            ),
+        )
+        return unroll(Block(body), h=HALVES)
+
+    def rescale_sums(self) -> Stmt:
+        """Scale the earlier sums to the new maximum."""
+        half = Var("h")
+        mixed = Load(SUMS, (Var("c") * EACH + half * 2 + Var("e"),), DType.F32)
+        value = op("mul", mixed, Load(SCALE, (half,), DType.F32))
+        return unroll(Store(SUMS, mixed.index, value), c=self.columns // COLUMNS, h=HALVES, e=2)
+
+    def round_weights(self) -> Stmt:
+        """Convert weights to the type of the operands: two neighbouring fragments are the left operand of a product."""
+        pair = (ramp(Var("j") * 2, 2),)
+        narrow = Do(f"cvt.{self.dtype.value}x2", (Load(WEIGHTS, pair, self.dtype),), (Load(SCORES, pair, DType.F32),))
+        return unroll(narrow, j=self.block_places // COLUMNS * EACH // 2)
+
+    def weights(self, j: Expr) -> Load:
+        """Return a thread's weights for one product, number `j`."""
+        return Load(WEIGHTS, (ramp(j * (2 * EACH), 2 * EACH),), self.dtype)
+
+    @property
+    def depth(self) -> int:
+        """Keys that one product adds."""
+        return product_depth(self.dtype)
+
+    def write(self, batch: Expr, row: Expr) -> Stmt:
+        """Write a thread's sums."""
+        product, sides = self.attention.context, Sides.of(self.attention.context)
+        half = Var("h")
+        total, part = Load(TOTAL, (half,), DType.F32), Load(PART, (half,), DType.F32)
+        inverse = op("div", const(1.0), part)
+        reduction = (Store(PART, (half,), total), *_reduce("add", half), Store(TOTAL, (half,), inverse))
+        extent = size(sides.columns)
+        wide = 2 if sides.columns[-1].extent % 2 == 0 else 1
+        lane, pair, c = Var(THREAD) % WARP, Var("e") * wide, Var("c")
+        at_row = row + self.row + lane // 4 + half * 8
+        at_column = c * COLUMNS + lane % 4 * 2 + pair
+        at = (
+            axis_indices(sides.batch, batch)
+            | axis_indices(sides.rows, at_row)
+            | axis_indices(sides.columns, at_column // wide, wide)
+        )
+        own = Load(SUMS, (ramp(c * EACH + half * 2 + pair, wide),), DType.F32)
+        stmt = store_epilogue(product, at, wide, op("mul", own, total))
+        stmt = guard_extent(at_column, extent, self.columns, stmt)
+        stmt = unroll(stmt, c=self.columns // COLUMNS, e=2 // wide)
+        stores = unroll(guard_extent(at_row, size(sides.rows), self.block_rows, stmt), h=HALVES)
+        return Block((unroll(Block(reduction), h=HALVES), stores))
+
+
+def _exponentiate(to: Load, value: Expr) -> tuple[Stmt, Stmt]:
+    """Store e to the power of a value in a register."""
+    return Store(to.tensor, to.index, op("mul", value, const(LOG2_E))), Do("ex2", (to,), (to,))
+
+
+def _reduce(combine: str, half: Expr) -> Iterator[Stmt]:
+    """Reduce `PART` over the four lanes of a row."""
+    part, other = (Load(name, (half,), DType.F32) for name in (PART, OTHER))
+    for mask in (1, 2):
+        yield Do(f"shfl.xor.{mask}", (other,), (part,))
+        yield Store(PART, (half,), op(combine, part, other))

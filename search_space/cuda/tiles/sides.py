@@ -1,0 +1,254 @@
+"""Sides: the axes of a product, flattened into rows, columns, batch and depth, and the operands along them.
+
+Operand tiles are what one round of a block reads of an operand, shared out among its threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial, reduce
+from math import prod
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tunewright.codegen.expr.expr import Expr, Load, Var, op, transform
+from tunewright.codegen.gpu import BLOCK_THREADS, EXCHANGED_ALIGN, SM_REGISTERS, THREAD_REGISTERS, WARP
+from tunewright.codegen.ir.ir import Block, For, If, LoopKind, Stmt, Store
+from tunewright.codegen.target import Target
+from tunewright.graph.task import Axis
+
+from ...patterns.product import Product
+from ...patterns.vector_axis import is_contiguous
+from ...space import Columns, Size, Tiling, flat_extents, point_columns
+from ...unravel import axis_indices
+from .elements import vectorize_at
+
+Sizes = NDArray[np.int64]
+"""A number for each point."""
+
+Count = TypeVar("Count", int, Sizes)
+"""One number, or one for each point."""
+
+LEAST = 16
+"""Rows and columns of the smallest tile of a block."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """The flattened axes of a product: those of the rows, the columns, both operands, and the reduction."""
+
+    rows: tuple[Axis, ...]
+    columns: tuple[Axis, ...]
+    batch: tuple[Axis, ...]
+    depth: tuple[Axis, ...]
+
+    @staticmethod
+    def of(product: Product) -> Sides:
+        stage = product.fused_stage.stage
+        axes = {axis.name: axis for axis in stage.axes}
+        return Sides(
+            tuple(axes[name] for name in product.rows),
+            tuple(axes[name] for name in (*product.columns, product.vector)),
+            tuple(axes[name] for name in product.batch),
+            stage.reduce,
+        )
+
+    def tile(self, rows: Sizes, columns: Sizes, depth: Sizes) -> Mapping[str, Size]:
+        """Return the extents along each axis of tiles of so many rows, columns and depth."""
+        return flat_extents(self.rows, rows) | flat_extents(self.columns, columns) | flat_extents(self.depth, depth)
+
+
+def size(axes: Sequence[Axis]) -> int:
+    """Return the extent of flattened axes."""
+    return prod(axis.extent for axis in axes)
+
+
+def steps(axes: Sequence[Axis], step: Count) -> Count:
+    """Return the steps that cover flattened axes."""
+    return -(-size(axes) // step)
+
+
+def guard_extent(number: Expr, total: int, step: int, stmt: Stmt) -> Stmt:
+    """Guard a statement to numbers below the total, if steps don't cover it evenly."""
+    return If(op("lt", number, total), stmt) if total % step else stmt
+
+
+def tile_count(product: Product, columns: Columns) -> Sizes:
+    """How many tiles of blocks cover a product."""
+    sides = Sides.of(product)
+    down, across = steps(sides.rows, columns["block_rows"]), steps(sides.columns, columns["block_columns"])
+    return np.asarray(size(sides.batch) * down * across)
+
+
+def are_tiles_full(product: Product, columns: Columns, least_depth: int) -> NDArray[np.bool_]:
+    """Whether no tile of a block is mostly beyond the edges, but for the smallest."""
+    sides = Sides.of(product)
+    down, across, depth = (columns[f"block_{name}"] for name in ("rows", "columns", "depth"))
+    filled = (down <= LEAST) | (down < 2 * size(sides.rows))
+    filled &= (across <= LEAST) | (across < 2 * size(sides.columns))
+    return np.asarray(filled & ((depth <= least_depth) | (depth < 2 * size(sides.depth))))
+
+
+def fits_multiprocessor(target: Target, threads: Sizes, registers: Sizes, smem_bytes: Sizes) -> NDArray[np.bool_]:
+    """Whether a block of so many threads, registers of each and shared memory fits a multiprocessor."""
+    assert target.gpu is not None
+    is_held = (threads >= WARP) & (threads <= BLOCK_THREADS)
+    is_held &= smem_bytes + 2 * EXCHANGED_ALIGN <= target.gpu.block_smem_bytes  # some lies idle between buffers
+    return np.asarray(is_held & (registers <= THREAD_REGISTERS) & (registers * threads <= SM_REGISTERS))
+
+
+def tiling(product: Product, columns: Columns, inner: tuple[Sizes, Sizes, Sizes]) -> Tiling:
+    """Return the tiling of a product.
+
+    The inner tile, of so many rows and columns and such depth; that of a round of a block; that of the block.
+    """
+    sides = Sides.of(product)
+    down, across, depth = (columns[f"block_{name}"] for name in ("rows", "columns", "depth"))
+    whole = np.full_like(depth, size(sides.depth))
+    levels = sides.tile(*inner), sides.tile(down, across, depth), sides.tile(down, across, whole)
+    # Where tiles of the tail alone are shared, all count as if they were: so many waves take as long, see `may_split`.
+    chunks = tile_count(product, columns) * columns["splits"]
+    return Tiling.of(product.fused_stage.stage, product.vector, columns, levels, chunks)
+
+
+def pick_default(
+    product: Product,
+    target: Target,
+    choices: Sequence[Mapping[str, int]],
+    legal: Callable[[Columns], NDArray[np.bool_]],
+) -> Mapping[str, int]:
+    """The first of the legal choices that gives each multiprocessor a tile, else the last of them.
+
+    The last of all choices where none is legal.
+    """
+    choice = choices[-1]
+    for values in choices:
+        columns = point_columns(values)
+        if legal(columns)[0]:
+            choice = values
+            if int(tile_count(product, columns)[0]) >= target.threads:
+                break
+    return choice
+
+
+def first_legal(
+    choices: Sequence[Mapping[str, int]], legal: Callable[[Columns], NDArray[np.bool_]]
+) -> Mapping[str, int]:
+    """Return the first of the choices that is legal, else the last."""
+    return next((values for values in choices if legal(point_columns(values))[0]), choices[-1])
+
+
+def store_epilogue(product: Product, at: Mapping[str, Expr], wide: int, total: Expr) -> Stmt:
+    """Apply the epilogue to sums of `wide` neighbours along the vector axis, at the indices `at`, and store them."""
+
+    def at_place(value: Expr) -> Expr:
+        return vectorize_at(value, at, product.vector, wide)
+
+    fused_stage = product.fused_stage
+    value = transform(at_place(fused_stage.epilogue), lambda node: total if fused_stage.is_result(node) else node)
+    return Store(fused_stage.output, tuple(map(at_place, fused_stage.index)), value)
+
+
+ADDRESS_REGISTERS = 2
+"""Registers of each access of a thread, computed before the rounds."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProductOperand:
+    """An operand of a product, with its own axes and those of the reduction."""
+
+    load: Load
+    along: tuple[Axis, ...]
+    depth: tuple[Axis, ...]
+
+    @property
+    def is_deep(self) -> bool:
+        """Whether neighbours in memory lie along the reduction."""
+        return is_contiguous(self.load.index, self.depth[-1].name)
+
+    @property
+    def last(self) -> Axis:
+        """The axis that may be contiguous."""
+        return (self.depth if self.is_deep else self.along)[-1]
+
+    def wide(self, widths: Sequence[int]) -> int:
+        """The first of these numbers of neighbours that can be read at once everywhere, else 1."""
+        if not is_contiguous(self.load.index, self.last.name):
+            return 1
+        return next((wide for wide in widths if self.last.extent % wide == 0), 1)
+
+
+def operands(product: Product) -> tuple[ProductOperand, ProductOperand]:
+    """Return the left operand, with the rows, and the right one, with the columns."""
+    sides = Sides.of(product)
+    return ProductOperand(product.broadcast, sides.rows, sides.depth), ProductOperand(
+        product.panel, sides.columns, sides.depth
+    )
+
+
+def accesses(extent: Count, block_depth: Count, wide: int, threads: Count) -> Count:
+    """Return a thread's accesses for `extent` by `block_depth` elements, `wide` neighbours at once."""
+    return -(-extent * block_depth // (wide * threads))
+
+
+@dataclass(frozen=True, slots=True)
+class OperandTile:
+    """`extent` places along the operand's own axes by `block_depth` along the reduction.
+
+    Both are multiples of the neighbours that are moved at once.
+    """
+
+    operand: ProductOperand
+    begin: Expr  # the first place along the operand's own axes
+    extent: int
+    block_depth: int
+    batch: Mapping[str, Expr]  # the place along all other axes
+    threads: int
+
+    def for_each(self, wide: int, body: Callable[[Expr, Expr, Expr], Stmt]) -> Stmt:
+        """Call `body` for each access of a thread: its number, its index along the operand, and its index in depth."""
+        number = Var("n") * self.threads + Var("thread")
+        total = self.extent * self.block_depth // wide
+        stmt = body(Var("n"), *self._position(number, wide))
+        if total % self.threads:
+            stmt = If(op("lt", number, total), stmt)
+        return For("n", accesses(self.extent, self.block_depth, wide, self.threads), stmt, LoopKind.UNROLL)
+
+    def _position(self, number: Expr, wide: int) -> tuple[Expr, Expr]:
+        if self.operand.is_deep:
+            across = self.block_depth // wide
+            return number // across, number % across * wide
+        across = self.extent // wide
+        return number % across * wide, number // across
+
+    def element(self, step: Expr, place: Expr, deep: Expr, wide: int) -> Expr:
+        """Return the `wide` neighbours at an index of the tile of a round."""
+        at = dict(self.batch)
+        for axes, number in self._sides(step, place, deep):
+            width = wide if axes[-1] == self.operand.last else 1
+            at |= axis_indices(axes, number // width, width)
+        return vectorize_at(self.operand.load, at, self.operand.last.name, wide)
+
+    def inside(self, step: Expr, place: Expr, deep: Expr, stmt: Stmt) -> Stmt:
+        """Guard a statement to be inside of the operand."""
+        extents = self.extent, self.block_depth
+        for (axes, number), extent in zip(self._sides(step, place, deep), extents, strict=True):
+            stmt = guard_extent(number, size(axes), extent, stmt)
+        return stmt
+
+    def outside(self, step: Expr, place: Expr, deep: Expr, stmt: Stmt) -> Stmt:
+        """Guard a statement to be beyond an edge of the operand."""
+        extents = self.extent, self.block_depth
+        conditions = [
+            op("lt", number, size(axes))
+            for (axes, number), extent in zip(self._sides(step, place, deep), extents, strict=True)
+            if size(axes) % extent
+        ]
+        return If(op("not", reduce(partial(op, "and"), conditions)), stmt) if conditions else Block(())
+
+    def _sides(self, step: Expr, place: Expr, deep: Expr) -> tuple[tuple[tuple[Axis, ...], Expr], ...]:
+        operand = self.operand
+        return (operand.along, self.begin + place), (operand.depth, step * self.block_depth + deep)

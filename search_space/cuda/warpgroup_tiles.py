@@ -1,0 +1,228 @@
+"""Warpgroup tiles: one product of narrow floats or bytes on Hopper, multiplied from shared memory by four warps.
+
+What a round needs is in shared memory (`block_tile`), in rows of 128 bytes as the tensor cores take them:
+
+    warpgroup: sums += left x right    64 rows by all columns of the block, by `wgmma`, which goes on
+                                       while the next round is waited for
+    output = epilogue(sums)
+
+Fused stages before and after the product are launches of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tunewright.codegen.expr.dtype import BYTES
+from tunewright.codegen.expr.expr import Var, const
+from tunewright.codegen.instructions import warpgroup
+from tunewright.codegen.instructions.warpgroup import ARCH, GROUP, ROWS
+from tunewright.codegen.ir.ir import Block, Do, Kernel, Packing, Stmt
+from tunewright.codegen.target import Target
+from tunewright.graph.task import Task
+
+from ..counts import counted
+from ..description import SchedulePoint
+from ..patterns.product import Product
+from ..schedule import Schedule
+from ..sketch import cache_space, require
+from ..space import Columns, Knob, Space, point_columns
+from .tiles.barriers import PHASE
+from .tiles.block_tile import (
+    ROUND,
+    BlockTile,
+    Copies,
+    copy_registers,
+    match_tensor_product,
+    may_group,
+    pack_along_depth,
+    smem_bytes,
+    widths,
+)
+from .tiles.bulk_tile import BulkTile, bulk_packing, is_whole, may_bulk
+from .tiles.group_product import GroupProduct, group_tiling, round_depth
+from .tiles.shared_tile import product_depth
+from .tiles.sides import are_tiles_full, fits_multiprocessor, operands, pick_default
+from .tiles.tiles import IN_TURN, SHARED, SPLITS, TAIL, TilePlace, Tiles, kernel, may_split
+
+OTHER_REGISTERS = 40
+"""Registers of a thread for counts and indices, beside sums and addresses."""
+
+DEFAULTS = (
+    {"block_rows": 128, "block_columns": 256, "warpgroups": 2, "stages": 4},
+    {"block_rows": 128, "block_columns": 128, "warpgroups": 2, "stages": 4},
+    {"block_rows": 64, "block_columns": 128, "warpgroups": 1, "stages": 5},
+    {"block_rows": 64, "block_columns": 64, "warpgroups": 1, "stages": 3},
+)
+"""From the largest tiles to the smallest: the first that gives each multiprocessor a block is taken."""
+
+OTHERS = {"group": 1, "splits": 1, "tail": 0, "bulk": 0}
+"""The values that all DEFAULTS share."""
+
+
+BULK = "The right operand is packed ahead of time; one thread has what a round needs of it copied at once."
+"""What the knob says by which whole tiles are copied."""
+
+
+class WarpgroupTilesSketch:
+    """Tiles of a product for warpgroups."""
+
+    name = "warpgroup_tiles"
+    version = 3
+
+    def applies(self, task: Task, target: Target) -> bool:
+        if target.gpu is None or target.gpu.arch != ARCH:
+            return False
+        task, _ = pack_along_depth(task)
+        product = _match(task)
+        if product is None:
+            return False
+        smallest = point_columns(_choices(product)[-1])
+        return bool(_legal(product, widths(task, product), target, smallest)[0])
+
+    @cache_space
+    def space(self, task: Task, target: Target) -> Space:
+        original, (task, _) = task, pack_along_depth(task)
+        product = require(_match(task))
+        wide = widths(task, product)
+
+        def legal(columns: Columns) -> NDArray[np.bool_]:
+            return _legal(product, wide, target, columns)
+
+        knobs = (
+            Knob("block_rows", (64, 128, 192, 256)),
+            Knob("block_columns", (64, 128, 256)),
+            Knob("block_depth", (round_depth(product),)),
+            Knob("warpgroups", (1, 2, 3, 4)),
+            Knob("stages", (3, 4, 5, 6)),
+            Knob("group", (1, 2, 4, 8), IN_TURN),
+            Knob("splits", SPLITS, SHARED),
+            Knob("tail", (0, 1), TAIL),
+            Knob("bulk", (0, 1) if _may_bulk(original, task) else (0,), BULK),
+        )
+        return Space(
+            sketch=self.name,
+            version=self.version,
+            knobs=knobs,
+            legal=legal,
+            tiling=lambda columns: group_tiling(product, columns),
+            preferred=pick_default(product, target, _choices(product), legal),
+        )
+
+    def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:
+        self.space(task, target).row(schedule)
+        (task, packings), original = pack_along_depth(task), task
+        found, values, packing = require(_match(task)), dict(schedule.values), None
+        if values["bulk"]:
+            original_product = require(match_tensor_product(original))
+            packing = bulk_packing(original, original_product, values["block_columns"], values["block_depth"])
+            packings = {**packings, found.panel.tensor: packing}
+
+        def lower_tiles(tiles: Tiles) -> Stmt:
+            return WarpgroupTile.of(task, tiles, values, packing).lower()
+
+        return kernel(task, target, found, values, lower_tiles, packings)
+
+    def describe(self, point: SchedulePoint) -> Iterator[str]:
+        values = point.values
+        yield from point.say_start(
+            "A product by tiles on tensor cores, which read both operands from shared memory while warps go on.",
+            values["warpgroups"] * GROUP,
+        )
+        yield from point.say_block_tile()
+        yield f"Four warps compute {counted(values['block_rows'] // values['warpgroups'], 'row')} of it."
+        yield f"What a round needs is copied {counted(values['stages'] - 2, 'round')} ahead."
+        yield from point.say_knobs()
+
+
+def _match(task: Task) -> Product | None:
+    """The task's product, if it is one of narrow floats, or of bytes that lie along the reduction."""
+    product = match_tensor_product(task)
+    if product is None or product.panel.dtype.is_narrow:
+        return product
+    is_lengthwise = product.panel.dtype in BYTES and all(operand.is_deep for operand in operands(product))
+    return product if is_lengthwise else None
+
+
+def _may_bulk(original: Task, task: Task) -> bool:
+    """Whether the right operand may come in whole tiles: of the task as it is, and with constants lengthwise."""
+    product = match_tensor_product(original)
+    return (
+        product is not None
+        and product.panel.tensor == require(_match(task)).panel.tensor
+        and may_bulk(original, product)
+    )
+
+
+def _choices(product: Product) -> list[Mapping[str, int]]:
+    """Return DEFAULTS with the values that all of them share."""
+    return [values | OTHERS | {"block_depth": round_depth(product)} for values in DEFAULTS]
+
+
+def _legal(product: Product, wide: tuple[int, int], target: Target, columns: Columns) -> NDArray[np.bool_]:
+    """Within shared memory and registers, and no tile that is mostly beyond the edges."""
+    threads, sums = GROUP * columns["warpgroups"], columns["block_rows"] * columns["block_columns"]
+    registers = sums // threads + copy_registers(product, wide, columns, threads) + OTHER_REGISTERS
+    legal = fits_multiprocessor(target, threads, registers, smem_bytes(product, columns))
+    legal &= columns["block_rows"] % (ROWS * columns["warpgroups"]) == 0
+    legal &= may_group(product, columns) & may_split(product, target, columns)
+    legal &= (columns["bulk"] == 0) | is_whole(product, round_depth(product))
+    return np.asarray(legal & are_tiles_full(product, columns, product_depth(product.panel.dtype)))
+
+
+@dataclass(frozen=True, slots=True)
+class WarpgroupTile:
+    """A product of operands of one narrow type, or of bytes, by the warpgroups of a block, one below the other.
+
+    A round is `warpgroup.ROW_BYTES` deep, and stages are 3 or more. Bytes lie along the reduction.
+    """
+
+    block: BlockTile  # in panels of `warpgroup.PANEL`
+    groups: int
+
+    @staticmethod
+    def of(task: Task, tiles: Tiles, values: Mapping[str, int], packing: Packing | None) -> WarpgroupTile:
+        """Take the numbers from the values of a schedule. `packing`: see `BlockTile`."""
+        groups = values["warpgroups"]
+        block = BlockTile.of(task, tiles, values, warpgroup.GROUP * groups, warpgroup.PANEL, packing)
+        return WarpgroupTile(block, groups)
+
+    @property
+    def product(self) -> GroupProduct:
+        """The products of a round."""
+        return GroupProduct.of(self.block.tiles, self.block.depth, self.groups)
+
+    def lower(self) -> Stmt:
+        """Return the loops of the launch."""
+        registers = (PHASE,) if self.block.packing else ()
+        return self.block.lower((self.product.fragments.buffer, *registers), self._body)
+
+    def _body(self, copies: Copies, place: TilePlace) -> Stmt:
+        """One round is multiplied while the next is waited for: the stage that is filled is that of two rounds ago."""
+        stages, (left, right), product = self.block.stages, copies, self.product
+        begin: tuple[Stmt, ...] = ()
+        await_round: tuple[Stmt, ...] = ()
+        if isinstance(right, BulkTile):
+            begin, await_round = (right.begin(stages),), right.await_round(Var(ROUND), stages)
+        rounds = self.block.sum_rounds(
+            copies,
+            place.part,
+            stages - 2,
+            lambda stage: product.begin(left, right, stage),
+            (*await_round, Do("wgmma.wait.1", (), ()), Do("fence.proxy.async", (), ())),
+        )
+        return Block(
+            (
+                *begin,
+                product.fragments.clear(),
+                product.hold(),
+                *rounds,
+                Do("wgmma.wait.0", (), ()),
+                product.hold(),
+                product.fragments.write(place, product.row, const(0)),
+            )
+        )

@@ -1,0 +1,121 @@
+"""The table of all sketches, and the spaces of a task."""
+
+from __future__ import annotations
+
+from tunewright.codegen.ir.ir import Kernel
+from tunewright.codegen.target import Target
+from tunewright.graph.task import Task
+
+from .cpu.chain import ChainSketch
+from .cpu.contraction import ContractionSketch
+from .cpu.generic import GenericSketch
+from .cpu.joint import JointSketch
+from .cpu.plane import PlaneSketch
+from .cpu.rows import RowsSketch
+from .cpu.split import SplitSketch
+from .cpu.window import WindowSketch
+from .cpu.winograd import WinogradSketch
+from .cuda.attention_tiles import AttentionTilesSketch
+from .cuda.elements import ElementsSketch
+from .cuda.product_tiles import ProductTilesSketch
+from .cuda.row_blocks import RowBlocksSketch
+from .cuda.specialized_attention import SpecializedAttentionSketch
+from .cuda.specialized_tiles import SpecializedTilesSketch
+from .cuda.specialized_windows import SpecializedWindowsSketch
+from .cuda.thread_windows import ThreadWindowsSketch
+from .cuda.transpose_tiles import TransposeTilesSketch
+from .cuda.warp_tiles import WarpTilesSketch
+from .cuda.warpgroup_tiles import WarpgroupTilesSketch
+from .measurement import Candidate
+from .schedule import Illegal, Schedule
+from .sketch import Sketch, find_space
+from .space import Space
+
+GROUPS: tuple[tuple[Sketch, ...], ...] = (
+    (
+        ChainSketch(),
+        JointSketch(),
+        SpecializedAttentionSketch(),
+        AttentionTilesSketch(),
+    ),  # for several products or windows
+    (PlaneSketch(),),  # for windows of planes
+    (
+        WinogradSketch(4),
+        ContractionSketch(flipped=True),
+        ContractionSketch(),
+        WinogradSketch(2),
+        WindowSketch(),
+        RowsSketch(),
+        SplitSketch(),
+    ),  # for one product, window or pass over rows
+    (
+        SpecializedTilesSketch(),
+        SpecializedWindowsSketch(),
+        WarpgroupTilesSketch(),
+        WarpTilesSketch(),
+        ProductTilesSketch(),
+        ThreadWindowsSketch(),
+        RowBlocksSketch(),
+        TransposeTilesSketch(),
+    ),  # for one product, fold over windows, pass over rows or change of order, on GPUs
+    (GenericSketch(), ElementsSketch()),  # for any task, on processors and on GPUs
+)
+"""The sketches, the most special first. Where some of a group apply, none of the groups after it is worth trying."""
+
+SKETCHES: tuple[Sketch, ...] = tuple(one for group in GROUPS for one in group)
+"""Every sketch."""
+
+
+def current() -> frozenset[tuple[str, int]]:
+    """Name and version of every sketch: schedules of others are none of this version."""
+    return frozenset((entry.name, entry.version) for entry in SKETCHES)
+
+
+def sketch(name: str) -> Sketch:
+    """The sketch of that name. Raises Illegal if there is none."""
+    for entry in SKETCHES:
+        if entry.name == name:
+            return entry
+    raise Illegal(f"no sketch is called {name!r}; there are {', '.join(s.name for s in SKETCHES)}")
+
+
+def saves_multiplications(name: str) -> bool:
+    """Whether a sketch multiplies less often than FLOPs are counted."""
+    return any(isinstance(entry, WinogradSketch) and entry.name == name for entry in SKETCHES)
+
+
+def spaces(task: Task, target: Target) -> tuple[Space, ...]:
+    """The spaces to search for a task, the one whose default an untried task gets first.
+
+    They are of one group and in its order, but for those that are no `first_choice`: these come last.
+    """
+    for group in GROUPS:
+        legal = [space for entry in group if (space := find_space(entry, task, target)) is not None]
+        if legal:
+            return tuple(sorted(legal, key=lambda space: not space.first_choice))
+    raise Illegal(f"no sketch applies to {task.op} on {target}")
+
+
+def default_schedule(task: Task, target: Target) -> Schedule:
+    """Return the schedule of a task that nothing is known of."""
+    return spaces(task, target)[0].default
+
+
+def holds(task: Task, target: Target, schedule: Schedule) -> bool:
+    """Whether a schedule is a legal point for the task: one of an older version or another shape is not."""
+    try:
+        space = find_space(sketch(schedule.sketch), task, target)
+        if space is not None:
+            space.row(schedule)
+            return True
+    except Illegal:
+        pass
+    return False
+
+
+def lower(candidate: Candidate) -> Kernel:
+    """The kernel that a candidate stands for. Raises Illegal if its schedule is in no space of its task."""
+    entry = sketch(candidate.schedule.sketch)
+    if find_space(entry, candidate.task, candidate.target) is None:
+        raise Illegal(f"sketch {entry.name} does not apply to {candidate.task.op}")
+    return entry.lower(candidate.task, candidate.schedule, candidate.target)

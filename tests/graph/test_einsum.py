@@ -1,0 +1,60 @@
+"""Einsum, as products of matrices."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from tunewright.graph.fusion.fusion import Fallback, partition
+from tunewright.graph.ir import Graph
+from tunewright.graph.onnx_import import load
+from tunewright.graph.rewrites import rewrite
+
+from .conftest import Runs
+
+RNG = np.random.default_rng(5)
+
+
+def imported(equation: str, *shapes: tuple[int, ...]) -> Graph:
+    names = [f"x{k}" for k in range(len(shapes))]
+    inputs = [helper.make_tensor_value_info(name, 1, shape) for name, shape in zip(names, shapes, strict=True)]
+    node = helper.make_node("Einsum", names, ["y"], equation=equation)
+    graph = helper.make_graph([node], "g", inputs, [helper.make_empty_tensor_value_info("y")])
+    return load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]).SerializeToString())
+
+
+@pytest.mark.parametrize(
+    ("equation", "shapes"),
+    [
+        ("ij,jk->ik", [(3, 5), (5, 7)]),
+        ("bij,bjk", [(2, 3, 5), (2, 5, 7)]),
+        ("bhid,bhjd->bhij", [(2, 3, 5, 7), (2, 3, 4, 7)]),
+        ("bhij,bjhd->bihd", [(2, 3, 5, 4), (2, 4, 3, 7)]),
+        ("bin,bjn->bij", [(1, 3, 5), (1, 4, 5)]),
+        ("i,j->ij", [(3,), (5,)]),
+        ("i,i->", [(5,), (5,)]),
+        ("i,i->i", [(5,), (5,)]),
+        ("ij->ji", [(3, 5)]),
+        ("ijk->j", [(3, 5, 2)]),
+        ("...ij,...jk->...ik", [(2, 3, 4, 5), (3, 5, 2)]),
+        ("...ij, ...jk -> ...ik", [(2, 1, 4, 5), (1, 3, 5, 2)]),
+        ("...i->...", [(3, 5)]),
+        ("ij,jk,kl->il", [(3, 5), (5, 2), (2, 7)]),
+        ("bi,oij,bj->bo", [(2, 3), (4, 3, 5), (2, 5)]),
+        ("abc,cd->bd", [(2, 3, 4), (4, 5)]),
+    ],
+)
+def test_equations(equation: str, shapes: list[tuple[int, ...]]) -> None:
+    graph = imported(equation, *shapes)
+    arrays = [RNG.standard_normal(shape).astype(np.float32) for shape in shapes]
+    rewritten = rewrite(graph)
+    assert not any(isinstance(step, Fallback) for step in partition(rewritten))
+    feeds = {port.tensor: arrays[int(port.label[1:])] for port in rewritten.inputs}
+    [result] = Runs.steps(rewritten, feeds)
+    Runs.close(np.asarray(result), np.asarray(np.einsum(equation.replace(" ", ""), *arrays), np.float32))
+
+
+@pytest.mark.parametrize("equation", ["ii->i", "ii"])
+def test_a_label_twice_is_left_to_others(equation: str) -> None:
+    assert [node.op for node in imported(equation, (3, 3)).nodes] == ["Einsum"]

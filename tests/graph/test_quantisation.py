@@ -1,0 +1,247 @@
+"""Quantised models: whichever way they are written down, they compute the same after rewriting, to the last bit.
+
+Scales are powers of two, so that nothing is rounded but where the models say so.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import numpy_helper, parser
+
+from tunewright.graph.fusion.fusion import Fallback, TaskCall, partition
+from tunewright.graph.ir import Graph
+from tunewright.graph.onnx_import import load
+from tunewright.graph.oracle import example_inputs, reference, rounding_bounds
+from tunewright.graph.rewrites import rewrite
+
+RNG = np.random.default_rng(5)
+
+SCALES = {"s": np.float32(0.25), "t": np.float32(0.5), "u": np.float32(4)}
+ZEROS = {"z": np.uint8(131), "n": np.int8(-3), "o": np.int8(0), "v": np.uint8(130)}
+"""Those of results are even: where a result is half way, the reference rounds it with the zero point, others without.
+"""
+
+
+EACH = {"e": np.exp2(np.arange(-2, 3)).astype(np.float32), "f": np.zeros(5, np.int8)}
+"""A scale for each of five channels, and their zero points."""
+
+
+@pytest.fixture(autouse=True)
+def no_rule_fails(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """A rule whose result doesn't fit is logged as a warning: none of these may."""
+    yield
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def signed(*shape: int) -> Any:
+    return RNG.integers(-128, 128, shape).astype(np.int8)
+
+
+def unsigned(*shape: int) -> Any:
+    return RNG.integers(0, 256, shape).astype(np.uint8)
+
+
+def floats(*shape: int) -> Any:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def imported(inputs: str, nodes: str, outputs: str, known: dict[str, Any]) -> Graph:
+    """A model with initializers."""
+    model = parser.parse_model(f'<ir_version: 10, opset_import: ["" : 20]> q ({inputs}) => ({outputs}) {{ {nodes} }}')
+    for name, value in known.items():
+        model.graph.initializer.append(numpy_helper.from_array(np.asarray(value), name))
+    return load(model.SerializeToString())
+
+
+POINTS = "p = QuantizeLinear (x, s, z) a = DequantizeLinear (p, s, z)"
+"""What is done to the input of a model before it is multiplied."""
+
+MODELS: dict[str, tuple[str, str, str, dict[str, Any]]] = {
+    "floats between bytes": (
+        "float[7,12] x",
+        f"{POINTS} b = DequantizeLinear (w, t, o) y = MatMul (a, b)",
+        "float[7,5] y",
+        {"w": signed(12, 5)},
+    ),
+    "a scale for each column": (
+        "float[7,12] x",
+        f"{POINTS} b = DequantizeLinear <axis=1> (w, e, f) y = MatMul (a, b)",
+        "float[7,5] y",
+        {"w": unsigned(12, 5), "e": EACH["e"], "f": unsigned(5)},
+    ),
+    "weights turned, with a bias": (
+        "float[7,12] x",
+        f"{POINTS} b = DequantizeLinear <axis=0> (w, e, f) y = Gemm <transB=1> (a, b, c)",
+        "float[7,5] y",
+        {
+            "w": signed(5, 12),
+            **EACH,
+            "c": floats(5),
+        },
+    ),
+    "a convolution": (
+        "float[2,3,6,7] x",
+        POINTS + " b = DequantizeLinear <axis=0> (w, e, f) d = DequantizeLinear (c, r)"
+        " g = Conv <pads=[1,1,1,1]> (a, b, d) h = Relu (g) y = QuantizeLinear (h, u, v)",
+        "uint8[2,5,6,7] y",
+        {
+            "w": signed(5, 3, 3, 3),
+            **EACH,
+            "c": RNG.integers(-999, 999, 5).astype(np.int32),
+            "r": np.float32(0.125),
+        },
+    ),
+    "groups and strides": (
+        "float[1,4,9,8] x",
+        POINTS + " b = DequantizeLinear (w, t, n)"
+        " y = Conv <pads=[0,1,2,1], strides=[2,1], dilations=[1,2], group=2> (a, b)",
+        "float[1,6,5,6] y",
+        {"w": signed(6, 2, 3, 3) // 2},
+    ),
+    "a product of two inputs": (
+        "float[2,7,4] x, float[2,4,5] k",
+        f"{POINTS} m = QuantizeLinear (k, t, n) b = DequantizeLinear (m, t, n) y = MatMul (a, b)",
+        "float[2,7,5] y",
+        {},
+    ),
+    "an op of bytes": (
+        "uint8[7,12] x",
+        "y = QLinearMatMul (x, s, z, w, t, n, u, v)",
+        "uint8[7,5] y",
+        {"w": signed(12, 5)},
+    ),
+    "a convolution of bytes": (
+        "uint8[2,3,6,7] x",
+        "y = QLinearConv <pads=[1,1,1,1]> (x, s, z, w, e, f, u, v, c)",
+        "uint8[2,5,6,7] y",
+        {
+            "w": signed(5, 3, 3, 3),
+            **EACH,
+            "c": RNG.integers(-999, 999, 5).astype(np.int32),
+        },
+    ),
+    "sums of bytes, cast": (
+        "uint8[7,12] x",
+        "g = MatMulInteger (x, w, z, f) h = Cast <to=1> (g) y = Mul (h, s)",
+        "float[7,5] y",
+        {"w": unsigned(12, 5), "f": unsigned(5)},
+    ),
+    "sums of bytes": (
+        "uint8[2,7,12] x",
+        "y = MatMulInteger (x, w, z, f)",
+        "int32[2,7,5] y",
+        {"w": unsigned(12, 5), "f": unsigned(5)},
+    ),
+    "a zero point for each row": (
+        "uint8[3,12] x",
+        "y = MatMulInteger (x, w, f)",
+        "int32[3,5] y",
+        {"w": signed(12, 5), "f": unsigned(3)},
+    ),
+    "sums of windows of bytes": (
+        "uint8[1,4,6,7] x",
+        "y = ConvInteger <pads=[1,0,1,2], group=2> (x, w, z, f)",
+        "int32[1,6,6,7] y",
+        {"w": unsigned(6, 2, 3, 3), "f": np.uint8(128)},
+    ),
+    "sums of windows, cast": (
+        "uint8[1,4,6,7] x",
+        "g = ConvInteger <pads=[1,0,1,2]> (x, w, z, f) y = Cast <to=1> (g)",
+        "float[1,6,6,7] y",
+        {"w": unsigned(6, 4, 3, 3), "f": unsigned(6)},
+    ),
+}
+
+
+KEPT = {"groups and strides", "sums of windows, cast"}
+"""Convolutions whose weights are no bytes without their zero points."""
+
+
+def graph_of(name: str) -> tuple[Graph, dict[str, Any]]:
+    """A model, and what is fed to it."""
+    inputs, nodes, outputs, known = MODELS[name]
+    used = {key: value for key, value in {**SCALES, **ZEROS}.items() if key not in known}
+    graph = imported(inputs, nodes, outputs, {**used, **known})
+    rng = np.random.default_rng(1)
+    feeds: dict[str, Any] = {}
+    for value in graph.inputs:
+        kind = graph.types[value.tensor]
+        is_float = kind.dtype == "float32"
+        array = 20 * rng.standard_normal(kind.shape) if is_float else rng.integers(0, 256, kind.shape)
+        feeds[value.tensor] = array.astype(kind.dtype)
+    return graph, feeds
+
+
+@pytest.mark.parametrize("widen", [True, False])
+@pytest.mark.parametrize("name", MODELS)
+def test_rewritten_models_compute_the_same(name: str, widen: bool, runs: Any) -> None:
+    before, feeds = graph_of(name)
+    [expected] = runs.nodes(before, feeds)
+    after = rewrite(before, widen=widen)
+    assert not [step for step in partition(after) if isinstance(step, Fallback)]
+    for result in (runs.nodes(after, feeds), runs.steps(after, feeds)):
+        np.testing.assert_array_equal(result[0], expected)
+    ops = [node.op for node in after.nodes]
+    are_multiplied = after.types[after.outputs[0].tensor].dtype == "int32" or not (widen or name in KEPT)
+    assert any(op.endswith("Integer") for op in ops) is are_multiplied
+    dtypes = {array.dtype for array in after.constants.values() if array.size > 32}
+    assert dtypes <= ({np.dtype(np.int8), np.dtype(np.uint8)} if are_multiplied else {np.dtype(np.float32)})
+
+
+def test_a_scale_may_depend_on_the_input(runs: Any) -> None:
+    graph = imported(
+        "float[7,12] x",
+        "p, s, z = DynamicQuantizeLinear (x) g = MatMulInteger (p, w, z, n) h = Cast <to=1> (g) r = Mul (s, t)"
+        " y = Mul (h, r)",
+        "float[7,5] y",
+        {"w": signed(12, 5) // 2, "t": SCALES["t"], "n": ZEROS["n"]},
+    )
+    feeds = {graph.inputs[0].tensor: floats(7, 12)}
+    [expected] = runs.nodes(graph, feeds)
+    for widen in (True, False):
+        after = rewrite(graph, widen=widen)
+        assert not [step for step in partition(after) if isinstance(step, Fallback)]
+        for result in (runs.nodes(after, feeds), runs.steps(after, feeds)):
+            runs.close(result[0], expected, 1e-5)
+
+
+def test_scales_along_an_axis_that_moves() -> None:
+    """Channels become the last axis for the convolution before it, and this one's scales are theirs."""
+    graph = imported(
+        "float[1,3,6,7] x",
+        "a = Conv (x, v) b = QuantizeLinear <axis=1> (a, e, f) y = DequantizeLinear <axis=1> (b, e, f)",
+        "float[1,5,6,7] y",
+        {"v": floats(5, 3, 1, 1), "e": EACH["e"], "f": unsigned(5)},
+    )
+    assert not [step for step in partition(rewrite(graph)) if isinstance(step, Fallback)]
+
+
+def test_what_is_half_way_between_two_numbers_may_go_either_way() -> None:
+    graph = imported(
+        "float[64,5] x, float[5,5] v",
+        "a = MatMul (x, v) y = QuantizeLinear (a, s, z)",
+        "uint8[64,5] y",
+        {"s": SCALES["s"], "z": ZEROS["z"]},
+    )
+    [call] = partition(rewrite(graph))
+    assert isinstance(call, TaskCall)
+    arrays = example_inputs(call.task, 0)
+    [right] = reference(call.task, arrays)
+    ends = rounding_bounds(call.task, arrays)
+    assert ends is not None
+    low, middle, high = (np.asarray(array, int) for array in (ends[0][0], right, ends[0][1]))
+    apart = high - low
+    assert np.all((low <= middle) & (middle <= high) & (apart <= 1))
+    assert 0 < apart.mean() < 0.05
+
+
+def test_what_is_rounded_as_it_comes_goes_one_way() -> None:
+    graph = imported("float[64] x", "y = Round (x)", "float[64] y", {})
+    [call] = partition(rewrite(graph))
+    assert isinstance(call, TaskCall)
+    assert rounding_bounds(call.task, example_inputs(call.task, 0)) is None

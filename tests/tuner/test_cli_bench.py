@@ -1,0 +1,49 @@
+"""What `bench` tells of a busy machine."""
+
+from __future__ import annotations
+
+from math import inf
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tunewright.db.store import open_store
+from tunewright.tuner.cli import comparison
+from tunewright.workers.measure import noise
+from tunewright.workers.measure.noise import Disturbance
+
+from ..commands import Command
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def untuned(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Arguments that name a model and a database that knows nothing of it; no peer is installed."""
+    monkeypatch.setattr("tunewright.tuner.peers.runtimes.is_installed", lambda name: False)
+    url = f"sqlite:///{tmp_path / 'tuning.db'}"
+    with open_store(url):
+        return [model, "--db", url, "--threads", 1]
+
+
+@pytest.mark.parametrize("steal_s", [0.0, 0.5])
+def test_on_a_busy_machine(
+    untuned: list[object], command: Command, monkeypatch: pytest.MonkeyPatch, steal_s: float
+) -> None:
+    disturbance = Disturbance(1.0, steal_s)
+    monkeypatch.setattr(comparison, "Watch", lambda: SimpleNamespace(disturbance=lambda: disturbance))
+    monkeypatch.setattr(noise, "NOISY_SPREAD", inf)  # the one that runs the test may be busy
+    data = command("bench", *untuned, "--json").data
+    said = "its processors were away at other virtual machines for 50% of the time"
+    assert data["noise"] == (said if steal_s else "")
+    out = command("bench", *untuned).out
+    assert (f"~ taken while the machine was too busy to rely on it: {said}" in out) == bool(steal_s)
+    [row] = [line for line in out.splitlines() if line.lstrip().startswith("tunewright ")]
+    assert row.count("~") == (3 if steal_s else 0)
+    assert ("kernels take ~" in out) == bool(steal_s)
+
+
+def test_times_that_lie_apart(untuned: list[object], command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(noise, "NOISY_SPREAD", -1.0)
+    assert "lie " in command("bench", *untuned, "--json").data["noise"]

@@ -1,0 +1,46 @@
+"""How sessions start: what is packed and what is forgotten, and which models are whole."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tunewright.codegen.host import detect
+from tunewright.search_space.sketches import default_schedule
+from tunewright.tuner.models.model import open_model
+from tunewright.tuner.session import compile as compile_module
+from tunewright.tuner.session.compile import build_kernels, compile_model
+from tunewright.tuner.session.image_store import BLOCK_BYTES, EXTERNAL, is_whole
+
+from .conftest import small_model
+
+
+def test_a_model_in_its_last_use_loses_what_was_packed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And an image is the same whatever was in memory before, as all of its constants go to disk."""
+    target = detect(1)
+    images = []
+    for last_use, content in ((False, 0), (True, 255)):
+        monkeypatch.setattr(
+            compile_module, "aligned_block", lambda size_bytes, c=content: np.full(size_bytes, c, np.uint8)
+        )
+        opened = open_model(small_model().SerializeToString())
+        model = replace(opened, last_use=last_use).merge(())
+        known = set(model.graph.constants)
+        schedules = {key: default_schedule(task, target) for key, (task, _) in model.tasks.items()}
+        images.append(compile_model(model, build_kernels(model, schedules, target, None), 2))
+        assert known and set(model.graph.constants) == (set() if last_use else known)
+    kept, lost = images
+    assert kept.steps == lost.steps
+    assert kept.constants.any() and np.array_equal(kept.constants, lost.constants)
+
+
+@pytest.mark.parametrize("start", [0, BLOCK_BYTES - 3, BLOCK_BYTES, 2 * BLOCK_BYTES + 1])
+def test_a_weight_elsewhere_is_seen_wherever_it_is_named(start: int, tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(bytes(start) + EXTERNAL + bytes(5))
+    assert not is_whole(path) and not is_whole(path.read_bytes())
+    path.write_bytes(bytes(start + 5))
+    assert is_whole(path) and is_whole(path.read_bytes())

@@ -1,0 +1,115 @@
+"""Nodes without a kernel: by ONNX Runtime where it has them, with the evaluator's results."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import parser
+
+from tunewright.graph.evaluation.fallback import EvaluationError
+from tunewright.tuner import InferenceSession
+from tunewright.tuner.session import evaluation
+
+pytest.importorskip("onnxruntime")
+
+
+def session_of(body: str) -> InferenceSession:
+    model = parser.parse_model(f'<ir_version: 10, opset_import: ["" : 17]> {body}')
+    return InferenceSession(model.SerializeToString(), threads=1)
+
+
+def by_both(body: str, feeds: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch) -> InferenceSession:
+    """A session whose results were the same with ONNX Runtime and without."""
+    with_vendor = session_of(body)
+    results = with_vendor.run(None, feeds)
+    with monkeypatch.context() as patch:
+        patch.setattr(evaluation, "is_installed", lambda: False)
+        without = session_of(body)
+    assert not without.coverage().vendor
+    for result, expected in zip(results, without.run(None, feeds), strict=True):
+        assert (result.shape, result.dtype) == (expected.shape, expected.dtype)
+        if expected.dtype == object:
+            assert result.tolist() == expected.tolist()
+        else:
+            np.testing.assert_allclose(result, expected, rtol=1e-6)
+    return with_vendor
+
+
+DET = "(float[2,3,3] x) => (float[2] y) { a = Relu(x) b = Det(a) c = Det(x) d = Add(b, c) y = Relu(d) }"
+
+
+def test_a_node_between_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = np.random.default_rng(0).standard_normal((2, 3, 3)).astype(np.float32)
+    session = by_both(f"g {DET}", {"x": x}, monkeypatch)
+    assert session.coverage().vendor == {"Det": 2} and session.coverage().native
+    assert [note for note in session.notes if "ONNX Runtime" in note] == [
+        "2 nodes have no kernel and are run by ONNX Runtime: 2 Det"
+    ]
+
+
+def test_neighbours_are_one_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What they pass on to each other is seen by nobody else, of whatever shape it is."""
+    opened: list[int] = []
+
+    def count(*arguments: Any) -> Any:
+        opened.append(len(arguments[0]))
+        return original(*arguments)
+
+    original = evaluation.VendorGroup.of
+    monkeypatch.setattr(evaluation.VendorGroup, "of", count)
+    body = "g (float[6] x) => (int64[1,n] y, int64[1,n] z) { y = NonZero(x) a = Cast<to = 11>(y) b = Add(a, a) "
+    body += "z = Cast<to = 7>(b) }"
+    session = session_of(body)
+    y, z = session.run(None, {"x": np.array([0, 3, 0, 1, 0, 2], np.float32)})
+    assert y.tolist() == [[1, 3, 5]] and z.tolist() == [[2, 6, 10]]
+    assert opened == [4]
+
+
+def test_control_flow_reads_what_is_around_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    body = """g (float[4] x, bool c) => (float[4] y) {
+        a = Relu(x)
+        b = If(c) <then_branch = t () => (float[4] p) { p = Mul(a, x) },
+                   else_branch = e () => (float[4] q) { q = Neg(a) }>
+        y = Add(b, a)
+    }"""
+    x = np.array([1, -2, 3, -4], np.float32)
+    for condition in (True, False):
+        session = by_both(body, {"x": x, "c": np.array(condition)}, monkeypatch)
+        assert session.coverage().vendor == {"If": 1}
+
+
+def test_what_differs_from_onnx_is_left_to_the_evaluator() -> None:
+    session = session_of("g (float[1,8,1] x, int64 n) => (float[1,8,2] y) { y = DFT(x, n) }")
+    assert session.coverage().fallback and not session.coverage().vendor
+
+
+def test_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    feeds = {"x": np.array(["one", "two"], object), "i": np.array([1, 0, 1])}
+    session = by_both("g (string[2] x, int64[3] i) => (string[3] y) { y = Gather(x, i) }", feeds, monkeypatch)
+    assert session.coverage().vendor == {"Gather": 1}
+
+
+def test_operands_that_do_not_fit_are_told_by_the_evaluator() -> None:
+    body = "g (float[2,3] x, int64[1] i) => (float[1,3] y) { a = NonZero(x) b = Gather <axis = 1> (a, i) "
+    body += "c = Cast <to = 1> (b) y = Reshape(c, s) }"
+    session = session_of(body.replace("Reshape(c, s)", "Squeeze(c)").replace("float[1,3] y", "float[2] y"))
+    with pytest.raises(EvaluationError):
+        session.run(None, {"x": np.zeros((2, 3), np.float32), "i": np.array([5])})
+
+
+def test_the_child_of_a_fork_has_a_session_of_its_own() -> None:
+    session = session_of(f"g {DET}")
+    x = np.random.default_rng(1).standard_normal((2, 3, 3)).astype(np.float32)
+    [expected] = session.run(None, {"x": x})
+    child = os.fork()
+    if not child:
+        status = 1
+        try:
+            status = int(not np.array_equal(session.run(None, {"x": x})[0], expected))
+        finally:
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0

@@ -1,0 +1,168 @@
+"""`tunewright lookup`, `lock` and `tasks`: what a model consists of, what is known of it, and pinning that."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from ..errors import Refused
+from ..text import counted, printable
+from ..units import in_ms
+from .answers import CommandAnswer
+from .app import command
+from .options import (
+    DbOption,
+    DimOption,
+    ModelArgument,
+    ServerOption,
+    TargetOption,
+    ThreadsOption,
+    parse_dims,
+)
+
+if TYPE_CHECKING:
+    from tunewright.graph.task import Task, Tensor
+
+    from ..lookup.result import LookupResult
+
+
+@command()
+def lookup(
+    model: ModelArgument,
+    db: DbOption = None,
+    server: ServerOption = None,
+    snapshot: Annotated[
+        bool, typer.Option("--snapshot", help="Keep everything the server knows of this machine, for when it is away.")
+    ] = False,
+    target: TargetOption = "auto",
+    threads: ThreadsOption = None,
+    dims: DimOption = None,
+) -> CommandAnswer:
+    """Show the schedule to use for each task of a model, and what it should take."""
+    from ..lookup.source import ScheduleSource, download
+    from .lookup_tables import render_lookup
+
+    source = ScheduleSource.of_options(db, server)
+    answer_count = download(source, threads, target) if snapshot else None
+    prepared = source.prepare(model, parse_dims(dims), threads, target)
+    chosen = prepared.fastest_model.tasks
+    data = {
+        "model": prepared.model.label,
+        "target": str(prepared.target),
+        "tasks": [
+            {**result.to_json(), "occurrences": prepared.model.tasks[key][1], "chosen": _uses(chosen, key)}
+            for key, result in prepared.results.items()
+        ],
+        "notes": list(prepared.notes),
+        "kept": answer_count,
+    }
+    return CommandAnswer(data, render_lookup)
+
+
+@command()
+def lock(
+    model: ModelArgument,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="The lock file.", show_default="MODEL.lock.json"),
+    ] = None,
+    db: DbOption = None,
+    server: ServerOption = None,
+    target: TargetOption = "auto",
+    threads: ThreadsOption = None,
+    dims: DimOption = None,
+) -> CommandAnswer:
+    """Pin the schedule of each task in a file, so that every machine and every rebuild runs the same kernels."""
+    from ..lookup.lockfile import write_lock
+    from ..lookup.source import ScheduleSource
+
+    source = ScheduleSource.of_options(db, server)
+    prepared = source.prepare(model, parse_dims(dims), threads, target)
+    if prepared.unanswered:  # their defaults would be pinned
+        reason = next(iter(prepared.unanswered.values()))
+        count = f"{len(prepared.unanswered)} of {counted(len(prepared.results), 'task')}"
+        raise Refused(f"{source.server} could not be asked for {count}: {reason}; a lock pins, so nothing was written")
+    path = output or model.with_name(f"{model.name}.lock.json")
+    write_lock(path, prepared.model, prepared.target, prepared.dims, prepared.results)
+    chosen = prepared.fastest_model.tasks
+    data = {
+        "model": prepared.model.label,
+        "target": str(prepared.target),
+        "file": str(path),
+        "tasks": len(chosen),
+        "matches": dict(Counter(prepared.results[key].match.value for key in chosen)),
+        "notes": list(prepared.notes),
+    }
+    return CommandAnswer(data, render_lock)
+
+
+@command()
+def tasks(
+    model: ModelArgument,
+    db: DbOption = None,
+    target: TargetOption = "auto",
+    threads: ThreadsOption = None,
+    dims: DimOption = None,
+) -> CommandAnswer:
+    """List the tasks of a model, and what has no kernel."""
+    from ..lookup.source import ScheduleSource
+    from .lookup_tables import render_tasks
+
+    prepared = ScheduleSource(db).prepare(model, parse_dims(dims), threads, target)
+    chosen = prepared.fastest_model.tasks
+    data = {
+        "model": prepared.model.label,
+        "target": str(prepared.target),
+        "tasks": [
+            {**_task_json(prepared.best[key]), "occurrences": count, "chosen": _uses(chosen, key)}
+            for key, (_, count) in prepared.model.tasks.items()
+        ],
+        "flops": sum(task.flops * count for task, count in chosen.values()),
+        "coverage": {
+            "native": prepared.model.native_nodes,
+            "fallback": prepared.model.fallback_ops,
+            "reasons": prepared.model.fallback_reasons,
+        },
+    }
+    return CommandAnswer(data, render_tasks)
+
+
+def _task_json(best: LookupResult) -> dict[str, Any]:
+    """A task, and its time that was measured on this target, be it by another database."""
+    from tunewright.search_space.measurement import NOISE
+
+    from ..lookup.result import Basis
+
+    task = best.task
+    return {
+        "key": task.key,
+        "op": task.op,
+        "inputs": [_tensor(tensor) for tensor in task.inputs],
+        "outputs": [_tensor(tensor) for tensor in task.outputs],
+        "flops": task.flops,
+        "traffic_bytes": task.traffic_bytes,
+        "best_ms": in_ms(best.expected_s) if best.basis in (Basis.MEASURED, Basis.IMPORTED) else None,
+        "confirmed": best.confirmed,
+        "noise": best.measurement.provenance.get(NOISE, "") if best.measurement else "",
+        "basis": best.basis.value,
+    }
+
+
+def _uses(chosen: Mapping[str, tuple[Task, int]], key: str) -> int:
+    """How often the model runs a task, from the tasks that are chosen."""
+    return chosen[key][1] if key in chosen else 0
+
+
+def _tensor(tensor: Tensor) -> dict[str, Any]:
+    return {"shape": list(tensor.shape), "dtype": str(tensor.dtype), "constant": tensor.constant}
+
+
+def render_lock(console: Console, data: Mapping[str, Any]) -> None:
+    """Print the file and what it pins."""
+    matches = ", ".join(f"{count} {match}" for match, count in data["matches"].items()) or "none"
+    console.print(f"{printable(data['file'])} pins {counted(data['tasks'], 'task')} for {data['target']}: {matches}")

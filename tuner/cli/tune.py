@@ -1,0 +1,103 @@
+"""`tunewright tune`: search for fast schedules of a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+from rich.console import Console
+
+from ..settings import settings
+from ..text import printable, slow_nodes
+from .answers import CommandAnswer, CommandInterrupt, messages
+from .app import command
+from .options import (
+    TRIALS_WHERE_NONE,
+    DbOption,
+    DimOption,
+    ModelArgument,
+    RayAddressOption,
+    SeedOption,
+    StrategyOption,
+    TargetOption,
+    ThreadsOption,
+    UntilOption,
+    parse_dims,
+    parse_share,
+)
+
+if TYPE_CHECKING:
+    from ..search.progress import Progress
+
+STOPPED_NOTE = "stopped; what was measured is kept, and the same command goes on from there"
+"""The message after Ctrl-C in a tuning job."""
+
+
+@command()
+def tune(
+    model: ModelArgument,
+    target: TargetOption = "auto",
+    trials: Annotated[
+        int | None,
+        typer.Option(min=1, help="Most trials of the job, over all its runs.", show_default=TRIALS_WHERE_NONE),
+    ] = None,
+    minutes: Annotated[
+        float | None, typer.Option(min=0.01, help="Most minutes of searching in this run.", show_default="no limit")
+    ] = None,
+    until: UntilOption = None,
+    db: DbOption = None,
+    pool: Annotated[Literal["local", "ray"], typer.Option(help="Where candidates are measured.")] = "local",
+    ray_address: RayAddressOption = None,
+    seed: SeedOption = 0,
+    threads: ThreadsOption = None,
+    dims: DimOption = None,
+    strategy: StrategyOption = "evolutionary",
+) -> CommandAnswer:
+    """Search for fast kernels of a model's tasks. The same command goes on where it was stopped."""
+    from .tune_report import render
+
+    try:
+        data = tune_model(
+            messages(),
+            model,
+            db=db,
+            target=target,
+            trials=trials,
+            minutes=minutes,
+            until=parse_share("--until", until),
+            pool=pool,
+            ray_address=ray_address,
+            seed=seed,
+            threads=threads,
+            dims=parse_dims(dims),
+            strategy=strategy,
+        )
+    except KeyboardInterrupt:
+        raise CommandInterrupt(STOPPED_NOTE) from None
+    return CommandAnswer(data, render, footer=f"every result is kept in {printable(_database_name(db))}")
+
+
+def tune_model(console: Console, model: Path, **settings: Any) -> dict[str, Any]:
+    """The report of a tuning job as JSON data. `settings` are those of `search.tuning.tune`.
+
+    `console` shows the progress, and the nodes without a kernel as soon as the model is read.
+    """
+    from ..search.view import progress_view
+
+    with progress_view(console) as watch:
+        from ..search.tuning import tune as run_job  # takes a while to import: the view is there before
+
+        def tell(progress: Progress) -> None:
+            if progress.fallback:
+                console.print(slow_nodes(progress.fallback))
+            watch(progress)
+
+        return run_job(model, watch=tell, **settings).to_json()
+
+
+def _database_name(db: str | None) -> str:
+    """The database in use, without its password."""
+    from tunewright.db.engine import parse_url, redact
+
+    return redact(parse_url(db or settings().db))

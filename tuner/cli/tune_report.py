@@ -1,0 +1,158 @@
+"""The report of a tuning job, printed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from tunewright.search_space.sketches import saves_multiplications
+
+from ..explain import values
+from ..explain.gain import ModelGain, task_gain_interval
+from ..search.report import ENDINGS, SearchEnd
+from ..text import (
+    between,
+    between_ms,
+    counted,
+    duration,
+    failures,
+    gain_within,
+    is_clear,
+    mark_noise,
+    mark_trial,
+    op_counts,
+    printable,
+    ratio,
+    share,
+    slow_share,
+    times,
+    uses,
+)
+from .tables import WIDE, figures, is_too_wide, is_wide, key_letters, new_table, print_legends, print_table
+
+NUMBERS = ("times", "trials", "default", "best", "speedup", "of peak", "GFLOP/s")
+RATES = 2
+"""Columns of numbers, and how many of the last are rates: what is left out first where there is little room."""
+
+NO_KERNEL = "no op of the model has a native kernel"
+"""The most frequent reason for a model without tasks."""
+
+ABOVE_PEAK = 1.02
+"""A share of the peak beyond what a clock that changes with heat explains."""
+
+
+def render(console: Console, data: Mapping[str, Any]) -> None:
+    """Print each task's default and best time, then the model's."""
+    figures_shown: list[str] = []
+    if data["tasks"]:
+        figures_shown += _print_tasks(console, data["tasks"])
+    else:
+        console.print(_no_task_text(data["fallback"]), soft_wrap=True)
+    peak = data["peak_gflops"]
+    measured = "" if peak is None else f"; the peak measured on it is {peak:.0f} GFLOP/s"
+    console.print(f"{printable(data['model'])} on {data['target']}: {counted(data['trials'], 'trial')}{measured}")
+    if (by := data.get("ended_by")) in ENDINGS and data["tasks"]:  # a job of before that was told has none
+        again = "; tuning again goes on from there" if by == SearchEnd.MINUTES else ""
+        console.print(f"the search ended: {ENDINGS[by]}{again}")
+    if data["failed"]:
+        console.print(failures(data["failed"]))
+    figures_shown += _print_whole(console, data)
+    reasons = [data.get("noise", ""), *(task.get("noise", "") for task in data["tasks"])]
+    print_legends(console, figures_shown, reasons)
+
+
+def _no_task_text(fallback: Mapping[str, int]) -> str:
+    """The reason for a model without tasks."""
+    if not fallback:
+        return "nothing to tune: no op of the model needs a kernel"
+    return f"nothing to tune: {NO_KERNEL}: {op_counts(fallback)}"
+
+
+def _print_whole(console: Console, data: Mapping[str, Any]) -> list[str]:
+    """Print the time of a run of the model, and its part without kernels; return the figures."""
+    gain, fallback = ModelGain.of_job(None, data), data["fallback"]
+    slow = slow_share(fallback, data.get("fallback_share"), gain.noise) if fallback else ""  # a job of before has none
+    if gain.why_untimed:
+        console.print(f"the whole model was not timed: {printable(gain.why_untimed)}", soft_wrap=True)
+        whole = ""
+    else:
+        whole = _gain_text(gain) if data["tasks"] else _default_text(gain)
+        console.print(f"the whole model: {whole}", soft_wrap=True)
+    if slow:
+        console.print(slow, soft_wrap=True)
+    return [whole, slow.partition(" ")[0]]
+
+
+def _default_text(gain: ModelGain) -> str:
+    return mark_noise(duration(gain.default_ms), gain.noise) + between_ms(gain.default_interval_ms)
+
+
+def _gain_text(gain: ModelGain) -> str:
+    """The times of a run, by default and tuned, and their ratio."""
+    default = _default_text(gain)
+    begin = f"{default} by default"
+    if gain.is_kept and gain.rejected_ms is None:
+        return f"{begin}: nothing faster was found, so it keeps its defaults"
+    if gain.is_kept:
+        other = mark_noise(duration(gain.rejected_ms), gain.noise)
+        speedup_text = (
+            f"{mark_noise(times(gain.rejected_speedup), gain.noise)} as fast{between(gain.rejected_interval)}"
+        )
+        return f"{begin}, {other} with what was found: {speedup_text}, no gain for certain, so it keeps its defaults"
+    tuned = mark_noise(duration(gain.tuned_ms), gain.noise) + between_ms(gain.tuned_interval_ms)
+    if gain.speedup is None:
+        return f"{begin}, {tuned} tuned"
+    if gain.outcome is None and not is_clear(gain.speedup):  # a job of before its gain had an interval
+        return f"{begin}, {tuned} tuned: no gain"
+    speedup_text = f"{mark_noise(times(gain.speedup), gain.noise)} as fast{between(gain.speedup_interval)}"
+    return f"{begin}, {tuned} tuned: {speedup_text}"
+
+
+def _table(console: Console, tasks: Sequence[Mapping[str, Any]], rates: int) -> Table:
+    """A table with a line a task, with so many of the rates."""
+    numbers = NUMBERS[: len(NUMBERS) - RATES + rates]
+    table = new_table(console, ("task", "op"), numbers)
+    for task in tasks:
+        key, op = task["key"][: key_letters(console)], Text(printable(task["op"]))
+        table.add_row(key, op, *_numbers(task)[: len(numbers)])
+    return table
+
+
+def _numbers(task: Mapping[str, Any]) -> list[str]:
+    """The cells of a task, in the order of `NUMBERS`."""
+    default_ms, best_ms, gflops = task["default_ms"], task["best_ms"], task["gflops"]
+    noise, is_tried = task.get("noise", ""), not task.get("confirmed", True)
+    intervals = values.interval(task, "default_interval_ms"), values.interval(task, "best_interval_ms")
+    gain_interval = task_gain_interval(default_ms, best_ms, *intervals, not is_tried)
+    cells = [
+        duration(default_ms),
+        duration(best_ms),
+        gain_within(ratio(default_ms, best_ms), gain_interval),
+        share(task["fraction_of_peak"] or None),
+        f"{gflops:.1f}" if gflops else "-",  # what only moves data has no operations to count
+    ]
+    return [
+        uses(task.get("chosen", task["occurrences"]), task["occurrences"]),
+        "-" if (trials := task.get("job_trials")) is None else str(trials),  # a job of before that was told has none
+        *(mark_trial(mark_noise(figure, noise), is_tried) for figure in cells),
+    ]
+
+
+def _print_tasks(console: Console, tasks: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Print the table of the tasks; return its figures."""
+    table = _table(console, tasks, RATES if is_wide(console) else 0)
+    if is_wide(console) and is_too_wide(table):
+        table = _table(console, tasks, RATES - 1)
+        table.width = WIDE if is_too_wide(table) else None
+    print_table(console, table)
+    above = [task for task in tasks if (task["fraction_of_peak"] or 0.0) > ABOVE_PEAK]
+    if is_wide(console) and above:
+        saves = [saves_multiplications(task["schedule"]["sketch"]) for task in above]
+        reasons = ["Winograd's method multiplies less often than is counted"] if any(saves) else []
+        reasons += [] if all(saves) else ["the peak was measured at a slower moment of the machine"]
+        console.print(f"above 100% of peak: {'; '.join(reasons)}")
+    return figures(table)

@@ -1,0 +1,92 @@
+"""ModelGain: the speed-up of a job's model, from the stored job: the same in all outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from ..search.report import JobOutcome
+from ..text import Interval, ratio, ratio_within
+from . import values
+
+
+class GainBasis(StrEnum):
+    """The times of which a gain is the ratio."""
+
+    MODEL = "model"  # the whole model, run on default schedules and as tuned in turn
+    TASKS = "tasks"  # its tasks, each timed beside its default in fresh processes
+    TRIALS = (
+        "trials"  # its tasks, of any of which there are only trials: what the search goes by, and nothing confirmed
+    )
+
+
+def task_gain_interval(
+    default_ms: float | None,
+    best_ms: float | None,
+    default_interval_ms: Interval | None,
+    best_interval_ms: Interval | None,
+    is_confirmed: bool,
+) -> Interval | None:
+    """The interval of a task's gain; None where it is unknown or not confirmed, or the default is best."""
+    if not is_confirmed or default_ms == best_ms:
+        return None
+    return ratio_within(default_interval_ms, best_interval_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelGain:
+    """Times of one run of a model, and their ratio; None where they are not known."""
+
+    of: GainBasis
+    default_ms: float | None = None
+    tuned_ms: float | None = None
+    default_interval_ms: Interval | None = None  # 95%, of the median; and so are the next two
+    tuned_interval_ms: Interval | None = None
+    speedup_interval: Interval | None = None
+    outcome: JobOutcome | None = None  # None: the job has not come so far
+    rejected_ms: float | None = None  # where the defaults were kept, what it takes on what was found instead
+    rejected_interval: Interval | None = None  # how many times as fast as by default that is
+    why_untimed: str = ""  # why the whole model was not timed
+    noise: str = ""  # why the machine was too busy to rely on the times; empty where it was not
+
+    @property
+    def speedup(self) -> float | None:
+        """The speed-up over default schedules."""
+        return ratio(self.default_ms, self.tuned_ms)
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the model keeps its defaults, as no schedules made it faster."""
+        return self.outcome is JobOutcome.DEFAULTS_KEPT
+
+    @property
+    def rejected_speedup(self) -> float | None:
+        """The speed-up on the schedules that were found but are not used."""
+        return ratio(self.default_ms, self.rejected_ms)
+
+    @staticmethod
+    def of_job(progress: Mapping[str, Any] | None, result: Mapping[str, Any] | None) -> ModelGain:
+        """The gain of a job from its newest progress and its result, as far as it has them."""
+        if result is None:
+            return ModelGain(
+                GainBasis.TRIALS, values.number(progress, "default_ms"), values.number(progress, "tuned_ms")
+            )
+        default_ms, tuned_ms = values.number(result, "default_ms"), values.number(result, "tuned_ms")
+        is_timed = default_ms is not None and tuned_ms is not None
+        tasks = () if is_timed else values.entries(result, "tasks")
+        is_tried = any(task.get("confirmed") is False for task in tasks)
+        return ModelGain(
+            GainBasis.MODEL if is_timed else GainBasis.TRIALS if is_tried else GainBasis.TASKS,
+            default_ms if is_timed else values.number(result, "tasks_default_ms"),
+            tuned_ms if is_timed else values.number(result, "tasks_tuned_ms"),
+            values.interval(result, "default_interval_ms") if is_timed else None,
+            values.interval(result, "tuned_interval_ms") if is_timed else None,
+            values.interval(result, "speedup_interval"),
+            values.member(result, "outcome", JobOutcome),
+            values.number(result, "rejected_ms"),
+            values.interval(result, "rejected_interval"),
+            values.word(result, "whole_model"),
+            next(filter(None, (values.word(part, "noise") for part in (result, *tasks))), ""),
+        )

@@ -1,0 +1,290 @@
+"""Confirmation: the best schedules of each task, timed side by side after the search."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from math import inf
+
+from tunewright.codegen.target import Target
+from tunewright.db.job import EventKind, JobState, NewEvent
+from tunewright.graph.task import Task
+from tunewright.search_space.measurement import NOISE, Candidate, Measurement, Record, Status
+from tunewright.search_space.schedule import Schedule
+from tunewright.workers.measure.cache_flush import LASTING_S, is_warm_in_model
+from tunewright.workers.measure.noise import noise_of
+from tunewright.workers.measure.sampling import interval, reliable_interval
+from tunewright.workers.pool import ReferenceFailed
+
+from .context import JobContext, log_trial
+from .report import Report, TaskReport
+from .task_state import PACKED, TaskState, is_current, time_s
+
+_log = logging.getLogger("tunewright")
+
+Comparison = list[tuple[Schedule, Measurement]]
+
+COMPARED_AGAIN = 6
+"""The best so many are compared once more, where more are compared with the default and the last winner: of many, the
+best of a comparison is partly the luckiest in it."""
+
+HEAD_START = 0.02
+"""Part of its time that the default is ahead of all others: two comparisons of the same schedules differ by as much,
+and a winner that is faster by luck alone would make its model slower. With half of it, 2 of 21 winners on one core of a
+virtual machine were slower than the default when both were timed anew, by 2%."""
+
+
+class Confirmation:
+    """Compares the finalists of each task in turn in fresh processes, so that ratios are no two trials' luck.
+
+    Trials find constants as far away as they are in most models. Where all those of this model stay in the caches from
+    run to run, finalists are judged by their times with warm caches: one that reads more constants to save arithmetic
+    may be the faster one then, and the whole model slower with the other. Long runs are judged as trials are: it
+    matters less to them where constants come from, and there are few samples with warm caches.
+
+    What is unchanged is taken as it was compared before. The database keeps the choice. What other versions of the
+    compiler found is among the finalists, so after an upgrade every job times old winners again. `peak_flops_s` is of
+    the machine, None where it isn't known.
+    """
+
+    def __init__(self, context: JobContext, peak_flops_s: float | None) -> None:
+        self._context, self._peak_flops_s = context, peak_flops_s
+        uses = zip(context.states, context.assembly.separate_uses, strict=True)
+        self._constant_bytes = PACKED * sum(count * state.task.constant_bytes for state, count in uses)
+
+    def run(self) -> list[TaskReport]:
+        """The tasks, in their order. Raises LeaseLost, and JobStop where the job is to end."""
+        reports = {
+            key: self._with_peak_fraction(report)
+            for key, report in unchanged_reports(self._context, self._finalists).items()
+        }
+        self._context.keeper.tell([_confirmed_event(report) for report in reports.values()])
+        while open_states := [state for state in self._context.states if state.task.key not in reports]:
+            for state in open_states:
+                self._context.keeper.check()
+                if self._context.claim(state) is None:
+                    continue
+                reports[state.task.key] = self._report(state, *self._compare_finalists(state))
+                self._context.release()
+            if len(open_states) == len(self._context.states) - len(reports):  # others have all of them
+                self._context.wait()
+        ordered = [reports[state.task.key] for state in self._context.states]
+        times_s = [inf if report.best_s is None and report.trials else report.best_s for report in ordered]
+        chosen = self._context.assembly.uses(times_s)
+        return [replace(report, chosen=count) for report, count in zip(ordered, chosen, strict=True)]
+
+    def _report(self, state: TaskState, compared: Comparison, is_confirmed: bool = True) -> TaskReport:
+        works = {schedule.key: m for schedule, m in self._judge(state, compared) if m.status is Status.OK}
+        choice = self._choice(state, compared)
+        schedule = choice[0] if choice is not None and choice[0].key in works else state.default
+        default, best = works.get(state.default.key), works.get(schedule.key)
+        report = TaskReport(
+            key=state.task.key,
+            op=state.task.op,
+            occurrences=state.occurrences,
+            chosen=state.occurrences,
+            trials=len(state.measured),
+            flops=state.task.flops,
+            default_s=default.median_s if default else None,
+            best_s=best.median_s if best else None,
+            fraction_of_peak=None,
+            schedule=schedule.to_json(),
+            default_interval_s=reliable_interval(default),
+            best_interval_s=reliable_interval(best),
+            noise=_noise(best) or _noise(default),  # a gain is of both
+            is_confirmed=is_confirmed,
+            default_key=state.default.key,
+        )
+        return self._with_peak_fraction(report)
+
+    def _with_peak_fraction(self, report: TaskReport) -> TaskReport:
+        peak = self._peak_flops_s
+        return replace(report, fraction_of_peak=report.flops / report.best_s / peak if report.best_s and peak else None)
+
+    def _compare_finalists(self, state: TaskState) -> tuple[Comparison, bool]:
+        """The finalists with their times side by side; of many, the few best. The database keeps the choice.
+
+        And whether they were compared: else the times are of trials.
+        """
+        context = self._context
+        before = context.store.confirmations([state.task.key], context.target.key).get(state.task.key)
+        finalists = self._finalists(state, before.schedule if before else None)
+        if not before and len(finalists) < 2 and all(is_current(m.provenance, context.target) for _, m in finalists):
+            return finalists, False
+        always = {state.default} | ({before.schedule} if before else set())
+        try:
+            schedules = self._narrow(state, [schedule for schedule, _ in finalists], always)
+            compared = self._compare(state, schedules, "comparison of task")
+        except ReferenceFailed as failure:
+            _log.warning("not compared: %s", failure)
+            return [entry for entry in finalists if not state.fails(entry[0])], False
+        if (choice := self._choice(state, compared)) is not None:
+            record = Record(state.task.key, context.target.key, *choice)
+            context.store.confirm(record, context.keeper.lease, [_confirmed_event(self._report(state, compared))])
+        return compared, True
+
+    def _narrow(
+        self, state: TaskState, schedules: Sequence[Schedule], always: Collection[Schedule]
+    ) -> Sequence[Schedule]:
+        """The schedules of the final comparison: those of `always`, and of many others the best of a first comparison.
+
+        Only those that work; all again where none does, so that the database records it. Raises
+        ReferenceFailed.
+        """
+        if sum(schedule not in always for schedule in schedules) <= COMPARED_AGAIN:
+            return schedules
+        times = self._times_s(state, self._compare(state, schedules, "first comparison of task"))
+        works = [schedule for schedule in schedules if schedule.key in times]
+        others = [schedule for schedule in works if schedule not in always]
+        best = sorted(others, key=lambda schedule: times[schedule.key])[:COMPARED_AGAIN]
+        return [schedule for schedule in works if schedule in always or schedule in best] or schedules
+
+    def _compare(self, state: TaskState, schedules: Sequence[Schedule], what: str) -> Comparison:
+        """Schedules with their times side by side; `what` names the comparison in the log. Failing ones are refuted.
+
+        Raises ReferenceFailed.
+        """
+        target = self._context.target
+        measured = self._context.pool.compare([Candidate(state.task, target, schedule) for schedule in schedules])
+        compared = list(zip(schedules, measured, strict=True))
+        for schedule, measurement in compared:
+            log_trial(what, state.task, schedule, measurement)
+        state.refuted |= {schedule.key for schedule, measurement in compared if measurement.status is not Status.OK}
+        return compared
+
+    def _finalists(self, state: TaskState, confirmed: Schedule | None) -> Comparison:
+        """Finalists of each sketch where constants are closer than in trials: sketches differ in how many they read."""
+        is_closer = state.task.constant_bytes > 0 and self._is_judged_warm(state.task, state.best_s or inf)
+        return state.finalists(self._context.target, confirmed, of_each_sketch=is_closer)
+
+    def _choice(self, state: TaskState, compared: Comparison) -> tuple[Schedule, Measurement] | None:
+        """The fastest schedule; the default where that is as fast. None where there are none.
+
+        With the measurement that counts, and the time of the default beside it.
+        """
+        judged = self._judge(state, compared)
+        times_s = {schedule.key: time_s(m) for schedule, m in judged if m.status is Status.OK}
+
+        def rank(entry: tuple[Schedule, Measurement]) -> float:
+            share = 1 - HEAD_START if entry[0] == state.default else 1.0
+            return share * times_s.get(entry[0].key, inf)
+
+        chosen = min(judged, key=rank, default=None)
+        return chosen and (chosen[0], replace(chosen[1], incumbent_s=times_s.get(state.default.key)))
+
+    def _times_s(self, state: TaskState, compared: Comparison) -> dict[str, float]:
+        """Seconds of each schedule that works, as it runs in this model, by its key."""
+        return {schedule.key: time_s(m) for schedule, m in self._judge(state, compared) if m.status is Status.OK}
+
+    def _judge(self, state: TaskState, compared: Comparison) -> Comparison:
+        """The finalists with the times that count: with warm caches for all of them, or for none."""
+        works = [m for _, m in compared if m.status is Status.OK]
+        fastest_s = min(map(time_s, works), default=inf)
+        if not self._is_judged_warm(state.task, fastest_s) or any(m.warm_s is None for m in works):
+            return [(schedule, _with_noise(m)) for schedule, m in compared]
+        return [
+            (schedule, _with_noise(_with_warm_times(m)) if m.status is Status.OK else m) for schedule, m in compared
+        ]
+
+    def _is_judged_warm(self, task: Task, fastest_s: float) -> bool:
+        """Whether runs are short, and the constants stay in the caches from one run of the model to the next."""
+        target = self._context.target
+        is_near = is_warm_in_model(task.constant_bytes, self._constant_bytes, target.l2_bytes, target.l3_bytes)
+        return is_near and fastest_s < LASTING_S
+
+
+def _with_warm_times(measurement: Measurement) -> Measurement:
+    """The measurement with its times with warm caches as those that count."""
+    samples_s = measurement.warm_samples_s
+    low_s, high_s = interval(samples_s)[1:] if samples_s else (None, None)
+    return replace(measurement, samples_s=samples_s, median_s=measurement.warm_s, low_s=low_s, high_s=high_s)
+
+
+def _noise(measurement: Measurement | None) -> str:
+    """The reason why a measurement is unreliable; empty where it is reliable."""
+    return measurement.provenance.get(NOISE, "") if measurement else ""
+
+
+def _with_noise(measurement: Measurement) -> Measurement:
+    """The measurement with a note on the spread of its samples, where that is too wide."""
+    noise = noise_of(measurement.median_s, measurement.low_s, measurement.high_s, _noise(measurement))
+    return replace(measurement, provenance=measurement.provenance | {NOISE: noise}) if noise else measurement
+
+
+EVENT_FIELDS = ("op", "default_ms", "best_ms", "default_interval_ms", "best_interval_ms", "noise")
+"""Fields of a task's report in the event of its confirmation."""
+
+
+def _confirmed_event(report: TaskReport) -> NewEvent:
+    data = report.to_json()
+    return NewEvent(EventKind.CONFIRMED, {"task_key": report.key} | {name: data[name] for name in EVENT_FIELDS})
+
+
+Finalists = Callable[[TaskState, Schedule | None], Sequence[tuple[Schedule, Measurement]]]
+"""The finalists of a task, the schedule confirmed last among them."""
+
+
+def unchanged_reports(context: JobContext, finalists: Finalists) -> dict[str, TaskReport]:
+    """The reports of such tasks in the last job of the same model, by key.
+
+    The schedule that it reports is still the one that was confirmed last, no trial was faster since, and none of this
+    job is a finalist. Tasks that may replace each other are unchanged together or not at all: which of them the model
+    runs is decided by times from side by side.
+    """
+    store, key = context.store, context.target.key
+    if (last := _last_report(context)) is None:
+        return {}
+    reported = {task.key: task for task in last.tasks}
+    keys = [state.task.key for state in context.states]
+    confirmed, best = store.confirmations(keys, key), store.best_many(keys, key)
+    fresh = {(trial.record.task_key, trial.record.schedule.key) for trial in store.jobs.trials(context.job.id)}
+
+    def is_settled(state: TaskState) -> bool:
+        task = state.task.key
+        if (
+            task not in reported
+            or task not in confirmed
+            or not _stands(reported[task], confirmed[task], best.get(task), context.target)
+        ):
+            return False
+        return not any((task, schedule.key) in fresh for schedule, _ in finalists(state, confirmed[task].schedule))
+
+    open_tasks = {number for number, state in enumerate(context.states) if not is_settled(state)}
+    while more := _chain_neighbours(context, open_tasks):
+        open_tasks |= more
+    return {
+        state.task.key: _renew(reported[state.task.key], state)
+        for number, state in enumerate(context.states)
+        if number not in open_tasks
+    }
+
+
+def _last_report(context: JobContext) -> Report | None:
+    """The report of the model's last finished job on this target."""
+    sha256, key = context.job.spec.model_sha256, context.target.key
+    if not sha256:
+        return None
+    done = context.store.jobs.list([JobState.SUCCEEDED], model_sha256=sha256, target_key=key, limit=1)
+    return Report.from_json(done[0].result) if done and done[0].result else None
+
+
+def _stands(reported: TaskReport, confirmed: Record, best: Record | None, target: Target) -> bool:
+    """Whether the reported schedule is the one confirmed last, by the present compiler, and still the best."""
+    return (
+        reported.best_s is not None
+        and reported.schedule == confirmed.schedule.to_json()
+        and best is not None
+        and best.schedule == confirmed.schedule
+        and is_current(confirmed.measurement.provenance, target)
+    )
+
+
+def _chain_neighbours(context: JobContext, open_tasks: set[int]) -> set[int]:
+    """Tasks that are in one chain with any of these, and are not among them."""
+    chains: list[set[int]] = [{part.task for part in chain.parts} for chain, _ in context.assembly.chains]
+    return set().union(*(chain for chain in chains if chain & open_tasks)) - open_tasks
+
+
+def _renew(reported: TaskReport, state: TaskState) -> TaskReport:
+    return replace(reported, occurrences=state.occurrences, chosen=state.occurrences, trials=len(state.measured))

@@ -1,0 +1,240 @@
+"""TuningJob: from a job that is leased to its result. Read `TuningJob.run` first; how it searches is in `search`.
+
+All state is in the database: a job whose process is killed at any moment goes on where it was, in any other process.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from math import inf
+
+from tunewright.codegen.target import Target
+from tunewright.db.job import Job, JobSpec, JobState
+from tunewright.db.store import Store
+from tunewright.graph.task import Task
+from tunewright.search_space.measurement import Status
+from tunewright.search_space.schedule import Schedule
+from tunewright.search_space.sketches import holds
+from tunewright.workers.measure.rates import PeakRates, measure
+from tunewright.workers.pool import Pool
+
+from ..lookup.ladder import lookup
+from ..lookup.result import TRANSFERRED
+from ..models.assembly import Assembly, total_s
+from ..settings import settings
+from .confirmation import Confirmation
+from .context import JobContext, trials_of
+from .learning import Learning
+from .lease_keeper import JobStop, LeaseKeeper
+from .loop import Search
+from .progress import Watch
+from .report import JobOutcome, Report, SearchEnd, TaskReport
+from .stage import JobStage
+from .task_state import TaskState
+from .whole_model import ModelTimes, Timing, Variant, is_here
+
+DEFAULT, TUNED = "default", "tuned"
+"""Names of the variants of a whole model that are timed."""
+
+STRATEGY = "evolutionary"
+"""The strategy of a job whose settings name none."""
+
+
+class TuningJob:
+    """Works on a job under the lease of `keeper`, on its tasks and how often each occurs, in their order.
+
+    Trials follow from the job's settings `seed` and `strategy`. `timing` times the whole model at the end.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        tasks: Sequence[tuple[Task, int]],
+        target: Target,
+        store: Store,
+        pool: Pool,
+        keeper: LeaseKeeper,
+        *,
+        timing: Timing | None = None,
+        watch: Watch | None = None,
+    ) -> None:
+        started_at, self._timing = time.monotonic(), timing
+        seed, strategy = int(job.spec.settings.get("seed", 0)), str(job.spec.settings.get("strategy", STRATEGY))
+        self._learning = Learning(store, target, {task.key for task, _ in tasks}, seed)
+        states = [
+            TaskState.of(
+                task,
+                occurrences,
+                target,
+                store.records(task.key, target.key),
+                self._learning.costs,
+                strategy=strategy,
+                seed=seed,
+            )
+            for task, occurrences in tasks
+        ]
+        _borrow(store, target, states)
+        self._context = JobContext(
+            job,
+            store,
+            pool,
+            target,
+            keeper,
+            states,
+            _assembly(job.spec),
+            trials_of(store, job.id),
+            watch or (lambda progress: None),
+            started_at,
+        )
+
+    def run(self) -> Report:
+        """Search until the budget is spent or nothing is left to try, learn, time the findings, and finish the job.
+
+        Where time is over before the trials are, the job of a command is paused, for the same command to go on.
+        Raises LeaseLost, having written nothing since; JobStop, having given the job back, which the database knows
+        whether to pause or cancel; PoolError.
+        """
+        context, jobs = self._context, self._context.store.jobs
+        try:
+            report = self._finish(self._search() if context.states else SearchEnd.EXHAUSTED)
+            if context.job.attached and report.ended_by is SearchEnd.MINUTES:
+                jobs.pause_leased(context.keeper.lease, result=report.to_json())
+            else:
+                jobs.finish(context.keeper.lease, JobState.SUCCEEDED, result=report.to_json())
+        except JobStop:
+            context.keeper.tell()
+            jobs.give_back(context.keeper.lease)
+            raise
+        context.report(JobStage.DONE)
+        return report
+
+    def _search(self) -> SearchEnd:
+        """Search, and learn from the trials; returns why the search ended."""
+        self._context.enter(JobStage.SEARCHING)
+        ended_by = Search(self._context, self._learning).run()
+        self._context.end_search()
+        self._context.enter(JobStage.LEARNING)
+        self._learning.keep(self._context.job.id)  # if that fails nothing is lost: a report is stored at the very end
+        return ended_by
+
+    def _finish(self, ended_by: SearchEnd) -> Report:
+        """Confirm what was found, and time the whole model."""
+        context, tasks, rates = self._context, [], None
+        if context.states:
+            context.enter(JobStage.CONFIRMING)
+            rates = machine_rates(context.target)
+            tasks = Confirmation(context, rates.peak_flops_s if rates else None).run()
+        context.enter(JobStage.RUNNING)
+        times = self._whole_model(tasks)
+        context.keeper.check()
+        statuses, own = context.store.jobs.statuses(context.job.id), trials_of(context.store, context.job.id)
+        tasks = [replace(task, job_trials=own[task.key]) for task in tasks]
+        report = Report(
+            job_id=context.job.id,
+            model=context.job.label,
+            target=str(context.target),
+            trials=sum(statuses.values()),
+            seconds=time.monotonic() - context.started_at,
+            tasks=tuple(tasks),
+            default_s=None,
+            tuned_s=None,
+            peak_gflops=rates.peak_flops_s / 1e9 if rates else None,
+            failed={status.value: count for status, count in statuses.items() if status is not Status.OK},
+            fallback=times.fallback,
+            whole_model=times.reason,
+            ended_by=ended_by,
+            tasks_default_s=total_s(context.assembly.separate_uses, [task.default_s for task in tasks]),
+        )
+        return judge(report, times, context.target, context.assembly)
+
+    def _whole_model(self, tasks: Sequence[TaskReport]) -> ModelTimes:
+        """Times of the model by default and tuned; a variant that is known to fail is not run."""
+        if self._timing is None:
+            return ModelTimes(reason="nobody asked for it")
+        apart = Variant({state.task.key: state.default for state in self._context.states})
+        chosen = Variant(
+            {task.key: Schedule.from_json(task.schedule) for task in tasks},
+            {task.key: inf if task.best_s is None else task.best_s for task in tasks if task.trials},
+        )
+        variants = {
+            name: variant
+            for name, variant, uses in (
+                (DEFAULT, apart, self._context.assembly.separate_uses),
+                (TUNED, chosen, [task.chosen for task in tasks]),
+            )
+            if not any(
+                count and state.fails(variant.schedules[state.task.key])
+                for count, state in zip(uses, self._context.states, strict=True)
+            )
+        }
+        if len(variants) == 2 and self._is_default(tasks):  # one and the same model: two timings would differ by luck
+            times = self._timing({DEFAULT: apart})
+            return replace(
+                times, latencies=dict.fromkeys(variants, *times.latencies.values()) if times.latencies else {}
+            )
+        return self._timing(variants)
+
+    def _is_default(self, tasks: Sequence[TaskReport]) -> bool:
+        """Whether the best schedules are the defaults."""
+        return [task.chosen for task in tasks] == self._context.assembly.separate_uses and all(
+            task.schedule == state.default.to_json()
+            for task, state in zip(tasks, self._context.states, strict=True)
+            if task.chosen
+        )
+
+
+def judge(report: Report, times: ModelTimes, target: Target, assembly: Assembly) -> Report:
+    """The report with the times of the whole model, and the outcome.
+
+    A model whose gain may be chance keeps its defaults.
+    """
+    default, tuned, speedup = times.time_interval(DEFAULT), times.time_interval(TUNED), times.ratio(DEFAULT, TUNED)
+    report = replace(report, noise=times.noise(target).reason, outcome=JobOutcome.UNTIMED)
+    if default is not None:
+        report = replace(report, default_s=default.median_s, default_interval_s=(default.low_s, default.high_s))
+    if tuned is not None:
+        report = replace(report, tuned_s=tuned.median_s, tuned_interval_s=(tuned.low_s, tuned.high_s))
+    if speedup is None:
+        return report
+    if speedup[0] > 1.0:
+        return replace(report, outcome=JobOutcome.FASTER, speedup_interval=speedup)
+    is_other = times.latencies[DEFAULT] is not times.latencies[TUNED]
+    tasks = [replace(task, chosen=count) for task, count in zip(report.tasks, assembly.separate_uses, strict=True)]
+    return replace(
+        report,
+        tasks=tuple(tasks),
+        outcome=JobOutcome.DEFAULTS_KEPT,
+        tuned_s=report.default_s,
+        tuned_interval_s=report.default_interval_s,
+        rejected_s=report.tuned_s if is_other else None,
+        rejected_interval=speedup if is_other else None,
+    )
+
+
+def _assembly(spec: JobSpec) -> Assembly:
+    """The assembly of a job's model, from `Assembly.settings`."""
+    return Assembly.of_json([task.occurrences for task in spec.tasks], spec.settings.get("chains", []))
+
+
+def _borrow(store: Store, target: Target, states: Sequence[TaskState]) -> None:
+    """Propose imported schedules early, and for untried tasks the best schedule of a similar target or task.
+
+    Times of imported schedules are hints until they are measured here.
+    """
+    untried = [state for state in states if not state.measured]
+    results = lookup(store, [state.task for state in untried], target)
+    for state in states:
+        result = results.get(state.task.key)
+        if result is not None and (result.match in TRANSFERRED or result.is_imported):
+            state.borrowed.append(result.schedule)
+        hints = store.hints(state.task.key, target.key)
+        state.borrowed += [s for s in hints if s not in state.borrowed and holds(state.task, target, s)]
+
+
+@cache
+def machine_rates(target: Target) -> PeakRates | None:
+    """The peak rates of this machine, measured once in a process; None where the target is another machine."""
+    return measure(target, settings().objects) if is_here(target) else None

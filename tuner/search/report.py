@@ -1,0 +1,136 @@
+"""Report: the result of a tuning job, for people and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Any
+
+from tunewright.codegen.codec import IN_MS, JsonName, from_json, to_json
+
+from ..lookup.result import DEFAULTS_KEPT
+from ..session.image_store import fallback_share
+from ..text import Interval, ratio
+from ..units import in_ms
+
+Time = Annotated[float | None, IN_MS]
+"""Seconds; None where it is not known."""
+
+TimeInterval = Annotated[Interval | None, IN_MS]
+"""The 95% interval of a time; likewise."""
+
+
+class SearchEnd(StrEnum):
+    """The reason why a search ended."""
+
+    TRIALS = "trials"  # all of the budget were done
+    MINUTES = "minutes"  # so was the time
+    UNTIL = "until"  # another minute was expected to bring less than the budget asks for
+    EXHAUSTED = "exhausted"  # no task had anything left to try
+
+
+ENDINGS = {
+    SearchEnd.TRIALS: "all its trials were done",
+    SearchEnd.MINUTES: "its minutes were over",
+    SearchEnd.UNTIL: "another minute was expected to bring too little",
+    SearchEnd.EXHAUSTED: "nothing new was left to try",
+}
+"""The reasons in words."""
+
+
+class JobOutcome(StrEnum):
+    """The outcome of a job for its whole model: trials and tasks may promise more than a run then shows."""
+
+    FASTER = "faster"  # beyond the interval of the gain: what was found is in use
+    DEFAULTS_KEPT = DEFAULTS_KEPT  # nothing found makes the model faster beyond it: its tasks keep their defaults
+    UNTIMED = "untimed"  # the model could not be run on both: what was found for each task is in use
+
+
+@dataclass(frozen=True, slots=True)
+class TaskReport:
+    """One task: its default and the schedule chosen among the best, in turn in fresh processes after the search."""
+
+    key: str
+    op: str
+    occurrences: int  # of the task in the model, also where it may stand for others or others for it
+    chosen: int  # of these that the tuned model runs
+    trials: int  # all that the database knows for this target
+    flops: int
+    default_s: Time  # None where the default schedule failed
+    best_s: Time  # None where no schedule holds
+    fraction_of_peak: float | None  # of the machine's multiply-add peak, measured by this process; None: not known
+    schedule: dict[str, Any]
+    default_interval_s: TimeInterval = None  # of `default_s`, and the next of `best_s`; None: not known
+    best_interval_s: TimeInterval = None
+    noise: str = ""  # why the machine was too busy to rely on the times, for people; empty where it was not
+    default_key: Annotated[str, JsonName("default_schedule")] = ""  # another version may have another default
+    job_trials: int | None = None  # of `trials`, those that the job measured; None: from before that was told
+    is_confirmed: Annotated[bool, JsonName("confirmed")] = True  # else there was nothing to compare it with
+
+    @property
+    def gflops(self) -> float | None:
+        """Billions of floating-point operations a second at the best time."""
+        return self.flops / self.best_s / 1e9 if self.best_s else None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, times in milliseconds."""
+        data: dict[str, Any] = to_json(self)
+        return data | {"gflops": self.gflops}
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One tuning job."""
+
+    job_id: Annotated[int, JsonName("job")]
+    model: str
+    target: str
+    trials: int  # measured by this job, over all the processes it took
+    seconds: float  # of this process
+    tasks: tuple[TaskReport, ...]
+    default_s: Time  # the whole model on default schedules, and tuned, run in turn; None where the schedule of any
+    tuned_s: Time  # task is known to fail, so that it can't be run
+    peak_gflops: float | None  # None where the target is another machine
+    failed: Mapping[str, int]  # status -> trials of this job
+    fallback: Mapping[str, int]  # op -> nodes without a native kernel
+    whole_model: str = ""  # why the whole model was not timed, one line; empty where it was
+    ended_by: SearchEnd | None = None  # None in a report from before that was told
+    outcome: JobOutcome | None = None  # likewise
+    default_interval_s: TimeInterval = None  # of `default_s`
+    tuned_interval_s: TimeInterval = None
+    speedup_interval: Interval | None = None  # of the ratio of both, taken round by round
+    tasks_default_s: Time = None  # what its tasks take of a run on defaults by their own times; None: not known
+    rejected_s: Time = None  # where the defaults were kept, what a run takes on what was found instead
+    rejected_interval: Interval | None = None  # how many times as fast that was
+    noise: str = ""  # why the machine was too busy to rely on these, for people; empty where it was not
+
+    @property
+    def speedup(self) -> float | None:
+        """The speed-up of the model over its defaults, as it runs from now on; None where it was not timed."""
+        return ratio(self.default_s, self.tuned_s)
+
+    @property
+    def kernels_s(self) -> float | None:
+        """Seconds of a run of the tuned model that its tasks take, by their own times; None where one holds nowhere."""
+        is_default = self.outcome is JobOutcome.DEFAULTS_KEPT
+        used = [(task.chosen, task.default_s if is_default else task.best_s) for task in self.tasks if task.chosen]
+        known_s = [count * time_s for count, time_s in used if time_s is not None]
+        return sum(known_s) if len(known_s) == len(used) else None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, times in milliseconds; `from_json` inverts it but for the last bits of times."""
+        data: dict[str, Any] = to_json(self)
+        return data | {
+            "tasks": [task.to_json() for task in self.tasks],
+            "fallback_share": fallback_share(self.fallback, in_ms(self.kernels_s), in_ms(self.tuned_s)),
+            "speedup": self.speedup,
+            "tasks_tuned_ms": in_ms(self.kernels_s),
+        }
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Report:
+        """The inverse of `to_json`. Raises ValueError on other data."""
+        # A job of before there was a choice told of no tasks that are chosen.
+        tasks = [{"chosen": task["occurrences"]} | task for task in data["tasks"]]
+        return from_json(Report, {**data, "tasks": tasks})

@@ -1,0 +1,30 @@
+"""JobStage: the stages of a tuning job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+
+class JobStage(StrEnum):
+    """The stages of a job, in their order."""
+
+    READING = "reading"
+    WAITING = "waiting"  # for another process that has the job
+    SEARCHING = "searching"
+    LEARNING = "learning"  # what later jobs shall know
+    CONFIRMING = "confirming"
+    RUNNING = "running"
+    DONE = "done"
+
+
+STAGES: Mapping[str, str] = {
+    JobStage.READING: "reading the model",
+    JobStage.WAITING: "another process is at work on the same job",
+    JobStage.SEARCHING: "searching",
+    JobStage.LEARNING: "learning from the trials",
+    JobStage.CONFIRMING: "timing default and best schedules side by side",
+    JobStage.RUNNING: "timing the whole model",
+    JobStage.DONE: "done",
+}
+"""The stages in words."""

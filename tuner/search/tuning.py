@@ -1,0 +1,247 @@
+"""`tune`: a tuning job from a model and a few settings, for the command line and Python programs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from tunewright.codegen.target import CUDA, Target
+from tunewright.db.errors import StoreError
+from tunewright.db.job import UNFINISHED, Job, JobSpec, JobState, Lease, LeaseLost, SearchBudget, SpecTask
+from tunewright.db.jobs import Jobs
+from tunewright.db.store import Store, open_store
+from tunewright.workers.pool import Machines, Pool, PoolError
+from tunewright.workers.sandbox.process import ChildStartError, start_fork_server
+
+from ..arguments import check_dims, check_model, check_threads, real_number, whole_number
+from ..errors import Refused, message
+from ..models.model import Model, open_model
+from ..settings import PATIENCE_S, settings, store_url
+from ..targets import local_target
+from .job import TuningJob
+from .lease_keeper import SHARE, JobStop, LeaseKeeper, holder_name
+from .progress import Progress, Watch
+from .report import Report
+from .stage import JobStage
+from .strategies.strategy import STRATEGIES
+from .whole_model import time_sessions
+
+SEEDS = 2**32
+"""The number of seeds that numpy's and XGBoost's generators both take."""
+
+POOLS = ("local", "ray")
+"""Pools that measure candidates: processes of this machine, or a Ray cluster."""
+
+WAIT_S = 1.0
+"""Seconds that a command waits for another process's job before it looks again."""
+
+
+def tune(
+    model: Path | str | bytes,
+    *,
+    db: str | None = None,
+    target: str = "auto",
+    trials: int | None = None,
+    minutes: float | None = None,
+    until: float | None = None,
+    pool: str = "local",
+    ray_address: str | None = None,
+    threads: int | None = None,
+    seed: int = 0,
+    dims: Mapping[str, int] | None = None,
+    strategy: str = "evolutionary",
+    watch: Watch | None = None,
+) -> Report:
+    """Search for fast schedules of a model's tasks on this machine, and keep every trial in the database.
+
+    The same call takes up a job that was interrupted; while another process is at work on it, it waits for that one's
+    report. `model` is a path or the ONNX bytes, `db` an SQLAlchemy URL (None: the default database). The search ends
+    after so many `trials`, after so many `minutes`, or once another minute is expected to make the whole model faster
+    by less than the share `until` (0.02 is 2%), whichever comes first; what is not given is no bound, and where none is
+    given it ends after 200 trials. `threads` is what kernels run on (None: all processors), `dims` the open dimensions
+    by name. `watch` is called at each stage and after each trial.
+
+    Raises Refused for settings that mean nothing and for a job that somebody else stopped, ModelError for a model that
+    can't be read, StoreError for a database that can't be used. On KeyboardInterrupt the job stays in the database, as
+    paused.
+    """
+    model, dims, threads = check_model(model), check_dims(dims), check_threads(threads)
+    budget, seed = _check_settings(strategy, trials, minutes, until, seed)
+    if watch is not None and not callable(watch):
+        raise Refused(f"watch is {watch!r}; it must be a function, which is called with a Progress, or None")
+    if pool not in POOLS:
+        raise Refused(f"no pool is called {pool!r}; there are {', '.join(POOLS)}")
+    report = watch or (lambda progress: None)
+    if pool == "local":
+        start_fork_server()
+    report(Progress(JobStage.READING, 0, budget, 0.0, ()))
+    device = local_target(target, threads)
+    network = open_model(model, dims, widen=device.kind != CUDA)
+    if network.fallbacks:
+        report(Progress(JobStage.READING, 0, budget, 0.0, (), fallback=network.fallback_ops))
+    make_pool = partial(open_pool, pool, device, ray_address)
+    with open_store(store_url(db), patience_s=PATIENCE_S) as store:
+        return _tune(network, device, store, budget, {"seed": seed, "strategy": strategy}, make_pool, report)
+
+
+def _tune(
+    model: Model,
+    target: Target,
+    store: Store,
+    budget: SearchBudget,
+    options: Mapping[str, Any],
+    make_pool: Callable[[], Pool],
+    watch: Watch,
+) -> Report:
+    """The report of the job of a model, which this process runs, or waits for where another one has it."""
+    spec = JobSpec(
+        model_sha256=model.sha256,
+        target_key=target.key,
+        tasks=tuple(SpecTask(key, count) for key, (_, count) in model.tasks.items()),
+        settings={**options, **model.assembly.settings},
+    )
+    store.add_target(target)
+    store.add_tasks(task for task, _ in model.tasks.values())
+    opening = JobOpening(store.jobs, spec, model.label, budget)
+    lease = opening.lease(lambda holder: watch(Progress(JobStage.WAITING, 0, budget, 0.0, (), holder=holder)))
+    if lease is None:
+        return opening.other_report()
+    with LeaseKeeper(store.jobs, lease, settings().lease_s) as keeper:
+        return _run(model, target, store, keeper, make_pool, watch)
+
+
+def _run(
+    model: Model,
+    target: Target,
+    store: Store,
+    keeper: LeaseKeeper,
+    make_pool: Callable[[], Pool],
+    watch: Watch,
+) -> Report:
+    """The report of a job that is leased. However this ends, the job is somebody else's to take up."""
+    timing = partial(time_sessions, model, target, settings().objects)
+    try:
+        with make_pool() as workers:
+            job = store.jobs.get(keeper.lease.job_id)
+            tasks = list(model.tasks.values())
+            return TuningJob(job, tasks, target, store, workers, keeper, timing=timing, watch=watch).run()
+    except (PoolError, ChildStartError) as error:
+        with suppress(StoreError):
+            store.jobs.give_back(keeper.lease)
+        raise Refused(f"{message(error)}; the same command goes on from there") from error
+    except JobStop as stopped:
+        raise Refused(f"somebody asked the job to {stopped.why}: tunewright jobs says more") from stopped
+    except LeaseLost:  # by its end, or to another process
+        raise
+    except BaseException:
+        with suppress(StoreError):  # it may be over by now
+            store.jobs.give_back(keeper.lease)
+        raise
+
+
+class JobOpening:
+    """Gets the job of a command, which another process may have."""
+
+    def __init__(self, jobs: Jobs, spec: JobSpec, label: str, budget: SearchBudget) -> None:
+        self._jobs, self._spec, self._label, self._budget = jobs, spec, label, budget
+        self._other: Job | None = None  # the one that somebody else has
+
+    def lease(self, tell_waiting: Callable[[str], None]) -> Lease | None:
+        """Lease the job. None where another process had it and has ended it."""
+        while True:
+            self._other = self._other or self._unfinished_job()
+            lease = self._jobs.open(self._spec, self._label, self._budget, holder_name(), settings().lease_s)
+            if lease is not None and (self._other is None or self._other.id == lease.job_id):
+                return lease
+            if lease is not None:  # the other one ended just now, so that this is a new one
+                self._jobs.finish(lease, JobState.CANCELLED)
+                return None
+            tell_waiting(self._other.holder if self._other else "")
+            if self._wait_for_end():
+                return None
+
+    def _unfinished_job(self) -> Job | None:
+        jobs = self._jobs.list(UNFINISHED, model_sha256=self._spec.model_sha256, target_key=self._spec.target_key)
+        return next((job for job in jobs if job.spec.key == self._spec.key), None)
+
+    def _wait_for_end(self) -> bool:
+        """Wait for the other one. False as soon as its process may have gone away."""
+        if self._other is None:  # it began in between: look again
+            return False
+        deadline_s = time.monotonic() + settings().lease_s / SHARE
+        while True:
+            changes = self._jobs.changes()
+            if self._jobs.get(self._other.id).state not in UNFINISHED:
+                return True
+            rest_s = deadline_s - time.monotonic()
+            if rest_s <= 0:
+                return False
+            self._jobs.wait(min(WAIT_S, rest_s), changes)
+
+    def other_report(self) -> Report:
+        """The report of the other process. Raises Refused where there is none."""
+        assert self._other is not None
+        job = self._jobs.get(self._other.id)
+        if job.state is not JobState.SUCCEEDED or job.result is None:
+            why = f": {job.error}" if job.error else ""
+            raise Refused(f"the same job, number {job.id}, which another process had, is {job.state}{why}")
+        return Report.from_json(job.result)
+
+
+def _check_settings(
+    strategy: str, trials: int | None, minutes: float | None, until: float | None, seed: int
+) -> tuple[SearchBudget, int]:
+    """The budget and the seed. Raises Refused for the first setting that means nothing."""
+    if strategy not in STRATEGIES:
+        raise Refused(f"no strategy is called {strategy!r}; there are {', '.join(STRATEGIES)}")
+    most_trials = None if trials is None else whole_number(trials)
+    if trials is not None and (most_trials is None or most_trials < 1):
+        raise Refused(f"trials is {trials!r}; it must be a whole number, at least 1, or None for no limit")
+    most_minutes = None if minutes is None else real_number(minutes)
+    if minutes is not None and (most_minutes is None or not 0 < most_minutes < inf):
+        raise Refused(f"minutes is {minutes!r}; it must be a number above zero and not infinite, or None for no limit")
+    least = None if until is None else real_number(until)
+    if until is not None and (least is None or not 0 < least < 1):
+        raise Refused(f"until is {until!r}; it must be a share between 0 and 1, such as 0.02 for 2%, or None")
+    number = whole_number(seed)
+    if number is None or not 0 <= number < SEEDS:
+        raise Refused(f"seed is {seed!r}; it must be a whole number, at least 0 and below {SEEDS}")
+    return SearchBudget.of(most_trials, most_minutes, least), number
+
+
+def open_pool(name: str, target: Target, ray_address: str | None = None) -> Pool:
+    """The pool of that name. Raises Refused if there is none, or it needs what is not installed."""
+    match name:
+        case "local":
+            from tunewright.workers.local import LocalPool
+
+            return LocalPool(target, settings().objects)
+        case "ray":
+            from tunewright.workers.ray.cluster import open_ray_pool
+
+            try:
+                return open_ray_pool(target, settings().objects, address=ray_address)
+            except (ModuleNotFoundError, PoolError) as error:
+                raise Refused(str(error)) from error
+        case _:
+            raise Refused(f"no pool is called {name!r}; there are {', '.join(POOLS)}")
+
+
+def open_machines(name: str, ray_address: str | None = None) -> Machines:
+    """The machines of the pools of that name. Raises Refused if there is none, PoolError if they can't be used."""
+    match name:
+        case "local":
+            from tunewright.workers.local import LocalMachine
+
+            return LocalMachine(settings().objects)
+        case "ray":
+            from tunewright.workers.ray.cluster import RayCluster
+
+            return RayCluster(settings().objects, address=ray_address)
+        case _:
+            raise Refused(f"no pool is called {name!r}; there are {', '.join(POOLS)}")

@@ -1,0 +1,265 @@
+"""Timing of whole models on default and tuned schedules, side by side.
+
+`time_sessions` does it in this process, for a model that its user runs anyway. Models that were sent to the service are
+strangers': `UploadTiming` runs them in a confined child, and whatever goes wrong there is a reason, not an error.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from math import inf, isfinite
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from tunewright.codegen.cuda.driver import DeviceFault, Unloadable
+from tunewright.codegen.host import available_cores, detect
+from tunewright.codegen.llvm.build import ObjectCache
+from tunewright.codegen.target import Target
+from tunewright.db.errors import NotFound
+from tunewright.graph.onnx_import import ModelError
+from tunewright.search_space.schedule import Schedule
+from tunewright.workers.lock import HostLock
+from tunewright.workers.measure.noise import UNDISTURBED, Disturbance, Noise, Watch
+from tunewright.workers.measure.sampling import (
+    MAX_ROUNDS,
+    CallLatency,
+    Interval,
+    interval,
+    time_in_turns,
+    wait_for_own_threads,
+    wait_for_threads,
+)
+from tunewright.workers.sandbox.process import Child, ChildError, ChildLimits, RequestFailed
+
+from ..errors import Refused, message
+from ..models.model import Model, example_feeds, open_model
+from ..session.session import InferenceSession
+from ..text import printable
+
+if TYPE_CHECKING:
+    from tunewright.db.uploads import Uploads
+
+LOAD_S, TIME_S = 300.0, 120.0
+"""Time limits of reading a model and building its kernels, and of timing it."""
+
+REASON_LETTERS = 300
+"""Letters of a reason, which may come out of a model."""
+
+
+BUDGET_S = 0.8
+"""Seconds that models are timed for, unless the fewest rounds take longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A way to run a model: on these schedules, and with what is fastest by these times (inf: fails); by task key."""
+
+    schedules: Mapping[str, Schedule]
+    times_s: Mapping[str, float] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; `from_json` inverts it."""
+        schedules = {key: schedule.to_json() for key, schedule in self.schedules.items()}
+        times_s = {key: time_s if isfinite(time_s) else None for key, time_s in self.times_s.items()}
+        return {"schedules": schedules, "times_s": times_s}
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Variant:
+        """The inverse of `to_json`."""
+        schedules = {key: Schedule.from_json(schedule) for key, schedule in data["schedules"].items()}
+        return Variant(schedules, {key: inf if time_s is None else time_s for key, time_s in data["times_s"].items()})
+
+
+Variants = Mapping[str, Variant]
+"""Variants to time, by name."""
+
+_log = logging.getLogger("tunewright")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelTimes:
+    """Latencies of a model's variants by name, and its ops without kernels.
+
+    Samples with one index were taken in the same round.
+    """
+
+    latencies: Mapping[str, CallLatency] = field(default_factory=dict)
+    fallback: Mapping[str, int] = field(default_factory=dict)  # op -> nodes
+    reason: str = ""  # why nothing was timed, one line
+    disturbance: Disturbance = UNDISTURBED
+
+    def time_interval(self, name: str) -> Interval | None:
+        """The interval of one run in seconds; None where it was not timed."""
+        latency = self.latencies.get(name)
+        return None if latency is None else interval(latency.samples_s)
+
+    def ratio(self, name: str, other: str) -> tuple[float, float] | None:
+        """The 95% interval of the ratio of the times of `name` and `other`, round by round."""
+        if name not in self.latencies or other not in self.latencies:
+            return None
+        rounds = zip(self.latencies[name].samples_s, self.latencies[other].samples_s, strict=True)
+        ratios, own_time, other_time = (
+            interval([sample_s / other_s for sample_s, other_s in rounds]),
+            *map(self.time_interval, (name, other)),
+        )
+        assert own_time is not None and other_time is not None
+        ratio_of_medians = (
+            own_time.median_s / other_time.median_s
+        )  # what people see need not be the median of the ratios
+        return min(ratios.low_s, ratio_of_medians), max(ratios.high_s, ratio_of_medians)
+
+    def noise(self, target: Target) -> Noise:
+        """The noise of the times. Load on a machine's processors does not disturb its GPU."""
+        spread = max((interval(latency.samples_s).width for latency in self.latencies.values()), default=0.0)
+        disturbance = UNDISTURBED if target.gpu is not None else self.disturbance
+        return Noise.of(disturbance, target.threads, spread)
+
+
+Timing = Callable[[Variants], ModelTimes]
+"""Times one model."""
+
+
+def is_here(target: Target) -> bool:
+    """Whether code for the target can run in processes of this machine."""
+    return detect(target.threads) == target and len(available_cores()) >= target.threads
+
+
+def time_sessions(model: Model, target: Target, objects: Path, variants: Variants) -> ModelTimes:
+    """Time a model in this process, when nobody builds or times candidates on this machine."""
+    try:
+        with ExitStack() as stack:
+            calls = _calls(stack, model, target, ObjectCache(objects), variants)
+            with HostLock(objects).exclusive():
+                watch = Watch()
+                latencies = _latencies(calls, model.fallback_ops)
+                return ModelTimes(latencies, model.fallback_ops, disturbance=watch.disturbance())
+    except (DeviceFault, Unloadable, MemoryError) as fault:  # the findings of the job stand
+        return ModelTimes(reason=_line(message(fault)))
+
+
+def _calls(
+    stack: ExitStack, model: Model, target: Target, cache: ObjectCache | None, variants: Variants
+) -> dict[str, Callable[[], Any]]:
+    feeds = example_feeds(model)
+    return {
+        name: partial(
+            stack.enter_context(
+                InferenceSession.of(model.fastest(variant.times_s), target, variant.schedules, cache)
+            ).run,
+            None,
+            feeds,
+        )
+        for name, variant in variants.items()
+    }
+
+
+def _latencies(calls: Mapping[str, Callable[[], Any]], fallback: Mapping[str, int]) -> dict[str, CallLatency]:
+    """Time calls in turn; nodes without a kernel may use other threads than ours."""
+    return time_in_turns(calls, BUDGET_S, wait_for_threads if fallback else wait_for_own_threads)
+
+
+class UploadTiming:
+    """Times a model that was uploaded. `objects` is the folder whose lock keeps others still meanwhile."""
+
+    def __init__(self, uploads: Uploads, sha256: str, dims: Mapping[str, int], target: Target, objects: Path) -> None:
+        self._uploads, self._sha256, self._dims, self._target, self._objects = uploads, sha256, dims, target, objects
+
+    def __call__(self, variants: Variants) -> ModelTimes:
+        if not self._sha256:
+            return ModelTimes(reason="it is a job of tasks, without a model")
+        if not is_here(self._target):
+            return ModelTimes(reason=f"the machine that the job ran from is no {self._target}")
+        try:
+            return self._time_in_child(variants)
+        except NotFound:  # as of a job that a command began, and a tuner process took up
+            return ModelTimes(reason="its model was not sent to the service")
+        except (OSError, RequestFailed) as fault:
+            return ModelTimes(reason=_line(message(fault)))
+        except (KeyError, TypeError, ValueError):
+            return ModelTimes(reason="the process that timed it answered nonsense")
+        except ChildError as bug:  # of what ran there: the findings of the job stand
+            _log.warning("the whole model could not be timed: %s", bug)
+            return ModelTimes(reason="the process that timed it failed")
+
+    def _time_in_child(self, variants: Variants) -> ModelTimes:
+        lock = HostLock(self._objects)
+        with (
+            TemporaryDirectory(prefix="tunewright-") as folder,
+            Child(ChildLimits(confined=True), calls="tunewright.tuner.search.whole_model") as child,
+        ):
+            path = self._write_model(Path(folder) / "model.onnx")
+            with lock.shared():
+                loaded = child.request(
+                    "load",
+                    LOAD_S,
+                    path=str(path),
+                    dims=dict(self._dims),
+                    target=self._target.to_json(),
+                    wanted={name: variant.to_json() for name, variant in variants.items()},
+                )
+            if loaded["reason"]:
+                return ModelTimes(reason=_line(loaded["reason"]))
+            with lock.exclusive():
+                watch = Watch(lambda: [child.pid])
+                samples_s = child.request("time", TIME_S)
+                disturbance = watch.disturbance()
+        fallback = _check_fallback(loaded["fallback"])
+        return ModelTimes(_check_latencies(samples_s, variants), fallback, disturbance=disturbance)
+
+    def _write_model(self, path: Path) -> Path:
+        """The model as a file."""
+        with path.open("wb") as file:
+            file.writelines(self._uploads.read(self._sha256))
+        return path
+
+
+def _line(text: str) -> str:
+    return printable(" ".join(text.split()))[:REASON_LETTERS]
+
+
+def _check_latencies(samples_s: Any, names: Variants) -> dict[str, CallLatency]:
+    """Check that the answer of a confined child is times of equally many rounds."""
+    checked = {name: tuple(float(time_s) for time_s in samples_s[name]) for name in names}
+    counts = {len(times_s) for times_s in checked.values()}
+    if len(counts) > 1 or 0 in counts or max(counts, default=1) > MAX_ROUNDS:
+        raise ValueError("not as many times of each")
+    if not all(isfinite(time_s) and time_s > 0 for times_s in checked.values() for time_s in times_s):
+        raise ValueError("no times")
+    return {name: CallLatency(times_s) for name, times_s in checked.items()}
+
+
+def _check_fallback(fallback: Any) -> dict[str, int]:
+    return {_line(str(op)): int(count) for op, count in dict(fallback).items()}
+
+
+# In the child
+
+_loaded: dict[str, Callable[[], Any]] = {}
+_fallback: dict[str, int] = {}
+_stack = ExitStack()
+
+
+def load(path: str, dims: dict[str, int], target: dict[str, Any], wanted: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Read a model and build its kernels, those of each name: `fallback`, or a `reason` why that can't be."""
+    machine = Target.from_json(target)
+    variants = {name: Variant.from_json(data) for name, data in wanted.items()}
+    try:
+        model = open_model(Path(path), dims)
+        _loaded.update(_calls(_stack, model, machine, None, variants))
+        _fallback.update(model.fallback_ops)
+    except (ModelError, Refused, MemoryError) as fault:
+        return {"reason": message(fault), "fallback": {}}
+    return {"reason": "", "fallback": model.fallback_ops}
+
+
+def time() -> dict[str, list[float]]:
+    """Seconds of runs of each that was loaded, by round."""
+    return {name: list(latency.samples_s) for name, latency in _latencies(_loaded, _fallback).items()}
+
+
+CALLS: dict[str, Callable[..., Any]] = {"load": load, "time": time}

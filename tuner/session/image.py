@@ -1,0 +1,135 @@
+"""Image: a compiled model as plain data: its steps, and the locations of its tensors in memory.
+
+`compile.compile_model` makes one, `image_store` keeps them on disk, `execution.CompiledModel` runs one on a processor
+and `device_model.DeviceModel` on a GPU. Light to import.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from math import prod
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tunewright.codegen.artifact import Artifact
+from tunewright.codegen.expr.dtype import DType
+from tunewright.graph.ir import Node, TensorType
+
+if TYPE_CHECKING:  # what a processor's sessions start without
+    from tunewright.codegen.cuda.build import GpuArtifact
+
+Array = NDArray[np.generic]
+
+KernelCode: TypeAlias = "Artifact | GpuArtifact"
+"""A kernel for a processor or for a GPU. All of an image are of one kind."""
+
+
+class Area(StrEnum):
+    """Areas of memory."""
+
+    ARENA = "arena"  # from the step that writes them to the last that reads them
+    CONSTANTS = "constants"  # in the layouts that kernels read
+    INPUT = "input"  # of the model: the caller's
+    OUTPUT = "output"  # of the model: the caller's from then on
+    KEPT = "kept"  # constants as the model has them: what fallbacks read, and those that are outputs
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """The start of a tensor: an offset in the arena, the constants, or the numbered input, output or kept constant.
+
+    Outputs may share memory, as views of each other; it has the number of the first.
+    """
+
+    area: Area
+    offset_bytes: int = 0
+    number: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TensorValue:
+    """A tensor that Python sees: an input, an output, an operand or result of nodes without a kernel.
+
+    `location` is None where no memory is planned: only a run tells the shape, or kernels don't know the type.
+    """
+
+    kind: TensorType
+    location: Location | None
+
+
+@dataclass(frozen=True, slots=True)
+class ImagePort:
+    """An input or output of the model. `label` is the model's name for it: hostile text."""
+
+    label: str
+    tensor: str
+    value: TensorValue
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCall:
+    """One kernel on the memory of its params, then its scratch."""
+
+    artifact: KernelCode
+    locations: tuple[Location, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """Memory of a GPU copied there: to a place that kernels may read, or from one that they may write."""
+
+    source: Location
+    to: Location
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """Nodes that have no kernel, one after the other. `inputs` are what they take, `outputs` what others take of them.
+
+    `types` has the tensors between them too.
+    """
+
+    nodes: tuple[Node, ...]
+    inputs: Mapping[str, TensorValue]
+    outputs: Mapping[str, TensorValue]
+    types: Mapping[str, TensorType]
+
+
+Step = KernelCall | Copy | Evaluation
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """All that running a model takes. Steps run in order; `constants` is aligned to 64 bytes."""
+
+    inputs: tuple[ImagePort, ...]
+    outputs: tuple[ImagePort, ...]
+    output_types: Mapping[int, TensorType]  # memory of outputs, by number
+    steps: tuple[Step, ...]
+    arena_bytes: int
+    constants: NDArray[np.uint8] = field(repr=False)
+    kept: tuple[Array, ...] = field(repr=False)
+
+
+def size_bytes(kind: TensorType) -> int:
+    """Bytes of a tensor; 0 where the size is not known, or kernels don't know its type."""
+    dtype = DType.of(kind.dtype)
+    return 0 if dtype is None or kind.shape is None else prod(kind.shape) * dtype.size_bytes
+
+
+def view_of(block: Array, value: TensorValue) -> Array:
+    """A tensor in a block of memory: bytes, or elements of its type."""
+    assert value.location is not None
+    offset_bytes, shape = value.location.offset_bytes, value.kind.shape or ()
+    if value.location.area in (Area.ARENA, Area.CONSTANTS):
+        kind = DType(value.kind.dtype)
+        return block[offset_bytes : offset_bytes + prod(shape) * kind.size_bytes].view(kind.numpy).reshape(shape)
+    if not offset_bytes and block.shape == shape:
+        return block
+    first = offset_bytes // block.itemsize
+    return block.reshape(-1)[first : first + prod(shape)].reshape(shape)

@@ -1,0 +1,417 @@
+"""ImageStore: compiled models on disk, so that the next session starts without reading the model or the database.
+
+Two kinds of files. An image holds a compiled model: kernels, plan, packed constants. A cache entry names the image of a
+session's key, see `session_key`. When only the database has changed, a new entry often names an image that is there
+already. Files are told apart by identity, size and times, as build tools do: one that changed a moment ago is not
+recognised, as it may change once more without looking different.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, astuple, dataclass, field
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tunewright.codegen.artifact import Artifact, Phase, objects_sha256
+from tunewright.codegen.expr.dtype import DType
+from tunewright.codegen.ir.ir import Buffer
+from tunewright.codegen.private_folder import PrivateFolder
+from tunewright.codegen.runtime.memory import HUGE_BYTES, aligned_block
+from tunewright.codegen.target import Target
+from tunewright.graph.ir import DefaultInput, TensorType
+
+from .image import Area, Image, ImagePort, KernelCall, Location, TensorValue
+
+SETTLED_NS = 2_000_000_000
+"""Least age of a change. Clocks of file systems are this coarse."""
+
+SOURCES = ("codegen", "graph", "search_space", "db", "tuner")
+"""The folders whose code decides the image of a model."""
+
+LIBRARIES = ("onnx", "llvmlite", "numpy")
+"""The packages that decide it too."""
+
+SQLITE = "sqlite:///"
+"""Prefix of the URL of a database that is a file of this machine."""
+
+EXTERNAL = b"location"
+"""Each weight outside of a model's file has an entry of this name in it."""
+
+BLOCK_BYTES = 1 << 20
+"""Bytes of a model's file that are read at a time: mapped, all of it would count as memory of this process."""
+
+
+def session_key(
+    model: Path | str | bytes, dims: Mapping[str, int], target: Target, db: str, lock: Path | None
+) -> str | None:
+    """The key; None where the database is no file, or a file has changed a moment ago.
+
+    Schedules come from `lock`, or else from the database at the URL `db`.
+    """
+    sources = code_digest()
+    read = hashlib.sha256(model).hexdigest() if isinstance(model, bytes) else _file(Path(model))
+    place = _database(db) if lock is None else _file(lock)
+    if sources is None or read is None or place is None:
+        return None
+    return json.dumps([sources, read, sorted(dims.items()), target.to_json(), place])
+
+
+def image_key(model_sha256: str, target: Target, steps: Sequence[Any]) -> str | None:
+    """The key of an image: the code, the model, the target, and the steps as plain data, on which dimensions act.
+
+    None where the code that makes images can't be read.
+    """
+    sources = code_digest()
+    return None if sources is None else json.dumps([sources, model_sha256, target.to_json(), steps])
+
+
+def is_whole(model: Path | str | bytes) -> bool:
+    """Whether all weights are certainly in the model's own bytes."""
+    if isinstance(model, bytes):
+        return EXTERNAL not in model
+    end = b""  # of what was read before: the word may lie across
+    with Path(model).open("rb") as file:
+        while block := file.read(BLOCK_BYTES):
+            if EXTERNAL in end + block:
+                return False
+            end = block[-len(EXTERNAL) :]
+    return True
+
+
+@cache
+def code_digest() -> str | None:
+    """Digest of the code that makes images and of its packages; None where the code can't be read."""
+    digest = hashlib.sha256()
+    for folder in SOURCES:
+        paths = [Path(path) for path in import_module(f"tunewright.{folder}").__path__]
+        files = sorted(file for path in paths for kind in ("*.py", "*.ll") for file in path.rglob(kind))
+        if not files:
+            return None
+        for file in files:
+            content = file.read_bytes()
+            digest.update(f"{file.name} {len(content)}\n".encode() + content)
+    for name in LIBRARIES:
+        spec = find_spec(name)
+        if spec is None or spec.origin is None:
+            return None
+        digest.update(f"{spec.origin} {file_state(Path(spec.origin))}\n".encode())
+    digest.update(np.__version__.encode())
+    return digest.hexdigest()
+
+
+def _database(url: str) -> list[Any] | None:
+    """The state of a SQLite database that nobody is writing to at this moment."""
+    path = url.removeprefix(SQLITE)
+    if path == url or not path or path.startswith((":", "file:")) or "?" in path:
+        return None
+    if Path(f"{path}-journal").exists():
+        return None
+    states = [_file(Path(path)), _file(Path(f"{path}-wal"))]
+    return None if None in states else states
+
+
+def _file(path: Path) -> list[Any] | None:
+    """The path and state of a file; None if it changed a moment ago."""
+    state = file_state(path)
+    if state is not None and time.time_ns() - max(state[-2:]) < SETTLED_NS:
+        return None
+    return [os.path.abspath(path), state]  # noqa: PTH100 - links stay, they are part of the key
+
+
+def file_state(path: Path) -> list[int] | None:
+    """Device, inode, size and times of a file. None where there is no such file."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return [status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """How much of a model runs in native kernels."""
+
+    native: int  # nodes, after rewriting
+    fallback: Mapping[str, int]  # op -> nodes that have no kernel
+    tuned: int  # tasks whose schedule was the best measured for this target
+    untuned: int  # that nobody measured: on their default schedule, or on an untried one where the default fails
+    transferred: int = 0  # on what is best for a similar target or task, or on a pick of the cost model
+    kept: int = 0  # on their default, as a job of the model found nothing that makes it faster
+    vendor: Mapping[str, int] = field(default_factory=dict)  # op -> nodes of `fallback` that ONNX Runtime runs
+
+    @property
+    def share(self) -> float:
+        """Native nodes among all."""
+        return self.native / max(self.native + sum(self.fallback.values()), 1)
+
+
+def fallback_share(fallback: Mapping[str, int], kernels_ms: float | None, whole_ms: float | None) -> float | None:
+    """The part of a run that nodes without a kernel take: what kernels don't. None where that is not known."""
+    if not fallback:
+        return 0.0
+    return None if kernels_ms is None or not whole_ms else max(0.0, 1.0 - kernels_ms / whole_ms)
+
+
+LIMIT_BYTES = 16 << 30
+"""Bytes of all images on disk; the least recently used go. One has about the size of its model."""
+
+DISK_SHARE = 0.5
+"""The part that images may take of what they take and what is free together: the database is on that disk too."""
+
+MAGIC = b"tunewright image 1\n"
+
+PAGE_BYTES = 4096
+"""Alignment of constants in a file."""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheEntry:
+    """The data of a session besides its image: the image's name, notes, coverage and schedules."""
+
+    image: str
+    threads: int
+    notes: tuple[str, ...]
+    coverage: Coverage
+    schedules: Mapping[str, Any]  # task key -> schedule as JSON
+    defaults: tuple[DefaultInput, ...] = ()  # the weights that a run may be given
+
+
+@dataclass(frozen=True, slots=True)
+class StoredImage:
+    """An image, and the thread pool as object code, which was compiled for the same machine."""
+
+    image: Image
+    pool_code: bytes
+
+
+class ImageStore:
+    """Images and entries in a folder for this user alone: there is code in them. Raises what `PrivateFolder` raises.
+
+    They take `limit_bytes` at most, and less on a disk that has little room. Where they would take more, what was not
+    used for longest goes; a model that alone would take more is not kept.
+    """
+
+    def __init__(self, folder: Path, limit_bytes: int = LIMIT_BYTES) -> None:
+        self._files = PrivateFolder(folder)
+        self._limit_bytes = limit_bytes
+
+    def entry(self, key: str) -> CacheEntry | None:
+        """The entry of a key, if it is there and whole."""
+        try:
+            data = json.loads(self._entry_path(key).read_bytes())
+            coverage = Coverage(**data["coverage"])
+            defaults = tuple(_default(form) for form in data["defaults"])
+            return CacheEntry(
+                data["image"], data["threads"], tuple(data["notes"]), coverage, data["schedules"], defaults
+            )
+        except (OSError, ValueError, LookupError, TypeError):
+            return None
+
+    def put_entry(self, key: str, entry: CacheEntry) -> None:
+        """Keep an entry. A full disk is no error."""
+        with suppress(OSError):
+            self._files.write(self._entry_path(key), [json.dumps(asdict(entry)).encode()], lasting=True)
+
+    def get(self, name: str, readers: int = 1) -> StoredImage | None:
+        """The image of that name, if it is there and whole. `readers` threads read."""
+        path = self._image_path(name)
+        try:
+            with path.open("rb") as file:
+                os.utime(file.fileno())  # it is in use
+                return _read(file.fileno(), readers)
+        except (OSError, ValueError, LookupError, TypeError):
+            return None
+
+    def put(self, name: str, image: Image, pool_code: bytes) -> bool:
+        """Keep an image, unless it is too large or has nodes that no kernel computes. Whether it is there then."""
+        form = to_form(image)
+        if form is None:
+            return False
+        with suppress(OSError):  # a full disk is no error, nor that somebody has deleted the folder by now
+            free_bytes = shutil.disk_usage(self._files.path).free
+            left_bytes = room_bytes(self._files.size_bytes(), free_bytes, self._limit_bytes) - image.constants.nbytes
+            if left_bytes >= 0 and not self._image_path(name).exists():
+                self._files.tidy(left_bytes)
+                self._files.write(self._image_path(name), _parts(*form, pool_code, image.constants), lasting=True)
+        return self._image_path(name).exists()
+
+    def _entry_path(self, key: str) -> Path:
+        return self._files.path / f"{_digest(key)}.json"
+
+    def _image_path(self, name: str) -> Path:
+        return self._files.path / f"{_digest(name)}.image"
+
+
+def room_bytes(taken_bytes: int, free_bytes: int, limit_bytes: int = LIMIT_BYTES) -> int:
+    """Bytes that images may take in all, where they take `taken_bytes`, and `free_bytes` of the disk are free."""
+    return min(limit_bytes, int(DISK_SHARE * (taken_bytes + free_bytes)))
+
+
+def _parts(
+    header: Mapping[str, Any], objects: Sequence[bytes], pool_code: bytes, constants: NDArray[np.uint8]
+) -> list[bytes | memoryview]:
+    sizes = {"object_bytes": [len(code) for code in (pool_code, *objects)], "constants_bytes": constants.nbytes}
+    text = json.dumps({**header, **sizes}).encode()
+    head = text + pool_code + b"".join(objects)
+    begin = MAGIC + len(text).to_bytes(8, "little") + len(head).to_bytes(8, "little") + hashlib.sha256(head).digest()
+    gap_bytes = -(len(begin) + len(head)) % PAGE_BYTES
+    return [begin, head, bytes(gap_bytes), constants.data]
+
+
+def _read(handle: int, readers: int) -> StoredImage:
+    """Read what `_parts` wrote. Raises ValueError where it is not whole."""
+    begin_bytes = len(MAGIC) + 48
+    begin = os.pread(handle, begin_bytes, 0)
+    text_bytes, head_bytes = (
+        int.from_bytes(begin[offset : offset + 8], "little") for offset in (len(MAGIC), len(MAGIC) + 8)
+    )
+    size_bytes = os.fstat(handle).st_size
+    if len(begin) != begin_bytes or not begin.startswith(MAGIC) or head_bytes > size_bytes:
+        raise ValueError("no image")
+    head = os.pread(handle, head_bytes, begin_bytes)
+    if hashlib.sha256(head).digest() != begin[-32:]:
+        raise ValueError("a damaged image")
+    header = json.loads(head[:text_bytes])
+    constants_start = -(-(begin_bytes + head_bytes) // PAGE_BYTES) * PAGE_BYTES
+    if size_bytes != constants_start + header["constants_bytes"]:
+        raise ValueError("an image that was cut short")
+    objects, offset = [], text_bytes
+    for object_bytes in header["object_bytes"]:
+        objects.append(head[offset : offset + object_bytes])
+        offset += object_bytes
+    constants = _read_constants(handle, constants_start, header["constants_bytes"], readers)
+    return StoredImage(from_form(header, objects[1:], constants), objects[0])
+
+
+def _read_constants(handle: int, start: int, size_bytes: int, readers: int) -> NDArray[np.uint8]:
+    """A part of a file in memory of the process's own, which has larger pages than a mapped file."""
+    block = aligned_block(size_bytes)
+    share_bytes = max(-(-size_bytes // readers // HUGE_BYTES), 1) * HUGE_BYTES  # a model may have no constants
+    ranges = [(begin, min(begin + share_bytes, size_bytes)) for begin in range(0, size_bytes, share_bytes)]
+    threads = [Thread(target=_fill, args=(handle, start, block, *each)) for each in ranges[1:]]
+    for thread in threads:
+        thread.start()
+    for each in ranges[:1]:
+        _fill(handle, start, block, *each)
+    for thread in threads:
+        thread.join()
+    return block
+
+
+def _fill(handle: int, start: int, block: NDArray[np.uint8], begin: int, end: int) -> None:
+    """Read a range of what begins at `start`. Its size was checked: only a file cut short meanwhile ends early."""
+    view = block.data
+    while begin < end:
+        count = os.preadv(handle, [view[begin:end]], start + begin)
+        if count == 0:
+            raise ValueError("an image that was cut short")
+        begin += count
+
+
+def _default(form: Mapping[str, Any]) -> DefaultInput:
+    return DefaultInput(form["label"], TensorType(form["kind"]["dtype"], tuple(form["kind"]["shape"])))
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def to_form(image: Image) -> tuple[dict[str, Any], list[bytes]] | None:
+    """The image without its constants: JSON, and object code.
+
+    None where it runs nodes that have no kernel, or runs on a GPU: these are not kept yet.
+    """
+    numbers: dict[str, int] = {}
+    artifacts: list[Artifact] = []
+    steps = []
+    for step in image.steps:
+        if image.kept or not isinstance(step, KernelCall) or not isinstance(step.artifact, Artifact):
+            return None
+        artifact = step.artifact
+        key = f"{artifact.sha256} {artifact.phases} {artifact.params} {artifact.scratch}"
+        if numbers.setdefault(key, len(artifacts)) == len(artifacts):
+            artifacts.append(artifact)
+        steps.append([numbers[key], [astuple(location) for location in step.locations]])
+    objects: dict[bytes, int] = {}
+    for code in (code for artifact in artifacts for code in artifact.objects):
+        objects.setdefault(code, len(objects))
+    header = {
+        "inputs": [astuple(port) for port in image.inputs],
+        "outputs": [astuple(port) for port in image.outputs],
+        "rooms": [[number, astuple(kind)] for number, kind in image.output_types.items()],
+        "arena_bytes": image.arena_bytes,
+        "artifacts": [
+            {
+                "objects": [objects[code] for code in artifact.objects],
+                "phases": [astuple(phase) for phase in artifact.phases],
+                "params": [(buffer.name, buffer.shape, buffer.dtype) for buffer in artifact.params],
+                "scratch": [(buffer.name, buffer.shape, buffer.dtype) for buffer in artifact.scratch],
+            }
+            for artifact in artifacts
+        ],
+        "steps": steps,
+    }
+    return header, list(objects)
+
+
+def from_form(header: Mapping[str, Any], objects: Sequence[bytes], constants: NDArray[np.uint8]) -> Image:
+    """The inverse of `to_form`. Raises LookupError, TypeError or ValueError on other data."""
+    artifacts = [_artifact(form, objects) for form in header["artifacts"]]
+    return Image(
+        inputs=tuple(_port(form) for form in header["inputs"]),
+        outputs=tuple(_port(form) for form in header["outputs"]),
+        output_types={number: _kind(form) for number, form in header["rooms"]},
+        steps=tuple(
+            KernelCall(artifacts[n], tuple(_location(form) for form in locations)) for n, locations in header["steps"]
+        ),
+        arena_bytes=header["arena_bytes"],
+        constants=constants,
+        kept=(),
+    )
+
+
+def _artifact(form: Mapping[str, Any], objects: Sequence[bytes]) -> Artifact:
+    """The artifact but for its packings: constants are packed by now."""
+    own = tuple(objects[number] for number in form["objects"])
+    return Artifact(
+        objects=own,
+        sha256=objects_sha256(own),
+        phases=tuple(Phase(symbol, iterations) for symbol, iterations in form["phases"]),
+        params=tuple(_buffer(each) for each in form["params"]),
+        scratch=tuple(_buffer(each) for each in form["scratch"]),
+        packings={},
+    )
+
+
+def _buffer(form: Sequence[Any]) -> Buffer:
+    name, shape, dtype = form
+    return Buffer(name, tuple(shape), DType(dtype))
+
+
+def _port(form: Sequence[Any]) -> ImagePort:
+    label, tensor, (kind, location) = form
+    return ImagePort(label, tensor, TensorValue(_kind(kind), _location(location)))
+
+
+def _kind(form: Sequence[Any]) -> TensorType:
+    dtype, shape = form
+    return TensorType(dtype, None if shape is None else tuple(shape))
+
+
+def _location(form: Sequence[Any]) -> Location:
+    area, offset_bytes, number = form
+    return Location(Area(area), offset_bytes, number)

@@ -1,0 +1,185 @@
+"""Noise: what else kept the processors busy while something was timed, and how far its times differ.
+
+Steal is time in which the processors of a virtual machine run something else.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from tunewright.codegen.host import available_cores
+
+STAT = Path("/proc/stat")
+
+STEAL_FIELD = 8
+"""Index of "steal" in a processor's line: proc_stat(5)."""
+
+BUSY_FIELDS = (1, 2, 3, 6, 7)
+"""Indices of "user", "nice", "system", "irq" and "softirq"."""
+
+MAX_ATTEMPTS = 3
+"""Attempts to time something undisturbed: steal that lasts longer may go on for minutes."""
+
+MAX_STEAL_SHARE = 0.1
+"""Largest part of an attempt that may be stolen: it hardly changes medians. The kernel counts in hundredths of a
+second, so attempts shorter than a tenth of a second allow none."""
+
+MAX_RETRIED_S = 0.5
+"""Longest attempt that is repeated: requests have a time limit, and nearly every long attempt has some steal."""
+
+Result = TypeVar("Result")
+
+
+def steal_s() -> float:
+    """Seconds of steal time since the machine started, the mean of the processors of this process; 0 if unknown."""
+    lines = _lines()
+    return sum(int(line[STEAL_FIELD]) for line in lines) / max(len(lines), 1) / os.sysconf("SC_CLK_TCK")
+
+
+def busy_s() -> float:
+    """Busy seconds since the machine started, all processors of this process together; 0 if unknown."""
+    return sum(int(line[field]) for line in _lines() for field in BUSY_FIELDS) / os.sysconf("SC_CLK_TCK")
+
+
+def _lines() -> list[list[str]]:
+    """The lines of /proc/stat for the processors of this process."""
+    try:
+        lines = STAT.read_text().splitlines()
+    except OSError:
+        return []
+    names = {f"cpu{core}" for core in os.sched_getaffinity(0)}
+    return [line.split() for line in lines if line.partition(" ")[0] in names]
+
+
+def run_undisturbed(
+    attempt: Callable[[], Result],
+    prepare_retry: Callable[[], None] = lambda: None,
+    *,
+    steal_clock_s: Callable[[], float] = steal_s,
+    clock: Callable[[], float] = time.monotonic,
+) -> Result:
+    """The result of the first attempt with hardly any steal, else of that of `MAX_ATTEMPTS` with the least.
+
+    `prepare_retry` is called before each attempt but the first.
+    """
+    outcomes: list[tuple[float, Result]] = []
+    while True:
+        before_s, start_s = steal_clock_s(), clock()
+        result = attempt()
+        elapsed_s = clock() - start_s
+        outcomes.append(((steal_clock_s() - before_s) / max(elapsed_s, 1e-9), result))
+        if outcomes[-1][0] <= MAX_STEAL_SHARE or len(outcomes) == MAX_ATTEMPTS or elapsed_s > MAX_RETRIED_S:
+            return min(outcomes, key=lambda outcome: outcome[0])[1]
+        prepare_retry()
+
+
+NOISY_STEAL = 0.05
+"""Part of the time that may be stolen: more disturbs most samples, and so the median."""
+
+NOISY_OTHERS = 0.1
+"""Part of the needed processors that others may use: all threads of a kernel wait for the slowest."""
+
+NOISY_SPREAD = 0.1
+"""Largest width of the interval of a median, as a part of it: smaller gains can't be seen."""
+
+MIN_WATCH_S = 0.25
+"""Shortest time to judge other processes by: the kernel counts in hundredths of a second."""
+
+PROCESSES = Path("/proc")
+USER, SYSTEM = 11, 12
+"""Indices of "utime" and "stime" in a process's line, after its name: proc_pid_stat(5)."""
+
+
+class Disturbance(NamedTuple):
+    """Disturbances while something was timed, in seconds."""
+
+    elapsed_s: float = 0.0
+    steal_s: float = 0.0  # mean of the processors
+    others_s: float = 0.0  # of other processes, on all processors together
+
+    @staticmethod
+    def total(several: Iterable[Disturbance]) -> Disturbance:
+        """The sum of several, one after the other."""
+        return Disturbance(*map(sum, zip(UNDISTURBED, *several, strict=True)))
+
+
+UNDISTURBED = Disturbance()
+"""No disturbance, as far as is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """How far times can be relied on: 0 is best."""
+
+    steal: float = 0.0  # part of the time that other virtual machines took
+    others: float = 0.0  # part of the needed processors that other processes took
+    spread: float = 0.0  # width of the 95% interval of the median, as a part of it
+
+    @staticmethod
+    def of(disturbance: Disturbance, threads: int, spread: float = 0.0) -> Noise:
+        """The effect of a disturbance on a kernel with so many threads."""
+        if disturbance.elapsed_s < MIN_WATCH_S:
+            return Noise(spread=spread)
+        spare_cores = max(len(available_cores()) - threads, 0)
+        return Noise(
+            min(disturbance.steal_s / disturbance.elapsed_s, 1.0),
+            min(max(disturbance.others_s / disturbance.elapsed_s - spare_cores, 0.0) / threads, 1.0),
+            spread,
+        )
+
+    @property
+    def reason(self) -> str:
+        """Why times are unreliable, for people, without a full stop; empty if they are reliable."""
+        reasons = []
+        if self.steal > NOISY_STEAL:
+            reasons.append(f"its processors were away at other virtual machines for {self.steal:.0%} of the time")
+        if self.others > NOISY_OTHERS:
+            reasons.append(f"other processes took {self.others:.0%} of the processors that it ran on")
+        if self.spread > NOISY_SPREAD:
+            reasons.append(f"times of one and the same schedule lie {self.spread:.0%} apart")
+        return ", ".join(reasons)
+
+
+def noise_of(median_s: float | None, low_s: float | None, high_s: float | None, note: str = "") -> str:
+    """Why a time is unreliable: its stored `note`, and the spread of its samples where that is too wide.
+
+    Of trials only the spread is known: steal and other processes are not watched during a search.
+    """
+    if not median_s or low_s is None or high_s is None:
+        return note
+    spread = Noise(spread=(high_s - low_s) / median_s).reason
+    return note if spread in note else ", ".join(filter(None, (note, spread)))
+
+
+class Watch:
+    """Watches for disturbances from its creation on. `pids` are other processes whose work is no disturbance."""
+
+    def __init__(
+        self, pids: Callable[[], Iterable[int | None]] = tuple, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._pids, self._clock = pids, clock
+        self._start_s, self._steal_s, self._busy_s = clock(), steal_s(), busy_s()
+        self._own_s = self._processor_s()
+
+    def disturbance(self) -> Disturbance:
+        """The disturbance so far."""
+        elapsed_s = self._clock() - self._start_s
+        own_s = self._processor_s() - self._own_s
+        return Disturbance(elapsed_s, steal_s() - self._steal_s, max(busy_s() - self._busy_s - own_s, 0.0))
+
+    def _processor_s(self) -> float:
+        return time.process_time() + sum(_processor_s(pid) for pid in self._pids() if pid is not None)
+
+
+def _processor_s(pid: int) -> float:
+    """Processor time that a process has used; 0 if it is unknown or the process has ended."""
+    with suppress(OSError, ValueError, IndexError):
+        fields = (PROCESSES / str(pid) / "stat").read_text().rpartition(")")[2].split()
+        return (int(fields[USER]) + int(fields[SYSTEM])) / os.sysconf("SC_CLK_TCK")
+    return 0.0

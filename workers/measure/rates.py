@@ -1,0 +1,120 @@
+"""Peak rates of this machine, measured with our own code generator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tunewright.codegen.expr.dtype import DType
+from tunewright.codegen.expr.expr import Expr, Load, Ramp, Var, const, op
+from tunewright.codegen.ir.ir import Alloc, Block, Buffer, For, Kernel, LoopKind, Scope, Store
+from tunewright.codegen.llvm.build import build
+from tunewright.codegen.runtime.memory import lasting_empty
+from tunewright.codegen.runtime.native import Program
+from tunewright.codegen.runtime.pool import ThreadPool
+from tunewright.codegen.target import Target
+
+from ..lock import HostLock
+from .noise import Noise, Watch
+from .sampling import interval
+
+WATCH_S = 0.4
+"""How long the spread of a kernel's times and other processes are watched."""
+
+SAMPLES, REPEATS = 9, 4
+"""Samples in a row, and runs of each."""
+
+ROUNDS = 20_000
+"""Steps of the peak kernel's loop: about a millisecond."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeakRates:
+    """The rates that no kernel of this machine exceeds, with all threads of the target at work."""
+
+    peak_flops_s: float  # float32 multiply-adds on registers, two operations each
+    bandwidth_bytes_s: float  # reading an array that exceeds the second-level caches
+
+
+def measure(target: Target, objects: Path) -> PeakRates:
+    """Measure both rates, in about a tenth of a second. The best of several samples counts, as noise only slows.
+
+    Waits until no process with the same folder of objects builds or times candidates.
+    """
+    with HostLock(objects).exclusive(), ThreadPool(target.threads) as pool:
+        peak_s = _best_s(_peak_kernel(target), target, pool)
+        read_bytes = 4 * target.threads * target.l2_bytes
+        read_s = _best_s(_read_kernel(target, read_bytes), target, pool)
+    vectors = _accumulators(target) * target.lanes(4)
+    return PeakRates(2 * vectors * ROUNDS * target.threads / peak_s, read_bytes / read_s)
+
+
+def noise(target: Target, objects: Path) -> Noise:
+    """Noise of this machine now, from one kernel that is timed again and again for a moment.
+
+    Waits as `measure` does.
+    """
+    with HostLock(objects).exclusive(), ThreadPool(target.threads) as pool:
+        program = _program(_peak_kernel(target), target, pool)
+        watch, samples_s = Watch(), program.time(samples=SAMPLES, repeats=REPEATS)
+        while watch.disturbance().elapsed_s < WATCH_S:
+            samples_s += program.time(samples=SAMPLES, repeats=REPEATS)
+        return Noise.of(watch.disturbance(), target.threads, interval(samples_s).width)
+
+
+def _best_s(kernel: Kernel, target: Target, pool: ThreadPool) -> float:
+    return min(_program(kernel, target, pool).time(samples=15, repeats=1))
+
+
+def _program(kernel: Kernel, target: Target, pool: ThreadPool) -> Program:
+    artifact = build(kernel, target)
+    arrays = [lasting_empty(b.shape, b.dtype) for b in kernel.params]
+    for array in arrays:
+        array[...] = 1
+    return Program([(artifact, arrays)], pool)
+
+
+def _accumulators(target: Target) -> int:
+    return target.vector_registers // 2
+
+
+def _peak_kernel(target: Target) -> Kernel:
+    """Independent chains of multiply-adds, enough to hide the latency, without memory accesses in the loop."""
+    value = Load("source", (Ramp(const(0), target.lanes(4)),), DType.F32)
+    source = Buffer("source", (target.lanes(4),), DType.F32)
+    chains = _accumulators(target)
+    return _chains_kernel(target, source, chains, value, ROUNDS, lambda total: op("fma", total, value, value))
+
+
+def _read_kernel(target: Target, size_bytes: int) -> Kernel:
+    """The sum of an array, with a slice for each thread."""
+    lanes, chains = target.lanes(4), 8
+    rows = size_bytes // (4 * lanes * chains * target.threads)
+    source = Buffer("source", (target.threads, rows, chains, lanes), DType.F32)
+    value = Load("source", (Var("thread"), Var("round"), Var("chain"), Ramp(const(0), lanes)), DType.F32)
+    return _chains_kernel(target, source, chains, const(0.0), rows, lambda total: total + value)
+
+
+def _chains_kernel(
+    target: Target, source: Buffer, chains: int, first: Expr, rounds: int, following: Callable[[Expr], Expr]
+) -> Kernel:
+    """Vectors in registers, `chains` of each thread: `first` at the beginning, then what follows on it each round."""
+    lanes = target.lanes(4)
+    acc = Buffer("acc", (chains, lanes), DType.F32, Scope.REGISTER)
+    sums = Buffer("sums", (target.threads, chains, lanes), DType.F32)
+    place = Var("chain"), Ramp(const(0), lanes)
+    total = Load("acc", place, DType.F32)
+
+    def every_chain(store: Store) -> For:
+        return For("chain", chains, store, LoopKind.UNROLL)
+
+    body = Block(
+        (
+            every_chain(Store("acc", place, first)),
+            For("round", rounds, every_chain(Store("acc", place, following(total)))),
+            every_chain(Store("sums", (Var("thread"), *place), total)),
+        )
+    )
+    loop = For("thread", target.threads, Alloc(acc, body), LoopKind.PARALLEL)
+    return Kernel((source, sums), (), Block((loop,)))

@@ -1,0 +1,272 @@
+"""Samples of a running time: how many runs make a sample, how many samples are enough, and what they say.
+
+A sample is the mean of runs in a row that take long enough for the clock. Samples are taken until their median shows
+which of two schedules is faster (`race`). It is the median, as interruptions only ever add time.
+
+Calls of whole models are timed in turns. Runtimes keep their threads awake after a call, to answer the next one faster:
+ONNX Runtime for some 30 ms. They would take processors from the next one. So a turn begins when the threads of this
+process are idle, and with calls that are not timed. Our own threads are idle soon.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import comb, inf
+from statistics import median
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import numpy as np
+
+from tunewright.search_space.measurement import Measurement, Status
+
+Label = TypeVar("Label", bound=Hashable)
+
+MIN_SAMPLES = 5
+"""Fewest samples of a schedule that is not clearly slower."""
+
+MIN_SAMPLES_OF_LONG_RUNS = 2
+"""The same where a single run is a sample."""
+
+SAMPLES_AT_ONCE = 10
+"""Samples that are taken at once while a first schedule settles."""
+
+SAMPLE_S = 250e-6
+"""Length of a sample: thousands of times the clock's resolution, and shorter than a tick of the system. Samples of
+twice that length agree no better."""
+
+GROWTH = 10
+"""Factor by which the number of runs grows while the clock shows no time for them."""
+
+MAX_RUNS = 1_000_000
+"""Most runs of a sample: no run takes less than a nanosecond."""
+
+POLISH_ROUNDS = 4
+"""Rounds of the median polish, after which drifts are known to a tenth of a percent."""
+
+MAX_SAMPLING_S = 2.0
+"""Longest time for even the fewest samples."""
+
+
+class Timeable(Protocol):
+    """A kernel that can time itself, as `codegen.runtime.native.Program` does."""
+
+    def time(self, samples: int, repeats: int = 1, *, deadline_s: float = inf) -> list[float]: ...
+
+
+class Interval(NamedTuple):
+    """A median and its 95% interval, in seconds."""
+
+    median_s: float
+    low_s: float
+    high_s: float
+
+    @property
+    def width(self) -> float:
+        """The width as a part of the median."""
+        return (self.high_s - self.low_s) / self.median_s if self.median_s else 0.0
+
+
+def reliable_interval(measurement: Measurement | None) -> tuple[float, float] | None:
+    """The 95% interval of a median, to be shown; None where it is not known or samples are too few.
+
+    The range of two samples holds the median with a chance of a half only, and that of one says nothing.
+    """
+    if measurement is None or measurement.low_s is None or measurement.high_s is None:
+        return None
+    return (measurement.low_s, measurement.high_s) if len(measurement.samples_s) >= MIN_SAMPLES else None
+
+
+def interval(samples_s: Sequence[float]) -> Interval:
+    """Median and 95% interval of at least one sample.
+
+    The interval lies between two of the samples, so it assumes nothing of their distribution: Conover, Practical
+    Nonparametric Statistics, section 3.2. For eight samples or fewer it is their range (94% for five).
+    """
+    ordered = sorted(samples_s)
+    count = len(ordered)
+    rank = _rank(count)
+    median_s = (ordered[(count - 1) // 2] + ordered[count // 2]) / 2
+    return Interval(median_s, ordered[rank], ordered[count - 1 - rank])
+
+
+@lru_cache(maxsize=1024)
+def _rank(count: int) -> int:
+    """Number of samples to leave out at each end, so that the median is among them with a chance below 5%.
+
+    The median is below the sample of rank k if at most k of `count` tosses of a coin show heads.
+    """
+    rank, tail = 0, 1
+    while 40 * (tail + comb(count, rank + 1)) <= 1 << count:
+        rank += 1
+        tail += comb(count, rank)
+    return rank
+
+
+def remove_drift(samples: Mapping[Label, Sequence[float]]) -> dict[Label, list[float]]:
+    """Samples of several schedules that were timed in turn, as if each round had been as fast as the middle one.
+
+    What all samples of a round have in common is the drift of the machine. It is estimated by a median polish: Tukey,
+    Exploratory Data Analysis, chapter 11. Samples of a single schedule are unchanged, and so are all if some took no
+    time.
+    """
+    if len(samples) < 2 or not all(samples_s and min(samples_s) > 0 for samples_s in samples.values()):
+        return {label: list(samples_s) for label, samples_s in samples.items()}
+    logs = np.full((len(samples), max(map(len, samples.values()))), np.nan)
+    for row, samples_s in zip(logs, samples.values(), strict=True):
+        row[: len(samples_s)] = np.log(samples_s)
+    drift = np.zeros(logs.shape[1])
+    for _ in range(POLISH_ROUNDS):
+        residuals = logs - drift
+        drift += np.nanmedian(residuals - np.nanmedian(residuals, axis=1, keepdims=True), axis=0)
+    level_s = np.exp(logs - drift + np.median(drift))
+    return {
+        label: row[: len(samples_s)].tolist() for row, (label, samples_s) in zip(level_s, samples.items(), strict=True)
+    }
+
+
+def repeats(program: Timeable, once_s: float) -> int:
+    """Number of runs in a row that make a sample, at most `MAX_RUNS`, where the first run took `once_s`.
+
+    If the first run was long enough, nothing is run. The first of many short runs is slower than the others, so more
+    are timed until together they take half of a sample; that warms up, too. While the clock shows no time, the number
+    grows step by step, as their time is unknown and may be too long. Raises RuntimeError where the clock stands still.
+    """
+    count = _runs(SAMPLE_S, once_s) if once_s > 0 else 1
+    while once_s * count < SAMPLE_S / 2 or count > 1:
+        [mean_s] = program.time(1, count)
+        if mean_s * count >= SAMPLE_S / 2:
+            return _runs(SAMPLE_S, mean_s)
+        if count == MAX_RUNS:
+            if mean_s <= 0:
+                raise RuntimeError(f"{count:,} runs of a kernel in no time: the clock of this machine stands still")
+            break
+        count = min(max(GROWTH * count if mean_s <= 0 else _runs(SAMPLE_S, mean_s), count + 1), MAX_RUNS)
+    return count
+
+
+def _runs(time_s: float, once_s: float) -> int:
+    """Number of runs that take `time_s`."""
+    return max(1, round(min(time_s / once_s, MAX_RUNS)))
+
+
+def with_samples(measurement: Measurement, samples_s: Sequence[float]) -> Measurement:
+    """The measurement with median and interval of the samples; unchanged if it is of a failure.
+
+    Raises RuntimeError where most samples took no time: such a kernel would be stored as infinitely fast.
+    """
+    if measurement.status is not Status.OK:
+        return measurement
+    median_s, low_s, high_s = interval(samples_s)
+    if median_s <= 0:
+        raise RuntimeError(f"most samples took no time: the clock of this machine is too coarse for {SAMPLE_S:g} s")
+    return replace(measurement, samples_s=tuple(samples_s), median_s=median_s, low_s=low_s, high_s=high_s)
+
+
+PRECISION = 0.01
+"""Width of an interval, as a part of its median, that ends the timing."""
+
+WARM_UP = 3
+MIN_ROUNDS, MAX_ROUNDS = 9, 200
+"""A 95% interval without the extremes needs nine samples."""
+
+WAKE_S = 0.002
+"""Length of the untimed calls at the beginning of a turn; at least one."""
+
+TURN_S = 0.02
+"""Length of the timed calls of a turn, with bounds for their number."""
+
+MIN_CALLS, MAX_CALLS = 1, 200
+
+PAUSE_S = 0.05
+"""Between turns: longer than the runtimes known here keep threads awake."""
+
+OWN_PAUSE_S = 1e-3
+"""The same where only our threads run (`codegen.runtime.pool.ThreadPool`)."""
+
+REST_S = 0.01
+"""How long threads are watched for work; the kernel counts their time in milliseconds."""
+
+AWAKE_SHARE = 0.25
+"""Processors in use above which threads count as working."""
+
+PATIENCE_S = 0.2
+"""Longest wait for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallLatency:
+    """Times of one call among others. A sample is the median of a turn; their order is that of the rounds."""
+
+    samples_s: tuple[float, ...]
+
+    @property
+    def median_s(self) -> float:
+        return median(self.samples_s)
+
+    @property
+    def median_ms(self) -> float:
+        return 1e3 * self.median_s
+
+    @property
+    def least_ms(self) -> float:
+        return 1e3 * min(self.samples_s)
+
+
+def wait_for_threads() -> None:
+    """Wait until no thread of this process works, such as those that a runtime keeps awake."""
+    time.sleep(PAUSE_S)
+    deadline = time.perf_counter() + PATIENCE_S
+    while time.perf_counter() < deadline:
+        before_s = time.process_time()
+        time.sleep(REST_S)
+        if time.process_time() - before_s < AWAKE_SHARE * REST_S:
+            return
+
+
+def wait_for_own_threads() -> None:
+    """Wait until our own threads are idle, where no other runtime is used."""
+    time.sleep(OWN_PAUSE_S)
+
+
+def time_in_turns(
+    calls: Mapping[str, Callable[[], Any]], budget_s: float = 4.0, settle: Callable[[], None] = wait_for_threads
+) -> dict[str, CallLatency]:
+    """Time several calls in turns, round after round, so that drift of the machine is the same for all.
+
+    It ends when all intervals are narrow, or `budget_s` is spent. `settle` waits until the threads of the last call are
+    idle.
+    """
+    samples: dict[str, list[float]] = {name: [] for name in calls}
+    for call in calls.values():
+        for _ in range(WARM_UP):
+            call()
+    order = list(calls)
+    deadline = time.perf_counter() + budget_s
+    for number in range(MAX_ROUNDS):
+        is_late = time.perf_counter() > deadline
+        if number >= MIN_ROUNDS and (is_late or all(interval(s).width <= PRECISION for s in samples.values())):
+            break
+        for name in order:
+            samples[name].append(_turn_s(calls[name], settle))
+        order = [*order[1:], *order[:1]]
+    return {name: CallLatency(tuple(values)) for name, values in samples.items()}
+
+
+def _turn_s(call: Callable[[], Any], settle: Callable[[], None]) -> float:
+    """Seconds of a call: the median of several in a row."""
+    settle()
+    awake_at = time.perf_counter() + WAKE_S
+    once_s = _call_s(call)
+    while time.perf_counter() < awake_at:
+        once_s = _call_s(call)
+    count = min(max(round(TURN_S / max(once_s, 1e-9)), MIN_CALLS), MAX_CALLS)
+    return median(_call_s(call) for _ in range(count))
+
+
+def _call_s(call: Callable[[], Any]) -> float:
+    start_s = time.perf_counter()
+    call()
+    return time.perf_counter() - start_s
