@@ -227,6 +227,9 @@ POSITIVE = frozenset({"Exp", "Sigmoid", "Softmax", "Softplus"})
 
 NOT_NEGATIVE = frozenset({"Abs", "ReduceL1", "ReduceL2", "ReduceSumSquare", "Relu"})
 
+MERGING = frozenset({"Add", "Clip", "Max", "Sum"})
+"""Ops whose results are as far from 0 as one of their operands, or a bound, may be."""
+
 _KEEPING = """
 AveragePool Concat Div Expand Flatten Gather GatherElements GatherND GlobalAveragePool GlobalMaxPool Identity MaxPool
 Mean Min Mul Pow Reciprocal ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum Reshape Slice Split Sqrt Squeeze Tile
@@ -274,9 +277,10 @@ def _edge_inputs(graph: Graph, node: Node, signs: Mapping[str, Sign]) -> tuple[s
 
 
 def _signs(graph: Graph) -> dict[str, Sign]:
-    """The sign of each tensor."""
+    """The sign of each tensor; of constants, which may be large, where an edge depends on them."""
     signs = dict.fromkeys(graph.types, Sign.ANY)
-    signs.update((name, _constant_sign(array)) for name, array in graph.constants.items())
+    read = _tensors_before_edges(graph)
+    signs.update((name, _constant_sign(array)) for name, array in graph.constants.items() if name in read)
     for node in graph.nodes:
         if not node.domain:
             operands = [signs[name] for name in graph.float_tensors(node.inputs)]
@@ -284,10 +288,26 @@ def _signs(graph: Graph) -> dict[str, Sign]:
     return signs
 
 
+def _tensors_before_edges(graph: Graph) -> set[str]:
+    """The tensors whose signs `_edge_inputs` asks for, and those that these follow from."""
+    names: set[str] = set()
+    for node in reversed(graph.nodes):
+        if node.domain:
+            continue
+        if node.op in AT_ZERO or node.op == "Pow":
+            names.add(node.inputs[0])
+        elif node.op == "Div":
+            names.add(node.inputs[1])
+        if not names.isdisjoint(node.outputs) and (node.op in MERGING or node.op in NOT_NEGATIVE or node.op in KEEPING):
+            names.update(node.inputs)
+    return names
+
+
 def _constant_sign(array: Array) -> Sign:
     if array.dtype.name not in FLOAT_DTYPES or not array.size:
         return Sign.ANY
-    least = float(array.astype(np.float64).min())
+    with np.errstate(invalid="ignore"):  # that of a bfloat16 NaN warns
+        least = float(array.min())
     return Sign.AWAY if least >= LEAST else Sign.NOT_NEGATIVE if least >= 0 else Sign.ANY
 
 

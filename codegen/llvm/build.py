@@ -10,9 +10,10 @@ import hashlib
 import logging
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -108,22 +109,66 @@ def build(kernel: Kernel, target: Target, cache: ObjectCache | None = None, pipe
     share have one name. Only kernels that pass `verify` are compiled; texts in the cache have passed it. Raises
     BuildError if LLVM refuses; VerifyError, and as `emit`, on a bug in the sketch of the kernel.
     """
-    symbol, functions = _source(kernel, target, pipeline)
-    modules = functions.modules
-    _ir_log.debug("%s\n%s", symbol, kernel)
-    _llvm_log.debug("%s", functions)
-    if _assembly_log.isEnabledFor(logging.DEBUG):
-        _assembly_log.debug("%s", assembly(kernel, target, pipeline))
-    keys = [f"{_options(target, pipeline)}\n{text}" for text in modules]
-    contents = [cache.get(key) if cache else None for key in keys]
-    if None in contents:
-        verify(kernel)
-    objects = []
-    for key, text, content in zip(keys, modules, contents, strict=True):
-        code = compile_text(text, target, pipeline) if content is None else content
-        if cache and content is None:
-            cache.put(key, code)
-        objects.append(code)
+    return _Builder(target, cache, pipeline).start(kernel)()
+
+
+def build_all(kernels: Iterable[Kernel], target: Target, cache: ObjectCache | None = None) -> list[Artifact]:
+    """Build kernels in order, as `build`. A thread of its own compiles, while the text of the next is written.
+
+    One thread: LLVM has one lock for all. It lets go of Python's.
+    """
+    with ThreadPoolExecutor(1, "tunewright-llvm") as thread:
+        builder = _Builder(target, cache, thread=thread)
+        return [finish() for finish in [builder.start(kernel) for kernel in kernels]]
+
+
+class _Builder:
+    """Builds kernels for one target; each text is compiled once, in `thread` where there is one."""
+
+    def __init__(
+        self, target: Target, cache: ObjectCache | None, pipeline: Pipeline = PIPELINE, thread: Executor | None = None
+    ) -> None:
+        self._target, self._cache, self._pipeline, self._thread = target, cache, pipeline, thread
+        self._options = _options(target, pipeline)
+        self._objects: dict[str, bytes | Future[bytes]] = {}  # by text
+
+    def start(self, kernel: Kernel) -> Callable[[], Artifact]:
+        """Write the text of a kernel, and have compiled what is not in the cache. Returns what waits for the rest."""
+        symbol, functions = _source(kernel, self._target, self._pipeline)
+        _ir_log.debug("%s\n%s", symbol, kernel)
+        _llvm_log.debug("%s", functions)
+        if _assembly_log.isEnabledFor(logging.DEBUG):
+            _assembly_log.debug("%s", assembly(kernel, self._target, self._pipeline))
+        contents = {text: self._cached(text) for text in functions.modules}
+        if None in contents.values():
+            verify(kernel)
+        objects = [self._compile(text) if content is None else content for text, content in contents.items()]
+        return lambda: _artifact(kernel, symbol, [_result(item) for item in objects])
+
+    def _key(self, text: str) -> str:
+        return f"{self._options}\n{text}"
+
+    def _cached(self, text: str) -> bytes | None:
+        return self._cache.get(self._key(text)) if self._cache else None
+
+    def _compile(self, text: str) -> bytes | Future[bytes]:
+        if text not in self._objects:
+            compile_now = partial(self._compile_now, text)
+            self._objects[text] = self._thread.submit(compile_now) if self._thread else compile_now()
+        return self._objects[text]
+
+    def _compile_now(self, text: str) -> bytes:
+        code = compile_text(text, self._target, self._pipeline)
+        if self._cache:
+            self._cache.put(self._key(text), code)
+        return code
+
+
+def _result(code: bytes | Future[bytes]) -> bytes:
+    return code if isinstance(code, bytes) else code.result()
+
+
+def _artifact(kernel: Kernel, symbol: str, objects: Sequence[bytes]) -> Artifact:
     return Artifact(
         objects=tuple(objects),
         sha256=objects_sha256(objects),

@@ -16,7 +16,7 @@ from tunewright.codegen.expr.dtype import DType
 from tunewright.codegen.expr.expr import Load, Ramp, Var, const, op
 from tunewright.codegen.ir.ir import Block, Buffer, For, Kernel, LoopKind, Packing, Store
 from tunewright.codegen.llvm import build as building
-from tunewright.codegen.llvm.build import BuildError, ObjectCache, assembly, build, source
+from tunewright.codegen.llvm.build import BuildError, ObjectCache, assembly, build, build_all, source
 from tunewright.codegen.llvm.function import Function, LlvmSource
 from tunewright.codegen.private_folder import DRAFT_S
 from tunewright.codegen.runtime.library import Library
@@ -53,6 +53,31 @@ def test_an_artifact_says_what_runs():
 
 def test_the_same_kernel_gives_the_same_object():
     assert build(scaled(2.0), X86) == build(scaled(2.0), X86)
+
+
+def test_kernels_built_together_are_those_built_alone(tmp_path):
+    kernels = [scaled(2.0), scaled(3.0), scaled(2.0)]
+    alone = [build(kernel, X86) for kernel in kernels]
+    cache = ObjectCache(tmp_path / "objects")
+    assert build_all(kernels, X86) == build_all(kernels, X86, cache) == alone
+    assert build_all(iter(kernels), X86, cache) == alone
+    assert build_all([], X86) == []
+
+
+def test_a_text_that_kernels_share_is_compiled_once(monkeypatch):
+    texts = []
+    compile_text = building.compile_text
+    monkeypatch.setattr(
+        building, "compile_text", lambda text, *more: [texts.append(text), compile_text(text, *more)][1]
+    )
+    build_all([scaled(2.0), scaled(3.0), scaled(2.0)], X86)
+    assert len(texts) == len(set(texts)) == 2
+
+
+def test_what_llvm_refuses_is_told_where_kernels_are_built_together(monkeypatch):
+    monkeypatch.setattr(building, "compile_text", lambda *_: (_ for _ in ()).throw(BuildError("no")))
+    with pytest.raises(BuildError, match="no"):
+        build_all([scaled(2.0), scaled(3.0)], X86)
 
 
 def test_what_was_built_before_changes_no_object():

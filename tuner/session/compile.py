@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from math import prod
@@ -15,7 +15,7 @@ from tunewright.codegen.cuda.build import GpuArtifact
 from tunewright.codegen.cuda.build import build as gpu_build
 from tunewright.codegen.gpu import WIDEST_BYTES
 from tunewright.codegen.ir.ir import Packing
-from tunewright.codegen.llvm.build import ObjectCache, build
+from tunewright.codegen.llvm.build import ObjectCache, build_all
 from tunewright.codegen.runtime.memory import aligned_block, room_bytes, trim_heap
 from tunewright.codegen.runtime.plan import Access, ArenaProblem, plan
 from tunewright.codegen.runtime.plan import View as MemoryView
@@ -53,11 +53,13 @@ def build_kernels(
     model: Model, schedules: Mapping[str, Schedule], target: Target, cache: ObjectCache | None
 ) -> dict[str, KernelCode]:
     """Task key -> the code of its schedule, the same that was measured. Raises BuildError; of a GPU NoCompiler too."""
-    build_kernel = gpu_build if target.kind == CUDA else build
-    return {
-        key: build_kernel(lower(Candidate(task, target, schedules[key])), target, cache)
-        for key, (task, _) in model.tasks.items()
-    }
+    kernels = (lower(Candidate(task, target, schedules[key])) for key, (task, _) in model.tasks.items())
+    artifacts: Iterable[KernelCode] = (
+        (gpu_build(kernel, target, cache) for kernel in kernels)
+        if target.kind == CUDA
+        else build_all(kernels, target, cache)
+    )
+    return dict(zip(model.tasks, artifacts, strict=True))
 
 
 def compile_model(model: Model, artifacts: Mapping[str, KernelCode], packers: int = 1) -> Image:
