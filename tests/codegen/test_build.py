@@ -67,9 +67,12 @@ def test_kernels_built_together_are_those_built_alone(tmp_path):
 def test_a_text_that_kernels_share_is_compiled_once(monkeypatch):
     texts = []
     compile_text = building.compile_text
-    monkeypatch.setattr(
-        building, "compile_text", lambda text, *more: [texts.append(text), compile_text(text, *more)][1]
-    )
+
+    def note(text: str, *more) -> bytes:
+        texts.append(text)
+        return compile_text(text, *more)
+
+    monkeypatch.setattr(building, "compile_text", note)
     build_all([scaled(2.0), scaled(3.0), scaled(2.0)], X86)
     assert len(texts) == len(set(texts)) == 2
 
