@@ -7,7 +7,7 @@ normalisation is folded into the convolutions, as exporters do in evaluation mod
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from math import prod, sqrt
 from typing import Any
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 OPSET = 18
+DOMAINS = {"com.microsoft": 1, "ai.onnx.ml": 3}
 IR_VERSION = 10
 
 BRANCH_GAIN = 0.2
@@ -50,6 +51,24 @@ class Network:
         self._nodes: list[NodeProto] = []
         self._weights: list[TensorProto] = []
         self._inputs: list[ValueInfoProto] = []
+        self._declared: dict[str, ValueInfoProto] = {}
+        self._prefix = ""  # of names, in a body
+
+    def body(self, name: str) -> Network:
+        """A graph inside of this one, such as a branch. It sees all that this one has, and its weights are there."""
+        inner = Network(name, self._seed, self.form)
+        inner._weights, inner._prefix = self._weights, f"{self._prefix}{name}_"
+        return inner
+
+    def graph(self, *outputs: str) -> GraphProto:
+        """The nodes of a body, as an attribute of the node that has it."""
+        results = [helper.make_empty_tensor_value_info(name) for name in outputs]
+        return helper.make_graph(self._nodes, self._name, self._inputs, results)
+
+    def declare(self, name: str, shape: Sequence[int], dtype: int | None = None) -> str:
+        """Tell the type of a result that ONNX's inference does not know, such as one of a foreign domain's op."""
+        self._declared[name] = helper.make_tensor_value_info(name, dtype or self.form.onnx_type, shape)
+        return name
 
     def input(self, name: str, shape: Sequence[int], dtype: int | None = None) -> str:
         """An input of the model, of its numbers' type unless another one is given."""
@@ -94,9 +113,12 @@ class Network:
         """A node with one output."""
         return self.add_split(op, *inputs, count=1, **attributes)[0]
 
-    def add_split(self, op: str, *inputs: str, count: int, **attributes: Any) -> list[str]:
-        """A node with several outputs."""
-        outputs = [f"{op.lower()}{len(self._nodes)}" + (f"_{n}" if count > 1 else "") for n in range(count)]
+    def add_split(
+        self, op: str, *inputs: str, count: int, unwanted: Collection[int] = (), **attributes: Any
+    ) -> list[str]:
+        """A node with several outputs; those `unwanted`, by number, have no name."""
+        stem = f"{self._prefix}{op.lower()}{len(self._nodes)}"
+        outputs = [stem + (f"_{n}" if count > 1 else "") if n not in unwanted else "" for n in range(count)]
         self._nodes.append(helper.make_node(op, inputs, outputs, **attributes))
         return outputs
 
@@ -123,6 +145,15 @@ class Network:
     def conv_relu(self, x: str, inputs: int, outputs: int, kernel: int = 1, stride: int = 1, **options: Any) -> str:
         """A convolution and the rectifier after it."""
         return self.add("Relu", self.conv(x, inputs, outputs, kernel, stride, **options))
+
+    def conv_transpose(self, x: str, inputs: int, outputs: int, kernel: int, stride: int) -> str:
+        """A transposed convolution over square windows, which makes the extents `stride` times as large."""
+        weight = self.weight((inputs, outputs, kernel, kernel), inputs * kernel**2 // stride**2, sqrt(2))
+        pads = [(kernel - stride) // 2] * 2 + [(kernel - stride + 1) // 2] * 2
+        strides = [stride] * 2
+        return self.add(
+            "ConvTranspose", x, weight, self.shift(outputs), kernel_shape=[kernel] * 2, strides=strides, pads=pads
+        )
 
     def max_pool(self, x: str, kernel: int, stride: int, padding: int = 0) -> str:
         """A max pool over square windows."""
@@ -173,8 +204,9 @@ class Network:
         """The model as a file's bytes."""
         from onnx import shape_inference
 
-        graph = self._graph([helper.make_empty_tensor_value_info(name) for name in outputs])
-        opsets = [helper.make_opsetid("", OPSET)]
+        graph = self._graph([self._declared.get(name, helper.make_empty_tensor_value_info(name)) for name in outputs])
+        foreign = sorted({node.domain for node in self._nodes} - {""})
+        opsets = [helper.make_opsetid("", OPSET), *(helper.make_opsetid(name, DOMAINS[name]) for name in foreign)]
         model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)
         light = helper.make_model(self._light(graph), opset_imports=opsets, ir_version=IR_VERSION)
         inferred = shape_inference.infer_shapes(light, strict_mode=True, data_prop=True).graph
@@ -183,7 +215,8 @@ class Network:
         return bytes(model.SerializeToString())
 
     def _graph(self, outputs: Sequence[ValueInfoProto]) -> GraphProto:
-        return helper.make_graph(self._nodes, self._name, self._inputs, outputs, self._weights)
+        inner = [info for info in self._declared.values() if info not in outputs]
+        return helper.make_graph(self._nodes, self._name, self._inputs, outputs, self._weights, value_info=inner)
 
     def _light(self, graph: GraphProto) -> GraphProto:
         """The graph with large weights as inputs, since inference is given a copy of everything."""
@@ -191,7 +224,8 @@ class Network:
         stand_ins = [helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims) for tensor in large]
         names = {tensor.name for tensor in large}
         small = [tensor for tensor in self._weights if tensor.name not in names]
-        return helper.make_graph(graph.node, graph.name, [*self._inputs, *stand_ins], graph.output, small)
+        inputs = [*self._inputs, *stand_ins]
+        return helper.make_graph(graph.node, graph.name, inputs, graph.output, small, value_info=graph.value_info)
 
 
 def model_of(add: Callable[[Network, str], str], *shape: int, seed: int = 0) -> bytes:

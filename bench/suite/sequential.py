@@ -33,11 +33,18 @@ def _perceptron(net: Network, x: str, features: int, activation: Callable[[str],
 def _encoder(
     net: Network, x: str, tokens: int, features: int, heads: int, bias: str | None, activation: Callable[[str], str]
 ) -> str:
-    """Twelve layers with the normalisation before each branch."""
+    """Twelve layers."""
     for _ in range(12):
-        x = net.add("Add", x, _attention(net, net.layer_norm(x, features), tokens, features, heads, bias))
-        x = net.add("Add", x, _perceptron(net, net.layer_norm(x, features), features, activation))
+        x = encoder_layer(net, x, tokens, features, heads, bias, activation)
     return net.layer_norm(x, features)
+
+
+def encoder_layer(
+    net: Network, x: str, tokens: int, features: int, heads: int, bias: str | None, activation: Callable[[str], str]
+) -> str:
+    """A layer with the normalisation before each branch."""
+    x = net.add("Add", x, _attention(net, net.layer_norm(x, features), tokens, features, heads, bias))
+    return net.add("Add", x, _perceptron(net, net.layer_norm(x, features), features, activation))
 
 
 def bert_base_s128(form: NetworkForm = PLAIN) -> bytes:
