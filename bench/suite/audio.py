@@ -41,8 +41,8 @@ def _detector(net: Network, sound: str, state: str, window: int) -> tuple[str, s
     real, imaginary = net.add_split("Split", sums, net.integers(bins, bins), count=2, axis=1)
     two = net.scalar(2)
     x = net.add("Sqrt", net.add("Add", net.add("Pow", real, two), net.add("Pow", imaginary, two)))
-    for inputs, outputs, stride in ((bins, 128, 1), (128, 64, 2), (64, 64, 2), (64, hidden, 1)):
-        weight, bias = net.weight((outputs, inputs, 3), 3 * inputs, sqrt(2)), net.shift(outputs)
+    for inputs, features, stride in ((bins, 128, 1), (128, 64, 2), (64, 64, 2), (64, hidden, 1)):
+        weight, bias = net.weight((features, inputs, 3), 3 * inputs, sqrt(2)), net.shift(features)
         x = net.add("Relu", net.add("Conv", x, weight, bias, kernel_shape=[3], strides=[stride], pads=[1, 1]))
     steps = net.transpose(x, 2, 0, 1)
     before, cell = net.add_split("Split", state, net.integers(1, 1), count=2, axis=0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import sqrt
 
@@ -54,9 +54,9 @@ class _Decoder:
     def project(self, x: str, tokens: int) -> str:
         return self.split(self.linear(self.net, x, self.features, self.features, 1.0), tokens)
 
-    def attend(self, query: str, keys: str, values: str, tokens: int, bias: str | None, scale: float) -> str:
-        """Attention and the product after it. Queries and keys are [1, heads, .., size]."""
-        net = self.net
+    def attend(self, query: str, memory: Sequence[str], tokens: int, bias: str | None, scale: float) -> str:
+        """Attention and the product after it. Queries, and keys and values in `memory`, are [1, heads, .., size]."""
+        net, (keys, values) = self.net, memory
         scores = net.add("MatMul", query, net.transpose(keys, 0, 1, 3, 2))
         scores = net.add("Mul", scores, net.scalar(scale)) if scale != 1.0 else scores
         scores = net.add("Add", scores, bias) if bias else scores
@@ -79,7 +79,7 @@ def minilm_int8() -> bytes:
     for _ in range(6):
         query, keys, values = (layer.project(x, tokens) for _ in range(3))
         x = net.layer_norm(
-            net.add("Add", x, layer.attend(query, keys, values, tokens, bias, 1 / sqrt(layer.size))), features, 1e-12
+            net.add("Add", x, layer.attend(query, (keys, values), tokens, bias, 1 / sqrt(layer.size))), features, 1e-12
         )
         inner = net.gelu(net.add("Add", _dynamic(net, x, features, 4 * features, 1.0), net.shift(4 * features)))
         x = net.layer_norm(
@@ -120,7 +120,7 @@ def t5_encoder_int8() -> bytes:
     for _ in range(T5_LAYERS):
         normal = _rms_norm(net, x, T5_FEATURES)
         query, keys, values = (layer.project(normal, tokens) for _ in range(3))
-        x = net.add("Add", x, layer.attend(query, keys, values, tokens, bias, 1 / 8))
+        x = net.add("Add", x, layer.attend(query, (keys, values), tokens, bias, 1 / 8))
         x = _t5_perceptron(net, x)
     return net.onnx(_rms_norm(net, x, T5_FEATURES))
 
@@ -138,10 +138,10 @@ def t5_decoder_int8() -> bytes:
         before = [net.input(f"past.{number}.{name}", (1, T5_HEADS, past, 64)) for name in ("key", "value")]
         keys, values = (net.add("Concat", old, new, axis=2) for old, new in zip(before, fresh, strict=True))
         caches += [keys, values]
-        x = net.add("Add", x, layer.attend(query, keys, values, 1, bias, 1 / 8))
+        x = net.add("Add", x, layer.attend(query, (keys, values), 1, bias, 1 / 8))
         query = layer.project(_rms_norm(net, x, T5_FEATURES), 1)
         across = [net.input(f"encoder.{number}.{name}", (1, T5_HEADS, others, 64)) for name in ("key", "value")]
-        x = net.add("Add", x, layer.attend(query, *across, 1, None, 1 / 8))
+        x = net.add("Add", x, layer.attend(query, across, 1, None, 1 / 8))
         x = _t5_perceptron(net, x)
     x = net.add("Mul", _rms_norm(net, x, T5_FEATURES), net.scalar(T5_FEATURES**-0.5))
     return net.onnx(net.add("MatMul", x, net.transpose(words, 1, 0)), *caches)
@@ -182,10 +182,10 @@ def whisper_decoder_merged() -> bytes:
         own = before[2 * number : 2 * number + 2]
         keys, values = (net.add("Concat", old, new, axis=2) for old, new in zip(own, fresh, strict=True))
         caches += [keys, values]
-        x = net.add("Add", x, layer.attend(query, keys, values, 1, None, layer.size**-0.5))
+        x = net.add("Add", x, layer.attend(query, (keys, values), 1, None, layer.size**-0.5))
         query = layer.project(net.layer_norm(x, WHISPER_FEATURES), 1)
         others = across[2 * number : 2 * number + 2]
-        x = net.add("Add", x, layer.attend(query, *others, 1, None, layer.size**-0.5))
+        x = net.add("Add", x, layer.attend(query, others, 1, None, layer.size**-0.5))
         inner = net.gelu(net.linear(net.layer_norm(x, WHISPER_FEATURES), WHISPER_FEATURES, 4 * WHISPER_FEATURES))
         x = net.add("Add", x, net.linear(inner, 4 * WHISPER_FEATURES, WHISPER_FEATURES, BRANCH_GAIN))
     x = net.layer_norm(x, WHISPER_FEATURES)
@@ -224,10 +224,10 @@ def qwen_step_q4() -> bytes:
         query = net.add("Add", _four_bits(net, normal, features, features, 1.0), net.shift(features))
         keys, values = (net.add("Add", _four_bits(net, normal, features, width, 1.0), net.shift(width)) for _ in "kv")
         before = [net.input(f"past.{number}.{name}", (1, QWEN_GROUPS, past, QWEN_SIZE)) for name in ("key", "value")]
-        options = {"num_heads": QWEN_HEADS, "kv_num_heads": QWEN_GROUPS, "do_rotary": 1}
         mixed, *present = net.add_split(
-            "GroupQueryAttention", query, keys, values, *before, *last, *tables, count=3, domain=MICROSOFT, **options
-        )
+            "GroupQueryAttention", query, keys, values, *before, *last, *tables, count=3, domain=MICROSOFT,
+            num_heads=QWEN_HEADS, kv_num_heads=QWEN_GROUPS, do_rotary=1,
+        )  # fmt: skip
         caches += [net.declare(name, (1, QWEN_GROUPS, past + 1, QWEN_SIZE)) for name in present]
         x = _four_bits(net, mixed, features, features, BRANCH_GAIN)
         normal, skip = _skip_norm(net, x, skip)

@@ -37,7 +37,7 @@ def depth_small() -> bytes:
     x = net.transpose(net.reshape(patches, 1, features, side * side), 0, 2, 1)
     rng = np.random.default_rng(0)
     x = net.add("Add", x, net.constant(rng.standard_normal((1, side * side, features), dtype=np.float32)))
-    maps = []
+    maps: list[str] = []
     for number in range(12):
         x = encoder_layer(net, x, side * side, features, 3, None, net.gelu)
         if number % 3 == 2:
