@@ -18,29 +18,25 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto, NodeProto, ValueInfoProto, helper, numpy_helper, version_converter
+from onnx import ModelProto, NodeProto, ValueInfoProto, helper
 from onnx.backend.base import Backend, BackendRep, Device, DeviceType, namedtupledict
 
+from tunewright.bench.onnx_cases import open_inputs, parameters, upgraded, with_weights
 from tunewright.codegen.host import detect
 from tunewright.codegen.llvm.build import ObjectCache
 from tunewright.codegen.target import Target
-from tunewright.graph.evaluation.onnx_form import PARAMETERS, dtype_name, element_type
-from tunewright.graph.onnx_import.protobuf import MIN_OPSET
+from tunewright.graph.evaluation.onnx_form import dtype_name, element_type
 from tunewright.tuner.models.model import open_model
 from tunewright.tuner.session.image_store import Coverage
 from tunewright.tuner.session.session import InferenceSession
-
-_PARAMETRIC = frozenset({*PARAMETERS, "AffineGrid", "CenterCropPad", "Dropout", "OneHot", "Squeeze", "Unsqueeze"})
-"""Ops whose inputs after the first say what to do, not with what."""
 
 
 class Prepared(BackendRep):
     """A model, and its sessions by what the arrays of a run decide."""
 
     def __init__(self, model: ModelProto, bind: bool, cache: ObjectCache | None) -> None:
-        self._model = _upgraded(model)
-        known = {tensor.name for tensor in model.graph.initializer}
-        self._inputs = [value for value in self._model.graph.input if value.name not in known]
+        self._model = upgraded(model)
+        self._inputs = open_inputs(self._model)
         self._outputs = [value.name for value in model.graph.output]
         self._bound = parameters(self._model) if bind else frozenset()
         self._open = [
@@ -76,7 +72,7 @@ class Prepared(BackendRep):
         bound = {name: np.asarray(arrays[name]) for name in sorted(self._bound)}
         key = tuple(dims.values()), tuple((array.shape, array.tobytes()) for array in bound.values())
         if key not in self._sessions:
-            model = open_model(_with_weights(self._model, bound).SerializeToString(), dims)
+            model = open_model(with_weights(self._model, bound).SerializeToString(), dims)
             self._sessions[key] = InferenceSession.of(model, _target(), {}, self._cache)
         return self._sessions[key]
 
@@ -120,32 +116,6 @@ class TunewrightBackend(Backend):
 @cache
 def _target() -> Target:
     return detect(threads=1)
-
-
-def parameters(model: ModelProto) -> frozenset[str]:
-    """The inputs of a model that its nodes take for shape parameters alone."""
-    known = {tensor.name for tensor in model.graph.initializer}
-    uses: dict[str, set[bool]] = {}
-    for node in model.graph.node:
-        for place, name in enumerate(node.input):
-            uses.setdefault(name, set()).add(node.op_type in _PARAMETRIC and place > 0)
-    return frozenset(value.name for value in model.graph.input if uses.get(value.name) == {True}) - known
-
-
-def _upgraded(model: ModelProto) -> ModelProto:
-    if all(opset.domain or opset.version >= MIN_OPSET for opset in model.opset_import):
-        return model
-    upgraded: ModelProto = version_converter.convert_version(model, MIN_OPSET)
-    return upgraded
-
-
-def _with_weights(model: ModelProto, weights: Mapping[str, Any]) -> ModelProto:
-    if not weights:
-        return model
-    changed = ModelProto()
-    changed.CopyFrom(model)
-    changed.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in weights.items())
-    return changed
 
 
 def _described(name: str, array: Any) -> ValueInfoProto:

@@ -6,49 +6,35 @@ whose shape parameters are inputs of its model runs twice, see `backend`. `conft
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from onnx import ModelProto, OptionalProto, SequenceProto, TensorProto, TypeProto, numpy_helper
+from onnx import ModelProto, TensorProto
 from onnx.backend.test.case.test_case import TestCase
-from onnx.backend.test.loader import load_model_tests
 from onnx.backend.test.runner import Runner
 
+from tunewright.bench.onnx_cases import (
+    UNSUITED,
+    all_cases,
+    data_sets,
+    element_types,
+    is_static,
+    model_of,
+    obstacle,
+    parameters,
+)
 from tunewright.codegen.llvm.build import ObjectCache
-from tunewright.graph.evaluation.onnx_form import DTYPES
 from tunewright.tuner.session.image_store import Coverage
 
-from .backend import TunewrightBackend, parameters
-
-KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
-"""All but "real", which are whole models."""
-
-UNSUITED = {
-    "test_bernoulli*": "draws random numbers, which no two implementations have in common",
-    "test_gradient_of_*": "Gradient is about training; ONNX's inference and reference evaluator don't know it",
-    "test_image_decoder_*": "ONNX's reference evaluator needs Pillow for it",
-    "test_sequence_model8": "leaves a dimension open and then has 0 for it, which can't be bound",
-}
-"""Cases that can't pass, and why."""
+from .backend import TunewrightBackend
 
 FLOAT32 = TensorProto.FLOAT
 AUXILIARY = frozenset({TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL})
 
 
-def _cases() -> list[TestCase]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the cases are made with infinities and the like
-        found = [case for kind in KINDS for case in load_model_tests(kind=kind)]
-    return sorted(found, key=lambda case: case.name)
-
-
-CASES = _cases()
+CASES = all_cases()
 
 
 @pytest.fixture(scope="module")
@@ -59,9 +45,9 @@ def objects(tmp_path_factory: pytest.TempPathFactory) -> ObjectCache:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_case(case, objects, record_property) -> None:
-    model = case.model or onnx.load(Path(case.model_dir) / "model.onnx")
+    model = model_of(case)
     record_property("onnx_group", "static float32" if is_static_float32(model) else "other")
-    reason = next((UNSUITED[p] for p in UNSUITED if fnmatchcase(case.name, p)), None) or unsupported(model)
+    reason = obstacle(case, model)
     if reason:
         record_property("onnx_result", f"skipped: {reason}")
         pytest.skip(reason)
@@ -93,70 +79,9 @@ def how(coverage: Coverage) -> str:
 
 
 def is_static_float32(model: ModelProto) -> bool:
-    """Tensors alone go in and out, of known shapes going in, and of float32 besides indices, sizes and conditions."""
-    kinds = boundary(model)
-    types = {kind.tensor_type.elem_type for kind in kinds if kind.HasField("tensor_type")}
-    return (
-        all(kind.HasField("tensor_type") for kind in kinds)
-        and FLOAT32 in types
-        and types <= {FLOAT32, *AUXILIARY}
-        and all(dim.HasField("dim_value") for value in model.graph.input for dim in value.type.tensor_type.shape.dim)
-    )
-
-
-def unsupported(model: ModelProto) -> str:
-    """What Tunewright does not take about a model; empty if it takes it."""
-    for kind in boundary(model):
-        if not kind.HasField("tensor_type"):
-            return "sequences, optionals or maps go in or out"
-        if kind.tensor_type.elem_type not in DTYPES:
-            return f"element type {TensorProto.DataType.Name(kind.tensor_type.elem_type)}"
-    return ""
-
-
-def boundary(model: ModelProto) -> list[TypeProto]:
-    """The types of what goes in and out."""
-    known = {tensor.name for tensor in model.graph.initializer}
-    return [v.type for v in (*model.graph.input, *model.graph.output) if v.name not in known]
-
-
-def data_sets(case: TestCase, model: ModelProto) -> Iterator[tuple[list[Any], list[Any]]]:
-    """Inputs and outputs, once or more often."""
-    if case.data_sets is not None:
-        for inputs, outputs in case.data_sets:
-            yield [as_value(item) for item in inputs], [as_value(item) for item in outputs]
-        return
-    assert case.model_dir is not None
-    for folder in sorted(Path(case.model_dir).glob("test_data_set_*")):
-        yield kept(folder, "input", model.graph.input), kept(folder, "output", model.graph.output)
-
-
-def kept(folder: Path, what: str, values: Sequence[onnx.ValueInfoProto]) -> list[Any]:
-    """The arrays in the files of a data set."""
-    found = []
-    for number in range(len(list(folder.glob(f"{what}_*.pb")))):
-        data = (folder / f"{what}_{number}.pb").read_bytes()
-        match values[number].type.WhichOneof("value"):
-            case "sequence_type":
-                found.append(as_value(SequenceProto.FromString(data)))
-            case "optional_type":
-                found.append(as_value(OptionalProto.FromString(data)))
-            case _:
-                found.append(as_value(TensorProto.FromString(data)))
-    return found
-
-
-def as_value(item: Any) -> Any:
-    """An array, or what else a case has, from ONNX's form if it has that."""
-    match item:
-        case TensorProto():
-            return numpy_helper.to_array(item)
-        case SequenceProto():
-            return numpy_helper.to_list(item)
-        case OptionalProto():
-            return numpy_helper.to_optional(item)
-        case _:
-            return item
+    """Of static shapes, and float32 goes in or out, and nothing besides but indices, sizes and conditions."""
+    types = element_types(model)
+    return is_static(model) and FLOAT32 in types and types <= {FLOAT32, *AUXILIARY}
 
 
 def test_every_exception_is_needed() -> None:

@@ -1,0 +1,40 @@
+"""The count of conformance cases that run natively."""
+
+from __future__ import annotations
+
+from tunewright.bench import conformance
+from tunewright.bench.conformance import CaseKind, judge_case, report
+from tunewright.bench.onnx_cases import all_cases
+
+CASES = {case.name: case for case in all_cases()}
+
+
+def kinds(*names: str) -> list[CaseKind]:
+    return [kind for name in names for kind in judge_case(CASES[name])]
+
+
+def test_cases_are_judged_by_their_nodes_and_types() -> None:
+    relu, told, text = kinds("test_relu", "test_reduce_sum_keepdims_random", "test_unique_sorted_without_axis")
+    assert (relu.group, relu.result, relu.op) == ("float32", "native", "")
+    assert (told.result, told.op) == ("native if told", "")
+    assert text.op == "Unique"
+    assert text.result.startswith("Unique: ")
+
+
+def test_only_static_cases_of_these_types_count() -> None:
+    assert kinds("test_string_concat", "test_sequence_insert_at_back", "test_cast_FLOAT_to_FLOAT16") == []
+
+
+def test_the_report_counts_each_case_once() -> None:
+    found = [
+        CaseKind("a", "float32", "native"),
+        CaseKind("b", "float32", "Mod: none", "Mod"),
+        CaseKind("c", "bool", "Mod: none", "Mod"),
+    ]
+    lines = list(report(found, 9, with_names=True))
+    assert lines[-3:] == ["     2  Mod: none", "        b (float32)", "        c (bool)"]
+    assert [line.split() for line in lines if line.startswith(("float32", "all"))] == [
+        ["float32", "2", "1", "50.0%"],
+        ["all", "3", "1", "33.3%"],
+    ]
+    assert conformance.by_group(found)["bool"] == {"cases": 1, "native": 0}
