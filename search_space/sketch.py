@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
-from typing import Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tunewright.codegen.ir.ir import Kernel
 from tunewright.codegen.target import Target
@@ -12,7 +16,7 @@ from tunewright.graph.task import Task
 
 from .description import SchedulePoint
 from .schedule import Schedule
-from .space import Space
+from .space import Columns, Knob, Space, Tiling
 
 LOCAL_BYTES = 3 << 20
 """Most memory of a chunk: it is on the stack, and of no use beyond the caches of one core."""
@@ -23,22 +27,10 @@ BODY_LIMIT = 512
 PREFETCH = "Packed weights are prefetched."
 """What the knob says by which products read their weights ahead."""
 
-CACHED_SPACES = 64
-"""Spaces that a sketch caches: the tasks of the largest models."""
+CACHED_SPACES = 512
+"""Spaces that are cached, of all sketches together: every lowering and every validity check asks for one."""
 
-S = TypeVar("S")
-P = TypeVar("P")
-
-
-def cache_space(space: Callable[[S, Task, Target], Space]) -> Callable[[S, Task, Target], Space]:
-    """Cache `Sketch.space` by task and target: every lowering and every validity check calls it."""
-    return lru_cache(maxsize=CACHED_SPACES)(space)
-
-
-def require(pattern: P | None) -> P:
-    """Return the pattern of a task that has it: `Sketch.space` and `Sketch.lower` are for tasks to which it applies."""
-    assert pattern is not None
-    return pattern
+Pattern = TypeVar("Pattern")
 
 
 class Sketch(Protocol):
@@ -70,6 +62,63 @@ class Sketch(Protocol):
     def describe(self, point: SchedulePoint) -> Iterator[str]:
         """The schedule in sentences, for people who know what a tile is."""
         ...
+
+
+class PatternSketch(ABC, Generic[Pattern]):
+    """A sketch of the tasks that have a pattern: what `recognise` finds in a task, `offer` and `write` work on."""
+
+    name: str
+    version: int
+    kind: str = "cpu"  # of the targets that it writes for
+
+    @abstractmethod
+    def recognise(self, task: Task, target: Target) -> Pattern | None:
+        """The pattern of a task that it writes for a target, which is of its kind; None for all other tasks."""
+
+    @abstractmethod
+    def offer(self, task: Task, pattern: Pattern, target: Target) -> Space:
+        """The schedules of a task, made by `space_of`."""
+
+    @abstractmethod
+    def write(self, task: Task, pattern: Pattern, schedule: Schedule, target: Target) -> Kernel:
+        """The kernel of a schedule, which is in the space."""
+
+    @abstractmethod
+    def describe(self, point: SchedulePoint) -> Iterator[str]:
+        """See `Sketch`."""
+
+    def pattern(self, task: Task, target: Target) -> Pattern:
+        """The pattern of a task to which the sketch applies."""
+        pattern = self.recognise(task, target)
+        assert pattern is not None
+        return pattern
+
+    def applies(self, task: Task, target: Target) -> bool:
+        return target.kind == self.kind and self.recognise(task, target) is not None
+
+    def space(self, task: Task, target: Target) -> Space:
+        return _space(self, task, target)
+
+    def space_of(
+        self,
+        knobs: tuple[Knob, ...],
+        *,
+        legal: Callable[[Columns], NDArray[np.bool_]],
+        tiling: Callable[[Columns], Tiling],
+        preferred: Mapping[str, int],
+        first_choice: bool = True,
+    ) -> Space:
+        """A space of this sketch and version."""
+        return Space(self.name, self.version, knobs, legal, tiling, preferred, first_choice)
+
+    def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:
+        self.space(task, target).row(schedule)
+        return self.write(task, self.pattern(task, target), schedule, target)
+
+
+@lru_cache(maxsize=CACHED_SPACES)
+def _space(sketch: PatternSketch[Any], task: Task, target: Target) -> Space:
+    return sketch.offer(task, sketch.pattern(task, target), target)
 
 
 def find_space(sketch: Sketch, task: Task, target: Target) -> Space | None:

@@ -25,7 +25,7 @@ from ..patterns.chain import ROW
 from ..patterns.rows import ROUND
 from ..runs import balance
 from ..schedule import Schedule
-from ..sketch import BODY_LIMIT, LOCAL_BYTES, cache_space, require
+from ..sketch import BODY_LIMIT, LOCAL_BYTES, PatternSketch
 from ..space import Columns, Knob, Space, Tiling, whole_extents
 from .loops.chain_blocks import ChainBlocks
 from .loops.chain_plan import ChainPlan, RowLinks, plan_chain
@@ -47,19 +47,16 @@ LATENCY = 8
 """Multiply-adds that must be under way at once to keep the multipliers busy."""
 
 
-class ChainSketch:
+class ChainSketch(PatternSketch[ChainPlan]):
     """Blocks of rows that run through all links of a chain."""
 
     name = "chain"
     version = 2
 
-    def applies(self, task: Task, target: Target) -> bool:
-        plan = plan_chain(task, target.lanes(4))
-        return target.kind == "cpu" and plan is not None
+    def recognise(self, task: Task, target: Target) -> ChainPlan | None:
+        return plan_chain(task, target.lanes(4))
 
-    @cache_space
-    def space(self, task: Task, target: Target) -> Space:
-        plan = require(plan_chain(task, target.lanes(4)))
+    def offer(self, task: Task, plan: ChainPlan, target: Target) -> Space:
         knobs = [Knob("block", _blocks(plan)), Knob("chunks", _chunks(plan))]
         for number in plan.products:
             vectors = -(-plan.width(number) // plan.lanes)
@@ -74,22 +71,18 @@ class ChainSketch:
             knobs.append(Knob("vectors", (1, 2, 4)))
             knobs.append(Knob("tile", tuple(n for n in (1, 2, 4, 7, 8) if n <= plan.across)))
         knobs.append(Knob("unroll", (1, 2, 4, 8), "The bodies of products are copied {} times."))
-        return Space(
-            sketch=self.name,
-            version=self.version,
-            knobs=tuple(knobs),
+        return self.space_of(
+            tuple(knobs),
             legal=lambda columns: _legal(plan, target, columns),
             tiling=lambda columns: _tiling(plan, columns),
             preferred=_preferred(plan, target, knobs),
         )
 
-    def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:
-        self.space(task, target).row(schedule)
-        plan = require(plan_chain(task, target.lanes(4)))
+    def write(self, task: Task, plan: ChainPlan, schedule: Schedule, target: Target) -> Kernel:
         return ChainBlocks(task, plan, dict(schedule.values), target).kernel()
 
     def describe(self, point: SchedulePoint) -> Iterator[str]:
-        plan = require(plan_chain(point.task, point.lanes))
+        plan = self.pattern(point.task, point.target)
         links = f"Links 0 to {len(plan.links) - 1} feed each other"
         yield from point.say_start(f"{links}, block by block in memory that stays in the cache.")
         yield from _describe_blocks(point, plan)

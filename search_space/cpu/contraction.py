@@ -49,7 +49,7 @@ from ..patterns.vector_axis import is_contiguous
 from ..patterns.window_dim import WindowDim
 from ..runs import balance, runs
 from ..schedule import Schedule
-from ..sketch import PREFETCH, cache_space, require
+from ..sketch import PREFETCH, PatternSketch
 from ..space import Columns, Knob, Space, Tiling, point_columns
 from .loops.blocking import Shape, block_choices, chunk_cycles, tile_cycles, tiling
 from .loops.lower import lower, plain_nest
@@ -68,7 +68,7 @@ BODY_DEFAULT = 64
 """Multiply-adds in one copy of the body of a default."""
 
 
-class ContractionSketch:
+class ContractionSketch(PatternSketch[Product]):
     """A register-tiled loop nest of one product, or with `flipped` of its transpose."""
 
     def __init__(self, flipped: bool = False) -> None:
@@ -76,19 +76,13 @@ class ContractionSketch:
         self.version = 2 if flipped else 5
         self._is_transposed = flipped
 
-    def applies(self, task: Task, target: Target) -> bool:
-        product = self._match(task)
-        return target.kind == "cpu" and product is not None and product.extent(product.vector) * 2 >= target.lanes(4)
+    def recognise(self, task: Task, target: Target) -> Product | None:
+        product = match_transposed_product(task) if self._is_transposed else match_product(task)
+        if product is None or product.extent(product.vector) * 2 < target.lanes(4):
+            return None
+        return drop_padding(task, product)
 
-    def _match(self, task: Task) -> Product | None:
-        return match_transposed_product(task) if self._is_transposed else match_product(task)
-
-    def _product(self, task: Task) -> Product:
-        return drop_padding(task, require(self._match(task)))
-
-    @cache_space
-    def space(self, task: Task, target: Target) -> Space:
-        product = self._product(task)
+    def offer(self, task: Task, product: Product, target: Target) -> Space:
         lanes = target.lanes(4)
         vectors = -(-product.extent(product.vector) // lanes)
         knobs = [Knob("vectors", tuple(n for n in (1, 2, 3, 4, 6, 8) if n <= vectors))]
@@ -102,27 +96,15 @@ class ContractionSketch:
         knobs.append(Knob("columns_inside", (0, 1)))
         knobs.append(Knob("ahead", (0, 1) if is_packable(task, product.panel) else (0,), PREFETCH))
         preferred = _preferred(task, product, target, knobs)
-        return Space(
-            sketch=self.name,
-            version=self.version,
-            knobs=tuple(knobs),
+        return self.space_of(
+            tuple(knobs),
             legal=lambda columns: _legal(product, target, columns),
             tiling=lambda columns: _tiling(product, target, columns),
             preferred=preferred,
-            first_choice=not self._is_transposed or self._is_faster(task, preferred, target),
+            first_choice=not self._is_transposed or _is_faster(task, product, preferred, target),
         )
 
-    def _is_faster(self, task: Task, values: Mapping[str, int], target: Target) -> bool:
-        """Whether the transposed product takes less time by the rule of `blocking`."""
-        plain = ContractionSketch()
-        plain_values = plain.space(task, target).preferred
-        return _cycles(task, self._product(task), values, target) < _cycles(
-            task, plain._product(task), plain_values, target
-        )
-
-    def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:
-        self.space(task, target).row(schedule)
-        product = self._product(task)
+    def write(self, task: Task, product: Product, schedule: Schedule, target: Target) -> Kernel:
         nest = _nest(product, schedule, target)
         product, packings, copies = _pack(task, product, nest)
         early = {name: prefetch_rows(packing.shape[-1]) for name, packing in packings.items() if schedule["ahead"]}
@@ -157,6 +139,15 @@ class ContractionSketch:
 def _phase(fused_stage: FusedStage, target: Target) -> Stmt:
     """A fused stage before or after the product."""
     return lower(replace(plain_nest(fused_stage, target), compact=True))
+
+
+def _is_faster(task: Task, product: Product, values: Mapping[str, int], target: Target) -> bool:
+    """Whether a transposed product takes less time than the plain one, by the rule of `blocking`."""
+    plain = match_product(task)
+    assert plain is not None  # what can be transposed is a product
+    plain = drop_padding(task, plain)
+    plain_values = ContractionSketch().offer(task, plain, target).preferred
+    return _cycles(task, product, values, target) < _cycles(task, plain, plain_values, target)
 
 
 def _cycles(task: Task, product: Product, values: Mapping[str, int], target: Target) -> float:

@@ -25,7 +25,7 @@ from ..patterns.fused_stage import FusedStage, fuse_stages
 from ..patterns.rows import RowGroup, row_groups, row_loop
 from ..patterns.vector_axis import crossing_axis, vector_axes
 from ..schedule import Schedule
-from ..sketch import cache_space
+from ..sketch import PatternSketch
 from ..space import Columns, Knob, Space, Tiling, whole_extents
 from .loops.lower import lower, plain_nest, plain_phase
 from .loops.nest import Nest
@@ -89,18 +89,16 @@ def generic_layout(task: Task, lanes: int) -> GenericLayout:
     return GenericLayout(tuple(groups), group, tuple(axes[:3]) or ("",))
 
 
-class GenericSketch:
+class GenericSketch(PatternSketch[GenericLayout]):
     """Tiled loops of any task."""
 
     name = "generic"
     version = 2
 
-    def applies(self, task: Task, target: Target) -> bool:
-        return target.kind == "cpu"
+    def recognise(self, task: Task, target: Target) -> GenericLayout | None:
+        return generic_layout(task, target.lanes(4))
 
-    @cache_space
-    def space(self, task: Task, target: Target) -> Space:
-        plan = generic_layout(task, target.lanes(4))
+    def offer(self, task: Task, plan: GenericLayout, target: Target) -> Space:
         free = [a for a in plan.main.stage.axes if a.name not in plan.rows]
         widest = max((a.extent for a in free), default=1)
         copies = prod(a.extent for a in plan.main.stage.reduce)
@@ -113,18 +111,14 @@ class GenericSketch:
             Knob("unroll", tuple(n for n in (1, 2, 4, 8, 16) if n == 1 or n < 2 * copies)),
             Knob("chunk_points", CHUNK_POINTS),
         )
-        return Space(
-            sketch=self.name,
-            version=self.version,
-            knobs=knobs,
+        return self.space_of(
+            knobs,
             legal=lambda columns: _legal(plan, target, columns),
             tiling=lambda columns: _tiling(plan, target, columns),
             preferred=_preferred(plan, target, knobs),
         )
 
-    def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:
-        self.space(task, target).row(schedule)
-        plan = generic_layout(task, target.lanes(4))
+    def write(self, task: Task, plan: GenericLayout, schedule: Schedule, target: Target) -> Kernel:
         steps: list[Stmt] = []
         for group in plan.groups:
             nest = _nest(plan, dict(schedule.values), target) if plan.main in group.stages else None
@@ -137,7 +131,7 @@ class GenericSketch:
         return Kernel(params(task, {}), scratch, Block(tuple(steps)))
 
     def describe(self, point: SchedulePoint) -> Iterator[str]:
-        plan = generic_layout(point.task, point.lanes)
+        plan = self.pattern(point.task, point.target)
         yield from point.say_start("Loops that follow from the indices of the task alone, tiled and along the lanes.")
         tile, count = point.even_tile(point.tiles[0], point.whole), plan.group.row_count
         if plan.rows:

@@ -29,7 +29,7 @@ from ..patterns.joint import JointProduct, match_joint_product
 from ..patterns.product import Product, is_packable, pack_panel
 from ..registers import ACC, HOIST, INNER, RESULT, TILE
 from ..schedule import Schedule
-from ..sketch import cache_space, require
+from ..sketch import PatternSketch
 from ..space import Columns, Knob, Space, Tiling
 from ..unravel import unravel
 from .loops.blocking import block_choices, tiling
@@ -48,19 +48,17 @@ SHARED_ROWS = 4
 """Rows of a thread's tiles from which on the panels are read often enough for each thread to read all of them."""
 
 
-class JointSketch:
+class JointSketch(PatternSketch[JointProduct]):
     """Register tiles of several products together."""
 
     name = "joint"
     version = 1
 
-    def applies(self, task: Task, target: Target) -> bool:
-        joint = match_joint_product(task) if target.kind == "cpu" else None
-        return joint is not None and joint.extent(joint.vector) * 2 >= target.lanes(4)
+    def recognise(self, task: Task, target: Target) -> JointProduct | None:
+        joint = match_joint_product(task)
+        return joint if joint is not None and joint.extent(joint.vector) * 2 >= target.lanes(4) else None
 
-    @cache_space
-    def space(self, task: Task, target: Target) -> Space:
-        joint = require(match_joint_product(task))
+    def offer(self, task: Task, joint: JointProduct, target: Target) -> Space:
         vectors = -(-joint.extent(joint.vector) // target.lanes(4))
         rows = min(joint.extent(joint.tile_axis), MOST_ROWS)
         knobs = (
@@ -70,21 +68,18 @@ class JointSketch:
             Knob("block_columns", block_choices(vectors)),
             Knob("unroll", tuple(n for n in (1, 2, 4, 8) if n <= joint.depth)),
         )
-        return Space(
-            sketch=self.name,
-            version=self.version,
-            knobs=knobs,
+        return self.space_of(
+            knobs,
             legal=lambda columns: _legal(joint, target, columns),
             tiling=lambda columns: _tiling(joint, target, columns),
             preferred=_preferred(joint, target),
         )
 
-    def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:
-        self.space(task, target).row(schedule)
-        return _JointLoops(task, require(match_joint_product(task)), dict(schedule.values), target.lanes(4)).kernel()
+    def write(self, task: Task, joint: JointProduct, schedule: Schedule, target: Target) -> Kernel:
+        return _JointLoops(task, joint, dict(schedule.values), target.lanes(4)).kernel()
 
     def describe(self, point: SchedulePoint) -> Iterator[str]:
-        together = len(require(match_joint_product(point.task)).products)
+        together = len(self.pattern(point.task, point.target).products)
         yield from point.say_start(
             f"{together} products over the same axes, side by side in registers until what needs them all is computed."
         )

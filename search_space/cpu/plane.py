@@ -33,7 +33,7 @@ from ..counts import digits
 from ..description import SchedulePoint
 from ..patterns.windows import Windows, match_planes, positions_read
 from ..schedule import Schedule
-from ..sketch import cache_space, require
+from ..sketch import PatternSketch
 from ..space import Columns, Knob, Space, Tiling, flat_extents, whole_extents
 from ..unravel import unravel
 from .loops.lower import plain_phase
@@ -66,24 +66,19 @@ CHUNKS_PER_THREAD = 8
 """Chunks of the parallel loop that even out what the threads get."""
 
 
-class PlaneSketch:
+class PlaneSketch(PatternSketch[Windows]):
     """Tiles of windows over planes, with columns along the lanes."""
 
     name = "plane"
     version = 2
 
-    def applies(self, task: Task, target: Target) -> bool:
+    def recognise(self, task: Task, target: Target) -> Windows | None:
         planes = match_planes(task)
-        return (
-            target.kind == "cpu"
-            and planes is not None
-            and min(planes.columns.extent, target.lanes(4)) >= FEWEST_LANES
-            and planes.taps <= BODY_LIMIT
-        )
+        if planes is None or min(planes.columns.extent, target.lanes(4)) < FEWEST_LANES or planes.taps > BODY_LIMIT:
+            return None
+        return planes
 
-    @cache_space
-    def space(self, task: Task, target: Target) -> Space:
-        planes = require(match_planes(task))
+    def offer(self, task: Task, planes: Windows, target: Target) -> Space:
         knobs = (
             Knob("lanes", _lanes(planes, target)),
             Knob("vectors", tuple(range(1, 9))),
@@ -93,23 +88,19 @@ class PlaneSketch:
             Knob("block_rows", (0, *(n for n in (1, 2, 4, 8, 16) if n < planes.rows.extent))),
             Knob("block_planes", tuple(n for n in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32) if n <= _count(planes))),
         )
-        return Space(
-            sketch=self.name,
-            version=self.version,
-            knobs=knobs,
+        return self.space_of(
+            knobs,
             legal=lambda columns: _legal(planes, target, columns),
             tiling=lambda columns: _tiling(planes, columns),
             preferred=_preferred(planes, target, knobs),
         )
 
-    def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:
-        self.space(task, target).row(schedule)
-        planes = require(match_planes(task))
+    def write(self, task: Task, planes: Windows, schedule: Schedule, target: Target) -> Kernel:
         main = _PlaneLoops(planes, dict(schedule.values)).chunks()
         return kernel_around((main,), task, planes.stages, partial(plain_phase, target=target))
 
     def describe(self, point: SchedulePoint) -> Iterator[str]:
-        planes = require(match_planes(point.task))
+        planes = self.pattern(point.task, point.target)
         values, count, whole = point.values, _count(planes), planes.rows.extent
         yield from point.say_start("Windows that slide over planes, neighbouring columns along the lanes.")
         rows = min(values["block_rows"] * values["tile_rows"], whole)

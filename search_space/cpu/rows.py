@@ -20,7 +20,7 @@ from ..counts import counted, digits
 from ..description import SchedulePoint
 from ..patterns.rows import COLUMN, ROUND, RowPlan, match_row_plan, row_loop
 from ..schedule import Schedule
-from ..sketch import cache_space, require
+from ..sketch import PatternSketch
 from ..space import Columns, Knob, Space, Tiling
 from .loops.row_passes import GROUP, RowPasses
 
@@ -34,18 +34,16 @@ GROUPS_AHEAD = 4
 """Groups in a chunk from which on to prefetch the next group, which else is often another thread's."""
 
 
-class RowsSketch:
+class RowsSketch(PatternSketch[RowPlan]):
     """Passes over groups of rows."""
 
     name = "rows"
     version = 2
 
-    def applies(self, task: Task, target: Target) -> bool:
-        return target.kind == "cpu" and match_row_plan(task, target.lanes(4)) is not None
+    def recognise(self, task: Task, target: Target) -> RowPlan | None:
+        return match_row_plan(task, target.lanes(4))
 
-    @cache_space
-    def space(self, task: Task, target: Target) -> Space:
-        plan = require(match_row_plan(task, target.lanes(4)))
+    def offer(self, task: Task, plan: RowPlan, target: Target) -> Space:
         knobs = (
             Knob("vectors", plan.rounds),
             Knob("rows", plan.groups),
@@ -54,25 +52,21 @@ class RowsSketch:
                 "ahead", (0, 1) if plan.pass_count > 1 else (0,), "The second pass prefetches the rows that come next."
             ),
         )
-        return Space(
-            sketch=self.name,
-            version=self.version,
-            knobs=knobs,
+        return self.space_of(
+            knobs,
             legal=lambda columns: _legal(plan, columns),
             tiling=lambda columns: _tiling(plan, columns),
             preferred=_preferred(plan, target),
         )
 
-    def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:
-        self.space(task, target).row(schedule)
-        plan = require(match_row_plan(task, target.lanes(4)))
+    def write(self, task: Task, plan: RowPlan, schedule: Schedule, target: Target) -> Kernel:
         group = schedule["rows"]
         body = RowPasses(plan, schedule["vectors"], group, schedule["ahead"]).lower()
         groups = (Axis(GROUP, -(-plan.row_count // group)),)
         return Kernel(params(task, {}), (), Block((row_loop(groups, schedule["chunk_rows"] // group, body),)))
 
     def describe(self, point: SchedulePoint) -> Iterator[str]:
-        plan = require(match_row_plan(point.task, point.lanes))
+        plan = self.pattern(point.task, point.target)
         vectors, rows = -(-plan.columns // point.lanes), point.values["rows"]
         passes = counted(plan.pass_count, "pass", "passes")
         yield from point.say_start(

@@ -26,7 +26,7 @@ from ..patterns.fused_stage import FusedStage, fuse_stages
 from ..patterns.rows import row_groups
 from ..patterns.vector_axis import vector_axes
 from ..schedule import Schedule
-from ..sketch import cache_space
+from ..sketch import PatternSketch
 from ..space import Columns, Knob, Space, Tiling, whole_extents
 from .loops.lower import lower, plain_nest, plain_phase
 from .loops.nest import Nest
@@ -44,8 +44,12 @@ PART_POINTS = 4096
 """Evaluations of the body that are worth a chunk."""
 
 
+Folds = tuple[tuple[FusedStage, bool], ...]
+"""The fused stages of a task, and whether each is a fold to split."""
+
+
 @lru_cache(maxsize=256)
-def folds(task: Task, lanes: int) -> tuple[tuple[FusedStage, bool], ...]:
+def folds(task: Task, lanes: int) -> Folds:
     """The task's fused stages in order, and whether each is a fold to split. Empty if none is, or if there are rows."""
     fused_stages = fuse_stages(task)
     stages = tuple((fused_stage, _is_worth_splitting(fused_stage, lanes)) for fused_stage in fused_stages)
@@ -67,18 +71,17 @@ def _main(stages: tuple[tuple[FusedStage, bool], ...]) -> FusedStage:
     )
 
 
-class SplitSketch:
+class SplitSketch(PatternSketch[Folds]):
     """Folds in parts that the threads share."""
 
     name = "split"
     version = 1
 
-    def applies(self, task: Task, target: Target) -> bool:
-        return target.kind == "cpu" and bool(folds(task, target.lanes(4)))
+    def recognise(self, task: Task, target: Target) -> Folds | None:
+        return folds(task, target.lanes(4)) or None
 
-    @cache_space
-    def space(self, task: Task, target: Target) -> Space:
-        main = _main(folds(task, target.lanes(4)))
+    def offer(self, task: Task, stages: Folds, target: Target) -> Space:
+        main = _main(stages)
         most = max(1, main.stage.points // PART_POINTS)
         knobs = (
             Knob("parts", tuple(n for n in (1, 2, 4, 8, 16, 32, 64, 128) if n <= most)),
@@ -86,18 +89,14 @@ class SplitSketch:
             Knob("unroll", (1, 2, 4)),
         )
         parts = 1 if target.threads == 1 else min(most, 4 * target.threads)
-        return Space(
-            sketch=self.name,
-            version=self.version,
-            knobs=knobs,
+        return self.space_of(
+            knobs,
             legal=lambda columns: np.ones(len(columns["vectors"]), np.bool_),
             tiling=lambda columns: _tiling(main, target, columns),
             preferred={"parts": 1 << (parts.bit_length() - 1), "vectors": 8, "unroll": 1},
         )
 
-    def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:
-        self.space(task, target).row(schedule)
-        stages = folds(task, target.lanes(4))
+    def write(self, task: Task, stages: Folds, schedule: Schedule, target: Target) -> Kernel:
         steps: list[Stmt] = []
         buffers: list[Buffer] = []
         for fused_stage, splits in stages:

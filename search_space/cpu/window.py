@@ -46,7 +46,7 @@ from ..patterns.windows import (
 )
 from ..registers import ACC, fold_value
 from ..schedule import Schedule
-from ..sketch import cache_space, require
+from ..sketch import PatternSketch
 from ..space import Columns, Knob, Size, Space, Tiling, whole_extents
 from ..unravel import unravel
 from .loops.lower import plain_phase
@@ -65,19 +65,16 @@ CHANNELS_OUTSIDE, CHANNELS_BETWEEN, CHANNELS_INSIDE = range(3)
 """Where the loop over tiles of channels is: around the rows, between rows and columns, inside the columns."""
 
 
-class WindowSketch:
+class WindowSketch(PatternSketch[Windows]):
     """Tiles of windows, with channels along the lanes."""
 
     name = "window"
     version = 1
 
-    def applies(self, task: Task, target: Target) -> bool:
-        windows = match_windows(task)
-        return target.kind == "cpu" and windows is not None
+    def recognise(self, task: Task, target: Target) -> Windows | None:
+        return match_windows(task)
 
-    @cache_space
-    def space(self, task: Task, target: Target) -> Space:
-        windows = require(match_windows(task))
+    def offer(self, task: Task, windows: Windows, target: Target) -> Space:
         vectors = _vectors(windows, target)
         knobs = (
             Knob("vectors", tuple(n for n in (1, 2, 3, 4) if n <= vectors)),
@@ -87,18 +84,14 @@ class WindowSketch:
             Knob("block_channels", (0, *(n for n in (1, 2, 3, 4, 6, 8, 12, 16) if n < vectors))),
             Knob("order", (CHANNELS_OUTSIDE, CHANNELS_BETWEEN, CHANNELS_INSIDE)),
         )
-        return Space(
-            sketch=self.name,
-            version=self.version,
-            knobs=knobs,
+        return self.space_of(
+            knobs,
             legal=lambda columns: _legal(windows, target, columns),
             tiling=lambda columns: _tiling(windows, target, columns),
             preferred=_preferred(windows, target, knobs),
         )
 
-    def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:
-        self.space(task, target).row(schedule)
-        windows = require(match_windows(task))
+    def write(self, task: Task, windows: Windows, schedule: Schedule, target: Target) -> Kernel:
         main = _WindowLoops(windows, dict(schedule.values), target.lanes(4)).chunks()
         return kernel_around((main,), task, windows.stages, partial(plain_phase, target=target))
 

@@ -14,7 +14,6 @@ output with m = 2, some 1e-5 with m = 4.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from math import isqrt
 
@@ -34,7 +33,7 @@ from ..patterns.convolution import TAPS, match_convolution
 from ..patterns.product import is_prefetch_worthwhile
 from ..runs import balance
 from ..schedule import Schedule
-from ..sketch import BODY_LIMIT, LOCAL_BYTES, PREFETCH, cache_space, require
+from ..sketch import BODY_LIMIT, LOCAL_BYTES, PREFETCH, PatternSketch
 from ..space import Columns, Knob, Space, Tiling
 from .loops.lower import plain_phase
 from .loops.winograd_steps import INPUTS, SUMS, WinogradPlan, WinogradSteps
@@ -43,28 +42,22 @@ CHUNKS = (0, 2, 4, 6, 7, 8, 12, 14, 16, 24, 28, 32, 48, 56, 64)
 """Tiles that go through all steps together; 0 for a phase a step."""
 
 
-@dataclass(frozen=True, slots=True)
-class WinogradSketch:
+class WinogradSketch(PatternSketch[WinogradPlan]):
     """Winograd's method with tiles of m x m outputs, where m is `outputs`."""
 
-    outputs: int
-    version: int = 5
+    version = 5
 
-    @property
-    def name(self) -> str:
-        return f"winograd{self.outputs}"
+    def __init__(self, outputs: int) -> None:
+        self.name = f"winograd{outputs}"
+        self.outputs = outputs
 
-    def applies(self, task: Task, target: Target) -> bool:
-        convolution = match_convolution(task)
-        return (
-            target.kind == "cpu"
-            and convolution is not None
-            and convolution.extent(convolution.product.vector) >= target.lanes(4)
-        )
+    def recognise(self, task: Task, target: Target) -> WinogradPlan | None:
+        convolution, lanes = match_convolution(task), target.lanes(4)
+        if convolution is None or convolution.extent(convolution.product.vector) < lanes:
+            return None
+        return WinogradPlan(convolution, self.outputs, lanes)
 
-    @cache_space
-    def space(self, task: Task, target: Target) -> Space:
-        plan = self._plan(task, target)
+    def offer(self, task: Task, plan: WinogradPlan, target: Target) -> Space:
         knobs = (
             Knob("chunk_tiles", tuple(n for n in CHUNKS if n < plan.tiles)),
             Knob("vectors", tuple(n for n in (1, 2, 3, 4, 6) if n <= plan.output_vectors)),
@@ -72,19 +65,15 @@ class WinogradSketch:
             Knob("unroll", tuple(n for n in (1, 2, 4, 8) if n <= plan.channels)),
             Knob("ahead", (0, 1), PREFETCH),
         )
-        return Space(
-            sketch=self.name,
-            version=self.version,
-            knobs=knobs,
+        return self.space_of(
+            knobs,
             legal=lambda columns: _legal(plan, target, columns),
             tiling=lambda columns: _tiling(plan, columns),
             preferred=_preferred(plan, target, knobs),
             first_choice=self.outputs == 4 and plan.is_worthwhile,
         )
 
-    def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:
-        self.space(task, target).row(schedule)
-        plan = self._plan(task, target)
+    def write(self, task: Task, plan: WinogradPlan, schedule: Schedule, target: Target) -> Kernel:
         product, steps = plan.convolution.product, WinogradSteps(task, plan, dict(schedule.values))
         main, scratch = steps.phases(), [make(plan.tiles, Scope.GLOBAL) for make in (steps.inputs, steps.sums)]
         if schedule["chunk_tiles"]:
@@ -92,9 +81,6 @@ class WinogradSketch:
         stages = plan.convolution.before, product.fused_stage, product.after
         packings = {steps.panel.tensor: steps.packing}
         return kernel_around(main, task, stages, partial(plain_phase, target=target), packings, scratch)
-
-    def _plan(self, task: Task, target: Target) -> WinogradPlan:
-        return WinogradPlan(require(match_convolution(task)), self.outputs, target.lanes(4))
 
     def describe(self, point: SchedulePoint) -> Iterator[str]:
         side, window = isqrt(point.whole["e"]), TAPS * self.outputs

@@ -38,7 +38,7 @@ from ..counts import counted
 from ..description import SchedulePoint
 from ..patterns.attention import Attention, match_attention
 from ..schedule import Schedule
-from ..sketch import cache_space, require
+from ..sketch import PatternSketch
 from ..space import Columns, Knob, Space, Tiling
 from ..unravel import axis_indices, unravel
 from .tiles.block_tile import ROUND, overlap_rounds
@@ -85,18 +85,17 @@ def match_narrow_attention(task: Task) -> Attention | None:
     return attention if is_alike and max(sizes) <= MOST_INNER else None
 
 
-class AttentionTilesSketch:
+class AttentionTilesSketch(PatternSketch[Attention]):
     """One launch for an attention, with tiles of warps."""
 
     name = "attention_tiles"
     version = 1
+    kind = CUDA
 
-    def applies(self, task: Task, target: Target) -> bool:
-        return target.kind == CUDA and match_narrow_attention(task) is not None
+    def recognise(self, task: Task, target: Target) -> Attention | None:
+        return match_narrow_attention(task)
 
-    @cache_space
-    def space(self, task: Task, target: Target) -> Space:
-        attention = require(match_narrow_attention(task))
+    def offer(self, task: Task, attention: Attention, target: Target) -> Space:
         knobs = (
             Knob("warps", (1, 2, 4, 8)),
             Knob("block_places", (16, 32, 64, 128)),
@@ -106,20 +105,15 @@ class AttentionTilesSketch:
         def legal(columns: Columns) -> NDArray[np.bool_]:
             return _legal(task, attention, target, columns)
 
-        return Space(
-            sketch=self.name,
-            version=self.version,
-            knobs=knobs,
+        return self.space_of(
+            knobs,
             legal=legal,
             tiling=lambda columns: _tiling(attention, columns),
             preferred=first_legal(DEFAULTS, legal),
         )
 
-    def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:
-        self.space(task, target).row(schedule)
-        launch = AttentionTile(
-            require(match_narrow_attention(task)), input_shapes(task), **dict(schedule.values)
-        ).lower()
+    def write(self, task: Task, attention: Attention, schedule: Schedule, target: Target) -> Kernel:
+        launch = AttentionTile(attention, input_shapes(task), **dict(schedule.values)).lower()
         return Kernel(params(task, {}), (), Block((launch,)))
 
     def describe(self, point: SchedulePoint) -> Iterator[str]:

@@ -23,7 +23,7 @@ from ..buffers import params, temporaries
 from ..description import SchedulePoint
 from ..patterns.fused_stage import FusedStage, fuse_stages
 from ..schedule import Schedule
-from ..sketch import cache_space
+from ..sketch import PatternSketch
 from ..space import Columns, Knob, Space, Tiling, flat_extents, whole_extents
 from .tiles.elements import PLAIN_THREADS, Elements, output_order, plain_launch
 
@@ -63,18 +63,17 @@ def elements_layout(task: Task) -> ElementsLayout:
     return ElementsLayout(stages, max(stages, key=lambda piece: piece.stage.points))
 
 
-class ElementsSketch:
+class ElementsSketch(PatternSketch[ElementsLayout]):
     """A launch for each fused stage of any task."""
 
     name = "elements"
     version = 1
+    kind = CUDA
 
-    def applies(self, task: Task, target: Target) -> bool:
-        return target.kind == CUDA
+    def recognise(self, task: Task, target: Target) -> ElementsLayout | None:
+        return elements_layout(task)
 
-    @cache_space
-    def space(self, task: Task, target: Target) -> Space:
-        plan = elements_layout(task)
+    def offer(self, task: Task, plan: ElementsLayout, target: Target) -> Space:
         each_bytes = plan.main.epilogue.dtype.size_bytes
         folds = plan.main.stage.reduce[-1].extent if plan.main.stage.reduce else 1
         knobs = (
@@ -82,18 +81,14 @@ class ElementsSketch:
             Knob("vector", tuple(n for n in VECTORS if plan.width % n == 0 and n * each_bytes <= WIDEST_BYTES)),
             Knob("unroll", tuple(n for n in (1, 2, 4, 8, 16) if n <= folds)),
         )
-        return Space(
-            sketch=self.name,
-            version=self.version,
-            knobs=knobs,
+        return self.space_of(
+            knobs,
             legal=lambda columns: _legal(plan, columns),
             tiling=lambda columns: _tiling(plan, columns),
             preferred=_preferred(plan, target, knobs),
         )
 
-    def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:
-        self.space(task, target).row(schedule)
-        plan = elements_layout(task)
+    def write(self, task: Task, plan: ElementsLayout, schedule: Schedule, target: Target) -> Kernel:
         main = Elements(plan.main, schedule["threads"], schedule["vector"], schedule["unroll"]).lower()
         launches = tuple(main if fused_stage is plan.main else plain_launch(fused_stage) for fused_stage in plan.stages)
         return Kernel(params(task, {}), temporaries(task, plan.stages), Block(launches))

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +35,7 @@ from ..description import SchedulePoint
 from ..patterns.fused_stage import FLOATS
 from ..patterns.product import Product, match_product
 from ..schedule import Schedule
-from ..sketch import cache_space, require
+from ..sketch import PatternSketch
 from ..space import Columns, Knob, Space
 from .tiles.shared_tile import unroll
 from .tiles.sides import (
@@ -72,27 +71,20 @@ DEFAULTS = (
 """From the largest tiles to the smallest: the first that gives each multiprocessor a block is taken."""
 
 
-@lru_cache(maxsize=256)
-def _match(task: Task) -> Product | None:
-    """The task's product, if there is one with rows to share what is read."""
-    product = match_product(task, FLOATS)
-    if product is None or not product.rows or size(Sides.of(product).depth) < LEAST_DEPTH:
-        return None
-    return product
-
-
-class ProductTilesSketch:
+class ProductTilesSketch(PatternSketch[Product]):
     """Tiles of a product in the registers of threads."""
 
     name = "product_tiles"
     version = 2
+    kind = CUDA
 
-    def applies(self, task: Task, target: Target) -> bool:
-        return target.kind == CUDA and _match(task) is not None
+    def recognise(self, task: Task, target: Target) -> Product | None:
+        product = match_product(task, FLOATS)
+        if product is None or not product.rows or size(Sides.of(product).depth) < LEAST_DEPTH:
+            return None  # without rows, nothing that is read is shared
+        return product
 
-    @cache_space
-    def space(self, task: Task, target: Target) -> Space:
-        product = require(_match(task))
+    def offer(self, task: Task, product: Product, target: Target) -> Space:
         knobs = (
             Knob("block_rows", (16, 32, 64, 128, 256)),
             Knob("block_columns", (16, 32, 64, 128, 256)),
@@ -103,19 +95,16 @@ class ProductTilesSketch:
             Knob("splits", SPLITS, SHARED),
             Knob("tail", (0, 1), TAIL),
         )
-        return Space(
-            sketch=self.name,
-            version=self.version,
-            knobs=knobs,
+        return self.space_of(
+            knobs,
             legal=lambda columns: _legal(product, target, columns),
             tiling=lambda c: tiling(product, c, (c["rows"], c["columns"], np.ones_like(c["rows"]))),
             preferred=_preferred(product, target),
         )
 
-    def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:
-        self.space(task, target).row(schedule)
-        found, values = require(_match(task)), dict(schedule.values)
-        return kernel(task, target, found, values, lambda tiles: ProductTile.of(tiles, values).lower())
+    def write(self, task: Task, product: Product, schedule: Schedule, target: Target) -> Kernel:
+        values = dict(schedule.values)
+        return kernel(task, target, product, values, lambda tiles: ProductTile.of(tiles, values).lower())
 
     def describe(self, point: SchedulePoint) -> Iterator[str]:
         values = point.values

@@ -33,7 +33,7 @@ from ..counts import counted
 from ..description import SchedulePoint
 from ..patterns.rows import COLUMN, RowPlan, RowStep, match_row_plan
 from ..schedule import Schedule
-from ..sketch import cache_space, require
+from ..sketch import PatternSketch
 from ..space import Columns, Knob, Space, Tiling, flat_extents, point_columns
 from ..unravel import axis_indices
 
@@ -53,46 +53,37 @@ DEFAULT_THREADS = 128
 """Threads of a block of short rows by default."""
 
 
-class RowBlocksSketch:
+class RowBlocksSketch(PatternSketch[RowPlan]):
     """Rows in the registers of warps."""
 
     name = "row_blocks"
     version = 1
+    kind = CUDA
 
-    def applies(self, task: Task, target: Target) -> bool:
-        if target.kind != CUDA:
-            return False
+    def recognise(self, task: Task, target: Target) -> RowPlan | None:
         plan = match_row_plan(task, WARP)
-        return plan is not None and all(
-            step.fused_stage.stage.body.dtype is DType.F32 for step in plan.steps if step.is_fold
-        )
+        folds = () if plan is None else (step for step in plan.steps if step.is_fold)
+        return plan if all(step.fused_stage.stage.body.dtype is DType.F32 for step in folds) else None
 
-    @cache_space
-    def space(self, task: Task, target: Target) -> Space:
-        plan = require(match_row_plan(task, WARP))
+    def offer(self, task: Task, plan: RowPlan, target: Target) -> Space:
         knobs = (
             Knob("warps", WARPS),
             Knob("lines", (1, 2, 4, 8, 16, 32)),
             Knob("vector", VECTORS),
         )
-        return Space(
-            sketch=self.name,
-            version=self.version,
-            knobs=knobs,
+        return self.space_of(
+            knobs,
             legal=lambda columns: _legal(plan, columns),
             tiling=lambda columns: _tiling(plan, columns),
             preferred=_preferred(plan),
         )
 
-    def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:
-        self.space(task, target).row(schedule)
-        launch = RowBlocks(
-            require(match_row_plan(task, WARP)), schedule["warps"], schedule["lines"], schedule["vector"]
-        ).lower()
+    def write(self, task: Task, plan: RowPlan, schedule: Schedule, target: Target) -> Kernel:
+        launch = RowBlocks(plan, schedule["warps"], schedule["lines"], schedule["vector"]).lower()
         return Kernel(params(task, {}), (), Block((launch,)))
 
     def describe(self, point: SchedulePoint) -> Iterator[str]:
-        steps = counted(len(require(match_row_plan(point.task, WARP)).steps), "step")
+        steps = counted(len(self.pattern(point.task, point.target).steps), "step")
         warps, lines, vector = (point.values[name] for name in ("warps", "lines", "vector"))
         yield from point.say_start(
             f"{steps} over the same rows, in registers from the first to the last.", warps * lines * WARP

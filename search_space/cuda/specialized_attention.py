@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tunewright.codegen.instructions.warpgroup import ARCH, COLUMNS, GROUP, PANEL, ROWS
 from tunewright.codegen.ir.ir import Block, Kernel
-from tunewright.codegen.target import Target
+from tunewright.codegen.target import CUDA, Target
 from tunewright.graph.task import Task
 
 from ..buffers import params
@@ -19,7 +19,7 @@ from ..counts import counted
 from ..description import SchedulePoint
 from ..patterns.attention import Attention
 from ..schedule import Schedule
-from ..sketch import cache_space, require
+from ..sketch import PatternSketch
 from ..space import Columns, Knob, Space, Tiling
 from .attention_tiles import attention_tiling, input_shapes, match_narrow_attention
 from .tiles.shared_tile import product_depth
@@ -45,21 +45,20 @@ ALTERNATING = "Warpgroups take turns to begin products, so that one has products
 """What the knob says by which warpgroups alternate."""
 
 
-class SpecializedAttentionSketch:
+class SpecializedAttentionSketch(PatternSketch[Attention]):
     """One persistent launch for an attention, with warps of different roles."""
 
     name = "specialized_attention"
     version = 1
+    kind = CUDA
 
-    def applies(self, task: Task, target: Target) -> bool:
-        if target.gpu is None or target.gpu.arch != ARCH:
-            return False
+    def recognise(self, task: Task, target: Target) -> Attention | None:
         attention = match_narrow_attention(task)
-        return attention is not None and views(attention, input_shapes(task)) is not None
+        if target.gpu is None or target.gpu.arch != ARCH or attention is None:
+            return None
+        return attention if views(attention, input_shapes(task)) is not None else None
 
-    @cache_space
-    def space(self, task: Task, target: Target) -> Space:
-        attention = require(match_narrow_attention(task))
+    def offer(self, task: Task, attention: Attention, target: Target) -> Space:
         knobs = (
             Knob("warpgroups", tuple(REGISTERS)),
             Knob("block_places", COLUMNS),
@@ -70,21 +69,16 @@ class SpecializedAttentionSketch:
         def legal(columns: Columns) -> NDArray[np.bool_]:
             return _legal(attention, target, columns)
 
-        return Space(
-            sketch=self.name,
-            version=self.version,
-            knobs=knobs,
+        return self.space_of(
+            knobs,
             legal=legal,
             tiling=lambda columns: _tiling(attention, columns),
             preferred=first_legal(DEFAULTS, legal),
         )
 
-    def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:
-        self.space(task, target).row(schedule)
+    def write(self, task: Task, attention: Attention, schedule: Schedule, target: Target) -> Kernel:
         values = dict(schedule.values)
-        launch = SpecializedAttention.of(
-            require(match_narrow_attention(task)), input_shapes(task), values, target.threads
-        ).lower()
+        launch = SpecializedAttention.of(attention, input_shapes(task), values, target.threads).lower()
         return Kernel(params(task, {}), (), Block((launch,)))
 
     def describe(self, point: SchedulePoint) -> Iterator[str]:

@@ -15,14 +15,14 @@ from tunewright.codegen.expr.dtype import BYTES
 from tunewright.codegen.gpu import WARP
 from tunewright.codegen.instructions.warpgroup import ARCH, COLUMNS, GROUP, PANEL, ROW_BYTES, ROWS
 from tunewright.codegen.ir.ir import Kernel
-from tunewright.codegen.target import Target
+from tunewright.codegen.target import CUDA, Target
 from tunewright.graph.task import Task
 
 from ..counts import counted
 from ..description import SchedulePoint
 from ..patterns.product import Product
 from ..schedule import Schedule
-from ..sketch import cache_space, require
+from ..sketch import PatternSketch
 from ..space import Columns, Knob, Space, point_columns
 from .tiles.block_tile import match_tensor_product, may_group, pack_along_depth, smem_bytes
 from .tiles.fragments import WARP_BYTES
@@ -61,23 +61,22 @@ STAGED = "Results go through shared memory, from where rows are written whole."
 """What the knob says by which results are staged."""
 
 
-class SpecializedTilesSketch:
+class SpecializedTilesSketch(PatternSketch[Product]):
     """One persistent launch for a product, with warps of different roles."""
 
     name = "specialized_tiles"
     version = 1
+    kind = CUDA
 
-    def applies(self, task: Task, target: Target) -> bool:
+    def recognise(self, task: Task, target: Target) -> Product | None:
         if target.gpu is None or target.gpu.arch != ARCH:
-            return False
-        task, _ = pack_along_depth(task)
-        product = _match(task)
-        return product is not None and bool(_legal(product, target, point_columns(_choices(product)[-1]))[0])
+            return None
+        product = _match(pack_along_depth(task)[0])
+        if product is None or not _legal(product, target, point_columns(_choices(product)[-1]))[0]:
+            return None
+        return product
 
-    @cache_space
-    def space(self, task: Task, target: Target) -> Space:
-        task, _ = pack_along_depth(task)
-        product = require(_match(task))
+    def offer(self, task: Task, product: Product, target: Target) -> Space:
 
         def legal(columns: Columns) -> NDArray[np.bool_]:
             return _legal(product, target, columns)
@@ -93,21 +92,17 @@ class SpecializedTilesSketch:
             Knob("splits", SPLITS, SHARED),
             Knob("tail", (0, 1), TAIL),
         )
-        return Space(
-            sketch=self.name,
-            version=self.version,
-            knobs=knobs,
+        return self.space_of(
+            knobs,
             legal=legal,
             tiling=lambda columns: group_tiling(product, columns),
             preferred=_preferred(product, target, legal),
         )
 
-    def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:
-        self.space(task, target).row(schedule)
-        task, packings = pack_along_depth(task)
-        found, values = require(_match(task)), dict(schedule.values)
+    def write(self, task: Task, product: Product, schedule: Schedule, target: Target) -> Kernel:
+        (task, packings), values = pack_along_depth(task), dict(schedule.values)
         return kernel(
-            task, target, found, values,
+            task, target, product, values,
             lambda tiles: SpecializedTile.of(task, tiles, values, target.threads).lower(),
             packings,
         )  # fmt: skip

@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from tunewright.codegen.instructions.warpgroup import ARCH, COLUMNS, PANEL
 from tunewright.codegen.ir.ir import Kernel
-from tunewright.codegen.target import Target
+from tunewright.codegen.target import CUDA, Target
 from tunewright.graph.task import Task
 
 from ..description import SchedulePoint
 from ..patterns.product import Product, drop_padding
 from ..schedule import Schedule
-from ..sketch import cache_space, require
+from ..sketch import PatternSketch
 from ..space import Columns, Knob, Space, point_columns
 from .specialized_tiles import STAGED, TILES, cycles, describe_roles, do_blocks_fit
 from .tiles.block_tile import match_tensor_product
@@ -34,18 +34,17 @@ EXTENTS = (1, 2, 4, 8, 16, 32, 64, 128)
 """Pixels of a patch along one axis."""
 
 
-class SpecializedWindowsSketch:
-    """See the module."""
+class SpecializedWindowsSketch(PatternSketch[Product]):
+    """One persistent launch for a convolution, with warps of different roles."""
 
     name = "specialized_windows"
     version = 1
+    kind = CUDA
 
-    def applies(self, task: Task, target: Target) -> bool:
-        return target.gpu is not None and target.gpu.arch == ARCH and _match(task) is not None
+    def recognise(self, task: Task, target: Target) -> Product | None:
+        return _match(task) if target.gpu is not None and target.gpu.arch == ARCH else None
 
-    @cache_space
-    def space(self, task: Task, target: Target) -> Space:
-        product = require(_match(task))
+    def offer(self, task: Task, product: Product, target: Target) -> Space:
 
         def legal(columns: Columns) -> NDArray[np.bool_]:
             return _legal(product, target, columns)
@@ -61,18 +60,15 @@ class SpecializedWindowsSketch:
             Knob("staged", (0, 1), STAGED),
             Knob("splits", SPLITS, SHARED),
         )
-        return Space(
-            sketch=self.name,
-            version=self.version,
-            knobs=knobs,
+        return self.space_of(
+            knobs,
             legal=legal,
             tiling=lambda columns: group_tiling(product, columns),
             preferred=_preferred(product, target, legal),
         )
 
-    def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:
-        self.space(task, target).row(schedule)
-        product, values = require(_match(task)), {"tail": 0} | dict(schedule.values)
+    def write(self, task: Task, product: Product, schedule: Schedule, target: Target) -> Kernel:
+        values = {"tail": 0} | dict(schedule.values)
         return kernel(
             task, target, product, values,
             lambda tiles: SpecializedTile.of(task, tiles, values, target.threads).lower(),

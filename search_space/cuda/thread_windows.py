@@ -43,7 +43,7 @@ from ..patterns.windows import (
     tap_uses,
 )
 from ..schedule import Schedule
-from ..sketch import cache_space, require
+from ..sketch import PatternSketch
 from ..space import Columns, Knob, Space, Tiling, point_columns, whole_extents
 from ..unravel import unravel
 from .tiles.elements import PLAIN_THREADS, SUMS, launch, plain_launch, vectorize_at
@@ -59,18 +59,17 @@ TILES = ((4, 4), (2, 4), (2, 2), (1, 2), (1, 1))
 """Rows and columns of a thread by default: the first that leave each multiprocessor a block."""
 
 
-class ThreadWindowsSketch:
+class ThreadWindowsSketch(PatternSketch[Windows]):
     """A few neighbouring windows for each thread."""
 
     name = "thread_windows"
     version = 1
+    kind = CUDA
 
-    def applies(self, task: Task, target: Target) -> bool:
-        return target.kind == CUDA and match_windows(task, FLOATS) is not None
+    def recognise(self, task: Task, target: Target) -> Windows | None:
+        return match_windows(task, FLOATS)
 
-    @cache_space
-    def space(self, task: Task, target: Target) -> Space:
-        windows = require(match_windows(task, FLOATS))
+    def offer(self, task: Task, windows: Windows, target: Target) -> Space:
         each_bytes = max(windows.read.dtype.size_bytes, windows.fused_stage.epilogue.dtype.size_bytes)
         widest = WIDEST_BYTES // each_bytes
         knobs = (
@@ -79,18 +78,14 @@ class ThreadWindowsSketch:
             Knob("channels", tuple(n for n in (1, 2, 4, 8) if windows.channels.extent % n == 0 and n <= widest)),
             Knob("threads", (32, 64, 128, 256, 512)),
         )
-        return Space(
-            sketch=self.name,
-            version=self.version,
-            knobs=knobs,
+        return self.space_of(
+            knobs,
             legal=lambda columns: _legal(windows, target, columns),
             tiling=lambda columns: _tiling(windows, columns),
             preferred=_preferred(windows, target, knobs),
         )
 
-    def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:
-        self.space(task, target).row(schedule)
-        windows = require(match_windows(task, FLOATS))
+    def write(self, task: Task, windows: Windows, schedule: Schedule, target: Target) -> Kernel:
         main = ThreadWindows(windows, **dict(schedule.values)).lower()
         return kernel_around((main,), task, windows.stages, plain_launch)
 

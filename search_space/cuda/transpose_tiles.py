@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from math import prod
 
 import numpy as np
@@ -32,7 +31,7 @@ from ..description import SchedulePoint
 from ..patterns.fused_stage import FusedStage, fuse_stages
 from ..patterns.vector_axis import is_contiguous
 from ..schedule import Schedule
-from ..sketch import cache_space, require
+from ..sketch import PatternSketch
 from ..space import Columns, Knob, Space, Tiling
 from ..unravel import axis_indices, unravel
 from .tiles.elements import plain_launch
@@ -40,73 +39,6 @@ from .tiles.sides import guard_extent
 
 LEAST = 8
 """Elements along both axes from which on transposing them pays."""
-
-
-@lru_cache(maxsize=256)
-def _match(task: Task) -> tuple[tuple[FusedStage, ...], Transposition] | None:
-    """Return the fused stages of a task, and the transposition of the heaviest, if it has one."""
-    stages = tuple(fuse_stages(task))
-    transposition = Transposition.of(max(stages, key=lambda piece: piece.stage.points))
-    if transposition is None or min(transposition.read_axis.extent, transposition.write_axis.extent) < LEAST:
-        return None
-    return stages, transposition
-
-
-class TransposeTilesSketch:
-    """Tiles that are transposed in shared memory."""
-
-    name = "turned_tiles"
-    version = 1
-
-    def applies(self, task: Task, target: Target) -> bool:
-        return target.kind == CUDA and _match(task) is not None
-
-    @cache_space
-    def space(self, task: Task, target: Target) -> Space:
-        _, transposition = require(_match(task))
-        return Space(
-            sketch=self.name,
-            version=self.version,
-            knobs=(Knob("extent", (16, 32, 64)), Knob("each", (1, 2, 4, 8, 16))),
-            legal=_legal,
-            tiling=lambda columns: _tiling(transposition, columns),
-            preferred={"extent": 32, "each": 4},
-        )
-
-    def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:
-        self.space(task, target).row(schedule)
-        stages, transposition = require(_match(task))
-        main = TransposeTile(transposition, schedule["extent"], schedule["each"]).lower()
-        launches = tuple(
-            main if fused_stage is transposition.fused_stage else plain_launch(fused_stage) for fused_stage in stages
-        )
-        return Kernel(params(task, {}), temporaries(task, stages), Block(launches))
-
-    def describe(self, point: SchedulePoint) -> Iterator[str]:
-        extent, each = point.values["extent"], point.values["each"]
-        yield from point.say_start(
-            "A transposition by tiles: a block reads one along one axis and writes it along another.", extent**2 // each
-        )
-        tile = f"{extent} by {extent} elements in shared memory"
-        yield f"A block transposes {tile}, a thread {counted(each, 'element')} of them."
-
-
-def _legal(columns: Columns) -> NDArray[np.bool_]:
-    """Return where a block has whole warps."""
-    threads = columns["extent"] * columns["extent"] // columns["each"]
-    return np.asarray((threads >= WARP) & (threads <= BLOCK_THREADS))
-
-
-def _tiling(transposition: Transposition, columns: Columns) -> Tiling:
-    """The tile of a thread, and of a block."""
-    extent, (read_axis, write_axis) = columns["extent"], (transposition.read_axis, transposition.write_axis)
-    tiles = -(-read_axis.extent // extent) * -(-write_axis.extent // extent)
-    levels = {read_axis.name: columns["each"]}, {read_axis.name: extent, write_axis.name: extent}
-    chunks = prod(axis.extent for axis in transposition.outer) * tiles
-    return Tiling.of(transposition.fused_stage.stage, write_axis.name, columns, levels, chunks)
-
-
-TILE = "tile"
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +67,62 @@ class Transposition:
     def outer(self) -> tuple[Axis, ...]:
         """The axes besides those two."""
         return tuple(axis for axis in self.fused_stage.stage.axes if axis not in (self.read_axis, self.write_axis))
+
+
+class TransposeTilesSketch(PatternSketch[Transposition]):
+    """Tiles that are transposed in shared memory."""
+
+    name = "turned_tiles"
+    version = 1
+    kind = CUDA
+
+    def recognise(self, task: Task, target: Target) -> Transposition | None:
+        transposition = Transposition.of(max(fuse_stages(task), key=lambda fused_stage: fused_stage.stage.points))
+        if transposition is None or min(transposition.read_axis.extent, transposition.write_axis.extent) < LEAST:
+            return None
+        return transposition
+
+    def offer(self, task: Task, transposition: Transposition, target: Target) -> Space:
+        return self.space_of(
+            (Knob("extent", (16, 32, 64)), Knob("each", (1, 2, 4, 8, 16))),
+            legal=_legal,
+            tiling=lambda columns: _tiling(transposition, columns),
+            preferred={"extent": 32, "each": 4},
+        )
+
+    def write(self, task: Task, transposition: Transposition, schedule: Schedule, target: Target) -> Kernel:
+        stages = fuse_stages(task)
+        main = TransposeTile(transposition, schedule["extent"], schedule["each"]).lower()
+        launches = tuple(
+            main if fused_stage == transposition.fused_stage else plain_launch(fused_stage) for fused_stage in stages
+        )
+        return Kernel(params(task, {}), temporaries(task, stages), Block(launches))
+
+    def describe(self, point: SchedulePoint) -> Iterator[str]:
+        extent, each = point.values["extent"], point.values["each"]
+        yield from point.say_start(
+            "A transposition by tiles: a block reads one along one axis and writes it along another.", extent**2 // each
+        )
+        tile = f"{extent} by {extent} elements in shared memory"
+        yield f"A block transposes {tile}, a thread {counted(each, 'element')} of them."
+
+
+def _legal(columns: Columns) -> NDArray[np.bool_]:
+    """Return where a block has whole warps."""
+    threads = columns["extent"] * columns["extent"] // columns["each"]
+    return np.asarray((threads >= WARP) & (threads <= BLOCK_THREADS))
+
+
+def _tiling(transposition: Transposition, columns: Columns) -> Tiling:
+    """The tile of a thread, and of a block."""
+    extent, (read_axis, write_axis) = columns["extent"], (transposition.read_axis, transposition.write_axis)
+    tiles = -(-read_axis.extent // extent) * -(-write_axis.extent // extent)
+    levels = {read_axis.name: columns["each"]}, {read_axis.name: extent, write_axis.name: extent}
+    chunks = prod(axis.extent for axis in transposition.outer) * tiles
+    return Tiling.of(transposition.fused_stage.stage, write_axis.name, columns, levels, chunks)
+
+
+TILE = "tile"
 
 
 @dataclass(frozen=True, slots=True)

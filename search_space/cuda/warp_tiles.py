@@ -27,14 +27,14 @@ from tunewright.codegen.expr.expr import Expr, Load, Var, const
 from tunewright.codegen.expr.lanes import ramp
 from tunewright.codegen.gpu import WARP
 from tunewright.codegen.ir.ir import Block, Buffer, Do, Kernel, Scope, Stmt
-from tunewright.codegen.target import Target
+from tunewright.codegen.target import CUDA, Target
 from tunewright.graph.task import Task
 
 from ..counts import counted
 from ..description import SchedulePoint
 from ..patterns.product import Product
 from ..schedule import Schedule
-from ..sketch import cache_space, require
+from ..sketch import PatternSketch
 from ..space import Columns, Knob, Space, Tiling
 from .product_tiles import LEAST_DEPTH
 from .tiles.block_tile import (
@@ -76,25 +76,22 @@ DEFAULTS = (
 """From the largest tiles to the smallest: the first that gives each multiprocessor a block is taken."""
 
 
-class WarpTilesSketch:
+class WarpTilesSketch(PatternSketch[Product]):
     """Tiles of a product for the tensor cores of warps."""
 
     name = "warp_tiles"
     version = 2
+    kind = CUDA
 
-    def applies(self, task: Task, target: Target) -> bool:
-        gpu, found = target.gpu, match_tensor_product(task)
-        if gpu is None or found is None:
-            return False
-        if found.panel.dtype is not DType.F32:
-            return True
-        return gpu.split_multiply_adds > gpu.multiply_adds and size(Sides.of(found).depth) >= LEAST_DEPTH
+    def recognise(self, task: Task, target: Target) -> Product | None:
+        gpu, product = target.gpu, match_tensor_product(pack_along_depth(task)[0])
+        if gpu is None or product is None or product.panel.dtype is not DType.F32:
+            return product
+        is_faster = gpu.split_multiply_adds > gpu.multiply_adds
+        return product if is_faster and size(Sides.of(product).depth) >= LEAST_DEPTH else None
 
-    @cache_space
-    def space(self, task: Task, target: Target) -> Space:
-        task, _ = pack_along_depth(task)
-        product = require(match_tensor_product(task))
-        wide, round_depth = widths(task, product), _least_round(product)
+    def offer(self, task: Task, product: Product, target: Target) -> Space:
+        wide, round_depth = widths(pack_along_depth(task)[0], product), _least_round(product)
 
         def legal(columns: Columns) -> NDArray[np.bool_]:
             return _legal(product, wide, target, columns)
@@ -110,21 +107,17 @@ class WarpTilesSketch:
             Knob("splits", SPLITS, SHARED),
             Knob("tail", (0, 1), TAIL),
         )
-        return Space(
-            sketch=self.name,
-            version=self.version,
-            knobs=knobs,
+        return self.space_of(
+            knobs,
             legal=legal,
             tiling=lambda columns: _tiling(product, columns),
             preferred=_preferred(product, target, legal),
             first_choice=product.panel.dtype is not DType.F32,  # of which multiply-adds of threads are as good a guess
         )
 
-    def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:
-        self.space(task, target).row(schedule)
-        task, packings = pack_along_depth(task)
-        found, values = require(match_tensor_product(task)), dict(schedule.values)
-        return kernel(task, target, found, values, lambda tiles: WarpTile.of(task, tiles, values).lower(), packings)
+    def write(self, task: Task, product: Product, schedule: Schedule, target: Target) -> Kernel:
+        (task, packings), values = pack_along_depth(task), dict(schedule.values)
+        return kernel(task, target, product, values, lambda tiles: WarpTile.of(task, tiles, values).lower(), packings)
 
     def describe(self, point: SchedulePoint) -> Iterator[str]:
         values = point.values
@@ -135,7 +128,7 @@ class WarpTilesSketch:
         )
         yield from point.say_block_tile()
         yield f"A warp computes {counted(values['warp_rows'], 'row')} by {counted(values['warp_columns'], 'column')}."
-        if require(match_tensor_product(point.task)).panel.dtype is DType.F32:
+        if self.pattern(point.task, point.target).panel.dtype is DType.F32:
             yield "Tensor cores see 11 bits of a float32, so three products stand for one, for the other bits."
         yield f"What a round needs is copied {counted(values['stages'] - 1, 'round')} ahead."
         yield from point.say_knobs()

@@ -22,14 +22,14 @@ from tunewright.codegen.expr.expr import Var, const
 from tunewright.codegen.instructions import warpgroup
 from tunewright.codegen.instructions.warpgroup import ARCH, GROUP, ROWS
 from tunewright.codegen.ir.ir import Block, Do, Kernel, Packing, Stmt
-from tunewright.codegen.target import Target
+from tunewright.codegen.target import CUDA, Target
 from tunewright.graph.task import Task
 
 from ..counts import counted
 from ..description import SchedulePoint
 from ..patterns.product import Product
 from ..schedule import Schedule
-from ..sketch import cache_space, require
+from ..sketch import PatternSketch
 from ..space import Columns, Knob, Space, point_columns
 from .tiles.barriers import PHASE
 from .tiles.block_tile import (
@@ -68,27 +68,23 @@ BULK = "The right operand is packed ahead of time; one thread has what a round n
 """What the knob says by which whole tiles are copied."""
 
 
-class WarpgroupTilesSketch:
+class WarpgroupTilesSketch(PatternSketch[Product]):
     """Tiles of a product for warpgroups."""
 
     name = "warpgroup_tiles"
     version = 3
+    kind = CUDA
 
-    def applies(self, task: Task, target: Target) -> bool:
-        if target.gpu is None or target.gpu.arch != ARCH:
-            return False
+    def recognise(self, task: Task, target: Target) -> Product | None:
         task, _ = pack_along_depth(task)
         product = _match(task)
-        if product is None:
-            return False
+        if target.gpu is None or target.gpu.arch != ARCH or product is None:
+            return None
         smallest = point_columns(_choices(product)[-1])
-        return bool(_legal(product, widths(task, product), target, smallest)[0])
+        return product if _legal(product, widths(task, product), target, smallest)[0] else None
 
-    @cache_space
-    def space(self, task: Task, target: Target) -> Space:
-        original, (task, _) = task, pack_along_depth(task)
-        product = require(_match(task))
-        wide = widths(task, product)
+    def offer(self, task: Task, product: Product, target: Target) -> Space:
+        wide = widths(pack_along_depth(task)[0], product)
 
         def legal(columns: Columns) -> NDArray[np.bool_]:
             return _legal(product, wide, target, columns)
@@ -102,30 +98,28 @@ class WarpgroupTilesSketch:
             Knob("group", (1, 2, 4, 8), IN_TURN),
             Knob("splits", SPLITS, SHARED),
             Knob("tail", (0, 1), TAIL),
-            Knob("bulk", (0, 1) if _may_bulk(original, task) else (0,), BULK),
+            Knob("bulk", (0, 1) if _may_bulk(task, product) else (0,), BULK),
         )
-        return Space(
-            sketch=self.name,
-            version=self.version,
-            knobs=knobs,
+        return self.space_of(
+            knobs,
             legal=legal,
             tiling=lambda columns: group_tiling(product, columns),
             preferred=pick_default(product, target, _choices(product), legal),
         )
 
-    def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:
-        self.space(task, target).row(schedule)
-        (task, packings), original = pack_along_depth(task), task
-        found, values, packing = require(_match(task)), dict(schedule.values), None
+    def write(self, task: Task, product: Product, schedule: Schedule, target: Target) -> Kernel:
+        original, (task, packings) = task, pack_along_depth(task)
+        values, packing = dict(schedule.values), None
         if values["bulk"]:
-            original_product = require(match_tensor_product(original))
+            original_product = match_tensor_product(original)
+            assert original_product is not None  # see `_may_bulk`
             packing = bulk_packing(original, original_product, values["block_columns"], values["block_depth"])
-            packings = {**packings, found.panel.tensor: packing}
+            packings = {**packings, product.panel.tensor: packing}
 
         def lower_tiles(tiles: Tiles) -> Stmt:
             return WarpgroupTile.of(task, tiles, values, packing).lower()
 
-        return kernel(task, target, found, values, lower_tiles, packings)
+        return kernel(task, target, product, values, lower_tiles, packings)
 
     def describe(self, point: SchedulePoint) -> Iterator[str]:
         values = point.values
@@ -148,14 +142,10 @@ def _match(task: Task) -> Product | None:
     return product if is_lengthwise else None
 
 
-def _may_bulk(original: Task, task: Task) -> bool:
+def _may_bulk(task: Task, product: Product) -> bool:
     """Whether the right operand may come in whole tiles: of the task as it is, and with constants lengthwise."""
-    product = match_tensor_product(original)
-    return (
-        product is not None
-        and product.panel.tensor == require(_match(task)).panel.tensor
-        and may_bulk(original, product)
-    )
+    original = match_tensor_product(task)
+    return original is not None and original.panel.tensor == product.panel.tensor and may_bulk(task, original)
 
 
 def _choices(product: Product) -> list[Mapping[str, int]]:

@@ -132,7 +132,7 @@ def check_nest(text: str, task: Task, target: Target, schedule: Schedule, kernel
     if schedule.sketch == "generic":
         nest = generic._nest(generic.generic_layout(task, target.lanes(4)), dict(schedule.values), target)
     else:
-        found = contraction.ContractionSketch(flipped=schedule.sketch == "flipped")._product(task)
+        found = contraction.ContractionSketch(flipped=schedule.sketch == "flipped").pattern(task, target)
         nest = contraction._nest(found, schedule, target)
     if "Register tiles" in text:
         sides, _ = registers(text)
