@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from tunewright.codegen.target import MAX_THREADS
-from tunewright.tuner.cli import answer, app, execute, exit_code, messages, quiet_stdout
-from tunewright.tuner.cli.answers import answer_alone, tell
-from tunewright.tuner.cli.app import FAULT
+from tunewright.tuner.cli import app, execute, exit_code, messages
+from tunewright.tuner.cli.answers import CommandAnswer
+from tunewright.tuner.cli.app import FAULT, command
 from tunewright.tuner.cli.keys import key_app
 from tunewright.tuner.cli.options import (
     TRIALS_WHERE_NONE,
@@ -48,9 +48,27 @@ ServerOption = Annotated[
 ]
 JobArgument = Annotated[int, typer.Argument(metavar="ID", min=1, help="Number of the job.", show_default=False)]
 PriorityOption = Annotated[int, typer.Option(min=-100, max=100, help="The higher goes first.")]
+TargetKeyOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TARGET",
+        help="The target to tune for: its name, key, or the begin of it.",
+        show_default="the one that is at work",
+    ),
+]
+TrialsOption = Annotated[
+    int | None, typer.Option(min=1, help="Most trials of the job.", show_default=TRIALS_WHERE_NONE)
+]
+MinutesOption = Annotated[
+    float | None, typer.Option(min=0.01, help="Most minutes of searching.", show_default="no limit")
+]
+TargetThreadsOption = Annotated[
+    int | None,
+    typer.Option(min=1, max=MAX_THREADS, help="Threads that kernels run on.", show_default="all of the target's"),
+]
 
 
-@app.command()
+@command()
 def submit(
     model: ModelArgument,
     server: ServerOption = None,
@@ -58,37 +76,22 @@ def submit(
     with_weights: Annotated[
         bool, typer.Option("--with-weights", help="Send the whole model instead of its structure.")
     ] = False,
-    target: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TARGET",
-            help="The target to tune for: its name, key, or the begin of it.",
-            show_default="the one that is at work",
-        ),
-    ] = None,
-    trials: Annotated[
-        int | None, typer.Option(min=1, help="Most trials of the job.", show_default=TRIALS_WHERE_NONE)
-    ] = None,
-    minutes: Annotated[
-        float | None, typer.Option(min=0.01, help="Most minutes of searching.", show_default="no limit")
-    ] = None,
+    target: TargetKeyOption = None,
+    trials: TrialsOption = None,
+    minutes: MinutesOption = None,
     until: UntilOption = None,
     seed: SeedOption = 0,
-    threads: Annotated[
-        int | None,
-        typer.Option(min=1, max=MAX_THREADS, help="Threads that kernels run on.", show_default="all of the target's"),
-    ] = None,
+    threads: TargetThreadsOption = None,
     dims: DimOption = None,
     strategy: StrategyOption = "evolutionary",
     priority: PriorityOption = 0,
-    as_json: JsonOption = False,
-) -> None:
+) -> CommandAnswer:
     """Have a server tune a model. Only its structure is sent: no weights, and no names but those of its inputs."""
-    from .client import commands as command
+    from .client import commands
 
     least = parse_share("--until", until)
-    with quiet_stdout(as_json), command.connect(server) as client:
-        with command.option_names():
+    with commands.connect(server) as client:
+        with commands.option_names():
             job = client.submit(
                 model,
                 with_weights=with_weights,
@@ -103,13 +106,10 @@ def submit(
                 priority=priority,
             )
         if job.is_new is False:
-            messages().print(command.note_existing(job, trials, minutes, least, priority), soft_wrap=True)
+            messages().print(commands.note_existing(job, trials, minutes, least, priority), soft_wrap=True)
         if watch:
-            job = command.watch_job(messages(), client, job, server)
-    if watch:
-        _end(job, as_json)
-    else:
-        answer(job.to_json(), lambda console, _: command.render_submission(console, job, server), as_json)
+            return _final_answer(commands.watch_job(messages(), client, job, server))
+    return CommandAnswer(job.to_json(), lambda console, _: commands.render_submission(console, job, server))
 
 
 @app.command()
@@ -137,11 +137,11 @@ def serve(
 ) -> None:
     """Serve: take models and jobs over HTTP, have them tuned, answer lookups. Ends on Ctrl-C or SIGTERM."""
     _require("serve", "fastapi", "uvicorn")
-    from . import serve as command
+    from . import serve as service
     from .http.service import Options
 
-    command.serve(
-        command.ServeOptions(
+    service.serve(
+        service.ServeOptions(
             db=db,
             port=port,
             tuners=tuners,
@@ -161,7 +161,7 @@ def _require(command: str, *packages: str) -> None:
         raise Refused(f"{command} needs more packages than the other commands: pip install 'tunewright[serve]'")
 
 
-@app.command()
+@command()
 def report(
     job: Annotated[int, typer.Argument(metavar="JOB", min=1, help="Number of the job.", show_default=False)],
     output: Annotated[
@@ -171,16 +171,12 @@ def report(
         ),
     ] = Path(),
     db: DbOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> CommandAnswer:
     """Write what the dashboard says of a job as one HTML file that needs nothing else, and plots of it as PNG."""
     _require("report", "fastapi", "jinja2")
-    from .dashboard.report import command
+    from .dashboard.report import command as report_command
 
-    with quiet_stdout(as_json):
-        data = command.report(job, output, db)
-    tell(data["notes"])
-    answer(data, command.render_report, as_json)
+    return CommandAnswer(report_command.report(job, output, db), report_command.render_report)
 
 
 def _announce(address: ServiceAddress, as_json: bool) -> None:
@@ -197,7 +193,7 @@ def _announce(address: ServiceAddress, as_json: bool) -> None:
         print(*address.lines(), sep="\n", flush=True)
 
 
-@key_app.command()
+@command(key_app)
 def link(
     server: Annotated[
         str | None,
@@ -206,17 +202,14 @@ def link(
         ),
     ] = None,
     db: DbOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> CommandAnswer:
     """Make a link that opens a server's dashboard once, and print it alone on standard output."""
-    from .dashboard import links as command
+    from .dashboard import links
 
-    with quiet_stdout(as_json):
-        data = command.create(server, db)
-    answer_alone(data, "link", command.render, as_json)
+    return CommandAnswer(links.create(server, db), links.render, alone="link")
 
 
-@jobs_app.command("list")
+@command(jobs_app, "list")
 def list_(
     server: ServerOption = None,
     state: Annotated[
@@ -224,79 +217,76 @@ def list_(
         typer.Option(help="Only those in this state.", show_default="any"),
     ] = None,
     limit: Annotated[int, typer.Option(min=1, max=100_000, help="Most jobs to list.")] = 20,
-    as_json: JsonOption = False,
-) -> None:
+) -> CommandAnswer:
     """List the jobs of a server, the newest first."""
-    from .client import commands as command
+    from .client import commands
 
-    with quiet_stdout(as_json), command.connect(server, command.NO_JOB_OF_TUNE) as client:
+    with commands.connect(server, commands.NO_JOB_OF_TUNE) as client:
         jobs = list(client.jobs(state, limit=limit))
-    answer({"jobs": [job.to_json() for job in jobs]}, lambda console, _: command.render_jobs(console, jobs), as_json)
+    data = {"jobs": [job.to_json() for job in jobs]}
+    return CommandAnswer(data, lambda console, _: commands.render_jobs(console, jobs))
 
 
-@jobs_app.command()
-def show(job_id: JobArgument, server: ServerOption = None, as_json: JsonOption = False) -> None:
+@command(jobs_app)
+def show(job_id: JobArgument, server: ServerOption = None) -> CommandAnswer:
     """Show a job, and its result where it has one."""
-    from .client import commands as command
+    from .client import commands
 
-    with quiet_stdout(as_json), command.connect(server, command.NO_JOB_OF_TUNE) as client:
+    with commands.connect(server, commands.NO_JOB_OF_TUNE) as client:
         job = client.job(job_id)
-    answer(job.to_json(), lambda console, _: command.render_job(console, job), as_json)
+    return CommandAnswer(job.to_json(), lambda console, _: commands.render_job(console, job))
 
 
-@jobs_app.command()
-def watch(job_id: JobArgument, server: ServerOption = None, as_json: JsonOption = False) -> None:
+@command(jobs_app)
+def watch(job_id: JobArgument, server: ServerOption = None) -> CommandAnswer:
     """Show how a job goes, until it is finished."""
-    from .client import commands as command
+    from .client import commands
 
-    with quiet_stdout(as_json), command.connect(server, command.NO_JOB_OF_TUNE) as client:
-        job = command.watch_job(messages(), client, client.job(job_id), server)
-    _end(job, as_json)
-
-
-def _end(job: Job, as_json: bool) -> None:
-    """Tell what a job that was watched came to. Exits with FAULT where it did not succeed."""
-    from .client import commands as command
-
-    answer(job.to_json(), lambda console, _: command.render_job(console, job), as_json)
-    if job.state != "succeeded":
-        raise typer.Exit(FAULT)
+    with commands.connect(server, commands.NO_JOB_OF_TUNE) as client:
+        return _final_answer(commands.watch_job(messages(), client, client.job(job_id), server))
 
 
-@jobs_app.command()
-def cancel(job_id: JobArgument, server: ServerOption = None, as_json: JsonOption = False) -> None:
+def _final_answer(job: Job) -> CommandAnswer:
+    """What a job that was watched came to; FAULT where it did not succeed."""
+    from .client import commands
+
+    code = 0 if job.state == "succeeded" else FAULT
+    return CommandAnswer(job.to_json(), lambda console, _: commands.render_job(console, job), exit_code=code)
+
+
+@command(jobs_app)
+def cancel(job_id: JobArgument, server: ServerOption = None) -> CommandAnswer:
     """Ask for the end of a job. What it has measured is kept."""
-    _steer(server, as_json, lambda client: client.cancel(job_id))
+    return _steer(server, lambda client: client.cancel(job_id))
 
 
-@jobs_app.command()
-def pause(job_id: JobArgument, server: ServerOption = None, as_json: JsonOption = False) -> None:
+@command(jobs_app)
+def pause(job_id: JobArgument, server: ServerOption = None) -> CommandAnswer:
     """Ask for a pause of a job."""
-    _steer(server, as_json, lambda client: client.pause(job_id))
+    return _steer(server, lambda client: client.pause(job_id))
 
 
-@jobs_app.command()
-def resume(job_id: JobArgument, server: ServerOption = None, as_json: JsonOption = False) -> None:
+@command(jobs_app)
+def resume(job_id: JobArgument, server: ServerOption = None) -> CommandAnswer:
     """Let a paused job go on."""
-    _steer(server, as_json, lambda client: client.resume(job_id))
+    return _steer(server, lambda client: client.resume(job_id))
 
 
-@jobs_app.command(context_settings={"ignore_unknown_options": True})  # so that -5 is a number
+@command(jobs_app, context_settings={"ignore_unknown_options": True})  # so that -5 is a number
 def prioritise(
     job_id: JobArgument,
     priority: Annotated[
         int, typer.Argument(metavar="PRIORITY", min=-100, max=100, help="The higher goes first.", show_default=False)
     ],
     server: ServerOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> CommandAnswer:
     """Change the priority of a job."""
-    _steer(server, as_json, lambda client: client.prioritise(job_id, priority))
+    return _steer(server, lambda client: client.prioritise(job_id, priority))
 
 
-def _steer(server: str | None, as_json: bool, change: Callable[[Client], Job]) -> None:
-    from .client import commands as command
+def _steer(server: str | None, change: Callable[[Client], Job]) -> CommandAnswer:
+    from .client import commands
 
-    with quiet_stdout(as_json), command.connect(server, command.NO_JOB_OF_TUNE) as client:
+    with commands.connect(server, commands.NO_JOB_OF_TUNE) as client:
         job = change(client)
-    answer(job.to_json(), lambda console, _: command.render_state(console, job), as_json)
+    return CommandAnswer(job.to_json(), lambda console, _: commands.render_state(console, job))

@@ -13,7 +13,7 @@ from pathlib import Path
 from tunewright.bench.files import ROOT, write_whole
 from tunewright.bench.light import light_model
 from tunewright.tuner import cli
-from tunewright.tuner.cli.answers import CommandInterrupt
+from tunewright.tuner.cli.answers import CommandAnswer, CommandInterrupt
 from tunewright.tuner.cli.comparison import compare
 from tunewright.tuner.cli.comparison import render as render_comparison
 from tunewright.tuner.cli.tune import STOPPED_NOTE, tune_model
@@ -53,10 +53,10 @@ def main() -> int:
         report = tune_model(console, model, db=db, trials=TRIALS, minutes=MINUTES)
     except KeyboardInterrupt:
         raise CommandInterrupt(STOPPED_NOTE) from None
-    cli.answer(report, render_report)
+    CommandAnswer(report, render_report).give(as_json=False)
     console.print(f"\nnow beside {PEER}, in one run")
     times = compare(model, [PEER], ScheduleSource(db), default=True, watch=console.print)
-    cli.answer(times, render_comparison)
+    CommandAnswer(times, render_comparison).give(as_json=False)
     console.print(_next_steps(model, db), soft_wrap=True)
     return 0
 

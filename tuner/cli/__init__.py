@@ -12,11 +12,10 @@ the options can't be used, 130 interrupted.
 from __future__ import annotations
 
 from . import bench, database, doctor, keys, lookup, run, show, tune, void, work
-from .answers import answer, messages, quiet_stdout
+from .answers import messages
 from .app import app, execute, exit_code, main
 
 __all__ = [
-    "answer",
     "app",
     "bench",
     "database",
@@ -27,7 +26,6 @@ __all__ = [
     "lookup",
     "main",
     "messages",
-    "quiet_stdout",
     "run",
     "show",
     "tune",

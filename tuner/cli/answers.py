@@ -6,7 +6,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -36,33 +36,12 @@ def _console(terminal: bool, stderr: bool = False) -> Console:
     return Console(stderr=stderr, width=width, markup=False, emoji=False, highlight=False)
 
 
-def answer(data: Mapping[str, Any], render: Callable[[Console, Any], None], as_json: bool = False) -> None:
-    """Give the answer of a command, as JSON or as `render` prints it for people."""
-    if as_json:
-        print(json.dumps(data, allow_nan=False))
-    else:
-        render(_console(sys.stdout.isatty()), data)
-
-
-def answer_alone(
-    data: Mapping[str, Any], name: str, render: Callable[[Console, Any], None], as_json: bool = False
-) -> None:
-    """Give the answer of a command whose entry `name` is for a script to take: for people it alone is the output.
-
-    What `render` prints beside it is a message.
-    """
-    if as_json:
-        answer(data, render, as_json)
-    else:
-        print(data[name])
-        render(messages(), data)
-
-
 @dataclass(frozen=True, slots=True)
 class CommandAnswer:
     """The answer of a command: plain data, as JSON or as `render` prints it for people.
 
-    `alone` names the entry that is for a script to take, see `answer_alone`. `footer` is a message that comes last.
+    `alone` names the entry that is for a script to take: for people it alone is the output, and what `render` prints
+    beside it is a message. `footer` is a message that comes last.
     """
 
     data: Mapping[str, Any]
@@ -73,24 +52,22 @@ class CommandAnswer:
 
     def give(self, as_json: bool) -> None:
         """Print it, and the notes in it."""
-        tell(self.data.get("notes", ()))
-        if self.alone:
-            answer_alone(self.data, self.alone, self.render, as_json)
+        for note in self.data.get("notes", ()):
+            print(f"note: {printable(note)}", file=sys.stderr)
+        if as_json:
+            print(json.dumps(self.data, allow_nan=False))
+        elif self.alone:
+            print(self.data[self.alone])
+            self.render(messages(), self.data)
         else:
-            answer(self.data, self.render, as_json)
+            self.render(_console(sys.stdout.isatty()), self.data)
         if self.footer:
             messages().print(self.footer, soft_wrap=True)
 
 
 def quiet_lookups() -> None:
-    """Don't print the log of lookups where no logging is set up: commands `tell` it as notes."""
+    """Don't print the log of lookups where no logging is set up: answers have it as notes."""
     logging.getLogger("tunewright.lookup").addHandler(SILENT)
-
-
-def tell(notes: Iterable[str]) -> None:
-    """Print notes beside the answer."""
-    for note in notes:
-        print(f"note: {printable(note)}", file=sys.stderr)
 
 
 @contextmanager

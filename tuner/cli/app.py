@@ -87,10 +87,10 @@ db_app = typer.Typer(help="The database itself.", no_args_is_help=True)
 app.add_typer(db_app, name="db")
 
 
-def command(program: typer.Typer = app, name: str | None = None) -> Callable[[Work], Work]:
+def command(program: typer.Typer = app, name: str | None = None, **attributes: Any) -> Callable[[Work], Work]:
     """Make a function the command of its name: it takes options, and `--json` besides, and its answer is printed.
 
-    With `--json` nothing but the answer is on standard output, whatever libraries print.
+    With `--json` nothing but the answer is on standard output, whatever libraries print. `attributes` are Typer's.
     """
 
     def add(work: Work) -> Work:
@@ -107,7 +107,7 @@ def command(program: typer.Typer = app, name: str | None = None) -> Callable[[Wo
             parameters=[*signature.parameters.values(), as_json], return_annotation=None
         )
         run_command.__name__, run_command.__doc__ = work.__name__, work.__doc__
-        program.command(name)(run_command)
+        program.command(name, **attributes)(run_command)
         return work
 
     return add
