@@ -42,7 +42,8 @@ class Node:
 
     `attrs` holds plain values (int, float, str, tuples of them), numpy arrays, and, for control flow, ONNX graphs as
     serialised bytes. `domain` is ONNX's ("" for the standard set), `version` its opset. `place` is for messages: which
-    node of the model it is, where it is one.
+    node of the model it is, where it is one. `bodies` has the graphs among the attributes as `Body`, where they could
+    be read.
     """
 
     op: str
@@ -52,6 +53,7 @@ class Node:
     domain: str = ""
     version: int = 0
     place: str = field(default="", compare=False, repr=False)
+    bodies: Mapping[str, Body] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def attrs_key(self) -> tuple[tuple[str, Any], ...]:
@@ -138,3 +140,11 @@ class Graph:
         lines = [f"input {v.tensor}: {self.types[v.tensor]}" for v in self.inputs]
         lines += [f"{node}  # {', '.join(str(self.types[o]) for o in node.outputs if o)}" for node in self.nodes]
         return "\n".join([*lines, f"return {', '.join(v.tensor for v in self.outputs)}"])
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """A graph that control flow runs. Its last inputs are `captures`: inputs of the node, by their position there."""
+
+    graph: Graph
+    captures: tuple[int, ...] = ()

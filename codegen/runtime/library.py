@@ -21,6 +21,9 @@ from ..ir.ir import Buffer
 ARCHITECTURES = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
 """The name of the file beside pool.ll for each value of platform.machine()."""
 
+STEP_SYMBOLS = ("tw_copy", "tw_loop_start", "tw_loop_next")
+"""What control.ll has for steps beside kernels."""
+
 
 class Library:
     """Objects linked into this process, each group in a namespace of its own: `addresses[i][symbol]` of the i-th.
@@ -82,6 +85,7 @@ class PoolFunctions:
     destroy: Callable[[int], None]
     run: Callable[[int | None, int, int], None]  # pool, steps, count
     time: Callable[..., int]  # pool, steps, count, repeats, samples, deadline_ns, out_ns
+    steps: Mapping[str, int]  # of control.ll, by symbol: the addresses for steps
     library: Library
 
 
@@ -99,7 +103,7 @@ def pool_functions(code: bytes | None = None) -> PoolFunctions:
     with _pool_lock:
         if _pool_functions is None:
             symbols = ["tw_pool_create", "tw_pool_destroy", "tw_run", "tw_time"]
-            library = Library([([pool_object() if code is None else code], symbols)])
+            library = Library([([pool_object() if code is None else code], [*symbols, *STEP_SYMBOLS])])
             create, destroy, run, time = (library.addresses[0][symbol] for symbol in symbols)
             pointer, number = ctypes.c_void_p, ctypes.c_int64
             _pool_functions = PoolFunctions(
@@ -107,6 +111,7 @@ def pool_functions(code: bytes | None = None) -> PoolFunctions:
                 ctypes.CFUNCTYPE(None, pointer)(destroy),
                 ctypes.CFUNCTYPE(None, pointer, pointer, number)(run),
                 ctypes.CFUNCTYPE(number, pointer, pointer, *[number] * 4, pointer)(time),
+                {symbol: library.addresses[0][symbol] for symbol in STEP_SYMBOLS},
                 library,
             )
         return _pool_functions
@@ -139,7 +144,9 @@ def emit_object(text: str) -> bytes:
 def pool_text(architecture: str) -> str:
     """The LLVM IR of the pool for "x86_64" or "aarch64"."""
     folder = resources.files(__package__)
-    return "\n".join((folder / f"{name}.ll").read_text(encoding="utf-8") for name in (architecture, "pool", "workers"))
+    return "\n".join(
+        (folder / f"{name}.ll").read_text(encoding="utf-8") for name in (architecture, "pool", "workers", "control")
+    )
 
 
 LINE_BYTES = 64

@@ -1,6 +1,6 @@
 ; The thread pool: runs a program, an array of steps, on all threads in lockstep. No call goes back to Python.
-; Compiled together with <architecture>.ll, which defines @futex_number and @relax, and workers.ll, which starts and
-; joins the workers. Linux: sleeping is done by futexes. Exported:
+; Compiled together with <architecture>.ll, which defines @futex_number and @relax, workers.ll, which starts and joins
+; the workers, and control.ll, which has what loops do. Linux: sleeping is done by futexes. Exported:
 ;   tw_run    one run of a program
 ;   tw_time   timed samples of a program
 ;
@@ -22,7 +22,9 @@
 
 ; A step: its function, that function's array of pointers, its iterations, and whether all threads meet behind it.
 ; Iterations are split evenly and in order; threads without any skip the call, so one iteration runs on thread 0.
-; The last step of a program has a barrier.
+; The last step of a program has a barrier. A step whose function is null is a jump, to the step that its iterations say,
+; taken by all threads if the byte is 0 that its array points to; else the next step follows. A jump has a barrier, so
+; that nobody writes the byte anew before all have read it; what wrote it has one, too.
 %Step = type { ptr, ptr, i64, i64 }
 
 ; 128 bytes, a pair of lines (neighbours are prefetched together), for what the workers await and read: go word,
@@ -184,6 +186,15 @@ done:
   ret i32 %goal
 }
 
+; Where a jump leads: to `place` if the byte is 0 that `args` points to, else to `after`.
+define internal i64 @target(ptr %args, i64 %place, i64 %after) alwaysinline nounwind {
+  %byte.at = load ptr, ptr %args
+  %byte = load i8, ptr %byte.at
+  %taken = icmp eq i8 %byte, 0
+  %next = select i1 %taken, i64 %place, i64 %after
+  ret i64 %next
+}
+
 ; The part of one thread in `repeats` runs of a program. All threads pass the same barriers in the same order.
 define internal void @walk(ptr %pool, ptr %thread, ptr %steps, i64 %count, i64 %repeats) nounwind {
 entry:
@@ -204,8 +215,18 @@ step:
   %s = phi i64 [ 0, %run ], [ %s.next, %step.end ]
   %passed.2 = phi i32 [ %passed.1, %run ], [ %passed.4, %step.end ]
   %step.at = getelementptr %Step, ptr %steps, i64 %s
+  %function = load ptr, ptr %step.at
+  %args.at = getelementptr %Step, ptr %step.at, i32 0, i32 1
+  %args = load ptr, ptr %args.at
   %iterations.at = getelementptr %Step, ptr %step.at, i32 0, i32 2
   %iterations = load i64, ptr %iterations.at
+  %s.after = add i64 %s, 1
+  %jumps = icmp eq ptr %function, null
+  br i1 %jumps, label %jump, label %share
+jump:
+  %s.jumped = call i64 @target(ptr %args, i64 %iterations, i64 %s.after)
+  br label %worked
+share:
   %begin.product = mul i64 %index, %iterations         ; begin = ceil(index * iterations / threads), and so the end:
   %begin.raised = add i64 %begin.product, %less        ; the rest goes to the first threads, which are first at work
   %begin = udiv i64 %begin.raised, %threads
@@ -215,12 +236,10 @@ step:
   %any = icmp slt i64 %begin, %end
   br i1 %any, label %work, label %worked
 work:
-  %function = load ptr, ptr %step.at
-  %args.at = getelementptr %Step, ptr %step.at, i32 0, i32 1
-  %args = load ptr, ptr %args.at
   call void %function(ptr %args, i64 %begin, i64 %end)
   br label %worked
 worked:
+  %s.next = phi i64 [ %s.jumped, %jump ], [ %s.after, %share ], [ %s.after, %work ]
   %meets.at = getelementptr %Step, ptr %step.at, i32 0, i32 3
   %meets = load i64, ptr %meets.at
   %meet = icmp ne i64 %meets, 0
@@ -230,7 +249,6 @@ join:
   br label %step.end
 step.end:
   %passed.4 = phi i32 [ %passed.3, %join ], [ %passed.2, %worked ]
-  %s.next = add i64 %s, 1
   %s.last = icmp eq i64 %s.next, %count
   br i1 %s.last, label %run.end, label %step
 run.end:
@@ -250,15 +268,24 @@ run:
   %n = phi i64 [ 0, %entry ], [ %n.next, %run.end ]
   br label %step
 step:
-  %s = phi i64 [ 0, %run ], [ %s.next, %step ]
+  %s = phi i64 [ 0, %run ], [ %s.next, %step.end ]
   %step.at = getelementptr %Step, ptr %steps, i64 %s
   %function = load ptr, ptr %step.at
   %args.at = getelementptr %Step, ptr %step.at, i32 0, i32 1
   %args = load ptr, ptr %args.at
   %iterations.at = getelementptr %Step, ptr %step.at, i32 0, i32 2
   %iterations = load i64, ptr %iterations.at
+  %s.after = add i64 %s, 1
+  %jumps = icmp eq ptr %function, null
+  br i1 %jumps, label %jump, label %work
+jump:
+  %s.jumped = call i64 @target(ptr %args, i64 %iterations, i64 %s.after)
+  br label %step.end
+work:
   call void %function(ptr %args, i64 0, i64 %iterations)
-  %s.next = add i64 %s, 1
+  br label %step.end
+step.end:
+  %s.next = phi i64 [ %s.jumped, %jump ], [ %s.after, %work ]
   %s.last = icmp eq i64 %s.next, %count
   br i1 %s.last, label %run.end, label %step
 run.end:

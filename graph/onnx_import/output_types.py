@@ -1,13 +1,9 @@
-"""Types of outputs that inference does not know, or has wrong: those of control flow, from its bodies, and others.
-
-And bodies of control flow that stay in ONNX form.
-"""
+"""Types of outputs that inference does not know, or has wrong, and bodies of control flow in ONNX form."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -26,129 +22,11 @@ from onnx import (
 from tunewright.graph.ir import Node
 
 from ..evaluation.images import scaled_extent
-from ..evaluation.onnx_form import FUNCTIONS, TypeFault, check_shape, tensor_type
+from ..evaluation.onnx_form import FUNCTIONS, TypeFault, check_shape
 from ..evaluation.windows import transposed_window_attributes, unpadded_extents, window_attributes, window_counts
-from .protobuf import MisfitError, ModelError, bodies, domain_and_version, place_of, quote
+from .protobuf import ModelError, bodies, domain_and_version, place_of, quote
 from .shapes import Shape, Shapes, Values
 from .weights import Weights
-
-BodyTypes = Callable[[GraphProto, Sequence[TypeProto]], list[TypeProto]]
-"""The types of the outputs of a body, from those of its inputs. Raises MisfitError where a node of it doesn't fit."""
-
-
-@dataclass(frozen=True, slots=True)
-class _ControlFlow:
-    node: Node
-    bodies: Mapping[str, GraphProto]  # by attribute
-    inputs: Sequence[TypeProto]
-    count: int  # of outputs
-    body_types: BodyTypes
-
-
-def control_flow_types(
-    node: Node, proto: NodeProto, inputs: Sequence[TypeProto], body_types: BodyTypes
-) -> list[TypeProto]:
-    """The types of the outputs of a node with bodies. Raises TypeFault where its operands and bodies don't fit."""
-    rule = _RULES.get(node.op)
-    if rule is None:
-        raise TypeFault("an op with graphs among its attributes is not supported with these operands")
-    bodies = {attribute.name: attribute.g for attribute in proto.attribute if attribute.type == AttributeProto.GRAPH}
-    return rule(_ControlFlow(node, bodies, inputs, len(proto.output), body_types))
-
-
-def _if(flow: _ControlFlow) -> list[TypeProto]:
-    for name, branch in flow.bodies.items():
-        _check_count(f"outputs of {name}", len(branch.output), flow.count, "of the node")
-    branches = _branch_types(flow.bodies.values(), flow.body_types)
-    return [reduce(common_type, kinds) for kinds in zip(*branches, strict=True)]
-
-
-def _branch_types(branches: Iterable[GraphProto], body_types: BodyTypes) -> list[list[TypeProto]]:
-    """The types of the outputs of each branch, but for branches that misfit: these fail when they are taken."""
-    types, fault = [], None
-    for branch in branches:
-        try:
-            types.append(body_types(branch, []))
-        except MisfitError as error:
-            fault = error
-    if not types and fault is not None:
-        raise fault
-    return types
-
-
-def _loop(flow: _ControlFlow) -> list[TypeProto]:
-    body, count = flow.bodies["body"], flow.count
-    scalars = [helper.make_tensor_type_proto(kind, ()) for kind in (TensorProto.INT64, TensorProto.BOOL)]
-    states = [without_shape(kind) for kind in flow.inputs[2:]]
-    _check_count("outputs of the body", len(body.output), count + 1, "the condition and all of the node")
-    if count < len(states):
-        raise TypeFault(f"{count} outputs of the node where {len(states)} values are carried around")
-    types = _loop_body_types(body, [*scalars, *states], flow.body_types)[1:]
-    _check_states(states, types)
-    return [without_shape(kind) for kind in types]
-
-
-def _loop_body_types(body: GraphProto, inputs: Sequence[TypeProto], body_types: BodyTypes) -> list[TypeProto]:
-    """The types of the outputs of a body; those it declares if it misfits, as it then fails at the first trip."""
-    try:
-        return body_types(body, inputs)
-    except MisfitError:
-        declared = [without_shape(value.type) for value in body.output[len(inputs) - 1 :]]
-        if any(kind.WhichOneof("value") is None for kind in declared):
-            raise
-        return [*inputs[1:], *declared]
-
-
-def _scan(flow: _ControlFlow) -> list[TypeProto]:
-    body, scan_count = flow.bodies["body"], flow.node.attrs["num_scan_inputs"]
-    operands = flow.inputs if flow.node.version >= 9 else flow.inputs[1:]  # opset 8 has the sequences' lengths first
-    if scan_count > len(operands):
-        raise TypeFault(f"num_scan_inputs is {scan_count} of {len(operands)} inputs")
-    _check_count("outputs of the body", len(body.output), flow.count, "of the node")
-    types = flow.body_types(body, [without_shape(kind) for kind in operands])
-    _check_states(operands[: len(operands) - scan_count], types)
-    return [without_shape(kind) for kind in types]
-
-
-def _sequence_map(flow: _ControlFlow) -> list[TypeProto]:
-    body = flow.bodies["body"]
-    items = [kind.sequence_type.elem_type if kind.HasField("sequence_type") else kind for kind in flow.inputs]
-    _check_count("outputs of the body", len(body.output), flow.count, "of the node")
-    types = flow.body_types(body, [without_shape(kind) for kind in items])
-    return [helper.make_sequence_type_proto(without_shape(kind)) for kind in types]
-
-
-def _flex_attention(flow: _ControlFlow) -> list[TypeProto]:
-    if len(flow.inputs) < 3:
-        raise TypeFault("an op with graphs among its attributes is not supported with these operands")
-    query, _, value = (kind.tensor_type.shape.dim for kind in flow.inputs[:3])
-    kind = without_shape(flow.inputs[0])
-    kind.tensor_type.shape.dim.extend([*query[:-1], *value[-1:]])
-    return [kind] * flow.count
-
-
-_RULES: Mapping[str, Callable[[_ControlFlow], list[TypeProto]]] = {
-    "FlexAttention": _flex_attention,
-    "If": _if,
-    "Loop": _loop,
-    "Scan": _scan,
-    "SequenceMap": _sequence_map,
-}
-
-
-def _check_states(before: Sequence[TypeProto], after: Sequence[TypeProto]) -> None:
-    """Raises TypeFault where a value that a body carries on has another element type after a trip."""
-    for number, kinds in enumerate(zip(before, after, strict=False)):
-        types = [kind.tensor_type.elem_type for kind in kinds]
-        if all(types) and types[0] != types[1]:
-            first, second = (TensorProto.DataType.Name(kind).lower() for kind in types)
-            raise TypeFault(f"carried value {number} is {first} before the body and {second} after it")
-
-
-def _check_count(what: str, count: int, expected: int, whose: str) -> None:
-    if count != expected:
-        raise TypeFault(f"{count} {what} where {expected} are needed, {whose}")
-
 
 # Bodies, closed: their free names become inputs of the node. A body that stays in ONNX form (its condition or trip
 # count is not known) keeps no name of the model: what it computes is called `b0, b1, ...`, and what it takes from
@@ -297,21 +175,6 @@ def without_shape(kind: TypeProto) -> TypeProto:
     if copy.HasField("tensor_type"):
         copy.tensor_type.ClearField("shape")
     return copy
-
-
-def common_type(a: TypeProto, b: TypeProto) -> TypeProto:
-    """The type of a value that has one of two types. Raises TypeFault if they hold different elements."""
-    if a == b:
-        return a
-    if without_shape(a) != without_shape(b):
-        raise TypeFault(f"one branch makes {_kind_name(a)}, the other {_kind_name(b)}; both must make the same")
-    return without_shape(a)
-
-
-def _kind_name(kind: TypeProto) -> str:
-    """A type for people."""
-    which = kind.WhichOneof("value") or "something unknown"
-    return tensor_type(kind).dtype if which == "tensor_type" else which.replace("_type", "")
 
 
 def rank(kind: TypeProto | None) -> int | None:

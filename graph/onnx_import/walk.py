@@ -22,7 +22,7 @@ from onnx import (
 )
 
 from tunewright.graph.draft import Draft
-from tunewright.graph.ir import Array, DefaultInput, Graph, GraphPort, Node, TensorType
+from tunewright.graph.ir import Array, Body, DefaultInput, Graph, GraphPort, Node, TensorType
 
 from .. import contrib
 from ..evaluation.fallback import is_computed
@@ -38,10 +38,11 @@ from ..evaluation.onnx_form import (
     tensor_type,
     type_proto,
 )
+from .control_types import MAX_SHAPED_WALKS, ControlFlow, WalkedBody
 from .decompositions import DECOMPOSITIONS, EXPANDED_OPS, modern_version, modernise
 from .dimensions import Dimensions
 from .normal import normal
-from .output_types import close_bodies, control_flow_types, fix_types, rank, value_info
+from .output_types import close_bodies, fix_types, rank, value_info
 from .protobuf import (
     DOMAINS,
     MisfitError,
@@ -92,6 +93,7 @@ class Walk:
         self._protos: dict[str, TypeProto] = {}  # as Draft.types, but with the extents that are known
         self._context = onnx.checker.C.CheckerContext()
         self._context.ir_version = onnx.IR_VERSION
+        self._shaped_walks = iter(range(MAX_SHAPED_WALKS))
 
     def graph(self, model: ModelProto, dims: Mapping[str, int], weight_inputs: Collection[str] = ()) -> Graph:
         """The graph, in which weights of the names `weight_inputs` are inputs. Raises ModelError."""
@@ -277,7 +279,12 @@ class Walk:
             return
         if CAPTURES in node.attrs:
             input_types = [self._protos[scope.names[name]] if name else TypeProto() for name in proto.input]
-            output_types = control_flow_types(node, proto, input_types, partial(self._body_types, scope))
+            graphs = {item.name: item.g for item in proto.attribute if item.type == AttributeProto.GRAPH}
+            walk = partial(self._walk_body, scope, node)
+            given = values[: len(node.inputs) - len(node.attrs[CAPTURES])]
+            flow = ControlFlow(node, graphs, input_types, given, len(proto.output), walk, self._shaped_walks)
+            output_types = flow.types()
+            node = replace(node, bodies=flow.bodies)
         else:
             output_types = self._infer(node, kinds, values)
         if output_types and node.inputs and node.inputs[0]:
@@ -312,26 +319,46 @@ class Walk:
             self._note(result.inputs)
         return result
 
-    def _body_types(self, scope: NameScope, body: GraphProto, input_types: Sequence[TypeProto]) -> list[TypeProto]:
-        """The types of the outputs of a body, from a walk over it whose graph is dropped."""
+    def _walk_body(
+        self,
+        scope: NameScope,
+        node: Node,
+        body: GraphProto,
+        input_types: Sequence[TypeProto],
+        known: Mapping[int, Array] | None = None,
+    ) -> WalkedBody:
+        """A walk over a body of a node whose inputs have these types, and some of them known values."""
         if len(body.input) != len(input_types):
             raise TypeFault(f"{len(body.input)} inputs of the body where {len(input_types)} are given")
         probe = Walk(self._weights)
+        probe._shaped_walks = self._shaped_walks
         inner = NameScope(scope.opsets, {"": ""}, scope.place)
+        first = len(node.inputs) - len(node.attrs[CAPTURES])
+        captures: dict[int, str] = {}
         for name in sorted(free_names(body)):
             if name not in scope.names:
                 raise ModelError(f"a body of control flow reads {quote(name)}, which nothing before it computes")
-            tensor = probe._define(inner, name, self._protos[scope.names[name]])
-            if scope.names[name] in self._draft.constants:
-                probe._draft.constants[tensor] = self._draft.constants[scope.names[name]]
+            outer = scope.names[name]
+            tensor = probe._define(inner, name, self._protos[outer])
+            if outer in self._draft.constants:
+                probe._draft.constants[tensor] = self._draft.constants[outer]
+            elif (position := node.inputs.index(outer, first)) in captures:
+                inner.names[name] = captures[position]
+            else:
+                captures[position] = tensor
         inner = inner.inner()
-        for value, kind in zip(body.input, input_types, strict=True):
-            probe._define(inner, value.name, kind)
+        own = [probe._define(inner, value.name, kind) for value, kind in zip(body.input, input_types, strict=True)]
+        probe._draft.constants.update((own[place], value) for place, value in (known or {}).items())
         probe._add_graph(body, inner)
         missing = [value.name for value in body.output if not inner.names.get(value.name)]
         if missing:
             raise ModelError(f"nothing computes {quote(missing[0])}, an output of a body")
-        return [probe._protos[inner.names[value.name]] for value in body.output]
+        outputs = [inner.names[value.name] for value in body.output]
+        inputs, results = (
+            [GraphPort("", tensor) for tensor in tensors] for tensors in ((*own, *captures.values()), outputs)
+        )
+        graph = probe._draft.finish(inputs, results)
+        return WalkedBody([probe._protos[name] for name in outputs], Body(graph, tuple(captures)))
 
     def _normal(self, node: Node) -> Node:
         """The node in the normal form; as it is where ONNX's inference is of another opinion about the result."""

@@ -73,13 +73,13 @@ def test_control_flow_reads_what_is_around_it(monkeypatch: pytest.MonkeyPatch) -
     body = """g (float[4] x, bool c) => (float[4] y) {
         a = Relu(x)
         b = If(c) <then_branch = t () => (float[4] p) { p = Mul(a, x) },
-                   else_branch = e () => (float[4] q) { q = Neg(a) }>
+                   else_branch = e () => (float[1] q) { q = ReduceSum(a) }>
         y = Add(b, a)
-    }"""
+    }"""  # the shape of b depends on the branch
     x = np.array([1, -2, 3, -4], np.float32)
     for condition in (True, False):
         session = by_both(body, {"x": x, "c": np.array(condition)}, monkeypatch)
-        assert session.coverage().vendor == {"If": 1}
+        assert session.coverage().vendor == {"If": 1, "Add": 1}
 
 
 def test_what_differs_from_onnx_is_left_to_the_evaluator() -> None:

@@ -13,7 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from tunewright.graph.fusion.fusion import Fallback, Step, TaskCall, partition
+from tunewright.graph.control.lower import FlatStep, lower
+from tunewright.graph.control.steps import Branch, LoopEnd, LoopStart
+from tunewright.graph.fusion.fusion import Fallback, TaskCall, partition
 from tunewright.graph.fusion.segments import CallChain, chains
 from tunewright.graph.ir import Graph
 from tunewright.graph.onnx_import import ModelError, load
@@ -24,6 +26,9 @@ from .assembly import Assembly, CallRange, TaskChain
 
 SegmentPlace = tuple[int, int, int]
 """The place of a segment: the number of its chain, of its first call there, and of the call behind its last."""
+
+MOST_OCCURRENCES = 1_000_000
+"""A task counts as occurring this often at most: loops in loops run far more often than anything is tuned for."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +42,7 @@ class Model:
     label: str  # for people: the file name; hostile text is possible
     sha256: str  # of the ONNX bytes
     graph: Graph
-    steps: tuple[Step, ...]
+    steps: tuple[FlatStep, ...]
     chains: tuple[CallChain, ...] = ()
     places: tuple[SegmentPlace, ...] = ()  # of the segments that were put in
     last_use: bool = False  # it is compiled once more and for nothing else: its constants go as they are packed
@@ -46,13 +51,27 @@ class Model:
     def tasks(self) -> dict[str, tuple[Task, int]]:
         """Task key -> task and how often it occurs: those of the steps, then those that may stand for them.
 
-        In order of first appearance. A segment occurs wherever it may stand for calls.
+        In order of first appearance. A segment occurs wherever it may stand for calls. What is in a loop occurs once an
+        iteration, where their number is known.
         """
         counts: dict[str, tuple[Task, int]] = {}
-        segments = (segment.call for chain in self.chains for segment in chain.segments)
-        for call in (*(step for step in self.steps if isinstance(step, TaskCall)), *segments):
+
+        def add(call: TaskCall, occurrences: int) -> None:
             _, count = counts.get(call.task.key, (call.task, 0))
-            counts[call.task.key] = call.task, count + 1
+            counts[call.task.key] = call.task, count + occurrences
+
+        repeats = [1]
+        for step in self.steps:
+            match step:
+                case LoopStart(count=count):
+                    repeats.append(min(repeats[-1] * (count or 1), MOST_OCCURRENCES))
+                case LoopEnd():
+                    repeats.pop()
+                case TaskCall():
+                    add(step, repeats[-1])
+        for chain in self.chains:
+            for segment in chain.segments:
+                add(segment.call, 1)
         return counts
 
     @cached_property
@@ -106,8 +125,9 @@ class Model:
 
     @property
     def native_nodes(self) -> int:
-        """The number of nodes, after rewriting, that are part of a task."""
-        return len({node.outputs for step in self.steps if isinstance(step, TaskCall) for node in step.nodes})
+        """The number of nodes, after rewriting, that are part of a task, or control flow between tasks."""
+        control = sum(isinstance(step, Branch | LoopStart) for step in self.steps)
+        return control + len({node.outputs for step in self.steps if isinstance(step, TaskCall) for node in step.nodes})
 
     @property
     def fallbacks(self) -> list[Fallback]:
@@ -132,8 +152,8 @@ def open_model(
     widen: bool = True,
     overrides: Collection[str] = (),
 ) -> Model:
-    """Read an ONNX model. `dims` binds its dynamic dimensions; `widen` as in `rewrite`; `overrides`
-    are weights that become inputs, `given` in `load`.
+    """Read an ONNX model. `dims` binds its dynamic dimensions; `overrides` are weights that become inputs, `given` in
+    `load`. `widen` as in `rewrite`: for processors, on which control flow becomes steps, too.
 
     Raises ModelError, one line.
     """
@@ -146,8 +166,10 @@ def open_model(
             raise
         raise ModelError(f"{str(source)!r}: {error}") from error
     label = "model" if isinstance(source, bytes) else source.name
-    steps = tuple(partition(graph))
-    return Model(label, _sha256(source), graph, steps, chains(graph, steps))
+    steps = partition(graph)
+    segments = chains(graph, steps)
+    flat_graph, flat_steps = lower(graph, steps) if widen else (graph, list[FlatStep](steps))
+    return Model(label, _sha256(source), flat_graph, tuple(flat_steps), segments)
 
 
 def _sha256(source: Path | bytes) -> str:

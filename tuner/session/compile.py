@@ -16,10 +16,20 @@ from tunewright.codegen.cuda.build import build as gpu_build
 from tunewright.codegen.gpu import WIDEST_BYTES
 from tunewright.codegen.ir.ir import Packing
 from tunewright.codegen.llvm.build import ObjectCache, build_all
+from tunewright.codegen.runtime.control import ALL, ENDLESS, RING, Control, ControlKind, Move
 from tunewright.codegen.runtime.memory import aligned_block, room_bytes, trim_heap
 from tunewright.codegen.runtime.plan import Access, ArenaProblem, plan
 from tunewright.codegen.runtime.plan import View as MemoryView
 from tunewright.codegen.target import CUDA, Target
+from tunewright.graph.control.steps import (
+    Branch,
+    EndBranch,
+    LoopEnd,
+    LoopStart,
+    MovingView,
+    Otherwise,
+    TensorCopy,
+)
 from tunewright.graph.fusion.fusion import Fallback, TaskCall
 from tunewright.graph.ir import Node
 from tunewright.graph.ops import TensorView
@@ -44,6 +54,7 @@ from .image import (
     TensorValue,
     size_bytes,
 )
+from .lifetimes import control_access, keep_through_loops
 
 TRIMMED_BYTES = 16 << 20
 """Bytes of packed constants that are given back to the system at once."""
@@ -112,6 +123,7 @@ class _Compiler:
         self._model, self._graph, self._artifacts = model, model.graph, artifacts
         self._memory = _memory(model, artifacts)
         self._plan = plan(self._memory)
+        self._moving = {step.output: step for step in model.steps if isinstance(step, MovingView)}
         self._packed_constants: dict[tuple[str, tuple[int, ...], Packing | None], _PackedConstant] = {}
         self._packed_bytes = 0
         self._plain_constants: dict[str, int] = {}  # constant -> its number
@@ -155,10 +167,24 @@ class _Compiler:
             list(threads.map(write, largest_first))
         return block
 
-    def _steps(self, number: int, step: TaskCall | NodeGroup) -> Iterator[Step]:
+    def _steps(self, number: int, step: ComputeStep) -> Iterator[Step]:
         match step:
             case TaskCall():
                 yield from self._calls(number, step)
+            case Branch(condition):
+                yield Control(ControlKind.IF, (self._plain(condition),))
+            case Otherwise():
+                yield Control(ControlKind.ELSE)
+            case EndBranch():
+                yield Control(ControlKind.END_IF)
+            case LoopStart(number, words, trips, condition, count):
+                operands = tuple(self._plain(name) if name else None for name in (words, trips, condition))
+                yield Control(ControlKind.LOOP, operands, number, ENDLESS if count is None else count)
+            case LoopEnd(number, condition):
+                yield Control(ControlKind.END_LOOP, (self._plain(condition) if condition else None,), number)
+            case TensorCopy(source, output):
+                operands = self._plain(output), self._plain(source)
+                yield Control(ControlKind.COPY, operands, size=size_bytes(self._graph.type(source)))
             case NodeGroup(nodes, inputs, outputs):
                 names = dict.fromkeys(name for node in nodes for name in (*node.inputs, *node.outputs) if name)
                 types = {name: self._graph.type(name) for name in names}
@@ -187,11 +213,26 @@ class _Compiler:
 
     def _operand(self, name: str, tensor: Tensor, artifact: KernelCode) -> Location:
         root, offset_bytes = self._memory.locate(name)
+        if root not in self._graph.constants or offset_bytes or self._moves(name):  # none that a kernel wants packed
+            return self._plain(name)
+        return Location(Area.CONSTANTS, self._constant(root, tensor.shape, artifact.packings.get(tensor.name)))
+
+    def _plain(self, name: str) -> Location:
+        """Where a tensor lies as it is."""
+        root, offset_bytes = self._memory.locate(name)
         if root not in self._graph.constants:
             return self._location(name)
-        if offset_bytes:  # a part of it, which no kernel wants packed
-            return Location(Area.CONSTANTS, self._constant(root, (), None) + offset_bytes)
-        return Location(Area.CONSTANTS, self._constant(root, tensor.shape, artifact.packings.get(tensor.name)))
+        return Location(Area.CONSTANTS, self._constant(root, (), None) + offset_bytes, moves=self._moves(name))
+
+    def _moves(self, name: str) -> tuple[Move, ...]:
+        """How a tensor moves with the loops around, the outermost first."""
+        moves: list[Move] = []
+        while (view := self._memory.views.get(name)) is not None:
+            if (moving := self._moving.get(name)) is not None:
+                mask = RING if moving.is_ring else ALL
+                moves.append(Move(moving.loop, moving.stride_bytes, mask, moving.phase))
+            name = view.of
+        return tuple(reversed(moves))
 
     def _constant(self, root: str, shape: tuple[int, ...], packing: Packing | None) -> int:
         """The offset of a constant in the layout that a kernel reads; each layout is stored once."""
@@ -216,11 +257,12 @@ class _Compiler:
 
     def _location(self, name: str) -> Location:
         root, offset_bytes = self._memory.locate(name)
+        moves = self._moves(name)
         if root in self._inputs:
-            return Location(Area.INPUT, offset_bytes, self._inputs[root])
+            return Location(Area.INPUT, offset_bytes, self._inputs[root], moves)
         if root in self._outputs:
-            return Location(Area.OUTPUT, offset_bytes, self._outputs[root])
-        return Location(Area.ARENA, self._plan.offsets[name])
+            return Location(Area.OUTPUT, offset_bytes, self._outputs[root], moves)
+        return Location(Area.ARENA, self._plan.offsets[name], moves=moves)
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,20 +274,26 @@ class NodeGroup:
     outputs: tuple[str, ...]
 
 
-def _compute_steps(model: Model) -> list[TaskCall | NodeGroup]:
-    """The steps that compute something."""
-    steps: list[TaskCall | list[Node]] = []
+ComputeStep = TaskCall | NodeGroup | Branch | Otherwise | EndBranch | LoopStart | LoopEnd | TensorCopy
+"""A step that does something when a model runs."""
+
+
+def _compute_steps(model: Model) -> list[ComputeStep]:
+    """The steps that do something."""
+    steps: list[ComputeStep | list[Node]] = []
     for step in model.steps:
         match step:
-            case TaskCall():
-                steps.append(step)
+            case TensorView() | MovingView():
+                pass
             case Fallback(node):
                 if steps and isinstance(steps[-1], list) and suits([*steps[-1], node]):
                     steps[-1].append(node)
                 else:
                     steps.append([node])
+            case _:
+                steps.append(step)
     readers = _readers(model)
-    return [step if isinstance(step, TaskCall) else _group(step, readers) for step in steps]
+    return [_group(step, readers) if isinstance(step, list) else step for step in steps]
 
 
 def _readers(model: Model) -> dict[str, int]:
@@ -259,6 +307,8 @@ def _readers(model: Model) -> dict[str, int]:
                 names.append(source)
             case Fallback(node):
                 names += set(node.inputs)
+            case _:
+                names += control_access(step).reads
     return Counter(names)
 
 
@@ -282,12 +332,13 @@ def _memory(model: Model, artifacts: Mapping[str, KernelCode]) -> ArenaProblem:
     graph = model.graph
     sizes = _sizes_bytes(model)
     views = {s.output: MemoryView(s.input, s.offset_bytes) for s in model.steps if isinstance(s, TensorView)}
+    views |= {s.output: MemoryView(s.of, s.offset_bytes) for s in model.steps if isinstance(s, MovingView)}
     unpinned = ArenaProblem((), sizes, (), views)
     results = {unpinned.locate(value.tensor)[0] for value in graph.outputs if value.tensor in sizes}
     pinned = {value.tensor for value in graph.inputs} | set(graph.constants) | results
-    accesses = []
+    accesses, steps = [], _compute_steps(model)
     pairs = {key: in_place(task) for key, (task, _) in model.tasks.items()}
-    for step in _compute_steps(model):
+    for step in steps:
         match step:
             case TaskCall(task, inputs, outputs):
                 names = dict(zip((t.name for t in task.inputs + task.outputs), (*inputs, *outputs), strict=True))
@@ -299,7 +350,11 @@ def _memory(model: Model, artifacts: Mapping[str, KernelCode]) -> ArenaProblem:
             case NodeGroup(inputs=inputs, outputs=outputs):
                 reads, writes = (tuple(name for name in names if name in sizes) for names in (inputs, outputs))
                 accesses.append(Access(reads, writes))
-    return ArenaProblem(tuple(accesses), sizes, pinned, views)
+            case _:
+                accesses.append(control_access(step))
+    moving_views = [step for step in model.steps if isinstance(step, MovingView)]
+    kept = keep_through_loops(steps, accesses, moving_views, lambda name: unpinned.locate(name)[0])
+    return ArenaProblem(tuple(kept), sizes, pinned, views)
 
 
 def _sizes_bytes(model: Model) -> dict[str, int]:

@@ -157,4 +157,6 @@ def _plain_steps(model: Model, schedules: Mapping[str, Schedule]) -> list[Any]:
                 plain.append([source, output, offset_bytes])
             case Fallback(node):
                 plain.append(str(node))
+            case control:
+                plain.append(str(control))
     return plain

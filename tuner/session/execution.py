@@ -12,8 +12,9 @@ import numpy as np
 
 from tunewright.codegen.artifact import Artifact
 from tunewright.codegen.expr.dtype import DType
+from tunewright.codegen.runtime.control import Control
 from tunewright.codegen.runtime.memory import Recycler, address_of, aligned_block, aligned_empty
-from tunewright.codegen.runtime.native import BindingSlice, Code, Operand, Program
+from tunewright.codegen.runtime.native import BindingSlice, Code, MovingOperand, Operand, Program
 from tunewright.codegen.runtime.pool import ThreadPool
 from tunewright.graph.ir import TensorType
 
@@ -49,27 +50,34 @@ class CompiledModel:
         kernels = [artifact for artifact in artifacts if isinstance(artifact, Artifact)]
         self._code = Code(kernels) if kernels else None  # one for all programs, of which there may be very many
         self._parts: list[Program | NodeRunner] = []
-        calls: list[tuple[Artifact, Sequence[Operand]]] = []
+        calls: list[tuple[Artifact, Sequence[Operand]] | Control[Operand]] = []
         for step in image.steps:
             match step:
                 case KernelCall(artifact, locations):
                     assert isinstance(artifact, Artifact)
                     calls.append((artifact, [self._operand(location) for location in locations]))
+                case Control():
+                    calls.append(step.map(self._operand))
                 case Evaluation():
                     self._close_program(calls, pool)
                     calls = []
                     self._parts.append(NodeRunner(step, pool.threads))
         self._close_program(calls, pool)
 
-    def _close_program(self, calls: Sequence[tuple[Artifact, Sequence[Operand]]], pool: ThreadPool) -> None:
+    def _close_program(
+        self, calls: Sequence[tuple[Artifact, Sequence[Operand]] | Control[Operand]], pool: ThreadPool
+    ) -> None:
         if calls:
             self._parts.append(Program(calls, pool, self._code))
 
     def _operand(self, location: Location) -> Operand:
         block = self._block(location)
-        if block is None:
-            return BindingSlice(_name(location.area, location.number), location.offset_bytes)
-        return address_of(block) + location.offset_bytes
+        base = (
+            BindingSlice(_name(location.area, location.number), location.offset_bytes)
+            if block is None
+            else address_of(block) + location.offset_bytes
+        )
+        return MovingOperand(base, location.moves) if location.moves else base
 
     def _block(self, location: Location) -> Array | None:
         """The memory that a spot lies in; None where each run has another one."""

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from tunewright.codegen.artifact import Artifact
 from tunewright.codegen.expr.dtype import DType
+from tunewright.codegen.runtime.control import Control, Move
 from tunewright.graph.ir import Node, TensorType
 
 if TYPE_CHECKING:  # what a processor's sessions start without
@@ -42,12 +43,14 @@ class Area(StrEnum):
 class Location:
     """The start of a tensor: an offset in the arena, the constants, or the numbered input, output or kept constant.
 
-    Outputs may share memory, as views of each other; it has the number of the first.
+    Outputs may share memory, as views of each other; it has the number of the first. `moves` are those with the loops
+    around the step, the outermost first.
     """
 
     area: Area
     offset_bytes: int = 0
     number: int = 0
+    moves: tuple[Move, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,10 @@ class Copy:
     size_bytes: int
 
 
+ControlCall = Control[Location]
+"""Control flow of a processor, between kernels."""
+
+
 @dataclass(frozen=True, slots=True)
 class Evaluation:
     """Nodes that have no kernel, one after the other. `inputs` are what they take, `outputs` what others take of them.
@@ -100,7 +107,7 @@ class Evaluation:
     types: Mapping[str, TensorType]
 
 
-Step = KernelCall | Copy | Evaluation
+Step = KernelCall | Copy | Evaluation | ControlCall
 
 
 @dataclass(frozen=True, slots=True)

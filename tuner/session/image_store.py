@@ -30,11 +30,12 @@ from tunewright.codegen.artifact import Artifact, Phase, objects_sha256
 from tunewright.codegen.expr.dtype import DType
 from tunewright.codegen.ir.ir import Buffer
 from tunewright.codegen.private_folder import PrivateFolder
+from tunewright.codegen.runtime.control import Control, ControlKind, Move
 from tunewright.codegen.runtime.memory import HUGE_BYTES, aligned_block
 from tunewright.codegen.target import Target
 from tunewright.graph.ir import DefaultInput, TensorType
 
-from .image import Area, Image, ImagePort, KernelCall, Location, TensorValue
+from .image import Area, ControlCall, Image, ImagePort, KernelCall, Location, TensorValue
 
 SETTLED_NS = 2_000_000_000
 """Least age of a change. Clocks of file systems are this coarse."""
@@ -337,8 +338,11 @@ def to_form(image: Image) -> tuple[dict[str, Any], list[bytes]] | None:
     """
     numbers: dict[str, int] = {}
     artifacts: list[Artifact] = []
-    steps = []
+    steps: list[Sequence[Any]] = []
     for step in image.steps:
+        if isinstance(step, Control):
+            steps.append(astuple(step))
+            continue
         if image.kept or not isinstance(step, KernelCall) or not isinstance(step.artifact, Artifact):
             return None
         artifact = step.artifact
@@ -375,13 +379,20 @@ def from_form(header: Mapping[str, Any], objects: Sequence[bytes], constants: ND
         inputs=tuple(_port(form) for form in header["inputs"]),
         outputs=tuple(_port(form) for form in header["outputs"]),
         output_types={number: _kind(form) for number, form in header["rooms"]},
-        steps=tuple(
-            KernelCall(artifacts[n], tuple(_location(form) for form in locations)) for n, locations in header["steps"]
-        ),
+        steps=tuple(_step(form, artifacts) for form in header["steps"]),
         arena_bytes=header["arena_bytes"],
         constants=constants,
         kept=(),
     )
+
+
+def _step(form: Sequence[Any], artifacts: Sequence[Artifact]) -> KernelCall | ControlCall:
+    if len(form) == 2:
+        number, locations = form
+        return KernelCall(artifacts[number], tuple(map(_location, locations)))
+    kind, operands, loop, size = form
+    located = tuple(None if operand is None else _location(operand) for operand in operands)
+    return Control(ControlKind(kind), located, loop, size)
 
 
 def _artifact(form: Mapping[str, Any], objects: Sequence[bytes]) -> Artifact:
@@ -413,5 +424,5 @@ def _kind(form: Sequence[Any]) -> TensorType:
 
 
 def _location(form: Sequence[Any]) -> Location:
-    area, offset_bytes, number = form
-    return Location(Area(area), offset_bytes, number)
+    area, offset_bytes, number, moves = form
+    return Location(Area(area), offset_bytes, number, tuple(Move(*move) for move in moves))

@@ -1,0 +1,254 @@
+"""Types of the outputs of control flow, from walks over its bodies: see `ControlFlow.types`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import Protocol
+
+import numpy as np
+from onnx import GraphProto, TensorProto, TypeProto, helper
+
+from tunewright.graph.ir import Array, Body, Node
+
+from ..evaluation.onnx_form import TypeFault, check_shape, tensor_type
+from .output_types import without_shape
+from .protobuf import MisfitError
+from .shapes import Values
+
+
+@dataclass(frozen=True, slots=True)
+class WalkedBody:
+    """The types of the outputs of a body, and the body itself."""
+
+    types: list[TypeProto]
+    body: Body
+
+
+class BodyWalk(Protocol):
+    """Walks a body, whose inputs have types, and some of them known values. Raises MisfitError where a node misfits."""
+
+    def __call__(
+        self, body: GraphProto, inputs: Sequence[TypeProto], known: Mapping[int, Array] | None = None
+    ) -> WalkedBody: ...
+
+
+MAX_SHAPED_WALKS = 256
+"""Most walks of one model's bodies that take shapes to stay from one iteration to the next."""
+
+
+@dataclass(slots=True)
+class ControlFlow:
+    """A node with bodies on its way to types. `values` are those of the inputs, as far as they are known.
+
+    `bodies` are the walked ones; `shaped_walks` counts down from MAX_SHAPED_WALKS, for all of a model together.
+    """
+
+    node: Node
+    graphs: Mapping[str, GraphProto]  # by attribute
+    inputs: Sequence[TypeProto]
+    values: Values
+    count: int  # of outputs
+    walk: BodyWalk
+    shaped_walks: Iterator[int]
+    bodies: dict[str, Body] = field(default_factory=dict)
+
+    def types(self) -> list[TypeProto]:
+        """The types of the outputs. Raises TypeFault where operands and bodies don't fit."""
+        rule = _RULES.get(self.node.op)
+        if rule is None:
+            raise TypeFault("an op with graphs among its attributes is not supported with these operands")
+        return rule(self)
+
+    def walk_shaped(
+        self, graph: GraphProto, inputs: Sequence[TypeProto], states: range, known: Mapping[int, Array] | None = None
+    ) -> WalkedBody | None:
+        """The body where the shapes of its states, inputs at `states`, stay as they are; else None."""
+        if any(without_values(kind) for kind in inputs) or next(self.shaped_walks, None) is None:
+            return None
+        try:
+            walked = self.walk(graph, inputs, known)
+        except MisfitError:
+            return None
+        before = [inputs[k] for k in states]
+        first = 1 if self.node.op == "Loop" else 0  # whether to go on comes before the states
+        if walked.types[first : first + len(before)] != before or any(map(without_values, walked.types)):
+            return None
+        return walked
+
+
+def _if(flow: ControlFlow) -> list[TypeProto]:
+    for name, branch in flow.graphs.items():
+        _check_count(f"outputs of {name}", len(branch.output), flow.count, "of the node")
+    fault, branches = None, []
+    for name, branch in flow.graphs.items():
+        try:
+            walked = flow.walk(branch, [])
+        except MisfitError as error:  # it fails when it is taken
+            fault = error
+            continue
+        flow.bodies[name] = walked.body
+        branches.append(walked.types)
+    if not branches and fault is not None:
+        raise fault
+    return [reduce(common_type, kinds) for kinds in zip(*branches, strict=True)]
+
+
+def _loop(flow: ControlFlow) -> list[TypeProto]:
+    body, count = flow.graphs["body"], flow.count
+    scalars = [helper.make_tensor_type_proto(kind, ()) for kind in (TensorProto.INT64, TensorProto.BOOL)]
+    states = flow.inputs[2:]
+    _check_count("outputs of the body", len(body.output), count + 1, "the condition and all of the node")
+    if count < len(states):
+        raise TypeFault(f"{count} outputs of the node where {len(states)} values are carried around")
+    inputs = [*scalars, *states]
+    walked = flow.walk_shaped(body, inputs, range(2, len(inputs)), {1: np.asarray(True)})  # else it would not run
+    if walked is not None:
+        flow.bodies["body"] = walked.body
+        trips = _known_trips(flow, walked.body)
+        scans = [
+            without_shape(kind) if trips is None else stacked(kind, trips) for kind in walked.types[len(states) + 1 :]
+        ]
+        return [*states, *scans]
+    states = [without_shape(kind) for kind in states]
+    types = _loop_body_types(body, [*scalars, *states], flow.walk)[1:]
+    _check_states(states, types)
+    return [without_shape(kind) for kind in types]
+
+
+def _known_trips(flow: ControlFlow, body: Body) -> int | None:
+    """The trips of a Loop, if they are known. In its body the condition is known to hold."""
+    trips, condition = (*flow.values, None, None)[:2]
+    is_conditional = len(flow.inputs) > 1 and flow.inputs[1].HasField("tensor_type")
+    if condition is not None and condition.size == 1 and not condition.item():
+        return 0
+    if trips is None or trips.size != 1:
+        return None
+    if trips.item() <= 0:
+        return 0
+    after = body.graph.constants.get(body.graph.outputs[0].tensor)
+    is_endless = after is not None and after.size == 1 and bool(after.item())
+    return int(trips.item()) if is_endless and (condition is not None or not is_conditional) else None
+
+
+def stacked(kind: TypeProto, count: int, axis: int = 0) -> TypeProto:
+    """The type of so many values of a type, stacked along an axis. The extents of the type are known."""
+    shape = [dim.dim_value for dim in kind.tensor_type.shape.dim]
+    shape.insert(axis % (len(shape) + 1), count)
+    check_shape(shape)
+    return helper.make_tensor_type_proto(kind.tensor_type.elem_type, shape)
+
+
+def without_values(kind: TypeProto) -> bool:
+    """Whether a type is no tensor with extents that are all known."""
+    tensor = kind.tensor_type
+    known = kind.HasField("tensor_type") and tensor.HasField("shape") and tensor.elem_type
+    return not known or not all(dim.HasField("dim_value") for dim in tensor.shape.dim)
+
+
+def _loop_body_types(body: GraphProto, inputs: Sequence[TypeProto], walk: BodyWalk) -> list[TypeProto]:
+    """The types of the outputs of a body; those it declares if it misfits, as it then fails at the first trip."""
+    try:
+        return walk(body, inputs).types
+    except MisfitError:
+        declared = [without_shape(value.type) for value in body.output[len(inputs) - 1 :]]
+        if any(kind.WhichOneof("value") is None for kind in declared):
+            raise
+        return [*inputs[1:], *declared]
+
+
+def _scan(flow: ControlFlow) -> list[TypeProto]:
+    body, scan_count = flow.graphs["body"], flow.node.attrs["num_scan_inputs"]
+    operands = flow.inputs if flow.node.version >= 9 else flow.inputs[1:]  # opset 8 has the sequences' lengths first
+    if scan_count > len(operands):
+        raise TypeFault(f"num_scan_inputs is {scan_count} of {len(operands)} inputs")
+    _check_count("outputs of the body", len(body.output), flow.count, "of the node")
+    if (types := _shaped_scan(flow, body, len(operands) - scan_count)) is not None:
+        return types
+    types = flow.walk(body, [without_shape(kind) for kind in operands]).types
+    _check_states(operands[: len(operands) - scan_count], types)
+    return [without_shape(kind) for kind in types]
+
+
+def _shaped_scan(flow: ControlFlow, body: GraphProto, states: int) -> list[TypeProto] | None:
+    """The types of the outputs where all shapes are known and stay; else None."""
+    sequences = flow.inputs[states:]
+    if flow.node.version < 9 or any(without_values(kind) or not kind.tensor_type.shape.dim for kind in sequences):
+        return None
+    axes = flow.node.attrs.get("scan_input_axes") or [0] * len(sequences)
+    rows, lengths = [], set()
+    for kind, axis in zip(sequences, axes, strict=True):
+        shape = [dim.dim_value for dim in kind.tensor_type.shape.dim]
+        if not -len(shape) <= axis < len(shape):
+            return None
+        lengths.add(shape.pop(axis))
+        rows.append(helper.make_tensor_type_proto(kind.tensor_type.elem_type, shape))
+    walked = flow.walk_shaped(body, [*flow.inputs[:states], *rows], range(states)) if len(lengths) == 1 else None
+    if walked is None:
+        return None
+    scans = walked.types[states:]
+    axes = flow.node.attrs.get("scan_output_axes") or [0] * len(scans)
+    if len(axes) != len(scans) or any(
+        not -len(kind.tensor_type.shape.dim) - 1 <= axis <= len(kind.tensor_type.shape.dim)
+        for kind, axis in zip(scans, axes, strict=True)
+    ):
+        return None
+    flow.bodies["body"] = walked.body
+    (length,) = lengths
+    return [*flow.inputs[:states], *(stacked(kind, length, axis) for kind, axis in zip(scans, axes, strict=True))]
+
+
+def _sequence_map(flow: ControlFlow) -> list[TypeProto]:
+    body = flow.graphs["body"]
+    items = [kind.sequence_type.elem_type if kind.HasField("sequence_type") else kind for kind in flow.inputs]
+    _check_count("outputs of the body", len(body.output), flow.count, "of the node")
+    types = flow.walk(body, [without_shape(kind) for kind in items]).types
+    return [helper.make_sequence_type_proto(without_shape(kind)) for kind in types]
+
+
+def _flex_attention(flow: ControlFlow) -> list[TypeProto]:
+    if len(flow.inputs) < 3:
+        raise TypeFault("an op with graphs among its attributes is not supported with these operands")
+    query, _, value = (kind.tensor_type.shape.dim for kind in flow.inputs[:3])
+    kind = without_shape(flow.inputs[0])
+    kind.tensor_type.shape.dim.extend([*query[:-1], *value[-1:]])
+    return [kind] * flow.count
+
+
+_RULES: Mapping[str, Callable[[ControlFlow], list[TypeProto]]] = {
+    "FlexAttention": _flex_attention,
+    "If": _if,
+    "Loop": _loop,
+    "Scan": _scan,
+    "SequenceMap": _sequence_map,
+}
+
+
+def _check_states(before: Sequence[TypeProto], after: Sequence[TypeProto]) -> None:
+    """Raises TypeFault where a value that a body carries on has another element type after a trip."""
+    for number, kinds in enumerate(zip(before, after, strict=False)):
+        types = [kind.tensor_type.elem_type for kind in kinds]
+        if all(types) and types[0] != types[1]:
+            first, second = (TensorProto.DataType.Name(kind).lower() for kind in types)
+            raise TypeFault(f"carried value {number} is {first} before the body and {second} after it")
+
+
+def _check_count(what: str, count: int, expected: int, whose: str) -> None:
+    if count != expected:
+        raise TypeFault(f"{count} {what} where {expected} are needed, {whose}")
+
+
+def common_type(a: TypeProto, b: TypeProto) -> TypeProto:
+    """The type of a value that has one of two types. Raises TypeFault if they hold different elements."""
+    if a == b:
+        return a
+    if without_shape(a) != without_shape(b):
+        raise TypeFault(f"one branch makes {_kind_name(a)}, the other {_kind_name(b)}; both must make the same")
+    return without_shape(a)
+
+
+def _kind_name(kind: TypeProto) -> str:
+    """A type for people."""
+    which = kind.WhichOneof("value") or "something unknown"
+    return tensor_type(kind).dtype if which == "tensor_type" else which.replace("_type", "")

@@ -1,0 +1,198 @@
+"""Branches, loops and copies between the kernels of programs, on one thread and several."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tunewright.codegen.expr.dtype import DType
+from tunewright.codegen.runtime.control import ENDLESS, RING, Control, ControlKind, Move
+from tunewright.codegen.runtime.memory import aligned_empty
+from tunewright.codegen.runtime.native import BindingSlice, MovingOperand, Operand, Program
+from tunewright.codegen.runtime.pool import ThreadPool
+
+from .phases import COUNTING, LOOP, artifact, integers
+
+THREADS = pytest.mark.parametrize("threads", [1, 2, 3])
+
+# args[0][i] = args[1][i] + 1
+NEXT = """
+  %in = getelementptr i64, ptr %b, i64 %i
+  %x = load i64, ptr %in
+  %y = add i64 %x, 1
+  %out = getelementptr i64, ptr %a, i64 %i
+  store i64 %y, ptr %out"""
+
+# args[0][i] = args[1][i] > 0, as bytes
+LEFT = """
+  %in = getelementptr i64, ptr %b, i64 %i
+  %x = load i64, ptr %in
+  %y = icmp sgt i64 %x, 0
+  %z = zext i1 %y to i8
+  %out = getelementptr i8, ptr %a, i64 %i
+  store i8 %z, ptr %out"""
+
+# args[0][i] -= 1, args[1] unused
+LESS = """
+  %at = getelementptr i64, ptr %a, i64 %i
+  %x = load i64, ptr %at
+  %y = sub i64 %x, 1
+  store i64 %y, ptr %at"""
+
+
+def words() -> Any:
+    return aligned_empty((4,), DType.I64)
+
+
+def byte(value: bool) -> Any:
+    return np.array([value, *[1] * 7], np.uint8).view(np.int64)
+
+
+def at(array: Any) -> int:
+    address: int = array.ctypes.data
+    return address
+
+
+def count(array: Any, iterations: int = 64) -> Any:
+    return artifact(COUNTING, [("count", iterations)], (64,)), [array]
+
+
+def step(kind: ControlKind, *operands: Operand | None, loop: int = 0, size: int = 0) -> Control[Operand]:
+    return Control(kind, operands, loop, size)
+
+
+def run(steps: Sequence[Any], threads: int, runs: int = 3) -> None:
+    with ThreadPool(threads) as pool, Program(steps, pool) as program:
+        for _ in range(runs):
+            program.run()
+        assert len(program.time(2, 5)) == 2
+
+
+@THREADS
+@pytest.mark.parametrize("value", [False, True])
+def test_a_branch(threads: int, value: bool) -> None:
+    condition, a, b, c = byte(value), np.zeros(64, np.int64), np.zeros(64, np.int64), np.zeros(64, np.int64)
+    steps = [
+        step(ControlKind.IF, at(condition)),
+        count(a),
+        step(ControlKind.ELSE),
+        count(b, 1),
+        step(ControlKind.END_IF),
+        count(c),
+    ]
+    run(steps, threads)
+    assert a.tolist() == [13 * value] * 64
+    assert b[0] == 13 * (not value)
+    assert c.tolist() == [13] * 64
+
+
+@THREADS
+@pytest.mark.parametrize("trips", [0, 1, 2, 7])
+def test_a_loop_counts(threads: int, trips: int) -> None:
+    a, own, limit = np.zeros(64, np.int64), words(), np.array([trips])
+    for given, size in ((at(limit), ENDLESS), (None, trips)):
+        a[:] = 0
+        loop = [step(ControlKind.LOOP, at(own), given, None, size=size), count(a), count(a, 1)]
+        run([*loop, step(ControlKind.END_LOOP, None)], threads)
+        assert a.tolist() == [26 * trips] + [13 * trips] * 63
+        assert own[0] == trips
+
+
+@THREADS
+@pytest.mark.parametrize("trips", [0, 5])
+def test_a_loop_without_steps(threads: int, trips: int) -> None:
+    own, a = words(), np.zeros(64, np.int64)
+    loop = [step(ControlKind.LOOP, at(own), None, None, size=trips), step(ControlKind.END_LOOP, None)]
+    run([count(a), *loop, count(a)], threads)
+    assert own[0] == trips
+    assert a.tolist() == [26] * 64
+
+
+@THREADS
+def test_a_condition_ends_a_loop(threads: int) -> None:
+    left, given, condition, own, rounds = np.array([6] * 64), np.array([6] * 64), byte(True), words(), np.zeros(64, int)
+    is_left = artifact(LOOP.format(symbol="left", body=LEFT), [("left", 1)], (1, 64))
+    less = artifact(LOOP.format(symbol="less", body=LESS), [("less", 64)])
+    steps = [
+        step(ControlKind.COPY, at(left), at(given), size=left.nbytes),
+        step(ControlKind.LOOP, at(own), None, at(condition), size=ENDLESS),
+        (less, [left, left]),
+        (is_left, [at(condition), left]),
+        count(rounds),
+        step(ControlKind.END_LOOP, at(condition)),
+    ]
+    with ThreadPool(threads) as pool, Program(steps, pool) as program:
+        program.run()
+        assert rounds.tolist() == [6] * 64
+        assert not condition.view(np.uint8)[0]
+        program.run()  # the condition is false from the start
+        assert rounds.tolist() == [6] * 64
+        assert left.tolist() == [6] * 64
+        assert own[0] == 0
+
+
+@THREADS
+def test_a_state_changes_between_two_buffers(threads: int) -> None:
+    ring, own, initial, result = np.zeros(128, np.int64), words(), np.arange(64), np.zeros(64, np.int64)
+    rows = np.zeros((5, 64), np.int64)
+    follow = artifact(LOOP.format(symbol="f", body=NEXT), [("f", 64)])
+    here, there = (MovingOperand(at(ring), (Move(3, 512, RING, phase),)) for phase in (0, 1))
+    steps = [
+        step(ControlKind.COPY, at(ring), at(initial), size=512),
+        step(ControlKind.LOOP, at(own), None, None, loop=3, size=5),
+        (follow, [there, here]),
+        step(ControlKind.COPY, MovingOperand(at(rows) + 4 * 512, (Move(3, -512),)), there, size=512),
+        step(ControlKind.END_LOOP, None, loop=3),
+        step(ControlKind.COPY, at(result), here, size=512),
+    ]
+    run(steps, threads)
+    assert (result == np.arange(64) + 5).all()
+    assert (rows == [np.arange(64) + n for n in (5, 4, 3, 2, 1)]).all()
+
+
+@THREADS
+def test_loops_in_loops_move_what_is_bound(threads: int) -> None:
+    """Element [i, j] of what a run binds, where the inner loop goes backwards."""
+    outer, inner, target = words(), words(), np.zeros((3, 4, 64), np.int64)
+    follow = artifact(LOOP.format(symbol="f", body=NEXT), [("f", 64)])
+    source = MovingOperand(BindingSlice("x", 3 * 512), (Move(0, 4 * 512), Move(1, -512)))
+    own = MovingOperand(at(target), (Move(0, 4 * 512), Move(1, 512)))
+    steps: list[Any] = [
+        step(ControlKind.LOOP, at(outer), None, None, loop=0, size=3),
+        step(ControlKind.LOOP, at(inner), at(outer), None, loop=1, size=ENDLESS),
+        (follow, [own, source]),
+        step(ControlKind.END_LOOP, None, loop=1),
+        step(ControlKind.LOOP, at(inner), None, None, loop=1, size=4),
+        (follow, [own, source]),
+        step(ControlKind.END_LOOP, None, loop=1),
+        step(ControlKind.END_LOOP, None, loop=0),
+    ]
+    with ThreadPool(threads) as pool, Program(steps, pool) as program:
+        for seed in range(3):
+            x = np.random.default_rng(seed).integers(0, 99, (3, 4, 64))
+            program.run({"x": at(x)})
+            assert (target == x[:, ::-1] + 1).all()
+
+
+@THREADS
+@pytest.mark.parametrize("size", [1, 65_535, 65_536, 65_537, 1_000_001])
+def test_a_copy(threads: int, size: int) -> None:
+    source = np.random.default_rng(size).integers(0, 256, size + 1, np.uint8)
+    to = np.zeros(size + 1, np.uint8)
+    run([step(ControlKind.COPY, at(to), at(source), size=size), count(integers())], threads)
+    assert (to[:-1] == source[:-1]).all()
+    assert to[-1] == 0
+
+
+@pytest.mark.parametrize(
+    "kinds", [["if"], ["end if"], ["else"], ["loop"], ["end loop"], ["if", "end loop"]], ids="-".join
+)
+def test_blocks_that_do_not_nest(kinds: list[str]) -> None:
+    own = words()
+    operands = {"if": (at(own),), "loop": (at(own), None, None), "end loop": (None,)}
+    steps = [step(ControlKind(kind), *operands.get(kind, ())) for kind in kinds]
+    with ThreadPool(1) as pool, pytest.raises(ValueError, match=r"block|loop"):
+        Program(steps, pool)
