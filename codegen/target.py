@@ -82,6 +82,20 @@ class Target:
         """Elements of this size in one vector register."""
         return self.vector_bits // 8 // element_bytes
 
+    @property
+    def dot_bits(self) -> int:
+        """The widest vectors of bytes, unsigned and signed ones, whose products an instruction sums in 32 bits.
+
+        512 with AVX512-VNNI, 256 with AVX-VNNI, 0 without.
+        """
+        features = self.features.split(",") if self.triple.startswith("x86_64") else []
+        return 512 if "+avx512vnni" in features else 256 if "+avxvnni" in features else 0
+
+    @property
+    def has_dots(self) -> bool:
+        """Whether whole vectors of bytes are multiplied so."""
+        return 0 < self.vector_bits <= self.dot_bits
+
     def __str__(self) -> str:
         return f"{self.kind}:{self.cpu}:{self.threads}x{self.vector_bits}"
 

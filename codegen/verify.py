@@ -57,6 +57,10 @@ from .ir.ir import (
     Stmt,
     Store,
     ThreadRole,
+    accessed_buffers,
+    bytes_name,
+    words_of,
+    written_buffers,
 )
 
 FLOATS = frozenset({DType.F32, DType.F64})
@@ -69,7 +73,7 @@ DTYPES: Mapping[str, frozenset[DType]] = {
     **dict.fromkeys(("sqrt", "floor", "ceil", "round", *TRANSCENDENTAL - {"pow"}), FLOATS),
     **dict.fromkeys(("floordiv", "mod", "shl", "shr"), INTEGERS),
     **dict.fromkeys(("and", "or", "not"), BOOLS),
-    "exp2_bits": frozenset({DType.I32}),
+    **dict.fromkeys(("dot4", "exp2_bits"), frozenset({DType.I32})),
     **dict.fromkeys(("eq", "ne", "min", "max"), NUMBERS | BOOLS),
     **dict.fromkeys(("select", "cast", *ZIPS), NUMBERS | BOOLS | NARROW),
 }
@@ -96,6 +100,9 @@ def verify(kernel: Kernel) -> None:
         buffers[buffer.name] = buffer
     for name, packing in kernel.packings.items():
         _packing(name, packing, {p.name: p for p in kernel.params}.get(name))
+    for words in kernel.words:
+        _words(kernel, words)
+        buffers[words.name] = words
     place = _Context(buffers, frozenset(kernel.packings), {}, Domain({}), ())
     for phase in kernel.body.body:
         match phase:
@@ -112,6 +119,17 @@ def _buffer(buffer: Buffer, scopes: set[Scope]) -> None:
         raise VerifyError(f"buffer {buffer}: can't be {buffer.scope} here")
     if any(extent < 1 for extent in buffer.shape):
         raise VerifyError(f"buffer {buffer}: every extent must be 1 at least")
+
+
+def _words(kernel: Kernel, words: Buffer) -> None:
+    """Check the words of a buffer: they are read alone, and in no phase that writes the bytes."""
+    name = bytes_name(words.name)
+    if all(buffer.name != name or words != words_of(buffer) for buffer in kernel.params + kernel.scratch):
+        raise VerifyError(f"words {words}: no buffer {name} has as many bytes")
+    for phase in kernel.body.body:
+        written = written_buffers(phase)
+        if words.name in written or (name in written and words.name in accessed_buffers(phase)):
+            raise VerifyError(f"words {words}: a phase writes them, or the bytes while it reads them")
 
 
 def _packing(name: str, packing: Packing, param: Buffer | None) -> None:

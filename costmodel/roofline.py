@@ -8,7 +8,7 @@ cores.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -48,7 +48,7 @@ class Machine:
 
     def vectors_cycle(self, stage: Stage) -> float:
         """Vector operations of a stage a cycle."""
-        if self.product_pipes == self.pipes:
+        if self.product_pipes == self.byte_pipes == self.pipes:
             return self.pipes
         dtype = product_dtype(stage)
         if dtype in BYTES:
@@ -63,6 +63,8 @@ class Machine:
 
 
 PROCESSOR = Machine()
+BYTES_PROCESSOR = replace(PROCESSOR, byte_pipes=4 * PROCESSOR.pipes)
+"""One that multiplies four bytes where it multiplies one float."""
 
 
 @lru_cache(maxsize=64)
@@ -70,7 +72,7 @@ def machine_of(target: Target) -> Machine:
     """The machine of a target. Many warps hide latencies of a multiprocessor, and launches take a few microseconds."""
     gpu = target.gpu
     if gpu is None:
-        return PROCESSOR
+        return BYTES_PROCESSOR if target.has_dots else PROCESSOR
     lanes = target.lanes(4)
     return Machine(
         clock_hz=float(gpu.clock_hz),
@@ -132,6 +134,13 @@ def operations(body: Expr, combiner: str) -> float:
             count += SLOW.get(node.name, 1.0)
     fused = combiner == "sum" and isinstance(body, Op) and body.name == "mul"
     return count + bool(combiner) - fused
+
+
+def peak_factor(task: Task, target: Target) -> float:
+    """The peak of a task in units of that of float32 on a processor: more where it multiplies bytes."""
+    machine = machine_of(target)
+    is_bytes = target.has_dots and any(product_dtype(stage) in BYTES for stage in task.stages)
+    return machine.byte_pipes / machine.pipes if is_bytes else 1.0
 
 
 def floor_s(task: Task, target: Target) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tunewright.codegen.expr.expr import Expr, Op, op
+from tunewright.codegen.expr.expr import Const, Expr, Op, op
 from tunewright.graph.task import COMBINERS
 
 TILE, INNER = ".tile", ".in"
@@ -17,9 +17,11 @@ Tensors of tasks have no dot.
 
 
 def fold_value(combiner: str, total: Expr, value: Expr) -> Expr:
-    """Fold one more value into a total; a float product joins a sum as a fused multiply-add."""
+    """Fold one more value into a total; products join a sum by one instruction, where there is one."""
     match combiner, value:
         case "sum", Op("mul", (left, right), dtype) if dtype.is_float:
             return op("fma", left, right, total)
+        case "sum", Op("dot4", (left, right, Const(0))):
+            return op("dot4", left, right, total)
         case _:
             return op(COMBINERS[combiner], total, value)

@@ -6,6 +6,7 @@ from tunewright.codegen.ir.ir import Kernel
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 
+from .cpu.byte_product import ByteProductSketch
 from .cpu.chain import ChainSketch
 from .cpu.contraction import ContractionSketch
 from .cpu.generic import GenericSketch
@@ -44,6 +45,7 @@ GROUPS: tuple[tuple[Sketch, ...], ...] = (
         ContractionSketch(flipped=True),
         ContractionSketch(),
         WinogradSketch(2),
+        ByteProductSketch(),
         WindowSketch(),
         RowsSketch(),
         SplitSketch(),

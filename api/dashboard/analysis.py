@@ -185,7 +185,7 @@ def nearness(
     line = [line for line in lines if line.schedule == schedule and line.status is Status.OK][:1]
     if not line or not time_s:
         return None
-    limits = ceilings(target, known.peak_gflops)
+    limits = ceilings(task, target, known.peak_gflops)
     bytes_s = task.traffic_bytes / time_s
     if not task.flops:
         [memory_bytes_s] = [level.bytes_s for level in limits.bandwidths if level.name == MEMORY]

@@ -411,7 +411,7 @@ def _page(
         knobs=knobs(best, default, best) if best else [],
         form=form,
         default_form=default_form,
-        ceilings=show(CeilingsShown, ceilings(known.target, known.peak_gflops)),
+        ceilings=show(CeilingsShown, ceilings(known.task, known.target, known.peak_gflops)),
         judged=analysis,
         trials=facts.newest.total,
         counts=dict(facts.page.counts),

@@ -187,7 +187,7 @@ UNARY = HORIZONTAL | _ANGLES | {
 
 def arity(name: str) -> int:
     """The number of arguments of an op of `semantics.OPS`."""
-    return 1 if name in UNARY else 3 if name in ("fma", "select") else 2
+    return 1 if name in UNARY else 3 if name in ("dot4", "fma", "select") else 2
 
 
 def const(value: Number, dtype: DType | None = None) -> Const:

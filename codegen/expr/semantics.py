@@ -36,6 +36,11 @@ def _divide(a: Any, b: Any) -> Any:
     return np.where((np.asarray(a) < 0) != (np.asarray(b) < 0), -quotient, quotient)
 
 
+def _dot4(a: Any, b: Any, total: Any) -> Any:
+    left, right = (np.array(words, np.int32)[..., None].view(kind) for words, kind in ((a, np.uint8), (b, np.int8)))
+    return total + np.sum(left.astype(np.int32) * right, axis=-1, dtype=np.int32)
+
+
 OPS: Mapping[str, Callable[..., Any]] = {
     "add": np.add,
     "sub": np.subtract,
@@ -52,6 +57,7 @@ OPS: Mapping[str, Callable[..., Any]] = {
     "ceil": np.ceil,
     "round": np.rint,  # half to even
     "fma": lambda a, b, c: a * b + c,  # the machine may round once instead of twice
+    "dot4": _dot4,  # of two words, the sum of products of their four bytes, and a total: unsigned bytes by signed ones
     "exp": np.exp,
     "log": np.log,
     "erf": _erf,

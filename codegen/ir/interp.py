@@ -45,6 +45,7 @@ from .ir import (
     Roles,
     Stmt,
     Store,
+    bytes_name,
     loop_nest,
     written_buffers,
 )
@@ -58,10 +59,11 @@ def run(kernel: Kernel, arrays: Sequence[Array]) -> None:
     The kernel should have passed `verify`: dtypes and lanes are not checked here.
     """
     program = _PythonProgram(kernel)
-    for buffer, array in flat_parameters(kernel, arrays):
+    memory = {buffer.name: (buffer, array) for buffer, array in flat_parameters(kernel, arrays)}
+    memory |= {b.name: (b, np.empty(prod(b.shape), b.dtype.numpy)) for b in kernel.scratch}
+    memory |= {words.name: (words, memory[bytes_name(words.name)][1].view(np.int32)) for words in kernel.words}
+    for buffer, array in memory.values():
         program.bind(buffer, array)
-    for buffer in kernel.scratch:
-        program.bind(buffer, np.empty(prod(buffer.shape), buffer.dtype.numpy))
     with np.errstate(all="ignore"):
         program.execute()
 
@@ -134,8 +136,8 @@ class _PythonProgram:
         self.names |= {"empty": np.empty, "frombuffer": np.frombuffer, "product": product, "uint8": np.uint8}
         self.names |= {"outside": _refuse_outside, "undefined": _refuse_undefined, "padded": _pad}
         outputs = written_buffers(self.kernel.body)
-        for buffer in self.kernel.params + self.kernel.scratch:
-            complete = buffer in self.kernel.params and buffer.name not in outputs
+        for buffer in self.kernel.params + self.kernel.scratch + self.kernel.words:
+            complete = buffer not in self.kernel.scratch and buffer.name not in outputs
             self.slots[buffer.name] = _Slot(buffer, self.number(), complete)
         outer = self.slots
         for number, phase in enumerate(self.kernel.body.body):

@@ -295,14 +295,35 @@ class Packing:
         )
 
 
+WORD_BYTES = 4
+"""Bytes of a word."""
+
+_WORDS = ".words"
+
+
+def words_of(buffer: Buffer) -> Buffer:
+    """A buffer of bytes as one of 32-bit words, each of neighbours along the last dimension, for what reads it so."""
+    *outer, last = buffer.shape
+    return replace(buffer, name=buffer.name + _WORDS, shape=(*outer, last // WORD_BYTES), dtype=DType.I32)
+
+
+def bytes_name(words: str) -> str:
+    """The name of the buffer whose words these are."""
+    return words.removesuffix(_WORDS)
+
+
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """The code of a task: `params` (inputs then outputs, in the task's order), `scratch`, and the phases in `body`."""
+    """The code of a task: `params` (inputs then outputs, in the task's order), `scratch`, and the phases in `body`.
+
+    `words` (see `words_of`) are bytes of params and scratch under another name.
+    """
 
     params: tuple[Buffer, ...]
     scratch: tuple[Buffer, ...]
     body: Block
     packings: dict[str, Packing] = field(default_factory=dict)
+    words: tuple[Buffer, ...] = ()
 
     def __str__(self) -> str:
         return render(self)
@@ -429,6 +450,7 @@ def render(kernel: Kernel) -> str:
     packed = {name: f" packed {packing}" for name, packing in kernel.packings.items()}
     lines = [f"param {b}{packed.get(b.name, '')}" for b in kernel.params]
     lines += [f"scratch {b}" for b in kernel.scratch]
+    lines += [f"words {b}" for b in kernel.words]
     lines.extend(_lines(kernel.body, 0))
     return "\n".join(lines) + "\n"
 

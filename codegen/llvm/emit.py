@@ -41,6 +41,7 @@ from ..ir.ir import (
     Scope,
     Stmt,
     Store,
+    bytes_name,
 )
 from ..ir.microkernel import Microkernel, extract_call, integer
 from ..target import Target
@@ -84,14 +85,16 @@ def emit(kernel: Kernel, target: Target, symbol: str) -> LlvmSource:
     don't match.
     """
     book = AddressBook()
-    buffers = (*kernel.params, *kernel.scratch)
+    numbers = {buffer.name: number for number, buffer in enumerate((*kernel.params, *kernel.scratch))}
+    arguments = [(buffer, numbers[buffer.name]) for buffer in (*kernel.params, *kernel.scratch)]
+    arguments += [(words, numbers[bytes_name(words.name)]) for words in kernel.words]
     callees: dict[Function, str] = {}  # the microkernels that phases call, each once, and their provisional names
 
     def callee(microkernel: Microkernel) -> str:
         return callees.setdefault(_microkernel(target, microkernel), f"{symbol}_m{len(callees)}")
 
     phases = [
-        _FunctionEmitter(book, target, callee).phase(f"{symbol}_p{number}", phase, buffers)
+        _FunctionEmitter(book, target, callee).phase(f"{symbol}_p{number}", phase, arguments)
         for number, phase in enumerate(kernel.body.body)
     ]
     microkernels = tuple(function._replace(name=name) for function, name in callees.items())
@@ -117,6 +120,7 @@ class _FunctionEmitter:
         self._callee = callee
         self._registers = target.vector_registers
         self._x86_bits = target.vector_bits if target.triple.startswith("x86_64") else 0
+        self._dot_bits = target.dot_bits
         self._masks = self._x86_bits >= 512  # whether the machine has masked loads and stores
         self._builder = FunctionBuilder()
         self._once = self._builder.once
@@ -130,10 +134,10 @@ class _FunctionEmitter:
         self._allocas: dict[int, str] = {}  # identity of an Alloc -> pointer
         self._splits: dict[int, list[tuple[list[Stmt], list[Store]]]] = {}  # identity of a Block -> its parts
 
-    def phase(self, name: str, phase: Stmt, buffers: Sequence[Buffer]) -> Function:
-        """A phase, with the buffers of its kernel."""
-        self._arguments = {buffer.name: number for number, buffer in enumerate(buffers)}
-        self._buffers = {buffer.name: BufferPointer.of(buffer) for buffer in buffers}
+    def phase(self, name: str, phase: Stmt, arguments: Sequence[tuple[Buffer, int]]) -> Function:
+        """A phase, with the buffers of its kernel and their numbers in `%args`."""
+        self._arguments = {buffer.name: number for buffer, number in arguments}
+        self._buffers = {buffer.name: BufferPointer.of(buffer) for buffer, _ in arguments}
         note = ""
         match phase:
             case For(var, extent, body, LoopKind.PARALLEL):
@@ -473,7 +477,7 @@ class _FunctionEmitter:
         if scalar_condition:
             texts.insert(0, first.text)
         place = self._once if depth == LOCAL else partial(self._once, depth=depth)
-        name = select(node, lanes, texts, first.lanes, self._x86_bits, place)
+        name = select(node, lanes, texts, first.lanes, self._x86_bits, place, dot_bits=self._dot_bits)
         return SsaValue(name, node.dtype, 1 if across else lanes, depth)
 
     def _broadcast(self, value: SsaValue, lanes: int) -> SsaValue:

@@ -128,10 +128,13 @@ def splat(value: Number, dtype: DType, lanes: int) -> str:
     return text if lanes == 1 else f"splat ({SCALARS[dtype]} {text})"
 
 
-def select(op: Op, lanes: int, args: Sequence[str], condition_lanes: int, x86_bits: int, emit: Emit) -> str:
+def select(
+    op: Op, lanes: int, args: Sequence[str], condition_lanes: int, x86_bits: int, emit: Emit, *, dot_bits: int = 0
+) -> str:
     """Place the instructions of an op on operands of `lanes` lanes each; the name of the result.
 
-    The condition of "select" alone may have fewer. `x86_bits` is the width of an x86's vectors, 0 for other machines.
+    The condition of "select" alone may have fewer. `x86_bits` is the width of an x86's vectors, 0 for other machines;
+    `dot_bits` as in `Target`.
     Raises ValueError for an op that the dtype doesn't have.
     """
     name = op.name
@@ -153,6 +156,8 @@ def select(op: Op, lanes: int, args: Sequence[str], condition_lanes: int, x86_bi
         return emit(f"select {condition} {args[0]}, {choice} {args[1]}, {choice} {args[2]}")
     if name == "fma":
         return _fma(source, lanes, args, emit)
+    if name == "dot4" and source is DType.I32:
+        return _dot4(lanes, args, dot_bits, emit)
     if name == "cast":
         return _cast(source, op.dtype, lanes, args[0], x86_bits, emit)
     if name == "bitcast":
@@ -222,6 +227,23 @@ def _fma(dtype: DType, lanes: int, args: Sequence[str], emit: Emit) -> str:
         operands = f"{kind} {args[0]}, {kind} {args[1]}, {kind} {args[2]}"
         return emit(f"call {kind} @llvm.fmuladd.{suffix(dtype, lanes)}({operands})")
     return emit(f"add {kind} {emit(f'mul {kind} {args[0]}, {args[1]}')}, {args[2]}")
+
+
+def _dot4(lanes: int, args: Sequence[str], dot_bits: int, emit: Emit) -> str:
+    """By VPDPBUSD, which does not saturate: see "Intel 64 and IA-32 Architectures Software Developer's Manual"."""
+    kind, bits = type_name(DType.I32, lanes), 32 * lanes
+    left, right, total = args
+    if bits <= dot_bits and bits in (128, 256, 512):
+        fours = type_name(DType.I8, 4 * lanes)
+        operands = ", ".join(f"{fours} {emit(f'bitcast {kind} {words} to {fours}')}" for words in (left, right))
+        return emit(f"call {kind} @llvm.x86.avx512.vpdpbusd.{bits}({kind} {total}, {operands})")
+    low, top = splat(255, DType.I32, lanes), splat(24, DType.I32, lanes)
+    for byte in range(4):
+        up, down = (splat(shift, DType.I32, lanes) for shift in (24 - 8 * byte, 8 * byte))
+        first = emit(f"and {kind} {emit(f'lshr {kind} {left}, {down}')}, {low}")
+        second = emit(f"ashr {kind} {emit(f'shl {kind} {right}, {up}')}, {top}")
+        total = emit(f"add {kind} {total}, {emit(f'mul {kind} {first}, {second}')}")
+    return total
 
 
 def _unary(name: str, dtype: DType, lanes: int, arg: str, emit: Emit) -> str:

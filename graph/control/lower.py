@@ -34,13 +34,13 @@ FlatStep = Step | ControlStep
 """A step of a model whose control flow has become steps."""
 
 
-def lower(graph: Graph, steps: Sequence[Step], *, widen: bool = True) -> tuple[Graph, list[FlatStep]]:
+def lower(graph: Graph, steps: Sequence[Step], *, dots: bool = False) -> tuple[Graph, list[FlatStep]]:
     """The steps with those of bodies in the place of the nodes that run them, and the graph with their tensors.
 
     A node stays as it is where a shape changes from one iteration to the next or with the branch that is taken, where
-    how much a loop stacks up is not known, and where a node of a body has no kernel. `widen` as in `rewrite`.
+    how much a loop stacks up is not known, and where a node of a body has no kernel. `dots` as in `rewrite`.
     """
-    flattening = _Flattening(graph, widen)
+    flattening = _Flattening(graph, dots)
     flat: list[FlatStep] = []
     lowered: set[tuple[str, ...]] = set()
     for step in steps:
@@ -91,9 +91,9 @@ class _Repetition:
 class _Flattening:
     """Tensors of a model and its bodies, each by a name of its own."""
 
-    def __init__(self, graph: Graph, widen: bool) -> None:
+    def __init__(self, graph: Graph, dots: bool) -> None:
         self.types, self.constants = dict(graph.types), dict(graph.constants)
-        self._widen = widen
+        self._dots = dots
         self._constant_names = {id(array): name for name, array in self.constants.items()}
         self._bodies = self._loops = 0
 
@@ -134,7 +134,7 @@ class _Flattening:
             else:
                 known[port.tensor] = self.constants[operand] if isinstance(operand, str) else operand
         inner = replace(body.graph, inputs=tuple(ports), constants=known)
-        return rewrite(inner, widen=self._widen), names
+        return rewrite(inner, dots=self._dots), names
 
     def _region(self, graph: Graph, operands: Sequence[str]) -> _Region | None:
         """The steps of a body's graph, whose inputs are these tensors. None where a node has no kernel."""

@@ -17,8 +17,10 @@ from .edit import log
 from .layout import channels_last
 from .quantisation import (
     constant_bytes,
+    dot_products,
     float_products,
     integer_products,
+    other_float_products,
     quantised_ops,
     residual_zero_points,
     zero_points,
@@ -74,7 +76,17 @@ _RECOGNISE = (
 STEPS = (
     RewriteStep("widen", (Rewrite("narrow floats", narrow_floats, rounds="narrow floats"),), once=True),
     RewriteStep("simplify", (Rewrite("quantised ops", quantised_ops), *_CLEAN)),
-    RewriteStep("widen", (Rewrite("products of floats", float_products, rounds="quantised products"),), once=True),
+    RewriteStep(
+        "widen products", (Rewrite("products of floats", float_products, rounds="quantised products"),), once=True
+    ),
+    RewriteStep(
+        "keep dots",
+        (
+            Rewrite("products of bytes", dot_products, rounds="quantised products"),
+            Rewrite("products of floats", other_float_products, rounds="quantised products"),
+        ),
+        once=True,
+    ),
     RewriteStep(
         "keep bytes", (Rewrite("products of bytes", integer_products, rounds="quantised products"),), once=True
     ),
@@ -103,17 +115,24 @@ STEPS = (
 """The steps of `rewrite`, in order."""
 
 
-def rewrite(graph: Graph, layout: Literal["NHWC", "NCHW"] = "NHWC", widen: bool = True) -> Graph:
+def rewrite(graph: Graph, layout: Literal["NHWC", "NCHW"] = "NHWC", *, widen: bool = True, dots: bool = False) -> Graph:
     """The graph simplified, composite ops recognised, weights folded, and with "NHWC" channels last.
 
     `widen`: what is float16 or bfloat16 is computed, and kept meanwhile, in float32, as processors do it, and what
-    bytes stand for is multiplied as floats. Else bytes are multiplied as they are.
+    bytes stand for is multiplied as floats; with `dots` only where a processor that multiplies bytes
+    (`Target.has_dots`) would not be faster. Else bytes are multiplied as they are.
 
     The result computes the same up to rounding, has the same inputs and outputs, and its tensors are numbered anew.
     What every rewrite did is logged at level DEBUG.
     """
     defaults = graph.defaults  # all the way they are constants like any
-    is_enabled = {"layout": layout == "NHWC", "widen": widen, "keep bytes": not widen}
+    is_enabled = {
+        "layout": layout == "NHWC",
+        "widen": widen,
+        "widen products": widen and not dots,
+        "keep dots": widen and dots,
+        "keep bytes": not widen,
+    }
     unchanged: dict[Callable[[Graph], Graph], Graph] = {}
     for step in STEPS:
         if is_enabled.get(step.name, True):

@@ -2,13 +2,15 @@
 
 Exporters write them down in three ways: floats that are quantised and dequantised again before a product, ops that do
 that inside (`QLinearConv`), and products of bytes whose sums are cast to floats. Machines that multiply bytes get the
-last (`integer_products`), all others products of floats (`float_products`).
+last (`integer_products`), or of those that they multiply fast (`dot_products`), all others products of floats
+(`float_products`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -112,9 +114,18 @@ def integer_products(graph: Graph) -> Graph:
     Before: `a = DequantizeLinear(p, s, m); b = DequantizeLinear(q, t, n); y = MatMul(a, b)`.
     After: `c = MatMulInteger(p, q, m, n); y = Mul(Cast(c), Mul(s, t))`. The same with convolutions.
     """
+    return _integer_products(graph, _integer_product)
+
+
+def dot_products(graph: Graph) -> Graph:
+    """As `integer_products`, of those that processors multiply four at a time (`_is_dot`)."""
+    return _integer_products(graph, partial(_integer_product, dots=True))
+
+
+def _integer_products(graph: Graph, rule: Rule) -> Graph:
     if not any(node.op == "DequantizeLinear" for node in graph.nodes):
         return graph
-    return apply(matrix_products(graph), by_op(dict.fromkeys(INTEGER_OPS, _integer_product)))
+    return apply(matrix_products(graph), by_op(dict.fromkeys(INTEGER_OPS, rule)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,12 +149,17 @@ class _QuantisedTensor:
             return None
         axis = None if prod(edit.shape(scale) or ()) == 1 else node.attrs.get("axis", 1) % edit.rank(name)
         if transpose:
-            values = edit.emit("Transpose", values, perm=transpose.attrs["perm"])
+            values = _transpose(edit, values, transpose.attrs["perm"])
             axis = axis if axis is None else transpose.attrs["perm"].index(axis)
         return _QuantisedTensor(values, _scalar(edit, scale), _scalar(edit, zero), axis)
 
 
-def _integer_product(edit: Edit, node: Node) -> Result:
+def _transpose(edit: Edit, values: str, perm: tuple[int, ...]) -> str:
+    known = edit.array(values)
+    return edit.emit("Transpose", values, perm=perm) if known is None else edit.constant(known.transpose(perm))
+
+
+def _integer_product(edit: Edit, node: Node, dots: bool = False) -> Result:
     if edit.types[node.outputs[0]].dtype != FLOAT32:
         return None
     left, right = (_QuantisedTensor.of(edit, name) for name in node.inputs[:2])
@@ -156,7 +172,10 @@ def _integer_product(edit: Edit, node: Node) -> Result:
     if rank < 2 or edit.rank(left.values) < 2:
         return None
     zeros = (left.zero, right.zero)[: 2 if right.zero else 1 if left.zero else 0]
-    total = edit.emit(INTEGER_OPS[node.op], left.values, right.values, *zeros, **node.attrs)
+    integer = Node(INTEGER_OPS[node.op], (left.values, right.values, *zeros), node.outputs, node.attrs)
+    if dots and not _is_dot(edit, integer):
+        return None
+    total = edit.emit(integer.op, *integer.inputs, **node.attrs)
     scale = edit.emit("Mul", left.scale, right.scale)
     if is_conv and right.axis is not None:
         scale = _for_channels(edit, scale, rank)
@@ -164,6 +183,27 @@ def _integer_product(edit: Edit, node: Node) -> Result:
     if len(node.inputs) > 2 and node.inputs[2]:
         result = edit.emit("Add", result, _for_channels(edit, node.inputs[2], rank))
     return result
+
+
+LEAST_COLUMNS = 16
+"""Columns of weights below which most lanes of a vector would be idle."""
+
+
+def _is_dot(edit: Edit, node: Node) -> bool:
+    """Whether a product of bytes is one of unsigned by known signed ones, with whole groups of four in its sums."""
+    left, right, zero, zero_behind = (*node.inputs, "", "")[:4]
+    shape = edit.shape(right)
+    weights, types = edit.array(right), (edit.types[left].dtype, edit.types[right].dtype)
+    if weights is None or types[0] != DType.U8.value or shape is None or edit.rank(left) < 2:
+        return False
+    weights_name, behind = _absorb_zero_points(edit, right, _place_zero_points(edit, zero_behind, 0))
+    if behind or edit.types[weights_name].dtype != DType.I8.value or (zero and prod(edit.shape(zero) or ()) != 1):
+        return False
+    if node.op == "MatMulInteger":
+        return len(shape) == 2 and not shape[0] % 4 and shape[1] >= LEAST_COLUMNS
+    if any(node.attrs["pads"]) and zero and edit.array(zero) is None:  # see `zero_points`
+        return False
+    return node.attrs["group"] == 1 and not shape[1] % 4 and shape[0] >= LEAST_COLUMNS
 
 
 def _for_channels(edit: Edit, name: str, rank: int) -> str:
@@ -180,6 +220,13 @@ def float_products(graph: Graph) -> Graph:
     Before: `c = MatMulInteger(p, q, m); y = Cast(c) to=float`. After: `y = MatMul(Sub(Cast(p), Cast(m)), Cast(q))`.
     """
     return apply(graph, by_op({"Cast": _float_product}))
+
+
+@each("Cast")
+def other_float_products(edit: Edit, node: Node) -> Result:
+    """As `float_products`, of those that are no dots."""
+    inner = edit.producer(node.inputs[0], *FLOAT_OPS)
+    return None if inner is None or _is_dot(edit, inner) else _float_product(edit, node)
 
 
 @each("Cast")

@@ -105,7 +105,7 @@ class ContractionSketch(PatternSketch[Product]):
         )
 
     def write(self, task: Task, product: Product, schedule: Schedule, target: Target) -> Kernel:
-        nest = _nest(product, schedule, target)
+        nest = nest_of(product, schedule, target)
         product, packings, copies = _pack(task, product, nest)
         early = {name: prefetch_rows(packing.shape[-1]) for name, packing in packings.items() if schedule["ahead"]}
         if (
@@ -118,7 +118,7 @@ class ContractionSketch(PatternSketch[Product]):
         main = lower(replace(nest, fused_stage=product.fused_stage, prefetch=early))
         own = map(own_buffer, (*copies, *(p for p in product.before if p.output == INTERIOR)))
         stages = (*product.before, *copies), product.fused_stage, product.after
-        return kernel_around((main,), task, stages, partial(_phase, target=target), packings, own)
+        return kernel_around((main,), task, stages, partial(write_phase, target=target), packings, own)
 
     def describe(self, point: SchedulePoint) -> Iterator[str]:
         how = ", what the model computes along the lanes, its weights broadcast" if self._is_transposed else ""
@@ -136,7 +136,7 @@ class ContractionSketch(PatternSketch[Product]):
 
 
 @lru_cache(maxsize=256)
-def _phase(fused_stage: FusedStage, target: Target) -> Stmt:
+def write_phase(fused_stage: FusedStage, target: Target) -> Stmt:
     """A fused stage before or after the product."""
     return lower(replace(plain_nest(fused_stage, target), compact=True))
 
@@ -265,7 +265,8 @@ def _sizes(product: Product, target: Target, values: Mapping[str, S]) -> tuple[d
     return tile, block
 
 
-def _nest(product: Product, schedule: Schedule, target: Target) -> Nest:
+def nest_of(product: Product, schedule: Schedule, target: Target) -> Nest:
+    """The loops of a product by a schedule of this space."""
     values = dict(schedule.values)
     tile, block = _sizes(product, target, values)
     columns = (*product.columns, product.vector)

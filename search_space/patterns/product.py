@@ -11,7 +11,7 @@ from functools import lru_cache
 from math import prod
 
 from tunewright.codegen.expr.dtype import DType
-from tunewright.codegen.expr.expr import Const, Expr, Load, Op, Var, free_vars, loads, narrow_source, transform
+from tunewright.codegen.expr.expr import Const, Expr, Load, Op, Var, const, free_vars, loads, narrow_source, transform
 from tunewright.codegen.expr.index import linear
 from tunewright.codegen.ir.ir import Packing
 from tunewright.codegen.target import Target
@@ -91,6 +91,9 @@ class Product:
         stage = self.fused_stage.stage
         return next(a.extent for a in stage.axes + stage.reduce if a.name == axis)
 
+
+TOGETHER = ".together"
+"""The name of a part of a packed panel that is read as one element."""
 
 INTERIOR = "bare"
 """The name of an operand that a phase copies without the zeros around it."""
@@ -218,6 +221,16 @@ def _edge(product: Product, at: Expr, inside: range, dimension: int) -> WindowDi
     return dim if dim is not None and dim.axis in product.rows and dim.tap else None
 
 
+def broadcast_tensor(task: Task, product: Product) -> Tensor:
+    """The tensor that the broadcast operand is read from: of the task, or one that a phase before fills."""
+    name = product.broadcast.tensor
+    for tensor in (*task.inputs, *task.temporaries):
+        if tensor.name == name:
+            return tensor
+    [stage] = [fused_stage.stage for fused_stage in product.before if fused_stage.output == name]
+    return Tensor(name, tuple(axis.extent for axis in stage.axes), stage.body.dtype)
+
+
 def last_axes(fused_stage: FusedStage) -> list[str]:
     """The contiguous axis of what is written, and that of the sum itself, which differs if the result is permuted."""
     last = [index[-1] for index in (fused_stage.index, fused_stage.stage.index) if index]
@@ -241,30 +254,39 @@ def is_packable(task: Task, load: Load) -> bool:
     return simple and tensor is not None and tensor.constant and uses == 1
 
 
-def pack_panel(product: Product, tensor: Tensor, width: int) -> tuple[Packing, tuple[Expr, ...]]:
+def pack_panel(product: Product, tensor: Tensor, width: int, together: int = 1) -> tuple[Packing, tuple[Expr, ...]]:
     """The panel as [batch and other axes, n / width, reduction, n % width], padded with zeros; and where it is read.
 
-    The index uses `n.tile` and `n.in` beside the axes: see `tile`.
+    The index uses `n.tile` and `n.in` beside the axes: see `tile`. So many elements of the last axis of the reduction
+    lie `together` as one, which is what the axis counts.
     """
     tiles = -(-product.extent(product.vector) // width)
     dims = [e.name if isinstance(e, Var) else "" for e in product.panel.index]
-    splits = [(tiles, width) if d == product.vector else (tensor.shape[n],) for n, d in enumerate(dims)]
-    padded = tuple(prod(s) for s in splits)
+    last = product.fused_stage.stage.reduce[-1]
+    splits: list[tuple[int, ...]] = []
     parts: list[tuple[str, Expr]] = []
-    for name, e in zip(dims, product.panel.index, strict=True):
+    for number, (name, e) in enumerate(zip(dims, product.panel.index, strict=True)):
         if name == product.vector:
+            splits.append((tiles, width))
             parts += [(name + TILE, Var(name + TILE)), (name + INNER, Var(name + INNER))]
+        elif name == last.name and together > 1:
+            splits.append((last.extent, together))
+            parts += [(name, e), (TOGETHER, const(0))]
         else:
+            splits.append((tensor.shape[number],))
             parts.append((name, e))
+    padded = tuple(map(prod, splits))
     reduction = {a.name for a in product.fused_stage.stage.reduce}
 
     def rank(part: int) -> int:
         name = parts[part][0]
-        return 3 if name.endswith(INNER) else 2 if name in reduction else 1 if name.endswith(TILE) else 0
+        ranks = ((name == TOGETHER, 4), (name.endswith(INNER), 3), (name in reduction, 2), (name.endswith(TILE), 1))
+        return next((value for is_such, value in ranks if is_such), 0)
 
     order = sorted(range(len(parts)), key=lambda part: (rank(part), part))
-    packing = Packing(tuple(range(len(dims))), padded, tuple(splits), tuple(order))
-    return packing, tuple(parts[part][1] for part in order)
+    joined = 2 if together > 1 else 1
+    packing = Packing(tuple(range(len(dims))), padded, tuple(splits), tuple(order), joined=joined)
+    return packing, tuple(parts[part][1] for part in order if parts[part][0] != TOGETHER)
 
 
 def pack_rows(product: Product, tensor: Tensor) -> tuple[Packing, tuple[Expr, ...]]:

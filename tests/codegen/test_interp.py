@@ -246,7 +246,7 @@ def arguments(name, dtype):
 
 
 def applies(name, dtype):
-    if name == "exp2_bits":
+    if name in ("dot4", "exp2_bits"):
         return dtype is DType.I32
     integers_only = name in ("floordiv", "mod", "shl", "shr")
     floats_only = name in ("sqrt", "floor", "ceil", "round", "exp", "log", "erf", "tanh", "sigmoid", "pow", "bitcast")

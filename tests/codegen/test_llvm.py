@@ -118,7 +118,7 @@ def supported(name, dtype):
         return dtype is BOOL
     if dtype is BOOL:
         return name in (*COMPARISONS, *HORIZONTAL, "select", "min", "max")
-    if name == "exp2_bits":
+    if name in ("dot4", "exp2_bits"):
         return dtype is DType.I32
     if name in ("shl", "shr", "floordiv", "mod"):
         return not dtype.is_float

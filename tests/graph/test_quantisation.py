@@ -162,9 +162,8 @@ KEPT = {"groups and strides", "sums of windows, cast"}
 """Convolutions whose weights are no bytes without their zero points."""
 
 
-def graph_of(name: str) -> tuple[Graph, dict[str, Any]]:
+def graph_from(inputs: str, nodes: str, outputs: str, known: dict[str, Any]) -> tuple[Graph, dict[str, Any]]:
     """A model, and what is fed to it."""
-    inputs, nodes, outputs, known = MODELS[name]
     used = {key: value for key, value in {**SCALES, **ZEROS}.items() if key not in known}
     graph = imported(inputs, nodes, outputs, {**used, **known})
     rng = np.random.default_rng(1)
@@ -180,7 +179,7 @@ def graph_of(name: str) -> tuple[Graph, dict[str, Any]]:
 @pytest.mark.parametrize("widen", [True, False])
 @pytest.mark.parametrize("name", MODELS)
 def test_rewritten_models_compute_the_same(name: str, widen: bool, runs: Any) -> None:
-    before, feeds = graph_of(name)
+    before, feeds = graph_from(*MODELS[name])
     [expected] = runs.nodes(before, feeds)
     after = rewrite(before, widen=widen)
     assert not [step for step in partition(after) if isinstance(step, Fallback)]
@@ -191,6 +190,101 @@ def test_rewritten_models_compute_the_same(name: str, widen: bool, runs: Any) ->
     assert any(op.endswith("Integer") for op in ops) is are_multiplied
     dtypes = {array.dtype for array in after.constants.values() if array.size > 32}
     assert dtypes <= ({np.dtype(np.int8), np.dtype(np.uint8)} if are_multiplied else {np.dtype(np.float32)})
+
+
+DOTS: dict[str, tuple[bool, str, str, str, dict[str, Any]]] = {
+    "a product": (
+        True,
+        "float[7,12] x",
+        f"{POINTS} b = DequantizeLinear (w, t, o) y = MatMul (a, b)",
+        "float[7,16] y",
+        {"w": signed(12, 16)},
+    ),
+    "turned weights": (
+        True,
+        "float[7,12] x",
+        f"{POINTS} b = DequantizeLinear (w, t, o) y = Gemm <transB=1> (a, b, c)",
+        "float[7,16] y",
+        {"w": signed(16, 12), "c": floats(16)},
+    ),
+    "unsigned weights around 128": (
+        True,
+        "uint8[7,12] x",
+        "g = MatMulInteger (x, w, z, f) y = Cast <to=1> (g)",
+        "float[7,17] y",
+        {"w": unsigned(12, 17), "f": np.uint8(128)},
+    ),
+    "other unsigned weights": (
+        False,
+        "uint8[7,12] x",
+        "g = MatMulInteger (x, w, z, f) y = Cast <to=1> (g)",
+        "float[7,17] y",
+        {"w": unsigned(12, 17), "f": np.uint8(120)},
+    ),
+    "signed points": (
+        False,
+        "int8[7,12] x",
+        "g = MatMulInteger (x, w, n, o) y = Cast <to=1> (g)",
+        "float[7,16] y",
+        {"w": signed(12, 16)},
+    ),
+    "sums that are no groups of four": (
+        False,
+        "uint8[7,10] x",
+        "g = MatMulInteger (x, w, z) y = Cast <to=1> (g)",
+        "float[7,16] y",
+        {"w": signed(10, 16)},
+    ),
+    "few columns": (
+        False,
+        "uint8[7,12] x",
+        "g = MatMulInteger (x, w, z) y = Cast <to=1> (g)",
+        "float[7,15] y",
+        {"w": signed(12, 15)},
+    ),
+    "a zero point for each row": (
+        False,
+        "uint8[3,12] x",
+        "g = MatMulInteger (x, w, f) y = Cast <to=1> (g)",
+        "float[3,16] y",
+        {"w": signed(12, 16), "f": unsigned(3)},
+    ),
+    "unknown weights": (
+        False,
+        "uint8[7,12] x, int8[12,16] w",
+        "g = MatMulInteger (x, w, z) y = Cast <to=1> (g)",
+        "float[7,16] y",
+        {},
+    ),
+    "a convolution with a border": (
+        True,
+        "float[2,4,6,7] x",
+        POINTS + " b = DequantizeLinear (w, t, o) g = Conv <pads=[1,1,1,1]> (a, b) h = Relu (g)"
+        " y = QuantizeLinear (h, u, v)",
+        "uint8[2,16,6,7] y",
+        {"w": signed(16, 4, 3, 3)},
+    ),
+    "groups": (
+        False,
+        "float[1,8,9,8] x",
+        POINTS + " b = DequantizeLinear (w, t, o) y = Conv <group=2> (a, b)",
+        "float[1,16,7,6] y",
+        {"w": signed(16, 4, 3, 3)},
+    ),
+}
+"""Whether a processor multiplies the bytes of a model, and the model."""
+
+
+@pytest.mark.parametrize("name", DOTS)
+def test_processors_multiply_bytes_where_that_is_fast(name: str, runs: Any) -> None:
+    is_dot, inputs, nodes, outputs, known = DOTS[name]
+    before, feeds = graph_from(inputs, nodes, outputs, known)
+    [expected] = runs.nodes(before, feeds)
+    after = rewrite(before, dots=True)
+    assert not [step for step in partition(after) if isinstance(step, Fallback)]
+    for result in (runs.nodes(after, feeds), runs.steps(after, feeds)):
+        np.testing.assert_array_equal(result[0], expected)
+    assert any(node.op.endswith("Integer") for node in after.nodes) is is_dot
 
 
 def test_a_scale_may_depend_on_the_input(runs: Any) -> None:

@@ -34,7 +34,7 @@ from tunewright.search_space.sketch import Sketch, find_space
 from tunewright.search_space.sketches import SKETCHES, lower, sketch
 from tunewright.workers.measure.check import TOLERANCE
 
-from .oracle import GPU, SMALL_GPU
+from .oracle import DOTS, GPU, SMALL_GPU
 
 pytestmark = pytest.mark.slow
 
@@ -128,6 +128,10 @@ MODELS = {
     "quantised": "x[{a}, {4b}] w[{4b}, {c}] | s = Constant<value_float=0.0625>() z = Constant<value=uint8 {7}>()"
     " o = Constant<value=int8 {0}>() p = QuantizeLinear(x, s, z) q = DequantizeLinear(p, s, z)"
     " v = QuantizeLinear(w, s, o) k = DequantizeLinear(v, s, o) t = MatMul(q, k) y = Relu(t) | y ; w",
+    "quantised_conv": "x[1, {4d}, {a}, {b}] w[{8c}, {4d}, 3, 3] | s = Constant<value_float=0.0625>()"
+    " z = Constant<value=uint8 {9}>() o = Constant<value=int8 {0}>() p = QuantizeLinear(x, s, z)"
+    " q = DequantizeLinear(p, s, z) v = QuantizeLinear(w, s, o) k = DequantizeLinear(v, s, o)"
+    " t = Conv<pads=[1, 1, 1, 1]>(q, k) y = Relu(t) | y ; w",
     "brain_batched": "x[{d}, {a}, {8b}] w[{d}, {8b}, {c}] | u = Cast<to=16>(x) v = Cast<to=16>(w) t = MatMul(u, v)"
     " y = Cast<to=1>(t) | y",
     "brain_norm": "x[{a}, {c}] s[{c}] | u = Cast<to=16>(x) v = Cast<to=16>(s) t = LayerNormalization(u, v)"
@@ -296,7 +300,7 @@ EVEN = {"a": 256, "b": 64, "c": 256, "d": 4}
 def case_for(one: Sketch, sizes: dict[str, int]) -> tuple[Task, Target]:
     """The first task of MODELS, in these sizes or else in even ones, that a sketch applies to, and its target."""
     tasks = (task for own in (sizes, EVEN) for text in MODELS.values() for task in tasks_of(text, own))
-    return next((task, target) for task in tasks for target in (TARGET, GPU) if find_space(one, task, target))
+    return next((task, target) for task in tasks for target in (TARGET, DOTS, GPU) if find_space(one, task, target))
 
 
 @pytest.mark.parametrize("one", SKETCHES, ids=lambda s: s.name)

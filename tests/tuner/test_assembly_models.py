@@ -220,7 +220,7 @@ def test_what_a_job_knows_is_what_the_model_is(network: Model, tmp_path: Path) -
     """In the settings of its spec, and from the process that reads models for the service."""
     path = tmp_path / "m.onnx"
     path.write_bytes(made().SerializeToString())
-    answer = json.loads(json.dumps(read_tasks(str(path), {})))
+    answer = json.loads(json.dumps(read_tasks(str(path), {}, None)))
     assert ModelTasks.from_json(answer).assembly == network.assembly
     wrong: tuple[Any, ...] = (None, [{}], [answer["chains"][0] | {"calls": [99]}])
     for chains in wrong:

@@ -39,7 +39,7 @@ def lines(task: Task, count: int) -> list[TrialLine]:
 
 def test_ceilings_by_hand() -> None:
     """Two threads, each two multiply-adds of sixteen elements a cycle."""
-    found = ceilings(TARGET)
+    found = ceilings(TASK, TARGET)
     assert found.peak_flops_s == 2 * 2 * 2 * 16 * 4.5e9
     assert [one.name for one in found.bandwidths] == ["L2", "L3", MEMORY]
     assert not found.is_measured
@@ -47,12 +47,12 @@ def test_ceilings_by_hand() -> None:
 
 
 def test_a_measured_peak_counts() -> None:
-    assert ceilings(TARGET, 123.0) == replace(ceilings(TARGET), peak_flops_s=123e9, is_measured=True)
+    assert ceilings(TASK, TARGET, 123.0) == replace(ceilings(TASK, TARGET), peak_flops_s=123e9, is_measured=True)
 
 
 def test_a_machine_without_a_third_cache() -> None:
     small = replace(TARGET, l3_bytes=0)
-    assert [one.name for one in ceilings(small).bandwidths] == ["L2", MEMORY]
+    assert [one.name for one in ceilings(TASK, small).bandwidths] == ["L2", MEMORY]
     assert len(roofline_points(TASK, small, [line(default_schedule(TASK, small))]).points) == 1
     with pytest.raises(KeyError):
         roofline_points(TASK, small, [], "L3")
@@ -61,10 +61,10 @@ def test_a_machine_without_a_third_cache() -> None:
 @given(st.integers(1, 512), st.sampled_from([64, 128, 256, 512]))
 def test_ceilings_grow_with_the_machine(threads: int, bits: int) -> None:
     machine = replace(TARGET, threads=threads, vector_bits=bits)
-    found = ceilings(machine)
+    found = ceilings(TASK, machine)
     rates = [one.bytes_s for one in found.bandwidths]
     assert rates == sorted(rates, reverse=True)
-    assert 0 < found.peak_flops_s <= ceilings(replace(machine, threads=threads + 1)).peak_flops_s
+    assert 0 < found.peak_flops_s <= ceilings(TASK, replace(machine, threads=threads + 1)).peak_flops_s
 
 
 def alone(task: Task, schedule: Schedule, cache_bytes: float) -> float:
@@ -136,7 +136,7 @@ def network() -> Model:
 
 def test_the_roofline_of_a_job(network: Model, store: Store) -> None:
     report = fake_pool.job(network, store, fake_pool.FakePool(fake_pool.by_key), trials=16)
-    machine: Ceilings = ceilings(fake_pool.TARGET, report.peak_gflops)
+    machine: Ceilings = ceilings(TASK, fake_pool.TARGET, report.peak_gflops)
     assert machine.is_measured is (report.peak_gflops is not None)
     for task, _ in network.tasks.values():
         known = store.trials.sample(task.key, fake_pool.TARGET.key, 100)

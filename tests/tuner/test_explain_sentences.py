@@ -26,7 +26,7 @@ from tunewright.search_space.sketches import SKETCHES, lower, sketch
 from tunewright.tuner.explain import sentences
 from tunewright.tuner.explain.sentences import MOST_LETTERS, MOST_SENTENCES, describe
 
-from ..search_space.oracle import GPU, NARROW, WIDE
+from ..search_space.oracle import DOTS, GPU, NARROW, WIDE
 from ..search_space.test_sketches import MODELS, tasks_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -133,7 +133,7 @@ def check_nest(text: str, task: Task, target: Target, schedule: Schedule, kernel
         nest = generic._nest(generic.generic_layout(task, target.lanes(4)), dict(schedule.values), target)
     else:
         found = contraction.ContractionSketch(flipped=schedule.sketch == "flipped").pattern(task, target)
-        nest = contraction._nest(found, schedule, target)
+        nest = contraction.nest_of(found, schedule, target)
     if "Register tiles" in text:
         sides, _ = registers(text)
         assert all(nest.tile_extent(axis) == n for axis, n in sides.items())
@@ -161,7 +161,9 @@ def first(name: str) -> tuple[Task, Target, Schedule]:
     """A task that a sketch applies to, a target that it is for, and a schedule that is not its default."""
     one = sketch(name)
     tasks = (task for sizes in (LARGE, SMALL, EVEN) for text in MODELS.values() for task in tasks_of(text, sizes))
-    task, target = next((task, target) for task in tasks for target in (WIDE, GPU) if find_space(one, task, target))
+    task, target = next(
+        (task, target) for task in tasks for target in (WIDE, DOTS, GPU) if find_space(one, task, target)
+    )
     return task, target, drawn(task, target, name, 3)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -19,6 +20,7 @@ from tunewright.tuner.models import reader as model_reader
 from tunewright.tuner.models.model import open_model
 from tunewright.tuner.models.reader import Description, ModelTasks, Reader
 
+from ..search_space.oracle import DOTS
 from .conftest import small_model
 from .fake_child import FakeChild
 
@@ -77,6 +79,18 @@ def test_tasks_are_those_of_the_model(reader: Reader, sent: Any) -> None:
     wanted = open_model(small_model(4).SerializeToString())
     assert [(task.key, count) for task, count in found.tasks] == [(k, n) for k, (_, n) in wanted.tasks.items()]
     assert (found.native_nodes, found.fallback) == (wanted.native_nodes, wanted.fallback_ops)
+
+
+def test_tasks_are_those_of_the_target(reader: Reader, sent: Any) -> None:
+    """Of a quantised product, bytes where the target multiplies them."""
+    ones = ", ".join(["1"] * 192)
+    text = (
+        '<ir_version: 10, opset_import: ["" : 20]> q (uint8[7,12] x) => (float[7,16] y)'
+        f" <int8[12,16] w = {{{ones}}}> {{ t = MatMulInteger (x, w) y = Cast <to=1> (t) }}"
+    )
+    path = sent(onnx.parser.parse_model(text).SerializeToString())
+    ops = [[task.op for task, _ in reader.tasks(path, {}, target).tasks] for target in (DOTS, None)]
+    assert ops == [["MatMulInteger+Cast"], ["Cast", "MatMul"]]
 
 
 def test_the_child_is_used_again_and_replaced_at_times(
@@ -195,7 +209,7 @@ def answering(answer: Any) -> Reader:
 
 
 DESCRIPTION = model_reader._description(small_model().SerializeToString())
-TASKS = model_reader._tasks(small_model().SerializeToString(), {})
+TASKS = model_reader._tasks(small_model().SerializeToString(), {}, None)
 
 
 def changed(data: dict[str, Any], **values: Any) -> dict[str, Any]:

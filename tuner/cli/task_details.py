@@ -29,7 +29,7 @@ from ..explain.texts import GPU_PARTS, PARTS, parts_of, readable, text_of
 from ..lookup.ladder import look_up
 from ..lookup.predictor import predict
 from ..lookup.result import Match
-from ..models.model import open_model
+from ..models.model import open_for
 from ..settings import settings
 from ..targets import local_target
 from ..text import beside_trial, between_ms, counted, duration, large, mark_noise, mark_trial, printable, shape
@@ -118,7 +118,7 @@ def _open_database(db: str | None, model: Path | None) -> AbstractContextManager
 def _task(store: Store | None, prefix: str, model: Path | None, dims: Mapping[str, int], target: Target) -> Task:
     """The only task of the model or the database with that prefix. Raises Refused where it isn't one."""
     if model is not None:
-        opened_model = open_model(model, dims, widen=target.kind != CUDA)
+        opened_model = open_for(target, model, dims)
         tasks = {key: task for key, (task, _) in opened_model.tasks.items()}
         keys, place = [key for key in tasks if key.startswith(prefix)], "the model"
     else:

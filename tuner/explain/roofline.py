@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from tunewright.codegen.target import Target
 from tunewright.costmodel.loops import Loops
-from tunewright.costmodel.roofline import last_bytes, map_loops, peak_flops_s, rates_bytes_s
+from tunewright.costmodel.roofline import last_bytes, map_loops, peak_factor, peak_flops_s, rates_bytes_s
 from tunewright.db.trial import TrialLine
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Status
@@ -59,14 +59,15 @@ class RooflinePoints:
     left_out: int  # that worked, and are in no space of today: of another version of a sketch, as a rule
 
 
-def ceilings(target: Target, peak_gflops: float | None = None) -> Ceilings:
-    """The ceilings of a machine; `peak_gflops` is the measured peak of a job's report."""
+def ceilings(task: Task, target: Target, peak_gflops: float | None = None) -> Ceilings:
+    """The ceilings of a machine for a task; `peak_gflops` is the measured peak of a job's report, of float32."""
+    factor = peak_factor(task, target)
     rates = rates_bytes_s(target)
     outer = [MemoryBandwidth("L3", rates["l2"])] if target.l3_bytes else []
     bandwidths = (MemoryBandwidth("L2", rates["l1"]), *outer, MemoryBandwidth(MEMORY, rates["l3"]))
     if peak_gflops is not None:
-        return Ceilings(1e9 * peak_gflops, bandwidths, is_measured=True)
-    return Ceilings(peak_flops_s(target), bandwidths, is_measured=False)
+        return Ceilings(1e9 * peak_gflops * factor, bandwidths, is_measured=True)
+    return Ceilings(peak_flops_s(target) * factor, bandwidths, is_measured=False)
 
 
 def roofline_points(task: Task, target: Target, lines: Sequence[TrialLine], name: str = MEMORY) -> RooflinePoints:

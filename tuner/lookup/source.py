@@ -10,7 +10,7 @@ from pathlib import Path
 from tunewright.codegen.target import CUDA, Target
 
 from ..errors import Refused
-from ..models.model import Model, open_model
+from ..models.model import Model, open_for
 from ..settings import settings
 from ..targets import local_target
 from .ladder import look_up_in
@@ -95,7 +95,7 @@ class ScheduleSource:
         if lock is not None and lock.target.kind != target.kind:
             text = f"{str(lock.path)!r} was made for {lock.target}, this is {target}"
             raise Refused(f"{text}; its target is {CUDA if lock.target.kind == CUDA else 'cpu'}")
-        model = open_model(source, dims, widen=target.kind != CUDA, overrides=overrides)
+        model = open_for(target, source, dims, overrides)
         if lock is not None:
             model = lock.merge_segments(model)
             results, notes = lock.results(model, target)

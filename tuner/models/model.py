@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from tunewright.codegen.target import CUDA, Target
 from tunewright.graph.control.lower import FlatStep, lower
 from tunewright.graph.control.steps import Branch, LoopEnd, LoopStart
 from tunewright.graph.fusion.fusion import Fallback, TaskCall, partition
@@ -145,22 +146,38 @@ class Model:
         return dict(Counter(step.node.op for step in self.fallbacks))
 
 
+def open_for(
+    target: Target | None,
+    source: Path | str | bytes,
+    dims: Mapping[str, int] | None = None,
+    overrides: Collection[str] = (),
+) -> Model:
+    """Read an ONNX model, as `open_model`, in the arithmetic of a target: its tasks are those of this target.
+
+    None: of any processor.
+    """
+    widen = target is None or target.kind != CUDA
+    return open_model(source, dims, widen=widen, dots=target is not None and target.has_dots, overrides=overrides)
+
+
 def open_model(
     source: Path | str | bytes,
     dims: Mapping[str, int] | None = None,
     *,
     widen: bool = True,
+    dots: bool = False,
     overrides: Collection[str] = (),
 ) -> Model:
     """Read an ONNX model. `dims` binds its dynamic dimensions; `overrides` are weights that become inputs, `given` in
-    `load`. `widen` as in `rewrite`: for processors, on which control flow becomes steps, too.
+    `load`. `widen` as in `rewrite`: for processors, on which control flow becomes steps, too. `dots` likewise. See
+    `open_for` too.
 
     Raises ModelError, one line.
     """
     if not isinstance(source, bytes):
         source = Path(source)
     try:
-        graph = rewrite(load(source, dims or {}, weight_inputs=overrides), widen=widen)
+        graph = rewrite(load(source, dims or {}, weight_inputs=overrides), widen=widen, dots=dots)
     except ModelError as error:
         if isinstance(source, bytes):
             raise
@@ -168,7 +185,7 @@ def open_model(
     label = "model" if isinstance(source, bytes) else source.name
     steps = partition(graph)
     segments = chains(graph, steps)
-    flat_graph, flat_steps = lower(graph, steps) if widen else (graph, list[FlatStep](steps))
+    flat_graph, flat_steps = lower(graph, steps, dots=dots) if widen else (graph, list[FlatStep](steps))
     return Model(label, _sha256(source), flat_graph, tuple(flat_steps), segments)
 
 

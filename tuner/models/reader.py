@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
+from tunewright.codegen.target import Target
 from tunewright.graph.evaluation.onnx_form import DTYPES, MAX_ELEMENTS
 from tunewright.graph.onnx_import import ModelError
 from tunewright.graph.onnx_import.outline import DeclaredPort, outline
@@ -22,7 +23,7 @@ from tunewright.workers.sandbox.process import ChildLimits
 
 from ..sandbox import NoAnswer, Sandbox, SandboxRefusal
 from .assembly import Assembly
-from .model import open_model
+from .model import open_for
 
 MEMORY_BYTES = 2 << 30
 """Memory of the child."""
@@ -129,9 +130,10 @@ class Reader:
         """The inputs, outputs and ops of a model. Raises ModelError, whatever goes wrong with the model."""
         return self._read("describe", Description.from_json, path=str(path))
 
-    def tasks(self, path: Path, dims: Mapping[str, int]) -> ModelTasks:
-        """The tasks of a model, its open dimensions bound. Raises ModelError likewise."""
-        return self._read("tasks", ModelTasks.from_json, path=str(path), dims=dict(dims))
+    def tasks(self, path: Path, dims: Mapping[str, int], target: Target | None = None) -> ModelTasks:
+        """The tasks of a model, its open dimensions bound, for a target. Raises ModelError likewise."""
+        machine = None if target is None else target.to_json()
+        return self._read("tasks", ModelTasks.from_json, path=str(path), dims=dict(dims), target=machine)
 
     def close(self) -> None:
         """End the child; the next request starts another."""
@@ -192,9 +194,9 @@ def describe(path: str) -> dict[str, Any]:
     return _answer(lambda: _description(Path(path).read_bytes()))
 
 
-def tasks(path: str, dims: Mapping[str, int]) -> dict[str, Any]:
+def tasks(path: str, dims: Mapping[str, int], target: dict[str, Any] | None) -> dict[str, Any]:
     """The tasks of a model; or the `error`."""
-    return _answer(lambda: _tasks(Path(path).read_bytes(), dims))
+    return _answer(lambda: _tasks(Path(path).read_bytes(), dims, None if target is None else Target.from_json(target)))
 
 
 def _answer(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -227,8 +229,8 @@ def _port_json(port: DeclaredPort) -> dict[str, Any]:
     return {"name": port.name[:MOST_LETTERS], "dtype": port.dtype, "shape": shape}
 
 
-def _tasks(data: bytes, dims: Mapping[str, int]) -> dict[str, Any]:
-    model = open_model(data, dims)
+def _tasks(data: bytes, dims: Mapping[str, int], target: Target | None) -> dict[str, Any]:
+    model = open_for(target, data, dims)
     if len(model.tasks) > MOST_TASKS:
         raise ModelError(f"{len(model.tasks):,} distinct tasks are more than {MOST_TASKS:,}")
     return {

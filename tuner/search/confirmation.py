@@ -8,6 +8,7 @@ from dataclasses import replace
 from math import inf
 
 from tunewright.codegen.target import Target
+from tunewright.costmodel.roofline import peak_factor
 from tunewright.db.job import EventKind, JobState, NewEvent
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import NOISE, Candidate, Measurement, Record, Status
@@ -99,7 +100,9 @@ class Confirmation:
         return self._with_peak_fraction(report)
 
     def _with_peak_fraction(self, report: TaskReport) -> TaskReport:
-        peak = self._peak_flops_s
+        tasks = {state.task.key: state.task for state in self._context.states}
+        factor = peak_factor(tasks[report.key], self._context.target)
+        peak = self._peak_flops_s and self._peak_flops_s * factor
         return replace(report, fraction_of_peak=report.flops / report.best_s / peak if report.best_s and peak else None)
 
     def _compare_finalists(self, state: TaskState) -> tuple[Comparison, bool]:

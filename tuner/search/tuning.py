@@ -10,7 +10,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from tunewright.codegen.target import CUDA, Target
+from tunewright.codegen.target import Target
 from tunewright.db.errors import StoreError
 from tunewright.db.job import UNFINISHED, Job, JobSpec, JobState, Lease, LeaseLost, SearchBudget, SpecTask
 from tunewright.db.jobs import Jobs
@@ -20,7 +20,7 @@ from tunewright.workers.sandbox.process import ChildStartError, start_fork_serve
 
 from ..arguments import check_dims, check_model, check_threads, real_number, whole_number
 from ..errors import Refused, message
-from ..models.model import Model, open_model
+from ..models.model import Model, open_for
 from ..settings import PATIENCE_S, settings, store_url
 from ..targets import local_target
 from .job import TuningJob
@@ -81,7 +81,7 @@ def tune(
         start_fork_server()
     report(Progress(JobStage.READING, 0, budget, 0.0, ()))
     device = local_target(target, threads)
-    network = open_model(model, dims, widen=device.kind != CUDA)
+    network = open_for(device, model, dims)
     if network.fallbacks:
         report(Progress(JobStage.READING, 0, budget, 0.0, (), fallback=network.fallback_ops))
     make_pool = partial(open_pool, pool, device, ray_address)

@@ -37,7 +37,7 @@ from tunewright.workers.measure.sampling import (
 from tunewright.workers.sandbox.process import Child, ChildError, ChildLimits, RequestFailed
 
 from ..errors import Refused, message
-from ..models.model import Model, example_feeds, open_model
+from ..models.model import Model, example_feeds, open_for
 from ..session.session import InferenceSession
 from ..text import printable
 
@@ -249,7 +249,7 @@ def load(path: str, dims: dict[str, int], target: dict[str, Any], wanted: dict[s
     machine = Target.from_json(target)
     variants = {name: Variant.from_json(data) for name, data in wanted.items()}
     try:
-        model = open_model(Path(path), dims)
+        model = open_for(machine, Path(path), dims)
         _loaded.update(_calls(_stack, model, machine, None, variants))
         _fallback.update(model.fallback_ops)
     except (ModelError, Refused, MemoryError) as fault:

@@ -75,7 +75,7 @@ class Origin:
         """
         from ..lookup.lockfile import read_lock
         from ..lookup.source import ScheduleSource
-        from ..models.model import open_model
+        from ..models.model import open_for
         from ..targets import local_target
         from .executable import executable_of_results, executable_of_schedules
 
@@ -88,7 +88,7 @@ class Origin:
             return executable_of_results(prepared.model, prepared.target, prepared.results, objects)
         target = local_target(self.target, self.threads)
         dims = self.dims or read_lock(self.lock).dims
-        model = open_model(self.model, dims, widen=target.kind != CUDA, overrides=weights)
+        model = open_for(target, self.model, dims, weights)
         return executable_of_schedules(model, target, schedules, objects)
 
 

@@ -94,7 +94,7 @@ async def submit_job(
     if job is None:
         upload = await in_thread(partial(find_upload, service, request.model))
         target = await in_thread(partial(_target, service, request))
-        model_tasks = await service.readers.read(partial(_tasks, service, upload, request.dims))
+        model_tasks = await service.readers.read(partial(_tasks, service, upload, request.dims, target))
         if not model_tasks.tasks:
             raise Problem(ProblemKind.NOTHING_TO_TUNE, "no node of the model has a kernel")
         job = await in_thread(partial(_submit, service, request, upload, target, model_tasks, key.owner, once))
@@ -123,10 +123,12 @@ def _check_idempotency() -> Iterator[None]:
         raise Problem(ProblemKind.KEY_REUSED, "the job of this Idempotency-Key was asked for in other words") from None
 
 
-def _tasks(service: Service, upload: Upload, dims: Mapping[str, int], reader: Reader) -> ModelTasks:
+def _tasks(
+    service: Service, upload: Upload, dims: Mapping[str, int], target: Target | None, reader: Reader
+) -> ModelTasks:
     """The tasks of a model; in a reader's thread, so that there are never more files than readers."""
     with model_file(service, upload) as path:
-        return reader.tasks(path, dims)
+        return reader.tasks(path, dims, target)
 
 
 def _target(service: Service, request: JobAsked) -> Target | None:

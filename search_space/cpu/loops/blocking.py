@@ -20,7 +20,7 @@ from tunewright.codegen.expr.index import linear
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Stage, Task
 
-from ...patterns.product import INTERIOR, Product
+from ...patterns.product import Product, broadcast_tensor
 from ...runs import balance, runs
 from ...space import Columns, Tiling, whole_extents
 
@@ -84,11 +84,12 @@ class Shape:
 def _step_bytes(product: Product, task: Task) -> int:
     load = product.broadcast
     forms = [linear(e) for e in load.index]
-    shapes = [tuple(a.extent for a in p.stage.axes) for p in product.before if p.output == INTERIOR]
-    shape = shapes[0] if load.tensor == INTERIOR else task.tensor(load.tensor).shape
+    read = broadcast_tensor(task, product)
     axis = product.rows[-1] if product.rows else ""
-    steps = [(form.coefficients.get(axis, 0) if form else 0) * prod(shape[d + 1 :]) for d, form in enumerate(forms)]
-    return 4 * sum(steps)
+    steps = [
+        (form.coefficients.get(axis, 0) if form else 0) * prod(read.shape[d + 1 :]) for d, form in enumerate(forms)
+    ]
+    return read.dtype.size_bytes * sum(steps)
 
 
 def _turns(product: Product) -> int:

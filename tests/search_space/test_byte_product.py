@@ -1,0 +1,130 @@
+"""Products of bytes, four at a time: exact on every machine, and where they apply."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import onnx.parser
+import pytest
+from onnx import numpy_helper
+
+from tunewright.codegen.host import detect
+from tunewright.codegen.ir import interp
+from tunewright.codegen.ir.ir import Kernel
+from tunewright.codegen.llvm.build import assembly, build
+from tunewright.codegen.runtime.memory import guarded_empty
+from tunewright.codegen.runtime.native import Program
+from tunewright.codegen.runtime.pool import shared_pool
+from tunewright.codegen.target import Target
+from tunewright.codegen.verify import verify
+from tunewright.graph.fusion.fusion import TaskCall, partition
+from tunewright.graph.onnx_import import load
+from tunewright.graph.oracle import example_inputs, reference
+from tunewright.graph.rewrites import rewrite
+from tunewright.graph.task import Task
+from tunewright.search_space.sketch import find_space
+from tunewright.search_space.sketches import sketch, spaces
+
+from .oracle import DOTS, WIDE
+
+HOST = detect(2)
+PLAIN = replace(HOST, features=",".join(word for word in HOST.features.split(",") if "vnni" not in word))
+
+SKETCH = sketch("byte_product")
+
+MODELS = {
+    "product": ("uint8[7,20] x", "t = MatMulInteger (x, w, m) y = Cast <to=1> (t)", (20, 33)),
+    "one row": ("uint8[1,64] x", "t = MatMulInteger (x, w, m) u = Cast <to=1> (t) y = Mul (u, s)", (64, 48)),
+    "batch": ("uint8[2,3,8] x", "t = MatMulInteger (x, w, m) u = Cast <to=1> (t) y = Relu (u)", (8, 16)),
+    "windows": (
+        "uint8[1,8,7,9] x",
+        "t = ConvInteger <pads=[1,1,1,1], strides=[2,1]> (x, w) u = Cast <to=1> (t) y = Mul (u, s)",
+        (17, 8, 3, 3),
+    ),
+    "windows apart": (
+        "uint8[1,4,9,8] x",
+        "t = ConvInteger <dilations=[2,1]> (x, w, m) y = Cast <to=1> (t)",
+        (16, 4, 3, 2),
+    ),
+}
+"""Models: input, nodes, shape of the weights."""
+
+
+def tasks_of(name: str, target: Target = DOTS, kind: type = np.int8) -> list[Task]:
+    inputs, nodes, shape = MODELS[name]
+    model = onnx.parser.parse_model(
+        f'<ir_version: 10, opset_import: ["" : 20]> q ({inputs}) => (float y) {{ {nodes} }}'
+    )
+    rng, limits = np.random.default_rng(3), np.iinfo(kind)
+    known = {"w": rng.integers(limits.min, limits.max, shape, kind, endpoint=True), "m": np.uint8(131)}
+    for key, value in {**known, "s": np.float32(0.25)}.items():
+        model.graph.initializer.append(numpy_helper.from_array(np.asarray(value), key))
+    graph = rewrite(load(model.SerializeToString()), dots=target.has_dots)
+    return [step.task for step in partition(graph) if isinstance(step, TaskCall)]
+
+
+def product_of(name: str) -> Task:
+    [task] = [task for task in tasks_of(name) if find_space(SKETCH, task, DOTS)]
+    return task
+
+
+def packed(task: Task, kernel: Kernel, arrays: Sequence[Any]) -> list[Any]:
+    return [
+        kernel.packings[tensor.name].apply(array) if tensor.name in kernel.packings else array
+        for tensor, array in zip(task.inputs, arrays, strict=True)
+    ]
+
+
+def run_native(task: Task, kernel: Kernel, arrays: Sequence[Any], target: Target) -> Any:
+    memory = [guarded_empty(buffer.shape, buffer.dtype) for buffer in kernel.params]
+    for place, array in zip(memory, packed(task, kernel, arrays), strict=False):
+        place.array[...] = array.reshape(place.array.shape)
+    with Program([(build(kernel, target), [place.array for place in memory])], shared_pool(2)) as program:
+        program.run()
+    assert [place.check() for place in memory] == [None] * len(memory)
+    return memory[-1].array
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_any_schedule_is_exact(name: str) -> None:
+    """In the interpreter, by this machine's instruction where it has one, and without it."""
+    task = product_of(name)
+    space, arrays = SKETCH.space(task, DOTS), example_inputs(task, 1)
+    [expected] = reference(task, arrays)
+    for row in [space.row(space.default), *space.sample(3, np.random.default_rng(2))]:
+        kernel = SKETCH.lower(task, space.schedule(row), DOTS)
+        verify(kernel)
+        output = np.zeros(kernel.params[-1].shape, np.float32)
+        interp.run(kernel, [*packed(task, kernel, arrays), output])
+        for result in (output, run_native(task, kernel, arrays, PLAIN), run_native(task, kernel, arrays, HOST)):
+            np.testing.assert_array_equal(result.reshape(expected.shape), expected)
+
+
+def test_machines_that_do_not_multiply_bytes_get_floats() -> None:
+    assert not WIDE.has_dots
+    for task in tasks_of("product", WIDE):
+        assert not any(tensor.dtype.value == "int32" for tensor in task.temporaries)
+        assert not find_space(SKETCH, task, WIDE)
+
+
+def test_it_is_the_first_choice() -> None:
+    task = product_of("product")
+    assert [space.sketch for space in spaces(task, DOTS)] == ["byte_product"]
+
+
+def test_weights_of_other_bytes_are_multiplied_as_floats() -> None:
+    """Unsigned weights whose zero point leaves them no signed bytes."""
+    assert not any(find_space(SKETCH, task, DOTS) for task in tasks_of("product", kind=np.uint8))
+
+
+@pytest.mark.parametrize(("feature", "bits"), [("avx512vnni", 512), ("avxvnni", 256)])
+def test_the_instruction_is_there(feature: str, bits: int) -> None:
+    target = replace(WIDE, cpu="x86-64-v4", features=f"+{feature}", vector_bits=bits)
+    assert target.has_dots and not replace(target, vector_bits=2 * bits).has_dots
+    task = product_of("product")
+    kernel = SKETCH.lower(task, SKETCH.space(task, target).default, target)
+    assert "vpdpbusd" in assembly(kernel, target)
+    assert "vpdpbusd" not in assembly(kernel, replace(target, features=""))
