@@ -16,6 +16,7 @@ from .convolutional import (
     unet_small,
     vgg16_126x224,
 )
+from .decoders import qwen_export_prefill, qwen_export_step
 from .detection import ocr_detector, ocr_recogniser, yolo_nano_nms
 from .language import minilm_int8, qwen_step_q4, t5_decoder_int8, t5_encoder_int8, whisper_decoder_merged
 from .pictures import depth_small, super_resolution
@@ -28,6 +29,7 @@ MODELS: Mapping[str, Callable[[], bytes]] = {
         bert_base_s128, gpt2_prefill_s64, vit_tiny, lstm_tagger, mlp,
         yolo_nano_nms, ocr_detector, ocr_recogniser, super_resolution, depth_small,
         minilm_int8, t5_encoder_int8, t5_decoder_int8, whisper_decoder_merged, qwen_step_q4,
+        qwen_export_prefill, qwen_export_step,
         voice_activity, mel_spectrum, boosted_trees, support_vectors,
     )
 }  # fmt: skip

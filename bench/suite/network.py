@@ -46,8 +46,8 @@ class Network:
     One seed always gives the same weights. Shapes are written in the order of ONNX: N C H W.
     """
 
-    def __init__(self, name: str, seed: int = 0, form: NetworkForm = PLAIN) -> None:
-        self._name, self._seed, self.form = name, seed, form
+    def __init__(self, name: str, seed: int = 0, form: NetworkForm = PLAIN, opset: int = OPSET) -> None:
+        self._name, self._seed, self.form, self._opset = name, seed, form, opset
         self._nodes: list[NodeProto] = []
         self._weights: list[TensorProto] = []
         self._inputs: list[ValueInfoProto] = []
@@ -56,7 +56,7 @@ class Network:
 
     def body(self, name: str) -> Network:
         """A graph inside of this one, such as a branch. It sees all that this one has, and its weights are there."""
-        inner = Network(name, self._seed, self.form)
+        inner = Network(name, self._seed, self.form, self._opset)
         inner._weights, inner._prefix = self._weights, f"{self._prefix}{name}_"
         return inner
 
@@ -77,8 +77,10 @@ class Network:
 
     def constant(self, array: NDArray[Any]) -> str:
         """A constant tensor; a float32 one gets the type of the network's numbers."""
-        if array.dtype == np.float32:
-            array = array.astype(self.form.dtype, copy=False)
+        return self.exact(array.astype(self.form.dtype, copy=False) if array.dtype == np.float32 else array)
+
+    def exact(self, array: NDArray[Any]) -> str:
+        """A constant tensor of the type that it has."""
         name = f"c{len(self._weights)}"
         self._weights.append(numpy_helper.from_array(array, name))
         return name
@@ -206,7 +208,7 @@ class Network:
 
         graph = self._graph([self._declared.get(name, helper.make_empty_tensor_value_info(name)) for name in outputs])
         foreign = sorted({node.domain for node in self._nodes} - {""})
-        opsets = [helper.make_opsetid("", OPSET), *(helper.make_opsetid(name, DOMAINS[name]) for name in foreign)]
+        opsets = [helper.make_opsetid("", self._opset), *(helper.make_opsetid(name, DOMAINS[name]) for name in foreign)]
         model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)
         light = helper.make_model(self._light(graph), opset_imports=opsets, ir_version=IR_VERSION)
         inferred = shape_inference.infer_shapes(light, strict_mode=True, data_prop=True).graph

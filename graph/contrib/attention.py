@@ -27,32 +27,48 @@ class Scores:
     cap: float = 0.0
     biases: tuple[str, ...] = ()  # each broadcasts to [B, N, S, T]
     sink: str = ""  # [N]: a score more, of nothing
+    dtype: str = ""  # of the softmax, if another
 
 
-def attend(call: ContribCall, q: str, k: str, v: str, scores: Scores) -> tuple[str, str, str]:
-    """softmax(scores) @ v: the result `[B, N, S, D]`, and the scores before and after the softmax, `[B, N, S, T]`.
+@dataclass(frozen=True, slots=True)
+class ScoreStages:
+    """Scores on their way to weights, each `[B, N, S, T]`."""
+
+    product: str  # with the factor
+    capped: str
+    biased: str
+    weights: str
+
+
+def attend(call: ContribCall, q: str, k: str, v: str, scores: Scores) -> tuple[str, ScoreStages]:
+    """softmax(scores) @ v: the result `[B, N, S, D]`, and the scores.
 
     q is `[B, N, S, D]`, k and v `[B, K, T, D]`: each head of keys serves N / K of queries.
     """
     batch, heads, length, size = call.shape(q)
     kv_heads, total = call.shape(k)[1:3]
     groups = heads // kv_heads
-    if groups > 1:
-        q = call.reshape(q, batch, kv_heads, groups * length, size)
-    product = call.emit("MatMul", q, call.emit("Transpose", k, perm=[0, 1, 3, 2]))
+    turned = call.emit("Transpose", k, perm=[0, 1, 3, 2])
+    if groups > 1:  # [B, K, N / K, S, D] times [B, K, 1, D, T]
+        q, turned = call.reshape(q, batch, kv_heads, groups, length, size), call.unsqueeze(turned, 2)
+    product = call.emit("MatMul", q, turned)
     product = call.emit("Mul", product, call.like(product, scores.scale))
     if groups > 1:
         product = call.reshape(product, batch, heads, length, total)
+    capped = product
     if scores.cap:
         cap = call.like(product, scores.cap)
-        product = call.emit("Mul", call.emit("Tanh", call.emit("Div", product, cap)), cap)
-    product = call.sum(product, *scores.biases)
-    weights = _softmax(call, product, scores.sink)
-    shares = call.reshape(weights, batch, kv_heads, groups * length, total) if groups > 1 else weights
+        capped = call.emit("Mul", call.emit("Tanh", call.emit("Div", product, cap)), cap)
+    biased = call.sum(capped, *scores.biases)
+    weights = _softmax(call, call.cast(biased, scores.dtype) if scores.dtype else biased, scores.sink)
+    weights = call.cast(weights, call.kind(biased).dtype)
+    shares = call.cast(weights, call.kind(v).dtype)
+    if groups > 1:
+        shares, v = call.reshape(shares, batch, kv_heads, groups, length, total), call.unsqueeze(v, 2)
     result = call.emit("MatMul", shares, v)
     if groups > 1:
-        result = call.reshape(result, batch, heads, length, call.shape(v)[3])
-    return result, product, weights
+        result = call.reshape(result, batch, heads, length, call.shape(v)[-1])
+    return result, ScoreStages(product, capped, biased, weights)
 
 
 def _softmax(call: ContribCall, x: str, sink: str) -> str:
@@ -118,7 +134,7 @@ def _mask_of_lengths(call: ContribCall, lengths: str, total: int) -> str:
     return call.cast(inside, "int32")
 
 
-def _with_past(call: ContribCall, past: str, present: str) -> str:
+def with_past(call: ContribCall, past: str, present: str) -> str:
     """Keys or values after those of the past, along the length."""
     return call.emit("Concat", past, present, axis=2) if past else present
 
@@ -152,13 +168,13 @@ def attend_to_projection(call: ContribCall, projected: str, sizes: Sequence[int]
     if past:
         keys, values = call.emit_all("Split", [past], 2, axis=0, num_outputs=2)
         axis = call.constant([0], "int64")
-        k = _with_past(call, call.emit("Squeeze", keys, axis), k)
-        v = _with_past(call, call.emit("Squeeze", values, axis), v)
+        k = with_past(call, call.emit("Squeeze", keys, axis), k)
+        v = with_past(call, call.emit("Squeeze", values, axis), v)
     present = ""
     if call.wants("present"):
         present = call.emit("Concat", call.unsqueeze(k, 0), call.unsqueeze(v, 0), axis=0)
     biases = _biases(call, call.operand("mask_index"), q, k)
-    result, _, _ = attend(call, q, k, v, Scores(_scale(call, call.shape(q)[3]), biases=biases))
+    result, _ = attend(call, q, k, v, Scores(_scale(call, call.shape(q)[3]), biases=biases))
     return merge_heads(call, result), present
 
 
@@ -187,10 +203,10 @@ def _multi_head_attention(call: ContribCall) -> Sequence[str]:
     if call.operand("past_sequence_length") or call.operand("cache_indirection"):
         raise Unsupported("a past in buffers of beam search")
     q, k, v = _projections(call)
-    k, v = _with_past(call, call.operand("past_key"), k), _with_past(call, call.operand("past_value"), v)
+    k, v = with_past(call, call.operand("past_key"), k), with_past(call, call.operand("past_value"), v)
     biases = _biases(call, call.operand("key_padding_mask"), q, k)
-    result, scores, _ = attend(call, q, k, v, Scores(_scale(call, call.shape(q)[3]), biases=biases))
-    return merge_heads(call, result), k, v, scores
+    result, scores = attend(call, q, k, v, Scores(_scale(call, call.shape(q)[3]), biases=biases))
+    return merge_heads(call, result), k, v, scores.biased
 
 
 def _projections(call: ContribCall) -> tuple[str, str, str]:
@@ -261,8 +277,9 @@ def _group_query_attention(call: ContribCall) -> Sequence[str]:
     biases = tuple(filter(None, (call.operand("attention_bias"), bias)))
     k, v = (call.slice(name, 2, 0, cache.total) if cache.room > cache.total else name for name in (keys, values))
     scores = Scores(_scale(call, call.shape(q)[3]), call.attr("softcap"), biases, _sink(call, heads))
-    result, before, after = attend(call, q, k, v, scores)
-    return merge_heads(call, result), keys, values, after if call.attr("qk_output") == 2 else before
+    result, stages = attend(call, q, k, v, scores)
+    shown = stages.weights if call.attr("qk_output") == 2 else stages.biased
+    return merge_heads(call, result), keys, values, shown
 
 
 def _check_cache(call: ContribCall) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from onnx import NodeProto, helper, numpy_helper
-from onnx.defs import OpSchema
+from onnx.defs import OpSchema, get_schema
 
 from tunewright.graph.ir import Array, Node, TensorType
 
@@ -28,6 +28,10 @@ class Unsupported(Exception):
     """A call that can't be written in ONNX's ops; says what it has that is in the way."""
 
 
+Writer = Callable[["ContribCall"], str | Sequence[str]]
+"""What puts ONNX's ops in the place of a call, and returns the names of its results."""
+
+
 @dataclass(frozen=True, slots=True)
 class ContribOp:
     """An op: its signature in ONNX's form, and what writes a call in ONNX's ops and returns the results' names.
@@ -36,11 +40,24 @@ class ContribOp:
     """
 
     schema: OpSchema
-    write: Callable[[ContribCall], str | Sequence[str]]
+    write: Writer
 
 
 OPS: dict[tuple[str, str], ContribOp] = {}
 """Domain and name -> the op."""
+
+STANDARD: dict[str, Writer] = {}
+"""ONNX's own op -> what writes it in others, for the calls that its function covers."""
+
+
+def standard_op(name: str) -> Callable[[Writer], Writer]:
+    """Declare the op of ONNX that a function writes."""
+
+    def declare(write: Writer) -> Writer:
+        STANDARD[name] = write
+        return write
+
+    return declare
 
 
 def contrib_op(
@@ -48,7 +65,7 @@ def contrib_op(
     types: Mapping[str, str] | None = None,
     attributes: Mapping[str, object] | None = None,
     domain: str = DOMAIN,
-) -> Callable[[Callable[[ContribCall], str | Sequence[str]]], Callable[[ContribCall], str | Sequence[str]]]:
+) -> Callable[[Writer], Writer]:
     """Declare the op that a function writes.
 
     `signature`: as in `Gemm(A:T, B:T, C?:T, rest*:T) -> Y:T`; `?` marks what may be left out, `*` any number.
@@ -56,7 +73,7 @@ def contrib_op(
     given, a list of a type or a type or None where it may be left out, else the default.
     """
 
-    def declare(write: Callable[[ContribCall], str | Sequence[str]]) -> Callable[[ContribCall], str | Sequence[str]]:
+    def declare(write: Writer) -> Writer:
         # Not registered with onnx: its evaluator can't be imported where two domains have an op of one name.
         schema = _schema(signature, types or {}, attributes or {}, domain)
         OPS[domain, schema.name] = ContribOp(schema, write)
@@ -106,6 +123,11 @@ def _attribute(name: str, kind: object) -> OpSchema.Attribute:
     return OpSchema.Attribute(name, helper.make_attribute(name, kind))
 
 
+def _op_of(node: Node) -> ContribOp:
+    found = OPS.get((node.domain, node.op))
+    return found or ContribOp(get_schema(node.op, node.version, node.domain), STANDARD[node.op])
+
+
 class ContribCall:
     """One call of a contributed op, whose operands are called `i0, i1, ...`.
 
@@ -120,7 +142,7 @@ class ContribCall:
         kind_of: Callable[[str], TensorType],
         value_of: Callable[[str], Array | None],
     ) -> None:
-        self._op = OPS[node.domain, node.op]
+        self._op = _op_of(node)
         schema = self._op.schema
         names = [f"i{k}" if name else "" for k, name in enumerate(node.inputs)]
         formal = [parameter.name for parameter in schema.inputs]
@@ -161,6 +183,13 @@ class ContribCall:
         if shape is None:
             raise Unsupported("an operand whose shape only a run tells")
         return shape
+
+    def count(self, name: str, default: int | None = None) -> int:
+        """An attribute that counts something. Raises Unsupported unless it is positive."""
+        value = self.attr(name, default)
+        if value is None or value < 1:
+            raise Unsupported(f"{name} of {value}")
+        return int(value)
 
     def number(self, parameter: str) -> int:
         """The value of an operand of one integer. Raises Unsupported where only a run tells."""

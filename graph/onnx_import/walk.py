@@ -404,6 +404,12 @@ class Walk:
             if result is not None:
                 self._name(node.outputs[0], result, scope)
             return result is not None
+        if node.op in contrib.STANDARD:
+            try:
+                self._write_call(node, scope, place)
+            except contrib.Unsupported:
+                return False
+            return True
         model = model_of(node, kinds)
         selection = [(node.domain, node.op)]
         try:
@@ -424,6 +430,13 @@ class Walk:
 
     def _write_contrib(self, node: Node, scope: NameScope, place: str) -> None:
         """Put ONNX's ops in the place of a contributed one."""
+        try:
+            self._write_call(node, scope, place)
+        except contrib.Unsupported as fault:
+            raise ModelError(f"{place}: {node.op} with {fault} is not supported") from fault
+
+    def _write_call(self, node: Node, scope: NameScope, place: str) -> None:
+        """Put other ops in the place of a call. Raises Unsupported."""
         inner = NameScope({"": contrib.OPSET}, {"": ""}, scope.place or place)
         inner.names.update((f"i{k}", name) for k, name in enumerate(node.inputs) if name)
         draft, names = self._draft, inner.names
@@ -433,10 +446,7 @@ class Walk:
             lambda name: draft.types[names[name]],
             lambda name: draft.array(names[name]),
         )
-        try:
-            results = call.write()
-        except contrib.Unsupported as fault:
-            raise ModelError(f"{place}: {node.op} with {fault} is not supported") from fault
+        results = call.write()
         for name, result in zip(node.outputs, results, strict=False):
             if name and not result:
                 raise ModelError(f"{place}: output {quote(name)} of {node.op} is not supported")

@@ -179,6 +179,26 @@ def gather_nd(d: Definition) -> None:
     d.write(y, body)
 
 
+def tensor_scatter(d: Definition) -> None:
+    """A cache with an update written over it from a place on, each batch element's own; circular, if that is said."""
+    past, update, y = d.input(0), d.input(1), d.output()
+    axis = axis_of(int(d.attr("axis", -2)), len(past.shape))
+    starts = d.input(2, *INTEGERS) if d.has(2) else None
+    extent, length = past.shape[axis], update.shape[axis]
+    d.require(length > 0, "an empty update")
+
+    def body(i: Index) -> Expr:
+        start = op("cast", load(starts, [i[0]]), dtype=DType.I64) if starts else const(0)
+        at = op("sub", i[axis], start)
+        if d.attr("mode", "linear") == "circular":
+            at = at % extent
+        place = list(i)
+        place[axis] = op("min", op("max", at, 0), length - 1)
+        return op("select", op("eq", at, place[axis]), load(update, place), load(past, i))
+
+    d.write(y, body)
+
+
 def reverse_sequence(d: Definition) -> None:
     """The beginning of each sequence backwards, as long as its length says; the rest stays."""
     x, lengths, y = d.input(0), d.input(1, *INTEGERS), d.output()
@@ -319,6 +339,7 @@ MOVEMENT: Mapping[str, OpDef] = {
     "Slice": slice_,
     "SpaceToDepth": space_to_depth,
     "Split": split,
+    "TensorScatter": tensor_scatter,
     "Tile": tile,
     "Transpose": transpose,
     "Trilu": trilu,

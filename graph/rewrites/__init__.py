@@ -27,6 +27,7 @@ from .quantisation import (
 )
 from .recognition import gates, gelus, layer_norms, softmaxes
 from .recurrent import recurrences
+from .repetition import repeated_operands
 from .resizing import interpolations
 from .simplify import common_subexpressions, constant_folding, dead_code, identities, reshapes, transposes
 from .weights import batch_norms, matrix_products, pads, scales, whole_pools
@@ -66,6 +67,7 @@ _CLEAN = (
 )
 
 _RECOGNISE = (
+    Rewrite("copies", repeated_operands),
     Rewrite("gelu", gelus, rounds="recognised activations"),
     Rewrite("silu, hard swish", gates, rounds="recognised activations"),
     Rewrite("softmax", softmaxes, rounds="recognised norms"),

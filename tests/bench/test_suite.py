@@ -13,8 +13,8 @@ from tunewright.tuner.peers.runtimes import PEERS
 
 SMALL = (
     "mlp", "lstm_tagger", "squeezenet", "mobilenet_v2", "unet_small", "vit_tiny",
-    "yolo_nano_nms", "super_resolution", "qwen_step_q4", "voice_activity", "mel_spectrum", "boosted_trees",
-    "support_vectors",
+    "yolo_nano_nms", "super_resolution", "qwen_step_q4", "qwen_export_step", "voice_activity", "mel_spectrum",
+    "boosted_trees", "support_vectors",
 )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from tunewright.graph.ir import Graph
 from tunewright.graph.onnx_import import load
 from tunewright.graph.rewrites import STEPS, rewrite
 from tunewright.graph.rewrites.recognition import gates, gelus, layer_norms, softmaxes
+from tunewright.graph.rewrites.repetition import repeated_operands
 from tunewright.graph.rewrites.simplify import (
     common_subexpressions,
     constant_folding,
@@ -180,6 +181,27 @@ def test_movement(nodes: str, left: list[str], rewritten: Callable[..., Graph]):
         {{ {nodes} }}
     """
     assert ops(rewritten(body, reshapes, transposes, common_subexpressions)) == left
+
+
+COPIES = [
+    ("r = Reshape(e, t) y = MatMul(q, r)", False),
+    ("r = Reshape(e, t) h = Mul(r, half) a = Transpose<perm = [0, 2, 1]>(h) y = MatMul(p, a)", False),
+    ("r = Reshape(e, t) y = MatMul(one, r)", True),  # the other operand broadcasts
+    ("r = Reshape(e, t) h = Mul(r, wide) y = MatMul(q, h)", True),
+    ("r = Reshape(e, t) a = Transpose<perm = [0, 2, 1]>(r) b = Softmax(a) y = MatMul(p, b)", True),
+    ("r = Reshape(e, u) y = MatMul(o, r)", True),  # rows of two copies are one
+]
+
+
+@pytest.mark.parametrize(("nodes", "stay"), COPIES, ids=[nodes for nodes, _ in COPIES])
+def test_copies(nodes: str, stay: bool, rewritten: Callable[..., Graph]):
+    body = f"""
+        g (float[6,5,7] q, float[6,5,4] p, float[1,5,7] one, float[3,5,7] o, float[6,7,4] wide, float[2,1,7,4] x)
+        => (float y)
+        <int64[4] s = {{2, 3, 7, 4}}, int64[3] t = {{6, 7, 4}}, int64[3] u = {{3, 7, 8}}, float half = {{0.5}}>
+        {{ e = Expand(x, s) {nodes} }}
+    """
+    assert ("Expand" in ops(rewritten(body, repeated_operands, dead_code))) == stay
 
 
 def test_gemm(rewritten: Callable[..., Graph]):
