@@ -25,7 +25,7 @@ from tunewright.bench.training.fit import Sets, write
 from tunewright.bench.training.tasks import is_held_out_or_reserved, reserved_loops, training_tasks
 from tunewright.bench.training.trial_files import MEASURED, read_entries, read_expected, read_lines, write_trials
 from tunewright.codegen.host import detect
-from tunewright.costmodel.examples import group_trials
+from tunewright.costmodel.model import group_trials
 from tunewright.db.exchange import EntryKind, RecordEntry
 from tunewright.db.store import Store, open_store
 from tunewright.search_space.measurement import Candidate, Measurement

@@ -5,7 +5,7 @@ Python's own messages ("list indices must be integers") would reveal internals.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from enum import StrEnum
 from typing import Any, TypeVar
 
@@ -50,6 +50,14 @@ def check_type(name: str, value: Any, kind: type[Any]) -> Any:
     if not is_one or (kind is int and isinstance(value, bool)):
         raise ValueError(f"{name} is {quote(value)}, not {WORDS[kind]}")
     return value
+
+
+def check_ranges(where: str, numbers: object, ranges: Mapping[str, tuple[int, int]]) -> None:
+    """Raises ValueError unless each attribute is a whole number from the first to the last of its range."""
+    for name, (low, high) in ranges.items():
+        value = getattr(numbers, name)
+        if type(value) is not int or not low <= value <= high:
+            raise ValueError(f"{where}: {name} must be a whole number in {low} .. {high}, not {quote(value)}")
 
 
 def word(name: str, value: Any, kind: type[Word]) -> Word:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from .fields import check_names
+from .fields import check_names, check_ranges, quote
 
 ARCH = re.compile("sm_([1-9][0-9]{1,2})([af]?)")
 
@@ -79,13 +79,10 @@ class Gpu:
     def __post_init__(self) -> None:
         """Raises ValueError for what no GPU is: targets also come from files and databases."""
         if not (isinstance(self.arch, str) and ARCH.fullmatch(self.arch)):
-            raise ValueError(f"gpu: arch must be like sm_90a, not {str(self.arch)[:80]!r}")
+            raise ValueError(f"gpu: arch must be like sm_90a, not {quote(self.arch)}")
         if self.capability < LEAST_CAPABILITY:
             raise ValueError(f"gpu: arch must be sm_{LEAST_CAPABILITY} or later, not {self.arch}")
-        for name, (low, high) in RANGES.items():
-            value = getattr(self, name)
-            if type(value) is not int or not low <= value <= high:
-                raise ValueError(f"gpu: {name} must be a whole number in {low} .. {high}, not {str(value)[:80]}")
+        check_ranges("gpu", self, RANGES)
 
     @property
     def capability(self) -> int:

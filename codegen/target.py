@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from typing import Any
 
-from .fields import check_names
+from .fields import check_names, check_ranges, quote
 from .gpu import THREAD_REGISTERS, Gpu
 
 KIND = re.compile("[a-z][a-z0-9]{0,15}")
@@ -28,10 +28,6 @@ RANGES = {
     "l2_bytes": (0, 1 << 50),
     "l3_bytes": (0, 1 << 50),
 }
-
-
-def _text(value: object) -> str:
-    return repr(value)[:80]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +52,15 @@ class Target:
     def __post_init__(self) -> None:
         """Raises ValueError for what no processor is: targets also come from files and databases."""
         if not (isinstance(self.kind, str) and KIND.fullmatch(self.kind)):
-            raise ValueError(f"target: kind must be a short word in lower case, not {_text(self.kind)}")
+            raise ValueError(f"target: kind must be a short word in lower case, not {quote(self.kind)}")
         for name, limit in (("triple", 100), ("cpu", 100), ("features", 10_000)):
             value = getattr(self, name)
             plain = isinstance(value, str) and value.isascii() and value.isprintable() and len(value) <= limit
             if not plain or (name != "features" and not value):
                 raise ValueError(
-                    f"target: {name} must be printable ASCII of at most {limit} characters, not {_text(value)}"
+                    f"target: {name} must be printable ASCII of at most {limit} characters, not {quote(value)}"
                 )
-        for name, (low, high) in RANGES.items():
-            value = getattr(self, name)
-            if type(value) is not int or not low <= value <= high:
-                raise ValueError(f"target: {name} must be a whole number in {low} .. {high}, not {_text(value)}")
+        check_ranges("target", self, RANGES)
         if self.vector_bits & (self.vector_bits - 1):
             raise ValueError(f"target: vector_bits must be a power of two, not {self.vector_bits}")
         if (self.kind == CUDA) is not isinstance(self.gpu, Gpu):
@@ -112,7 +105,7 @@ class Target:
         if gpu is None:
             return Target(**data)
         if not isinstance(gpu, dict):
-            raise ValueError(f"target: gpu must be an object, not {_text(gpu)}")
+            raise ValueError(f"target: gpu must be an object, not {quote(gpu)}")
         return Target(**{**data, "gpu": Gpu.from_json(gpu)})
 
     @staticmethod

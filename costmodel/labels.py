@@ -9,25 +9,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tunewright.codegen.target import Target
-from tunewright.graph.task import Task
-
 from .features import NAMES, features
 from .forest import RANKS, Forest, Growth, Labels, Members, Values
-from .model import Trials
-
-TaskOnTarget = tuple[str, str]
-"""The keys of a task and a target. Speeds are relative to the fastest of these."""
-
-
-def task_on_target(task: Task, target: Target) -> TaskOnTarget:
-    """The keys of a task and a target."""
-    return task.key, target.key
-
-
-def task_of(trials: Trials) -> TaskOnTarget:
-    """The keys of the trials' task and target."""
-    return task_on_target(trials.task, trials.target)
+from .model import TaskOnTarget, Trials
 
 
 def _features(trials: Trials) -> Values:
@@ -80,10 +64,10 @@ class TrainingData:
 
 
 def _comparable_sets(trials: Sequence[Trials]) -> list[Trials]:
-    count = Counter(key for each in trials for key in [task_of(each)] * len(each.times_s))
+    count = Counter(key for each in trials for key in [each.key] * len(each.times_s))
     sets = []
-    for each in sorted(trials, key=lambda t: (task_of(t), t.space.sketch, t.space.version)):
-        if count[task_of(each)] > 1 and len(each.times_s):
+    for each in sorted(trials, key=lambda t: (t.key, t.space.sketch, t.space.version)):
+        if count[each.key] > 1 and len(each.times_s):
             order = np.lexsort((each.times_s, each.space.codes(each.rows)))
             spans_s = None if each.spans_s is None else each.spans_s[order]
             sets.append(replace(each, rows=each.rows[order], times_s=each.times_s[order], spans_s=spans_s))
@@ -95,11 +79,11 @@ def _speeds(sets: Sequence[Trials]) -> Labels:
     times_s = [_steady_times_s(each) for each in sets]
     best_s: dict[TaskOnTarget, float] = {}
     for each, task_times_s in zip(sets, times_s, strict=True):
-        best_s[task_of(each)] = min(best_s.get(task_of(each), np.inf), float(task_times_s.min(initial=np.inf)))
+        best_s[each.key] = min(best_s.get(each.key, np.inf), float(task_times_s.min(initial=np.inf)))
     parts = [np.empty(0)]
     for each, task_times_s in zip(sets, times_s, strict=True):
         succeeded = np.isfinite(task_times_s)
-        parts.append(np.divide(best_s[task_of(each)], task_times_s, out=np.zeros(len(succeeded)), where=succeeded))
+        parts.append(np.divide(best_s[each.key], task_times_s, out=np.zeros(len(succeeded)), where=succeeded))
     return np.concatenate(parts).astype(np.float32)
 
 
@@ -118,5 +102,5 @@ def _steady_times_s(trials: Trials) -> NDArray[np.float64]:
 
 def _groups(sets: Sequence[Trials]) -> NDArray[np.int64]:
     numbers: dict[TaskOnTarget, int] = {}
-    parts = [np.full(len(each.times_s), numbers.setdefault(task_of(each), len(numbers))) for each in sets]
+    parts = [np.full(len(each.times_s), numbers.setdefault(each.key, len(numbers))) for each in sets]
     return np.concatenate([np.empty(0, np.int64), *parts])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -11,13 +11,18 @@ from numpy.typing import NDArray
 
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
-from tunewright.search_space.measurement import Status
+from tunewright.search_space.measurement import Candidate, Measurement, Status
 from tunewright.search_space.schedule import Schedule
+from tunewright.search_space.sketches import spaces
 from tunewright.search_space.space import Rows, Space
 
 from .roofline import estimate_space_s
 
 Scores = NDArray[np.float64]  # [points], higher is better
+
+
+TaskOnTarget = tuple[str, str]
+"""The keys of a task and a target. Speeds are relative to the fastest of these."""
 
 
 class TrialTimes(Protocol):
@@ -47,6 +52,11 @@ class Trials:
     times_s: NDArray[np.float64]  # [points]; inf where the candidate failed
     spans_s: NDArray[np.float64] | None = None  # [points, 2]; the intervals of the times, where they are known
 
+    @property
+    def key(self) -> TaskOnTarget:
+        """The keys of their task and target."""
+        return self.task.key, self.target.key
+
     @staticmethod
     def of(task: Task, target: Target, space: Space, measured: Iterable[tuple[Schedule, TrialTimes]]) -> Trials:
         """The trials of the measurements whose schedule lies in `space`; others are ignored."""
@@ -75,6 +85,19 @@ def _times_s(measurement: TrialTimes) -> tuple[float, float, float]:
     if measurement.status is not Status.OK or time_s is None:
         return np.inf, np.inf, np.inf
     return time_s, time_s if low_s is None else low_s, time_s if high_s is None else high_s
+
+
+def group_trials(examples: Iterable[tuple[Candidate, Measurement]]) -> Iterator[Trials]:
+    """The trials of each space of each task and target, in order of first appearance."""
+    tasks: dict[TaskOnTarget, tuple[Task, Target]] = {}
+    measured: dict[TaskOnTarget, list[tuple[Schedule, Measurement]]] = {}
+    for candidate, measurement in examples:
+        key = (candidate.task.key, candidate.target.key)
+        tasks.setdefault(key, (candidate.task, candidate.target))
+        measured.setdefault(key, []).append((candidate.schedule, measurement))
+    for key, (task, target) in tasks.items():
+        for space in spaces(task, target):
+            yield Trials.of(task, target, space, measured[key])
 
 
 class CostModel(Protocol):

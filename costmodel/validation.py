@@ -14,10 +14,9 @@ from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 from tunewright.search_space.space import Rows, Space
 
-from .labels import TaskOnTarget, task_of
 from .layered_model import LayeredModel
 from .metrics import pairwise_accuracy, peak
-from .model import Scores, Trials
+from .model import Scores, TaskOnTarget, Trials
 from .xgb import XGBModel
 
 FEWEST = 8
@@ -134,7 +133,7 @@ def _predict(model: Scorer, trials: Sequence[Trials]) -> list[_Predictions]:
     by_task: dict[TaskOnTarget, list[Trials]] = {}
     for each in trials:
         if len(each.times_s):
-            by_task.setdefault(task_of(each), []).append(each)
+            by_task.setdefault(each.key, []).append(each)
     predictions = []
     for sets in by_task.values():
         spans = [each.spans_s for each in sets if each.spans_s is not None]

@@ -17,9 +17,9 @@ from tunewright.search_space.space import Rows, Space
 
 from .features import NAMES, features
 from .forest import SQUARES, Forest, Growth, Members, Values
-from .labels import TaskOnTarget, TrainingData, task_of, task_on_target
+from .labels import TrainingData
 from .layered_model import LayeredModel
-from .model import AnalyticModel, Scores, Trials
+from .model import AnalyticModel, Scores, TaskOnTarget, Trials
 from .point_tables import PointTable, PointTables
 from .roofline import floor_s
 
@@ -129,13 +129,13 @@ class XGBModel:
             succeeded = np.isfinite(each.times_s)
             if succeeded.any():
                 gains = self._gains(each.task, each.target, each.space, each.rows[succeeded]).mean(axis=0)
-                expected.setdefault(task_of(each), []).append(np.log2(each.times_s[succeeded]) + gains)
+                expected.setdefault(each.key, []).append(np.log2(each.times_s[succeeded]) + gains)
         return {key: float(np.median(np.concatenate(parts))) for key, parts in expected.items()}
 
     def score(self, task: Task, target: Target, space: Space, rows: Rows) -> Scores:
         if self._learned is None:
             return self._analytic.score(task, target, space, rows)
-        key = task_on_target(task, target)
+        key = task.key, target.key
         default = self._anchors[key] if key in self._anchors else self._origin(task, target)[1]
         return np.asarray(self._gains(task, target, space, rows).mean(axis=0) - default)
 
@@ -200,7 +200,7 @@ class XGBModel:
 
         Ranks of one task mean nothing beside those of another, nor those of one member beside another's.
         """
-        key = task_on_target(task, target)
+        key = task.key, target.key
         if (origin := self._origins.get(key)) is None:
             origin = self._origins[key] = self._default(task, target)
             while len(self._origins) > ORIGINS:

@@ -18,7 +18,20 @@ from typing import Any
 import numpy as np
 
 from tunewright.codegen.expr.dtype import DType
-from tunewright.codegen.expr.expr import COMPARISONS, Expr, Load, Op, Var, free_vars, from_json, loads, to_json, walk
+from tunewright.codegen.expr.expr import (
+    COMPARISONS,
+    Const,
+    Expr,
+    Load,
+    Op,
+    Var,
+    free_vars,
+    from_json,
+    loads,
+    op,
+    to_json,
+    walk,
+)
 from tunewright.codegen.fields import check_type, item, quote, word
 
 COMBINERS = {"sum": "add", "max": "max", "min": "min", "prod": "mul"}
@@ -37,6 +50,17 @@ def identity(combiner: str, dtype: DType) -> float | int:
         return int(value)
     limits = np.iinfo(dtype.value)
     return int(limits.min if value < 0 else limits.max)
+
+
+def fold_value(combiner: str, total: Expr, value: Expr) -> Expr:
+    """Fold one more value into a total; products join a sum by one instruction, where there is one."""
+    match combiner, value:
+        case "sum", Op("mul", (left, right), dtype) if dtype.is_float:
+            return op("fma", left, right, total)
+        case "sum", Op("dot4", (left, right, Const(0))):
+            return op("dot4", left, right, total)
+        case _:
+            return op(COMBINERS[combiner], total, value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,8 @@ from tunewright.codegen.ir.ir import Alloc, Block, For, If, Kernel, LoopKind, St
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Stage, Task
 
+from .axes import balance
 from .counts import counted, digits, enumeration
-from .runs import balance
 from .schedule import Schedule
 from .space import Space, Tiling
 

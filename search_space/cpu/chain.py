@@ -19,11 +19,11 @@ from tunewright.codegen.ir.ir import Kernel
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 
+from ..axes import balance
 from ..counts import counted, digits
 from ..description import SchedulePoint
 from ..patterns.chain import ROW
 from ..patterns.rows import ROUND
-from ..runs import balance
 from ..schedule import Schedule
 from ..sketch import BODY_LIMIT, LOCAL_BYTES, PatternSketch
 from ..space import Columns, Knob, Space, Tiling, whole_extents

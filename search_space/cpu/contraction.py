@@ -29,6 +29,7 @@ from tunewright.codegen.ir.ir import Kernel, Packing, Stmt
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Axis, Stage, Task
 
+from ..axes import balance, runs
 from ..buffers import kernel_around, own_buffer
 from ..counts import enumeration
 from ..description import SchedulePoint
@@ -47,7 +48,6 @@ from ..patterns.product import (
 )
 from ..patterns.vector_axis import is_contiguous
 from ..patterns.window_dim import WindowDim
-from ..runs import balance, runs
 from ..schedule import Schedule
 from ..sketch import PREFETCH, PatternSketch
 from ..space import Columns, Knob, Space, Tiling, point_columns

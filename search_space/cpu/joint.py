@@ -23,6 +23,7 @@ from tunewright.codegen.ir.ir import Alloc, Block, Buffer, For, If, Kernel, Loop
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 
+from ..axes import unravel
 from ..buffers import allocate, params
 from ..description import SchedulePoint
 from ..patterns.joint import JointProduct, match_joint_product
@@ -31,7 +32,6 @@ from ..registers import ACC, HOIST, INNER, RESULT, TILE
 from ..schedule import Schedule
 from ..sketch import PatternSketch
 from ..space import Columns, Knob, Space, Tiling
-from ..unravel import unravel
 from .loops.blocking import block_choices, tiling
 from .loops.tile import TileVector, tile_vectors, unrolled_loop
 

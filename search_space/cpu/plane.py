@@ -28,6 +28,7 @@ from tunewright.codegen.ir.ir import Block, For, If, Kernel, LoopKind, Stmt
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 
+from ..axes import unravel
 from ..buffers import kernel_around
 from ..counts import digits
 from ..description import SchedulePoint
@@ -35,7 +36,6 @@ from ..patterns.windows import Windows, match_planes, positions_read
 from ..schedule import Schedule
 from ..sketch import PatternSketch
 from ..space import Columns, Knob, Space, Tiling, flat_extents, whole_extents
-from ..unravel import unravel
 from .loops.lower import plain_phase
 from .loops.plane_tile import ColumnStretch, ColumnStrip, PlaneTile, PlaneWeights, RowBand
 

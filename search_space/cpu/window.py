@@ -29,8 +29,9 @@ from tunewright.codegen.expr.index import Ranges, simplify
 from tunewright.codegen.expr.lanes import vectorize
 from tunewright.codegen.ir.ir import Alloc, Block, Buffer, For, If, Kernel, LoopKind, Scope, Stmt, Store
 from tunewright.codegen.target import Target
-from tunewright.graph.task import Task, identity
+from tunewright.graph.task import Task, fold_value, identity
 
+from ..axes import unravel
 from ..buffers import kernel_around
 from ..description import SchedulePoint
 from ..patterns.window_dim import WindowDim
@@ -44,11 +45,10 @@ from ..patterns.windows import (
     tap_uses,
     with_element,
 )
-from ..registers import ACC, fold_value
+from ..registers import ACC
 from ..schedule import Schedule
 from ..sketch import PatternSketch
 from ..space import Columns, Knob, Size, Space, Tiling, whole_extents
-from ..unravel import unravel
 from .loops.lower import plain_phase
 
 MOST_COLUMNS = 14

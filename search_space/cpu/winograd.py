@@ -26,12 +26,12 @@ from tunewright.codegen.ir.ir import Kernel, Scope
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Axis, Stage, Task
 
+from ..axes import balance
 from ..buffers import kernel_around
 from ..counts import counted
 from ..description import SchedulePoint
 from ..patterns.convolution import TAPS, match_convolution
 from ..patterns.product import is_prefetch_worthwhile
-from ..runs import balance
 from ..schedule import Schedule
 from ..sketch import BODY_LIMIT, LOCAL_BYTES, PREFETCH, PatternSketch
 from ..space import Columns, Knob, Space, Tiling

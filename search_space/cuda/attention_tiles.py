@@ -33,6 +33,7 @@ from tunewright.codegen.ir.ir import Block, Buffer, Do, For, Kernel, LoopKind, S
 from tunewright.codegen.target import CUDA, Target
 from tunewright.graph.task import Task
 
+from ..axes import axis_indices, unravel
 from ..buffers import allocate, params
 from ..counts import counted
 from ..description import SchedulePoint
@@ -40,7 +41,6 @@ from ..patterns.attention import Attention, match_attention
 from ..schedule import Schedule
 from ..sketch import PatternSketch
 from ..space import Columns, Knob, Space, Tiling
-from ..unravel import axis_indices, unravel
 from .tiles.block_tile import ROUND, overlap_rounds
 from .tiles.online_softmax import EACH, SCORES, SUMS, OnlineSoftmax
 from .tiles.shared_tile import COLUMNS, PRODUCTS, ROWS, THREAD, SharedTile, product_depth, unroll, width

@@ -28,6 +28,7 @@ from tunewright.codegen.ir.ir import Alloc, Barrier, Block, Buffer, Do, For, If,
 from tunewright.codegen.target import CUDA, Target
 from tunewright.graph.task import COMBINERS, Task
 
+from ..axes import axis_indices
 from ..buffers import allocate, params
 from ..counts import counted
 from ..description import SchedulePoint
@@ -35,7 +36,6 @@ from ..patterns.rows import COLUMN, RowPlan, RowStep, match_row_plan
 from ..schedule import Schedule
 from ..sketch import PatternSketch
 from ..space import Columns, Knob, Space, Tiling, flat_extents, point_columns
-from ..unravel import axis_indices
 
 MOST_REGISTERS = 96
 """Registers of a thread for its columns."""

@@ -30,6 +30,7 @@ from tunewright.codegen.ir.ir import Alloc, Block, Buffer, If, Kernel, Scope, St
 from tunewright.codegen.target import CUDA, Target
 from tunewright.graph.task import Task, identity
 
+from ..axes import unravel
 from ..buffers import kernel_around
 from ..counts import counted
 from ..description import SchedulePoint
@@ -45,7 +46,6 @@ from ..patterns.windows import (
 from ..schedule import Schedule
 from ..sketch import PatternSketch
 from ..space import Columns, Knob, Space, Tiling, point_columns, whole_extents
-from ..unravel import unravel
 from .tiles.elements import PLAIN_THREADS, SUMS, launch, plain_launch, vectorize_at
 from .tiles.sides import fits_multiprocessor, guard_extent
 

@@ -25,6 +25,7 @@ from tunewright.codegen.ir.ir import Alloc, Barrier, Block, Buffer, For, Kernel,
 from tunewright.codegen.target import CUDA, Target
 from tunewright.graph.task import Axis, Task
 
+from ..axes import axis_indices, unravel
 from ..buffers import params, temporaries
 from ..counts import counted
 from ..description import SchedulePoint
@@ -33,7 +34,6 @@ from ..patterns.vector_axis import is_contiguous
 from ..schedule import Schedule
 from ..sketch import PatternSketch
 from ..space import Columns, Knob, Space, Tiling
-from ..unravel import axis_indices, unravel
 from .tiles.elements import plain_launch
 from .tiles.sides import guard_extent
 

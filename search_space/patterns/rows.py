@@ -23,7 +23,7 @@ from tunewright.codegen.expr.expr import Const, Expr, Load, Var, const, free_var
 from tunewright.codegen.ir.ir import Buffer, For, If, LoopKind, Scope, Stmt, replace_variables
 from tunewright.graph.task import Axis, Task, identity
 
-from ..unravel import axis_indices
+from ..axes import axis_indices
 from .fused_stage import FusedStage, fuse_stages
 from .vector_axis import vector_axes
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 from tunewright.codegen.expr.expr import Expr, Var, const, op
 from tunewright.codegen.expr.index import Domain, linear
 
-from ..runs import TileRun
+from ..axes import TileRun
 from .fused_stage import FusedStage
 
 AT = ".at"

@@ -38,9 +38,9 @@ from tunewright.codegen.expr.expr import (
 )
 from tunewright.codegen.expr.index import linear
 from tunewright.codegen.expr.nodes import fact
-from tunewright.graph.task import Axis, Stage, Task, identity
+from tunewright.graph.task import Axis, Stage, Task, fold_value, identity
 
-from ..registers import ACC, fold_value
+from ..registers import ACC
 from .fused_stage import FLOAT32, FusedStage, fuse_stages
 from .padding import find_source
 from .vector_axis import is_contiguous

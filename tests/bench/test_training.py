@@ -21,10 +21,9 @@ from tunewright.bench.training.fit import Sets, write
 from tunewright.bench.training.tasks import FAMILIES, loops, reserved_loops
 from tunewright.bench.training.trial_files import EXPECTED, MEASURED, read_entries, read_expected, write_trials
 from tunewright.codegen.target import Target
-from tunewright.costmodel.examples import group_trials
-from tunewright.costmodel.labels import TaskOnTarget, TrainingData, task_of
+from tunewright.costmodel.labels import TrainingData
 from tunewright.costmodel.layered_model import LayeredModel
-from tunewright.costmodel.model import AnalyticModel, Trials
+from tunewright.costmodel.model import AnalyticModel, TaskOnTarget, Trials, group_trials
 from tunewright.costmodel.validation import is_held_out
 from tunewright.db.store import open_store
 from tunewright.graph.task import Task
@@ -144,12 +143,12 @@ def test_from_measured_schedules_to_a_model_and_its_card(tmp_path: Path, monkeyp
     lesson = TrainingData.of
 
     def told_of(sets: Sequence[Trials]) -> TrainingData:
-        fitted_tasks.update(map(task_of, sets))
+        fitted_tasks.update(task_trials.key for task_trials in sets)
         return lesson(sets)
 
     monkeypatch.setattr(TrainingData, "of", told_of)
     card = write(tmp_path, "cpu", sets, {"processor": "one, two"})
-    assert fitted_tasks == {task_of(task_trials) for task_trials in (*sets.measured, *sets.expected)}
+    assert fitted_tasks == {task_trials.key for task_trials in (*sets.measured, *sets.expected)}
     assert LayeredModel.read((tmp_path / "cpu.xz").read_bytes(), card["sha256"]).layers[0].members == 2
     assert card["learned_from"]["tasks"] == len(learned_keys)
     assert card["quality"]["pairwise"] > 0.6

@@ -8,7 +8,7 @@ import pytest
 from tunewright.costmodel import xgb
 from tunewright.costmodel.features import NAMES, features
 from tunewright.costmodel.labels import TrainingData
-from tunewright.costmodel.layer import fit_layer
+from tunewright.costmodel.layered_model import fit_layer
 from tunewright.costmodel.metrics import pairwise_accuracy, peak
 from tunewright.costmodel.model import AnalyticModel, Trials
 from tunewright.costmodel.roofline import estimate_space_s

@@ -5,7 +5,7 @@ import pytest
 
 from tunewright.costmodel import xgb
 from tunewright.costmodel.features import features
-from tunewright.costmodel.layer import fit_layer
+from tunewright.costmodel.layered_model import fit_layer
 from tunewright.costmodel.model import Trials
 from tunewright.costmodel.point_tables import PointTable, PointTables
 from tunewright.costmodel.xgb import XGBModel

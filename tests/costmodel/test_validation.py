@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tunewright.costmodel.layer import fit_layer
+from tunewright.costmodel.layered_model import fit_layer
 from tunewright.costmodel.model import AnalyticModel, Trials
 from tunewright.costmodel.validation import Quality, calibrate, is_held_out, split_held_out, validate
 from tunewright.costmodel.xgb import XGBModel

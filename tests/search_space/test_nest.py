@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from tunewright.codegen.expr.dtype import DType
 from tunewright.codegen.expr.expr import Load, Ramp, const, evaluate
+from tunewright.search_space.axes import balance, runs
 from tunewright.search_space.cpu.loops.tile import transpose
 from tunewright.search_space.patterns.window_dim import WindowDim, inside_condition
-from tunewright.search_space.runs import balance, runs
 
 EXTENTS = st.integers(1, 300)
 

@@ -13,10 +13,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tunewright.costmodel.base import Base, base
-from tunewright.costmodel.examples import group_trials
 from tunewright.costmodel.features import VERSION
-from tunewright.costmodel.layer import fit_layer
-from tunewright.costmodel.layered_model import LayeredModel
+from tunewright.costmodel.layered_model import LayeredModel, fit_layer
+from tunewright.costmodel.model import group_trials
 from tunewright.costmodel.validation import split_held_out, validate
 from tunewright.costmodel.xgb import XGBModel
 from tunewright.db.snapshot import NewSnapshot, Snapshot

@@ -6,8 +6,7 @@ from collections.abc import Collection, Sequence
 from itertools import islice
 
 from tunewright.codegen.target import Target
-from tunewright.costmodel.examples import group_trials
-from tunewright.costmodel.model import Trials
+from tunewright.costmodel.model import Trials, group_trials
 from tunewright.costmodel.xgb import XGBModel
 from tunewright.db.snapshot import Snapshot
 from tunewright.db.store import Store

@@ -20,8 +20,8 @@ from tunewright.codegen.expr.index import linear
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Stage, Task
 
+from ...axes import balance, runs
 from ...patterns.product import Product, broadcast_tensor
-from ...runs import balance, runs
 from ...space import Columns, Tiling, whole_extents
 
 LATENCY = 4.0

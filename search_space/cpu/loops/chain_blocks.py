@@ -36,13 +36,13 @@ from tunewright.codegen.ir.ir import (
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Axis, Stage, Task
 
+from ...axes import unravel
 from ...buffers import allocate, params
 from ...patterns.chain import ROW
 from ...patterns.fused_stage import FusedStage
 from ...patterns.product import Product, pack_panel
 from ...patterns.vector_axis import crossing_axis
 from ...registers import INNER, TILE
-from ...unravel import unravel
 from .chain_plan import ChainPlan, RowLinks
 from .lower import lower, plain_nest
 from .nest import CALLER, Nest

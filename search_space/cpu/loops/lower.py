@@ -22,11 +22,10 @@ from tunewright.codegen.expr.expr import Expr, Var, const, op
 from tunewright.codegen.ir.ir import Block, For, If, LoopKind, Stmt
 from tunewright.codegen.target import Target
 
+from ...axes import TileRun, unravel
 from ...patterns.fused_stage import FusedStage
 from ...patterns.vector_axis import crossing_axis, vector_axes
 from ...registers import TILE
-from ...runs import TileRun
-from ...unravel import unravel
 from .nest import Nest
 from .tile import Tile
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
 
+from ...axes import TileRun, balance, runs
 from ...patterns.fused_stage import FusedStage
 from ...patterns.window_dim import WindowDim
-from ...runs import TileRun, balance, runs
 
 CALLER = frozenset({"chunk"})
 """The fixed axes of a nest inside a chunk of the caller, which has no parallel loop."""

@@ -24,11 +24,11 @@ from tunewright.codegen.expr.expr import (
 from tunewright.codegen.expr.index import Ranges, simplify
 from tunewright.codegen.expr.lanes import vectorize
 from tunewright.codegen.ir.ir import Alloc, Block, Buffer, If, Prefetch, Scope, Stmt, Store
-from tunewright.graph.task import identity
+from tunewright.graph.task import fold_value, identity
 
 from ...patterns.window_dim import WindowDim
 from ...patterns.windows import ELEMENT, Windows, fold_element, tap_uses, with_element
-from ...registers import ACC, fold_value
+from ...registers import ACC
 
 LANE = "lane"
 """The variable that is laid along the lanes."""

@@ -31,13 +31,12 @@ from tunewright.codegen.expr.expr import (
 )
 from tunewright.codegen.expr.lanes import vectorize
 from tunewright.codegen.ir.ir import Block, Buffer, For, If, Prefetch, Scope, Stmt, Store, replace_variables
-from tunewright.graph.task import COMBINERS
+from tunewright.graph.task import COMBINERS, fold_value
 
+from ...axes import axis_indices
 from ...buffers import allocate
 from ...patterns.fused_stage import FusedStage
 from ...patterns.rows import COLUMN, RowPlan, RowStep, at_row
-from ...registers import fold_value
-from ...unravel import axis_indices
 
 GROUP, LINE = "group", "line"
 """Variables: the number of a group of rows, and of a row in it."""

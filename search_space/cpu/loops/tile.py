@@ -35,11 +35,11 @@ from tunewright.codegen.ir.ir import (
     Store,
     replace_variables,
 )
-from tunewright.graph.task import COMBINERS, Axis, identity
+from tunewright.graph.task import COMBINERS, Axis, fold_value, identity
 
+from ...axes import TileRun
 from ...patterns.window_dim import WindowDim, inside_condition
-from ...registers import ACC, HOIST, INNER, RESULT, TILE, TOTAL, fold_value
-from ...runs import TileRun
+from ...registers import ACC, HOIST, INNER, RESULT, TILE, TOTAL
 from .nest import Nest
 
 Hoists = dict[Load, tuple[int, Load, list[str]]]

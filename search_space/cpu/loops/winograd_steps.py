@@ -28,10 +28,10 @@ from tunewright.codegen.ir.ir import (
 )
 from tunewright.graph.task import Axis, Stage, Task
 
+from ...axes import unravel
 from ...patterns.convolution import TAPS, Convolution
 from ...patterns.fused_stage import FusedStage
 from ...patterns.product import prefetch_rows, row_pitch
-from ...unravel import unravel
 from .lower import lower
 from .nest import CALLER, Nest
 from .toom_cook import multiply, transforms

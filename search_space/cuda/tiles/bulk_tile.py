@@ -16,8 +16,8 @@ from tunewright.codegen.instructions.warpgroup import GROUP, PACKED, PANEL, chun
 from tunewright.codegen.ir.ir import Barrier, Block, Buffer, Do, If, Packing, Scope, Stmt
 from tunewright.graph.task import Task
 
+from ...axes import unravel
 from ...patterns.product import Product, is_packable
-from ...unravel import unravel
 from .barriers import wait
 from .shared_tile import THREAD, chunk, unroll
 from .sides import Sides

@@ -23,9 +23,9 @@ from tunewright.codegen.gpu import WARP
 from tunewright.codegen.ir.ir import Alloc, Block, Buffer, For, If, LoopKind, Scope, Stmt, Store, replace_variables
 from tunewright.graph.task import COMBINERS, Axis, identity
 
+from ...axes import axis_indices
 from ...patterns.fused_stage import FusedStage
 from ...patterns.vector_axis import is_contiguous
-from ...unravel import axis_indices
 
 SUMS = "sums"
 """The registers of the sums."""

@@ -19,8 +19,8 @@ from tunewright.codegen.instructions.warpgroup import CHUNK_BYTES, PANEL, ROW_BY
 from tunewright.codegen.ir.ir import Buffer, Fetch, Scope, Stmt, TensorMap
 from tunewright.graph.task import Axis
 
+from ...axes import unravel
 from ...patterns.product import Product
-from ...unravel import unravel
 from .shared_tile import chunk_index, shared_layout, unroll
 from .sides import OperandTile, ProductOperand, Sides, size
 

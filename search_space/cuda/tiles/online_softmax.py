@@ -25,8 +25,8 @@ from tunewright.codegen.expr.lanes import ramp
 from tunewright.codegen.gpu import WARP
 from tunewright.codegen.ir.ir import Block, Buffer, Do, If, Scope, Stmt, Store
 
+from ...axes import axis_indices
 from ...patterns.attention import Attention
-from ...unravel import axis_indices
 from .elements import vectorize_at
 from .shared_tile import COLUMNS, ROWS, THREAD, product_depth, unroll
 from .sides import Sides, guard_extent, size, store_epilogue

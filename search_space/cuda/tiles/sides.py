@@ -20,10 +20,10 @@ from tunewright.codegen.ir.ir import Block, For, If, LoopKind, Stmt, Store
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Axis
 
+from ...axes import axis_indices
 from ...patterns.product import Product
 from ...patterns.vector_axis import is_contiguous
 from ...space import Columns, Size, Tiling, flat_extents, point_columns
-from ...unravel import axis_indices
 from .elements import vectorize_at
 
 Sizes = NDArray[np.int64]

@@ -42,9 +42,9 @@ from tunewright.codegen.ir.ir import (
     Store,
 )
 
+from ...axes import axis_indices, unravel
 from ...buffers import allocate
 from ...patterns.attention import Attention
-from ...unravel import axis_indices, unravel
 from .barriers import StageBarriers
 from .fetch_tile import BoxView, FetchTile
 from .group_product import begin_products, hold_sums, multiply_shared

@@ -25,10 +25,10 @@ from tunewright.codegen.ir.ir import Alloc, Block, Buffer, For, Kernel, LoopKind
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 
+from ...axes import axis_indices, unravel
 from ...buffers import NOTHING, kernel_around
 from ...patterns.product import Product
 from ...space import Columns
-from ...unravel import axis_indices, unravel
 from .elements import PLAIN_THREADS, launch, plain_launch
 from .sides import Sides, guard_extent, size, steps, store_epilogue, tile_count
 
