@@ -7,11 +7,14 @@ from numbers import Real
 from operator import index
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tunewright.codegen.target import MAX_THREADS
 
 from .errors import Refused
+
+StrategyName = Literal["evolutionary", "random"]
+"""How candidates are chosen; each name stands in `STRATEGIES` of `search.strategies.strategy`."""
 
 MOST_SIZE = 2**31 - 1
 """The largest size of a dimension: as many elements as a tensor may have, see `graph.evaluation.onnx_form`."""

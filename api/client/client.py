@@ -20,12 +20,13 @@ from dataclasses import dataclass
 from functools import partial
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 from urllib.parse import quote
 
 import httpx
 
 from tunewright.codegen.codec import from_json
+from tunewright.tuner.arguments import StrategyName
 from tunewright.tuner.errors import Refused
 from tunewright.tuner.text import printable, short
 
@@ -109,7 +110,7 @@ class Client:
         target: str | None = None,
         threads: int | None = None,
         seed: int = 0,
-        strategy: Literal["evolutionary", "random"] = "evolutionary",
+        strategy: StrategyName = "evolutionary",
         priority: int = 0,
         label: str | None = None,
     ) -> Job:

@@ -12,7 +12,7 @@ import typer
 
 from tunewright.codegen.target import MAX_THREADS
 
-from ..arguments import MOST_SIZE
+from ..arguments import MOST_SIZE, StrategyName
 from ..errors import Refused
 from ..text import counted, shorten
 
@@ -89,9 +89,7 @@ TargetOption = Annotated[
     typer.Option("--target", help="What kernels run on: the processor, which auto is too, or the first GPU."),
 ]
 SeedOption = Annotated[int, typer.Option("--seed", min=0, help="The same seed tries candidates in the same order.")]
-StrategyOption = Annotated[
-    Literal["evolutionary", "random"], typer.Option("--strategy", help="How candidates are chosen.")
-]
+StrategyOption = Annotated[StrategyName, typer.Option("--strategy", help="How candidates are chosen.")]
 UntilOption = Annotated[
     str | None,
     typer.Option(

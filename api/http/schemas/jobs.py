@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from math import inf
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, StringConstraints
 
 from tunewright.codegen.target import MAX_THREADS
 from tunewright.db.job import DEFAULT_TRIALS, Job, JobState, Trial, Wish
 from tunewright.search_space.measurement import Status
+from tunewright.tuner.arguments import StrategyName
 from tunewright.tuner.explain.gain import GainBasis, ModelGain
 from tunewright.tuner.search.report import JobOutcome
 from tunewright.tuner.text import Interval
@@ -65,7 +66,7 @@ class JobAsked(RequestModel):
         default_factory=dict, max_length=64, description="Sizes of the model's open dimensions, by name."
     )
     seed: int = Field(0, ge=0, lt=2**32, description="The same seed tries candidates in the same order.")
-    strategy: Literal["evolutionary", "random"] = Field("evolutionary", description="How candidates are chosen.")
+    strategy: StrategyName = Field("evolutionary", description="How candidates are chosen.")
     priority: int = Field(0, ge=-100, le=100, description="The higher goes first.")
 
 

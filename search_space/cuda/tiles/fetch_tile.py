@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
-from tunewright.codegen.expr.dtype import DType
 from tunewright.codegen.expr.expr import Const, Expr, Load, Var, const, substitute, variables
 from tunewright.codegen.expr.index import form
 from tunewright.codegen.instructions.bulk import FETCH_RANKS, fetch_swizzle
@@ -21,8 +20,8 @@ from tunewright.graph.task import Axis
 
 from ...axes import unravel
 from ...patterns.product import Product
-from .shared_tile import chunk_index, shared_layout, unroll
-from .sides import OperandTile, ProductOperand, Sides, size
+from .shared_tile import SharedOperand, unroll
+from .sides import ProductOperand, Sides, size
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,25 +97,10 @@ def _join(axes: Sequence[Axis], strides: Mapping[str, int]) -> tuple[int, int] |
 
 
 @dataclass(frozen=True, slots=True)
-class FetchTile:
+class FetchTile(SharedOperand):
     """A tile in shared memory: rows of 128 bytes along the reduction, else panels of such rows across it."""
 
-    name: str
-    tile: OperandTile
     view: BoxView | PatchView
-
-    @property
-    def dtype(self) -> DType:
-        return self.tile.operand.load.dtype
-
-    @property
-    def layout(self) -> str:
-        """How the operand lies in shared memory: see `warpgroup.chunk_of`."""
-        return shared_layout(self.tile.operand.is_deep)
-
-    def chunk(self, stage: Expr, part: Expr, k: Expr) -> Load:
-        """Return what `SharedMatrix.chunk` does."""
-        return self._at(*chunk_index(self.tile.operand.is_deep, stage, part, k, self.dtype))
 
     def buffer(self, stages: int) -> Buffer:
         """Return the buffer in shared memory, of all stages: rows with swizzled chunks."""
@@ -129,14 +113,11 @@ class FetchTile:
         tile = self.tile
         if tile.operand.is_deep:
             place = self.view.place(tile.batch, tile.begin, step)
-            return Fetch(self.view.map(tile.extent), place, self._at(stage, const(0), const(0)), barrier)
+            return Fetch(self.view.map(tile.extent), place, self.at(stage, const(0), const(0)), barrier)
         panel = Var("panel")
         place = self.view.place(tile.batch, tile.begin + panel * PANEL, step)
-        target = self._at(stage, panel, const(0), const(0))
+        target = self.at(stage, panel, const(0), const(0))
         return unroll(Fetch(self.view.map(tile.block_depth), place, target, barrier), panel=tile.extent // PANEL)
-
-    def _at(self, *index: Expr) -> Load:
-        return Load(self.name, index, self.dtype)
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,11 +76,34 @@ def chunk_index(is_deep: bool, stage: Expr, part: Expr, k: Expr, dtype: DType) -
 
 
 @dataclass(frozen=True, slots=True)
-class SharedTile:
-    """A tile of an operand in shared memory, its copies and its fragments."""
+class SharedOperand:
+    """A tile of an operand in shared memory, by the name of its buffer, as products of warpgroups take it."""
 
     name: str
     tile: OperandTile
+
+    @property
+    def dtype(self) -> DType:
+        return self.tile.operand.load.dtype
+
+    @property
+    def layout(self) -> str:
+        """How the operand lies in shared memory: see `warpgroup.chunk_of`."""
+        return shared_layout(self.tile.operand.is_deep)
+
+    def chunk(self, stage: Expr, part: Expr, k: Expr) -> Load:
+        """Return what `SharedMatrix.chunk` does."""
+        return self.at(*chunk_index(self.tile.operand.is_deep, stage, part, k, self.dtype))
+
+    def at(self, *index: Expr) -> Load:
+        """A place in shared memory, by the indices of the buffer."""
+        return Load(self.name, index, self.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class SharedTile(SharedOperand):
+    """A tile that the threads of a block copy themselves: its copies and its fragments."""
+
     is_left: bool  # of the products of warps
     wide: int  # elements of one copy
     panel: int = 0  # elements of a row, if rows are cut into panels, which lie after each other; a power of two
@@ -101,23 +124,6 @@ class SharedTile:
             return self.at(stage, row, ramp(column, wide))
         number, accesses = column // wide, self.panel // wide
         return self.at(stage, number // accesses, row, ramp(number % accesses * wide, wide))
-
-    @property
-    def dtype(self) -> DType:
-        return self.tile.operand.load.dtype
-
-    @property
-    def layout(self) -> str:
-        """How the operand lies in shared memory: see `warpgroup.chunk_of`."""
-        return shared_layout(self.tile.operand.is_deep)
-
-    def chunk(self, stage: Expr, part: Expr, k: Expr) -> Load:
-        """Return what `SharedMatrix.chunk` does."""
-        return self.at(*chunk_index(self.tile.operand.is_deep, stage, part, k, self.dtype))
-
-    def at(self, *index: Expr) -> Load:
-        """A place in shared memory, by the indices of the buffer."""
-        return Load(self.name, index, self.tile.operand.load.dtype)
 
     def fill(self, step: Expr, stage: Expr) -> Stmt:
         """Copy the tile of a round; zeros beyond the edges."""
