@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from sqlalchemy import ColumnElement, Row, Select, Text, and_, cast, func, or_, select, tuple_
 from sqlalchemy.orm import Session
 
+from tunewright.codegen.closeable import Closeable
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Candidate, Measurement, Record, Status
@@ -88,7 +89,7 @@ def open_store(url: str, *, wait_s: float = 60.0, patience_s: float = 0.0) -> St
     return Store(database, before)
 
 
-class Store(Recorder, Transfer):
+class Store(Recorder, Transfer, Closeable):
     """Keeps every trial once and finds it again.
 
     Threads and processes. Any number of threads may share a store, and any number of processes may each open one on
@@ -126,12 +127,6 @@ class Store(Recorder, Transfer):
         self.uploads = Uploads(database)
         self.snapshots = Snapshots(database)
         self.voids = Voids(database)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Release the connections. A store in memory is gone then."""

@@ -20,11 +20,12 @@ from dataclasses import dataclass
 from functools import partial
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 import httpx
 
+from tunewright.codegen.closeable import Closeable
 from tunewright.codegen.codec import from_json
 from tunewright.tuner.arguments import StrategyName
 from tunewright.tuner.errors import Refused
@@ -62,7 +63,7 @@ PAGE = 100
 """Jobs asked for at once."""
 
 
-class Client:
+class Client(Closeable):
     """A server's jobs and lookups.
 
     `key` is the API key; None: TUNEWRIGHT_API_KEY, or for a server on this machine the one that it left in the data
@@ -89,12 +90,6 @@ class Client:
     def close(self) -> None:
         """End all connections."""
         self._connection.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
     # Jobs
 

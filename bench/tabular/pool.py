@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
-from typing import Self
 
+from tunewright.codegen.closeable import Closeable
 from tunewright.codegen.target import Target
 from tunewright.search_space.measurement import Candidate, Measurement, Record
 from tunewright.workers.pool import DeviceState, check_targets, common_task
 
 
-class ReplayPool:
+class ReplayPool(Closeable):
     """A `Pool` of one target that returns the recorded measurement of each candidate, the fastest of several.
 
     So a search can be repeated with other strategies, cost models and seeds, and is reproducible. A candidate without
@@ -52,12 +52,6 @@ class ReplayPool:
 
     def close(self) -> None:
         """See `Pool.close`."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
 
 def _faster_measurement(known: Measurement | None, other: Measurement) -> Measurement:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
+from tunewright.codegen.closeable import Closeable
 from tunewright.codegen.cuda.launchable import Launchable
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
@@ -65,7 +66,7 @@ class ScheduleDescription:
         return ScheduleDescription(tuple(lines), parts)
 
 
-class ScheduleDescriber:
+class ScheduleDescriber(Closeable):
     """Describes schedules in a child, which is started on first use. One thread may use it at a time.
 
     All methods raise DescriptionError, whatever goes wrong with the task; Illegal where the schedule is in no space of
@@ -104,12 +105,6 @@ class ScheduleDescriber:
     def close(self) -> None:
         """End the child; the next request starts another."""
         self._sandbox.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
     def _ask(
         self,

@@ -11,8 +11,9 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
+from tunewright.codegen.closeable import Closeable
 from tunewright.codegen.target import Target
 from tunewright.graph.evaluation.onnx_form import DTYPES, MAX_ELEMENTS
 from tunewright.graph.onnx_import import ModelError
@@ -119,7 +120,7 @@ class ModelTasks:
         return ModelTasks(tasks, assembly, _counts(data["fallback"]), data["native_nodes"])
 
 
-class Reader:
+class Reader(Closeable):
     """Reads models in a child, which is started on first use. One thread may use it at a time."""
 
     def __init__(self, memory_bytes: int = MEMORY_BYTES, time_s: float = TIME_S) -> None:
@@ -138,12 +139,6 @@ class Reader:
     def close(self) -> None:
         """End the child; the next request starts another."""
         self._sandbox.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
     def _read(self, call: str, decode: Callable[[Any], Result], **arguments: Any) -> Result:
         try:

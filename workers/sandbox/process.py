@@ -17,8 +17,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from queue import SimpleQueue
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
+from tunewright.codegen.closeable import Closeable
 from tunewright.codegen.host import available_memory_bytes
 from tunewright.search_space.measurement import Status
 from tunewright.search_space.schedule import Illegal
@@ -78,7 +79,7 @@ class ChildLimits:
     confined: bool = False  # for untrusted input
 
 
-class Child:
+class Child(Closeable):
     """A process that serves the `CALLS` of a module. The first request starts it, and the next one after its death.
 
     `CALLS` is a dictionary of functions that take and return plain data. `plugins` are modules that the child imports
@@ -148,12 +149,6 @@ class Child:
         """End the process, if there is one; the next request starts another."""
         if self._process is not None:
             self._end()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
     def _start(self) -> None:
         """Start the process and wait until it is ready."""
