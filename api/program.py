@@ -20,6 +20,7 @@ from tunewright.tuner.cli.app import FAULT, command
 from tunewright.tuner.cli.keys import key_app
 from tunewright.tuner.cli.options import (
     TRIALS_WHERE_NONE,
+    BindOption,
     DbOption,
     DimOption,
     JsonOption,
@@ -28,6 +29,7 @@ from tunewright.tuner.cli.options import (
     SeedOption,
     StrategyOption,
     UntilOption,
+    parse_bind,
     parse_dims,
     parse_share,
 )
@@ -83,6 +85,7 @@ def submit(
     seed: SeedOption = 0,
     threads: TargetThreadsOption = None,
     dims: DimOption = None,
+    bind: BindOption = None,
     strategy: StrategyOption = "evolutionary",
     priority: PriorityOption = 0,
 ) -> CommandAnswer:
@@ -96,6 +99,7 @@ def submit(
                 model,
                 with_weights=with_weights,
                 dims=parse_dims(dims),
+                bind=parse_bind(bind),
                 trials=trials,
                 minutes=minutes,
                 until=least,

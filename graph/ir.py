@@ -21,6 +21,10 @@ FLOAT_DTYPES = frozenset(dtype.value for dtype in DType if dtype.is_float)
 """The element types of floating-point numbers."""
 
 
+BOUND_MARK = "="
+"""The end of a key that binds an input, where bindings of dimensions and of inputs are one mapping."""
+
+
 @dataclass(frozen=True, slots=True)
 class TensorType:
     """Element type (numpy's name, or "string") and shape; shape None where only running the model tells."""
@@ -100,10 +104,20 @@ class DefaultInput:
 
 
 @dataclass(frozen=True, slots=True)
+class BoundInput:
+    """An input that was given its value when the model was read; `place` is its place among all inputs of the model."""
+
+    label: str  # hostile text
+    place: int
+    value: Array
+
+
+@dataclass(frozen=True, slots=True)
 class Graph:
     """Nodes in an order that computes them; `constants` holds the tensors whose values are known.
 
-    `defaults` are the constants that are inputs of the model too.
+    `defaults` are the constants that are inputs of the model too, `bound` the inputs that were given their values when
+    it was read.
 
     The owner of a graph may remove constants that nothing needs any more: they are most of its memory.
     """
@@ -114,6 +128,7 @@ class Graph:
     constants: MutableMapping[str, Array]
     types: Mapping[str, TensorType]
     defaults: tuple[DefaultInput, ...] = ()
+    bound: tuple[BoundInput, ...] = ()
 
     def type(self, tensor: str) -> TensorType:
         """The type of a tensor. Raises KeyError."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tunewright.codegen.target import MAX_THREADS
+from tunewright.graph.ir import BOUND_MARK
 
 from .errors import Refused
 
@@ -54,10 +55,14 @@ def check_threads(threads: int | None) -> int | None:
     return number
 
 
-def check_dims(dims: Mapping[str, int] | None) -> dict[str, int]:
-    """Numbers by the names of dimensions. Raises Refused for anything else; whether the model has them, it says."""
+def check_dims(dims: Mapping[str, int] | None, bind: Mapping[str, int] | None = None) -> dict[str, int]:
+    """Numbers by the names of dimensions, and by those of inputs with BOUND_MARK behind.
+
+    Raises Refused for anything else; whether the model has them, it says.
+    """
+    bound = _check_bind(bind)
     if dims is None:
-        return {}
+        return bound
     if not isinstance(dims, Mapping):
         raise Refused(f"dims is a {type(dims).__name__}; it maps names to whole numbers: dims={{'batch': 1}}")
     checked = {}
@@ -65,7 +70,32 @@ def check_dims(dims: Mapping[str, int] | None) -> dict[str, int]:
         number = whole_number(value)
         if not isinstance(name, str) or number is None:
             raise Refused(f"dims maps {name!r} to {value!r}; it maps names to whole numbers: dims={{'batch': 1}}")
+        if name.endswith(BOUND_MARK) and abs(number) <= MOST_SIZE:  # was checked before, and is passed on
+            checked[name] = number
+            continue
         if not 1 <= number <= MOST_SIZE:
             raise Refused(f"dims maps {name!r} to {number}; a size is a whole number from 1 to {MOST_SIZE:,}")
         checked[name] = number
+    return checked | bound
+
+
+def _check_bind(bind: Mapping[str, int] | None) -> dict[str, int]:
+    example = "it maps names of inputs to whole numbers: bind={'sr': 16000}"
+    if bind is None:
+        return {}
+    if not isinstance(bind, Mapping):
+        raise Refused(f"bind is a {type(bind).__name__}; {example}")
+    checked = {}
+    for name, value in bind.items():
+        number = int(value) if isinstance(value, bool) else whole_number(value)
+        if not isinstance(name, str) or number is None:
+            raise Refused(f"bind maps {name!r} to {value!r}; {example}")
+        if not -MOST_SIZE <= number <= MOST_SIZE:
+            raise Refused(f"bind maps {name!r} to {number}; a value is from {-MOST_SIZE:,} to {MOST_SIZE:,}")
+        checked[f"{name}{BOUND_MARK}"] = number
     return checked
+
+
+def sizes_of(dims: Mapping[str, int]) -> dict[str, int]:
+    """The bindings of dimensions among those that `check_dims` gives."""
+    return {name: size for name, size in dims.items() if not name.endswith(BOUND_MARK)}

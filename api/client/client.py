@@ -99,6 +99,7 @@ class Client(Closeable):
         *,
         with_weights: bool = False,
         dims: Mapping[str, int] | None = None,
+        bind: Mapping[str, int] | None = None,
         trials: int | None = None,
         minutes: float | None = None,
         until: float | None = None,
@@ -113,7 +114,8 @@ class Client(Closeable):
 
         An unfinished job of the same model, target and settings is answered as it is. `target` is a key, or the begin
         of it, or the name of a target at work; None: the one that tuner processes are at work for, or where none is,
-        that of the first that comes. The search ends after so
+        that of the first that comes. `dims` binds open
+        dimensions by name, `bind` gives inputs of one number their values. The search ends after so
         many `trials` or `minutes`, or once another minute is expected to make the model faster by less than the share
         `until`, whichever comes first; where none of them is given, after 200 trials. Raises ModelError for a
         model that can't be read, and OSError.
@@ -133,7 +135,12 @@ class Client(Closeable):
             "strategy": strategy,
             "priority": priority,
         }
-        options = (("trials", trials), ("until", until), ("label", name[:LONGEST_LABEL] or None))
+        options = (
+            ("bind", dict(bind) if bind else None),
+            ("trials", trials),
+            ("until", until),
+            ("label", name[:LONGEST_LABEL] or None),
+        )
         body |= {field: value for field, value in options if value is not None}
         answer = self._connection.request(
             "POST",

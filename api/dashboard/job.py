@@ -18,6 +18,7 @@ from pydantic import Field
 
 from tunewright.db.job import UNFINISHED, Event, EventKind, Job
 from tunewright.db.store import Store
+from tunewright.graph.ir import BOUND_MARK
 from tunewright.tuner.explain import values
 from tunewright.tuner.explain.curves import Improvement, active_s, improvements, speedups
 from tunewright.tuner.explain.gain import GainBasis
@@ -155,7 +156,7 @@ class Settings(Answer):
     until: float | None = Field(description="It ends once another minute brings less than this; null: no limit.")
     strategy: Text
     seed: int | None
-    dims: dict[Text, int] = Field(description="Sizes of the model's open dimensions.")
+    dims: dict[Text, int] = Field(description="Sizes of the model's open dimensions, and values of inputs.")
     priority: int
     attempts: int = Field(description="Tuner processes that took it up since the last new trial.")
     is_attached: bool = Field(description="Whether it belongs to a command, so that no other process takes it up.")
@@ -453,6 +454,8 @@ def _settings(job: Job) -> Settings:
         seconds=None if job.budget.seconds == inf else job.budget.seconds,
         strategy=values.word(settings, "strategy"),
         seed=None if seed is None else int(seed),
-        dims={str(name): int(values.number(dims, name) or 0) for name in dims} if isinstance(dims, dict) else {},
+        dims={str(name).removesuffix(BOUND_MARK): int(values.number(dims, name) or 0) for name in dims}
+        if isinstance(dims, dict)
+        else {},
         is_attached=job.attached,
     )

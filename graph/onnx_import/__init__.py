@@ -1,8 +1,9 @@
 """ONNX bytes or file to `Graph`: checked, shapes known, constants folded, nodes in the normal form.
 
 Read first: `load`, then the docstring of `normal`. The order of the work: `check` (structure and limits), `plain`
-(functions, sparse tensors), `weights` (constants, external data), `dimensions` (open ones are bound), `walk` (types,
-folding, inlining), `normal`. A node has to pass `signature` (counts and types of operands, attributes) and `shapes`.
+(functions, sparse tensors), `weights` (constants, external data), `dimensions` and `bound_inputs` (what is open is
+bound), `walk` (types, folding, inlining), `normal`. A node has to pass `signature` (counts and types of operands,
+attributes) and `shapes`.
 """
 
 from __future__ import annotations
@@ -36,10 +37,10 @@ def load(
 ) -> Graph:
     """The graph of an ONNX model, given as its bytes or as a path.
 
-    `dims` binds open dimensions, by name or as "input:axis". External data is read for a path only, and only from plain
-    files inside the model's folder. A model whose weights were left out (`structure.strip`) has made-up ones of at most
-    `most_left_out_bytes` in all. Weights that are inputs of the model too are constants with an entry in `defaults`,
-    but for those named in `weight_inputs`, which are inputs.
+    `dims` binds open dimensions, by name or as "input:axis", and inputs of one number, as "input=". External data is
+    read for a path only, and only from plain files inside the model's folder. A model whose weights were left out
+    (`structure.strip`) has made-up ones of at most `most_left_out_bytes` in all. Weights that are inputs of the model
+    too are constants with an entry in `defaults`, but for those named in `weight_inputs`, which are inputs.
 
     Raises ModelError (one line for people) for whatever can't be used, and OSError for a path that can't be read.
     Hostile models belong into a process with limits: parsing, inference and folding run here.

@@ -49,7 +49,7 @@ class Dimensions:
         dimensions = [dim for value in inputs for dim in _open_dimensions(value)]
         unknown = bindings.keys() - {key for dim in dimensions for key in (dim.place, dim.name)}
         if unknown:
-            names = _join_some(sorted({quote(dim.key) for dim in dimensions})) or "none"
+            names = join_some(sorted({quote(dim.key) for dim in dimensions})) or "none"
             raise ModelError(f"no dimension {quote(min(unknown))} is open in the model; open ones: {names}")
         self._check_agreement(dimensions)
         unbound = [dim for dim in dimensions if self._number(dim) is None]
@@ -115,10 +115,10 @@ def _how_to_bind(dimensions: Iterable[_OpenDimension]) -> str:
     plain = {key: key.replace("_", "a").isalnum() and key.isascii() for key in groups}
     options = [f"--dim {key}=1" if is_plain else f"--dim {quote(f'{key}=1')}" for key, is_plain in plain.items()]
     items = [f"{quote(key)}: 1" for key in groups]
-    example = f"for instance {_join_some(options, ' ')}, in Python dims={{{_join_some(items)}}}"
+    example = f"for instance {join_some(options, ' ')}, in Python dims={{{join_some(items)}}}"
     if len(groups) == 1:
         return f"dimension {descriptions[0]} is open; bind it to a number, {example}"
-    return f"{len(groups)} dimensions are open: {_join_some(descriptions)}; bind each to a number, {example}"
+    return f"{len(groups)} dimensions are open: {join_some(descriptions)}; bind each to a number, {example}"
 
 
 def _describe(dimensions: Collection[_OpenDimension]) -> str:
@@ -128,7 +128,8 @@ def _describe(dimensions: Collection[_OpenDimension]) -> str:
     return f"{place} (and at {len(others)} more place{'s' * (len(others) > 1)})" if others else place
 
 
-def _join_some(items: Collection[str], separator: str = ", ") -> str:
+def join_some(items: Collection[str], separator: str = ", ") -> str:
+    """The first MAX_NAMED items as one text, and how many more there are."""
     head = list(items)[:MAX_NAMED]
     more = len(items) - len(head)
     return separator.join(head) + (f"{separator}and {more} more" if more else "")

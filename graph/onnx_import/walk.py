@@ -38,6 +38,7 @@ from ..evaluation.onnx_form import (
     tensor_type,
     type_proto,
 )
+from .bound_inputs import bound_inputs, split_bindings
 from .control_types import MAX_SHAPED_WALKS, ControlFlow, WalkedBody
 from .decompositions import DECOMPOSITIONS, EXPANDED_OPS, modern_version, modernise
 from .dimensions import Dimensions
@@ -104,7 +105,12 @@ class Walk:
         if unknown := set(weight_inputs).difference(value.name for value in defaults):
             raise ModelError(f"{quote(min(unknown))} is no weight of the model that may be given")
         free = [value for value in source.input if value.name not in tensors]
-        dimensions = Dimensions(dims, free)
+        sizes, values = split_bindings(dims)
+        bound = bound_inputs(values, free)
+        for item in bound:
+            self._define_constant(scope, item.label, item.value)
+        free = [value for value in free if value.name not in values]
+        dimensions = Dimensions(sizes, free)
         inputs = []
         for value in (*free, *(value for value in defaults if value.name in weight_inputs)):
             kind = dimensions.bind(value)
@@ -122,9 +128,8 @@ class Walk:
             outputs.append(GraphPort(value.name, tensor))
         graph = self._draft.finish(inputs, outputs)
         constant_weights = [value for value in defaults if value.name not in weight_inputs]
-        return replace(
-            graph, defaults=tuple(DefaultInput(value.name, dimensions.bind(value)) for value in constant_weights)
-        )
+        kept = tuple(DefaultInput(value.name, dimensions.bind(value)) for value in constant_weights)
+        return replace(graph, defaults=kept, bound=bound)
 
     def _define(self, scope: NameScope, name: str, proto: TypeProto) -> str:
         """Our tensor for a name that the model defines here. Raises ModelError if taken, TypeFault by its type."""

@@ -127,7 +127,7 @@ def rewrite(graph: Graph, layout: Literal["NHWC", "NCHW"] = "NHWC", *, widen: bo
     The result computes the same up to rounding, has the same inputs and outputs, and its tensors are numbered anew.
     What every rewrite did is logged at level DEBUG.
     """
-    defaults = graph.defaults  # all the way they are constants like any
+    defaults, bound = graph.defaults, graph.bound  # all the way they are constants like any
     is_enabled = {
         "layout": layout == "NHWC",
         "widen": widen,
@@ -139,7 +139,7 @@ def rewrite(graph: Graph, layout: Literal["NHWC", "NCHW"] = "NHWC", *, widen: bo
     for step in STEPS:
         if is_enabled.get(step.name, True):
             graph = _run_step(graph, step, unchanged)
-    return replace(renumber(graph), defaults=defaults)
+    return replace(renumber(graph), defaults=defaults, bound=bound)
 
 
 def _run_step(graph: Graph, step: RewriteStep, unchanged: dict[Callable[[Graph], Graph], Graph]) -> Graph:

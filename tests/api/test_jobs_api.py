@@ -38,6 +38,13 @@ def test_a_job_is_submitted(one, client, kit):
     assert one.store.task(kit.task(32).key) == kit.task(32)
 
 
+def test_values_of_inputs_are_kept_beside_sizes(one, client, kit):
+    """As the processes that read the model take them."""
+    answer = submit(client, kit.send(client, 8), dims={"batch": 2}, bind={"sr": 16000, "loud": 0})
+    job = client.get(answer.headers["Location"]).json()
+    assert job["settings"]["dims"] == {"batch": 2, "sr=": 16000, "loud=": 0}
+
+
 @pytest.mark.parametrize(
     ("asked", "budget"),
     [
@@ -159,6 +166,7 @@ def test_a_job_waits_for_a_device(one, client, kit):
         ({"dims": {"a/b~c": "x"}}, "#/dims/a~1b~0c"),
         ({"dims": {f"d{n}": 1 for n in range(65)}}, "#/dims"),
         ({"dims": [1]}, "#/dims"),
+        ({"bind": {"sr": 2**32}}, "#/bind/sr"),
         ({"target": "cpu"}, "#/target"),
         ({"model": "../../x"}, "#/model"),
         ({"unknown": 1}, "#/unknown"),

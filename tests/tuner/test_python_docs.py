@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
+import onnx.parser
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -44,6 +44,17 @@ def linear_model() -> Any:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
+def rates_model() -> onnx.ModelProto:
+    """y = -x for a rate of 8000, else x + x."""
+    text = """<ir_version: 8, opset_import: ["" : 17]> rates (float[3] x, int64 sr) => (float[3] y) {
+        low = Constant <value_int = 8000> ()
+        c = Equal(sr, low)
+        y = If(c) <then_branch = t () => (float[3] p) { p = Neg(x) },
+                   else_branch = e () => (float[3] q) { q = Add(x, x) }>
+    }"""
+    return onnx.parser.parse_model(text)
+
+
 @pytest.fixture(autouse=True)
 def _place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder with the models of the examples."""
@@ -53,6 +64,7 @@ def _place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     onnx.save(small_model("batch"), "dynamic.onnx")
     onnx.save(model_of("Exp", TensorProto.DOUBLE), "other.onnx")
     onnx.save(linear_model(), "linear.onnx")
+    onnx.save(rates_model(), "rates.onnx")
 
 
 def examples(text: str) -> list[str]:
@@ -77,7 +89,7 @@ def _base_model(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 def test_the_page() -> None:
     names: dict[str, Any] = {}
     blocks = examples(PAGE)
-    assert len(blocks) == 7
+    assert len(blocks) == 8
     for block in blocks:
         said = [line.rstrip() for line in printed(block, names).splitlines()]
         assert said == re.findall(r"# prints (.*)$", block, re.MULTILINE)

@@ -9,6 +9,7 @@ import typer
 from .answers import CommandAnswer, messages
 from .app import command
 from .options import (
+    BindOption,
     DbOption,
     DimOption,
     LockOption,
@@ -37,6 +38,7 @@ def bench(
     lock: LockOption = None,
     threads: ThreadsOption = None,
     dims: DimOption = None,
+    bind: BindOption = None,
 ) -> CommandAnswer:
     """Measure the tuned model and its peers in turn, in one run."""
     from ..lookup.source import ScheduleSource
@@ -44,5 +46,5 @@ def bench(
 
     source, console = ScheduleSource.of_options(db, server, lock), messages()
     peers = installed_peers(console) if against is None else parse_names("--against", against)
-    data = compare(model, peers, source, parse_dims(dims), threads, default=default, watch=console.print)
+    data = compare(model, peers, source, parse_dims(dims, bind), threads, default=default, watch=console.print)
     return CommandAnswer(data, render)

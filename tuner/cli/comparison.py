@@ -18,6 +18,7 @@ from tunewright.workers.measure.check import difference
 from tunewright.workers.measure.noise import Noise, Watch
 from tunewright.workers.measure.sampling import CallLatency, interval, time_in_turns, wait_for_threads
 
+from ..arguments import sizes_of
 from ..lookup.source import DEFAULT_SOURCE, PreparedModel, ScheduleSource
 from ..peers import runtimes as peers
 from ..peers.peak_memory import OURS, PeakMemory, peak_memory
@@ -51,9 +52,8 @@ def compare(
     """
     peers.check_peers(against)
     prepared = source.prepare(model, dims or {}, threads)
-    dims = prepared.dims
     arrays, _ = model_io.feeds(prepared.model, ())
-    open_peers, failures = _open(against, model, arrays, prepared.target.threads, dims, watch)
+    open_peers, failures = _open(against, model, prepared, arrays, watch)
     times = _time_in_turn(prepared, arrays, open_peers, watch, default=default)
     latencies = times.latencies
     light = [name for name in open_peers if name not in peers.ASKED_FOR]
@@ -152,12 +152,13 @@ def _memory(
     """Peak memory of runtimes, if measurable: ours in a second session, which starts from the image of the first."""
     watch(f"measuring peak memory: {', '.join([OURS, *names])}")
     threads = prepared.target.threads
-    options = {"dims": dict(prepared.dims)}
+    options = {"dims": sizes_of(prepared.dims)}
     lock = str(source.lock) if source.lock else None
-    our_options = {**options, "db": source.db, "server": source.server, "lock": lock}
+    our_options = {"dims": dict(prepared.dims), "db": source.db, "server": source.server, "lock": lock}
     peak_memory(OURS, model, arrays, threads, our_options)
     peaks = {OURS: peak_memory(OURS, model, arrays, threads, our_options)}
-    peaks |= {name: peak_memory(name, model, arrays, threads, options) for name in names}
+    inputs = model_io.all_inputs(prepared.model, arrays)
+    peaks |= {name: peak_memory(name, model, inputs, threads, options) for name in names}
     return {name: peak for name, peak in peaks.items() if peak is not None}
 
 
@@ -175,18 +176,18 @@ def installed_peers(console: Console) -> list[str]:
 def _open(
     names: Sequence[str],
     model: Path,
+    prepared: PreparedModel,
     arrays: Mapping[str, Any],
-    threads: int,
-    dims: Mapping[str, int],
     watch: Callable[[str], None],
 ) -> tuple[dict[str, peers.Peer], dict[str, str]]:
     """The peers that can run the model, and the errors of the others."""
     open_peers: dict[str, peers.Peer] = {}
     failures: dict[str, str] = {}
+    inputs, sizes = model_io.all_inputs(prepared.model, arrays), sizes_of(prepared.dims)
     for name in names:
         watch(f"opening {name}")
         try:
-            peer = peers.PEERS[name](model, arrays, threads, dims)
+            peer = peers.PEERS[name](model, inputs, prepared.target.threads, sizes)
             peer.run()
             open_peers[name] = peer
         except peers.PeerFailed as error:

@@ -16,6 +16,7 @@ from ..units import in_ms
 from .answers import CommandAnswer
 from .app import command
 from .options import (
+    BindOption,
     DbOption,
     DimOption,
     ModelArgument,
@@ -42,6 +43,7 @@ def lookup(
     target: TargetOption = "auto",
     threads: ThreadsOption = None,
     dims: DimOption = None,
+    bind: BindOption = None,
 ) -> CommandAnswer:
     """Show the schedule to use for each task of a model, and what it should take."""
     from ..lookup.source import ScheduleSource, download
@@ -49,7 +51,7 @@ def lookup(
 
     source = ScheduleSource.of_options(db, server)
     answer_count = download(source, threads, target) if snapshot else None
-    prepared = source.prepare(model, parse_dims(dims), threads, target)
+    prepared = source.prepare(model, parse_dims(dims, bind), threads, target)
     chosen = prepared.fastest_model.tasks
     data = {
         "model": prepared.model.label,
@@ -76,13 +78,14 @@ def lock(
     target: TargetOption = "auto",
     threads: ThreadsOption = None,
     dims: DimOption = None,
+    bind: BindOption = None,
 ) -> CommandAnswer:
     """Pin the schedule of each task in a file, so that every machine and every rebuild runs the same kernels."""
     from ..lookup.lockfile import write_lock
     from ..lookup.source import ScheduleSource
 
     source = ScheduleSource.of_options(db, server)
-    prepared = source.prepare(model, parse_dims(dims), threads, target)
+    prepared = source.prepare(model, parse_dims(dims, bind), threads, target)
     if prepared.unanswered:  # their defaults would be pinned
         reason = next(iter(prepared.unanswered.values()))
         count = f"{len(prepared.unanswered)} of {counted(len(prepared.results), 'task')}"
@@ -108,12 +111,13 @@ def tasks(
     target: TargetOption = "auto",
     threads: ThreadsOption = None,
     dims: DimOption = None,
+    bind: BindOption = None,
 ) -> CommandAnswer:
     """List the tasks of a model, and what has no kernel."""
     from ..lookup.source import ScheduleSource
     from .lookup_tables import render_tasks
 
-    prepared = ScheduleSource(db).prepare(model, parse_dims(dims), threads, target)
+    prepared = ScheduleSource(db).prepare(model, parse_dims(dims, bind), threads, target)
     chosen = prepared.fastest_model.tasks
     data = {
         "model": prepared.model.label,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,14 @@ def feeds(model: Model, options: Sequence[str]) -> tuple[dict[str, Any], dict[st
             raise Refused(f"--input {label}= is given twice, with {sources[label]!r} and {path!r}; give it once")
         arrays[label], sources[label] = load_array(Path(path)), path
     return arrays, sources
+
+
+def all_inputs(model: Model, arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """The input arrays with those of bound inputs, in the order of the model's inputs."""
+    items = list(arrays.items())
+    for bound in model.graph.bound:
+        items.insert(bound.place, (bound.label, bound.value))
+    return dict(items)
 
 
 def weight_labels(model: Model, options: Sequence[str]) -> set[str]:

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 import typer
 
 from tunewright.codegen.target import MAX_THREADS
+from tunewright.graph.ir import BOUND_MARK
 
 from ..arguments import MOST_SIZE, StrategyName
 from ..errors import Refused
@@ -73,6 +74,12 @@ DimOption = Annotated[
     list[str] | None,
     typer.Option("--dim", metavar="NAME=NUMBER", help="Bind an open dimension; may be given several times."),
 ]
+BindOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--bind", metavar="INPUT=VALUE", help="Give an input of one number its value; may be given several times."
+    ),
+]
 ThreadsOption = Annotated[
     int | None,
     typer.Option(
@@ -108,9 +115,9 @@ RayAddressOption = Annotated[
 ]
 
 
-def parse_dims(texts: Iterable[str] | None) -> dict[str, int]:
-    """Dimensions by name, from "NAME=1" and so on; None where the option is not given. Raises Refused."""
-    dims: dict[str, int] = {}
+def parse_dims(texts: Iterable[str] | None, bind_texts: Iterable[str] | None = None) -> dict[str, int]:
+    """Dimensions by name, from "NAME=1" and so on, and inputs by name and "=", from "INPUT=1". Raises Refused."""
+    dims = {f"{name}{BOUND_MARK}": number for name, number in parse_bind(bind_texts).items()}
     for text in texts or ():
         name, equals, value = text.rpartition("=")
         if not equals or not name or not value:
@@ -125,6 +132,27 @@ def parse_dims(texts: Iterable[str] | None) -> dict[str, int]:
         if dims.setdefault(name, size) != size:
             raise Refused(f"--dim gives {name!r} two values, {dims[name]} and {size}")
     return dims
+
+
+def parse_bind(texts: Iterable[str] | None) -> dict[str, int]:
+    """Values by the names of inputs, from "NAME=1" and so on. Raises Refused."""
+    bound: dict[str, int] = {}
+    for text in texts or ():
+        name, equals, value = text.rpartition("=")
+        if not equals or not name or not value:
+            raise Refused(f"--bind {text!r} is not INPUT=VALUE")
+        digits = value.removeprefix("-")
+        is_number = digits.isdecimal() and digits.isascii() and len(digits) <= len(str(MOST_SIZE))
+        number = {"true": 1, "false": 0}.get(value, int(value) if is_number else MOST_SIZE + 1)
+        if abs(number) > MOST_SIZE:
+            value = shorten(value, LONGEST_VALUE)
+            raise Refused(
+                f"--bind {name}: {value!r} is no value; give true, false or a whole number from {-MOST_SIZE:,} to "
+                f"{MOST_SIZE:,}, as in --bind {name}=1"
+            )
+        if bound.setdefault(name, number) != number:
+            raise Refused(f"--bind gives {name!r} two values, {bound[name]} and {number}")
+    return bound
 
 
 def parse_share(option: str, text: str | None) -> float | None:

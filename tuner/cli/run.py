@@ -15,6 +15,7 @@ from ..text import counted, duration, printable, shape, slow_nodes
 from .answers import CommandAnswer
 from .app import command
 from .options import (
+    BindOption,
     DbOption,
     DimOption,
     LockOption,
@@ -48,12 +49,14 @@ def run(
     target: TargetOption = "auto",
     threads: ThreadsOption = None,
     dims: DimOption = None,
+    bind: BindOption = None,
 ) -> CommandAnswer:
     """Run the model once, on the best schedules known."""
     from ..lookup.source import ScheduleSource
 
     source = ScheduleSource.of_options(db, server, lock)
-    return CommandAnswer(run_model(model, inputs or (), output, source, parse_dims(dims), threads, target), render)
+    bindings = parse_dims(dims, bind)
+    return CommandAnswer(run_model(model, inputs or (), output, source, bindings, threads, target), render)
 
 
 def run_model(

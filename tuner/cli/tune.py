@@ -14,6 +14,7 @@ from .answers import CommandAnswer, CommandInterrupt, messages
 from .app import command
 from .options import (
     TRIALS_WHERE_NONE,
+    BindOption,
     DbOption,
     DimOption,
     ModelArgument,
@@ -52,6 +53,7 @@ def tune(
     seed: SeedOption = 0,
     threads: ThreadsOption = None,
     dims: DimOption = None,
+    bind: BindOption = None,
     strategy: StrategyOption = "evolutionary",
 ) -> CommandAnswer:
     """Search for fast kernels of a model's tasks. The same command goes on where it was stopped."""
@@ -70,7 +72,7 @@ def tune(
             ray_address=ray_address,
             seed=seed,
             threads=threads,
-            dims=parse_dims(dims),
+            dims=parse_dims(dims, bind),
             strategy=strategy,
         )
     except KeyboardInterrupt:

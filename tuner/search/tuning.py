@@ -54,6 +54,7 @@ def tune(
     threads: int | None = None,
     seed: int = 0,
     dims: Mapping[str, int] | None = None,
+    bind: Mapping[str, int] | None = None,
     strategy: str = "evolutionary",
     watch: Watch | None = None,
 ) -> Report:
@@ -64,13 +65,13 @@ def tune(
     after so many `trials`, after so many `minutes`, or once another minute is expected to make the whole model faster
     by less than the share `until` (0.02 is 2%), whichever comes first; what is not given is no bound, and where none is
     given it ends after 200 trials. `threads` is what kernels run on (None: all processors), `dims` the open dimensions
-    by name. `watch` is called at each stage and after each trial.
+    by name, `bind` the values of inputs of one number. `watch` is called at each stage and after each trial.
 
     Raises Refused for settings that mean nothing and for a job that somebody else stopped, ModelError for a model that
     can't be read, StoreError for a database that can't be used. On KeyboardInterrupt the job stays in the database, as
     paused.
     """
-    model, dims, threads = check_model(model), check_dims(dims), check_threads(threads)
+    model, dims, threads = check_model(model), check_dims(dims, bind), check_threads(threads)
     budget, seed = _check_settings(strategy, trials, minutes, until, seed)
     if watch is not None and not callable(watch):
         raise Refused(f"watch is {watch!r}; it must be a function, which is called with a Progress, or None")

@@ -119,13 +119,14 @@ class InferenceSession:
     Its methods are those of ONNX Runtime's class of that name. Threads may share a session; their runs take turns.
 
     `model` is a path or the ONNX bytes; `threads` what the kernels run on (all available processors where None); `dims`
-    binds dynamic dimensions by name. With `target="cuda"` all kernels run on the first GPU of this machine, and what is
-    float16 or bfloat16 stays so; else on the processor. Schedules come from one of `db`, an SQLAlchemy URL (the default
-    database where nothing is given), `server`, the URL of a `tunewright serve`, and `lock`, a file that `tunewright
-    lock` wrote. A server that is down, slow or broken costs at most a moment: what was kept of its answers is used,
-    else defaults. `notes` says what went wrong there, what is to be known of a lock file, how many tasks run untuned,
-    which nodes have no kernel, and whether there are more threads than processors: a line each, none where there is
-    nothing to say.
+    binds dynamic dimensions by name, and `bind` gives inputs of one number their value: they are inputs no more, and
+    what hangs on them alone is computed now, such as the condition of an `If`. With `target="cuda"` all kernels run on
+    the first GPU of this machine, and what is float16 or bfloat16 stays so; else on the processor. Schedules come
+    from one of `db`, an SQLAlchemy URL (the default database where nothing is given), `server`, the URL of a
+    `tunewright serve`, and `lock`, a file that `tunewright lock` wrote. A server that is down, slow or broken costs
+    at most a moment: what was kept of its answers is used, else defaults. `notes` says what went wrong there, what
+    is to be known of a lock file, how many tasks run untuned, which nodes have no kernel, and whether there are
+    more threads than processors: a line each, none where there is nothing to say.
 
     Raises ModelError for a model that can't be read, StoreError for a database that can't, Refused for arguments that
     mean nothing, for a lock file of another model, and where a task is left without a schedule that may work;
@@ -143,12 +144,13 @@ class InferenceSession:
         db: str | None = None,
         threads: int | None = None,
         dims: Mapping[str, int] | None = None,
+        bind: Mapping[str, int] | None = None,
         server: str | None = None,
         lock: Path | str | None = None,
         target: str = "auto",
     ) -> None:
         lock = Path(lock) if lock is not None else None
-        model, dims, threads = check_model(model), check_dims(dims), check_threads(threads)
+        model, dims, threads = check_model(model), check_dims(dims, bind), check_threads(threads)
         is_watched = _schedule_log.isEnabledFor(logging.DEBUG)  # who looks on sees it all made
         images = None if check_target(target) == CUDA or is_watched else image_store()
         source = model if isinstance(model, bytes) else Path(model).absolute()  # the working folder may change

@@ -94,7 +94,7 @@ async def submit_job(
     if job is None:
         upload = await in_thread(partial(find_upload, service, request.model))
         target = await in_thread(partial(_target, service, request))
-        model_tasks = await service.readers.read(partial(_tasks, service, upload, request.dims, target))
+        model_tasks = await service.readers.read(partial(_tasks, service, upload, request.bindings, target))
         if not model_tasks.tasks:
             raise Problem(ProblemKind.NOTHING_TO_TUNE, "no node of the model has a kernel")
         job = await in_thread(partial(_submit, service, request, upload, target, model_tasks, key.owner, once))
@@ -184,7 +184,7 @@ def _submit(
         target_key="" if target is None else target.key,
         tasks=tuple(SpecTask(task.key, occurrences) for task, occurrences in model_tasks.tasks),
         settings={"seed": request.seed, "strategy": request.strategy}
-        | ({"dims": request.dims} if request.dims else {})
+        | ({"dims": request.bindings} if request.bindings else {})
         | ({THREADS: request.threads} if target is None and request.threads is not None else {})
         | model_tasks.assembly.settings,
     )

@@ -11,6 +11,7 @@ from pydantic import ConfigDict, Field, StringConstraints
 
 from tunewright.codegen.target import MAX_THREADS
 from tunewright.db.job import DEFAULT_TRIALS, Job, JobState, Trial, Wish
+from tunewright.graph.ir import BOUND_MARK
 from tunewright.search_space.measurement import Status
 from tunewright.tuner.arguments import StrategyName
 from tunewright.tuner.explain.gain import GainBasis, ModelGain
@@ -65,9 +66,19 @@ class JobAsked(RequestModel):
     dims: dict[DimName, Annotated[int, Field(ge=1, le=2**31)]] = Field(
         default_factory=dict, max_length=64, description="Sizes of the model's open dimensions, by name."
     )
+    bind: dict[DimName, Annotated[int, Field(ge=-(2**31), le=2**31)]] = Field(
+        default_factory=dict,
+        max_length=64,
+        description="Values of inputs of one number, by name: they are constants of the model that is tuned.",
+    )
     seed: int = Field(0, ge=0, lt=2**32, description="The same seed tries candidates in the same order.")
     strategy: StrategyName = Field("evolutionary", description="How candidates are chosen.")
     priority: int = Field(0, ge=-100, le=100, description="The higher goes first.")
+
+    @property
+    def bindings(self) -> dict[str, int]:
+        """The sizes of dimensions and the values of inputs as one mapping, as models are read with."""
+        return self.dims | {f"{name}{BOUND_MARK}": value for name, value in self.bind.items()}
 
 
 class JobChange(RequestModel):
