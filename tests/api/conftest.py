@@ -143,7 +143,7 @@ class PlainReader:
         except (ValueError, TypeError) as error:
             raise ModelError("it is no list of numbers") from error
 
-    def tasks(self, path: Path, dims: Mapping[str, int]) -> PlainTasks:
+    def tasks(self, path: Path, dims: Mapping[str, int], target: Target | None = None) -> PlainTasks:
         extents = self.describe(path).extents
         if "unknown" in dims:
             raise ModelError("it has no dimension 'unknown'")
