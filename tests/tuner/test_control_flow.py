@@ -323,3 +323,14 @@ def test_bodies_read_and_write_other_types() -> None:
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
     check(model, {"x": np.array([2**40, -3]), "n": np.array(5)})
+
+
+def test_what_another_loop_left_is_read_row_by_row() -> None:
+    """The first has no kernels, as how much it stacks up is not known."""
+    text = """g (float[5,3] x, float[3] i, int64 n) => (float[m,5,3] z, float[3] y) {
+        s, z = Loop(n, "", x) <body = b (int64 i, bool k, float[5,3] s) => (bool k2, float[5,3] s2, float[5,3] o) {
+            k2 = Identity(k) s2 = Add(s, s) o = Identity(s2) }>
+        y, r = Scan <num_scan_inputs = 1, body = b (float[3] s, float[3] e) => (float[3] s2, float[3] o) {
+            s2 = Add(s, e) o = Mul(s2, e) }> (i, s)
+    }"""
+    check(model_of(text), {"x": X, "i": X[0], "n": np.array(2)}, native=False)

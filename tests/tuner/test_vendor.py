@@ -113,3 +113,10 @@ def test_the_child_of_a_fork_has_a_session_of_its_own() -> None:
         finally:
             os._exit(status)
     assert os.waitpid(child, 0)[1] == 0
+
+
+def test_a_view_between_nodes_has_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    body = """g (float[2,3,3] x, int64[1] k) => (float[1,2] y) {
+        s = Constant <value = int64[2] {1, 2}> () a = Det(x) b = Reshape(a, s) y, i = TopK(b, k) }"""
+    feeds = {"x": np.stack([np.eye(3), 2 * np.eye(3)]).astype(np.float32), "k": np.array([2])}
+    by_both(body, feeds, monkeypatch)

@@ -281,15 +281,20 @@ ComputeStep = TaskCall | NodeGroup | Branch | Otherwise | EndBranch | LoopStart 
 def _compute_steps(model: Model) -> list[ComputeStep]:
     """The steps that do something."""
     steps: list[ComputeStep | list[Node]] = []
+    made: set[str] = set()  # by the group of nodes to which another may be added
     for step in model.steps:
         match step:
-            case TensorView() | MovingView():
-                pass
+            case TensorView(source) | MovingView(of=source):
+                if source in made:  # who reads a view needs what it is a view of in memory
+                    made = set()
             case Fallback(node):
-                if steps and isinstance(steps[-1], list) and suits([*steps[-1], node]):
-                    steps[-1].append(node)
+                group = steps[-1] if steps else None
+                if isinstance(group, list) and made and suits([*group, node]):
+                    group.append(node)
                 else:
                     steps.append([node])
+                    made = set()
+                made.update(node.outputs)
             case _:
                 steps.append(step)
     readers = _readers(model)
@@ -303,7 +308,7 @@ def _readers(model: Model) -> dict[str, int]:
         match step:
             case TaskCall(inputs=inputs):
                 names += inputs
-            case TensorView(source):
+            case TensorView(source) | MovingView(of=source):
                 names.append(source)
             case Fallback(node):
                 names += set(node.inputs)
