@@ -11,7 +11,7 @@ import numpy as np
 from onnx.defs import has, onnx_opset_version
 
 from .evaluation.fallback import FoldingBudget
-from .evaluation.onnx_form import NORMAL_VERSION, TypeFault, dtype_name, element_type, infer
+from .evaluation.onnx_form import NORMAL_VERSION, TypeFault, cast_version, dtype_name, element_type, infer
 from .ir import Array, Graph, GraphPort, Node, TensorType
 
 LATER_OPS = frozenset({"DequantizeLinear"})
@@ -77,7 +77,8 @@ class Draft:
     def cast(self, name: str, dtype: str, to: str = "") -> str:
         """Add a node that makes a tensor another type; returns the output. `to` as in `emit`."""
         to = to or self.new_tensor(TensorType(dtype, self.shape(name)))
-        self.add(Node("Cast", (name,), (to,), {"to": element_type(dtype)}, version=NORMAL_VERSION))
+        version = cast_version(self.types[name].dtype, dtype)
+        self.add(Node("Cast", (name,), (to,), {"to": element_type(dtype)}, version=version))
         return to
 
     def add(self, node: Node) -> None:

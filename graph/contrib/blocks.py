@@ -7,7 +7,7 @@ from math import ceil
 import numpy as np
 
 from .call import ContribCall, Unsupported, contrib_op
-from .quantisation import dequantize
+from .quantisation import dequantize, in_bytes
 
 _FLOATS = "float float16 bfloat16"
 
@@ -97,11 +97,13 @@ def _gather_block_quantized(call: ContribCall) -> str:
     data, indices, scales = (call.operand(name) for name in ("data", "indices", "scales"))
     rank, packs = len(call.shape(data)), call.kind(data).dtype == "uint8"
     bits, axis, blocked = call.attr("bits"), call.attr("gather_axis") % rank, call.attr("quantize_axis") % rank
-    numbers, scales = (call.emit("Gather", name, indices, axis=axis) for name in (data, scales))
+    if axis == blocked:
+        raise Unsupported("blocks along the axis that is gathered")
+    numbers, scales = (call.emit("Gather", name, indices, axis=axis) for name in (in_bytes(call, data), scales))
     blocked += (len(call.shape(indices)) - 1) * (axis < blocked)
     zero_points = call.operand("zero_points")
     if zero_points:
-        zero_points = call.emit("Gather", zero_points, indices, axis=axis)
+        zero_points = call.emit("Gather", in_bytes(call, zero_points), indices, axis=axis)
     if packs:
         numbers = unpack(call, numbers, bits)
         zero_points = unpack(call, zero_points, bits) if zero_points else call.constant(2 ** (bits - 1), "uint8")

@@ -11,7 +11,7 @@ import numpy as np
 
 from .activations import channels_first, channels_last
 from .attention import ATTENTION, attend_to_projection
-from .call import BYTES, ContribCall, contrib_op
+from .call import BYTES, ContribCall, Unsupported, contrib_op, standard_op
 
 _BYTES = {"T": BYTES}
 _WIDE = f"{BYTES} int16 uint16 int4 uint4"
@@ -26,6 +26,26 @@ def quantize(call: ContribCall, x: str, scale: str, zero_point: str, dtype: str,
     """Bytes of real numbers; the zero point is 0 where there is none."""
     zero_point = zero_point or call.constant(np.zeros(call.shape(scale)), dtype)
     return call.emit("QuantizeLinear", x, scale, zero_point, axis=axis)
+
+
+_IN_BYTES = {"int4": "int8", "int2": "int8", "uint4": "uint8", "uint2": "uint8"}
+
+
+def in_bytes(call: ContribCall, name: str) -> str:
+    """Numbers of few bits as bytes: hardly any op takes them as they are."""
+    dtype = call.kind(name).dtype if name else ""
+    return call.cast(name, _IN_BYTES[dtype]) if dtype in _IN_BYTES else name
+
+
+@standard_op("DequantizeLinear")
+def _dequantize_few_bits(call: ContribCall) -> str:
+    """ONNX's own, of numbers of few bits, as that of bytes."""
+    x, scale, zero_point = (call.operand(name) for name in ("x", "x_scale", "x_zero_point"))
+    if call.kind(x).dtype not in _IN_BYTES:
+        raise Unsupported("numbers that are bytes already")
+    x, zero_point = in_bytes(call, x), in_bytes(call, zero_point)
+    attrs = {name: call.attr(name) for name in ("axis", "block_size", "output_dtype")}
+    return call.emit("DequantizeLinear", *filter(None, (x, scale, zero_point)), **attrs)
 
 
 @contrib_op(

@@ -33,6 +33,10 @@ NORMAL_VERSION = 20
 a newer opset keeps that number: nothing changed for the ops of the normal form since.)"""
 
 
+FEW_BITS_VERSION = 25
+"""The first opset that has all the types of less than a byte."""
+
+
 class Parameter(NamedTuple):
     """A parameter that the normal form keeps as attribute `attr` and ONNX takes as input number `place`."""
 
@@ -90,6 +94,11 @@ def dtype_name(array: Any) -> str:
     if not isinstance(array, np.ndarray | np.generic):
         return "object"
     return "string" if array.dtype.kind in "OUST" else array.dtype.name
+
+
+def cast_version(*dtypes: str) -> int:
+    """The opset of a Cast between these types: what has few bits came after the normal form."""
+    return FEW_BITS_VERSION if not SUB_BYTE_BITS.keys().isdisjoint(dtypes) else NORMAL_VERSION
 
 
 def type_proto(tensor: TensorType) -> TypeProto:
@@ -252,8 +261,12 @@ DTYPES: Mapping[int, str] = {
     TensorProto.UINT8: "uint8", TensorProto.UINT16: "uint16", TensorProto.UINT32: "uint32",
     TensorProto.UINT64: "uint64", TensorProto.BOOL: "bool", TensorProto.STRING: "string",
     TensorProto.COMPLEX64: "complex64", TensorProto.COMPLEX128: "complex128", TensorProto.BFLOAT16: "bfloat16",
+    TensorProto.INT4: "int4", TensorProto.UINT4: "uint4", TensorProto.INT2: "int2", TensorProto.UINT2: "uint2",
 }  # fmt: skip
 """The element types that a tensor may have."""
+
+SUB_BYTE_BITS: Mapping[str, int] = {"int4": 4, "uint4": 4, "int2": 2, "uint2": 2}
+"""Bits of the types of which a byte in a file has several elements. In memory each has a byte."""
 
 
 class TypeFault(ValueError):

@@ -110,7 +110,7 @@ DECOMPOSITIONS: Mapping[str, Callable[[Draft, Node], str | None]] = {
 """Op -> what adds its nodes to the draft and returns the result, for known shapes; None where the node stays."""
 
 _EXPANDED = """
-Attention CausalConvWithState CenterCropPad LinearAttention NegativeLogLikelihoodLoss RotaryEmbedding
+Attention CausalConvWithState CenterCropPad DequantizeLinear LinearAttention NegativeLogLikelihoodLoss RotaryEmbedding
 SoftmaxCrossEntropyLoss SwiGLU
 """
 EXPANDED_OPS = frozenset(_EXPANDED.split()).union(DECOMPOSITIONS)

@@ -36,7 +36,7 @@ import numpy as np
 from tunewright.graph.draft import Draft
 from tunewright.graph.ir import Node, TensorType
 
-from ..evaluation.onnx_form import NORMAL_VERSION, REDUCTIONS, element_type
+from ..evaluation.onnx_form import NORMAL_VERSION, REDUCTIONS, cast_version, element_type
 from ..evaluation.windows import dilated_kernel, transposed_window_attributes, window_attributes
 
 Normaliser = Callable[[Draft, Node], Node | None]
@@ -316,8 +316,9 @@ def _dropout(draft: Draft, node: Node) -> Node | None:
 
 def _cast(draft: Draft, node: Node) -> Node:
     """Newer opsets add attributes for element types that don't occur here."""
-    attrs = {"to": element_type(draft.types[node.outputs[0]].dtype)}
-    return replace(node, op="Cast", inputs=node.inputs[:1], attrs=attrs, version=NORMAL_VERSION)
+    source, target = draft.types[node.inputs[0]].dtype, draft.types[node.outputs[0]].dtype
+    attrs = {"to": element_type(target)}
+    return replace(node, op="Cast", inputs=node.inputs[:1], attrs=attrs, version=cast_version(source, target))
 
 
 def _layer_norm(draft: Draft, node: Node) -> Node | None:

@@ -442,7 +442,8 @@ class Walk:
 
     def _write_call(self, node: Node, scope: NameScope, place: str) -> None:
         """Put other ops in the place of a call. Raises Unsupported."""
-        inner = NameScope({"": contrib.OPSET}, {"": ""}, scope.place or place)
+        opset = contrib.OPSET if node.domain else max(contrib.OPSET, node.version)
+        inner = NameScope({"": opset}, {"": ""}, scope.place or place)
         inner.names.update((f"i{k}", name) for k, name in enumerate(node.inputs) if name)
         draft, names = self._draft, inner.names
         call = contrib.ContribCall(

@@ -16,7 +16,7 @@ from onnx import TensorProto, numpy_helper
 
 from tunewright.graph.ir import Array
 
-from ..evaluation.onnx_form import DTYPES, TypeFault, check_shape
+from ..evaluation.onnx_form import DTYPES, SUB_BYTE_BITS, TypeFault, check_shape
 from .placeholders import Placeholder, PlaceholderError, dtype_of
 from .protobuf import ModelError, quote
 
@@ -85,17 +85,19 @@ class Weights:
         name = DTYPES[tensor.data_type]
         is_raw = tensor.HasField("raw_data") and name != "string"
         if is_raw:
-            available, needed, unit = self._raw.size_bytes(tensor.raw_data), count * np.dtype(name).itemsize, "bytes"
+            available, needed, unit = self._raw.size_bytes(tensor.raw_data), _stored_bytes(name, count), "bytes"
         else:
             available = len(getattr(tensor, _FIELDS.get(name, "int32_data")))
-            needed, unit = count * (2 if name.startswith("complex") else 1), "values"
+            is_packed = name in SUB_BYTE_BITS
+            needed = _stored_bytes(name, count) if is_packed else count * (2 if name.startswith("complex") else 1)
+            unit = "values"
         if available != needed:
             raise ModelError(
                 f"{place}: {available:,} {unit} of data where its shape needs {needed:,}; the file is damaged"
             )
         try:
             if is_raw:
-                return _little_endian(self._raw.array(tensor.raw_data), np.dtype(name), shape)
+                return _from_bytes(self._raw.array(tensor.raw_data), np.dtype(name), shape)
             return np.asarray(numpy_helper.to_array(tensor))
         except (EOFError, OSError, OverflowError, TypeError, ValueError) as error:
             raise ModelError(f"{place}: its data can't be read as {name}") from error
@@ -110,7 +112,7 @@ class Weights:
             raise ModelError(f"{place}: text can't lie in an external file")
         dtype = np.dtype(DTYPES[tensor.data_type])
         entries = {str(entry.key): str(entry.value) for entry in tensor.external_data}
-        size_bytes = int(np.prod(shape, dtype=object)) * dtype.itemsize
+        size_bytes = _stored_bytes(dtype.name, int(np.prod(shape, dtype=object)))
         offset = _number(entries.get("offset", "0"), "offset", place)
         length = _number(entries.get("length", str(size_bytes)), "length", place)
         if length != size_bytes:
@@ -119,7 +121,26 @@ class Weights:
         if self._external_bytes > MAX_EXTERNAL_BYTES:
             raise ModelError(f"external data of more than {MAX_EXTERNAL_BYTES >> 30} GiB")
         data = _read(self._folder, entries.get("location", ""), offset, length, place)
+        return _from_bytes(data, dtype, shape)
+
+
+def _stored_bytes(name: str, count: int) -> int:
+    """Bytes that so many elements of a type take in a file."""
+    return -(-count * SUB_BYTE_BITS[name] // 8) if name in SUB_BYTE_BITS else count * np.dtype(name).itemsize
+
+
+def _from_bytes(data: Array, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+    """The elements of a file's bytes, where a byte may have several of them, the first in its lowest bits."""
+    if dtype.name not in SUB_BYTE_BITS:
         return _little_endian(data, dtype, shape)
+    bits = SUB_BYTE_BITS[dtype.name]
+    parts = data.view(np.uint8)[:, None] >> np.arange(0, 8, bits, dtype=np.uint8) & (2**bits - 1)
+    numbers = parts.reshape(-1)[: int(np.prod(shape, dtype=object))].reshape(shape)
+    if dtype.name.startswith("uint"):
+        return numbers.astype(dtype)
+    sign = 2 ** (bits - 1)  # the highest bit
+    signed_numbers: Array = (numbers ^ np.uint8(sign)).view(np.int8) - np.int8(sign)
+    return signed_numbers.astype(dtype)
 
 
 def _little_endian(data: Array, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tunewright.graph.onnx_import import ModelError, load
+
 from .contrib_models import agree, contrib_model, run_ours
 from .correcting import RNG, normal, run_by_peer
 
@@ -191,3 +193,36 @@ def test_rows_of_a_table_of_few_bits(bits: int) -> None:
     agree("GatherBlockQuantized", operands, ["output"], data, **attrs)
     zero_points = {"zero_points": drawn(np.uint8, 5, 4 * bits // 8)}
     agree("GatherBlockQuantized", {**operands, **zero_points}, ["output"], [*data, *zero_points], **attrs)
+
+
+@pytest.mark.parametrize("kind", ["int4", "uint4"])
+def test_rows_of_a_table_of_four_bits(kind: str) -> None:
+    def numbers(*shape: int) -> Any:
+        return RNG.integers(-8 * (kind == "int4"), 8, shape).astype(np.int8).astype(np.dtype(kind))
+
+    data = {"data": numbers(5, 48), "scales": scales(5, 3), "zero_points": numbers(5, 3)}
+    operands = {"data": data["data"], "indices": np.array([[0, 3], [2, 1]]), **data}
+    agree("GatherBlockQuantized", operands, ["output"], data, block_size=16, quantize_axis=-1)
+
+
+def test_a_table_is_not_gathered_along_its_blocks() -> None:
+    operands = {"data": drawn(np.uint8, 5, 32), "indices": np.array(3), "scales": scales(5, 2)}
+    model = contrib_model("GatherBlockQuantized", operands, ["output"], block_size=16, gather_axis=1, bits=8)
+    with pytest.raises(ModelError, match="blocks along the axis that is gathered"):
+        load(model.SerializeToString())
+
+
+def test_zero_points_by_group() -> None:
+    """By the definition: ONNX Runtime (1.31.1) takes the zero points of blocks, and the scales of groups."""
+    n, k, size = 3, 64, 16
+    packed, zero_points = drawn(np.uint8, n, k // size, size // 2), drawn(np.uint8, n, k // size // 2)
+    factors, groups = scales(n, k // size), RNG.integers(0, k // size, k).astype(np.int32)
+    operands = {"A": np.eye(k, dtype=np.float32), "B": packed, "scales": factors, "zero_points": zero_points}
+    model = contrib_model(
+        "MatMulNBits", {**operands, "g_idx": groups}, ["Y"], ["B", "g_idx"], N=n, K=k, bits=4, block_size=size
+    )
+    numbers, zeros = (
+        np.stack([array & 15, array >> 4], -1).reshape(n, -1).astype(np.float32) for array in (packed, zero_points)
+    )
+    [result] = run_ours(model, operands)
+    np.testing.assert_allclose(result.T, (numbers - zeros[:, groups]) * factors[:, groups], rtol=1e-5, atol=1e-5)
