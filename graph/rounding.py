@@ -174,7 +174,9 @@ def _rounding_casts(graph: Graph) -> Iterable[str]:
 # Sums of products, and whether they are exact
 
 
-SUMS_OF_PRODUCTS = frozenset({"Conv", "ConvTranspose", "GRU", "Gemm", "LSTM", "MatMul", "RNN", "Recurrence"})
+SUMS_OF_PRODUCTS = frozenset(
+    {"BlockMatMul", "Conv", "ConvTranspose", "GRU", "Gemm", "LSTM", "MatMul", "RNN", "Recurrence"}
+)
 
 SHORT_BITS = 12
 """Weights are short that are whole numbers of so many bits, or such times a power of two: their products with other

@@ -151,7 +151,13 @@ def _constant_of_shape(node: Node, shape: Array) -> Array:
     return np.broadcast_to(value, tuple(map(int, shape)))
 
 
+def _block_matmul(node: Node, x: Any, numbers: Any, scales: Any, zeros: Any) -> Array:
+    weights = (numbers.astype(np.float32) - zeros[..., None]) * scales[..., None]
+    return np.asarray(np.matmul(x, weights.reshape(len(numbers), -1).T))
+
+
 _OWN: dict[str, Callable[..., Array | None]] = {
+    "BlockMatMul": _block_matmul,
     "ConstantOfShape": _constant_of_shape,
     "Reshape": _reshape,
     "Silu": _silu,

@@ -13,6 +13,7 @@ from typing import Literal
 
 from tunewright.graph.ir import Graph, GraphPort
 
+from .block_products import block_products
 from .edit import log
 from .layout import channels_last
 from .quantisation import (
@@ -79,6 +80,9 @@ STEPS = (
     RewriteStep("widen", (Rewrite("narrow floats", narrow_floats, rounds="narrow floats"),), once=True),
     RewriteStep("simplify", (Rewrite("quantised ops", quantised_ops), *_CLEAN)),
     RewriteStep(
+        "packed weights", (Rewrite("products of blocks", block_products, rounds="scales of blocks"),), once=True
+    ),
+    RewriteStep(
         "widen products", (Rewrite("products of floats", float_products, rounds="quantised products"),), once=True
     ),
     RewriteStep(
@@ -131,6 +135,7 @@ def rewrite(graph: Graph, layout: Literal["NHWC", "NCHW"] = "NHWC", *, widen: bo
     is_enabled = {
         "layout": layout == "NHWC",
         "widen": widen,
+        "packed weights": widen,
         "widen products": widen and not dots,
         "keep dots": widen and dots,
         "keep bytes": not widen,

@@ -118,7 +118,11 @@ def integer_products(graph: Graph) -> Graph:
 
 
 def dot_products(graph: Graph) -> Graph:
-    """As `integer_products`, of those that processors multiply four at a time (`_is_dot`)."""
+    """As `integer_products`, of those that processors multiply four at a time (`_is_dot`).
+
+    Before: `a = DequantizeLinear(p, s, m); b = DequantizeLinear(q, t); y = MatMul(a, b)`, p unsigned and q known.
+    After: `c = MatMulInteger(p, q, m); y = Mul(Cast(c), Mul(s, t))`.
+    """
     return _integer_products(graph, partial(_integer_product, dots=True))
 
 
@@ -224,7 +228,10 @@ def float_products(graph: Graph) -> Graph:
 
 @each("Cast")
 def other_float_products(edit: Edit, node: Node) -> Result:
-    """As `float_products`, of those that are no dots."""
+    """As `float_products`, of those that are no dots.
+
+    Before: `c = MatMulInteger(p, q); y = Cast(c) to=float`, q not known. After: `y = MatMul(Cast(p), Cast(q))`.
+    """
     inner = edit.producer(node.inputs[0], *FLOAT_OPS)
     return None if inner is None or _is_dot(edit, inner) else _float_product(edit, node)
 

@@ -132,12 +132,20 @@ MODELS = {
     " z = Constant<value=uint8 {9}>() o = Constant<value=int8 {0}>() p = QuantizeLinear(x, s, z)"
     " q = DequantizeLinear(p, s, z) v = QuantizeLinear(w, s, o) k = DequantizeLinear(v, s, o)"
     " t = Conv<pads=[1, 1, 1, 1]>(q, k) y = Relu(t) | y ; w",
+    "packed": "widened: x[{a}, {8b}] w[{8c}, {4b}] | s = Constant<value_float=0.125>() z = Constant<value=uint8 {8}>()"
+    " m = Constant<value=uint8 {15}>() n = Constant<value_ints=[{8c}]>() g = Constant<value_ints=[{4c}, {8b}]>()"
+    " v = QuantizeLinear(w, s, z) u = Min(v, m) i = Expand(s, n) j = Expand(z, n)"
+    " d = DequantizeLinear<axis=0>(u, i, j) h = Reshape(d, g) k = Transpose<perm=[1, 0]>(h) t = MatMul(x, k)"
+    " y = Relu(t) | y ; w",
     "brain_batched": "x[{d}, {a}, {8b}] w[{d}, {8b}, {c}] | u = Cast<to=16>(x) v = Cast<to=16>(w) t = MatMul(u, v)"
     " y = Cast<to=1>(t) | y",
     "brain_norm": "x[{a}, {c}] s[{c}] | u = Cast<to=16>(x) v = Cast<to=16>(s) t = LayerNormalization(u, v)"
     " y = Cast<to=1>(t) | y ; s",
 }  # fmt: skip
-"""Small models: type of all: inputs | nodes | outputs ; the inputs that are constants. Letters are drawn sizes."""
+"""Small models: type of all: inputs | nodes | outputs ; the inputs that are constants. Letters are drawn sizes.
+
+They are rewritten as for GPUs, so that narrow types stay, but for those that are "widened".
+"""
 
 
 STEPS = "u = Cast<to=1>(t) s = Constant<value_float=16.0>() v = Relu(u) z = CastLike(s, x) y = QuantizeLinear(v, s, z)"
@@ -151,7 +159,7 @@ def tasks_of(text: str, sizes: dict[str, int]) -> list[Task]:
     for name, size in names.items():
         text = text.replace("{" + name + "}", str(size))
     kind, colon, text = text.rpartition(": ")
-    kind = kind if colon else "float"
+    widen, kind = kind == "widened", kind if colon and kind != "widened" else "float"
     inputs, nodes, rest = text.split("|")
     output, _, constants = rest.partition(";")
     known = set(constants.split())
@@ -163,7 +171,7 @@ def tasks_of(text: str, sizes: dict[str, int]) -> list[Task]:
     model = onnx.parser.parse_model(
         f'<ir_version: 10, opset_import: ["" : 20]> m ({head}) => ({kind}{out_shape} {out_name}) {{ {parts} }}'
     )
-    return fuse_model(model, known)
+    return fuse_model(model, known, widen=widen)
 
 
 def _parse(text: str) -> tuple[str, str]:
@@ -171,7 +179,7 @@ def _parse(text: str) -> tuple[str, str]:
     return name, bracket + shape
 
 
-def fuse_model(model: Any, constants: set[str]) -> list[Task]:
+def fuse_model(model: Any, constants: set[str], *, widen: bool = False) -> list[Task]:
     rng = np.random.default_rng(0)
     graph = model.graph
     for value in [v for v in graph.input if v.name in constants]:
@@ -182,7 +190,7 @@ def fuse_model(model: Any, constants: set[str]) -> list[Task]:
         graph.input.remove(value)
     if "axes" in constants:
         graph.initializer.append(onnx.numpy_helper.from_array(np.array([1], np.int64), "axes"))
-    graph = rewrite(load(model.SerializeToString()), widen=False)
+    graph = rewrite(load(model.SerializeToString()), widen=widen)
     calls = [step for step in partition(graph) if isinstance(step, TaskCall)]
     return [*{call.task.key: call.task for call in calls}.values(), *join(graph, calls)]
 

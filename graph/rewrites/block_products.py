@@ -1,0 +1,71 @@
+"""Products with weights of four bits, of which every block has a scale: few rows of them are read from memory once."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from tunewright.codegen.expr.dtype import DType
+from tunewright.graph.ir import Array, Node, TensorType
+
+from ..evaluation.onnx_form import NORMAL_VERSION
+from .edit import Edit, Result, each
+
+MOST_ROWS = 16
+"""Rows beyond which the weights' way from memory is short beside the arithmetic, which is less for floats."""
+
+LEAST_COLUMNS = 16
+"""Columns below which most lanes of a vector would be idle."""
+
+MOST_NUMBER = 15
+"""The largest number of four bits."""
+
+
+@each("MatMul")
+def block_products(edit: Edit, node: Node) -> Result:
+    """A product of few rows with known weights of four bits reads these as they are.
+
+    Before: `w = Transpose(Reshape(DequantizeLinear(q, s, z) axis=0, (N, K))); y = MatMul(x, w)`, where each row of q
+    is a block of K. After: `y = BlockMatMul(x, q, s, z)` with q [N, blocks, size], s and z [N, blocks].
+    """
+    x, weight = node.inputs
+    shape, kind = edit.shape(x), edit.types[node.outputs[0]]
+    blocks = _blocks(edit, weight)
+    if blocks is None or not shape or kind.dtype != DType.F32.value or prod(shape[:-1]) > MOST_ROWS:
+        return None
+    if not edit.may_round(node.outputs[0]):
+        return None
+    numbers = blocks[0]
+    columns = numbers.shape[0]
+    if columns < LEAST_COLUMNS or numbers.shape[2] % 2 or numbers.max() > MOST_NUMBER:
+        return None
+    output = edit.new_tensor(TensorType(kind.dtype, kind.shape))
+    operands = (x, *map(edit.constant, blocks))
+    edit.add(Node("BlockMatMul", operands, (output,), {}, version=NORMAL_VERSION))
+    return output
+
+
+def _blocks(edit: Edit, weight: str) -> tuple[Array, Array, Array] | None:
+    """Numbers [N, blocks, size], scales and zero points [N, blocks] of a transposed weight; None if it is none."""
+    transpose = edit.producer(weight, "Transpose")
+    reshape = transpose and edit.producer(transpose.inputs[0], "Reshape")
+    node = reshape and edit.producer(reshape.inputs[0], "DequantizeLinear")
+    if transpose is None or reshape is None or node is None or len(edit.shape(weight) or ()) != 2:
+        return None
+    if len(node.inputs) != 3 or node.attrs.get("block_size") or node.attrs.get("axis") != 0:
+        return None
+    numbers, scales, zeros = (edit.array(name) for name in node.inputs)
+    if numbers is None or scales is None or zeros is None:
+        return None
+    if scales.dtype != np.float32 or numbers.dtype != np.uint8:
+        return None
+    depth, columns = edit.shape(weight) or (0, 0)
+    if numbers.ndim != 2 or scales.shape != (len(numbers),) or depth % numbers.shape[1]:
+        return None
+    blocks = depth // numbers.shape[1]
+    return (
+        numbers.reshape(columns, blocks, -1),
+        scales.reshape(columns, blocks),
+        zeros.reshape(columns, blocks),
+    )

@@ -1,0 +1,93 @@
+"""Block product: a product with weights of four bits, of which every block along the reduction has a scale."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+
+from tunewright.codegen.expr.dtype import DType
+from tunewright.codegen.expr.expr import Const, Expr, Load, Op, Var
+from tunewright.graph.task import Task, Tensor
+
+from .fused_stage import FusedStage, fuse_stages
+
+
+@dataclass(frozen=True, slots=True)
+class BlockProduct:
+    """The main fused stage of a task as such a product, and its tensors.
+
+    `x` is [rows, blocks, size], or without rows where there is one; `numbers` are [columns, blocks, size], `scales` and
+    `zeros` [columns, blocks].
+    """
+
+    before: tuple[FusedStage, ...]
+    fused_stage: FusedStage
+    after: tuple[FusedStage, ...]
+    x: Tensor
+    numbers: Tensor
+    scales: Tensor
+    zeros: Tensor
+    row: str  # "" where there is one
+    column: str
+
+    @property
+    def rows(self) -> int:
+        """The number of rows."""
+        return prod(self.x.shape[:-2])
+
+    @property
+    def blocks(self) -> int:
+        """The blocks of a column."""
+        return self.numbers.shape[1]
+
+    @property
+    def half(self) -> int:
+        """Half the numbers of a block: one of each half shares a byte."""
+        return self.numbers.shape[2] // 2
+
+    @property
+    def stages(self) -> tuple[tuple[FusedStage, ...], FusedStage, tuple[FusedStage, ...]]:
+        """The fused stages of the task: those before, this one, those after."""
+        return self.before, self.fused_stage, self.after
+
+
+@lru_cache(maxsize=256)
+def match_block_product(task: Task) -> BlockProduct | None:
+    """The task's product with known weights in blocks, as `graph.ops` defines it; None if there is none."""
+    fused_stages = fuse_stages(task)
+    main = max(range(len(fused_stages)), key=lambda n: fused_stages[n].stage.points)
+    fused_stage = fused_stages[main]
+    operands = _operands(fused_stage.stage.body)
+    if operands is None or fused_stage.stage.combiner != "sum":
+        return None
+    names = {tensor.name: tensor for tensor in (*task.inputs, *task.temporaries)}
+    x, numbers, zeros, scales = (names.get(load.tensor) for load in operands)
+    if x is None or numbers is None or zeros is None or scales is None:
+        return None
+    if not (numbers.constant and zeros.constant and scales.constant) or numbers.shape[1:] != x.shape[-2:]:
+        return None
+    row, column = operands[0].index[0] if len(x.shape) == 3 else None, operands[1].index[0]
+    if (
+        not isinstance(column, Var)
+        or len(numbers.shape) != 3
+        or sum(_reads(fused_stages, tensor.name) for tensor in (numbers, zeros, scales)) > 3
+    ):
+        return None
+    before, after = tuple(fused_stages[:main]), tuple(fused_stages[main + 1 :])
+    name = row.name if isinstance(row, Var) else ""
+    return BlockProduct(before, fused_stage, after, x, numbers, scales, zeros, name, column.name)
+
+
+def _operands(body: Expr) -> tuple[Load, Load, Load, Load] | None:
+    """What a product reads: x, the numbers, their zero points, their scales."""
+    match body:
+        case Op("mul", (Load() as x, Op("mul", (Op("cast", (Op("sub", (number, zero)),)), Load() as scale)))):
+            match number, zero:
+                case Op("mod", (Op("cast", (Load(dtype=DType.U8) as q,)), Const(16))), Op("cast", (Load() as z,)):
+                    return x, q, z, scale
+    return None
+
+
+def _reads(fused_stages: list[FusedStage], tensor: str) -> int:
+    return sum(load.tensor == tensor for fused_stage in fused_stages for load in fused_stage.reads)

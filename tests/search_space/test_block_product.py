@@ -1,0 +1,116 @@
+"""Products with weights of four bits: right for any schedule, and where they apply."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx.parser
+import pytest
+from onnx import numpy_helper
+
+from tunewright.codegen.host import detect
+from tunewright.codegen.ir import interp
+from tunewright.codegen.ir.ir import Kernel
+from tunewright.codegen.llvm.build import build
+from tunewright.codegen.runtime.memory import guarded_empty
+from tunewright.codegen.runtime.native import Program
+from tunewright.codegen.runtime.pool import shared_pool
+from tunewright.codegen.verify import verify
+from tunewright.graph.fusion.fusion import TaskCall, partition
+from tunewright.graph.ir import Graph
+from tunewright.graph.onnx_import import load
+from tunewright.graph.oracle import example_inputs, reference
+from tunewright.graph.rewrites import rewrite
+from tunewright.graph.task import Task
+from tunewright.search_space.sketch import find_space
+from tunewright.search_space.sketches import sketch, spaces
+
+HOST = detect(2)
+SKETCH = sketch("block_product")
+
+
+def graph_of(
+    rows: str,
+    columns: int,
+    blocks: int,
+    size: int,
+    *,
+    most: int = 15,
+    then: str = "y = Relu (t)",
+    kind: str = "float y",
+) -> Graph:
+    """A product with weights in blocks, as MatMulNBits is imported."""
+    depth = blocks * size
+    text = (
+        f'<ir_version: 10, opset_import: ["" : 21]> m (float[{rows},{depth}] x) => ({kind}) {{'
+        f" d = DequantizeLinear <axis=0> (q, s, z) h = Reshape (d, g) k = Transpose <perm=[1,0]> (h)"
+        f" t = MatMul (x, k) {then} }}"
+    )
+    model = onnx.parser.parse_model(text)
+    rng = np.random.default_rng(columns)
+    count = columns * blocks
+    known = {
+        "q": rng.integers(0, most, (count, size), np.uint8, endpoint=True),
+        "s": rng.uniform(0.5, 2, count).astype(np.float32),
+        "z": rng.integers(0, 15, count, np.uint8),
+        "g": np.array([columns, depth]),
+    }
+    known["q"].flat[0] = most
+    for name, value in known.items():
+        model.graph.initializer.append(numpy_helper.from_array(value, name))
+    return load(model.SerializeToString())
+
+
+def task_of(*arguments: Any, **options: Any) -> Task:
+    calls = partition(rewrite(graph_of(*arguments, **options)))
+    [task] = [call.task for call in calls if isinstance(call, TaskCall) and "BlockMatMul" in call.task.op]
+    return task
+
+
+def packed(task: Task, kernel: Kernel, arrays: Sequence[Any]) -> list[Any]:
+    return [
+        kernel.packings[tensor.name].apply(array) if tensor.name in kernel.packings else array
+        for tensor, array in zip(task.inputs, arrays, strict=True)
+    ]
+
+
+def run_native(task: Task, kernel: Kernel, arrays: Sequence[Any]) -> Any:
+    memory = [guarded_empty(buffer.shape, buffer.dtype) for buffer in kernel.params]
+    for place, array in zip(memory, packed(task, kernel, arrays), strict=False):
+        place.array[...] = array.reshape(place.array.shape)
+    with Program([(build(kernel, HOST), [place.array for place in memory])], shared_pool(2)) as program:
+        program.run()
+    assert [place.check() for place in memory] == [None] * len(memory)
+    return memory[-1].array
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "blocks", "size"),
+    [("1", 33, 3, 32), ("1", 64, 2, 16), ("5", 47, 5, 16), ("2,3", 100, 2, 128), ("16", 16, 3, 6)],
+)
+def test_any_schedule_agrees_with_the_oracle(rows: str, columns: int, blocks: int, size: int) -> None:
+    task = task_of(rows, columns, blocks, size, then="y = Add (t, t)")
+    space, arrays = SKETCH.space(task, HOST), example_inputs(task, 1)
+    expected: Any = reference(task, arrays)[0]
+    for row in [space.row(space.default), *space.sample(4, np.random.default_rng(2))]:
+        kernel = SKETCH.lower(task, space.schedule(row), HOST)
+        verify(kernel)
+        output = np.zeros(kernel.params[-1].shape, np.float32)
+        interp.run(kernel, [*packed(task, kernel, arrays), output])
+        for result in (output, run_native(task, kernel, arrays)):
+            largest = float(np.abs(expected).max())
+            np.testing.assert_allclose(result.reshape(expected.shape), expected, rtol=0, atol=1e-5 * largest)
+
+
+def test_numbers_share_bytes() -> None:
+    task = task_of("1", 64, 4, 32)
+    [space] = spaces(task, HOST)
+    kernel = SKETCH.lower(task, space.default, HOST)
+    [numbers] = [buffer for buffer in kernel.params if buffer.name == task.inputs[1].name]
+    assert numbers.size_bytes == 64 * 4 * 32 // 2
+
+
+def test_a_sketch_of_floats_is_not_for_it() -> None:
+    assert not find_space(sketch("contraction"), task_of("1", 64, 4, 32), HOST)
