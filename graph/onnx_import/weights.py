@@ -137,7 +137,7 @@ def _from_bytes(data: Array, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Ar
     parts = data.view(np.uint8)[:, None] >> np.arange(0, 8, bits, dtype=np.uint8) & (2**bits - 1)
     numbers = parts.reshape(-1)[: int(np.prod(shape, dtype=object))].reshape(shape)
     if dtype.name.startswith("uint"):
-        return numbers.astype(dtype)
+        return np.asarray(numbers.astype(dtype))
     sign = 2 ** (bits - 1)  # the highest bit
     signed_numbers: Array = (numbers ^ np.uint8(sign)).view(np.int8) - np.int8(sign)
     return signed_numbers.astype(dtype)
