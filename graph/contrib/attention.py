@@ -12,6 +12,7 @@ from math import sqrt
 
 import numpy as np
 
+from .cache_quantisation import CacheQuantisation
 from .call import ContribCall, Unsupported, contrib_op
 from .rotary import rotate
 
@@ -258,8 +259,9 @@ def _group_query_attention(call: ContribCall) -> Sequence[str]:
 
     `seqlens_k` has the last position of each sequence, padding apart; a cache may be longer than what is in it.
     """
-    _check_cache(call)
-    heads, kv_heads = call.attr("num_heads"), call.attr("kv_num_heads")
+    if call.attr("sliding_window_cache"):
+        raise Unsupported("a cache of a window's size")
+    heads, kv_heads = call.count("num_heads"), call.count("kv_num_heads")
     query, key, value = (call.operand(name) for name in ("query", "key", "value"))
     if not key:
         size = call.shape(query)[2] // (heads + 2 * kv_heads)
@@ -272,20 +274,19 @@ def _group_query_attention(call: ContribCall) -> Sequence[str]:
         tables = call.operand("cos_cache"), call.operand("sin_cache")
         interleaved = call.attr("rotary_interleaved")
         q, k = (rotate(call, name, positions, *tables, interleaved) for name in (q, k))
-    keys, values = (cache.extended(call, f"past_{which}", new) for which, new in (("key", k), ("value", v)))
+    forms = [CacheQuantisation.of(call, which, kv_heads, call.shape(k)[3]) for which in "kv"]
+    keys, values = (
+        cache.extended(call, f"past_{which}", form.write(call, new))
+        for which, form, new in zip(("key", "value"), forms, (k, v), strict=True)
+    )
     bias = cache.visible(call, call.kind(q).dtype)
     biases = tuple(filter(None, (call.operand("attention_bias"), bias)))
-    k, v = (call.slice(name, 2, 0, cache.total) if cache.room > cache.total else name for name in (keys, values))
+    parts = (call.slice(name, 2, 0, cache.total) if cache.room > cache.total else name for name in (keys, values))
+    k, v = (form.read(call, part) for form, part in zip(forms, parts, strict=True))
     scores = Scores(_scale(call, call.shape(q)[3]), call.attr("softcap"), biases, _sink(call, heads))
     result, stages = attend(call, q, k, v, scores)
     shown = stages.weights if call.attr("qk_output") == 2 else stages.biased
     return merge_heads(call, result), keys, values, shown
-
-
-def _check_cache(call: ContribCall) -> None:
-    quantised = {call.attr("k_quant_type"), call.attr("v_quant_type")} != {"NONE"}
-    if quantised or call.operand("k_scale") or call.attr("sliding_window_cache"):
-        raise Unsupported("a quantised cache, or one of a window's size")
 
 
 def _normalised(call: ContribCall, name: str, parameter: str) -> str:

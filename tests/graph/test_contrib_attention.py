@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tunewright.graph.onnx_import import ModelError
+
 from .contrib_models import agree, contrib_model, run_ours
 from .correcting import RNG, normal, run_by_peer
 
@@ -147,6 +149,38 @@ def test_group_query_attention_with_more_operands() -> None:
     agree_cached({**turned, "position_ids": np.arange(2, 7)[None]}, do_rotary=1)
     packed = {name: array for name, array in turned.items() if name not in ("key", "value")}
     agree_cached({**packed, "query": normal(1, 5, (HEADS + 2 * KV_HEADS) * SIZE)}, do_rotary=1)
+
+
+@pytest.mark.parametrize("kind", ["PER_TENSOR", "PER_CHANNEL"])
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize(("lengths", "length"), [((7,), 1), ((9, 8), 1), ((11,), 3), ((8, 8), 8)])
+def test_caches_of_few_bits(lengths: tuple[int, ...], length: int, bits: int, kind: str) -> None:
+    operands = cached(lengths, length, 8, {"do_rotary": 1})
+    shape, dtype = (len(lengths), KV_HEADS, 8, SIZE * bits // 8), np.uint8 if bits == 4 else np.int8
+    operands |= {name: RNG.integers(0, 100, shape).astype(dtype) for name in ("past_key", "past_value")}
+    scales = RNG.random((2, KV_HEADS * SIZE if kind == "PER_CHANNEL" else 1)).astype(np.float32) + np.float32(0.5)
+    operands |= {
+        name: row * (0.4 if bits == 4 else 0.03) for name, row in zip(("k_scale", "v_scale"), scales, strict=True)
+    }
+    agree_cached(operands, do_rotary=1, kv_cache_bit_width=bits, k_quant_type=kind, v_quant_type=kind)
+
+
+@pytest.mark.parametrize(
+    ("attrs", "fault"),
+    [
+        ({"k_quant_type": "PER_TENSOR"}, "k_quant_type PER_TENSOR and no scale"),
+        ({"sliding_window_cache": 1}, "a cache of a window's size"),
+        ({"kv_num_heads": 0}, "kv_num_heads of 0"),
+    ],
+)
+def test_caches_that_are_refused(attrs: dict[str, Any], fault: str) -> None:
+    operands = cached((7,), 1, 8, {})
+    model = contrib_model(
+        "GroupQueryAttention", operands, ["output"], ["total_sequence_length"],
+        **{"num_heads": HEADS, "kv_num_heads": KV_HEADS, **attrs},
+    )  # fmt: skip
+    with pytest.raises(ModelError, match=fault):
+        run_ours(model, operands)
 
 
 def test_rows_of_padding_are_the_only_ones_that_differ() -> None:
