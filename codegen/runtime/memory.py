@@ -233,11 +233,22 @@ def trim_compiler() -> None:
     Most took part in loading alone, or in compiling: some 40 MB once it is loaded, and twice that when it has compiled.
     Nothing happens where the system is not Linux.
     """
+    global _compiler_mappings
     if not MAPPINGS.exists():
         return
+    if not _compiler_mappings:  # it is not loaded yet, or these were never looked for
+        text = MAPPINGS.read_text(encoding="utf-8", errors="replace")
+        _compiler_mappings = tuple(clean_mappings(text, COMPILER))
     advise = ctypes.CDLL(None).madvise
-    for begin, end in clean_mappings(MAPPINGS.read_text(encoding="utf-8", errors="replace"), COMPILER):
+    for begin, end in _compiler_mappings:
         advise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), ctypes.c_int(mmap.MADV_DONTNEED))
+
+
+_compiler_mappings: tuple[tuple[int, int], ...] = ()
+"""What `clean_mappings` found: the library stays where it was loaded, and nothing writes what can't be written.
+
+To ask Linux for all mappings takes longer than to drop the pages.
+"""
 
 
 def clean_mappings(mappings: str, library: str) -> Iterator[tuple[int, int]]:
