@@ -14,6 +14,7 @@ import hashlib
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
+from functools import cache
 from typing import Any
 
 from sqlalchemy import (
@@ -171,11 +172,7 @@ def _best_rows(
     tables: tuple[type[MeasurementColumns], ...] = (
         (ConfirmationRow, TrialRow, RepeatRow) if is_imported else (ConfirmationRow, TrialRow)
     )
-    columns = [
-        _newest_confirmation(target_key, is_imported),
-        *(_fastest(table, target_key, is_imported) for table in tables[1:]),
-    ]
-    ids = session.execute(select(*columns).where(TaskRow.key.in_(keys))).all()
+    ids = session.execute(_candidate_ids(tables[1:], is_imported), _values(keys, target_key)).all()
     working: dict[str, list[MeasurementColumns]] = {}
     for table, column in zip(tables, zip(*ids, strict=True), strict=False):
         for row in _rows(session, table, column):
@@ -191,8 +188,7 @@ def _best_rows(
 def newest_confirmations(session: Session, task_keys: Iterable[str], target_key: str) -> Iterator[ConfirmationRow]:
     """The newest confirmation of each task, of any status: of those made here, else of the imported ones."""
     for keys in batches(dict.fromkeys(task_keys), KEYS_AT_ONCE):
-        own_ids, imported_ids = (_newest_confirmation(target_key, is_imported) for is_imported in (False, True))
-        ids = session.scalars(select(func.coalesce(own_ids, imported_ids)).where(TaskRow.key.in_(keys))).all()
+        ids = session.scalars(_newest_confirmation_ids(), _values(keys, target_key)).all()
         yield from _rows(session, ConfirmationRow, ids)
 
 
@@ -225,15 +221,38 @@ def _rows(session: Session, row: type[MeasurementColumns], ids: Iterable[int | N
     return list(session.scalars(select(row).where(row.id.in_(row_ids)))) if row_ids else []
 
 
+# Queries are made once: to make one takes SQLAlchemy many times as long as to run it.
+
+
+def _values(keys: list[str], target_key: str) -> dict[str, Any]:
+    """The values of the parameters of `_candidate_ids` and `_newest_confirmation_ids`."""
+    return {"keys": keys, "target": target_key, "sketches": sorted(current())}
+
+
+@cache
+def _candidate_ids(tables: tuple[type[MeasurementColumns], ...], is_imported: bool) -> Select[Any]:
+    """Of each task the ids of its newest confirmation, and of the fastest in each table."""
+    columns = [_newest_confirmation(is_imported), *(_fastest(table, is_imported) for table in tables)]
+    return select(*columns).where(TaskRow.key.in_(bindparam("keys", expanding=True)))
+
+
+@cache
+def _newest_confirmation_ids() -> Select[Any]:
+    """Of each task the id of its newest confirmation here, else of the newest imported one."""
+    ids = func.coalesce(*map(_newest_confirmation, (False, True)))
+    return select(ids).where(TaskRow.key.in_(bindparam("keys", expanding=True)))
+
+
 # Subqueries for a TaskRow of the outer query, each with an index:
 
 
-def _usable(row: type[MeasurementColumns], target_key: str, is_imported: bool) -> list[ColumnElement[bool]]:
+def _usable(row: type[MeasurementColumns], is_imported: bool) -> list[ColumnElement[bool]]:
     """Conditions on the rows that may be used: of those timed here, or of those imported."""
-    conditions = [*row.of(TaskRow.key, target_key), row.is_imported.is_(is_imported)]
+    conditions = [*row.of(TaskRow.key, bindparam("target")), row.is_imported.is_(is_imported)]
     if not is_imported:
         return conditions
-    return [*conditions, tuple_(row.sketch, row.sketch_version).in_(sorted(current())), ~_is_failure_here(row)]
+    is_current = tuple_(row.sketch, row.sketch_version).in_(bindparam("sketches", expanding=True))
+    return [*conditions, is_current, ~_is_failure_here(row)]
 
 
 def _is_failure_here(row: type[MeasurementColumns]) -> ColumnElement[bool]:
@@ -250,22 +269,22 @@ def _is_failure_here(row: type[MeasurementColumns]) -> ColumnElement[bool]:
     return or_(*conditions)
 
 
-def _newest_confirmation(target_key: str, is_imported: bool) -> ScalarSelect[int]:
+def _newest_confirmation(is_imported: bool) -> ScalarSelect[int]:
     """The id of the newest confirmation."""
-    conditions = *_usable(ConfirmationRow, target_key, is_imported), ConfirmationRow.status != Status.VOIDED.value
+    conditions = *_usable(ConfirmationRow, is_imported), ConfirmationRow.status != Status.VOIDED.value
     query = select(ConfirmationRow.id).where(*conditions)
     query = query.order_by(ConfirmationRow.created_at.desc(), ConfirmationRow.schedule_key.desc())
     return query.limit(1).correlate(TaskRow).scalar_subquery()
 
 
-def _fastest(row: type[MeasurementColumns], target_key: str, is_imported: bool) -> Any:
+def _fastest(row: type[MeasurementColumns], is_imported: bool) -> Any:
     """The id of the fastest trial, or repeat, that no confirmation supersedes.
 
     Without a confirmation it is the first of its index. Else the few since then are read: along that index would come
     all that the confirmation superseded.
     """
-    is_ok = *_usable(row, target_key, is_imported), row.status == Status.OK.value
-    confirmations = *_usable(ConfirmationRow, target_key, is_imported), ConfirmationRow.status != Status.VOIDED.value
+    is_ok = *_usable(row, is_imported), row.status == Status.OK.value
+    confirmations = *_usable(ConfirmationRow, is_imported), ConfirmationRow.status != Status.VOIDED.value
     newest_at = select(func.max(ConfirmationRow.created_at)).where(*confirmations)
     confirmed_at = newest_at.correlate(TaskRow).scalar_subquery()  # null where there is none
     least_s = select(func.min(row.median_s)).where(*is_ok).correlate(TaskRow).scalar_subquery()
