@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -40,12 +41,13 @@ PARAMETRIC = frozenset({*PARAMETERS, "AffineGrid", "CenterCropPad", "Dropout", "
 """Ops whose inputs after the first say what to do, not with what."""
 
 
-def all_cases() -> list[TestCase]:
-    """The cases of all kinds, by name."""
+@cache
+def all_cases() -> tuple[TestCase, ...]:
+    """The cases of all kinds, by name. ONNX computes them with its reference evaluator, which takes seconds."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the cases are made with infinities and the like
         found = [case for kind in KINDS for case in load_model_tests(kind=kind)]
-    return sorted(found, key=lambda case: case.name)
+    return tuple(sorted(found, key=lambda case: case.name))
 
 
 def model_of(case: TestCase) -> ModelProto:

@@ -6,11 +6,10 @@ from tunewright.bench import conformance
 from tunewright.bench.conformance import CaseKind, judge_case, report
 from tunewright.bench.onnx_cases import all_cases
 
-CASES = {case.name: case for case in all_cases()}
-
 
 def kinds(*names: str) -> list[CaseKind]:
-    return [kind for name in names for kind in judge_case(CASES[name])]
+    cases = {case.name: case for case in all_cases()}
+    return [kind for name in names for kind in judge_case(cases[name])]
 
 
 def test_cases_are_judged_by_their_nodes_and_types() -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
-import warnings
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +11,9 @@ import numpy as np
 import onnx
 import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
-from onnx.backend.test.loader import load_model_tests
 
 from tunewright.bench.light import LIGHT_MODELS, light_model
+from tunewright.bench.onnx_cases import all_cases, model_of
 from tunewright.graph.fusion.fusion import Fallback, TaskCall
 from tunewright.graph.onnx_import import ModelError, load
 from tunewright.graph.onnx_import.placeholders import BLOCK, LOCATION, Placeholder
@@ -94,14 +92,6 @@ def test_a_light_model(name: str) -> None:
     assert len(structure.data) < 128 << 10
 
 
-@cache
-def cases() -> list[Any]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        kinds = ("node", "simple", "pytorch-converted", "pytorch-operator")
-        return sorted((case for kind in kinds for case in load_model_tests(kind=kind)), key=lambda case: case.name)
-
-
 def arrays(case: Any) -> list[Any]:
     """The inputs of a case."""
     if case.data_sets:
@@ -114,8 +104,8 @@ def arrays(case: Any) -> list[Any]:
 def test_conformance_cases_with_inputs_as_weights(part: int) -> None:
     """All inputs but the first become weights, which is hard on what depends on values."""
     checked = 0
-    for case in cases()[part::8]:
-        model = case.model or onnx.load(Path(case.model_dir) / "model.onnx")
+    for case in all_cases()[part::8]:
+        model = model_of(case)
         if any(value.type.WhichOneof("value") != "tensor_type" for value in model.graph.input):
             continue
         bound = ModelProto.FromString(model.SerializeToString())
