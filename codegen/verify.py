@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
-from .expr.dtype import DType
+from .expr.dtype import FLOATS, INTEGERS, DType
 from .expr.expr import (
     COMPARISONS,
     HORIZONTAL,
@@ -63,15 +63,13 @@ from .ir.ir import (
     written_buffers,
 )
 
-FLOATS = frozenset({DType.F32, DType.F64})
 NARROW = frozenset(dtype for dtype in DType if dtype.is_narrow)
-INTEGERS = frozenset({DType.I64, DType.I32, DType.I8, DType.U8})
-NUMBERS = FLOATS | INTEGERS
+NUMBERS = frozenset((*FLOATS, *INTEGERS))
 BOOLS = frozenset({DType.BOOL})
 
 DTYPES: Mapping[str, frozenset[DType]] = {
-    **dict.fromkeys(("sqrt", "floor", "ceil", "round", *TRANSCENDENTAL - {"pow"}), FLOATS),
-    **dict.fromkeys(("floordiv", "mod", "shl", "shr"), INTEGERS),
+    **dict.fromkeys(("sqrt", "floor", "ceil", "round", *TRANSCENDENTAL - {"pow"}), frozenset(FLOATS)),
+    **dict.fromkeys(("floordiv", "mod", "shl", "shr", "bitand", "bitor", "bitxor"), frozenset(INTEGERS)),
     **dict.fromkeys(("and", "or", "not"), BOOLS),
     **dict.fromkeys(("dot4", "exp2_bits"), frozenset({DType.I32})),
     **dict.fromkeys(("eq", "ne", "min", "max"), NUMBERS | BOOLS),

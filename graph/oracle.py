@@ -320,7 +320,7 @@ def _example(tensor: Tensor, use: _Use, rng: np.random.Generator) -> Array:
     if tensor.dtype is DType.BOOL:
         return rng.random(tensor.shape) < 0.5
     if not tensor.dtype.is_float:
-        low, high = (0, use.limit) if use.limit is not None else (0 if tensor.dtype is DType.U8 else -9, 10)
+        low, high = (0, use.limit) if use.limit is not None else (0 if tensor.dtype.is_unsigned else -9, 10)
         return rng.integers(low, high, tensor.shape).astype(tensor.dtype.numpy)
     values = rng.standard_normal(tensor.shape, np.float32) * np.float32(use.scale)
     if use.positive:

@@ -77,6 +77,19 @@ template <typename To, typename From> static __device__ __forceinline__ To bits(
 """
 """The begin of every text. `least` and `largest` of NaN and a number are NaN."""
 
+INTEGER_POWER = """\
+template <typename T, typename N> static __device__ T integer_power(T x, N exponent) {
+  T result = 1, square = x;
+  if (exponent < 0 && x != 1 && !((T)-1 < 0 && x == (T)-1)) return 0;
+  unsigned long long left = exponent < 0 ? 0 - (unsigned long long)exponent : (unsigned long long)exponent;
+  for (; left; left >>= 1, square = (T)(square * square)) {
+    if (left & 1) result = (T)(result * square);
+  }
+  return result;
+}
+"""
+"""For texts that take powers of integers."""
+
 NARROW = {
     DType.F16: """\
 struct Half {
@@ -154,7 +167,8 @@ def emit(kernel: Kernel, symbol: str) -> CudaSource:
         launch, text = emitter.text(f"{symbol}_p{number}", phase)
         functions.append(text)
         launches.append(launch)
-    return CudaSource("\n".join([PRELUDE + definitions.text, *functions]), tuple(launches))
+    power = INTEGER_POWER if any("integer_power(" in function for function in functions) else ""
+    return CudaSource("\n".join([PRELUDE + power + definitions.text, *functions]), tuple(launches))
 
 
 class _Definitions:

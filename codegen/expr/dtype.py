@@ -17,7 +17,11 @@ class DType(StrEnum):
     BF16 = "bfloat16"
     I64 = "int64"
     I32 = "int32"
+    I16 = "int16"
     I8 = "int8"
+    U64 = "uint64"
+    U32 = "uint32"
+    U16 = "uint16"
     U8 = "uint8"
     BOOL = "bool"
 
@@ -30,6 +34,9 @@ class DType(StrEnum):
     is_float: bool
     """Whether its values are floating point."""
 
+    is_unsigned: bool
+    """Whether it is for whole numbers that are not negative."""
+
     is_narrow: bool
     """Whether it is for memory alone: of floats of two bytes, values are computed in float32."""
 
@@ -38,6 +45,7 @@ class DType(StrEnum):
         self.size_bytes = self.numpy.itemsize
         self.is_narrow = name in ("float16", "bfloat16")
         self.is_float = self.is_narrow or self.numpy.kind == "f"
+        self.is_unsigned = self.numpy.kind == "u"
 
     @property
     def wide(self) -> DType:
@@ -55,6 +63,12 @@ class DType(StrEnum):
 _BY_NAME = {dtype.value: dtype for dtype in DType}
 
 _WIDE = {DType.F16: DType.F32, DType.BF16: DType.F32, DType.I8: DType.I32, DType.U8: DType.I32}
+
+FLOATS = (DType.F32, DType.F64)
+"""Types of floats that are computed in."""
+
+INTEGERS = tuple(dtype for dtype in DType if not dtype.is_float and dtype is not DType.BOOL)
+"""Types of whole numbers. What exceeds their range wraps around, in two's complement."""
 
 BYTES = frozenset({DType.I8, DType.U8})
 """Types of the numbers of quantised models."""

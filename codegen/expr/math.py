@@ -17,7 +17,8 @@ from math import factorial, inf, nan
 from math import log as log_of
 from typing import TypeGuard
 
-from .dtype import DType
+from .double import DOUBLES
+from .dtype import FLOATS, DType
 from .expr import TRANSCENDENTAL, Const, Expr, Op, const, op, transform, walk
 from .nodes import fact
 from .trigonometry import TRIGONOMETRY
@@ -31,7 +32,7 @@ SMALLEST_NORMAL_BITS = 1 << 23
 def expand(expr: Expr) -> Expr:
     """The expression without transcendental ops. Parts that were shared stay so.
 
-    Raises ValueError for dtypes other than F32, save powers that are products.
+    Raises ValueError for dtypes other than F32 and F64, save powers.
     """
     return _expansion(expr) if is_expandable(expr) else expr
 
@@ -49,10 +50,8 @@ def _expansion(expr: Expr) -> Expr:
 
 
 def has_expansion(node: Op) -> bool:
-    """Whether `expand` knows a transcendental op: on float32 all, and powers that are products on any dtype."""
-    if node.name == "pow" and _is_product(node.args[1]):
-        return node.dtype.is_float or node.args[1].value >= 0
-    return node.dtype is DType.F32
+    """Whether `expand` knows a transcendental op: on float32 and float64 all, on integers powers."""
+    return node.name == "pow" or node.dtype in FLOATS
 
 
 def _quotient(node: Expr, uses: Counter[Expr]) -> Expr:
@@ -68,9 +67,12 @@ def _expand_op(node: Expr) -> Expr:
         return node
     if not has_expansion(node):
         raise ValueError(f"{node.name} of {node.dtype} has no expansion: {str(node)[:80]}")
-    if node.name == "pow" and _is_product(node.args[1]):
+    if node.name == "pow" and _is_product(node.args[1]) and (node.dtype.is_float or node.args[1].value >= 0):
         return _product(node.args[0], int(node.args[1].value))
-    return expand(EXPANSIONS[node.name](*node.args))
+    if not node.dtype.is_float:
+        return integer_power(*node.args)
+    expansions = DOUBLES if node.dtype is DType.F64 else EXPANSIONS
+    return expand(expansions[node.name](*node.args))
 
 
 def _horner(coefficients: Sequence[float], x: Expr) -> Expr:
@@ -220,6 +222,23 @@ def power(x: Expr, y: Expr) -> Expr:
     result = op("select", op("and", signed, odd), op("neg", result), result)
     negative = op("and", op("lt", x, 0.0), op("lt", -inf, x))
     return op("select", op("and", negative, op("not", whole)), nan, result)
+
+
+def integer_power(x: Expr, exponent: Expr) -> Expr:
+    """A power of integers by squaring, a step for each bit of the exponent. Negative ones are cut off towards zero."""
+    kind = exponent.dtype
+    one: Expr = const(1, x.dtype)
+    size = exponent if kind.is_unsigned else op("abs", exponent)
+    result, square = one, x
+    for bit in range(8 * kind.size_bytes):
+        result = op("select", op("ne", op("bitand", op("shr", size, bit), 1), 0), result * square, result)
+        square = square * square
+    if kind.is_unsigned:
+        return result
+    is_unit: Expr = op("eq", x, one)
+    if not x.dtype.is_unsigned:
+        is_unit = op("or", is_unit, op("eq", x, -1))
+    return op("select", op("or", op("le", const(0, kind), exponent), is_unit), result, const(0, x.dtype))
 
 
 HALF_ROOT_BITS = 0x3FE6A09E667F3BCD  # the bits of the root of 1/2 as a float64, the lower end of the mantissas

@@ -30,10 +30,24 @@ def _zip(a: Any, b: Any, half: int) -> Any:
 
 
 def _divide(a: Any, b: Any) -> Any:
-    if np.issubdtype(np.asarray(a).dtype, np.floating):
+    kind = np.result_type(a, b)
+    if np.issubdtype(kind, np.floating):
         return np.divide(a, b)
-    quotient = np.floor_divide(np.abs(a), np.abs(b))
-    return np.where((np.asarray(a) < 0) != (np.asarray(b) < 0), -quotient, quotient)
+    quotient = np.floor_divide(a, b)
+    is_below = (np.asarray(a) < 0) != (np.asarray(b) < 0)
+    return np.where(is_below & (np.fmod(a, b) != 0), quotient + kind.type(1), quotient)
+
+
+def _power(a: Any, b: Any) -> Any:
+    if np.issubdtype(np.result_type(a), np.floating):
+        return np.power(a, b)
+    square, exponent = np.broadcast_arrays(a, b)
+    is_kept = (exponent >= 0) | (square == 1) | (square == -1)
+    result, left = np.ones_like(square), np.abs(exponent).astype(np.uint64)
+    while left.any():
+        result = np.where(left & np.uint64(1), result * square, result)
+        square, left = square * square, left >> np.uint64(1)
+    return np.where(is_kept, result, np.zeros_like(result))
 
 
 def _dot4(a: Any, b: Any, total: Any) -> Any:
@@ -45,7 +59,8 @@ OPS: Mapping[str, Callable[..., Any]] = {
     "add": np.add,
     "sub": np.subtract,
     "mul": np.multiply,
-    "div": _divide,  # IEEE for floats, towards zero for integers as in C
+    "div": _divide,  # IEEE for floats, towards zero for integers as in C; the least integer by -1 is itself
+    "rem": np.fmod,  # what "div" of integers, or a whole quotient of floats, leaves: its sign is the dividend's
     "floordiv": np.floor_divide,  # index arithmetic: dividend >= 0, divisor > 0
     "mod": np.mod,  # likewise
     "min": np.minimum,
@@ -63,7 +78,7 @@ OPS: Mapping[str, Callable[..., Any]] = {
     "erf": _erf,
     "tanh": np.tanh,
     "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
-    "pow": np.power,
+    "pow": _power,  # of integers to negative powers what is left towards zero, as of fractions
     "sin": np.sin,
     "cos": np.cos,
     "tan": np.tan,
@@ -84,7 +99,10 @@ OPS: Mapping[str, Callable[..., Any]] = {
     "not": np.logical_not,
     "select": np.where,
     "shl": np.left_shift,
-    "shr": np.right_shift,  # arithmetic
+    "shr": np.right_shift,  # arithmetic for signed integers
+    "bitand": np.bitwise_and,
+    "bitor": np.bitwise_or,
+    "bitxor": np.bitwise_xor,
     "cast": lambda x: x,  # the dtype of the node converts; floats go to integers towards zero
     "bitcast": lambda x: x,  # same width, same bits
     "exp2_bits": lambda k: np.left_shift(k, 20) + np.array(EIGHTHS, np.int32)[np.bitwise_and(k, 7)],

@@ -33,7 +33,11 @@ SCALARS = {
     DType.BF16: "bfloat",
     DType.I64: "i64",
     DType.I32: "i32",
+    DType.I16: "i16",
     DType.I8: "i8",
+    DType.U64: "i64",
+    DType.U32: "i32",
+    DType.U16: "i16",
     DType.U8: "i8",
     DType.BOOL: "i1",
 }
@@ -44,6 +48,7 @@ BINARY: dict[str, tuple[str | None, str | None, str | None, str | None]] = {
     "sub": ("fsub", "sub", "sub", None),
     "mul": ("fmul", "mul", "mul", "and"),
     "div": ("fdiv", "sdiv", "udiv", None),
+    "rem": ("frem", "srem", "urem", None),
     "floordiv": (None, "udiv", "udiv", None),  # operands are not negative
     "mod": (None, "urem", "urem", None),
     "min": ("@minimum", "@smin", "@umin", "and"),
@@ -52,9 +57,12 @@ BINARY: dict[str, tuple[str | None, str | None, str | None, str | None]] = {
     "or": (None, None, None, "or"),
     "shl": (None, "shl", "shl", None),
     "shr": (None, "ashr", "lshr", None),
+    "bitand": (None, "and", "and", None),
+    "bitor": (None, "or", "or", None),
+    "bitxor": (None, "xor", "xor", None),
 }
 
-DIVISIONS = frozenset({"sdiv", "udiv", "urem"})
+DIVISIONS = frozenset({"sdiv", "udiv", "srem", "urem"})
 """Instructions at which a processor may stop the program."""
 
 F16C_BITS = 256
@@ -82,7 +90,7 @@ COMPARE = {
 def _column(dtype: DType) -> int:
     if dtype.is_float:
         return 0
-    return {DType.U8: 2, DType.BOOL: 3}.get(dtype, 1)
+    return 2 if dtype.is_unsigned else 3 if dtype is DType.BOOL else 1
 
 
 @cache
@@ -188,7 +196,7 @@ def _divisor(word: str, dtype: DType, lanes: int, left: str, right: str, emit: E
     """
     kind, bools = type_name(dtype, lanes), type_name(DType.BOOL, lanes)
     bad = emit(f"icmp eq {kind} {right}, {splat(0, dtype, lanes)}")
-    if word == "sdiv":
+    if word in ("sdiv", "srem"):
         least = emit(f"icmp eq {kind} {left}, {splat(int(np.iinfo(dtype.value).min), dtype, lanes)}")
         over = emit(f"icmp eq {kind} {right}, {splat(-1, dtype, lanes)}")
         bad = emit(f"or {bools} {bad}, {emit(f'and {bools} {least}, {over}')}")
@@ -307,7 +315,7 @@ def _reduction(name: str, dtype: DType, lanes: int, arg: str, emit: Emit) -> str
 
 def _cast(source: DType, target: DType, lanes: int, arg: str, x86_bits: int, emit: Emit) -> str:
     before, after = type_name(source, lanes), type_name(target, lanes)
-    unsigned = source in (DType.U8, DType.BOOL)
+    unsigned = source.is_unsigned or source is DType.BOOL
     wider = target.size_bytes > source.size_bytes or source is DType.BOOL
     match source.is_float, target.is_float:
         case _ if source is target:
@@ -319,7 +327,7 @@ def _cast(source: DType, target: DType, lanes: int, arg: str, x86_bits: int, emi
         case True, True:
             word = "fpext" if wider else "fptrunc"
         case True, False:
-            word = "fptoui" if target is DType.U8 else "fptosi"
+            word = "fptoui" if target.is_unsigned else "fptosi"
         case False, True:
             word = "uitofp" if unsigned else "sitofp"
         case _ if source.size_bytes == target.size_bytes and source is not DType.BOOL:

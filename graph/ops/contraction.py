@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
 
-from tunewright.codegen.expr.dtype import BYTES, DType
+from tunewright.codegen.expr.dtype import BYTES, FLOATS, DType
 from tunewright.codegen.expr.expr import Expr, const, op
 
 from ..task import Tensor
@@ -18,10 +18,13 @@ from .definition import ActivationLayout, Definition, Index, OpDef, T, Window, c
 
 F32 = DType.F32
 
+FACTORS = (*FLOATS, DType.I64, DType.I32, DType.U64, DType.U32)
+"""Element types whose products and sums have the same type."""
+
 
 def conv(d: Definition) -> None:
     """Convolution of floats: see `_convolve`."""
-    _convolve(d, d.input(0, F32), d.input(1, F32), d.optional(2, F32))
+    _convolve(d, d.input(0, *FLOATS), d.input(1, *FLOATS), d.optional(2, *FLOATS))
 
 
 def conv_integer(d: Definition) -> None:
@@ -85,7 +88,7 @@ def _sum_and_bias(
         d.fold(y, "sum", extents, product)
         return
     bias = d.reshape(bias, layout.parts(y.shape)[2])
-    total = d.fold(d.temporary(y.shape, F32), "sum", extents, product)
+    total = d.fold(d.temporary(y.shape, y.dtype), "sum", extents, product)
     d.write(y, lambda i: load(total, i) + load(bias, layout.parts(i)[2]))
 
 
@@ -95,7 +98,7 @@ def conv_transpose(d: Definition) -> None:
     Where windows tile the output, each output element has one tap: a plain product per tap. Otherwise the input is
     spread out by the stride, with zeros between, and convolved with the kernel turned round.
     """
-    x, w, y, bias = d.input(0, F32), d.input(1, F32), d.output(), d.optional(2, F32)
+    x, w, y, bias = d.input(0, *FLOATS), d.input(1, *FLOATS), d.output(), d.optional(2, *FLOATS)
     layout, groups = ActivationLayout.of(d, x.shape), int(d.attr("group", 1))
     batch, extents, (channels,) = layout.parts(x.shape)
     _, outputs, (features,) = layout.parts(y.shape)
@@ -147,7 +150,7 @@ def _dilate_input(
 ) -> Tensor:
     """Write the input with its elements `strides` apart and zeros elsewhere, shifted so that no tap reads outside."""
     batch, extents, channels = layout.parts(x.shape)
-    spread = d.temporary(layout.join(batch, shape, channels), F32)
+    spread = d.temporary(layout.join(batch, shape, channels), x.dtype)
 
     def body(i: Index) -> Expr:
         first, place, rest = layout.parts(i)
@@ -160,14 +163,14 @@ def _dilate_input(
             conditions += bounds
             if stride > 1:
                 conditions.append(op("eq", position % stride, 0))
-        return where_all(conditions, load(x, layout.join(first, source, rest)), const(0.0))
+        return where_all(conditions, load(x, layout.join(first, source, rest)), const(0.0, x.dtype))
 
     return d.write(spread, body)
 
 
 def matmul(d: Definition) -> None:
-    """Matrix product of floats: see `_product`."""
-    _product(d, d.input(0, F32), d.input(1, F32))
+    """Matrix product of floats, or of integers as they are: see `_product`."""
+    _product(d, d.input(0, *FACTORS), d.input(1, *FACTORS))
 
 
 def matmul_integer(d: Definition) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, TypeVar
 
-from tunewright.codegen.expr.dtype import DType
+from tunewright.codegen.expr.dtype import FLOATS, INTEGERS, DType
 from tunewright.codegen.expr.expr import Const, Expr, Load, Var, const, op
 
 from ..ir import Array, Node, TensorType
@@ -18,7 +18,7 @@ Index = Sequence[Expr]
 """An index: one expression per dimension."""
 
 
-ARITHMETIC = (DType.F32, DType.I64, DType.I32)
+ARITHMETIC = (*FLOATS, *INTEGERS)
 """Element types that definitions calculate in."""
 
 

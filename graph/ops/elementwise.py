@@ -4,25 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial, reduce
-from math import prod, sqrt
+from math import factorial, prod, sqrt
 
 import numpy as np
 
-from tunewright.codegen.expr.dtype import BYTES, DType
-from tunewright.codegen.expr.expr import Const, Expr, const, op
+from tunewright.codegen.expr.dtype import BYTES, FLOATS, INTEGERS, DType
+from tunewright.codegen.expr.expr import Expr, const, op
+from tunewright.codegen.expr.semantics import LIMITS
 
 from ..task import Tensor
 from .definition import ARITHMETIC, Definition, Index, OpDef, TensorView, axis_of, load, quotient
 
 F32, F64, I64, I32, BOOL = DType.F32, DType.F64, DType.I64, DType.I32, DType.BOOL
-NUMBERS = (F32, F64, I64, I32)
+NUMBERS = (*FLOATS, *INTEGERS)
 
 
 def unary(body: Callable[[Expr], Expr], *dtypes: DType) -> OpDef:
     """An op that applies `body` to its only input."""
 
     def define(d: Definition) -> None:
-        x = d.input(0, *(dtypes or (F32,)))
+        x = d.input(0, *(dtypes or FLOATS))
         d.write(d.output(), lambda i: body(load(x, i)))
 
     return define
@@ -32,7 +33,7 @@ def unary_with_attrs(body: Callable[[Expr, Definition], Expr]) -> OpDef:
     """An op that applies `body` to its only input, with the attributes."""
 
     def define(d: Definition) -> None:
-        x = d.input(0, F32)
+        x = d.input(0, *FLOATS)
         d.write(d.output(), lambda i: body(load(x, i), d))
 
     return define
@@ -62,11 +63,6 @@ def compare(name: str, swapped: bool = False) -> OpDef:
     return define
 
 
-def floats(value: float) -> Const:
-    """A float32 literal."""
-    return const(float(value), F32)
-
-
 def clip_to(x: Expr, low: Expr | float, high: Expr | float) -> Expr:
     """`x` moved into low .. high; `high` wins if they cross."""
     return op("min", op("max", x, low), high)
@@ -81,10 +77,11 @@ def softplus(x: Expr) -> Expr:
 
 
 def exp_less_one(x: Expr) -> Expr:
-    """exp(x) - 1 with all digits where it is small: there it is Taylor's polynomial, to 5e-8."""
-    near: Expr = const(1 / 5040)
-    for n in (720, 120, 24, 6, 2, 1):
-        near = near * x + 1 / n
+    """exp(x) - 1 with all digits where it is small: there it is Taylor's polynomial, to 5e-8 or 1e-17."""
+    terms = 7 if x.dtype is F32 else 15
+    near: Expr = const(1 / factorial(terms), x.dtype)
+    for n in range(terms - 1, 0, -1):
+        near = near * x + 1 / factorial(n)
     return op("select", op("lt", op("abs", x), 0.4), near * x, op("exp", x) - 1.0)
 
 
@@ -108,12 +105,13 @@ def selu(x: Expr, alpha: float, gamma: float) -> Expr:
 def sign(x: Expr) -> Expr:
     """-1, 0 or 1; NaN stays."""
     zero, one = const(0, x.dtype), const(1, x.dtype)
-    return op("select", op("lt", x, zero), const(-1, x.dtype), op("select", op("lt", zero, x), one, x))
+    rest = op("select", op("lt", zero, x), one, x)
+    return rest if x.dtype.is_unsigned else op("select", op("lt", x, zero), const(-1, x.dtype), rest)
 
 
 def is_infinite(d: Definition) -> None:
     """Whether an element is infinite, of the signs that count."""
-    x, limit = d.input(0, F32), float("inf")
+    x, limit = d.input(0, *FLOATS), float("inf")
     signs = [value for value, name in ((limit, "detect_positive"), (-limit, "detect_negative")) if d.attr(name, 1)]
 
     def body(i: Index) -> Expr:
@@ -126,26 +124,88 @@ def is_infinite(d: Definition) -> None:
 
 
 def divide(d: Definition) -> None:
-    """Division; of integers towards zero, and only by a constant that a machine divides by without a trap."""
+    """Division; of integers towards zero, by zero 0."""
     a, b = d.input(0, *ARITHMETIC), d.input(1, *ARITHMETIC)
-    if a.dtype is not F32:
-        divisor = d.constant_input(1)
-        d.require(divisor is not None and not np.isin(divisor, (0, -1)).any(), "integer division that may trap")
-    d.write(d.output(), lambda i: op("div", load(a, i), load(b, i)))
+    divisor = d.constant_input(1)
+    may_be_zero = not a.dtype.is_float and (divisor is None or not divisor.all())
+
+    def body(i: Index) -> Expr:
+        value = op("div", load(a, i), load(b, i))
+        return op("select", op("eq", load(b, i), 0), const(0, a.dtype), value) if may_be_zero else value
+
+    d.write(d.output(), body)
+
+
+def modulo(d: Definition) -> None:
+    """What a division leaves: of the dividend's sign with `fmod`, else of the divisor's. Of integers by zero 0."""
+    a, b = d.input(0, *NUMBERS), d.input(1, *NUMBERS)
+    is_c = bool(d.attr("fmod", 0)) or a.dtype.is_unsigned
+    zero: Expr = const(0, a.dtype)
+
+    def body(i: Index) -> Expr:
+        divisor = load(b, i)
+        rest = op("rem", load(a, i), divisor)
+        if is_c:
+            return rest
+        none = zero
+        if a.dtype.is_float:
+            none = op("select", op("eq", rest, zero), op("select", op("lt", divisor, zero), -zero, zero), rest)
+        is_other_side = op("ne", op("lt", rest, zero), op("lt", divisor, zero))
+        moves = op("and", op("ne", rest, zero), is_other_side)
+        return op("select", moves, rest + divisor, none if a.dtype.is_float else rest)
+
+    d.write(d.output(), body)
+
+
+def shift(d: Definition) -> None:
+    """Bits moved to the left or the right; none are left of what is moved by its width or more."""
+    a, b = d.input(0, *INTEGERS), d.input(1, *INTEGERS)
+    name, width = "shl" if d.attr("direction") == "LEFT" else "shr", 8 * a.dtype.size_bytes
+
+    def body(i: Index) -> Expr:
+        value, count = load(a, i), load(b, i)
+        beyond: Expr = const(0, a.dtype)
+        if name == "shr" and not a.dtype.is_unsigned:
+            beyond = op("select", op("lt", value, 0), const(-1, a.dtype), beyond)
+        fits = op("lt", count, width)
+        if not b.dtype.is_unsigned:
+            fits = op("and", fits, op("le", const(0, b.dtype), count))
+        return op("select", fits, op(name, value, count), beyond)
+
+    d.write(d.output(), body)
+
+
+def complement(x: Expr) -> Expr:
+    """All bits the other way round."""
+    return op("bitxor", x, LIMITS[x.dtype][1] if x.dtype.is_unsigned else -1)
+
+
+def bit_cast(d: Definition) -> None:
+    """The same bits as another type of the same size."""
+    x, y = d.input(0, *NUMBERS), d.output()
+    d.require(y.dtype in NUMBERS and x.dtype.size_bytes == y.dtype.size_bytes, f"{x.dtype} as {y.dtype}")
+    d.write(y, lambda i: op("bitcast", load(x, i), dtype=y.dtype))
 
 
 def power(d: Definition) -> None:
-    """Powers of float32; the exponent may be an integer. The usual constant exponents need no logarithm."""
-    a, b = d.input(0, F32), d.input(1, F32, I64, I32)
+    """Powers in the type of the base. The usual constant exponents need no logarithm."""
+    a, b = d.input(0, *NUMBERS), d.input(1, *NUMBERS)
     simple = POWERS.get(d.scalar(1))
-    if simple is not None:
-        d.write(d.output(), lambda i: simple(load(a, i)))
-    else:
-        d.write(d.output(), lambda i: op("pow", load(a, i), op("cast", load(b, i), dtype=F32)))
+    is_float = a.dtype.is_float or b.dtype.is_float
+    dtype = F32 if a.dtype is F32 and b.dtype is not F64 else F64
+
+    def body(i: Index) -> Expr:
+        if not is_float:
+            return op("pow", load(a, i), load(b, i), dtype=a.dtype)
+        if simple is not None and a.dtype.is_float:
+            return simple(load(a, i))
+        return convert(op("pow", op("cast", load(a, i), dtype=dtype), op("cast", load(b, i), dtype=dtype)), a.dtype)
+
+    d.write(d.output(), body)
 
 
 POWERS: Mapping[float | None, Callable[[Expr], Expr]] = {
-    -1.0: lambda x: op("div", floats(1), x),
+    -1.0: lambda x: op("div", 1.0, x),
     1.0: lambda x: x,
     2.0: lambda x: x * x,
     3.0: lambda x: x * x * x,
@@ -155,7 +215,7 @@ POWERS: Mapping[float | None, Callable[[Expr], Expr]] = {
 
 def mean(d: Definition) -> None:
     """The mean of all inputs."""
-    parts = d.inputs(F32)
+    parts = d.inputs(*FLOATS)
     d.write(d.output(), lambda i: quotient(reduce(lambda a, b: a + b, (load(x, i) for x in parts)), len(parts)))
 
 
@@ -186,7 +246,7 @@ def where(d: Definition) -> None:
 
 def prelu(d: Definition) -> None:
     """The slope broadcasts to the input as anything else, towards the last axis."""
-    x, slope = d.input(0, F32), d.input(1, F32)
+    x, slope = d.input(0, *FLOATS), d.input(1, *FLOATS)
     d.write(d.output(), lambda i: negative_part(load(x, i), load(x, i) * load(slope, i)))
 
 
@@ -195,13 +255,21 @@ def cast(d: Definition) -> TensorView | None:
     x, y = d.input(0), d.output()
     if x.dtype is y.dtype:
         return TensorView(x.name, y.name)
-    narrow = y.dtype in (DType.I8, DType.U8)
-    d.require(not (x.dtype.is_float and narrow), f"{x.dtype} to {y.dtype}, which saturates or wraps")
-    if y.dtype is BOOL:
-        d.write(y, lambda i: op("ne", load(x, i), const(0, x.dtype)))
-    else:
-        d.write(y, lambda i: op("cast", load(x, i), dtype=y.dtype))
+    d.write(y, lambda i: convert(load(x, i), y.dtype))
     return None
+
+
+def convert(x: Expr, dtype: DType) -> Expr:
+    """A value in another type: floats go to integers towards zero.
+
+    To one and two bytes, and to 32 bits without a sign, by an integer of twice the size, the upper half of which is
+    dropped: so it is what most processors do where a float is out of range, which ONNX leaves open.
+    """
+    if dtype is BOOL:
+        return op("ne", x, const(0, x.dtype))
+    if x.dtype.is_float and not dtype.is_float and (dtype.size_bytes < 4 or dtype is DType.U32):
+        x = op("cast", x, dtype=I32 if dtype.size_bytes < 4 else I64)
+    return op("cast", x, dtype=dtype)
 
 
 def batch_normalization(d: Definition) -> None:
@@ -210,9 +278,9 @@ def batch_normalization(d: Definition) -> None:
     In the order of ONNX's evaluator, whose bits it has where a step function follows.
     """
     d.require(not d.attr("training_mode", 0) and d.attr("spatial", 1) == 1, "training")
-    x = d.input(0, F32)
+    x = d.input(0, *FLOATS)
     axis = len(x.shape) - 1 if d.attr("channels_last") else min(1, len(x.shape) - 1)
-    scale, bias, mu, variance = (d.input(position, F32) for position in range(1, 5))
+    scale, bias, mu, variance = (d.input(position, x.dtype) for position in range(1, 5))
     epsilon = float(d.attr("epsilon", 1e-5))
 
     def body(i: Index) -> Expr:
@@ -230,7 +298,7 @@ def _celu(x: Expr, d: Definition) -> Expr:
 
 def _shrink(x: Expr, d: Definition) -> Expr:
     bound, bias = float(d.attr("lambd", 0.5)), float(d.attr("bias", 0.0))
-    above = op("select", op("lt", floats(bound), x), x - bias, floats(0))
+    above = op("select", op("lt", const(bound, x.dtype), x), x - bias, 0.0)
     return op("select", op("lt", x, -bound), x + bias, above)
 
 
@@ -241,6 +309,12 @@ ELEMENTWISE: Mapping[str, OpDef] = {
     "Abs": unary(lambda x: op("abs", x), *ARITHMETIC),
     "Add": variadic("add", *ARITHMETIC),
     "And": variadic("and", BOOL),
+    "BitCast": bit_cast,
+    "BitShift": shift,
+    "BitwiseAnd": variadic("bitand", *INTEGERS),
+    "BitwiseNot": unary(complement, *INTEGERS),
+    "BitwiseOr": variadic("bitor", *INTEGERS),
+    "BitwiseXor": variadic("bitxor", *INTEGERS),
     "BatchNormalization": batch_normalization,
     "Cast": cast,
     "Ceil": unary(lambda x: op("ceil", x)),
@@ -268,6 +342,7 @@ ELEMENTWISE: Mapping[str, OpDef] = {
     "Max": variadic("max", *ARITHMETIC),
     "Mean": mean,
     "Min": variadic("min", *ARITHMETIC),
+    "Mod": modulo,
     "Mish": unary(lambda x: x * op("tanh", softplus(x))),
     "Mul": variadic("mul", *ARITHMETIC),
     "Neg": unary(lambda x: -x, *ARITHMETIC),
@@ -275,7 +350,7 @@ ELEMENTWISE: Mapping[str, OpDef] = {
     "Or": variadic("or", BOOL),
     "PRelu": prelu,
     "Pow": power,
-    "Reciprocal": unary(lambda x: op("div", floats(1), x)),
+    "Reciprocal": unary(lambda x: op("div", 1.0, x)),
     "Relu": unary(lambda x: op("max", x, const(0, x.dtype)), *ARITHMETIC),
     "Round": unary(lambda x: op("round", x)),
     "Selu": unary_with_attrs(
@@ -292,7 +367,7 @@ ELEMENTWISE: Mapping[str, OpDef] = {
     "Sum": variadic("add", *ARITHMETIC),
     "Tanh": unary(lambda x: op("tanh", x)),
     "ThresholdedRelu": unary_with_attrs(
-        lambda x, d: op("select", op("lt", floats(d.attr("alpha", 1.0)), x), x, floats(0))
+        lambda x, d: op("select", op("lt", const(float(d.attr("alpha", 1.0)), x.dtype), x), x, 0.0)
     ),
     "Where": where,
     "Xor": variadic("ne", BOOL),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tunewright.codegen.expr.dtype import DType
+from tunewright.codegen.expr.dtype import FLOATS, DType
 from tunewright.codegen.expr.expr import Expr, op
 
 from ..task import Tensor
@@ -43,12 +43,12 @@ def _arg(combiner: str) -> OpDef:
 
 def hardmax(d: Definition) -> None:
     """1 at the first of the largest elements along an axis, 0 elsewhere."""
-    x, y = d.input(0, DType.F32), d.output()
+    x, y = d.input(0, *FLOATS), d.output()
     axis = axis_of(int(d.attr("axis", -1)), len(x.shape))
     shape = [1 if k == axis else extent for k, extent in enumerate(x.shape)]
     place = d.temporary(shape, DType.I64)
     _position(d, x, place, axis, "max")
-    d.write(y, lambda i: op("cast", op("eq", load(place, i), i[axis]), dtype=DType.F32))
+    d.write(y, lambda i: op("cast", op("eq", load(place, i), i[axis]), dtype=y.dtype))
 
 
 POSITIONS: Mapping[str, OpDef] = {"ArgMax": _arg("max"), "ArgMin": _arg("min"), "Hardmax": hardmax}

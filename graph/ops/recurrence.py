@@ -16,7 +16,7 @@ from ..evaluation.recurrent import GATES, WEIGHTS_AT, Activation, is_clipped, re
 from ..ir import Node, TensorType
 from ..task import Tensor
 from .definition import Compute, Definition, Index, MemorySlice, OpDef, Place, RoundBody, Rounds, load
-from .elementwise import clip_to, floats, negative_part, selu, softplus
+from .elementwise import clip_to, negative_part, selu, softplus
 
 F32, BOOL = DType.F32, DType.BOOL
 
@@ -31,7 +31,7 @@ _FUNCTIONS: Mapping[str, Callable[[Expr, float, float], Expr]] = {
     "softplus": lambda x, a, b: softplus(x),
     "softsign": lambda x, a, b: x / (op("abs", x) + 1.0),
     "tanh": lambda x, a, b: op("tanh", x),
-    "thresholdedrelu": lambda x, a, b: op("select", op("lt", floats(a), x), x, floats(0)),
+    "thresholdedrelu": lambda x, a, b: op("select", op("lt", const(float(a)), x), x, 0.0),
 }
 """Activation -> its value, given x, alpha and beta."""
 
@@ -99,7 +99,7 @@ def _lstm(step: _Step, d: Definition) -> None:
     def cell(i: Index) -> Expr:
         input_gate = step.activation(0, peephole_gate(i, 0, c))
         forget_gate = (
-            floats(1) - input_gate
+            const(1.0) - input_gate
             if step.node.attrs.get("input_forget")
             else step.activation(0, peephole_gate(i, 2, c))
         )
@@ -126,7 +126,7 @@ def _gru(step: _Step, d: Definition) -> None:
         candidate = load(totals[2], i) if bias is None else load(totals[2], i) + load(bias, [i[1]])
         fresh = step.activation(1, load(x, [i[0], const(2), i[1]]) + gate(i, 1) * candidate)
         update = gate(i, 0)
-        return _select_alive(d, 3, i, (floats(1) - update) * fresh + update * load(h, i), load(h, i))
+        return _select_alive(d, 3, i, (const(1.0) - update) * fresh + update * load(h, i), load(h, i))
 
     d.write(d.output(), hidden)
 
@@ -150,7 +150,7 @@ def _gru_state(step: _Step, d: Definition) -> None:
 
     def hidden(i: Index) -> Expr:
         fresh = step.activation(1, load(x, [i[0], const(2), i[1]]) + load(total, i))
-        fresh = (floats(1) - load(z, i)) * fresh + load(z, i) * load(h, i)
+        fresh = (const(1.0) - load(z, i)) * fresh + load(z, i) * load(h, i)
         return _select_alive(d, 4, i, fresh, load(h, i))
 
     d.write(d.output(), hidden)

@@ -7,13 +7,11 @@ from math import prod
 
 import numpy as np
 
-from tunewright.codegen.expr.dtype import BYTES, DType
+from tunewright.codegen.expr.dtype import BYTES, FLOATS, DType
 from tunewright.codegen.expr.expr import Expr, const, op
 
 from ..task import Tensor
 from .definition import ARITHMETIC, ActivationLayout, Definition, Index, OpDef, Window, axis_of, load, padding, quotient
-
-F32 = DType.F32
 
 
 def _keepdims_shape(shape: Sequence[int], axes: Sequence[int]) -> tuple[int, ...]:
@@ -45,7 +43,7 @@ def reduction(
     """Fold `before` of the elements; `after` gets the result and how many elements it was made from."""
 
     def define(d: Definition) -> None:
-        x, y = d.input(0, *(dtypes or (F32,))), d.output()
+        x, y = d.input(0, *(dtypes or FLOATS)), d.output()
         axes = d.ints("axes")
         y = d.reshape(y, _keepdims_shape(x.shape, axes))
         count = prod(x.shape[axis] for axis in axes)
@@ -61,33 +59,33 @@ def reduction(
 
 def softmax(d: Definition) -> None:
     """exp(x - max) over its sum."""
-    x, y = d.input(0, F32), d.output()
+    x, y = d.input(0, *FLOATS), d.output()
     axes = [int(d.attr("axis"))]
     folded_shape = _keepdims_shape(x.shape, axes)
-    top = _fold(d, x, d.temporary(folded_shape, F32), axes, "max", lambda i: load(x, i))
-    power = d.write(d.temporary(x.shape, F32), lambda i: op("exp", load(x, i) - load(top, i)))
-    total = _fold(d, x, d.temporary(folded_shape, F32), axes, "sum", lambda i: load(power, i))
-    scale = d.write(d.temporary(folded_shape, F32), lambda i: op("div", const(1.0), load(total, i)))
+    top = _fold(d, x, d.temporary(folded_shape, x.dtype), axes, "max", lambda i: load(x, i))
+    power = d.write(d.temporary(x.shape, x.dtype), lambda i: op("exp", load(x, i) - load(top, i)))
+    total = _fold(d, x, d.temporary(folded_shape, x.dtype), axes, "sum", lambda i: load(power, i))
+    scale = d.write(d.temporary(folded_shape, x.dtype), lambda i: op("div", 1.0, load(total, i)))
     d.write(y, lambda i: load(power, i) * load(scale, i))
 
 
 def log_softmax(d: Definition) -> None:
     """x - max - log(sum of exp(x - max))."""
-    x, y = d.input(0, F32), d.output()
+    x, y = d.input(0, *FLOATS), d.output()
     axes = [int(d.attr("axis"))]
     folded_shape = _keepdims_shape(x.shape, axes)
-    top = _fold(d, x, d.temporary(folded_shape, F32), axes, "max", lambda i: load(x, i))
-    total = _fold(d, x, d.temporary(folded_shape, F32), axes, "sum", lambda i: op("exp", load(x, i) - load(top, i)))
-    level = d.write(d.temporary(folded_shape, F32), lambda i: op("log", load(total, i)))
+    top = _fold(d, x, d.temporary(folded_shape, x.dtype), axes, "max", lambda i: load(x, i))
+    total = _fold(d, x, d.temporary(folded_shape, x.dtype), axes, "sum", lambda i: op("exp", load(x, i) - load(top, i)))
+    level = d.write(d.temporary(folded_shape, x.dtype), lambda i: op("log", load(total, i)))
     d.write(y, lambda i: load(x, i) - load(top, i) - load(level, i))
 
 
 def log_sum_exp(d: Definition) -> None:
     """max + log(sum of exp(x - max)); an infinite maximum is taken for the largest number there is."""
-    x, y = d.input(0, F32), d.output()
-    axes, largest = d.ints("axes"), float(np.finfo(np.float32).max)
+    x, y = d.input(0, *FLOATS), d.output()
+    axes, largest = d.ints("axes"), float(np.finfo(x.dtype.value).max)
     y = d.reshape(y, _keepdims_shape(x.shape, axes))
-    top = _fold(d, x, d.temporary(y.shape, F32), axes, "max", lambda i: load(x, i))
+    top = _fold(d, x, d.temporary(y.shape, x.dtype), axes, "max", lambda i: load(x, i))
 
     def level(i: Index) -> Expr:
         return op("min", op("max", load(top, i), -largest), largest)
@@ -95,23 +93,23 @@ def log_sum_exp(d: Definition) -> None:
     def power(i: Index) -> Expr:
         return op("exp", load(x, i) - level(i))
 
-    total = _fold(d, x, d.temporary(y.shape, F32), axes, "sum", power)
+    total = _fold(d, x, d.temporary(y.shape, x.dtype), axes, "sum", power)
     d.write(y, lambda i: op("log", load(total, i)) + level(i))
 
 
 def lp_normalization(d: Definition) -> None:
     """Each element over the norm along an axis; 0 where that is 0."""
-    x, order = d.input(0, F32), int(d.attr("p", 2))
+    x, order = d.input(0, *FLOATS), int(d.attr("p", 2))
     axes = [axis_of(int(d.attr("axis", -1)), len(x.shape))]
 
     def size(i: Index) -> Expr:
         return op("abs", load(x, i)) if order == 1 else load(x, i) * load(x, i)
 
-    total = _fold(d, x, d.temporary(_keepdims_shape(x.shape, axes), F32), axes, "sum", size)
+    total = _fold(d, x, d.temporary(_keepdims_shape(x.shape, axes), x.dtype), axes, "sum", size)
 
     def body(i: Index) -> Expr:
         norm = load(total, i) if order == 1 else op("sqrt", load(total, i))
-        return op("select", op("eq", norm, 0.0), const(0.0), op("div", load(x, i), norm))
+        return op("select", op("eq", norm, 0.0), 0.0, op("div", load(x, i), norm))
 
     d.write(d.output(), body)
 
@@ -141,23 +139,23 @@ def _moments(d: Definition, x: Tensor, axes: Sequence[int], epsilon: float) -> t
     """The mean, and one over the standard deviation, along `axes`."""
     folded_shape = _keepdims_shape(x.shape, axes)
     count = prod(x.shape[axis] for axis in axes)
-    total = _fold(d, x, d.temporary(folded_shape, F32), axes, "sum", lambda i: load(x, i))
-    mean = d.write(d.temporary(folded_shape, F32), lambda i: quotient(load(total, i), count))
+    total = _fold(d, x, d.temporary(folded_shape, x.dtype), axes, "sum", lambda i: load(x, i))
+    mean = d.write(d.temporary(folded_shape, x.dtype), lambda i: quotient(load(total, i), count))
 
     def square(i: Index) -> Expr:
         centred = load(x, i) - load(mean, i)
         return centred * centred
 
-    spread = _fold(d, x, d.temporary(folded_shape, F32), axes, "sum", square)
-    scale = d.temporary(folded_shape, F32)
-    d.write(scale, lambda i: op("div", const(1.0), op("sqrt", quotient(load(spread, i), count) + epsilon)))
+    spread = _fold(d, x, d.temporary(folded_shape, x.dtype), axes, "sum", square)
+    scale = d.temporary(folded_shape, x.dtype)
+    d.write(scale, lambda i: op("div", 1.0, op("sqrt", quotient(load(spread, i), count) + epsilon)))
     return mean, scale
 
 
 def layer_normalization(d: Definition) -> None:
     """Rows moved to mean 0 and variance 1, then scaled and shifted; optionally the moments as well."""
     d.require(int(d.attr("stash_type", 1)) == 1, "stash_type")
-    x, gain, bias = d.input(0, F32), d.input(1, F32), d.optional(2, F32)
+    x, gain, bias = d.input(0, *FLOATS), d.input(1, *FLOATS), d.optional(2, *FLOATS)
     axes = list(range(axis_of(int(d.attr("axis", -1)), len(x.shape)), len(x.shape)))
     mean, scale = _moments(d, x, axes, float(d.attr("epsilon", 1e-5)))
 
@@ -168,12 +166,13 @@ def layer_normalization(d: Definition) -> None:
     d.write(d.output(), body)
     for position, moment in ((1, mean), (2, scale)):
         if d.has_output(position):
-            d.write(d.output(position), lambda i, moment=moment: load(moment, i))  # type: ignore[misc]
+            y = d.output(position)
+            d.write(y, lambda i, y=y, moment=moment: op("cast", load(moment, i), dtype=y.dtype))  # type: ignore[misc]
 
 
 def instance_normalization(d: Definition) -> None:
     """Each channel of each sample moved to mean 0 and variance 1, then scaled and shifted."""
-    x, gain, bias = d.input(0, F32), d.input(1, F32), d.input(2, F32)
+    x, gain, bias = d.input(0, *FLOATS), d.input(1, *FLOATS), d.input(2, *FLOATS)
     layout = ActivationLayout.of(d, x.shape)
     channel = len(x.shape) - 1 if layout.channels_last else 1
     axes = [axis for axis in range(1, len(x.shape)) if axis != channel]
@@ -189,34 +188,34 @@ def instance_normalization(d: Definition) -> None:
 def rms_normalization(d: Definition) -> None:
     """Rows over their root mean square, scaled."""
     d.require(int(d.attr("stash_type", 1)) == 1, "stash_type")
-    x, gain = d.input(0, F32), d.input(1, F32)
+    x, gain = d.input(0, *FLOATS), d.input(1, *FLOATS)
     axes = list(range(axis_of(int(d.attr("axis", -1)), len(x.shape)), len(x.shape)))
     folded_shape, count = _keepdims_shape(x.shape, axes), prod(x.shape[axis] for axis in axes)
     epsilon = float(d.attr("epsilon", 1e-5))
-    total = _fold(d, x, d.temporary(folded_shape, F32), axes, "sum", lambda i: load(x, i) * load(x, i))
-    scale = d.temporary(folded_shape, F32)
-    d.write(scale, lambda i: op("div", const(1.0), op("sqrt", quotient(load(total, i), count) + epsilon)))
+    total = _fold(d, x, d.temporary(folded_shape, x.dtype), axes, "sum", lambda i: load(x, i) * load(x, i))
+    scale = d.temporary(folded_shape, x.dtype)
+    d.write(scale, lambda i: op("div", 1.0, op("sqrt", quotient(load(total, i), count) + epsilon)))
     d.write(d.output(), lambda i: load(x, i) * load(scale, i) * load(gain, i))
 
 
 def local_response(d: Definition) -> None:
     """LRN: each element over a power of the mean square of its neighbours along the channels."""
-    x, y = d.input(0, F32), d.output()
+    x, y = d.input(0, *FLOATS), d.output()
     layout = ActivationLayout.of(d, x.shape)
     channel = len(x.shape) - 1 if layout.channels_last else 1
     size = int(d.attr("size"))
     alpha, beta, bias = float(d.attr("alpha", 1e-4)), float(d.attr("beta", 0.75)), float(d.attr("bias", 1.0))
     before = [(size - 1) // 2 if axis == channel else 0 for axis in range(len(x.shape))]
     shape = [extent + (size - 1 if axis == channel else 0) for axis, extent in enumerate(x.shape)]
-    padded = d.write(d.temporary(shape, F32), lambda i: padding(x, i, shape, before, const(0.0)))
+    padded = d.write(d.temporary(shape, x.dtype), lambda i: padding(x, i, shape, before, const(0.0, x.dtype)))
 
     def neighbour(i: Index, r: Index) -> Expr:
         place = list(i)
         place[channel] = op("add", i[channel], r[0])
         return load(padded, place) * load(padded, place)
 
-    total = d.fold(d.temporary(x.shape, F32), "sum", (size,), neighbour)
-    d.write(y, lambda i: load(x, i) * op("pow", load(total, i) * (alpha / size) + bias, const(-beta)))
+    total = d.fold(d.temporary(x.shape, x.dtype), "sum", (size,), neighbour)
+    d.write(y, lambda i: load(x, i) * op("pow", load(total, i) * (alpha / size) + bias, -beta))
 
 
 REDUCTIONS: Mapping[str, OpDef] = {
@@ -253,7 +252,7 @@ def _pool(
 ) -> tuple[ActivationLayout, Window]:
     """Pad with `border` and fold `element_of` what is in each window into `output` of the node's output."""
     d.require(not d.has_output(1), "indices")
-    x, y = d.input(0, F32, *BYTES), d.output()
+    x, y = d.input(0, *FLOATS, *BYTES), d.output()
     layout = ActivationLayout.of(d, x.shape)
     _, extents, _ = layout.parts(x.shape)
     _, outputs, _ = layout.parts(y.shape)
@@ -270,8 +269,8 @@ def _pool(
 
 def max_pool(d: Definition) -> None:
     """The largest value in each window; padding never wins. Of bytes, in int32."""
-    dtype = d.input(0, F32, *BYTES).dtype
-    if dtype is F32:
+    dtype = d.input(0, *FLOATS, *BYTES).dtype
+    if dtype.is_float:
         _pool(d, "max", float("-inf"), lambda y: y)
         return
     y, largest = d.output(), d.temporary(d.output().shape, dtype.wide)
@@ -283,25 +282,23 @@ def max_pool(d: Definition) -> None:
 def lp_pool(d: Definition) -> None:
     """The norm of each window."""
     order = int(d.attr("p", 2))
-    y, total = d.output(), d.temporary(d.output().shape, F32)
+    y, total = d.output(), d.temporary(d.output().shape, d.input(0, *FLOATS).dtype)
 
     def power(x: Expr) -> Expr:
         size = op("abs", x)
-        return size if order == 1 else x * x if order == 2 else op("pow", size, const(float(order)))
+        return size if order == 1 else x * x if order == 2 else op("pow", size, float(order))
 
-    d.input(0, F32)
     _pool(d, "sum", 0.0, lambda _: total, power)
 
     def root(x: Expr) -> Expr:
-        return x if order == 1 else op("sqrt", x) if order == 2 else op("pow", x, const(1 / order))
+        return x if order == 1 else op("sqrt", x) if order == 2 else op("pow", x, 1 / order)
 
     d.write(y, lambda i: root(load(total, i)))
 
 
 def average_pool(d: Definition) -> None:
     """The mean over each window, of the elements inside the input or, on demand, inside its padding too."""
-    d.input(0, F32)
-    y, total = d.output(), d.temporary(d.output().shape, F32)
+    y, total = d.output(), d.temporary(d.output().shape, d.input(0, *FLOATS).dtype)
     layout, window = _pool(d, "sum", 0.0, lambda _: total)
     limits = _limits(window, bool(d.attr("count_include_pad", 0)))
     if limits is None:
@@ -313,7 +310,7 @@ def average_pool(d: Definition) -> None:
         count: Expr = const(1)
         for number, (low, high) in enumerate(limits):
             count = count * _count(window, number, place[number], low, high)
-        return load(total, i) / op("cast", count, dtype=F32)
+        return load(total, i) / op("cast", count, dtype=total.dtype)
 
     d.write(y, body)
 
@@ -345,7 +342,7 @@ def global_pool(combiner: str) -> OpDef:
     """A fold over all places; the mean if it is a sum."""
 
     def define(d: Definition) -> None:
-        x, y = d.input(0, F32), d.output()
+        x, y = d.input(0, *FLOATS), d.output()
         layout = ActivationLayout.of(d, x.shape)
         _, extents, _ = layout.parts(x.shape)
 
@@ -356,7 +353,7 @@ def global_pool(combiner: str) -> OpDef:
         if combiner == "max":
             d.fold(y, combiner, extents, element)
         else:
-            total = d.fold(d.temporary(y.shape, F32), combiner, extents, element)
+            total = d.fold(d.temporary(y.shape, x.dtype), combiner, extents, element)
             d.write(y, lambda i: quotient(load(total, i), prod(extents)))
 
     return define

@@ -145,7 +145,8 @@ def test_evaluate_runs_lanes_along_the_last_axis_and_is_silent():
 
 def test_every_op_has_a_meaning_for_its_arity():
     for name, meaning in OPS.items():
-        values = [np.ones(4, np.int64 if name in ("shl", "shr", "exp2_bits") else np.float32)] * arity(name)
+        whole = ("shl", "shr", "bitand", "bitor", "bitxor", "exp2_bits")
+        values = [np.ones(4, np.int64 if name in whole else np.float32)] * arity(name)
         with np.errstate(all="ignore"):
             assert np.shape(meaning(*values)) == ((1,) if name in HORIZONTAL else (4,)), name
 
@@ -153,6 +154,9 @@ def test_every_op_has_a_meaning_for_its_arity():
 def test_integer_division_truncates():
     node = Op("div", (Var("a"), Var("b")), DType.I64)
     assert [int(apply(node, a, b)) for a, b in ((7, 2), (-7, 2), (7, -2), (-7, -2))] == [3, -3, -3, 3]
+    least = np.int64(-(2**63))
+    with np.errstate(all="ignore"):
+        assert [int(apply(node, least, np.int64(b))) for b in (3, -3, -1)] == [-(2**63) // 3 + 1, 2**63 // 3, least]
 
 
 expressions = st.recursive(

@@ -5,8 +5,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunewright.codegen.expr.dtype import DType
-from tunewright.codegen.expr.expr import COMPARISONS, HORIZONTAL, ZIPS, Load, Op, Ramp, Var, arity, const, evaluate, op
+from tunewright.codegen.expr.dtype import FLOATS, INTEGERS, DType
+from tunewright.codegen.expr.expr import (
+    COMPARISONS,
+    HORIZONTAL,
+    TRANSCENDENTAL,
+    ZIPS,
+    Load,
+    Op,
+    Ramp,
+    Var,
+    arity,
+    const,
+    evaluate,
+    op,
+)
 from tunewright.codegen.expr.semantics import OPS
 from tunewright.codegen.ir.access import BoundsError, RaceError, UndefinedRead
 from tunewright.codegen.ir.interp import run
@@ -248,13 +261,13 @@ def arguments(name, dtype):
 def applies(name, dtype):
     if name in ("dot4", "exp2_bits"):
         return dtype is DType.I32
-    integers_only = name in ("floordiv", "mod", "shl", "shr")
-    floats_only = name in ("sqrt", "floor", "ceil", "round", "exp", "log", "erf", "tanh", "sigmoid", "pow", "bitcast")
+    integers_only = name in ("floordiv", "mod", "shl", "shr", "bitand", "bitor", "bitxor")
+    floats_only = name in ("sqrt", "floor", "ceil", "round", "bitcast", *TRANSCENDENTAL - {"pow"})
     return not (integers_only and dtype.is_float) and not (floats_only and not dtype.is_float)
 
 
 @pytest.mark.parametrize("lanes", [1, 8])
-@pytest.mark.parametrize("dtype", [DType.F32, DType.F64, DType.I64, DType.I32, DType.I8, DType.U8])
+@pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS])
 def test_every_op_means_what_evaluate_says(dtype, lanes):
     x = np.abs(numbers(12) * 5 + 3).astype(dtype.numpy) + dtype.numpy.type(1)
     for name in [n for n in OPS if applies(n, dtype) and not (lanes == 1 and n in HORIZONTAL | ZIPS)]:

@@ -31,7 +31,7 @@ from tunewright.codegen.llvm import emit as emit_module
 from tunewright.codegen.llvm.build import assembly
 from tunewright.codegen.target import Target
 
-F32, F64, F16, BF16, I64, I32, I8, U8, BOOL = DType
+F32, F64, F16, BF16, I64, I32, I16, I8, U64, U32, U16, U8, BOOL = DType
 INTEGERS = (I64, I32, I8, U8)
 AVX512 = Target("cpu", "x86_64-unknown-linux-gnu", "znver5", "", 512, 32, 2, 48 << 10, 1 << 20, 32 << 20)
 AVX2 = replace(AVX512, cpu="haswell", vector_bits=256, vector_registers=16)
@@ -81,7 +81,7 @@ def draw(dtype, shape, seed=0):
         return random.integers(0, 2, shape).astype(bool)
     if dtype.is_float:
         return random.normal(0, 3, shape).astype(dtype.numpy)
-    return random.integers(0 if dtype is U8 else -9, 9, shape).astype(dtype.numpy)
+    return random.integers(0 if dtype.is_unsigned else -9, 9, shape).astype(dtype.numpy)
 
 
 # Every op against its meaning in numpy.
@@ -93,7 +93,7 @@ def operands(name, dtype):
     x, y, z = (draw(dtype, LANES, seed) for seed in range(3))
     match name:
         case "floordiv" | "mod":
-            x, y = np.abs(x), np.abs(y) + 1
+            x, y = np.abs(x), np.abs(y) + y.dtype.type(1)
         case "div" if not dtype.is_float:
             y[y == 0] = 3
         case "shl" | "shr":
@@ -113,16 +113,16 @@ def supported(name, dtype):
     if dtype.is_narrow:
         return name == "select"
     if name in TRANSCENDENTAL:
-        return dtype is F32
+        return dtype in (F32, F64) or (name == "pow" and dtype is not BOOL)
     if name in ("and", "or", "not"):
         return dtype is BOOL
     if dtype is BOOL:
         return name in (*COMPARISONS, *HORIZONTAL, "select", "min", "max")
     if name in ("dot4", "exp2_bits"):
         return dtype is DType.I32
-    if name in ("shl", "shr", "floordiv", "mod"):
+    if name in ("shl", "shr", "floordiv", "mod", "bitand", "bitor", "bitxor"):
         return not dtype.is_float
-    return name != "sqrt" or dtype.is_float
+    return name not in ("sqrt", "round") or dtype.is_float
 
 
 @pytest.mark.parametrize(("name", "dtype"), [(o, d) for o in OPS for d in DType if supported(o, d)])
@@ -167,7 +167,7 @@ def castable(source, target):
 @pytest.mark.parametrize(("source", "target"), [(s, t) for s in DType for t in DType if castable(s, t)])
 def test_casts(execute, source, target):
     x = draw(source, LANES)
-    if target is U8:
+    if target.is_unsigned:
         x = np.abs(x)
     cast = Op("cast", (load("x", ramp(0, LANES), dtype=source),), target)
     body = store("y", ramp(0, LANES), value=cast)

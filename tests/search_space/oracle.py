@@ -69,6 +69,6 @@ def agree(sketch: Sketch, task: Task, target: Target, seed: int, count: int, tol
             packings[t.name].apply(array) if t.name in packings else array
             for t, array in zip(task.inputs, arrays, strict=True)
         ]
-        actual: NDArray[Any] = np.zeros(kernel.params[-1].shape, np.float32)
+        actual: NDArray[Any] = np.zeros(kernel.params[-1].shape, expected.dtype)
         (grid_interp if target.kind == CUDA else interp).run(kernel, [*packed, actual])
         np.testing.assert_allclose(actual.reshape(expected.shape), expected, rtol=0, atol=tolerance * scale)
