@@ -89,10 +89,14 @@ def _key(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class GraphPort:
-    """An input or output of the model: the user's name for a tensor."""
+    """An input or output of the model: the user's name for a tensor.
+
+    An output of a body is decisive where a step function outside reads it: its last bits must not change.
+    """
 
     label: str  # hostile text: shown to people, never used in code, file names or SQL
     tensor: str
+    is_decisive: bool = False
 
 
 @dataclass(frozen=True, slots=True)

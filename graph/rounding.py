@@ -97,7 +97,8 @@ def _ancestors(graph: Graph, names: Iterable[str]) -> set[str]:
 
 
 def _step_operands(graph: Graph, *, quantising: bool = True) -> Iterable[str]:
-    """The floats that step functions read. With `quantising` false, ops of QUANTISING don't count as such."""
+    """The floats that step functions read, outside too. With `quantising` false, ops of QUANTISING don't count."""
+    yield from graph.float_tensors(port.tensor for port in graph.outputs if port.is_decisive)
     rounded = set(_rounding_sums(graph))
     for node in graph.nodes:
         is_step = _is_step(graph, node) and (quantising or node.op not in QUANTISING)

@@ -15,6 +15,7 @@ from ..fusion.fusion import Fallback, Step, TaskCall, partition
 from ..ir import Array, Body, Graph, GraphPort, Node, TensorType
 from ..ops import TensorView
 from ..rewrites import rewrite
+from ..rounding import decisive_tensors
 from .steps import (
     WORDS,
     Branch,
@@ -96,6 +97,7 @@ class _Flattening:
         self._dots = dots
         self._constant_names = {id(array): name for name, array in self.constants.items()}
         self._bodies = self._loops = 0
+        self._decisive = set(decisive_tensors(graph))
 
     def node(self, node: Node) -> list[FlatStep] | None:
         """The steps of a node; None where it has to stay."""
@@ -118,10 +120,13 @@ class _Flattening:
 
     # Bodies
 
-    def _graph(self, body: Body, node: Node, own: Sequence[str | Array]) -> tuple[Graph, list[str]] | None:
+    def _graph(
+        self, body: Body, node: Node, own: Sequence[str | Array], is_decisive: Sequence[bool]
+    ) -> tuple[Graph, list[str]] | None:
         """The graph of a body, rewritten for its operands, and the tensors around it that its inputs are.
 
-        `own` are the operands of the body itself, values for those that are known. None where types don't fit.
+        `own` are the operands of the body itself, values for those that are known; `is_decisive` goes with its outputs.
+        None where types don't fit.
         """
         operands = [*own, *(node.inputs[place] for place in body.captures)]
         known, ports, names = dict(body.graph.constants), [], []
@@ -133,7 +138,9 @@ class _Flattening:
                 names.append(operand)
             else:
                 known[port.tensor] = self.constants[operand] if isinstance(operand, str) else operand
-        inner = replace(body.graph, inputs=tuple(ports), constants=known)
+        marked = zip(body.graph.outputs, is_decisive, strict=True)
+        outputs = tuple(replace(port, is_decisive=is_marked) for port, is_marked in marked)
+        inner = replace(body.graph, inputs=tuple(ports), outputs=outputs, constants=known)
         return rewrite(inner, dots=self._dots), names
 
     def _region(self, graph: Graph, operands: Sequence[str]) -> _Region | None:
@@ -147,6 +154,7 @@ class _Flattening:
         names |= {port.tensor: operand for port, operand in zip(graph.inputs, operands, strict=True)}
         for name, kind in graph.types.items():
             self.types.setdefault(names.setdefault(name, prefix + name), kind)
+        self._decisive |= {names[name] for name in decisive_tensors(graph)}
         steps: list[FlatStep] = []
         for step in partition(graph):
             renamed = _rename(step, names, prefix)
@@ -201,7 +209,10 @@ class _Flattening:
 
     def _taken_branch(self, node: Node, name: str) -> list[FlatStep] | None:
         body = node.bodies.get(name)
-        read = None if body is None else self._graph(body, node, ())
+        is_decisive = (
+            [name in self._decisive for name in self._all_outputs(node, len(body.graph.outputs))] if body else ()
+        )
+        read = None if body is None else self._graph(body, node, (), is_decisive)
         region = None if read is None else self._region(*read)
         if region is None:
             return None
@@ -341,7 +352,9 @@ class _Flattening:
             return None
         body, states = node.bodies["body"], repetition.states
         operands: list[str | Array] = [*repetition.own, *states, *repetition.rows]
-        read = self._graph(body, node, self._placeholders(operands, repetition))
+        read = self._graph(
+            body, node, self._placeholders(operands, repetition), self._decisive_outputs(repetition, body)
+        )
         if read is None:
             return None
         graph, names = read
@@ -360,6 +373,15 @@ class _Flattening:
             placed[first + number] = name = _state(repetition.loop, number)
             self.types[name] = self.types[state]
         return placed
+
+    def _decisive_outputs(self, repetition: _Repetition, body: Body) -> list[bool]:
+        """Whether a step function reads outputs of a body, after the loop or in the next iteration."""
+        inside = decisive_tensors(body.graph)
+        first = len(repetition.own)
+        read_again = [port.tensor in inside for port in body.graph.inputs[first : first + len(repetition.states)]]
+        read_again += [False] * (len(repetition.results) - len(read_again))
+        read_after = [name in self._decisive for name in repetition.results]
+        return [*[False] * repetition.first, *map(any, zip(read_again, read_after, strict=True))]
 
     def _kept_states(self, graph: Graph, names: Sequence[str], repetition: _Repetition) -> set[int]:
         """The states that stay what they were at first."""

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from tunewright.graph.ir import Graph, GraphPort
+from tunewright.graph.ir import Graph
 
 from .block_products import block_products
 from .edit import log
@@ -181,7 +181,7 @@ def renumber(graph: Graph) -> Graph:
         for n in graph.nodes
     )
     inputs, outputs = (
-        tuple(GraphPort(value.label, order[value.tensor]) for value in values)
+        tuple(replace(value, tensor=order[value.tensor]) for value in values)
         for values in (graph.inputs, graph.outputs)
     )
     constants = {order[name]: array for name, array in graph.constants.items() if name in order}

@@ -55,7 +55,7 @@ class Edit(Draft):
 
     def resolve_ports(self, ports: Sequence[GraphPort]) -> list[GraphPort]:
         """Outputs of the graph before, by the tensors that replace theirs."""
-        return [GraphPort(port.label, self._aliases.get(port.tensor, port.tensor)) for port in ports]
+        return [replace(port, tensor=self._aliases.get(port.tensor, port.tensor)) for port in ports]
 
     def resolve_inputs(self, node: Node) -> Node:
         """The node with inputs resolved."""

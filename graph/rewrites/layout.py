@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tunewright.graph.ir import Graph, GraphPort, Node, TensorType
+from tunewright.graph.ir import Graph, Node, TensorType
 
 from ..evaluation.onnx_form import (
     CHANNELS_LAST_OPS,
@@ -57,7 +57,7 @@ class LayoutRewrite:
         """The graph rewritten."""
         for node in self._source.nodes:
             self._visit(node)
-        outputs = [GraphPort(value.label, self._plain_form(value.tensor)) for value in self._source.outputs]
+        outputs = [replace(value, tensor=self._plain_form(value.tensor)) for value in self._source.outputs]
         return self._edit.finish(self._source.inputs, outputs)
 
     # Stored forms

@@ -334,3 +334,28 @@ def test_what_another_loop_left_is_read_row_by_row() -> None:
             s2 = Add(s, e) o = Mul(s2, e) }> (i, s)
     }"""
     check(model_of(text), {"x": X, "i": X[0], "n": np.array(2)}, native=False)
+
+
+SCALED = """g (float[4,8] x, bool c) => (float[4,8] y) {
+    s = Constant <value_float = 0.3> ()
+    q = If(c) <then_branch = t () => (float[4,8] p) { m = MatMul(x, w) p = Mul(m, s) },
+               else_branch = e () => (float[4,8] r) { r = Neg(x) }>
+    y = Floor(q)
+}"""
+
+SCALED_AGAIN = """g (float[4,8] x, int64 n) => (float[4,8] y) {
+    s = Constant <value_float = 0.3> ()
+    y = Loop(n, "", x) <body = b (int64 i, bool k, float[4,8] q) => (bool k2, float[4,8] r) {
+        k2 = Identity(k) f = Floor(q) m = MatMul(f, w) r = Mul(m, s) }>
+}"""
+
+
+@pytest.mark.parametrize("text", [SCALED, SCALED_AGAIN])
+def test_what_a_step_outside_reads_is_not_rounded_in_another_way(text: str) -> None:
+    """The factor stays behind the product where a step follows, and goes into the weights where none does."""
+    w = np.random.default_rng(5).standard_normal((8, 8)).astype(np.float32)
+    for op, stays in (("Floor", True), ("Relu", False)):
+        model = opened(model_of(text.replace("Floor", op), weights={"w": w}))
+        read = {name for step in model.steps if isinstance(step, TaskCall) for name in step.inputs}
+        [weights] = [model.graph.constants[name] for name in read if model.graph.type(name).shape == (8, 8)]
+        assert np.array_equal(weights, w) is stays
