@@ -35,8 +35,8 @@ def _with_sign(x: Expr, magnitude: Expr) -> Expr:
     return _select(op("lt", x, 0.0), -magnitude, magnitude)
 
 
-def _turn(x: Expr) -> tuple[Expr, Expr, Expr]:
-    """The sine and cosine of x less whole quarters of a turn, and how many these are, 0 to 3.
+def _turn(x: Expr) -> tuple[Expr, Expr, Expr, Expr]:
+    """The sine and cosine of x less whole quarters of a turn, how many these are, 0 to 3, and whether that is odd.
 
     In float64, as float32 has no place left behind the point of a large angle. Angles beyond 5e8 lose places there too.
     """
@@ -48,26 +48,25 @@ def _turn(x: Expr) -> tuple[Expr, Expr, Expr]:
     square = r * r
     sine = r + r * square * _polynomial(square, -1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1)
     cosine = _polynomial(square, 2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2)
-    return sine, square * square * cosine - square * 0.5 + 1.0, op("cast", number, dtype=DType.F32)
+    quarter = op("cast", number, dtype=DType.F32)
+    is_odd = op("or", op("eq", quarter, 1.0), op("eq", quarter, 3.0))
+    return sine, square * square * cosine - square * 0.5 + 1.0, quarter, is_odd
 
 
 def _sin(x: Expr) -> Expr:
-    sine, cosine, quarters = _turn(x)
-    is_odd = op("or", op("eq", quarters, 1.0), op("eq", quarters, 3.0))
+    sine, cosine, quarters, is_odd = _turn(x)
     value = _select(is_odd, cosine, sine)
     return _select(op("lt", quarters, 2.0), value, -value)
 
 
 def _cos(x: Expr) -> Expr:
-    sine, cosine, quarters = _turn(x)
-    is_odd = op("or", op("eq", quarters, 1.0), op("eq", quarters, 3.0))
+    sine, cosine, quarters, is_odd = _turn(x)
     value = _select(is_odd, sine, cosine)
     return _select(op("or", op("eq", quarters, 1.0), op("eq", quarters, 2.0)), -value, value)
 
 
 def _tan(x: Expr) -> Expr:
-    sine, cosine, quarters = _turn(x)
-    is_odd = op("or", op("eq", quarters, 1.0), op("eq", quarters, 3.0))
+    sine, cosine, _, is_odd = _turn(x)
     return op("div", _select(is_odd, -cosine, sine), _select(is_odd, sine, cosine))
 
 
@@ -78,19 +77,22 @@ def _arc_sine_of_half(x: Expr) -> Expr:
     return series * square * x + x
 
 
-def _asin(x: Expr) -> Expr:
-    """Above 1 / 2 by the half angle: asin(x) = pi / 2 - 2 asin(sqrt((1 - x) / 2))."""
+def _half_angle(x: Expr) -> tuple[Expr, Expr]:
+    """Whether |x| > 1 / 2, and the arc sine of sqrt((1 - |x|) / 2) then, else of |x|."""
     size = op("abs", x)
     is_large = op("lt", 0.5, size)
-    angle = _arc_sine_of_half(_select(is_large, op("sqrt", (1.0 - size) * 0.5), size))
+    return is_large, _arc_sine_of_half(_select(is_large, op("sqrt", (1.0 - size) * 0.5), size))
+
+
+def _asin(x: Expr) -> Expr:
+    """Above 1 / 2 by the half angle: asin(x) = pi / 2 - 2 asin(sqrt((1 - x) / 2))."""
+    is_large, angle = _half_angle(x)
     return _with_sign(x, _select(is_large, pi / 2 - angle * 2.0, angle))
 
 
 def _acos(x: Expr) -> Expr:
     """Near 1 by the half angle alone, as the difference from pi / 2 would lose its places."""
-    size = op("abs", x)
-    is_large = op("lt", 0.5, size)
-    angle = _arc_sine_of_half(_select(is_large, op("sqrt", (1.0 - size) * 0.5), size))
+    is_large, angle = _half_angle(x)
     far = _select(op("lt", x, 0.0), pi - angle * 2.0, angle * 2.0)
     return _select(is_large, far, pi / 2 - _with_sign(x, angle))
 

@@ -11,7 +11,6 @@ from math import ceil
 import numpy as np
 from numpy.typing import NDArray
 
-from tunewright.codegen.expr.dtype import BYTES
 from tunewright.codegen.gpu import WARP
 from tunewright.codegen.instructions.warpgroup import ARCH, COLUMNS, GROUP, PANEL, ROW_BYTES, ROWS
 from tunewright.codegen.ir.ir import Kernel
@@ -24,11 +23,11 @@ from ..patterns.product import Product
 from ..schedule import Schedule
 from ..sketch import PatternSketch
 from ..space import Columns, Knob, Space, point_columns
-from .tiles.block_tile import match_tensor_product, may_group, pack_along_depth, smem_bytes
+from .tiles.block_tile import may_group, pack_along_depth, smem_bytes
 from .tiles.fragments import WARP_BYTES
-from .tiles.group_product import group_tiling, round_depth
+from .tiles.group_product import group_tiling, match_group_product, round_depth
 from .tiles.shared_tile import product_depth
-from .tiles.sides import Sides, Sizes, are_tiles_full, operands, steps, tile_count
+from .tiles.sides import Sides, Sizes, are_tiles_full, steps, tile_count
 from .tiles.specialized_tile import REGISTERS, SpecializedTile, group_registers, views
 from .tiles.tiles import IN_TURN, SHARED, SPLITS, TAIL, kernel, may_split
 
@@ -124,17 +123,9 @@ def describe_roles(point: SchedulePoint, what: str) -> Iterator[str]:
 
 
 def _match(task: Task) -> Product | None:
-    """The task's product, if it is of narrow floats, or of bytes that lie along the reduction, and the copy engine can
-    bring tiles of both operands.
-    """
-    product = match_tensor_product(task)
-    if product is None:
-        return None
-    left, right = operands(product)
-    is_lengthwise = product.panel.dtype in BYTES and left.is_deep and right.is_deep
-    if not (product.panel.dtype.is_narrow or is_lengthwise):
-        return None
-    return product if views(task, product) is not None else None
+    """The task's product, if warpgroups multiply its operands, and the copy engine can bring tiles of both."""
+    product = match_group_product(task)
+    return product if product is not None and views(task, product) is not None else None
 
 
 def _legal(product: Product, target: Target, columns: Columns) -> NDArray[np.bool_]:

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tunewright.codegen.expr.dtype import BYTES
 from tunewright.codegen.expr.expr import Var, const
 from tunewright.codegen.instructions import warpgroup
 from tunewright.codegen.instructions.warpgroup import ARCH, GROUP, ROWS
@@ -44,9 +43,9 @@ from .tiles.block_tile import (
     widths,
 )
 from .tiles.bulk_tile import BulkTile, bulk_packing, is_whole, may_bulk
-from .tiles.group_product import GroupProduct, group_tiling, round_depth
+from .tiles.group_product import GroupProduct, group_tiling, match_group_product, round_depth
 from .tiles.shared_tile import product_depth
-from .tiles.sides import are_tiles_full, fits_multiprocessor, operands, pick_default
+from .tiles.sides import are_tiles_full, fits_multiprocessor, pick_default
 from .tiles.tiles import IN_TURN, SHARED, SPLITS, TAIL, TilePlace, Tiles, kernel, may_split
 
 OTHER_REGISTERS = 40
@@ -77,7 +76,7 @@ class WarpgroupTilesSketch(PatternSketch[Product]):
 
     def recognise(self, task: Task, target: Target) -> Product | None:
         task, _ = pack_along_depth(task)
-        product = _match(task)
+        product = match_group_product(task)
         if target.gpu is None or target.gpu.arch != ARCH or product is None:
             return None
         smallest = point_columns(_choices(product)[-1])
@@ -131,15 +130,6 @@ class WarpgroupTilesSketch(PatternSketch[Product]):
         yield f"Four warps compute {counted(values['block_rows'] // values['warpgroups'], 'row')} of it."
         yield f"What a round needs is copied {counted(values['stages'] - 2, 'round')} ahead."
         yield from point.say_knobs()
-
-
-def _match(task: Task) -> Product | None:
-    """The task's product, if it is one of narrow floats, or of bytes that lie along the reduction."""
-    product = match_tensor_product(task)
-    if product is None or product.panel.dtype.is_narrow:
-        return product
-    is_lengthwise = product.panel.dtype in BYTES and all(operand.is_deep for operand in operands(product))
-    return product if is_lengthwise else None
 
 
 def _may_bulk(task: Task, product: Product) -> bool:

@@ -7,17 +7,19 @@ from typing import Protocol
 
 import numpy as np
 
-from tunewright.codegen.expr.dtype import DType
+from tunewright.codegen.expr.dtype import BYTES, DType
 from tunewright.codegen.expr.expr import Expr, Load, Var, const
 from tunewright.codegen.gpu import WARP
 from tunewright.codegen.instructions import warpgroup
 from tunewright.codegen.ir.ir import Block, Do, Stmt
+from tunewright.graph.task import Task
 
 from ...patterns.product import Product
 from ...space import Columns, Tiling
+from .block_tile import match_tensor_product
 from .fragments import Fragments
 from .shared_tile import COLUMNS, ROWS, THREAD, product_depth, unroll
-from .sides import tiling
+from .sides import operands, tiling
 from .tiles import Tiles
 
 TYPES = {DType.F16: "f16", DType.BF16: "bf16", DType.I8: "s8", DType.U8: "u8", DType.F32: "f32", DType.I32: "s32"}
@@ -47,6 +49,15 @@ class SharedMatrix(Protocol):
 
     def chunk(self, stage: Expr, part: Expr, k: Expr) -> Load:
         """Return the chunk that a thread names, of 64 indices along the operand, for product `k` of a round."""
+
+
+def match_group_product(task: Task) -> Product | None:
+    """The task's product, if it is one of narrow floats, or of bytes that lie along the reduction."""
+    product = match_tensor_product(task)
+    if product is None or product.panel.dtype.is_narrow:
+        return product
+    is_lengthwise = product.panel.dtype in BYTES and all(operand.is_deep for operand in operands(product))
+    return product if is_lengthwise else None
 
 
 def multiply_shared(
