@@ -26,6 +26,7 @@ def upgrade() -> None:
     _create_uploads()
     _create_access()
     _let_records_travel()
+    _add_repeats()
     _create_bests()
 
 
@@ -192,6 +193,9 @@ def _let_records_travel() -> None:
     op.create_index(
         "ix_trials_task_key_target_key_status_created_at", "trials", ["task_key", "target_key", "status", "created_at"]
     )
+
+
+def _add_repeats() -> None:
     op.create_table(
         "repeats",
         sa.Column("id", ID, nullable=False),
