@@ -16,10 +16,10 @@ from ..ir import Array, Body, Graph, GraphPort, Node, TensorType
 from ..ops import TensorView
 from ..rewrites import rewrite
 from ..rounding import decisive_tensors
+from .flat import FlatStep, read_names, rename
 from .steps import (
     WORDS,
     Branch,
-    ControlStep,
     EndBranch,
     LoopEnd,
     LoopStart,
@@ -30,9 +30,6 @@ from .steps import (
 
 RING_BYTES = 64
 """Both buffers of a ring begin at multiples of this, a cache line."""
-
-FlatStep = Step | ControlStep
-"""A step of a model whose control flow has become steps."""
 
 
 def lower(graph: Graph, steps: Sequence[Step], *, dots: bool = False) -> tuple[Graph, list[FlatStep]]:
@@ -53,7 +50,9 @@ def lower(graph: Graph, steps: Sequence[Step], *, dots: bool = False) -> tuple[G
         return graph, flat
     # bodies hold weights, which are known by other names now
     nodes = tuple(replace(n, attrs={}, bodies={}) if n.outputs in lowered else n for n in graph.nodes)
-    return replace(graph, nodes=nodes, constants=flattening.constants, types=flattening.types), flat
+    read = {port.tensor for port in graph.outputs}.union(*map(read_names, flat))
+    constants = {name: array for name, array in flattening.constants.items() if name in read}
+    return replace(graph, nodes=nodes, constants=constants, types=flattening.types), flat
 
 
 def size_bytes(kind: TensorType) -> int:
@@ -157,7 +156,7 @@ class _Flattening:
         self._decisive |= {names[name] for name in decisive_tensors(graph)}
         steps: list[FlatStep] = []
         for step in partition(graph):
-            renamed = _rename(step, names, prefix)
+            renamed = rename(step, names, prefix)
             inner = self.node(renamed.node) if isinstance(renamed, Fallback) else [renamed]
             if inner is None:
                 return None
@@ -323,7 +322,7 @@ class _Flattening:
         types = {"x": self.types[source], "y": self.types[to]}
         graph = Graph((GraphPort("", "x"),), (GraphPort("", "y"),), (node,), {}, types)
         names = {"x": source, "y": to}
-        return [_rename(step, names, f"{to}.") for step in partition(graph)]
+        return [rename(step, names, f"{to}.") for step in partition(graph)]
 
     def _row(self, whole: str, row: str, loop: LoopStart, is_reversed: bool) -> list[FlatStep]:
         """A row of a tensor along its first axis, another one in each iteration."""
@@ -471,22 +470,3 @@ def _root(name: str, roots: Mapping[str, str]) -> str:
     while name in roots:
         name = roots[name]
     return name
-
-
-def _rename(step: Step, names: Mapping[str, str], prefix: str) -> Step:
-    """A step over other tensors; those without a name in `names` get a prefix."""
-
-    def to(tensors: Sequence[str]) -> tuple[str, ...]:
-        return tuple(names[name] if name in names else prefix + name for name in tensors)
-
-    def node_to(node: Node) -> Node:
-        return replace(node, inputs=to(node.inputs), outputs=to(node.outputs))
-
-    match step:
-        case TaskCall(inputs=inputs, outputs=outputs, nodes=nodes):
-            return replace(step, inputs=to(inputs), outputs=to(outputs), nodes=tuple(map(node_to, nodes)), group=None)
-        case TensorView(source, output):
-            source, output = to((source, output))
-            return replace(step, input=source, output=output)
-        case Fallback(node):
-            return replace(step, node=node_to(node))

@@ -359,3 +359,4 @@ def test_what_a_step_outside_reads_is_not_rounded_in_another_way(text: str) -> N
         read = {name for step in model.steps if isinstance(step, TaskCall) for name in step.inputs}
         [weights] = [model.graph.constants[name] for name in read if model.graph.type(name).shape == (8, 8)]
         assert np.array_equal(weights, w) is stays
+        assert sum(array.shape == w.shape for array in model.graph.constants.values()) == 1

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from tunewright.codegen.target import CUDA, Target
-from tunewright.graph.control.lower import FlatStep, lower
+from tunewright.graph.control.flat import FlatStep
+from tunewright.graph.control.lower import lower
 from tunewright.graph.control.steps import Branch, LoopEnd, LoopStart
 from tunewright.graph.fusion.fusion import Fallback, TaskCall, partition
 from tunewright.graph.fusion.segments import CallChain, chains
