@@ -55,6 +55,7 @@ _LIMITS = (Parameter("min", 1, ""), Parameter("max", 2, ""))
 
 PARAMETERS: Mapping[str, tuple[Parameter, ...]] = {
     "Clip": _LIMITS,
+    "CumProd": (Parameter("axis", 1),),
     "CumSum": (Parameter("axis", 1),),
     "Expand": (Parameter("shape", 1),),
     "Pad": (Parameter("pads", 1), Parameter("value", 2, "")),
@@ -69,7 +70,9 @@ PARAMETERS: Mapping[str, tuple[Parameter, ...]] = {
 }
 """Op -> attributes of the normal form that ONNX takes as inputs."""
 
-SCALARS = frozenset({("Clip", "min"), ("Clip", "max"), ("CumSum", "axis"), ("Pad", "value"), ("Trilu", "k")})
+SCALARS = frozenset(
+    {("Clip", "min"), ("Clip", "max"), ("CumProd", "axis"), ("CumSum", "axis"), ("Pad", "value"), ("Trilu", "k")}
+)
 """Parameters of rank 0; the others are vectors."""
 
 CAPTURES = "captures"

@@ -18,7 +18,7 @@ ONNX has it (only running it tells, so it has no native kernel anyway).
 - `Reduce*(axes, keepdims)`: sorted axes, all of them where ONNX has none given.
 - `Clip(min, max)`: a limit that there is not is absent.
 - `Softmax`, `LogSoftmax`, `Hardmax`: over one axis, as since opset 13; the older flattening is done by Reshapes.
-- `TopK(k, axis, largest, sorted)`, `CumSum(axis, exclusive, reverse)`, `Trilu(k, upper)`.
+- `TopK(k, axis, largest, sorted)`, `CumSum` and `CumProd(axis, exclusive, reverse)`, `Trilu(k, upper)`.
 - `Resize`: either `scales` (of every axis) or `sizes` (the shape of the result; a scale is then result / extent).
   `Upsample` and the Resize of opset 10 are Resizes with "asymmetric" coordinates and "floor", or "ceil" to shrink.
 - `BatchNormalization(epsilon)` is the one of inference. `Dropout` is an Identity. `Swish` is `Silu`: x * sigmoid(x).
@@ -361,7 +361,7 @@ def _along_axis(op: str = "", position: int = 0, **defaults: Any) -> Normaliser:
     return normalise
 
 
-def _cum_sum(draft: Draft, node: Node) -> Node:
+def _cumulative(draft: Draft, node: Node) -> Node:
     (axis,) = _integers(draft, node, 1, "axis") or (0,)
     rank = len(_shape(draft, node.inputs[0]))
     return _node(node, {**node.attrs, "axis": axis % max(rank, 1)}, inputs=node.inputs[:1])
@@ -391,7 +391,8 @@ _NORMALISERS: Mapping[str, Normaliser] = {
     "Conv": _conv,
     "ConvInteger": _conv,
     "ConvTranspose": _conv_transpose,
-    "CumSum": _cum_sum,
+    "CumProd": _cumulative,
+    "CumSum": _cumulative,
     "DepthToSpace": lambda _, node: _node(node, {"mode": "DCR", **node.attrs}),
     "Dropout": _dropout,
     "Expand": _expand,

@@ -29,11 +29,12 @@ Values = Sequence[Array | None]
 _LENIENT_OPS = frozenset({"DequantizeLinear", "QuantizeLinear"})
 """Ops that don't look at their axis where one scale serves all."""
 
-_AXES_INPUT = {"CumSum": 1, "Pad": 3, "Slice": 3, "Squeeze": 1, "Unsqueeze": 1}
+_AXES_INPUT = {"CumProd": 1, "CumSum": 1, "Pad": 3, "Slice": 3, "Squeeze": 1, "Unsqueeze": 1}
 
 
 _SINGLE_INPUTS: Mapping[str, Mapping[int, str]] = {
     "Clip": {1: "min", 2: "max"},
+    "CumProd": {1: "axis"},
     "CumSum": {1: "axis"},
     "Dropout": {1: "ratio", 2: "training_mode"},
     "If": {0: "cond"},

@@ -376,13 +376,14 @@ ELEMENTWISE: Mapping[str, OpDef] = {
 
 # Quantised numbers: bytes that stand for floats, by a scale and a zero point.
 
-F32, I32 = DType.F32, DType.I32
+QUANTISED = (*BYTES, DType.I16, DType.U16)
+"""Element types that floats are rounded to."""
 
 
 def quantize_linear(d: Definition) -> None:
-    """Floats in steps of the scale, rounded half to even and counted from the zero point, as far as bytes go."""
+    """Floats in steps of the scale, rounded half to even and counted from the zero point, as far as the type goes."""
     x, scale, y = d.input(0, F32), d.input(1, F32), d.output()
-    d.require(y.dtype in BYTES, f"no kernels for {y.dtype}")
+    d.require(y.dtype in QUANTISED, f"no kernels for {y.dtype}")
     zero = _zero(d, y.dtype)
     at, zero_at = _place(d, x, scale), _place(d, x, zero)
     limits = np.iinfo(y.dtype.value)
@@ -398,7 +399,7 @@ def quantize_linear(d: Definition) -> None:
 
 def dequantize_linear(d: Definition) -> None:
     """The distance of numbers from the zero point, times the scale."""
-    x, scale = d.input(0, *BYTES, I32), d.input(1, F32)
+    x, scale = d.input(0, *QUANTISED, I32), d.input(1, F32)
     zero = _zero(d, x.dtype)
     at, zero_at = _place(d, x, scale), _place(d, x, zero)
 

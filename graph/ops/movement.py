@@ -13,7 +13,18 @@ from tunewright.codegen.expr.expr import Expr, const, op
 
 from ..evaluation.images import ROUNDINGS
 from ..task import Tensor
-from .definition import ActivationLayout, Definition, Index, OpDef, TensorView, axis_of, clamp, load, padding
+from .definition import (
+    ARITHMETIC,
+    ActivationLayout,
+    Definition,
+    Index,
+    OpDef,
+    TensorView,
+    axis_of,
+    clamp,
+    load,
+    padding,
+)
 
 INTEGERS = (DType.I64, DType.I32)
 
@@ -218,7 +229,7 @@ def reverse_sequence(d: Definition) -> None:
 
 def one_hot(d: Definition) -> None:
     """Vectors with one value at the index and another elsewhere; an index outside -depth .. depth - 1 has none."""
-    indices, values, y = d.input(0, *INTEGERS), d.input(2), d.output()
+    indices, values, y = d.input(0, *ARITHMETIC), d.input(2), d.output()
     axis = axis_of(int(d.attr("axis", -1)), len(y.shape))
     depth = y.shape[axis]
 

@@ -10,7 +10,7 @@ import numpy as np
 from tunewright.codegen.expr.dtype import BYTES, FLOATS, DType
 from tunewright.codegen.expr.expr import Expr, const, op
 
-from ..task import Tensor
+from ..task import Tensor, identity
 from .definition import ARITHMETIC, ActivationLayout, Definition, Index, OpDef, Window, axis_of, load, padding, quotient
 
 
@@ -47,7 +47,11 @@ def reduction(
         axes = d.ints("axes")
         y = d.reshape(y, _keepdims_shape(x.shape, axes))
         count = prod(x.shape[axis] for axis in axes)
-        if after is None:
+        if x.dtype is DType.BOOL:
+            total = d.temporary(y.shape, DType.I32)
+            _fold(d, x, total, axes, combiner, lambda i: op("cast", load(x, i), dtype=DType.I32))
+            d.write(y, lambda i: op("ne", load(total, i), 0))
+        elif after is None:
             _fold(d, x, y, axes, combiner, lambda i: before(load(x, i)))
         else:
             total = d.temporary(y.shape, x.dtype)
@@ -118,8 +122,12 @@ MAX_CUMULATED = 1024
 """Longest axis that is added up from its beginning for each element anew."""
 
 
-def cumulative_sum(d: Definition) -> None:
-    """The sum of all elements up to each, or before it, from either end."""
+def cumulative(combiner: str) -> OpDef:
+    """All elements up to each, or before it, from either end, joined."""
+    return lambda d: _cumulate(d, combiner)
+
+
+def _cumulate(d: Definition, combiner: str) -> None:
     x, y = d.input(0, *ARITHMETIC), d.output()
     d.require("axis" in d.node.attrs, "axis is known only at run time")
     axis = axis_of(int(d.attr("axis")), len(x.shape))
@@ -130,9 +138,9 @@ def cumulative_sum(d: Definition) -> None:
     def term(i: Index, r: Index) -> Expr:
         element = load(x, [*i[:axis], r[0], *i[axis + 1 :]])
         counts = op(order, i[axis], r[0]) if is_reverse else op(order, r[0], i[axis])
-        return op("select", counts, element, const(0, x.dtype))
+        return op("select", counts, element, const(identity(combiner, x.dtype), x.dtype))
 
-    d.fold(y, "sum", (extent,), term)
+    d.fold(y, combiner, (extent,), term)
 
 
 def _moments(d: Definition, x: Tensor, axes: Sequence[int], epsilon: float) -> tuple[Tensor, Tensor]:
@@ -219,7 +227,8 @@ def local_response(d: Definition) -> None:
 
 
 REDUCTIONS: Mapping[str, OpDef] = {
-    "CumSum": cumulative_sum,
+    "CumProd": cumulative("prod"),
+    "CumSum": cumulative("sum"),
     "InstanceNormalization": instance_normalization,
     "LRN": local_response,
     "LayerNormalization": layer_normalization,
@@ -230,9 +239,9 @@ REDUCTIONS: Mapping[str, OpDef] = {
     "ReduceL2": reduction("sum", lambda x: x * x, lambda total, _: op("sqrt", total)),
     "ReduceLogSum": reduction("sum", after=lambda total, _: op("log", total)),
     "ReduceLogSumExp": log_sum_exp,
-    "ReduceMax": reduction("max", lambda x: x, None, *ARITHMETIC),
+    "ReduceMax": reduction("max", lambda x: x, None, *ARITHMETIC, DType.BOOL),
     "ReduceMean": reduction("sum", after=quotient),
-    "ReduceMin": reduction("min", lambda x: x, None, *ARITHMETIC),
+    "ReduceMin": reduction("min", lambda x: x, None, *ARITHMETIC, DType.BOOL),
     "ReduceProd": reduction("prod", lambda x: x, None, *ARITHMETIC),
     "ReduceSum": reduction("sum", lambda x: x, None, *ARITHMETIC),
     "ReduceSumSquare": reduction("sum", lambda x: x * x, None, *ARITHMETIC),

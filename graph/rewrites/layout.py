@@ -357,7 +357,7 @@ def _rows(node: Node, perm: Perm) -> StoredForm | None:
 
 
 _MOVES: Mapping[str, Callable[[Node, Perm], StoredForm | None]] = {
-    **dict.fromkeys(("Concat", "CumSum", "Hardmax", "LogSoftmax", "Softmax", "Split"), _one_axis),
+    **dict.fromkeys(("Concat", "CumProd", "CumSum", "Hardmax", "LogSoftmax", "Softmax", "Split"), _one_axis),
     **dict.fromkeys(REDUCTIONS, _reduce),
     "ArgMax": _arg,
     "ArgMin": _arg,

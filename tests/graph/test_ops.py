@@ -281,6 +281,12 @@ REDUCTIONS = [
     Case("ReduceSumSquare", f32(3, 5, 7), (2, 1)),
     Case("ReduceSum", ints(-9, 9, 3, 5), (1,)),
     Case("ReduceMax", ints(-9, 9, 3, 5, dtype="int32"), (0,)),
+    Case("ReduceMax", flags(7, 5), (0,)),
+    Case("ReduceMin", flags(3, 2, 2), (1, 2)),
+    *(
+        Case("CumProd", f32(3, 7), np.array(axis), known=(1,), exclusive=exclusive, reverse=reverse, version=26)
+        for axis, exclusive, reverse in ((0, 0, 0), (1, 1, 0), (-1, 0, 1), (1, 1, 1))
+    ),
     Case("ReduceMin", ints(-9, 9, 3, 5), (1,), keepdims=0),
     Case("ReduceMax", np.negative(np.ones((3, 1, 5), np.float32)), (1,)),
     Case("ReduceMean", f32(2, 3), axes=(1,), version=11),
@@ -390,6 +396,7 @@ MOVEMENT = [
     Case("GatherND", f32(3, 5, 7), np.stack([ints(0, 3, 4), ints(-5, 5, 4)], -1)),
     Case("GatherND", f32(2, 5, 7), ints(0, 5, 2, 3, 1), batch_dims=1),
     Case("OneHot", ints(-7, 7, 3, 2), np.array(5), f32(2), known=(1,)),
+    Case("OneHot", ints(0, 5, 3, dtype="float32"), np.array(5.0, np.float32), f32(2), known=(1,)),
     Case("OneHot", ints(-5, 5, 3, dtype="int32"), np.array(4), ints(0, 5, 2), axis=0, known=(1,)),
     Case("Trilu", f32(3, 5)),
     Case("Trilu", f32(2, 5, 3), np.array(-1), upper=0, known=(1,)),
@@ -416,6 +423,9 @@ QUANTISATION = [
     Case("QuantizeLinear", 9 * f32(3, 5), QUARTER, np.array(131, np.uint8)),
     Case("QuantizeLinear", 90 * f32(3, 5, 2), STEPPED, ints(-9, 9, 3, dtype="int8"), axis=0),
     Case("QuantizeLinear", 90 * f32(2, 5, 3), STEPPED, ints(-9, 9, 3, dtype="int8"), axis=-1),
+    Case("QuantizeLinear", 9000 * f32(3, 5), QUARTER, np.array(9, np.uint16), version=21),
+    Case("QuantizeLinear", 9000 * f32(3, 5), QUARTER, np.array(-9, np.int16), version=21),
+    Case("DequantizeLinear", ints(-999, 999, 3, 5, dtype="int16"), QUARTER, np.array(77, np.int16), version=21),
     Case("DequantizeLinear", ints(-128, 127, 3, 5, dtype="int8"), QUARTER),
     Case("DequantizeLinear", ints(0, 255, 3, 5, dtype="uint8"), QUARTER, np.array(131, np.uint8)),
     Case("DequantizeLinear", ints(0, 255, 2, 3, 5, dtype="uint8"), STEPPED, ints(0, 255, 3, dtype="uint8")),
@@ -537,7 +547,6 @@ NOT_NATIVE = [
     Case("ReduceSum", f32(2, 3), noop_with_empty_axes=1),
     Case("Resize", f32(1, 1, 3, 3), None, np.array([1, 1, 1.5, 2], np.float32), mode="nearest", known=(2,)),
     Case("Resize", f32(1, 1, 3, 3), None, np.array([1, 1, 2, 2], np.float32), mode="linear", known=(2,)),
-    Case("QuantizeLinear", f32(3), QUARTER, np.array(9, np.uint16), version=21),
     Case("DequantizeLinear", ints(0, 9, 4, dtype="int8"), STEPPED[:2], version=21, axis=0, block_size=2),
     Case("MatMulInteger", ints(0, 9, 3, 4, dtype="int8"), ints(0, 9, 4, 2, dtype="int8"), np.array(1, np.int8)),
     Case("LSTM", f32(2, 1, 3), f32(1, 16, 3), f32(1, 16, 4), hidden_size=4),
