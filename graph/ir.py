@@ -21,10 +21,6 @@ FLOAT_DTYPES = frozenset(dtype.value for dtype in DType if dtype.is_float)
 """The element types of floating-point numbers."""
 
 
-BOUND_MARK = "="
-"""The end of a key that binds an input, where bindings of dimensions and of inputs are one mapping."""
-
-
 @dataclass(frozen=True, slots=True)
 class TensorType:
     """Element type (numpy's name, or "string") and shape; shape None where only running the model tells."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tunewright.codegen.target import MAX_THREADS
-from tunewright.graph.ir import BOUND_MARK
+from tunewright.graph.binding import BOUND_MARK
 
 from .errors import Refused
 

@@ -18,7 +18,7 @@ from pydantic import Field
 
 from tunewright.db.job import UNFINISHED, Event, EventKind, Job
 from tunewright.db.store import Store
-from tunewright.graph.ir import BOUND_MARK
+from tunewright.graph.binding import BOUND_MARK
 from tunewright.tuner.explain import values
 from tunewright.tuner.explain.curves import Improvement, active_s, improvements, speedups
 from tunewright.tuner.explain.gain import GainBasis

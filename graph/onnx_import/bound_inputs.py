@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 from onnx import ValueInfoProto
 
-from tunewright.graph.ir import BOUND_MARK, Array, BoundInput
+from tunewright.graph.binding import BOUND_MARK
+from tunewright.graph.ir import Array, BoundInput
 
 from ..evaluation.onnx_form import DTYPES
 from .dimensions import join_some

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import typer
 
 from tunewright.codegen.target import MAX_THREADS
-from tunewright.graph.ir import BOUND_MARK
+from tunewright.graph.binding import BOUND_MARK
 
 from ..arguments import MOST_SIZE, StrategyName
 from ..errors import Refused

@@ -11,7 +11,7 @@ from pydantic import ConfigDict, Field, StringConstraints
 
 from tunewright.codegen.target import MAX_THREADS
 from tunewright.db.job import DEFAULT_TRIALS, Job, JobState, Trial, Wish
-from tunewright.graph.ir import BOUND_MARK
+from tunewright.graph.binding import BOUND_MARK
 from tunewright.search_space.measurement import Status
 from tunewright.tuner.arguments import StrategyName
 from tunewright.tuner.explain.gain import GainBasis, ModelGain
