@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tunewright.codegen.artifact import Artifact
 from tunewright.codegen.cuda import interp as grid_interp
 from tunewright.codegen.host import detect
 from tunewright.codegen.ir import interp, microkernel
 from tunewright.codegen.ir.ir import Kernel
-from tunewright.codegen.llvm.build import build
+from tunewright.codegen.llvm.build import ObjectCache, build
 from tunewright.codegen.runtime.memory import guarded_empty
 from tunewright.codegen.runtime.native import Program
 from tunewright.codegen.runtime.pool import shared_pool
@@ -237,11 +238,13 @@ def interpret(task: Task, kernel: Kernel, arrays: Sequence[Any], run: Run = inte
     return outputs
 
 
-def native(task: Task, kernel: Kernel, arrays: Sequence[Any]) -> list[Any]:
+def native(task: Task, kernel: Kernel, arrays: Sequence[Any], artifact: Artifact | None = None) -> list[Any]:
     memory = [guarded_empty(b.shape, b.dtype) for b in kernel.params]
     for place, array in zip(memory, operands(task, kernel, arrays), strict=False):
         place.array[...] = array.reshape(place.array.shape)
-    with Program([(build(kernel, TARGET), [m.array for m in memory])], shared_pool(TARGET.threads)) as program:
+    with Program(
+        [(artifact or build(kernel, TARGET), [m.array for m in memory])], shared_pool(TARGET.threads)
+    ) as program:
         program.run()
     assert [m.check() for m in memory] == [None] * len(memory)
     return [m.array for m in memory[len(task.inputs) :]]
@@ -263,10 +266,18 @@ SIZES = st.fixed_dictionaries(
 )
 
 
+@pytest.fixture(scope="module")
+def objects(tmp_path_factory: pytest.TempPathFactory) -> ObjectCache:
+    """Object code: schedules have microkernels in common."""
+    return ObjectCache(tmp_path_factory.mktemp("objects"))
+
+
 @pytest.mark.parametrize("name", MODELS)
 @settings(deadline=None, max_examples=3)
 @given(sizes=SIZES, seed=st.integers(0, 2**31))
-def test_random_schedules_agree_with_the_oracle(name: str, sizes: dict[str, int], seed: int) -> None:
+def test_random_schedules_agree_with_the_oracle(
+    name: str, objects: ObjectCache, sizes: dict[str, int], seed: int
+) -> None:
     """Also with all that could be a microkernel made one, for which tiles of tasks so small are too short."""
     for task in tasks_of(MODELS[name], sizes):
         arrays = example_inputs(task, seed)
@@ -276,10 +287,14 @@ def test_random_schedules_agree_with_the_oracle(name: str, sizes: dict[str, int]
                 continue
             for schedule in schedules(task, TARGET, one.name, 2, seed):
                 kernel = lower(Candidate(task, TARGET, schedule))
+                codes = {}
                 for worth in (microkernel.MIN_STORES, 1):
                     with pytest.MonkeyPatch.context() as patch:
                         patch.setattr(microkernel, "MIN_STORES", worth)
-                        agree(task, native(task, kernel, arrays), expected)  # `build` verifies it
+                        artifact = build(kernel, TARGET, objects)  # which verifies it
+                        codes[artifact.sha256] = artifact
+                for artifact in codes.values():
+                    agree(task, native(task, kernel, arrays, artifact), expected)
                 agree(task, interpret(task, kernel, arrays), expected)
 
 
