@@ -236,12 +236,17 @@ class _Team:
         lanes = max((i.lanes for i in access.index), default=1)
         used = lanes if access.count is None else access.count
         total = np.zeros((len(self.active), used), np.int64)
+        offset = 0  # by indices that are one for all threads and lanes: most are, of registers
         for place, extent, stride in zip(index, buffer.shape, buffer.strides, strict=True):
+            if not np.ndim(place) and 0 <= (number := int(place)) < extent:
+                offset += number * stride
+                continue
             each = np.broadcast_to(place, (self.count, lanes))[self.active, :used]
             if len(each) and (each.min() < 0 or each.max() >= extent):
                 wrong = each[(each < 0) | (each >= extent)][0]
                 raise BoundsError(f"{access.tensor}: index {wrong} is outside shape {list(buffer.shape)}")
             total += each * stride
+        total += offset
         if buffer.swizzle is not None:
             total = buffer.swizzle.place(total)
         if buffer.scope is not Scope.GLOBAL:
