@@ -293,6 +293,13 @@ def byte_product(rng: Rng) -> str:
     return f"{kind}: x[{rows}, {depth}] w[{depth}, {columns}] | t = MatMulInteger(x, w) {{steps}} | y ; {constants}"
 
 
+def dot_product(rng: Rng) -> str:
+    """Unsigned bytes by signed ones that are known, whole words of them along the reduction."""
+    rows, depth, columns = size(rng), 4 * size(rng), size(rng)
+    nodes = "k = Cast<to=3>(w) t = MatMulInteger(x, k) {steps}"
+    return f"uint8: x[{rows}, {depth}] w[{depth}, {columns}] | {nodes} | y ; w"
+
+
 def byte_convolution(rng: Rng) -> str:
     slide, inputs, outputs = Slide(rng, 2, (1, 3, 5, 13)), size(rng), size(rng)
     operands = f"x{listed([1, inputs, *slide.image])} w{listed([outputs, inputs, *slide.kernel])}"
@@ -350,6 +357,7 @@ DRAWN: Mapping[str, Sequence[Callable[[Rng], str]]] = {
     "plane": (plane_pool, plane_depthwise),
     "winograd4": (plain_convolution,),
     "flipped": (plane_convolution,),
+    "byte_product": (dot_product,),
     "contraction": PRODUCTS,
     "winograd2": (plain_convolution,),
     "window": WINDOWS,

@@ -18,7 +18,7 @@ from tunewright.search_space.sketch import Sketch, find_space
 from tunewright.search_space.sketches import SKETCHES, default_schedule, holds, lower, sketch, spaces
 
 from .drawing import DRAWN
-from .oracle import SMALL_GPU, WIDE
+from .oracle import DOTS, SMALL_GPU, WIDE
 from .test_sketches import tasks_of
 from .test_targets import TARGETS
 
@@ -47,7 +47,10 @@ def drawn(name: str, seed: int) -> Iterator[Task]:
 
 def targets_of(sketch: Sketch, task: Task) -> tuple[Target, ...]:
     """Processors or GPUs, whichever a sketch writes a task for."""
-    return GPUS if any(find_space(sketch, task, gpu) for gpu in GPUS) else PROCESSORS
+    if any(find_space(sketch, task, gpu) for gpu in GPUS):
+        return GPUS
+    needs_dots = find_space(sketch, task, DOTS) is not None and find_space(sketch, task, WIDE) is None
+    return (DOTS, *PROCESSORS) if needs_dots else PROCESSORS
 
 
 @pytest.mark.parametrize("sketch", SKETCHES, ids=lambda one: one.name)
