@@ -30,7 +30,15 @@ from .recognition import gates, gelus, layer_norms, softmaxes
 from .recurrent import recurrences
 from .repetition import repeated_operands
 from .resizing import interpolations
-from .simplify import common_subexpressions, constant_folding, dead_code, identities, reshapes, transposes
+from .simplify import (
+    common_subexpressions,
+    constant_folding,
+    dead_code,
+    empty_tensors,
+    identities,
+    reshapes,
+    transposes,
+)
 from .weights import batch_norms, matrix_products, pads, scales, whole_pools
 from .widening import narrow_floats
 
@@ -60,6 +68,7 @@ class RewriteStep:
 
 _CLEAN = (
     Rewrite("dead code", dead_code),
+    Rewrite("empty tensors", empty_tensors),
     Rewrite("constant folding", constant_folding),
     Rewrite("common subexpressions", common_subexpressions),
     Rewrite("identities", identities),

@@ -550,7 +550,6 @@ NOT_NATIVE = [
     Case("DequantizeLinear", ints(0, 9, 4, dtype="int8"), STEPPED[:2], version=21, axis=0, block_size=2),
     Case("MatMulInteger", ints(0, 9, 3, 4, dtype="int8"), ints(0, 9, 4, 2, dtype="int8"), np.array(1, np.int8)),
     Case("LSTM", f32(2, 1, 3), f32(1, 16, 3), f32(1, 16, 4), hidden_size=4),
-    Case("Relu", f32(0, 3)),
 ]
 
 

@@ -158,6 +158,13 @@ def test_constant_folding():
     assert folded.nodes == () and folded.constants[folded.outputs[0].tensor].tolist() == [[9, 12, 15]] * 2
 
 
+def test_what_has_no_elements_is_known():
+    graph = rewrite(imported("g (float[2,0,4] x) => (float y) { a = Exp(x) y = ReduceSum <keepdims = 0> (a) }"))
+    assert graph.nodes == ()
+    assert graph.constants[graph.outputs[0].tensor].tolist() == 0
+    assert [value.label for value in graph.inputs] == ["x"]
+
+
 MOVEMENT: list[tuple[str, list[str]]] = [
     ("a = Reshape(x, s6) y = Reshape(a, s32)", ["Reshape"]),
     ("a = Reshape(x, s6) y = Reshape(a, s123)", []),
