@@ -31,6 +31,8 @@ def _attention(call: ContribCall) -> Sequence[str]:
     visibility = _Visibility.of(call, length, total)
     bias = visibility.bias(call, call.kind(q).dtype)
     scale = call.attr("scale", 1 / sqrt(call.shape(q)[3]))
+    if scale < 0:
+        raise Unsupported("a scale without a root")  # by which queries and keys are multiplied
     kind = call.attr("softmax_precision")
     scores = Scores(scale, call.attr("softcap"), (bias,) if bias else (), dtype=_dtype(kind) if kind else "")
     result, stages = attend(call, q, k, v, scores)

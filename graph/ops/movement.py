@@ -200,9 +200,13 @@ def tensor_scatter(d: Definition) -> None:
 
     def body(i: Index) -> Expr:
         start = op("cast", load(starts, [i[0]]), dtype=DType.I64) if starts else const(0)
+        is_circular = d.attr("mode", "linear") == "circular"
+        if is_circular:  # the remainder has the sign of the start
+            start = op("sub", start, op("mul", op("div", start, const(extent)), extent))
         at = op("sub", i[axis], start)
-        if d.attr("mode", "linear") == "circular":
-            at = at % extent
+        if is_circular:
+            at = op("select", op("lt", at, 0), op("add", at, extent), at)
+            at = op("select", op("le", extent, at), op("sub", at, extent), at)
         place = list(i)
         place[axis] = op("min", op("max", at, 0), length - 1)
         return op("select", op("eq", at, place[axis]), load(update, place), load(past, i))
