@@ -43,6 +43,11 @@ RECOGNISED = SUMS | float_products.PRODUCTS.keys() | {
 
 PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 
+ANGULAR = frozenset({"Cos", "Sin", "Tan"})
+
+FAR = 5e8
+"""The largest angle whose sine has the error that `docs/numerics.md` says."""
+
 POLES = frozenset({"Div", "Pow", "Reciprocal"})
 
 BYTES = frozenset({"ConvInteger", "MatMulInteger", "QLinearConv", "QLinearMatMul"})
@@ -109,6 +114,13 @@ def _ops_of(node: Node) -> frozenset[str]:
 
 def _has_size(scale: Any) -> bool:
     return not is_float_array(scale) or bool((np.abs(as_float64(scale)) > limits(scale.dtype.name)[1]).all())
+
+
+def turns_far(difference: Difference) -> bool:
+    """Sines of angles of which float64 has no place left, or few, behind the point (`docs/numerics.md`)."""
+    nodes = [node for node in difference.upstream() if node.op in ANGULAR]
+    angles = [as_float64(a) for node in nodes for a in difference.operands(node) if is_float_array(a)]
+    return difference.who == OURS and any(bool((np.abs(a) > FAR).any()) for a in angles)
 
 
 def overflows_integers(difference: Difference) -> bool:
@@ -409,6 +421,7 @@ EXPLANATIONS: Mapping[str, Callable[[Difference], ExplainedElements]] = {
     "logarithms of sums that cancel": cancels_in_a_logarithm,
     "gates and norms that cancel": agrees_in_single,
     "zeros of either sign": has_zeros_of_either_sign,
+    "angles without a place behind the point": turns_far,
     "whole numbers overflow": overflows_integers,
     "ONNX Runtime's curves are coarse": is_coarse,
     "ONNX Runtime's rarer activations": runs_rare_activations,

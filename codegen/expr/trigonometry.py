@@ -15,6 +15,9 @@ _QUARTER_HIGH = 1.5707963109016418
 """pi / 2 to 24 bits, so that its products with whole numbers below 2^29 are exact in float64."""
 _QUARTER_LOW = pi / 2 - _QUARTER_HIGH + 6.123233995736766e-17
 
+_EIGHTH = 0.7854
+"""The largest angle that is less than half a quarter of a turn away from whole ones."""
+
 _LARGE = 1e10
 """Beyond it x * x + 1 is x * x, and x * x may be too large."""
 
@@ -38,13 +41,14 @@ def _with_sign(x: Expr, magnitude: Expr) -> Expr:
 def _turn(x: Expr) -> tuple[Expr, Expr, Expr, Expr]:
     """The sine and cosine of x less whole quarters of a turn, how many these are, 0 to 3, and whether that is odd.
 
-    In float64, as float32 has no place left behind the point of a large angle. Angles beyond 5e8 lose places there too.
+    In float64, as float32 has no place left behind the point of a large angle. Angles beyond 5e8 lose places there too;
+    of those beyond 1e16 nothing is left but that sines are between -1 and 1.
     """
     wide = op("cast", x, dtype=DType.F64)
     quarters = op("round", wide * (2 / pi))
     rest = wide - quarters * _QUARTER_HIGH - quarters * _QUARTER_LOW
     number = quarters - op("floor", quarters * 0.25) * 4.0
-    r = op("cast", rest, dtype=DType.F32)
+    r = op("max", op("min", op("cast", rest, dtype=DType.F32), _EIGHTH), -_EIGHTH)
     square = r * r
     sine = r + r * square * _polynomial(square, -1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1)
     cosine = _polynomial(square, 2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2)

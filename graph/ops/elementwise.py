@@ -304,6 +304,9 @@ def _shrink(x: Expr, d: Definition) -> Expr:
 
 _ANGLES = ("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cos", "Cosh", "Sin", "Sinh", "Tan")
 
+_SIXTH = float(np.float32(1 / 6))
+"""The attribute of the HardSigmoid that HardSwish is defined by: attributes are float32."""
+
 ELEMENTWISE: Mapping[str, OpDef] = {
     **{name: unary(partial(op, name.lower())) for name in _ANGLES},
     "Abs": unary(lambda x: op("abs", x), *ARITHMETIC),
@@ -332,7 +335,7 @@ ELEMENTWISE: Mapping[str, OpDef] = {
     "HardSigmoid": unary_with_attrs(
         lambda x, d: clip_to(x * float(d.attr("alpha", 0.2)) + float(d.attr("beta", 0.5)), 0.0, 1.0)
     ),
-    "HardSwish": unary(lambda x: x * clip_to(x * (1 / 6) + 0.5, 0.0, 1.0)),
+    "HardSwish": unary(lambda x: x * clip_to(x * _SIXTH + 0.5, 0.0, 1.0)),
     "IsInf": is_infinite,
     "IsNaN": unary(lambda x: op("ne", x, x)),
     "LeakyRelu": unary_with_attrs(lambda x, d: negative_part(x, x * float(d.attr("alpha", 0.01)))),

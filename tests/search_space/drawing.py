@@ -293,6 +293,21 @@ def byte_product(rng: Rng) -> str:
     return f"{kind}: x[{rows}, {depth}] w[{depth}, {columns}] | t = MatMulInteger(x, w) {{steps}} | y ; {constants}"
 
 
+def block_product(rng: Rng) -> str:
+    """Few rows by weights of four or eight bits in blocks, as MatMulNBits is imported."""
+    rows, columns, blocks = one_of(rng, 1, 1, 2, 3, 5, 16), one_of(rng, 16, 17, 31, 64, 65), int(rng.integers(2, 6))
+    extent = one_of(rng, 2, 6, 16, 32, 64)
+    count, depth = columns * blocks, blocks * extent
+    constants = (
+        "s = Constant<value_float=0.125>() z = Constant<value=uint8 {8}>() m = Constant<value=uint8 {15}>()"
+        f" n = Constant<value_ints=[{count}]>() g = Constant<value_ints=[{columns}, {depth}]>()"
+    )
+    numbers = f"v = QuantizeLinear(w, s, z) u = {one_of(rng, 'Min(v, m)', 'Identity(v)')}"
+    weights = "i = Expand(s, n) j = Expand(z, n) d = DequantizeLinear<axis=0>(u, i, j) h = Reshape(d, g)"
+    nodes = f"{constants} {numbers} {weights} k = Transpose<perm=[1, 0]>(h) t = MatMul(x, k) y = Relu(t)"
+    return f"widened: x[{rows}, {depth}] w[{count}, {extent}] | {nodes} | y ; w"
+
+
 def dot_product(rng: Rng) -> str:
     """Unsigned bytes by signed ones that are known, whole words of them along the reduction."""
     rows, depth, columns = size(rng), 4 * size(rng), size(rng)
@@ -357,6 +372,7 @@ DRAWN: Mapping[str, Sequence[Callable[[Rng], str]]] = {
     "plane": (plane_pool, plane_depthwise),
     "winograd4": (plain_convolution,),
     "flipped": (plane_convolution,),
+    "block_product": (block_product,),
     "byte_product": (dot_product,),
     "contraction": PRODUCTS,
     "winograd2": (plain_convolution,),
