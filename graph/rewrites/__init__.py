@@ -39,6 +39,7 @@ from .simplify import (
     reshapes,
     transposes,
 )
+from .sub_kernels import sub_kernels
 from .weights import batch_norms, matrix_products, pads, scales, whole_pools
 from .widening import narrow_floats
 
@@ -123,6 +124,7 @@ STEPS = (
         ),
     ),
     RewriteStep("layout", (Rewrite("channels last", channels_last),), once=True),
+    RewriteStep("sub-kernels", (Rewrite("sub-kernels", sub_kernels, rounds="sub-kernels"),), once=True),
     RewriteStep("resize", (Rewrite("interpolations", interpolations, rounds="interpolations"),), once=True),
     # With the Transposes gone, more patterns show.
     RewriteStep("tidy", (Rewrite("scales", scales, rounds="scales into weights"), *_CLEAN, *_RECOGNISE)),
