@@ -25,6 +25,7 @@ from .positions import POSITIONS
 from .recurrence import RECURRENCES
 from .reduction import POOLS, REDUCTIONS
 from .sampling import SAMPLING
+from .scatter import SCATTER
 
 __all__ = ["OPS", "Compute", "MemorySlice", "NotNative", "OpDef", "Place", "Rounds", "TensorView", "define"]
 
@@ -38,6 +39,7 @@ OPS: Mapping[str, OpDef] = {
     **POSITIONS,
     **REDUCTIONS,
     **SAMPLING,
+    **SCATTER,
 }
 """Every op that has kernels, by its ONNX name."""
 

@@ -392,6 +392,26 @@ MOVEMENT = [
     Case("Gather", f32(3, 5), np.array(-1), axis=-1),
     Case("Gather", f32(3, 5, 2), np.array(2), axis=1, known=(1,)),
     Case("Gather", ints(0, 9, 5), ints(0, 5, 3, 1)),
+    Case("ScatterElements", f32(3, 5), ints(-5, 5, 3, 7), f32(3, 7), axis=1),
+    Case("ScatterElements", f32(5, 3, 7), ints(-5, 5, 2, 1, 5), f32(2, 1, 5), axis=0),
+    Case("ScatterElements", ints(0, 9, 5), np.array([3, 3, -2]), np.array([7, 8, 9]), axis=0),
+    *(
+        Case("ScatterElements", f32(3, 5), ints(-5, 5, 2, 7), f32(2, 7), axis=1, reduction=r)
+        for r in ("add", "mul", "max", "min")
+    ),
+    Case("ScatterND", f32(5, 7), np.array([[4], [-3], [4]]), f32(3, 7)),
+    Case("ScatterND", f32(3, 5, 7), ints(0, 3, 2, 3, 2), f32(2, 3, 7)),
+    Case("ScatterND", flags(3, 5), np.array([[1, -1]]), flags(1)),
+    *(
+        Case("ScatterND", f32(5, 3), np.array([[1], [4], [1]]), f32(3, 3), reduction=r)
+        for r in ("add", "mul", "max", "min")
+    ),
+    Case("ScatterND", ints(-9, 9, 5), np.array([[1], [4], [1]]), ints(-9, 9, 3), reduction="add"),
+    *(Case("TopK", f32(3, 13), np.array([5]), known=(1,), outputs=2, largest=n) for n in (0, 1)),
+    Case("TopK", f32(7, 3, 2), np.array([7]), known=(1,), outputs=2, axis=0),
+    Case("TopK", f32(1, 7), np.array([1]), known=(1,), outputs=2),
+    Case("TopK", np.array([2, np.nan, 3, -np.inf, 1], "float32"), np.array([4]), known=(1,), outputs=2, largest=0),
+    *(Case("TopK", ints(0, 3, 2, 9), np.array([7]), known=(1,), outputs=2, largest=n) for n in (0, 1)),  # ties
     Case("GatherElements", f32(3, 5), ints(-5, 5, 3, 2), axis=1),
     Case("GatherND", f32(3, 5, 7), np.stack([ints(0, 3, 4), ints(-5, 5, 4)], -1)),
     Case("GatherND", f32(2, 5, 7), ints(0, 5, 2, 3, 1), batch_dims=1),
