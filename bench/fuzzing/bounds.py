@@ -15,11 +15,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from onnx import GraphProto
 
 from tunewright.graph.evaluation import fallback
 from tunewright.graph.ir import Array, Node
 
 from . import float_products
+from .body_runs import run_bodies
 from .case import Feeds
 from .exactness import (
     CANCELLING,
@@ -36,7 +38,7 @@ from .exactness import (
     is_exact,
     unread_by_steps,
 )
-from .program import FlatProgram
+from .program import FlatProgram, flatten_body
 from .values import FLOATS, NARROW, as_float64, dtype_of, epsilon, is_float_array, limits
 
 FIRST_MOVES = frozenset({"Pow", "Resize", "Upsample"})
@@ -175,12 +177,19 @@ class _Run:
         self._is_wide = leeway.wide and number % 2 == 1
         self._values = {name: self._store_value(name, value) for name, value in flat.initial_values(feeds).items()}
         self._rounded_names: set[str] = set()  # outputs of inexact ops, and all that depends on them
+        self._body_types: dict[str, str] = {}
 
     def types(self) -> dict[str, str]:
-        """The element type of each tensor."""
-        return {name: value.dtype.name for name, value in self._values.items() if isinstance(value, np.ndarray)}
+        """The element type of each tensor, those of bodies that were run too."""
+        own = {name: value.dtype.name for name, value in self._values.items() if isinstance(value, np.ndarray)}
+        return self._body_types | own
 
     def output(self) -> Any:
+        [result] = self.outputs()
+        return result
+
+    def outputs(self) -> list[Any]:
+        """The values of all outputs."""
         for node in self._program.nodes:
             arrays = [self._values[name] if name else None for name in node.inputs]
             results = [self._change_zero_signs(node, value) for value in self._results(node, arrays)]
@@ -189,8 +198,25 @@ class _Run:
             for name, value in zip(node.outputs, results, strict=True):
                 if name:
                     self._values[name] = self._store_value(name, value)
-        [name] = self._program.outputs
-        return self._as_declared(name, self._values[name])
+        return [self._as_declared(name, self._values[name]) for name in self._program.outputs]
+
+    def _run_bodies(self, node: Node, arrays: Sequence[Any]) -> list[Any] | None:
+        """The outputs of control flow, with what its bodies compute moved too. None where that can't be done."""
+
+        def run(body: GraphProto, values: Mapping[str, Any]) -> list[Any]:
+            program = flatten_body(body, node.version)
+            if program is None:
+                raise fallback.EvaluationError("a body calls a function")
+            inner = _Run(program, values, self._number, self._leeway, self._types)
+            inner._rng = self._rng
+            results = inner.outputs()
+            self._body_types |= inner.types()
+            return results
+
+        try:
+            return run_bodies(node, arrays, run)
+        except (fallback.EvaluationError, ValueError):  # types or shapes that differ from those of the first run
+            return None
 
     def _store_value(self, name: str, value: Any) -> Any:
         """A tensor as later nodes read it: a narrow one may stay wide."""
@@ -213,6 +239,8 @@ class _Run:
     def _results(self, node: Node, arrays: Sequence[Any]) -> list[Any]:
         if self._is_wide and node.op in ("Cast", "CastLike") and self._types.get(node.outputs[0]) in NARROW:
             return [arrays[0].astype(np.float32)]
+        if not self._leeway.wide and (flow_results := self._run_bodies(node, arrays)) is not None:
+            return flow_results
         if self._is_wide and node.op in BODIES:
             arrays = [self._as_declared(name, a) if name else a for name, a in zip(node.inputs, arrays, strict=True)]
         if self._leeway.regrouped and self._number % 2 and node.op in float_products.PRODUCTS:

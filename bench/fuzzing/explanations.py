@@ -383,7 +383,7 @@ def _allowed_elements(difference: Difference, leeway: Leeway) -> ExplainedElemen
 
 
 def _has(difference: Difference, ops: frozenset[str]) -> bool:
-    return any(node.op in ops for node in difference.upstream())
+    return not all(_ops_of(node).isdisjoint(ops) for node in difference.upstream())
 
 
 def _is_narrow(difference: Difference) -> bool:

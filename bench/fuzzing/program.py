@@ -54,6 +54,16 @@ def flatten(model: ModelProto) -> FlatProgram:
     return program
 
 
+def flatten_body(body: GraphProto, version: int) -> FlatProgram | None:
+    """The flat program of a body of an opset; None where it calls functions."""
+    if any(_standard(node.domain) for node in body.node):
+        return None
+    program = FlatProgram(outputs=[value.name for value in body.output])
+    program.constants.update((tensor.name, numpy_helper.to_array(tensor)) for tensor in body.initializer)
+    _Flattener(program, {}).add(body.node, {"": version}, {}, {})
+    return program
+
+
 def _standard(domain: str) -> str:
     return "" if domain == "ai.onnx" else domain
 

@@ -193,7 +193,7 @@ def _product(d: Definition, a: Tensor, b: Tensor) -> None:
 
 
 def block_matmul(d: Definition) -> None:
-    """Matrix product with weights of four bits in blocks: the sum of x * (number - zero point) * scale."""
+    """Matrix product with weights of four or eight bits in blocks: the sum of x * (number - zero point) * scale."""
     x, numbers, scales, zeros = d.input(0, F32), d.input(1, DType.U8), d.input(2, F32), d.input(3, DType.U8)
     columns, *blocks = numbers.shape
     rows = prod(x.shape) // prod(blocks)
@@ -201,7 +201,9 @@ def block_matmul(d: Definition) -> None:
 
     def product(i: Index, r: Index) -> Expr:
         (row, column), block = i, r[0]
-        number = op("mod", op("cast", load(numbers, [column, *r]), dtype=DType.I32), 1 << 4)
+        number = op("cast", load(numbers, [column, *r]), dtype=DType.I32)
+        if d.attr("bits") == 4:  # says that there are no larger ones
+            number = op("mod", number, 1 << 4)
         weight = op("cast", number - op("cast", load(zeros, [column, block]), dtype=DType.I32), dtype=F32)
         return load(x, [row, *r]) * (weight * load(scales, [column, block]))
 

@@ -1,4 +1,4 @@
-"""Products with weights of four bits, of which every block has a scale: few rows of them are read from memory once."""
+"""Products of few rows with weights of four or eight bits, of which every block has a scale."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ MOST_ROWS = 16
 LEAST_COLUMNS = 16
 """Columns below which most lanes of a vector would be idle."""
 
-MOST_NUMBER = 15
-"""The largest number of four bits."""
+MOST_SIZE = 256
+"""Numbers of a block beyond which it is no block of MatMulNBits."""
 
 
 @each("MatMul")
 def block_products(edit: Edit, node: Node) -> Result:
-    """A product of few rows with known weights of four bits reads these as they are.
+    """A product of few rows with known weights of four or eight bits reads these as they are.
 
     Before: `w = Transpose(Reshape(DequantizeLinear(q, s, z) axis=0, (N, K))); y = MatMul(x, w)`, where each row of q
     is a block of K. After: `y = BlockMatMul(x, q, s, z)` with q [N, blocks, size], s and z [N, blocks].
@@ -37,12 +37,13 @@ def block_products(edit: Edit, node: Node) -> Result:
     if not edit.may_round(node.outputs[0]):
         return None
     numbers = blocks[0]
-    columns = numbers.shape[0]
-    if columns < LEAST_COLUMNS or numbers.shape[2] % 2 or numbers.max() > MOST_NUMBER:
+    columns, count, size = numbers.shape
+    if columns < LEAST_COLUMNS or count < 2 or size % 2 or size > MOST_SIZE:
         return None
     output = edit.new_tensor(TensorType(kind.dtype, kind.shape))
     operands = (x, *map(edit.constant, blocks))
-    edit.add(Node("BlockMatMul", operands, (output,), {}, version=NORMAL_VERSION))
+    bits = 4 if numbers.max() < 1 << 4 else 8
+    edit.add(Node("BlockMatMul", operands, (output,), {"bits": bits}, version=NORMAL_VERSION))
     return output
 
 

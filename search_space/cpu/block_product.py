@@ -1,4 +1,4 @@
-"""Block product: few rows by weights of four bits, read from memory as they are and unpacked in registers.
+"""Block product: few rows by weights of four or eight bits, read from memory as they are, unpacked in registers.
 
 sums of x over each block            a phase of its own
 parallel tile                        of columns, along the lanes
@@ -25,6 +25,7 @@ from tunewright.codegen.expr.expr import Expr, Load, Ramp, Var, const, op, subst
 from tunewright.codegen.expr.lanes import vectorize
 from tunewright.codegen.ir.ir import (
     Alloc,
+    AxisMatrix,
     Block,
     Buffer,
     For,
@@ -61,7 +62,7 @@ F32 = DType.F32
 
 
 class BlockProductSketch(PatternSketch[BlockProduct]):
-    """A product of few rows with weights of four bits."""
+    """A product of few rows with weights of few bits."""
 
     name = "block_product"
     version = 1
@@ -75,7 +76,7 @@ class BlockProductSketch(PatternSketch[BlockProduct]):
         knobs = (
             Knob("vectors", tuple(n for n in (1, 2, 3, 4, 6, 8) if n <= most)),
             Knob("rows", tuple(range(1, min(product.rows, 4) + 1))),
-            Knob("unroll", tuple(n for n in (1, 2, 4, 8) if product.half % n == 0)),
+            Knob("unroll", tuple(n for n in (1, 2, 4, 8) if product.places % n == 0)),
             Knob("ahead", (0, 1), PREFETCH),
         )
         preferred = {"vectors": 4 if target.vector_registers > 16 else 2, "rows": 1, "unroll": 4}
@@ -90,16 +91,15 @@ class BlockProductSketch(PatternSketch[BlockProduct]):
         lanes, columns = target.lanes(4), product.numbers.shape[0]
         width = schedule["vectors"] * lanes
         tiles = -(-columns // width)
-        blocks, half = product.blocks, product.half
-        pairs = np.concatenate([np.eye(half), 16 * np.eye(half)], axis=1)
+        blocks, places = product.blocks, product.places
         lines = Packing((0, 1), (tiles * width, blocks), ((tiles, width), (blocks,)), (0, 2, 1))
         packings = {
             product.numbers.name: Packing(
                 order=(0, 1, 2),
-                padded=(tiles * width, blocks, half),
-                splits=((tiles, width), (blocks,), (half,)),
+                padded=(tiles * width, blocks, places),
+                splits=((tiles, width), (blocks,), (places,)),
                 parts=(0, 2, 3, 1),
-                maps=((2, tuple(map(tuple, pairs.tolist()))),),
+                maps=_pairs(places) if product.halves > 1 else (),
             ),
             product.scales.name: lines,
             product.zeros.name: lines,
@@ -111,9 +111,15 @@ class BlockProductSketch(PatternSketch[BlockProduct]):
         return kernel_around((main,), task, stages, partial(write_phase, target=target), packings, (own_buffer(sums),))
 
     def describe(self, point: SchedulePoint) -> Iterator[str]:
-        yield from point.say_start("A product of few rows with weights of four bits, unpacked in registers.")
+        yield from point.say_start("A product of few rows with weights of few bits, unpacked in registers.")
         yield from point.say_tile(point.tiles[0])
         yield from point.say_copies(point.tiles[0])
+
+
+def _pairs(places: int) -> tuple[tuple[int, AxisMatrix], ...]:
+    """How numbers of both halves of a block are joined in bytes."""
+    matrix = np.concatenate([np.eye(places), 16 * np.eye(places)], axis=1)
+    return ((2, tuple(map(tuple, matrix.tolist()))),)
 
 
 def _legal(target: Target, columns: Columns) -> NDArray[np.bool_]:
@@ -145,7 +151,7 @@ class _Tile:
         self._product, self._lanes, self._unroll = product, lanes, unroll
         self._bases = [vector * lanes for vector in range(vectors)]
         self._width = vectors * lanes
-        self._ahead = -(-PREFETCH_BYTES // (self._width * product.half)) if is_early else 0  # in blocks
+        self._ahead = -(-PREFETCH_BYTES // (self._width * product.places)) if is_early else 0  # in blocks
 
     def rows(self, most: int) -> Stmt:
         """All rows, so many at a time at most."""
@@ -159,10 +165,10 @@ class _Tile:
 
     def _tile(self, rows: int, first: Expr) -> Stmt:
         acc, part = (Buffer(name, (rows, self._width), F32, Scope.REGISTER) for name in (ACC, PART))
-        blocks, half = self._product.blocks, self._product.half
-        place = Var("place") * self._unroll if half > self._unroll else const(0)
+        blocks, places = self._product.blocks, self._product.places
+        place = Var("place") * self._unroll if places > self._unroll else const(0)
         fold = Block(tuple(step for copy in range(self._unroll) for step in self._fold(rows, first, place + copy)))
-        loop: Stmt = For("place", half // self._unroll, fold) if half > self._unroll else fold
+        loop: Stmt = For("place", places // self._unroll, fold) if places > self._unroll else fold
         inner = Alloc(part, Block((*self._clear(PART, rows), loop, *self._join(rows, first))))
         steps = (*self._clear(ACC, rows), For("block", blocks, inner), *self._finish(rows, first))
         return Alloc(acc, Block(steps))
@@ -190,10 +196,11 @@ class _Tile:
         for base in self._bases:
             index = Var("tile"), Var("block"), place, self._lane(base)
             number = op("cast", Load(product.numbers.name, index, DType.U8), dtype=DType.I32)
-            for part, bits in enumerate((op("mod", number, 16), op("floordiv", number, 16))):
+            halves = (number,) if product.halves == 1 else (op("mod", number, 16), op("floordiv", number, 16))
+            for part, bits in enumerate(halves):
                 weight = op("cast", bits, dtype=F32)
                 for row in range(rows):
-                    x = self._load(product.x.name, first + row, Var("block"), place + part * product.half)
+                    x = self._load(product.x.name, first + row, Var("block"), place + part * product.places)
                     total = self._at(PART, row, base)
                     yield Store(PART, total.index, op("fma", x, weight, total))
 

@@ -1,4 +1,4 @@
-"""Block product: a product with weights of four bits, of which every block along the reduction has a scale."""
+"""Block product: weights of four or eight bits, of which every block along the reduction has a scale."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ class BlockProduct:
     zeros: Tensor
     row: str  # "" where there is one
     column: str
+    bits: int  # of a weight, 4 or 8
 
     @property
     def rows(self) -> int:
@@ -42,9 +43,14 @@ class BlockProduct:
         return self.numbers.shape[1]
 
     @property
-    def half(self) -> int:
-        """Half the numbers of a block: one of each half shares a byte."""
-        return self.numbers.shape[2] // 2
+    def halves(self) -> int:
+        """The numbers that share a byte: one of each half of a block, or of the whole."""
+        return 8 // self.bits
+
+    @property
+    def places(self) -> int:
+        """The bytes of a block."""
+        return self.numbers.shape[2] // self.halves
 
     @property
     def stages(self) -> tuple[tuple[FusedStage, ...], FusedStage, tuple[FusedStage, ...]]:
@@ -58,7 +64,7 @@ def match_block_product(task: Task) -> BlockProduct | None:
     fused_stages = fuse_stages(task)
     main = max(range(len(fused_stages)), key=lambda n: fused_stages[n].stage.points)
     fused_stage = fused_stages[main]
-    operands = _operands(fused_stage.stage.body)
+    bits, operands = _operands(fused_stage.stage.body)
     if operands is None or fused_stage.stage.combiner != "sum":
         return None
     names = {tensor.name: tensor for tensor in (*task.inputs, *task.temporaries)}
@@ -76,17 +82,19 @@ def match_block_product(task: Task) -> BlockProduct | None:
         return None
     before, after = tuple(fused_stages[:main]), tuple(fused_stages[main + 1 :])
     name = row.name if isinstance(row, Var) else ""
-    return BlockProduct(before, fused_stage, after, x, numbers, scales, zeros, name, column.name)
+    return BlockProduct(before, fused_stage, after, x, numbers, scales, zeros, name, column.name, bits)
 
 
-def _operands(body: Expr) -> tuple[Load, Load, Load, Load] | None:
-    """What a product reads: x, the numbers, their zero points, their scales."""
+def _operands(body: Expr) -> tuple[int, tuple[Load, Load, Load, Load] | None]:
+    """The bits of a weight, and what a product reads: x, the numbers, their zero points, their scales."""
     match body:
         case Op("mul", (Load() as x, Op("mul", (Op("cast", (Op("sub", (number, zero)),)), Load() as scale)))):
             match number, zero:
                 case Op("mod", (Op("cast", (Load(dtype=DType.U8) as q,)), Const(16))), Op("cast", (Load() as z,)):
-                    return x, q, z, scale
-    return None
+                    return 4, (x, q, z, scale)
+                case Op("cast", (Load(dtype=DType.U8) as q,)), Op("cast", (Load() as z,)):
+                    return 8, (x, q, z, scale)
+    return 0, None
 
 
 def _reads(fused_stages: list[FusedStage], tensor: str) -> int:

@@ -159,6 +159,31 @@ def test_what_cancels_has_the_room_of_its_operands():
     assert not bound.allows(np.array([[1.0]]))
 
 
+@pytest.mark.parametrize("op", ["If", "Loop", "Scan"])
+def test_what_cancels_in_a_body_has_the_room_of_its_operands(op: str):
+    """An evaluator that ran the body at once would say nothing of what is rounded inside."""
+    x = np.zeros((1, 2), np.float32)
+    inner = [node("Exp", ["r"], ["a"]), node("Sub", ["a", "c"], ["o"])]
+    row, flag = (helper.make_tensor_value_info(name, kind, ()) for name, kind in (("i", 7), ("k", 9)))
+    r, s, o = (helper.make_tensor_value_info(name, 1, [2]) for name in ("r", "s", "o"))
+    same = node("Identity", ["k"], ["k2"])
+    if op == "If":
+        taken = helper.make_graph([node("Identity", ["x"], ["r"]), *inner], "b", [], [o])
+        flow = node("If", ["t"], ["y"], then_branch=taken, else_branch=taken)
+    elif op == "Loop":
+        go_on = helper.make_tensor_value_info("k2", 9, ())
+        body = helper.make_graph([*inner, same], "b", [row, flag, r], [go_on, o])
+        flow = node("Loop", ["n", "", "x"], ["y"], body=body)
+    else:
+        body = helper.make_graph([*inner, node("Identity", ["s"], ["s2"])], "b", [s, r], [s, o])
+        body.output[0].name = "s2"
+        flow = node("Scan", ["z", "x"], ["", "y"], body=body, num_scan_inputs=1)
+    weights = {"c": np.float32(1), "t": np.array(True), "n": np.array(1), "z": np.zeros(2, np.float32)}
+    bound = bound_of(case_of([flow], {"x": x}, weights))
+    assert bound.allows(x + np.float32(2.4e-7)).all()
+    assert not bound.allows(x + np.float32(1e-4)).any()
+
+
 def test_a_large_constant_added_and_taken_away_rounds():
     x = np.array([0.3, 1.7], np.float32)
     big = np.float32(12582912)

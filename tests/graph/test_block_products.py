@@ -1,4 +1,4 @@
-"""Products with weights of four bits: which ones read them as they are."""
+"""Products with weights of few bits: which ones read them as they are."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from ..search_space.test_block_product import graph_of
         ({}, True),
         ({"rows": "16"}, True),
         ({"rows": "17"}, False),  # so many rows are computed faster in floats
-        ({"most": 16}, False),
+        ({"most": 16}, True),
+        ({"blocks": 1}, False),
+        ({"size": 7}, False),
         ({"columns": 15}, False),
         ({"then": "y = Floor (t)"}, False),  # a step function reads the sums
     ],

@@ -1,4 +1,4 @@
-"""Products with weights of four bits: right for any schedule, and where they apply."""
+"""Products with weights of four and eight bits: right for any schedule, and where they apply."""
 
 from __future__ import annotations
 
@@ -90,8 +90,9 @@ def run_native(task: Task, kernel: Kernel, arrays: Sequence[Any]) -> Any:
     ("rows", "columns", "blocks", "size"),
     [("1", 33, 3, 32), ("1", 64, 2, 16), ("5", 47, 5, 16), ("2,3", 100, 2, 128), ("16", 16, 3, 6)],
 )
-def test_any_schedule_agrees_with_the_oracle(rows: str, columns: int, blocks: int, size: int) -> None:
-    task = task_of(rows, columns, blocks, size, then="y = Add (t, t)")
+@pytest.mark.parametrize("most", [15, 255])
+def test_any_schedule_agrees_with_the_oracle(rows: str, columns: int, blocks: int, size: int, most: int) -> None:
+    task = task_of(rows, columns, blocks, size, most=most, then="y = Add (t, t)")
     space, arrays = SKETCH.space(task, HOST), example_inputs(task, 1)
     expected: Any = reference(task, arrays)[0]
     for row in [space.row(space.default), *space.sample(4, np.random.default_rng(2))]:
@@ -104,12 +105,13 @@ def test_any_schedule_agrees_with_the_oracle(rows: str, columns: int, blocks: in
             np.testing.assert_allclose(result.reshape(expected.shape), expected, rtol=0, atol=1e-5 * largest)
 
 
-def test_numbers_share_bytes() -> None:
-    task = task_of("1", 64, 4, 32)
+@pytest.mark.parametrize(("most", "halves"), [(15, 2), (255, 1)])
+def test_numbers_of_four_bits_share_bytes(most: int, halves: int) -> None:
+    task = task_of("1", 64, 4, 32, most=most)
     [space] = spaces(task, HOST)
     kernel = SKETCH.lower(task, space.default, HOST)
     [numbers] = [buffer for buffer in kernel.params if buffer.name == task.inputs[1].name]
-    assert numbers.size_bytes == 64 * 4 * 32 // 2
+    assert numbers.size_bytes == 64 * 4 * 32 // halves
 
 
 def test_a_sketch_of_floats_is_not_for_it() -> None:
