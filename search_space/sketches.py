@@ -6,7 +6,7 @@ from tunewright.codegen.ir.ir import Kernel
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 
-from .cpu.block_product import BlockProductSketch
+from .cpu.block_matmul import BlockMatMulSketch
 from .cpu.byte_product import ByteProductSketch
 from .cpu.chain import ChainSketch
 from .cpu.contraction import ContractionSketch
@@ -47,7 +47,7 @@ GROUPS: tuple[tuple[Sketch, ...], ...] = (
         ContractionSketch(),
         WinogradSketch(2),
         ByteProductSketch(),
-        BlockProductSketch(),
+        BlockMatMulSketch(),
         WindowSketch(),
         RowsSketch(),
         SplitSketch(),

@@ -13,7 +13,7 @@ from typing import Literal
 
 from tunewright.graph.ir import Graph
 
-from .block_products import block_products
+from .block_matmul import block_matmuls
 from .edit import log
 from .layout import channels_last
 from .quantisation import (
@@ -90,7 +90,7 @@ STEPS = (
     RewriteStep("widen", (Rewrite("narrow floats", narrow_floats, rounds="narrow floats"),), once=True),
     RewriteStep("simplify", (Rewrite("quantised ops", quantised_ops), *_CLEAN)),
     RewriteStep(
-        "packed weights", (Rewrite("products of blocks", block_products, rounds="scales of blocks"),), once=True
+        "packed weights", (Rewrite("products of blocks", block_matmuls, rounds="scales of blocks"),), once=True
     ),
     RewriteStep(
         "widen products", (Rewrite("products of floats", float_products, rounds="quantised products"),), once=True

@@ -556,7 +556,7 @@ def test_channels_may_be_last(case: Case, runs) -> None:
 
 def test_every_op_is_tested() -> None:
     tested = {node.op for case in CASES for node in case.graph()[0].nodes}
-    elsewhere = {*RECURRENCES, "BlockMatMul"}  # in test_recurrent and test_block_products
+    elsewhere = {*RECURRENCES, "BlockMatMul"}  # in test_recurrent and test_block_matmul
     assert set(OPS) == tested | elsewhere
 
 

@@ -293,7 +293,7 @@ def byte_product(rng: Rng) -> str:
     return f"{kind}: x[{rows}, {depth}] w[{depth}, {columns}] | t = MatMulInteger(x, w) {{steps}} | y ; {constants}"
 
 
-def block_product(rng: Rng) -> str:
+def block_matmul(rng: Rng) -> str:
     """Few rows by weights of four or eight bits in blocks, as MatMulNBits is imported."""
     rows, columns, blocks = one_of(rng, 1, 1, 2, 3, 5, 16), one_of(rng, 16, 17, 31, 64, 65), int(rng.integers(2, 6))
     extent = one_of(rng, 2, 6, 16, 32, 64)
@@ -372,7 +372,7 @@ DRAWN: Mapping[str, Sequence[Callable[[Rng], str]]] = {
     "plane": (plane_pool, plane_depthwise),
     "winograd4": (plain_convolution,),
     "flipped": (plane_convolution,),
-    "block_product": (block_product,),
+    "block_matmul": (block_matmul,),
     "byte_product": (dot_product,),
     "contraction": PRODUCTS,
     "winograd2": (plain_convolution,),

@@ -1,4 +1,4 @@
-"""Block product: weights of four or eight bits, of which every block along the reduction has a scale."""
+"""Block matmul: weights of four or eight bits, of which every block along the reduction has a scale."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .fused_stage import FusedStage, fuse_stages
 
 
 @dataclass(frozen=True, slots=True)
-class BlockProduct:
+class BlockMatMul:
     """The main fused stage of a task as such a product, and its tensors.
 
     `x` is [rows, blocks, size], or without rows where there is one; `numbers` are [columns, blocks, size], `scales` and
@@ -59,7 +59,7 @@ class BlockProduct:
 
 
 @lru_cache(maxsize=256)
-def match_block_product(task: Task) -> BlockProduct | None:
+def match_block_matmul(task: Task) -> BlockMatMul | None:
     """The task's product with known weights in blocks, as `graph.ops` defines it; None if there is none."""
     fused_stages = fuse_stages(task)
     main = max(range(len(fused_stages)), key=lambda n: fused_stages[n].stage.points)
@@ -82,7 +82,7 @@ def match_block_product(task: Task) -> BlockProduct | None:
         return None
     before, after = tuple(fused_stages[:main]), tuple(fused_stages[main + 1 :])
     name = row.name if isinstance(row, Var) else ""
-    return BlockProduct(before, fused_stage, after, x, numbers, scales, zeros, name, column.name, bits)
+    return BlockMatMul(before, fused_stage, after, x, numbers, scales, zeros, name, column.name, bits)
 
 
 def _operands(body: Expr) -> tuple[int, tuple[Load, Load, Load, Load] | None]:

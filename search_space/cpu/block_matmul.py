@@ -1,4 +1,4 @@
-"""Block product: few rows by weights of four or eight bits, read from memory as they are, unpacked in registers.
+"""Block matmul: few rows by weights of four or eight bits, read from memory as they are, unpacked in registers.
 
 sums of x over each block            a phase of its own
 parallel tile                        of columns, along the lanes
@@ -41,10 +41,10 @@ from tunewright.codegen.ir.ir import (
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Axis, Stage, Task
 
-from ..axes import runs
+from ..axes import balance, runs
 from ..buffers import kernel_around, own_buffer
 from ..description import SchedulePoint
-from ..patterns.block_product import BlockProduct, match_block_product
+from ..patterns.block_matmul import BlockMatMul, match_block_matmul
 from ..patterns.fused_stage import FusedStage
 from ..patterns.product import PREFETCH_BYTES, is_prefetch_worthwhile
 from ..schedule import Schedule
@@ -61,17 +61,17 @@ LINE_BYTES = 64
 F32 = DType.F32
 
 
-class BlockProductSketch(PatternSketch[BlockProduct]):
+class BlockMatMulSketch(PatternSketch[BlockMatMul]):
     """A product of few rows with weights of few bits."""
 
-    name = "block_product"
+    name = "block_matmul"
     version = 1
 
-    def recognise(self, task: Task, target: Target) -> BlockProduct | None:
-        product = match_block_product(task)
+    def recognise(self, task: Task, target: Target) -> BlockMatMul | None:
+        product = match_block_matmul(task)
         return product if product and product.numbers.shape[0] >= target.lanes(4) else None
 
-    def offer(self, task: Task, product: BlockProduct, target: Target) -> Space:
+    def offer(self, task: Task, product: BlockMatMul, target: Target) -> Space:
         most = -(-product.numbers.shape[0] // target.lanes(4))
         knobs = (
             Knob("vectors", tuple(n for n in (1, 2, 3, 4, 6, 8) if n <= most)),
@@ -87,7 +87,7 @@ class BlockProductSketch(PatternSketch[BlockProduct]):
             preferred=preferred | {"ahead": int(is_prefetch_worthwhile(target))},
         )
 
-    def write(self, task: Task, product: BlockProduct, schedule: Schedule, target: Target) -> Kernel:
+    def write(self, task: Task, product: BlockMatMul, schedule: Schedule, target: Target) -> Kernel:
         lanes, columns = target.lanes(4), product.numbers.shape[0]
         width = schedule["vectors"] * lanes
         tiles = -(-columns // width)
@@ -128,7 +128,7 @@ def _legal(target: Target, columns: Columns) -> NDArray[np.bool_]:
     return np.asarray(2 * rows * vectors + 2 * vectors + 1 <= target.vector_registers)
 
 
-def _tiling(product: BlockProduct, target: Target, columns: Columns) -> Tiling:
+def _tiling(product: BlockMatMul, target: Target, columns: Columns) -> Tiling:
     tile = {product.column: columns["vectors"] * target.lanes(4)}
     block = {product.column: np.ones_like(columns["vectors"])}
     if product.row:
@@ -136,7 +136,7 @@ def _tiling(product: BlockProduct, target: Target, columns: Columns) -> Tiling:
     return tiling(product.fused_stage.stage, product.column, tile, block, columns["unroll"])
 
 
-def _sums(product: BlockProduct) -> FusedStage:
+def _sums(product: BlockMatMul) -> FusedStage:
     """The sum of each block of each row: [rows, blocks]."""
     names = ("row", "block", "place")[-len(product.x.shape) :]
     *spatial, reduced = (Axis(name, extent) for name, extent in zip(names, product.x.shape, strict=True))
@@ -147,7 +147,7 @@ def _sums(product: BlockProduct) -> FusedStage:
 class _Tile:
     """The columns of one tile, `vectors` along the lanes."""
 
-    def __init__(self, product: BlockProduct, vectors: int, lanes: int, unroll: int, is_early: bool) -> None:
+    def __init__(self, product: BlockMatMul, vectors: int, lanes: int, unroll: int, is_early: bool) -> None:
         self._product, self._lanes, self._unroll = product, lanes, unroll
         self._bases = [vector * lanes for vector in range(vectors)]
         self._width = vectors * lanes
@@ -156,7 +156,7 @@ class _Tile:
     def rows(self, most: int) -> Stmt:
         """All rows, so many at a time at most."""
         steps: list[Stmt] = []
-        for run in runs(self._product.rows, most):
+        for run in runs(self._product.rows, balance(self._product.rows, most)):
             first = Var("row.tile") * run.size + run.offset if run.count > 1 else const(run.start)
             body = self._tile(run.size, first)
             loop = For("row.tile", run.count, body) if run.count > 1 else body

@@ -28,7 +28,7 @@ from tunewright.search_space.sketch import find_space
 from tunewright.search_space.sketches import sketch, spaces
 
 HOST = detect(2)
-SKETCH = sketch("block_product")
+SKETCH = sketch("block_matmul")
 
 
 def graph_of(
@@ -103,6 +103,14 @@ def test_any_schedule_agrees_with_the_oracle(rows: str, columns: int, blocks: in
         for result in (output, run_native(task, kernel, arrays)):
             largest = float(np.abs(expected).max())
             np.testing.assert_allclose(result.reshape(expected.shape), expected, rtol=0, atol=1e-5 * largest)
+
+
+@pytest.mark.parametrize("rows", range(1, 12))
+def test_rows_are_tiled_within_bounds(rows: int) -> None:
+    task = task_of(str(rows), 16, 2, 4)
+    space = SKETCH.space(task, HOST)
+    for row in space.points:
+        verify(SKETCH.lower(task, space.schedule(row), HOST))
 
 
 @pytest.mark.parametrize(("most", "halves"), [(15, 2), (255, 1)])

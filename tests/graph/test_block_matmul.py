@@ -9,7 +9,7 @@ import pytest
 
 from tunewright.graph.rewrites import rewrite
 
-from ..search_space.test_block_product import graph_of
+from ..search_space.test_block_matmul import graph_of
 
 
 @pytest.mark.parametrize(

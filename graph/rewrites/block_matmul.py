@@ -23,7 +23,7 @@ MOST_SIZE = 256
 
 
 @each("MatMul")
-def block_products(edit: Edit, node: Node) -> Result:
+def block_matmuls(edit: Edit, node: Node) -> Result:
     """A product of few rows with known weights of four or eight bits reads these as they are.
 
     Before: `w = Transpose(Reshape(DequantizeLinear(q, s, z) axis=0, (N, K))); y = MatMul(x, w)`, where each row of q
