@@ -1,4 +1,4 @@
-"""Ops in terms of others while a model is imported: those of opset 6, GroupNormalization and Einsum.
+"""Ops in terms of others while a model is imported: those of opset 6, GroupNormalization, Einsum and transforms.
 
 What has to wait for the rules of rewriting is in `rewrites` (`quantisation`, `recurrent`, `weights`), and the ops of
 ONNX Runtime's own domain are in `contrib`.
@@ -17,6 +17,7 @@ from tunewright.graph.ir import Node
 
 from ..evaluation.folds import moment_dtype
 from .einsum import einsum
+from .fourier import dft, stft
 
 _BINARY_OPS = frozenset({"Add", "And", "Div", "Equal", "Greater", "Less", "Mul", "Or", "Pow", "Sub", "Xor"})
 
@@ -104,8 +105,10 @@ def _channel_parameter(draft: Draft, name: str, shape: tuple[int, ...]) -> str:
 
 
 DECOMPOSITIONS: Mapping[str, Callable[[Draft, Node], str | None]] = {
+    "DFT": dft,
     "Einsum": einsum,
     "GroupNormalization": group_normalization,
+    "STFT": stft,
 }
 """Op -> what adds its nodes to the draft and returns the result, for known shapes; None where the node stays."""
 
