@@ -117,6 +117,13 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_source_that_the_text_names_exists(page: Path) -> None:
+    packages = {path.name for path in ROOT.iterdir() if path.is_dir()} - {"build"}
+    named = re.findall(r"`([a-z_]+/[a-z_0-9/]*(?:\.[a-z]+)?)`", page.read_text(encoding="utf-8"))
+    assert [name for name in named if name.partition("/")[0] in packages and not (ROOT / name).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_commands_in_the_text_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     used = re.findall(

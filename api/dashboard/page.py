@@ -7,7 +7,7 @@ How to add a page, say of the fleet:
 
        router = APIRouter(tags=["pages"])
 
-       @add_page(router, "/fleet", "fleet.html", summary="The fleet", refusals=(Kind.INVALID,))
+       @add_page(router, "/fleet", "fleet.html", summary="The fleet", refusals=(ProblemKind.INVALID,))
        def fleet(service: ServiceDep) -> FleetPage:
            # its docstring is the description in the OpenAPI document
            return FleetPage(...)
@@ -19,7 +19,7 @@ How to add a page, say of the fleet:
 
        {% extends "base.html" %}
        {% import "parts.html" as parts %}
-       {% set place = "fleet" %}                       {# which entry of the navigation this is #}
+       {% set place = "fleet" %}                       {# its entry in the navigation of base.html #}
        {% block title %}Fleet{% endblock %}
        {% block stream %}/v1/changes{% endblock %}     {# what tells that it changed; leave it out for a still page #}
        {% block main %}

@@ -4,7 +4,8 @@ An op is one function, which writes what a node computes as stages (see `graph.t
 because the rest follows: FLOPs and bytes are counted from the stages, how far it fuses with its neighbours shows in
 the form of the stages, shapes come from ONNX's shape inference, and the oracle of an op is ONNX's own reference
 evaluator, to which the tests compare every definition. A node outside of what a function supports raises `NotNative`,
-and then it runs through that evaluator.
+and then it runs through that evaluator. Lists of ops that are treated alike are where that is done: see
+`CONTRIBUTING.md`.
 
 NaN passes through every op, as in numpy: maxima, minima and pools too. `docs/numerics.md` says how exact results are.
 """

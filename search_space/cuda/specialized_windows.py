@@ -1,5 +1,5 @@
-"""Specialized windows: a convolution on Hopper, as products of patches of pixels at each tap, fetched by one warp and
-multiplied by others (`tiles.specialized_tile`).
+"""Specialized windows: a convolution of narrow floats on Hopper, as products of patches of pixels at each tap,
+fetched by one warp and multiplied by others (`tiles.specialized_tile`).
 
 The map is read as it is: what windows find beyond its edges is zero. Everything pointwise after the sum is applied to
 the registers.

@@ -1,4 +1,4 @@
 """Patterns: the forms of tasks, as matched and described. No loops.
-Read first: `fused stages`, then `product`.
+Read first: `fused_stage`, then `product`.
 May import: `search_space.space` and what is below it; no sketch.
 """

@@ -1,4 +1,4 @@
-"""TuningJob: from a job that is leased to its result. Read `TuningJob.run` first; how it searches is in `search`.
+"""TuningJob: from a job that is leased to its result. Read `TuningJob.run` first; how it searches is in `loop`.
 
 All state is in the database: a job whose process is killed at any moment goes on where it was, in any other process.
 """

@@ -69,7 +69,7 @@ class Transposition:
         return tuple(axis for axis in self.fused_stage.stage.axes if axis not in (self.read_axis, self.write_axis))
 
 
-class TransposeTilesSketch(PatternSketch[Transposition]):
+class TurnedTilesSketch(PatternSketch[Transposition]):
     """Tiles that are transposed in shared memory."""
 
     name = "turned_tiles"
