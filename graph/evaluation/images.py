@@ -264,13 +264,13 @@ def _taps(at: Any, extent: int, mode: str, border: str, aligned: bool) -> list[t
 def _affine_grid(call: OnnxCall, theta: Any, size: Any) -> Array:
     """The grid for GridSample that an affine map `theta [N, rank, rank + 1]` makes of the places of a picture."""
     aligned = bool(call.attrs.get("align_corners", 0))
-    axes = [_grid_coordinates(int(extent), aligned) for extent in size[2:]]
+    axes = [grid_coordinates(int(extent), aligned) for extent in size[2:]]
     homogeneous = np.stack([*np.meshgrid(*axes, indexing="ij")[::-1], np.ones([len(axis) for axis in axes])], -1)
     wide = np.asarray(theta, np.result_type(theta.dtype, np.float64))
     return np.asarray(np.einsum("nij,...j->n...i", wide, homogeneous), theta.dtype)
 
 
-def _grid_coordinates(extent: int, aligned: bool) -> Any:
+def grid_coordinates(extent: int, aligned: bool) -> Any:
     """The coordinates of the elements of an axis, from -1 to 1."""
     if aligned:
         return np.linspace(-1, 1, extent) if extent > 1 else np.zeros(extent)

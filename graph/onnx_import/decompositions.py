@@ -1,4 +1,4 @@
-"""Ops in terms of others while a model is imported: those of opset 6, GroupNormalization, Einsum and transforms.
+"""Ops in terms of others while a model is imported: of opset 6, norms of groups, Einsum, grids and transforms.
 
 What has to wait for the rules of rewriting is in `rewrites` (`quantisation`, `recurrent`, `weights`), and the ops of
 ONNX Runtime's own domain are in `contrib`.
@@ -16,6 +16,7 @@ from tunewright.graph.draft import Draft
 from tunewright.graph.ir import Node
 
 from ..evaluation.folds import moment_dtype
+from ..evaluation.images import grid_coordinates
 from .einsum import einsum
 from .fourier import dft, stft
 
@@ -104,7 +105,26 @@ def _channel_parameter(draft: Draft, name: str, shape: tuple[int, ...]) -> str:
     return draft.emit("Reshape", name, shape=(shape[1], *(1,) * (len(shape) - 2)))
 
 
+def affine_grid(draft: Draft, node: Node) -> str | None:
+    """Add what an AffineGrid of known size comes to; returns the result. None where the size is not known.
+
+    Before: `y = AffineGrid(t, size)`, t `[2, 2, 3]`, size `[2, 1, 5, 7]`.
+    After: `y = Reshape(MatMul(grid, Transpose(t)))`, with a place `(x, y, 1)` in each row of the grid `[35, 3]`.
+    """
+    theta, size = node.inputs[0], draft.array(node.inputs[1])
+    shape, dtype = draft.shape(theta) or (), draft.types[theta].dtype
+    if size is None or 0 in (*size, *shape) or dtype not in ("float32", "float64"):
+        return None
+    space = tuple(int(extent) for extent in size[2:])
+    is_aligned = bool(node.attrs.get("align_corners", 0))
+    axes = np.meshgrid(*(grid_coordinates(extent, is_aligned) for extent in space), indexing="ij")
+    grid = np.stack([*(axis.reshape(-1) for axis in reversed(axes)), np.ones(prod(space))], -1)
+    places = draft.emit("MatMul", draft.constant(grid.astype(dtype)), draft.emit("Transpose", theta, perm=(0, 2, 1)))
+    return draft.emit("Reshape", places, shape=(shape[0], *space, len(space)))
+
+
 DECOMPOSITIONS: Mapping[str, Callable[[Draft, Node], str | None]] = {
+    "AffineGrid": affine_grid,
     "DFT": dft,
     "Einsum": einsum,
     "GroupNormalization": group_normalization,

@@ -10,8 +10,23 @@ import numpy as np
 from tunewright.codegen.expr.dtype import BYTES, FLOATS, DType
 from tunewright.codegen.expr.expr import Expr, const, op
 
+from ..evaluation.windows import window_attributes, window_counts
 from ..task import Tensor, identity
-from .definition import ARITHMETIC, ActivationLayout, Definition, Index, OpDef, Window, axis_of, load, padding, quotient
+from .definition import (
+    ARITHMETIC,
+    ActivationLayout,
+    Definition,
+    Index,
+    NotNative,
+    OpDef,
+    Window,
+    axis_of,
+    clamp,
+    load,
+    padding,
+    quotient,
+    where_all,
+)
 
 
 def _keepdims_shape(shape: Sequence[int], axes: Sequence[int]) -> tuple[int, ...]:
@@ -226,7 +241,41 @@ def local_response(d: Definition) -> None:
     d.write(y, lambda i: load(x, i) * op("pow", load(total, i) * (alpha / size) + bias, -beta))
 
 
+def col2im(d: Definition) -> None:
+    """Columns `[N, C * kernel, places]`, each of which was a window of an image, added up where they overlap."""
+    x, y = d.input(0, *ARITHMETIC), d.output()
+    image, block = d.constant_input(1), d.constant_input(2)
+    if image is None or block is None:
+        raise NotNative("Col2Im: a shape is known only at run time")
+    kernel = tuple(map(int, block))
+    attrs = window_attributes(d.node.attrs, y.shape[2:], kernel)
+    counts, pads = window_counts(attrs, y.shape[2:], ceil=False), attrs["pads"]
+    x = d.reshape(x, (*y.shape[:2], *kernel, *counts))
+    strides, dilations = attrs["strides"], attrs["dilations"]
+    are_plain = all(stride == 1 or dilation == 1 for stride, dilation in zip(strides, dilations, strict=True))
+    d.require(are_plain, "strides with dilations")
+    dims = tuple(zip(y.shape[2:], kernel, counts, strides, dilations, pads, strict=False))
+
+    def column(i: Index, r: Index) -> Expr:
+        taps: list[Expr] = []
+        places: list[Expr] = []
+        conditions: list[Expr] = []
+        for at, number, (extent, most, count, stride, dilation, before) in zip(i[2:], r, dims, strict=True):
+            whole, last = op("add", at, before), (most - 1) // stride  # only every stride-th tap meets a place
+            tap, tap_bounds = clamp(op("add", whole % stride, number * stride), 0, (last + 1) * stride - 1, most)
+            high = (extent - 1 + before) // stride
+            step = number * dilation
+            place, bounds = clamp(op("sub", whole // stride, step), before // stride - last * dilation, high, count)
+            taps.append(tap)
+            places.append(place)
+            conditions += [*tap_bounds, *bounds]
+        return where_all(conditions, load(x, [*i[:2], *taps, *places]), const(0, x.dtype))
+
+    d.fold(y, "sum", [-(-most // stride) for most, stride in zip(kernel, strides, strict=True)], column)
+
+
 REDUCTIONS: Mapping[str, OpDef] = {
+    "Col2Im": col2im,
     "CumProd": cumulative("prod"),
     "CumSum": cumulative("sum"),
     "InstanceNormalization": instance_normalization,

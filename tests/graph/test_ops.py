@@ -412,6 +412,11 @@ MOVEMENT = [
     Case("TopK", f32(1, 7), np.array([1]), known=(1,), outputs=2),
     Case("TopK", np.array([2, np.nan, 3, -np.inf, 1], "float32"), np.array([4]), known=(1,), outputs=2, largest=0),
     *(Case("TopK", ints(0, 3, 2, 9), np.array([7]), known=(1,), outputs=2, largest=n) for n in (0, 1)),  # ties
+    Case("Col2Im", f32(2, 12, 20), np.array([5, 6]), np.array([2, 2]), known=(1, 2)),
+    Case("Col2Im", f32(1, 6, 9), np.array([5, 7]), np.array([2, 3]), known=(1, 2), strides=(2, 2), pads=(1, 1, 1, 0)),
+    Case("Col2Im", f32(1, 18, 2), np.array([5, 8]), np.array([3, 3]), known=(1, 2), strides=(1, 3), dilations=(2, 1)),
+    Case("Col2Im", f32(2, 24, 6), np.array([8, 9]), np.array([4, 3]), known=(1, 2), strides=(4, 3)),
+    Case("Col2Im", f32(1, 4, 5), np.array([8]), np.array([4]), known=(1, 2)),
     Case("GatherElements", f32(3, 5), ints(-5, 5, 3, 2), axis=1),
     Case("GatherND", f32(3, 5, 7), np.stack([ints(0, 3, 4), ints(-5, 5, 4)], -1)),
     Case("GatherND", f32(2, 5, 7), ints(0, 5, 2, 3, 1), batch_dims=1),
