@@ -243,7 +243,7 @@ class KillableService:
         self._server.terminate()
         self._server.wait(60)
         with suppress(WaitTimeout):
-            wait_for("the processes end", lambda: not self.pids(), 30.0)
+            wait_for("the processes end", lambda: not self.pids(), END_S)  # what a killed raylet left takes longest
         return faults + [f"process {pid} of the service stays behind" for pid in self.pids()]
 
     def _faults(self) -> Iterator[str]:
