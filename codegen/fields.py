@@ -5,6 +5,7 @@ Python's own messages ("list indices must be integers") would reveal internals.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping
 from enum import StrEnum
 from typing import Any, TypeVar
@@ -24,8 +25,10 @@ Word = TypeVar("Word", bound=StrEnum)
 
 
 def quote(value: object) -> str:
-    """A value for people: quoted, and cut off if it is long."""
-    return repr(str(value)[:MAX_SHOWN])
+    """A value for people, cut off if it is long: a text in quotes, anything else as JSON has it."""
+    if isinstance(value, str):
+        return repr(value[:MAX_SHOWN])
+    return json.dumps(value, default=str)[:MAX_SHOWN]
 
 
 def abridge(text: str, most: int) -> str:

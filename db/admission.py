@@ -7,17 +7,18 @@ can't be checked: they are stored as history, and `current` keeps them from bein
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
 from tunewright.codegen.expr.expr import Load, Var, walk
-from tunewright.codegen.fields import abridge
-from tunewright.codegen.target import Target
+from tunewright.codegen.fields import abridge, quote
+from tunewright.codegen.target import CUDA, Target
 from tunewright.graph.task import Stage, Task
 from tunewright.search_space import sketches
-from tunewright.search_space.measurement import Measurement
+from tunewright.search_space.measurement import Measurement, Status
 from tunewright.search_space.schedule import Illegal
 from tunewright.search_space.sketch import find_space
 from tunewright.search_space.space import Space
@@ -89,20 +90,54 @@ DECISIVE = ("median_s", "warm_s")
 """The times of a measurement that decide anything."""
 
 
+LABEL = re.compile(r"[\w.]+(\+[\w.]+)*", re.ASCII)
+"""Label of a task: the ops of its nodes."""
+
+LONGEST_LABEL = 1000
+"""Characters of a label; those of models have some dozens."""
+
+KINDS = ("cpu", CUDA)
+"""Kinds of targets that this version knows."""
+
+MAX_REL_ERR = 1.0
+"""Error at which a result is not right: as large as the largest value."""
+
+
 def first_fault(entries: Sequence[RecordEntry]) -> EntryFault | None:
     """The fault of the first entry that has one."""
     return min((*_time_faults(entries), *_schedule_faults(entries)), key=lambda fault: fault.index, default=None)
 
 
 def _time_faults(entries: Sequence[RecordEntry]) -> Iterator[EntryFault]:
-    """The first entry with too large a task, or times that are impossible or contradict each other."""
+    """The first entry that names what can't be, or has too large a task, or times that can't be or disagree."""
     for index, entry in enumerate(entries):
         try:
+            check_names(entry.task, entry.target)
+            check_result(entry.record.measurement)
             check_time(entry.task, entry.target, entry.record.measurement)
             check_agreement(entry.record.measurement)
         except ValueError as error:
             yield EntryFault(index, str(error))
             return
+
+
+def check_names(task: Task, target: Target) -> None:
+    """Raises ValueError for a label that no task of a model has, or a kind of target that is not known.
+
+    The label is no part of the key, and it is shown wherever the task is.
+    """
+    if len(task.op) > LONGEST_LABEL or not LABEL.fullmatch(task.op):
+        raise ValueError(f"task: its op is {quote(task.op)}; a label names ops, such as Conv+Relu")
+    if target.kind not in KINDS:
+        raise ValueError(f"target: its kind is {quote(target.kind)}, not one of {', '.join(KINDS)}")
+
+
+def check_result(measurement: Measurement) -> None:
+    """Raises ValueError for a right result with the error of a wrong one."""
+    error = measurement.max_rel_err
+    if measurement.status is Status.OK and error is not None and error >= MAX_REL_ERR:
+        reason = f"the status is ok, but max_rel_err is {error:.3g}"
+        raise ValueError(f"{reason}; a result that is off by its largest value, which is 1, is wrong")
 
 
 def check_time(task: Task, target: Target, measurement: Measurement) -> None:

@@ -227,7 +227,7 @@ def _entry(data: Any) -> RecordEntry:
     target, target_key = _target(json.dumps(_object("target", data["target"])))
     for name, key, stated_key in (("task", task.key, data["task_key"]), ("target", target_key, data["target_key"])):
         if key != stated_key:
-            raise ValueError(f"{name}_key is {stated_key!r}, but that {name} has the key {key}")
+            raise ValueError(f"{name}_key is {quote(stated_key)}, but that {name} has the key {key}")
     schedule = _schedule(_object("schedule", data["schedule"]))
     record = Record(task.key, target_key, schedule, _measurement(data))
     return RecordEntry(kind, task, target, record, _moment("created_at", data["created_at"]), _void(data))

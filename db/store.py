@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Row, Select, Text, and_, cast, func, or_, select, tuple_
+from sqlalchemy import ColumnElement, Row, Select, Text, and_, bindparam, cast, func, or_, select, tuple_, update
 from sqlalchemy.orm import Session
 
 from tunewright.codegen.closeable import Closeable
@@ -141,15 +141,24 @@ class Store(Recorder, Transfer, Closeable):
         """Store a task. Whether it was new."""
         return self.add_tasks([task]) == 1
 
-    def add_tasks(self, tasks: Iterable[Task]) -> int:
-        """Store several tasks, all or none of them. How many were new."""
+    def add_tasks(self, tasks: Iterable[Task], *, relabel: bool = False) -> int:
+        """Store several tasks, all or none of them. How many were new.
+
+        `relabel`: those that were there take the labels given here, as a model knows what its ops are called and an
+        import may have said anything.
+        """
         by_key = {task.key: task for task in reversed(list(tasks))}  # of equal tasks the first one's label is stored
         # In the order of keys, so that two transactions with the same tasks do not deadlock.
-        return self._add_tasks([task_values(by_key[key]) for key in sorted(by_key)]) if by_key else 0
+        return self._add_tasks([task_values(by_key[key]) for key in sorted(by_key)], relabel) if by_key else 0
 
     @write_session
-    def _add_tasks(self, session: Session, values: list[dict[str, Any]]) -> int:
-        return self.database.add(session, TaskRow, ["key"], values)
+    def _add_tasks(self, session: Session, values: list[dict[str, Any]], relabel: bool) -> int:
+        added = self.database.add(session, TaskRow, ["key"], values)
+        if relabel and added < len(values):
+            label = update(TaskRow).where(TaskRow.key == bindparam("k"), TaskRow.op != bindparam("op"))
+            named = [{"k": row["key"], "op": row["op"], "data": row["data"]} for row in values]
+            session.connection().execute(label.values(op=bindparam("op"), data=bindparam("data")), named)
+        return added
 
     @write_session
     def add_target(self, session: Session, target: Target) -> bool:

@@ -179,7 +179,7 @@ def _render_result(console: Console, result: Mapping[str, Any]) -> None:
     try:
         tune_report.render(console, _escape(result))
     except (KeyError, TypeError, ValueError) as error:
-        raise ServiceError(f"the server's result is of another version of Tunewright: {error!r}") from error
+        raise ServiceError("the server's result is of another version of Tunewright; install that here") from error
 
 
 def _escape(data: Any) -> Any:

@@ -44,14 +44,14 @@ class Job:
     wish: str | None
     progress: Mapping[str, Any] | None
     result: Mapping[str, Any] | None  # of one that succeeded
-    error: str  # of one that failed
-    created_at: datetime
-    updated_at: datetime
     outcome: str | None = None  # faster, defaults_kept or untimed: what came of it for the model as a whole
     speedup: float | None = None  # how many times as fast as by default a run is
     speedup_of: str = ""  # what that was measured of: the model, its tasks, or trials, which nothing has confirmed
     speedup_interval: tuple[float, float] | None = None  # 95%
     noise: str = ""  # why the machine was too busy to rely on the times
+    error: str  # of one that failed
+    created_at: datetime
+    updated_at: datetime
     is_new: bool | None = None  # whether the submission made it; None where no submission was answered
 
     @property

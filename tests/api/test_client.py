@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Self
@@ -19,6 +20,7 @@ import pytest
 from tunewright.api.client import Client, Job, JobEvent, ServiceError
 from tunewright.api.client import JobTask as Task
 from tunewright.api.client.connection import http_client, key_for
+from tunewright.api.http.schemas.jobs import JobSubmitted
 from tunewright.codegen.codec import from_json
 from tunewright.db.access import KeyScope
 from tunewright.db.job import EventKind, JobSpec, JobState, NewEvent, SearchBudget, SpecTask
@@ -70,6 +72,10 @@ def test_jobs_are_listed_and_steered(one: Any, kit: Any, mine: Client) -> None:
     with pytest.raises(ServiceError, match="The job is finished") as found:
         mine.pause(ids[2])
     assert (found.value.kind, found.value.status) == ("job-finished", 409)
+
+
+def test_fields_come_in_the_order_of_the_server() -> None:
+    assert [field.name for field in fields(Job)] == list(JobSubmitted.model_fields)
 
 
 def test_lists_go_over_pages(one: Any, kit: Any, mine: Client, monkeypatch: pytest.MonkeyPatch) -> None:

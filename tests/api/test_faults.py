@@ -106,8 +106,8 @@ def test_bodies_that_are_nothing(client, data):
     ("spoil", "said"),
     [
         (lambda task: task["inputs"][0].pop("constant"), "it is not this task: 'constant' is missing"),
-        (lambda task: task["inputs"].append(5), "it is not this task: '5' is not an object"),
-        (lambda task: task.update(stages=None), "it is not this task: stages is 'None', not an array"),
+        (lambda task: task["inputs"].append(5), "it is not this task: 5 is not an object"),
+        (lambda task: task.update(stages=None), "it is not this task: stages is null, not an array"),
         (lambda task: task["inputs"][0].update(dtype="f33"), "it is not this task: dtype is 'f33', not one of float32"),
         (lambda task: task["stages"][0].update(axes=[["a0"]]), "an axis is a name and an extent"),
     ],

@@ -75,6 +75,11 @@ def forged(task):
     yield "1 ns", line(task, good, measured(1e-9)), "median_s is 1e-09 s, which can't be"
     yield "denormal", line(task, good, measured(1e-3), warm_s=5e-324), "warm_s is 4.94e-324 s, which can't be"
     yield "infinite", line(task, good, measured(1e-3), high_s=1e300), "high_s is 1e+300 s; a time is at most"
+    yield "label", line(replace(task, op="Relu\n\x1b[2J"), good), r"its op is 'Relu\n\x1b[2J'; a label names ops"
+    yield "longest label", line(replace(task, op="+".join(300 * ["Relu"])), good), "its op is 'Relu+Relu+"
+    yield "error of 1", line(task, good, max_rel_err=1), "the status is ok, but max_rel_err is 1;"
+    yield "infinite error", line(task, good, max_rel_err="inf"), "the status is ok, but max_rel_err is inf;"
+    yield "kind of target", line(task, good, target=replace(TARGET, kind="tpu")), "kind is 'tpu', not one of cpu, cuda"
     yield "negative", line(task, good, measured(1e-3), warm_s=-1e-3), "warm_s is -0.001"
 
 
@@ -162,6 +167,17 @@ def model_of(extent):
     graph = helper.make_graph(nodes, "g", [tensors[0]], [tensors[1]])
     opsets = [helper.make_opsetid("", 17)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
+
+
+def test_a_job_calls_its_tasks_as_its_model_does(tuned, client, kit):
+    kit.enlist(tuned.store, TARGET)
+    task = kit.task(8)
+    named = line(replace(task, op="Sigmoid"), points(task)[0])
+    assert client.post("/v1/records", content=json.dumps(named)).json()["added"] == 1
+    assert tuned.store.task(task.key).op == "Sigmoid"
+    job = client.post("/v1/jobs", json={"model": kit.send(client, 8)}).json()
+    assert [(one["key"], one["op"]) for one in job["tasks"]] == [(task.key, task.op)]
+    assert tuned.store.task(task.key) == task
 
 
 def test_a_session_finds_what_it_found(tmp_path):

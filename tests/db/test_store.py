@@ -90,6 +90,15 @@ class TestTasksAndTargets:
         assert store.add_tasks([other, dataclasses.replace(other, op="Other")]) == 1
         assert store.task(other.key).op == other.op
 
+    def test_take_the_labels_of_a_model(self, store, samples):
+        known, new = samples.task(7), samples.task(8)
+        store.add_task(dataclasses.replace(known, op="Imported"))
+        assert store.add_tasks([known, new]) == 1
+        assert store.task(known.key).op == "Imported"
+        assert store.add_tasks([known, new], relabel=True) == 0
+        assert store.task(known.key) == known
+        assert store.catalog.ops([known.key, new.key]) == {known.key: known.op, new.key: new.op}
+
     def test_several_writers_of_the_same_do_not_wait_for_each_other_for_ever(self, store, samples):
         tasks = [samples.task(extent) for extent in range(1, 21)]
         assert sum(in_threads(lambda n: store.add_tasks(tasks[::-1] if n % 2 else tasks), 4)) == len(tasks)

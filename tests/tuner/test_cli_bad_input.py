@@ -280,7 +280,7 @@ def test_database_that_is_none(command: Command, model: Path, tmp_path: Path) ->
         (b'{"exported": \n', ["line 1"]),
         (b'{"schema": 2, "kind": "tri', ["line 1: it is cut short; nothing was stored"]),
         (b'{"schema": 2, "kind": "trail"}\n', ["records.jsonl', line 1: kind is 'trail'", "; nothing was stored"]),
-        (b'{"schema": 9}\n', ["records.jsonl', line 1: its schema is '9'", "; nothing was stored"]),
+        (b'{"schema": 9}\n', ["records.jsonl', line 1: its schema is 9", "; nothing was stored"]),
     ],
 )
 def test_records_that_are_none(content: bytes, words: list[str], command: Command, tmp_path: Path) -> None:

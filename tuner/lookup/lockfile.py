@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tunewright.codegen.fields import check_type, item
+from tunewright.codegen.fields import check_type, item, quote
 from tunewright.codegen.host import available_cores, machine
 from tunewright.codegen.target import CUDA, Target
 
@@ -124,7 +124,7 @@ def read_lock(path: Path) -> Lock:
         if not isinstance(data, dict) or "schema" not in data:
             raise Refused(f"{str(path)!r} is no lock file; tunewright lock makes one")
         if data["schema"] != SCHEMA:
-            raise Refused(f"{str(path)!r} is of schema {data['schema']!r}; this version reads {SCHEMA}")
+            raise Refused(f"{str(path)!r} is of schema {quote(data['schema'])}; this version reads {SCHEMA}")
         target = Target.from_json(data["target"])
         dims = {name: check_type(f"dims.{name}", value, int) for name, value in item(data, "dims", dict).items()}
         entries = {item(entry, "key", str): entry for entry in item(data, "tasks", list)}

@@ -107,7 +107,7 @@ def _tune(
         settings={**options, **model.assembly.settings},
     )
     store.add_target(target)
-    store.add_tasks(task for task, _ in model.tasks.values())
+    store.add_tasks((task for task, _ in model.tasks.values()), relabel=True)
     opening = JobOpening(store.jobs, spec, model.label, budget)
     lease = opening.lease(lambda holder: watch(Progress(JobStage.WAITING, 0, budget, 0.0, (), holder=holder)))
     if lease is None:

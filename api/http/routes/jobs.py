@@ -178,7 +178,7 @@ def _submit(
     store = service.store
     if target is not None:
         store.add_target(target)
-    store.add_tasks(task for task, _ in model_tasks.tasks)
+    store.add_tasks((task for task, _ in model_tasks.tasks), relabel=True)
     spec = JobSpec(
         model_sha256=request.model,
         target_key="" if target is None else target.key,
