@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -40,6 +43,8 @@ def detect(threads: int | None = None) -> Target:
     import llvmlite.binding as llvm
 
     features = sorted(llvm.get_host_cpu_features().items())
+    if not allow_matrix_registers():
+        features = [(name, present and not name.startswith("amx-")) for name, present in features]
     vector_bits, vector_registers = _vectors({name for name, present in features if present})
     cores = available_cores()
     caches = host_caches()
@@ -55,6 +60,23 @@ def detect(threads: int | None = None) -> Target:
         l2_bytes=caches.l2_bytes,
         l3_bytes=caches.l3_bytes,
     )
+
+
+ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA = 158, 0x1023, 18
+"""A system call of Linux on x86-64, its request for a part of the processor's state, and matrix registers as such."""
+
+
+@cache
+def allow_matrix_registers() -> bool:
+    """Ask the system to let this process use matrix registers: whether it does. Without, they end the process.
+
+    Linux keeps their 8 KiB with each thread that uses them, so it wants to be asked: see "Using XSTATE features in user
+    space applications" in its documentation.
+    """
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        return False
+    libc = ctypes.CDLL(None, use_errno=True)
+    return bool(libc.syscall(ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0)
 
 
 def available_cores() -> list[int]:

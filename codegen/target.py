@@ -89,6 +89,11 @@ class Target:
         """Whether whole vectors of bytes are multiplied so."""
         return 0 < self.vector_bits <= self.dot_bits
 
+    @property
+    def has_matrices(self) -> bool:
+        """Whether it has matrix registers, and an instruction that multiplies bytes in them: Intel's AMX."""
+        return self.triple.startswith("x86_64") and {"+amx-tile", "+amx-int8"} <= set(self.features.split(","))
+
     def __str__(self) -> str:
         return f"{self.kind}:{self.cpu}:{self.threads}x{self.vector_bits}"
 

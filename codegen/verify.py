@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
@@ -39,6 +39,8 @@ from .instructions.instruction import OperandSpec
 from .instructions.table import INSTRUCTIONS
 from .instructions.warpgroup import CHUNK_BYTES, GROUP, ROW_BYTES
 from .ir.ir import (
+    COLUMN,
+    ROW,
     Alloc,
     Barrier,
     Block,
@@ -62,6 +64,8 @@ from .ir.ir import (
     words_of,
     written_buffers,
 )
+from .ir.matrix import MATRIX_INSTRUCTIONS, MOST_ROWS, MOST_WORDS, REGISTERS, expand
+from .ir.matrix import fault as matrix_fault
 
 NARROW = frozenset(dtype for dtype in DType if dtype.is_narrow)
 NUMBERS = frozenset((*FLOATS, *INTEGERS))
@@ -211,8 +215,16 @@ class _Context:
         """The context inside an Alloc."""
         if buffer.name in self.buffers:
             raise self.fail(f"alloc {buffer}", "there is a buffer of that name")
-        _buffer(buffer, {Scope.SHARED, Scope.REGISTER})
-        return self.within(buffers={**self.buffers, buffer.name: buffer})
+        _buffer(buffer, {Scope.SHARED, Scope.REGISTER, Scope.MATRIX})
+        buffers = {**self.buffers, buffer.name: buffer}
+        if buffer.scope is Scope.MATRIX:
+            rows, words = buffer.shape[-2:] if len(buffer.shape) > 1 else (0, 0)
+            if buffer.dtype is not DType.I32 or rows > MOST_ROWS or words > MOST_WORDS or not rows:
+                raise self.fail(f"alloc {buffer}", f"a register has up to {MOST_ROWS} rows of {MOST_WORDS} words")
+            used = sum(prod(other.shape[:-2]) for other in buffers.values() if other.scope is Scope.MATRIX)
+            if used > REGISTERS:
+                raise self.fail(f"alloc {buffer}", f"{used} registers, of {REGISTERS}")
+        return self.within(buffers=buffers)
 
     def statement(self, stmt: Stmt) -> None:
         match stmt:
@@ -245,6 +257,8 @@ class _Context:
                 self.fetch(stmt)
             case Roles(roles):
                 self.share_out(roles)
+            case Do(name) if name in MATRIX_INSTRUCTIONS:
+                self.matrix_instruction(stmt)
             case Do():
                 self.instruction(stmt)
             case Prefetch(tensor, index):
@@ -331,6 +345,14 @@ class _Context:
             if node.tensor in self.constants:
                 raise self.fail(stmt.name, f"{node.tensor} is a packed constant")
 
+    def matrix_instruction(self, stmt: Do) -> None:
+        """Check an instruction of a processor, and what it does as loops."""
+        if self.threads:
+            raise self.fail(stmt.name, "GPUs have no such instruction")
+        if why := matrix_fault(stmt, self.buffers):
+            raise self.fail(stmt.name, why)
+        self.statement(expand(stmt, self.buffers))
+
     def operand(self, name: str, node: Load, operand: OperandSpec) -> None:
         """Check what an instruction reads or writes."""
         self.values(node)
@@ -368,15 +390,19 @@ class _Context:
         if access.count is not None and not (lanes > 1 and 1 <= access.count <= lanes):
             raise self.fail(access, f"count {access.count} of {lanes} lanes")
         if buffer.scope is Scope.REGISTER:
-            self.register(access, lanes)
+            self.register(access, access.index, lanes)
+        if buffer.scope is Scope.MATRIX:
+            if not {ROW, COLUMN} & self.loops.keys():
+                raise self.fail(access, "only instructions access matrix registers")
+            self.register(access, access.index[:-2], lanes)
         if not self.domain.is_empty:
             self.inside(access, buffer)
         return buffer
 
-    def register(self, access: Load | Store, lanes: int) -> None:
+    def register(self, access: Load | Store, number: Sequence[Expr], lanes: int) -> None:
         for node in loads(*access.index):
             raise self.fail(access, f"a register's index depends on {node}")
-        for index in access.index:
+        for index in number:
             for name in variables(index):
                 if self.loops[name] is not LoopKind.UNROLL:
                     raise self.fail(access, f"a register's index depends on {name}, whose loop is not unrolled")

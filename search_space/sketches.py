@@ -7,6 +7,7 @@ from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 
 from .cpu.block_matmul import BlockMatMulSketch
+from .cpu.byte_matrices import ByteMatricesSketch
 from .cpu.byte_product import ByteProductSketch
 from .cpu.chain import ChainSketch
 from .cpu.contraction import ContractionSketch
@@ -41,6 +42,7 @@ GROUPS: tuple[tuple[Sketch, ...], ...] = (
         AttentionTilesSketch(),
     ),  # for several products or windows
     (PlaneSketch(),),  # for windows of planes
+    (ByteMatricesSketch(),),  # for products of bytes, where there are matrix registers
     (
         WinogradSketch(4),
         ContractionSketch(flipped=True),

@@ -49,6 +49,7 @@ from .ir import (
     loop_nest,
     written_buffers,
 )
+from .matrix import MATRIX_INSTRUCTIONS, expand
 
 
 def run(kernel: Kernel, arrays: Sequence[Array]) -> None:
@@ -232,6 +233,8 @@ class _PythonProgram:
                 self.store(stmt)
             case Prefetch():
                 self.emit("pass")
+            case Do(name) if name in MATRIX_INSTRUCTIONS:
+                self.statement(expand(stmt, {name: slot.buffer for name, slot in self.slots.items()}))
             case Barrier() | Do() | Fetch() | Roles():
                 raise ValueError(f"{type(stmt).__name__} is of GPUs: cuda.interp runs it")
 

@@ -10,8 +10,10 @@ on one thread.
 
 On a GPU a phase is a launch: `block` loops, the innermost of which runs fastest; in them what a block shares; in there
 `thread` loops, the innermost of which are the lanes of a warp where an instruction needs all of them. All threads of a
-block run the same statements, but for those that `Roles` shares out. They meet at a `Barrier`, `Do` is an instruction
-that no expression stands for, and `Fetch` has a box of a tensor copied into shared memory.
+block run the same statements, but for those that `Roles` shares out. They meet at a `Barrier`, and `Fetch` has a box of
+a tensor copied into shared memory.
+
+`Do` is an instruction that no expression stands for, of a GPU or on the matrix registers of a processor.
 """
 
 from __future__ import annotations
@@ -45,6 +47,7 @@ class Scope(StrEnum):
     GLOBAL = "global"  # all threads: parameters and scratch
     SHARED = "shared"  # one iteration of a parallel loop: its stack; or one block: its shared memory
     REGISTER = "register"  # one thread; every index a constant once loops are unrolled
+    MATRIX = "matrix"  # one thread of a processor: registers of rows and columns, the last two dimensions
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +150,11 @@ class Barrier:
 
 @dataclass(frozen=True, slots=True)
 class Do:
-    """An instruction of a GPU, by its name in `cuda.instructions`. Each operand is what a load of it reads."""
+    """An instruction by its name in `codegen.instructions`, or `ir.matrix` for processors.
+
+    Each operand is what a load of it reads. Those on matrix registers read and write an element for each value of the
+    variables ROW and COLUMN.
+    """
 
     name: str
     outs: tuple[Load, ...]
@@ -301,6 +308,10 @@ WORD_BYTES = 4
 _WORDS = ".words"
 
 
+ROW, COLUMN = ".row", ".column"
+"""Variables of what an instruction on matrix registers reads and writes."""
+
+
 def words_of(buffer: Buffer) -> Buffer:
     """A buffer of bytes as one of 32-bit words, each of neighbours along the last dimension, for what reads it so."""
     *outer, last = buffer.shape
@@ -442,6 +453,8 @@ def expressions(stmt: Stmt) -> tuple[Expr, ...]:
             return index
         case If(condition):
             return (condition,)
+        case Do(_, outs, ins):
+            return *outs, *ins
     return ()
 
 

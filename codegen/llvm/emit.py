@@ -13,12 +13,11 @@ Common subexpressions and loop-invariant code need no pass: see `FunctionBuilder
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from itertools import zip_longest
 from math import prod
 from operator import itemgetter
-from typing import NamedTuple
 
 from ..expr.dtype import DType
 from ..expr.expr import HORIZONTAL, Const, Expr, Load, Op, Ramp, Var
@@ -43,39 +42,24 @@ from ..ir.ir import (
     Store,
     bytes_name,
 )
+from ..ir.matrix import pitch
 from ..ir.microkernel import Microkernel, extract_call, integer
 from ..target import Target
 from .function import (
     LOCAL,
     MICROKERNEL,
+    PREFETCH_DATA,
     Function,
     FunctionBuilder,
     LlvmSource,
     SsaValue,
     evaluation_order,
+    parameters,
     split_body,
 )
-from .memory import Address, AddressBook, BufferPointer, MemoryRange, MemoryState
+from .matrix import INTRINSICS, MatrixRegisters, call, first_element
+from .memory import Address, AddressBook, BufferPointer, LoopInvariants, MemoryRange, MemoryState
 from .ops import Shuffle, literal, load, memory_type, select, splat, store, type_name
-
-
-class LoopInvariants(NamedTuple):
-    """Values and places that depend on loop variables alone, valid until a variable changes."""
-
-    values: dict[Expr, SsaValue]
-    places: dict[tuple[int, str], MemoryRange]  # by the identity of an address, and the base
-
-    def sizes(self) -> tuple[int, int]:
-        """The number of known values and places."""
-        return len(self.values), len(self.places)
-
-    def shrink(self, sizes: tuple[int, int]) -> None:
-        """Drop the values and places that were added since `sizes()` gave this."""
-        values, places = sizes
-        while len(self.values) > values:
-            self.values.popitem()
-        while len(self.places) > places:
-            self.places.popitem()
 
 
 def emit(kernel: Kernel, target: Target, symbol: str) -> LlvmSource:
@@ -107,11 +91,6 @@ def _microkernel(target: Target, microkernel: Microkernel) -> Function:
     return _FunctionEmitter(AddressBook(), target).microkernel(microkernel)
 
 
-def _parameters(buffers: Iterable[str], integers: Iterable[str]) -> str:
-    """The parameters of a microkernel's definition, or the arguments of a call."""
-    return ", ".join((*(f"ptr {name}" for name in buffers), *(f"i64 {name}" for name in integers)))
-
-
 class _FunctionEmitter:
     """The emitter of one function. `callee` gives the name of a microkernel to be called; in one there are none."""
 
@@ -129,6 +108,7 @@ class _FunctionEmitter:
         self._invariants = LoopInvariants({}, {})
         self._state = MemoryState()
         self._vars: dict[str, SsaValue] = {}
+        self._matrices = MatrixRegisters(Block(()))  # of a phase
         self._arguments: dict[str, int] = {}  # buffer -> its number among those of the kernel
         self._buffers: dict[str, BufferPointer] = {}
         self._allocas: dict[int, str] = {}  # identity of an Alloc -> pointer
@@ -138,6 +118,8 @@ class _FunctionEmitter:
         """A phase, with the buffers of its kernel and their numbers in `%args`."""
         self._arguments = {buffer.name: number for buffer, number in arguments}
         self._buffers = {buffer.name: BufferPointer.of(buffer) for buffer, _ in arguments}
+        self._matrices = MatrixRegisters(phase)
+        self._builder.lines += self._matrices.configure(self._builder)
         note = ""
         match phase:
             case For(var, extent, body, LoopKind.PARALLEL):
@@ -156,9 +138,10 @@ class _FunctionEmitter:
         for number, text in enumerate(integers):
             self._vars[integer(number).name] = SsaValue(text, DType.I64, 1, 0)
         self._statement(microkernel.body)
-        return Function(MICROKERNEL, _parameters(pointers, integers), self._body())
+        return Function(MICROKERNEL, parameters(pointers, integers), self._body())
 
     def _body(self) -> str:
+        self._builder.lines += self._matrices.release()
         return f"entry:\n{self._builder}\n  ret void"
 
     # Statements.
@@ -189,6 +172,8 @@ class _FunctionEmitter:
             case Alloc(buffer, body):
                 if not (self._callee and self._call(stmt, self._callee)):
                     self._allocate(stmt, buffer, body)
+            case Do(name) if name in INTRINSICS:
+                self._matrix_instruction(stmt)
             case Barrier() | Do() | Fetch() | Roles():
                 raise ValueError(f"{type(stmt).__name__} in a kernel for a processor")
 
@@ -252,7 +237,9 @@ class _FunctionEmitter:
 
     def _allocate(self, stmt: Alloc, buffer: Buffer, body: Stmt) -> None:
         pointer = self._allocas.get(id(stmt))
-        if pointer is None:
+        if buffer.scope is Scope.MATRIX:
+            pointer = buffer.name  # it is no memory
+        elif pointer is None:
             pointer = self._builder.alloca(prod(buffer.shape), memory_type(buffer.dtype))
             self._allocas[id(stmt)] = pointer
         outer = self._buffers.get(buffer.name)
@@ -276,8 +263,7 @@ class _FunctionEmitter:
         self._memo.clear()
         pointers = [self._memory(buffer.name).base for buffer in call.microkernel.buffers]
         integers = [self._value(expand(value)).text for value in call.integers]
-        name = callee(call.microkernel)
-        self._builder.lines.append(f"  call void @{name}({_parameters(pointers, integers)})")
+        self._builder.lines.append(f"  call void @{callee(call.microkernel)}({parameters(pointers, integers)})")
         self._forget()
         return True
 
@@ -305,10 +291,22 @@ class _FunctionEmitter:
     def _prefetch(self, stmt: Prefetch) -> None:
         self._memo.clear()
         memory = self._memory(stmt.tensor)
-        place = self._place(memory, self._book.address(Load(stmt.tensor, stmt.index, memory.dtype), memory.buffer))
-        # To be read, into all levels of cache, as data.
-        where = self._at(place.pointer, place.offset)
-        self._builder.lines.append(f"  call void @llvm.prefetch.p0(ptr {where}, i32 0, i32 3, i32 1)")
+        where = self._pointer(Load(stmt.tensor, stmt.index, memory.dtype), memory)
+        self._builder.lines.append(f"  call void @llvm.prefetch.p0(ptr {where}, {PREFETCH_DATA})")
+
+    def _matrix_instruction(self, stmt: Do) -> None:
+        self._memo.clear()
+        registers, place, pitch_bytes = [], "", 0
+        for operand in (*stmt.outs, *stmt.ins):
+            memory = self._memory(operand.tensor)
+            if memory.buffer.scope is Scope.MATRIX:
+                number = [int(self._value(e).number or 0) for e in operand.index[:-2]]
+                registers.append(self._matrices.number(operand.tensor, number))
+            else:
+                place = self._pointer(first_element(operand), memory)
+                pitch_bytes = pitch(operand, memory.buffer) * memory.size_bytes
+        self._builder.lines.append(call(stmt, registers, place, pitch_bytes))
+        self._forget()
 
     # Memory.
 
@@ -358,6 +356,10 @@ class _FunctionEmitter:
                 pointer = self._once(f"call ptr @llvm.ptrmask.p0.i64(ptr {pointer}, i64 -1)", depth)
         return pointer
 
+    def _pointer(self, element: Load, memory: BufferPointer) -> str:
+        place = self._place(memory, self._book.address(element, memory.buffer))
+        return self._at(place.pointer, place.offset)
+
     def _at(self, pointer: str, offset: int, depth: int = LOCAL) -> str:
         return self._once(f"getelementptr i8, ptr {pointer}, i64 {offset}", depth) if offset else pointer
 
@@ -394,16 +396,15 @@ class _FunctionEmitter:
         kind, element = type_name(node.dtype, node.lanes), type_name(node.dtype)
         text = "poison" if address.used == address.lanes else "zeroinitializer"
         for lane, place in enumerate(places):
-            value = self._read(memory, place)
-            text = self._once(f"insertelement {kind} {text}, {element} {value.text}, i64 {lane}", LOCAL)
+            value = self._read(memory, place).text
+            text = self._once(f"insertelement {kind} {text}, {element} {value}, i64 {lane}", LOCAL)
         return SsaValue(text, node.dtype, node.lanes, LOCAL)
 
     def _shuffle(self, memory: BufferPointer, first: MemoryRange, shuffle: Shuffle) -> SsaValue:
         """Elements picked out of vectors, whose starts count from the first of these places."""
         starts = (first.offset + start * memory.size_bytes for start in shuffle.starts)
         vectors = [self._read(memory, first._replace(offset=offset)).text for offset in starts]
-        text = shuffle.value(memory.dtype, first.lanes, vectors, self._once)
-        return SsaValue(text, memory.dtype, first.lanes, LOCAL)
+        return SsaValue(shuffle.value(memory.dtype, first.lanes, vectors, self._once), memory.dtype, first.lanes, LOCAL)
 
     def _scatter(self, stmt: Store, memory: BufferPointer, address: Address, value: SsaValue) -> None:
         kind = type_name(value.dtype, value.lanes)

@@ -20,6 +20,10 @@ LOCAL = 1 << 30
 """The depth of a value that only its own basic block knows. Loops count from 1, and 0 is the whole function."""
 
 
+PREFETCH_DATA = "i32 0, i32 3, i32 1"
+"""Arguments of a prefetch: to be read, into all levels of cache, as data."""
+
+
 class SsaValue(NamedTuple):
     """An operand: its text without the type, and the depth of the loop that knows it."""
 
@@ -114,6 +118,11 @@ class FunctionBuilder:
 
 MICROKERNEL = "microkernel"
 """The provisional name of a microkernel, until its text decides the real one."""
+
+
+def parameters(buffers: Iterable[str], integers: Iterable[str]) -> str:
+    """The parameters of a microkernel's definition, or the arguments of a call."""
+    return ", ".join((*(f"ptr {name}" for name in buffers), *(f"i64 {name}" for name in integers)))
 
 
 class Function(NamedTuple):

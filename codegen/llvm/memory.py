@@ -171,3 +171,22 @@ class MemoryState:
         self._grids[memory.space] = 0
         ends = first + span
         return [p for p in known if p.offset < ends and first < p.offset + p.lanes * memory.size_bytes and p != place]
+
+
+class LoopInvariants(NamedTuple):
+    """Values and places that depend on loop variables alone, valid until a variable changes."""
+
+    values: dict[Expr, SsaValue]
+    places: dict[tuple[int, str], MemoryRange]  # by the identity of an address, and the base
+
+    def sizes(self) -> tuple[int, int]:
+        """The number of known values and places."""
+        return len(self.values), len(self.places)
+
+    def shrink(self, sizes: tuple[int, int]) -> None:
+        """Drop the values and places that were added since `sizes()` gave this."""
+        values, places = sizes
+        while len(self.values) > values:
+            self.values.popitem()
+        while len(self.places) > places:
+            self.places.popitem()

@@ -16,6 +16,7 @@ from string import Template
 from typing import Any
 
 from ..artifact import Artifact, Phase, objects_sha256
+from ..host import allow_matrix_registers
 from ..ir.ir import Buffer
 
 ARCHITECTURES = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
@@ -102,6 +103,7 @@ def pool_functions(code: bytes | None = None) -> PoolFunctions:
     global _pool_functions
     with _pool_lock:
         if _pool_functions is None:
+            allow_matrix_registers()  # for all threads of the process, before one of them runs a kernel
             symbols = ["tw_pool_create", "tw_pool_destroy", "tw_run", "tw_time"]
             library = Library([([pool_object() if code is None else code], [*symbols, *STEP_SYMBOLS])])
             create, destroy, run, time = (library.addresses[0][symbol] for symbol in symbols)

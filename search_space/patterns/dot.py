@@ -21,12 +21,16 @@ TURNED = "turned"
 
 
 @lru_cache(maxsize=256)
-def match_dot(task: Task) -> Product | None:
-    """The task's product of unsigned bytes by known signed ones, as one of words; None if there is none."""
+def match_dot(task: Task, is_padded: bool = False) -> Product | None:
+    """The task's product of unsigned bytes by known signed ones, as one of words; None if there is none.
+
+    `is_padded`: zeros around an operand are multiplied too, so that all windows are alike.
+    """
     product = match_product(task, BYTES)
     if product is None or not is_packable(task, product.panel):
         return None
-    product = drop_padding(task, product)
+    if not is_padded:
+        product = drop_padding(task, product)
     panel, broadcast, last = product.panel, product.broadcast, product.fused_stage.stage.reduce[-1]
     if (panel.dtype, broadcast.dtype) != (DType.I8, DType.U8) or Var(last.name) not in panel.index:
         return None

@@ -315,6 +315,21 @@ def dot_product(rng: Rng) -> str:
     return f"uint8: x[{rows}, {depth}] w[{depth}, {columns}] | {nodes} | y ; w"
 
 
+def wide_dot_product(rng: Rng) -> str:
+    """Such as fill a matrix register."""
+    rows, depth, columns = size(rng) + 3, one_of(rng, 32, 36, 64, 96, 128), size(rng) + 15
+    nodes = "k = Cast<to=3>(w) t = MatMulInteger(x, k) {steps}"
+    return f"uint8: x[{rows}, {depth}] w[{depth}, {columns}] | {nodes} | y ; w"
+
+
+def dot_convolution(rng: Rng) -> str:
+    """Channels last, as in the middle of models."""
+    slide, inputs, outputs = Slide(rng, 2, (5, 13, 31)), 32 * int(rng.integers(1, 4)), size(rng) + 15
+    operands = f"x{listed([1, inputs, *slide.image])} w{listed([outputs, inputs, *slide.kernel])}"
+    nodes = f"k = Cast<to=3>(w) c = ConvInteger{slide.attributes()}(x, k) t = Transpose<perm=[0, 2, 3, 1]>(c)"
+    return f"uint8: {operands} | {nodes} {{steps}} | y ; w"
+
+
 def byte_convolution(rng: Rng) -> str:
     slide, inputs, outputs = Slide(rng, 2, (1, 3, 5, 13)), size(rng), size(rng)
     operands = f"x{listed([1, inputs, *slide.image])} w{listed([outputs, inputs, *slide.kernel])}"
@@ -373,6 +388,7 @@ DRAWN: Mapping[str, Sequence[Callable[[Rng], str]]] = {
     "winograd4": (plain_convolution,),
     "flipped": (plane_convolution,),
     "block_matmul": (block_matmul,),
+    "byte_matrices": (wide_dot_product, dot_convolution),
     "byte_product": (dot_product,),
     "contraction": PRODUCTS,
     "winograd2": (plain_convolution,),

@@ -26,6 +26,7 @@ from tunewright.search_space.sketch import Sketch
 
 WIDE = Target("cpu", "x86_64-unknown-linux-gnu", "znver5", "", 512, 32, 2, 48 << 10, 1 << 20, 32 << 20)
 DOTS = replace(WIDE, features="+avx512vnni")
+MATRICES = replace(WIDE, cpu="sapphirerapids", features="+amx-int8,+amx-tile,+avx512vnni")
 NARROW = Target("cpu", "aarch64-unknown-linux-gnu", "cortex-a72", "", 128, 32, 4, 32 << 10, 1 << 20, 0)
 GPU = Target.of_gpu(KNOWN["sm_90a"])
 SMALL_GPU = Target.of_gpu(replace(KNOWN["sm_90a"], sms=7))  # few tiles are more than it computes at once

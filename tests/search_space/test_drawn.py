@@ -18,13 +18,14 @@ from tunewright.search_space.sketch import Sketch, find_space
 from tunewright.search_space.sketches import SKETCHES, default_schedule, holds, lower, sketch, spaces
 
 from .drawing import DRAWN
-from .oracle import DOTS, SMALL_GPU, WIDE
+from .oracle import DOTS, MATRICES, SMALL_GPU, WIDE
 from .test_sketches import tasks_of
 from .test_targets import TARGETS
 
 pytestmark = pytest.mark.slow
 
-PROCESSORS = (WIDE, *TARGETS.values())
+BYTES = (DOTS, MATRICES)
+PROCESSORS = (WIDE, *(target for target in TARGETS.values() if target not in BYTES))
 GPUS = (SMALL_GPU, *(Target.of_gpu(KNOWN[arch]) for arch in ("sm_80", "sm_86", "sm_89", "sm_90a", "sm_120a")))
 
 PAIRS = 2000
@@ -49,8 +50,8 @@ def targets_of(sketch: Sketch, task: Task) -> tuple[Target, ...]:
     """Processors or GPUs, whichever a sketch writes a task for."""
     if any(find_space(sketch, task, gpu) for gpu in GPUS):
         return GPUS
-    needs_dots = find_space(sketch, task, DOTS) is not None and find_space(sketch, task, WIDE) is None
-    return (DOTS, *PROCESSORS) if needs_dots else PROCESSORS
+    needed = tuple(target for target in BYTES if find_space(sketch, task, target))
+    return needed if needed and find_space(sketch, task, WIDE) is None else PROCESSORS
 
 
 @pytest.mark.parametrize("sketch", SKETCHES, ids=lambda one: one.name)

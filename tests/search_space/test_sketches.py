@@ -35,7 +35,7 @@ from tunewright.search_space.sketch import Sketch, find_space
 from tunewright.search_space.sketches import SKETCHES, lower, sketch
 from tunewright.workers.measure.check import TOLERANCE
 
-from .oracle import DOTS, GPU, SMALL_GPU
+from .oracle import DOTS, GPU, MATRICES, SMALL_GPU
 
 pytestmark = pytest.mark.slow
 
@@ -323,7 +323,9 @@ EVEN = {"a": 256, "b": 64, "c": 256, "d": 4}
 def case_for(one: Sketch, sizes: dict[str, int]) -> tuple[Task, Target]:
     """The first task of MODELS, in these sizes or else in even ones, that a sketch applies to, and its target."""
     tasks = (task for own in (sizes, EVEN) for text in MODELS.values() for task in tasks_of(text, own))
-    return next((task, target) for task in tasks for target in (TARGET, DOTS, GPU) if find_space(one, task, target))
+    return next(
+        (task, target) for task in tasks for target in (TARGET, DOTS, MATRICES, GPU) if find_space(one, task, target)
+    )
 
 
 @pytest.mark.parametrize("one", SKETCHES, ids=lambda s: s.name)

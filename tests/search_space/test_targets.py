@@ -24,7 +24,7 @@ from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketch import Sketch, find_space
 from tunewright.search_space.sketches import SKETCHES, lower, spaces
 
-from .oracle import DOTS, NARROW, WIDE
+from .oracle import DOTS, MATRICES, NARROW, WIDE
 from .test_sketches import MODELS, tasks_of
 
 pytestmark = pytest.mark.slow
@@ -38,6 +38,7 @@ AVX2 = replace(
 TARGETS = {
     "avx2": AVX2,
     "dots": DOTS,
+    "matrices": MATRICES,
     "sse": replace(AVX2, cpu="x86-64", vector_bits=128, l2_bytes=256 << 10),
     "sse on 32 bits": replace(AVX2, cpu="pentium4", vector_bits=128, vector_registers=8, threads=1, l3_bytes=0),
     "neon": NARROW,

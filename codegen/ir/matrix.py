@@ -1,0 +1,113 @@
+"""Instructions on the matrix registers of processors, Intel's AMX: what each is, as loops of the IR.
+
+A register has rows of words, as many of both as the machine is told before; here the last two dimensions of its buffer
+say so. Source: "Intel 64 and IA-32 Architectures Software Developer's Manual", volume 1, chapter 18, and volume 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from ..expr.dtype import DType
+from ..expr.expr import Expr, Load, Var, const, op, substitute, variables
+from ..expr.index import form
+from .ir import COLUMN, ROW, Buffer, Do, For, Scope, Stmt, Store
+
+MOST_ROWS, MOST_WORDS, REGISTERS = 16, 16, 8
+"""Rows of a matrix register, words of a row, and matrix registers of a thread."""
+
+DEPTH = ".depth"
+"""The variable along which a product adds up."""
+
+
+class MatrixInstruction(NamedTuple):
+    """An instruction: its name in the manual, how many operands it has, and what it does with them."""
+
+    name: str
+    outs: int
+    ins: int
+    expand: Callable[[Do, Mapping[str, Buffer]], Stmt]
+
+
+def _each(buffer: Buffer, body: Stmt) -> Stmt:
+    """A statement for each element of a register."""
+    rows, columns = buffer.shape[-2:]
+    return For(ROW, rows, For(COLUMN, columns, body))
+
+
+def _zero(stmt: Do, buffers: Mapping[str, Buffer]) -> Stmt:
+    [total] = stmt.outs
+    return _each(buffers[total.tensor], Store(total.tensor, total.index, const(0, total.dtype)))
+
+
+def _move(register: Load, stmt: Do, buffers: Mapping[str, Buffer]) -> Stmt:
+    [to], [source] = stmt.outs, stmt.ins
+    return _each(buffers[register.tensor], Store(to.tensor, to.index, source))
+
+
+def _dot(stmt: Do, buffers: Mapping[str, Buffer]) -> Stmt:
+    [total], [left, right] = stmt.outs, stmt.ins
+    deep = Var(DEPTH)
+    value = op("dot4", _at(left, {COLUMN: deep}), _at(right, {ROW: deep}), total)
+    depth = buffers[left.tensor].shape[-1]
+    return _each(buffers[total.tensor], For(DEPTH, depth, Store(total.tensor, total.index, value)))
+
+
+def _at(operand: Load, places: Mapping[str, Expr]) -> Load:
+    return Load(operand.tensor, tuple(substitute(e, places) for e in operand.index), DType.I32)
+
+
+MATRIX_INSTRUCTIONS: Mapping[str, MatrixInstruction] = {
+    "matrix.zero": MatrixInstruction("TILEZERO", 1, 0, _zero),
+    "matrix.load": MatrixInstruction("TILELOADD", 1, 1, lambda stmt, buffers: _move(stmt.outs[0], stmt, buffers)),
+    "matrix.store": MatrixInstruction("TILESTORED", 1, 1, lambda stmt, buffers: _move(stmt.ins[0], stmt, buffers)),
+    "matrix.dot": MatrixInstruction("TDPBUSD", 1, 2, _dot),
+}
+"""By their names in `Do`. A dot adds to its result products of unsigned by signed bytes, four to a word."""
+
+
+def is_matrix(place: Load) -> bool:
+    """Whether rows lie at equal distances in memory, and neighbours along COLUMN side by side."""
+    forms = [form(e) for e in place.index]
+    steps = [total.terms.get(Var(COLUMN), 0) for total in forms]
+    others = {name for total in forms for atom in total.terms if not isinstance(atom, Var) for name in variables(atom)}
+    return steps == [*[0] * (len(steps) - 1), 1] and not others & {ROW, COLUMN}
+
+
+def pitch(place: Load, buffer: Buffer) -> int:
+    """Elements from a row to the next in memory."""
+    steps = zip(place.index, buffer.strides, strict=True)
+    return sum(stride * form(e).terms.get(Var(ROW), 0) for e, stride in steps)
+
+
+def expand(stmt: Do, buffers: Mapping[str, Buffer]) -> Stmt:
+    """An instruction as loops that do the same."""
+    return MATRIX_INSTRUCTIONS[stmt.name].expand(stmt, buffers)
+
+
+def fault(stmt: Do, buffers: Mapping[str, Buffer]) -> str:
+    """What no machine does of an instruction, besides what is wrong with its loops too; "" if nothing is."""
+    instruction = MATRIX_INSTRUCTIONS[stmt.name]
+    if (len(stmt.outs), len(stmt.ins)) != (instruction.outs, instruction.ins):
+        return f"{len(stmt.outs)} results of {len(stmt.ins)} operands"
+    operands = (*stmt.outs, *stmt.ins)
+    if unknown := [operand.tensor for operand in operands if operand.tensor not in buffers]:
+        return f"there is no buffer {unknown[0]}"
+    registers = [operand for operand in operands if buffers[operand.tensor].scope is Scope.MATRIX]
+    memory = [operand for operand in operands if operand not in registers]
+    if len(registers) != (1 if stmt.name in ("matrix.load", "matrix.store") else len(operands)):
+        return "loads and stores have one operand in memory, others none"
+    for register in registers:
+        if register.index[-2:] != (Var(ROW), Var(COLUMN)):
+            return f"{register} is no whole register"
+    for operand in memory:
+        if buffers[operand.tensor].dtype is not DType.I32:
+            return f"{operand} is not of words"
+        if not is_matrix(operand):
+            return f"{operand} is no matrix with rows of neighbours"
+    if stmt.name == "matrix.dot":
+        total, left, right = (buffers[operand.tensor].shape[-2:] for operand in operands)
+        if (left[0], right[1]) != total or left[1] != right[0]:
+            return f"{list(left)} by {list(right)} is not {list(total)}"
+    return ""
