@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from tunewright.codegen.ir.ir import Kernel
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
@@ -31,7 +33,7 @@ from .cuda.warp_tiles import WarpTilesSketch
 from .cuda.warpgroup_tiles import WarpgroupTilesSketch
 from .measurement import Candidate
 from .schedule import Illegal, Schedule
-from .sketch import Sketch, find_space
+from .sketch import CACHED_SPACES, Sketch, find_space
 from .space import Space
 
 GROUPS: tuple[tuple[Sketch, ...], ...] = (
@@ -90,6 +92,7 @@ def saves_multiplications(name: str) -> bool:
     return any(isinstance(entry, WinogradSketch) and entry.name == name for entry in SKETCHES)
 
 
+@lru_cache(maxsize=CACHED_SPACES)
 def spaces(task: Task, target: Target) -> tuple[Space, ...]:
     """The spaces to search for a task, the one whose default an untried task gets first.
 

@@ -208,8 +208,11 @@ class Space:
         """Every legal point, in the order of `codes`. Raises ValueError where `size` is above ENUMERABLE."""
         if self.size > ENUMERABLE:
             raise ValueError(f"{self.size} combinations are too many to write out, limit {ENUMERABLE}")
-        rows: Rows = np.arange(self.size)[:, None] // self._weights % self._radix
-        return rows[self.valid(rows)]
+        columns = {}
+        for knob, choices, weight in zip(self.knobs, self._choices, self._weights, strict=True):
+            columns[knob.name] = np.tile(np.repeat(choices, weight), self.size // (len(choices) * int(weight)))
+        codes = np.flatnonzero(np.broadcast_to(self.legal(columns), self.size))
+        return codes[:, None] // self._weights % self._radix  # of the legal ones alone: division is slow
 
     def columns(self, rows: Rows) -> Columns:
         """Knob values of points."""

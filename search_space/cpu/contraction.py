@@ -204,21 +204,29 @@ def _legal(product: Product, target: Target, columns: Columns) -> NDArray[np.boo
     registers = rows * vectors + vectors + 1
     code = rows * vectors * columns["unroll"] * _copies(product, columns)
     legal = (registers <= target.vector_registers) & (code <= CODE_LIMIT)
+    small = np.flatnonzero(legal)  # of a whole space few are: what is left to see is seen of them alone
+    legal[small] = _is_distinct(product, target, {name: column[small] for name, column in columns.items()})
+    return legal
+
+
+def _is_distinct(product: Product, target: Target, columns: Columns) -> NDArray[np.bool_]:
+    """Whether no point that comes before has the same loops."""
+    vectors = columns["vectors"]
     column_tiles = -(-product.extent(product.vector) // (vectors * target.lanes(4)))
-    legal &= columns["block_columns"] < column_tiles
+    distinct = columns["block_columns"] < column_tiles
     columns_inside = np.where(columns["block_columns"] == 0, column_tiles, columns["block_columns"])
     rows_inside = np.ones(len(vectors), np.int64)
     for number, axis in enumerate(product.rows):
         tiles = -(-product.extent(axis) // columns.get(f"tile_{axis}", np.ones(1, np.int64)))
         if number == 0:
-            legal &= (columns["block_rows"] == 0) | (columns["block_rows"] < tiles)
+            distinct &= (columns["block_rows"] == 0) | (columns["block_rows"] < tiles)
             tiles = np.where(columns["block_rows"] == 0, tiles, columns["block_rows"])
         rows_inside = rows_inside * tiles
     for axis in product.rows[-2:]:  # the tiles that are no larger for a larger number
         size = columns[f"tile_{axis}"]
-        legal &= size == -(-product.extent(axis) // -(-product.extent(axis) // size))
+        distinct &= size == -(-product.extent(axis) // -(-product.extent(axis) // size))
     order_matters = (rows_inside > 1) & (columns_inside > 1)
-    return np.asarray(legal & (order_matters | (columns["columns_inside"] == 0)))
+    return np.asarray(distinct & (order_matters | (columns["columns_inside"] == 0)))
 
 
 def _copies(product: Product, columns: Columns) -> NDArray[np.int64]:

@@ -1,3 +1,4 @@
+from itertools import product
 from math import prod
 
 import numpy as np
@@ -56,10 +57,12 @@ def test_points_are_every_combination_once_in_the_order_of_codes(radix):
     assert len(space.distinct(space.points)) == space.size
 
 
-def test_points_are_the_legal_ones():
-    space = make_space([4, 4], small_product)
-    assert len(space.points) == 10
-    assert space.valid(space.points).all()
+@pytest.mark.parametrize("radix", [[4, 4], [3, 5, 1, 2], [1, 4], [7, 2, 3]])
+def test_points_are_the_legal_ones(radix):
+    space = make_space(radix, small_product)
+    numbers = product(*(range(count) for count in reversed(radix)))  # the last moves first
+    legal = [row for row in (each[::-1] for each in numbers) if 2 ** (row[0] + row[1]) <= 8]
+    assert space.points.tolist() == [list(row) for row in legal]
 
 
 @pytest.mark.parametrize(
