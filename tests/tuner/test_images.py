@@ -246,4 +246,4 @@ def test_a_start_from_an_image_imports_little(home: Path) -> None:
         ).stdout
         for _ in range(2)
     ]  # fmt: skip
-    assert said == ["(4, 24)\n['onnx', 'sqlalchemy']\n", "(4, 24)\n[]\n"]
+    assert said == ["(4, 24)\n['onnx']\n", "(4, 24)\n[]\n"]

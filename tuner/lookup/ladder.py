@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from tunewright.codegen.target import Target
 from tunewright.db.best import Best
+from tunewright.db.location import is_absent
 from tunewright.graph.task import Task
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import current, holds
@@ -295,6 +296,8 @@ def look_up_in(
     Also the tasks' fields of the model's last job, where it keeps its defaults. Without the default database the base
     model answers. Raises NoDatabase where one was named and is not there, StoreError where it can't be read.
     """
+    if db is None and is_absent(settings().db):  # before the first job: SQL would be imported to be told so
+        return look_up(None, tasks, target), None
     from tunewright.db.reader import NoDatabase, open_reader
 
     try:

@@ -33,6 +33,7 @@ from tunewright.codegen.private_folder import PrivateFolder
 from tunewright.codegen.runtime.control import Control, ControlKind, Move
 from tunewright.codegen.runtime.memory import HUGE_BYTES, aligned_block
 from tunewright.codegen.target import Target
+from tunewright.db.location import plain_file
 from tunewright.graph.ir import DefaultInput, TensorType
 
 from .image import Area, ControlCall, Image, ImagePort, KernelCall, Location, TensorValue
@@ -45,9 +46,6 @@ SOURCES = ("codegen", "graph", "search_space", "db", "tuner")
 
 LIBRARIES = ("onnx", "llvmlite", "numpy")
 """The packages that decide it too."""
-
-SQLITE = "sqlite:///"
-"""Prefix of the URL of a database that is a file of this machine."""
 
 EXTERNAL = b"location"
 """Each weight outside of a model's file has an entry of this name in it."""
@@ -116,12 +114,10 @@ def code_digest() -> str | None:
 
 def _database(url: str) -> list[Any] | None:
     """The state of a SQLite database that nobody is writing to at this moment."""
-    path = url.removeprefix(SQLITE)
-    if path == url or not path or path.startswith((":", "file:")) or "?" in path:
+    file = plain_file(url)
+    if file is None or Path(f"{file}-journal").exists():
         return None
-    if Path(f"{path}-journal").exists():
-        return None
-    states = [_file(Path(path)), _file(Path(f"{path}-wal"))]
+    states = [_file(file), _file(Path(f"{file}-wal"))]
     return None if None in states else states
 
 
