@@ -17,6 +17,7 @@ from .block_matmul import block_matmuls
 from .edit import log
 from .layout import channels_last
 from .quantisation import (
+    biases,
     constant_bytes,
     dot_products,
     float_products,
@@ -24,7 +25,7 @@ from .quantisation import (
     other_float_products,
     quantised_ops,
     residual_zero_points,
-    zero_points,
+    signed_weights,
 )
 from .recognition import gates, gelus, layer_norms, softmaxes
 from .recurrent import recurrences
@@ -42,6 +43,7 @@ from .simplify import (
 from .sub_kernels import sub_kernels
 from .weights import batch_norms, matrix_products, pads, scales, whole_pools
 from .widening import narrow_floats
+from .zero_points import zero_points
 
 __all__ = ["STEPS", "Rewrite", "RewriteStep", "rewrite"]
 
@@ -88,7 +90,14 @@ _RECOGNISE = (
 
 STEPS = (
     RewriteStep("widen", (Rewrite("narrow floats", narrow_floats, rounds="narrow floats"),), once=True),
-    RewriteStep("simplify", (Rewrite("quantised ops", quantised_ops), *_CLEAN)),
+    RewriteStep(
+        "simplify",
+        (
+            Rewrite("quantised ops", quantised_ops),
+            Rewrite("biases", biases, rounds="quantised products"),
+            *_CLEAN,
+        ),
+    ),
     RewriteStep(
         "packed weights", (Rewrite("products of blocks", block_matmuls, rounds="scales of blocks"),), once=True
     ),
@@ -99,6 +108,7 @@ STEPS = (
         "keep dots",
         (
             Rewrite("products of bytes", dot_products, rounds="quantised products"),
+            Rewrite("signed weights", signed_weights),
             Rewrite("products of floats", other_float_products, rounds="quantised products"),
         ),
         once=True,

@@ -22,6 +22,7 @@ from tunewright.graph.ir import Graph, Node
 from ..evaluation.onnx_form import element_type
 from .edit import Edit, Result, Rule, apply, by_op, each
 from .weights import matrix_products
+from .zero_points import ZeroPoints, for_channels
 
 FLOAT32 = DType.F32.value
 
@@ -182,10 +183,10 @@ def _integer_product(edit: Edit, node: Node, dots: bool = False) -> Result:
     total = edit.emit(integer.op, *integer.inputs, **node.attrs)
     scale = edit.emit("Mul", left.scale, right.scale)
     if is_conv and right.axis is not None:
-        scale = _for_channels(edit, scale, rank)
+        scale = for_channels(edit, scale, rank)
     result = edit.emit("Mul", edit.cast(total, FLOAT32), scale)
     if len(node.inputs) > 2 and node.inputs[2]:
-        result = edit.emit("Add", result, _for_channels(edit, node.inputs[2], rank))
+        result = edit.emit("Add", result, for_channels(edit, node.inputs[2], rank))
     return result
 
 
@@ -194,28 +195,53 @@ LEAST_COLUMNS = 16
 
 
 def _is_dot(edit: Edit, node: Node) -> bool:
-    """Whether a product of bytes is one of unsigned by known signed ones, with whole groups of four in its sums."""
+    """Whether a product of bytes is one of unsigned by known ones, with whole groups of four in its sums.
+
+    Known ones that are unsigned become signed: see `signed_weights`.
+    """
     left, right, zero, zero_behind = (*node.inputs, "", "")[:4]
     shape = edit.shape(right)
-    weights, types = edit.array(right), (edit.types[left].dtype, edit.types[right].dtype)
-    if weights is None or types[0] != DType.U8.value or shape is None or edit.rank(left) < 2:
+    if edit.array(right) is None or edit.types[left].dtype != DType.U8.value or shape is None or edit.rank(left) < 2:
         return False
-    weights_name, behind = _absorb_zero_points(edit, right, _place_zero_points(edit, zero_behind, 0))
-    if behind or edit.types[weights_name].dtype != DType.I8.value or (zero and prod(edit.shape(zero) or ()) != 1):
+    if (zero and prod(edit.shape(zero) or ()) != 1) or (zero_behind and edit.array(zero_behind) is None):
         return False
     if node.op == "MatMulInteger":
         return len(shape) == 2 and not shape[0] % 4 and shape[1] >= LEAST_COLUMNS
-    if any(node.attrs["pads"]) and zero and edit.array(zero) is None:  # see `zero_points`
-        return False
     return node.attrs["group"] == 1 and not shape[1] % 4 and shape[0] >= LEAST_COLUMNS
 
 
-def _for_channels(edit: Edit, name: str, rank: int) -> str:
-    """Reshape one number per channel so that it broadcasts to the result of a convolution of that rank."""
-    return edit.emit("Reshape", name, shape=(prod(edit.shape(name) or ()), *(1,) * (rank - 2)))
+@each(*FLOAT_OPS)
+def signed_weights(edit: Edit, node: Node) -> Result:
+    """Known unsigned bytes less 128, as signed ones, where a processor multiplies such.
+
+    Before: `y = MatMulInteger(p, q, m, n)`, p and q unsigned. After: `y = MatMulInteger(p, q - 128, m, n - 128)`.
+    """
+    if not _is_dot(edit, node) or edit.types[node.inputs[1]].dtype != DType.U8.value:
+        return None
+    left, right, zero, behind = (*node.inputs, "", "")[:4]
+    points = edit.array(behind) if behind else np.uint8(0)
+    weights, point = (
+        edit.constant((np.asarray(known, np.int32) - 128).astype(np.int8)) for known in (edit.array(right), points)
+    )
+    return edit.emit(node.op, left, weights, zero or edit.constant(np.uint8(0)), point, **node.attrs)
 
 
 # Products of floats instead of bytes
+
+
+@each("Cast")
+def biases(edit: Edit, node: Node) -> Result:
+    """Add to the sums of a product of bytes as floats.
+
+    Before: `c = Add(MatMulInteger(p, q), b); y = Cast(c) to=float`.
+    After: `y = Add(Cast(MatMulInteger(p, q)), Cast(b))`.
+    """
+    total = edit.producer(node.inputs[0], "Add")
+    if total is None or node.attrs["to"] != element_type(FLOAT32) or not edit.has_one_reader(node.inputs[0]):
+        return None
+    if not any(edit.producer(name, *FLOAT_OPS) for name in total.inputs):
+        return None
+    return edit.emit("Add", *(edit.cast(name, FLOAT32) for name in total.inputs))
 
 
 def float_products(graph: Graph) -> Graph:
@@ -252,7 +278,7 @@ def _float_product(edit: Edit, node: Node) -> Result:
     inner = edit.producer(node.inputs[0], *FLOAT_OPS)
     if inner is None or not edit.has_one_reader(node.inputs[0]):
         return None
-    product = _ZeroPoints.of(edit, inner)
+    product = ZeroPoints.of(edit, inner)
     if product is None:
         return None
     operands = [_centre(edit, *operand) for operand in (product.left, product.right)]
@@ -263,113 +289,6 @@ def _centre(edit: Edit, values: str, zero: str) -> str:
     """Numbers minus their zero points, as floats."""
     floats = edit.cast(values, FLOAT32)
     return edit.emit("Sub", floats, edit.cast(zero, FLOAT32)) if zero else floats
-
-
-# Zero points
-
-
-@dataclass(frozen=True, slots=True)
-class _ZeroPoints:
-    """The operands of a product of bytes, each with its zero points as they broadcast to it; "" where they are 0."""
-
-    left: tuple[str, str]
-    right: tuple[str, str]
-
-    @staticmethod
-    def of(edit: Edit, node: Node) -> _ZeroPoints | None:
-        """The operands of a node. None where a shape is not known, or an operand is a vector."""
-        left, right, *zeros = (*node.inputs, "", "")[:4]
-        ranks = edit.rank(left), edit.rank(right)
-        if min(ranks) < 2 or any(name and edit.shape(name) is None for name in zeros):
-            return None
-        below = ranks[1] - 1 if node.op == "ConvInteger" else 0  # axes behind that of a weight's zero points
-        return _ZeroPoints(
-            (left, _place_zero_points(edit, zeros[0], 1)), (right, _place_zero_points(edit, zeros[1], below))
-        )
-
-
-def _place_zero_points(edit: Edit, zero: str, below: int) -> str:
-    """Zero points along an axis that so many others follow."""
-    known = edit.array(zero) if zero else None
-    if not zero or (known is not None and not known.any()):
-        return ""
-    shape = edit.shape(zero) or ()
-    if prod(shape) == 1:
-        return edit.emit("Reshape", zero, shape=()) if shape else zero
-    return edit.emit("Reshape", zero, shape=(*shape, *(1,) * below)) if below and len(shape) == 1 else zero
-
-
-@each(*FLOAT_OPS)
-def zero_points(edit: Edit, node: Node) -> Result:
-    """Products of bytes without zero points: known bytes are counted from theirs, and of others the sums are corrected.
-
-    Before: `y = MatMulInteger(p, q, m)`. After: `y = Sub(MatMulInteger(p, q), Mul(m, ReduceSum(q) axes=(0,)))`, where
-    all of the second operand is known ahead of time, as a rule.
-    """
-    if len(node.inputs) < 3:
-        return None
-    zeros = _ZeroPoints.of(edit, node)
-    if zeros is None:
-        return None
-    (left, before), (right, behind) = _absorb_zero_points(edit, *zeros.left), _absorb_zero_points(edit, *zeros.right)
-    if node.op == "ConvInteger" and behind:
-        return None
-    attrs = dict(node.attrs)
-    if node.op == "ConvInteger" and before and any(attrs["pads"]):
-        border = edit.array(before)
-        if border is None or border.size != 1:
-            return None
-        half = len(attrs["pads"]) // 2
-        around = (0, 0, *attrs["pads"][:half], 0, 0, *attrs["pads"][half:])
-        left = edit.emit("Pad", left, pads=around, mode="constant", value=int(border.item()))
-        attrs["pads"] = (0,) * 2 * half
-    if not before and not behind:
-        return edit.emit(node.op, left, right, **attrs)
-    total = edit.emit(node.op, left, right, **attrs)
-    return edit.emit("Sub", total, _surplus(edit, node.op, (left, before), (right, behind)))
-
-
-def _absorb_zero_points(edit: Edit, values: str, zero: str) -> tuple[str, str]:
-    """Subtract zero points from known numbers, if the results are bytes, and return the remaining zero points.
-
-    The decision depends on types alone, so that tasks don't depend on the values of weights.
-    """
-    array, point = edit.array(values), edit.array(zero) if zero else None
-    if array is None or point is None:
-        return values, zero
-    points, limits = np.asarray(point, np.int32), np.iinfo(array.dtype.name)
-    for dtype in (np.int8, np.uint8):
-        if limits.min - points.max() >= np.iinfo(dtype).min and limits.max - points.min() <= np.iinfo(dtype).max:
-            return edit.constant((np.asarray(array, np.int32) - points).astype(dtype)), ""
-    return values, zero
-
-
-def _surplus(edit: Edit, op: str, left: tuple[str, str], right: tuple[str, str]) -> str:
-    """The correction of a product of bytes with zero points: m sum(q) + n sum(p) - m n times the terms of a sum."""
-    (p, m), (q, n) = left, right
-    terms: list[str] = []
-    if m:
-        if op == "ConvInteger":
-            rank = edit.rank(q)
-            sums = _for_channels(edit, _sum_axes(edit, q, tuple(range(1, rank)), keepdims=0), rank)
-        else:
-            sums = _sum_axes(edit, q, (edit.rank(q) - 2,), keepdims=1)
-        terms.append(edit.emit("Mul", _wide(edit, m), sums))
-    if n:
-        terms.append(edit.emit("Mul", _sum_axes(edit, p, (edit.rank(p) - 1,), keepdims=1), _wide(edit, n)))
-    if not (m and n):
-        return terms[0]
-    depth = edit.constant(np.int32((edit.shape(p) or (0,))[-1]))
-    twice = edit.emit("Mul", edit.emit("Mul", _wide(edit, m), depth), _wide(edit, n))
-    return edit.emit("Sub", edit.emit("Add", *terms), twice)
-
-
-def _wide(edit: Edit, name: str) -> str:
-    return edit.cast(name, DType.I32.value)
-
-
-def _sum_axes(edit: Edit, name: str, axes: tuple[int, ...], keepdims: int) -> str:
-    return edit.emit("ReduceSum", _wide(edit, name), axes=axes, keepdims=keepdims)
 
 
 # Known numbers

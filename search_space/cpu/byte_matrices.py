@@ -67,6 +67,9 @@ SUMS, LEFT, RIGHT = ".sums", ".left", ".right"
 LEAST_ROWS = 4
 """Rows below which most of a register would be idle."""
 
+LEAST_WORDS = 4
+"""Words of a step of the reduction below which there is nothing to gain."""
+
 MOST_DOWN, MOST_ACROSS = 3, 3
 """Registers of a tile in each direction."""
 
@@ -85,7 +88,7 @@ class ByteMatricesSketch(PatternSketch[Product]):
             return None
         is_large = product.extent(product.rows[-1]) >= LEAST_ROWS and product.extent(product.vector) >= MOST_WORDS
         is_written_along = is_contiguous(product.fused_stage.index, product.vector)
-        return product if is_large and is_written_along and 2 * _step(product) >= MOST_WORDS else None
+        return product if is_large and is_written_along and _step(product) >= LEAST_WORDS else None
 
     def offer(self, task: Task, product: Product, target: Target) -> Space:
         registers, columns = _registers(product), product.extent(product.vector)

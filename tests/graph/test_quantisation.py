@@ -158,8 +158,8 @@ MODELS: dict[str, tuple[str, str, str, dict[str, Any]]] = {
 }
 
 
-KEPT = {"groups and strides", "sums of windows, cast"}
-"""Convolutions whose weights are no bytes without their zero points."""
+KEPT = {"groups and strides"}
+"""Convolutions in groups whose weights have zero points that stay."""
 
 
 def graph_from(inputs: str, nodes: str, outputs: str, known: dict[str, Any]) -> tuple[Graph, dict[str, Any]]:
@@ -215,7 +215,7 @@ DOTS: dict[str, tuple[bool, str, str, str, dict[str, Any]]] = {
         {"w": unsigned(12, 17), "f": np.uint8(128)},
     ),
     "other unsigned weights": (
-        False,
+        True,
         "uint8[7,12] x",
         "g = MatMulInteger (x, w, z, f) y = Cast <to=1> (g)",
         "float[7,17] y",
@@ -263,6 +263,27 @@ DOTS: dict[str, tuple[bool, str, str, str, dict[str, Any]]] = {
         " y = QuantizeLinear (h, u, v)",
         "uint8[2,16,6,7] y",
         {"w": signed(16, 4, 3, 3)},
+    ),
+    "a border that depends on the input": (
+        True,
+        "float[1,4,6,7] x",
+        "p, d, m = DynamicQuantizeLinear (x) g = ConvInteger <pads=[1,0,2,1]> (p, w, m, f) y = Cast <to=1> (g)",
+        "float[1,16,7,6] y",
+        {"w": unsigned(16, 4, 3, 3), "f": np.uint8(121)},
+    ),
+    "a zero point for each channel": (
+        True,
+        "uint8[2,4,6,7] x",
+        "g = ConvInteger <dilations=[2,1]> (x, w, z, f) h = Cast <to=1> (g) y = Relu (h)",
+        "float[2,16,2,6] y",
+        {"w": unsigned(16, 4, 3, 2), "f": unsigned(16)},
+    ),
+    "a bias of whole numbers": (
+        True,
+        "uint8[7,12] x, int32[17] c",
+        "g = MatMulInteger (x, w, z, f) h = Add (g, c) y = Cast <to=1> (h)",
+        "float[7,17] y",
+        {"w": unsigned(12, 17), "f": unsigned(17)},
     ),
     "groups": (
         False,
