@@ -82,6 +82,17 @@ def test_control_flow_reads_what_is_around_it(monkeypatch: pytest.MonkeyPatch) -
         assert session.coverage().vendor == {"If": 1, "Add": 1}
 
 
+def test_a_branch_that_no_size_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ONNX Runtime refuses such a model where it is told the sizes."""
+    branches = (
+        "then_branch = a () => (float[4] t) { t = Relu(x) },"
+        " else_branch = b () => (float[N] e) { o = Constant<value_ints = [0]>() s = Squeeze(x, o) e = Unsqueeze(s, o) }"
+    )
+    body = f"g (bool c, float[4] x) => (float[N] y) {{ y = If(c) <{branches}> }}"
+    session = by_both(body, {"c": np.array(True), "x": np.float32([-1, 2, -3, 4])}, monkeypatch)
+    assert session.coverage().vendor == {"If": 1}
+
+
 def test_what_differs_from_onnx_is_left_to_the_evaluator() -> None:
     session = session_of("g (float[1,8,1] x, int64 n) => (float[1,8,2] y) { y = DFT(x, n) }")
     assert session.coverage().fallback and not session.coverage().vendor

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
 from typing import Any
@@ -24,7 +25,7 @@ _DIFFERENT_OPS = frozenset({"DFT", "Dropout", "MaxUnpool", "STFT"})
 
 def suits(nodes: Sequence[Node]) -> bool:
     """Whether ONNX Runtime may run these nodes as one model."""
-    from tunewright.graph.evaluation.onnx_form import common_versions  # imports onnx
+    from tunewright.graph.evaluation.group import common_versions  # imports onnx
 
     return not any(map(_differs, nodes)) and common_versions(nodes) is not None
 
@@ -62,15 +63,15 @@ class VendorGroup:
         """The nodes, which take `inputs` and make `outputs`; None where ONNX Runtime is not there, or refuses them."""
         if not is_installed() or not suits(nodes) or not all(_is_plain(types[name]) for name in (*inputs, *outputs)):
             return None
-        from tunewright.graph.evaluation.onnx_form import model_of_group  # imports onnx
+        from tunewright.graph.evaluation.group import model_of_group  # imports onnx
 
-        model = model_of_group(nodes, types, inputs, outputs)
-        if model is None:
-            return None
-        try:
-            return cls(model.SerializeToString(), inputs, threads)
-        except exceptions("onnxruntime.capi.onnxruntime_pybind11_state"):
-            return None
+        for tell_sizes in (True, False):  # it refuses a branch that no such size fits, though it may never run
+            model = model_of_group(nodes, types, inputs, outputs, tell_sizes=tell_sizes)
+            if model is None:
+                return None
+            with suppress(*exceptions("onnxruntime.capi.onnxruntime_pybind11_state")):
+                return cls(model.SerializeToString(), inputs, threads)
+        return None
 
     def _open(self) -> Any:
         onnxruntime = import_silent("onnxruntime")
