@@ -89,7 +89,7 @@ def test_a_branch_that_no_size_fits(monkeypatch: pytest.MonkeyPatch) -> None:
         " else_branch = b () => (float[N] e) { o = Constant<value_ints = [0]>() s = Squeeze(x, o) e = Unsqueeze(s, o) }"
     )
     body = f"g (bool c, float[4] x) => (float[N] y) {{ y = If(c) <{branches}> }}"
-    session = by_both(body, {"c": np.array(True), "x": np.float32([-1, 2, -3, 4])}, monkeypatch)
+    session = by_both(body, {"c": np.array(True), "x": np.array([-1, 2, -3, 4], np.float32)}, monkeypatch)
     assert session.coverage().vendor == {"If": 1}
 
 
