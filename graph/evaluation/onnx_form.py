@@ -349,6 +349,10 @@ def first_line(error: Exception) -> str:
     return text
 
 
+INFERRED_FROM: Mapping[str, int] = {"GreaterOrEqual": 16, "LessOrEqual": 16}
+"""Opset from which inference knows an op that meant the same before."""
+
+
 def _infer(node: Node, inputs: Sequence[TypeProto | None], values: Sequence[Array | None]) -> dict[str, TypeProto]:
     first = inputs[0].tensor_type.elem_type if inputs and inputs[0] is not None else TensorProto.FLOAT
     dtype = DTYPES.get(first, "float32")
@@ -362,8 +366,9 @@ def _infer(node: Node, inputs: Sequence[TypeProto | None], values: Sequence[Arra
     for name, value in parameters.items():
         kinds[name] = helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
         data[name] = numpy_helper.from_array(value, name)
-    opsets = [helper.make_opsetid(node.domain, node.version)]
-    schema = onnx.defs.get_schema(node.op, node.version, node.domain)
+    version = node.version if node.domain else max(node.version, INFERRED_FROM.get(node.op, 0))
+    opsets = [helper.make_opsetid(node.domain, version)]
+    schema = onnx.defs.get_schema(node.op, version, node.domain)
     return shape_inference.infer_node_outputs(schema, proto, kinds, data, opset_imports=opsets)
 
 

@@ -73,6 +73,12 @@ MODEL = """
 """
 
 
+@pytest.mark.parametrize("op", ["GreaterOrEqual", "LessOrEqual"])
+def test_comparisons_of_old_opsets_have_types(op: str) -> None:
+    graph = imported(f"g (float[2,3] x, float[3] z) => (bool[2,3] y) {{ a = {op} (x, z) y = Not (a) }}", opset=12)
+    assert {str(graph.types[name]) for node in graph.nodes for name in node.outputs} == {"bool[2, 3]"}
+
+
 @pytest.mark.parametrize(("opset", "nodes", "op", "attrs"), CASES, ids=[f"{case[2]}-{case[0]}" for case in CASES])
 def test_normal_form(opset: int, nodes: str, op: str, attrs: dict[str, Any], runs: Any):
     outputs = f", {'int64' if op == 'TopK' else 'float'} z" if "y, z" in nodes else ""
