@@ -1,8 +1,9 @@
-"""Ops of ONNX Runtime's own domain (`com.microsoft`), each written in ONNX's ops; and ONNX's Attention.
+"""Ops of ONNX Runtime's own domain (`com.microsoft`), each written in ONNX's ops; ONNX's Attention and classic models.
 
 Read first: `call`. An op is a function under `contrib_op`, which says its signature: `onnx_import.walk` has it put
 ONNX's nodes in the place of each call. Those of ONNX itself are functions under `standard_op`, and a call that one does
-not cover stays.
+not cover stays. Of classic machine learning (`ai.onnx.ml`) these are most ops: what strings they have goes in and out
+by LabelEncoder, which stays.
 
 What the contributed ones compute is what ONNX Runtime computes on a processor, but for its
 shortcuts in low precision: products are exact, and what it quantises on the way is not quantised.
@@ -12,9 +13,25 @@ Source: ONNX Runtime, docs/ContribOperators.md, and its results.
 
 from __future__ import annotations
 
-from . import activations, attention, blocks, layers, quantisation, rotary, standard_attention
-from .call import DOMAIN, OPS, OPSET, STANDARD, ContribCall, ContribOp, Unsupported
+from . import (
+    activations,
+    attention,
+    blocks,
+    encoders,
+    features,
+    layers,
+    linear_models,
+    quantisation,
+    rotary,
+    standard_attention,
+    support_vectors,
+)
+from .call import CLASSIC, CLASSIC_OPSET, DOMAIN, OPS, OPSET, STANDARD, ContribCall, ContribOp, Unsupported
 
-__all__ = ["DOMAIN", "OPS", "OPSET", "STANDARD", "ContribCall", "ContribOp", "Unsupported"]
+__all__ = [
+    "CLASSIC", "CLASSIC_OPSET", "DOMAIN", "OPS", "OPSET", "STANDARD", "ContribCall", "ContribOp", "Unsupported",
+]  # fmt: skip
 
-_ = activations, attention, blocks, layers, quantisation, rotary, standard_attention  # importing them fills OPS
+# Importing them fills OPS and STANDARD.
+_ = (activations, attention, blocks, layers, quantisation, rotary, standard_attention)
+__ = (encoders, features, linear_models, support_vectors)

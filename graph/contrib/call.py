@@ -17,6 +17,12 @@ from ..evaluation.onnx_form import element_type
 
 DOMAIN = "com.microsoft"
 
+CLASSIC = "ai.onnx.ml"
+"""ONNX's domain of classic machine learning."""
+
+CLASSIC_OPSET = 5
+"""Its newest version."""
+
 OPSET = 24
 """The version of ONNX's ops that stand in for a call."""
 
@@ -46,15 +52,15 @@ class ContribOp:
 OPS: dict[tuple[str, str], ContribOp] = {}
 """Domain and name -> the op."""
 
-STANDARD: dict[str, Writer] = {}
-"""ONNX's own op -> what writes it in others, for the calls that its function covers."""
+STANDARD: dict[tuple[str, str], Writer] = {}
+"""Domain and name of ONNX's own op -> what writes it in others, for the calls that its function covers."""
 
 
-def standard_op(name: str) -> Callable[[Writer], Writer]:
+def standard_op(name: str, domain: str = "") -> Callable[[Writer], Writer]:
     """Declare the op of ONNX that a function writes."""
 
     def declare(write: Writer) -> Writer:
-        STANDARD[name] = write
+        STANDARD[domain, name] = write
         return write
 
     return declare
@@ -125,7 +131,7 @@ def _attribute(name: str, kind: object) -> OpSchema.Attribute:
 
 def _op_of(node: Node) -> ContribOp:
     found = OPS.get((node.domain, node.op))
-    return found or ContribOp(get_schema(node.op, node.version, node.domain), STANDARD[node.op])
+    return found or ContribOp(get_schema(node.op, node.version, node.domain), STANDARD[node.domain, node.op])
 
 
 class ContribCall:
@@ -169,6 +175,11 @@ class ContribCall:
         """An attribute as it is given, else as the schema has it, else `default`."""
         return self._node.attrs.get(name, default)
 
+    @property
+    def version(self) -> int:
+        """The opset version that the call is of."""
+        return self._node.version
+
     def wants(self, result: str) -> bool:
         """Whether the model uses the result of this formal parameter."""
         return result in self._wanted
@@ -201,6 +212,12 @@ class ContribCall:
     def emit(self, op: str, *inputs: str, **attrs: Any) -> str:
         """Add a node of ONNX of one result; returns its name. An attribute that is None is left out."""
         return self.emit_all(op, inputs, 1, **attrs)[0]
+
+    def emit_classic(self, op: str, *inputs: str, **attrs: Any) -> str:
+        """Add a node of ONNX's classic machine learning of one result; returns its name."""
+        output = self._new_name()
+        self._add(helper.make_node(op, inputs, [output], domain=CLASSIC, **attrs))
+        return output
 
     def emit_all(self, op: str, inputs: Sequence[str], count: int, **attrs: Any) -> list[str]:
         """Add a node of `count` results; returns their names."""

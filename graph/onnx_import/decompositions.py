@@ -15,6 +15,7 @@ import numpy as np
 from tunewright.graph.draft import Draft
 from tunewright.graph.ir import Node
 
+from ..contrib.call import STANDARD
 from ..evaluation.folds import moment_dtype
 from ..evaluation.images import grid_coordinates
 from .einsum import einsum
@@ -138,3 +139,8 @@ SoftmaxCrossEntropyLoss SwiGLU
 """
 EXPANDED_OPS = frozenset(_EXPANDED.split()).union(DECOMPOSITIONS)
 """Composite ops that are replaced by their definitions, ours or ONNX's, which have kernels."""
+
+
+def is_composite(node: Node) -> bool:
+    """Whether others may stand in for a node of ONNX's."""
+    return (not node.domain and node.op in EXPANDED_OPS) or (node.domain, node.op) in STANDARD

@@ -40,7 +40,7 @@ from ..evaluation.onnx_form import (
 )
 from .bound_inputs import bound_inputs, split_bindings
 from .control_types import MAX_SHAPED_WALKS, ControlFlow, WalkedBody
-from .decompositions import DECOMPOSITIONS, EXPANDED_OPS, modern_version, modernise
+from .decompositions import DECOMPOSITIONS, is_composite, modern_version, modernise
 from .dimensions import Dimensions
 from .normal import normal
 from .output_types import close_bodies, fix_types, rank, value_info
@@ -280,7 +280,7 @@ class Walk:
         if (node.domain, node.op) in contrib.OPS:
             self._write_contrib(node, scope, place)
             return
-        if node.op in EXPANDED_OPS and self._expand(node, kinds, scope, place):
+        if is_composite(node) and self._expand(node, kinds, scope, place):
             return
         if CAPTURES in node.attrs:
             input_types = [self._protos[scope.names[name]] if name else TypeProto() for name in proto.input]
@@ -409,7 +409,7 @@ class Walk:
             if result is not None:
                 self._name(node.outputs[0], result, scope)
             return result is not None
-        if node.op in contrib.STANDARD:
+        if (node.domain, node.op) in contrib.STANDARD:
             try:
                 self._write_call(node, scope, place)
             except contrib.Unsupported:
@@ -443,7 +443,8 @@ class Walk:
     def _write_call(self, node: Node, scope: NameScope, place: str) -> None:
         """Put other ops in the place of a call. Raises Unsupported."""
         opset = contrib.OPSET if node.domain else max(contrib.OPSET, node.version)
-        inner = NameScope({"": opset}, {"": ""}, scope.place or place)
+        opsets = {"": opset, contrib.CLASSIC: contrib.CLASSIC_OPSET}
+        inner = NameScope(opsets, {"": ""}, scope.place or place)
         inner.names.update((f"i{k}", name) for k, name in enumerate(node.inputs) if name)
         draft, names = self._draft, inner.names
         call = contrib.ContribCall(

@@ -1,0 +1,128 @@
+"""Classic machine learning: support vector machines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+
+import numpy as np
+
+from tunewright.graph.ir import Array
+
+from .call import CLASSIC, ContribCall, Unsupported, standard_op
+from .linear_models import rows_of
+from .scores import best_label, both_classes, class_labels, label_of, post_transform, second_label
+
+
+def _kernel(call: ContribCall, x: str, vectors: Array) -> str:
+    """`[rows, vectors]`: how alike each row and each vector are."""
+    gamma, bias, degree = (*(call.attr("kernel_params") or ()), 0.0, 0.0, 0.0)[:3]
+    columns = call.constant(vectors.T, "float32")
+    kind = call.attr("kernel_type")
+    if kind == "RBF":
+        difference = call.emit("Sub", call.unsqueeze(x, 2), call.unsqueeze(columns, 0))
+        distance = call.emit(
+            "ReduceSum", call.emit("Mul", difference, difference), call.constant([1], "int64"), keepdims=0
+        )
+        return call.emit("Exp", call.emit("Mul", distance, call.like(x, -gamma)))
+    product = call.emit("MatMul", x, columns)
+    if kind == "LINEAR":
+        return product
+    if kind not in ("POLY", "SIGMOID"):
+        raise Unsupported(f"kernel_type {kind}")
+    scaled = call.sum(call.emit("Mul", product, call.like(x, gamma)), call.like(x, bias))
+    return call.emit("Tanh", scaled) if kind == "SIGMOID" else call.emit("Pow", scaled, call.like(x, degree))
+
+
+def _vectors(call: ContribCall, x: str, count: int) -> Array:
+    vectors = np.asarray(call.attr("support_vectors") or (), np.float32)
+    if vectors.size != count * call.shape(x)[1]:
+        raise Unsupported("support vectors of another number of features")
+    return vectors.reshape(count, -1)
+
+
+@standard_op("SVMRegressor", CLASSIC)
+def _svm_regressor(call: ContribCall) -> str:
+    """`[rows, 1]`: a sum of kernels; whether it is positive, as 1 and -1, where there is one class."""
+    x, count = rows_of(call, "X"), call.attr("n_supports")
+    coefficients, rho = np.asarray(call.attr("coefficients"), np.float32), call.attr("rho") or (0.0,)
+    if count and len(coefficients) != count:
+        raise Unsupported("another number of coefficients than of support vectors")
+    if count:
+        kernel = _kernel(call, x, _vectors(call, x, count))
+    elif call.attr("kernel_type") != "LINEAR" or len(coefficients) != call.shape(x)[1]:
+        raise Unsupported("no support vectors")
+    else:
+        kernel = x
+    product = call.emit("MatMul", kernel, call.constant(coefficients[:, None], "float32"))
+    score = call.sum(product, call.constant(rho[:1], "float32"))
+    if call.attr("one_class"):
+        is_inside = call.emit("Greater", score, call.like(score, 0))
+        return call.emit("Where", is_inside, call.like(score, 1), call.like(score, -1))
+    return post_transform(call, score) if call.attr("post_transform") == "PROBIT" else score
+
+
+@standard_op("SVMClassifier", CLASSIC)
+def _svm_classifier(call: ContribCall) -> Sequence[str]:
+    """The label, and scores: of each pair of classes, of both classes, or of each where there are no vectors.
+
+    Of a pair the class whose score is higher has a vote, and the class of most votes is the label.
+    """
+    x, labels = rows_of(call, "X"), class_labels(call, "classlabels_ints")
+    counts, rho = call.attr("vectors_per_class") or (), call.attr("rho") or ()
+    if call.attr("prob_a") or not rho or len(labels) < 2:
+        raise Unsupported("probabilities, no rho or less than two labels")
+    if not sum(counts):
+        return _linear_classes(call, x, rho[0], labels)
+    pairs = list(combinations(range(len(counts)), 2))
+    if len(labels) != len(counts) or len(rho) != len(pairs):
+        raise Unsupported("another number of classes or pairs")
+    weight = _pair_weights(np.asarray(call.attr("coefficients"), np.float32), counts, pairs)
+    product = call.emit("MatMul", _kernel(call, x, _vectors(call, x, sum(counts))), call.constant(weight, "float32"))
+    scores = call.sum(product, call.constant(rho, "float32"))
+    if len(pairs) == 1:
+        label = _binary_label(call, scores, labels)
+        return label, both_classes(call, scores, is_complement=call.attr("post_transform") != "NONE")
+    return _voted_label(call, scores, pairs, labels), post_transform(call, scores)
+
+
+def _linear_classes(call: ContribCall, x: str, rho: float, labels: Sequence[int] | Sequence[str]) -> Sequence[str]:
+    weight = np.asarray(call.attr("coefficients"), np.float32)
+    if len(labels) == 2:  # ONNX Runtime's label is not that of the larger score
+        raise Unsupported("two classes without support vectors")
+    if weight.size != len(labels) * call.shape(x)[1]:
+        raise Unsupported("coefficients for another number of features")
+    product = call.emit("MatMul", x, call.constant(weight.reshape(len(labels), -1).T, "float32"))
+    scores = call.sum(product, call.constant(rho, "float32"))
+    return best_label(call, scores, labels), post_transform(call, scores)
+
+
+def _pair_weights(coefficients: Array, counts: Sequence[int], pairs: Sequence[tuple[int, int]]) -> Array:
+    """`[vectors, pairs]`: coefficients are `[classes - 1, vectors]`, each vector with one for each other class."""
+    table = coefficients.reshape(len(counts) - 1, sum(counts))
+    ends = np.cumsum(counts)
+    weight = np.zeros((sum(counts), len(pairs)), np.float32)
+    for number, (one, other) in enumerate(pairs):
+        for own, row in ((one, other - 1), (other, one)):
+            part = slice(ends[own] - counts[own], ends[own])
+            weight[part, number] = table[row, part]
+    return weight
+
+
+def _binary_label(call: ContribCall, scores: str, labels: Sequence[int] | Sequence[str]) -> str:
+    """The first label where the score is positive, which is a vote for the first class."""
+    return second_label(call, call.emit("Neg", scores), 0, labels)
+
+
+def _voted_label(
+    call: ContribCall, scores: str, pairs: Sequence[tuple[int, int]], labels: Sequence[int] | Sequence[str]
+) -> str:
+    won = np.zeros((len(pairs), len(labels)), np.float32)
+    lost = np.zeros_like(won)
+    for number, (one, other) in enumerate(pairs):
+        won[number, one] = lost[number, other] = 1
+    is_won = call.cast(call.emit("Greater", scores, call.like(scores, 0)), "float32")
+    votes = call.sum(
+        call.emit("MatMul", is_won, call.constant(won - lost, "float32")), call.constant(lost.sum(0), "float32")
+    )
+    return label_of(call, call.emit("ArgMax", votes, axis=1, keepdims=0), labels)

@@ -1,0 +1,221 @@
+"""Classic machine learning, written in ONNX's ops, beside what ONNX Runtime computes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import ModelProto, TensorProto, helper
+
+from tunewright.graph import contrib
+from tunewright.graph.fusion.fusion import Fallback, partition
+from tunewright.graph.onnx_import import load
+from tunewright.graph.rewrites import rewrite
+
+from .conftest import Runs
+from .correcting import RNG, run_by_peer
+
+POST_TRANSFORMS = ("NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO", "PROBIT")
+
+
+def classic_model(op: str, operands: Sequence[Any], results: Sequence[int], version: int, **attrs: Any) -> ModelProto:
+    """A model of one node; `results` are the element types of its outputs."""
+    names, outputs = [f"x{k}" for k in range(len(operands))], [f"y{k}" for k in range(len(results))]
+    node = helper.make_node(op, names, outputs, domain=contrib.CLASSIC, **attrs)
+    inputs = [
+        helper.make_tensor_value_info(
+            name,
+            TensorProto.STRING if array.dtype.kind == "O" else helper.np_dtype_to_tensor_dtype(array.dtype),
+            array.shape,
+        )
+        for name, array in zip(names, operands, strict=True)
+    ]
+    kinds = zip(outputs, results, strict=True)
+    values = [helper.make_value_info(name, helper.make_tensor_type_proto(kind, None)) for name, kind in kinds]
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid(contrib.CLASSIC, version)]
+    return helper.make_model(helper.make_graph([node], "g", inputs, values), opset_imports=opsets, ir_version=9)
+
+
+def agree(
+    op: str,
+    *operands: Any,
+    results: Sequence[int] = (TensorProto.FLOAT,),
+    version: int = 3,
+    rest: str = "",
+    **attrs: Any,
+) -> None:
+    """Ours is what ONNX Runtime computes, node by node and as tasks, and nothing falls back but `rest`."""
+    model = classic_model(op, operands, results, version, **attrs)
+    feeds = {f"x{k}": array for k, array in enumerate(operands)}
+    graph = load(model.SerializeToString())
+    tensors = {port.tensor: feeds[port.label] for port in graph.inputs}
+    steps = partition(rewrite(graph))
+    assert {step.node.op for step in steps if isinstance(step, Fallback)} == ({rest} if rest else set())
+    expected = run_by_peer(model, feeds)
+    runs: Sequence[list[Any]] = (Runs.nodes(graph, tensors), Runs.steps(graph, tensors))
+    for results_of_ours in runs:
+        for ours, theirs in zip(results_of_ours, expected, strict=True):
+            assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
+            if theirs.dtype.kind == "f":
+                np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+            else:
+                assert ours.tolist() == theirs.tolist()
+
+
+def rows(*shape: int, dtype: str = "float32") -> Any:
+    return (3 * RNG.standard_normal(shape)).astype(dtype)
+
+
+def weights(*shape: int) -> list[float]:
+    return [float(value) for value in RNG.standard_normal(shape).astype(np.float32).reshape(-1)]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "int32"])
+def test_scaler(dtype: str) -> None:
+    agree("Scaler", rows(7, 3, dtype=dtype), offset=[0.5, -1, 2], scale=[2.0, 0.5, -1])
+    agree("Scaler", rows(5, dtype=dtype), offset=[0.5], scale=[0.25])
+
+
+@pytest.mark.parametrize("norm", ["MAX", "L1", "L2"])
+def test_normalizer(norm: str) -> None:
+    x = rows(7, 5)
+    x[2] = 0
+    agree("Normalizer", x, norm=norm)
+    agree("Normalizer", rows(3, dtype="int64"), norm=norm)
+
+
+def test_imputer() -> None:
+    x = rows(7, 3)
+    x[1, 2] = x[3, 0] = np.nan
+    agree("Imputer", x, imputed_value_floats=[1.0, 2.0, 3.0], replaced_value_float=float("nan"))
+    agree("Imputer", np.round(x), imputed_value_floats=[7.0], replaced_value_float=1.0)
+    integers = np.arange(6).reshape(2, 3)
+    agree("Imputer", integers, imputed_value_int64s=[9, 8, 7], replaced_value_int64=4, results=[TensorProto.INT64])
+
+
+def test_binarizer_and_vectorizer() -> None:
+    agree("Binarizer", rows(7, 3), threshold=0.5)
+    agree("FeatureVectorizer", rows(5, 2), rows(5, 3), rows(5, 1), inputdimensions=[2, 2, 3])
+    agree("FeatureVectorizer", rows(5, 2, dtype="int64"), inputdimensions=[2])
+
+
+@pytest.mark.parametrize("indices", [[2, 0], [[1, 2, 2]]])
+def test_array_feature_extractor(indices: Any) -> None:
+    agree("ArrayFeatureExtractor", rows(5, 3), np.asarray(indices))
+    agree("ArrayFeatureExtractor", rows(3), np.asarray(indices))
+    agree("ArrayFeatureExtractor", rows(2, 5, 3, dtype="int32"), np.asarray(indices), results=[TensorProto.INT32])
+
+
+@pytest.mark.parametrize("dtype", ["int64", "float32", "float64"])
+def test_one_hot_encoder(dtype: str) -> None:
+    agree("OneHotEncoder", np.array([[3, 1], [7, 2], [3, 3]], dtype), cats_int64s=[3, 7, 1], zeros=1)
+
+
+def test_one_hot_encoder_of_strings() -> None:
+    x = np.array([["a", "b"], ["c", "a"]], object)
+    agree("OneHotEncoder", x, cats_strings=["b", "a"], zeros=1, rest="LabelEncoder")
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 17, 64])
+@pytest.mark.parametrize("values", ["floats", "int64s"])
+def test_label_encoder(count: int, values: str) -> None:
+    """Keys out of order and far apart, numbers between them, beyond them, and the ends of the range."""
+    keys = RNG.permutation(np.arange(-3, count - 3) * 5)
+    table = RNG.integers(-99, 99, count).astype(float if values == "floats" else int).tolist()
+    limits = np.iinfo(np.int64)
+    x = np.concatenate([keys, keys + 1, [limits.min, limits.max]]).astype(np.int64)
+    result = TensorProto.FLOAT if values == "floats" else TensorProto.INT64
+    attrs = {
+        "keys_int64s": keys.tolist(),
+        f"values_{values}": table,
+        f"default_{values[:-1]}": 5.0 if values == "floats" else 5,
+    }
+    agree("LabelEncoder", x, results=[result], version=2, **attrs)
+
+
+def test_label_encoder_of_floats() -> None:
+    keys = [0.5, float("nan"), float("inf"), -1.0, 2.0]
+    x = np.array([[0.5, np.nan, np.inf], [-np.inf, 2.0, 0.75]], np.float32)
+    for version in (2, 4):
+        agree("LabelEncoder", x, version=version, keys_floats=keys, values_floats=[1.0, 2, 3, 4, 5])
+    agree("LabelEncoder", x, version=2, keys_floats=keys[:1], values_int64s=[7], results=[TensorProto.INT64])
+
+
+@pytest.mark.parametrize("post_transform", POST_TRANSFORMS)
+@pytest.mark.parametrize("targets", [1, 3])
+def test_linear_regressor(post_transform: str, targets: int) -> None:
+    given: dict[str, Any] = {"coefficients": weights(targets, 5), "targets": targets, "post_transform": post_transform}
+    agree("LinearRegressor", rows(7, 5), intercepts=weights(targets), **given)
+    agree("LinearRegressor", rows(7, 5), **given)
+
+
+LABELLED = (TensorProto.INT64, TensorProto.FLOAT)
+
+
+@pytest.mark.parametrize("post_transform", POST_TRANSFORMS)
+@pytest.mark.parametrize(("count", "labels"), [(1, []), (1, [3, 9]), (2, [3, 9]), (4, [4, 2, 0, 7])])
+def test_linear_classifier(post_transform: str, count: int, labels: list[int]) -> None:
+    if (count, len(labels), post_transform) == (1, 2, "PROBIT"):  # ONNX Runtime mixes up the rows
+        return
+    named: dict[str, Any] = {"classlabels_ints": labels} if labels else {}
+    agree(
+        "LinearClassifier", rows(11, 5), results=LABELLED, coefficients=weights(count, 5),
+        intercepts=weights(count), post_transform=post_transform, **named,
+    )  # fmt: skip
+
+
+def test_labels_that_are_strings() -> None:
+    agree(
+        "LinearClassifier", rows(11, 5), results=(TensorProto.STRING, TensorProto.FLOAT), rest="LabelEncoder",
+        coefficients=weights(3, 5), intercepts=weights(3), classlabels_strings=["one", "two", "three"],
+    )  # fmt: skip
+
+
+KERNELS = ("LINEAR", "RBF", "POLY", "SIGMOID")
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("one_class", [0, 1])
+def test_svm_regressor(kernel: str, one_class: int) -> None:
+    agree(
+        "SVMRegressor", rows(7, 5) / 3, kernel_type=kernel, kernel_params=[0.2, 0.1, 2.0], coefficients=weights(9),
+        n_supports=9, support_vectors=weights(9, 5), rho=weights(1), one_class=one_class,
+    )  # fmt: skip
+
+
+def test_svm_regressor_without_vectors() -> None:
+    agree(
+        "SVMRegressor",
+        rows(7, 5),
+        coefficients=weights(5),
+        rho=weights(1),
+        kernel_type="LINEAR",
+        kernel_params=[0.0] * 3,
+    )
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("post_transform", POST_TRANSFORMS[:4])
+@pytest.mark.parametrize("counts", [(3, 4), (2, 3, 4), (1, 2, 3, 1)])
+def test_svm_classifier(kernel: str, post_transform: str, counts: Sequence[int]) -> None:
+    classes, vectors = len(counts), sum(counts)
+    for sign in (1, -1) if classes == 2 else (0,):
+        coefficients = weights(classes - 1, vectors)
+        if sign:
+            coefficients = (sign * np.abs(coefficients)).tolist()
+        agree(
+            "SVMClassifier", rows(13, 5) / 3, results=LABELLED, kernel_type=kernel, kernel_params=[0.2, 0.1, 2.0],
+            coefficients=coefficients, support_vectors=weights(vectors, 5), vectors_per_class=counts,
+            rho=weights(classes * (classes - 1) // 2), post_transform=post_transform,
+            classlabels_ints=list(range(3, 3 + classes)),
+        )  # fmt: skip
+
+
+def test_svm_classifier_without_vectors() -> None:
+    classes = 3
+    agree(
+        "SVMClassifier", rows(13, 5), results=LABELLED, kernel_type="LINEAR", kernel_params=[0.0] * 3,
+        coefficients=weights(classes, 5), rho=weights(1), classlabels_ints=[4, 9, 7],
+    )  # fmt: skip
