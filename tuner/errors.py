@@ -19,12 +19,13 @@ def refusals() -> tuple[type[BaseException], ...]:
     """Every exception that is meant for the user. For an `except` clause, which evaluates it when one is raised."""
     from tunewright.codegen.cuda.driver import DeviceFault, Unloadable
     from tunewright.codegen.llvm.build import BuildError
+    from tunewright.codegen.runtime.control import ProgramStop
     from tunewright.db.errors import StoreError
     from tunewright.graph.evaluation.fallback import EvaluationError
     from tunewright.graph.onnx_import import ModelError
 
-    ours = Refused, ModelError, InputError, StoreError, EvaluationError, BuildError, DeviceFault, Unloadable
-    return *ours, OSError, MemoryError
+    ours = Refused, ModelError, InputError, StoreError, EvaluationError, ProgramStop, BuildError
+    return *ours, DeviceFault, Unloadable, OSError, MemoryError
 
 
 def message(error: BaseException) -> str:

@@ -33,8 +33,13 @@ class ControlKind(StrEnum):
     IF = "if"  # condition: what follows runs where it is true
     ELSE = "else"  # none: what follows runs where it is false
     END_IF = "end if"  # none
+    STOP = "stop"  # none: the run ends, and fails
     LOOP = "loop"  # words, trip count or None, condition or None
     END_LOOP = "end loop"  # condition for another iteration, or None
+
+
+class ProgramStop(RuntimeError):
+    """A program came to a stop, for a reason that is told to people. What it computes is not there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +47,14 @@ class Control(Generic[T]):
     """A step beside kernels. Conditions are bytes, trip counts int64.
 
     `size` is what a copy copies, in bytes, or the most iterations of a loop that has no trip count; `loop` is the
-    number of the loop.
+    number of the loop, and `note` the reason of a stop.
     """
 
     kind: ControlKind
     operands: tuple[T | None, ...] = ()
     loop: int = 0
     size: int = 0
+    note: str = ""
 
     def map(self, function: Callable[[T], U]) -> Control[U]:
         """The step with other operands."""

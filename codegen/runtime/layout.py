@@ -104,14 +104,17 @@ class Layout:
     """The rows and arrays of pointers of a program's steps.
 
     `arguments` are all arrays, one behind the other; `steps` has a row for each step; `firsts` the number of the first
-    row of each call, with that of all behind the last; `names` the cells that each run fills; `owned` is memory to be
-    kept alive.
+    row of each call, with that of all behind the last; `names` the cells that each run fills; `stops` the reasons of
+    stops, of which a run that comes to one leaves the number, from 1 on, in `stop_number`; `owned` is memory to be kept
+    alive.
     """
 
     arguments: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     steps: NDArray[np.int64] = field(default_factory=lambda: np.empty((0, 4), np.int64))
     firsts: list[int] = field(default_factory=list)
     names: dict[str, Cells] = field(default_factory=dict)
+    stops: list[str] = field(default_factory=list)
+    stop_number: NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, np.int64))
     owned: list[object] = field(default_factory=list)
 
 
@@ -129,6 +132,7 @@ class StepWriter:
         self._blocks: list[_OpenBlock] = []
         self._moves: dict[int, list[tuple[int, int, Move]]] = {}  # loop -> cell, cell of what it moves from, move
         self._loop_cells: list[tuple[int, int]] = []  # the first cells of steps of loops, and the number of the loop
+        self._ends: list[_StepRow] = []  # jumps to the end
         self._zero = -1  # the cell of an address at which is a zero
 
     def lay_out(self, calls: Sequence[Call | Control[Operand]], addresses: Sequence[Mapping[str, int]]) -> Layout:
@@ -144,6 +148,8 @@ class StepWriter:
         if self._blocks:
             raise ValueError("a block has no end")
         self._layout.firsts.append(len(self._rows))
+        for jump in self._ends:
+            jump.iterations = len(self._rows)
         self._write()
         return self._layout
 
@@ -221,6 +227,8 @@ class StepWriter:
                 self._blocks.append(_OpenBlock(behind))
             case ControlKind.END_IF:
                 self._end_block()
+            case ControlKind.STOP:
+                self._stop(control.note)
             case ControlKind.LOOP:
                 self._start_loop(control)
             case ControlKind.END_LOOP:
@@ -246,6 +254,15 @@ class StepWriter:
             self._zero = len(self._cells)
             self._cells.append((zero.ctypes.data, -1))
         return self._zero
+
+    def _stop(self, reason: str) -> None:
+        """Note the number of the reason, and jump to the end."""
+        layout = self._layout
+        layout.stops.append(reason)
+        number = np.array([len(layout.stops)], np.int64)
+        start = self._add_operands([layout.stop_number, number], [None, None], number.nbytes)
+        self._rows.append(_StepRow(self._functions["tw_copy"], start, 1))
+        self._ends.append(self._jump(self._zero_cell()))
 
     def _start_loop(self, control: Control[Operand]) -> None:
         words, trips, condition = control.operands

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ..artifact import Artifact
 from ..closeable import Closeable
-from .control import Control
+from .control import Control, ProgramStop
 from .layout import BindingSlice, Call, MovingOperand, Operand, StepWriter
 from .library import Library, pool_functions
 from .pool import ThreadPool
@@ -69,6 +69,7 @@ class Program(Closeable):
         layout = StepWriter(self._native.steps).lay_out(calls, addresses)
         self._arguments, self._steps, self._firsts = layout.arguments, layout.steps, layout.firsts
         self._names, self._owned = layout.names, layout.owned
+        self._stops, self._stop_number = layout.stops, layout.stop_number
         self._steps_at, self._count = self._steps.ctypes.data, len(self._steps)
         work = (self._steps[:, 0] != 0) & (self._steps[:, 2] > 1)
         self._parallel = pool.threads > 1 and bool(work.any())
@@ -83,12 +84,16 @@ class Program(Closeable):
         """Run all calls once. `bindings` gives memory for each name among the operands.
 
         Other threads may call it too: runs on one pool wait for each other. Raises RuntimeError if the program or its
-        pool is closed, ValueError if names are missing or unknown or arrays don't match.
+        pool is closed, ValueError if names are missing or unknown or arrays don't match, ProgramStop where it comes to
+        a stop.
         """
         pool = self._pool
         with pool.lock:
             self._prepare(bindings)
+            self._stop_number[0] = 0
             self._native.run(pool.handle() if self._parallel else None, self._steps_at, self._count)
+            if number := int(self._stop_number[0]):
+                raise ProgramStop(self._stops[number - 1])
 
     def time(
         self,

@@ -25,6 +25,7 @@ from .steps import (
     LoopStart,
     MovingView,
     Otherwise,
+    Stop,
     TensorCopy,
 )
 
@@ -201,10 +202,13 @@ class _Flattening:
             return None
         if condition in self.constants:
             return self._taken_branch(node, "then_branch" if self.constants[condition].item() else "else_branch")
-        branches = [self._taken_branch(node, name) for name in ("then_branch", "else_branch")]
-        if branches[0] is None or branches[1] is None:
+        then, otherwise = (
+            self._taken_branch(node, name) if name in node.bodies else [_stop(node, name)]
+            for name in ("then_branch", "else_branch")
+        )
+        if then is None or otherwise is None:
             return None
-        return [Branch(condition), *branches[0], Otherwise(), *branches[1], EndBranch()]
+        return [Branch(condition), *then, Otherwise(), *otherwise, EndBranch()]
 
     def _taken_branch(self, node: Node, name: str) -> list[FlatStep] | None:
         body = node.bodies.get(name)
@@ -454,6 +458,12 @@ class _Flattening:
                 return None
             self.constants[name] = np.empty(kind.shape or (), kind.dtype)
         return [TensorCopy(*pair) for pair in pairs]
+
+
+def _stop(node: Node, branch: str) -> Stop:
+    """What stands for a branch in which shapes don't fit together."""
+    taken = branch.removesuffix("_branch")
+    return Stop(f"{node.place or node.op}: shapes don't fit together in its {taken} branch, which its condition takes")
 
 
 def _state(loop: LoopStart, number: int) -> str:

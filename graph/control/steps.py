@@ -3,6 +3,7 @@
 The steps of bodies stand in one list with those around them, over tensors with names of their own:
 
     Branch(condition), steps of one branch, Otherwise(), steps of the other, EndBranch()
+    Stop(reason) instead of the steps of a branch that no operands of these sizes fit
     LoopStart(loop), steps of the body, LoopEnd(loop)
 
 A value that a loop carries on changes between two buffers, its *ring*: the body reads one and writes the other. What a
@@ -32,6 +33,13 @@ class Otherwise:
 @dataclass(frozen=True, slots=True)
 class EndBranch:
     """The end of both branches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """The run fails here, for a reason that is told to people."""
+
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,4 +89,4 @@ class MovingView:
     phase: int = 0
 
 
-ControlStep = Branch | Otherwise | EndBranch | LoopStart | LoopEnd | TensorCopy | MovingView
+ControlStep = Branch | Otherwise | EndBranch | Stop | LoopStart | LoopEnd | TensorCopy | MovingView

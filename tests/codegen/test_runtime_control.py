@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tunewright.codegen.expr.dtype import DType
-from tunewright.codegen.runtime.control import ENDLESS, RING, Control, ControlKind, Move
+from tunewright.codegen.runtime.control import ENDLESS, RING, Control, ControlKind, Move, ProgramStop
 from tunewright.codegen.runtime.memory import aligned_empty
 from tunewright.codegen.runtime.native import BindingSlice, MovingOperand, Operand, Program
 from tunewright.codegen.runtime.pool import ThreadPool
@@ -87,6 +87,34 @@ def test_a_branch(threads: int, value: bool) -> None:
     assert a.tolist() == [13 * value] * 64
     assert b[0] == 13 * (not value)
     assert c.tolist() == [13] * 64
+
+
+@THREADS
+def test_a_stop_ends_a_run(threads: int) -> None:
+    """Each run anew, and whatever loops it is in."""
+    condition, own, a, b = byte(True), words(), np.zeros(64, np.int64), np.zeros(64, np.int64)
+    steps = [
+        step(ControlKind.LOOP, at(own), None, None, size=3),
+        count(a),
+        step(ControlKind.IF, at(condition)),
+        Control(ControlKind.STOP, note="a reason"),
+        step(ControlKind.ELSE),
+        step(ControlKind.IF, at(condition)),
+        Control(ControlKind.STOP, note="another"),
+        step(ControlKind.END_IF),
+        step(ControlKind.END_IF),
+        step(ControlKind.END_LOOP, None),
+        count(b),
+    ]
+    with ThreadPool(threads) as pool, Program(steps, pool) as program:
+        for runs in range(1, 3):
+            with pytest.raises(ProgramStop, match="a reason"):
+                program.run()
+            assert (a.tolist(), b.tolist()) == ([runs] * 64, [0] * 64)
+        assert len(program.time(1)) == 1
+        condition[:] = 0
+        program.run()
+    assert (a.tolist(), b.tolist()) == ([6] * 64, [1] * 64)
 
 
 @THREADS

@@ -14,6 +14,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from tunewright.codegen.host import detect
+from tunewright.codegen.runtime.control import ProgramStop
 from tunewright.graph.control.steps import LoopStart, MovingView, TensorCopy
 from tunewright.graph.evaluation.fallback import CORRECTIONS
 from tunewright.graph.fusion.fusion import TaskCall
@@ -249,6 +250,26 @@ def test_what_changes_its_shape_stays_as_it_is() -> None:
     assert not any(isinstance(step, LoopStart) for step in opened(model_of(text)).steps)
     text = BRANCHES.replace("(float[4] q) { q = Neg(a)", "(float[1] q) { q = ReduceSum(a)")
     check(model_of(text), {"x": np.ones(4, np.float32), "c": np.array(False)}, native=False)
+
+
+@THREADS
+def test_a_branch_that_no_size_fits(threads: int, tmp_path: Path) -> None:
+    """The other one runs natively; where it is taken, the run fails as elsewhere."""
+    text = BRANCHES.replace("q = Neg(a)", "o = Constant<value_ints = [0]> () s = Squeeze(a, o) q = Neg(s)")
+    model, feeds = model_of(text), {"x": np.array([1, -2, 3, -4], np.float32), "c": np.array(True)}
+    session = session_of(model, threads)
+    assert not session.coverage().fallback
+    for _ in range(2):
+        with pytest.raises(ProgramStop, match="shapes don't fit together in its else branch"):
+            session.run(None, feeds | {"c": np.array(False)})
+        [result] = session.run(None, feeds)
+        np.testing.assert_allclose(result, np.maximum(feeds["x"], 0) * (feeds["x"] + 1))
+    store = ImageStore(tmp_path)
+    assert store.put("name", session._model.image, b"code")
+    stored = store.get("name")
+    assert stored is not None and [step for step in stored.image.steps if not hasattr(step, "artifact")] == [
+        step for step in session._model.image.steps if not hasattr(step, "artifact")
+    ]
 
 
 def test_stacks_of_unknown_height_stay_as_they_are() -> None:

@@ -84,12 +84,14 @@ def test_control_flow_reads_what_is_around_it(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_branch_that_no_size_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     """ONNX Runtime refuses such a model where it is told the sizes."""
+    grams = 'mode = "TF", min_gram_length = 1, max_gram_length = 1, max_skip_count = 0, ngram_counts = [0]'
+    count = f"TfIdfVectorizer<{grams}, ngram_indexes = [0, 1], pool_int64s = [2, 5]> (x)"
     branches = (
-        "then_branch = a () => (float[4] t) { t = Relu(x) },"
-        " else_branch = b () => (float[N] e) { o = Constant<value_ints = [0]>() s = Squeeze(x, o) e = Unsqueeze(s, o) }"
+        f"then_branch = a () => (float[2] t) {{ t = {count} }},"
+        " else_branch = b () => (float[N] e) { o = Constant<value_ints = [0]>() s = Squeeze(x, o) e = Cast<to = 1>(s) }"
     )
-    body = f"g (bool c, float[4] x) => (float[N] y) {{ y = If(c) <{branches}> }}"
-    session = by_both(body, {"c": np.array(True), "x": np.array([-1, 2, -3, 4], np.float32)}, monkeypatch)
+    body = f"g (bool c, int64[4] x) => (float[N] y) {{ y = If(c) <{branches}> }}"
+    session = by_both(body, {"c": np.array(True), "x": np.array([2, 2, 3, 5])}, monkeypatch)
     assert session.coverage().vendor == {"If": 1}
 
 

@@ -28,6 +28,7 @@ from tunewright.graph.control.steps import (
     LoopStart,
     MovingView,
     Otherwise,
+    Stop,
     TensorCopy,
 )
 from tunewright.graph.fusion.fusion import Fallback, TaskCall
@@ -177,6 +178,8 @@ class _Compiler:
                 yield Control(ControlKind.ELSE)
             case EndBranch():
                 yield Control(ControlKind.END_IF)
+            case Stop(reason):
+                yield Control(ControlKind.STOP, note=reason)
             case LoopStart(number, words, trips, condition, count):
                 operands = tuple(self._plain(name) if name else None for name in (words, trips, condition))
                 yield Control(ControlKind.LOOP, operands, number, ENDLESS if count is None else count)
@@ -274,7 +277,7 @@ class NodeGroup:
     outputs: tuple[str, ...]
 
 
-ComputeStep = TaskCall | NodeGroup | Branch | Otherwise | EndBranch | LoopStart | LoopEnd | TensorCopy
+ComputeStep = TaskCall | NodeGroup | Branch | Otherwise | EndBranch | Stop | LoopStart | LoopEnd | TensorCopy
 """A step that does something when a model runs."""
 
 

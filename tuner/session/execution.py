@@ -110,7 +110,8 @@ class CompiledModel:
     def run(self, inputs: Sequence[Array]) -> list[Any]:
         """The outputs, each of the type that the image gives it, for inputs of the types that it gives them, in order.
 
-        Raises EvaluationError where a node without a kernel can't be computed.
+        Raises EvaluationError where a node without a kernel can't be computed, ProgramStop where a branch is taken that
+        no operands of the model's sizes fit.
         """
         with self._turn:
             bound, addresses = self._bind(inputs)

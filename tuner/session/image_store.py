@@ -386,9 +386,9 @@ def _step(form: Sequence[Any], artifacts: Sequence[Artifact]) -> KernelCall | Co
     if len(form) == 2:
         number, locations = form
         return KernelCall(artifacts[number], tuple(map(_location, locations)))
-    kind, operands, loop, size = form
+    kind, operands, loop, size, note = form
     located = tuple(None if operand is None else _location(operand) for operand in operands)
-    return Control(ControlKind(kind), located, loop, size)
+    return Control(ControlKind(kind), located, loop, size, note)
 
 
 def _artifact(form: Mapping[str, Any], objects: Sequence[bytes]) -> Artifact:
