@@ -119,6 +119,8 @@ def report(kinds: Sequence[CaseKind], count: int, with_names: bool) -> Iterator[
     yield f"{'':10}{'cases':>8}{'native':>8}{'share':>8}"
     for name, found in (*by_group(kinds).items(), ("all", {"cases": len(kinds), "native": native(kinds)})):
         yield f"{name:10}{found['cases']:8,}{found['native']:8,}{found['native'] / max(found['cases'], 1):8.1%}"
+    told = sum(kind.result == "native if told" for kind in kinds)
+    yield f"{told:,} of these as soon as inputs that are parameters are told"
     reasons = Counter(kind.result for kind in kinds if kind.op)
     for reason, number in reasons.most_common(count):
         yield f"{number:6}  {reason}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
@@ -37,8 +37,28 @@ UNSUITED = {
 }
 """Cases that can't pass, and why."""
 
-PARAMETRIC = frozenset({*PARAMETERS, "AffineGrid", "CenterCropPad", "Dropout", "OneHot", "Squeeze", "Unsqueeze"})
-"""Ops whose inputs after the first say what to do, not with what."""
+_AFTER_FIRST = (
+    *PARAMETERS,
+    "AffineGrid",
+    "CenterCropPad",
+    "Col2Im",
+    "Dropout",
+    "OneHot",
+    "Squeeze",
+    "Unsqueeze",
+    "Upsample",
+)
+_WHOLE = ("BlackmanWindow", "ConstantOfShape", "HammingWindow", "HannWindow", "MelWeightMatrix", "Range")
+
+PARAMETRIC: Mapping[str, Collection[int]] = {
+    **dict.fromkeys(_AFTER_FIRST, range(1, 8)),
+    **dict.fromkeys(_WHOLE, range(8)),
+    "DFT": (1, 2),
+    "Loop": (0, 1),
+    "MaxUnpool": (2,),
+    "STFT": (1, 3),
+}
+"""Op -> the places of its inputs that say what to do or how much of it, not with what."""
 
 
 @cache
@@ -92,13 +112,20 @@ def element_types(model: ModelProto) -> frozenset[int]:
 
 
 def parameters(model: ModelProto) -> frozenset[str]:
-    """The inputs of a model that its nodes take for shape parameters alone."""
+    """The inputs of a model, of rank 0 or 1, that its nodes take for parameters, or compute these from alone."""
     known = {tensor.name for tensor in model.graph.initializer}
-    uses: dict[str, set[bool]] = {}
+    inputs = {value.name: value for value in model.graph.input if value.name not in known}
+    small = {name for name, value in inputs.items() if len(value.type.tensor_type.shape.dim) < 2}
+    sources: dict[str, set[str]] = {**{name: {name} for name in small}, **{name: set() for name in (*known, "")}}
+    found: set[str] = set()
     for node in model.graph.node:
-        for place, name in enumerate(node.input):
-            uses.setdefault(name, set()).add(node.op_type in PARAMETRIC and place > 0)
-    return frozenset(value.name for value in model.graph.input if uses.get(value.name) == {True}) - known
+        places = PARAMETRIC.get(node.op_type, ())
+        found.update(*(sources.get(name, ()) for place, name in enumerate(node.input) if place in places))
+        if node.op_type in ("Shape", "Size"):
+            sources.update((name, set()) for name in node.output)
+        elif all(name in sources for name in node.input):
+            sources.update((name, set().union(*(sources[other] for other in node.input))) for name in node.output)
+    return frozenset(found)
 
 
 def open_inputs(model: ModelProto) -> list[ValueInfoProto]:
