@@ -134,13 +134,13 @@ DECOMPOSITIONS: Mapping[str, Callable[[Draft, Node], str | None]] = {
 """Op -> what adds its nodes to the draft and returns the result, for known shapes; None where the node stays."""
 
 _EXPANDED = """
-Attention CausalConvWithState CenterCropPad DequantizeLinear LinearAttention NegativeLogLikelihoodLoss RotaryEmbedding
-SoftmaxCrossEntropyLoss SwiGLU
+Attention CausalConvWithState CenterCropPad DequantizeLinear FlexAttention LinearAttention NegativeLogLikelihoodLoss
+RotaryEmbedding SoftmaxCrossEntropyLoss SwiGLU
 """
 EXPANDED_OPS = frozenset(_EXPANDED.split()).union(DECOMPOSITIONS)
 """Composite ops that are replaced by their definitions, ours or ONNX's, which have kernels."""
 
 
 def is_composite(node: Node) -> bool:
-    """Whether others may stand in for a node of ONNX's."""
-    return (not node.domain and node.op in EXPANDED_OPS) or (node.domain, node.op) in STANDARD
+    """Whether others may stand in for a node of ONNX's. (No op of its preview has the name of another.)"""
+    return (node.domain in ("", "ai.onnx.preview") and node.op in EXPANDED_OPS) or (node.domain, node.op) in STANDARD

@@ -18,7 +18,6 @@ from onnx import (
     TensorProto,
     TypeProto,
     ValueInfoProto,
-    inliner,
 )
 
 from tunewright.graph.draft import Draft
@@ -34,13 +33,13 @@ from ..evaluation.onnx_form import (
     attribute_value,
     infer,
     infer_protos,
-    model_of,
     tensor_type,
     type_proto,
 )
 from .bound_inputs import bound_inputs, split_bindings
 from .control_types import MAX_SHAPED_WALKS, ControlFlow, WalkedBody
 from .decompositions import DECOMPOSITIONS, is_composite, modern_version, modernise
+from .definitions import definition_of
 from .dimensions import Dimensions
 from .normal import normal
 from .output_types import close_bodies, fix_types, rank, value_info
@@ -415,22 +414,16 @@ class Walk:
             except contrib.Unsupported:
                 return False
             return True
-        model = model_of(node, kinds)
-        selection = [(node.domain, node.op)]
-        try:
-            definition = inliner.inline_selected_functions(
-                model, selection, exclude=False, inline_schema_functions=True
-            )
-        except RuntimeError:  # onnx 1.23.2 fails on optional operands that are absent
+        definition = definition_of(node, kinds)
+        if definition is None or any(item.op_type == node.op for item in definition.nodes):
             return False
-        if any(item.op_type == node.op for item in definition.graph.node):
-            return False
-        inner = NameScope({**scope.opsets, **versions(definition.opset_import)}, {"": ""}, scope.place or place)
-        inner.names.update((f"i{k}", name) for k, name in enumerate(node.inputs) if name)
-        self._add_graph(definition.graph, inner)
-        for k, name in enumerate(node.outputs):
+        inner = NameScope({**scope.opsets, **definition.opsets}, {"": ""}, scope.place or place)
+        inner.names.update(zip(definition.inputs, node.inputs, strict=False))
+        inner.names[""] = ""
+        self._add_graph(GraphProto(node=definition.nodes), inner)
+        for name, result in zip(node.outputs, definition.outputs, strict=False):
             if name:
-                self._name(name, inner.names[f"o{k}"], scope)
+                self._name(name, inner.names[result], scope)
         return True
 
     def _write_contrib(self, node: Node, scope: NameScope, place: str) -> None:
