@@ -62,6 +62,10 @@ CODE_LIMIT = 512
 """Multiply-adds in all copies of the body. Beyond it a build takes long, and hardly anything is gained: of 115 padded
 convolutions with some tens of schedules timed each, three had their fastest there, which makes a mean of 0.1%."""
 
+FOLDED_ROWS = 4
+"""Rows up to which a product by a transposed panel is slower than folds along vectors: with one it took 3.0 to 4.6
+times as long on a Xeon with AVX-512, with four 1.1 to 2.0, with eight 0.7 to 1.3 (six sizes of 12,000 to 1,000,000)."""
+
 S = TypeVar("S", int, NDArray[np.int64])
 
 BODY_DEFAULT = 64
@@ -78,7 +82,7 @@ class ContractionSketch(PatternSketch[Product]):
 
     def recognise(self, task: Task, target: Target) -> Product | None:
         product = match_transposed_product(task) if self._is_transposed else match_product(task)
-        if product is None or product.extent(product.vector) * 2 < target.lanes(4):
+        if product is None or product.extent(product.vector) * 2 < target.lanes(4) or _is_folded_faster(task, product):
             return None
         return drop_padding(task, product)
 
@@ -139,6 +143,17 @@ class ContractionSketch(PatternSketch[Product]):
 def write_phase(fused_stage: FusedStage, target: Target) -> Stmt:
     """A fused stage before or after the product."""
     return lower(replace(plain_nest(fused_stage, target), compact=True))
+
+
+def _is_folded_faster(task: Task, product: Product) -> bool:
+    """Whether vectors along the reduction are faster: few rows meet a panel that would have to be transposed for them.
+
+    So it is in each step of a decoder, whose keys lie as they were made.
+    """
+    if is_packable(task, product.panel) or is_contiguous(product.panel.index, product.vector):
+        return False
+    rows, last = prod(product.extent(axis) for axis in product.rows), product.fused_stage.stage.reduce[-1].name
+    return rows <= FOLDED_ROWS and all(is_contiguous(x.index, last) for x in (product.panel, product.broadcast))
 
 
 def _is_faster(task: Task, product: Product, values: Mapping[str, int], target: Target) -> bool:

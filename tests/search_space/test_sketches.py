@@ -32,7 +32,7 @@ from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Candidate
 from tunewright.search_space.schedule import Illegal, Schedule
 from tunewright.search_space.sketch import Sketch, find_space
-from tunewright.search_space.sketches import SKETCHES, lower, sketch
+from tunewright.search_space.sketches import SKETCHES, lower, sketch, spaces
 from tunewright.workers.measure.check import TOLERANCE
 
 from .oracle import DOTS, GPU, MATRICES, SMALL_GPU
@@ -342,6 +342,13 @@ def test_a_schedule_outside_the_space_is_illegal(one: Sketch) -> None:
 def test_a_space_is_worked_out_once_for_equal_tasks(one: Sketch) -> None:
     task, target = case_for(one, {"a": 5, "b": 3, "c": 32, "d": 2})
     assert one.space(Task.from_json(task.to_json()), target) is one.space(task, target)
+
+
+@pytest.mark.parametrize(("rows", "name"), [(4, "generic"), (5, "contraction")])
+def test_few_rows_meet_keys_along_vectors(rows: int, name: str) -> None:
+    text = f"q[2, {rows}, 48] k[2, 37, 48] | t = Transpose<perm=[0, 2, 1]>(k) r = MatMul(q, t) y = Relu(r) | y ; "
+    [task] = tasks_of(text, {})
+    assert [space.sketch for space in spaces(task, TARGET)] == [name]
 
 
 def test_lowering_is_pure() -> None:
