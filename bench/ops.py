@@ -35,7 +35,8 @@ from tunewright.search_space.measurement import Status
 from tunewright.tuner import cli
 from tunewright.tuner.cli.tables import new_table, print_table
 from tunewright.tuner.models.model import Model, example_feeds, open_model
-from tunewright.tuner.session.session import InferenceSession, object_cache
+from tunewright.tuner.session.caches import object_cache
+from tunewright.tuner.session.session import InferenceSession
 from tunewright.tuner.settings import settings
 from tunewright.tuner.text import duration, share, times
 from tunewright.workers.lock import HostLock

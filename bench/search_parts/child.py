@@ -90,7 +90,7 @@ def _load_kernel(task: Task, target: Target, schedule: Schedule) -> tuple[CpuKer
     from tunewright.codegen.runtime.pool import shared_pool
     from tunewright.search_space.measurement import Candidate
     from tunewright.search_space.sketches import lower
-    from tunewright.tuner.session.session import object_cache
+    from tunewright.tuner.session.caches import object_cache
     from tunewright.workers.measure.check import CpuKernel, Example
 
     artifact = build(lower(Candidate(task, target, schedule)), target, object_cache())
@@ -126,7 +126,8 @@ def kernels(
     from tunewright.bench.turns import sample_in_turn
     from tunewright.search_space.schedule import Schedule
     from tunewright.tuner.models.model import example_feeds, open_model
-    from tunewright.tuner.session.session import InferenceSession, object_cache
+    from tunewright.tuner.session.caches import object_cache
+    from tunewright.tuner.session.session import InferenceSession
     from tunewright.tuner.settings import settings
     from tunewright.workers.lock import HostLock
 

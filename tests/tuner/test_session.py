@@ -247,7 +247,7 @@ def test_whole_numbers_of_numpy_are_taken(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_notes_say_what_costs_time(monkeypatch: pytest.MonkeyPatch) -> None:
     model = open_model(small_model().SerializeToString())
-    monkeypatch.setattr("tunewright.tuner.session.session.available_cores", lambda: [0])
+    monkeypatch.setattr("tunewright.tuner.session.notes.available_cores", lambda: [0])
     with InferenceSession.of(model, detect(2), {}) as opened:
         untuned, many = opened.notes
         tasks = opened.coverage().untuned

@@ -22,8 +22,9 @@ from ..arguments import sizes_of
 from ..lookup.source import DEFAULT_SOURCE, PreparedModel, ScheduleSource
 from ..peers import runtimes as peers
 from ..peers.peak_memory import OURS, PeakMemory, peak_memory
+from ..session.caches import object_cache
 from ..session.image_store import Coverage, fallback_share
-from ..session.session import InferenceSession, object_cache
+from ..session.session import InferenceSession
 from ..settings import settings
 from ..text import counted, duration, mark_noise, printable, ratio, slow_share, times
 from . import model_io

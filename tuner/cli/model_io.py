@@ -12,8 +12,9 @@ import numpy as np
 from ..errors import Refused
 from ..lookup.source import PreparedModel
 from ..models.model import Model, example_feeds
+from ..session.caches import object_cache
 from ..session.image_store import Coverage
-from ..session.session import InferenceSession, object_cache
+from ..session.session import InferenceSession
 
 MADE_UP = "made up"
 """Source of the arrays that no option gives."""

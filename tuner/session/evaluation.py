@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -42,14 +43,53 @@ def is_installed() -> bool:
     return find_spec("onnxruntime") is not None
 
 
-class VendorGroup:
-    """Some nodes as one session of ONNX Runtime, whose threads rest between runs."""
+def vendor_errors() -> tuple[type[Exception], ...]:
+    """What ONNX Runtime raises where it refuses a model, or fails on it."""
+    import_silent("onnxruntime")
+    return exceptions("onnxruntime.capi.onnxruntime_pybind11_state")
 
-    def __init__(self, model: bytes, inputs: Sequence[str], threads: int) -> None:
-        self.inputs = tuple(inputs)
-        self._model, self._threads = model, threads
-        self._errors = exceptions("onnxruntime.capi.onnxruntime_pybind11_state")
+
+class VendorSession:
+    """A model in ONNX Runtime, whose threads rest between runs. Raises `vendor_errors` where it is refused.
+
+    `sizes` are those of dimensions that it leaves open.
+    """
+
+    def __init__(self, model: Path | bytes, threads: int, sizes: Mapping[str, int] | None = None) -> None:
+        self._model, self._threads, self._sizes = model, threads, dict(sizes or {})
+        self._errors = vendor_errors()
         self._session, self._process = self._open(), os.getpid()
+
+    def _open(self) -> Any:
+        onnxruntime = import_silent("onnxruntime")
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads, options.inter_op_num_threads = self._threads, 1
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # our kernels need the cores
+        options.log_severity_level = 4
+        for name, size in self._sizes.items():
+            options.add_free_dimension_override_by_name(name, size)
+        model = self._model if isinstance(self._model, bytes) else str(self._model)
+        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+    def arguments(self) -> tuple[list[Any], list[Any]]:
+        """The inputs and the outputs: each with `name`, `type` and `shape`."""
+        return self._session.get_inputs(), self._session.get_outputs()
+
+    def run(self, feeds: Mapping[str, Any]) -> list[Any] | None:
+        """The outputs for values of the inputs, by name; None where it fails on these."""
+        if self._process != os.getpid():  # its threads are not in the child of a fork
+            self._session, self._process = self._open(), os.getpid()
+        try:
+            return list(self._session.run(None, dict(feeds)))
+        except self._errors:
+            return None
+
+
+class VendorGroup:
+    """Some nodes as one session of ONNX Runtime."""
+
+    def __init__(self, session: VendorSession, inputs: Sequence[str]) -> None:
+        self._session, self.inputs = session, tuple(inputs)
 
     @classmethod
     def of(
@@ -69,26 +109,13 @@ class VendorGroup:
             model = model_of_group(nodes, types, inputs, outputs, tell_sizes=tell_sizes)
             if model is None:
                 return None
-            with suppress(*exceptions("onnxruntime.capi.onnxruntime_pybind11_state")):
-                return cls(model.SerializeToString(), inputs, threads)
+            with suppress(*vendor_errors()):
+                return cls(VendorSession(model.SerializeToString(), threads), inputs)
         return None
-
-    def _open(self) -> Any:
-        onnxruntime = import_silent("onnxruntime")
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads, options.inter_op_num_threads = self._threads, 1
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # our kernels need the cores
-        options.log_severity_level = 4
-        return onnxruntime.InferenceSession(self._model, options, providers=["CPUExecutionProvider"])
 
     def run(self, operands: Sequence[Any]) -> list[Any] | None:
         """The outputs for values of the inputs; None where it fails on these."""
-        if self._process != os.getpid():  # its threads are not in the child of a fork
-            self._session, self._process = self._open(), os.getpid()
-        try:
-            return list(self._session.run(None, dict(zip(self.inputs, operands, strict=True))))
-        except self._errors:
-            return None
+        return self._session.run(dict(zip(self.inputs, operands, strict=True)))
 
 
 def _is_plain(kind: TensorType) -> bool:

@@ -186,6 +186,13 @@ class CacheEntry:
     schedules: Mapping[str, Any]  # task key -> schedule as JSON
     defaults: tuple[DefaultInput, ...] = ()  # the weights that a run may be given
 
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> CacheEntry:
+        """The inverse of `asdict`, by way of JSON. Raises LookupError, TypeError or ValueError on other data."""
+        coverage = Coverage(**data["coverage"])
+        defaults = tuple(_default(form) for form in data["defaults"])
+        return CacheEntry(data["image"], data["threads"], tuple(data["notes"]), coverage, data["schedules"], defaults)
+
 
 @dataclass(frozen=True, slots=True)
 class StoredImage:
@@ -209,12 +216,7 @@ class ImageStore:
     def entry(self, key: str) -> CacheEntry | None:
         """The entry of a key, if it is there and whole."""
         try:
-            data = json.loads(self._entry_path(key).read_bytes())
-            coverage = Coverage(**data["coverage"])
-            defaults = tuple(_default(form) for form in data["defaults"])
-            return CacheEntry(
-                data["image"], data["threads"], tuple(data["notes"]), coverage, data["schedules"], defaults
-            )
+            return CacheEntry.from_json(json.loads(self._entry_path(key).read_bytes()))
         except (OSError, ValueError, LookupError, TypeError):
             return None
 

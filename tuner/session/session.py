@@ -5,32 +5,35 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
+from weakref import finalize
 
 import numpy as np
 
 from tunewright.codegen.expr.dtype import DType
-from tunewright.codegen.host import available_cores, detect
+from tunewright.codegen.host import detect
 from tunewright.codegen.runtime.library import pool_functions
 from tunewright.codegen.runtime.memory import trim_compiler, trim_heap
 from tunewright.codegen.runtime.pool import shared_pool
 from tunewright.codegen.target import CUDA
 from tunewright.graph.ir import TensorType
 
-from ..arguments import check_dims, check_model, check_threads
+from ..arguments import check_dims, check_model, check_threads, sizes_of
 from ..errors import InputError, Refused
 from ..settings import settings
 from ..targets import check_target
-from ..text import counted, op_counts, printable
-from .evaluation import is_installed
+from ..text import printable
+from .caches import image_store, object_cache
 from .execution import CompiledModel
-from .image import Image
-from .image_store import CacheEntry, Coverage, ImageStore, file_state, session_key
+from .image import Image, ImagePort
+from .image_store import CacheEntry, Coverage, ImageStore, session_key
+from .notes import coverage_notes, thread_notes
+from .origin import Origin
 
 if TYPE_CHECKING:
     from tunewright.codegen.llvm.build import ObjectCache
@@ -39,57 +42,10 @@ if TYPE_CHECKING:
 
     from ..lookup.result import LookupResult
     from ..models.model import Model
+    from .compilation import Compilation
     from .device_model import DeviceModel
     from .executable import Executable
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """The arguments of a session, by which its model can be opened again, with other weights.
-
-    A weight that is also an input of the model is what the input is by default: whoever runs the model may give
-    another. Hardly anybody does, and old files list all of their weights so. They are constants therefore, folded and
-    packed like any; a run that is given some has a plan of its own, in which these are inputs.
-    """
-
-    model: Path | bytes
-    db: str | None
-    server: str | None
-    lock: Path | None
-    dims: Mapping[str, int]
-    threads: int | None
-    target: str
-    state: list[int] | None  # of the model's file, when the session was opened
-
-    @staticmethod
-    def state_of(model: Path | bytes) -> list[int] | None:
-        """The state of the model's file, which changes with the file."""
-        return None if isinstance(model, bytes) else file_state(model)
-
-    def executable(
-        self, weights: Collection[str], schedules: Mapping[str, Schedule], objects: ObjectCache | None
-    ) -> Executable:
-        """The model with these weights as inputs. Where a lock file pins `schedules`, other tasks run on their default.
-
-        Raises what `open_executable` raises, and Refused where the file has changed.
-        """
-        from ..lookup.lockfile import read_lock
-        from ..lookup.source import ScheduleSource
-        from ..models.model import open_for
-        from ..targets import local_target
-        from .executable import executable_of_results, executable_of_schedules
-
-        if (state := self.state_of(self.model)) != self.state:
-            change = "is gone" if state is None else "has changed since the session was opened; open it again"
-            raise Refused(f"{str(self.model)!r} {change}")
-        if self.lock is None:
-            source = ScheduleSource(self.db, self.server)
-            prepared = source.prepare(self.model, self.dims, self.threads, self.target, weights)
-            return executable_of_results(prepared.model, prepared.target, prepared.results, objects)
-        target = local_target(self.target, self.threads)
-        dims = self.dims or read_lock(self.lock).dims
-        model = open_for(target, self.model, dims, weights)
-        return executable_of_schedules(model, target, schedules, objects)
+    from .stand_in import StandIn
 
 
 _schedule_log = logging.getLogger("tunewright.schedule")
@@ -99,6 +55,8 @@ SAMPLES, SAMPLE_S = 21, 2e-3
 
 MOST_CHOICES = 8
 """Sets of overridden weights whose models are kept compiled."""
+
+CLOSED = "the session is closed; open the model again to run it"
 
 OTHER_NAMES = {"float32": "float", "float64": "double"}
 """ONNX Runtime's names of element types where they are not numpy's."""
@@ -118,6 +76,11 @@ class InferenceSession:
 
     Its methods are those of ONNX Runtime's class of that name. Threads may share a session; their runs take turns.
 
+    With `background` a model that was not compiled before is compiled while the session is in use. Until then `run` has
+    ONNX Runtime compute the outputs, which may differ in their last bits; where that is not installed, does not take
+    the model, or weights are given, it waits, as all else does that tells of the kernels. `ready` says whether they are
+    there, `wait` waits for it. What opening raises is raised by `wait` and by each `run` then.
+
     `model` is a path or the ONNX bytes; `threads` what the kernels run on (all available processors where None); `dims`
     binds dynamic dimensions by name, and `bind` gives inputs of one number their value: they are inputs no more, and
     what hangs on them alone is computed now, such as the condition of an `If`. With `target="cuda"` all kernels run on
@@ -134,8 +97,10 @@ class InferenceSession:
     DeviceFault and Unloadable, from any method: what broke the device is not used any more by this process.
     """
 
-    notes: tuple[str, ...] = ()
     _origin: Origin | None = None  # None: weights can't be given
+    _compilation: Compilation | None = None  # None from when the session is ready
+    _stand_in: StandIn | None = None  # what answers until then
+    _defaults: Mapping[str, TensorType] = MappingProxyType({})
 
     def __init__(
         self,
@@ -148,6 +113,7 @@ class InferenceSession:
         server: str | None = None,
         lock: Path | str | None = None,
         target: str = "auto",
+        background: bool = False,
     ) -> None:
         lock = Path(lock) if lock is not None else None
         model, dims, threads = check_model(model), check_dims(dims, bind), check_threads(threads)
@@ -163,18 +129,48 @@ class InferenceSession:
         if images is not None and key is not None and self._start_from_image(images, key):
             self._origin = origin if self._defaults else None
             return
-        from ..lookup.source import ScheduleSource
-        from .executable import open_executable
+        self._start_cold(model, origin, images, key, background)
 
-        executable = open_executable(
-            model, ScheduleSource(db, server, lock), dims, threads, target, object_cache(), images
-        )
+    def _start_cold(
+        self, model: Path | str | bytes, origin: Origin, images: ImageStore | None, key: str | None, background: bool
+    ) -> None:
+        """Start from the model, with what is to be known of it once it is compiled."""
+
+        def compile_here() -> Executable:
+            from ..lookup.source import ScheduleSource
+            from .executable import open_executable
+
+            place = ScheduleSource(origin.db, origin.server, origin.lock)
+            return open_executable(model, place, origin.dims, origin.threads, origin.target, object_cache(), images)
+
+        is_there = isinstance(origin.model, bytes) or origin.state is not None
+        if background and images is not None and is_there and origin.has_one_place:
+            self._opening = origin, images, key
+            self._start_in_background(origin, images, compile_here)
+            return
+        executable = compile_here()
         self._start(executable)
-        self._origin = origin if self._defaults else None
+        self._settle(executable.entry, origin, images, key)
         trim_heap()  # the model as it was read
         trim_compiler()
-        if images is not None and key is not None and executable.name:
-            images.put_entry(key, executable.entry)
+
+    def _start_in_background(self, origin: Origin, images: ImageStore, compile_here: Callable[[], Executable]) -> None:
+        from .compilation import Compilation
+        from .stand_in import StandIn
+
+        self._begin()
+        self._compilation = Compilation(origin, images, compile_here)
+        self._end = finalize(self, self._compilation.close)  # at the end of the process too
+        if len(sizes_of(origin.dims)) == len(origin.dims):  # no inputs are bound
+            self._stand_in = StandIn.of(origin.model, origin.dims, detect(origin.threads).threads)
+        if self._stand_in is not None:
+            self._set_inputs(self._stand_in.inputs)
+
+    def _settle(self, entry: CacheEntry, origin: Origin, images: ImageStore | None, key: str | None) -> None:
+        """Keep what a session of the same model is to start from, and what other weights take."""
+        self._origin = origin if self._defaults else None
+        if images is not None and key is not None and entry.image:
+            images.put_entry(key, entry)
 
     @classmethod
     def of(
@@ -223,44 +219,96 @@ class InferenceSession:
 
     def _start_on_processor(self, image: Image, entry: CacheEntry) -> None:
         """Run it on the processor."""
-        self._adopt(CompiledModel(image, shared_pool(entry.threads)), entry)
-        self.notes += tuple(_thread_notes(entry.threads))
+        self._adopt(CompiledModel(image, shared_pool(entry.threads)), entry, thread_notes(entry.threads))
 
-    def _adopt(self, model: CompiledModel | DeviceModel, entry: CacheEntry) -> None:
+    def _adopt(self, model: CompiledModel | DeviceModel, entry: CacheEntry, notes: Iterable[str] = ()) -> None:
         self._model = model
         self._coverage = replace(entry.coverage, vendor=dict(Counter(model.vendor_ops)))
-        self.notes = (*entry.notes, *_coverage_notes(self._coverage))
+        self._notes = (*entry.notes, *coverage_notes(self._coverage), *notes)
         self._schedules = entry.schedules
         self._defaults = {default.label: default.kind for default in entry.defaults}
+        if self._compilation is None:
+            self._begin()
+        self._set_inputs(model.image.inputs)
+
+    def _begin(self) -> None:
+        """Be open for runs."""
         self._override_sessions: dict[
             frozenset[str], InferenceSession
         ] = {}  # which weights are given -> what runs then
         self._override_lock, self._is_closed = threading.Lock(), False
-        ports = [(port, port.value.kind) for port in model.image.inputs]
+
+    def _set_inputs(self, inputs: Sequence[ImagePort]) -> None:
+        ports = [(port, port.value.kind) for port in inputs]
         self._input_types = [(port, _numpy_type(kind), kind.shape) for port, kind in ports]
+
+    @property
+    def ready(self) -> bool:
+        """Whether runs go through the kernels: always, unless they are compiled in the background."""
+        compilation = self._compilation
+        return compilation is None or (compilation.is_over and not compilation.has_failed)
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until the session is ready, for ever where no time is given; whether it is.
+
+        Raises what opening raises, and Refused where the session is closed.
+        """
+        compilation = self._compilation
+        if compilation is None:
+            return True
+        compiled = compilation.result(timeout_s)
+        if compiled is None:
+            return False
+        with self._override_lock:  # of several threads one takes it
+            if self._is_closed:
+                raise Refused(CLOSED)
+            if self._compilation is not None:
+                self._adopt(compiled.model, compiled.entry, thread_notes(compiled.entry.threads))
+                self._settle(compiled.entry, *self._opening)
+                self._end.detach()
+                self._compilation = self._stand_in = None
+                del self._opening
+        return True
+
+    def _signature(self) -> Image | StandIn:
+        """The inputs and outputs, which ONNX Runtime knows first; waits where it is not there."""
+        stand_in = self._stand_in
+        if stand_in is not None:
+            return stand_in
+        self.wait()
+        return self._model.image
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What keeps the session from being as fast as it can be, a line each."""
+        self.wait()
+        return self._notes
 
     @property
     def schedules(self) -> dict[str, Schedule]:
         """The schedule that each task runs on, by task key."""
         from tunewright.search_space.schedule import Schedule
 
+        self.wait()
         return {key: Schedule.from_json(data) for key, data in self._schedules.items()}
 
     def coverage(self) -> Coverage:
         """The coverage of the model by native and by tuned kernels."""
+        self.wait()
         return self._coverage
 
     def get_inputs(self) -> list[NodeArg]:
         """The inputs that `run` takes."""
-        return [_argument(port.label, port.value.kind) for port in self._model.image.inputs]
+        return [_argument(port.label, port.value.kind) for port in self._signature().inputs]
 
     def get_overridable_initializers(self) -> list[NodeArg]:
         """The weights that `run` takes in the place of the model's own: those that are inputs of the model as well."""
+        self.wait()
         return [_argument(label, kind) for label, kind in self._defaults.items()] if self._origin else []
 
     def get_outputs(self) -> list[NodeArg]:
         """The outputs that `run` returns."""
-        return [_argument(port.label, port.value.kind) for port in self._model.image.outputs]
+        return [_argument(port.label, port.value.kind) for port in self._signature().outputs]
 
     def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> list[Any]:
         """The outputs of that name, in that order; all of them for None. Inputs are given by name.
@@ -272,6 +320,8 @@ class InferenceSession:
         outputs that it does not have; Refused where the session is closed; for weights what opening it raises, and
         Refused where its file has changed.
         """
+        if self._compilation is not None and (results := self._run_early(output_names, input_feed)) is not None:
+            return results
         arrays = self._arrays(input_feed)
         if output_names is None and len(input_feed) == len(arrays):
             return self._model.run(arrays)
@@ -282,6 +332,17 @@ class InferenceSession:
         results = self._model.run(arrays)
         return [results[number] for number in numbers]
 
+    def _run_early(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> list[Any] | None:
+        """The outputs by ONNX Runtime. None once the session is ready: where that can't tell them, this waits."""
+        stand_in, compilation = self._stand_in, self._compilation
+        is_whole = isinstance(input_feed, Mapping) and stand_in is not None and len(input_feed) == len(stand_in.inputs)
+        if stand_in is not None and compilation is not None and not compilation.is_over and is_whole:
+            arrays, numbers = self._arrays(input_feed), self._numbers(input_feed, output_names)
+            if (results := stand_in.run(arrays)) is not None:
+                return [results[number] for number in numbers]
+        self.wait()
+        return None
+
     def kernels_s(self, input_feed: Mapping[str, Any]) -> float:
         """Seconds of a run that its kernels take, with warm caches: the median of samples.
 
@@ -289,6 +350,7 @@ class InferenceSession:
 
         Raises InputError where inputs are missing, or of another type or shape than the model's.
         """
+        self.wait()
         arrays = self._arrays(input_feed)
         if weights := self._weights_in(input_feed):
             with self._override_lock:
@@ -300,7 +362,7 @@ class InferenceSession:
     def _arrays(self, input_feed: Mapping[str, Any]) -> list[Any]:
         """The inputs, as the model wants them. Raises Refused where the session is closed."""
         if self._is_closed:
-            raise Refused("the session is closed; open the model again to run it")
+            raise Refused(CLOSED)
         arrays = []
         for port, dtype, shape in self._input_types:
             try:
@@ -325,7 +387,7 @@ class InferenceSession:
         """A session of the model in which these weights are inputs. Hold `_choosing`. Raises as `run`."""
         assert self._origin is not None
         if self._is_closed:
-            raise Refused("the session is closed; open the model again to run it")
+            raise Refused(CLOSED)
         for label in weights:
             _check_array(label, input_feed[label], self._defaults[label])
         session = self._override_sessions.pop(weights, None)
@@ -339,7 +401,7 @@ class InferenceSession:
 
     def _feed_fault(self, input_feed: Any) -> str:
         """The fault in the names of an input feed: one line for people; empty where there is none."""
-        inputs, weights = self._model.image.inputs, list(self._defaults if self._origin else ())
+        inputs, weights = self._signature().inputs, list(self._defaults if self._origin else ())
         if isinstance(input_feed, Mapping):
             labels, names = [port.label for port in inputs], list(input_feed)
             unknown = ", ".join(repr(name) for name in names if name not in (*labels, *weights))
@@ -360,7 +422,7 @@ class InferenceSession:
             raise InputError(fault)
         if isinstance(output_names, str):
             raise InputError(f"outputs are named in a list, [{output_names!r}], or None for all")
-        labels = [port.label for port in self._model.image.outputs]
+        labels = [port.label for port in self._signature().outputs]
         if output_names is None:
             return list(range(len(labels)))
         numbers = {label: number for number, label in enumerate(labels)}
@@ -370,12 +432,15 @@ class InferenceSession:
         return [numbers[name] for name in output_names]
 
     def close(self) -> None:
-        """Unload the code."""
+        """Unload the code; what compiles it in the background ends."""
         with self._override_lock:
             for overriding in self._override_sessions.values():
                 overriding.close()
             self._is_closed = True
-            self._model.close()
+            if self._compilation is not None:
+                self._compilation.close()
+            else:
+                self._model.close()
 
     def __enter__(self) -> Self:
         return self
@@ -384,31 +449,6 @@ class InferenceSession:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _coverage_notes(coverage: Coverage) -> Iterator[str]:
-    """Notes on untuned tasks and on nodes without a kernel."""
-    tasks = coverage.tuned + coverage.transferred + coverage.untuned + coverage.kept
-    if coverage.untuned:
-        which = f"{coverage.untuned} of {counted(tasks, 'task runs', 'tasks run')} untuned"
-        yield f"{which}; tuning for these dims and threads may make them faster"
-    if coverage.vendor:
-        yield _fallback_note(coverage.vendor, "ONNX Runtime")
-    if others := Counter(coverage.fallback) - Counter(coverage.vendor):
-        advice = "" if is_installed() else "; where the package onnxruntime is installed, that runs them"
-        yield _fallback_note(others, "ONNX's reference evaluator, slowly") + advice
-
-
-def _fallback_note(nodes: Mapping[str, int], runtime: str) -> str:
-    count = sum(nodes.values())
-    have, are = counted(count, "node has", "nodes have"), "is" if count == 1 else "are"
-    return f"{have} no kernel and {are} run by {runtime}: {op_counts(nodes)}"
-
-
-def _thread_notes(threads: int) -> Iterator[str]:
-    cores = len(available_cores())
-    if threads > cores:
-        yield f"threads={threads} is more than the {counted(cores, 'processor')} that this process may use"
 
 
 def _argument(label: str, kind: TensorType) -> NodeArg:
@@ -434,21 +474,3 @@ def _check_array(label: str, value: Any, kind: TensorType) -> Any:
     if dtype_name(array) != kind.dtype or array.shape != kind.shape:
         raise InputError(f"input {label!r} is {array.dtype}{list(array.shape)}, the model takes {kind}")
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
-
-
-def image_store() -> ImageStore | None:
-    """The compiled models kept on this machine; None where their folder can't be used."""
-    try:
-        return ImageStore(settings().images)
-    except OSError:
-        return None
-
-
-def object_cache() -> ObjectCache | None:
-    """The kernels kept on this machine; None where their folder can't be used, as each kernel can be built anew."""
-    from tunewright.codegen.llvm.build import ObjectCache
-
-    try:
-        return ObjectCache(settings().objects)
-    except OSError:
-        return None
