@@ -21,6 +21,8 @@ from . import (
     features,
     layers,
     linear_models,
+    ngrams,
+    optimisers,
     quantisation,
     rotary,
     standard_attention,
@@ -34,4 +36,4 @@ __all__ = [
 
 # Importing them fills OPS and STANDARD.
 _ = (activations, attention, blocks, layers, quantisation, rotary, standard_attention)
-__ = (encoders, features, linear_models, support_vectors)
+__ = (encoders, features, linear_models, ngrams, optimisers, support_vectors)
