@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from tunewright.codegen.cuda.build import GpuArtifact
 from tunewright.codegen.cuda.build import build as gpu_build
 from tunewright.codegen.gpu import WIDEST_BYTES
+from tunewright.codegen.ir.fill import fill
 from tunewright.codegen.ir.ir import Packing
 from tunewright.codegen.llvm.build import ObjectCache, build_all
 from tunewright.codegen.runtime.control import ALL, ENDLESS, RING, Control, ControlKind, Move
@@ -99,7 +100,7 @@ class _PackedConstant:
         if self.packing is None:
             room.reshape(array.shape)[...] = array
         else:
-            room.reshape(self.packing.shape)[...] = self.packing.arrange(array.reshape(self.shape))
+            fill(room.reshape(self.packing.shape), array.reshape(self.shape), self.packing)
         block[end_bytes : self.offset_bytes + room_bytes(self.size_bytes)] = 0
 
 
