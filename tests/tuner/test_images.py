@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -214,6 +215,45 @@ def test_a_model_that_is_too_large_is_not_kept_and_drives_out_no_other(home: Pat
         home / "other.onnx", ScheduleSource(), {}, 1, "cpu", None, ImageStore(home / "images", 1)
     ).name
     assert set((home / "images").iterdir()) == before
+
+
+def test_a_large_image_is_written_while_the_session_runs(
+    home: Path, starts: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(questions, "LARGE_BYTES", 0)
+    go_on = threading.Event()
+    write = ImageStore._write
+
+    def wait(*arguments: Any) -> None:
+        go_on.wait(60)
+        write(*arguments)
+
+    monkeypatch.setattr(ImageStore, "_write", wait)
+    first = outputs(home / "small.onnx")
+    assert not list((home / "images").glob("*.image"))
+    go_on.set()
+    assert outputs(home / "small.onnx") == first  # which waits for it
+    assert len(starts) == 1 and list((home / "images").glob("*.image"))
+
+
+def test_a_large_image_that_can_not_be_written_is_not_there(
+    home: Path, starts: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(questions, "LARGE_BYTES", 0)
+    monkeypatch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError("disk full")))
+    first = outputs(home / "small.onnx")
+    assert outputs(home / "small.onnx") == first
+    assert len(starts) == 2 and not list((home / "images").glob("*.image*"))
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_the_end_of_a_process_waits_for_its_image(is_closed: bool, home: Path) -> None:
+    code = "import sys; from tunewright.tuner.session import image_store; image_store.LARGE_BYTES = 0\n"
+    code += "from tunewright.tuner import InferenceSession; session = InferenceSession(sys.argv[1], threads=1)\n"
+    code += "session.close()" if is_closed else ""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", code, str(home / "small.onnx")], env=environment, timeout=60, check=True)
+    assert list((home / "images").glob("*.image")) and not list((home / "images").glob("*.tmp"))
 
 
 STARTED = """

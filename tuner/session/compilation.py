@@ -166,12 +166,14 @@ def compile_kept(
     from ..lookup.source import ScheduleSource
     from .caches import image_store, object_cache
     from .executable import open_executable
+    from .image_store import wait_for_writes
 
     os.nice(NICENESS)
     os.environ.update(variables)
     db, server, lock = place
     source = ScheduleSource(db, server, None if lock is None else Path(lock))
     executable = open_executable(Path(model), source, dims, threads, target, object_cache(), image_store())
+    wait_for_writes()
     return asdict(executable.entry)
 
 

@@ -13,10 +13,10 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, astuple, dataclass, field
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -169,6 +169,9 @@ LIMIT_BYTES = 16 << 30
 DISK_SHARE = 0.5
 """The part that images may take of what they take and what is free together: the database is on that disk too."""
 
+LARGE_BYTES = 16 << 20
+"""Constants from which on nobody waits until an image is on disk: a second for 400 MB, more where the disk is busy."""
+
 MAGIC = b"tunewright image 1\n"
 
 PAGE_BYTES = 4096
@@ -228,6 +231,7 @@ class ImageStore:
     def get(self, name: str, readers: int = 1) -> StoredImage | None:
         """The image of that name, if it is there and whole. `readers` threads read."""
         path = self._image_path(name)
+        wait_for_writes()
         try:
             with path.open("rb") as file:
                 os.utime(file.fileno())  # it is in use
@@ -236,23 +240,53 @@ class ImageStore:
             return None
 
     def put(self, name: str, image: Image, pool_code: bytes) -> bool:
-        """Keep an image, unless it is too large or has nodes that no kernel computes. Whether it is there then."""
+        """Keep an image, unless it is too large or has nodes that no kernel computes. Whether it is there then.
+
+        A large one is written by a thread, which the end of the process waits for: it is there unless the disk fails.
+        """
         form = to_form(image)
         if form is None:
             return False
+        path = self._image_path(name)
         with suppress(OSError):  # a full disk is no error, nor that somebody has deleted the folder by now
             free_bytes = shutil.disk_usage(self._files.path).free
             left_bytes = room_bytes(self._files.size_bytes(), free_bytes, self._limit_bytes) - image.constants.nbytes
-            if left_bytes >= 0 and not self._image_path(name).exists():
+            if left_bytes >= 0 and not path.exists():
                 self._files.tidy(left_bytes)
-                self._files.write(self._image_path(name), _parts(*form, pool_code, image.constants), lasting=True)
-        return self._image_path(name).exists()
+                parts = _parts(*form, pool_code, image.constants)
+                if image.constants.nbytes >= LARGE_BYTES:
+                    _begin_write(partial(self._write, path, parts))
+                    return True
+                self._files.write(path, parts, lasting=True)
+        return path.exists()
+
+    def _write(self, path: Path, parts: Sequence[bytes | memoryview]) -> None:
+        with suppress(OSError):
+            self._files.write(path, parts, lasting=True)
 
     def _entry_path(self, key: str) -> Path:
         return self._files.path / f"{_digest(key)}.json"
 
     def _image_path(self, name: str) -> Path:
         return self._files.path / f"{_digest(name)}.image"
+
+
+_writers: set[Thread] = set()
+
+
+def _begin_write(write: Callable[[], None]) -> None:
+    """Write in a thread that is none of those that end with the process."""
+    thread = Thread(target=write, name="tunewright-image", daemon=False)
+    wait_for_writes()  # of several large images one is held longer than its session wants it
+    _writers.add(thread)
+    thread.start()
+
+
+def wait_for_writes() -> None:
+    """Wait until what this process writes is on disk."""
+    for thread in list(_writers):
+        thread.join()
+        _writers.discard(thread)
 
 
 def room_bytes(taken_bytes: int, free_bytes: int, limit_bytes: int = LIMIT_BYTES) -> int:
