@@ -57,6 +57,7 @@ from .protobuf import (
     topological_order,
     versions,
 )
+from .sequences import Sequences
 from .shapes import check_operands, check_shapes
 from .signature import check_attributes, check_call, check_elements, op_schema, signature
 from .weights import Weights
@@ -91,6 +92,7 @@ class Walk:
         self._weights = weights
         self._draft = Draft()
         self._protos: dict[str, TypeProto] = {}  # as Draft.types, but with the extents that are known
+        self._sequences = Sequences(self._draft)
         self._context = onnx.checker.C.CheckerContext()
         self._context.ir_version = onnx.IR_VERSION
         self._shaped_walks = iter(range(MAX_SHAPED_WALKS))
@@ -281,6 +283,9 @@ class Walk:
             return
         if is_composite(node) and self._expand(node, kinds, scope, place):
             return
+        if (held := self._sequences.read(node)) is not None:
+            self._name(node.outputs[0], held, scope)
+            return
         if CAPTURES in node.attrs:
             input_types = [self._protos[scope.names[name]] if name else TypeProto() for name in proto.input]
             graphs = {item.name: item.g for item in proto.attribute if item.type == AttributeProto.GRAPH}
@@ -297,6 +302,7 @@ class Walk:
             )
         outputs = [self._define(scope, name, output_types[k]) if name else "" for k, name in enumerate(node.outputs)]
         node = replace(node, outputs=tuple(outputs))
+        self._sequences.note(node)
         shapes = [draft.shape(name) if name else () for name in (*node.inputs, *node.outputs)]
         if None not in shapes:
             count = len(node.inputs)
