@@ -11,7 +11,9 @@ from typing import Any
 
 import onnx
 from onnx import (
+    AttributeProto,
     ModelProto,
+    NodeProto,
     OptionalProto,
     SequenceProto,
     TensorProto,
@@ -121,11 +123,23 @@ def parameters(model: ModelProto) -> frozenset[str]:
     for node in model.graph.node:
         places = PARAMETRIC.get(node.op_type, ())
         found.update(*(sources.get(name, ()) for place, name in enumerate(node.input) if place in places))
+        names = [*node.input, *captures(node)]
         if node.op_type in ("Shape", "Size"):
             sources.update((name, set()) for name in node.output)
-        elif all(name in sources for name in node.input):
-            sources.update((name, set().union(*(sources[other] for other in node.input))) for name in node.output)
+        elif all(name in sources for name in names):
+            sources.update((name, set().union(*(sources[other] for other in names))) for name in node.output)
     return frozenset(found)
+
+
+def captures(node: NodeProto) -> set[str]:
+    """What the bodies of a node read from outside."""
+    found: set[str] = set()
+    for body in (attribute.g for attribute in node.attribute if attribute.type == AttributeProto.GRAPH):
+        own = {"", *(value.name for value in body.input), *(tensor.name for tensor in body.initializer)}
+        for item in body.node:
+            found |= {*item.input, *captures(item)} - own
+            own.update(item.output)
+    return found
 
 
 def open_inputs(model: ModelProto) -> list[ValueInfoProto]:

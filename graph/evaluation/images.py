@@ -60,10 +60,10 @@ def resize(x: Array, attrs: Mapping[str, Any]) -> Array:
 def taps(attrs: Mapping[str, Any], axis: int, extent: int) -> tuple[NDArray[np.int64], Floats | None] | None:
     """The elements along an axis that each result is made of, `[size, K]`, and their weights; no weights for copies.
 
-    None where nothing changes along the axis. Of a Resize in the normal form, of which no part is cut out.
+    None where nothing changes along the axis. Of a Resize in the normal form.
     """
     size, scale = _target_extent(attrs, axis, extent)
-    if size == extent and scale == 1.0:
+    if size == extent and scale == 1.0 and not _is_cut(attrs, axis):
         return None
     if attrs["mode"] == "nearest":
         places = _places(axis, extent, size, np.float32(scale), attrs)
@@ -72,6 +72,21 @@ def taps(attrs: Mapping[str, Any], axis: int, extent: int) -> tuple[NDArray[np.i
     count = max(int(np.count_nonzero(weights, axis=1).max()), 1)
     elements = np.sort(np.argsort(weights == 0, axis=1, kind="stable")[:, :count], axis=1)
     return elements, np.take_along_axis(weights, elements, axis=1)
+
+
+def outside(attrs: Mapping[str, Any], axis: int, extent: int) -> NDArray[np.bool_]:
+    """Which results along an axis lie outside of the input, where a part is cut out that may reach beyond it."""
+    size, scale = _target_extent(attrs, axis, extent)
+    is_nearest = attrs["mode"] == "nearest"
+    places = _places(axis, extent, size, np.float32(scale) if is_nearest else np.float64(scale), attrs)
+    return np.asarray((places < 0) | (places > extent - 1))
+
+
+def _is_cut(attrs: Mapping[str, Any], axis: int) -> bool:
+    """Whether a part is cut out along an axis."""
+    if attrs["coordinate_transformation_mode"] != CROP_AND_RESIZE:
+        return False
+    return tuple(attrs["roi"][axis :: len(attrs["roi"]) // 2]) != (0, 1)
 
 
 def _target_extent(attrs: Mapping[str, Any], axis: int, extent: int) -> tuple[int, float]:
@@ -167,12 +182,17 @@ def _resize(call: OnnxCall, x: Any, *operands: Any) -> Array:
         attrs |= {"coordinate_transformation_mode": "asymmetric", "nearest_mode": OUTWARD}
     axes = [int(axis) % x.ndim for axis in attrs.get("axes") or range(x.ndim)]
     if attrs["coordinate_transformation_mode"] == CROP_AND_RESIZE:
-        halves = np.split(np.asarray(roi), 2)  # the starts, and the ends
-        attrs["roi"] = [bound for k, half in enumerate(halves) for bound in _scatter_values(half, axes, [k] * x.ndim)]
+        attrs["roi"] = whole_roi(roi, axes, x.ndim)
     if sizes is not None and np.size(sizes):
         target_sizes = _scatter_values(sizes, axes, x.shape)
         return resize(x, {**attrs, **_aspect_sizes(attrs, x.shape, axes, target_sizes)})
     return resize(x, {**attrs, "scales": _scatter_values(scales, axes, [1.0] * x.ndim)})
+
+
+def whole_roi(roi: Any, axes: list[int], rank: int) -> list[float]:
+    """The starts, then the ends of a part, along all axes."""
+    halves = np.split(np.asarray(roi), 2)
+    return [bound for k, half in enumerate(halves) for bound in _scatter_values(half, axes, [float(k)] * rank)]
 
 
 def _scatter_values(values: Any, axes: list[int], others: Any) -> list[Any]:
@@ -188,9 +208,15 @@ def _aspect_sizes(attrs: Mapping[str, Any], shape: Any, axes: list[int], sizes: 
     policy = attrs.get("keep_aspect_ratio_policy") or "stretch"
     if policy == "stretch":
         return {"sizes": sizes}
-    scale = {"not_larger": min, "not_smaller": max}[policy](sizes[axis] / shape[axis] for axis in axes)
+    scale = aspect_scale(policy, shape, axes, [sizes[axis] for axis in axes])
     rounded = [int(scale * extent + 0.5) if axis in axes else extent for axis, extent in enumerate(shape)]
     return {"sizes": rounded, "scales": [scale if axis in axes else 1.0 for axis in range(len(shape))]}
+
+
+def aspect_scale(policy: str, shape: Sequence[int], axes: Sequence[int], sizes: Sequence[int]) -> float:
+    """The one scale of all axes, by which they get no larger, or no smaller, than the sizes."""
+    choose = {"not_larger": min, "not_smaller": max}[policy]
+    return float(choose(size / shape[axis] for axis, size in zip(axes, sizes, strict=True)))
 
 
 # Pictures seen through a grid

@@ -60,7 +60,7 @@ PARAMETERS: Mapping[str, tuple[Parameter, ...]] = {
     "Expand": (Parameter("shape", 1),),
     "Pad": (Parameter("pads", 1), Parameter("value", 2, "")),
     "Reshape": (Parameter("shape", 1),),
-    "Resize": (Parameter("scales", 2, "float32"), Parameter("sizes", 3)),
+    "Resize": (Parameter("roi", 1, "float32"), Parameter("scales", 2, "float32"), Parameter("sizes", 3)),
     "Slice": (Parameter("starts", 1), Parameter("ends", 2), Parameter("axes", 3), Parameter("steps", 4)),
     "Split": (Parameter("split", 1),),
     "Tile": (Parameter("repeats", 1),),

@@ -124,11 +124,25 @@ def affine_grid(draft: Draft, node: Node) -> str | None:
     return draft.emit("Reshape", places, shape=(shape[0], *space, len(space)))
 
 
+def mean_variance_normalization(draft: Draft, node: Node) -> str | None:
+    """Add a MeanVarianceNormalization in two passes: ONNX's own, of squares and the square of the mean, cancels."""
+    x = node.inputs[0]
+    if draft.types[x].dtype not in ("float32", "float64"):
+        return None  # what is added to the deviation is 0 in halves
+    rank = len(draft.shape(x) or ())
+    axes = tuple(sorted(axis % rank for axis in node.attrs["axes"]))
+    centred = draft.emit("Sub", x, draft.emit("ReduceMean", x, axes=axes, keepdims=1))
+    variance = draft.emit("ReduceMean", draft.emit("Mul", centred, centred), axes=axes, keepdims=1)
+    deviation = draft.emit("Add", draft.emit("Sqrt", variance), draft.scalar_like(x, 1e-9))
+    return draft.emit("Div", centred, deviation)
+
+
 DECOMPOSITIONS: Mapping[str, Callable[[Draft, Node], str | None]] = {
     "AffineGrid": affine_grid,
     "DFT": dft,
     "Einsum": einsum,
     "GroupNormalization": group_normalization,
+    "MeanVarianceNormalization": mean_variance_normalization,
     "STFT": stft,
 }
 """Op -> what adds its nodes to the draft and returns the result, for known shapes; None where the node stays."""

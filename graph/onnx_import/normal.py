@@ -34,8 +34,9 @@ from typing import Any
 import numpy as np
 
 from tunewright.graph.draft import Draft
-from tunewright.graph.ir import Node, TensorType
+from tunewright.graph.ir import Array, Node, TensorType
 
+from ..evaluation.images import CROP_AND_RESIZE, aspect_scale, scaled_extent, whole_roi
 from ..evaluation.onnx_form import NORMAL_VERSION, REDUCTIONS, cast_version, element_type
 from ..evaluation.windows import dilated_kernel, transposed_window_attributes, window_attributes
 
@@ -213,9 +214,13 @@ def _reduce(draft: Draft, node: Node) -> Node | None:
     rank = len(_shape(draft, node.inputs[0]))
     axes = _integers(draft, node, 1, "axes")
     if not axes and node.attrs.get("noop_with_empty_axes", 0):
-        return None
+        return _node(node, {}, "Identity", node.inputs[:1]) if node.op in _SINGLE else None
     fold_axes = tuple(sorted({axis % rank for axis in axes})) if axes and rank else tuple(range(rank))
     return _node(node, {"axes": fold_axes, "keepdims": node.attrs["keepdims"]}, inputs=node.inputs[:1])
+
+
+_SINGLE = frozenset({"ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum"})
+"""The folds of which one element alone is the result."""
 
 
 def _clip(draft: Draft, node: Node) -> Node | None:
@@ -254,9 +259,7 @@ def _resize(draft: Draft, node: Node) -> Node | None:
     """Upsample (all opsets) and Resize (10 on)."""
     attrs = dict(node.attrs)
     old = node.op == "Upsample" or node.version < 11
-    if attrs.get("coordinate_transformation_mode") in ("tf_crop_and_resize", "tf_half_pixel_for_nn"):
-        return None
-    if attrs.get("keep_aspect_ratio_policy", "stretch") != "stretch":
+    if attrs.get("coordinate_transformation_mode") == "tf_half_pixel_for_nn":
         return None
     shape, result = _shape(draft, node.inputs[0]), _shape(draft, node.outputs[0])
     place = node.input(1 if old else 2)
@@ -266,6 +269,10 @@ def _resize(draft: Draft, node: Node) -> Node | None:
     axes = [axis % len(shape) for axis in attrs.pop("axes", None) or range(len(shape))]
     if 0 in shape or 0 in result:
         return None
+    if not old and attrs.get("coordinate_transformation_mode") == CROP_AND_RESIZE:
+        attrs["roi"] = tuple(whole_roi(_known(draft, node.inputs[1]), axes, len(shape)))
+    if attrs.get("keep_aspect_ratio_policy", "stretch") != "stretch" and node.input(3):
+        scale_values = _common_scale(draft, node, axes)
     scales = [1.0] * len(shape)
     if scale_values is not None and scale_values.size:
         for axis, scale in zip(axes, scale_values.reshape(-1), strict=True):
@@ -280,6 +287,24 @@ def _resize(draft: Draft, node: Node) -> Node | None:
     attrs = {"antialias": 0, "cubic_coeff_a": -0.75, "exclude_outside": 0, "extrapolation_value": 0.0, **attrs}
     attrs.pop("keep_aspect_ratio_policy", None)
     return _node(node, attrs, "Resize", node.inputs[:1])
+
+
+def _common_scale(draft: Draft, node: Node, axes: Sequence[int]) -> Array:
+    """The scale of all axes where the aspect ratio is kept. Raises _Unknown where the result has other extents."""
+    shape, result = _shape(draft, node.inputs[0]), _shape(draft, node.outputs[0])
+    sizes = _known(draft, node.inputs[3]).tolist()
+    scale = aspect_scale(node.attrs["keep_aspect_ratio_policy"], shape, axes, sizes)
+    if any(not result[axis] == scaled_extent(shape[axis], scale) == int(shape[axis] * scale) for axis in axes):
+        raise _Unknown
+    return np.full(len(axes), scale)
+
+
+def _known(draft: Draft, name: str) -> Array:
+    """The value of a tensor. Raises _Unknown if only a run tells."""
+    array = draft.array(name)
+    if array is None:
+        raise _Unknown
+    return array
 
 
 def _batch_norm(draft: Draft, node: Node) -> Node | None:
@@ -298,12 +323,26 @@ def _norm_per_sample(draft: Draft, node: Node) -> Node:
     return _node(node, {}, "Add", (draft.emit("Mul", relative, scale), bias))
 
 
+def _eye_like(draft: Draft, node: Node) -> Node | None:
+    """A constant: the input has but its shape to say."""
+    shape, dtype = _shape(draft, node.outputs[0]), draft.types[node.outputs[0]].dtype
+    if int(np.prod(shape)) > MAX_CONSTANT:
+        return None
+    eye = np.eye(shape[0], shape[1], k=int(node.attrs.get("k", 0))).astype(dtype)
+    return _node(node, {}, "Identity", (draft.constant(eye),))
+
+
+MAX_CONSTANT = 1 << 22
+"""Most elements of a constant that no other constant gives."""
+
+
 def _dropout(draft: Draft, node: Node) -> Node | None:
-    training = node.input(2)
-    if training:
-        array = draft.array(training)
-        if array is None or array.any():
-            return None
+    training, ratio = (draft.array(name) if name else None for name in (node.input(2), node.input(1)))
+    if node.input(2) and (training is None or (training.any() and node.input(1) and ratio is None)):
+        return None
+    share = 0.5 if ratio is None else float(ratio.item())
+    if training is not None and training.any() and share:
+        return _draw_dropout(draft, node, share)
     if len(node.outputs) > 1:  # a mask of ones
         shape = draft.shape(node.inputs[0])
         if shape is None:
@@ -312,6 +351,19 @@ def _dropout(draft: Draft, node: Node) -> Node | None:
         draft.types[node.outputs[1]] = kind
         draft.constants[node.outputs[1]] = np.broadcast_to(np.ones((), kind.dtype), shape)
     return Node("Identity", node.inputs[:1], node.outputs[:1], {}, version=NORMAL_VERSION)
+
+
+def _draw_dropout(draft: Draft, node: Node, ratio: float) -> Node | None:
+    """With a seed each run keeps the same elements: those that numpy's generator draws, as in ONNX's evaluator."""
+    shape, dtype, seed = draft.shape(node.inputs[0]), draft.types[node.inputs[0]].dtype, node.attrs.get("seed")
+    if seed is None or not 0 <= seed < 1 << 32 or ratio >= 1 or shape is None or int(np.prod(shape)) > MAX_CONSTANT:
+        return None
+    mask = np.random.RandomState(seed).uniform(0, 1.0, shape) >= ratio
+    if len(node.outputs) > 1:
+        draft.types[node.outputs[1]] = TensorType(draft.types[node.outputs[1]].dtype, shape)
+        draft.constants[node.outputs[1]] = mask
+    factors = draft.constant((mask * (1.0 / (1.0 - ratio))).astype(dtype))
+    return Node("Mul", (node.inputs[0], factors), node.outputs[:1], {}, version=NORMAL_VERSION)
 
 
 def _cast(draft: Draft, node: Node) -> Node:
@@ -327,19 +379,6 @@ def _layer_norm(draft: Draft, node: Node) -> Node | None:
         return None
     attrs = {"axis": node.attrs["axis"] % rank, "epsilon": node.attrs["epsilon"]}
     return replace(_node(node, attrs), outputs=node.outputs[:1])
-
-
-def _mean_variance(draft: Draft, node: Node) -> Node | None:
-    """Two passes: ONNX's own definition, the mean of squares minus the square of the mean, cancels."""
-    x = node.inputs[0]
-    if draft.types[x].dtype not in ("float32", "float64"):
-        return None  # what is added to the deviation is 0 in halves
-    rank = len(_shape(draft, x))
-    axes = tuple(sorted(axis % rank for axis in node.attrs["axes"]))
-    centred = draft.emit("Sub", x, draft.emit("ReduceMean", x, axes=axes, keepdims=1))
-    variance = draft.emit("ReduceMean", draft.emit("Mul", centred, centred), axes=axes, keepdims=1)
-    deviation = draft.emit("Add", draft.emit("Sqrt", variance), draft.scalar_like(x, 1e-9))
-    return _node(node, {}, "Div", (centred, deviation))
 
 
 def _swish(draft: Draft, node: Node) -> Node:
@@ -398,7 +437,7 @@ _NORMALISERS: Mapping[str, Normaliser] = {
     "Expand": _expand,
     "Flatten": _reshape,
     "LayerNormalization": _layer_norm,
-    "MeanVarianceNormalization": _mean_variance,
+    "EyeLike": _eye_like,
     "OneHot": _along_axis(position=-1),
     "Pad": _pad,
     "QLinearConv": _conv,

@@ -339,7 +339,7 @@ def _every_axis(*names: str) -> Callable[[Node, Perm], StoredForm | None]:
     """Attributes with one entry an axis."""
 
     def move(node: Node, perm: Perm) -> StoredForm | None:
-        if len(node.inputs) > 1:
+        if len(node.inputs) > 1 or "roi" in node.attrs:  # of which each axis has two
             return None
         attrs = dict(node.attrs)
         for name in names:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from tunewright.graph.ir import Node
 
-from ..evaluation.images import CROP_AND_RESIZE, taps
+from ..evaluation.images import CROP_AND_RESIZE, outside, taps
 from ..ops import NotNative, define
 from .edit import Edit, Result, each
 
@@ -23,8 +25,6 @@ def interpolations(edit: Edit, node: Node) -> Result:
         return None
     shape, result, attrs = edit.shape(node.inputs[0]), edit.shape(node.outputs[0]), node.attrs
     if shape is None or result is None or 0 in (*shape, *result):
-        return None
-    if attrs["coordinate_transformation_mode"] == CROP_AND_RESIZE:
         return None
     by_axis = {axis: taps(attrs, axis, extent) for axis, extent in enumerate(shape)}
     chosen = {axis: item for axis, item in by_axis.items() if item is not None}
@@ -46,6 +46,20 @@ def interpolations(edit: Edit, node: Node) -> Result:
             for term in terms[1:]:
                 columns = [edit.emit("Add", columns[0], term)]
         value = columns[0]
+    if attrs["coordinate_transformation_mode"] == CROP_AND_RESIZE:
+        value = _fill_outside(edit, node, value)
+    return value
+
+
+def _fill_outside(edit: Edit, node: Node, value: str) -> str:
+    """What is cut out has another value where it lies beyond the input."""
+    shape = edit.shape(node.inputs[0]) or ()
+    rows = [outside(node.attrs, axis, extent) for axis, extent in enumerate(shape)]
+    for axis, row in enumerate(rows):
+        if row.any():
+            condition = edit.constant(row.reshape(-1, *(1,) * (len(shape) - 1 - axis)))
+            filling = edit.constant(np.asarray(node.attrs["extrapolation_value"], edit.types[value].dtype))
+            value = edit.emit("Where", condition, filling, value)
     return value
 
 

@@ -6,10 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import ModelProto, TensorProto, parser
+from onnx import ModelProto, TensorProto, numpy_helper, parser
+from onnx.reference import ReferenceEvaluator
 
 from tunewright.graph.ir import Graph
 from tunewright.graph.onnx_import import load
+
+from .conftest import Runs
 
 
 def parsed(body: str, opset: int = 18) -> ModelProto:
@@ -136,3 +139,32 @@ def test_opset_6_broadcasts_from_an_axis(runs: Any):
     x, b = np.zeros((2, 3, 4), np.float32), np.arange(3, dtype=np.float32)
     (result,) = runs.nodes(graph, {"v0": x, "v1": b})
     np.testing.assert_array_equal(result, np.broadcast_to(b[:, None], (2, 3, 4)))
+
+
+def test_dropout_with_a_seed_is_drawn_once() -> None:
+    body = "g (float[3,40] x) => (float[3,40] y, bool[3,40] m) { y, m = Dropout<seed = 7>(x, share, yes) }"
+    model = parsed(body)
+    values = {"share": np.array(0.3, np.float32), "yes": np.array(True)}
+    model.graph.initializer.extend(numpy_helper.from_array(value, name) for name, value in values.items())
+    graph = load(model.SerializeToString())
+    assert [node.op for node in graph.nodes] == ["Mul"]
+    x = np.ones((3, 40), np.float32)
+    for result, wanted in zip(Runs.nodes(graph, {"v0": x}), ReferenceEvaluator(model).run(None, {"x": x}), strict=True):
+        np.testing.assert_allclose(result.astype(float), wanted, rtol=1e-6)
+    model.graph.node[0].ClearField("attribute")
+    assert [node.op for node in load(model.SerializeToString()).nodes] == ["Dropout"]
+
+
+@pytest.mark.parametrize("body", ["y = EyeLike<k = -1, dtype = 11>(x)", "y = EyeLike(x)"])
+def test_eyes_are_constants(body: str) -> None:
+    model = parsed(f"g (float[3,5] x) => (float[3,5] y) {{ {body} }}")
+    model.graph.output[0].type.tensor_type.elem_type = 11 if "11" in body else 1
+    graph = load(model.SerializeToString())
+    [wanted] = ReferenceEvaluator(model).run(None, {"x": np.zeros((3, 5), np.float32)})
+    assert not graph.nodes
+    np.testing.assert_array_equal(graph.constants[graph.outputs[0].tensor], wanted)
+
+
+def test_reductions_of_no_axes() -> None:
+    body = "g (float[3,5] x) => (float[3,5] y) { y = ReduceMean<noop_with_empty_axes = 1>(x) }"
+    assert [node.op for node in imported(body).nodes] == ["Identity"]

@@ -18,9 +18,14 @@ from .conftest import Runs
 SHAPE = (1, 3, 5, 7)
 
 
-def resized(scales: tuple[float, ...] | None, sizes: tuple[int, ...] | None = None, **attrs: Any) -> Graph:
-    inputs = ["x", "", "scales"] if sizes is None else ["x", "", "", "sizes"]
+def resized(
+    scales: tuple[float, ...] | None, sizes: tuple[int, ...] | None = None, roi: Any = None, **attrs: Any
+) -> Graph:
+    box = "" if roi is None else "roi"
+    inputs = ["x", box, "scales"] if sizes is None else ["x", box, "", "sizes"]
     weights = {"scales": np.array(scales, np.float32)} if sizes is None else {"sizes": np.array(sizes)}
+    if roi is not None:
+        weights["roi"] = roi
     graph = helper.make_graph(
         [helper.make_node("Resize", inputs, ["y"], **attrs)],
         "g",
@@ -74,3 +79,18 @@ def test_antialiasing_and_what_is_outside(mode: str) -> None:
 def test_what_a_kernel_copies_stays_one_node() -> None:
     graph = rewrite(resized((1, 1, 2, 2), mode="nearest"))
     assert [node.op for node in graph.nodes] == ["Resize"]
+
+
+@pytest.mark.parametrize("box", [(0.1, 0.0, 0.9, 1.0), (-0.3, 0.2, 0.7, 1.4), (0.0, 0.0, 1.0, 1.0)], ids=str)
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+def test_parts_that_are_cut_out(mode: str, box: tuple[float, ...]) -> None:
+    roi = np.array([0, 0, *box[:2], 1, 1, *box[2:]], np.float32)
+    attrs = {"coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_value": 9.0, "mode": mode}
+    agree(resized(None, (1, 3, 4, 9), roi=roi, **attrs))
+
+
+@pytest.mark.parametrize(("policy", "shape"), [("not_larger", (1, 3, 7, 10)), ("not_smaller", (1, 3, 10, 14))])
+def test_one_scale_for_all_axes(policy: str, shape: tuple[int, ...]) -> None:
+    graph = resized(None, (10, 10), axes=[2, 3], mode="linear", keep_aspect_ratio_policy=policy)
+    assert graph.types[graph.outputs[0].tensor].shape == shape
+    agree(graph)
