@@ -193,10 +193,11 @@ def power(d: Definition) -> None:
     simple = POWERS.get(d.scalar(1))
     is_float = a.dtype.is_float or b.dtype.is_float
     dtype = F32 if a.dtype is F32 and b.dtype is not F64 else F64
+    wide = max(a.dtype, b.dtype, key=lambda one: one.size_bytes)
 
     def body(i: Index) -> Expr:
         if not is_float:
-            return op("pow", load(a, i), load(b, i), dtype=a.dtype)
+            return convert(op("pow", convert(load(a, i), wide), convert(load(b, i), wide), dtype=wide), a.dtype)
         if simple is not None and a.dtype.is_float:
             return simple(load(a, i))
         return convert(op("pow", op("cast", load(a, i), dtype=dtype), op("cast", load(b, i), dtype=dtype)), a.dtype)

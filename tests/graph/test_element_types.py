@@ -132,6 +132,16 @@ def test_integers_wrap_and_never_trap(dtype: DType, count: int) -> None:
             assert found[name].dtype == want.dtype
 
 
+@pytest.mark.parametrize("base", [DType.I32, DType.I64], ids=str)
+@pytest.mark.parametrize("exponent", [DType.I8, DType.I32, DType.I64], ids=str)
+def test_exponents_of_another_type(base: DType, exponent: DType) -> None:
+    feeds = {"a": extremes(base, 40, 1), "b": extremes(exponent, 40, 2)}
+    want = whole_power(feeds["a"], feeds["b"])
+    for found in run_both(one_op_each({"y": ("Pow a b", {})}, feeds), feeds):
+        np.testing.assert_array_equal(found["y"], want)
+        assert found["y"].dtype == want.dtype
+
+
 @pytest.mark.parametrize("dtype", [d for d in INTEGERS if d.is_unsigned], ids=str)
 def test_shifts_by_the_width_or_more_leave_nothing(dtype: DType) -> None:
     bits = 8 * dtype.size_bytes
