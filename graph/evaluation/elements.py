@@ -77,8 +77,10 @@ def _scatter(call: OnnxCall, data: Array, indices: Any, updates: Array) -> Array
     return result
 
 
-def _pad(call: OnnxCall, data: Any, pads: Any, value: Any = None, axes: Any = None) -> Array:
-    """Elements added around, or taken away where pads are negative."""
+def _pad(call: OnnxCall, data: Any, pads: Any = None, value: Any = None, axes: Any = None) -> Array:
+    """Elements added around, or taken away where pads are negative. Opsets before 11 say all by attributes."""
+    if pads is None:
+        pads, value = call.attrs["pads"], call.attrs.get("value")
     pad_axes = range(data.ndim) if axes is None else [int(axis) % data.ndim for axis in axes]
     widths = [(0, 0)] * data.ndim
     for axis, before, after in zip(pad_axes, *np.reshape(pads, (2, -1)).tolist(), strict=True):

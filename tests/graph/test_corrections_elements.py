@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx.reference import ReferenceEvaluator
 
-from tunewright.graph.evaluation.fallback import EvaluationError
+from tunewright.graph.evaluation.fallback import CORRECTIONS, EvaluationError
 
 from .correcting import RNG, agree, by_peer, computed, empty, imported, ints, normal, parsed, run_by_peer
 
@@ -53,6 +54,13 @@ def padded(x: Any, widths: Sequence[tuple[int, int]], mode: str) -> Any:
     """What is negative is cut off first."""
     inside = tuple(slice(max(-a, 0), n + min(b, 0)) for n, (a, b) in zip(x.shape, widths, strict=True))
     return np.pad(x[inside], [(max(a, 0), max(b, 0)) for a, b in widths], mode)  # type: ignore[call-overload]
+
+
+def test_pads_of_old_opsets_are_attributes():
+    model = parsed("g (float[2,3] x) => (float[] y) { y = Pad<pads = [1, -1, 0, 2], value = 7.0> (x) }", 9)
+    x = normal(2, 3)
+    [result] = ReferenceEvaluator(model, new_ops=CORRECTIONS).run(None, {"x": x})
+    np.testing.assert_array_equal(result, np.pad(x[:, 1:], ((1, 0), (0, 2)), constant_values=7))
 
 
 @pytest.mark.parametrize("mode", MODES)
