@@ -265,6 +265,7 @@ _FIXES: Mapping[str, Callable[[Node, Sequence[Any], Values], Shape | None]] = {
     "ConvTranspose": _conv_transpose_extents,
     "LpPool": _pool_extents,
     "MaxPool": _pool_extents,
+    "MeanVarianceNormalization": lambda _, shapes, __: shapes[0],
     "OneHot": _one_hot_extents,
     "Resize": _resize_extents,
     "Squeeze": _squeeze_extents,
