@@ -219,6 +219,8 @@ def op_interval(name: str, args: Sequence[Interval]) -> Interval | None:
             return (min(a, c), min(b, d))
         case "max" | "or", ((a, b), (c, d)):
             return (max(a, c), max(b, d))
+        case "bitand", ((a, b), (c, d)) if c >= 0:
+            return (0, min(b, d) if a >= 0 else d)
         case "neg", ((a, b),):
             return (-b, -a)
         case "not", ((a, b),):
