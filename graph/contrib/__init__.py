@@ -27,6 +27,7 @@ from . import (
     rotary,
     standard_attention,
     support_vectors,
+    trees,
 )
 from .call import CLASSIC, CLASSIC_OPSET, DOMAIN, OPS, OPSET, STANDARD, ContribCall, ContribOp, Unsupported
 
@@ -36,4 +37,4 @@ __all__ = [
 
 # Importing them fills OPS and STANDARD.
 _ = (activations, attention, blocks, layers, quantisation, rotary, standard_attention)
-__ = (encoders, features, linear_models, ngrams, optimisers, support_vectors)
+__ = (encoders, features, linear_models, ngrams, optimisers, support_vectors, trees)

@@ -13,7 +13,7 @@ from onnx.defs import OpSchema, get_schema
 
 from tunewright.graph.ir import Array, Node, TensorType
 
-from ..evaluation.onnx_form import element_type
+from ..evaluation.onnx_form import NORMAL_VERSION, element_type
 
 DOMAIN = "com.microsoft"
 
@@ -137,14 +137,15 @@ def _op_of(node: Node) -> ContribOp:
 class ContribCall:
     """One call of a contributed op, whose operands are called `i0, i1, ...`.
 
-    `add` puts a node into the model at once; `kind_of` and `value_of` tell the type of what it makes, and its value if
-    that is known, by the names in here.
+    `add` puts a node into the model at once, `put` one that ONNX does not have; `kind_of` and `value_of` tell the type
+    of what it makes, and its value if that is known, by the names in here.
     """
 
     def __init__(
         self,
         node: Node,
         add: Callable[[NodeProto], None],
+        put: Callable[[Node, TensorType], None],
         kind_of: Callable[[str], TensorType],
         value_of: Callable[[str], Array | None],
     ) -> None:
@@ -158,6 +159,7 @@ class ContribCall:
         self._wanted = {item.name for item, name in zip(schema.outputs, node.outputs, strict=False) if name}
         self._node = node
         self._add = add
+        self._put = put
         self._kind_of = kind_of
         self._value_of = value_of
         self._count = 0
@@ -217,6 +219,12 @@ class ContribCall:
         """Add a node of ONNX's classic machine learning of one result; returns its name."""
         output = self._new_name()
         self._add(helper.make_node(op, inputs, [output], domain=CLASSIC, **attrs))
+        return output
+
+    def emit_own(self, op: str, inputs: Sequence[str], kind: TensorType, **attrs: Any) -> str:
+        """Add a node of an op that only this package has, whose result is of this type; returns its name."""
+        output = self._new_name()
+        self._put(Node(op, tuple(inputs), (output,), attrs, version=NORMAL_VERSION), kind)
         return output
 
     def emit_all(self, op: str, inputs: Sequence[str], count: int, **attrs: Any) -> list[str]:

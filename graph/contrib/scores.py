@@ -17,9 +17,9 @@ _LEAST_SCORE = 1e-7
 """Scores of a magnitude below are none for SOFTMAX_ZERO."""
 
 
-def post_transform(call: ContribCall, scores: str) -> str:
-    """Scores `[rows, classes]` as the attribute `post_transform` has them."""
-    match call.attr("post_transform"):
+def post_transform(call: ContribCall, scores: str, kind: str | None = None) -> str:
+    """Scores `[rows, classes]` transformed as said, or else as the attribute `post_transform` says."""
+    match kind or call.attr("post_transform"):
         case "NONE" | None:
             return scores
         case "LOGISTIC":
@@ -30,8 +30,8 @@ def post_transform(call: ContribCall, scores: str) -> str:
             return _softmax_zero(call, scores)
         case "PROBIT":
             return _probit(call, scores)
-        case kind:
-            raise Unsupported(f"post_transform {kind}")
+        case unknown:
+            raise Unsupported(f"post_transform {unknown}")
 
 
 def _softmax_zero(call: ContribCall, scores: str) -> str:

@@ -156,11 +156,25 @@ def _block_matmul(node: Node, x: Any, numbers: Any, scales: Any, zeros: Any) -> 
     return np.asarray(np.matmul(x, weights.reshape(len(numbers), -1).T))
 
 
+def _trees(node: Node, x: Any, features: Any, thresholds: Any, values: Any) -> Array:
+    groups, trees, leaves, targets = values.shape
+    group, tree = np.arange(groups)[:, None], np.arange(trees)
+    rows = np.arange(len(x))[:, None, None]
+    number = np.zeros((len(x), groups, trees), np.int64)  # in the order of levels
+    while (number < leaves - 1).all():
+        is_low = x[rows, features[group, tree, number]] <= thresholds[group, tree, number]
+        number = 2 * number + np.where(is_low, 1, 2)
+    fold = {"sum": np.add, "min": np.minimum, "max": np.maximum}[node.attrs["combiner"]]
+    result = fold.reduce(values[group, tree, number - (leaves - 1)], axis=2)
+    return np.asarray(result.reshape(len(x), groups * targets), x.dtype)
+
+
 _OWN: dict[str, Callable[..., Array | None]] = {
     "BlockMatMul": _block_matmul,
     "ConstantOfShape": _constant_of_shape,
     "Reshape": _reshape,
     "Silu": _silu,
+    "Trees": _trees,
 }
 """Ops computed here: those that ONNX does not have, that must be cheap, or whose normal form the evaluator spoils.
 None leaves a node to the evaluator after all."""

@@ -104,6 +104,8 @@ class _Fusion:
         self.narrow_decisive = decisive_tensors(graph, edges=False)  # if narrow
         self.convolutions = decisive_convolutions(graph)  # whose sums a step function reads
         self.result_roots = {self._root(name) for name in self.results}
+        # Rows that trees are walked for: what makes them would be computed again at each step of each walk.
+        self.walked = {self._root(node.inputs[0]) for node in graph.nodes if node.op == "Trees"}
 
     def steps(self) -> list[Step]:
         """The groups, grown as far as they go, as steps."""
@@ -230,6 +232,8 @@ class _Fusion:
     def _is_joinable(self, name: str, members: set[int]) -> bool:
         """Whether a tensor is all that its group makes and these units are all that read it."""
         group = self.groups[self.makers[name]]
+        if name in self.walked:
+            return False
         if name in self.narrow_decisive and group.tensors[name].dtype.is_narrow:  # to be rounded it has to be stored
             return False
         return len(group.outputs) == 1 and name not in self.result_roots and self.readers[name] <= members

@@ -22,7 +22,7 @@ from onnx import (
 from tunewright.graph.ir import Node
 
 from ..evaluation.images import scaled_extent
-from ..evaluation.onnx_form import FUNCTIONS, TypeFault, check_shape
+from ..evaluation.onnx_form import DTYPES, FUNCTIONS, TypeFault, check_shape
 from ..evaluation.windows import transposed_window_attributes, unpadded_extents, window_attributes, window_counts
 from .protobuf import ModelError, bodies, domain_and_version, place_of, quote
 from .shapes import Shape, Shapes, Values
@@ -182,6 +182,17 @@ def rank(kind: TypeProto | None) -> int | None:
     if kind is None or not kind.tensor_type.HasField("shape"):
         return None
     return len(kind.tensor_type.shape.dim)
+
+
+def check_output(value: ValueInfoProto, dtype: str) -> None:
+    """Raises ModelError where an output is declared with other elements than are computed. (Shapes often are wrong.)"""
+    number = value.type.tensor_type.elem_type
+    if number and DTYPES.get(number) != dtype:
+        declared = DTYPES.get(number, f"element type {number}")
+        raise ModelError(
+            f"output {quote(value.name)} is declared as {declared}, but {dtype} is computed; "
+            "declare that, or convert it with a Cast"
+        )
 
 
 # Fixes of types where inference infers less than is known, or something wrong

@@ -17,7 +17,6 @@ from onnx import (
     NodeProto,
     TensorProto,
     TypeProto,
-    ValueInfoProto,
 )
 
 from tunewright.graph.draft import Draft
@@ -27,7 +26,6 @@ from .. import contrib
 from ..evaluation.fallback import is_computed
 from ..evaluation.onnx_form import (
     CAPTURES,
-    DTYPES,
     FUNCTIONS,
     TypeFault,
     attribute_value,
@@ -42,7 +40,7 @@ from .decompositions import DECOMPOSITIONS, is_composite, modern_version, modern
 from .definitions import definition_of
 from .dimensions import Dimensions
 from .normal import normal
-from .output_types import close_bodies, fix_types, rank, value_info
+from .output_types import check_output, close_bodies, fix_types, rank, value_info
 from .protobuf import (
     DOMAINS,
     MisfitError,
@@ -125,7 +123,7 @@ class Walk:
                 raise ModelError(f"nothing computes the output {quote(value.name)}")
             if self._draft.types[tensor].dtype == "object":
                 raise ModelError(f"output {quote(value.name)} is no tensor; only tensors can leave a model")
-            _check_output(value, self._draft.types[tensor].dtype)
+            check_output(value, self._draft.types[tensor].dtype)
             outputs.append(GraphPort(value.name, tensor))
         graph = self._draft.finish(inputs, outputs)
         constant_weights = [value for value in defaults if value.name not in weight_inputs]
@@ -442,13 +440,13 @@ class Walk:
     def _write_call(self, node: Node, scope: NameScope, place: str) -> None:
         """Put other ops in the place of a call. Raises Unsupported."""
         opset = contrib.OPSET if node.domain else max(contrib.OPSET, node.version)
-        opsets = {"": opset, contrib.CLASSIC: contrib.CLASSIC_OPSET}
-        inner = NameScope(opsets, {"": ""}, scope.place or place)
+        inner = NameScope({"": opset, contrib.CLASSIC: contrib.CLASSIC_OPSET}, {"": ""}, scope.place or place)
         inner.names.update((f"i{k}", name) for k, name in enumerate(node.inputs) if name)
         draft, names = self._draft, inner.names
         call = contrib.ContribCall(
             node,
             partial(self._add_node, scope=inner),
+            partial(self._put, inner),
             lambda name: draft.types[names[name]],
             lambda name: draft.array(names[name]),
         )
@@ -458,6 +456,11 @@ class Walk:
                 raise ModelError(f"{place}: output {quote(name)} of {node.op} is not supported")
             if name:
                 self._name(name, names[result], scope)
+
+    def _put(self, scope: NameScope, node: Node, kind: TensorType) -> None:
+        """Add a node of an op that ONNX does not have."""
+        output = self._define(scope, node.outputs[0], type_proto(kind))
+        self._draft.add(replace(node, inputs=tuple(scope.names[n] for n in node.inputs), outputs=(output,)))
 
     def _name(self, name: str, tensor: str, scope: NameScope) -> None:
         """Have a name of the model mean one of our tensors."""
@@ -486,14 +489,3 @@ def _op(proto: NodeProto, scope: NameScope, place: str) -> OpSchema:
     ):
         raise ModelError(f"{place}: op {name} of opset {version} is not supported: nothing here runs it")
     return OpSchema(domain, version, schema)
-
-
-def _check_output(value: ValueInfoProto, dtype: str) -> None:
-    """Raises ModelError where an output is declared with other elements than are computed. (Shapes often are wrong.)"""
-    number = value.type.tensor_type.elem_type
-    if number and DTYPES.get(number) != dtype:
-        declared = DTYPES.get(number, f"element type {number}")
-        raise ModelError(
-            f"output {quote(value.name)} is declared as {declared}, but {dtype} is computed; "
-            "declare that, or convert it with a Cast"
-        )

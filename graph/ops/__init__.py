@@ -27,6 +27,7 @@ from .recurrence import RECURRENCES
 from .reduction import POOLS, REDUCTIONS
 from .sampling import SAMPLING
 from .scatter import SCATTER
+from .trees import TREES
 
 __all__ = ["OPS", "Compute", "MemorySlice", "NotNative", "OpDef", "Place", "Rounds", "TensorView", "define"]
 
@@ -41,6 +42,7 @@ OPS: Mapping[str, OpDef] = {
     **REDUCTIONS,
     **SAMPLING,
     **SCATTER,
+    **TREES,
 }
 """Every op that has kernels, by its ONNX name."""
 

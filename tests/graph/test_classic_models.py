@@ -7,61 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import ModelProto, TensorProto, helper
+from onnx import TensorProto
 
-from tunewright.graph import contrib
-from tunewright.graph.fusion.fusion import Fallback, partition
-from tunewright.graph.onnx_import import load
-from tunewright.graph.rewrites import rewrite
-
-from .conftest import Runs
-from .correcting import RNG, run_by_peer
-
-POST_TRANSFORMS = ("NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO", "PROBIT")
-
-
-def classic_model(op: str, operands: Sequence[Any], results: Sequence[int], version: int, **attrs: Any) -> ModelProto:
-    """A model of one node; `results` are the element types of its outputs."""
-    names, outputs = [f"x{k}" for k in range(len(operands))], [f"y{k}" for k in range(len(results))]
-    node = helper.make_node(op, names, outputs, domain=contrib.CLASSIC, **attrs)
-    inputs = [
-        helper.make_tensor_value_info(
-            name,
-            TensorProto.STRING if array.dtype.kind == "O" else helper.np_dtype_to_tensor_dtype(array.dtype),
-            array.shape,
-        )
-        for name, array in zip(names, operands, strict=True)
-    ]
-    kinds = zip(outputs, results, strict=True)
-    values = [helper.make_value_info(name, helper.make_tensor_type_proto(kind, None)) for name, kind in kinds]
-    opsets = [helper.make_opsetid("", 18), helper.make_opsetid(contrib.CLASSIC, version)]
-    return helper.make_model(helper.make_graph([node], "g", inputs, values), opset_imports=opsets, ir_version=9)
-
-
-def agree(
-    op: str,
-    *operands: Any,
-    results: Sequence[int] = (TensorProto.FLOAT,),
-    version: int = 3,
-    rest: str = "",
-    **attrs: Any,
-) -> None:
-    """Ours is what ONNX Runtime computes, node by node and as tasks, and nothing falls back but `rest`."""
-    model = classic_model(op, operands, results, version, **attrs)
-    feeds = {f"x{k}": array for k, array in enumerate(operands)}
-    graph = load(model.SerializeToString())
-    tensors = {port.tensor: feeds[port.label] for port in graph.inputs}
-    steps = partition(rewrite(graph))
-    assert {step.node.op for step in steps if isinstance(step, Fallback)} == ({rest} if rest else set())
-    expected = run_by_peer(model, feeds)
-    runs: Sequence[list[Any]] = (Runs.nodes(graph, tensors), Runs.steps(graph, tensors))
-    for results_of_ours in runs:
-        for ours, theirs in zip(results_of_ours, expected, strict=True):
-            assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
-            if theirs.dtype.kind == "f":
-                np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
-            else:
-                assert ours.tolist() == theirs.tolist()
+from .classic_models import POST_TRANSFORMS, agree
+from .correcting import RNG
 
 
 def rows(*shape: int, dtype: str = "float32") -> Any:

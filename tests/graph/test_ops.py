@@ -561,7 +561,7 @@ def test_channels_may_be_last(case: Case, runs) -> None:
 
 def test_every_op_is_tested() -> None:
     tested = {node.op for case in CASES for node in case.graph()[0].nodes}
-    elsewhere = {*RECURRENCES, "BlockMatMul"}  # in test_recurrent and test_block_matmul
+    elsewhere = {*RECURRENCES, "BlockMatMul", "Trees"}  # in test_recurrent, test_block_matmul and test_tree_ensembles
     assert set(OPS) == tested | elsewhere
 
 
