@@ -18,6 +18,7 @@ from .cpu.joint import JointSketch
 from .cpu.plane import PlaneSketch
 from .cpu.rows import RowsSketch
 from .cpu.split import SplitSketch
+from .cpu.trees import TreesSketch
 from .cpu.window import WindowSketch
 from .cpu.winograd import WinogradSketch
 from .cuda.attention_tiles import AttentionTilesSketch
@@ -44,6 +45,7 @@ GROUPS: tuple[tuple[Sketch, ...], ...] = (
         AttentionTilesSketch(),
     ),  # for several products or windows
     (PlaneSketch(),),  # for windows of planes
+    (TreesSketch(),),  # for ensembles of trees
     (ByteMatricesSketch(),),  # for products of bytes, where there are matrix registers
     (
         WinogradSketch(4),

@@ -308,6 +308,34 @@ def block_matmul(rng: Rng) -> str:
     return f"widened: x[{rows}, {depth}] w[{count}, {extent}] | {nodes} | y ; w"
 
 
+def trees(rng: Rng) -> str:
+    """Boosted trees of one target each, or forests whose leaves have all."""
+    rows, columns, count, targets = size(rng), size(rng), int(rng.integers(2, 9)), one_of(rng, 1, 1, 3, 17)
+    depth, is_forest = int(rng.integers(1, 5)), rng.random() < 0.5
+    inner, nodes = 2**depth - 1, 2 ** (depth + 1) - 1
+    number, tree = np.tile(np.arange(nodes), count), np.repeat(np.arange(count), nodes)
+    is_leaf = number >= inner
+    ends = np.flatnonzero(is_leaf)
+    ends, ids = (
+        (np.repeat(ends, targets), np.tile(np.arange(targets), len(ends)))
+        if is_forest
+        else (ends, tree[ends] % targets)
+    )
+    modes = np.where(is_leaf, "LEAF", one_of(rng, "BRANCH_LEQ", "BRANCH_LT", "BRANCH_GT"))
+    given = {
+        "nodes_treeids": tree, "nodes_nodeids": number, "nodes_featureids": rng.integers(0, columns, len(tree)),
+        "nodes_truenodeids": np.where(is_leaf, 0, 2 * number + 1),
+        "nodes_falsenodeids": np.where(is_leaf, 0, 2 * number + 2),
+        "target_treeids": tree[ends], "target_nodeids": number[ends], "target_ids": ids,
+    }  # fmt: skip
+    floats = {"nodes_values": rng.uniform(-1, 1, len(tree)), "target_weights": rng.uniform(-1, 1, len(ends))}
+    attrs = [f"{name}={listed(values.tolist())}" for name, values in given.items()]
+    attrs += [f"{name}=[{', '.join(f'{value:.4f}' for value in values)}]" for name, values in floats.items()]
+    attrs.append("nodes_modes=[" + ", ".join(f'"{mode}"' for mode in modes) + f"], n_targets={targets}")
+    after = one_of(rng, "y = Identity(t)", "y = Sigmoid(t)", "y = Softmax(t)")
+    return f"x[{rows}, {columns}] | t = ai.onnx.ml.TreeEnsembleRegressor<{', '.join(attrs)}>(x) {after} | y ; "
+
+
 def dot_product(rng: Rng) -> str:
     """Unsigned bytes by signed ones that are known, whole words of them along the reduction."""
     rows, depth, columns = size(rng), 4 * size(rng), size(rng)
@@ -388,6 +416,7 @@ DRAWN: Mapping[str, Sequence[Callable[[Rng], str]]] = {
     "winograd4": (plain_convolution,),
     "flipped": (plane_convolution,),
     "block_matmul": (block_matmul,),
+    "trees": (trees,),
     "byte_matrices": (wide_dot_product, dot_convolution),
     "byte_product": (dot_product,),
     "contraction": PRODUCTS,

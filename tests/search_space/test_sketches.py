@@ -169,9 +169,8 @@ def tasks_of(text: str, sizes: dict[str, int]) -> list[Task]:
     )
     out_name, out_shape = _parse(output.replace(", ", ",").strip())
     parts = nodes.strip().replace(") ", ")\n")
-    model = onnx.parser.parse_model(
-        f'<ir_version: 10, opset_import: ["" : 20]> m ({head}) => ({kind}{out_shape} {out_name}) {{ {parts} }}'
-    )
+    opsets = '<ir_version: 10, opset_import: ["" : 20, "ai.onnx.ml" : 3]>'
+    model = onnx.parser.parse_model(f"{opsets} m ({head}) => ({kind}{out_shape} {out_name}) {{ {parts} }}")
     return fuse_model(model, known, widen=widen)
 
 
