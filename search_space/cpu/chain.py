@@ -165,7 +165,6 @@ def _legal(plan: ChainPlan, target: Target, columns: Columns) -> NDArray[np.bool
     block, chunks = columns["block"], columns["chunks"]
     blocks = -(-plan.chain.rows // block)
     legal = (chunks <= blocks) & (-(-blocks // np.maximum(-(-blocks // chunks), 1)) == chunks)
-    legal &= plan.local_bytes(block, chunks, columns) <= LOCAL_BYTES
     for number in plan.products:
         vectors, tile = columns[f"vectors_{number}"], columns[f"tile_{number}"]
         legal &= tile * vectors + vectors + 1 <= target.vector_registers
@@ -177,6 +176,9 @@ def _legal(plan: ChainPlan, target: Target, columns: Columns) -> NDArray[np.bool
     if plan.windows:
         copies = columns["tile"] * columns["vectors"]
         legal &= (copies + columns["vectors"] + 1 <= target.vector_registers) & (copies * plan.taps <= BODY_LIMIT)
+    small = np.flatnonzero(legal)  # few of a whole space: the memory is told of them alone
+    rest = {name: column[small] for name, column in columns.items()}
+    legal[small] = plan.local_bytes(rest["block"], rest["chunks"], rest) <= LOCAL_BYTES
     return np.asarray(legal)
 
 
