@@ -42,6 +42,11 @@ class Environment:
         return self.home / "images"
 
     @property
+    def picks(self) -> Path:
+        """Folder of the cost model's picks."""
+        return self.home / "picks"
+
+    @property
     def local_key(self) -> Path:
         """File of the key that `serve` makes for its account, and that commands show to a server on this machine."""
         return self.home / "local_key"

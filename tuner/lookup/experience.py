@@ -43,6 +43,12 @@ class Experience:
     learned: LayeredModel | None  # None without any model
     snapshot: Snapshot | None  # of the last layer; None where that is the base model, or there is no model
     quality: Mapping[str, Any] | None  # on tasks held out: `judging.Quality` as JSON; None: not known
+    base_sha256: str = ""  # of the base model below; empty: there is none
+
+    @property
+    def sha256s(self) -> list[str]:
+        """The digests of the base model and of the snapshot above it, as far as they are there."""
+        return [sha256 for sha256 in (self.base_sha256, self.snapshot.sha256 if self.snapshot else "") if sha256]
 
 
 def experience(store: Store | None, target_kind: str) -> Experience:
@@ -78,7 +84,9 @@ class _SnapshotLayer(NamedTuple):
 def _above_base(newest: _SnapshotLayer | None, target_kind: str) -> Experience:
     shipped = base(target_kind)
     base_experience = (
-        Experience(shipped.learned, None, shipped.card["quality"]) if shipped else Experience(None, None, None)
+        Experience(shipped.learned, None, shipped.card["quality"], shipped.sha256)
+        if shipped
+        else Experience(None, None, None)
     )
     if newest is None:
         return base_experience
@@ -87,6 +95,7 @@ def _above_base(newest: _SnapshotLayer | None, target_kind: str) -> Experience:
         layer.on(base_experience.learned) if base_experience.learned else layer,
         snapshot,
         snapshot.metrics.get("held_out"),
+        base_experience.base_sha256,
     )
 
 

@@ -314,7 +314,12 @@ def look_up(store: Store | None, tasks: Sequence[Task], target: Target) -> dict[
     """The results for tasks by an open database, or by the base model alone. Raises StoreError."""
     from .predictor import FixedPredictor
 
-    predictor = FixedPredictor(store)
+    predictor = FixedPredictor(store, settings().picks)
     if store is not None:
-        return Ladder(store, predictor).find(tasks, target)
-    return {task.key: predicted_result(predictor, task, target) or unmeasured_result(task, target) for task in tasks}
+        results = Ladder(store, predictor).find(tasks, target)
+    else:
+        results = {
+            task.key: predicted_result(predictor, task, target) or unmeasured_result(task, target) for task in tasks
+        }
+    predictor.save()
+    return results

@@ -8,6 +8,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from tunewright.search_space.space import Rows, Space
 
 from ..units import in_ms
 from .experience import Experience, learn, proven_experience
+from .pick_file import PickFile
 from .result import Pick
 
 if TYPE_CHECKING:
@@ -115,19 +117,48 @@ class Predictor:
 class FixedPredictor:
     """Picks by the model of the first use. See `Picker`.
 
-    `store` None: by the base model alone.
+    `store` None: by the base model alone. Where a `folder` is given, picks are taken from there, and kept by `save`.
     """
 
-    def __init__(self, store: Store | None) -> None:
-        self._store = store
-        self._models: dict[str, CostModel] = {}  # by kind of target
+    def __init__(self, store: Store | None, folder: Path | None = None) -> None:
+        self._store, self._folder = store, folder
+        self._experiences: dict[str, Experience] = {}  # by kind of target
+        self._models: dict[str, CostModel] = {}  # likewise
+        self._files: dict[str, PickFile | None] = {}  # by key of target
 
     def pick(self, task: Task, target: Target, failed: Collection[str]) -> Pick | None:
         """The fastest point by the model, as `Picker.pick`. Raises StoreError."""
+        known = self._experience(target.kind)
+        if known.learned is None:
+            return None
+        file = None if failed else self._file(target, known)
+        if file is not None and task.key in file:
+            return file[task.key]
         if target.kind not in self._models:
-            self._models[target.kind] = XGBModel(proven_experience(self._store, target.kind).learned)
-        model = self._models[target.kind]
-        return pick_by(model, task, target, failed) if model.ready else None
+            self._models[target.kind] = XGBModel(known.learned)
+        pick = pick_by(self._models[target.kind], task, target, failed)
+        if file is not None:
+            file[task.key] = pick
+        return pick
+
+    def save(self) -> None:
+        """Keep the picks that were made."""
+        for file in filter(None, self._files.values()):
+            file.save()
+
+    def _experience(self, kind: str) -> Experience:
+        if kind not in self._experiences:
+            self._experiences[kind] = proven_experience(self._store, kind)
+        return self._experiences[kind]
+
+    def _file(self, target: Target, known: Experience) -> PickFile | None:
+        """The file of picks of a target; None where there is no folder, or a layer has no digest."""
+        if target.key not in self._files:
+            digests = known.sha256s
+            self._files[target.key] = (
+                PickFile.of(self._folder, digests, target.key) if self._folder is not None and digests else None
+            )
+        return self._files[target.key]
 
 
 def pick_by(model: CostModel, task: Task, target: Target, failed: Collection[str]) -> Pick | None:

@@ -16,9 +16,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, astuple, dataclass, field
-from functools import cache, partial
-from importlib import import_module
-from importlib.util import find_spec
+from functools import partial
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -36,16 +34,11 @@ from tunewright.codegen.target import Target
 from tunewright.db.location import plain_file
 from tunewright.graph.ir import DefaultInput, TensorType
 
+from ..files import code_digest, file_state
 from .image import Area, ControlCall, Image, ImagePort, KernelCall, Location, TensorValue
 
 SETTLED_NS = 2_000_000_000
 """Least age of a change. Clocks of file systems are this coarse."""
-
-SOURCES = ("codegen", "graph", "search_space", "db", "tuner")
-"""The folders whose code decides the image of a model."""
-
-LIBRARIES = ("onnx", "llvmlite", "numpy")
-"""The packages that decide it too."""
 
 EXTERNAL = b"location"
 """Each weight outside of a model's file has an entry of this name in it."""
@@ -91,27 +84,6 @@ def is_whole(model: Path | str | bytes) -> bool:
     return True
 
 
-@cache
-def code_digest() -> str | None:
-    """Digest of the code that makes images and of its packages; None where the code can't be read."""
-    digest = hashlib.sha256()
-    for folder in SOURCES:
-        paths = [Path(path) for path in import_module(f"tunewright.{folder}").__path__]
-        files = sorted(file for path in paths for kind in ("*.py", "*.ll") for file in path.rglob(kind))
-        if not files:
-            return None
-        for file in files:
-            content = file.read_bytes()
-            digest.update(f"{file.name} {len(content)}\n".encode() + content)
-    for name in LIBRARIES:
-        spec = find_spec(name)
-        if spec is None or spec.origin is None:
-            return None
-        digest.update(f"{spec.origin} {file_state(Path(spec.origin))}\n".encode())
-    digest.update(np.__version__.encode())
-    return digest.hexdigest()
-
-
 def _database(url: str) -> list[Any] | None:
     """The state of a SQLite database that nobody is writing to at this moment."""
     file = plain_file(url)
@@ -127,15 +99,6 @@ def _file(path: Path) -> list[Any] | None:
     if state is not None and time.time_ns() - max(state[-2:]) < SETTLED_NS:
         return None
     return [os.path.abspath(path), state]  # noqa: PTH100 - links stay, they are part of the key
-
-
-def file_state(path: Path) -> list[int] | None:
-    """Device, inode, size and times of a file. None where there is no such file."""
-    try:
-        status = path.stat()
-    except FileNotFoundError:
-        return None
-    return [status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import Refused
-from .image_store import file_state
+from ..files import file_state
 
 if TYPE_CHECKING:
     from tunewright.codegen.llvm.build import ObjectCache
