@@ -86,10 +86,12 @@ def _gemm(call: OnnxCall, a: Any, b: Any, c: Any = None) -> Array:
 @computed_wide
 def _local_response(call: OnnxCall, x: Any) -> Any:
     """Each element over a power of the mean square of its neighbours along the channels."""
-    size, alpha = call.attrs["size"], call.attrs.get("alpha", 1e-4)
+    size, defaults = call.attrs["size"], {"alpha": 1e-4, "beta": 0.75, "bias": 1.0}
+    # By hand, as numpy would round their quotient to float32.
+    alpha, beta, bias = (float(call.attrs.get(name, value)) for name, value in defaults.items())
     squares = np.pad(np.square(x), [(0, 0), ((size - 1) // 2, size // 2), *[(0, 0)] * (x.ndim - 2)])
     total = sum(squares[:, k : k + x.shape[1]] for k in range(size))
-    return x / (call.attrs.get("bias", 1.0) + alpha / size * total) ** call.attrs.get("beta", 0.75)
+    return x / (bias + alpha / size * total) ** beta
 
 
 @computed_wide

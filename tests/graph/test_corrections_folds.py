@@ -45,6 +45,11 @@ def test_mean_variance_normalization_of_what_is_alike(opset: int, runs: Any):
     np.testing.assert_array_equal(result, np.zeros((2, 3, 4, 5)))
 
 
+def test_local_responses_of_doubles_are_exact():
+    [result] = computed("LRN", [np.ones((1, 1, 1))], 13, alpha=0.5, size=5)
+    assert result.item() == pytest.approx(1.1**-0.75, rel=1e-15)
+
+
 GROUPS = 3
 FAR = {
     "GroupNormalization": (f"<num_groups = {GROUPS}>(x, s, b)", 21),
