@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .call import FLOATS, ContribCall, contrib_op
+from .call import FLOATS, ContribCall, Unsupported, contrib_op, standard_op
 
 _SKIP_TYPES = {"T": "float float16 bfloat16", "U": "float"}
 
@@ -88,3 +88,33 @@ def _embed_layer_normalization(call: ContribCall) -> Sequence[str]:
     if not mask:
         return output, call.constant([0] * batch, "int32"), total
     return output, call.emit("ReduceSum", mask, call.constant([1], "int64"), keepdims=0), total
+
+
+@standard_op("BatchNormalization")
+def _batch_normalization(call: ContribCall) -> Sequence[str]:
+    """That of training, by the moments of the batch; those that run on move towards them."""
+    x, rank = call.operand("X"), len(call.shape(call.operand("X")))
+    if not call.attr("training_mode") or rank < 2 or 0 in call.shape(x):
+        raise Unsupported("moments that are given")
+    dtype = call.kind(x).dtype
+    wide = "float64" if dtype == "float64" else "float32"
+    axes = call.constant([axis for axis in range(rank) if axis != 1], "int64")
+    x = call.cast(x, wide)
+    mean = call.emit("ReduceMean", x, axes, keepdims=1)
+    centred = call.emit("Sub", x, mean)
+    variance = call.emit("ReduceMean", call.emit("Mul", centred, centred), axes, keepdims=1)
+    places = (-1, *(1,) * (rank - 2))
+    scale, bias = (call.reshape(call.cast(call.operand(name), wide), *places) for name in ("scale", "B"))
+    deviation = call.emit("Sqrt", call.emit("Add", variance, call.constant(call.attr("epsilon"), wide)))
+    y = call.emit("Add", call.emit("Div", call.emit("Mul", scale, centred), deviation), bias)
+    moments = [_move(call, f"input_{name}", moment) for name, moment in (("mean", mean), ("var", variance))]
+    return [call.cast(y, dtype), *moments]
+
+
+def _move(call: ContribCall, parameter: str, moment: str) -> str:
+    """A moment that runs on, moved towards that of the batch."""
+    given, momentum = call.operand(parameter), call.attr("momentum")
+    dtype, wide = call.kind(given).dtype, call.kind(moment).dtype
+    old = call.emit("Mul", call.cast(given, wide), call.constant(momentum, wide))
+    new = call.emit("Mul", call.reshape(moment, -1), call.constant(1 - momentum, wide))
+    return call.cast(call.emit("Add", old, new), dtype)

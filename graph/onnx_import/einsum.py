@@ -25,7 +25,7 @@ def einsum(draft: Draft, node: Node) -> str | None:
     """Add what an Einsum of known shapes comes to; returns the result. None for labels that it doesn't have.
 
     Before: `y = Einsum(a, b) equation="bij,bjk->bik"`. After: `y = MatMul(a, b)`, between Transposes and Reshapes
-    where the labels stand in another order. A label that stands twice in one operand is left to others.
+    where the labels stand in another order. Of what a label stands for twice in one operand the diagonal counts.
     """
     shapes = [draft.shape(name) or () for name in node.inputs]
     equation = _equation(str(node.attrs["equation"]), [len(shape) for shape in shapes])
@@ -36,9 +36,12 @@ def einsum(draft: Draft, node: Node) -> str | None:
     for labels, shape in zip(terms, shapes, strict=True):
         for label, extent in zip(labels, shape, strict=True):
             extents[label] = max(extents.get(label, 1), extent)
+        if any(shape[labels.index(label)] != extent for label, extent in zip(labels, shape, strict=True)):
+            return None
     if 0 in extents.values():
         return None
     operands = [_Labelled(name, labels) for name, labels in zip(node.inputs, terms, strict=True)]
+    operands = [_diagonals(draft, operand) for operand in operands]
     operands = [_expand(draft, operand, extents) for operand in operands]
     first, *others = operands
     for number, other in enumerate(others):
@@ -55,7 +58,7 @@ def einsum(draft: Draft, node: Node) -> str | None:
 
 
 def _equation(text: str, ranks: Sequence[int]) -> tuple[list[str], str] | None:
-    """The labels of each operand and of the result, an ellipsis as labels of its own. None where a term repeats one."""
+    """The labels of each operand and of the result, an ellipsis as labels of its own. None where that repeats one."""
     left, arrow, right = text.replace(" ", "").partition("->")
     terms = left.split(",")
     if len(terms) != len(ranks):
@@ -72,9 +75,25 @@ def _equation(text: str, ranks: Sequence[int]) -> tuple[list[str], str] | None:
         letters = "".join(terms)
         right = "..." + "".join(sorted(c for c in set(letters) if letters.count(c) == 1 and c not in _DOTS))
     result = right.replace("...", dots)
-    if any(len(set(term)) < len(term) for term in (*terms, result)) or not set(result) <= set("".join(terms)):
+    if len(set(result)) < len(result) or not set(result) <= set("".join(terms)):
         return None
     return terms, result
+
+
+def _diagonals(draft: Draft, x: _Labelled) -> _Labelled:
+    """The operand with each label once: every extent + 1st element of both dimensions of a label is on the diagonal."""
+    for label in dict.fromkeys(x.labels):
+        while x.labels.count(label) > 1:
+            first, second = [axis for axis, other in enumerate(x.labels) if other == label][:2]
+            others = [axis for axis in range(len(x.labels)) if axis not in (first, second)]
+            shape = draft.shape(x.name) or ()
+            extent, outer = shape[first], tuple(shape[axis] for axis in others)
+            moved = draft.emit("Transpose", x.name, perm=(*others, first, second))
+            flat = draft.emit("Reshape", moved, shape=(*outer, extent**2))
+            step, axes = (extent + 1,), (len(outer),)
+            diagonal = draft.emit("Slice", flat, starts=(0,), ends=(extent**2,), axes=axes, steps=step)
+            x = _Labelled(diagonal, "".join(x.labels[axis] for axis in others) + label)
+    return x
 
 
 def _expand(draft: Draft, x: _Labelled, extents: Mapping[str, int]) -> _Labelled:

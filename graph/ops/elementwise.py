@@ -182,8 +182,13 @@ def complement(x: Expr) -> Expr:
 
 def bit_cast(d: Definition) -> None:
     """The same bits as another type of the same size."""
-    x, y = d.input(0, *NUMBERS), d.output()
-    d.require(y.dtype in NUMBERS and x.dtype.size_bytes == y.dtype.size_bytes, f"{x.dtype} as {y.dtype}")
+    x, y = d.input(0, *NUMBERS, BOOL), d.output()
+    if x.dtype is BOOL and y.dtype in BYTES:
+        d.write(y, lambda i: op("cast", load(x, i), dtype=y.dtype))
+        return
+    d.require(
+        {x.dtype, y.dtype} <= set(NUMBERS) and x.dtype.size_bytes == y.dtype.size_bytes, f"{x.dtype} as {y.dtype}"
+    )
     d.write(y, lambda i: op("bitcast", load(x, i), dtype=y.dtype))
 
 
@@ -417,12 +422,16 @@ def dequantize_linear(d: Definition) -> None:
 
 
 def _place(d: Definition, x: Tensor, parameter: Tensor | None) -> Callable[[Index], Index]:
-    """The index of an element's scale or zero point: there is one per tensor, or one per place of an axis."""
-    d.require(not d.attr("block_size", 0), "a scale for each block")
+    """The index of an element's scale or zero point: one per tensor, per place of an axis, or per block along it."""
     if parameter is None or prod(parameter.shape) == 1:
         rank = len(parameter.shape) if parameter else 0
         return lambda i: [const(0)] * rank
     axis = axis_of(int(d.attr("axis", 1)), len(x.shape))
+    block = int(d.attr("block_size", 0))
+    if block:
+        blocks = tuple(-(-extent // block) if k == axis else extent for k, extent in enumerate(x.shape))
+        d.require(parameter.shape == blocks, "scales that are not of blocks")
+        return lambda i: [*i[:axis], i[axis] // block, *i[axis + 1 :]]
     d.require(0 <= axis < len(x.shape) and parameter.shape == (x.shape[axis],), "scales that are not along an axis")
     return lambda i: [i[axis]]
 

@@ -51,3 +51,15 @@ def test_a_graph_in_a_call_reads_what_is_outside():
     wanted = weights / weights.sum(-1, keepdims=True) @ np.repeat(v, 2, axis=1)
     [result] = run(text, q, k, v, b)
     np.testing.assert_allclose(result, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_normalisation_in_training():
+    text = """<ir_version: 10, opset_import: ["" : 15]>
+        g (float[2,3,5,7] x, float[3] s, float[3] b, float[3] m, float[3] v)
+        => (float[2,3,5,7] y, float[3] mean, float[3] var) {
+            y, mean, var = BatchNormalization <training_mode = 1, momentum = 0.8, epsilon = 0.001> (x, s, b, m, v)
+        }"""
+    feeds = dict(zip("xsbmv", (f32(2, 3, 5, 7) + 3, f32(3), f32(3), f32(3), abs(f32(3))), strict=True))
+    wanted = ReferenceEvaluator(parser.parse_model(text)).run(None, feeds)
+    for result, other in zip(run(text, *feeds.values()), wanted, strict=True):
+        np.testing.assert_allclose(result, other, rtol=2e-5, atol=1e-5)

@@ -82,7 +82,36 @@ def test_stft(step: int, length: int, half: int) -> None:
         close(run(graph, x), transform((frames * scale).astype(float)), x)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("count", "length"), [(12, None), (13, 9), (7, 12), (1, 1)])
+@pytest.mark.parametrize("parts", [1, 2])
+def test_inverse_dft(parts: int, count: int, length: int | None, dtype: str) -> None:
+    x = signal(3, count, 50, parts, dtype=dtype)
+    graph = graph_of("DFT", x, None if length is None else np.array(length), np.array(1), inverse=1)
+    close(run(graph, x), np.fft.ifft(as_complex(x).astype(complex), length, 1), x)
+
+
+@pytest.mark.parametrize(("count", "length"), [(9, None), (9, 15), (4, 15), (12, 16)])
+def test_inverse_of_half_a_transform(count: int, length: int | None) -> None:
+    x = signal(2, count, 2)
+    graph = graph_of("DFT", x, None if length is None else np.array(length), np.array(1), inverse=1, onesided=1)
+    wanted = np.fft.irfft(as_complex(x).astype(complex), length, 1)
+    np.testing.assert_allclose(run(graph, x), wanted[..., None], atol=1e-6)
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+@pytest.mark.parametrize("inverse", [0, 1])
+def test_long_transforms_take_two_steps(inverse: int, parts: int) -> None:
+    x = signal(2, 1800, 3, parts)
+    for length in (1536, 2048):
+        graph = graph_of("DFT", x, np.array(length), np.array(1), inverse=inverse, onesided=int(parts == 1 - inverse))
+        transform = np.fft.ifft if inverse else np.fft.fft if parts == 2 else np.fft.rfft
+        wanted = transform(as_complex(x).astype(complex if parts == 2 or inverse else float), length, 1)
+        close(run(graph, x), wanted, x)
+        assert sum(node.op == "MatMul" for node in rewrite(graph).nodes) == 2
+
+
 def test_what_is_left() -> None:
-    """Long transforms, for which there are faster ways, and inverse ones."""
-    for graph in (graph_of("DFT", signal(1, 2048, 1)), graph_of("DFT", signal(1, 8, 2), inverse=1)):
+    """Long transforms of prime length, for which there are faster ways, and inverse ones of a few numbers."""
+    for graph in (graph_of("DFT", signal(1, 2053, 1)), graph_of("DFT", signal(1, 8, 2), inverse=1)):
         assert [node.op for node in rewrite(graph).nodes] == ["DFT"]
