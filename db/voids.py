@@ -71,6 +71,11 @@ class Voids(DatabasePart):
             schedules |= {key: Schedule.from_json(data) for key, data in session.execute(query)}
         return [schedules[key] for key in sorted(schedules)]
 
+    @read_session
+    def in_force(self, session: Session, task_keys: Iterable[str], target_key: str) -> set[tuple[str, str]]:
+        """(task key, schedule key) of what is taken back of these tasks on a target."""
+        return set(voids_in_force(session, target_key, task_keys))
+
     @write_session
     def void(self, session: Session, task_key: str, target_key: str, schedule_key: str, reason: str) -> int:
         """Take a schedule back; the number of its records. `reason` is for people.

@@ -600,6 +600,35 @@ def test_a_winner_that_makes_its_model_no_faster_is_not_used(network: Model, sto
     assert kept_defaults(store, found, TARGET.key) is None
 
 
+def test_a_default_that_is_taken_back_is_kept_no_more(network: Model, store: Store) -> None:
+    """Neither where it is the best known, nor by what a job said of its model; nor does the next job rely on it."""
+    pool = FakePool(lambda one: by_key(one) if not is_default(one) else took(1e-4))
+    report = job(network, store, pool, timing=takes(default=3e-3, tuned=3.3e-3))
+    assert report.outcome is ReportOutcome.DEFAULTS_KEPT
+    found = lookup(store, tasks(network), TARGET)
+    key, *others = found
+    default = default_schedule(network.tasks[key][0], TARGET)
+    assert found[key].schedule == default  # the best known
+    store.voids.void(key, TARGET.key, default.key, "wrong on odd sizes")
+
+    found = lookup(store, tasks(network), TARGET)
+    assert found[key].schedule != default and found[key].match is Match.EXACT
+    told = kept_defaults(store, found, TARGET.key)
+    assert told is not None and set(told) == set(others)
+    kept = default_results(found, TARGET, told)
+    assert kept is not None
+    assert kept[key] == found[key] and not kept[key].is_kept
+    assert all(kept[other].is_kept for other in others)
+
+    store.voids.lift(key, TARGET.key, default.key)
+    assert set(kept_defaults(store, found, TARGET.key) or ()) == set(found)
+    for other in found:
+        store.voids.void(other, TARGET.key, default_schedule(network.tasks[other][0], TARGET).key, "")
+    assert kept_defaults(store, found, TARGET.key) is None
+    again = job(network, store, pool, seed=1, timing=takes(default=3e-3, tuned=3.3e-3))
+    assert [task.default_s for task in again.tasks] == [None] * len(found)
+
+
 def test_a_model_whose_defaults_fail_is_run_on_what_was_found(network: Model, store: Store) -> None:
     pool = FakePool(lambda one: FAILED if is_default(one) else by_key(one))
     report = job(network, store, pool, timing=takes(tuned=2e-3))

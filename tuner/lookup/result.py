@@ -237,18 +237,20 @@ TASK_FIELDS = ("key", "chosen", "default_ms", "default_interval_ms", "default_sc
 """Fields of a task in the result of such a job that lookups use."""
 
 KeptDefaults = Mapping[str, Mapping[str, Any]]
-"""These fields of each task of such a model, by key."""
+"""These fields of each task of such a model, by key; but of those whose default was taken back since."""
 
 
 def kept_defaults(store: Store, task_keys: Collection[str], target_key: str) -> KeptDefaults | None:
-    """The tasks' fields of the model's last job, if that kept the defaults; else None.
+    """The tasks' fields of the model's last job, if that kept the defaults; else None, as where all are taken back.
 
     Raises StoreError.
     """
     job = store.jobs.last_for_tasks(task_keys, target_key)
     if job is None or job.result is None or job.result.get("outcome") != DEFAULTS_KEPT:
         return None
-    return {task["key"]: {name: task[name] for name in TASK_FIELDS} for task in job.result["tasks"]}
+    voided = store.voids.in_force(task_keys, target_key)
+    tasks = [task for task in job.result["tasks"] if (task["key"], task["default_schedule"]) not in voided]
+    return {task["key"]: {name: task[name] for name in TASK_FIELDS} for task in tasks} or None
 
 
 def default_results(
@@ -256,16 +258,18 @@ def default_results(
 ) -> dict[str, LookupResult] | None:
     """The default schedules of such a model, with their times. `results` are the best ones of its tasks.
 
-    None where this version has other defaults than those that were timed. Raises ValueError where `kept_tasks` is not
-    of these tasks.
+    A task that `kept_tasks` lacks has its default taken back, and keeps its best. None where this version has other
+    defaults than those that were timed. Raises ValueError where `kept_tasks` is not of these tasks.
     """
+    if not kept_tasks or not kept_tasks.keys() <= results.keys():
+        raise ValueError("it tells nothing of the tasks")
     try:
+        kept = {key: (results[key], entry) for key, entry in kept_tasks.items()}
         if any(
-            default_schedule(result.task, target).key != kept_tasks[key]["default_schedule"]
-            for key, result in results.items()
+            default_schedule(result.task, target).key != entry["default_schedule"] for result, entry in kept.values()
         ):
             return None
-        return {key: _default_result(result, target, kept_tasks[key]) for key, result in results.items()}
+        return {**results, **{key: _default_result(result, target, entry) for key, (result, entry) in kept.items()}}
     except (KeyError, TypeError) as error:
         raise ValueError("it tells nothing of the tasks") from error
 

@@ -13,6 +13,7 @@ from ..errors import Refused
 from ..models.model import Model, open_for
 from ..settings import settings
 from ..targets import local_target
+from ..text import counted
 from .ladder import look_up_in
 from .lockfile import read_lock
 from .result import KeptDefaults, LookupResult, default_results, measured_times_s
@@ -22,6 +23,9 @@ KEPT_NOTE = (
     "tuned again on a quiet machine it may not"
 )
 """The note of a session whose model keeps its defaults."""
+
+VOIDED_NOTE = "the defaults of {} were taken back since; what is best beside them is run"
+"""A further one where it does not keep all of them."""
 
 TIERS = "tunewright.api.client.tiers"
 """The client of a server. It is above this folder, so it is found by its name when it is needed."""
@@ -115,7 +119,10 @@ def _apply_verdict(prepared: PreparedModel, kept_defaults: KeptDefaults | None) 
     results = None if kept_defaults is None else default_results(prepared.results, prepared.target, kept_defaults)
     if results is None:
         return prepared
-    return replace(prepared, results=results, notes=(*prepared.notes, KEPT_NOTE), other=prepared.results)
+    notes = [*prepared.notes, KEPT_NOTE]
+    if kept_defaults is not None and (voided := len(results) - len(kept_defaults)):
+        notes.append(VOIDED_NOTE.format(counted(voided, "task")))
+    return replace(prepared, results=results, notes=tuple(notes), other=prepared.results)
 
 
 def download(source: ScheduleSource, threads: int | None = None, target_name: str = "auto") -> int:

@@ -249,6 +249,7 @@ def unchanged_reports(context: JobContext, finalists: Finalists) -> dict[str, Ta
             task not in reported
             or task not in confirmed
             or not _stands(reported[task], confirmed[task], best.get(task), context.target)
+            or (reported[task].default_s is not None and state.fails(state.default))  # as when it is taken back
         ):
             return False
         return not any((task, schedule.key) in fresh for schedule, _ in finalists(state, confirmed[task].schedule))

@@ -109,8 +109,8 @@ class LookupAnswer(Answer):
     items: list[LookupItem]
     kept: list[KeptShown] | None = Field(
         None,
-        description="Of the model, where its last job found nothing that makes it faster as a whole: all its tasks. "
-        "It runs them on their defaults, whatever is best for them elsewhere.",
+        description="Of the model, where its last job found nothing that makes it faster as a whole: its tasks, but "
+        "those whose default was taken back. It runs these on their defaults, whatever is best for them elsewhere.",
     )
     job: int | None = Field(None, description="With `tune=background`: the job that was queued for the misses.")
 
