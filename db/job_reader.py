@@ -60,21 +60,25 @@ class JobReader(DatabasePart):
     def last_for_tasks(self, session: Session, task_keys: Collection[str], target_key: str) -> Job | None:
         """The newest job with a result for exactly these tasks on a target; None where there is none.
 
+        Those whose model was timed on a busy machine, which `noise` in the result tells, count where there is no other.
         So models that differ only in their weights, or in having them, share their jobs.
         """
         if not task_keys:
             return None
         expected_keys = set(task_keys)
         states = (JobState.SUCCEEDED.value, JobState.PAUSED.value)
+        noise = func.coalesce(JobRow.result["noise"].as_string(), "")
         candidates = (
-            select(JobRow.id)
+            select(JobRow.id, noise != "")
             .join(JobTaskRow, JobTaskRow.job_id == JobRow.id)
             .where(JobTaskRow.task_key == min(expected_keys), JobRow.target_key == target_key, JobRow.state.in_(states))
             .where(JobRow.result.is_not(null()))
             .order_by(JobRow.id.desc())
             .limit(MAX_CANDIDATES)
         )
-        tasks: dict[int, set[str]] = {job_id: set() for job_id in session.scalars(candidates)}
+        is_noisy = {job_id: bool(noisy) for job_id, noisy in session.execute(candidates)}
+        order = sorted(is_noisy, key=lambda job_id: (is_noisy[job_id], -job_id))
+        tasks: dict[int, set[str]] = {job_id: set() for job_id in order}
         task_rows = select(JobTaskRow.job_id, JobTaskRow.task_key).where(JobTaskRow.job_id.in_(tasks))
         for job_id, task_key in session.execute(task_rows):
             tasks[job_id].add(task_key)

@@ -16,7 +16,7 @@ from tunewright.tuner.cli.tables import figures, new_table, print_legends, print
 from tunewright.tuner.errors import Refused
 from tunewright.tuner.explain import values
 from tunewright.tuner.explain.gain import GainBasis, ModelGain
-from tunewright.tuner.search.report import JobOutcome
+from tunewright.tuner.search.report import verdict
 from tunewright.tuner.search.view import moment_view
 from tunewright.tuner.settings import settings
 from tunewright.tuner.text import (
@@ -207,7 +207,7 @@ def render_jobs(console: Console, jobs: Sequence[Job]) -> None:
         done = int(values.number(job.result, "trials") or values.number(job.progress, "trials") or 0)
         table.add_row(
             str(job.id),
-            "defaults kept" if gain.outcome == JobOutcome.DEFAULTS_KEPT else printable(job.state),
+            verdict(printable(job.state), gain.outcome),
             Text(printable(job.label)),
             Text(printable(job.target_name or short(job.target) or NO_DEVICE)),
             str(len(job.tasks)),

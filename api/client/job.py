@@ -44,7 +44,7 @@ class Job:
     wish: str | None
     progress: Mapping[str, Any] | None
     result: Mapping[str, Any] | None  # of one that succeeded
-    outcome: str | None = None  # faster, defaults_kept or untimed: what came of it for the model as a whole
+    outcome: str | None = None  # faster, defaults_kept, too_noisy or untimed: what came of it for the model as a whole
     speedup: float | None = None  # how many times as fast as by default a run is
     speedup_of: str = ""  # what that was measured of: the model, its tasks, or trials, which nothing has confirmed
     speedup_interval: tuple[float, float] | None = None  # 95%

@@ -20,7 +20,7 @@ from tunewright.db.job import UNFINISHED, Job, JobState, Wish
 from tunewright.db.store import Store
 from tunewright.tuner.explain import values
 from tunewright.tuner.explain.gain import GainBasis, ModelGain
-from tunewright.tuner.search.report import JobOutcome
+from tunewright.tuner.search.report import JobOutcome, verdict
 from tunewright.tuner.search.scheduling.outlook import MINUTE_S
 
 from ..http.paging import Cursor, cut, number_of
@@ -43,10 +43,6 @@ LITTLE_GAIN = 0.01
 
 LITTLE_MINUTE_GAIN = 0.0005
 """Nor is a minute that brings less than this."""
-
-
-DEFAULTS_KEPT, TOO_NOISY = "defaults kept", "too noisy to tell"
-"""What is said in the place of "succeeded": by its outcome, and of a gain that was timed on a busy machine."""
 
 
 class JobSort(StrEnum):
@@ -108,14 +104,7 @@ class JobLine(Answer):
     @property
     def result_text(self) -> str:
         """Its state for people; where it succeeded, its outcome."""
-        return _result_text(self.outcome, bool(self.noise)) if self.state is JobState.SUCCEEDED else self.state.value
-
-
-def _result_text(outcome: str | None, is_noisy: bool) -> str:
-    """The outcome of a job that succeeded, for people."""
-    if outcome == JobOutcome.DEFAULTS_KEPT:
-        return DEFAULTS_KEPT
-    return TOO_NOISY if is_noisy and outcome == JobOutcome.FASTER else JobState.SUCCEEDED.value
+        return verdict(self.state, self.outcome)
 
 
 class JobsAsked(Answer):
@@ -160,8 +149,11 @@ class JobsPage(Answer):
         count = self.counts[state]
         if state is not JobState.SUCCEEDED:
             return f"{count:,} {state.value}"
-        each = {state.value: count - self.kept - self.unsure, DEFAULTS_KEPT: self.kept, TOO_NOISY: self.unsure}
-        return ", ".join(f"{number:,} {words}" for words, number in each.items() if number)
+        each = {None: count - self.kept - self.unsure} | {
+            JobOutcome.DEFAULTS_KEPT: self.kept,
+            JobOutcome.TOO_NOISY: self.unsure,
+        }
+        return ", ".join(f"{number:,} {verdict(state, outcome)}" for outcome, number in each.items() if number)
 
 
 @add_page(router, "/", "jobs.html", summary="The jobs", refusals=(ProblemKind.INVALID,))
@@ -171,17 +163,17 @@ def jobs(service: ServiceDep, query: Annotated[JobsAsked, Query()]) -> JobsPage:
     targets = target_names(store)
     page, following, is_cut = _select(store, query)
     tuners = store.fleet.tuners()
-    result_text: Counter[str] = Counter()
+    outcomes: Counter[JobOutcome | None] = Counter()
     for how, count in store.jobs.outcomes().items():
-        result_text[_result_text(*how)] += count
+        outcomes[JobOutcome.of(*how)] += count
     return JobsPage(
         asked=query,
         jobs=[line_of(job, targets) for job in page],
         next=following,
         is_cut=is_cut,
         counts=store.jobs.counts(),
-        kept=result_text[DEFAULTS_KEPT],
-        unsure=result_text[TOO_NOISY],
+        kept=outcomes[JobOutcome.DEFAULTS_KEPT],
+        unsure=outcomes[JobOutcome.TOO_NOISY],
         targets=[TargetName.of(target) for target in store.fleet.all_targets()],
         at_work=[target.key for target in store.fleet.targets()],
         tuners=len(tuners),

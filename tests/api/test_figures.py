@@ -21,11 +21,12 @@ from tunewright.search_space.measurement import Candidate, Measurement, Status
 from tunewright.tuner.cli import tune_report
 from tunewright.tuner.models.model import open_model
 from tunewright.tuner.text import duration, times
+from tunewright.workers.measure.noise import UNDISTURBED
 
 from ..commands import Command, commands
 from ..tuner.conftest import small_model
 from ..tuner.fake_pool import TARGET, FakePool, is_default, job
-from ..tuner.timings import takes
+from ..tuner.timings import STOLEN, takes
 from .conftest import Running, running
 from .page import whole
 
@@ -59,7 +60,7 @@ class Ended:
     texts: dict[str, str] = field(default_factory=dict)
 
 
-@pytest.fixture(params=["faster", "defaults_kept"])
+@pytest.fixture(params=["faster", "defaults_kept", "too_noisy"])
 def ended(
     request: pytest.FixtureRequest,
     tmp_path: Path,
@@ -70,9 +71,12 @@ def ended(
     monkeypatch.setattr(tiers.Lookups.__init__, "__defaults__", (None, None, 60.0))  # a busy server is waited for
     url, path = f"sqlite:///{tmp_path}/figures.db", tmp_path / "small.onnx"
     path.write_bytes(small_model().SerializeToString())
-    tuned_s = {"faster": 2.5e-3, "defaults_kept": 4.4e-3}[request.param]
+    tuned_s = 4.4e-3 if request.param == "defaults_kept" else 2.5e-3
+    disturbance = STOLEN if request.param == "too_noisy" else UNDISTURBED
     with open_store(url) as store:
-        report = job(open_model(path), store, FakePool(tried, compared), timing=takes(default=4.2e-3, tuned=tuned_s))
+        report = job(
+            open_model(path), store, FakePool(tried, compared), timing=takes(disturbance, default=4.2e-3, tuned=tuned_s)
+        )
     assert report.outcome == request.param
     with running(url) as one:
         monkeypatch.setenv("TUNEWRIGHT_SERVER", one.url)
@@ -118,6 +122,24 @@ def test_people_read_the_same(ended: Ended, tmp_path: Path) -> None:
             low, high = found.rejected_interval
             assert f"{times(low)} to {times(high)}" in text, place
             assert duration(1e3 * found.rejected_s) in text and "keeps its defaults" in text, place
+
+
+def test_one_verdict_everywhere(ended: Ended, tmp_path: Path) -> None:
+    """What the job came to, in the words of its outcome."""
+    words = {"faster": "succeeded", "defaults_kept": "defaults kept", "too_noisy": "too noisy to tell"}
+    number, expected = ended.report.job_id, words[ended.report.outcome]
+    texts = {
+        "page": whole(ended.client.get(f"/jobs/{number}")).words,
+        "jobs": whole(ended.client.get("/")).words,
+        "list": " ".join(ended.command("jobs", "list").out.split()),
+        "report": _report(ended, tmp_path),
+    }
+    for place, text in texts.items():
+        assert expected in text, place
+        assert not any(word in text for word in words.values() if word not in (expected, "succeeded")), place
+    assert (words["too_noisy"] in ended.command("jobs", "show", number).out) is (ended.report.outcome == "too_noisy")
+    ending = ended.command("report", number, "--db", ended.url, "-o", tmp_path).out
+    assert expected in " ".join(ending.split())
 
 
 def _report(ended: Ended, folder: Path) -> str:

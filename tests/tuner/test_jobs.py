@@ -7,6 +7,7 @@ import json
 import threading
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -39,12 +40,13 @@ from tunewright.tuner.search.view import JobMoment
 from tunewright.tuner.search.whole_model import ModelTimes, Variant, Variants, time_sessions
 from tunewright.tuner.session.session import InferenceSession
 from tunewright.tuner.settings import settings
+from tunewright.workers.measure.noise import UNDISTURBED, Disturbance
 from tunewright.workers.measure.sampling import CallLatency
 from tunewright.workers.pool import ReferenceFailed
 
 from .conftest import small_model
 from .fake_pool import FAILED, LEASE_S, TARGET, FakePool, by_key, is_default, job, leased, spec_of, tasks, took, work
-from .timings import takes
+from .timings import STOLEN, takes
 
 
 @pytest.fixture(scope="module")
@@ -598,6 +600,26 @@ def test_a_winner_that_makes_its_model_no_faster_is_not_used(network: Model, sto
             default_results(found, TARGET, nonsense)
     job(network, store, FakePool(by_key), seed=1, timing=takes(default=3e-3, tuned=2e-3))
     assert kept_defaults(store, found, TARGET.key) is None
+
+
+def test_a_busy_machine_overrules_no_quiet_one(network: Model, store: Store) -> None:
+    """Whether a model keeps its defaults is what the newest quiet job found; without any, the newest noisy one."""
+    seeds = count()
+
+    def end(tuned_s: float, disturbance: Disturbance = UNDISTURBED) -> tuple[str, bool]:
+        """The outcome of one more job, and whether the model keeps its defaults from then on."""
+        timing = takes(disturbance, default=3e-3, tuned=tuned_s)
+        report = job(network, store, FakePool(by_key), seed=next(seeds), timing=timing)
+        assert report.outcome is not None
+        return report.outcome.value, kept_defaults(store, network.tasks, TARGET.key) is not None
+
+    assert end(2e-3, STOLEN) == ("too_noisy", False)
+    assert end(3e-3, STOLEN) == ("defaults_kept", True)
+    assert end(2e-3) == ("faster", False)
+    assert end(3e-3, STOLEN) == ("defaults_kept", False)
+    assert end(3e-3) == ("defaults_kept", True)
+    assert end(2e-3, STOLEN) == ("too_noisy", True)
+    assert end(2e-3) == ("faster", False)
 
 
 def test_a_default_that_is_taken_back_is_kept_no_more(network: Model, store: Store) -> None:

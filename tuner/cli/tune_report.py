@@ -13,7 +13,7 @@ from tunewright.search_space.sketches import saves_multiplications
 
 from ..explain import values
 from ..explain.gain import ModelGain, task_gain_interval
-from ..search.report import ENDINGS, SearchEnd
+from ..search.report import ENDINGS, VERDICTS, JobOutcome, SearchEnd
 from ..text import (
     between,
     between_ms,
@@ -109,7 +109,8 @@ def _gain_text(gain: ModelGain) -> str:
     if gain.outcome is None and not is_clear(gain.speedup):  # a job of before its gain had an interval
         return f"{begin}, {tuned} tuned: no gain"
     speedup_text = f"{mark_noise(times(gain.speedup), gain.noise)} as fast{between(gain.speedup_interval)}"
-    return f"{begin}, {tuned} tuned: {speedup_text}"
+    unsure = f", {VERDICTS[gain.outcome]}" if gain.outcome is JobOutcome.TOO_NOISY else ""
+    return f"{begin}, {tuned} tuned: {speedup_text}{unsure}"
 
 
 def _table(console: Console, tasks: Sequence[Mapping[str, Any]], rates: int) -> Table:

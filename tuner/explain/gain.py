@@ -84,7 +84,7 @@ class ModelGain:
             values.interval(result, "default_interval_ms") if is_timed else None,
             values.interval(result, "tuned_interval_ms") if is_timed else None,
             values.interval(result, "speedup_interval"),
-            values.member(result, "outcome", JobOutcome),
+            JobOutcome.of(values.word(result, "outcome"), bool(values.word(result, "noise"))),
             values.number(result, "rejected_ms"),
             values.interval(result, "rejected_interval"),
             values.word(result, "whole_model"),

@@ -189,10 +189,11 @@ class TuningJob:
 def judge(report: Report, times: ModelTimes, target: Target, assembly: Assembly) -> Report:
     """The report with the times of the whole model, and the outcome.
 
-    A model whose gain may be chance keeps its defaults.
+    A model whose gain may be chance keeps its defaults; a gain on a busy machine is not told for one.
     """
     default, tuned, speedup = times.time_interval(DEFAULT), times.time_interval(TUNED), times.ratio(DEFAULT, TUNED)
-    report = replace(report, noise=times.noise(target).reason, outcome=JobOutcome.UNTIMED)
+    noise = times.noise(target).reason
+    report = replace(report, noise=noise, outcome=JobOutcome.UNTIMED)
     if default is not None:
         report = replace(report, default_s=default.median_s, default_interval_s=(default.low_s, default.high_s))
     if tuned is not None:
@@ -200,7 +201,7 @@ def judge(report: Report, times: ModelTimes, target: Target, assembly: Assembly)
     if speedup is None:
         return report
     if speedup[0] > 1.0:
-        return replace(report, outcome=JobOutcome.FASTER, speedup_interval=speedup)
+        return replace(report, outcome=JobOutcome.of(JobOutcome.FASTER, bool(noise)), speedup_interval=speedup)
     is_other = times.latencies[DEFAULT] is not times.latencies[TUNED]
     tasks = [replace(task, chosen=count) for task, count in zip(report.tasks, assembly.separate_uses, strict=True)]
     return replace(

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 from tunewright.codegen.codec import IN_MS, JsonName, from_json, to_json
+from tunewright.db.job import JobState
 
 from ..lookup.result import DEFAULTS_KEPT
 from ..session.image_store import fallback_share
@@ -44,7 +45,24 @@ class JobOutcome(StrEnum):
 
     FASTER = "faster"  # beyond the interval of the gain: what was found is in use
     DEFAULTS_KEPT = DEFAULTS_KEPT  # nothing found makes the model faster beyond it: its tasks keep their defaults
+    TOO_NOISY = "too_noisy"  # it looked faster on a machine too busy to tell: what was found is in use
     UNTIMED = "untimed"  # the model could not be run on both: what was found for each task is in use
+
+    @staticmethod
+    def of(word: str, is_noisy: bool) -> JobOutcome | None:
+        """The outcome that a stored result has; None where it has none. Older versions called noisy gains faster."""
+        if word == JobOutcome.FASTER and is_noisy:
+            return JobOutcome.TOO_NOISY
+        return next((outcome for outcome in JobOutcome if outcome == word), None)
+
+
+VERDICTS = {JobOutcome.DEFAULTS_KEPT: "defaults kept", JobOutcome.TOO_NOISY: "too noisy to tell"}
+"""Words for outcomes of jobs that succeeded without a gain that can be told."""
+
+
+def verdict(state: str, outcome: JobOutcome | None) -> str:
+    """The state of a job for people; of one that succeeded, what it came to."""
+    return VERDICTS.get(outcome, state) if outcome and state == JobState.SUCCEEDED else state
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from rich.console import Console
 from tunewright.codegen.host import machine
 from tunewright.db.reader import open_reader
 from tunewright.db.store import Store
-from tunewright.tuner.search.report import JobOutcome
+from tunewright.tuner.search.report import JobOutcome, verdict
 from tunewright.tuner.settings import settings
 from tunewright.tuner.text import large, printable, short
 
@@ -86,7 +86,7 @@ def _write(path: Path, data: bytes) -> None:
 def render_report(console: Console, data: dict[str, Any]) -> None:
     """Print the files, one a line."""
     size = large(data["size_bytes"], "B")
-    ending = "defaults kept" if data["outcome"] == JobOutcome.DEFAULTS_KEPT else data["state"]
+    ending = verdict(data["state"], data["outcome"] and JobOutcome(data["outcome"]))
     console.print(f"{printable(data['html'])}: job {data['job']}, {ending}, {size}", soft_wrap=True)
     for path in data["plots"]:
         console.print(printable(path), soft_wrap=True)

@@ -164,7 +164,8 @@ class JobShown(Answer):
     result: dict[str, Any] | None = Field(description="The report of a job that has succeeded.")
     outcome: JobOutcome | None = Field(
         description="What came of it for the model as a whole: it is `faster`, its defaults were kept as nothing found "
-        "makes it faster beyond the interval (`defaults_kept`), or it could not be timed (`untimed`). Null: not yet."
+        "makes it faster beyond the interval (`defaults_kept`), it looked faster on a machine too busy to tell "
+        "(`too_noisy`), or it could not be timed (`untimed`). Null: not yet."
     )
     speedup: float | None = Field(description="How many times as fast as by default a run is, as far as it is known.")
     speedup_of: GainBasis = Field(
