@@ -6,6 +6,7 @@ Python's own messages ("list indices must be integers") would reveal internals.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Collection, Mapping
 from enum import StrEnum
 from typing import Any, TypeVar
@@ -21,7 +22,50 @@ WORDS: dict[type[Any], str] = {
     bool: "true or false",
 }
 
+MOST_DIGITS = 1000
+"""Digits of a whole number; Python reads 4300."""
+
+JSON_FAULTS = {
+    "Expecting value": "a value is missing",
+    "Expecting property name enclosed in double quotes": "a name in double quotes is missing",
+    "Expecting ':' delimiter": "a colon is missing",
+    "Expecting ',' delimiter": "a comma is missing",
+    "Extra data": "there is more behind its end",
+    "Unterminated string starting at": "a text has no end",
+    "Invalid control character at": "a text has a control character",
+    "Unexpected UTF-8 BOM (decode using utf-8-sig)": "a byte order mark precedes it",
+}
+"""What is wrong where, by Python's words for it."""
+
 Word = TypeVar("Word", bound=StrEnum)
+
+
+def read_json(text: str) -> Any:
+    """Data from JSON of any origin. Raises ValueError in words for people, or JSONDecodeError: see `json_fault`."""
+    return json.loads(text, parse_int=_whole, parse_float=_finite, parse_constant=_refuse_constant)
+
+
+def json_fault(message: str) -> str:
+    """What is wrong with JSON, for people, from the message of a JSONDecodeError."""
+    if message in JSON_FAULTS:
+        return JSON_FAULTS[message]
+    return "a text has a wrong escape" if "escape" in message else "a comma is too many"
+
+
+def _whole(text: str) -> int:
+    if len(text) > MOST_DIGITS:
+        raise ValueError(f"a number has {len(text):,} digits; it may have {MOST_DIGITS:,}")
+    return int(text)
+
+
+def _finite(text: str) -> float:
+    if math.isinf(value := float(text)):
+        raise ValueError(f"{abridge(text, MAX_SHOWN)} is too large for a number")
+    return value
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is not JSON")
 
 
 def quote(value: object) -> str:
@@ -75,6 +119,6 @@ def check_names(data: Any, required: Collection[str], allowed: Collection[str]) 
     if not isinstance(data, dict):
         raise ValueError(f"{quote(data)} is not an object")
     if missing := [name for name in required if name not in data]:
-        raise ValueError(f"{', '.join(map(repr, missing))} {'is' if len(missing) == 1 else 'are'} missing")
+        raise ValueError(f"{', '.join(map(quote, missing))} {'is' if len(missing) == 1 else 'are'} missing")
     if unknown := [quote(name) for name in data if name not in allowed]:
         raise ValueError(f"there is no field {unknown[0]}")

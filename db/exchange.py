@@ -14,13 +14,14 @@ import functools
 import json
 import math
 import re
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import IO, Any, NamedTuple, TypeVar
 
-from tunewright.codegen.fields import check_type, quote, word
+from tunewright.codegen.fields import check_type, json_fault, quote, read_json, word
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Measurement, Record, Status
@@ -48,6 +49,9 @@ MAX_CACHED = 1 << 16
 
 LATER_FIELDS = {"incumbent_s", "warm_s", "warm_samples_s"}
 """Fields of a measurement that not every version has told."""
+
+GZIP_MAGIC = b"\x1f\x8b"
+"""Begin of every gzip file."""
 
 TRUNCATED = "it is cut short"
 """Error of `parse` for a line that is cut short."""
@@ -97,10 +101,12 @@ class Lines:
             if len(line) > self._longest_bytes:
                 self._fault = BadLine(number, f"it is longer than {self._longest_bytes >> 20} MiB", records)
                 return
+            if number == 1:
+                line = line.removeprefix(BOM_UTF8)  # as editors on Windows write it
             try:
                 text = line.decode()
             except UnicodeDecodeError as error:
-                self._fault = BadLine(number, f"this is no text: {error}", records, is_foreign=True)
+                self._fault = BadLine(number, _undecodable(line, error.start), records, is_foreign=True)
                 return
             is_summary = text.startswith('{"exported"')
             if is_summary and text.strip() != f'{{"exported": {records}}}':
@@ -172,7 +178,7 @@ def to_json(
 def parse(line: str) -> RecordEntry:
     """The trial or confirmation on a line of JSON. Raises ValueError with what is wrong with it."""
     try:
-        return _entry(json.loads(line, parse_constant=_refuse_constant))
+        return _entry(read_json(line))
     except json.JSONDecodeError as error:
         reason = _describe(error)
         raise (ValueError if reason == TRUNCATED else ForeignLine)(reason) from error
@@ -190,16 +196,23 @@ def check_measurement(measurement: Measurement) -> None:
     samples = (("samples_s", value) for value in measurement.samples_s)
     for name, value in (*times.items(), *samples):
         if value is not None and not (0 <= value < math.inf):
-            raise ValueError(f"{name} is {value}, no time in seconds")
+            raise ValueError(f"{name} is {quote(value)}, no time in seconds")
     if measurement.max_rel_err is not None and measurement.max_rel_err < 0:
         raise ValueError(f"max_rel_err is {measurement.max_rel_err}; an error is never below zero")
     for name, value in (("incumbent_s", measurement.incumbent_s), ("warm_s", measurement.warm_s)):
         if value is not None and not 0 < value < math.inf:
-            raise ValueError(f"{name} is {value}, no time above zero")
+            raise ValueError(f"{name} is {quote(value)}, no time above zero")
     if measurement.status is Status.VOIDED:
         raise ValueError("the status is voided, which is no way for a measurement to end")
     if measurement.status is Status.OK and not measurement.median_s:
         raise ValueError("the status is ok, but there is no median_s above zero")
+
+
+def _undecodable(line: bytes, place: int) -> str:
+    """What a line that is no text is."""
+    if line.startswith(GZIP_MAGIC):
+        return "this is no text: it is packed by gzip, so unpack it first"
+    return f"this is no text: byte {place + 1} is {line[place]:#04x}, which is no UTF-8"
 
 
 def _describe(error: json.JSONDecodeError) -> str:
@@ -210,11 +223,7 @@ def _describe(error: json.JSONDecodeError) -> str:
         error.msg.startswith("Unterminated string") or (remainder != text and TOKEN_PREFIX.fullmatch(remainder))
     ):
         return TRUNCATED
-    return f"this is no JSON: {error.msg}, column {error.colno}"
-
-
-def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is not JSON")
+    return f"this is no JSON: {json_fault(error.msg)}, column {error.colno}"
 
 
 def _entry(data: Any) -> RecordEntry:
@@ -310,4 +319,4 @@ def _object(name: str, value: Any) -> dict[str, Any]:
 
 def _check_int31(name: str, value: Any) -> None:
     if not 0 <= check_type(name, value, int) < 2**31:
-        raise ValueError(f"{name} is {value}")
+        raise ValueError(f"{name} is {quote(value)}, not in 0 .. {2**31 - 1}")

@@ -409,7 +409,7 @@ def _new_values(spec: JobSpec, label: str, budget: SearchBudget) -> dict[str, An
         "spec_key": spec.key,
         "model_sha256": spec.model_sha256,
         "target_key": spec.target_key or None,
-        "label": clean(label),
+        "label": clean(label).strip(),
         "settings": spec.settings,
         "state": JobState.QUEUED.value,
         "budget": budget.to_json(),

@@ -50,7 +50,7 @@ class Uploads(DatabasePart):
         values = {
             "sha256": sha256,
             "size_bytes": 0,
-            "label": clean(label),
+            "label": clean(label).strip(),
             "with_weights": with_weights,
             "description": dict(description),
             "owner": owner,

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tunewright.codegen.fields import quote
+
 
 class Illegal(Exception):
     """The point is not in the space: it never existed. Says which value breaks which limit."""
@@ -42,7 +44,7 @@ class Schedule:
         """The inverse of `to_json`. Raises KeyError, TypeError or ValueError on other data."""
         numbers = data["values"]
         if not isinstance(numbers, Mapping):
-            raise TypeError(f"schedule: values must be an object, not {type(numbers).__name__}")
+            raise TypeError(f"schedule: values must be an object, not {quote(numbers)}")
         try:
             values = tuple((str(name), int(value)) for name, value in numbers.items())
             return Schedule(str(data["sketch"]), int(data["version"]), values)

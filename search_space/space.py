@@ -255,12 +255,13 @@ class Space:
             raise Illegal(f"{schedule} is not of sketch {self.sketch} version {self.version}")
         values = dict(schedule.values)
         if values.keys() != self._number_of.keys():  # in any order: a JSON store may have sorted them
-            raise Illegal(f"{schedule} has knobs {list(values)}, the space {[knob.name for knob in self.knobs]}")
+            names = ", ".join(values) or "none", ", ".join(self._number_of) or "none"
+            raise Illegal(f"the knobs of {schedule} are {names[0]}, those of the space {names[1]}")
         try:
             return [numbers[values[name]] for name, numbers in self._number_of.items()]
         except KeyError:
             name, choices = next((k.name, k.choices) for k in self.knobs if values[k.name] not in k.choices)
-            raise Illegal(f"{name}={values[name]} is none of {choices}") from None
+            raise Illegal(f"{name}={values[name]} is none of {', '.join(map(str, choices))}") from None
 
     @cached_property
     def _number_of(self) -> dict[str, dict[int, int]]:

@@ -45,6 +45,25 @@ def check_model(model: Any) -> Path | str | bytes:
     raise Refused(f"model is a {type(model).__name__}; give its path, or its bytes: model.SerializeToString()")
 
 
+def check_text(name: str, value: Any, example: str) -> None:
+    """Raises Refused for a setting that is no text, where it is given; `example` is one that is."""
+    if value is not None and not isinstance(value, str):
+        raise Refused(f"{name} is a {type(value).__name__}; it must be a text, such as {example}")
+
+
+def check_source(db: Any, server: Any) -> None:
+    """Raises Refused for addresses of a database or a server that are no texts."""
+    check_text("db", db, "sqlite:///tuning.db")
+    check_text("server", server, "http://HOST:PORT")
+
+
+def check_path(name: str, value: Any) -> Path | None:
+    """The path of a file, None where there is none. Raises Refused for all else."""
+    if value is None or isinstance(value, str | PathLike):
+        return None if value is None else Path(value)
+    raise Refused(f"{name} is a {type(value).__name__}; it must be the path of a file")
+
+
 def check_threads(threads: int | None) -> int | None:
     """The number of threads, None for all processors. Raises Refused where it is no number of threads."""
     if threads is None:

@@ -392,7 +392,7 @@ def _check_bounds(**bounds: float | None) -> None:
     """Raises Refused for bounds that no JSON can say. All else is looked at by the server."""
     for name, value in bounds.items():
         if isinstance(value, float) and not isfinite(value):
-            raise Refused(f"{name} is {value}; it must be a number, or None for no limit")
+            raise Refused(f"{name} is {value}; it must be a number; without it there is no limit")
 
 
 def _page(data: Any) -> tuple[list[Any], str | None]:

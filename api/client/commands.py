@@ -150,11 +150,16 @@ def render_submission(console: Console, job: Job, server: str | None) -> None:
         console.print(f"to watch it: {_command('watch', job, server)}", soft_wrap=True)
 
 
+def name_of(job: Job) -> str:
+    """A job's name for people: its label, or the begin of its model's digest, as pages have it."""
+    return printable(job.label) or short(job.model) or "tasks without a model"
+
+
 def render_state(console: Console, job: Job) -> None:
     """Print the state of a job, in one line."""
     wish = f", asked to {printable(job.wish)}" if job.wish else ""
     wish += f", {FOR_A_DEVICE}" if job.state == "queued" and not job.target else ""
-    console.print(f"job {job.id} is {printable(job.state)}{wish}: {printable(job.label)}", soft_wrap=True)
+    console.print(f"job {job.id} is {printable(job.state)}{wish}: {name_of(job)}", soft_wrap=True)
 
 
 def render_job(console: Console, job: Job) -> None:
@@ -208,7 +213,7 @@ def render_jobs(console: Console, jobs: Sequence[Job]) -> None:
         table.add_row(
             str(job.id),
             verdict(printable(job.state), gain.outcome),
-            Text(printable(job.label)),
+            Text(name_of(job)),
             Text(printable(job.target_name or short(job.target) or NO_DEVICE)),
             str(len(job.tasks)),
             str(done) if job.trials is None else f"{done}/{job.trials}",

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 import random
+import socket
 import ssl
 import time
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -37,11 +39,18 @@ PASSING = frozenset({408, 425, 429, 502, 503, 504})
 PATIENCE_S = 60.0
 """How long requests are repeated unless the caller says otherwise."""
 
+MOST_CAUSES = 10
+"""Causes of an error that are looked through, each that of the one before."""
+
 MOST_LETTERS = 500
 """Longest message of a server that is shown, in characters."""
 
 NO_KEY = "no API key: set TUNEWRIGHT_API_KEY"
 """The message for a server that refuses a request without a key."""
+
+
+class TooLarge(httpx.DecodingError):
+    """An answer, or a line of one, that is larger than any of this service. The message is for people."""
 
 
 class ServiceError(Refused):
@@ -238,11 +247,32 @@ class ServerConnection:
         match error:
             case httpx.TimeoutException():
                 why = f"no answer within {self._timeout_s:g} s"
-            case httpx.ConnectError():
-                why = "nobody answers there; is `tunewright serve` running?"
             case _:
-                why = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+                why = failure_text(error)
         return ServiceError(f"{self.server}: {why}")
+
+
+def failure_text(error: BaseException) -> str:
+    """What went wrong with a connection, in one short line for people."""
+    causes = [error]
+    while (cause := causes[-1].__cause__ or causes[-1].__context__) is not None and len(causes) < MOST_CAUSES:
+        causes.append(cause)
+    if any(isinstance(cause, ssl.SSLError) for cause in causes):
+        return "its certificate, or how it encrypts, is not trusted here"
+    if any(isinstance(cause, socket.gaierror) for cause in causes):
+        return "there is no such host"
+    match error:
+        case TooLarge():
+            return str(error)
+        case httpx.ConnectError():
+            return "nobody answers there; is `tunewright serve` running?"
+        case httpx.TimeoutException():
+            return "no answer in time"
+        case httpx.InvalidURL() | httpx.UnsupportedProtocol():
+            return "this is no address"
+        case httpx.RemoteProtocolError() | httpx.DecodingError() | zlib.error():
+            return "what answers there is no server of this kind, or broke off"
+    return "the connection broke"
 
 
 class Pauses:
@@ -262,7 +292,7 @@ def _read_body(response: httpx.Response) -> bytes:
     for piece in response.iter_raw():
         body += piece
         if len(body) > ANSWER_BYTES:
-            raise httpx.DecodingError(f"an answer of more than {ANSWER_BYTES} bytes")
+            raise TooLarge(f"an answer of more than {ANSWER_BYTES} bytes")
     return bytes(body)
 
 
@@ -274,7 +304,7 @@ def lines(pieces: Iterator[bytes], limit_bytes: int) -> Iterator[bytes]:
         *whole, last = rest.split(b"\n") if b"\n" in piece else [rest]
         rest = bytearray(last)
         if len(rest) > limit_bytes:
-            raise httpx.DecodingError(f"a line of more than {limit_bytes} bytes")
+            raise TooLarge(f"a line of more than {limit_bytes} bytes")
         for line in whole:
             yield bytes(line).removesuffix(b"\r")
     if rest:

@@ -205,7 +205,7 @@ class Exchange:
         """The result of `talk`. Raises ExchangeError where it takes too long or the server fails."""
         import httpx
 
-        from .connection import ServiceError, http_client
+        from .connection import ServiceError, failure_text, http_client
 
         outcome: list[Result | BaseException] = []
 
@@ -214,7 +214,7 @@ class Exchange:
                 with http_client(self._server, self._key, self._timeout_s) as client:
                     outcome.append(talk(client))
             except (httpx.HTTPError, httpx.InvalidURL, zlib.error, OSError) as error:
-                outcome.append(ExchangeError(_error_text(error)))
+                outcome.append(ExchangeError(failure_text(error)))
             except ServiceError as error:
                 outcome.append(ExchangeError(str(error)))
             except BaseException as error:  # noqa: BLE001 - raised again where the caller is
@@ -256,13 +256,6 @@ def _shut(connection: socket.socket) -> None:
 
     with suppress(OSError):
         connection.shutdown(socket.SHUT_RDWR)
-
-
-def _error_text(error: Exception) -> str:
-    """The message of an error, in one short line."""
-    name = type(error).__name__
-    text = " ".join(str(error).split())[:200]
-    return f"{name}: {text}" if text else name
 
 
 def _batches(tasks: Sequence[Task], size: int) -> Iterator[Sequence[Task]]:

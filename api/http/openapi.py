@@ -11,8 +11,8 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
+from .paths import is_for_programs
 from .problems import MEDIA_TYPE, ProblemKind
-from .query import STRICT
 from .schemas.base import Answer
 
 
@@ -124,7 +124,7 @@ def complete(app: FastAPI) -> dict[str, Any]:
         for path, operations in data["paths"].items():
             for operation in operations.values():
                 _complete(operation)
-                if path.startswith(STRICT):
+                if is_for_programs(path):
                     _add(operation["responses"], ProblemKind.INVALID, str(ProblemKind.INVALID.status))
                 operation["responses"] = dict(sorted(operation["responses"].items()))
         app.openapi_schema = data

@@ -19,6 +19,11 @@ def is_page(path: str) -> bool:
     return path in PAGES or path.startswith(("/jobs/", "/tasks/", "/problems/"))
 
 
+def is_for_programs(path: str) -> bool:
+    """Whether programs ask here, and nobody else."""
+    return path in FOR_PROGRAMS or path.startswith("/v1/")
+
+
 def is_for_people(path: str) -> bool:
     """Whether who comes here with a browser gets a page, if only one that says that there is none."""
-    return path not in FOR_PROGRAMS and not path.startswith(("/v1/", "/static/"))
+    return not is_for_programs(path) and not path.startswith("/static/")

@@ -21,12 +21,12 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.routing import Match
 from starlette.types import Scope
 
-from tunewright.codegen.fields import abridge
+from tunewright.codegen.fields import abridge, json_fault
 from tunewright.db.errors import StoreError, Unreachable, Unwritable
 from tunewright.db.job import QuotaExceeded
 
 from .paths import is_for_people
-from .schemas.base import SHA256
+from .schemas.base import NOT_BLANK, SHA256
 
 WORDS = {
     "missing": "it is missing",
@@ -36,7 +36,9 @@ WORDS = {
     "int_from_float": "must be a whole number",
     "float_type": "must be a number",
     "float_parsing": "must be a number",
-    "finite_number": "must be a number, not infinite",
+    "finite_number": "must be a number; NaN and Infinity are none",
+    "int_parsing_size": "has too many digits",
+    "string_unicode": "must be a text; half a surrogate pair is no character",
     "bool_type": "must be true or false",
     "bool_parsing": "must be true or false",
     "string_type": "must be a text",
@@ -44,17 +46,16 @@ WORDS = {
     "model_type": "must be an object",
     "model_attributes_type": "must be an object",
     "list_type": "must be an array",
-    "greater_than": "must be above {gt:g}",
-    "greater_than_equal": "must be at least {ge:g}",
-    "less_than": "must be below {lt:g}",
-    "less_than_equal": "must be at most {le:g}",
+    "greater_than": "must be above {gt}",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than": "must be below {lt}",
+    "less_than_equal": "must be at most {le}",
     "string_too_short": "must have at least {min_length} characters",
     "string_too_long": "must have at most {max_length} characters",
     "too_short": "must have at least {min_length} items",
     "too_long": "must have at most {max_length} items",
     "literal_error": "must be {expected}",
     "enum": "must be {expected}",
-    "json_invalid": "this is no JSON: {error}",
 }
 """Messages by pydantic's type of a fault; in braces the values of its context."""
 
@@ -63,20 +64,31 @@ PATTERNS = {
     f"^({SHA256})?$": "must be 64 hexadecimal digits, in lower case, or empty",
     "^[0-9]{1,15}$": "must be a number of at most 15 digits",
     "^[a-z0-9_]{0,16}$": "must be at most 16 lower-case letters, digits and underscores",
+    NOT_BLANK: "must not be empty or blank",
     r"^[\x21-\x7e]+$": "must be ASCII characters that can be seen, without blanks",
 }
 """Messages for texts that do not match a pattern."""
 
 
+OTHER_FORM = "has not the form that the description of the route tells of"
+"""Message of any other fault: pydantic's own words are about Python."""
+
+
 def fault_text(fault: Mapping[str, Any]) -> str:
-    """The message of a fault that pydantic lists; pydantic's own where there is none here."""
+    """The message of a fault that pydantic lists."""
     kind, context = str(fault["type"]), fault.get("ctx") or {}
     if kind == "string_pattern_mismatch":
-        return PATTERNS.get(context["pattern"], "has not the form that the description of the route tells of")
+        return PATTERNS.get(context["pattern"], OTHER_FORM)
     if kind == "value_error":
         return re.sub("^Value error, ", "", str(fault["msg"]))
-    text = WORDS.get(kind)
-    return str(fault["msg"]) if text is None else text.format_map(context)
+    if kind == "json_invalid":
+        return f"this is no JSON: {json_fault(context['error'])} at character {fault['loc'][-1] + 1}"
+    return WORDS.get(kind, OTHER_FORM).format_map({name: _plain(value) for name, value in context.items()})
+
+
+def _plain(value: object) -> object:
+    """A bound as people write it: 2**53 with all its digits, and no .0 behind a whole number."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 MEDIA_TYPE = "application/problem+json"
@@ -335,8 +347,24 @@ def _http_problem(app: FastAPI, request: Request, error: StarletteHTTPException)
             return Problem(ProblemKind.TOO_LARGE, "its route takes fewer bytes")
         case StarletteHTTPException(status_code=status) if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             return internal()
+        case _ if error.__cause__ is not None:
+            return _unreadable_body(error.__cause__)
         case _:
             return Problem(ProblemKind.UNREADABLE, str(error.detail))
+
+
+def _unreadable_body(cause: BaseException) -> Problem:
+    """The problem of a body that could not be read as JSON, though it may have its form."""
+    match cause:
+        case UnicodeDecodeError():
+            why = f"it is no text in UTF-8, from byte {cause.start + 1} on"
+        case RecursionError():
+            why = "it is nested too deeply"
+        case ValueError():  # Python reads so many digits at most
+            why = "a number in it has too many digits"
+        case _:
+            why = "it can't be read"
+    return invalid("body", (), why)
 
 
 def _path_methods(app: FastAPI, scope: Scope) -> list[str]:
@@ -359,18 +387,38 @@ def _untyped_body_problem(request: Request, error: RequestValidationError) -> Pr
 
 
 def _validation_problem(error: RequestValidationError) -> Problem:
-    faults = error.errors()
+    texts: dict[tuple[str, str], list[str]] = {}  # by part and place: a value may be of one form or another
+    for fault in error.errors():
+        place = _place(fault["loc"])
+        parts = _path_in(error.body, fault) if place == "body" else fault["loc"][1:]
+        texts.setdefault((place, pointer(parts)), []).append(fault_text(fault))
     errors = [
-        {
-            "in": _place(fault["loc"]),
-            "pointer": pointer(fault["loc"][1:]),
-            "detail": abridge(fault_text(fault), MOST_LETTERS),
-        }
-        for fault in faults[:MOST_ERRORS]
+        {"in": place, "pointer": where, "detail": abridge(_either(details), MOST_LETTERS)}
+        for (place, where), details in list(texts.items())[:MOST_ERRORS]
     ]
     first = errors[0]
-    more = f", and {len(faults) - 1} more" if len(faults) > 1 else ""
+    more = f", and {len(texts) - 1} more" if len(texts) > 1 else ""
     return Problem(ProblemKind.INVALID, f"{first['in']} {first['pointer']}: {first['detail']}{more}", errors=errors)
+
+
+def _path_in(body: object, fault: Mapping[str, Any]) -> list[int | str]:
+    """The parts of a fault's location that lead into the body; pydantic puts names of types in between."""
+    parts = fault["loc"][1:]
+    path: list[int | str] = []
+    for number, part in enumerate(parts, 1):
+        is_there = part in body if isinstance(body, Mapping) else isinstance(body, list) and isinstance(part, int)
+        if is_there:
+            body = body[part]  # type: ignore[index]
+        elif fault["type"] != "missing" or number < len(parts):
+            continue
+        path.append(part)
+    return path
+
+
+def _either(details: Sequence[str]) -> str:
+    """What a value must be: one of these."""
+    first, *others = dict.fromkeys(details)
+    return ", or ".join([first, *(text.removeprefix("must be ") for text in others)])
 
 
 def _place(location: Sequence[int | str]) -> str:

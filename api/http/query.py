@@ -6,15 +6,16 @@ from fastapi import Request
 from fastapi.dependencies.models import Dependant
 from pydantic import BaseModel
 
+from .paths import is_for_programs
 from .problems import MOST_ERRORS, Problem, ProblemKind, pointer
-
-STRICT = "/v1/"
-"""Where the paths of routes begin that programs ask. Addresses of pages get parameters from all over the web."""
 
 
 async def only_known_query(request: Request) -> None:
-    """A dependency of every route. Raises Problem for parameters that it does not know, and names those it does."""
-    if not request.query_params or not request.url.path.startswith(STRICT):
+    """A dependency of every route. Raises Problem for parameters that it does not know, and names those it does.
+
+    Addresses of pages, and of what they load, get parameters from all over the web.
+    """
+    if not request.query_params or not is_for_programs(request.url.path):
         return
     parameters = sorted(_parameters(request.scope["route"].dependant))
     unknown = [name for name in dict.fromkeys(request.query_params) if name not in parameters]

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from ..fields import word
+from ..fields import quote, word
 from .dtype import DType
 from .nodes import TABLE, ExprNode, fact, make, no_node
 from .semantics import OPS, Number, compute, fold, is_in_range
@@ -445,7 +445,7 @@ def from_json(data: Any) -> Expr:
             return Load(tensor, tuple(map(from_json, index)), word("dtype", dtype, DType))
         case ["op", str(dtype), str(name), *args] if name in OPS and len(args) == arity(name):
             return Op(name, tuple(map(from_json, args)), word("dtype", dtype, DType))
-    raise ValueError(f"not an expression: {str(data)[:80]}")
+    raise ValueError(f"not an expression: {quote(data)}")
 
 
 def _literal(value: Number | str, dtype: DType) -> Const:
@@ -453,7 +453,7 @@ def _literal(value: Number | str, dtype: DType) -> Const:
         try:
             return const(float(value), dtype)
         except (ValueError, OverflowError):
-            raise ValueError(f"{str(value)[:80]!r} is no {dtype}") from None
+            raise ValueError(f"{quote(value)} is no {dtype}") from None
     if isinstance(value, bool) is (dtype is DType.BOOL) and isinstance(value, int):
         return const(value, dtype)
-    raise ValueError(f"{str(value)[:80]!r} is no {dtype}")
+    raise ValueError(f"{quote(value)} is no {dtype}")

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import ssl
 import subprocess
 import sys
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Self
 
+import httpx
 import pytest
 
 from tunewright.api.client import Client, Job, JobEvent, ServiceError
 from tunewright.api.client import JobTask as Task
-from tunewright.api.client.connection import http_client, key_for
+from tunewright.api.client.connection import failure_text, http_client, key_for
 from tunewright.api.http.schemas.jobs import JobSubmitted
 from tunewright.codegen.codec import from_json
 from tunewright.db.access import KeyScope
@@ -431,3 +434,25 @@ def test_what_is_no_target_of_a_lookup(wrong: Any) -> None:
         pytest.raises(ValueError, match="give a Target, or the JSON object"),
     ):
         client.lookup([], wrong)
+
+
+def test_failures_of_connections_are_told_in_words() -> None:
+    """Whatever a library raises, nothing of its names or of the system's numbers is told."""
+    unknown = httpx.ConnectError("[Errno -2] Name or service not known")
+    unknown.__cause__ = socket.gaierror(-2, "Name or service not known")
+    untrusted = httpx.ConnectError("[SSL: CERTIFICATE_VERIFY_FAILED]")
+    untrusted.__context__ = ssl.SSLError(1, "certificate verify failed")
+    texts = {
+        failure_text(error)
+        for error in (
+            unknown,
+            untrusted,
+            httpx.ConnectError("[Errno 111] Connection refused"),
+            httpx.ReadTimeout("x"),
+            httpx.InvalidURL("x"),
+            httpx.RemoteProtocolError("x"),
+            zlib.error("x"),
+            OSError(104, "Connection reset by peer"),
+        )
+    }
+    assert len(texts) == 7 and not re.search(r"Errno|Error|SSL:|x$", " ".join(texts)), texts

@@ -65,7 +65,7 @@ def forged(task):
     sibling = replace(TARGET, threads=8)
     other = value + 77
     yield "illegal value", line(task, replace(good, values=((name, other), *others))), f"{name}={other} is none"
-    yield "no such knob", line(task, replace(good, values=(("tile_x", 1),))), "has knobs ['tile_x']"
+    yield "no such knob", line(task, replace(good, values=(("tile_x", 1),))), "are tile_x, those of the space"
     yield "other sketch's", line(task, replace(good, sketch="winograd4", version=5)), "winograd4 has no legal point"
     yield "unknown sketch", line(task, replace(good, sketch="magic")), None
     yield "older version", line(task, replace(good, version=1)), None

@@ -361,5 +361,14 @@ def test_each_job_has_the_label_of_who_submitted_it(client, kit):
     again = submitted(label="third.onnx", seed=1)  # what another asked for under a name goes on under that
     assert (again["id"], again["is_new"], again["label"]) == (second["id"], False, "second.onnx")
     assert submitted(label="", seed=2)["label"] == ""
+    assert submitted(label=" \t\u2003", seed=3)["label"] == ""  # as which it is named by its model's digest
     assert client.post("/v1/jobs", json={"model": model, "label": "a" * 201}).status_code == 422
     assert "second.onnx" in client.get("/").text
+
+
+def test_a_whole_number_may_be_written_as_a_float(one, client, kit):
+    """As it is one for JSON schemas."""
+    model = kit.send(client, 8)
+    answer = client.post("/v1/jobs", json={"model": model, "trials": 7.0, "priority": -3.0, "seed": 2e3})
+    assert answer.status_code == 202
+    assert (answer.json()["trials"], answer.json()["priority"]) == (7, -3)

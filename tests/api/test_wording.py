@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
+from pydantic_core.core_schema import ErrorType
 
-from tunewright.api.http.problems import PATTERNS
+from tunewright.api.http.problems import PATTERNS, fault_text
 
 
 @pytest.mark.parametrize(
@@ -21,6 +22,14 @@ from tunewright.api.http.problems import PATTERNS
         ({"strategy": "guess"}, "#/strategy", "must be 'evolutionary' or 'random'"),
         ({"color": 1}, "#/color", "there is no such field"),
         ({"dims": [1]}, "#/dims", "must be an object"),
+        ({"trials": True}, "#/trials", "must be a whole number"),
+        ({"trials": "5"}, "#/trials", "must be a whole number"),
+        ({"trials": 0.5}, "#/trials", "must be a whole number"),
+        ({"minutes": True}, "#/minutes", "must be a number"),
+        ({"minutes": "5"}, "#/minutes", "must be a number"),
+        ({"label": 5}, "#/label", "must be a text"),
+        ({"dims": {"n": "5"}}, "#/dims/n", "must be a whole number"),
+        ({"seed": 2**53}, "#/seed", f"must be below {2**32}"),
         ([], "#", "must be an object"),
     ],
 )
@@ -29,6 +38,66 @@ def test_of_a_body(client: Any, body: Any, pointer: str, said: str) -> None:
     answer = client.post("/v1/jobs", json=whole)
     assert answer.status_code == 422
     assert {"in": "body", "pointer": pointer, "detail": said} in answer.json()["errors"]
+
+
+BODY = '{"model": "%s", %%s}' % ("ab" * 32)
+
+
+@pytest.mark.parametrize(
+    ("content", "pointer", "said"),
+    [
+        (BODY % '"label": "\\ud800"', "#/label", "must be a text; half a surrogate pair is no character"),
+        (BODY % '"minutes": NaN', "#/minutes", "must be a number; NaN and Infinity are none"),
+        (BODY % f'"trials": {"9" * 5000}', "#", "a number in it has too many digits"),
+        (BODY % '"trials"', "#", "this is no JSON: a colon is missing at character 87"),
+        ('{"model": ', "#", "this is no JSON: a value is missing at character 11"),
+        ('{"model": "x",}', "#", "this is no JSON: a name in double quotes is missing at character 15"),
+        (b'{"model": "\xff"}', "#", "it is no text in UTF-8, from byte 12 on"),
+        ("[" * 200_000, "#", "it is nested too deeply"),
+    ],
+)
+def test_of_a_body_that_no_library_writes(client: Any, content: str | bytes, pointer: str, said: str) -> None:
+    answer = client.post("/v1/jobs", content=content, headers={"Content-Type": "application/json"})
+    assert answer.status_code == 422
+    assert answer.json()["errors"] == [{"in": "body", "pointer": pointer, "detail": said}]
+
+
+@pytest.mark.parametrize("target", [None, 5, [], True])
+def test_of_a_value_of_one_form_or_another(client: Any, target: Any) -> None:
+    answer = client.post("/v1/lookups", json={"target": target, "tasks": ["ab" * 32]})
+    assert answer.status_code == 422
+    told = [{"in": "body", "pointer": "#/target", "detail": "must be a text, or an object"}]
+    assert answer.json()["errors"] == told
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("limit=" + "9" * 5000, "has too many digits"),
+        ("limit=1e3", "must be a whole number"),
+        ("limit=9007199254740993", "must be at most"),
+    ],
+)
+def test_of_a_query(client: Any, query: str, said: str) -> None:
+    [error] = client.get(f"/v1/jobs?{query}").json()["errors"]
+    assert (error["in"], error["pointer"]) == ("query", "#/limit") and error["detail"].startswith(said)
+    assert "e+" not in error["detail"]
+
+
+def test_limits_have_all_their_digits() -> None:
+    fault = {"type": "less_than_equal", "ctx": {"le": 2**53 - 1}, "msg": "", "loc": ()}
+    assert fault_text(fault) == "must be at most 9007199254740991"
+    assert fault_text(fault | {"ctx": {"le": 0.5}}) == "must be at most 0.5"
+
+
+def test_nothing_is_told_in_the_words_of_pydantic() -> None:
+    """Whatever kind of fault it finds that has no words of ours."""
+    ours = {"value_error"}  # its message is that of the error, which this package raised
+    for kind in set(get_args(ErrorType)) - ours:
+        fault = {"type": kind, "msg": "Input should be a valid thing", "loc": ("body", 0)}
+        context = {"error": "Expecting value", "pattern": "", "expected": "1"}
+        bounds = dict.fromkeys(("gt", "ge", "lt", "le", "min_length", "max_length"), 1)
+        assert "Input" not in fault_text(fault | {"ctx": context | bounds}), kind
 
 
 def test_every_pattern_of_a_route_has_words(client: Any) -> None:

@@ -1,4 +1,6 @@
 import dataclasses
+import gzip
+import io
 import json
 import math
 from datetime import UTC, datetime
@@ -154,6 +156,61 @@ def test_a_line_that_is_cut_short_is_called_that(line):
 def test_what_is_no_json_is_not_called_cut_short(text):
     with pytest.raises(ValueError, match=r"this is no JSON: .*, column"):
         exchange.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ([None], "not an expression: [null]"),
+        ("", "body is '', not an array"),
+        ([""], 'not an expression: [""]'),
+        (["var", True], 'not an expression: ["var", true]'),
+        (["op", None, "add"], 'not an expression: ["op", null, "add"]'),
+        (["const", "float32", "x"], "'x' is no float32"),
+        (["const", "int32", True], "true is no int32"),
+        (["op", "float32", "neg", None], "not an expression: null"),
+        (["op", "float32", "neg", ""], "not an expression: ''"),
+    ],
+)
+def test_values_are_told_as_json_has_them(line, body, said):
+    line["task"]["stages"][0]["body"] = body
+    with pytest.raises(ValueError) as told:
+        exchange.parse(json.dumps(line))
+    assert str(told.value) == said
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [("9" * 5000, "a number has 5,000 digits"), ("1e400", "1e400 is too large"), ("NaN", "NaN is not JSON")],
+)
+def test_numbers_beyond_all_bounds_are_refused(line, number, said):
+    text = json.dumps({**line, "build_s": "N"}).replace('"N"', number)
+    with pytest.raises(ValueError, match=said):
+        exchange.parse(text)
+
+
+def test_bytes_that_are_no_text(line):
+    text = json.dumps(line).encode()
+
+    def fault(content: bytes) -> str:
+        lines = exchange.Lines(io.BytesIO(content), 1 << 20)
+        assert all(exchange.parse(line) for line in lines)
+        with pytest.raises(exchange.BadLine) as told:
+            lines.check()
+        return str(told.value)
+
+    assert fault(b"\xff\xfe" + text) == "line 1: this is no text: byte 1 is 0xff, which is no UTF-8"
+    assert fault(text + b"\n" + text[:9] + b"\xff") == "line 2: this is no text: byte 10 is 0xff, which is no UTF-8"
+    assert fault(gzip.compress(text)) == "line 1: this is no text: it is packed by gzip, so unpack it first"
+
+
+def test_a_byte_order_mark_at_the_begin_is_passed_over(line):
+    """As editors on Windows write it; elsewhere it is told of."""
+    text = json.dumps(line)
+    [read] = exchange.Lines(io.BytesIO(b"\xef\xbb\xbf" + text.encode()), 1 << 20)
+    assert read == text
+    with pytest.raises(ValueError, match="a byte order mark precedes it, column 1"):
+        exchange.parse("\ufeff" + text)
 
 
 def test_an_expression_nested_too_deeply_is_refused(line):

@@ -210,6 +210,19 @@ def test_a_model_is_a_path_or_bytes() -> None:
         InferenceSession(small_model())
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"server": 5}, "server is a int; it must be a text, such as http://HOST:PORT"),
+        ({"db": Path("x.db")}, "db is a PosixPath; it must be a text, such as sqlite:///tuning.db"),
+        ({"lock": 5}, "lock is a int; it must be the path of a file"),
+    ],
+)
+def test_a_source_that_is_none_is_refused(given: Any, said: str) -> None:
+    with pytest.raises(Refused, match=f"^{said}$"):
+        InferenceSession("model.onnx", **given)
+
+
 @pytest.mark.parametrize("threads", [0, -1, 4097, "2", 1.5, True])
 def test_threads_have_a_range(threads: Any) -> None:
     with pytest.raises(Refused, match=r"threads is .*; it must be a whole number from 1 to 4096"):

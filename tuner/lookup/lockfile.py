@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tunewright.codegen.fields import check_type, item, quote
+from tunewright.codegen.fields import check_type, item, quote, read_json
 from tunewright.codegen.host import available_cores, machine
 from tunewright.codegen.target import CUDA, Target
 
@@ -120,7 +120,7 @@ def read_lock(path: Path) -> Lock:
     if path.stat().st_size > LARGEST_BYTES:
         raise Refused(f"{str(path)!r} is too large for a lock file")
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = read_json(path.read_text(encoding="utf-8"))
         if not isinstance(data, dict) or "schema" not in data:
             raise Refused(f"{str(path)!r} is no lock file; tunewright lock makes one")
         if data["schema"] != SCHEMA:

@@ -18,7 +18,7 @@ from tunewright.db.store import Store, open_store
 from tunewright.workers.pool import Machines, Pool, PoolError
 from tunewright.workers.sandbox.process import ChildStartError, start_fork_server
 
-from ..arguments import check_dims, check_model, check_threads, real_number, whole_number
+from ..arguments import check_dims, check_model, check_source, check_threads, real_number, whole_number
 from ..errors import Refused, message
 from ..models.model import Model, open_for
 from ..settings import PATIENCE_S, settings, store_url
@@ -71,6 +71,7 @@ def tune(
     can't be read, StoreError for a database that can't be used. On KeyboardInterrupt the job stays in the database, as
     paused.
     """
+    check_source(db, None)
     model, dims, threads = check_model(model), check_dims(dims, bind), check_threads(threads)
     budget, seed = _check_settings(strategy, trials, minutes, until, seed)
     if watch is not None and not callable(watch):
@@ -202,13 +203,13 @@ def _check_settings(
         raise Refused(f"no strategy is called {strategy!r}; there are {', '.join(STRATEGIES)}")
     most_trials = None if trials is None else whole_number(trials)
     if trials is not None and (most_trials is None or most_trials < 1):
-        raise Refused(f"trials is {trials!r}; it must be a whole number, at least 1, or None for no limit")
+        raise Refused(f"trials is {trials!r}; it must be a whole number, at least 1")
     most_minutes = None if minutes is None else real_number(minutes)
     if minutes is not None and (most_minutes is None or not 0 < most_minutes < inf):
-        raise Refused(f"minutes is {minutes!r}; it must be a number above zero and not infinite, or None for no limit")
+        raise Refused(f"minutes is {minutes!r}; it must be a number above zero and not infinite")
     least = None if until is None else real_number(until)
     if until is not None and (least is None or not 0 < least < 1):
-        raise Refused(f"until is {until!r}; it must be a share between 0 and 1, such as 0.02 for 2%, or None")
+        raise Refused(f"until is {until!r}; it must be a share between 0 and 1, such as 0.02 for 2%")
     number = whole_number(seed)
     if number is None or not 0 <= number < SEEDS:
         raise Refused(f"seed is {seed!r}; it must be a whole number, at least 0 and below {SEEDS}")

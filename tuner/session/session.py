@@ -23,7 +23,7 @@ from tunewright.codegen.runtime.pool import shared_pool
 from tunewright.codegen.target import CUDA
 from tunewright.graph.ir import TensorType
 
-from ..arguments import check_dims, check_model, check_threads, sizes_of
+from ..arguments import check_dims, check_model, check_path, check_source, check_threads, sizes_of
 from ..errors import InputError, Refused
 from ..settings import settings
 from ..targets import check_target
@@ -115,7 +115,8 @@ class InferenceSession:
         target: str = "auto",
         background: bool = False,
     ) -> None:
-        lock = Path(lock) if lock is not None else None
+        check_source(db, server)
+        lock = check_path("lock", lock)
         model, dims, threads = check_model(model), check_dims(dims, bind), check_threads(threads)
         is_watched = _schedule_log.isEnabledFor(logging.DEBUG)  # who looks on sees it all made
         images = None if check_target(target) == CUDA or is_watched else image_store()

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Annotated, Self
 
 from fastapi import Path
-from pydantic import BaseModel, ConfigDict, StringConstraints
+from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints
 
 SHA256 = "[0-9a-f]{64}"
+NOT_BLANK = r"\S"
+"""Pattern of texts that say something."""
+
 LARGEST_ID = 2**53 - 1
 """JavaScript's largest whole number."""
 
@@ -19,6 +22,15 @@ EXAMPLE_MOMENT = "2026-11-20T09:30:00Z"
 Digest = Annotated[str, StringConstraints(pattern=f"^{SHA256}$")]
 DigestInPath = Annotated[str, Path(pattern=f"^{SHA256}$", description="SHA-256 of the model's bytes, in hexadecimal.")]
 JobId = Annotated[int, Path(ge=1, le=LARGEST_ID, description="Number of the job.")]
+
+
+def _whole(value: object) -> object:
+    """A number without a fraction as JSON schemas see it: 5.0 is whole."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Whole = Annotated[int, BeforeValidator(_whole)]
+"""A whole number of a request body."""
 
 
 class Answer(BaseModel):
@@ -38,6 +50,6 @@ class Answer(BaseModel):
 
 
 class RequestModel(BaseModel):
-    """Base of all request bodies."""
+    """Base of all request bodies. A text or a boolean is no number, whatever it could be read as."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)

@@ -19,7 +19,7 @@ from tunewright.tuner.search.report import JobOutcome
 from tunewright.tuner.text import Interval
 from tunewright.tuner.units import in_ms
 
-from .base import EXAMPLE_MODEL, EXAMPLE_MOMENT, EXAMPLE_TARGET, EXAMPLE_TASK, Answer, Digest, RequestModel
+from .base import EXAMPLE_MODEL, EXAMPLE_MOMENT, EXAMPLE_TARGET, EXAMPLE_TASK, Answer, Digest, RequestModel, Whole
 
 DimName = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 
@@ -37,10 +37,10 @@ class JobAsked(RequestModel):
         description="Key of the target to tune for. By default the one that tuner processes are at work for; where "
         "there is none, that of the first that comes.",
     )
-    threads: int | None = Field(
+    threads: Whole | None = Field(
         None, ge=1, le=MAX_THREADS, description="Threads that the kernels run on. By default all of the target's."
     )
-    trials: int | None = Field(
+    trials: Whole | None = Field(
         None,
         ge=1,
         le=1_000_000,
@@ -63,17 +63,17 @@ class JobAsked(RequestModel):
         max_length=200,
         description="A name of the job for people, e.g. the file's. By default the one the model was first sent under.",
     )
-    dims: dict[DimName, Annotated[int, Field(ge=1, le=2**31)]] = Field(
+    dims: dict[DimName, Annotated[Whole, Field(ge=1, le=2**31)]] = Field(
         default_factory=dict, max_length=64, description="Sizes of the model's open dimensions, by name."
     )
-    bind: dict[DimName, Annotated[int, Field(ge=-(2**31), le=2**31)]] = Field(
+    bind: dict[DimName, Annotated[Whole, Field(ge=-(2**31), le=2**31)]] = Field(
         default_factory=dict,
         max_length=64,
         description="Values of inputs of one number, by name: they are constants of the model that is tuned.",
     )
-    seed: int = Field(0, ge=0, lt=2**32, description="The same seed tries candidates in the same order.")
+    seed: Whole = Field(0, ge=0, lt=2**32, description="The same seed tries candidates in the same order.")
     strategy: StrategyName = Field("evolutionary", description="How candidates are chosen.")
-    priority: int = Field(0, ge=-100, le=100, description="The higher goes first.")
+    priority: Whole = Field(0, ge=-100, le=100, description="The higher goes first.")
 
     @property
     def bindings(self) -> dict[str, int]:
@@ -86,7 +86,7 @@ class JobChange(RequestModel):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"priority": 10}]})
 
-    priority: int = Field(ge=-100, le=100, description="The higher goes first.")
+    priority: Whole = Field(ge=-100, le=100, description="The higher goes first.")
 
 
 class TaskShown(Answer):

@@ -12,7 +12,7 @@ from tunewright.db.exchange import LONGEST_REASON
 from tunewright.tuner.lookup.result import Basis
 
 from ...client.wire import KEYS_AT_ONCE, MOST_OTHERS
-from .base import EXAMPLE_TARGET, EXAMPLE_TASK, Answer, Digest, RequestModel
+from .base import EXAMPLE_TARGET, EXAMPLE_TASK, NOT_BLANK, Answer, Digest, RequestModel
 
 
 class Age(StrEnum):
@@ -134,7 +134,9 @@ class VoidAsked(RequestModel):
 
     target: Digest = Field(description="Key of the target that it was measured on.")
     schedule: Digest | None = Field(None, description="Key of the schedule; null: of the best known one.")
-    reason: str = Field(min_length=1, max_length=LONGEST_REASON, description="For people.", examples=["wrong results"])
+    reason: str = Field(
+        pattern=NOT_BLANK, max_length=LONGEST_REASON, description="For people.", examples=["wrong results"]
+    )
 
 
 class VoidShown(Answer):
