@@ -216,7 +216,7 @@ def test_rows_that_are_left_out_have_no_legend() -> None:
     assert "more" in out.getvalue() and TRIAL_MARK not in out.getvalue()
 
 
-@pytest.mark.parametrize(("label", "name"), [("", JOB["model"][:12]), ("small.onnx", "small.onnx")])
+@pytest.mark.parametrize(("label", "name"), [("", str(JOB["model"])[:12]), ("small.onnx", "small.onnx")])
 def test_a_job_without_a_label_is_named_by_its_model(label: str, name: str) -> None:
     """As on the pages."""
     job = from_json(Job, JOB | {"label": label})
