@@ -3,7 +3,11 @@
 ;   tw_copy         copies memory
 ;   tw_loop_start   before the first iteration of a loop
 ;   tw_loop_next    behind each iteration
+;
+; Interrupts. A loop may run for ever, and Python hears of Ctrl-C only when a run is over. So a run may watch: an
+; interrupt then sets a word, at which all loops of the program end, and goes on to the handler that was there before.
 
+declare i32 @sigaction(i32, ptr, ptr)
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 declare i64 @llvm.smin.i64(i64, i64)
 
@@ -11,8 +15,8 @@ declare i64 @llvm.smin.i64(i64, i64)
 %Copy = type { ptr, ptr, i64 }
 
 ; The loop's words; the trip count or null; the condition, a byte, or null; the most iterations; its moves and how many
-; there are.
-%Loop = type { ptr, ptr, ptr, i64, ptr, i64 }
+; there are; the word that ends it where it is not zero.
+%Loop = type { ptr, ptr, ptr, i64, ptr, i64, ptr }
 
 ; Iterations done, the most iterations, whether another one follows, whether none does. A jump reads the last two.
 %Words = type { i64, i64, i64, i64 }
@@ -82,7 +86,12 @@ ask:
   br label %decide
 decide:
   %wanted = phi i1 [ true, %entry ], [ %holds, %ask ]
-  %go = and i1 %below, %wanted
+  %may = and i1 %below, %wanted
+  %halt.at = getelementptr %Loop, ptr %args, i32 0, i32 6
+  %halt = load ptr, ptr %halt.at
+  %halted = load atomic i64, ptr %halt monotonic, align 8
+  %free = icmp eq i64 %halted, 0
+  %go = and i1 %may, %free
   %go.word = zext i1 %go to i64
   %stop.word = xor i64 %go.word, 1
   %go.at = getelementptr %Words, ptr %words, i32 0, i32 2
@@ -118,5 +127,43 @@ move:
   %m.next = add i64 %m, 1
   br label %check
 done:
+  ret void
+}
+
+; ---- interrupts
+
+; The word that an interrupt sets, and the C library's struct sigaction of before (152 bytes on x86-64 and AArch64), whose
+; first field is the handler.
+@watched = internal global ptr null
+@former = internal global [256 x i8] zeroinitializer, align 16
+
+define internal void @interrupted(i32 %number, ptr %info, ptr %context) nounwind {
+  %word = load ptr, ptr @watched
+  store atomic i64 1, ptr %word monotonic, align 8
+  %handler = load ptr, ptr @former
+  call void %handler(i32 %number, ptr %info, ptr %context)
+  ret void
+}
+
+; Have SIGINT (2) set a word from now on, unless the process ignores it or is ended by it. One thread may watch at a time.
+define internal void @watch(ptr %word) nounwind {
+entry:
+  %own = alloca [256 x i8], align 16
+  store ptr %word, ptr @watched
+  %failed.0 = call i32 @sigaction(i32 2, ptr null, ptr @former)
+  %handler = load i64, ptr @former
+  %heard = icmp ugt i64 %handler, 1                    ; 0 and 1 stand for the two
+  br i1 %heard, label %set, label %done
+set:
+  call void @llvm.memcpy.p0.p0.i64(ptr %own, ptr @former, i64 256, i1 false)
+  store ptr @interrupted, ptr %own
+  %failed.1 = call i32 @sigaction(i32 2, ptr %own, ptr null)
+  br label %done
+done:
+  ret void
+}
+
+define internal void @unwatch() nounwind {
+  %failed = call i32 @sigaction(i32 2, ptr @former, ptr null)
   ret void
 }

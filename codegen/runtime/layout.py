@@ -106,7 +106,7 @@ class Layout:
     `arguments` are all arrays, one behind the other; `steps` has a row for each step; `firsts` the number of the first
     row of each call, with that of all behind the last; `names` the cells that each run fills; `stops` the reasons of
     stops, of which a run that comes to one leaves the number, from 1 on, in `stop_number`; `owned` is memory to be kept
-    alive.
+    alive. `halt` is a word at which loops end where it is not zero.
     """
 
     arguments: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
@@ -115,6 +115,7 @@ class Layout:
     names: dict[str, Cells] = field(default_factory=dict)
     stops: list[str] = field(default_factory=list)
     stop_number: NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, np.int64))
+    halt: NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, np.int64))
     owned: list[object] = field(default_factory=list)
 
 
@@ -268,13 +269,17 @@ class StepWriter:
         words, trips, condition = control.operands
         if not isinstance(words, int):
             raise ValueError("the words of a loop have one address")
-        start = self._add_operands([words, trips, condition], [None] * 3, control.size, 0, 0)
-        self._loop_cells.append((start, control.loop))
-        self._rows.append(_StepRow(self._functions["tw_loop_start"], start, 1))
+        self._loop_row("tw_loop_start", control.loop, (words, trips, condition), control.size)
         flags = len(self._cells)
         self._cells += [(words + 16, -1), (words + 24, -1)]
         jump = self._jump(flags)
         self._blocks.append(_OpenBlock(jump, len(self._rows), flags))
+
+    def _loop_row(self, function: str, loop: int, operands: Sequence[Operand | None], most: int) -> None:
+        """Add a step with the %Loop of control.ll."""
+        start = self._add_operands(operands, [None] * 3, most, 0, 0, self._layout.halt.ctypes.data)
+        self._loop_cells.append((start, loop))
+        self._rows.append(_StepRow(self._functions[function], start, 1))
 
     def _end_loop(self, control: Control[Operand]) -> None:
         if not self._blocks or not self._blocks[-1].begin:
@@ -282,9 +287,7 @@ class StepWriter:
         block = self._blocks[-1]
         words, _ = self._cells[block.cells]
         (condition,) = control.operands
-        start = self._add_operands([words - 16, None, condition], [None] * 3, ENDLESS, 0, 0)
-        self._loop_cells.append((start, control.loop))
-        self._rows.append(_StepRow(self._functions["tw_loop_next"], start, 1))
+        self._loop_row("tw_loop_next", control.loop, (words - 16, None, condition), ENDLESS)
         self._jump(block.cells + 1).iterations = block.begin
         self._end_block()
 

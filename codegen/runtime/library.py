@@ -84,7 +84,7 @@ class PoolFunctions:
 
     create: Callable[..., int | None]  # threads, spin_ns, patience_ns, idle_ns, stack_bytes, places
     destroy: Callable[[int], None]
-    run: Callable[[int | None, int, int], None]  # pool, steps, count
+    run: Callable[[int | None, int, int, int | None], None]  # pool, steps, count, word
     time: Callable[..., int]  # pool, steps, count, repeats, samples, deadline_ns, out_ns
     steps: Mapping[str, int]  # of control.ll, by symbol: the addresses for steps
     library: Library
@@ -111,7 +111,7 @@ def pool_functions(code: bytes | None = None) -> PoolFunctions:
             _pool_functions = PoolFunctions(
                 ctypes.CFUNCTYPE(pointer, *[number] * 5, pointer)(create),
                 ctypes.CFUNCTYPE(None, pointer)(destroy),
-                ctypes.CFUNCTYPE(None, pointer, pointer, number)(run),
+                ctypes.CFUNCTYPE(None, pointer, pointer, number, pointer)(run),
                 ctypes.CFUNCTYPE(number, pointer, pointer, *[number] * 4, pointer)(time),
                 {symbol: library.addresses[0][symbol] for symbol in STEP_SYMBOLS},
                 library,

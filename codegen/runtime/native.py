@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import inf
 from types import MappingProxyType
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..artifact import Artifact
 from ..closeable import Closeable
-from .control import Control, ProgramStop
+from .control import Control, ControlKind, ProgramStop
 from .layout import BindingSlice, Call, MovingOperand, Operand, StepWriter
 from .library import Library, pool_functions
 from .pool import ThreadPool
@@ -19,6 +20,9 @@ from .pool import ThreadPool
 __all__ = ["BindingSlice", "Bindings", "Code", "MovingOperand", "Operand", "Program"]
 
 _FOREVER_NS = 2**63 - 1
+
+_ENDING = {ControlKind.STOP, ControlKind.LOOP}
+"""What a run may end in."""
 
 
 Bindings = Mapping[str, NDArray[np.generic] | int]
@@ -69,7 +73,9 @@ class Program(Closeable):
         layout = StepWriter(self._native.steps).lay_out(calls, addresses)
         self._arguments, self._steps, self._firsts = layout.arguments, layout.steps, layout.firsts
         self._names, self._owned = layout.names, layout.owned
-        self._stops, self._stop_number = layout.stops, layout.stop_number
+        self._stops, self._stop_number, self._halt = layout.stops, layout.stop_number, layout.halt
+        kinds = {call.kind for call in calls if isinstance(call, Control)}
+        self._may_end, self._has_loops = bool(kinds & _ENDING), ControlKind.LOOP in kinds
         self._steps_at, self._count = self._steps.ctypes.data, len(self._steps)
         work = (self._steps[:, 0] != 0) & (self._steps[:, 2] > 1)
         self._parallel = pool.threads > 1 and bool(work.any())
@@ -85,15 +91,26 @@ class Program(Closeable):
 
         Other threads may call it too: runs on one pool wait for each other. Raises RuntimeError if the program or its
         pool is closed, ValueError if names are missing or unknown or arrays don't match, ProgramStop where it comes to
-        a stop.
+        a stop, and in the main thread KeyboardInterrupt if a loop was interrupted.
         """
         pool = self._pool
         with pool.lock:
             self._prepare(bindings)
-            self._stop_number[0] = 0
-            self._native.run(pool.handle() if self._parallel else None, self._steps_at, self._count)
-            if number := int(self._stop_number[0]):
-                raise ProgramStop(self._stops[number - 1])
+            handle = pool.handle() if self._parallel else None
+            if self._may_end:
+                self._run_control(handle)
+            else:
+                self._native.run(handle, self._steps_at, self._count, None)
+
+    def _run_control(self, handle: int | None) -> None:
+        """Run what may come to a stop, or has loops, which an interrupt ends. Signals are for the main thread alone."""
+        is_watched = self._has_loops and threading.current_thread() is threading.main_thread()
+        word = self._halt.ctypes.data if is_watched else None
+        self._native.run(handle, self._steps_at, self._count, word)
+        if self._halt[0]:
+            raise KeyboardInterrupt  # where the process's own handler did not
+        if number := int(self._stop_number[0]):
+            raise ProgramStop(self._stops[number - 1])
 
     def time(
         self,
@@ -131,6 +148,8 @@ class Program(Closeable):
     def _prepare(self, bindings: Bindings) -> None:
         if self._is_closed:
             raise RuntimeError("the program is closed; open the model again to run it")
+        if self._may_end:
+            self._halt[0] = self._stop_number[0] = 0
         if not bindings and not self._names:
             return
         if bindings.keys() != self._names.keys():

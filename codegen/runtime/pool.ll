@@ -376,9 +376,18 @@ many:
   ret void
 }
 
-; Run a program of `count` steps once.
-define void @tw_run(ptr %pool, ptr %steps, i64 %count) nounwind {
+; Run a program of `count` steps once. Where `word` is not null, an interrupt sets it, see control.ll.
+define void @tw_run(ptr %pool, ptr %steps, i64 %count, ptr %word) nounwind {
+entry:
+  %plain = icmp eq ptr %word, null
+  br i1 %plain, label %run, label %watched
+run:
   call void @work(ptr %pool, ptr %steps, i64 %count, i64 1)
+  ret void
+watched:
+  call void @watch(ptr %word)
+  call void @work(ptr %pool, ptr %steps, i64 %count, i64 1)
+  call void @unwatch()
   ret void
 }
 

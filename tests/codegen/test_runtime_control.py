@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -213,6 +217,90 @@ def test_a_copy(threads: int, size: int) -> None:
     run([step(ControlKind.COPY, at(to), at(source), size=size), count(integers())], threads)
     assert (to[:-1] == source[:-1]).all()
     assert to[-1] == 0
+
+
+LONG = 10**11
+"""Iterations that take minutes."""
+
+
+@contextmanager
+def interrupt_when(is_due: Callable[[], bool]) -> Iterator[None]:
+    """A signal as Ctrl-C sends it, once something is so."""
+
+    def interrupt() -> None:
+        while not is_due():
+            pass
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+
+
+@THREADS
+def test_an_interrupt_ends_a_loop(threads: int) -> None:
+    a, outer, inner, limit = np.zeros(64, np.int64), words(), words(), np.array([LONG])
+    loops = [
+        step(ControlKind.LOOP, at(outer), at(limit), None, loop=0, size=ENDLESS),
+        step(ControlKind.LOOP, at(inner), at(limit), None, loop=1, size=ENDLESS),
+        count(a),
+        *(step(ControlKind.END_LOOP, None, loop=number) for number in (1, 0)),
+    ]
+    with ThreadPool(threads) as pool, Program(loops, pool) as program:
+        for _ in range(2):
+            a[:] = 0
+            with interrupt_when(lambda: a[0] > 50), pytest.raises(KeyboardInterrupt):
+                program.run()
+            assert outer[0] == 1
+        a[:], limit[0] = 0, 3
+        program.run()
+        assert a.tolist() == [9] * 64
+        assert len(program.time(2)) == 2
+        assert a.tolist() == [27] * 64
+
+
+@THREADS
+def test_an_interrupt_comes_to_the_handler_of_the_process(threads: int) -> None:
+    a, own = np.zeros(64, np.int64), words()
+    loop = [step(ControlKind.LOOP, at(own), None, None, size=LONG), count(a), step(ControlKind.END_LOOP, None)]
+    heard: list[int] = []
+    with ThreadPool(threads) as pool, Program(loop, pool) as program:
+        before = signal.signal(signal.SIGINT, lambda number, frame: heard.append(number))
+        try:
+            with interrupt_when(lambda: a[0] > 0), pytest.raises(KeyboardInterrupt):
+                program.run()
+            os.kill(os.getpid(), signal.SIGINT)
+        finally:
+            signal.signal(signal.SIGINT, before)
+    assert heard == [signal.SIGINT] * 2
+
+
+def test_a_process_that_ignores_interrupts_is_not_interrupted() -> None:
+    a, own = np.zeros(64, np.int64), words()
+    loop = [step(ControlKind.LOOP, at(own), None, None, size=100_000), count(a), step(ControlKind.END_LOOP, None)]
+    with ThreadPool(1) as pool, Program(loop, pool) as program:
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            with interrupt_when(lambda: a[0] > 0):
+                program.run()
+        finally:
+            signal.signal(signal.SIGINT, before)
+    assert a.tolist() == [100_000] * 64
+
+
+def test_other_threads_are_not_interrupted() -> None:
+    a, own = np.zeros(64, np.int64), words()
+    loop = [step(ControlKind.LOOP, at(own), None, None, size=100_000), count(a), step(ControlKind.END_LOOP, None)]
+    with ThreadPool(1) as pool, Program(loop, pool) as program:
+        thread = threading.Thread(target=program.run)
+        thread.start()
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+        thread.join()
+    assert a.tolist() == [100_000] * 64
 
 
 @pytest.mark.parametrize(
