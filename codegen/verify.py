@@ -439,6 +439,8 @@ class _Context:
                 fault = _fault(node)
                 if fault:
                     raise self.fail(node, fault)
+                if node.name in ("floordiv", "mod"):
+                    self.quotient(*node.args)
             case Load():
                 buffer = self.access(node)
                 if node.dtype is not buffer.dtype:
@@ -449,6 +451,12 @@ class _Context:
             case Var(name):
                 if name not in self.loops:
                     raise self.fail(node, "there is no loop of that variable")
+
+    def quotient(self, dividend: Expr, divisor: Expr) -> None:
+        """Check the operands of "floordiv" and "mod": of negative ones machines and numpy give different results."""
+        for operand, least in ((dividend, 0), (divisor, 1)):
+            if self.domain.interval(operand)[0] < least and not self.domain.is_empty:
+                raise self.fail(operand, f"it may be less than {least}, in a division of indices")
 
 
 def _of_group(node: Expr) -> Expr:

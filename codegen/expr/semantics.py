@@ -61,7 +61,7 @@ OPS: Mapping[str, Callable[..., Any]] = {
     "mul": np.multiply,
     "div": _divide,  # IEEE for floats, towards zero for integers as in C; the least integer by -1 is itself
     "rem": np.fmod,  # what "div" of integers, or a whole quotient of floats, leaves: its sign is the dividend's
-    "floordiv": np.floor_divide,  # index arithmetic: dividend >= 0, divisor > 0
+    "floordiv": np.floor_divide,  # index arithmetic: dividend >= 0, divisor > 0, as `verify` sees to
     "mod": np.mod,  # likewise
     "min": np.minimum,
     "max": np.maximum,

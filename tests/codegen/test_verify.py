@@ -174,7 +174,8 @@ def test_registers_need_unrolled_loops():
     verify(tiled(LoopKind.UNROLL, r, r * 2 + 1))
     refused(tiled(LoopKind.SERIAL, r, 0), "depends on r, whose loop is not unrolled")
     refused(tiled(LoopKind.UNROLL, i, 0), "depends on i")
-    refused(tiled(LoopKind.UNROLL, op("mod", op("cast", load("x", 0), dtype=I64), 3), 0), "depends on x[0]")
+    clamped = op("max", op("min", op("cast", load("x", 0), dtype=I64), 2), 0)
+    refused(tiled(LoopKind.UNROLL, clamped, 0), "depends on x[0]")
     refused(tiled(LoopKind.UNROLL, r, Ramp(const(0), 4) * 2), "consecutive")
 
 
@@ -197,6 +198,23 @@ def test_ops():
     verify(value(op("cast", op("pow", n, 2), dtype=F32)))
     verify(value(op("bitcast", op("shl", op("bitcast", x, dtype=DType.I32), 3), dtype=F32)))
     verify(value(op("select", op("and", op("lt", x, 0.0), op("not", op("eq", n, 3))), x, 1.0)))
+
+
+@pytest.mark.parametrize("name", ["floordiv", "mod"])
+def test_nothing_negative_is_divided_as_an_index(name):
+    """Machines and numpy give different results for it."""
+    number = op("cast", load("x", i), dtype=DType.I32)
+
+    def divided(dividend, divisor=3):
+        quotient = op(name, dividend, divisor)
+        return kernel(For("i", 12, store("y", i, value=op("cast", quotient, dtype=F32))))
+
+    verify(divided(i))
+    verify(divided(op("max", number, 0)))
+    verify(divided(op("cast", load("x", i), dtype=DType.U32)))
+    refused(divided(number), "cast.int32(x[i])", "less than 0")
+    refused(divided(i - 1), "less than 0")
+    refused(divided(i, i), "less than 1")
 
 
 def test_conditions_are_one_bool():
