@@ -36,9 +36,9 @@ SPENT = 16
 """Legal points drawn for one that is new, from which on a space has hardly any that were not drawn."""
 
 
-def point_columns(values: Mapping[str, int]) -> dict[str, NDArray[np.int64]]:
-    """Return the columns of one point, by its knob values."""
-    return {name: np.array([value]) for name, value in values.items()}
+def point_columns(values: Mapping[str, int], *others: Mapping[str, int]) -> dict[str, NDArray[np.int64]]:
+    """Return the columns of a point, by its knob values, or of several."""
+    return {name: np.array([value, *(other[name] for other in others)]) for name, value in values.items()}
 
 
 def whole_extents(axes: Sequence[Axis]) -> dict[str, Size]:

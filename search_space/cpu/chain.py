@@ -229,9 +229,9 @@ def _best_tile(
 
     def cycles(across: int, down: int) -> int:
         """Return the cycles of one step of the reduction in all tiles, by products, loads or latency."""
-        wide = [across] * (width // across) + [width % across] * (width % across > 0)
-        high = [down] * (rows // down) + [rows % down] * (rows % down > 0)
-        return sum(max(w * h, w + h, LATENCY) for w in wide for h in high)
+        wide = (width // across, across), (1 if width % across else 0, width % across)
+        high = (rows // down, down), (1 if rows % down else 0, rows % down)
+        return sum(n * m * max(w * h, w + h, LATENCY) for n, w in wide for m, h in high)
 
     fitting = [
         (across, down)

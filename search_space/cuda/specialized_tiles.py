@@ -6,6 +6,7 @@ The epilogue is applied to the registers. Fused stages before and after the prod
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import compress
 from math import ceil
 
 import numpy as np
@@ -163,7 +164,7 @@ def _preferred(product: Product, target: Target, legal: Callable[[Columns], NDAr
         for splits in SPLITS
         for group in (8, 4, 2, 1)
     ]
-    able = [values for values in candidates if legal(point_columns(values))[0]]
+    able = list(compress(candidates, legal(point_columns(*candidates))))
 
     def rank(values: Mapping[str, int]) -> tuple[float, int]:
         return cycles(product, target, values, tile_count(product, point_columns(values))), -values["group"]

@@ -8,6 +8,7 @@ the registers.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import compress
 from math import prod
 
 import numpy as np
@@ -127,7 +128,7 @@ def _preferred(product: Product, target: Target, legal: Callable[[Columns], NDAr
         if height * width <= tile["block_rows"]
         for splits in SPLITS
     ]
-    able = [one for one in candidates if legal(point_columns(one))[0]]
+    able = list(compress(candidates, legal(point_columns(*candidates))))
 
     def rank(values: Mapping[str, int]) -> tuple[float, int, int]:
         """Of equals, patches of many pixels are preferred, as high as they are wide: their windows overlap most."""
