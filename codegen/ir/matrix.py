@@ -12,6 +12,7 @@ from typing import NamedTuple
 from ..expr.dtype import DType
 from ..expr.expr import Expr, Load, Var, const, op, substitute, variables
 from ..expr.index import form
+from ..expr.lanes import vectorize
 from .ir import COLUMN, ROW, Buffer, Do, For, Scope, Stmt, Store
 
 MOST_ROWS, MOST_WORDS, REGISTERS = 16, 16, 8
@@ -30,28 +31,30 @@ class MatrixInstruction(NamedTuple):
     expand: Callable[[Do, Mapping[str, Buffer]], Stmt]
 
 
-def _each(buffer: Buffer, body: Stmt) -> Stmt:
-    """A statement for each element of a register."""
-    rows, columns = buffer.shape[-2:]
-    return For(ROW, rows, For(COLUMN, columns, body))
+def _row(buffer: Buffer, to: Load, value: Expr) -> Store:
+    """A store of a whole row of a register, or of as many words in memory."""
+    whole, *index = (vectorize(e, COLUMN, const(0), buffer.shape[-1]) for e in (value, *to.index))
+    return Store(to.tensor, tuple(index), whole)
 
 
 def _zero(stmt: Do, buffers: Mapping[str, Buffer]) -> Stmt:
     [total] = stmt.outs
-    return _each(buffers[total.tensor], Store(total.tensor, total.index, const(0, total.dtype)))
+    buffer = buffers[total.tensor]
+    return For(ROW, buffer.shape[-2], _row(buffer, total, const(0, total.dtype)))
 
 
 def _move(register: Load, stmt: Do, buffers: Mapping[str, Buffer]) -> Stmt:
     [to], [source] = stmt.outs, stmt.ins
-    return _each(buffers[register.tensor], Store(to.tensor, to.index, source))
+    buffer = buffers[register.tensor]
+    return For(ROW, buffer.shape[-2], _row(buffer, to, source))
 
 
 def _dot(stmt: Do, buffers: Mapping[str, Buffer]) -> Stmt:
     [total], [left, right] = stmt.outs, stmt.ins
     deep = Var(DEPTH)
     value = op("dot4", _at(left, {COLUMN: deep}), _at(right, {ROW: deep}), total)
-    depth = buffers[left.tensor].shape[-1]
-    return _each(buffers[total.tensor], For(DEPTH, depth, Store(total.tensor, total.index, value)))
+    buffer, depth = buffers[total.tensor], buffers[left.tensor].shape[-1]
+    return For(ROW, buffer.shape[-2], For(DEPTH, depth, _row(buffer, total, value)))
 
 
 def _at(operand: Load, places: Mapping[str, Expr]) -> Load:
