@@ -1,8 +1,8 @@
-"""Helpers that tests of sketches share: three machines, models in text, and the comparison with the oracle."""
+"""What tests of sketches share: machines, models in text, runs of kernels, and the comparison with the oracle."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,9 +11,16 @@ import onnx
 import onnx.parser
 from numpy.typing import NDArray
 
+from tunewright.codegen.artifact import Artifact
 from tunewright.codegen.cuda import interp as grid_interp
 from tunewright.codegen.gpu import KNOWN
+from tunewright.codegen.host import detect
 from tunewright.codegen.ir import interp
+from tunewright.codegen.ir.ir import Kernel
+from tunewright.codegen.llvm.build import build
+from tunewright.codegen.runtime.memory import guarded_empty
+from tunewright.codegen.runtime.native import Program
+from tunewright.codegen.runtime.pool import shared_pool
 from tunewright.codegen.target import CUDA, Target
 from tunewright.codegen.verify import verify
 from tunewright.graph.fusion.fusion import TaskCall, partition
@@ -24,6 +31,7 @@ from tunewright.graph.rewrites import rewrite
 from tunewright.graph.task import Task
 from tunewright.search_space.sketch import Sketch
 
+HOST = detect(2)
 WIDE = Target("cpu", "x86_64-unknown-linux-gnu", "znver5", "", 512, 32, 2, 48 << 10, 1 << 20, 32 << 20)
 DOTS = replace(WIDE, features="+avx512vnni")
 MATRICES = replace(WIDE, cpu="sapphirerapids", features="+amx-int8,+amx-tile,+avx512vnni")
@@ -56,6 +64,38 @@ def tasks_of(graph: Graph) -> list[Task]:
     return [step.task for step in partition(graph) if isinstance(step, TaskCall)]
 
 
+def operands(task: Task, kernel: Kernel, arrays: Sequence[Any]) -> list[Any]:
+    """The inputs of a task as a kernel reads them."""
+    return [
+        kernel.packings[tensor.name].apply(array) if tensor.name in kernel.packings else array
+        for tensor, array in zip(task.inputs, arrays, strict=True)
+    ]
+
+
+Interpreter = Callable[[Kernel, Sequence[Any]], None]
+
+
+def interpret(task: Task, kernel: Kernel, arrays: Sequence[Any], run: Interpreter = interp.run) -> list[Any]:
+    """The outputs of a kernel in the interpreter."""
+    outputs = [guarded_empty(b.shape, b.dtype).array for b in kernel.params[len(task.inputs) :]]
+    run(kernel, [*operands(task, kernel, arrays), *outputs])
+    return outputs
+
+
+def native(
+    task: Task, kernel: Kernel, arrays: Sequence[Any], target: Target = HOST, artifact: Artifact | None = None
+) -> list[Any]:
+    """The outputs of a kernel in native code, which keeps to its memory."""
+    memory = [guarded_empty(b.shape, b.dtype) for b in kernel.params]
+    for place, array in zip(memory, operands(task, kernel, arrays), strict=False):
+        place.array[...] = array.reshape(place.array.shape)
+    call = artifact or build(kernel, target), [place.array for place in memory]
+    with Program([call], shared_pool(HOST.threads)) as program:
+        program.run()
+    assert [place.check() for place in memory] == [None] * len(memory)
+    return [place.array for place in memory[len(task.inputs) :]]
+
+
 def agree(sketch: Sketch, task: Task, target: Target, seed: int, count: int, tolerance: float = 2e-5) -> None:
     """The default and random schedules are in bounds, read nothing undefined, and come to what the oracle does."""
     space = sketch.space(task, target)
@@ -65,11 +105,5 @@ def agree(sketch: Sketch, task: Task, target: Target, seed: int, count: int, tol
     for schedule in (space.default, *map(space.schedule, space.sample(count, np.random.default_rng(seed)))):
         kernel = sketch.lower(task, schedule, target)
         verify(kernel)
-        packings = kernel.packings
-        packed = [
-            packings[t.name].apply(array) if t.name in packings else array
-            for t, array in zip(task.inputs, arrays, strict=True)
-        ]
-        actual: NDArray[Any] = np.zeros(kernel.params[-1].shape, expected.dtype)
-        (grid_interp if target.kind == CUDA else interp).run(kernel, [*packed, actual])
+        [actual] = interpret(task, kernel, arrays, (grid_interp if target.kind == CUDA else interp).run)
         np.testing.assert_allclose(actual.reshape(expected.shape), expected, rtol=0, atol=tolerance * scale)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,13 +9,6 @@ import onnx.parser
 import pytest
 from onnx import numpy_helper
 
-from tunewright.codegen.host import detect
-from tunewright.codegen.ir import interp
-from tunewright.codegen.ir.ir import Kernel
-from tunewright.codegen.llvm.build import build
-from tunewright.codegen.runtime.memory import guarded_empty
-from tunewright.codegen.runtime.native import Program
-from tunewright.codegen.runtime.pool import shared_pool
 from tunewright.codegen.verify import verify
 from tunewright.graph.fusion.fusion import TaskCall, partition
 from tunewright.graph.ir import Graph
@@ -27,7 +19,8 @@ from tunewright.graph.task import Task
 from tunewright.search_space.sketch import find_space
 from tunewright.search_space.sketches import sketch, spaces
 
-HOST = detect(2)
+from .oracle import HOST, interpret, native
+
 SKETCH = sketch("block_matmul")
 
 
@@ -69,23 +62,6 @@ def task_of(*arguments: Any, **options: Any) -> Task:
     return task
 
 
-def packed(task: Task, kernel: Kernel, arrays: Sequence[Any]) -> list[Any]:
-    return [
-        kernel.packings[tensor.name].apply(array) if tensor.name in kernel.packings else array
-        for tensor, array in zip(task.inputs, arrays, strict=True)
-    ]
-
-
-def run_native(task: Task, kernel: Kernel, arrays: Sequence[Any]) -> Any:
-    memory = [guarded_empty(buffer.shape, buffer.dtype) for buffer in kernel.params]
-    for place, array in zip(memory, packed(task, kernel, arrays), strict=False):
-        place.array[...] = array.reshape(place.array.shape)
-    with Program([(build(kernel, HOST), [place.array for place in memory])], shared_pool(2)) as program:
-        program.run()
-    assert [place.check() for place in memory] == [None] * len(memory)
-    return memory[-1].array
-
-
 @pytest.mark.parametrize(
     ("rows", "columns", "blocks", "size"),
     [("1", 33, 3, 32), ("1", 64, 2, 16), ("5", 47, 5, 16), ("2,3", 100, 2, 128), ("16", 16, 3, 6)],
@@ -98,9 +74,7 @@ def test_any_schedule_agrees_with_the_oracle(rows: str, columns: int, blocks: in
     for row in [space.row(space.default), *space.sample(4, np.random.default_rng(2))]:
         kernel = SKETCH.lower(task, space.schedule(row), HOST)
         verify(kernel)
-        output = np.zeros(kernel.params[-1].shape, np.float32)
-        interp.run(kernel, [*packed(task, kernel, arrays), output])
-        for result in (output, run_native(task, kernel, arrays)):
+        for [result] in (interpret(task, kernel, arrays), native(task, kernel, arrays)):
             largest = float(np.abs(expected).max())
             np.testing.assert_allclose(result.reshape(expected.shape), expected, rtol=0, atol=1e-5 * largest)
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tunewright.codegen.ir import interp
 from tunewright.codegen.llvm.build import assembly
 from tunewright.codegen.verify import verify
 from tunewright.graph.oracle import example_inputs, reference
@@ -15,8 +14,8 @@ from tunewright.graph.task import Task
 from tunewright.search_space.sketch import find_space
 from tunewright.search_space.sketches import sketch, spaces
 
-from .oracle import DOTS, MATRICES
-from .test_byte_product import HOST, MODELS, packed, run_native, tasks_of
+from .oracle import DOTS, HOST, MATRICES, interpret, native
+from .test_byte_product import MODELS, tasks_of
 
 SKETCH = sketch("byte_matrices")
 
@@ -60,11 +59,8 @@ def test_any_schedule_is_exact(name: str) -> None:
     for row in [space.row(space.default), *space.sample(4, np.random.default_rng(2))]:
         kernel = SKETCH.lower(task, space.schedule(row), MATRICES)
         verify(kernel)
-        output = np.zeros(kernel.params[-1].shape, np.float32)
-        interp.run(kernel, [*packed(task, kernel, arrays), output])
-        np.testing.assert_array_equal(output.reshape(expected.shape), expected)
-        if HOST.has_matrices:
-            result = run_native(task, kernel, arrays, HOST)
+        results = [interpret(task, kernel, arrays), *([native(task, kernel, arrays)] if HOST.has_matrices else [])]
+        for [result] in results:
             np.testing.assert_array_equal(result.reshape(expected.shape), expected)
 
 

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import onnx.parser
 import pytest
 from onnx import numpy_helper
 
-from tunewright.codegen.host import detect
-from tunewright.codegen.ir import interp
-from tunewright.codegen.ir.ir import Kernel
-from tunewright.codegen.llvm.build import assembly, build
-from tunewright.codegen.runtime.memory import guarded_empty
-from tunewright.codegen.runtime.native import Program
-from tunewright.codegen.runtime.pool import shared_pool
+from tunewright.codegen.llvm.build import assembly
 from tunewright.codegen.target import Target
 from tunewright.codegen.verify import verify
 from tunewright.graph.fusion.fusion import TaskCall, partition
@@ -28,9 +20,8 @@ from tunewright.graph.task import Task
 from tunewright.search_space.sketch import find_space
 from tunewright.search_space.sketches import sketch, spaces
 
-from .oracle import DOTS, WIDE
+from .oracle import DOTS, HOST, WIDE, interpret, native
 
-HOST = detect(2)
 PLAIN = replace(HOST, features=",".join(word for word in HOST.features.split(",") if "vnni" not in word))
 
 SKETCH = sketch("byte_product")
@@ -71,23 +62,6 @@ def product_of(name: str) -> Task:
     return task
 
 
-def packed(task: Task, kernel: Kernel, arrays: Sequence[Any]) -> list[Any]:
-    return [
-        kernel.packings[tensor.name].apply(array) if tensor.name in kernel.packings else array
-        for tensor, array in zip(task.inputs, arrays, strict=True)
-    ]
-
-
-def run_native(task: Task, kernel: Kernel, arrays: Sequence[Any], target: Target) -> Any:
-    memory = [guarded_empty(buffer.shape, buffer.dtype) for buffer in kernel.params]
-    for place, array in zip(memory, packed(task, kernel, arrays), strict=False):
-        place.array[...] = array.reshape(place.array.shape)
-    with Program([(build(kernel, target), [place.array for place in memory])], shared_pool(2)) as program:
-        program.run()
-    assert [place.check() for place in memory] == [None] * len(memory)
-    return memory[-1].array
-
-
 @pytest.mark.parametrize("name", MODELS)
 def test_any_schedule_is_exact(name: str) -> None:
     """In the interpreter, by this machine's instruction where it has one, and without it."""
@@ -97,9 +71,8 @@ def test_any_schedule_is_exact(name: str) -> None:
     for row in [space.row(space.default), *space.sample(3, np.random.default_rng(2))]:
         kernel = SKETCH.lower(task, space.schedule(row), DOTS)
         verify(kernel)
-        output = np.zeros(kernel.params[-1].shape, np.float32)
-        interp.run(kernel, [*packed(task, kernel, arrays), output])
-        for result in (output, run_native(task, kernel, arrays, PLAIN), run_native(task, kernel, arrays, HOST)):
+        results = [interpret(task, kernel, arrays), *(native(task, kernel, arrays, target) for target in (PLAIN, HOST))]
+        for [result] in results:
             np.testing.assert_array_equal(result.reshape(expected.shape), expected)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,15 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tunewright.codegen.artifact import Artifact
 from tunewright.codegen.cuda import interp as grid_interp
-from tunewright.codegen.host import detect
-from tunewright.codegen.ir import interp, microkernel
-from tunewright.codegen.ir.ir import Kernel
+from tunewright.codegen.ir import microkernel
 from tunewright.codegen.llvm.build import ObjectCache, build
-from tunewright.codegen.runtime.memory import guarded_empty
-from tunewright.codegen.runtime.native import Program
-from tunewright.codegen.runtime.pool import shared_pool
 from tunewright.codegen.target import Target
 from tunewright.codegen.verify import verify
 from tunewright.graph.fusion.fusion import TaskCall, partition
@@ -35,11 +29,9 @@ from tunewright.search_space.sketch import Sketch, find_space
 from tunewright.search_space.sketches import SKETCHES, lower, sketch, spaces
 from tunewright.workers.measure.check import TOLERANCE
 
-from .oracle import DOTS, GPU, MATRICES, SMALL_GPU
+from .oracle import DOTS, GPU, HOST, MATRICES, SMALL_GPU, interpret, native
 
 pytestmark = pytest.mark.slow
-
-TARGET = detect(2)
 
 CLOSE = TOLERANCE | {np.dtype(np.float32): 2e-5}
 """Error of an output relative to its largest magnitude."""
@@ -221,34 +213,6 @@ def agree(task: Task, actual: Sequence[Any], expected: Sequence[Any]) -> None:
         np.testing.assert_allclose(left, right, rtol=0, atol=tolerance * scale)
 
 
-def operands(task: Task, kernel: Kernel, arrays: Sequence[Any]) -> list[Any]:
-    return [
-        kernel.packings[t.name].apply(array) if t.name in kernel.packings else array
-        for t, array in zip(task.inputs, arrays, strict=True)
-    ]
-
-
-Run = Callable[[Kernel, Sequence[Any]], None]
-
-
-def interpret(task: Task, kernel: Kernel, arrays: Sequence[Any], run: Run = interp.run) -> list[Any]:
-    outputs = [guarded_empty(b.shape, b.dtype).array for b in kernel.params[len(task.inputs) :]]
-    run(kernel, [*operands(task, kernel, arrays), *outputs])
-    return outputs
-
-
-def native(task: Task, kernel: Kernel, arrays: Sequence[Any], artifact: Artifact | None = None) -> list[Any]:
-    memory = [guarded_empty(b.shape, b.dtype) for b in kernel.params]
-    for place, array in zip(memory, operands(task, kernel, arrays), strict=False):
-        place.array[...] = array.reshape(place.array.shape)
-    with Program(
-        [(artifact or build(kernel, TARGET), [m.array for m in memory])], shared_pool(TARGET.threads)
-    ) as program:
-        program.run()
-    assert [m.check() for m in memory] == [None] * len(memory)
-    return [m.array for m in memory[len(task.inputs) :]]
-
-
 def schedules(task: Task, target: Target, name: str, count: int, seed: int) -> list[Schedule]:
     space = sketch(name).space(task, target)
     rows = space.sample(count, np.random.default_rng(seed))
@@ -282,18 +246,18 @@ def test_random_schedules_agree_with_the_oracle(
         arrays = example_inputs(task, seed)
         expected = reference(task, arrays)
         for one in SKETCHES:
-            if not find_space(one, task, TARGET):
+            if not find_space(one, task, HOST):
                 continue
-            for schedule in schedules(task, TARGET, one.name, 2, seed):
-                kernel = lower(Candidate(task, TARGET, schedule))
+            for schedule in schedules(task, HOST, one.name, 2, seed):
+                kernel = lower(Candidate(task, HOST, schedule))
                 codes = {}
                 for worth in (microkernel.MIN_STORES, 1):
                     with pytest.MonkeyPatch.context() as patch:
                         patch.setattr(microkernel, "MIN_STORES", worth)
-                        artifact = build(kernel, TARGET, objects)  # which verifies it
+                        artifact = build(kernel, HOST, objects)  # which verifies it
                         codes[artifact.sha256] = artifact
                 for artifact in codes.values():
-                    agree(task, native(task, kernel, arrays, artifact), expected)
+                    agree(task, native(task, kernel, arrays, artifact=artifact), expected)
                 agree(task, interpret(task, kernel, arrays), expected)
 
 
@@ -323,7 +287,7 @@ def case_for(one: Sketch, sizes: dict[str, int]) -> tuple[Task, Target]:
     """The first task of MODELS, in these sizes or else in even ones, that a sketch applies to, and its target."""
     tasks = (task for own in (sizes, EVEN) for text in MODELS.values() for task in tasks_of(text, own))
     return next(
-        (task, target) for task in tasks for target in (TARGET, DOTS, MATRICES, GPU) if find_space(one, task, target)
+        (task, target) for task in tasks for target in (HOST, DOTS, MATRICES, GPU) if find_space(one, task, target)
     )
 
 
@@ -347,7 +311,7 @@ def test_a_space_is_worked_out_once_for_equal_tasks(one: Sketch) -> None:
 def test_few_rows_meet_keys_along_vectors(rows: int, name: str) -> None:
     text = f"q[2, {rows}, 48] k[2, 37, 48] | t = Transpose<perm=[0, 2, 1]>(k) r = MatMul(q, t) y = Relu(r) | y ; "
     [task] = tasks_of(text, {})
-    assert [space.sketch for space in spaces(task, TARGET)] == [name]
+    assert [space.sketch for space in spaces(task, HOST)] == [name]
 
 
 def test_lowering_is_pure() -> None:

@@ -14,8 +14,8 @@ from tunewright.graph.oracle import example_inputs, reference
 from tunewright.search_space.measurement import Candidate
 from tunewright.search_space.sketches import default_schedule, lower, sketch
 
-from .oracle import GPU, SMALL_GPU
-from .test_sketches import agree, interpret, tasks_of
+from .oracle import GPU, SMALL_GPU, interpret
+from .test_sketches import agree, tasks_of
 from .test_tensor_cores import compiler_report, lower_default, spoilt_is_found
 
 pytestmark = pytest.mark.slow

@@ -20,8 +20,8 @@ from tunewright.search_space.cuda.tiles.sides import ProductOperand
 from tunewright.search_space.measurement import Candidate
 from tunewright.search_space.sketches import default_schedule, lower, sketch
 
-from .oracle import GPU, SMALL_GPU
-from .test_sketches import agree, interpret, tasks_of
+from .oracle import GPU, SMALL_GPU, interpret
+from .test_sketches import agree, tasks_of
 from .test_tensor_cores import PRODUCTS, bytes_task, compiler_report, exact, lower_default, spoilt_is_found
 
 pytestmark = pytest.mark.slow

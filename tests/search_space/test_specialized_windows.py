@@ -11,8 +11,8 @@ from tunewright.codegen.verify import verify
 from tunewright.graph.oracle import example_inputs, reference
 from tunewright.search_space.sketches import default_schedule, sketch
 
-from .oracle import GPU
-from .test_sketches import agree, interpret, tasks_of
+from .oracle import GPU, interpret
+from .test_sketches import agree, tasks_of
 from .test_tensor_cores import lower_default
 
 pytestmark = pytest.mark.slow

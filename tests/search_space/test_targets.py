@@ -9,27 +9,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tunewright.codegen.host import detect
 from tunewright.codegen.llvm.build import build
-from tunewright.codegen.runtime.memory import guarded_empty
-from tunewright.codegen.runtime.native import Program
-from tunewright.codegen.runtime.pool import shared_pool
 from tunewright.codegen.target import Target
 from tunewright.codegen.verify import verify
 from tunewright.graph.oracle import example_inputs, reference
 from tunewright.graph.task import Task
 from tunewright.search_space.cpu.chain import ChainSketch
 from tunewright.search_space.measurement import Candidate
-from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketch import Sketch, find_space
 from tunewright.search_space.sketches import SKETCHES, lower, spaces
 
-from .oracle import DOTS, MATRICES, NARROW, WIDE
+from .oracle import DOTS, HOST, MATRICES, NARROW, WIDE, native
 from .test_sketches import MODELS, tasks_of
 
 pytestmark = pytest.mark.slow
-
-HOST = detect(2)
 
 AVX2 = replace(
     WIDE, triple=HOST.triple, cpu="x86-64-v3", vector_bits=256, vector_registers=16, threads=4, l1_bytes=32 << 10
@@ -96,7 +89,8 @@ def test_code_for_narrow_vectors_agrees_with_the_oracle(name: str) -> None:
         arrays = example_inputs(task, 0)
         expected: Sequence[Any] = reference(task, arrays)
         for sketch in applicable(task, AVX2):
-            actual = native(task, sketch.space(task, AVX2).default, arrays)
+            kernel = lower(Candidate(task, AVX2, sketch.space(task, AVX2).default))
+            actual = native(task, kernel, arrays, AVX2)
             for left, right in zip(actual, expected, strict=True):
                 scale = max(float(np.abs(right).max()), 1e-6)
                 np.testing.assert_allclose(left.reshape(right.shape), right, rtol=0, atol=2e-5 * scale)
@@ -109,19 +103,6 @@ def test_llvm_takes_every_default_for_other_processors(kind: str) -> None:
         for task in tasks_of(MODELS[name], SMALL):
             for sketch in applicable(task, target):
                 assert build(lower(Candidate(task, target, sketch.space(task, target).default)), target).objects
-
-
-def native(task: Task, schedule: Schedule, arrays: Sequence[Any]) -> list[Any]:
-    """Return the results of code for `AVX2` on this machine."""
-    kernel = lower(Candidate(task, AVX2, schedule))
-    memory = [guarded_empty(b.shape, b.dtype) for b in kernel.params]
-    for place, tensor, array in zip(memory, task.inputs, arrays, strict=False):
-        packing = kernel.packings.get(tensor.name)
-        place.array[...] = (packing.apply(array) if packing else array).reshape(place.array.shape)
-    with Program([(build(kernel, AVX2), [m.array for m in memory])], shared_pool(HOST.threads)) as program:
-        program.run()
-    assert [m.check() for m in memory] == [None] * len(memory)
-    return [m.array for m in memory[len(task.inputs) :]]
 
 
 @pytest.mark.parametrize("keys", [4096, 5003, 1 << 17])

@@ -26,8 +26,8 @@ from tunewright.search_space.measurement import Candidate
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule, lower, sketch
 
-from .oracle import GPU, SMALL_GPU
-from .test_sketches import MODELS, fuse_model, operands, tasks_of
+from .oracle import GPU, SMALL_GPU, operands
+from .test_sketches import MODELS, fuse_model, tasks_of
 
 pytestmark = pytest.mark.slow
 

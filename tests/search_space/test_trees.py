@@ -7,18 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tunewright.codegen.host import detect
-from tunewright.codegen.ir import interp
 from tunewright.codegen.verify import verify
 from tunewright.graph.oracle import example_inputs, reference
 from tunewright.graph.task import Task
 from tunewright.search_space.patterns.tree_ensemble import match_tree_ensemble
 from tunewright.search_space.sketches import sketch, spaces
 
-from .test_block_matmul import run_native
+from .oracle import HOST, interpret, native
 from .test_sketches import tasks_of
 
-HOST = detect(2)
 SKETCH = sketch("trees")
 
 
@@ -69,9 +66,7 @@ def test_any_schedule_agrees_with_the_oracle(
     for row in [space.row(space.default), *space.sample(5, np.random.default_rng(2))]:
         kernel = SKETCH.lower(task, space.schedule(row), HOST)
         verify(kernel)
-        output = np.zeros(kernel.params[-1].shape, np.float32)
-        interp.run(kernel, [*arrays, output])
-        for result in (output, run_native(task, kernel, arrays)):
+        for [result] in (interpret(task, kernel, arrays), native(task, kernel, arrays)):
             np.testing.assert_allclose(result.reshape(expected.shape), expected, rtol=0, atol=1e-5)
 
 
