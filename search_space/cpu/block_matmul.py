@@ -46,17 +46,17 @@ from ..buffers import kernel_around, own_buffer
 from ..description import SchedulePoint
 from ..patterns.block_matmul import BlockMatMul, match_block_matmul
 from ..patterns.fused_stage import FusedStage
-from ..patterns.product import PREFETCH_BYTES, is_prefetch_worthwhile
+from ..patterns.product import LINE, PREFETCH_BYTES, is_prefetch_worthwhile
+from ..registers import ACC, INNER
 from ..schedule import Schedule
 from ..sketch import PREFETCH, PatternSketch
 from ..space import Columns, Knob, Space, Tiling
 from .contraction import write_phase
 from .loops.blocking import tiling
+from .loops.tile import read_whole
 
-PART, ACC, SUMS = ".part", ".acc", "sums"
-COLUMN = "column.in"
-
-LINE_BYTES = 64
+PART, SUMS = ".part", "sums"
+COLUMN = "column" + INNER
 
 F32 = DType.F32
 
@@ -191,7 +191,7 @@ class _Tile:
     def _fold(self, rows: int, first: Expr, place: Expr) -> Iterator[Stmt]:
         """The products of one byte of each column."""
         product = self._product
-        for line in range(0, self._width if self._ahead else 0, LINE_BYTES):
+        for line in range(0, self._width if self._ahead else 0, F32.size_bytes * LINE):
             yield Prefetch(product.numbers.name, (Var("tile"), Var("block") + self._ahead, place, const(line)))
         for base in self._bases:
             index = Var("tile"), Var("block"), place, self._lane(base)
@@ -242,12 +242,7 @@ class _Tile:
                 count = used if used < self._lanes else None
                 vector, *at = (vectorize(e, COLUMN, const(base), self._lanes, count) for e in (value, *index))
                 is_vector = any(e.lanes > 1 for e in at)
-                yield Store(fused_stage.output, tuple(at), transform(vector, _whole), count if is_vector else None)
-
-
-def _whole(node: Expr) -> Expr:
-    """Registers are read whole: lanes out of use do no harm."""
-    return Load(node.tensor, node.index, node.dtype) if isinstance(node, Load) and node.tensor == ACC else node
+                yield Store(fused_stage.output, tuple(at), transform(vector, read_whole), count if is_vector else None)
 
 
 def _from(first: int, count: int, body: Stmt) -> Stmt:

@@ -134,7 +134,7 @@ class Tile:
     def _squares(self, element: Load, place: Load, axis: str, base: Expr, count: int | None) -> Iterator[Stmt]:
         """One vector along the lanes at each index along an axis, as vectors along that axis."""
         lane, other = self.spatial_vector + INNER, axis + INNER
-        vector = transform(vectorize(element, lane, base, self.lanes, count), _read_whole)
+        vector = transform(vectorize(element, lane, base, self.lanes, count), read_whole)
         for across in tile_vectors(self.sizes[axis], self.lanes):
             last = self.sizes[axis] - 1
             rows = [substitute(vector, {other: const(min(across.base + n, last))}) for n in range(self.lanes)]
@@ -253,7 +253,7 @@ class Tile:
         if not self.spatial_vector:
             return value
         vector = vectorize(value, self.spatial_vector + INNER, const(part.base), self.lanes, part.count)
-        return vector if part.count is None else transform(vector, _read_whole)
+        return vector if part.count is None else transform(vector, read_whole)
 
     def each(self, value: Expr, write: Callable[[Expr, TileVector], Stmt]) -> Stmt:
         """Call `write` for every vector of the tile, with loads of `value` hoisted as far as possible."""
@@ -454,7 +454,7 @@ def unrolled_loop(var: str, extent: int, copies: int, body: Stmt) -> Stmt:
     return Block(tuple(parts))
 
 
-def _read_whole(node: Expr) -> Expr:
+def read_whole(node: Expr) -> Expr:
     """Registers are read whole: lanes out of use do no harm, and a masked read would keep them in memory."""
     if isinstance(node, Load) and node.tensor.startswith((ACC, TOTAL, HOIST, RESULT)):
         return Load(node.tensor, node.index, node.dtype)
