@@ -63,8 +63,7 @@ def mel_spectrum() -> bytes:
     net, length, step, rate = Network("mel_spectrum"), 400, 160, 16000
     sound = net.add("Pad", net.input("sound", (1, rate)), net.integers(0, length // 2, 0, length // 2), mode="reflect")
     window = net.constant(np.hanning(length + 1)[:-1].astype(np.float32))
-    frame = (net.constant(np.array(value, np.int64)) for value in (step, length))
-    hop, extent = frame
+    hop, extent = (net.constant(np.array(value, np.int64)) for value in (step, length))
     spectrum = net.add("STFT", net.add("Unsqueeze", sound, net.integers(2)), hop, window, extent, onesided=1)
     power = net.add("ReduceSumSquare", spectrum, net.integers(3), keepdims=0)
     whole = [net.constant(np.array(value, np.int64)) for value in (80, length, rate)]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from math import sqrt
-
 import numpy as np
 
 from .network import BRANCH_GAIN, Network
@@ -44,7 +42,7 @@ def yolo_nano_nms() -> bytes:
     What is found is suppressed where it overlaps within the model, as deployed models are exported.
     """
     net, size, classes = Network("yolo_nano_nms"), 320, 80
-    x = _stem(net, size)
+    x = net.silu(net.conv(net.input("image", (1, 3, size, size)), 3, 16, 6, 2, padding=2))
     x = _cross_stage(net, _conv_silu(net, x, 16, 32, 3, 2), 32, 32, 1)
     eighth = _cross_stage(net, _conv_silu(net, x, 32, 64, 3, 2), 64, 64, 2)
     sixteenth = _cross_stage(net, _conv_silu(net, eighth, 64, 128, 3, 2), 128, 128, 3)
@@ -60,13 +58,6 @@ def yolo_nano_nms() -> bytes:
     heads = ((first, 64, 8), (second, 128, 16), (third, 256, 32))
     boxes = [_decoded(net, x, inputs, size // stride, stride, classes) for x, inputs, stride in heads]
     return net.onnx(*_suppressed(net, net.add("Concat", *boxes, axis=1), classes))
-
-
-def _stem(net: Network, size: int) -> str:
-    image = net.input("image", (1, 3, size, size))
-    weight = net.weight((16, 3, 6, 6), 3 * 36, sqrt(2))
-    x = net.add("Conv", image, weight, net.shift(16), kernel_shape=[6, 6], strides=[2, 2], pads=[2] * 4)
-    return net.silu(x)
 
 
 def _decoded(net: Network, x: str, inputs: int, extent: int, stride: int, classes: int) -> str:
@@ -106,7 +97,7 @@ def ocr_detector() -> bytes:
     Depthwise convolutions with hard swish, after Howard et al., "Searching for MobileNetV3" (2019).
     """
     net, size = Network("ocr_detector"), 320
-    x = _hard_swish(net, net.conv(net.input("image", (1, 3, size, size)), 3, 16, 3, 2))
+    x = net.add("HardSwish", net.conv(net.input("image", (1, 3, size, size)), 3, 16, 3, 2))
     inputs, levels = 16, []
     for outputs, blocks in ((24, 2), (40, 3), (96, 3)):
         for block in range(blocks):
@@ -128,15 +119,11 @@ def ocr_detector() -> bytes:
     return net.onnx(net.add("Sigmoid", net.conv_transpose(x, 24, 1, 2, 2)))
 
 
-def _hard_swish(net: Network, x: str) -> str:
-    return net.add("HardSwish", x)
-
-
 def _inverted(net: Network, x: str, inputs: int, outputs: int, stride: int) -> str:
     """A wide depthwise convolution between two narrow layers, its channels gated by their means."""
     inner = 4 * inputs
-    branch = _hard_swish(net, net.conv(x, inputs, inner))
-    branch = _hard_swish(net, net.conv(branch, inner, inner, 5, stride, groups=inner))
+    branch = net.add("HardSwish", net.conv(x, inputs, inner))
+    branch = net.add("HardSwish", net.conv(branch, inner, inner, 5, stride, groups=inner))
     means = net.add("Relu", net.conv(net.add("GlobalAveragePool", branch), inner, inner // 4))
     gate = net.add("HardSigmoid", net.conv(means, inner // 4, inner), alpha=1 / 6, beta=0.5)
     branch = net.conv(net.add("Mul", branch, gate), inner, outputs, gain=BRANCH_GAIN if stride == 1 else 1.0)
@@ -156,9 +143,6 @@ def ocr_recogniser() -> bytes:
             x = net.add("MaxPool", x, kernel_shape=pool, strides=pool)
         inputs = outputs
     x = net.transpose(net.add("Squeeze", x, net.integers(2)), 2, 0, 1)
-    for inputs, hidden in ((512, 256), (512, 256)):
-        weights = net.weight((2, 4 * hidden, inputs), inputs), net.weight((2, 4 * hidden, hidden), hidden)
-        bias = net.weight((2, 8 * hidden), hidden)
-        both = net.add("LSTM", x, *weights, bias, direction="bidirectional", hidden_size=hidden)
-        x = net.reshape(net.transpose(both, 0, 2, 1, 3), 80, 1, 2 * hidden)
+    for _ in range(2):
+        x = net.both_ways(x, 80, 512, 256)
     return net.onnx(net.add("Softmax", net.linear(net.transpose(x, 1, 0, 2), 512, letters, 4.0), axis=-1))

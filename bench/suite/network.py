@@ -197,6 +197,13 @@ class Network:
         """x within 0 .. 6."""
         return self.add("Clip", x, self.scalar(0), self.scalar(6))
 
+    def both_ways(self, x: str, steps: int, inputs: int, hidden: int) -> str:
+        """An LSTM over `[steps, 1, inputs]` from either end, its states side by side: `[steps, 1, 2 hidden]`."""
+        weights = self.weight((2, 4 * hidden, inputs), inputs), self.weight((2, 4 * hidden, hidden), hidden)
+        bias = self.weight((2, 8 * hidden), hidden)
+        both = self.add("LSTM", x, *weights, bias, direction="bidirectional", hidden_size=hidden)
+        return self.reshape(self.transpose(both, 0, 2, 1, 3), steps, 1, 2 * hidden)
+
     def squeeze_excite(self, x: str, features: int, squeezed: int) -> str:
         """Each channel scaled by a gate that all channels' means decide."""
         means = self.silu(self.conv(self.mean(x, 2, 3), features, squeezed))

@@ -98,10 +98,7 @@ def lstm_tagger() -> bytes:
     x = net.add("Gather", net.table(5000, 128), net.input("ids", (1, words), TensorProto.INT64), axis=0)
     x = net.transpose(x, 1, 0, 2)
     for inputs in (128, 2 * hidden):
-        weights = net.weight((2, 4 * hidden, inputs), inputs), net.weight((2, 4 * hidden, hidden), hidden)
-        bias = net.weight((2, 8 * hidden), hidden)
-        both = net.add("LSTM", x, *weights, bias, direction="bidirectional", hidden_size=hidden)
-        x = net.reshape(net.transpose(both, 0, 2, 1, 3), words, 1, 2 * hidden)
+        x = net.both_ways(x, words, inputs, hidden)
     return net.onnx(net.linear(net.transpose(x, 1, 0, 2), 2 * hidden, 32))
 
 
