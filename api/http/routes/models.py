@@ -38,6 +38,21 @@ ContentDigest = Annotated[
 router = APIRouter(prefix="/v1/models", tags=["models"])
 
 
+@dataclass(frozen=True, slots=True)
+class ModelTransfer:
+    """A model that comes in as a body: what is told beside it, and who sends it."""
+
+    request: Request
+    answer: Response
+    service: ServiceDep
+    key: Annotated[Key, needs(KeyScope.JOBS_WRITE)]
+    label: Label = ""
+    content_digest: ContentDigest = None
+
+
+Transfer = Annotated[ModelTransfer, Depends()]
+
+
 @router.put(
     "/{sha256}",
     status_code=201,
@@ -48,23 +63,13 @@ router = APIRouter(prefix="/v1/models", tags=["models"])
     openapi_extra={"requestBody": MODEL_BYTES},
     dependencies=[Depends(count_as_change)],
 )
-async def send_model(
-    request: Request,
-    answer: Response,
-    service: ServiceDep,
-    key: Annotated[Key, needs(KeyScope.JOBS_WRITE)],
-    sha256: DigestInPath,
-    label: Label = "",
-    content_digest: ContentDigest = None,
-) -> ModelSent:
+async def send_model(transfer: Transfer, sha256: DigestInPath) -> ModelSent:
     """Keep an ONNX model, so that jobs can be submitted for it.
 
     The body is the ONNX file: the whole of it, or better the structure that the client makes of it, which has no
     weights. Sending a model that is known changes nothing.
     """
-    return await _receive_model(
-        request, answer, service, {sha256} | _declared_digests(content_digest), label, key.owner
-    )
+    return await _receive_model(transfer, {sha256})
 
 
 @router.post(
@@ -77,27 +82,19 @@ async def send_model(
     openapi_extra={"requestBody": MODEL_BYTES},
     dependencies=[Depends(count_as_change)],
 )
-async def take_model(
-    request: Request,
-    answer: Response,
-    service: ServiceDep,
-    key: Annotated[Key, needs(KeyScope.JOBS_WRITE)],
-    label: Label = "",
-    content_digest: ContentDigest = None,
-) -> ModelSent:
+async def take_model(transfer: Transfer) -> ModelSent:
     """As `PUT /v1/models/{sha256}`, for those who can't work the digest out themselves, such as pages."""
-    return await _receive_model(request, answer, service, _declared_digests(content_digest), label, key.owner)
+    return await _receive_model(transfer, set())
 
 
-async def _receive_model(
-    request: Request, answer: Response, service: Service, digests: set[str], label: str, owner: str
-) -> ModelSent:
-    """Receive a model, and keep it where it is new. Its digest must be all of those that are `expected`."""
+async def _receive_model(transfer: ModelTransfer, digests: set[str]) -> ModelSent:
+    """Receive a model, and keep it where it is new. Its digest must be all of `digests`, and all that are declared."""
+    digests, service, answer = digests | _declared_digests(transfer.content_digest), transfer.service, transfer.answer
     with (
         place_to_receive(service),
         tempfile.NamedTemporaryFile(prefix="tunewright-", suffix=".onnx", dir=service.options.folder) as file,
     ):
-        body = await receive(request, file)
+        body = await receive(transfer.request, file)
         sha256 = body.sha256
         service.metrics.upload_bytes.inc(body.size_bytes)
         if digests - {sha256}:
@@ -107,7 +104,7 @@ async def _receive_model(
         try:
             upload = await in_thread(partial(service.store.uploads.get, sha256))
         except NotFound:
-            upload = await _keep(service, Path(file.name), sha256, label, owner)
+            upload = await _keep(service, Path(file.name), sha256, transfer.label, transfer.key.owner)
             service.metrics.uploads.labels("new").inc()
         else:
             answer.status_code = 200
