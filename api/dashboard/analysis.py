@@ -20,7 +20,7 @@ from tunewright.tuner.units import in_ms
 
 from ..http.schemas.base import Answer, Digest
 from .schedules import Standing
-from .views import Text, show
+from .views import Text
 
 SAMPLED, FASTEST = 980, 20
 """Trials in a sample, and the fastest beside them. At most 1,000 points are drawn or scored."""
@@ -107,7 +107,7 @@ class ReasonShown(ContributionShown):
     @staticmethod
     def of(reason: SpeedReason) -> ReasonShown:
         """A reason as views show it."""
-        return show(ReasonShown, reason, value=reason.value_text, default_value=reason.default_text)
+        return ReasonShown.show(reason, value=reason.value_text, default_value=reason.default_text)
 
 
 class Judged(Answer):
@@ -156,7 +156,7 @@ def analyse(store: Store, known: Standing) -> Judged:
         points=points,
         left_out=roofline.left_out,
         calibrations=[
-            show(CalibrationShown, model, trials=len(model.points), best_rank=_rank(model.points, best))
+            CalibrationShown.show(model, trials=len(model.points), best_rank=_rank(model.points, best))
             for model in models
         ],
         reasons=list(map(ReasonShown.of, why)),

@@ -46,7 +46,7 @@ from .schedules import (
     tolerances,
 )
 from .task import EFFECT_HEADS, TaskInPath, effects
-from .views import LongText, Provenance, TargetName, Text, show
+from .views import LongText, Provenance, TargetName, Text
 
 router = APIRouter(tags=["pages"])
 
@@ -103,7 +103,7 @@ class Evidence(Answer):
     @staticmethod
     def of(measured: Measurement) -> Evidence:
         """A measurement as views show it."""
-        return show(Evidence, measured, samples_ms=[1e3 * sample for sample in measured.samples_s[:MOST_SAMPLES]])
+        return Evidence.show(measured, samples_ms=[1e3 * sample for sample in measured.samples_s[:MOST_SAMPLES]])
 
 
 class Opinion(Answer):
@@ -286,7 +286,7 @@ def _explain(store: Store, facts: CandidateFacts) -> Explained:
     return Explained(
         expected=opinions,
         contributions=[
-            show(ContributionShown, part, words=meaning.words, value=meaning.format(part.value))
+            ContributionShown.show(part, words=meaning.words, value=meaning.format(part.value))
             for part in contributions
             if (meaning := MEANINGS[part.feature])
         ],
@@ -308,8 +308,7 @@ async def _text(descriptions: Descriptions, facts: CandidateFacts, query: Candid
         text = await descriptions.difference(task, target, facts.schedule, other, query.text)
     else:
         text = Failure(f"there is no {query.against} to compare it with")
-    return show(
-        TextShown,
+    return TextShown.show(
         query,
         part=query.text,
         text=text if isinstance(text, str) else None,
@@ -321,8 +320,7 @@ async def _text(descriptions: Descriptions, facts: CandidateFacts, query: Candid
 def _page(query: CandidateAsked, facts: CandidateFacts, **parts: object) -> CandidatePage:
     """The page with the parts that took long."""
     known, schedule = facts.known, facts.schedule
-    return show(
-        CandidatePage,
+    return CandidatePage.show(
         facts,
         asked=query,
         task=TaskHead.of(known.task),

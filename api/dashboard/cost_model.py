@@ -31,7 +31,7 @@ from .drawing.bars import Bar, bars
 from .drawing.figure import Figure, Point, Series
 from .drawing.scales import AxisSpec, Unit
 from .page import add_page
-from .views import Text, show
+from .views import Text
 
 router = APIRouter(tags=["pages"])
 
@@ -238,8 +238,7 @@ def cost_model(
     status = cost_model_status(store, kind, heads)
     newest, lessons = status.newest, status.newest_lessons
     known_id, known_trials = (newest.newest_trial_id, newest.trials) if newest else (0, 0)
-    return show(
-        CostModelPage,
+    return CostModelPage.show(
         status,
         kind=kind,
         kinds=sorted({USUAL_KIND, kind, *(target.kind for target in store.targets())}),
@@ -271,8 +270,7 @@ def _base(shipped: Base) -> BaseShown:
         {op: int(values.number(by_op, op) or 0) for op in by_op}
         for by_op in (_table(part, "trials_by_op") for part in (learned_from, _table(card, "held_out")))
     )
-    return show(
-        BaseShown,
+    return BaseShown.show(
         shipped,
         made=values.word(card, "made"),
         learned_from=_ops(int(values.number(learned_from, "tasks") or 0), trials, held_out),
@@ -312,8 +310,7 @@ def _ops(tasks: int, trials: Mapping[str, int], held_out: Mapping[str, int | Non
 
 
 def _snapshot(head: Snapshot, status: CostModelStatus) -> SnapshotLine:
-    return show(
-        SnapshotLine,
+    return SnapshotLine.show(
         head,
         job=head.job_id,
         use=status.uses[head.id],

@@ -20,7 +20,7 @@ from tunewright.workers.pool import can_time
 from ..http.schemas.base import Answer
 from ..http.service import ServiceDep
 from .page import add_page
-from .views import TargetName, Text, show
+from .views import TargetName, Text
 
 router = APIRouter(tags=["pages"])
 
@@ -135,7 +135,7 @@ def fleet(service: ServiceDep) -> FleetPage:
     watched_s = sum(line.watched_s for line in lines)
     gaps = store.catalog.gaps(GAP_JOBS, MOST_GAPS + 1)
     lacking = [
-        show(GapLine, gap, task=gap.task_key, target=TargetName.known(gap.target_key, names), job=gap.job_id)
+        GapLine.show(gap, task=gap.task_key, target=TargetName.known(gap.target_key, names), job=gap.job_id)
         for gap in gaps[:MOST_GAPS]
     ]
     return FleetPage(
@@ -165,8 +165,7 @@ def _tuner(tuner: Tuner, log: Shifts, labels: Mapping[int, str], names: Mapping[
     watched_s = max((log.until - since).total_seconds(), 0.0)
     busy_s = sum(((shift.ended_at or log.until) - max(shift.begun_at, since)).total_seconds() for shift in own)
     current = next((shift for shift in own if shift.job_id == tuner.job_id and shift.ended_at is None), None)
-    return show(
-        FleetTuner,
+    return FleetTuner.show(
         tuner,
         name=holder_name(tuner.host, tuner.pid),
         job=tuner.job_id,
@@ -208,7 +207,7 @@ def _queue(queue: TargetQueue, tuners: Iterable[Tuner], targets: Mapping[str, Ta
         if not tuner.draining:
             able += any(device is not None and (target is None or can_time(device, target)) for device in usable)
     name = TargetName(key=queue.target_key, name="") if target is None else TargetName.of(target)
-    return show(QueueLine, queue, target=name, tuners=able)
+    return QueueLine.show(queue, target=name, tuners=able)
 
 
 def _coverage(store: Store, gaps: Iterable[GapLine], names: Mapping[str, str]) -> list[CoverageLine]:

@@ -41,7 +41,7 @@ from .job_history import FailureLine, Histories, JobHistory, LogLine, Times, fai
 from .job_tasks import Latency, ModelRun, TaskLine, TaskSort, model_run, names, sort_tasks, task_lines, total_ms
 from .jobs import LITTLE_GAIN, JobLine, Outlook, line_of
 from .page import add_page
-from .views import Text, show
+from .views import Text
 
 ROWS = 25
 """Tasks on one page."""
@@ -332,7 +332,7 @@ def job_page(store: Store, histories: Histories, job_id: int, query: JobPageAske
         parts=_parts(tasks, besides),
         parts_of=GainBasis.MODEL if besides else run.of,
         parts_noise=latency.noise if besides else run.noise,
-        model=Curve(key="", op="", steps=[show(Step, point, trial=point.trials) for point in speedups(history.spine)]),
+        model=Curve(key="", op="", steps=[Step.show(point, trial=point.trials) for point in speedups(history.spine)]),
         curves=_curves(history, page_tasks),
         searched_s=active_s(history.spine, datetime.now(UTC) if job.state in UNFINISHED else job.updated_at),
         tasks=page_tasks,
@@ -347,7 +347,7 @@ def job_page(store: Store, histories: Histories, job_id: int, query: JobPageAske
         log=log,
         next_before=next_before,
         newest=history.newest,
-        tuners=[show(JobTuner, tuner) for tuner in tuners if tuner.job_id == job.id],
+        tuners=[JobTuner.show(tuner) for tuner in tuners if tuner.job_id == job.id],
         tuner_count=len(tuners),
         settings=_settings(job),
     )
@@ -447,8 +447,7 @@ def _steps(start: Times, task_improvements: Sequence[Improvement]) -> list[Step]
 def _settings(job: Job) -> Settings:
     settings = job.spec.settings
     seed, dims = values.number(settings, "seed"), settings.get("dims")
-    return show(
-        Settings,
+    return Settings.show(
         job.budget,
         job,
         seconds=None if job.budget.seconds == inf else job.budget.seconds,

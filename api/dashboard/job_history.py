@@ -26,7 +26,7 @@ from tunewright.tuner.explain.gain import task_gain_interval
 from tunewright.tuner.search.stage import STAGES
 
 from ..http.schemas.base import Answer
-from .views import Text, show
+from .views import Text
 
 READ_AT_ONCE = 2000
 """Events read in one query."""
@@ -325,8 +325,7 @@ def log_lines(events: Sequence[Event], ops: Mapping[str, str], before: int | Non
 def _log_line(event: Event, ops: Mapping[str, str]) -> LogLine:
     data = event.data
     key, trial = values.word(data, "task_key"), values.number(data, "trial")
-    return show(
-        LogLine,
+    return LogLine.show(
         event,
         Times.of_report(data),
         key=key,

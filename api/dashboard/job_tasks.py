@@ -24,7 +24,7 @@ from tunewright.tuner.units import in_ms, in_s
 
 from ..http.schemas.base import Answer
 from .job_history import JobHistory, Times
-from .views import Text, show
+from .views import Text
 
 MUCH = 0.5
 """Tasks with at least this part of the largest expected gain stand out."""
@@ -73,8 +73,7 @@ class Latency(Answer):
     def of_job(job: Job) -> Latency:
         """The latency of a job as it stands."""
         model_gain = ModelGain.of_job(job.progress, job.result)
-        return show(
-            Latency,
+        return Latency.show(
             model_gain,
             rejected=model_gain.rejected_speedup,
             why_not=model_gain.why_untimed,
@@ -216,8 +215,7 @@ def task_lines(job: Job, history: JobHistory, run: ModelRun, ops: Mapping[str, s
     for n, task in enumerate(job.spec.tasks):
         key, times, counts = task.task_key, run.times[n], history.counts.get(task.task_key, {})
         trials, gain = sum(counts.values()), gains[n] if gains else None
-        line = show(
-            TaskLine,
+        line = TaskLine.show(
             times,
             task,
             key=key,

@@ -28,7 +28,7 @@ from ..http.problems import ProblemKind
 from ..http.schemas.base import SHA256, Answer
 from ..http.service import ServiceDep
 from .page import add_page
-from .views import LongText, TargetName, Text, show, target_names
+from .views import LongText, TargetName, Text, target_names
 
 router = APIRouter(tags=["pages"])
 
@@ -228,8 +228,7 @@ def line_of(job: Job, targets: Mapping[str, str]) -> JobLine:
     if remaining_gain is not None:
         is_slow = minute_gain is not None and minute_gain < LITTLE_MINUTE_GAIN
         outlook = Outlook.LITTLE if remaining_gain < LITTLE_GAIN or is_slow else Outlook.SOME
-    return show(
-        JobLine,
+    return JobLine.show(
         job,
         gain,
         left_s=left_s,

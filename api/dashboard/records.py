@@ -27,7 +27,7 @@ from ..http.schemas.records import Age, LookupAsked, LookupItem, ScheduleShown
 from ..http.service import ServiceDep, in_thread
 from .page import add_page
 from .schedules import noise_of_best
-from .views import KnobValues, Provenance, TargetName, Text, show, target_names
+from .views import KnobValues, Provenance, TargetName, Text, target_names
 
 router = APIRouter(tags=["pages"])
 
@@ -208,8 +208,7 @@ def _search(store: Store, query: RecordsAsked) -> tuple[list[Hit], str | None]:
 
 def _line(hit: Hit, names: Mapping[str, str]) -> RecordLine:
     best = hit.best
-    return show(
-        RecordLine,
+    return RecordLine.show(
         best,
         hit,
         task=best.task_key,
@@ -229,8 +228,7 @@ def _lookup(store: Store, query: RecordsAsked, item: LookupItem, names: Mapping[
         at = store.catalog.best([source.task], [source.target]).get((source.task, source.target))
         there = tasks.get(source.task)
         time = {"noise": noise_of_best(at)} if at else UNMEASURED
-        origin = show(
-            SourceLine,
+        origin = SourceLine.show(
             at,
             task=source.task,
             op=there.op if there else "",

@@ -29,7 +29,7 @@ from tunewright.workers.measure.noise import noise_of
 from ..http.descriptions import Descriptions, Failure
 from ..http.schemas.base import Answer, Digest
 from ..http.service import find_target, find_task
-from .views import MOST_KNOBS, KnobValues, Text, show
+from .views import MOST_KNOBS, KnobValues, Text
 
 if TYPE_CHECKING:
     from tunewright.tuner.explain.describer import ScheduleDescription
@@ -61,7 +61,7 @@ class TaskHead(Answer):
     @staticmethod
     def of(task: Task) -> TaskHead:
         """A task as views show it."""
-        return show(TaskHead, task, inputs=list(map(_tensor, task.inputs)), outputs=list(map(_tensor, task.outputs)))
+        return TaskHead.show(task, inputs=list(map(_tensor, task.inputs)), outputs=list(map(_tensor, task.outputs)))
 
 
 def _tensor(tensor: Tensor) -> TensorShown:
@@ -81,7 +81,7 @@ class ScheduleTold(Answer):
     @staticmethod
     def of(schedule: Schedule) -> ScheduleTold:
         """A schedule as views show it."""
-        return show(ScheduleTold, schedule, values=dict(schedule.values))
+        return ScheduleTold.show(schedule, values=dict(schedule.values))
 
     @property
     def text(self) -> str:
@@ -248,8 +248,7 @@ class Standing:
         line = trial.line if isinstance(trial, TrialDetail) else trial
         if line is None:
             return None
-        return show(
-            TrialBrief,
+        return TrialBrief.show(
             line,
             schedule=ScheduleTold.of(line.schedule),
             max_rel_err=None if line.max_rel_err == inf else line.max_rel_err,
@@ -274,4 +273,4 @@ class Standing:
             return None
         schedule = ScheduleTold.of(self.best.schedule)
         trial, noise = self.brief(self.best_trial) or NO_TRIAL, noise_of_best(self.best)
-        return show(TrialBrief, self.best, trial, schedule=schedule, status=Status.OK, noise=noise)
+        return TrialBrief.show(self.best, trial, schedule=schedule, status=Status.OK, noise=noise)

@@ -40,7 +40,7 @@ from .drawing.figure import Figure, Mark, Point
 from .html import candidate_url
 from .page import add_page
 from .schedules import FormShown, KnobShown, Standing, TaskHead, ToleranceShown, TrialBrief, knobs, tolerances
-from .views import TargetName, Text, show
+from .views import TargetName, Text
 
 router = APIRouter(tags=["pages"])
 
@@ -401,7 +401,7 @@ def _page(
         asked=query,
         task=TaskHead.of(known.task),
         target=TargetName.of(known.target),
-        job=show(JobName, job, newest=facts.newest_event) if job else None,
+        job=JobName.show(job, newest=facts.newest_event) if job else None,
         best=shown_best,
         best_trial=known.brief(known.best_trial),
         default=known.brief(known.default_trial),
@@ -411,7 +411,7 @@ def _page(
         knobs=knobs(best, default, best) if best else [],
         form=form,
         default_form=default_form,
-        ceilings=show(CeilingsShown, ceilings(known.task, known.target, known.peak_gflops)),
+        ceilings=CeilingsShown.show(ceilings(known.task, known.target, known.peak_gflops)),
         judged=analysis,
         trials=facts.newest.total,
         counts=dict(facts.page.counts),

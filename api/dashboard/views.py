@@ -1,4 +1,4 @@
-"""Views: what a page says, as plain data. `show` makes one of what the rest of the product knows.
+"""Views: what a page says, as plain data. `Answer.show` makes one of what the rest of the product knows.
 
 No text of a view is a plain `str`, whoever chose it: labels, names in models, errors, provenance of imports. Each is
 cut to what a page has room for, and ends with "..." then.
@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from itertools import islice
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
 from tunewright.codegen.target import Target
 from tunewright.db.store import Store
 from tunewright.tuner.text import shorten
-from tunewright.tuner.units import in_ms
 
 from ..http.schemas.base import Answer
 
@@ -53,32 +52,6 @@ KnobValues = Annotated[
     dict[Text, int], Field(max_length=MOST_KNOBS), BeforeValidator(partial(_truncate, most=MOST_KNOBS))
 ]
 """The values of a schedule's knobs, by name."""
-
-ShownView = TypeVar("ShownView", bound=Answer)
-
-
-def show(kind: type[ShownView], /, *sources: object, **values: object) -> ShownView:
-    """A view whose fields are `values`, and else the attributes of their names of the first source that has them.
-
-    Objects in these become views likewise. A time `x_ms` may also come of an attribute `x_s`, and `interval_ms` of
-    `low_s` and `high_s`. Raises AttributeError for a field that no source has.
-    """
-    fields = {name: values[name] if name in values else _read(sources, name) for name in kind.model_fields}
-    return kind.model_validate(fields, from_attributes=True)
-
-
-def _read(sources: tuple[object, ...], name: str) -> object:
-    name_s = f"{name.removesuffix('_ms')}_s" if name.endswith("_ms") else name
-    for source in sources:
-        if hasattr(source, name):
-            value: object = getattr(source, name)
-            return value
-        if hasattr(source, name_s):
-            return in_ms(getattr(source, name_s))
-        if name == "interval_ms" and hasattr(source, "low_s"):
-            edges = _read((source,), "low_ms"), _read((source,), "high_ms")
-            return None if None in edges else edges
-    raise AttributeError(f"none of the sources has {name}")
 
 
 class TargetName(Answer):

@@ -7,6 +7,8 @@ from typing import Annotated, Self
 from fastapi import Path
 from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints
 
+from tunewright.tuner.units import in_ms
+
 SHA256 = "[0-9a-f]{64}"
 NOT_BLANK = r"\S"
 """Pattern of texts that say something."""
@@ -39,14 +41,31 @@ class Answer(BaseModel):
     model_config = ConfigDict(frozen=True, from_attributes=True)
 
     @classmethod
-    def show(cls, source: object, **others: object) -> Self:
-        """The answer with the attributes of an object, by the names of its fields; and with `others` instead of some.
+    def show(cls, *sources: object, **values: object) -> Self:
+        """The answer whose fields are `values`, and else the attributes of their names of the first source with them.
 
-        A field that the object calls otherwise says so by its `validation_alias`.
+        A field that sources call otherwise says so by its `validation_alias`. Objects in these become answers likewise.
+        A time `x_ms` may also come of an attribute `x_s`, and `interval_ms` of `low_s` and `high_s`. Raises
+        AttributeError for a field that no source has.
         """
         names = {name: str(field.validation_alias or name) for name, field in cls.model_fields.items()}
-        shown = {alias: getattr(source, alias) for name, alias in names.items() if name not in others}
-        return cls.model_validate(shown | others)
+        return cls.model_validate(
+            {alias: values[name] if name in values else _read(sources, alias) for name, alias in names.items()}
+        )
+
+
+def _read(sources: tuple[object, ...], name: str) -> object:
+    name_s = f"{name.removesuffix('_ms')}_s" if name.endswith("_ms") else name
+    for source in sources:
+        if hasattr(source, name):
+            value: object = getattr(source, name)
+            return value
+        if hasattr(source, name_s):
+            return in_ms(getattr(source, name_s))
+        if name == "interval_ms" and hasattr(source, "low_s"):
+            edges = _read((source,), "low_ms"), _read((source,), "high_ms")
+            return None if None in edges else edges
+    raise AttributeError(f"none of the sources has {name}")
 
 
 class RequestModel(BaseModel):

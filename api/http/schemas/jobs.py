@@ -17,7 +17,6 @@ from tunewright.tuner.arguments import StrategyName
 from tunewright.tuner.explain.gain import GainBasis, ModelGain
 from tunewright.tuner.search.report import JobOutcome
 from tunewright.tuner.text import Interval
-from tunewright.tuner.units import in_ms
 
 from .base import EXAMPLE_MODEL, EXAMPLE_MOMENT, EXAMPLE_TARGET, EXAMPLE_TASK, Answer, Digest, RequestModel, Whole
 
@@ -245,7 +244,6 @@ class TrialShown(Answer):
     def of(trial: Trial) -> TrialShown:
         """A trial as the API shows it."""
         record, measurement = trial.record, trial.record.measurement
-        low, high = measurement.low_s, measurement.high_s
         error = measurement.max_rel_err
         return TrialShown.show(
             measurement,
@@ -253,12 +251,7 @@ class TrialShown(Answer):
             task=record.task_key,
             target=record.target_key,
             schedule=record.schedule.to_json(),
-            median_ms=in_ms(measurement.median_s),
-            interval_ms=None if low is None or high is None else (1e3 * low, 1e3 * high),
             samples_ms=[1e3 * sample for sample in measurement.samples_s],
-            incumbent_ms=in_ms(measurement.incumbent_s),
-            warm_ms=in_ms(measurement.warm_s),
             max_rel_err=None if error is None or error == inf else error,
-            build_ms=in_ms(measurement.build_s),
             created_at=trial.created_at,
         )
