@@ -25,6 +25,7 @@ from . import (
     optimisers,
     quantisation,
     rotary,
+    sampling,
     standard_attention,
     support_vectors,
     trees,
@@ -36,5 +37,5 @@ __all__ = [
 ]  # fmt: skip
 
 # Importing them fills OPS and STANDARD.
-_ = (activations, attention, blocks, layers, quantisation, rotary, standard_attention)
+_ = (activations, attention, blocks, layers, quantisation, rotary, sampling, standard_attention)
 __ = (encoders, features, linear_models, ngrams, optimisers, support_vectors, trees)

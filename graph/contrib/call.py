@@ -206,10 +206,17 @@ class ContribCall:
 
     def number(self, parameter: str) -> int:
         """The value of an operand of one integer. Raises Unsupported where only a run tells."""
+        numbers = self.numbers(parameter)
+        if len(numbers) != 1:
+            raise Unsupported(f"a {parameter} of {len(numbers)} numbers")
+        return numbers[0]
+
+    def numbers(self, parameter: str) -> list[int]:
+        """The values of an operand of integers. Raises Unsupported where only a run tells."""
         value = self._value_of(self.operand(parameter))
-        if value is None or value.size != 1:
+        if value is None:
             raise Unsupported(f"a {parameter} that only a run tells")
-        return int(value.item())
+        return [int(number) for number in value.reshape(-1)]
 
     def emit(self, op: str, *inputs: str, **attrs: Any) -> str:
         """Add a node of ONNX of one result; returns its name. An attribute that is None is left out."""

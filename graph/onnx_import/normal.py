@@ -7,8 +7,7 @@ ONNX has it (only running it tells, so it has no native kernel anyway).
   and that are known are attributes, as listed in `onnx_form.PARAMETERS`; a node with an unknown one stays as it is.
 - `Conv`, `ConvTranspose`, `MaxPool`, `AveragePool`, `LpPool`: `kernel_shape strides dilations pads` are explicit, there
   is no `auto_pad`, no `output_shape` (`output_padding` is explicit), and no `ceil_mode`: pads at the end grow instead
-  (where an AveragePool counts some of its pads, those are a Pad before it). A MaxPool that gives indices as well stays
-  as it is.
+  (where an AveragePool counts some of its pads, those are a Pad before it).
 - `Reshape(shape)`: the whole shape, no 0 or -1 with a meaning. `Squeeze`, `Unsqueeze` and `Flatten` are Reshapes.
 - `Expand(shape)`: the shape of the result. `Tile(repeats)`. `Transpose(perm)`. `Concat(axis)`. `Gather(axis)`.
 - `Slice(starts, ends, axes, steps)`: all explicit and within bounds; with a negative step an end of -extent - 1 means
@@ -101,15 +100,15 @@ def _conv_transpose(draft: Draft, node: Node) -> Node:
     return _node(node, {**transposed_window_attributes(node.attrs, extents, kernel), "group": node.attrs["group"]})
 
 
-def _pool(draft: Draft, node: Node) -> Node | None:
-    if len(node.outputs) > 1:
-        return None
+def _pool(draft: Draft, node: Node) -> Node:
     extents, results = (_shape(draft, name)[2:] for name in (node.inputs[0], node.outputs[0]))
     kernel = tuple(node.attrs["kernel_shape"])
     windows = window_attributes(node.attrs, extents, kernel)
     attrs: dict[str, Any] = dict(windows)
     if node.op == "LpPool":
         attrs["p"] = node.attrs["p"]
+    if len(node.outputs) > 1:
+        attrs["storage_order"] = int(node.attrs.get("storage_order", 0))
     count = len(kernel)
     node_pads, pads = windows["pads"], list(windows["pads"])
     spans = zip(extents, results, dilated_kernel(kernel, windows["dilations"]), strict=True)

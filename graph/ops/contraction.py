@@ -8,6 +8,7 @@ the product (`rewrites.quantisation`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations
 from math import prod
 
 from tunewright.codegen.expr.dtype import BYTES, FLOATS, DType
@@ -210,11 +211,37 @@ def block_matmul(d: Definition) -> None:
     d.fold(y, "sum", blocks, product)
 
 
+MAX_DETERMINANT = 5
+"""Most rows of a matrix whose determinant is written out: twice the products for each row more."""
+
+
+def determinant(d: Definition) -> None:
+    """Determinants of matrices, expanded from the last row up: those of parts are shared."""
+    x, y = d.input(0, *FLOATS), d.output()
+    rows = x.shape[-1]
+    d.require(rows <= MAX_DETERMINANT, f"more than {MAX_DETERMINANT} rows")
+
+    def body(i: Index) -> Expr:
+        parts: dict[tuple[int, ...], Expr] = {(): const(1.0, x.dtype)}
+        for count in range(1, rows + 1):
+            for columns in combinations(range(rows), count):
+                value: Expr = const(0.0, x.dtype)
+                for place, column in enumerate(columns):
+                    rest = parts[columns[:place] + columns[place + 1 :]]
+                    product = load(x, [*i, const(rows - count), const(column)]) * rest
+                    value = value - product if place % 2 else value + product
+                parts[columns] = value
+        return parts[tuple(range(rows))]
+
+    d.write(y, body)
+
+
 CONTRACTIONS: Mapping[str, OpDef] = {
     "BlockMatMul": block_matmul,
     "Conv": conv,
     "ConvInteger": conv_integer,
     "ConvTranspose": conv_transpose,
+    "Det": determinant,
     "MatMul": matmul,
     "MatMulInteger": matmul_integer,
 }

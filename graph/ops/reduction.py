@@ -274,6 +274,11 @@ def col2im(d: Definition) -> None:
     d.fold(y, "sum", [-(-most // stride) for most, stride in zip(kernel, strides, strict=True)], column)
 
 
+def _mean_of(total: Expr, count: int) -> Expr:
+    """The mean; that of integers is rounded towards zero."""
+    return quotient(total, count) if total.dtype.is_float else op("div", total, const(count, total.dtype))
+
+
 REDUCTIONS: Mapping[str, OpDef] = {
     "Col2Im": col2im,
     "CumProd": cumulative("prod"),
@@ -289,7 +294,7 @@ REDUCTIONS: Mapping[str, OpDef] = {
     "ReduceLogSum": reduction("sum", after=lambda total, _: op("log", total)),
     "ReduceLogSumExp": log_sum_exp,
     "ReduceMax": reduction("max", lambda x: x, None, *ARITHMETIC, DType.BOOL),
-    "ReduceMean": reduction("sum", after=quotient),
+    "ReduceMean": reduction("sum", lambda x: x, _mean_of, *ARITHMETIC),
     "ReduceMin": reduction("min", lambda x: x, None, *ARITHMETIC, DType.BOOL),
     "ReduceProd": reduction("prod", lambda x: x, None, *ARITHMETIC),
     "ReduceSum": reduction("sum", lambda x: x, None, *ARITHMETIC),
@@ -309,7 +314,6 @@ def _pool(
     element_of: Callable[[Expr], Expr] = lambda x: x,
 ) -> tuple[ActivationLayout, Window]:
     """Pad with `border` and fold `element_of` what is in each window into `output` of the node's output."""
-    d.require(not d.has_output(1), "indices")
     x, y = d.input(0, *FLOATS, *BYTES), d.output()
     layout = ActivationLayout.of(d, x.shape)
     _, extents, _ = layout.parts(x.shape)
@@ -326,15 +330,45 @@ def _pool(
 
 
 def max_pool(d: Definition) -> None:
-    """The largest value in each window; padding never wins. Of bytes, in int32."""
+    """The largest value in each window, and where it is; padding never wins. Of bytes, in int32."""
     dtype = d.input(0, *FLOATS, *BYTES).dtype
     if dtype.is_float:
-        _pool(d, "max", float("-inf"), lambda y: y)
-        return
-    y, largest = d.output(), d.temporary(d.output().shape, dtype.wide)
-    least = -128 if dtype is DType.I8 else 0
-    _pool(d, "max", least, lambda _: largest, lambda x: op("cast", x, dtype=dtype.wide))
-    d.write(y, lambda i: op("cast", load(largest, i), dtype=dtype))
+        layout, window = _pool(d, "max", float("-inf"), lambda y: y)
+    else:
+        y, largest = d.output(), d.temporary(d.output().shape, dtype.wide)
+        least = -128 if dtype is DType.I8 else 0
+        layout, window = _pool(d, "max", least, lambda _: largest, lambda x: op("cast", x, dtype=dtype.wide))
+        d.write(y, lambda i: op("cast", load(largest, i), dtype=dtype))
+    if d.has_output(1):
+        _place_of_largest(d, layout, window)
+
+
+def _place_of_largest(d: Definition, layout: ActivationLayout, window: Window) -> None:
+    """The first place in each window that has its largest value, or NaN, counted through the whole input."""
+    x, y, places = d.input(0), d.output(), d.output(1)
+    _, extents, channels = layout.parts(x.shape)
+    is_columns_first = bool(d.attr("storage_order", 0))
+    steps = np.cumprod((1, *(extents if is_columns_first else extents[::-1])))[:-1]
+    steps = steps if is_columns_first else steps[::-1]
+    size = prod(x.shape)
+
+    def place(i: Index, r: Index) -> Expr:
+        first, spatial, inner = layout.parts(i)
+        number, taps, conditions = first * channels[0] + inner[0], [], []
+        number = number * prod(extents)
+        bounds = zip(window.at(spatial, r), window.before, window.reach, extents, steps, strict=True)
+        for at, before, reach, extent, step in bounds:
+            tap, inside = clamp(op("sub", at, before), -before, reach - 1 - before, extent)
+            number = number + tap * int(step)
+            taps.append(tap)
+            conditions += inside
+        value, largest = load(x, layout.join(first, taps, inner)), load(y, i)
+        is_largest = op("eq", value, largest)
+        if x.dtype.is_float:
+            is_largest = op("or", is_largest, op("ne", value, value))
+        return where_all([*conditions, is_largest], number, const(size))
+
+    d.fold(places, "min", window.kernel, place)
 
 
 def lp_pool(d: Definition) -> None:

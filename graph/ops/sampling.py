@@ -1,4 +1,4 @@
-"""Images seen through a grid of places. Formulas: ONNX's operator documentation of GridSample."""
+"""Images seen through a grid of places, and boxes of them. Formulas: ONNX's documentation of GridSample, RoiAlign."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from functools import partial, reduce
 from itertools import product
 from typing import NamedTuple
 
-from tunewright.codegen.expr.dtype import DType
+from tunewright.codegen.expr.dtype import FLOATS, DType
 from tunewright.codegen.expr.expr import Expr, const, op
 
-from .definition import Definition, Index, OpDef, load
+from .definition import Definition, Index, OpDef, load, quotient
 
 F32, I64 = DType.F32, DType.I64
 
@@ -132,4 +132,57 @@ def grid_sample(d: Definition) -> None:
     d.write(y, value)
 
 
-SAMPLING: Mapping[str, OpDef] = {"GridSample": grid_sample}
+def roi_align(d: Definition) -> None:
+    """Boxes of images x `[N, C, H, W]`, each as a grid of cells: the mean of some samples of each, or the largest.
+
+    Where samples lie is worked out once for all channels. How many there are must be said: else boxes decide.
+    """
+    x, boxes, images, y = d.input(0, *FLOATS), d.input(1, *FLOATS), d.input(2, I64), d.output()
+    count, is_mean = int(d.attr("sampling_ratio", 0)), d.attr("mode", "avg") == "avg"
+    d.require(count > 0, "as many samples as boxes are large")
+    extents, cells = x.shape[2:], y.shape[2:]
+    # before opset 16 nothing is shifted
+    is_shifted = d.node.version >= 16 and d.attr("coordinate_transformation_mode", "half_pixel") == "half_pixel"
+
+    def place(axis: int, i: Index) -> Expr:
+        """Where a sample is along an axis; NaN is outside."""
+        shift, scale = 0.5 if is_shifted else 0.0, float(d.attr("spatial_scale", 1.0))
+        start, end = (load(boxes, [i[0], const(1 - axis + side)]) * scale - shift for side in (0, 2))
+        size = end - start
+        cell = quotient(size if is_shifted else op("max", size, 1.0), cells[axis])
+        share = quotient(op("cast", i[2], dtype=x.dtype) + 0.5, count)
+        at = start + op("cast", i[1], dtype=x.dtype) * cell + share * cell
+        return op("select", op("eq", at, at), at, const(-2.0, x.dtype))
+
+    places = [
+        d.write(d.temporary((y.shape[0], extent, count), x.dtype), partial(place, axis))
+        for axis, extent in enumerate(cells)
+    ]
+
+    def sample(i: Index, r: Index) -> Expr:
+        image = op("min", op("max", load(images, [i[0]]), 0), x.shape[0] - 1)
+        sides = [_sides(load(places[k], [i[0], i[2 + k], r[k]]), extents[k]) for k in range(2)]
+        corners = [
+            load(x, [image, i[1], row, column]) * (height * width)
+            for (row, height), (column, width) in product(sides[0][0], sides[1][0])
+        ]
+        value = reduce(partial(op, "add" if is_mean else "max"), corners)
+        return op("select", op("and", sides[0][1], sides[1][1]), value, const(0.0, x.dtype))
+
+    if is_mean:
+        total = d.fold(d.temporary(y.shape, x.dtype), "sum", (count, count), sample)
+        d.write(y, lambda i: quotient(load(total, i), count * count))
+    else:
+        d.fold(y, "max", (count, count), sample)
+
+
+def _sides(at: Expr, extent: int) -> tuple[list[tuple[Expr, Expr]], Expr]:
+    """The elements on both sides of a place with their weights, and whether it is inside, or nearly."""
+    inside = op("and", op("le", const(-1.0, at.dtype), at), op("le", at, float(extent)))
+    at = op("min", op("max", at, 0.0), float(extent - 1))
+    low = op("min", op("max", op("cast", at, dtype=I64), 0), extent - 1)
+    rest = at - op("cast", low, dtype=at.dtype)
+    return [(low, 1.0 - rest), (op("min", op("add", low, 1), extent - 1), rest)], inside
+
+
+SAMPLING: Mapping[str, OpDef] = {"GridSample": grid_sample, "RoiAlign": roi_align}
