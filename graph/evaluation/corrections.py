@@ -41,6 +41,7 @@
 - QuantizeLinear: what is beyond 32 bits, such as the lowest float of a mask, wraps instead of saturating.
 - MatMulInteger: fails with a zero point for each row.
 - QLinearConv: a scale for each channel for images alone.
+- DynamicQuantizeLinear: zeros alone have another scale than in ONNX Runtime, which ONNX leaves open.
 - GlobalLpPool, MaxRoiPool, Scatter: missing.
 
 Most are a function from an `OnnxCall` and the operands to the result, or to a tuple of results, and a row in the table

@@ -232,9 +232,18 @@ def _broadcast_scale(scale: Any, shape: Sequence[int], axis: int, block_size: in
     return np.repeat(scale, block_size, axis).take(np.arange(shape[axis]), axis)
 
 
+def _dynamic_quantize(call: OnnxCall, x: Any) -> tuple[Any, Any, Any]:
+    """Bytes over the range of the numbers and 0. Zeros alone have a scale of 1, as in ONNX Runtime."""
+    low, high = np.float32(x.min(initial=0)), np.float32(x.max(initial=0))
+    scale = (high - low) / np.float32(255) if high > low else np.float32(1)
+    zero = np.uint8(np.clip(np.rint(-low / scale), 0, 255))
+    return np.clip(np.rint(x / scale) + zero, 0, 255).astype(np.uint8), scale, zero
+
+
 ELEMENTS: Mapping[str, Correction] = {
     "CastLike": lambda _, x, like: x.astype(like.dtype),
     "Compress": _compress,
+    "DynamicQuantizeLinear": _dynamic_quantize,
     "Flatten": _flatten,
     "GatherElements": _gather_elements,
     "GatherND": _gather_nd,

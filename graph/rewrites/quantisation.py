@@ -91,10 +91,9 @@ def _dynamic(edit: Edit, node: Node) -> Result:
     low = edit.emit("Min", edit.emit("ReduceMin", x, **every), none)
     high = edit.emit("Max", edit.emit("ReduceMax", x, **every), none)
     span = edit.emit("Sub", high, low)
-    span = edit.emit(
-        "Where", edit.emit("Equal", span, none), edit.scalar_like(x, 1), span
-    )  # of zeros alone any will do
-    scale = edit.emit("Div", span, edit.scalar_like(x, 255))
+    steps = edit.scalar_like(x, 255)
+    span = edit.emit("Where", edit.emit("Equal", span, none), steps, span)  # zeros alone: a scale of 1, as elsewhere
+    scale = edit.emit("Div", span, steps)
     zero = edit.emit("QuantizeLinear", edit.emit("Neg", low), scale, edit.constant(np.uint8(0)))
     return edit.emit("QuantizeLinear", x, scale, zero), scale, zero
 

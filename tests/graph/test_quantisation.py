@@ -325,6 +325,19 @@ def test_a_scale_may_depend_on_the_input(runs: Any) -> None:
             runs.close(result[0], expected, 1e-5)
 
 
+@pytest.mark.parametrize("x", [np.zeros(5), np.array([-1.5, 0.25, 3]), np.array([2.0, 3.0]), np.array([-4.0, -1.0])])
+def test_the_range_that_is_quantised(x: Any, runs: Any) -> None:
+    """Zeros alone have a scale of 1, as in ONNX Runtime."""
+    nodes = "p, d, m = DynamicQuantizeLinear (x) y = DequantizeLinear (p, d, m)"
+    graph = imported(f"float[{len(x)}] x", nodes, f"float[{len(x)}] y, float d", {})
+    feeds = {graph.inputs[0].tensor: x.astype(np.float32)}
+    low, high = min(x.min(), 0), max(x.max(), 0)
+    scale = (high - low) / 255 or 1
+    for result in (runs.nodes(graph, feeds), runs.nodes(rewrite(graph), feeds), runs.steps(rewrite(graph), feeds)):
+        assert result[1] == pytest.approx(scale, rel=1e-6)
+        np.testing.assert_allclose(result[0], x, atol=0.51 * scale)
+
+
 def test_scales_along_an_axis_that_moves() -> None:
     """Channels become the last axis for the convolution before it, and this one's scales are theirs."""
     graph = imported(
