@@ -202,8 +202,8 @@ def model_of(node: Node, inputs: Sequence[TypeProto | None]) -> ModelProto:
 # Everything else (bias, scales, attributes) is as in ONNX.
 
 _CHANNELS_LAST = """
-AveragePool BatchNormalization Conv ConvInteger ConvTranspose DepthToSpace InstanceNormalization LpPool LRN MaxPool
-SpaceToDepth
+AveragePool BatchNormalization Conv ConvInteger ConvTranspose DepthToSpace GridSample InstanceNormalization LpPool LRN
+MaxPool RoiAlign SpaceToDepth
 """
 CHANNELS_LAST_OPS = frozenset(_CHANNELS_LAST.split())
 """The ops that may carry the attribute."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial, reduce
 from itertools import product
 from typing import NamedTuple
@@ -10,7 +10,8 @@ from typing import NamedTuple
 from tunewright.codegen.expr.dtype import FLOATS, DType
 from tunewright.codegen.expr.expr import Expr, const, op
 
-from .definition import Definition, Index, OpDef, load, quotient
+from ..task import Tensor
+from .definition import ActivationLayout, Definition, Index, OpDef, load, quotient, where_all
 
 F32, I64 = DType.F32, DType.I64
 
@@ -103,31 +104,51 @@ class _Axis:
 def grid_sample(d: Definition) -> None:
     """Values of x `[N, C, *extents]` at the places of the grid `[N, *places, rank]`, the last axis first.
 
-    Places are worked out once for all channels.
+    Elements and weights along each axis are worked out once for all channels.
     """
     x, grid, y = d.input(0, F32), d.input(1, F32), d.output()
     mode, padding = str(d.attr("mode", "linear")), str(d.attr("padding_mode", "zeros"))
-    axes = [_Axis(extent, padding, bool(d.attr("align_corners", 0))) for extent in x.shape[2:]]
+    layout = ActivationLayout.of(d, x.shape)
+    _, extents, _ = layout.parts(x.shape)
+    axes = [_Axis(extent, padding, bool(d.attr("align_corners", 0))) for extent in extents]
+    rank, count = len(axes), len(_WEIGHTS[mode](const(0.0)))
 
-    def place(axis: _Axis, number: int, i: Index) -> Expr:
-        return axis.place(load(grid, [*i, const(number)]))
+    def tap(k: int, number: int, i: Index) -> Tap:
+        """The tap of a number along an axis."""
+        return axes[k].taps(mode, axes[k].place(load(grid, [*i, const(rank - 1 - k)])))[number]
 
-    places = [
-        d.write(d.temporary(grid.shape[:-1], F32), partial(place, axis, len(axes) - 1 - k))
-        for k, axis in enumerate(axes)
-    ]
+    def element(k: int, number: int, i: Index) -> Expr:
+        """The element; -1 where it does not count."""
+        at, inside, _ = tap(k, number, i)
+        return op("cast", at if inside is None else op("select", inside, at, const(-1)), dtype=DType.I32)
+
+    def weight(k: int, number: int, i: Index) -> Expr:
+        factor = tap(k, number, i).weight
+        assert factor is not None
+        return factor
+
+    def all_taps(dtype: DType, body: Callable[[int, int, Index], Expr]) -> list[list[Tensor]]:
+        """A tensor for each axis and number."""
+        shape = grid.shape[:-1]
+        return [[d.write(d.temporary(shape, dtype), partial(body, k, n)) for n in range(count)] for k in range(rank)]
+
+    elements = all_taps(DType.I32, element)
+    weights = all_taps(F32, weight) if mode != "nearest" else []
+
+    def term(i: Index, corner: Sequence[int]) -> Expr:
+        batch, space, channels = layout.parts(i)
+        at = [batch, *space]
+        places = [load(elements[k][n], at) for k, n in enumerate(corner)]
+        bounds = zip((op("cast", place, dtype=I64) for place in places), extents, strict=True)
+        source = [op("min", op("max", number, 0), extent - 1) for number, extent in bounds]
+        result = load(x, layout.join(batch, source, channels))
+        for k, n in enumerate(corner if weights else ()):
+            result = result * load(weights[k][n], at)
+        inside = [op("le", const(0, DType.I32), place) for place in places] if padding == "zeros" else []
+        return where_all(inside, result, const(0.0))
 
     def value(i: Index) -> Expr:
-        at = [i[0], *i[2:]]
-        taps = [axis.taps(mode, load(place, at)) for axis, place in zip(axes, places, strict=True)]
-        return reduce(lambda a, b: a + b, (term(i, corner) for corner in product(*taps)))
-
-    def term(i: Index, corner: Sequence[Tap]) -> Expr:
-        result = load(x, [*i[:2], *(tap.element for tap in corner)])
-        for tap in corner:
-            result = result if tap.weight is None else result * tap.weight
-            result = result if tap.inside is None else op("select", tap.inside, result, const(0.0))
-        return result
+        return reduce(lambda a, b: a + b, (term(i, corner) for corner in product(range(count), repeat=rank)))
 
     d.write(y, value)
 
@@ -140,7 +161,8 @@ def roi_align(d: Definition) -> None:
     x, boxes, images, y = d.input(0, *FLOATS), d.input(1, *FLOATS), d.input(2, I64), d.output()
     count, is_mean = int(d.attr("sampling_ratio", 0)), d.attr("mode", "avg") == "avg"
     d.require(count > 0, "as many samples as boxes are large")
-    extents, cells = x.shape[2:], y.shape[2:]
+    layout = ActivationLayout.of(d, x.shape)
+    (_, extents, _), (boxes_count, cells, _) = layout.parts(x.shape), layout.parts(y.shape)
     # before opset 16 nothing is shifted
     is_shifted = d.node.version >= 16 and d.attr("coordinate_transformation_mode", "half_pixel") == "half_pixel"
 
@@ -155,15 +177,16 @@ def roi_align(d: Definition) -> None:
         return op("select", op("eq", at, at), at, const(-2.0, x.dtype))
 
     places = [
-        d.write(d.temporary((y.shape[0], extent, count), x.dtype), partial(place, axis))
+        d.write(d.temporary((boxes_count, extent, count), x.dtype), partial(place, axis))
         for axis, extent in enumerate(cells)
     ]
 
     def sample(i: Index, r: Index) -> Expr:
-        image = op("min", op("max", load(images, [i[0]]), 0), x.shape[0] - 1)
-        sides = [_sides(load(places[k], [i[0], i[2 + k], r[k]]), extents[k]) for k in range(2)]
+        box, cell, channels = layout.parts(i)
+        image = op("min", op("max", load(images, [box]), 0), x.shape[0] - 1)
+        sides = [_sides(load(places[k], [box, cell[k], r[k]]), extents[k]) for k in range(2)]
         corners = [
-            load(x, [image, i[1], row, column]) * (height * width)
+            load(x, layout.join(image, (row, column), channels)) * (height * width)
             for (row, height), (column, width) in product(sides[0][0], sides[1][0])
         ]
         value = reduce(partial(op, "add" if is_mean else "max"), corners)

@@ -159,6 +159,8 @@ class LayoutRewrite:
             return False
         if node.op in ("DepthToSpace", "SpaceToDepth") and rank != 4:
             return False
+        if node.op in ("GridSample", "RoiAlign") and (self._edit.shape(node.inputs[0]) or ())[1] < MIN_SAMPLED:
+            return False
         inputs = [self._form(node.inputs[0], first_from_last(rank)), *map(self._plain_form, node.inputs[1:])]
         if node.op in CONVOLUTIONS:
             inputs[1] = self._transpose_stored(inputs[1], weight_last_from_first(node.op, rank))
@@ -368,6 +370,9 @@ _MOVES: Mapping[str, Callable[[Node, Perm], StoredForm | None]] = {
     "Slice": _slice,
     "Tile": _every_axis("repeats"),
 }
+
+MIN_SAMPLED = 16
+"""Fewest channels that are read side by side wherever a picture is sampled: of fewer, places fill vectors better."""
 
 AXIS_OPS = frozenset(_MOVES)
 """The ops that `move_axes` knows."""
