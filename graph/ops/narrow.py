@@ -71,7 +71,7 @@ def drop_rounding(stages: tuple[Stage, ...], tensors: Mapping[str, Tensor], exte
         return stages, tensors
     stages = tuple(replace(stage, body=transform(stage.body, _drop_casts)) for stage in stages)
     written = dict.fromkeys(stage.output for stage in stages if stage.output not in external)
-    for name in written:
+    for name in filter(lambda name: tensors[name].dtype is F32 or tensors[name].dtype.is_narrow, written):
         makers = [stage for stage in stages if stage.output == name]
         dtype = _narrowest_type(makers)
         if dtype is not tensors[name].dtype:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -130,6 +131,16 @@ def test_integers_wrap_and_never_trap(dtype: DType, count: int) -> None:
         for name, want in wanted.items():
             np.testing.assert_array_equal(found[name], want, name)
             assert found[name].dtype == want.dtype
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+def test_whole_numbers_beside_narrow_floats_stay_whole(dtype: Any) -> None:
+    """Places and ranks, though some are constants that a narrow float holds."""
+    feeds: dict[str, Array] = {"a": np.array([[3.5], [-2]], dtype), "b": np.array([[1, 4]], dtype)}
+    ops = {"hard": ("Hardmax a", {"axis": 1}), "first": ("ArgMax a", {"axis": 1}), "last": ("ArgMax b", {"axis": 1})}
+    for found in run_both(one_op_each(ops, feeds), feeds):
+        assert found["hard"].astype(int).tolist() == [[1], [1]]
+        assert (found["first"].tolist(), found["last"].tolist()) == ([[0], [0]], [[1]])
 
 
 @pytest.mark.parametrize("base", [DType.I32, DType.I64], ids=str)
