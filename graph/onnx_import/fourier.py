@@ -12,8 +12,11 @@ from tunewright.graph.ir import Node
 
 Floats = NDArray[np.float64]
 
-MAX_ELEMENTS = 1 << 20
+DIRECT_ELEMENTS = 1 << 16
 """Largest matrix of a transform in one step; longer ones take two, of factors of the length."""
+
+MAX_ELEMENTS = 1 << 20
+"""Largest matrix of a transform in one step whose length has no factors, or whose result is real."""
 
 MAX_FACTOR_ELEMENTS = 1 << 22
 """Largest matrices of a transform in two steps; others are left to those who have a fast transform."""
@@ -105,16 +108,21 @@ def _transform(draft: Draft, x: str, length: int, is_half: bool, is_inverse: boo
     """
     *outer, count, parts = draft.shape(x) or ()
     results = length // 2 + 1 if is_half and not is_inverse else length
-    if count * parts * results * 2 > MAX_ELEMENTS:
-        return _in_two_steps(draft, x, length, results, is_inverse) if not (is_half and is_inverse) else None
-    if is_half and is_inverse:
+    elements, is_real = count * parts * results * 2, is_half and is_inverse
+    if not is_real and elements > DIRECT_ELEMENTS:
+        result = _in_two_steps(draft, x, length, results, is_inverse)
+        if result is not None:
+            return result
+    if elements > MAX_ELEMENTS:
+        return None
+    if is_real:
         matrix = draft.constant(_real_inverse(count, length).astype(draft.types[x].dtype))
     else:
         turns = np.outer(np.arange(count), np.arange(results)) % length / length  # exact; a large angle is not
         matrix = _step(draft, x, _pairs(turns, is_inverse) / (length if is_inverse else 1), parts)
     rows = draft.emit("Reshape", x, shape=(*outer, count * parts))
     product = draft.emit("MatMul", rows, matrix)
-    return draft.emit("Reshape", product, shape=(*outer, results, 1 if is_half and is_inverse else 2))
+    return draft.emit("Reshape", product, shape=(*outer, results, 1 if is_real else 2))
 
 
 def _pairs(turns: Floats, is_inverse: bool) -> Floats:
