@@ -32,6 +32,7 @@ from tunewright.codegen.expr.expr import (
     variables,
     walk,
 )
+from tunewright.codegen.expr.lanes import lanes_of
 from tunewright.codegen.expr.nodes import fact
 from tunewright.codegen.expr.semantics import OPS
 
@@ -263,3 +264,9 @@ def test_a_fact_is_worked_out_once_and_forgotten_with_its_node():
     kept = Var(name)
     assert size(kept) == size(Var(name))
     assert asked.count(name) == 2
+
+
+@pytest.mark.parametrize(("name", "expected"), [("zip_low", [0, 10, 1, 11]), ("zip_high", [2, 12, 3, 13])])
+def test_lanes_of_zipped_vectors(name: str, expected: list[int]) -> None:
+    zipped = op(name, Ramp(const(0), 4), Ramp(const(10), 4))
+    assert [lane.constant for lane in lanes_of(zipped)] == expected
