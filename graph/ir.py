@@ -83,16 +83,22 @@ def _key(value: Any) -> Any:
     return (type(value).__name__, value)
 
 
+Keys = tuple[int, ...] | tuple[str, ...]
+"""The keys of a dict: labels of classes."""
+
+
 @dataclass(frozen=True, slots=True)
 class GraphPort:
     """An input or output of the model: the user's name for a tensor.
 
+    An output with `keys` is given as a dict for each row: keys, and the elements of the row.
     An output of a body is decisive where a step function outside reads it: its last bits must not change.
     """
 
     label: str  # hostile text: shown to people, never used in code, file names or SQL
     tensor: str
     is_decisive: bool = False
+    keys: Keys = ()  # hostile texts
 
 
 @dataclass(frozen=True, slots=True)

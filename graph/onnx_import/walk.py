@@ -39,6 +39,7 @@ from .control_types import MAX_SHAPED_WALKS, ControlFlow, WalkedBody
 from .decompositions import DECOMPOSITIONS, is_composite, modern_version, modernise
 from .definitions import definition_of
 from .dimensions import Dimensions
+from .maps import MAP_OPS, output_port
 from .normal import normal
 from .output_types import check_output, close_bodies, fix_types, rank, value_info
 from .protobuf import (
@@ -121,10 +122,9 @@ class Walk:
             tensor = scope.names.get(value.name)
             if not tensor:
                 raise ModelError(f"nothing computes the output {quote(value.name)}")
-            if self._draft.types[tensor].dtype == "object":
-                raise ModelError(f"output {quote(value.name)} is no tensor; only tensors can leave a model")
-            check_output(value, self._draft.types[tensor].dtype)
-            outputs.append(GraphPort(value.name, tensor))
+            port = output_port(self._draft, value.name, tensor)
+            check_output(value, self._draft.types[port.tensor].dtype)
+            outputs.append(port)
         graph = self._draft.finish(inputs, outputs)
         constant_weights = [value for value in defaults if value.name not in weight_inputs]
         kept = tuple(DefaultInput(value.name, dimensions.bind(value)) for value in constant_weights)
@@ -484,8 +484,7 @@ def _op(proto: NodeProto, scope: NameScope, place: str) -> OpSchema:
     # GroupNormalization was declared deprecated when it came, and means what it says in the versions up to the next.
     if schema.deprecated and onnx.defs.has(name, schema.since_version - 1, domain):
         raise ModelError(f"{place}: op {name} is not part of opset {version} any more")
-    if (domain, name) not in contrib.OPS and not is_computed(
-        name, domain, modern_version(domain, schema.since_version)
-    ):
+    is_known = (domain, name) in contrib.OPS or (domain, name) in MAP_OPS
+    if not is_known and not is_computed(name, domain, modern_version(domain, schema.since_version)):
         raise ModelError(f"{place}: op {name} of opset {version} is not supported: nothing here runs it")
     return OpSchema(domain, version, schema)

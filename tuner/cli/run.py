@@ -69,6 +69,7 @@ def run_model(
     target: str = "auto",
 ) -> dict[str, Any]:
     """Run the model once; the outputs go to numbered files in folder `output`, where given."""
+    from ..session.maps import as_rows
     from . import model_io
 
     prepared = source.prepare(model, dims, threads, target)
@@ -77,7 +78,7 @@ def run_model(
     arrays, origins = model_io.feeds(prepared.model, inputs)
     with model_io.session_of(prepared) as session:
         start_s = time.perf_counter()
-        results = session.run(None, arrays)
+        results = [as_rows(result) for result in session.run(None, arrays)]
         run_s = time.perf_counter() - start_s
         coverage = session.coverage()
         arguments = session.get_outputs()

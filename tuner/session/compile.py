@@ -143,7 +143,7 @@ class _Compiler:
             item for number, step in enumerate(_compute_steps(self._model)) for item in self._steps(number, step)
         )
         inputs, outputs = (
-            tuple(ImagePort(value.label, value.tensor, self._value(value.tensor)) for value in values)
+            tuple(ImagePort(value.label, value.tensor, self._value(value.tensor), value.keys) for value in values)
             for values in (graph.inputs, graph.outputs)
         )
         rooms = {number: graph.type(root) for root, number in self._outputs.items()}

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tunewright.codegen.artifact import Artifact
 from tunewright.codegen.expr.dtype import DType
 from tunewright.codegen.runtime.control import Control, Move
-from tunewright.graph.ir import Node, TensorType
+from tunewright.graph.ir import Keys, Node, TensorType
 
 if TYPE_CHECKING:  # what a processor's sessions start without
     from tunewright.codegen.cuda.build import GpuArtifact
@@ -66,11 +66,12 @@ class TensorValue:
 
 @dataclass(frozen=True, slots=True)
 class ImagePort:
-    """An input or output of the model. `label` is the model's name for it: hostile text."""
+    """An input or output of the model. `label` is the model's name for it: hostile text. `keys` as in `GraphPort`."""
 
     label: str
     tensor: str
     value: TensorValue
+    keys: Keys = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -409,8 +409,8 @@ def _buffer(form: Sequence[Any]) -> Buffer:
 
 
 def _port(form: Sequence[Any]) -> ImagePort:
-    label, tensor, (kind, location) = form
-    return ImagePort(label, tensor, TensorValue(_kind(kind), _location(location)))
+    label, tensor, (kind, location), keys = form
+    return ImagePort(label, tensor, TensorValue(_kind(kind), _location(location)), tuple(keys))
 
 
 def _kind(form: Sequence[Any]) -> TensorType:

@@ -32,6 +32,7 @@ from .caches import image_store, object_cache
 from .execution import CompiledModel
 from .image import Image, ImagePort
 from .image_store import CacheEntry, Coverage, ImageStore, session_key
+from .maps import as_maps
 from .notes import coverage_notes, thread_notes
 from .origin import Origin
 
@@ -231,6 +232,7 @@ class InferenceSession:
         if self._compilation is None:
             self._begin()
         self._set_inputs(model.image.inputs)
+        self._has_maps = any(port.keys for port in model.image.outputs)
 
     def _begin(self) -> None:
         """Be open for runs."""
@@ -309,7 +311,10 @@ class InferenceSession:
 
     def get_outputs(self) -> list[NodeArg]:
         """The outputs that `run` returns."""
-        return [_argument(port.label, port.value.kind) for port in self._signature().outputs]
+        return [
+            _map_argument(port) if port.keys else _argument(port.label, port.value.kind)
+            for port in self._signature().outputs
+        ]
 
     def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> list[Any]:
         """The outputs of that name, in that order; all of them for None. Inputs are given by name.
@@ -325,13 +330,20 @@ class InferenceSession:
             return results
         arrays = self._arrays(input_feed)
         if output_names is None and len(input_feed) == len(arrays):
-            return self._model.run(arrays)
+            return self._as_given(self._model.run(arrays))
         if weights := self._weights_in(input_feed):
             with self._override_lock:
                 return self._override_session(weights, input_feed).run(output_names, input_feed)
         numbers = self._numbers(input_feed, output_names)
-        results = self._model.run(arrays)
+        results = self._as_given(self._model.run(arrays))
         return [results[number] for number in numbers]
+
+    def _as_given(self, results: list[Any]) -> list[Any]:
+        """The outputs, with dicts in the place of rows where the model makes dicts."""
+        if not self._has_maps:
+            return results
+        ports = zip(results, self._model.image.outputs, strict=True)
+        return [as_maps(result, port.keys) if port.keys else result for result, port in ports]
 
     def _run_early(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> list[Any] | None:
         """The outputs by ONNX Runtime. None once the session is ready: where that can't tell them, this waits."""
@@ -455,6 +467,11 @@ class InferenceSession:
 def _argument(label: str, kind: TensorType) -> NodeArg:
     name = OTHER_NAMES.get(kind.dtype, kind.dtype.replace("float8_", "float8"))
     return NodeArg(label, f"tensor({name})", None if kind.shape is None else list(kind.shape))
+
+
+def _map_argument(port: ImagePort) -> NodeArg:
+    key = "string" if isinstance(port.keys[0], str) else "int64"
+    return NodeArg(port.label, f"seq(map({key},tensor(float)))", [])
 
 
 def _numpy_type(kind: TensorType) -> np.dtype[Any] | None:
