@@ -45,7 +45,7 @@ def task_of(name: str, batch: int, height: int, width: int, channels: int) -> Ta
 
 
 @pytest.mark.parametrize("name", WINDOWS)
-@settings(deadline=None, max_examples=3)
+@settings(deadline=None, max_examples=2)
 @given(
     height=st.integers(5, 9),
     width=st.sampled_from([8, 13, 16, 19, 37]),

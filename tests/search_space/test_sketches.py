@@ -236,7 +236,7 @@ def objects(tmp_path_factory: pytest.TempPathFactory) -> ObjectCache:
 
 
 @pytest.mark.parametrize("name", MODELS)
-@settings(deadline=None, max_examples=3)
+@settings(deadline=None, max_examples=2)
 @given(sizes=SIZES, seed=st.integers(0, 2**31))
 def test_random_schedules_agree_with_the_oracle(
     name: str, objects: ObjectCache, sizes: dict[str, int], seed: int
@@ -262,7 +262,7 @@ def test_random_schedules_agree_with_the_oracle(
 
 
 @pytest.mark.parametrize("name", MODELS)
-@settings(deadline=None, max_examples=3)
+@settings(deadline=None, max_examples=2)
 @given(sizes=SIZES, target=st.sampled_from((GPU, SMALL_GPU)), seed=st.integers(0, 2**31))
 def test_random_schedules_of_a_gpu_agree_with_the_oracle(
     name: str, sizes: dict[str, int], target: Target, seed: int
