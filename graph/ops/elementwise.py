@@ -302,10 +302,20 @@ def _celu(x: Expr, d: Definition) -> Expr:
     return negative_part(x, exp_less_one(quotient(op("min", x, 0.0), alpha)) * alpha)
 
 
-def _shrink(x: Expr, d: Definition) -> Expr:
+def shrink(d: Definition) -> None:
+    """0 within a bound, elsewhere nearer to 0 by a bias: whole numbers by a whole one, exactly."""
+    x = d.input(0, *ARITHMETIC)
     bound, bias = float(d.attr("lambd", 0.5)), float(d.attr("bias", 0.0))
-    above = op("select", op("lt", const(bound, x.dtype), x), x - bias, 0.0)
-    return op("select", op("lt", x, -bound), x + bias, above)
+    d.require(x.dtype.is_float or (bias.is_integer() and bias >= 0), "a bias that is no whole number")
+
+    def body(i: Index) -> Expr:
+        value = load(x, i)
+        compared = value if x.dtype.is_float else op("cast", value, dtype=F64)
+        step, zero = const(bias, x.dtype), const(0, x.dtype)
+        above = op("select", op("lt", const(bound, compared.dtype), compared), value - step, zero)
+        return op("select", op("lt", compared, -bound), value + step, above)
+
+    d.write(d.output(), body)
 
 
 _ANGLES = ("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cos", "Cosh", "Sin", "Sinh", "Tan")
@@ -365,7 +375,7 @@ ELEMENTWISE: Mapping[str, OpDef] = {
     "Selu": unary_with_attrs(
         lambda x, d: selu(x, float(d.attr("alpha", 1.6732632423543772)), float(d.attr("gamma", 1.0507009873554805)))
     ),
-    "Shrink": unary_with_attrs(_shrink),
+    "Shrink": shrink,
     "Sigmoid": unary(lambda x: op("sigmoid", x)),
     "Sign": unary(sign, *ARITHMETIC),
     "Silu": unary(lambda x: x * op("sigmoid", x)),

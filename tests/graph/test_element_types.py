@@ -143,6 +143,17 @@ def test_whole_numbers_beside_narrow_floats_stay_whole(dtype: Any) -> None:
         assert (found["first"].tolist(), found["last"].tolist()) == ([[0], [0]], [[1]])
 
 
+@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
+def test_whole_numbers_shrink_exactly(dtype: DType) -> None:
+    a = extremes(dtype, 60, 3)
+    exact = a.astype(object)
+    want = [x - 2 if x > 1.5 else x + 2 if x < -1.5 else 0 for x in exact]
+    ops = {"y": ("Shrink a", {"lambd": 1.5, "bias": 2.0}), "z": ("Shrink a", {})}
+    for found in run_both(one_op_each(ops, {"a": a}), {"a": a}):
+        np.testing.assert_array_equal(found["y"], wrap(want, a.dtype))
+        np.testing.assert_array_equal(found["z"], a)
+
+
 @pytest.mark.parametrize("base", [DType.I32, DType.I64], ids=str)
 @pytest.mark.parametrize("exponent", [DType.I8, DType.I32, DType.I64], ids=str)
 def test_exponents_of_another_type(base: DType, exponent: DType) -> None:
