@@ -14,6 +14,12 @@ from .gpu import THREAD_REGISTERS, Gpu
 
 KIND = re.compile("[a-z][a-z0-9]{0,15}")
 
+MARKS = {"triple": "-_.", "cpu": "-_.", "features": "-_.+,"}
+"""What else than letters and digits texts of a target have: all are shown, some to compilers."""
+
+PLAIN = {name: re.compile(f"[A-Za-z0-9{re.escape(marks)}]*") for name, marks in MARKS.items()}
+"""Their forms."""
+
 CUDA = "cuda"
 """The kind of NVIDIA's GPUs."""
 
@@ -55,10 +61,11 @@ class Target:
             raise ValueError(f"target: kind must be a short word in lower case, not {quote(self.kind)}")
         for name, limit in (("triple", 100), ("cpu", 100), ("features", 10_000)):
             value = getattr(self, name)
-            plain = isinstance(value, str) and value.isascii() and value.isprintable() and len(value) <= limit
+            plain = isinstance(value, str) and PLAIN[name].fullmatch(value) and len(value) <= limit
             if not plain or (name != "features" and not value):
                 raise ValueError(
-                    f"target: {name} must be printable ASCII of at most {limit} characters, not {quote(value)}"
+                    f"target: {name} must have at most {limit} letters, digits and any of {MARKS[name]}, "
+                    f"not {quote(value)}"
                 )
         check_ranges("target", self, RANGES)
         if self.vector_bits & (self.vector_bits - 1):

@@ -13,14 +13,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
-from tunewright.codegen.expr.expr import Load, Var, walk
+from tunewright.codegen.expr.expr import Load, Op, Var, walk
 from tunewright.codegen.fields import abridge, quote
 from tunewright.codegen.target import CUDA, Target
 from tunewright.graph.task import Stage, Task
+from tunewright.graph.tolerance import tolerance
 from tunewright.search_space import sketches
-from tunewright.search_space.measurement import Measurement, Status
+from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.schedule import Illegal
 from tunewright.search_space.sketch import find_space
+from tunewright.search_space.sketches import saves_multiplications
 from tunewright.search_space.space import Space
 
 from .exchange import RecordEntry
@@ -43,6 +45,12 @@ CLOCK_HZ = 8e9
 PIPES = 4
 """Vector operations, and vectors stored, in a cycle: more than any core does, up to `ARITHMETIC_SAVING`."""
 
+MULTIPLY_PIPES, NARROW_BITS = 2, 128
+"""Multiply-adds of vectors in a cycle; of vectors that are no wider than that there may be `PIPES`."""
+
+MATRIX_BYTES, MATRIX_OPERAND_BYTES = 1024, 2
+"""Bytes of operands that matrix registers multiply in a cycle of a core, and the widest such operand."""
+
 GPU_BOOST = 1.5
 """Highest clock of a GPU, as a multiple of its target's."""
 
@@ -51,8 +59,9 @@ GPU_STORED_BYTES = 256
 
 ARITHMETIC_SAVING = 16
 """A kernel may need this many times less arithmetic than its task: Winograd's method saves three quarters, padding is
-skipped, and repeated values are reused. Too generous a bound lets a wrong hint in, which does no harm; too strict a
-bound would refuse real measurements."""
+skipped, and repeated values are reused. Nothing is saved of plain products (`_is_product`) on a processor by a sketch
+that multiplies directly: of the trials of bench/training the fastest takes 1.4 times this bound. Too generous a bound
+lets a wrong hint in, which does no harm; too strict a bound would refuse real measurements."""
 
 MAX_FOLDS = 1 << 512
 """Bound of products of extents, which may exceed a float."""
@@ -86,9 +95,19 @@ ROUNDING = 1e-6
 SAMPLES_RATIO = 2.0
 """Largest ratio of a median to its samples, or theirs to it: they may be of different speeds of the machine."""
 
-DECISIVE = ("median_s", "warm_s")
+DECISIVE = ("median_s", "warm_s", "incumbent_s")
 """The times of a measurement that decide anything."""
 
+PLAIN_OPS, PRODUCT_OPS = {"add", "sub", "mul"}, {"mul", "cast"}
+"""Ops of indices in which no value occurs twice for one reason or another, and of products of values as they are."""
+
+POSITIVE = ("low_s", "high_s")
+"""Others that are above zero."""
+
+SHA256 = re.compile("[0-9a-f]{64}")
+
+TIMED = (Status.OK, Status.WRONG_RESULT)
+"""Endings of what may have been timed: a wrong result may show at the end."""
 
 LABEL = re.compile(r"[\w.]+(\+[\w.]+)*", re.ASCII)
 """Label of a task: the ops of its nodes."""
@@ -98,9 +117,6 @@ LONGEST_LABEL = 1000
 
 KINDS = ("cpu", CUDA)
 """Kinds of targets that this version knows."""
-
-MAX_REL_ERR = 1.0
-"""Error at which a result is not right: as large as the largest value."""
 
 
 def first_fault(entries: Sequence[RecordEntry]) -> EntryFault | None:
@@ -113,8 +129,8 @@ def _time_faults(entries: Sequence[RecordEntry]) -> Iterator[EntryFault]:
     for index, entry in enumerate(entries):
         try:
             check_names(entry.task, entry.target)
-            check_result(entry.record.measurement)
-            check_time(entry.task, entry.target, entry.record.measurement)
+            check_result(entry.task, entry.record.measurement)
+            check_time(entry.task, entry.target, entry.record)
             check_agreement(entry.record.measurement)
         except ValueError as error:
             yield EntryFault(index, str(error))
@@ -132,16 +148,29 @@ def check_names(task: Task, target: Target) -> None:
         raise ValueError(f"target: its kind is {quote(target.kind)}, not one of {', '.join(KINDS)}")
 
 
-def check_result(measurement: Measurement) -> None:
-    """Raises ValueError for a right result with the error of a wrong one."""
-    error = measurement.max_rel_err
-    if measurement.status is Status.OK and error is not None and error >= MAX_REL_ERR:
+def check_result(task: Task, measurement: Measurement) -> None:
+    """Raises ValueError for a result that did not come to what its status says."""
+    status, error = measurement.status, measurement.max_rel_err
+    if measurement.object_sha256 and not SHA256.fullmatch(measurement.object_sha256):
+        digest = quote(measurement.object_sha256)
+        raise ValueError(f"object_sha256 is {digest}, not 64 hexadecimal digits in lower case")
+    if status not in TIMED and (measurement.median_s is not None or measurement.samples_s):
+        raise ValueError(f"the status is {status}, but there are times: what ended so has none")
+    if status is not Status.OK:
+        return
+    if measurement.error:
+        raise ValueError(f"the status is ok, but error is {quote(measurement.error)}")
+    if not measurement.samples_s:
+        raise ValueError("the status is ok, but there are no samples_s that median_s is of")
+    limit = max(tolerance(task, tensor.dtype) for tensor in task.outputs)
+    if error is not None and error > limit:
         reason = f"the status is ok, but max_rel_err is {error:.3g}"
-        raise ValueError(f"{reason}; a result that is off by its largest value, which is 1, is wrong")
+        raise ValueError(f"{reason}; results of this task are off {limit:.3g} at most")
 
 
-def check_time(task: Task, target: Target, measurement: Measurement) -> None:
+def check_time(task: Task, target: Target, record: Record) -> None:
     """Raises ValueError for times that are impossible on the target, or too long to be true."""
+    measurement, sketch = record.measurement, record.schedule.sketch
     values_by_name = {
         "median_s": measurement.median_s,
         "low_s": measurement.low_s,
@@ -157,7 +186,11 @@ def check_time(task: Task, target: Target, measurement: Measurement) -> None:
         if value > MAX_TIME_S:
             raise ValueError(f"{name} is {value:.3g} s; a time is at most {MAX_TIME_S:g} s")
         # A single sample, and so an end of the interval, may be of an odd moment of a busy machine; it decides nothing.
-        if name in DECISIVE and value < (least_s := fastest_s(task, target)):
+        if name in POSITIVE and value <= 0:
+            raise ValueError(f"{name} is {value:.3g} s; no run takes that")
+        # What it was timed in turn with may be of any sketch.
+        saves = name == "incumbent_s" or saves_work(sketch)
+        if name in DECISIVE and value < (least_s := fastest_s(task, target, saves)):
             reason = f"a run of this task on {target} takes {least_s:.3g} s at least"
             raise ValueError(f"{name} is {value:.3g} s, which can't be: {reason}")
 
@@ -187,11 +220,17 @@ def _seconds(value: float | None) -> str:
     return "null" if value is None else f"{value:.3g} s"
 
 
-@lru_cache(SPACES)
-def fastest_s(task: Task, target: Target) -> float:
-    """Lower bound of the seconds of a run of a task on a target, far below real times.
+def saves_work(sketch: str) -> bool:
+    """Whether a sketch may need less arithmetic than its task: Winograd's, and those that this version has not."""
+    return saves_multiplications(sketch) or sketch not in {name for name, _ in sketches.current()}
 
-    Raises ValueError for a task that is too large.
+
+@lru_cache(SPACES)
+def fastest_s(task: Task, target: Target, saves: bool = True) -> float:
+    """Lower bound of the seconds of a run of a task on a target, below real times.
+
+    `saves` is whether its kernel may do less than the task's arithmetic. Raises ValueError for a task that is too
+    large.
     """
     try:
         check_size(task)
@@ -200,15 +239,36 @@ def fastest_s(task: Task, target: Target) -> float:
     written_bytes = sum(task.written_elements(tensor.name) * tensor.dtype.size_bytes for tensor in task.outputs)
     gpu = target.gpu
     if gpu is None:
-        vector_bytes, cycles_s = target.vector_bits // 8, CLOCK_HZ * target.threads
-        folded_s = sum(_folded_bytes(stage) for stage in task.stages) / (
-            vector_bytes * PIPES * ARITHMETIC_SAVING * cycles_s
-        )
-        return max(MIN_RUN_S, folded_s, written_bytes / (vector_bytes * PIPES * cycles_s))
+        cycles_s = CLOCK_HZ * target.threads
+        folded_s = sum(_fold_cycles(task, stage, target, saves) for stage in task.stages) / cycles_s
+        return max(MIN_RUN_S, folded_s, written_bytes / (target.vector_bits // 8 * PIPES * cycles_s))
     cycles_s = gpu.clock_hz * GPU_BOOST * gpu.sms
     folds = max(gpu.byte_multiply_adds, gpu.multiply_adds)
-    folded_s = sum(_folds(stage) for stage in task.stages) / (folds * ARITHMETIC_SAVING * cycles_s)
+    folded_s = sum(map(_folds, task.stages)) / (folds * ARITHMETIC_SAVING * cycles_s)
     return max(MIN_GPU_RUN_S, folded_s, written_bytes / (GPU_STORED_BYTES * cycles_s))
+
+
+def _is_product(task: Task, stage: Stage) -> bool:
+    """Whether a stage sums products of values at plain places, all of which are needed: nothing is padding."""
+    nodes = list(walk(stage.body))
+    places = [node for load in nodes if isinstance(load, Load) for place in load.index for node in walk(place)]
+    is_plain = all(not isinstance(node, Op) or node.name in PLAIN_OPS for node in places)
+    names = {node.name for node in nodes if isinstance(node, Op)}
+    if not (stage.combiner == "sum" and "mul" in names and names <= PRODUCT_OPS and is_plain):
+        return False
+    return not any(isinstance(node, Op) and node.name == "select" for part in task.stages for node in walk(part.body))
+
+
+def _fold_cycles(task: Task, stage: Stage, target: Target, saves: bool) -> float:
+    """Cycles of one core that a reduction takes at least, as vector operations take its narrowest operand."""
+    sizes = [node.dtype.size_bytes for node in walk(stage.body) if isinstance(node, Load)]
+    size_bytes, is_product = min(sizes, default=1), _is_product(task, stage)
+    pipes = MULTIPLY_PIPES if is_product and target.vector_bits > NARROW_BITS else PIPES
+    bytes_a_cycle = target.vector_bits // 8 * pipes
+    if target.has_matrices and size_bytes <= MATRIX_OPERAND_BYTES:
+        bytes_a_cycle = max(bytes_a_cycle, MATRIX_BYTES)
+    saving = ARITHMETIC_SAVING if saves or not is_product else 1
+    return _folds(stage) * size_bytes / (bytes_a_cycle * saving)
 
 
 def _folds(stage: Stage) -> int:
@@ -217,12 +277,6 @@ def _folds(stage: Stage) -> int:
         return 0
     axes = {node.name for node in walk(stage.body) if isinstance(node, Var)}
     return min(prod(axis.extent for axis in stage.axes + stage.reduce if axis.name in axes), MAX_FOLDS)
-
-
-def _folded_bytes(stage: Stage) -> int:
-    """The same in bytes of the narrowest operand, as vector operations take them."""
-    sizes = [node.dtype.size_bytes for node in walk(stage.body) if isinstance(node, Load)]
-    return _folds(stage) * min(sizes, default=1)
 
 
 def _schedule_faults(entries: Sequence[RecordEntry]) -> Iterator[EntryFault]:

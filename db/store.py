@@ -230,6 +230,12 @@ class Store(Recorder, Transfer, Closeable):
         return {row.task_key: to_record(row) for row in rows}
 
     @read_session
+    def confirmed_here(self, session: Session, task_keys: Iterable[str], target_key: str) -> set[str]:
+        """The keys of those tasks whose newest confirmation was made here."""
+        rows = newest_confirmations(session, task_keys, target_key)
+        return {row.task_key for row in rows if not row.is_imported}
+
+    @read_session
     def schedule_keys(self, session: Session, task_key: str, target_key: str) -> set[str]:
         """Keys of the schedules that were tried here, or taken back, of any status."""
         query = select(TrialRow.schedule_key).where(*_is_tried_here(task_key, target_key))

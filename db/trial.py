@@ -43,6 +43,7 @@ class TrialLine:
     error: str  # its begin; hostile text is possible
     build_s: float
     created_at: datetime  # UTC
+    is_imported: bool  # it was not timed here
 
 
 @dataclass(frozen=True, slots=True)

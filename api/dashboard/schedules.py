@@ -16,6 +16,7 @@ from tunewright.db.job import Job
 from tunewright.db.store import Store
 from tunewright.db.trial import TrialDetail, TrialLine
 from tunewright.graph.task import Task, Tensor
+from tunewright.graph.tolerance import tolerance
 from tunewright.search_space.measurement import NOISE, Status
 from tunewright.search_space.schedule import Illegal, Schedule
 from tunewright.search_space.sketches import default_schedule, holds
@@ -185,13 +186,8 @@ class ToleranceShown(Answer):
 
 def tolerances(task: Task) -> list[ToleranceShown]:
     """The tolerances that results of candidates are checked by."""
-    from tunewright.workers.measure.check import TOLERANCE, tolerance_factor  # takes a while to import
-
-    factor = tolerance_factor(task)
     return [
-        ToleranceShown(
-            output=tensor.name, dtype=tensor.dtype.value, tolerance=TOLERANCE.get(tensor.dtype.numpy, 0.0) * factor
-        )
+        ToleranceShown(output=tensor.name, dtype=tensor.dtype.value, tolerance=tolerance(task, tensor.dtype))
         for tensor in task.outputs
     ]
 

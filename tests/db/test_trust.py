@@ -6,17 +6,22 @@ import json
 import re
 import shutil
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from tunewright.codegen.expr.dtype import DType
+from tunewright.codegen.expr.expr import Expr, Load, Var, const, op
+from tunewright.codegen.target import Target
 from tunewright.db import admission, exchange
 from tunewright.db.errors import NotFound
 from tunewright.db.exchange import EntryKind
 from tunewright.db.job import SearchBudget
 from tunewright.db.store import open_store
+from tunewright.graph.task import Axis, Stage, Task, Tensor
 from tunewright.search_space.measurement import Measurement, Status
 
 from .conftest import FROZEN
@@ -168,7 +173,16 @@ def test_the_first_fault_is_named_and_what_is_before_it_is_stored(filled, sample
         ({"high_s": None}, "low_s is 3e-06 s, high_s null; an interval has both ends"),
         ({"samples_s": [5.0]}, "median_s is 3e-06 s, samples_s go from 5 s to 5 s; it is their median"),
         ({"samples_s": [1e-6, 1.1e-6]}, "samples_s go from 1e-06 s to 1.1e-06 s; it is their median"),
-        ({"status": "crash", "median_s": None}, "but no median_s that they are of"),
+        ({"status": "timeout", "samples_s": []}, "the status is timeout, but there are times"),
+        ({"status": "crash", "median_s": None}, "the status is crash, but there are times"),
+        ({"status": "wrong_result", "median_s": None}, "but no median_s that they are of"),
+        ({"low_s": 0}, "low_s is 0 s; no run takes that"),
+        ({"incumbent_s": 1e-300}, "incumbent_s is 1e-300 s, which can't be"),
+        ({"error": "it broke"}, "the status is ok, but error is 'it broke'"),
+        ({"samples_s": []}, "the status is ok, but there are no samples_s that median_s is of"),
+        ({"max_rel_err": 1.1e-4}, "the status is ok, but max_rel_err is 0.00011; results of this task are off 0.0001"),
+        ({"object_sha256": "AB" * 32}, "object_sha256 is 'ABAB"),
+        ({"object_sha256": "x"}, "object_sha256 is 'x', not 64 hexadecimal digits in lower case"),
     ],
 )
 def test_times_that_contradict_each_other_are_refused(filled, samples, changed, said):
@@ -179,6 +193,29 @@ def test_times_that_contradict_each_other_are_refused(filled, samples, changed, 
     rounded = good | {"low_s": 3.000001e-6, "high_s": 3.1e-6, "samples_s": [3.1e-6, 3.2e-6]}
     for taken in (good, rounded, good | {"low_s": None, "high_s": None, "samples_s": []}):
         admission.check_agreement(exchange.parse(json.dumps(taken)).record.measurement)
+
+
+def test_products_are_bounded_by_what_multiplies():
+    """Two multiply-adds of vectors a cycle, or matrix registers; where work may be saved the bound is lower."""
+    a, b = Tensor("a", (128, 64), DType.F32), Tensor("b", (64, 128), DType.F32)
+    i, j, k = map(Var, "ijk")
+    body = op("mul", Load("a", (i, k), DType.F32), Load("b", (k, j), DType.F32))
+    axes = Axis("i", 128), Axis("j", 128)
+    out = Tensor("c", (128, 128), DType.F32)
+
+    def product(body: Expr) -> Task:
+        return Task("MatMul", (a, b), (out,), (), (Stage("c", axes, body, (Axis("k", 64),), "sum", (i, j)),))
+
+    target = Target("cpu", "x86_64-unknown-linux-gnu", "znver5", "", 512, 32, 2, 49152, 1 << 20, 1 << 25)
+    bound_s = 128 * 128 * 64 / (16 * 2 * 2 * admission.CLOCK_HZ)
+    assert admission.fastest_s(product(body), target, saves=False) == pytest.approx(bound_s)
+    assert admission.fastest_s(product(body), target, saves=True) == pytest.approx(bound_s / 16)
+    padded = op("select", op("lt", i, const(5, DType.I64)), body, const(0.0, DType.F32))
+    assert admission.fastest_s(product(padded), target, saves=False) == pytest.approx(bound_s / 32)
+    narrow = replace(target, triple="aarch64-unknown-linux-gnu", vector_bits=128)
+    assert admission.fastest_s(product(body), narrow, saves=False) == pytest.approx(2 * bound_s)
+    assert admission.saves_work("winograd4") and admission.saves_work("magic")
+    assert not admission.saves_work("contraction")
 
 
 @pytest.mark.parametrize("path", FROZEN, ids=lambda path: path.stem)

@@ -23,11 +23,11 @@ from tunewright.graph.onnx_import import load
 from tunewright.graph.oracle import example_inputs, reference, written_masks
 from tunewright.graph.rewrites import rewrite
 from tunewright.graph.task import Task
+from tunewright.graph.tolerance import TOLERANCE
 from tunewright.search_space.measurement import Candidate
 from tunewright.search_space.schedule import Illegal, Schedule
 from tunewright.search_space.sketch import Sketch, find_space
 from tunewright.search_space.sketches import SKETCHES, lower, sketch, spaces
-from tunewright.workers.measure.check import TOLERANCE
 
 from .oracle import DOTS, GPU, HOST, MATRICES, SMALL_GPU, interpret, native
 

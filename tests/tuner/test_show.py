@@ -15,10 +15,12 @@ from tunewright.db.store import open_store
 from tunewright.search_space.measurement import NOISE, Candidate, Measurement, Record
 from tunewright.search_space.sketches import default_schedule
 from tunewright.tuner.cli.task_details import show_task
+from tunewright.tuner.lookup.predictor import predict
 from tunewright.tuner.models.model import Model, open_model
 
 from .conftest import small_model
 from .fake_pool import TARGET, FakePool, by_key, is_default, job, tasks, took
+from .trial_lines import points
 
 
 @pytest.fixture(scope="module")
@@ -62,4 +64,23 @@ def test_of_an_imported_schedule(network: Model, url: str, kind: EntryKind) -> N
     with open_store(url) as store:
         store.import_([json.dumps(line)])
     data = show_task(task.key, "best", (), None, url, {}, 1)["measured"]
-    assert (data["confirmed"], data["imported"]) == (False, True)
+    assert (data["confirmed"], data["imported"], data["trial_ms"]) == (False, True, None)
+
+
+def test_imported_trials_teach_no_prediction_of_their_task(network: Model, url: str) -> None:
+    """Else they would be beside what they are compared with; nor are they taken for own ones where others are own."""
+    task = tasks(network)[0]
+    default = default_schedule(task, TARGET)
+    others = [schedule for schedule in points(task, TARGET, 40) if schedule != default]
+    with open_store(url) as store:
+        before = predict(store, task, TARGET, default)
+        for schedule in (default, *others):
+            record = Record(task.key, TARGET.key, schedule, took(7e-3))
+            line = exchange.to_json(task.to_json(), TARGET.to_json(), record, datetime.now(UTC))
+            store.import_([json.dumps(line)])
+        assert predict(store, task, TARGET, default) == before
+        for number, schedule in enumerate(others):
+            store.record(Record(task.key, TARGET.key, schedule, took(1e-3 + 1e-5 * number)))
+        assert predict(store, task, TARGET, default) != before
+    data = show_task(task.key, "default", (), None, url, {}, 1)["measured"]
+    assert (data["confirmed"], data["imported"], data["trial_ms"]) == (False, True, None)

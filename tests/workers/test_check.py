@@ -13,6 +13,7 @@ from tunewright.codegen.ir.ir import AxisMatrix, Packing
 from tunewright.codegen.llvm.build import build
 from tunewright.codegen.runtime.pool import shared_pool
 from tunewright.graph.task import Axis, Stage, Tensor, canonical
+from tunewright.graph.tolerance import TOLERANCE
 from tunewright.search_space.sketch import find_space
 from tunewright.search_space.sketches import SKETCHES, lower
 from tunewright.workers.measure import check
@@ -179,7 +180,7 @@ def test_outputs_of_one_are_not_taken_for_those_of_the_next(make) -> None:
 
 
 def test_tolerances_are_for_floats() -> None:
-    assert {DType(str(dtype)).is_float for dtype in check.TOLERANCE} == {True}
+    assert {DType(str(dtype)).is_float for dtype in TOLERANCE} == {True}
 
 
 class Large:

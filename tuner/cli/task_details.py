@@ -150,7 +150,7 @@ def _schedule(store: Store | None, task: Task, target: Target, choice: str) -> t
 def _measurement_json(store: Store, task: Task, target: Target, schedule: Schedule) -> dict[str, Any] | None:
     """The confirmed measurement of a schedule, else that of its trial; None where it was not tried.
 
-    And the time of its trial, from which models learn.
+    And the time of its trial, from which models learn unless it was imported.
     """
     record = store.confirmations([task.key], target.key).get(task.key)
     confirmed = record.measurement if record is not None and record.schedule == schedule else None
@@ -158,13 +158,13 @@ def _measurement_json(store: Store, task: Task, target: Target, schedule: Schedu
     measured = confirmed or (trial.record.measurement if trial else None)
     if measured is None:
         return None
-    best = store.catalog.best([task.key], [target.key]).get((task.key, target.key))
-    is_imported = best is not None and best.is_imported  # then nothing of the task was timed here
+    is_timed_here = trial is not None and not trial.line.is_imported
+    is_imported = not (store.confirmed_here([task.key], target.key) if confirmed else is_timed_here)
     return {
         **_times_json(measured),
         "confirmed": confirmed is not None and not is_imported,
         "imported": is_imported,
-        "trial_ms": in_ms(trial.record.measurement.median_s) if trial else None,
+        "trial_ms": in_ms(trial.record.measurement.median_s) if trial and is_timed_here else None,
     }
 
 

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from math import ceil, prod, sqrt
+from math import ceil, prod
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -24,24 +24,13 @@ from tunewright.codegen.runtime.native import Program
 from tunewright.codegen.runtime.pool import ThreadPool
 from tunewright.graph.oracle import example_inputs, reference, rounding_bounds, written_masks
 from tunewright.graph.task import Task
+from tunewright.graph.tolerance import TOLERANCE, tolerance_factor
 
 from .cache_flush import OWN, Copies, Distance, Eviction, Runs, copy_bytes, copy_count, distance, evictor
 from .sampling import Timeable
 
 SEED = 0
 """Seed of the example inputs: the same for all candidates of a task."""
-
-TOLERANCE = {
-    DType.F64.numpy: 1e-10,
-    DType.F32.numpy: 1e-4,
-    DType.F16.numpy: 2e-3,
-    DType.BF16.numpy: 1.6e-2,
-}
-"""Largest error of an output with short sums, relative to its largest magnitude. For narrow types, which are computed
-in float32, it is two units in the last place: values nearly half way between two may be rounded either way."""
-
-SHORT = 4096
-"""Terms of a sum above which the tolerance grows with the root of their number, as errors do."""
 
 PACKED_BYTES = 256 << 20
 """Limit of the packed inputs that stay for the next candidate; those of one candidate may exceed it."""
@@ -70,12 +59,6 @@ Key = TypeVar("Key", bound=Hashable)
 Item = TypeVar("Item")
 
 _caches = cache(host_caches)
-
-
-def tolerance_factor(task: Task) -> float:
-    """The factor of TOLERANCE for the outputs of a task."""
-    terms = max((prod(axis.extent for axis in stage.reduce) for stage in task.stages), default=1)
-    return max(1.0, sqrt(terms / SHORT))
 
 
 class LruCache(Generic[Key, Item]):
