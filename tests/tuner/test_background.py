@@ -168,9 +168,9 @@ def test_what_is_wrong_at_once_is_told_at_once() -> None:
 @pytest.mark.usefixtures("home")
 def test_nodes_without_a_kernel_are_run_apart_in_the_end() -> None:
     """Their model is not kept, so it is compiled here."""
-    body = "g (float[2,3,3] x) => (float[2] y) { a = Relu(x) b = Det(a) y = Relu(b) }"
+    body = "g (float[2,6,6] x) => (float[2] y) { a = Relu(x) b = Det(a) y = Relu(b) }"
     model = parser.parse_model(f'<ir_version: 10, opset_import: ["" : 17]> {body}').SerializeToString()
-    x = np.random.default_rng(0).standard_normal((2, 3, 3)).astype(np.float32)
+    x = np.random.default_rng(0).standard_normal((2, 6, 6)).astype(np.float32)
     with InferenceSession(model, threads=1, background=True) as session:
         assert session.coverage().vendor == {"Det": 1} and session.ready
         expected = np.maximum(np.linalg.det(np.maximum(x, 0)), 0)
