@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -177,17 +178,19 @@ def open_model(
     """
     if not isinstance(source, bytes):
         source = Path(source)
-    try:
-        graph = rewrite(load(source, dims or {}, weight_inputs=overrides), widen=widen, dots=dots)
-    except ModelError as error:
-        if isinstance(source, bytes):
-            raise
-        raise ModelError(f"{str(source)!r}: {error}") from error
     label = "model" if isinstance(source, bytes) else source.name
-    steps = partition(graph)
-    segments = chains(graph, steps)
-    flat_graph, flat_steps = lower(graph, steps, dots=dots) if widen else (graph, list[FlatStep](steps))
-    return Model(label, _sha256(source), flat_graph, tuple(flat_steps), segments)
+    with ThreadPoolExecutor(1, "tunewright-digest") as thread:
+        sha256 = thread.submit(_sha256, source)  # of a large file it takes as long as reading it
+        try:
+            graph = rewrite(load(source, dims or {}, weight_inputs=overrides), widen=widen, dots=dots)
+        except ModelError as error:
+            if isinstance(source, bytes):
+                raise
+            raise ModelError(f"{str(source)!r}: {error}") from error
+        steps = partition(graph)
+        segments = chains(graph, steps)
+        flat_graph, flat_steps = lower(graph, steps, dots=dots) if widen else (graph, list[FlatStep](steps))
+        return Model(label, sha256.result(), flat_graph, tuple(flat_steps), segments)
 
 
 def _sha256(source: Path | bytes) -> str:
