@@ -21,7 +21,7 @@ def rows_of(call: ContribCall, parameter: str) -> str:
 def linear_scores(call: ContribCall, x: str, count: int) -> str:
     """`[rows, count]`: coefficients times rows, plus the intercepts."""
     columns = call.shape(x)[1]
-    coefficients, intercepts = call.attr("coefficients"), call.attr("intercepts")
+    coefficients, intercepts = call.attr("coefficients") or (), call.attr("intercepts")
     if len(coefficients) != count * columns or (intercepts and len(intercepts) != count):
         raise Unsupported("coefficients or intercepts for another number of features")
     weight = np.reshape(np.asarray(coefficients, np.float32), (count, columns)).T

@@ -34,6 +34,10 @@ def _kernel(call: ContribCall, x: str, vectors: Array) -> str:
     return call.emit("Tanh", scaled) if kind == "SIGMOID" else call.emit("Pow", scaled, call.like(x, degree))
 
 
+def _coefficients(call: ContribCall) -> Array:
+    return np.asarray(call.attr("coefficients") or (), np.float32)
+
+
 def _vectors(call: ContribCall, x: str, count: int) -> Array:
     vectors = np.asarray(call.attr("support_vectors") or (), np.float32)
     if vectors.size != count * call.shape(x)[1]:
@@ -45,7 +49,7 @@ def _vectors(call: ContribCall, x: str, count: int) -> Array:
 def _svm_regressor(call: ContribCall) -> str:
     """`[rows, 1]`: a sum of kernels; whether it is positive, as 1 and -1, where there is one class."""
     x, count = rows_of(call, "X"), call.attr("n_supports")
-    coefficients, rho = np.asarray(call.attr("coefficients"), np.float32), call.attr("rho") or (0.0,)
+    coefficients, rho = _coefficients(call), call.attr("rho") or (0.0,)
     if count and len(coefficients) != count:
         raise Unsupported("another number of coefficients than of support vectors")
     if count:
@@ -72,12 +76,17 @@ def _svm_classifier(call: ContribCall) -> Sequence[str]:
     counts, rho = call.attr("vectors_per_class") or (), call.attr("rho") or ()
     if call.attr("prob_a") or not rho or len(labels) < 2:
         raise Unsupported("probabilities, no rho or less than two labels")
+    if min(counts, default=0) < 0:
+        raise Unsupported("a negative number of support vectors")
     if not sum(counts):
         return _linear_classes(call, x, rho[0], labels)
     pairs = list(combinations(range(len(counts)), 2))
     if len(labels) != len(counts) or len(rho) != len(pairs):
         raise Unsupported("another number of classes or pairs")
-    weight = _pair_weights(np.asarray(call.attr("coefficients"), np.float32), counts, pairs)
+    coefficients = _coefficients(call)
+    if len(coefficients) != (len(counts) - 1) * sum(counts):
+        raise Unsupported("another number of coefficients than of support vectors")
+    weight = _pair_weights(coefficients, counts, pairs)
     product = call.emit("MatMul", _kernel(call, x, _vectors(call, x, sum(counts))), call.constant(weight, "float32"))
     scores = call.sum(product, call.constant(rho, "float32"))
     if len(pairs) == 1:
@@ -87,7 +96,7 @@ def _svm_classifier(call: ContribCall) -> Sequence[str]:
 
 
 def _linear_classes(call: ContribCall, x: str, rho: float, labels: Sequence[int] | Sequence[str]) -> Sequence[str]:
-    weight = np.asarray(call.attr("coefficients"), np.float32)
+    weight = _coefficients(call)
     if len(labels) == 2:  # ONNX Runtime's label is not that of the larger score
         raise Unsupported("two classes without support vectors")
     if weight.size != len(labels) * call.shape(x)[1]:

@@ -66,8 +66,10 @@ def _splits(call: ContribCall, kind: str, dtype: Any, aggregate: str, targets: i
 
     is_leaf, own = np.asarray([mode == "LEAF" for mode in modes]), np.arange(count)
     yes, no = (np.where(is_leaf, own, find(trees, np.where(is_leaf, numbers, child))) for child in children)
+    leaf_trees, leaf_numbers = (_numbers(call, f"{kind}_{name}", np.int64) for name in ("treeids", "nodeids"))
+    _check_counts(len(leaf_trees), leaf_numbers)
     leaves = Leaves(
-        find(*(_numbers(call, f"{kind}_{name}", np.int64) for name in ("treeids", "nodeids"))),
+        find(leaf_trees, leaf_numbers),
         _numbers(call, f"{kind}_ids", np.int64),
         _numbers(call, f"{kind}_weights", dtype),
     )
