@@ -44,7 +44,7 @@ CHUNKS = 16
 class TreesSketch(PatternSketch[TreeEnsemble]):
     """Walks down trees without branches."""
 
-    name = "trees"
+    name = "tree_ensemble"
     version = 1
 
     def recognise(self, task: Task, target: Target) -> TreeEnsemble | None:

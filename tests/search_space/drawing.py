@@ -416,7 +416,7 @@ DRAWN: Mapping[str, Sequence[Callable[[Rng], str]]] = {
     "winograd4": (plain_convolution,),
     "flipped": (plane_convolution,),
     "block_matmul": (block_matmul,),
-    "trees": (trees,),
+    "tree_ensemble": (trees,),
     "byte_matrices": (wide_dot_product, dot_convolution),
     "byte_product": (dot_product,),
     "contraction": PRODUCTS,

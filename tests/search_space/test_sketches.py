@@ -130,6 +130,13 @@ MODELS = {
     " v = QuantizeLinear(w, s, z) u = Min(v, m) i = Expand(s, n) j = Expand(z, n)"
     " d = DequantizeLinear<axis=0>(u, i, j) h = Reshape(d, g) k = Transpose<perm=[1, 0]>(h) t = MatMul(x, k)"
     " y = Relu(t) | y ; w",
+    "trees": "x[{a}, {b}] | t = ai.onnx.ml.TreeEnsembleRegressor<nodes_treeids=[0, 0, 0, 1, 1, 1, 1, 1],"
+    " nodes_nodeids=[0, 1, 2, 0, 1, 2, 3, 4], nodes_featureids=[0, 0, 0, 1, 0, 0, 0, 0],"
+    " nodes_truenodeids=[1, 0, 0, 1, 3, 0, 0, 0], nodes_falsenodeids=[2, 0, 0, 2, 4, 0, 0, 0],"
+    " nodes_values=[0.25, 0.0, 0.0, -0.5, 0.75, 0.0, 0.0, 0.0],"
+    ' nodes_modes=["BRANCH_LEQ", "LEAF", "LEAF", "BRANCH_LEQ", "BRANCH_LEQ", "LEAF", "LEAF", "LEAF"],'
+    " target_treeids=[0, 0, 1, 1, 1], target_nodeids=[1, 2, 2, 3, 4], target_ids=[0, 0, 0, 0, 0],"
+    " target_weights=[1.5, -2.0, 0.25, 3.0, -0.5], n_targets=1>(x) y = Sigmoid(t) | y",
     "brain_batched": "x[{d}, {a}, {8b}] w[{d}, {8b}, {c}] | u = Cast<to=16>(x) v = Cast<to=16>(w) t = MatMul(u, v)"
     " y = Cast<to=1>(t) | y",
     "brain_norm": "x[{a}, {c}] s[{c}] | u = Cast<to=16>(x) v = Cast<to=16>(s) t = LayerNormalization(u, v)"

@@ -16,7 +16,7 @@ from tunewright.search_space.sketches import sketch, spaces
 from .oracle import HOST, interpret, native
 from .test_sketches import tasks_of
 
-SKETCH = sketch("trees")
+SKETCH = sketch("tree_ensemble")
 
 
 def task_of(rows: int, columns: int, trees: int, depth: int, targets: int, *, of_one: bool, then: str) -> Task:
@@ -60,7 +60,7 @@ def test_any_schedule_agrees_with_the_oracle(
 ) -> None:
     task = task_of(rows, columns, trees, depth, targets, of_one=of_one, then="y = Sigmoid(t)")
     assert task.op == "Trees+Sigmoid"
-    assert [space.sketch for space in spaces(task, HOST)] == ["trees"]
+    assert [space.sketch for space in spaces(task, HOST)] == ["tree_ensemble"]
     space, arrays = SKETCH.space(task, HOST), example_inputs(task, 1)
     expected: Any = reference(task, arrays)[0]
     for row in [space.row(space.default), *space.sample(5, np.random.default_rng(2))]:

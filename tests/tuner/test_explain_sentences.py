@@ -26,7 +26,7 @@ from tunewright.search_space.sketches import SKETCHES, lower, sketch
 from tunewright.tuner.explain import sentences
 from tunewright.tuner.explain.sentences import MOST_LETTERS, MOST_SENTENCES, describe
 
-from ..search_space.oracle import DOTS, GPU, NARROW, WIDE
+from ..search_space.oracle import DOTS, GPU, MATRICES, NARROW, WIDE
 from ..search_space.test_sketches import MODELS, tasks_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -162,7 +162,7 @@ def first(name: str) -> tuple[Task, Target, Schedule]:
     one = sketch(name)
     tasks = (task for sizes in (LARGE, SMALL, EVEN) for text in MODELS.values() for task in tasks_of(text, sizes))
     task, target = next(
-        (task, target) for task in tasks for target in (WIDE, DOTS, GPU) if find_space(one, task, target)
+        (task, target) for task in tasks for target in (WIDE, DOTS, MATRICES, GPU) if find_space(one, task, target)
     )
     return task, target, drawn(task, target, name, 3)
 
