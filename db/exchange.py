@@ -108,7 +108,7 @@ class Lines:
             except UnicodeDecodeError as error:
                 self._fault = BadLine(number, _undecodable(line, error.start), records, is_foreign=True)
                 return
-            is_summary = text.startswith('{"exported"')
+            is_summary = text.lstrip().startswith('{"exported"')
             if is_summary and text.strip() != f'{{"exported": {records}}}':
                 reason = f"it says {text.strip()[:80]}, but {records} records precede it"
                 self._fault = BadLine(number, reason, records)

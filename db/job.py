@@ -107,6 +107,12 @@ class JobSpec:
     tasks: tuple[SpecTask, ...]
     settings: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def least_threads(self) -> int | None:
+        """The threads that a device must have, of a job that waits for any; None: it has a target, or any will do."""
+        threads: int | None = self.settings.get(THREADS)
+        return None if self.target_key else threads
+
     def on(self, device: Target) -> tuple[JobSpec, Target] | None:
         """The spec of a job without a target for a device, and its target. None if that has too few threads."""
         threads = int(self.settings.get(THREADS, device.threads))

@@ -32,7 +32,7 @@ from tunewright.tuner.text import (
 )
 
 from . import Client, Job, ServiceError
-from .watch import FOR_A_DEVICE, JobMonitor
+from .watch import JobMonitor
 
 NO_DEVICE = "no device yet"
 """The target of a job that waits for one."""
@@ -158,7 +158,9 @@ def name_of(job: Job) -> str:
 def render_state(console: Console, job: Job) -> None:
     """Print the state of a job, in one line."""
     wish = f", asked to {printable(job.wish)}" if job.wish else ""
-    wish += f", {FOR_A_DEVICE}" if job.state == "queued" and not job.target else ""
+    wish += (
+        f", waiting for {printable(job.waits_for or 'a device')}" if job.state == "queued" and not job.target else ""
+    )
     console.print(f"job {job.id} is {printable(job.state)}{wish}: {name_of(job)}", soft_wrap=True)
 
 

@@ -42,6 +42,7 @@ class Job:
     attempts: int  # processes that took it up since the last new trial
     holder: str  # the process at work on it
     wish: str | None
+    waits_for: str = ""  # the kind of device that a queued job without a target waits for, in words
     progress: Mapping[str, Any] | None
     result: Mapping[str, Any] | None  # of one that succeeded
     outcome: str | None = None  # faster, defaults_kept, too_noisy or untimed: what came of it for the model as a whole

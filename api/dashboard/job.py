@@ -32,6 +32,7 @@ from tunewright.tuner.units import in_ms, in_s
 from ..http.problems import ProblemKind
 from ..http.routes.jobs import of_job
 from ..http.schemas.base import LARGEST_ID, Answer, JobId
+from ..http.schemas.jobs import waits_for
 from ..http.service import ServiceDep
 from .drawing.bars import Share, shares
 from .drawing.figure import Figure, Point, Series
@@ -194,6 +195,8 @@ class JobPage(Answer):
     newest: int = Field(description="Number of the newest event: what follows has a higher one.")
     tuners: list[JobTuner]
     tuner_count: int = Field(description="Tuner processes that were heard of in the last minute, on whatever job.")
+    waits_for: Text = Field(description="The kind of device that it waits for, in words; empty where it has a target.")
+    most_threads: int = Field(description="The most threads of a device at work now; 0: there is none.")
     settings: Settings
 
     @property
@@ -349,6 +352,8 @@ def job_page(store: Store, histories: Histories, job_id: int, query: JobPageAske
         newest=history.newest,
         tuners=[JobTuner.show(tuner) for tuner in tuners if tuner.job_id == job.id],
         tuner_count=len(tuners),
+        waits_for=waits_for(job),
+        most_threads=max((target.threads for target in store.fleet.targets()), default=0),
         settings=_settings(job),
     )
 

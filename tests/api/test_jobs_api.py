@@ -10,6 +10,8 @@ from tunewright.graph.onnx_import import ModelError
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
 
+from .page import whole
+
 
 def submit(client, model, headers=None, **asked):
     return client.post("/v1/jobs", json={"model": model} | asked, headers=headers or {})
@@ -131,6 +133,7 @@ def test_a_job_waits_for_a_device(one, client, kit):
     one.store.fleet.leave("t1")
     job = submit(client, model, threads=2).json()
     assert (job["state"], job["target"], job["settings"]["threads"]) == ("queued", "", 2)
+    assert job["waits_for"] == "a device with 2 threads or more"
     assert submit(client, model, threads=2).json() == job | {"is_new": False}
     assert client.get("/v1/jobs").json()["items"] == [{name: job[name] for name in job if name != "is_new"}]
     for address in ("/", f"/jobs/{job['id']}", "/fleet"):
@@ -141,6 +144,7 @@ def test_a_job_waits_for_a_device(one, client, kit):
     kit.enlist(one.store, kit.target(4))
     assert one.store.jobs.lease([], "tuner", devices=[kit.target(4)]).job_id == job["id"]
     placed = client.get(f"/v1/jobs/{job['id']}").json()
+    assert placed["waits_for"] == ""
     assert (placed["target"], placed["state"]) == (kit.target(2).key, "running")
     assert "threads" not in placed["settings"]
     assert submit(client, model, threads=2).json()["id"] == job["id"]
@@ -372,3 +376,17 @@ def test_a_whole_number_may_be_written_as_a_float(one, client, kit):
     answer = client.post("/v1/jobs", json={"model": model, "trials": 7.0, "priority": -3.0, "seed": 2e3})
     assert answer.status_code == 202
     assert (answer.json()["trials"], answer.json()["priority"]) == (7, -3)
+
+
+def test_a_job_that_no_device_suits_tells_what_it_waits_for(one, client, kit):
+    """One with as many threads may come, so it is not ended: an autoscaler adds machines."""
+    model = kit.send(client, 8)
+    one.store.fleet.leave("t1")
+    assert submit(client, model).json()["waits_for"] == "a device"
+    job = submit(client, model, threads=4000, priority=1).json()
+    kit.enlist(one.store, kit.target(4))
+    assert one.store.jobs.lease([], "tuner", devices=[kit.target(4)]).job_id != job["id"]
+    assert client.get(f"/v1/jobs/{job['id']}").json()["waits_for"] == "a device with 4000 threads or more"
+    page = whole(client.get(f"/jobs/{job['id']}", headers={"Accept": "text/html"})).words
+    assert "It waits for a device with 4000 threads or more" in page
+    assert "Those at work have 4 threads at most." in page

@@ -57,3 +57,14 @@ def test_importing_needs_its_scope_and_has_a_limit(serve, kit, exported):
         kit.problem(reader.post("/v1/records", content=b""), "missing-scope", 403)
         kit.problem(one.client().post("/v1/records", content="\n".join(exported)), "too-large", 413)
         kit.problem(one.client().post("/v1/records", content=iter([b"x" * 60, b"x" * 60])), "too-large", 413)
+
+
+def test_an_export_has_no_empty_lines(one, client, kit, exported, monkeypatch):
+    """Also of what nothing meets, a piece after the other: each line is JSON."""
+    monkeypatch.setattr("tunewright.api.http.routes.records.LOOKED_AT", 1)
+    client.post("/v1/records", content="\n".join(exported))
+    for query in ("op=nothing", f"op={json.loads(exported[0])['task']['op']}", ""):
+        text = client.get(f"/v1/records?{query}").text
+        lines = [json.loads(line) for line in text.splitlines()]
+        assert lines[-1] == {"exported": len(lines) - 1}
+        assert client.post("/v1/records", content=text).json()["added"] == 0

@@ -71,8 +71,8 @@ class RecordFilter:
 def lines(store: Store, conditions: RecordFilter) -> Iterator[bytes]:
     """The lines of the records, as `tunewright export --json` writes them: the last one says how many there were.
 
-    A piece without any is an empty line, which readers skip: so that who waits hears that there is somebody. Raises
-    StoreError.
+    A piece without any is a blank before the next line, as JSON allows: so that who waits hears that there is
+    somebody. Raises StoreError.
     """
     exported = 0
     entries = store.export()
@@ -81,7 +81,7 @@ def lines(store: Store, conditions: RecordFilter) -> Iterator[bytes]:
             json.dumps(entry, separators=(",", ":"), allow_nan=False) for entry in looked_at if conditions.has(entry)
         ]
         exported += len(texts)
-        yield ("\n".join(texts) + "\n").encode()
+        yield ("\n".join(texts) + "\n").encode() if texts else b" "
     yield json.dumps({"exported": exported}).encode() + b"\n"
 
 
@@ -108,7 +108,7 @@ JSON_LINES = {
 LINES: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "A record a line, as `tunewright export --json` writes them: the last line says how many there "
-        "were, so that one can tell whether any are missing. Lines may be empty.",
+        "were, so that one can tell whether any are missing.",
         "content": {"application/jsonl": {"schema": {"type": "string"}}},
     }
 }

@@ -16,7 +16,7 @@ from tunewright.search_space.measurement import Status
 from tunewright.tuner.arguments import StrategyName
 from tunewright.tuner.explain.gain import GainBasis, ModelGain
 from tunewright.tuner.search.report import JobOutcome
-from tunewright.tuner.text import Interval
+from tunewright.tuner.text import Interval, counted
 
 from .base import EXAMPLE_MODEL, EXAMPLE_MOMENT, EXAMPLE_TARGET, EXAMPLE_TASK, Answer, Digest, RequestModel, Whole
 
@@ -119,6 +119,7 @@ class JobShown(Answer):
                     "attempts": 1,
                     "holder": "worker-3:4711",
                     "wish": None,
+                    "waits_for": "",
                     "progress": {"trials": 120, "speedup": 1.8, "left_s": 95.0, "remaining_gain": 0.031},
                     "result": None,
                     "outcome": None,
@@ -155,6 +156,10 @@ class JobShown(Answer):
     attempts: int = Field(description="Tuner processes that took it up since the last new trial.")
     holder: str = Field(description="The tuner process at work on it; empty where there is none.")
     wish: Wish | None = Field(description="What the tuner process has been asked for and not yet done.")
+    waits_for: str = Field(
+        description="What a queued job without a target waits for, in words: any device, or one with as many `threads` "
+        "as were asked for. It waits until one comes, be it for ever. Empty for all others."
+    )
     progress: dict[str, Any] | None = Field(
         description="The newest that a tuner process told: `stage`, `trials`, what a run takes by trials "
         "(`default_ms`, `tuned_ms`, and their ratio `speedup`), `left_s` until the search ends, `remaining_gain`: by "
@@ -195,12 +200,21 @@ class JobShown(Answer):
             minutes=None if job.budget.seconds == inf else job.budget.seconds / 60,
             until=job.budget.until,
             settings=job.spec.settings,
+            waits_for=waits_for(job),
             outcome=gain.outcome,
             speedup=gain.speedup,
             speedup_of=gain.of,
             speedup_interval=gain.speedup_interval,
             noise=gain.noise,
         )
+
+
+def waits_for(job: Job) -> str:
+    """The kind of device that a queued job without a target waits for, in words; empty for other jobs."""
+    if job.state is not JobState.QUEUED or job.spec.target_key:
+        return ""
+    threads = job.spec.least_threads
+    return "a device" if threads is None else f"a device with {counted(threads, 'thread')} or more"
 
 
 class JobSubmitted(JobShown):
