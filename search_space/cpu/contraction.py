@@ -33,7 +33,7 @@ from ..axes import balance, runs
 from ..buffers import kernel_around, own_buffer
 from ..counts import enumeration
 from ..description import SchedulePoint
-from ..patterns.fused_stage import FusedStage
+from ..patterns.fused_stage import FLOAT64, FusedStage
 from ..patterns.product import (
     INTERIOR,
     Product,
@@ -81,14 +81,18 @@ class ContractionSketch(PatternSketch[Product]):
         self._is_transposed = flipped
 
     def recognise(self, task: Task, target: Target) -> Product | None:
-        product = match_transposed_product(task) if self._is_transposed else match_product(task)
-        if product is None or product.extent(product.vector) * 2 < target.lanes(4) or _is_folded_faster(task, product):
+        if self._is_transposed:
+            product = match_transposed_product(task)
+        else:
+            product = match_product(task) or match_product(task, FLOAT64)
+        if product is None or _is_folded_faster(task, product):
+            return None
+        if product.extent(product.vector) * 2 < lanes_of(product, target):
             return None
         return drop_padding(task, product)
 
     def offer(self, task: Task, product: Product, target: Target) -> Space:
-        lanes = target.lanes(4)
-        vectors = -(-product.extent(product.vector) // lanes)
+        vectors = -(-product.extent(product.vector) // lanes_of(product, target))
         knobs = [Knob("vectors", tuple(n for n in (1, 2, 3, 4, 6, 8) if n <= vectors))]
         for axis, limit in zip(reversed(product.rows), (MOST_ROWS, MOST_OUTER_ROWS), strict=False):
             knobs.append(Knob(f"tile_{axis}", tuple(range(1, min(product.extent(axis), limit) + 1))))
@@ -145,6 +149,11 @@ def write_phase(fused_stage: FusedStage, target: Target) -> Stmt:
     return lower(replace(plain_nest(fused_stage, target), compact=True))
 
 
+def lanes_of(product: Product, target: Target) -> int:
+    """How many sums of a product a vector has."""
+    return target.lanes(product.dtype.size_bytes)
+
+
 def _is_folded_faster(task: Task, product: Product) -> bool:
     """Whether vectors along the reduction are faster: few rows meet a panel that would have to be transposed for them.
 
@@ -181,7 +190,7 @@ def _preferred(task: Task, product: Product, target: Target, knobs: Sequence[Kno
     legal = _legal(product, target, columns | {name: np.full(len(tiles), value) for name, value in fixed.items()})
     tile = min(compress(tiles, legal), key=lambda t: tile_cycles(shape, target, t[0], t[1:]))
     values = dict.fromkeys(choices, 0) | dict(zip(names, tile, strict=True))
-    values |= _default_blocks(shape, target, choices, tile)
+    values |= _default_blocks(shape, target, choices, tile, lanes_of(product, target))
     depth = product.fused_stage.stage.reduce[-1].extent
     most = min(
         BODY_DEFAULT, CODE_LIMIT // int(_copies(product, point_columns({name: values[name] for name in names}))[0])
@@ -193,12 +202,12 @@ def _preferred(task: Task, product: Product, target: Target, knobs: Sequence[Kno
 
 
 def _default_blocks(
-    shape: Shape, target: Target, choices: Mapping[str, Sequence[int]], tile: tuple[int, ...]
+    shape: Shape, target: Target, choices: Mapping[str, Sequence[int]], tile: tuple[int, ...], lanes: int
 ) -> dict[str, int]:
     """The chunks for register tiles of so many vectors by rows: those that take the busiest thread least time."""
     vectors, *heights = tile
     cycles = tile_cycles(shape, target, vectors, tuple(heights))
-    width, height = vectors * target.lanes(4), 1 if shape.outer else next(iter(heights), 1)
+    width, height = vectors * lanes, 1 if shape.outer else next(iter(heights), 1)
     rows = next(iter(shape.outer + shape.rows), 1)  # of the first axis, as is `height`
     blocks = [
         (down, across)
@@ -227,7 +236,7 @@ def _legal(product: Product, target: Target, columns: Columns) -> NDArray[np.boo
 def _is_distinct(product: Product, target: Target, columns: Columns) -> NDArray[np.bool_]:
     """Whether no point that comes before has the same loops."""
     vectors = columns["vectors"]
-    column_tiles = -(-product.extent(product.vector) // (vectors * target.lanes(4)))
+    column_tiles = -(-product.extent(product.vector) // (vectors * lanes_of(product, target)))
     distinct = columns["block_columns"] < column_tiles
     columns_inside = np.where(columns["block_columns"] == 0, column_tiles, columns["block_columns"])
     rows_inside = np.ones(len(vectors), np.int64)
@@ -280,7 +289,7 @@ def _tiling(product: Product, target: Target, columns: Columns) -> Tiling:
 def _sizes(product: Product, target: Target, values: Mapping[str, S]) -> tuple[dict[str, S], dict[str, S]]:
     """Return the register tile, and the tiles in a chunk, by axes; of one schedule, or of the columns of many."""
     tile = {axis: values[f"tile_{axis}"] for axis in product.rows[-2:]}
-    tile[product.vector] = values["vectors"] * target.lanes(4)
+    tile[product.vector] = values["vectors"] * lanes_of(product, target)
     block = dict.fromkeys(product.rows[1:], values["vectors"] * 0)
     if product.rows:
         block[product.rows[0]] = values["block_rows"]
@@ -301,7 +310,7 @@ def nest_of(product: Product, schedule: Schedule, target: Target) -> Nest:
     unroll = {product.fused_stage.stage.reduce[-1].name: values["unroll"]}
     return Nest(
         product.fused_stage,
-        target.lanes(4),
+        lanes_of(product, target),
         product.vector,
         tile,
         block,

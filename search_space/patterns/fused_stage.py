@@ -9,7 +9,7 @@ from tunewright.codegen.expr.dtype import DType
 from tunewright.codegen.expr.expr import Expr, Load, Var, loads, substitute, transform
 from tunewright.graph.task import Stage, Task
 
-FLOAT32 = frozenset({DType.F32})
+FLOAT32, FLOAT64 = frozenset({DType.F32}), frozenset({DType.F64})
 
 FLOATS = frozenset({DType.F32, DType.F16, DType.BF16})
 """Types that are folded in float32."""
