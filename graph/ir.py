@@ -93,12 +93,17 @@ class GraphPort:
 
     An output with `keys` is given as a dict for each row: keys, and the elements of the row.
     An output of a body is decisive where a step function outside reads it: its last bits must not change.
+
+    `sizes` are axes of an output whose extent only a run tells, with the places among the outputs of the int64 tensors
+    that hold it; the extent in the tensor's type is a bound then. Those outputs have `is_size`: the model has them not.
     """
 
     label: str  # hostile text: shown to people, never used in code, file names or SQL
     tensor: str
     is_decisive: bool = False
     keys: Keys = ()  # hostile texts
+    sizes: tuple[tuple[int, int], ...] = ()
+    is_size: bool = False
 
 
 @dataclass(frozen=True, slots=True)

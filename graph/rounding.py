@@ -19,13 +19,13 @@ from .evaluation.onnx_form import CONVOLUTIONS
 from .ir import FLOAT_DTYPES, Array, Graph, Node
 
 _CONTINUOUS = """
-Abs Acos Acosh Add Asin Asinh Atan Atanh AveragePool BatchNormalization Celu Clip Concat Cos Cosh CumSum DepthToSpace
-Div Dropout Elu Erf Exp Expand Flatten Gather GatherElements GatherND Gelu GlobalAveragePool GlobalLpPool GlobalMaxPool
-GroupNormalization HardSigmoid HardSwish Identity InstanceNormalization LRN LayerNormalization LeakyRelu Log LogSoftmax
-LpNormalization LpPool Max MaxPool Mean MeanVarianceNormalization Min Mish Mul Neg PRelu Pad Pow RMSNormalization
-Reciprocal ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum
-ReduceSumSquare Relu Reshape Resize Selu Shape Sigmoid Silu Sin Sinh Size Slice Softmax Softplus Softsign SpaceToDepth
-Split Sqrt Squeeze Sub Sum Swish Tan Tanh Tile Transpose Trilu Unsqueeze Where
+Abs Acos Acosh Add Asin Asinh Atan Atanh AveragePool BatchNormalization Celu Clip Concat Cos Cosh CumSum CutToSize
+DepthToSpace Div Dropout Elu Erf Exp Expand Flatten Gather GatherElements GatherND Gelu GlobalAveragePool GlobalLpPool
+GlobalMaxPool GroupNormalization HardSigmoid HardSwish Identity InstanceNormalization LRN LayerNormalization LeakyRelu
+Log LogSoftmax LpNormalization LpPool Max MaxPool Mean MeanVarianceNormalization Min Mish Mul Neg PRelu Pad Pow
+RMSNormalization Reciprocal ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd
+ReduceSum ReduceSumSquare Relu Reshape Resize Selu Shape Sigmoid Silu Sin Sinh Size Slice Softmax Softplus Softsign
+SpaceToDepth Split Sqrt Squeeze Sub Sum Swish Tan Tanh Tile Transpose Trilu Unsqueeze Where
 """
 CONTINUOUS = frozenset(_CONTINUOUS.split())
 """Ops whose results move little where their float operands do, but for edges. All others count as step functions."""
@@ -39,8 +39,8 @@ QUANTISING = frozenset({"DynamicQuantizeLinear", "QuantizeLinear"})
 """Steps of which each is one of 256; a Cast to bytes cuts off instead, from whole numbers that are exact perhaps."""
 
 _SELECTING = """
-Abs Clip Concat DepthToSpace Expand Flatten Gather GatherElements GatherND GlobalMaxPool Identity Max MaxPool Min Neg
-Pad ReduceMax ReduceMin Relu Reshape Slice SpaceToDepth Split Squeeze Tile Transpose Trilu Unsqueeze Where
+Abs Clip Concat CutToSize DepthToSpace Expand Flatten Gather GatherElements GatherND GlobalMaxPool Identity Max MaxPool
+Min Neg Pad ReduceMax ReduceMin Relu Reshape Slice SpaceToDepth Split Squeeze Tile Transpose Trilu Unsqueeze Where
 """
 SELECTING = frozenset(_SELECTING.split())
 """Ops whose results are elements of their operands, perhaps without a sign: they round nothing. These may stand between

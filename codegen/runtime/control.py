@@ -30,6 +30,7 @@ class ControlKind(StrEnum):
     """The kinds of steps beside kernels, and their operands. Branches and loops nest, each with its end."""
 
     COPY = "copy"  # to, source
+    ROUTINE = "routine"  # what a function of sizes.ll takes
     IF = "if"  # condition: what follows runs where it is true
     ELSE = "else"  # none: what follows runs where it is false
     END_IF = "end if"  # none
@@ -47,7 +48,8 @@ class Control(Generic[T]):
     """A step beside kernels. Conditions are bytes, trip counts int64.
 
     `size` is what a copy copies, in bytes, or the most iterations of a loop that has no trip count; `loop` is the
-    number of the loop, and `note` the reason of a stop.
+    number of the loop, and `note` the reason of a stop. A routine is `note` the symbol of, with `size` iterations, and
+    `numbers` behind its operands.
     """
 
     kind: ControlKind
@@ -55,6 +57,7 @@ class Control(Generic[T]):
     loop: int = 0
     size: int = 0
     note: str = ""
+    numbers: tuple[int, ...] = ()
 
     def map(self, function: Callable[[T], U]) -> Control[U]:
         """The step with other operands."""

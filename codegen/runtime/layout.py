@@ -120,7 +120,7 @@ class Layout:
 
 
 class StepWriter:
-    """Lays the steps of a program out. `functions` are those of control.ll.
+    """Lays the steps of a program out. `functions` are those of control.ll and sizes.ll.
 
     Raises ValueError on operands that don't match and on blocks that don't nest.
     """
@@ -220,6 +220,9 @@ class StepWriter:
                 start = self._add_operands(control.operands, [None, None], control.size)
                 if control.size:
                     self._rows.append(_StepRow(self._functions["tw_copy"], start, -(-control.size // COPY_BYTES)))
+            case ControlKind.ROUTINE:
+                start = self._add_operands(control.operands, [None] * len(control.operands), *control.numbers)
+                self._rows.append(_StepRow(self._functions[control.note], start, control.size))
             case ControlKind.IF:
                 self._blocks.append(_OpenBlock(self._jump(self._add_operands(control.operands, [None]))))
             case ControlKind.ELSE:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from ..fusion.fusion import Fallback, Step, TaskCall
 from ..ir import Node
 from ..ops import TensorView
-from .steps import Branch, ControlStep, LoopEnd, LoopStart, MovingView, TensorCopy
+from .steps import Branch, ControlStep, LoopEnd, LoopStart, MovingView, Routine, TensorCopy
 
 FlatStep = Step | ControlStep
 """A step of a model whose control flow has become steps."""
@@ -17,7 +17,7 @@ FlatStep = Step | ControlStep
 def read_names(step: FlatStep) -> Sequence[str]:
     """The tensors that a step reads."""
     match step:
-        case TaskCall(inputs=names) | Fallback(Node(inputs=names)):
+        case TaskCall(inputs=names) | Routine(inputs=names) | Fallback(Node(inputs=names)):
             return names
         case TensorView(input=name) | MovingView(of=name) | TensorCopy(source=name):
             return (name,)

@@ -17,6 +17,7 @@ from ..ops import TensorView
 from ..rewrites import rewrite
 from ..rounding import decisive_tensors
 from .flat import FlatStep, read_names, rename
+from .routines import ROUTINES, routine
 from .steps import (
     WORDS,
     Branch,
@@ -43,9 +44,11 @@ def lower(graph: Graph, steps: Sequence[Step], *, dots: bool = False) -> tuple[G
     flat: list[FlatStep] = []
     lowered: set[tuple[str, ...]] = set()
     for step in steps:
-        inner = flattening.node(step.node) if isinstance(step, Fallback) and step.node.bodies else None
-        if inner is not None and isinstance(step, Fallback):
-            lowered.add(step.node.outputs)
+        inner = None
+        if isinstance(step, Fallback) and (step.node.bodies or step.node.op in ROUTINES):
+            inner = flattening.node(step.node)
+            if inner is not None and step.node.bodies:
+                lowered.add(step.node.outputs)
         flat += [step] if inner is None else inner
     if not lowered:
         return graph, flat
@@ -108,6 +111,8 @@ class _Flattening:
                 return self._loop(node)
             case "Scan":
                 return self._scan(node)
+            case op if op in ROUTINES:
+                return [routine(node, self.types)]
         return None
 
     def _is_plain(self, name: str) -> bool:
@@ -141,7 +146,7 @@ class _Flattening:
         marked = zip(body.graph.outputs, is_decisive, strict=True)
         outputs = tuple(replace(port, is_decisive=is_marked) for port, is_marked in marked)
         inner = replace(body.graph, inputs=tuple(ports), outputs=outputs, constants=known)
-        return rewrite(inner, dots=self._dots), names
+        return rewrite(inner, dots=self._dots, is_body=True), names
 
     def _region(self, graph: Graph, operands: Sequence[str]) -> _Region | None:
         """The steps of a body's graph, whose inputs are these tensors. None where a node has no kernel."""

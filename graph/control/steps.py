@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..ir import Node
+
 WORDS = 4
 """The int64 words that a loop needs for itself. The first is the number of the iteration."""
 
@@ -74,6 +76,21 @@ class TensorCopy:
 
 
 @dataclass(frozen=True, slots=True)
+class Routine:
+    """A function of the runtime whose number of results only a run tells, of so many iterations.
+
+    It takes the memory of inputs and outputs, then the numbers. `node` is what it computes.
+    """
+
+    symbol: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    iterations: int
+    numbers: tuple[int, ...]
+    node: Node
+
+
+@dataclass(frozen=True, slots=True)
 class MovingView:
     """No compute: `output` is memory of `of`, another part of it in each iteration of a loop.
 
@@ -89,4 +106,4 @@ class MovingView:
     phase: int = 0
 
 
-ControlStep = Branch | Otherwise | EndBranch | Stop | LoopStart | LoopEnd | TensorCopy | MovingView
+ControlStep = Branch | Otherwise | EndBranch | Stop | LoopStart | LoopEnd | TensorCopy | Routine | MovingView

@@ -36,6 +36,7 @@ from .onnx_form import (
     model_of,
 )
 from .recurrent import RECURRENT, evaluate_recurrence
+from .sizes import CUT, cut_to_size
 from .windows import WINDOWS
 
 CORRECTIONS: list[type[OpRun]] = [
@@ -172,6 +173,7 @@ def _trees(node: Node, x: Any, features: Any, thresholds: Any, values: Any) -> A
 _OWN: dict[str, Callable[..., Array | None]] = {
     "BlockMatMul": _block_matmul,
     "ConstantOfShape": _constant_of_shape,
+    CUT: cut_to_size,
     "Reshape": _reshape,
     "Silu": _silu,
     "Trees": _trees,

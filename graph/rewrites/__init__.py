@@ -40,6 +40,7 @@ from .simplify import (
     reshapes,
     transposes,
 )
+from .sizes import cut_outputs, sizes
 from .sub_kernels import sub_kernels
 from .weights import batch_norms, matrix_products, pads, scales, whole_pools
 from .widening import narrow_floats
@@ -98,6 +99,8 @@ STEPS = (
             *_CLEAN,
         ),
     ),
+    RewriteStep("sizes", (Rewrite("bounds of sizes", sizes),), once=True),
+    RewriteStep("sizes of outputs", (Rewrite("cut outputs", cut_outputs),), once=True),
     RewriteStep(
         "packed weights", (Rewrite("products of blocks", block_matmuls, rounds="scales of blocks"),), once=True
     ),
@@ -142,12 +145,20 @@ STEPS = (
 """The steps of `rewrite`, in order."""
 
 
-def rewrite(graph: Graph, layout: Literal["NHWC", "NCHW"] = "NHWC", *, widen: bool = True, dots: bool = False) -> Graph:
+def rewrite(
+    graph: Graph,
+    layout: Literal["NHWC", "NCHW"] = "NHWC",
+    *,
+    widen: bool = True,
+    dots: bool = False,
+    is_body: bool = False,
+) -> Graph:
     """The graph simplified, composite ops recognised, weights folded, and with "NHWC" channels last.
 
     `widen`: what is float16 or bfloat16 is computed, and kept meanwhile, in float32, as processors do it, and what
     bytes stand for is multiplied as floats; with `dots` only where a processor that multiplies bytes
-    (`Target.has_dots`) would not be faster. Else bytes are multiplied as they are.
+    (`Target.has_dots`) would not be faster. Else bytes are multiplied as they are. With it, too, what only a run tells
+    the size of is computed at its bound; outputs of a body (`is_body`) have the size all the same.
 
     The result computes the same up to rounding, has the same inputs and outputs, and its tensors are numbered anew.
     What every rewrite did is logged at level DEBUG.
@@ -156,6 +167,8 @@ def rewrite(graph: Graph, layout: Literal["NHWC", "NCHW"] = "NHWC", *, widen: bo
     is_enabled = {
         "layout": layout == "NHWC",
         "widen": widen,
+        "sizes": widen,
+        "sizes of outputs": widen and not is_body,
         "packed weights": widen,
         "widen products": widen and not dots,
         "keep dots": widen and dots,

@@ -312,3 +312,42 @@ def test_blocks_that_do_not_nest(kinds: list[str]) -> None:
     steps = [step(ControlKind(kind), *operands.get(kind, ())) for kind in kinds]
     with ThreadPool(1) as pool, pytest.raises(ValueError, match=r"block|loop"):
         Program(steps, pool)
+
+
+# Routines, whose number of results only a run tells
+
+
+@THREADS
+@pytest.mark.parametrize("size", [0, 1, 7, 64, 1009])
+def test_places_of_what_is_true(threads: int, size: int) -> None:
+    flags = np.random.default_rng(size).random(size) < 0.4
+    places, number = np.full(size + 1, -1), np.zeros(1, np.int64)
+    routine: Control[Operand] = Control(
+        ControlKind.ROUTINE, (at(flags), at(places), at(number)), size=1, note="tw_find_true", numbers=(size,)
+    )
+    run([routine], threads)
+    found = np.flatnonzero(flags)
+    assert number[0] == len(found)
+    assert places.tolist() == [*found.tolist(), *[0] * (size - len(found)), -1]
+
+
+@THREADS
+def test_boxes_by_score_each_beside_those_before(threads: int) -> None:
+    """Boxes of one row along a line: of neighbours that overlap the better one is left."""
+    left = np.arange(13, dtype=np.float32)
+    corners = np.stack([np.zeros(13), left, np.ones(13), left + 2], -1).astype(np.float32)
+    scores = np.random.default_rng(3).permuted(np.tile(np.arange(13, dtype=np.float32), (2, 1)), axis=1)
+    overlap, least, wanted = np.array([0.2], np.float32), np.array([1.5], np.float32), np.array([5])
+    places, taken, heap = np.full((2, 6), -1), np.ones((2, 6), bool), np.zeros((2, 13), np.int64)
+    operands = tuple(map(at, (corners, scores, overlap, least, wanted, places, taken, heap)))
+    routine: Control[Operand] = Control(
+        ControlKind.ROUTINE, operands, size=2, note="tw_suppress_boxes", numbers=(13, 2, 6)
+    )
+    run([routine], threads)
+    for row in range(2):
+        expected: list[int] = []
+        for place in np.argsort(-scores[row]).tolist():
+            if scores[row, place] > 1.5 and all(abs(place - other) > 1 for other in expected) and len(expected) < 5:
+                expected.append(place)
+        assert places[row].tolist() == [*expected, *[0] * (6 - len(expected))]
+        assert taken[row].tolist() == [place < len(expected) for place in range(6)]

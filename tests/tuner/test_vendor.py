@@ -61,11 +61,11 @@ def test_neighbours_are_one_session(monkeypatch: pytest.MonkeyPatch) -> None:
 
     original = evaluation.VendorGroup.of
     monkeypatch.setattr(evaluation.VendorGroup, "of", count)
-    body = "g (float[6] x) => (int64[1,n] y, int64[1,n] z) { y = NonZero(x) a = Cast<to = 11>(y) b = Add(a, a) "
-    body += "z = Cast<to = 7>(b) }"
+    body = "g (float[6] x) => (float[n] y, float[n] z) { y = Unique(x) a = Cast<to = 11>(y) b = Add(a, a) "
+    body += "z = Cast<to = 1>(b) }"
     session = session_of(body)
     y, z = session.run(None, {"x": np.array([0, 3, 0, 1, 0, 2], np.float32)})
-    assert y.tolist() == [[1, 3, 5]] and z.tolist() == [[2, 6, 10]]
+    assert y.tolist() == [0, 1, 2, 3] and z.tolist() == [0, 2, 4, 6]
     assert opened == [4]
 
 

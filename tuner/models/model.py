@@ -17,7 +17,8 @@ import numpy as np
 from tunewright.codegen.target import CUDA, Target
 from tunewright.graph.control.flat import FlatStep
 from tunewright.graph.control.lower import lower
-from tunewright.graph.control.steps import Branch, LoopEnd, LoopStart
+from tunewright.graph.control.steps import Branch, LoopEnd, LoopStart, Routine
+from tunewright.graph.evaluation.sizes import CUT
 from tunewright.graph.fusion.fusion import Fallback, TaskCall, partition
 from tunewright.graph.fusion.segments import CallChain, chains
 from tunewright.graph.ir import Graph
@@ -128,14 +129,14 @@ class Model:
 
     @property
     def native_nodes(self) -> int:
-        """The number of nodes, after rewriting, that are part of a task, or control flow between tasks."""
-        control = sum(isinstance(step, Branch | LoopStart) for step in self.steps)
+        """The number of nodes, after rewriting, that are part of a task, or of the runtime's own between tasks."""
+        control = sum(isinstance(step, Branch | LoopStart | Routine) for step in self.steps)
         return control + len({node.outputs for step in self.steps if isinstance(step, TaskCall) for node in step.nodes})
 
     @property
     def fallbacks(self) -> list[Fallback]:
-        """The nodes without a native kernel."""
-        return [step for step in self.steps if isinstance(step, Fallback)]
+        """The nodes without a native kernel, but for those that only cut an operand of these to its size."""
+        return [step for step in self.steps if isinstance(step, Fallback) and step.node.op != CUT]
 
     @property
     def fallback_reasons(self) -> list[str]:

@@ -29,11 +29,12 @@ from tunewright.graph.control.steps import (
     LoopStart,
     MovingView,
     Otherwise,
+    Routine,
     Stop,
     TensorCopy,
 )
 from tunewright.graph.fusion.fusion import Fallback, TaskCall
-from tunewright.graph.ir import Node
+from tunewright.graph.ir import GraphPort, Node
 from tunewright.graph.ops import TensorView
 from tunewright.graph.task import Tensor, in_place
 from tunewright.search_space.measurement import Candidate
@@ -143,12 +144,16 @@ class _Compiler:
             item for number, step in enumerate(_compute_steps(self._model)) for item in self._steps(number, step)
         )
         inputs, outputs = (
-            tuple(ImagePort(value.label, value.tensor, self._value(value.tensor), value.keys) for value in values)
+            tuple(self._port(value) for value in values if not value.is_size)
             for values in (graph.inputs, graph.outputs)
         )
         rooms = {number: graph.type(root) for root, number in self._outputs.items()}
         plain_constants = tuple(graph.constants[name] for name in self._plain_constants)
         return Image(inputs, outputs, rooms, steps, self._plan.size_bytes, self._pack(packers), plain_constants)
+
+    def _port(self, port: GraphPort) -> ImagePort:
+        sizes = ((axis, self._plain(self._graph.outputs[place].tensor)) for axis, place in port.sizes)
+        return ImagePort(port.label, port.tensor, self._value(port.tensor), port.keys, tuple(sizes))
 
     def _pack(self, packers: int) -> NDArray[np.uint8]:
         block = aligned_block(self._packed_bytes)
@@ -186,6 +191,9 @@ class _Compiler:
                 yield Control(ControlKind.LOOP, operands, number, ENDLESS if count is None else count)
             case LoopEnd(number, condition):
                 yield Control(ControlKind.END_LOOP, (self._plain(condition) if condition else None,), number)
+            case Routine(symbol, reads, writes, iterations, numbers):
+                operands = tuple(map(self._plain, (*reads, *writes)))
+                yield Control(ControlKind.ROUTINE, operands, size=iterations, note=symbol, numbers=numbers)
             case TensorCopy(source, output):
                 operands = self._plain(output), self._plain(source)
                 yield Control(ControlKind.COPY, operands, size=size_bytes(self._graph.type(source)))
@@ -278,7 +286,7 @@ class NodeGroup:
     outputs: tuple[str, ...]
 
 
-ComputeStep = TaskCall | NodeGroup | Branch | Otherwise | EndBranch | Stop | LoopStart | LoopEnd | TensorCopy
+ComputeStep = TaskCall | NodeGroup | Branch | Otherwise | EndBranch | Stop | LoopStart | LoopEnd | TensorCopy | Routine
 """A step that does something when a model runs."""
 
 

@@ -16,10 +16,14 @@ from tunewright.codegen.runtime.control import Control
 from tunewright.codegen.runtime.memory import Recycler, address_of, aligned_block, aligned_empty
 from tunewright.codegen.runtime.native import BindingSlice, Code, MovingOperand, Operand, Program
 from tunewright.codegen.runtime.pool import ThreadPool
+from tunewright.graph.evaluation.sizes import cut
 from tunewright.graph.ir import TensorType
 
 from .evaluation import NodeRunner
 from .image import Area, Array, Evaluation, Image, KernelCall, Location, TensorValue, size_bytes, view_of
+
+SIZE = TensorType("int64", (1,))
+"""What holds a size that only a run tells."""
 
 STAGED_BYTES = 16 << 10
 """Inputs and outputs up to here are copied through memory of the model's own: that costs less than binding theirs."""
@@ -170,12 +174,17 @@ class CompiledModel:
 
     def _result(self, number: int, bound: Mapping[str, Array], results: Mapping[str, Any]) -> Any:
         """An output that is the caller's alone from now on."""
+        port = self.image.outputs[number]
+        if port.sizes:
+            whole = self._value(port.tensor, port.value, bound, results)
+            sizes = (TensorValue(SIZE, location) for _, location in port.sizes)
+            extents = [self._value("", size, bound, results) for size in sizes]
+            return cut(whole, zip((axis for axis, _ in port.sizes), extents, strict=True))
         fixed = self._results[number]
         if isinstance(fixed, str):
             return bound[fixed]
         if fixed is not None:
             return fixed.copy()
-        port = self.image.outputs[number]
         value = self._value(port.tensor, port.value, bound, results)
         own = port.value.location is not None and port.value.location.area is Area.OUTPUT
         return value if own or not isinstance(value, np.ndarray) else value.copy()

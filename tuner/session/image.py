@@ -66,12 +66,17 @@ class TensorValue:
 
 @dataclass(frozen=True, slots=True)
 class ImagePort:
-    """An input or output of the model. `label` is the model's name for it: hostile text. `keys` as in `GraphPort`."""
+    """An input or output of the model. `label` is the model's name for it: hostile text. `keys` as in `GraphPort`.
+
+    `sizes` are axes of an output with the places of the int64 that only a run makes, and up to which the output goes;
+    extents in its type are their bounds.
+    """
 
     label: str
     tensor: str
     value: TensorValue
     keys: Keys = ()
+    sizes: tuple[tuple[int, Location], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -385,9 +385,9 @@ def _step(form: Sequence[Any], artifacts: Sequence[Artifact]) -> KernelCall | Co
     if len(form) == 2:
         number, locations = form
         return KernelCall(artifacts[number], tuple(map(_location, locations)))
-    kind, operands, loop, size, note = form
+    kind, operands, loop, size, note, numbers = form
     located = tuple(None if operand is None else _location(operand) for operand in operands)
-    return Control(ControlKind(kind), located, loop, size, note)
+    return Control(ControlKind(kind), located, loop, size, note, tuple(numbers))
 
 
 def _artifact(form: Mapping[str, Any], objects: Sequence[bytes]) -> Artifact:
@@ -409,8 +409,9 @@ def _buffer(form: Sequence[Any]) -> Buffer:
 
 
 def _port(form: Sequence[Any]) -> ImagePort:
-    label, tensor, (kind, location), keys = form
-    return ImagePort(label, tensor, TensorValue(_kind(kind), _location(location)), tuple(keys))
+    label, tensor, (kind, location), keys, sizes = form
+    cuts = tuple((axis, _location(size)) for axis, size in sizes)
+    return ImagePort(label, tensor, TensorValue(_kind(kind), _location(location)), tuple(keys), cuts)
 
 
 def _kind(form: Sequence[Any]) -> TensorType:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from tunewright.codegen.runtime.plan import Access
-from tunewright.graph.control.steps import Branch, ControlStep, LoopEnd, LoopStart, MovingView, TensorCopy
+from tunewright.graph.control.steps import Branch, ControlStep, LoopEnd, LoopStart, MovingView, Routine, TensorCopy
 
 
 def control_access(step: ControlStep) -> Access:
@@ -20,6 +20,8 @@ def control_access(step: ControlStep) -> Access:
             return Access(tuple(filter(None, (condition,))), ())
         case TensorCopy(source, output):
             return Access((source,), (output,))
+        case Routine(inputs=inputs, outputs=outputs):
+            return Access(inputs, outputs)
         case _:
             return Access((), ())
 

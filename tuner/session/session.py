@@ -312,7 +312,7 @@ class InferenceSession:
     def get_outputs(self) -> list[NodeArg]:
         """The outputs that `run` returns."""
         return [
-            _map_argument(port) if port.keys else _argument(port.label, port.value.kind)
+            _map_argument(port) if port.keys else _argument(port.label, _told_type(port))
             for port in self._signature().outputs
         ]
 
@@ -472,6 +472,11 @@ def _argument(label: str, kind: TensorType) -> NodeArg:
 def _map_argument(port: ImagePort) -> NodeArg:
     key = "string" if isinstance(port.keys[0], str) else "int64"
     return NodeArg(port.label, f"seq(map({key},tensor(float)))", [])
+
+
+def _told_type(port: ImagePort) -> TensorType:
+    """The type of an output; without a shape where only a run tells it."""
+    return replace(port.value.kind, shape=None) if port.sizes else port.value.kind
 
 
 def _numpy_type(kind: TensorType) -> np.dtype[Any] | None:

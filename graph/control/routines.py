@@ -1,0 +1,23 @@
+"""Functions of the runtime for what no stages say: results whose number only a run tells."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+
+from ..evaluation.sizes import FIND, SUPPRESS
+from ..ir import Node, TensorType
+from .steps import Routine
+
+ROUTINES = frozenset({FIND, SUPPRESS})
+"""Ops that the runtime has functions for."""
+
+
+def routine(node: Node, types: Mapping[str, TensorType]) -> Routine:
+    """The call of the function for one of the ROUTINES; see `codegen/runtime/sizes.ll`."""
+    if node.op == FIND:
+        count = prod(types[node.inputs[0]].shape or ())
+        return Routine("tw_find_true", node.inputs, node.outputs, 1, (count,), node)
+    images, classes, boxes = types[node.inputs[1]].shape or ()
+    numbers = boxes, classes, int(node.attrs["most"])
+    return Routine("tw_suppress_boxes", node.inputs, node.outputs, images * classes, numbers, node)

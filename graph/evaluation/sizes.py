@@ -1,0 +1,32 @@
+"""Ops of our own for results whose size only a run tells. Light to import.
+
+- `FindTrue(x)`, x bool [n]: the places of what is true, int64 [n], in order, zeros behind; their number, int64 [1].
+- `SuppressBoxes(corners, scores, overlap, least, wanted)`: what NonMaxSuppression finds, of corners [images, boxes, 4]
+  (the lower ones first), scores [images, classes, boxes], the overlap that is allowed, the score that must be exceeded,
+  and how many boxes of a class are wanted, `most` at most. Results: places of boxes, int64 [images * classes * most];
+  which of them have a box, bool likewise; and memory of its own, int64 like the scores.
+- `CutToSize(x, sizes...)`: x up to a size along each of the `axes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from ..ir import Array, Node
+
+CUT, FIND, SUPPRESS = "CutToSize", "FindTrue", "SuppressBoxes"
+
+
+def cut(x: Array, sizes: Iterable[tuple[int, Array]]) -> Array:
+    """A copy of what is there of a tensor, for axes with their sizes."""
+    place = [slice(None)] * x.ndim
+    for axis, size in sizes:
+        place[axis] = slice(int(size.item()))
+    return np.array(x[tuple(place)])
+
+
+def cut_to_size(node: Node, x: Array, *sizes: Array) -> Array:
+    """What CutToSize computes."""
+    return cut(x, zip(node.attrs["axes"], sizes, strict=True))
