@@ -104,10 +104,23 @@ entry:
   %places.bytes = mul i64 %most, 8
   call void @llvm.memset.p0.i64(ptr %places, i8 0, i64 %places.bytes, i1 false)
   call void @llvm.memset.p0.i64(ptr %taken, i8 0, i64 %most, i1 false)
+  %one.least = insertelement <8 x float> poison, float %least, i64 0
+  %leasts = shufflevector <8 x float> %one.least, <8 x float> poison, <8 x i32> zeroinitializer
   br label %check
-check:
-  %i = phi i64 [ 0, %entry ], [ %i.next, %look ]
-  %found = phi i64 [ 0, %entry ], [ %found.next, %look ]
+check: ; most scores are low: eight of them at a time are passed over
+  %i = phi i64 [ 0, %entry ], [ %i.next, %look ], [ %behind, %eight ]
+  %found = phi i64 [ 0, %entry ], [ %found.next, %look ], [ %found, %eight ]
+  %behind = add i64 %i, 8
+  %has.eight = icmp sle i64 %behind, %count
+  br i1 %has.eight, label %eight, label %last.ones
+eight:
+  %eight.at = getelementptr float, ptr %scores, i64 %i
+  %eight.scores = load <8 x float>, ptr %eight.at, align 4
+  %are.sure = fcmp ogt <8 x float> %eight.scores, %leasts
+  %sure.bits = bitcast <8 x i1> %are.sure to i8
+  %none = icmp eq i8 %sure.bits, 0
+  br i1 %none, label %check, label %look
+last.ones:
   %more = icmp slt i64 %i, %count
   br i1 %more, label %look, label %order
 look:
