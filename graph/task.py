@@ -25,6 +25,7 @@ from tunewright.codegen.expr.expr import (
     Load,
     Op,
     Var,
+    const,
     free_vars,
     from_json,
     loads,
@@ -75,6 +76,17 @@ class Tensor:
     @property
     def size_bytes(self) -> int:
         return prod(self.shape) * self.dtype.size_bytes
+
+
+Index = Sequence[Expr]
+"""An index: one expression per dimension."""
+
+
+def load(tensor: Tensor, index: Index) -> Expr:
+    """A load of one element. The tensor broadcasts to the index: leading dimensions and extents of 1 are ignored."""
+    own = list(index)[len(index) - len(tensor.shape) :]
+    place = tuple(const(0) if extent == 1 else at for at, extent in zip(own, tensor.shape, strict=True))
+    return Load(tensor.name, place, tensor.dtype)
 
 
 @dataclass(frozen=True, slots=True)

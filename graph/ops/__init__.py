@@ -17,8 +17,9 @@ from collections.abc import Mapping
 from tunewright.codegen.expr.dtype import DType
 
 from ..ir import Array, Node, TensorType
+from ..task import load
 from .contraction import CONTRACTIONS
-from .definition import Compute, Definition, MemorySlice, NotNative, OpDef, Place, Rounds, TensorView, load
+from .definition import Compute, Definition, MemorySlice, NotNative, OpDef, Place, Rounds, TensorView
 from .elementwise import ELEMENTWISE, QUANTISATION
 from .movement import MOVEMENT
 from .narrow import store_narrow

@@ -14,8 +14,8 @@ from math import prod
 from tunewright.codegen.expr.dtype import BYTES, FLOATS, DType
 from tunewright.codegen.expr.expr import Expr, const, op
 
-from ..task import Tensor
-from .definition import ActivationLayout, Definition, Index, OpDef, T, Window, clamp, load, where_all
+from ..task import Index, Tensor, load
+from .definition import ActivationLayout, Definition, OpDef, T, Window, clamp, where_all
 
 F32 = DType.F32
 

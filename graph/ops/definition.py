@@ -8,15 +8,11 @@ from math import prod
 from typing import Any, TypeVar
 
 from tunewright.codegen.expr.dtype import FLOATS, INTEGERS, DType
-from tunewright.codegen.expr.expr import Const, Expr, Load, Var, const, op
+from tunewright.codegen.expr.expr import Const, Expr, Var, const, op
 
 from ..ir import Array, Node, TensorType
 from ..rounding import has_exact_inverse
-from ..task import Axis, Stage, Tensor
-
-Index = Sequence[Expr]
-"""An index: one expression per dimension."""
-
+from ..task import Axis, Index, Stage, Tensor, load
 
 ARITHMETIC = (*FLOATS, *INTEGERS)
 """Element types that definitions calculate in."""
@@ -222,13 +218,6 @@ def _axes(prefix: str, shape: Sequence[int]) -> tuple[tuple[Axis, ...], list[Exp
 
 OpDef = Callable[[Definition], TensorView | Rounds | None]
 """The definition of an op: it writes stages, or returns a TensorView or Rounds, or raises NotNative."""
-
-
-def load(tensor: Tensor, index: Index) -> Expr:
-    """A load of one element. The tensor broadcasts to the index: leading dimensions and extents of 1 are ignored."""
-    own = list(index)[len(index) - len(tensor.shape) :]
-    place = tuple(const(0) if extent == 1 else at for at, extent in zip(own, tensor.shape, strict=True))
-    return Load(tensor.name, place, tensor.dtype)
 
 
 def quotient(total: Expr, count: float) -> Expr:

@@ -12,8 +12,8 @@ from tunewright.codegen.expr.dtype import BYTES, FLOATS, INTEGERS, DType
 from tunewright.codegen.expr.expr import Expr, const, op
 from tunewright.codegen.expr.semantics import LIMITS
 
-from ..task import Tensor
-from .definition import ARITHMETIC, Definition, Index, OpDef, TensorView, axis_of, load, quotient
+from ..task import Index, Tensor, load
+from .definition import ARITHMETIC, Definition, OpDef, TensorView, axis_of, quotient
 
 F32, F64, I64, I32, BOOL = DType.F32, DType.F64, DType.I64, DType.I32, DType.BOOL
 NUMBERS = (*FLOATS, *INTEGERS)

@@ -12,19 +12,8 @@ from tunewright.codegen.expr.dtype import DType
 from tunewright.codegen.expr.expr import Expr, const, op
 
 from ..evaluation.images import ROUNDINGS
-from ..task import Tensor
-from .definition import (
-    ARITHMETIC,
-    ActivationLayout,
-    Definition,
-    Index,
-    OpDef,
-    TensorView,
-    axis_of,
-    clamp,
-    load,
-    padding,
-)
+from ..task import Index, Tensor, load
+from .definition import ARITHMETIC, ActivationLayout, Definition, OpDef, TensorView, axis_of, clamp, padding
 
 INTEGERS = (DType.I64, DType.I32)
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from tunewright.codegen.expr.dtype import FLOATS, DType
 from tunewright.codegen.expr.expr import Expr, op
 
-from ..task import Tensor
-from .definition import ARITHMETIC, Definition, Index, OpDef, axis_of, load
+from ..task import Index, Tensor, load
+from .definition import ARITHMETIC, Definition, OpDef, axis_of
 
 
 def _position(d: Definition, x: Tensor, y: Tensor, axis: int, combiner: str, is_last: bool = False) -> None:

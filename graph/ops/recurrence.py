@@ -14,8 +14,8 @@ from tunewright.codegen.expr.expr import Expr, const, op
 
 from ..evaluation.recurrent import GATES, WEIGHTS_AT, Activation, is_clipped, recurrence_activations
 from ..ir import Node, TensorType
-from ..task import Tensor
-from .definition import Compute, Definition, Index, MemorySlice, OpDef, Place, RoundBody, Rounds, load
+from ..task import Index, Tensor, load
+from .definition import Compute, Definition, MemorySlice, OpDef, Place, RoundBody, Rounds
 from .elementwise import clip_to, negative_part, selu, softplus
 
 F32, BOOL = DType.F32, DType.BOOL

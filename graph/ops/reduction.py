@@ -11,18 +11,16 @@ from tunewright.codegen.expr.dtype import BYTES, FLOATS, DType
 from tunewright.codegen.expr.expr import Expr, const, op
 
 from ..evaluation.windows import window_attributes, window_counts
-from ..task import Tensor, identity
+from ..task import Index, Tensor, identity, load
 from .definition import (
     ARITHMETIC,
     ActivationLayout,
     Definition,
-    Index,
     NotNative,
     OpDef,
     Window,
     axis_of,
     clamp,
-    load,
     padding,
     quotient,
     where_all,

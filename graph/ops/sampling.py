@@ -10,8 +10,8 @@ from typing import NamedTuple
 from tunewright.codegen.expr.dtype import FLOATS, DType
 from tunewright.codegen.expr.expr import Expr, const, op
 
-from ..task import Tensor
-from .definition import ActivationLayout, Definition, Index, OpDef, load, quotient, where_all
+from ..task import Index, Tensor, load
+from .definition import ActivationLayout, Definition, OpDef, quotient, where_all
 
 F32, I64 = DType.F32, DType.I64
 

@@ -12,8 +12,8 @@ from math import prod
 from tunewright.codegen.expr.dtype import DType
 from tunewright.codegen.expr.expr import Expr, const, op
 
-from ..task import Tensor, identity
-from .definition import ARITHMETIC, Definition, Index, OpDef, load, where_all
+from ..task import Index, Tensor, identity, load
+from .definition import ARITHMETIC, Definition, OpDef, where_all
 
 I64 = DType.I64
 INDICES = (DType.I64, DType.I32)

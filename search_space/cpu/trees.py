@@ -13,16 +13,15 @@ A walk has no branches, so the processor overlaps as many as it has room for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from tunewright.codegen.expr.dtype import DType
 from tunewright.codegen.expr.expr import Expr, Load, Ramp, Var, const, substitute
 from tunewright.codegen.ir.ir import Alloc, Block, Buffer, For, Kernel, LoopKind, Scope, Stmt, Store
 from tunewright.codegen.target import Target
-from tunewright.graph.ops.definition import Index
-from tunewright.graph.ops.trees import next_place, within
 from tunewright.graph.task import Task, fold_value, identity
+from tunewright.graph.tree_walk import next_place, within
 
 from ..buffers import kernel_around
 from ..description import SchedulePoint
@@ -156,7 +155,7 @@ class _Walks:
                 sums.append(self._add(start + row, group, tree + number, (const(row), const(number))))
         return Alloc(places, Block((*walks, *sums)))
 
-    def _add(self, row: Expr, group: Expr, tree: Expr, walk: Index) -> Stmt:
+    def _add(self, row: Expr, group: Expr, tree: Expr, walk: Sequence[Expr]) -> Stmt:
         """Fold the values of the leaf that a walk came to into the totals of its row."""
         values, rank = self._ensemble.values, self._ensemble.walk.tree_rank
         leaf = within(Load(PLACES, tuple(walk), DType.I64), self._ensemble.depth)

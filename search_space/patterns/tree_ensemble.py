@@ -8,9 +8,8 @@ from functools import lru_cache
 
 from tunewright.codegen.expr.dtype import DType
 from tunewright.codegen.expr.expr import Expr, Load, Op, const, loads, op
-from tunewright.graph.ops.definition import Index
-from tunewright.graph.ops.trees import next_place, read_place
-from tunewright.graph.task import Stage, Task, Tensor
+from tunewright.graph.task import Index, Stage, Task, Tensor
+from tunewright.graph.tree_walk import next_place, read_place
 
 from .fused_stage import FusedStage, fuse_stages
 
