@@ -286,7 +286,7 @@ def test_what_is_exported_meets_the_conditions(filled, client, monkeypatch):
 
 def test_an_export_is_alive_while_nothing_is_found(filled, client, monkeypatch):
     monkeypatch.setattr(record_routes, "LOOKED_AT", 1)
-    assert client.get("/v1/records", params={"op": "conv"}).text == "\n" * 5 + '{"exported": 0}\n'
+    assert client.get("/v1/records", params={"op": "conv"}).text == " " * 5 + '{"exported": 0}\n'
 
 
 def test_an_export_comes_packed(filled, client):

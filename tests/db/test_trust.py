@@ -179,7 +179,6 @@ def test_the_first_fault_is_named_and_what_is_before_it_is_stored(filled, sample
         ({"low_s": 0}, "low_s is 0 s; no run takes that"),
         ({"incumbent_s": 1e-300}, "incumbent_s is 1e-300 s, which can't be"),
         ({"error": "it broke"}, "the status is ok, but error is 'it broke'"),
-        ({"samples_s": []}, "the status is ok, but there are no samples_s that median_s is of"),
         ({"max_rel_err": 1.1e-4}, "the status is ok, but max_rel_err is 0.00011; results of this task are off 0.0001"),
         ({"object_sha256": "AB" * 32}, "object_sha256 is 'ABAB"),
         ({"object_sha256": "x"}, "object_sha256 is 'x', not 64 hexadecimal digits in lower case"),
