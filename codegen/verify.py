@@ -39,8 +39,6 @@ from .instructions.instruction import OperandSpec
 from .instructions.table import INSTRUCTIONS
 from .instructions.warpgroup import CHUNK_BYTES, GROUP, ROW_BYTES
 from .ir.ir import (
-    COLUMN,
-    ROW,
     Alloc,
     Barrier,
     Block,
@@ -64,7 +62,7 @@ from .ir.ir import (
     words_of,
     written_buffers,
 )
-from .ir.matrix import MATRIX_INSTRUCTIONS, MOST_ROWS, MOST_WORDS, REGISTERS, expand
+from .ir.matrix import COLUMN, MATRIX_INSTRUCTIONS, ROW, expand, register_fault
 from .ir.matrix import fault as matrix_fault
 
 NARROW = frozenset(dtype for dtype in DType if dtype.is_narrow)
@@ -216,15 +214,9 @@ class _Context:
         if buffer.name in self.buffers:
             raise self.fail(f"alloc {buffer}", "there is a buffer of that name")
         _buffer(buffer, {Scope.SHARED, Scope.REGISTER, Scope.MATRIX})
-        buffers = {**self.buffers, buffer.name: buffer}
-        if buffer.scope is Scope.MATRIX:
-            rows, words = buffer.shape[-2:] if len(buffer.shape) > 1 else (0, 0)
-            if buffer.dtype is not DType.I32 or rows > MOST_ROWS or words > MOST_WORDS or not rows:
-                raise self.fail(f"alloc {buffer}", f"a register has up to {MOST_ROWS} rows of {MOST_WORDS} words")
-            used = sum(prod(other.shape[:-2]) for other in buffers.values() if other.scope is Scope.MATRIX)
-            if used > REGISTERS:
-                raise self.fail(f"alloc {buffer}", f"{used} registers, of {REGISTERS}")
-        return self.within(buffers=buffers)
+        if buffer.scope is Scope.MATRIX and (why := register_fault(buffer, self.buffers.values())):
+            raise self.fail(f"alloc {buffer}", why)
+        return self.within(buffers={**self.buffers, buffer.name: buffer})
 
     def statement(self, stmt: Stmt) -> None:
         match stmt:

@@ -153,7 +153,7 @@ class Do:
     """An instruction by its name in `codegen.instructions`, or `ir.matrix` for processors.
 
     Each operand is what a load of it reads. Those on matrix registers read and write an element for each value of the
-    variables ROW and COLUMN.
+    variables `matrix.ROW` and `matrix.COLUMN`.
     """
 
     name: str
@@ -306,10 +306,6 @@ WORD_BYTES = 4
 """Bytes of a word."""
 
 _WORDS = ".words"
-
-
-ROW, COLUMN = ".row", ".column"
-"""Variables of what an instruction on matrix registers reads and writes."""
 
 
 def words_of(buffer: Buffer) -> Buffer:

@@ -6,17 +6,21 @@ say so. Source: "Intel 64 and IA-32 Architectures Software Developer's Manual", 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from math import prod
 from typing import NamedTuple
 
 from ..expr.dtype import DType
 from ..expr.expr import Expr, Load, Var, const, op, substitute, variables
 from ..expr.index import form
 from ..expr.lanes import vectorize
-from .ir import COLUMN, ROW, Buffer, Do, For, Scope, Stmt, Store
+from .ir import Buffer, Do, For, Scope, Stmt, Store
 
 MOST_ROWS, MOST_WORDS, REGISTERS = 16, 16, 8
 """Rows of a matrix register, words of a row, and matrix registers of a thread."""
+
+ROW, COLUMN = ".row", ".column"
+"""Variables of what an instruction on matrix registers reads and writes."""
 
 DEPTH = ".depth"
 """The variable along which a product adds up."""
@@ -87,6 +91,15 @@ def pitch(place: Load, buffer: Buffer) -> int:
 def expand(stmt: Do, buffers: Mapping[str, Buffer]) -> Stmt:
     """An instruction as loops that do the same."""
     return MATRIX_INSTRUCTIONS[stmt.name].expand(stmt, buffers)
+
+
+def register_fault(added: Buffer, buffers: Iterable[Buffer]) -> str:
+    """Why no machine has these registers beside those of the other buffers; "" if one may."""
+    rows, words = added.shape[-2:] if len(added.shape) > 1 else (0, 0)
+    if added.dtype is not DType.I32 or rows > MOST_ROWS or words > MOST_WORDS or not rows:
+        return f"a register has up to {MOST_ROWS} rows of {MOST_WORDS} words"
+    used = sum(prod(buffer.shape[:-2]) for buffer in (*buffers, added) if buffer.scope is Scope.MATRIX)
+    return f"{used} registers, of {REGISTERS}" if used > REGISTERS else ""
 
 
 def fault(stmt: Do, buffers: Mapping[str, Buffer]) -> str:

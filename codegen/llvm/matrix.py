@@ -8,8 +8,8 @@ from math import prod
 import numpy as np
 
 from ..expr.expr import Load, const, substitute
-from ..ir.ir import COLUMN, ROW, Alloc, Do, Scope, Stmt, statements
-from ..ir.matrix import REGISTERS
+from ..ir.ir import Alloc, Do, Scope, Stmt, statements
+from ..ir.matrix import COLUMN, REGISTERS, ROW
 from .function import FunctionBuilder
 
 INTRINSICS = {

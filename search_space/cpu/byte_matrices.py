@@ -17,8 +17,7 @@ write those alone that no other does.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -28,8 +27,6 @@ from tunewright.codegen.expr.dtype import DType
 from tunewright.codegen.expr.expr import Expr, Load, Var, const, op, substitute
 from tunewright.codegen.expr.lanes import vectorize
 from tunewright.codegen.ir.ir import (
-    COLUMN,
-    ROW,
     WORD_BYTES,
     Alloc,
     Block,
@@ -42,24 +39,22 @@ from tunewright.codegen.ir.ir import (
     Scope,
     Stmt,
     Store,
-    words_of,
 )
-from tunewright.codegen.ir.matrix import MOST_ROWS, MOST_WORDS, REGISTERS
+from tunewright.codegen.ir.matrix import COLUMN, MOST_ROWS, MOST_WORDS, REGISTERS, ROW
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 
 from ..axes import unravel
-from ..buffers import buffer, kernel_around, own_buffer
 from ..description import SchedulePoint
-from ..patterns.dot import TURNED, match_dot
-from ..patterns.product import INTERIOR, Product, broadcast_tensor, pack_panel
+from ..patterns.dot import match_dot
+from ..patterns.product import Product
 from ..patterns.vector_axis import is_contiguous
 from ..registers import INNER, TILE, TOTAL
 from ..schedule import Schedule
 from ..sketch import PatternSketch
 from ..space import Columns, Knob, Space, Tiling
-from .contraction import write_phase
 from .loops.blocking import block_choices, tiling
+from .packed_dot import PackedDot
 
 SUMS, LEFT, RIGHT = ".sums", ".left", ".right"
 """Matrix registers: sums, rows of the operand, columns of the weights."""
@@ -110,19 +105,8 @@ class ByteMatricesSketch(PatternSketch[Product]):
         )
 
     def write(self, task: Task, product: Product, schedule: Schedule, target: Target) -> Kernel:
-        tensor = task.tensor(product.panel.tensor)
-        across = schedule["vectors"] * MOST_WORDS
-        packing, index = pack_panel(product, tensor, across, together=WORD_BYTES)
-        panel = words_of(Buffer(tensor.name, packing.shape, tensor.dtype))
-        words = words_of(buffer(broadcast_tensor(task, product)))
-        read = product.broadcast
-        product = product.with_operand(read, Load(words.name, read.index, DType.I32))
-        product = product.with_panel(Load(panel.name, index, DType.I32))
-        main = _MatrixTile.of(product, schedule, target).chunks(schedule)
-        own = [own_buffer(stage) for stage in product.before if stage.output in (INTERIOR, TURNED)]
-        phase = partial(write_phase, target=target)
-        kernel = kernel_around((main,), task, product.stages, phase, {tensor.name: packing}, own)
-        return replace(kernel, words=(panel, words))
+        dot = PackedDot.of(task, product, schedule["vectors"] * MOST_WORDS)
+        return dot.kernel(_MatrixTile.of(dot.product, schedule, target).chunks(schedule), task, target)
 
     def describe(self, point: SchedulePoint) -> Iterator[str]:
         yield from point.say_start("A product of bytes in matrix registers.")

@@ -9,21 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 
-from tunewright.codegen.expr.dtype import DType
-from tunewright.codegen.expr.expr import Load
-from tunewright.codegen.ir.ir import WORD_BYTES, Buffer, Kernel, words_of
+from tunewright.codegen.ir.ir import Kernel
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 
-from ..buffers import buffer, kernel_around, own_buffer
 from ..description import SchedulePoint
-from ..patterns.dot import TURNED, match_dot
-from ..patterns.product import INTERIOR, Product, broadcast_tensor, pack_panel, prefetch_rows
+from ..patterns.dot import match_dot
+from ..patterns.product import Product, prefetch_rows
 from ..schedule import Schedule
-from .contraction import ContractionSketch, nest_of, write_phase
+from .contraction import ContractionSketch, nest_of
 from .loops.lower import lower
+from .packed_dot import PackedDot
 
 
 class ByteProductSketch(ContractionSketch):
@@ -39,20 +36,11 @@ class ByteProductSketch(ContractionSketch):
 
     def write(self, task: Task, product: Product, schedule: Schedule, target: Target) -> Kernel:
         nest = nest_of(product, schedule, target)
-        tensor = task.tensor(product.panel.tensor)
         width = -(-nest.tile_extent(product.vector) // nest.lanes) * nest.lanes
-        packing, index = pack_panel(product, tensor, width, together=WORD_BYTES)
-        panel = words_of(Buffer(tensor.name, packing.shape, tensor.dtype))
-        words = words_of(buffer(broadcast_tensor(task, product)))
-        read = product.broadcast
-        product = product.with_operand(read, Load(words.name, read.index, DType.I32))
-        product = product.with_panel(Load(panel.name, index, DType.I32))
-        early = {panel.name: prefetch_rows(width)} if schedule["ahead"] else {}
-        main = lower(replace(nest, fused_stage=product.fused_stage, prefetch=early))
-        own = [own_buffer(stage) for stage in product.before if stage.output in (INTERIOR, TURNED)]
-        phase = partial(write_phase, target=target)
-        kernel = kernel_around((main,), task, product.stages, phase, {tensor.name: packing}, own)
-        return replace(kernel, words=(panel, words))
+        dot = PackedDot.of(task, product, width)
+        early = {dot.panel.name: prefetch_rows(width)} if schedule["ahead"] else {}
+        main = lower(replace(nest, fused_stage=dot.product.fused_stage, prefetch=early))
+        return dot.kernel(main, task, target)
 
     def describe(self, point: SchedulePoint) -> Iterator[str]:
         yield from super().describe(point)

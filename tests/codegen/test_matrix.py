@@ -11,8 +11,6 @@ from tunewright.codegen.expr.dtype import DType
 from tunewright.codegen.expr.expr import Expr, Load, Var, const
 from tunewright.codegen.ir import interp
 from tunewright.codegen.ir.ir import (
-    COLUMN,
-    ROW,
     Alloc,
     Block,
     Buffer,
@@ -25,6 +23,7 @@ from tunewright.codegen.ir.ir import (
     Store,
     words_of,
 )
+from tunewright.codegen.ir.matrix import COLUMN, ROW
 from tunewright.codegen.llvm.emit import emit
 from tunewright.codegen.verify import VerifyError, verify
 

@@ -96,6 +96,17 @@ def native(
     return [place.array for place in memory[len(task.inputs) :]]
 
 
+def agree_exactly(sketch: Sketch, task: Task, target: Target, count: int, machines: Sequence[Target]) -> None:
+    """The default and random schedules come to just what the oracle does, in the interpreter and on these machines."""
+    space, arrays = sketch.space(task, target), example_inputs(task, 1)
+    [expected] = reference(task, arrays)
+    for row in [space.row(space.default), *space.sample(count, np.random.default_rng(2))]:
+        kernel = sketch.lower(task, space.schedule(row), target)
+        verify(kernel)
+        for [result] in (interpret(task, kernel, arrays), *(native(task, kernel, arrays, m) for m in machines)):
+            np.testing.assert_array_equal(result.reshape(expected.shape), expected)
+
+
 def agree(sketch: Sketch, task: Task, target: Target, seed: int, count: int, tolerance: float = 2e-5) -> None:
     """The default and random schedules are in bounds, read nothing undefined, and come to what the oracle does."""
     space = sketch.space(task, target)

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from tunewright.codegen.llvm.build import assembly
-from tunewright.codegen.verify import verify
-from tunewright.graph.oracle import example_inputs, reference
 from tunewright.graph.task import Task
 from tunewright.search_space.sketch import find_space
 from tunewright.search_space.sketches import sketch, spaces
 
-from .oracle import DOTS, HOST, MATRICES, interpret, native
+from .oracle import DOTS, HOST, MATRICES, agree_exactly
 from .test_byte_product import MODELS, tasks_of
 
 SKETCH = sketch("byte_matrices")
@@ -53,15 +50,7 @@ def product_of(name: str) -> Task:
 
 @pytest.mark.parametrize("name", CASES)
 def test_any_schedule_is_exact(name: str) -> None:
-    task = product_of(name)
-    space, arrays = SKETCH.space(task, MATRICES), example_inputs(task, 1)
-    [expected] = reference(task, arrays)
-    for row in [space.row(space.default), *space.sample(4, np.random.default_rng(2))]:
-        kernel = SKETCH.lower(task, space.schedule(row), MATRICES)
-        verify(kernel)
-        results = [interpret(task, kernel, arrays), *([native(task, kernel, arrays)] if HOST.has_matrices else [])]
-        for [result] in results:
-            np.testing.assert_array_equal(result.reshape(expected.shape), expected)
+    agree_exactly(SKETCH, product_of(name), MATRICES, 4, [HOST] if HOST.has_matrices else [])
 
 
 def test_it_is_the_only_choice_where_there_are_matrix_registers() -> None:

@@ -11,16 +11,14 @@ from onnx import numpy_helper
 
 from tunewright.codegen.llvm.build import assembly
 from tunewright.codegen.target import Target
-from tunewright.codegen.verify import verify
 from tunewright.graph.fusion.fusion import TaskCall, partition
 from tunewright.graph.onnx_import import load
-from tunewright.graph.oracle import example_inputs, reference
 from tunewright.graph.rewrites import rewrite
 from tunewright.graph.task import Task
 from tunewright.search_space.sketch import find_space
 from tunewright.search_space.sketches import sketch, spaces
 
-from .oracle import DOTS, HOST, WIDE, interpret, native
+from .oracle import DOTS, HOST, WIDE, agree_exactly
 
 PLAIN = replace(HOST, features=",".join(word for word in HOST.features.split(",") if "vnni" not in word))
 
@@ -65,15 +63,7 @@ def product_of(name: str) -> Task:
 @pytest.mark.parametrize("name", MODELS)
 def test_any_schedule_is_exact(name: str) -> None:
     """In the interpreter, by this machine's instruction where it has one, and without it."""
-    task = product_of(name)
-    space, arrays = SKETCH.space(task, DOTS), example_inputs(task, 1)
-    [expected] = reference(task, arrays)
-    for row in [space.row(space.default), *space.sample(3, np.random.default_rng(2))]:
-        kernel = SKETCH.lower(task, space.schedule(row), DOTS)
-        verify(kernel)
-        results = [interpret(task, kernel, arrays), *(native(task, kernel, arrays, target) for target in (PLAIN, HOST))]
-        for [result] in results:
-            np.testing.assert_array_equal(result.reshape(expected.shape), expected)
+    agree_exactly(SKETCH, product_of(name), DOTS, 3, [PLAIN, HOST])
 
 
 def test_machines_that_do_not_multiply_bytes_get_floats() -> None:

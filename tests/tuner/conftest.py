@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tunewright.db.store import Store, open_store
 from tunewright.tuner import cli
 from tunewright.tuner.lookup import experience
+from tunewright.tuner.session import image_store
 
 from ..commands import Command, commands
 from . import short_timing
@@ -59,6 +60,15 @@ def _no_base_model() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(experience, "base", lambda kind: None)
         yield
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home of its own, and a model there."""
+    monkeypatch.setenv("TUNEWRIGHT_HOME", str(tmp_path))
+    monkeypatch.setattr(image_store, "SETTLED_NS", -(10**18))
+    onnx.save(small_model(), tmp_path / "small.onnx")
+    return tmp_path
 
 
 @pytest.fixture

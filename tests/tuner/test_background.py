@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 from onnx import TensorProto, helper, parser
 
@@ -23,7 +22,7 @@ from tunewright.costmodel.base import base
 from tunewright.graph.onnx_import import ModelError
 from tunewright.tuner.errors import InputError, Refused
 from tunewright.tuner.lookup import experience
-from tunewright.tuner.session import executable, image_store, stand_in
+from tunewright.tuner.session import executable, stand_in
 from tunewright.tuner.session.compilation import Compilation
 from tunewright.tuner.session.session import InferenceSession
 
@@ -32,15 +31,6 @@ from .conftest import small_model
 pytest.importorskip("onnxruntime")
 
 X = np.linspace(-1, 1, 32, dtype=np.float32).reshape(4, 8)
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home of its own, and a model there."""
-    monkeypatch.setenv("TUNEWRIGHT_HOME", str(tmp_path))
-    monkeypatch.setattr(image_store, "SETTLED_NS", -(10**18))
-    onnx.save(small_model(), tmp_path / "small.onnx")
-    return tmp_path
 
 
 @pytest.fixture

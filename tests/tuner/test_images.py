@@ -34,15 +34,6 @@ from .conftest import small_model
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home of its own, and a model there."""
-    monkeypatch.setenv("TUNEWRIGHT_HOME", str(tmp_path))
-    monkeypatch.setattr(questions, "SETTLED_NS", -(10**18))
-    onnx.save(small_model(), tmp_path / "small.onnx")
-    return tmp_path
-
-
-@pytest.fixture
 def starts(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What sessions were started from by reading the model."""
     read: list[Any] = []

@@ -1,0 +1,46 @@
+"""A product of bytes with packed weights, whose operands are read as words: what the sketches of bytes share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+
+from tunewright.codegen.expr.dtype import DType
+from tunewright.codegen.expr.expr import Load
+from tunewright.codegen.ir.ir import WORD_BYTES, Buffer, Kernel, Packing, Stmt, words_of
+from tunewright.codegen.target import Target
+from tunewright.graph.task import Task
+
+from ..buffers import buffer, kernel_around, own_buffer
+from ..patterns.dot import TURNED
+from ..patterns.product import INTERIOR, Product, broadcast_tensor, pack_panel
+from .contraction import write_phase
+
+
+@dataclass(frozen=True, slots=True)
+class PackedDot:
+    """A product whose operands are read from `panel`, the words of the packed weights, and from `words`."""
+
+    product: Product
+    weights: str
+    packing: Packing
+    panel: Buffer
+    words: Buffer
+
+    @staticmethod
+    def of(task: Task, product: Product, width: int) -> PackedDot:
+        """A task's product, see `match_dot`, with weights packed in tiles of `width` columns."""
+        tensor, read = task.tensor(product.panel.tensor), product.broadcast
+        packing, index = pack_panel(product, tensor, width, together=WORD_BYTES)
+        panel = words_of(Buffer(tensor.name, packing.shape, tensor.dtype))
+        words = words_of(buffer(broadcast_tensor(task, product)))
+        product = product.with_operand(read, Load(words.name, read.index, DType.I32))
+        product = product.with_panel(Load(panel.name, index, DType.I32))
+        return PackedDot(product, tensor.name, packing, panel, words)
+
+    def kernel(self, main: Stmt, task: Task, target: Target) -> Kernel:
+        """The task's kernel, where `main` computes the product."""
+        own = [own_buffer(stage) for stage in self.product.before if stage.output in (INTERIOR, TURNED)]
+        phase = partial(write_phase, target=target)
+        kernel = kernel_around((main,), task, self.product.stages, phase, {self.weights: self.packing}, own)
+        return replace(kernel, words=(self.panel, self.words))
