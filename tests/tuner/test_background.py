@@ -219,11 +219,11 @@ def test_a_fork_compiles_for_itself(compile_now: threading.Event) -> None:
 
 
 PROGRAM = """
-import sys, time, numpy as np
+import sys, numpy as np
+from tests.waiting import wait_for
 from tunewright.tuner import InferenceSession
 session = InferenceSession(sys.argv[1], threads=1, background=True)
-while not (pid := session._compilation._child.pid):
-    time.sleep(0.01)
+pid = wait_for(lambda: session._compilation._child.pid)
 session.run(None, {"x": np.ones((4, 8), np.float32)})
 print(pid, flush=True)
 if sys.argv[2] == "wait":
