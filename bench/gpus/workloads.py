@@ -36,39 +36,43 @@ BRAIN_DENSE = """(float[200, 768] x, float[3072, 768] w) => (float y) {
 }"""
 
 
-def _product(dtype: str, rows: int, depth: int, columns: int) -> str:
+def product_text(dtype: str, rows: int, depth: int, columns: int) -> str:
+    """A product of two inputs."""
     return f"({dtype}[{rows}, {depth}] x, {dtype}[{depth}, {columns}] w) => ({dtype} y) {{ y = MatMul(x, w) }}"
 
 
-def _bytes(rows: int, depth: int, columns: int) -> str:
+def byte_product_text(rows: int, depth: int, columns: int) -> str:
     """A product of bytes with constant weights, which are packed along the reduction."""
-    weights = f"{_constant('w', 'int8[1] {1}', (depth, columns))} y = MatMulInteger(x, w)"
+    weights = f"{constant_text('w', 'int8[1] {1}', (depth, columns))} y = MatMulInteger(x, w)"
     return f"(int8[{rows}, {depth}] x) => (int32 y) {{ {weights} }}"
 
 
-def _constant(name: str, value: str, shape: Sequence[int]) -> str:
+def constant_text(name: str, value: str, shape: Sequence[int]) -> str:
     """A constant tensor of one value."""
-    return f"s = Constant<value_ints = {list(shape)}>() {name} = ConstantOfShape<value = {value}>(s)"
+    return f"{name}s = Constant<value_ints = {list(shape)}>() {name} = ConstantOfShape<value = {value}>({name}s)"
 
 
-def _softmax(dtype: str, rows: int, columns: int) -> str:
+def softmax_text(dtype: str, rows: int, columns: int) -> str:
+    """Softmax of rows."""
     return f"({dtype}[{rows}, {columns}] x) => ({dtype} y) {{ y = Softmax(x) }}"
 
 
-def _layer_norm(dtype: str, rows: int, columns: int) -> str:
+def layer_norm_text(dtype: str, rows: int, columns: int) -> str:
+    """Layer normalisation of rows."""
     head = f"({dtype}[{rows}, {columns}] x, {dtype}[{columns}] s)"
     return f"{head} => ({dtype} y) {{ y = LayerNormalization(x, s) }}"
 
 
-def _attention(dtype: str, heads: int, tokens: int, features: int) -> str:
+def attention_text(dtype: str, heads: int, tokens: int, features: int) -> str:
+    """Attention of each head, without scale and mask."""
     head = ", ".join(f"{dtype}[{heads}, {tokens}, {features}] {name}" for name in "qkv")
     scores = "t = Transpose<perm = [0, 2, 1]>(k) r = MatMul(q, t)"
     return f"({head}) => ({dtype} y) {{ {scores} p = Softmax(r) y = MatMul(p, v) }}"
 
 
-def _depthwise(dtype: str, extent: int, channels: int, window: int) -> str:
+def depthwise_text(dtype: str, extent: int, channels: int, window: int) -> str:
     """A depthwise convolution with constant weights, whose channels are laid last."""
-    values = _constant("v", "float[1] {1.0}", (channels, 1, window, window))
+    values = constant_text("v", "float[1] {1.0}", (channels, 1, window, window))
     weights = f"{values} w = Cast<to = {10 if dtype == 'float16' else 1}>(v)"
     pads = ", ".join([str(window // 2)] * 4)
     conv = f"y = Conv<group = {channels}, pads = [{pads}]>(x, w)"
@@ -76,44 +80,46 @@ def _depthwise(dtype: str, extent: int, channels: int, window: int) -> str:
 
 
 BUILD_WORKLOADS: Mapping[str, BuildWorkload] = {
-    "gemm float16 1024x1024x1024": BuildWorkload("warp_tiles", _product("float16", 1024, 1024, 1024)),
+    "gemm float16 1024x1024x1024": BuildWorkload("warp_tiles", product_text("float16", 1024, 1024, 1024)),
     "gemm float16 1024x1024x1024 by warpgroups": BuildWorkload(
-        "warpgroup_tiles", _product("float16", 1024, 1024, 1024), ("sm_90a",)
+        "warpgroup_tiles", product_text("float16", 1024, 1024, 1024), ("sm_90a",)
     ),
     "dense bfloat16 200x768x3072": BuildWorkload("warp_tiles", BRAIN_DENSE),
     "conv float16 3x3 64-64 at 56x56": BuildWorkload(
         "warp_tiles",
         "(float16[1, 64, 56, 56] x, float16[64, 64, 3, 3] w) => (float16 y) { y = Conv<pads = [1, 1, 1, 1]>(x, w) }",
     ),
-    "gemm float32 1024x1024x1024": BuildWorkload("product_tiles", _product("float", 1024, 1024, 1024)),
-    "gemm float32 1024x1024x1024 on tensor cores": BuildWorkload("warp_tiles", _product("float", 1024, 1024, 1024)),
-    "gemm int8 1024x1024x1024": BuildWorkload("warp_tiles", _bytes(1024, 1024, 1024)),
-    "gemm int8 1024x1024x1024 by warpgroups": BuildWorkload("warpgroup_tiles", _bytes(1024, 1024, 1024), ("sm_90a",)),
+    "gemm float32 1024x1024x1024": BuildWorkload("product_tiles", product_text("float", 1024, 1024, 1024)),
+    "gemm float32 1024x1024x1024 on tensor cores": BuildWorkload("warp_tiles", product_text("float", 1024, 1024, 1024)),
+    "gemm int8 1024x1024x1024": BuildWorkload("warp_tiles", byte_product_text(1024, 1024, 1024)),
+    "gemm int8 1024x1024x1024 by warpgroups": BuildWorkload(
+        "warpgroup_tiles", byte_product_text(1024, 1024, 1024), ("sm_90a",)
+    ),
     "conv int8 3x3 64-64 at 56x56": BuildWorkload(
         "warp_tiles",
-        f"(int8[1, 64, 56, 56] x) => (int32 y) {{ {_constant('w', 'int8[1] {1}', (64, 64, 3, 3))}"
+        f"(int8[1, 64, 56, 56] x) => (int32 y) {{ {constant_text('w', 'int8[1] {1}', (64, 64, 3, 3))}"
         " y = ConvInteger<pads = [1, 1, 1, 1]>(x, w) }",
     ),
-    "softmax float32 4096x1024": BuildWorkload("row_blocks", _softmax("float", 4096, 1024)),
-    "layer norm float16 4096x768": BuildWorkload("row_blocks", _layer_norm("float16", 4096, 768)),
+    "softmax float32 4096x1024": BuildWorkload("row_blocks", softmax_text("float", 4096, 1024)),
+    "layer norm float16 4096x768": BuildWorkload("row_blocks", layer_norm_text("float16", 4096, 768)),
     "gemm float16 1024x1024x1024 by specialized warps": BuildWorkload(
-        "specialized_tiles", _product("float16", 1024, 1024, 1024), ("sm_90a",)
+        "specialized_tiles", product_text("float16", 1024, 1024, 1024), ("sm_90a",)
     ),
     "attention bfloat16 32x2048x128 by specialized warps": BuildWorkload(
-        "specialized_attention", _attention("bfloat16", 32, 2048, 128), ("sm_90a",)
+        "specialized_attention", attention_text("bfloat16", 32, 2048, 128), ("sm_90a",)
     ),
-    "attention float16 12x512x64": BuildWorkload("attention_tiles", _attention("float16", 12, 512, 64)),
-    "attention bfloat16 32x2048x128": BuildWorkload("attention_tiles", _attention("bfloat16", 32, 2048, 128)),
+    "attention float16 12x512x64": BuildWorkload("attention_tiles", attention_text("float16", 12, 512, 64)),
+    "attention bfloat16 32x2048x128": BuildWorkload("attention_tiles", attention_text("bfloat16", 32, 2048, 128)),
     "transpose float32 1024x1024": BuildWorkload(
         "turned_tiles", "(float[1024, 1024] x) => (float y) { y = Transpose<perm = [1, 0]>(x) }"
     ),
     "depthwise float32 3x3 96 at 56x56": BuildWorkload(
         "thread_windows",
-        _depthwise("float", 56, 96, 3),
+        depthwise_text("float", 56, 96, 3),
     ),
     "depthwise float16 5x5 240 at 28x28": BuildWorkload(
         "thread_windows",
-        _depthwise("float16", 28, 240, 5),
+        depthwise_text("float16", 28, 240, 5),
     ),
     "gelu float16 4096x3072": BuildWorkload("elements", "(float16[4096, 3072] x) => (float16 y) { y = Gelu(x) }"),
 }
@@ -134,19 +140,21 @@ def _products() -> dict[str, KernelWorkload]:
     for dtype, shapes in (("float16", narrow), ("bfloat16", narrow), ("float", wide)):
         name = "float32" if dtype == "float" else dtype
         workloads |= {
-            f"gemm {name} {r}x{d}x{c}": KernelWorkload("product", _product(dtype, r, d, c)) for r, d, c in shapes
+            f"gemm {name} {r}x{d}x{c}": KernelWorkload("product", product_text(dtype, r, d, c)) for r, d, c in shapes
         }
-    return workloads | {f"gemm int8 {n}x{n}x{n}": KernelWorkload("product of bytes", _bytes(n, n, n)) for n in SQUARES}
+    return workloads | {
+        f"gemm int8 {n}x{n}x{n}": KernelWorkload("product of bytes", byte_product_text(n, n, n)) for n in SQUARES
+    }
 
 
 KERNEL_WORKLOADS: Mapping[str, KernelWorkload] = {
     **_products(),
-    "softmax float32 4096x1024": KernelWorkload("softmax", _softmax("float", 4096, 1024)),
-    "softmax float16 16384x4096": KernelWorkload("softmax", _softmax("float16", 16384, 4096)),
-    "layer norm float16 4096x768": KernelWorkload("layer norm", _layer_norm("float16", 4096, 768)),
-    "attention float16 192x512x64": KernelWorkload("attention", _attention("float16", 192, 512, 64)),
-    "attention float16 32x2048x128": KernelWorkload("attention", _attention("float16", 32, 2048, 128)),
-    "layer norm float16 16384x4096": KernelWorkload("layer norm", _layer_norm("float16", 16384, 4096)),
+    "softmax float32 4096x1024": KernelWorkload("softmax", softmax_text("float", 4096, 1024)),
+    "softmax float16 16384x4096": KernelWorkload("softmax", softmax_text("float16", 16384, 4096)),
+    "layer norm float16 4096x768": KernelWorkload("layer norm", layer_norm_text("float16", 4096, 768)),
+    "attention float16 192x512x64": KernelWorkload("attention", attention_text("float16", 192, 512, 64)),
+    "attention float16 32x2048x128": KernelWorkload("attention", attention_text("float16", 32, 2048, 128)),
+    "layer norm float16 16384x4096": KernelWorkload("layer norm", layer_norm_text("float16", 16384, 4096)),
 }
 
 
