@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from ctypes import CDLL, c_uint32, c_uint64, c_void_p
+from ctypes import c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from threading import RLock
@@ -23,8 +23,9 @@ from ..expr.dtype import DType
 from ..gpu import STATIC_SMEM_BYTES
 from ..ir.ir import TensorMap
 from .build import GpuArtifact
-from .device import DRIVER_LIBRARY, Device, devices
+from .device import Device, devices
 from .emit import Launch
+from .launch_call import LaunchCall, LaunchFailed, library
 
 Bytes = NDArray[np.uint8]
 
@@ -138,13 +139,11 @@ class Driver:
         arrays = tuple(memory.array for memory in operands)
         buffers = (*artifact.params, *artifact.scratch)
         addresses = {buffer.name: array.data.ptr for buffer, array in zip(buffers, arrays, strict=True)}
-        maps = [[encode(view, addresses[view.tensor]) for view in launch.maps] for launch in artifact.launches]
-
-        def run() -> None:
-            for function, launch, tensor_maps in zip(code.functions, artifact.launches, maps, strict=True):
-                function(launch.grid, (launch.threads, 1, 1), (*arrays, *tensor_maps), shared_mem=launch.smem_bytes)
-
-        return run
+        calls = []
+        for function, launch in zip(code.functions, artifact.launches, strict=True):
+            maps = [encode(view, addresses[view.tensor]) for view in launch.maps]
+            calls.append(LaunchCall.of(function, launch, list(addresses.values()), maps))
+        return _Run(code, arrays, calls, self.stream_pointer)
 
     def _code(self, artifact: GpuArtifact) -> _Code:
         """The loaded code, shared with other programs of the artifact while any of them lives."""
@@ -211,6 +210,20 @@ class Driver:
             return self._sensors.clock() if self._sensors is not None else None
 
 
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class _Run:
+    """Queues launches in order, and keeps their code and memory."""
+
+    code: _Code
+    arrays: tuple[Any, ...]
+    calls: Sequence[LaunchCall]
+    stream: int
+
+    def __call__(self) -> None:
+        for call in self.calls:
+            call.queue(self.stream)
+
+
 _driver_lock = RLock()
 
 
@@ -270,18 +283,13 @@ def encode(tensor_map: TensorMap, address: int) -> NDArray[np.void]:
     dims = (c_uint64 * rank)(*reversed(tensor_map.extents))
     pitches = (c_uint64 * (rank - 1))(*(stride * each for stride in reversed(tensor_map.strides[:-1])))
     box, steps = (c_uint32 * rank)(*reversed(tensor_map.box)), (c_uint32 * rank)(*[1] * rank)
-    status = _library().cuTensorMapEncodeTiled(
+    status = library().cuTensorMapEncodeTiled(
         c_void_p(words.ctypes.data), TYPES[tensor_map.dtype], rank, c_void_p(address), dims, pitches, box, steps,
         NO_INTERLEAVE, SWIZZLE_128_BYTES, PROMOTE_128_BYTES, ZEROS_OUTSIDE,
     )  # fmt: skip
     if status:
         raise Unloadable(f"cuTensorMapEncodeTiled: status {status} for {tensor_map}")
     return np.frombuffer(words.tobytes(), np.dtype((np.void, WORDS * 8))).reshape(())
-
-
-@cache
-def _library() -> CDLL:
-    return CDLL(DRIVER_LIBRARY)
 
 
 def management() -> Any:
@@ -336,7 +344,7 @@ def _faults(cupy: Any) -> Iterator[None]:
     """A context that turns CUDA's errors into DeviceFault."""
     try:
         yield
-    except (cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError) as error:
+    except (cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError, LaunchFailed) as error:
         raise DeviceFault(_line(error)) from error
 
 

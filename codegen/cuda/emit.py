@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import takewhile
 from math import gcd, prod
 from typing import Any, NamedTuple
 
@@ -42,6 +43,7 @@ from ..ir.ir import (
     Store,
     TensorMap,
     ThreadRole,
+    statements,
     written_buffers,
 )
 from .ops import TYPES, literal, op_text
@@ -74,8 +76,18 @@ template <typename To, typename From> static __device__ __forceinline__ To bits(
   memcpy(&result, &x, sizeof(To));
   return result;
 }
+static __device__ __forceinline__ void await_previous() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
 """
-"""The begin of every text. `least` and `largest` of NaN and a number are NaN."""
+"""The begin of every text. `least` and `largest` of NaN and a number are NaN.
+
+`await_previous` waits until the launch before is done and its results can be seen, then lets the next one start, which
+does the same: see `launch_call.OVERLAPPING` (PTX ISA, "griddepcontrol").
+"""
 
 INTEGER_POWER = """\
 template <typename T, typename N> static __device__ T integer_power(T x, N exponent) {
@@ -171,6 +183,15 @@ def emit(kernel: Kernel, symbol: str) -> CudaSource:
     return CudaSource("\n".join([PRELUDE + power + definitions.text, *functions]), tuple(launches))
 
 
+def _is_of_barriers(stmt: Stmt) -> bool:
+    """Whether a statement does nothing but with the barriers of its block."""
+    inside = [part for part in statements(stmt) if not isinstance(part, Block | If | For)]
+    return all(
+        isinstance(part, Barrier) or (isinstance(part, Do) and part.name.startswith("mbarrier.init."))
+        for part in inside
+    )
+
+
 class _Definitions:
     """The types and device functions that functions use."""
 
@@ -233,7 +254,7 @@ class _PhaseEmitter:
             number = place if size == count else f"{place} % {loop.extent}"
             self._vars[loop.var] = self._name_value("v", self._index, number)
             size = inner
-        self._statement(body)
+        self._await_previous(body)
         params = ", ".join(
             (*self._params, *(f"const __grid_constant__ TensorMap m{n}" for n in range(len(self._maps))))
         )
@@ -242,6 +263,14 @@ class _PhaseEmitter:
             head += f"\n  extern __shared__ __align__({EXCHANGED_ALIGN}) unsigned char smem[];"
         launch = Launch(symbol, (grid[0], grid[1], grid[2]), count, self._smem_bytes, tuple(self._maps))
         return launch, "\n".join([head, *self._lines, "}\n"])
+
+    def _await_previous(self, body: Stmt) -> None:
+        """Emit the statements of threads, and before the first that may touch memory beyond the block, the wait."""
+        parts = body.body if isinstance(body, Block) else (body,)
+        own = list(takewhile(_is_of_barriers, parts))
+        self._statement(Block(tuple(own)))
+        self._emit("await_previous();")
+        self._statement(Block(parts[len(own) :]))
 
     def _share(self, buffer: Buffer) -> None:
         """Declare a buffer in the shared memory of the block."""

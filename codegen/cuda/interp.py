@@ -471,9 +471,8 @@ class _Team:
             copy.memory.invisible[copy.places.where] = 0  # products and the copy engine are of one proxy
             if self.turns is not None and not self._is_partial and copy.memory.threads is not None:
                 copy.memory.threads.forget_at(copy.places)
-        for read, where in phase.reads:
-            if read.threads is not None:
-                read.threads.forget_at(where)
+        for read in phase.reads:
+            read.order()
 
     def _progress(self) -> None:
         """Note progress that other roles may wait for."""
