@@ -282,7 +282,8 @@ def encode(tensor_map: TensorMap, address: int) -> NDArray[np.void]:
     rank, each = len(tensor_map.box), tensor_map.dtype.size_bytes
     dims = (c_uint64 * rank)(*reversed(tensor_map.extents))
     pitches = (c_uint64 * (rank - 1))(*(stride * each for stride in reversed(tensor_map.strides[:-1])))
-    box, steps = (c_uint32 * rank)(*reversed(tensor_map.box)), (c_uint32 * rank)(*[1] * rank)
+    spans = (extent * step for extent, step in zip(tensor_map.box, tensor_map.all_steps, strict=True))
+    box, steps = (c_uint32 * rank)(*reversed(tuple(spans))), (c_uint32 * rank)(*reversed(tensor_map.all_steps))
     status = library().cuTensorMapEncodeTiled(
         c_void_p(words.ctypes.data), TYPES[tensor_map.dtype], rank, c_void_p(address), dims, pitches, box, steps,
         NO_INTERLEAVE, SWIZZLE_128_BYTES, PROMOTE_128_BYTES, ZEROS_OUTSIDE,

@@ -441,7 +441,7 @@ class _Team:
         where = np.zeros((count, *view.box), np.int64)
         is_inside = np.ones(where.shape, np.bool_)
         for d, (at, extent, stride) in enumerate(zip(stmt.place, view.extents, view.strides, strict=True)):
-            along = np.arange(view.box[d]).reshape([-1 if n == d else 1 for n in range(rank)])
+            along = (np.arange(view.box[d]) * view.all_steps[d]).reshape([-1 if n == d else 1 for n in range(rank)])
             place = self._of_active(at).reshape(-1, *[1] * rank) + along
             is_inside &= (place >= 0) & (place < extent)
             where += place * stride

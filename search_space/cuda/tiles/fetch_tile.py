@@ -1,8 +1,8 @@
 """Fetch tiles: tiles of operands that the copy engine of Hopper copies into shared memory, as boxes of a tensor.
 
 Of a convolution the reduction goes through the taps of a window and, the last of its axes, through channels. At one tap
-neighbouring pixels read neighbours, so that a box of the map is what a patch of pixels reads of some channels; beyond
-the edges of the map it is zero, which is what windows find there.
+neighbouring pixels read neighbours, or every second one, so that a box of the map is what a patch of pixels reads of
+some channels; beyond the edges of the map it is zero, which is what windows find there.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from math import prod
 
 from tunewright.codegen.expr.expr import Const, Expr, Load, Var, const, substitute, variables
 from tunewright.codegen.expr.index import form
-from tunewright.codegen.instructions.bulk import FETCH_RANKS, fetch_swizzle
+from tunewright.codegen.instructions.bulk import FETCH_RANKS, MOST_STEP, fetch_swizzle
 from tunewright.codegen.instructions.warpgroup import CHUNK_BYTES, PANEL, ROW_BYTES
 from tunewright.codegen.ir.ir import Buffer, Fetch, Scope, Stmt, TensorMap
 from tunewright.graph.task import Axis
@@ -146,11 +146,18 @@ class PatchView:
         is_whole = channels.extent * each % ROW_BYTES == 0
         rows = [self._row_of(at) for at in self.load.index]
         are_apart = list(filter(None, rows)) == [axis.name for axis in sides.rows]
-        are_steps_one = all(form(at).terms.get(Var(row), 1) == 1 for at, row in zip(self.load.index, rows, strict=True))
+        are_steps_short = all(1 <= step <= MOST_STEP for step in self.steps)
         edges = {self._row_of(at): extent for at, extent in zip(self.load.index, self.shape, strict=True)}
         are_edges = all(edges.get(edge.axis) == len(edge.inside) for edge in self.product.edges)
-        is_known = is_last and is_whole and are_apart and are_steps_one and are_edges
+        is_known = is_last and is_whole and are_apart and are_steps_short and are_edges
         return is_known and len(sides.rows) >= 2 and len(self.shape) in FETCH_RANKS
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """How far apart neighbouring pixels read, along each dimension of the maps; 1 along others."""
+        axes = {axis.name: axis for axis in Sides.of(self.product).rows}
+        rows = map(self._row_of, self.load.index)
+        return tuple(step_between(self.product, axes[row]) if row else 1 for row in rows)
 
     def _row_of(self, at: Expr) -> str:
         """The axis of the rows that an index moves along; "" if it moves along none, or along several."""
@@ -163,7 +170,8 @@ class PatchView:
         extents = dict(zip((axis.name for axis in Sides.of(self.product).rows), self.patch, strict=True))
         *box, _ = (extents.get(self._row_of(at), 1) for at in self.load.index)
         strides = tuple(prod(shape[d + 1 :]) for d in range(len(shape)))
-        return TensorMap(self.load.tensor, dtype, shape, strides, (*box, ROW_BYTES // dtype.size_bytes))
+        steps = self.steps if max(self.steps) > 1 else ()
+        return TensorMap(self.load.tensor, dtype, shape, strides, (*box, ROW_BYTES // dtype.size_bytes), steps)
 
     def place(self, batch: Mapping[str, Expr], along: Expr, step: Expr) -> tuple[Expr, ...]:
         """Coordinates of the box of a round; the corner says where it is along the rows."""
@@ -174,3 +182,9 @@ class PatchView:
         known = {axis.name: place for axis, place in zip(taps, at, strict=False)}
         known |= {channels.name: at[-1] * each, **batch, **self.corner}
         return tuple(substitute(index, known) for index in self.load.index)
+
+
+def step_between(product: Product, axis: Axis) -> int:
+    """How far apart neighbours along an axis of the rows read in the left operand: the stride of a convolution."""
+    terms = (form(at).terms.get(Var(axis.name), 0) for at in product.broadcast.index)
+    return next(filter(None, terms), 1)
