@@ -146,10 +146,11 @@ def _image(
 
 
 def _plain_steps(model: Model, schedules: Mapping[str, Schedule]) -> list[Any]:
-    """Inputs, outputs and steps as plain data: all that tells one way to run a model from another."""
+    """Inputs, outputs, bound values and steps as plain data: all that tells one way to run a model from another."""
     values = (*model.graph.inputs, *model.graph.outputs)
     plain: list[Any] = [[value.label, value.tensor, str(model.graph.type(value.tensor))] for value in values]
     plain += [[value.tensor, value.sizes] for value in values if value.sizes]
+    plain += [[bound.label, bound.value.tolist()] for bound in model.graph.bound]  # constants are computed from them
     for step in model.steps:
         match step:
             case TaskCall(task, inputs, outputs):
