@@ -6,7 +6,7 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from types import MappingProxyType, TracebackType
@@ -15,7 +15,6 @@ from weakref import finalize
 
 import numpy as np
 
-from tunewright.codegen.expr.dtype import DType
 from tunewright.codegen.host import detect
 from tunewright.codegen.runtime.library import pool_functions
 from tunewright.codegen.runtime.memory import trim_compiler, trim_heap
@@ -33,6 +32,7 @@ from .execution import CompiledModel
 from .image import Image, ImagePort
 from .image_store import CacheEntry, Coverage, ImageStore, session_key
 from .maps import as_maps
+from .node_arg import NodeArg, check_array, numpy_type
 from .notes import coverage_notes, thread_notes
 from .origin import Origin
 
@@ -58,18 +58,6 @@ MOST_CHOICES = 8
 """Sets of overridden weights whose models are kept compiled."""
 
 CLOSED = "the session is closed; open the model again to run it"
-
-OTHER_NAMES = {"float32": "float", "float64": "double"}
-"""ONNX Runtime's names of element types where they are not numpy's."""
-
-
-@dataclass(frozen=True, slots=True)
-class NodeArg:
-    """An input or output of a model, as ONNX Runtime's NodeArg describes it."""
-
-    name: str
-    type: str  # "tensor(float)", "tensor(int64)", ...
-    shape: list[int] | None  # None where only running the model tells
 
 
 class InferenceSession:
@@ -243,7 +231,7 @@ class InferenceSession:
 
     def _set_inputs(self, inputs: Sequence[ImagePort]) -> None:
         ports = [(port, port.value.kind) for port in inputs]
-        self._input_types = [(port, _numpy_type(kind), kind.shape) for port, kind in ports]
+        self._input_types = [(port, numpy_type(kind), kind.shape) for port, kind in ports]
 
     @property
     def ready(self) -> bool:
@@ -302,19 +290,16 @@ class InferenceSession:
 
     def get_inputs(self) -> list[NodeArg]:
         """The inputs that `run` takes."""
-        return [_argument(port.label, port.value.kind) for port in self._signature().inputs]
+        return [NodeArg.of(port.label, port.value.kind) for port in self._signature().inputs]
 
     def get_overridable_initializers(self) -> list[NodeArg]:
         """The weights that `run` takes in the place of the model's own: those that are inputs of the model as well."""
         self.wait()
-        return [_argument(label, kind) for label, kind in self._defaults.items()] if self._origin else []
+        return [NodeArg.of(label, kind) for label, kind in self._defaults.items()] if self._origin else []
 
     def get_outputs(self) -> list[NodeArg]:
         """The outputs that `run` returns."""
-        return [
-            _map_argument(port) if port.keys else _argument(port.label, _told_type(port))
-            for port in self._signature().outputs
-        ]
+        return [NodeArg.of_output(port) for port in self._signature().outputs]
 
     def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> list[Any]:
         """The outputs of that name, in that order; all of them for None. Inputs are given by name.
@@ -386,7 +371,7 @@ class InferenceSession:
                 text = printable(f"{type(error).__name__}: {error}")  # a mapping that fails for what it says it has
                 raise InputError(f"input {port.label!r} could not be got: {text}") from error
             if type(array) is not np.ndarray or array.dtype is not dtype or array.shape != shape:
-                array = _check_array(port.label, array, port.value.kind)
+                array = check_array(port.label, array, port.value.kind)
             arrays.append(array)
         return arrays
 
@@ -402,7 +387,7 @@ class InferenceSession:
         if self._is_closed:
             raise Refused(CLOSED)
         for label in weights:
-            _check_array(label, input_feed[label], self._defaults[label])
+            check_array(label, input_feed[label], self._defaults[label])
         session = self._override_sessions.pop(weights, None)
         if session is None:
             session = type(self).__new__(type(self))
@@ -462,38 +447,3 @@ class InferenceSession:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _argument(label: str, kind: TensorType) -> NodeArg:
-    name = OTHER_NAMES.get(kind.dtype, kind.dtype.replace("float8_", "float8"))
-    return NodeArg(label, f"tensor({name})", None if kind.shape is None else list(kind.shape))
-
-
-def _map_argument(port: ImagePort) -> NodeArg:
-    key = "string" if isinstance(port.keys[0], str) else "int64"
-    return NodeArg(port.label, f"seq(map({key},tensor(float)))", [])
-
-
-def _told_type(port: ImagePort) -> TensorType:
-    """The type of an output; without a shape where only a run tells it."""
-    return replace(port.value.kind, shape=None) if port.sizes else port.value.kind
-
-
-def _numpy_type(kind: TensorType) -> np.dtype[Any] | None:
-    """The type of arrays that need no look at them; numpy has one object for each."""
-    dtype = DType.of(kind.dtype)
-    return None if dtype is None else dtype.numpy
-
-
-def _check_array(label: str, value: Any, kind: TensorType) -> Any:
-    from tunewright.graph.evaluation.onnx_form import (
-        dtype_name,  # imports onnx, and most arrays are what is wanted at first sight
-    )
-
-    try:
-        array = np.asarray(value)
-    except ValueError as error:  # nested lists of several lengths
-        raise InputError(f"input {label!r} is no array: {error}") from error
-    if dtype_name(array) != kind.dtype or array.shape != kind.shape:
-        raise InputError(f"input {label!r} is {array.dtype}{list(array.shape)}, the model takes {kind}")
-    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
