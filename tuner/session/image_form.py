@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,48 +16,70 @@ from tunewright.codegen.ir.ir import Buffer
 from tunewright.codegen.runtime.control import Control, ControlKind, Move
 from tunewright.graph.ir import TensorType
 
-from .image import Area, ControlCall, Image, ImagePort, KernelCall, Location, TensorValue
+from .image import Area, ControlCall, Copy, Image, ImagePort, KernelCall, KernelCode, Location, TensorValue
+
+if TYPE_CHECKING:  # what a processor's sessions start without
+    from tunewright.codegen.cuda.build import GpuArtifact
+
+LAUNCHES = "launches"
+"""Of the form of an artifact for a GPU; one for a processor has phases."""
 
 
 def to_form(image: Image) -> tuple[dict[str, Any], list[bytes]] | None:
-    """The image without its constants: JSON, and object code.
+    """The image without its constants: JSON, and code: objects of a processor, cubins of a GPU.
 
-    None where it runs nodes that have no kernel, or runs on a GPU: these are not kept yet.
+    None where it runs nodes that have no kernel, or has constants as the model has them: these are not kept yet.
     """
+    if image.kept:
+        return None
     numbers: dict[str, int] = {}
-    artifacts: list[Artifact] = []
+    artifacts: list[KernelCode] = []
     steps: list[Sequence[Any]] = []
     for step in image.steps:
-        if isinstance(step, Control):
-            steps.append(astuple(step))
-            continue
-        if image.kept or not isinstance(step, KernelCall) or not isinstance(step.artifact, Artifact):
-            return None
-        artifact = step.artifact
-        key = f"{artifact.sha256} {artifact.phases} {artifact.params} {artifact.scratch}"
-        if numbers.setdefault(key, len(artifacts)) == len(artifacts):
-            artifacts.append(artifact)
-        steps.append([numbers[key], [astuple(location) for location in step.locations]])
+        match step:
+            case Control() | Copy():
+                steps.append(astuple(step))
+            case KernelCall(artifact, locations):
+                if numbers.setdefault(_identity(artifact), len(artifacts)) == len(artifacts):
+                    artifacts.append(artifact)
+                steps.append([numbers[_identity(artifact)], [astuple(location) for location in locations]])
+            case _:
+                return None
     objects: dict[bytes, int] = {}
-    for code in (code for artifact in artifacts for code in artifact.objects):
+    for code in (code for artifact in artifacts for code in _codes(artifact)):
         objects.setdefault(code, len(objects))
     header = {
         "inputs": [astuple(port) for port in image.inputs],
         "outputs": [astuple(port) for port in image.outputs],
         "rooms": [[number, astuple(kind)] for number, kind in image.output_types.items()],
         "arena_bytes": image.arena_bytes,
-        "artifacts": [
-            {
-                "objects": [objects[code] for code in artifact.objects],
-                "phases": [astuple(phase) for phase in artifact.phases],
-                "params": [(buffer.name, buffer.shape, buffer.dtype) for buffer in artifact.params],
-                "scratch": [(buffer.name, buffer.shape, buffer.dtype) for buffer in artifact.scratch],
-            }
-            for artifact in artifacts
-        ],
+        "artifacts": [_artifact_form(artifact, objects) for artifact in artifacts],
         "steps": steps,
     }
     return header, list(objects)
+
+
+def _identity(artifact: KernelCode) -> str:
+    """All that tells an artifact from others, but for its packings."""
+    runs = artifact.phases if isinstance(artifact, Artifact) else artifact.launches
+    return f"{artifact.sha256} {runs} {artifact.params} {artifact.scratch}"
+
+
+def _codes(artifact: KernelCode) -> tuple[bytes, ...]:
+    return artifact.objects if isinstance(artifact, Artifact) else (artifact.code,)
+
+
+def _artifact_form(artifact: KernelCode, objects: Mapping[bytes, int]) -> dict[str, Any]:
+    runs: dict[str, Any] = (
+        {"phases": [astuple(phase) for phase in artifact.phases]}
+        if isinstance(artifact, Artifact)
+        else {LAUNCHES: [launch.to_json() for launch in artifact.launches]}
+    )
+    buffers = {
+        name: [(buffer.name, buffer.shape, buffer.dtype) for buffer in group]
+        for name, group in (("params", artifact.params), ("scratch", artifact.scratch))
+    }
+    return {"objects": [objects[code] for code in _codes(artifact)], **runs, **buffers}
 
 
 def from_form(header: Mapping[str, Any], objects: Sequence[bytes], constants: NDArray[np.uint8]) -> Image:
@@ -73,26 +96,43 @@ def from_form(header: Mapping[str, Any], objects: Sequence[bytes], constants: ND
     )
 
 
-def _step(form: Sequence[Any], artifacts: Sequence[Artifact]) -> KernelCall | ControlCall:
-    if len(form) == 2:
-        number, locations = form
-        return KernelCall(artifacts[number], tuple(map(_location, locations)))
+def _step(form: Sequence[Any], artifacts: Sequence[KernelCode]) -> KernelCall | Copy | ControlCall:
+    match form:
+        case [number, locations]:
+            return KernelCall(artifacts[number], tuple(map(_location, locations)))
+        case [source, to, size_bytes]:
+            return Copy(_location(source), _location(to), size_bytes)
     kind, operands, loop, size, note, numbers = form
     located = tuple(None if operand is None else _location(operand) for operand in operands)
     return Control(ControlKind(kind), located, loop, size, note, tuple(numbers))
 
 
-def _artifact(form: Mapping[str, Any], objects: Sequence[bytes]) -> Artifact:
+def _artifact(form: Mapping[str, Any], objects: Sequence[bytes]) -> KernelCode:
     """The artifact but for its packings: constants are packed by now."""
     own = tuple(objects[number] for number in form["objects"])
+    params, scratch = (tuple(map(_buffer, form[name])) for name in ("params", "scratch"))
+    if LAUNCHES in form:
+        return _gpu_artifact(form[LAUNCHES], own, params, scratch)
     return Artifact(
         objects=own,
         sha256=objects_sha256(own),
         phases=tuple(Phase(symbol, iterations) for symbol, iterations in form["phases"]),
-        params=tuple(_buffer(each) for each in form["params"]),
-        scratch=tuple(_buffer(each) for each in form["scratch"]),
+        params=params,
+        scratch=scratch,
         packings={},
     )
+
+
+def _gpu_artifact(
+    launches: Sequence[Any], codes: Sequence[bytes], params: tuple[Buffer, ...], scratch: tuple[Buffer, ...]
+) -> GpuArtifact:
+    """Without what its assembler reported, which no run needs."""
+    from tunewright.codegen.cuda.build import GpuArtifact
+    from tunewright.codegen.cuda.emit import Launch
+
+    [code] = codes
+    sha256 = hashlib.sha256(code).hexdigest()
+    return GpuArtifact(code, sha256, tuple(map(Launch.from_json, launches)), {}, params, scratch, packings={})
 
 
 def _buffer(form: Sequence[Any]) -> Buffer:

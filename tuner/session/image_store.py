@@ -24,9 +24,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tunewright.codegen.host import available_cores
 from tunewright.codegen.private_folder import PrivateFolder
 from tunewright.codegen.runtime.memory import HUGE_BYTES, aligned_block
-from tunewright.codegen.target import Target
+from tunewright.codegen.target import CUDA, Target
 from tunewright.db.location import plain_file
 from tunewright.graph.ir import DefaultInput, TensorType
 
@@ -66,6 +67,21 @@ def image_key(model_sha256: str, target: Target, steps: Sequence[Any]) -> str | 
     """
     sources = code_digest()
     return None if sources is None else json.dumps([sources, model_sha256, target.to_json(), steps])
+
+
+def compiler_of(target: Target) -> str | None:
+    """The version of NVRTC, which an image for a GPU is kept with; None where it is not installed: any will do then.
+
+    Empty for a processor: LLVM's is part of the digest of the code.
+    """
+    if target.kind != CUDA:
+        return ""
+    from tunewright.codegen.cuda import nvrtc  # a processor's sessions start without
+
+    try:
+        return nvrtc.version()
+    except nvrtc.NoCompiler:
+        return None
 
 
 def is_whole(model: Path | str | bytes) -> bool:
@@ -159,7 +175,7 @@ class CacheEntry:
 
 @dataclass(frozen=True, slots=True)
 class StoredImage:
-    """An image, and the thread pool as object code, which was compiled for the same machine."""
+    """An image, and the thread pool as object code, which was compiled for the same machine; empty for a GPU."""
 
     image: Image
     pool_code: bytes
@@ -188,37 +204,45 @@ class ImageStore:
         with suppress(OSError):
             self._files.write(self._entry_path(key), [json.dumps(asdict(entry)).encode()], lasting=True)
 
-    def get(self, name: str, readers: int = 1) -> StoredImage | None:
-        """The image of that name, if it is there and whole. `readers` threads read."""
+    def get(self, name: str, readers: int = 1, compiler: str | None = "") -> StoredImage | None:
+        """The image of that name, if it is there, whole, and of that compiler, see `compiler_of`; of any for None.
+
+        At most `readers` threads read.
+        """
         path = self._image_path(name)
         wait_for_writes()
         try:
             with path.open("rb") as file:
                 os.utime(file.fileno())  # it is in use
-                return _read(file.fileno(), readers)
+                return _read(file.fileno(), min(readers, len(available_cores())), compiler)
         except (OSError, ValueError, LookupError, TypeError):
             return None
 
-    def put(self, name: str, image: Image, pool_code: bytes) -> bool:
+    def put(self, name: str, image: Image, pool_code: bytes, compiler: str = "") -> bool:
         """Keep an image, unless it is too large or has nodes that no kernel computes. Whether it is there then.
 
-        A large one is written by a thread, which the end of the process waits for: it is there unless the disk fails.
+        It takes the place of one that is damaged or of another compiler. A large one is written by a thread, which the
+        end of the process waits for: it is there unless the disk fails.
         """
         form = to_form(image)
         if form is None:
             return False
+        header, objects = form
         path = self._image_path(name)
-        with suppress(OSError):  # a full disk is no error, nor that somebody has deleted the folder by now
+        try:
             free_bytes = shutil.disk_usage(self._files.path).free
             left_bytes = room_bytes(self._files.size_bytes(), free_bytes, self._limit_bytes) - image.constants.nbytes
-            if left_bytes >= 0 and not path.exists():
-                self._files.tidy(left_bytes)
-                parts = _parts(*form, pool_code, image.constants)
-                if image.constants.nbytes >= LARGE_BYTES:
-                    _begin_write(partial(self._write, path, parts))
-                    return True
+            if left_bytes < 0:
+                return False
+            self._files.tidy(left_bytes)
+            parts = _parts({**header, "compiler": compiler}, objects, pool_code, image.constants)
+            if image.constants.nbytes >= LARGE_BYTES:
+                _begin_write(partial(self._write, path, parts))
+            else:
                 self._files.write(path, parts, lasting=True)
-        return path.exists()
+        except OSError:  # a full disk is no error, nor that somebody has deleted the folder by now
+            return False
+        return True
 
     def _write(self, path: Path, parts: Sequence[bytes | memoryview]) -> None:
         with suppress(OSError):
@@ -265,8 +289,8 @@ def _parts(
     return [begin, head, bytes(gap_bytes), constants.data]
 
 
-def _read(handle: int, readers: int) -> StoredImage:
-    """Read what `_parts` wrote. Raises ValueError where it is not whole."""
+def _read(handle: int, readers: int, compiler: str | None) -> StoredImage:
+    """Read what `_parts` wrote. Raises ValueError where it is not whole, or of another compiler."""
     begin_bytes = len(MAGIC) + 48
     begin = os.pread(handle, begin_bytes, 0)
     text_bytes, head_bytes = (
@@ -282,6 +306,8 @@ def _read(handle: int, readers: int) -> StoredImage:
     constants_start = -(-(begin_bytes + head_bytes) // PAGE_BYTES) * PAGE_BYTES
     if size_bytes != constants_start + header["constants_bytes"]:
         raise ValueError("an image that was cut short")
+    if compiler not in (None, header["compiler"]):
+        raise ValueError("an image of another compiler")
     objects, offset = [], text_bytes
     for object_bytes in header["object_bytes"]:
         objects.append(head[offset : offset + object_bytes])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,12 +24,12 @@ from tunewright.graph.ir import TensorType
 from ..arguments import check_dims, check_model, check_path, check_source, check_threads, sizes_of
 from ..errors import InputError, Refused
 from ..settings import settings
-from ..targets import check_target
+from ..targets import check_target, local_target
 from ..text import printable
 from .caches import image_store, object_cache
 from .execution import CompiledModel
 from .image import Image, ImagePort
-from .image_store import CacheEntry, Coverage, ImageStore, session_key
+from .image_store import CacheEntry, Coverage, ImageStore, compiler_of, session_key
 from .maps import as_maps
 from .node_arg import NodeArg, check_array, numpy_type
 from .notes import coverage_notes, thread_notes
@@ -48,8 +47,6 @@ if TYPE_CHECKING:
     from .executable import Executable
     from .stand_in import StandIn
 
-
-_schedule_log = logging.getLogger("tunewright.schedule")
 
 SAMPLES, SAMPLE_S = 21, 2e-3
 """Number of samples of the kernels' time, and the seconds of one."""
@@ -107,16 +104,18 @@ class InferenceSession:
         check_source(db, server)
         lock = check_path("lock", lock)
         model, dims, threads = check_model(model), check_dims(dims, bind), check_threads(threads)
-        is_watched = _schedule_log.isEnabledFor(logging.DEBUG)  # who looks on sees it all made
-        images = None if check_target(target) == CUDA or is_watched else image_store()
+        check_target(target)
+        images = image_store()
         source = model if isinstance(model, bytes) else Path(model).absolute()  # the working folder may change
         pinned = lock.absolute() if lock is not None else None
         origin = Origin(source, db, server, pinned, dims, threads, target, Origin.state_of(source))
-        key = None
+        key, has_started = None, False
         if images is not None and server is None and (db is None or lock is None):
-            key = session_key(model, dims, detect(threads), db or settings().db, lock)
+            device = local_target(target, threads)
+            key = session_key(model, dims, device, db or settings().db, lock)
             trim_compiler()  # what loading it took
-        if images is not None and key is not None and self._start_from_image(images, key):
+            has_started = key is not None and self._start_from_image(images, key, device)
+        if has_started:
             self._origin = origin if self._defaults else None
             return
         self._start_cold(model, origin, images, key, background)
@@ -134,7 +133,8 @@ class InferenceSession:
             return open_executable(model, place, origin.dims, origin.threads, origin.target, object_cache(), images)
 
         is_there = isinstance(origin.model, bytes) or origin.state is not None
-        if background and images is not None and is_there and origin.has_one_place:
+        is_early = background and origin.target != CUDA  # a GPU's model is ready when the session is there
+        if is_early and images is not None and is_there and origin.has_one_place:
             self._opening = origin, images, key
             self._start_in_background(origin, images, compile_here)
             return
@@ -178,38 +178,47 @@ class InferenceSession:
 
     @classmethod
     def of_results(
-        cls, model: Model, target: Target, results: Mapping[str, LookupResult], cache: ObjectCache | None = None
+        cls,
+        model: Model,
+        target: Target,
+        results: Mapping[str, LookupResult],
+        cache: ObjectCache | None = None,
+        images: ImageStore | None = None,
     ) -> Self:
-        """A session of an opened model on lookup results. Raises Refused where a task has no schedule to run."""
+        """A session of an opened model on lookup results. Raises Refused where a task has no schedule to run.
+
+        It starts from its image in `images`, and leaves one there; None for a model with weights in other files.
+        """
         from .executable import executable_of_results
 
         session = cls.__new__(cls)
-        session._start(executable_of_results(model, target, results, cache))  # noqa: SLF001
+        session._start(executable_of_results(model, target, results, cache, images))  # noqa: SLF001
         return session
 
-    def _start_from_image(self, images: ImageStore, key: str) -> bool:
+    def _start_from_image(self, images: ImageStore, key: str, target: Target) -> bool:
         """Start from the stored image of the key, if there is one."""
         entry = images.entry(key)
-        stored = images.get(entry.image, entry.threads) if entry is not None else None
+        stored = images.get(entry.image, entry.threads, compiler_of(target)) if entry is not None else None
         if entry is None or stored is None:
             return False
-        pool_functions(stored.pool_code)
-        self._start_on_processor(stored.image, entry)
+        if stored.pool_code:
+            pool_functions(stored.pool_code)
+        self._start_on(target, stored.image, entry)
         return True
 
     def _start(self, executable: Executable) -> None:
-        if executable.target.kind != CUDA:
-            self._start_on_processor(executable.image, executable.entry)
+        self._start_on(executable.target, executable.image, executable.entry)
+
+    def _start_on(self, target: Target, image: Image, entry: CacheEntry) -> None:
+        """Run it on the processor, or on the GPU of this machine."""
+        if target.kind != CUDA:
+            self._adopt(CompiledModel(image, shared_pool(entry.threads)), entry, thread_notes(entry.threads))
             return
         from tunewright.codegen.cuda import driver
 
         from .device_model import DeviceModel
 
-        self._adopt(DeviceModel(executable.image, driver.driver()), executable.entry)
-
-    def _start_on_processor(self, image: Image, entry: CacheEntry) -> None:
-        """Run it on the processor."""
-        self._adopt(CompiledModel(image, shared_pool(entry.threads)), entry, thread_notes(entry.threads))
+        self._adopt(DeviceModel(image, driver.driver()), entry)
 
     def _adopt(self, model: CompiledModel | DeviceModel, entry: CacheEntry, notes: Iterable[str] = ()) -> None:
         self._model = model
