@@ -11,7 +11,7 @@ from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -39,6 +39,7 @@ WAITING = "it waits for the device after each run, so what queues one is in its 
 """The note on ONNX Runtime: what it has captured is launched and waited for (its `CUDAGraphManager::Replay`)."""
 
 
+@runtime_checkable
 class CudaPeer(Peer, Protocol):
     """A peer on a GPU."""
 
@@ -146,20 +147,17 @@ class TorchEagerCuda:
         with torch_failures():
             import torch
 
-            from tunewright.graph.onnx_import import ModelError, load
+            from tunewright.graph.onnx_import import load
 
             from .torch_module import translate
 
             self.version: str = torch.__version__
             self._torch = torch
             torch.backends.cudnn.allow_tf32 = False
-            try:
-                module = translate(load(model, dims)).cuda()
-            except ModelError as error:
-                raise PeerFailed(one_line(error)) from error
-            self._arrays = [to_tensor(torch, np.ascontiguousarray(array)) for array in feeds.values()]
-            self._inputs = [to_device(torch, np.ascontiguousarray(array)) for array in feeds.values()]
-            program = self._program(module)
+            arrays = [np.ascontiguousarray(array) for array in feeds.values()]
+            self._arrays = [to_tensor(torch, array) for array in arrays]
+            self._inputs = [to_device(torch, array) for array in arrays]
+            program = self._program(translate(load(model, dims)).cuda())
             self._recording = Recording(torch, driver, lambda: program(*self._inputs))
 
     def _program(self, module: Any) -> Any:

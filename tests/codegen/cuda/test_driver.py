@@ -194,6 +194,7 @@ def sensors(monkeypatch):
         answering("nvmlInit", None)
         answering("nvmlDeviceGetHandleByPciBusId", "it")
         answering("nvmlDeviceGetClockInfo", 1410)
+        answering("nvmlSystemGetDriverVersion", "580.159.04")
         answering("nvmlDeviceGetCurrentClocksEventReasons", reasons)
         return pynvml
 
@@ -239,6 +240,15 @@ def test_a_device_that_is_lost(driver, sensors, errors):
     sensors(**errors)
     with pytest.raises(DeviceFault):
         driver.clock()
+
+
+def test_the_release_of_the_driver(driver, sensors):
+    sensors()
+    assert driver.release == "580.159.04"
+    sensors(nvmlSystemGetDriverVersion=UNKNOWN)
+    assert driver.release == ""
+    sensors(nvmlInit=NO_LIBRARY)
+    assert driver.release == ""
 
 
 def test_what_tells_no_clocks_says_what_to_do(sensors, monkeypatch):
