@@ -69,6 +69,7 @@ def compare(
     times = _time_in_turn(prepared, arrays, open_peers, driver, watch, default=default)
     light = [name for name in open_peers if name not in peers.ASKED_FOR]
     peaks = _memory(light, model, arrays, prepared, source, watch) if memory and driver is None else {}
+    facts = machine()
     return {
         "model": prepared.model.label,
         "threads": prepared.target.threads if driver is None else None,
@@ -79,8 +80,8 @@ def compare(
         "notes": [*prepared.notes, *(f"{name}: {peer.note}" for name, peer in _on_device(open_peers) if peer.note)],
         "peak_mb": {name: peak.peak_bytes / 1e6 for name, peak in peaks.items()},
         "libraries_mb": {name: peak.libraries_bytes / 1e6 for name, peak in peaks.items()},
-        "versions": {OURS: machine()["tunewright"]} | {name: peer.version for name, peer in open_peers.items()},
-        "machine": machine(),
+        "versions": {OURS: facts["tunewright"]} | {name: peer.version for name, peer in open_peers.items()},
+        "machine": facts,
         "target": str(prepared.target),
     }
 
