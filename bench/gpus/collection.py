@@ -62,7 +62,8 @@ class Work(NamedTuple):
 
 def gpu_tasks(models: Mapping[str, Callable[[], bytes]]) -> dict[str, Task]:
     """Tasks by key, in a fixed random order: of what is benched, of these models, and of networks in float16."""
-    tasks = [heaviest_task(one.text) for one in (*KERNEL_WORKLOADS.values(), *BUILD_WORKLOADS.values())]
+    texts = [one.text for one in KERNEL_WORKLOADS.values()] + [one.text for one in BUILD_WORKLOADS.values()]
+    tasks = list(map(heaviest_task, texts))
     for build_model in (*models.values(), *map(_narrow, SUITE.values())):
         data = build_model()
         if data is not None:
@@ -252,6 +253,7 @@ class _Example:
 
 def _random(rng: np.random.Generator, shape: Sequence[int], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     size = int(np.prod(shape))
+    block: np.ndarray[Any, Any]
     if dtype.kind in "iu":
         block = rng.integers(0, 4, min(size, 1 << 16))
     elif dtype.kind == "b":

@@ -23,7 +23,7 @@ from ..expr.dtype import DType
 from ..gpu import STATIC_SMEM_BYTES
 from ..ir.ir import TensorMap
 from .build import GpuArtifact
-from .device import Device, devices
+from .device import Device, devices, driver_version
 from .emit import Launch
 from .launch_call import LaunchCall, LaunchFailed, library
 
@@ -111,6 +111,16 @@ class Driver:
     def name(self) -> str:
         """The name of the device, for people."""
         return self.device.name
+
+    @property
+    def release(self) -> str:
+        """The release of NVIDIA's driver, e.g. "580.159.04"; "" where the management library does not tell."""
+        return driver_release()
+
+    @property
+    def cuda_version(self) -> str:
+        """The newest CUDA that it takes, e.g. "13.0"."""
+        return driver_version()
 
     @property
     def stream_pointer(self) -> int:
@@ -307,6 +317,18 @@ def management() -> Any:
     except pynvml.NVMLError as error:
         raise NoClocks(f"NVIDIA's management library: {_line(error)}; see whether nvidia-smi works") from error
     return pynvml
+
+
+def driver_release() -> str:
+    """The release of NVIDIA's driver, see `Driver.release`."""
+    try:
+        nvml = management()
+    except NoClocks:
+        return ""
+    try:
+        return str(nvml.nvmlSystemGetDriverVersion())
+    except nvml.NVMLError:
+        return ""
 
 
 class _Sensors:

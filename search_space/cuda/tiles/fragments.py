@@ -167,7 +167,7 @@ class SumStaging:
         tiles = self.fragments.tiles
         at_row, at_column, _ = self._piece(row, column, chunk)
         kept = self._kept(place, at_row, at_column, chunk)
-        stmt = Block(tuple(Store(own.tensor, own.index, load) for load, own in kept.items()))
+        stmt: Stmt = Block(tuple(Store(own.tensor, own.index, load) for load, own in kept.items()))
         stmt = tiles.within_rows(place, at_row, tiles.within_columns(place, at_column, stmt))
         return unroll(stmt, i=self._accesses)
 

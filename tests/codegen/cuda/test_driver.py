@@ -146,7 +146,7 @@ def test_maps_are_passed_behind_pointers(driver, operands, monkeypatch):
         assert (launched.attributes[0].id, launched.attributes[0].value, launched.stream) == (OVERLAPPING, 1, 1)
         return 0
 
-    calls = []
+    calls: list[tuple[object, ...]] = []
     monkeypatch.setattr(module, "encode", encode)
     monkeypatch.setattr(launch_call, "library", lambda: SimpleNamespace(cuLaunchKernelEx=take))
     monkeypatch.setattr(Module, "get_function", lambda self, symbol: SimpleNamespace(ptr=int(symbol[-1])))
@@ -213,6 +213,7 @@ def sensors(monkeypatch):
         answering("nvmlInit", None)
         answering("nvmlDeviceGetHandleByPciBusId", "it")
         answering("nvmlDeviceGetClockInfo", 1410)
+        answering("nvmlSystemGetDriverVersion", "580.159.04")
         answering("nvmlDeviceGetCurrentClocksEventReasons", reasons)
         return pynvml
 
@@ -258,6 +259,15 @@ def test_a_device_that_is_lost(driver, sensors, errors):
     sensors(**errors)
     with pytest.raises(DeviceFault):
         driver.clock()
+
+
+def test_the_release_of_the_driver(driver, sensors):
+    sensors()
+    assert driver.release == "580.159.04"
+    sensors(nvmlSystemGetDriverVersion=UNKNOWN)
+    assert driver.release == ""
+    sensors(nvmlInit=NO_LIBRARY)
+    assert driver.release == ""
 
 
 def test_what_tells_no_clocks_says_what_to_do(sensors, monkeypatch):
