@@ -30,7 +30,7 @@ from tunewright.search_space.sketches import spaces
 from tunewright.tuner.errors import Refused, refusals
 from tunewright.tuner.lookup.lockfile import write_lock
 from tunewright.tuner.lookup.source import ScheduleSource
-from tunewright.tuner.models.model import open_model
+from tunewright.tuner.models.model import open_for, open_model
 from tunewright.tuner.search import whole_model
 from tunewright.tuner.search.whole_model import ModelTimes, Variant
 from tunewright.tuner.session import compile as compile_module
@@ -48,6 +48,8 @@ MODELS = {
         { a = MatMul(x, w) t = Relu(a) b = MatMul(t, v) c = Mul(b, s) y = Softmax(c) }""",
     "half": """(float16[16, 32] x, float16[32, 16] w) => (float16[16, 16] y)
         { a = MatMul(x, w) b = Sigmoid(a) y = Add(a, b) }""",
+    "two of one operand": """(float[9, 24] x) => (float[9, 9] y) <float[24, 40] w = {W}, float[24, 40] v = {W}>
+        { a = MatMul(x, w) n = Neg(v) b = MatMul(x, n) t = Transpose(b) p = MatMul(a, t) y = Sigmoid(p) }""",
     "windows": """(float[1, 3, 9, 11] x) => (float[1, 8, 5, 6] y) <float[8, 3, 3, 3] w = {K}>
         { a = Conv<pads = [1, 1, 1, 1], strides = [2, 2]>(x, w) y = Relu(a) }""",
     "parts of odd sizes": """(float[10, 3] x) => (float[10, 3] y)
@@ -168,6 +170,16 @@ def test_what_a_compiler_refuses_is_told(gpu: Interpreted, monkeypatch: pytest.M
     monkeypatch.setattr(compile_module, "gpu_build", refuse)
     with pytest.raises(refusals(), match="NVRTC, for sm_90a"):
         InferenceSession.of(open_model(model_of("half"), widen=False), GPU, {})
+
+
+def test_products_of_one_operand_are_one(gpu: Interpreted) -> None:
+    """Their results are parts of one tensor in the device's memory."""
+    data = model_of("two of one operand")
+    model = open_for(GPU, data)
+    assert [task.op for task, _ in model.tasks.values()] == ["MatMul", "Split+Transpose+MatMul+Sigmoid"]
+    with InferenceSession.of(model, GPU, {}) as session:
+        feeds = feeds_of(session, 0)
+        agree(session.run(None, feeds), reference(data, feeds))
 
 
 def test_what_lies_unevenly_is_copied(gpu: Interpreted) -> None:
