@@ -20,7 +20,7 @@ from tunewright.bench.turns import sample_in_turn
 from tunewright.codegen.cuda.driver import Driver
 from tunewright.codegen.llvm.build import ObjectCache
 from tunewright.codegen.target import Target
-from tunewright.tuner.models.model import example_feeds, open_model
+from tunewright.tuner.models.model import example_feeds, open_for
 from tunewright.tuner.peers.torch_cuda import RUNS
 from tunewright.tuner.session.compile import build_kernels, compile_model
 from tunewright.tuner.session.device_model import DeviceModel
@@ -46,7 +46,7 @@ def measure_model(name: str, target: Target, pool: Pool, driver: Driver, objects
     `missing`, and the exceptions, are as in `kernels.measure_kernel`.
     """
     data = MODELS[name]()
-    model = open_model(data, widen=False)
+    model = open_for(target, data)
     start_s = time.perf_counter()
     searches = {key: search_task(pool, task, target, trials) for key, (task, _) in model.tasks.items()}
     search_s = time.perf_counter() - start_s

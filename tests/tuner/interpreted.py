@@ -27,6 +27,8 @@ MODELS = {
         { a = MatMul(x, w) t = Relu(a) b = MatMul(t, v) c = Mul(b, s) y = Softmax(c) }""",
     "half": """(float16[16, 32] x, float16[32, 16] w) => (float16[16, 16] y)
         { a = MatMul(x, w) b = Sigmoid(a) y = Add(a, b) }""",
+    "two of one operand": """(float[9, 24] x) => (float[9, 9] y) <float[24, 40] w = {W}, float[24, 40] v = {W}>
+        { a = MatMul(x, w) n = Neg(v) b = MatMul(x, n) t = Transpose(b) p = MatMul(a, t) y = Sigmoid(p) }""",
     "windows": """(float[1, 3, 9, 11] x) => (float[1, 8, 5, 6] y) <float[8, 3, 3, 3] w = {K}>
         { a = Conv<pads = [1, 1, 1, 1], strides = [2, 2]>(x, w) y = Relu(a) }""",
     "parts of odd sizes": """(float[10, 3] x) => (float[10, 3] y)

@@ -22,7 +22,7 @@ from tunewright.search_space.sketches import spaces
 from tunewright.tuner.errors import Refused, refusals
 from tunewright.tuner.lookup.lockfile import write_lock
 from tunewright.tuner.lookup.source import ScheduleSource
-from tunewright.tuner.models.model import open_model
+from tunewright.tuner.models.model import open_for, open_model
 from tunewright.tuner.search import whole_model
 from tunewright.tuner.search.whole_model import ModelTimes, Variant
 from tunewright.tuner.session import compile as compile_module
@@ -86,6 +86,16 @@ def test_what_a_compiler_refuses_is_told(gpu: Interpreted, monkeypatch: pytest.M
     monkeypatch.setattr(compile_module, "gpu_build", refuse)
     with pytest.raises(refusals(), match="NVRTC, for sm_90a"):
         InferenceSession.of(open_model(model_of("half"), widen=False), GPU, {})
+
+
+def test_products_of_one_operand_are_one(gpu: Interpreted) -> None:
+    """Their results are parts of one tensor in the device's memory."""
+    data = model_of("two of one operand")
+    model = open_for(GPU, data)
+    assert [task.op for task, _ in model.tasks.values()] == ["MatMul", "Split+Transpose+MatMul+Sigmoid"]
+    with InferenceSession.of(model, GPU, {}) as session:
+        feeds = feeds_of(session, 0)
+        agree(session.run(None, feeds), reference(data, feeds))
 
 
 def test_what_lies_unevenly_is_copied(gpu: Interpreted) -> None:
