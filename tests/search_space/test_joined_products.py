@@ -61,7 +61,19 @@ def grouped(tokens: int, heads: int, pairs: int, size: int) -> bytes:
     return net.onnx(net.add("MatMul", gated, net.table(3 * features, features, features**-0.5)))
 
 
+def branches(rows: int, depth: int, *columns: int) -> bytes:
+    """Products of one operand with so many columns, each multiplied once more, in float16."""
+    net = Network("branches", form=NetworkForm(1, np.float16))
+    x, total = net.input("x", (rows, depth)), ""
+    for n in columns:
+        part = net.add("MatMul", net.add("MatMul", x, net.table(depth, n, depth**-0.5)), net.table(n, depth, n**-0.5))
+        total = net.add("Add", total, part) if total else part
+    return net.onnx(total)
+
+
 MODELS = {
+    "columns of any number": lambda: branches(70, 72, 72, 136, 40),
+    "columns that copies can't begin at": lambda: branches(70, 72, 71, 13),
     "odd size": lambda: encoder(1, 67, 3, 24, mask=False),
     "several texts": lambda: encoder(2, 70, 2, 40, mask=True),
     "places that copies can't begin at": lambda: encoder(1, 33, 3, 7, mask=True),
@@ -99,6 +111,11 @@ def test_attention_is_fetched_from_one_tensor(name: str) -> None:
     assert len(task.inputs) == (2 if name == "several texts" else 1)
     assert default_schedule(task, GPU).sketch == "specialized_attention"
     assert default_schedule(task, Target.of_gpu(KNOWN["sm_80"])).sketch == "attention_tiles"
+
+
+def test_parts_of_rows_are_fetched() -> None:
+    tasks = parts_of(MODELS["columns of any number"]())
+    assert [default_schedule(task, GPU).sketch for task in tasks] == ["specialized_tiles"] * 3
 
 
 @pytest.mark.parametrize("name", MODELS)
