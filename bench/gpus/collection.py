@@ -31,7 +31,7 @@ from tunewright.db.exchange import to_json
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Candidate, Measurement, Record, Status
 from tunewright.search_space.sketches import lower
-from tunewright.tuner.models.model import open_model
+from tunewright.tuner.models.model import open_for
 
 from .workloads import BUILD_WORKLOADS, KERNEL_WORKLOADS, heaviest_task
 
@@ -60,14 +60,14 @@ class Work(NamedTuple):
     artifact: GpuArtifact | str
 
 
-def gpu_tasks(models: Mapping[str, Callable[[], bytes]]) -> dict[str, Task]:
+def gpu_tasks(target: Target, models: Mapping[str, Callable[[], bytes]]) -> dict[str, Task]:
     """Tasks by key, in a fixed random order: of what is benched, of these models, and of networks in float16."""
     texts = [one.text for one in KERNEL_WORKLOADS.values()] + [one.text for one in BUILD_WORKLOADS.values()]
     tasks = list(map(heaviest_task, texts))
     for build_model in (*models.values(), *map(_narrow, SUITE.values())):
         data = build_model()
         if data is not None:
-            tasks += [task for task, _ in open_model(data, widen=False).tasks.values()]
+            tasks += [task for task, _ in open_for(target, data).tasks.values()]
     by_key = {task.key: task for task in tasks if task.flops <= MOST_FLOPS}
     keys = np.random.default_rng(3).permutation(sorted(by_key))
     return {key: by_key[key] for key in keys.tolist()}

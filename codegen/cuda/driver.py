@@ -153,7 +153,7 @@ class Driver:
         for function, launch in zip(code.functions, artifact.launches, strict=True):
             maps = [encode(view, addresses[view.tensor]) for view in launch.maps]
             calls.append(LaunchCall.of(function, launch, list(addresses.values()), maps))
-        return _Run(code, arrays, calls, self.stream_pointer)
+        return _LaunchQueue(code, arrays, calls, self.stream_pointer)
 
     def _code(self, artifact: GpuArtifact) -> _Code:
         """The loaded code, shared with other programs of the artifact while any of them lives."""
@@ -221,7 +221,7 @@ class Driver:
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
-class _Run:
+class _LaunchQueue:
     """Queues launches in order, and keeps their code and memory."""
 
     code: _Code
