@@ -14,8 +14,8 @@ from tunewright.bench.files import ROOT, write_whole
 from tunewright.bench.light import light_model
 from tunewright.tuner import cli
 from tunewright.tuner.cli.answers import CommandAnswer, CommandInterrupt
+from tunewright.tuner.cli.bench_report import render as render_comparison
 from tunewright.tuner.cli.comparison import compare
-from tunewright.tuner.cli.comparison import render as render_comparison
 from tunewright.tuner.cli.tune import STOPPED_NOTE, tune_model
 from tunewright.tuner.cli.tune_report import render as render_report
 from tunewright.tuner.lookup.source import ScheduleSource

@@ -43,6 +43,7 @@ from tunewright.codegen.target import CUDA, Target
 from tunewright.tuner import cli
 from tunewright.tuner.errors import Refused, message
 from tunewright.tuner.peers.runtimes import PeerFailed
+from tunewright.tuner.peers.torch_cuda import torch_versions
 from tunewright.tuner.targets import local_target
 from tunewright.workers.local import LocalPool
 from tunewright.workers.pool import PoolError, ReferenceFailed
@@ -153,7 +154,7 @@ class GpuBench:
         if part == "builds":
             return values
         values |= {"gpu": self.driver.name, "trials": self.trials}
-        return values if part == "faults" else values | {"peers": torch_peers.versions()}
+        return values if part == "faults" else values | {"peers": torch_versions()}
 
 
 def main() -> int:

@@ -50,7 +50,8 @@ def main() -> int:
     arguments.collected.parent.mkdir(parents=True, exist_ok=True)
     match arguments.step:
         case "plan":
-            schedules = write_plan(arguments.plan, plan(training_tasks(), Target.of_gpu(KNOWN[arguments.arch])))
+            target = Target.of_gpu(KNOWN[arguments.arch])
+            schedules = write_plan(arguments.plan, plan(training_tasks(target), target))
             print(f"{schedules} schedules: {arguments.plan}")
         case "collect":
             _collect(arguments.plan, arguments.collected, arguments.within)

@@ -34,7 +34,7 @@ from .expr.math import has_expansion
 from .expr.nodes import fact
 from .expr.semantics import OPS
 from .gpu import BLOCK_THREADS, SM_REGISTERS, THREAD_REGISTERS, WARP
-from .instructions.bulk import FETCH_RANKS, MOST_BOX, fetch_swizzle
+from .instructions.bulk import FETCH_RANKS, MOST_BOX, MOST_STEP, fetch_swizzle
 from .instructions.instruction import OperandSpec
 from .instructions.table import INSTRUCTIONS
 from .instructions.warpgroup import CHUNK_BYTES, GROUP, ROW_BYTES
@@ -297,7 +297,7 @@ class _Context:
             raise self.fail(f"fetch {view}", f"of {source} into {into}")
         if into.scope is not Scope.SHARED or self.buffers[stmt.barrier.tensor].scope is not Scope.SHARED:
             raise self.fail(f"fetch {view}", "its target and its barrier are in shared memory")
-        ranks = {len(numbers) for numbers in (view.extents, view.strides, view.box, stmt.place)}
+        ranks = {len(numbers) for numbers in (view.extents, view.strides, view.box, view.all_steps, stmt.place)}
         if len(ranks) > 1 or len(view.box) not in FETCH_RANKS:
             raise self.fail(f"fetch {view}", "it has 2 to 5 dimensions")
         reach = 1 + sum((extent - 1) * stride for extent, stride in zip(view.extents, view.strides, strict=True))
@@ -308,8 +308,11 @@ class _Context:
             or any(n * each % CHUNK_BYTES for n in view.strides[:-1])
         ):
             raise self.fail(f"fetch {view}", f"rows of {source} begin on multiples of {CHUNK_BYTES} bytes")
-        if max(view.box) > MOST_BOX or view.box[-1] != into.shape[-1] or view.box[-1] * each != ROW_BYTES:
-            why = f"a box has at most {MOST_BOX} places a dimension, and rows of {ROW_BYTES} bytes"
+        if view.all_steps[-1] != 1 or not all(1 <= step <= MOST_STEP for step in view.all_steps):
+            raise self.fail(f"fetch {view}", f"steps are 1 to {MOST_STEP}, the last one 1")
+        most = max(extent * step for extent, step in zip(view.box, view.all_steps, strict=True))
+        if most > MOST_BOX or view.box[-1] != into.shape[-1] or view.box[-1] * each != ROW_BYTES:
+            why = f"a box spans at most {MOST_BOX} places a dimension, and rows of {ROW_BYTES} bytes"
             raise self.fail(f"fetch {view}", why)
         begin = max((d + 1 for d, at in enumerate(target.index) if at != const(0)), default=0)
         if prod(view.box) > prod(into.shape[begin:]):

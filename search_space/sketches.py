@@ -25,6 +25,7 @@ from .cuda.attention_tiles import AttentionTilesSketch
 from .cuda.elements import ElementsSketch
 from .cuda.product_tiles import ProductTilesSketch
 from .cuda.row_blocks import RowBlocksSketch
+from .cuda.shared_folds import SharedFoldsSketch
 from .cuda.specialized_attention import SpecializedAttentionSketch
 from .cuda.specialized_tiles import SpecializedTilesSketch
 from .cuda.specialized_windows import SpecializedWindowsSketch
@@ -68,7 +69,7 @@ GROUPS: tuple[tuple[Sketch, ...], ...] = (
         RowBlocksSketch(),
         TurnedTilesSketch(),
     ),  # for one product, fold over windows, pass over rows or change of order, on GPUs
-    (GenericSketch(), ElementsSketch()),  # for any task, on processors and on GPUs
+    (GenericSketch(), SharedFoldsSketch(), ElementsSketch()),  # for any task, on processors and on GPUs
 )
 """The sketches, the most special first. Where some of a group apply, none of the groups after it is worth trying."""
 

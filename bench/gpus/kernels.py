@@ -18,6 +18,7 @@ from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Candidate
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule, lower
+from tunewright.tuner.peers.torch_cuda import RUNS
 from tunewright.workers.pool import Pool
 
 from . import torch_peers
@@ -76,4 +77,4 @@ def sample(driver: Driver, objects: ObjectCache, task: Task, target: Target, sch
         laid = np.ascontiguousarray(array if packing is None else packing.arrange(array))
         memory.write(laid.reshape(-1).view(np.uint8))
     run = driver.capture(driver.program(artifact, operands))
-    return lambda: median(driver.time(run, torch_peers.RUNS))
+    return lambda: median(driver.time(run, RUNS))

@@ -20,7 +20,8 @@ from tunewright.bench.turns import sample_in_turn
 from tunewright.codegen.cuda.driver import Driver
 from tunewright.codegen.llvm.build import ObjectCache
 from tunewright.codegen.target import Target
-from tunewright.tuner.models.model import example_feeds, open_model
+from tunewright.tuner.models.model import example_feeds, open_for
+from tunewright.tuner.peers.torch_cuda import RUNS
 from tunewright.tuner.session.compile import build_kernels, compile_model
 from tunewright.tuner.session.device_model import DeviceModel
 from tunewright.workers.pool import Pool
@@ -45,7 +46,7 @@ def measure_model(name: str, target: Target, pool: Pool, driver: Driver, objects
     `missing`, and the exceptions, are as in `kernels.measure_kernel`.
     """
     data = MODELS[name]()
-    model = open_model(data, widen=False)
+    model = open_for(target, data)
     start_s = time.perf_counter()
     searches = {key: search_task(pool, task, target, trials) for key, (task, _) in model.tasks.items()}
     search_s = time.perf_counter() - start_s
@@ -59,12 +60,13 @@ def measure_model(name: str, target: Target, pool: Pool, driver: Driver, objects
     schedules = {key: best[key][0] for key in chosen_model.tasks}
     image = compile_model(chosen_model, build_kernels(chosen_model, schedules, target, objects))
     ours = DeviceModel(image, driver)
-    arrays = list(example_feeds(model).values())
-    expected, peers = torch_peers.models(data, arrays, driver)
+    feeds = example_feeds(model)
+    arrays = list(feeds.values())
+    expected, peers = torch_peers.models(data, feeds, driver)
     error = max(map(relative_error, ours.run(arrays), expected))
     if not error <= MOST_ERROR:
         return {"error": f"outputs are off by {error:.3g} of the largest magnitude; {MOST_ERROR} is tolerated"}
-    samples = {"ours": lambda: median(ours.times_s(arrays, torch_peers.RUNS, 1))} | peers.samples
+    samples = {"ours": lambda: median(ours.times_s(arrays, RUNS, 1))} | peers.samples
     times_s = {name: median(samples_s) for name, samples_s in sample_in_turn(samples, torch_peers.ROUNDS).items()}
     ours_s = times_s.pop("ours")
     return {

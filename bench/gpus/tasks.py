@@ -9,8 +9,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 import numpy as np
 
 from tunewright.bench.training.tasks import Loops, loops
+from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
-from tunewright.tuner.models.model import open_model
+from tunewright.tuner.models.model import open_for
 
 from .models import MODELS
 from .workloads import (
@@ -47,13 +48,13 @@ CHANCES = (0.6, 0.15, 0.25)
 Rng = np.random.Generator
 
 
-def training_tasks(count: int = RANDOM_TASKS) -> dict[str, Task]:
-    """Tasks by key, in a random order that is always the same: whatever is left out at the end, the rest is fair."""
+def training_tasks(target: Target, count: int = RANDOM_TASKS) -> dict[str, Task]:
+    """Tasks of a target by key, in a random order that is always the same: whatever is left out at the end, the rest is fair."""
     texts = [workload.text for workload in KERNEL_WORKLOADS.values()]
     texts += [workload.text for workload in BUILD_WORKLOADS.values()]
     tasks = [heaviest_task(text) for text in texts]
     for build_model in MODELS.values():
-        tasks += [task for task, _ in open_model(build_model(), widen=False).tasks.values()]
+        tasks += [task for task, _ in open_for(target, build_model()).tasks.values()]
     useful_tasks = {task.key: task for task in tasks if _is_useful(task)}
     total = len(useful_tasks) + count
     for text in random_texts(np.random.default_rng(0)):

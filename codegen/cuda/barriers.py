@@ -20,6 +20,21 @@ from ..ir.access import Places, RaceError
 from .buffer_state import AsyncCopy, BufferState
 
 
+@dataclass(slots=True, eq=False)
+class Read:
+    """Reads of shared memory, and whether a barrier has ordered what follows behind them."""
+
+    memory: BufferState
+    places: Places
+    is_ordered: bool = False
+
+    def order(self) -> None:
+        """A barrier does so; others, which the same threads came to later, do it no more."""
+        if not self.is_ordered and self.memory.threads is not None:
+            self.memory.threads.forget_at(self.places)
+        self.is_ordered = True
+
+
 @dataclass(slots=True)
 class BarrierPhase:
     """A phase of a barrier: the arrivals and bytes so far, and pending copies."""
@@ -27,7 +42,7 @@ class BarrierPhase:
     arrivals: int = 0
     expected_bytes: int = 0
     copies: list[AsyncCopy] = field(default_factory=list)
-    reads: list[tuple[BufferState, Places]] = field(default_factory=list)  # reads that happened before the arrivals
+    reads: list[Read] = field(default_factory=list)  # reads that happened before the arrivals
 
     def is_complete(self, arrivals: int) -> bool:
         """Whether `arrivals` threads have arrived and the copies bring exactly the expected bytes."""
@@ -36,39 +51,49 @@ class BarrierPhase:
 
 @dataclass(slots=True)
 class Reads:
-    """Reads of shared memory by the threads of a role since their last arrival: of threads, and of warps that met."""
+    """Reads of shared memory by the threads of a role that no barrier has ordered: of threads, of warps that met."""
 
-    _of_threads: list[tuple[BufferState, Places]] = field(default_factory=list)
-    _of_warps: list[tuple[BufferState, Places]] = field(default_factory=list)
+    _of_threads: list[Read] = field(default_factory=list)
+    _of_warps: list[Read] = field(default_factory=list)
 
     def note(self, memory: BufferState, places: Places) -> None:
         """Note reads of threads."""
-        self._of_threads.append((memory, places))
+        self._of_threads.append(Read(memory, places))
 
     def note_warps(self, memory: BufferState, places: Places) -> None:
         """Note reads of whole warps."""
-        self._of_warps.append((memory, places))
+        self._of_warps.append(Read(memory, places))
 
     def sync_warps(self) -> None:
         """Attribute reads of threads to their whole warps."""
         self._of_warps += self._of_threads
         self._of_threads = []
 
-    def take(self, threads: NDArray[np.int64]) -> list[tuple[BufferState, Places]]:
-        """Remove and return the reads known to some threads, which arrive."""
-        of_threads, self._of_threads = _divide(self._of_threads, threads, 1)
-        of_warps, self._of_warps = _divide(self._of_warps, threads, WARP)
+    def known(self, threads: NDArray[np.int64]) -> list[Read]:
+        """The reads known to some threads, which arrive at a barrier."""
+        of_threads, others = _divide(self._of_threads, threads, 1)
+        of_warps, other_warps = _divide(self._of_warps, threads, WARP)
+        self._of_threads, self._of_warps = of_threads + others, of_warps + other_warps
         return of_threads + of_warps
 
 
-def _divide(
-    reads: list[tuple[BufferState, Places]], threads: NDArray[np.int64], together: int
-) -> tuple[list[tuple[BufferState, Places]], list[tuple[BufferState, Places]]]:
+def _divide(reads: list[Read], threads: NDArray[np.int64], together: int) -> tuple[list[Read], list[Read]]:
     """The reads of some threads (in groups of `together`), and those of others."""
     known = np.unique(threads // together)
-    shared = [(memory, places, np.isin(places.threads // together, known)) for memory, places in reads]
-    own = [(memory, places.of(is_own)) for memory, places, is_own in shared if is_own.any()]
-    return own, [(memory, places.of(~is_own)) for memory, places, is_own in shared if not is_own.all()]
+    own: list[Read] = []
+    others: list[Read] = []
+    for read in reads:
+        is_own = np.isin(read.places.threads // together, known)
+        if read.is_ordered:
+            continue
+        if is_own.all():
+            own.append(read)
+        elif not is_own.any():
+            others.append(read)
+        else:
+            own.append(Read(read.memory, read.places.of(is_own)))
+            others.append(Read(read.memory, read.places.of(~is_own)))
+    return own, others
 
 
 @dataclass(slots=True)
@@ -99,7 +124,7 @@ class Barriers:
             threads, phase = places.threads[places.where[:, 0] == place], self._phase(memory, place)
             phase.arrivals += len(threads)
             phase.expected_bytes += size_bytes * len(threads)
-            phase.reads += reads.take(threads)
+            phase.reads += reads.known(threads)
 
     def is_over(self, memory: BufferState, place: int, last_bit: int) -> bool:
         """Whether the phase of a barrier is whose number ends so, or nothing is missing for it to be."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from ctypes import CDLL, c_uint32, c_uint64, c_void_p
+from ctypes import c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from threading import RLock
@@ -23,8 +23,9 @@ from ..expr.dtype import DType
 from ..gpu import STATIC_SMEM_BYTES
 from ..ir.ir import TensorMap
 from .build import GpuArtifact
-from .device import DRIVER_LIBRARY, Device, devices
+from .device import Device, devices, driver_version
 from .emit import Launch
+from .launch_call import LaunchCall, LaunchFailed, library
 
 Bytes = NDArray[np.uint8]
 
@@ -112,6 +113,16 @@ class Driver:
         return self.device.name
 
     @property
+    def release(self) -> str:
+        """The release of NVIDIA's driver, e.g. "580.159.04"; "" where the management library does not tell."""
+        return driver_release()
+
+    @property
+    def cuda_version(self) -> str:
+        """The newest CUDA that it takes, e.g. "13.0"."""
+        return driver_version()
+
+    @property
     def stream_pointer(self) -> int:
         """The CUDA stream, on which others can queue work in turn with this driver."""
         pointer: int = self._stream.ptr
@@ -138,13 +149,11 @@ class Driver:
         arrays = tuple(memory.array for memory in operands)
         buffers = (*artifact.params, *artifact.scratch)
         addresses = {buffer.name: array.data.ptr for buffer, array in zip(buffers, arrays, strict=True)}
-        maps = [[encode(view, addresses[view.tensor]) for view in launch.maps] for launch in artifact.launches]
-
-        def run() -> None:
-            for function, launch, tensor_maps in zip(code.functions, artifact.launches, maps, strict=True):
-                function(launch.grid, (launch.threads, 1, 1), (*arrays, *tensor_maps), shared_mem=launch.smem_bytes)
-
-        return run
+        calls = []
+        for function, launch in zip(code.functions, artifact.launches, strict=True):
+            maps = [encode(view, addresses[view.tensor]) for view in launch.maps]
+            calls.append(LaunchCall.of(function, launch, list(addresses.values()), maps))
+        return _LaunchQueue(code, arrays, calls, self.stream_pointer)
 
     def _code(self, artifact: GpuArtifact) -> _Code:
         """The loaded code, shared with other programs of the artifact while any of them lives."""
@@ -211,6 +220,20 @@ class Driver:
             return self._sensors.clock() if self._sensors is not None else None
 
 
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class _LaunchQueue:
+    """Queues launches in order, and keeps their code and memory."""
+
+    code: _Code
+    arrays: tuple[Any, ...]
+    calls: Sequence[LaunchCall]
+    stream: int
+
+    def __call__(self) -> None:
+        for call in self.calls:
+            call.queue(self.stream)
+
+
 _driver_lock = RLock()
 
 
@@ -269,19 +292,15 @@ def encode(tensor_map: TensorMap, address: int) -> NDArray[np.void]:
     rank, each = len(tensor_map.box), tensor_map.dtype.size_bytes
     dims = (c_uint64 * rank)(*reversed(tensor_map.extents))
     pitches = (c_uint64 * (rank - 1))(*(stride * each for stride in reversed(tensor_map.strides[:-1])))
-    box, steps = (c_uint32 * rank)(*reversed(tensor_map.box)), (c_uint32 * rank)(*[1] * rank)
-    status = _library().cuTensorMapEncodeTiled(
+    spans = (extent * step for extent, step in zip(tensor_map.box, tensor_map.all_steps, strict=True))
+    box, steps = (c_uint32 * rank)(*reversed(tuple(spans))), (c_uint32 * rank)(*reversed(tensor_map.all_steps))
+    status = library().cuTensorMapEncodeTiled(
         c_void_p(words.ctypes.data), TYPES[tensor_map.dtype], rank, c_void_p(address), dims, pitches, box, steps,
         NO_INTERLEAVE, SWIZZLE_128_BYTES, PROMOTE_128_BYTES, ZEROS_OUTSIDE,
     )  # fmt: skip
     if status:
         raise Unloadable(f"cuTensorMapEncodeTiled: status {status} for {tensor_map}")
     return np.frombuffer(words.tobytes(), np.dtype((np.void, WORDS * 8))).reshape(())
-
-
-@cache
-def _library() -> CDLL:
-    return CDLL(DRIVER_LIBRARY)
 
 
 def management() -> Any:
@@ -298,6 +317,18 @@ def management() -> Any:
     except pynvml.NVMLError as error:
         raise NoClocks(f"NVIDIA's management library: {_line(error)}; see whether nvidia-smi works") from error
     return pynvml
+
+
+def driver_release() -> str:
+    """The release of NVIDIA's driver, see `Driver.release`."""
+    try:
+        nvml = management()
+    except NoClocks:
+        return ""
+    try:
+        return str(nvml.nvmlSystemGetDriverVersion())
+    except nvml.NVMLError:
+        return ""
 
 
 class _Sensors:
@@ -336,7 +367,7 @@ def _faults(cupy: Any) -> Iterator[None]:
     """A context that turns CUDA's errors into DeviceFault."""
     try:
         yield
-    except (cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError) as error:
+    except (cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError, LaunchFailed) as error:
         raise DeviceFault(_line(error)) from error
 
 

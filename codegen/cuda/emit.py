@@ -14,8 +14,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import takewhile
 from math import gcd, prod
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from ..expr.dtype import DType
 from ..expr.expr import HORIZONTAL, Const, Expr, Load, Op, Ramp, Var, substitute, walk
@@ -23,6 +26,7 @@ from ..expr.index import contiguous, form
 from ..expr.nodes import fact
 from ..gpu import EXCHANGED_ALIGN, SM_REGISTERS, THREAD_REGISTERS, WIDEST_BYTES
 from ..instructions.table import INSTRUCTIONS, device_functions
+from ..instructions.warpgroup import GROUP
 from ..ir.ir import (
     Alloc,
     Barrier,
@@ -42,6 +46,7 @@ from ..ir.ir import (
     Store,
     TensorMap,
     ThreadRole,
+    statements,
     written_buffers,
 )
 from .ops import TYPES, literal, op_text
@@ -51,6 +56,9 @@ MOST_COUNTED = (1 << 31) - 1
 
 MOST_BLOCKS = ((1 << 31) - 1, 65535, 65535)
 """Blocks of a grid along x, y, z."""
+
+GROUP_NUMBER = "warpgroup of the thread"
+"""A variable that no kernel has."""
 
 SMEM_ALIGN = 128
 """Alignment of buffers in shared memory: a row of its banks."""
@@ -68,14 +76,25 @@ static __device__ __forceinline__ float largest(float a, float b) {
   return a;
 }
 template <typename T> static __device__ __forceinline__ T sigmoid(T x) { return T(1) / (T(1) + exp(-x)); }
+static __device__ __forceinline__ float sigmoid(float x) { return __fdividef(1.0f, 1.0f + expf(-x)); }
 template <typename To, typename From> static __device__ __forceinline__ To bits(From x) {
   static_assert(sizeof(To) == sizeof(From), "as many bits");
   To result;
   memcpy(&result, &x, sizeof(To));
   return result;
 }
+static __device__ __forceinline__ void await_previous() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
 """
-"""The begin of every text. `least` and `largest` of NaN and a number are NaN."""
+"""The begin of every text. `least` and `largest` of NaN and a number are NaN.
+
+`await_previous` waits until the launch before is done and its results can be seen, then lets the next one start, which
+does the same: see `launch_call.OVERLAPPING` (PTX ISA, "griddepcontrol").
+"""
 
 INTEGER_POWER = """\
 template <typename T, typename N> static __device__ T integer_power(T x, N exponent) {
@@ -89,6 +108,22 @@ template <typename T, typename N> static __device__ T integer_power(T x, N expon
 }
 """
 """For texts that take powers of integers."""
+
+QUOTIENT = """\
+static __device__ __forceinline__ float quotient(float x, float by, float inverse) {
+  const float first = x * inverse, magnitude = fabsf(x);
+  const float exact = fmaf(fmaf(-first, by, x), inverse, first);
+  return magnitude > 0x1p-100f && magnitude < 0x1p100f ? exact : first;
+}
+"""
+"""For texts that divide by a known number: no branch, which a division of floats has for operands far from 1.
+
+The same to the last bit where the dividend is of such magnitude, else within two units in the last place. Brisebarre,
+Muller and Raina, "Accelerating Correctly Rounded Floating-Point Division When the Divisor Is Known in Advance" (2004).
+"""
+
+DIVISORS = (2.0**-20, 2.0**20)
+"""Least and largest magnitude of a divisor for `QUOTIENT`."""
 
 NARROW = {
     DType.F16: """\
@@ -167,8 +202,18 @@ def emit(kernel: Kernel, symbol: str) -> CudaSource:
         launch, text = emitter.text(f"{symbol}_p{number}", phase)
         functions.append(text)
         launches.append(launch)
-    power = INTEGER_POWER if any("integer_power(" in function for function in functions) else ""
-    return CudaSource("\n".join([PRELUDE + power + definitions.text, *functions]), tuple(launches))
+    optional = {"integer_power(": INTEGER_POWER, "quotient(": QUOTIENT}
+    used = "".join(text for call, text in optional.items() if any(call in function for function in functions))
+    return CudaSource("\n".join([PRELUDE + used + definitions.text, *functions]), tuple(launches))
+
+
+def _is_of_barriers(stmt: Stmt) -> bool:
+    """Whether a statement does nothing but with the barriers of its block."""
+    inside = [part for part in statements(stmt) if not isinstance(part, Block | If | For)]
+    return all(
+        isinstance(part, Barrier) or (isinstance(part, Do) and part.name.startswith("mbarrier.init."))
+        for part in inside
+    )
 
 
 class _Definitions:
@@ -233,7 +278,8 @@ class _PhaseEmitter:
             number = place if size == count else f"{place} % {loop.extent}"
             self._vars[loop.var] = self._name_value("v", self._index, number)
             size = inner
-        self._statement(body)
+        self._name_group(body)
+        self._await_previous(body)
         params = ", ".join(
             (*self._params, *(f"const __grid_constant__ TensorMap m{n}" for n in range(len(self._maps))))
         )
@@ -242,6 +288,25 @@ class _PhaseEmitter:
             head += f"\n  extern __shared__ __align__({EXCHANGED_ALIGN}) unsigned char smem[];"
         launch = Launch(symbol, (grid[0], grid[1], grid[2]), count, self._smem_bytes, tuple(self._maps))
         return launch, "\n".join([head, *self._lines, "}\n"])
+
+    def _name_group(self, body: Stmt) -> None:
+        """Name the number of a thread's warpgroup where matrices are addressed by it, so that it is one for a warp.
+
+        NVIDIA's assembler takes what a lane hands to all for the same in all of them, and keeps it where addresses of
+        matrices have to be.
+        """
+        names = {part.name for part in statements(body) if isinstance(part, Do)}
+        if any(INSTRUCTIONS[name].threads == GROUP for name in names):
+            group = f"__shfl_sync(0xffffffffu, {self._vars[self._innermost]} / {GROUP}, 0)"
+            self._vars[GROUP_NUMBER] = self._name_value("w", self._index, group)
+
+    def _await_previous(self, body: Stmt) -> None:
+        """Emit the statements of threads, and before the first that may touch memory beyond the block, the wait."""
+        parts = body.body if isinstance(body, Block) else (body,)
+        own = list(takewhile(_is_of_barriers, parts))
+        self._statement(Block(tuple(own)))
+        self._emit("await_previous();")
+        self._statement(Block(parts[len(own) :]))
 
     def _share(self, buffer: Buffer) -> None:
         """Declare a buffer in the shared memory of the block."""
@@ -336,7 +401,9 @@ class _PhaseEmitter:
     def _operands(self, stmt: Do) -> list[Load]:
         """The operands of an instruction; of a matrix, the address of its first thread."""
         instruction = INSTRUCTIONS[stmt.name]
-        first = {self._innermost: Var(self._innermost) // instruction.threads * instruction.threads}
+        thread = Var(self._innermost)
+        group = Var(GROUP_NUMBER) if instruction.threads == GROUP else thread // instruction.threads
+        first = {thread.name: group * instruction.threads}
         operands = []
         for node, operand in zip((*stmt.outs, *stmt.ins), (*instruction.outs, *instruction.ins), strict=True):
             index = tuple(substitute(at, first) for at in node.index) if operand.matrix else node.index
@@ -466,11 +533,22 @@ class _PhaseEmitter:
             for text in args[0][1:]:
                 total = op_text(word, node.dtype, node.dtype, [total, text], whole)
             return [total]
+        if node.name == "div" and (inverse := _inverse(node.args[1])) is not None:
+            by, factor = (literal(value, DType.F32, whole) for value in inverse)
+            return [f"quotient({text}, {by}, {factor})" for text in args[0]]
         lanes = max(map(len, args))
         spread = [texts * lanes if len(texts) == 1 else texts for texts in args]
         return [
             op_text(node.name, node.args[0].dtype, node.dtype, list(each), whole) for each in zip(*spread, strict=True)
         ]
+
+
+def _inverse(divisor: Expr) -> tuple[float, float] | None:
+    """A known divisor of float32 and its inverse, rounded, if `QUOTIENT` divides by it."""
+    if not isinstance(divisor, Const) or divisor.dtype is not DType.F32:
+        return None
+    value, (least, most) = np.float32(divisor.value), DIVISORS
+    return (float(value), float(np.float32(1.0) / value)) if least <= abs(value) <= most else None
 
 
 @fact

@@ -441,7 +441,7 @@ class _Team:
         where = np.zeros((count, *view.box), np.int64)
         is_inside = np.ones(where.shape, np.bool_)
         for d, (at, extent, stride) in enumerate(zip(stmt.place, view.extents, view.strides, strict=True)):
-            along = np.arange(view.box[d]).reshape([-1 if n == d else 1 for n in range(rank)])
+            along = (np.arange(view.box[d]) * view.all_steps[d]).reshape([-1 if n == d else 1 for n in range(rank)])
             place = self._of_active(at).reshape(-1, *[1] * rank) + along
             is_inside &= (place >= 0) & (place < extent)
             where += place * stride
@@ -471,9 +471,8 @@ class _Team:
             copy.memory.invisible[copy.places.where] = 0  # products and the copy engine are of one proxy
             if self.turns is not None and not self._is_partial and copy.memory.threads is not None:
                 copy.memory.threads.forget_at(copy.places)
-        for read, where in phase.reads:
-            if read.threads is not None:
-                read.threads.forget_at(where)
+        for read in phase.reads:
+            read.order()
 
     def _progress(self) -> None:
         """Note progress that other roles may wait for."""

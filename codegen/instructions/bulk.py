@@ -108,7 +108,10 @@ FETCH_RANKS = range(2, 6)
 """Dimensions of a tensor of which the engine copies boxes, as far as they are used."""
 
 MOST_BOX = 256
-"""Places along a dimension of a box (CUDA Driver API, cuTensorMapEncodeTiled)."""
+"""Places that a box spans along a dimension (CUDA Driver API, cuTensorMapEncodeTiled)."""
+
+MOST_STEP = 8
+"""Places from one element of a box to the next one along a dimension (as above)."""
 
 SWIZZLE_BITS = 3
 """Bits of the number of a row of 128 bytes by which its chunks are exchanged, as products of warpgroups expect."""

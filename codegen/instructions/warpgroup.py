@@ -72,16 +72,17 @@ def depth(bytes_each: int) -> int:
 
 PRELUDE = """\
 static __device__ __forceinline__ unsigned long long matrix_at(const void* place) {
-  const unsigned long long start = (shared_place(place) & 0x3ffff) >> 4;
-  return start | LEADING << 16 | STRIDE << 32 | 1ull << 62;
+  const unsigned start = (shared_place(place) >> 4) + (LEADING << 16);
+  return start | STRIDE << 32 | 1ull << 62;
 }
-static __device__ __forceinline__ unsigned long long packed_at(const void* place, unsigned long long rows) {
-  const unsigned long long start = (shared_place(place) & 0x3ffff) >> 4;
-  return start | rows << 16 | 8ull << 32;
+static __device__ __forceinline__ unsigned long long packed_at(const void* place, unsigned rows) {
+  const unsigned start = (shared_place(place) >> 4) + (rows << 16);
+  return start | 8ull << 32;
 }
-""".replace("LEADING", f"{PANEL_ROWS * ROW_BYTES >> 4}ull").replace("STRIDE", f"{ATOM_BYTES >> 4}ull")
-"""The descriptor of a matrix: 9.7.15.5.1.2.2. Chunks are exchanged over 128 bytes; the distance of eight rows, and of
-panels side by side. What is packed lies chunk by chunk, all rows of one after each other."""
+""".replace("LEADING", f"{PANEL_ROWS * ROW_BYTES >> 4}u").replace("STRIDE", f"{ATOM_BYTES >> 4}ull")
+"""The descriptor of a matrix: 9.7.15.5.1.2.2. Addresses of shared memory have 18 bits. Chunks are exchanged over 128
+bytes; the distance of eight rows, and of panels side by side. What is packed lies chunk by chunk, all rows of one after
+each other."""
 
 
 Number = TypeVar("Number", Expr, NDArray[np.int64])
@@ -178,7 +179,7 @@ def _wgmma(
     a, left_kind, inputs = _left_operand(kinds[0], left)
     matrices = (Matrix(1, places(right, part, columns), right != PACKED) for part in parts)
     factors = (a, *(in_shared(CHUNK_BYTES, OPERANDS[kinds[1]], matrix) for matrix in matrices))
-    inputs.append(f'"l"(packed_at(b0, {columns}ull))' if right == PACKED else '"l"(matrix_at(b0))')
+    inputs.append(f'"l"(packed_at(b0, {columns}u))' if right == PACKED else '"l"(matrix_at(b0))')
     left_slots = slots(count, 4) if left == IN_REGISTERS else f"%{count}"
     # Only floats can be negated, and those in shared memory transposed.
     signs = (1, 1, *(int(major == "mn") for major in majors if major != IN_REGISTERS)) if wide == "f32" else ()

@@ -1,4 +1,4 @@
 """Fusion: from a graph to tasks.
-Read first: `fusion`, then `merge`.
-May import: `graph.ops`, `graph.rounding`, `graph.task`, `graph.ir`.
+Read first: `fusion`, then `merge`. `joined_products` is for GPUs.
+May import: `graph.ops`, `graph.rounding`, `graph.task`, `graph.ir`, `graph.draft`, `graph.evaluation`.
 """

@@ -4,8 +4,7 @@ A chain is calls of which each makes a tensor that the next one alone reads. A s
 their stages one after the other in one task. It computes the same and saves writing what passes between to memory and
 reading it back; whether that pays, only measuring tells. So segments are offered beside the calls, and only where
 there is something to win: where a call that does little with each element stands beside a product, and what passes
-between is larger than a second-level cache. Nothing here depends on a machine: the tasks of a model are the same
-everywhere.
+between is larger than a second-level cache. Nothing here depends on a machine.
 """
 
 from __future__ import annotations

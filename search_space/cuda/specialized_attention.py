@@ -34,12 +34,16 @@ BARRIER_BYTES = 1024
 """Shared memory for all barriers."""
 
 DEFAULTS = (
-    {"warpgroups": 2, "block_places": 128, "stages": 2, "alternating": 1},
-    {"warpgroups": 1, "block_places": 128, "stages": 2, "alternating": 0},
-    {"warpgroups": 1, "block_places": 64, "stages": 2, "alternating": 0},
+    {"warpgroups": 2, "block_places": 128, "stages": 2, "query_stages": 2, "alternating": 1},
+    {"warpgroups": 2, "block_places": 128, "stages": 2, "query_stages": 1, "alternating": 1},
+    {"warpgroups": 1, "block_places": 128, "stages": 2, "query_stages": 1, "alternating": 0},
+    {"warpgroups": 1, "block_places": 64, "stages": 2, "query_stages": 1, "alternating": 0},
 )
 """The first that is legal is taken."""
 
+
+AHEAD = "Queries of the next tile come while this one is computed."
+"""What the knob says by which two tiles of queries fit into shared memory."""
 
 ALTERNATING = "Warpgroups take turns to begin products, so that one has products while another has exponentials."
 """What the knob says by which warpgroups alternate."""
@@ -49,7 +53,7 @@ class SpecializedAttentionSketch(PatternSketch[Attention]):
     """One persistent launch for an attention, with warps of different roles."""
 
     name = "specialized_attention"
-    version = 1
+    version = 2
     kind = CUDA
 
     def recognise(self, task: Task, target: Target) -> Attention | None:
@@ -63,6 +67,7 @@ class SpecializedAttentionSketch(PatternSketch[Attention]):
             Knob("warpgroups", tuple(REGISTERS)),
             Knob("block_places", COLUMNS),
             Knob("stages", (2, 3, 4)),
+            Knob("query_stages", (1, 2), AHEAD),
             Knob("alternating", (0, 1), ALTERNATING),
         )
 
@@ -105,7 +110,8 @@ def _legal(attention: Attention, target: Target, columns: Columns) -> NDArray[np
     groups, block, stages = columns["warpgroups"], columns["block_places"], columns["stages"]
     inner, outer = _panels(attention)
     size_bytes = attention.scores.panel.dtype.size_bytes
-    smem_bytes = size_bytes * (ROWS * groups * inner + stages * block * (inner + outer)) + BARRIER_BYTES
+    query_rows = columns["query_stages"] * ROWS * groups
+    smem_bytes = size_bytes * (query_rows * inner + stages * block * (inner + outer)) + BARRIER_BYTES
     registers = block // 2 + outer // 2 + block // 4 + OTHER_REGISTERS
     legal = (smem_bytes <= target.gpu.block_smem_bytes) & (registers <= group_registers(groups))
     legal &= (groups > 1) | (columns["alternating"] == 0)

@@ -25,7 +25,7 @@ from ..schedule import Schedule
 from ..sketch import PatternSketch
 from ..space import Columns, Knob, Space, point_columns
 from .tiles.block_tile import may_group, pack_along_depth, smem_bytes
-from .tiles.fragments import WARP_BYTES
+from .tiles.fragments import WARP_BYTES, kept_registers
 from .tiles.group_product import group_tiling, match_group_product, round_depth
 from .tiles.shared_tile import product_depth
 from .tiles.sides import Sides, Sizes, are_tiles_full, steps, tile_count
@@ -145,7 +145,8 @@ def do_blocks_fit(product: Product, target: Target, columns: Columns) -> NDArray
     staged_bytes = columns["staged"] * groups * (GROUP // WARP) * WARP_BYTES
     fit = smem_bytes(product, columns) + staged_bytes + BARRIER_BYTES <= target.gpu.block_smem_bytes
     fit &= rows % (ROWS * groups) == 0
-    return np.asarray(fit & (rows * across // (GROUP * groups) + OTHER_REGISTERS <= group_registers(groups)))
+    registers = rows * across // (GROUP * groups) + OTHER_REGISTERS + columns["staged"] * kept_registers(product)
+    return np.asarray(fit & (registers <= group_registers(groups)))
 
 
 def _choices(product: Product) -> list[dict[str, int]]:

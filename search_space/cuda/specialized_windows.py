@@ -14,6 +14,7 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
+from tunewright.codegen.instructions.bulk import MOST_BOX
 from tunewright.codegen.instructions.warpgroup import ARCH, COLUMNS, PANEL
 from tunewright.codegen.ir.ir import Kernel
 from tunewright.codegen.target import CUDA, Target
@@ -26,6 +27,7 @@ from ..sketch import PatternSketch
 from ..space import Columns, Knob, Space, point_columns
 from .specialized_tiles import STAGED, TILES, cycles, describe_roles, do_blocks_fit
 from .tiles.block_tile import match_tensor_product
+from .tiles.fetch_tile import step_between
 from .tiles.group_product import group_tiling, round_depth
 from .tiles.sides import Sides, Sizes, size, steps
 from .tiles.specialized_tile import REGISTERS, SpecializedTile, patch_views
@@ -87,11 +89,14 @@ class SpecializedWindowsSketch(PatternSketch[Product]):
 def _match(task: Task) -> Product | None:
     """The task's product of windows that slide over pixels, if the copy engine can bring patches of what they read."""
     product = match_tensor_product(task)
-    if product is None or not product.panel.dtype.is_narrow or len(Sides.of(product).depth) < 2:
+    if product is None or not product.panel.dtype.is_narrow:
         return None
     product = drop_padding(task, product)
-    is_read = any(tensor.name == product.broadcast.tensor for tensor in task.inputs)
-    return product if is_read and patch_views(task, product) is not None else None
+    if all(tensor.name != product.broadcast.tensor for tensor in task.inputs):
+        return None
+    views = patch_views(task, product)
+    is_plain = len(Sides.of(product).depth) < 2 and views is not None and max(views[0].steps) == 1
+    return None if views is None or is_plain else product
 
 
 def _tile_count(product: Product, columns: Columns) -> Sizes:
@@ -111,7 +116,7 @@ def _legal(product: Product, target: Target, columns: Columns) -> NDArray[np.boo
     pixels = columns["patch_height"] * columns["patch_width"]
     legal &= (rows % pixels == 0) if len(sides.rows) > 2 else (rows == pixels)
     for axis, extent in zip(sides.rows, patch_of(product, columns), strict=True):
-        legal &= extent < 2 * axis.extent
+        legal &= (extent < 2 * axis.extent) & (extent * step_between(product, axis) <= MOST_BOX)
     rounds, splits = steps(sides.depth, columns["block_depth"]), columns["splits"]
     is_shared = (_tile_count(product, columns) * splits <= BLOCKS * target.threads) & (rounds % splits == 0)
     return np.asarray(legal & ((splits == 1) | is_shared))

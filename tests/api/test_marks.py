@@ -16,11 +16,11 @@ from rich.console import Console
 from tunewright.api.client import Job, JobEvent, commands
 from tunewright.api.client.watch import JobMonitor
 from tunewright.codegen.codec import from_json
-from tunewright.tuner.cli import comparison, lookup_tables, run, task_details, tune_report
+from tunewright.tuner.cli import bench_report, lookup_tables, run, task_details, tune_report
 from tunewright.tuner.search import view as views
 from tunewright.tuner.text import NOISE_LEGEND, NOISE_MARK, TRIAL_LEGEND, TRIAL_MARK
 
-from ..tuner.test_cli_tables import MEASURED, TASK, TUNED
+from ..tuner.test_cli_tables import MEASURED, MEASURED_ON_GPU, TASK, TUNED
 from .test_client import JOB
 
 NOISE = "others took 40% of the processors"
@@ -102,7 +102,8 @@ CASES: dict[str, tuple[Callable[..., None], Callable[[bool, str], Any]]] = {
     "lookup": (lookup_tables.render_lookup, tuned),
     "show": (task_details.render, measured),
     "run": (run.render, lambda is_confirmed, noise: RAN),
-    "bench": (comparison.render, lambda is_confirmed, noise: MEASURED | {"noise": noise}),
+    "bench": (bench_report.render, lambda is_confirmed, noise: MEASURED | {"noise": noise}),
+    "bench on a GPU": (bench_report.render, lambda is_confirmed, noise: MEASURED_ON_GPU | {"noise": noise}),
     "submit --watch": (render_moment, watched),
 }
 

@@ -166,8 +166,8 @@ def test_a_compiler_that_fails_is_a_missing_peer(fault, monkeypatch):
     monkeypatch.setitem(sys.modules, "triton.errors", SimpleNamespace(TritonError=TritonError))
     monkeypatch.setitem(sys.modules, "torch", torch)
     monkeypatch.setitem(sys.modules, "torch.nn", torch.nn)
-    monkeypatch.setattr(torch_peers, "_tensor", lambda torch, array: array)
-    monkeypatch.setattr(torch_peers, "_sample", lambda torch, driver, run, is_cold: (run(), lambda: 1.0)[1])
+    monkeypatch.setattr(torch_peers, "to_device", lambda torch, array: array)
+    monkeypatch.setattr(torch_peers, "_sample", lambda torch, driver, run: (run(), lambda: 1.0)[1])
     monkeypatch.setattr(cublaslt, "product", without_cublaslt)
     operands = [np.ones((2, 2), np.float32)] * 2
     peers = torch_peers.kernels("product", operands, DRIVER, compiles=True)
@@ -208,8 +208,8 @@ def test_cublaslt_is_a_peer_where_its_output_is_right(kind, dtype, error, monkey
     torch._int_mm = torch.matmul
     monkeypatch.setitem(sys.modules, "torch", torch)
     monkeypatch.setitem(sys.modules, "torch.nn", torch.nn)
-    monkeypatch.setattr(torch_peers, "_tensor", lambda torch, array: array.view(Tensor))
-    monkeypatch.setattr(torch_peers, "_sample", lambda torch, driver, run, is_cold: lambda: 1.0)
+    monkeypatch.setattr(torch_peers, "to_device", lambda torch, array: array.view(Tensor))
+    monkeypatch.setattr(torch_peers, "_sample", lambda torch, driver, run: lambda: 1.0)
     monkeypatch.setattr(cublaslt, "product", product)
     driver: Any = SimpleNamespace(time=lambda run, count: [0.5] * count, capture=lambda run: run)
     peers = torch_peers.kernels(kind, [np.ones((2, 3), dtype), np.ones((3, 4), dtype)], driver)

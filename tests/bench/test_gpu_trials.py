@@ -166,7 +166,7 @@ def test_random_tasks_have_schedules(family):
 
 def test_tasks_are_in_an_order_that_stays(monkeypatch):
     monkeypatch.setattr(tasks, "MODELS", {})
-    some = tasks.training_tasks(5)
-    assert list(some) == list(tasks.training_tasks(5)) and list(some) != sorted(some)
+    some = tasks.training_tasks(TARGET, 5)
+    assert list(some) == list(tasks.training_tasks(TARGET, 5)) and list(some) != sorted(some)
     assert all(task.flops <= tasks.MOST_FLOPS for task in some.values())
     assert replace(next(iter(some.values()))).key in some

@@ -10,16 +10,24 @@ static __device__ __forceinline__ float largest(float a, float b) {
   return a;
 }
 template <typename T> static __device__ __forceinline__ T sigmoid(T x) { return T(1) / (T(1) + exp(-x)); }
+static __device__ __forceinline__ float sigmoid(float x) { return __fdividef(1.0f, 1.0f + expf(-x)); }
 template <typename To, typename From> static __device__ __forceinline__ To bits(From x) {
   static_assert(sizeof(To) == sizeof(From), "as many bits");
   To result;
   memcpy(&result, &x, sizeof(To));
   return result;
 }
+static __device__ __forceinline__ void await_previous() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
 
 extern "C" __global__ void __launch_bounds__(64) kernel_p0(const float* p0, const float* p1, float* p2) {
   const int v1 = blockIdx.x;
   const int v2 = threadIdx.x;
+  await_previous();
   if ((((v1 * 64) + v2) < 1000)) {
     const int t3 = ((v1 * 64) + v2);
     const float l4 = p0[t3];

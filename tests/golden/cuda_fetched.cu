@@ -10,11 +10,18 @@ static __device__ __forceinline__ float largest(float a, float b) {
   return a;
 }
 template <typename T> static __device__ __forceinline__ T sigmoid(T x) { return T(1) / (T(1) + exp(-x)); }
+static __device__ __forceinline__ float sigmoid(float x) { return __fdividef(1.0f, 1.0f + expf(-x)); }
 template <typename To, typename From> static __device__ __forceinline__ To bits(From x) {
   static_assert(sizeof(To) == sizeof(From), "as many bits");
   To result;
   memcpy(&result, &x, sizeof(To));
   return result;
+}
+static __device__ __forceinline__ void await_previous() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
 }
 static __device__ __forceinline__ unsigned shared_place(const void* place) {
   return static_cast<unsigned>(__cvta_generic_to_shared(place));
@@ -71,6 +78,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) kernel_p0(const float* p0, 
     }
   }
   __syncthreads();
+  await_previous();
   if (threadIdx.x < 128) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
     if ((v5 == 0)) {

@@ -10,11 +10,18 @@ static __device__ __forceinline__ float largest(float a, float b) {
   return a;
 }
 template <typename T> static __device__ __forceinline__ T sigmoid(T x) { return T(1) / (T(1) + exp(-x)); }
+static __device__ __forceinline__ float sigmoid(float x) { return __fdividef(1.0f, 1.0f + expf(-x)); }
 template <typename To, typename From> static __device__ __forceinline__ To bits(From x) {
   static_assert(sizeof(To) == sizeof(From), "as many bits");
   To result;
   memcpy(&result, &x, sizeof(To));
   return result;
+}
+static __device__ __forceinline__ void await_previous() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
 }
 static __device__ __forceinline__ unsigned shared_place(const void* place) {
   return static_cast<unsigned>(__cvta_generic_to_shared(place));
@@ -46,6 +53,7 @@ extern "C" __global__ void __launch_bounds__(128) kernel_p0(const float* p0, con
   float* s4 = reinterpret_cast<float*>(smem + 2048);
   const int v5 = threadIdx.x / 32;
   const int v6 = threadIdx.x % 32;
+  await_previous();
   alignas(16) float r7[8];
   alignas(16) float r8[2];
   alignas(16) float r9[4];

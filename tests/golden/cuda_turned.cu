@@ -10,11 +10,18 @@ static __device__ __forceinline__ float largest(float a, float b) {
   return a;
 }
 template <typename T> static __device__ __forceinline__ T sigmoid(T x) { return T(1) / (T(1) + exp(-x)); }
+static __device__ __forceinline__ float sigmoid(float x) { return __fdividef(1.0f, 1.0f + expf(-x)); }
 template <typename To, typename From> static __device__ __forceinline__ To bits(From x) {
   static_assert(sizeof(To) == sizeof(From), "as many bits");
   To result;
   memcpy(&result, &x, sizeof(To));
   return result;
+}
+static __device__ __forceinline__ void await_previous() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(256) kernel_p0(const float* p0, float* p1) {
@@ -24,6 +31,7 @@ extern "C" __global__ void __launch_bounds__(256) kernel_p0(const float* p0, flo
   float* s3 = reinterpret_cast<float*>(smem + 0);
   const int v4 = threadIdx.x / 32;
   const int v5 = threadIdx.x % 32;
+  await_previous();
   #pragma unroll
   for (int v6 = 0; v6 < 4; ++v6) {
     if ((((v2 * 32) + ((v6 * 8) + v4)) < 100)) {

@@ -433,6 +433,7 @@ DRAWN: Mapping[str, Sequence[Callable[[Rng], str]]] = {
     "row_blocks": (rows,),
     "turned_tiles": (transpose, depthwise),
     "generic": (*WINDOWS, *PRODUCTS, *CHAINS, *BYTES, *OTHERS),
+    "shared_folds": (*PRODUCTS, *OTHERS),
     "elements": (*WINDOWS, *PRODUCTS, *CHAINS, *BYTES, *OTHERS),
 }
 """By sketch: what draws models that it may apply to."""

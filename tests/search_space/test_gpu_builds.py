@@ -32,6 +32,7 @@ TASKS = {
     "row_blocks": ("softmax", {"a": 64, "b": 1, "c": 768, "d": 4}),
     "turned_tiles": ("transpose", {"a": 40, "b": 33, "c": 64, "d": 1}),
     "thread_windows": ("depthwise", {"a": 28, "b": 28, "c": 96, "d": 1}),
+    "shared_folds": ("row_product", {"a": 64, "b": 1, "c": 96, "d": 1}),
     "elements": ("gelu", {"a": 28, "b": 1, "c": 96, "d": 1}),
 }
 """By sketch, what it is for."""

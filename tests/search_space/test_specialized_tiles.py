@@ -9,13 +9,14 @@ from tunewright.codegen.cuda import interp, nvrtc
 from tunewright.codegen.cuda.build import source
 from tunewright.codegen.expr.dtype import DType
 from tunewright.codegen.expr.expr import Load, Var, const
+from tunewright.codegen.expr.index import simplify
 from tunewright.codegen.gpu import KNOWN
 from tunewright.codegen.ir.ir import Fetch, Roles, statements
 from tunewright.codegen.target import Target
 from tunewright.codegen.verify import verify
 from tunewright.graph.oracle import example_inputs, reference
 from tunewright.graph.task import Axis
-from tunewright.search_space.cuda.tiles.fetch_tile import BoxView
+from tunewright.search_space.cuda.tiles.fetch_tile import BoxSide, BoxView
 from tunewright.search_space.cuda.tiles.sides import ProductOperand
 from tunewright.search_space.measurement import Candidate
 from tunewright.search_space.sketches import default_schedule, lower, sketch
@@ -163,10 +164,34 @@ def test_what_the_engine_can_copy(index, shape, extents, strides):
         pytest.param((ROW, DEPTH, BATCH[0]), (64, 64, 8), id="no neighbours along either"),
         pytest.param((*BATCH[:4], ROW, DEPTH), (2, 2, 2, 2, 64, 64), id="six dimensions"),
         pytest.param((DEPTH,), (64,), id="the same for all rows"),
+        pytest.param((ROW, DEPTH + 4), (64, 72), id="places that begin unevenly"),
+        pytest.param((ROW, BATCH[0] * 68 + DEPTH), (64, 272), id="parts of rows that begin unevenly"),
+        pytest.param((ROW, BATCH[0] * 192 + BATCH[1] * 64 + DEPTH), (64, 384), id="parts of parts of rows"),
+        pytest.param((ROW - 1, DEPTH), (64, 64), id="before the first row"),
     ],
 )
 def test_what_the_engine_can_not_copy(index, shape):
     assert view(index, shape) is None
+
+
+@pytest.mark.parametrize(
+    ("index", "shape", "extents", "begin"),
+    [
+        ((ROW + 5, DEPTH), (80, 64), (69, 64), (5, 0)),
+        ((ROW, DEPTH + 8), (64, 80), (64, 72), (0, 8)),
+        ((BATCH[0] + 2, ROW + 1, DEPTH + 16), (9, 65, 80), (9, 65, 80), (2, 1, 16)),
+        ((ROW, BATCH[0] * 64 + DEPTH + 128), (64, 384), (6, 64, 64), (2, 0, 0)),
+        ((ROW, BATCH[0] * 72 + DEPTH + 80), (64, 360), (5, 64, 72), (1, 0, 8)),
+        ((ROW, BATCH[0] // 3 + 2, DEPTH), (64, 6, 64), (6, 64, 64), (2, 0, 0)),
+    ],
+)
+def test_what_begins_within_a_tensor_ends_within_it(index, shape, extents, begin):
+    """Beyond the operand is zero, whatever the tensor has there."""
+    box_view = view(index, shape)
+    assert box_view is not None
+    assert box_view.map(64).extents == extents
+    first = box_view.place({axis.name: const(0) for axis in BATCH}, const(0), const(0))
+    assert tuple(simplify(at, {}) for at in first) == tuple(map(const, begin))
 
 
 def test_axes_that_lie_evenly_are_one():
@@ -174,7 +199,7 @@ def test_axes_that_lie_evenly_are_one():
     index = ROW, Var("j"), DEPTH, Var("l")
     box_view = view(index, (4, 16, 2, 32), rows, deep)
     assert box_view is not None
-    assert (box_view.along, box_view.depth) == ((64, 64), (64, 1))
+    assert (box_view.along, box_view.depth) == (BoxSide(64, 64), BoxSide(64, 1))
     assert view((Var("j"), ROW, DEPTH, Var("l")), (16, 4, 2, 32), rows, deep) is None
 
 

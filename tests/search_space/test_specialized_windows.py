@@ -60,6 +60,15 @@ def test_windows_of_images_of_odd_sizes(image, window, pads, patch):
     right(task_of(image, window, pads), SMALL | {"patch_height": height, "patch_width": width})
 
 
+@pytest.mark.parametrize(
+    ("image", "window", "strides"),
+    [((2, 15, 14), (3, 3), (2, 2)), ((1, 16, 19), (1, 1), (2, 3)), ((1, 9, 31), (2, 3), (1, 2))],
+)
+def test_windows_that_slide_by_some_pixels(image, window, strides):
+    pads = [n // 2 for n in window]
+    right(task_of(image, window, (*pads, *pads), attributes=f", strides={list(strides)}"), SMALL)
+
+
 @pytest.mark.parametrize("staged", [0, 1])
 @pytest.mark.parametrize("splits", [2, 4])
 def test_blocks_share_the_sum_of_a_tile(splits, staged):
@@ -89,7 +98,7 @@ def test_windows_with_gaps_and_more_channels():
     [
         {"channels": 48},
         {"columns": 70},  # rows of weights begin on no multiple of 16 bytes
-        {"attributes": ", strides=[2, 2]"},
+        {"attributes": ", strides=[9, 9]"},  # an element of a box is at most 8 places from the next one
     ],
 )
 def test_what_the_engine_can_not_fetch(form):

@@ -10,13 +10,18 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from tunewright.codegen.cuda import device, driver, nvrtc
+from tunewright.codegen.cuda.device import Device
 from tunewright.db.store import Store, open_store
 from tunewright.tuner import cli
 from tunewright.tuner.lookup import experience
+from tunewright.tuner.session import compile as compile_module
 from tunewright.tuner.session import image_store
 
 from ..commands import Command, commands
+from ..workers.simulated import VERSIONS
 from . import short_timing
+from .interpreted import GPU, Interpreted
 
 
 def small_model(rows: int | str = 4, names: tuple[str, str] = ("x", "y")) -> onnx.ModelProto:
@@ -69,6 +74,19 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(image_store, "SETTLED_NS", -(10**18))
     onnx.save(small_model(), tmp_path / "small.onnx")
     return tmp_path
+
+
+@pytest.fixture
+def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Interpreted:
+    """The only one of this machine, and a home of its own: no other GPU could run what is kept there."""
+    assert GPU.gpu is not None
+    one, known = Interpreted(), Device(0, "simulated", GPU.gpu)
+    monkeypatch.setenv("TUNEWRIGHT_HOME", str(tmp_path))
+    monkeypatch.setattr(driver, "driver", lambda: one)
+    monkeypatch.setattr(compile_module, "gpu_build", one.built)
+    monkeypatch.setattr(nvrtc, "version", lambda: VERSIONS["nvrtc"])
+    monkeypatch.setattr(device, "devices", lambda: [known])
+    return one
 
 
 @pytest.fixture

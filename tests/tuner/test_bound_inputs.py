@@ -109,3 +109,17 @@ def test_sessions_start_from_the_image_of_their_values(tmp_path: Path, monkeypat
             bind = {"sr": rate, "loud": 1, "gain": 1}
             with InferenceSession(rates(), dims={"n": 3}, bind=bind, threads=1) as session:
                 np.testing.assert_allclose(session.run(None, {"x": X})[0], -X if rate == 8000 else np.exp(X), rtol=1e-6)
+
+
+def test_constants_that_follow_from_a_value_are_no_other_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though the steps of the model are the same with either."""
+    monkeypatch.setenv("TUNEWRIGHT_HOME", str(tmp_path))
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    scaled (float[3] x, int64 n) => (float[3] y) <float[3] r = {1.0, 2.0, 3.0}>
+    { f = Cast<to = 1>(n) q = Mul(r, f) y = Mul(x, q) }"""
+    data = onnx.parser.parse_model(text).SerializeToString()
+    for factor in (1, 2):
+        with InferenceSession(data, bind={"n": factor}, threads=1) as session:
+            [result] = session.run(None, {"x": np.ones(3, np.float32)})
+        assert result.tolist() == [factor, 2 * factor, 3 * factor]
+    assert len(list((tmp_path / "images").glob("*.image"))) == 2

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from tunewright.tuner import text
-from tunewright.tuner.cli import comparison, lookup_tables, task_details, tune_report
+from tunewright.tuner.cli import bench_report, comparison, lookup_tables, task_details, tune_report
 from tunewright.tuner.search.report import ENDINGS, SearchEnd
 from tunewright.tuner.session.image_store import fallback_share
 
@@ -73,12 +73,32 @@ MEASURED: dict[str, Any] = {
     "failures": {},
     "machine": {"processor": "a processor"},
     "samples": 15,
+    "device": None,
     "noise": "",
     "mismatch": None,
     "reference": None,
     "tasks": {"tuned": 1, "transferred": 0, "default": 0, "kept": 0},
     "fallback": {},
 }
+
+MEASURED_ON_GPU: dict[str, Any] = MEASURED | {
+    "threads": None,
+    "peers": {"onnxruntime": 223.41, "torch.compile": 323.41},
+    "device": {
+        "name": "NVIDIA H200",
+        "driver": "580.159.04",
+        "cuda": "13.0",
+        "clock_mhz": [1755, 1980],
+        "ms": {"tunewright": 98.123, comparison.DEFAULT: 187.61, "onnxruntime": 201.41, "torch.compile": 99.123},
+        "intervals_ms": dict.fromkeys(
+            ("tunewright", comparison.DEFAULT, "onnxruntime", "torch.compile"), (98.1234, 99.1234)
+        ),
+        "samples": 9,
+    },
+    "peak_mb": {},
+    "versions": {"tunewright": "0.1.0", "onnxruntime": "1.27.1", "torch.compile": "2.11.0+cu130"},
+}
+"""Of runs on a GPU."""
 
 
 def printed(render: Callable[[Console, Any], None], data: Mapping[str, Any], width: int) -> str:
@@ -94,9 +114,14 @@ def printed(render: Callable[[Console, Any], None], data: Mapping[str, Any], wid
         (tune_report.render, TUNED, ["12", "1234", "123 ms", "98.7 \N{MICRO SIGN}s", "1250.25x"]),
         (lookup_tables.render_tasks, TUNED, ["3.4 G", "12", "98.7 \N{MICRO SIGN}s"]),
         (lookup_tables.render_lookup, TUNED, ["exact", "98.7 \N{MICRO SIGN}s"]),
-        (comparison.render, MEASURED, ["987.6 ms", "123.4 ms to 124.5 ms", "8.00x", "2026.4.0", "tunewright 101 MB"]),
+        (bench_report.render, MEASURED, ["987.6 ms", "123.4 ms to 124.5 ms", "8.00x", "2026.4.0", "tunewright 101 MB"]),
+        (
+            bench_report.render,
+            MEASURED_ON_GPU,
+            ["98.12 ms", "98.12 ms to 99.12 ms", "1.91x", "987.6 ms", "2.11.0+cu130", "1755 to 1980 MHz", "580.159.04"],
+        ),
     ],
-    ids=["tune", "tasks", "lookup", "bench"],
+    ids=["tune", "tasks", "lookup", "bench", "bench on a GPU"],
 )
 def test_numbers_are_whole(
     render: Callable[..., None], data: Mapping[str, Any], numbers: list[str], width: int
@@ -238,7 +263,7 @@ def test_intervals_have_the_digits_that_tell_their_ends_apart(edges: tuple[float
 
 @pytest.mark.parametrize(("kept", "untuned"), [(0, 2), (1, 1), (2, 0)])
 def test_a_bench_does_not_send_to_tune_what_was_tuned(kept: int, untuned: int) -> None:
-    out = printed(comparison.render, MEASURED | {"tasks": MEASURED["tasks"] | {"default": 2, "kept": kept}}, 160)
+    out = printed(bench_report.render, MEASURED | {"tasks": MEASURED["tasks"] | {"default": 2, "kept": kept}}, 160)
     assert (f"{untuned} of 3 tasks are not tuned" in out) == (untuned > 0)
     assert ("not tuned" in out) == (untuned > 0)
 
@@ -262,7 +287,7 @@ SLOW = {"fallback": {"Resize": 1, "Sin": 2}}
 
 
 @pytest.mark.parametrize(
-    ("render", "data"), [(tune_report.render, TUNED), (comparison.render, MEASURED)], ids=["tune", "bench"]
+    ("render", "data"), [(tune_report.render, TUNED), (bench_report.render, MEASURED)], ids=["tune", "bench"]
 )
 def test_how_much_of_a_model_has_no_kernel(render: Callable[..., None], data: dict[str, Any]) -> None:
     out = printed(render, data | SLOW | {"fallback_share": 0.9912}, 160)

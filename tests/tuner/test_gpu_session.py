@@ -2,118 +2,36 @@
 
 from __future__ import annotations
 
-import hashlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from onnx import parser
 from onnx.reference import ReferenceEvaluator
 
-from tunewright.codegen.cuda import device, driver, interp
+from tunewright.codegen.cuda import device
 from tunewright.codegen.cuda.build import GpuArtifact
-from tunewright.codegen.cuda.device import Device
 from tunewright.codegen.cuda.driver import DeviceFault
-from tunewright.codegen.cuda.driver import DeviceMemory as DeviceMemory
-from tunewright.codegen.cuda.emit import emit
-from tunewright.codegen.gpu import KNOWN, WIDEST_BYTES
-from tunewright.codegen.ir.ir import Kernel
+from tunewright.codegen.gpu import WIDEST_BYTES
 from tunewright.codegen.llvm.build import BuildError
-from tunewright.codegen.target import Target
-from tunewright.codegen.verify import verify
 from tunewright.db.store import open_store
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.sketches import spaces
 from tunewright.tuner.errors import Refused, refusals
 from tunewright.tuner.lookup.lockfile import write_lock
 from tunewright.tuner.lookup.source import ScheduleSource
-from tunewright.tuner.models.model import open_model
+from tunewright.tuner.models.model import open_for, open_model
 from tunewright.tuner.search import whole_model
 from tunewright.tuner.search.whole_model import ModelTimes, Variant
 from tunewright.tuner.session import compile as compile_module
 from tunewright.tuner.session.image import Copy, Evaluation
 from tunewright.tuner.session.session import InferenceSession
 
-from ..workers.simulated import WARM_S, Simulated, bytes_of
+from ..workers.simulated import WARM_S
 from .conftest import small_model
-
-GPU = Target.of_gpu(KNOWN["sm_90a"])
-
-MODELS = {
-    "chain": """(float[9, 24] x, float[7] s) => (float[9, 7] y, float[9, 40] t)
-        <float[24, 40] w = {W}, float[40, 7] v = {V}>
-        { a = MatMul(x, w) t = Relu(a) b = MatMul(t, v) c = Mul(b, s) y = Softmax(c) }""",
-    "half": """(float16[16, 32] x, float16[32, 16] w) => (float16[16, 16] y)
-        { a = MatMul(x, w) b = Sigmoid(a) y = Add(a, b) }""",
-    "windows": """(float[1, 3, 9, 11] x) => (float[1, 8, 5, 6] y) <float[8, 3, 3, 3] w = {K}>
-        { a = Conv<pads = [1, 1, 1, 1], strides = [2, 2]>(x, w) y = Relu(a) }""",
-    "parts of odd sizes": """(float[10, 3] x) => (float[10, 3] y)
-        { a, b = Split<axis = 0, num_outputs = 2>(x) c = Softmax(a) d = Softmax<axis = 0>(b)
-          y = Concat<axis = 0>(c, d) }""",
-    "rounds of odd sizes": """(float[5, 1, 4] x) => (float[5, 1, 1, 3] y, float[1, 1, 3] h)
-        <float[1, 12, 4] w = {R}, float[1, 12, 3] r = {S}> { y, h, c = LSTM<hidden_size = 3>(x, w, r) }""",
-    "without a kernel": """(float[1, 1, 6, 6] x) => (float[1, 1, 6, 6] y, float[1, 1] b)
-        { a = Relu(x) b = Det(a) c = Mul(a, b) y = Softmax(c) }""",
-    "handed through": """(float[4, 5] x) => (float[4, 5] x2, float[20] r, float[4, 5] y) <int64[1] flat = {20}>
-        { x2 = Identity(x) r = Reshape(x, flat) y = Exp(x) }""",
-}  # fmt: skip
-
-
-def model_of(name: str) -> bytes:
-    rng = np.random.default_rng(0)
-    text = MODELS[name]
-    for key, count in {"{W}": 24 * 40, "{V}": 40 * 7, "{K}": 8 * 27, "{R}": 12 * 4, "{S}": 12 * 3}.items():
-        if key in text:
-            text = text.replace(key, "{" + ", ".join(f"{one:.4f}" for one in rng.uniform(-0.5, 0.5, count)) + "}")
-    model = parser.parse_model(f'<ir_version: 10, opset_import: ["" : 20]> m {text}')
-    return bytes(model.SerializeToString())
-
-
-class Interpreted(Simulated):
-    """A device that runs whatever was built here. `recordings` are how often graphs were made."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.kernels: dict[bytes, Kernel] = {}
-        self.recordings = 0
-
-    def built(self, kernel: Kernel, target: Target, cache: object = None) -> GpuArtifact:
-        verify(kernel)
-        code = str(kernel).encode()
-        self.kernels[code] = kernel
-        launches, packings = emit(kernel, "kernel").launches, dict(kernel.packings)
-        sha256 = hashlib.sha256(code).hexdigest()
-        return GpuArtifact(code, sha256, launches, {}, kernel.params, kernel.scratch, packings)
-
-    def program(self, artifact: GpuArtifact, operands: Sequence[DeviceMemory]) -> Callable[[], None]:
-        kernel, given = self.kernels[artifact.code], [bytes_of(memory) for memory in operands]
-        assert all(one.ctypes.data % WIDEST_BYTES == 0 for one in given)
-        buffers = zip((*artifact.params, *artifact.scratch), given, strict=True)
-        arrays = [one.view(buffer.dtype.numpy).reshape(buffer.shape) for buffer, one in buffers]
-
-        def run() -> None:
-            for scratch in given[len(kernel.params) :]:
-                scratch[...] = 0xFF  # where nothing else may live now
-            interp.run(kernel, arrays[: len(kernel.params)])
-
-        return run
-
-    def capture(self, run: Callable[[], None]) -> Callable[[], None]:
-        self.recordings += 1
-        return super().capture(run)
-
-
-@pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> Interpreted:
-    """The only one of this machine."""
-    one = Interpreted()
-    monkeypatch.setattr(driver, "driver", lambda: one)
-    monkeypatch.setattr(compile_module, "gpu_build", one.built)
-    monkeypatch.setattr(device, "devices", lambda: [Device(0, "simulated", KNOWN["sm_90a"])])
-    return one
+from .interpreted import GPU, MODELS, Interpreted, model_of
 
 
 def feeds_of(session: InferenceSession, seed: int) -> dict[str, Any]:
@@ -168,6 +86,16 @@ def test_what_a_compiler_refuses_is_told(gpu: Interpreted, monkeypatch: pytest.M
     monkeypatch.setattr(compile_module, "gpu_build", refuse)
     with pytest.raises(refusals(), match="NVRTC, for sm_90a"):
         InferenceSession.of(open_model(model_of("half"), widen=False), GPU, {})
+
+
+def test_products_of_one_operand_are_one(gpu: Interpreted) -> None:
+    """Their results are parts of one tensor in the device's memory."""
+    data = model_of("two of one operand")
+    model = open_for(GPU, data)
+    assert [task.op for task, _ in model.tasks.values()] == ["MatMul", "Split+Transpose+MatMul+Sigmoid"]
+    with InferenceSession.of(model, GPU, {}) as session:
+        feeds = feeds_of(session, 0)
+        agree(session.run(None, feeds), reference(data, feeds))
 
 
 def test_what_lies_unevenly_is_copied(gpu: Interpreted) -> None:

@@ -17,7 +17,8 @@ from tunewright.tuner.lookup.lockfile import write_lock
 from tunewright.tuner.lookup.source import ScheduleSource
 from tunewright.tuner.models.model import open_model
 from tunewright.tuner.session import session as session_module
-from tunewright.tuner.session.session import InferenceSession, NodeArg
+from tunewright.tuner.session.node_arg import NodeArg
+from tunewright.tuner.session.session import InferenceSession
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((3, 5)).astype(np.float32)

@@ -91,6 +91,14 @@ class Simulated(Driver):
         return "a simulated GPU"
 
     @property
+    def release(self) -> str:
+        return "580.159.04"
+
+    @property
+    def cuda_version(self) -> str:
+        return VERSIONS["driver"]
+
+    @property
     def turn(self) -> threading.RLock:
         return self._turn
 

@@ -15,6 +15,7 @@ from .options import (
     LockOption,
     ModelArgument,
     ServerOption,
+    TargetOption,
     ThreadsOption,
     parse_dims,
     parse_names,
@@ -28,23 +29,28 @@ def bench(
         str | None,
         typer.Option(
             metavar="PEER,...",
-            help="Peers to measure beside it: onnxruntime, openvino, torch, torch.compile, tvm.",
-            show_default="of the first two those that are installed",
+            help="Peers to measure beside it: onnxruntime, torch, torch.compile; on the processor also openvino, tvm.",
+            show_default="onnxruntime and openvino, or on a GPU all, as far as they are installed",
         ),
     ] = None,
     default: Annotated[bool, typer.Option("--default", help="Measure the default schedules too.")] = False,
     db: DbOption = None,
     server: ServerOption = None,
     lock: LockOption = None,
+    target: TargetOption = "auto",
     threads: ThreadsOption = None,
     dims: DimOption = None,
     bind: BindOption = None,
 ) -> CommandAnswer:
     """Measure the tuned model and its peers in turn, in one run."""
     from ..lookup.source import ScheduleSource
-    from .comparison import compare, installed_peers, render
+    from ..targets import local_target
+    from .bench_report import render
+    from .comparison import compare, default_peers
 
     source, console = ScheduleSource.of_options(db, server, lock), messages()
-    peers = installed_peers(console) if against is None else parse_names("--against", against)
-    data = compare(model, peers, source, parse_dims(dims, bind), threads, default=default, watch=console.print)
+    local_target(target, threads)  # without a GPU no peer is looked for
+    peers = default_peers(console, target) if against is None else parse_names("--against", against)
+    bindings = parse_dims(dims, bind)
+    data = compare(model, peers, source, bindings, threads, target, default=default, watch=console.print)
     return CommandAnswer(data, render)

@@ -72,7 +72,7 @@ def check_machine(db: str | None) -> dict[str, Any]:
         *_database(db or current.db),
         *_cost_models(db or current.db, detect().kind),
         _cache("object cache", current.objects, "*.o", lambda _taken, _free: CACHE_BYTES, "the first build makes it"),
-        _cache("images", current.images, "*.image", room_bytes, "the first session of Python makes it"),
+        _cache("images", current.images, "*.image", room_bytes, "the first session makes it"),
         *_disk(current.home),
         *_peers(),
         *_gpus(),

@@ -6,12 +6,14 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
 from tunewright.codegen.host import machine
+from tunewright.codegen.target import CUDA
 from tunewright.graph.evaluation.onnx_form import dtype_name
 from tunewright.workers.lock import HostLock
 from tunewright.workers.measure.check import difference
@@ -21,15 +23,20 @@ from tunewright.workers.measure.sampling import CallLatency, interval, time_in_t
 from ..arguments import sizes_of
 from ..lookup.source import DEFAULT_SOURCE, PreparedModel, ScheduleSource
 from ..peers import runtimes as peers
+from ..peers.cuda_runtimes import CUDA_PEERS, CudaOpener, CudaPeer, check_cuda_peers, cuda_fault
 from ..peers.peak_memory import OURS, PeakMemory, peak_memory
+from ..peers.runtimes import Peer
 from ..session.caches import object_cache
 from ..session.image_store import Coverage, fallback_share
 from ..session.maps import as_rows
 from ..session.session import InferenceSession
 from ..settings import settings
-from ..text import counted, duration, mark_noise, printable, ratio, slow_share, times
+from ..targets import local_target
 from . import model_io
-from .tables import figures, is_wide, new_table, print_legends, print_table
+from .device_times import DeviceTimes, interval_ms, time_on_device
+
+if TYPE_CHECKING:
+    from tunewright.codegen.cuda.driver import Driver
 
 DEFAULT = "tunewright, default"
 
@@ -43,6 +50,7 @@ def compare(
     source: ScheduleSource = DEFAULT_SOURCE,
     dims: Mapping[str, int] | None = None,
     threads: int | None = None,
+    target: str = "auto",
     *,
     default: bool = False,
     memory: bool = True,
@@ -50,36 +58,27 @@ def compare(
 ) -> dict[str, Any]:
     """Latencies of one run of the model, ours and the peers', and the difference of the outputs.
 
-    With `default` also on default schedules, with `memory` also peak memory. `watch` gets each step as it begins.
+    On a GPU also what runs take there, without bringing inputs and outputs. With `default` also on default schedules,
+    with `memory` also peak memory, of processors. `watch` gets each step as it begins.
     """
-    peers.check_peers(against)
-    prepared = source.prepare(model, dims or {}, threads)
+    driver = _open_driver(target, threads)
+    (peers.check_peers if driver is None else check_cuda_peers)(against)
+    prepared = source.prepare(model, dims or {}, threads, target)
     arrays, _ = model_io.feeds(prepared.model, ())
-    open_peers, failures = _open(against, model, prepared, arrays, watch)
-    times = _time_in_turn(prepared, arrays, open_peers, watch, default=default)
-    latencies = times.latencies
+    open_peers, failures = _open(_openers(prepared, driver), against, model, prepared, arrays, watch)
+    times = _time_in_turn(prepared, arrays, open_peers, driver, watch, default=default)
     light = [name for name in open_peers if name not in peers.ASKED_FOR]
-    peaks = _memory(light, model, arrays, prepared, source, watch) if memory else {}
+    peaks = _memory(light, model, arrays, prepared, source, watch) if memory and driver is None else {}
     facts = machine()
-    ours_ms, kernels_ms, fallback = latencies[OURS].median_ms, 1e3 * times.kernels_s, times.coverage.fallback
     return {
         "model": prepared.model.label,
-        "threads": prepared.target.threads,
-        "tunewright_ms": ours_ms,
-        "kernels_ms": kernels_ms,
-        "default_ms": latencies[DEFAULT].median_ms if default else None,
-        "peers": {name: latencies[name].median_ms for name in open_peers},
+        "threads": prepared.target.threads if driver is None else None,
+        **_times_json(times, open_peers, default=default),
         **times.errors,
         "failures": failures,
         "tasks": model_io.shares(times.coverage),
-        "notes": list(prepared.notes),
-        "fallback": dict(fallback),
-        "fallback_share": fallback_share(fallback, kernels_ms, ours_ms),
-        "samples": len(latencies[OURS].samples_s),
-        "least_ms": {name: latency.least_ms for name, latency in latencies.items()},
-        "intervals_ms": {name: _interval_ms(latency) for name, latency in latencies.items()},
+        "notes": [*prepared.notes, *(f"{name}: {peer.note}" for name, peer in _on_device(open_peers) if peer.note)],
         "peak_mb": {name: peak.peak_bytes / 1e6 for name, peak in peaks.items()},
-        "noise": times.noise.reason,
         "libraries_mb": {name: peak.libraries_bytes / 1e6 for name, peak in peaks.items()},
         "versions": {OURS: facts["tunewright"]} | {name: peer.version for name, peer in open_peers.items()},
         "machine": facts,
@@ -87,21 +86,51 @@ def compare(
     }
 
 
+def _times_json(times: _Comparison, open_peers: Mapping[str, Peer], *, default: bool) -> dict[str, Any]:
+    latencies, fallback = times.latencies, times.coverage.fallback
+    ours_ms, kernels_ms = latencies[OURS].median_ms, 1e3 * times.kernels_s
+    return {
+        "tunewright_ms": ours_ms,
+        "kernels_ms": kernels_ms,
+        "default_ms": latencies[DEFAULT].median_ms if default else None,
+        "peers": {name: latencies[name].median_ms for name in open_peers},
+        "fallback": dict(fallback),
+        "fallback_share": fallback_share(fallback, kernels_ms, ours_ms),
+        "samples": len(latencies[OURS].samples_s),
+        "least_ms": {name: latency.least_ms for name, latency in latencies.items()},
+        "intervals_ms": {name: interval_ms(latency) for name, latency in latencies.items()},
+        "device": None if times.device is None else times.device.to_json(),
+        "noise": times.noise,
+    }
+
+
+def _open_driver(target: str, threads: int | None) -> Driver | None:
+    """The driver of the GPU that runs are on; None on a processor. Raises Refused where there is no GPU."""
+    if target != CUDA:
+        return None
+    local_target(target, threads)
+    from tunewright.codegen.cuda import driver  # where nothing runs on a GPU, CuPy may be missing
+
+    return driver.driver()
+
+
 @dataclass(frozen=True, slots=True)
 class _Comparison:
     """Times and outputs of us and the peers, run in turn."""
 
     latencies: Mapping[str, CallLatency]
+    device: DeviceTimes | None  # on a GPU
     kernels_s: float  # of our run
     errors: Mapping[str, Any]
     coverage: Coverage
-    noise: Noise  # how far the times can be relied on
+    noise: str  # why the times can't be relied on
 
 
 def _time_in_turn(
     prepared: PreparedModel,
     arrays: Mapping[str, Any],
-    open_peers: Mapping[str, peers.Peer],
+    open_peers: Mapping[str, Peer],
+    driver: Driver | None,
     watch: Callable[[str], None],
     *,
     default: bool,
@@ -110,11 +139,13 @@ def _time_in_turn(
     watch(f"opening {OURS}")
     with ExitStack() as stack:
         tuned = stack.enter_context(model_io.session_of(prepared))
-        calls: dict[str, Callable[[], Any]] = {OURS: lambda: tuned.run(None, arrays)}
+        sessions = {OURS: tuned}
         if default:
-            untuned = stack.enter_context(InferenceSession.of(prepared.model, prepared.target, {}, object_cache()))
-            calls[DEFAULT] = lambda: untuned.run(None, arrays)
-        calls |= {name: peer.run for name, peer in open_peers.items()}
+            untuned = InferenceSession.of(prepared.model, prepared.target, {}, object_cache())
+            sessions[DEFAULT] = stack.enter_context(untuned)
+        calls: dict[str, Callable[[], Any]] = {
+            name: partial(session.run, None, arrays) for name, session in sessions.items()
+        } | {name: peer.run for name, peer in open_peers.items()}
         errors = _errors(calls[OURS](), open_peers)
         with suppress(OSError):  # nobody who can't write to the folder tunes with it
             stack.enter_context(HostLock(settings().objects).exclusive())
@@ -122,24 +153,38 @@ def _time_in_turn(
         disturbance_watch = Watch()  # by others than this process, in which all of them run
         latencies = time_in_turns(calls)
         wait_for_threads()
-        kernels_s = tuned.kernels_s(arrays)
-        spread = max(interval(latency.samples_s).width for latency in latencies.values())
-        noise = Noise.of(disturbance_watch.disturbance(), prepared.target.threads, spread)
-        return _Comparison(latencies, kernels_s, errors, tuned.coverage(), noise)
+        device = None
+        if driver is not None:
+            samplers = {name: partial(session.kernels_s, arrays) for name, session in sessions.items()}
+            device = time_on_device(driver, samplers | {name: peer.device_s for name, peer in _on_device(open_peers)})
+        kernels_s = tuned.kernels_s(arrays) if device is None else device.latencies[OURS].median_s
+        noise = _noise(disturbance_watch, prepared, latencies, device)
+        return _Comparison(latencies, device, kernels_s, errors, tuned.coverage(), noise)
 
 
-def _errors(outputs: Sequence[Any], open_peers: Mapping[str, peers.Peer]) -> dict[str, Any]:
-    """Errors of our outputs and those of the other peers, relative to the reference, if that is among them."""
-    if REFERENCE not in open_peers:
+def _noise(
+    watch: Watch, prepared: PreparedModel, latencies: Mapping[str, CallLatency], device: DeviceTimes | None
+) -> str:
+    """Why times can't be relied on, see `Noise.reason`. Of this machine, a GPU's runs take one thread."""
+    every = [*latencies.values(), *(device.latencies.values() if device is not None else ())]
+    spread = max(interval(latency.samples_s).width for latency in every)
+    noise = Noise.of(watch.disturbance(), prepared.target.threads if device is None else 1, spread)
+    return ", ".join(filter(None, (noise.reason, "" if device is None else device.fault)))
+
+
+def _errors(outputs: Sequence[Any], open_peers: Mapping[str, Peer]) -> dict[str, Any]:
+    """Errors of our outputs and those of the other peers, relative to REFERENCE's, or to those of the first peer."""
+    if not open_peers:
         return {"max_rel_err": None, "mismatch": None, "peer_rel_err": {}, "reference": None}
-    expected = open_peers[REFERENCE].run()
+    reference = REFERENCE if REFERENCE in open_peers else next(iter(open_peers))
+    expected = open_peers[reference].run()
     max_rel_err, mismatch = worst_error(outputs, expected)
-    others = {name: peer for name, peer in open_peers.items() if name != REFERENCE}
+    others = {name: peer for name, peer in open_peers.items() if name != reference}
     return {
         "max_rel_err": max_rel_err,
         "mismatch": mismatch,
         "peer_rel_err": {name: worst_error(peer.run(), expected)[0] for name, peer in others.items()},
-        "reference": REFERENCE,
+        "reference": reference,
     }
 
 
@@ -164,32 +209,66 @@ def _memory(
     return {name: peak for name, peak in peaks.items() if peak is not None}
 
 
-def installed_peers(console: Console) -> list[str]:
-    """The installed peers that are measured by default; prints which are missing."""
+def default_peers(console: Console, target: str) -> list[str]:
+    """The peers that are measured where none is named, as far as they can be had; prints which can't."""
+    if target == CUDA:
+        faults = {name: cuda_fault(name) for name in CUDA_PEERS}
+        if missing := dict.fromkeys(filter(None, faults.values())):
+            console.print(f"not measured: {'; '.join(missing)}", soft_wrap=True)
+        return [name for name, fault in faults.items() if not fault]
     candidates = [name for name in peers.PEERS if name not in peers.ASKED_FOR]
     names = [name for name in candidates if peers.is_installed(name)]
-    missing = [name for name in candidates if name not in names]
-    if missing:
-        how = peers.how_to_install(missing[0])
-        console.print(f"not installed, so not measured: {', '.join(missing)} ({how})", soft_wrap=True)
+    lacking = [name for name in candidates if name not in names]
+    if lacking:
+        how = peers.how_to_install(lacking[0])
+        console.print(f"not installed, so not measured: {', '.join(lacking)} ({how})", soft_wrap=True)
     return names
 
 
+Opener = Callable[[Path, Mapping[str, Any], Mapping[str, int]], Peer]
+"""Loads a model for the device: its path, all inputs by label, open dimensions by name. Raises PeerFailed."""
+
+
+def _openers(prepared: PreparedModel, driver: Driver | None) -> Mapping[str, Opener]:
+    """The peers on the target, by name."""
+
+    def on_processor(opener: peers.Opener) -> Opener:
+        return lambda model, inputs, sizes: opener(model, inputs, prepared.target.threads, sizes)
+
+    def on_device(opener: CudaOpener, driver: Driver) -> Opener:
+        def open_peer(model: Path, inputs: Mapping[str, Any], sizes: Mapping[str, int]) -> CudaPeer:
+            peer = opener(model, inputs, sizes, driver)
+            peer.device_s()
+            return peer
+
+        return open_peer
+
+    if driver is None:
+        return {name: on_processor(opener) for name, opener in peers.PEERS.items()}
+    return {name: on_device(opener, driver) for name, opener in CUDA_PEERS.items()}
+
+
+def _on_device(open_peers: Mapping[str, Peer]) -> list[tuple[str, CudaPeer]]:
+    """The peers on a GPU."""
+    return [(name, peer) for name, peer in open_peers.items() if isinstance(peer, CudaPeer)]
+
+
 def _open(
+    openers: Mapping[str, Opener],
     names: Sequence[str],
     model: Path,
     prepared: PreparedModel,
     arrays: Mapping[str, Any],
     watch: Callable[[str], None],
-) -> tuple[dict[str, peers.Peer], dict[str, str]]:
+) -> tuple[dict[str, Peer], dict[str, str]]:
     """The peers that can run the model, and the errors of the others."""
-    open_peers: dict[str, peers.Peer] = {}
+    open_peers: dict[str, Peer] = {}
     failures: dict[str, str] = {}
     inputs, sizes = model_io.all_inputs(prepared.model, arrays), sizes_of(prepared.dims)
     for name in names:
         watch(f"opening {name}")
         try:
-            peer = peers.PEERS[name](model, inputs, prepared.target.threads, sizes)
+            peer = openers[name](model, inputs, sizes)
             peer.run()
             open_peers[name] = peer
         except peers.PeerFailed as error:
@@ -216,59 +295,3 @@ def worst_error(ours: Sequence[Any], theirs: Sequence[Any]) -> tuple[float | Non
             return None, f"output {number}: {fault}"
         worst = max(worst, error)
     return worst, None
-
-
-def _interval_ms(latency: CallLatency) -> list[float]:
-    interval_s = interval(latency.samples_s)
-    return [1e3 * interval_s.low_s, 1e3 * interval_s.high_s]
-
-
-def render(console: Console, data: Mapping[str, Any]) -> None:
-    """A line a runtime, the fastest first."""
-    noise = data["noise"]
-    rows = {OURS: data["tunewright_ms"], **data["peers"]}
-    if data["default_ms"] is not None:
-        rows[DEFAULT] = data["default_ms"]
-    extra = ("least", "version") if is_wide(console) else ()
-    table = new_table(console, ("runtime",), ("time", "95% interval", "time / ours", *extra))
-    for name, value in sorted(rows.items(), key=lambda row: row[1]):
-        low, high = data["intervals_ms"][name]
-        cells = [
-            mark_noise(_time_text(value), noise),
-            f"{_time_text(low)} to {_time_text(high)}",
-            mark_noise(times(ratio(value, data["tunewright_ms"])), noise),
-            mark_noise(_time_text(data["least_ms"][name]), noise),
-            data["versions"].get(name, ""),
-        ]
-        table.add_row(name, *cells[: len(table.columns) - 1])
-    print_table(console, table)
-    print_legends(console, figures(table), [noise])
-    if not extra:
-        console.print("versions: " + ", ".join(f"{name} {version}" for name, version in data["versions"].items()))
-    for name, failure in data["failures"].items():
-        console.print(f"{name} can't run this model: {printable(failure)}")
-    console.print(
-        f"{printable(data['model'])}, {counted(data['threads'], 'thread')} on {data['machine']['processor']}, "
-        f"medians of {counted(data['samples'], 'sample')} each, taken in turns"
-    )
-    console.print(f"of tunewright's time, kernels take {mark_noise(duration(data['kernels_ms']), noise)}")
-    if data["fallback"]:
-        console.print(slow_share(data["fallback"], data["fallback_share"], noise))
-    if data["peak_mb"]:
-        peaks = ", ".join(f"{name} {peak_mb:.0f} MB" for name, peak_mb in data["peak_mb"].items())
-        console.print(f"peak memory of a process that loads the model and runs it: {peaks}")
-    if data["mismatch"]:
-        console.print(f"the outputs are not those of {data['reference']}: {printable(data['mismatch'])}")
-    elif data["reference"]:
-        console.print(f"largest error against {data['reference']}: {data['max_rel_err']:.2g} of an output's magnitude")
-    tasks = data["tasks"]
-    untuned = tasks["transferred"] + tasks["default"] - tasks["kept"]
-    if untuned:
-        total = tasks["tuned"] + tasks["kept"] + untuned
-        console.print(
-            f"{untuned} of {counted(total, 'task is', 'tasks are')} not tuned for {data['target']}: tunewright tune"
-        )
-
-
-def _time_text(value_ms: float) -> str:
-    return duration(value_ms, 4)  # intervals are often narrower than a percent

@@ -13,16 +13,19 @@ from ..errors import Refused
 from ..lookup.source import PreparedModel
 from ..models.model import Model, example_feeds
 from ..session.caches import object_cache
-from ..session.image_store import Coverage
+from ..session.image_store import Coverage, ImageStore
 from ..session.session import InferenceSession
 
 MADE_UP = "made up"
 """Source of the arrays that no option gives."""
 
 
-def session_of(prepared: PreparedModel) -> InferenceSession:
-    """A session on the schedules found. Raises Refused where a task has none that may work."""
-    return InferenceSession.of_results(prepared.model, prepared.target, prepared.results, object_cache())
+def session_of(prepared: PreparedModel, images: ImageStore | None = None) -> InferenceSession:
+    """A session on the schedules found. Raises Refused where a task has none that may work.
+
+    `images` as in `InferenceSession.of_results`.
+    """
+    return InferenceSession.of_results(prepared.model, prepared.target, prepared.results, object_cache(), images)
 
 
 def shares(coverage: Coverage) -> dict[str, int]:

@@ -20,6 +20,7 @@ from tunewright.graph.control.lower import lower
 from tunewright.graph.control.steps import Branch, LoopEnd, LoopStart, Routine
 from tunewright.graph.evaluation.sizes import CUT
 from tunewright.graph.fusion.fusion import Fallback, TaskCall, partition
+from tunewright.graph.fusion.joined_products import join_products
 from tunewright.graph.fusion.segments import CallChain, chains
 from tunewright.graph.ir import Graph
 from tunewright.graph.onnx_import import ModelError, load
@@ -159,8 +160,9 @@ def open_for(
 
     None: of any processor.
     """
-    widen = target is None or target.kind != CUDA
-    return open_model(source, dims, widen=widen, dots=target is not None and target.has_dots, overrides=overrides)
+    if target is not None and target.kind == CUDA:
+        return open_model(source, dims, widen=False, multiprocessors=target.threads, overrides=overrides)
+    return open_model(source, dims, dots=target is not None and target.has_dots, overrides=overrides)
 
 
 def open_model(
@@ -169,11 +171,12 @@ def open_model(
     *,
     widen: bool = True,
     dots: bool = False,
+    multiprocessors: int = 0,
     overrides: Collection[str] = (),
 ) -> Model:
     """Read an ONNX model. `dims` binds its dynamic dimensions; `overrides` are weights that become inputs, `given` in
-    `load`. `widen` as in `rewrite`: for processors, on which control flow becomes steps, too. `dots` likewise. See
-    `open_for` too.
+    `load`. `widen` as in `rewrite`: for processors, on which control flow becomes steps, too. `dots` likewise.
+    `multiprocessors` as in `join_products`, for GPUs; with 0 no products are joined. See `open_for` too.
 
     Raises ModelError, one line.
     """
@@ -188,7 +191,7 @@ def open_model(
             if isinstance(source, bytes):
                 raise
             raise ModelError(f"{str(source)!r}: {error}") from error
-        steps = partition(graph)
+        graph, steps = join_products(graph, multiprocessors) if multiprocessors else (graph, partition(graph))
         segments = chains(graph, steps)
         flat_graph, flat_steps = lower(graph, steps, dots=dots) if widen else (graph, list[FlatStep](steps))
         return Model(label, sha256.result(), flat_graph, tuple(flat_steps), segments)

@@ -14,7 +14,7 @@ from tunewright.codegen.host import available_cores
 from tunewright.codegen.llvm.build import ObjectCache
 from tunewright.codegen.runtime.library import pool_object
 from tunewright.codegen.runtime.memory import trim_compiler, trim_heap
-from tunewright.codegen.target import Target
+from tunewright.codegen.target import CUDA, Target
 from tunewright.graph.fusion.fusion import Fallback, TaskCall
 from tunewright.graph.ir import DefaultInput
 from tunewright.graph.ops import TensorView
@@ -29,7 +29,7 @@ from ..models.model import Model
 from ..text import short
 from .compile import build_kernels, compile_model
 from .image import Image
-from .image_store import CacheEntry, Coverage, ImageStore, image_key, is_whole
+from .image_store import CacheEntry, Coverage, ImageStore, compiler_of, image_key, is_whole
 
 _log = logging.getLogger("tunewright.schedule")
 
@@ -128,8 +128,9 @@ def _image(
     name: str | None,
 ) -> tuple[Image, str]:
     """The image, and its name if it is in the store from now on. Raises Refused without a compiler; BuildError."""
+    compiler = compiler_of(target) if images is not None else None
     if images is not None and name is not None:
-        stored = images.get(name, target.threads)
+        stored = images.get(name, target.threads, compiler)
         if stored is not None:
             return stored.image, name
     # Who times candidates on this machine is not disturbed. They share the folder of objects.
@@ -141,15 +142,18 @@ def _image(
     trim_heap()  # what compiling took, before constants are packed
     trim_compiler()
     image = compile_model(model, artifacts, min(target.threads, len(available_cores())))
-    is_kept = images is not None and name is not None and images.put(name, image, pool_object())
-    return image, name if name is not None and is_kept else ""
+    if images is None or name is None or compiler is None:
+        return image, ""
+    pool_code = pool_object() if target.kind != CUDA else b""
+    return image, name if images.put(name, image, pool_code, compiler) else ""
 
 
 def _plain_steps(model: Model, schedules: Mapping[str, Schedule]) -> list[Any]:
-    """Inputs, outputs and steps as plain data: all that tells one way to run a model from another."""
+    """Inputs, outputs, bound values and steps as plain data: all that tells one way to run a model from another."""
     values = (*model.graph.inputs, *model.graph.outputs)
     plain: list[Any] = [[value.label, value.tensor, str(model.graph.type(value.tensor))] for value in values]
     plain += [[value.tensor, value.sizes] for value in values if value.sizes]
+    plain += [[bound.label, bound.value.tolist()] for bound in model.graph.bound]  # constants are computed from them
     for step in model.steps:
         match step:
             case TaskCall(task, inputs, outputs):

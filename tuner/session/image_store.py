@@ -15,7 +15,7 @@ import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, astuple, dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from threading import Thread
@@ -24,18 +24,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tunewright.codegen.artifact import Artifact, Phase, objects_sha256
-from tunewright.codegen.expr.dtype import DType
-from tunewright.codegen.ir.ir import Buffer
+from tunewright.codegen.host import available_cores
 from tunewright.codegen.private_folder import PrivateFolder
-from tunewright.codegen.runtime.control import Control, ControlKind, Move
 from tunewright.codegen.runtime.memory import HUGE_BYTES, aligned_block
-from tunewright.codegen.target import Target
+from tunewright.codegen.target import CUDA, Target
 from tunewright.db.location import plain_file
 from tunewright.graph.ir import DefaultInput, TensorType
 
 from ..files import code_digest, file_state
-from .image import Area, ControlCall, Image, ImagePort, KernelCall, Location, TensorValue
+from .image import Image
+from .image_form import from_form, to_form
 
 SETTLED_NS = 2_000_000_000
 """Least age of a change. Clocks of file systems are this coarse."""
@@ -69,6 +67,21 @@ def image_key(model_sha256: str, target: Target, steps: Sequence[Any]) -> str | 
     """
     sources = code_digest()
     return None if sources is None else json.dumps([sources, model_sha256, target.to_json(), steps])
+
+
+def compiler_of(target: Target) -> str | None:
+    """The version of NVRTC, which an image for a GPU is kept with; None where it is not installed: any will do then.
+
+    Empty for a processor: LLVM's is part of the digest of the code.
+    """
+    if target.kind != CUDA:
+        return ""
+    from tunewright.codegen.cuda import nvrtc  # a processor's sessions start without
+
+    try:
+        return nvrtc.version()
+    except nvrtc.NoCompiler:
+        return None
 
 
 def is_whole(model: Path | str | bytes) -> bool:
@@ -162,7 +175,7 @@ class CacheEntry:
 
 @dataclass(frozen=True, slots=True)
 class StoredImage:
-    """An image, and the thread pool as object code, which was compiled for the same machine."""
+    """An image, and the thread pool as object code, which was compiled for the same machine; empty for a GPU."""
 
     image: Image
     pool_code: bytes
@@ -191,37 +204,45 @@ class ImageStore:
         with suppress(OSError):
             self._files.write(self._entry_path(key), [json.dumps(asdict(entry)).encode()], lasting=True)
 
-    def get(self, name: str, readers: int = 1) -> StoredImage | None:
-        """The image of that name, if it is there and whole. `readers` threads read."""
+    def get(self, name: str, readers: int = 1, compiler: str | None = "") -> StoredImage | None:
+        """The image of that name, if it is there, whole, and of that compiler, see `compiler_of`; of any for None.
+
+        At most `readers` threads read.
+        """
         path = self._image_path(name)
         wait_for_writes()
         try:
             with path.open("rb") as file:
                 os.utime(file.fileno())  # it is in use
-                return _read(file.fileno(), readers)
+                return _read(file.fileno(), min(readers, len(available_cores())), compiler)
         except (OSError, ValueError, LookupError, TypeError):
             return None
 
-    def put(self, name: str, image: Image, pool_code: bytes) -> bool:
+    def put(self, name: str, image: Image, pool_code: bytes, compiler: str = "") -> bool:
         """Keep an image, unless it is too large or has nodes that no kernel computes. Whether it is there then.
 
-        A large one is written by a thread, which the end of the process waits for: it is there unless the disk fails.
+        It takes the place of one that is damaged or of another compiler. A large one is written by a thread, which the
+        end of the process waits for: it is there unless the disk fails.
         """
         form = to_form(image)
         if form is None:
             return False
+        header, objects = form
         path = self._image_path(name)
-        with suppress(OSError):  # a full disk is no error, nor that somebody has deleted the folder by now
+        try:
             free_bytes = shutil.disk_usage(self._files.path).free
             left_bytes = room_bytes(self._files.size_bytes(), free_bytes, self._limit_bytes) - image.constants.nbytes
-            if left_bytes >= 0 and not path.exists():
-                self._files.tidy(left_bytes)
-                parts = _parts(*form, pool_code, image.constants)
-                if image.constants.nbytes >= LARGE_BYTES:
-                    _begin_write(partial(self._write, path, parts))
-                    return True
+            if left_bytes < 0:
+                return False
+            self._files.tidy(left_bytes)
+            parts = _parts({**header, "compiler": compiler}, objects, pool_code, image.constants)
+            if image.constants.nbytes >= LARGE_BYTES:
+                _begin_write(partial(self._write, path, parts))
+            else:
                 self._files.write(path, parts, lasting=True)
-        return path.exists()
+        except OSError:  # a full disk is no error, nor that somebody has deleted the folder by now
+            return False
+        return True
 
     def _write(self, path: Path, parts: Sequence[bytes | memoryview]) -> None:
         with suppress(OSError):
@@ -268,8 +289,8 @@ def _parts(
     return [begin, head, bytes(gap_bytes), constants.data]
 
 
-def _read(handle: int, readers: int) -> StoredImage:
-    """Read what `_parts` wrote. Raises ValueError where it is not whole."""
+def _read(handle: int, readers: int, compiler: str | None) -> StoredImage:
+    """Read what `_parts` wrote. Raises ValueError where it is not whole, or of another compiler."""
     begin_bytes = len(MAGIC) + 48
     begin = os.pread(handle, begin_bytes, 0)
     text_bytes, head_bytes = (
@@ -285,6 +306,8 @@ def _read(handle: int, readers: int) -> StoredImage:
     constants_start = -(-(begin_bytes + head_bytes) // PAGE_BYTES) * PAGE_BYTES
     if size_bytes != constants_start + header["constants_bytes"]:
         raise ValueError("an image that was cut short")
+    if compiler not in (None, header["compiler"]):
+        raise ValueError("an image of another compiler")
     objects, offset = [], text_bytes
     for object_bytes in header["object_bytes"]:
         objects.append(head[offset : offset + object_bytes])
@@ -324,101 +347,3 @@ def _default(form: Mapping[str, Any]) -> DefaultInput:
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def to_form(image: Image) -> tuple[dict[str, Any], list[bytes]] | None:
-    """The image without its constants: JSON, and object code.
-
-    None where it runs nodes that have no kernel, or runs on a GPU: these are not kept yet.
-    """
-    numbers: dict[str, int] = {}
-    artifacts: list[Artifact] = []
-    steps: list[Sequence[Any]] = []
-    for step in image.steps:
-        if isinstance(step, Control):
-            steps.append(astuple(step))
-            continue
-        if image.kept or not isinstance(step, KernelCall) or not isinstance(step.artifact, Artifact):
-            return None
-        artifact = step.artifact
-        key = f"{artifact.sha256} {artifact.phases} {artifact.params} {artifact.scratch}"
-        if numbers.setdefault(key, len(artifacts)) == len(artifacts):
-            artifacts.append(artifact)
-        steps.append([numbers[key], [astuple(location) for location in step.locations]])
-    objects: dict[bytes, int] = {}
-    for code in (code for artifact in artifacts for code in artifact.objects):
-        objects.setdefault(code, len(objects))
-    header = {
-        "inputs": [astuple(port) for port in image.inputs],
-        "outputs": [astuple(port) for port in image.outputs],
-        "rooms": [[number, astuple(kind)] for number, kind in image.output_types.items()],
-        "arena_bytes": image.arena_bytes,
-        "artifacts": [
-            {
-                "objects": [objects[code] for code in artifact.objects],
-                "phases": [astuple(phase) for phase in artifact.phases],
-                "params": [(buffer.name, buffer.shape, buffer.dtype) for buffer in artifact.params],
-                "scratch": [(buffer.name, buffer.shape, buffer.dtype) for buffer in artifact.scratch],
-            }
-            for artifact in artifacts
-        ],
-        "steps": steps,
-    }
-    return header, list(objects)
-
-
-def from_form(header: Mapping[str, Any], objects: Sequence[bytes], constants: NDArray[np.uint8]) -> Image:
-    """The inverse of `to_form`. Raises LookupError, TypeError or ValueError on other data."""
-    artifacts = [_artifact(form, objects) for form in header["artifacts"]]
-    return Image(
-        inputs=tuple(_port(form) for form in header["inputs"]),
-        outputs=tuple(_port(form) for form in header["outputs"]),
-        output_types={number: _kind(form) for number, form in header["rooms"]},
-        steps=tuple(_step(form, artifacts) for form in header["steps"]),
-        arena_bytes=header["arena_bytes"],
-        constants=constants,
-        kept=(),
-    )
-
-
-def _step(form: Sequence[Any], artifacts: Sequence[Artifact]) -> KernelCall | ControlCall:
-    if len(form) == 2:
-        number, locations = form
-        return KernelCall(artifacts[number], tuple(map(_location, locations)))
-    kind, operands, loop, size, note, numbers = form
-    located = tuple(None if operand is None else _location(operand) for operand in operands)
-    return Control(ControlKind(kind), located, loop, size, note, tuple(numbers))
-
-
-def _artifact(form: Mapping[str, Any], objects: Sequence[bytes]) -> Artifact:
-    """The artifact but for its packings: constants are packed by now."""
-    own = tuple(objects[number] for number in form["objects"])
-    return Artifact(
-        objects=own,
-        sha256=objects_sha256(own),
-        phases=tuple(Phase(symbol, iterations) for symbol, iterations in form["phases"]),
-        params=tuple(_buffer(each) for each in form["params"]),
-        scratch=tuple(_buffer(each) for each in form["scratch"]),
-        packings={},
-    )
-
-
-def _buffer(form: Sequence[Any]) -> Buffer:
-    name, shape, dtype = form
-    return Buffer(name, tuple(shape), DType(dtype))
-
-
-def _port(form: Sequence[Any]) -> ImagePort:
-    label, tensor, (kind, location), keys, sizes = form
-    cuts = tuple((axis, _location(size)) for axis, size in sizes)
-    return ImagePort(label, tensor, TensorValue(_kind(kind), _location(location)), tuple(keys), cuts)
-
-
-def _kind(form: Sequence[Any]) -> TensorType:
-    dtype, shape = form
-    return TensorType(dtype, None if shape is None else tuple(shape))
-
-
-def _location(form: Sequence[Any]) -> Location:
-    area, offset_bytes, number, moves = form
-    return Location(Area(area), offset_bytes, number, tuple(Move(*move) for move in moves))

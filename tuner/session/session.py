@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from types import MappingProxyType, TracebackType
@@ -15,7 +14,6 @@ from weakref import finalize
 
 import numpy as np
 
-from tunewright.codegen.expr.dtype import DType
 from tunewright.codegen.host import detect
 from tunewright.codegen.runtime.library import pool_functions
 from tunewright.codegen.runtime.memory import trim_compiler, trim_heap
@@ -26,13 +24,14 @@ from tunewright.graph.ir import TensorType
 from ..arguments import check_dims, check_model, check_path, check_source, check_threads, sizes_of
 from ..errors import InputError, Refused
 from ..settings import settings
-from ..targets import check_target
+from ..targets import check_target, local_target
 from ..text import printable
 from .caches import image_store, object_cache
 from .execution import CompiledModel
 from .image import Image, ImagePort
-from .image_store import CacheEntry, Coverage, ImageStore, session_key
+from .image_store import CacheEntry, Coverage, ImageStore, compiler_of, session_key
 from .maps import as_maps
+from .node_arg import NodeArg, check_array, numpy_type
 from .notes import coverage_notes, thread_notes
 from .origin import Origin
 
@@ -49,8 +48,6 @@ if TYPE_CHECKING:
     from .stand_in import StandIn
 
 
-_schedule_log = logging.getLogger("tunewright.schedule")
-
 SAMPLES, SAMPLE_S = 21, 2e-3
 """Number of samples of the kernels' time, and the seconds of one."""
 
@@ -58,18 +55,6 @@ MOST_CHOICES = 8
 """Sets of overridden weights whose models are kept compiled."""
 
 CLOSED = "the session is closed; open the model again to run it"
-
-OTHER_NAMES = {"float32": "float", "float64": "double"}
-"""ONNX Runtime's names of element types where they are not numpy's."""
-
-
-@dataclass(frozen=True, slots=True)
-class NodeArg:
-    """An input or output of a model, as ONNX Runtime's NodeArg describes it."""
-
-    name: str
-    type: str  # "tensor(float)", "tensor(int64)", ...
-    shape: list[int] | None  # None where only running the model tells
 
 
 class InferenceSession:
@@ -119,16 +104,18 @@ class InferenceSession:
         check_source(db, server)
         lock = check_path("lock", lock)
         model, dims, threads = check_model(model), check_dims(dims, bind), check_threads(threads)
-        is_watched = _schedule_log.isEnabledFor(logging.DEBUG)  # who looks on sees it all made
-        images = None if check_target(target) == CUDA or is_watched else image_store()
+        check_target(target)
+        images = image_store()
         source = model if isinstance(model, bytes) else Path(model).absolute()  # the working folder may change
         pinned = lock.absolute() if lock is not None else None
         origin = Origin(source, db, server, pinned, dims, threads, target, Origin.state_of(source))
-        key = None
+        key, has_started = None, False
         if images is not None and server is None and (db is None or lock is None):
-            key = session_key(model, dims, detect(threads), db or settings().db, lock)
+            device = local_target(target, threads)
+            key = session_key(model, dims, device, db or settings().db, lock)
             trim_compiler()  # what loading it took
-        if images is not None and key is not None and self._start_from_image(images, key):
+            has_started = key is not None and self._start_from_image(images, key, device)
+        if has_started:
             self._origin = origin if self._defaults else None
             return
         self._start_cold(model, origin, images, key, background)
@@ -146,7 +133,8 @@ class InferenceSession:
             return open_executable(model, place, origin.dims, origin.threads, origin.target, object_cache(), images)
 
         is_there = isinstance(origin.model, bytes) or origin.state is not None
-        if background and images is not None and is_there and origin.has_one_place:
+        is_early = background and origin.target != CUDA  # a GPU's model is ready when the session is there
+        if is_early and images is not None and is_there and origin.has_one_place:
             self._opening = origin, images, key
             self._start_in_background(origin, images, compile_here)
             return
@@ -190,38 +178,47 @@ class InferenceSession:
 
     @classmethod
     def of_results(
-        cls, model: Model, target: Target, results: Mapping[str, LookupResult], cache: ObjectCache | None = None
+        cls,
+        model: Model,
+        target: Target,
+        results: Mapping[str, LookupResult],
+        cache: ObjectCache | None = None,
+        images: ImageStore | None = None,
     ) -> Self:
-        """A session of an opened model on lookup results. Raises Refused where a task has no schedule to run."""
+        """A session of an opened model on lookup results. Raises Refused where a task has no schedule to run.
+
+        It starts from its image in `images`, and leaves one there; None for a model with weights in other files.
+        """
         from .executable import executable_of_results
 
         session = cls.__new__(cls)
-        session._start(executable_of_results(model, target, results, cache))  # noqa: SLF001
+        session._start(executable_of_results(model, target, results, cache, images))  # noqa: SLF001
         return session
 
-    def _start_from_image(self, images: ImageStore, key: str) -> bool:
+    def _start_from_image(self, images: ImageStore, key: str, target: Target) -> bool:
         """Start from the stored image of the key, if there is one."""
         entry = images.entry(key)
-        stored = images.get(entry.image, entry.threads) if entry is not None else None
+        stored = images.get(entry.image, entry.threads, compiler_of(target)) if entry is not None else None
         if entry is None or stored is None:
             return False
-        pool_functions(stored.pool_code)
-        self._start_on_processor(stored.image, entry)
+        if stored.pool_code:
+            pool_functions(stored.pool_code)
+        self._start_on(target, stored.image, entry)
         return True
 
     def _start(self, executable: Executable) -> None:
-        if executable.target.kind != CUDA:
-            self._start_on_processor(executable.image, executable.entry)
+        self._start_on(executable.target, executable.image, executable.entry)
+
+    def _start_on(self, target: Target, image: Image, entry: CacheEntry) -> None:
+        """Run it on the processor, or on the GPU of this machine."""
+        if target.kind != CUDA:
+            self._adopt(CompiledModel(image, shared_pool(entry.threads)), entry, thread_notes(entry.threads))
             return
         from tunewright.codegen.cuda import driver
 
         from .device_model import DeviceModel
 
-        self._adopt(DeviceModel(executable.image, driver.driver()), executable.entry)
-
-    def _start_on_processor(self, image: Image, entry: CacheEntry) -> None:
-        """Run it on the processor."""
-        self._adopt(CompiledModel(image, shared_pool(entry.threads)), entry, thread_notes(entry.threads))
+        self._adopt(DeviceModel(image, driver.driver()), entry)
 
     def _adopt(self, model: CompiledModel | DeviceModel, entry: CacheEntry, notes: Iterable[str] = ()) -> None:
         self._model = model
@@ -243,7 +240,7 @@ class InferenceSession:
 
     def _set_inputs(self, inputs: Sequence[ImagePort]) -> None:
         ports = [(port, port.value.kind) for port in inputs]
-        self._input_types = [(port, _numpy_type(kind), kind.shape) for port, kind in ports]
+        self._input_types = [(port, numpy_type(kind), kind.shape) for port, kind in ports]
 
     @property
     def ready(self) -> bool:
@@ -302,19 +299,16 @@ class InferenceSession:
 
     def get_inputs(self) -> list[NodeArg]:
         """The inputs that `run` takes."""
-        return [_argument(port.label, port.value.kind) for port in self._signature().inputs]
+        return [NodeArg.of(port.label, port.value.kind) for port in self._signature().inputs]
 
     def get_overridable_initializers(self) -> list[NodeArg]:
         """The weights that `run` takes in the place of the model's own: those that are inputs of the model as well."""
         self.wait()
-        return [_argument(label, kind) for label, kind in self._defaults.items()] if self._origin else []
+        return [NodeArg.of(label, kind) for label, kind in self._defaults.items()] if self._origin else []
 
     def get_outputs(self) -> list[NodeArg]:
         """The outputs that `run` returns."""
-        return [
-            _map_argument(port) if port.keys else _argument(port.label, _told_type(port))
-            for port in self._signature().outputs
-        ]
+        return [NodeArg.of_output(port) for port in self._signature().outputs]
 
     def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> list[Any]:
         """The outputs of that name, in that order; all of them for None. Inputs are given by name.
@@ -386,7 +380,7 @@ class InferenceSession:
                 text = printable(f"{type(error).__name__}: {error}")  # a mapping that fails for what it says it has
                 raise InputError(f"input {port.label!r} could not be got: {text}") from error
             if type(array) is not np.ndarray or array.dtype is not dtype or array.shape != shape:
-                array = _check_array(port.label, array, port.value.kind)
+                array = check_array(port.label, array, port.value.kind)
             arrays.append(array)
         return arrays
 
@@ -402,7 +396,7 @@ class InferenceSession:
         if self._is_closed:
             raise Refused(CLOSED)
         for label in weights:
-            _check_array(label, input_feed[label], self._defaults[label])
+            check_array(label, input_feed[label], self._defaults[label])
         session = self._override_sessions.pop(weights, None)
         if session is None:
             session = type(self).__new__(type(self))
@@ -462,38 +456,3 @@ class InferenceSession:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _argument(label: str, kind: TensorType) -> NodeArg:
-    name = OTHER_NAMES.get(kind.dtype, kind.dtype.replace("float8_", "float8"))
-    return NodeArg(label, f"tensor({name})", None if kind.shape is None else list(kind.shape))
-
-
-def _map_argument(port: ImagePort) -> NodeArg:
-    key = "string" if isinstance(port.keys[0], str) else "int64"
-    return NodeArg(port.label, f"seq(map({key},tensor(float)))", [])
-
-
-def _told_type(port: ImagePort) -> TensorType:
-    """The type of an output; without a shape where only a run tells it."""
-    return replace(port.value.kind, shape=None) if port.sizes else port.value.kind
-
-
-def _numpy_type(kind: TensorType) -> np.dtype[Any] | None:
-    """The type of arrays that need no look at them; numpy has one object for each."""
-    dtype = DType.of(kind.dtype)
-    return None if dtype is None else dtype.numpy
-
-
-def _check_array(label: str, value: Any, kind: TensorType) -> Any:
-    from tunewright.graph.evaluation.onnx_form import (
-        dtype_name,  # imports onnx, and most arrays are what is wanted at first sight
-    )
-
-    try:
-        array = np.asarray(value)
-    except ValueError as error:  # nested lists of several lengths
-        raise InputError(f"input {label!r} is no array: {error}") from error
-    if dtype_name(array) != kind.dtype or array.shape != kind.shape:
-        raise InputError(f"input {label!r} is {array.dtype}{list(array.shape)}, the model takes {kind}")
-    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))

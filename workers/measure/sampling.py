@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import comb, inf
 from statistics import median
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -172,6 +172,9 @@ WARM_UP = 3
 MIN_ROUNDS, MAX_ROUNDS = 9, 200
 """A 95% interval without the extremes needs nine samples."""
 
+BUDGET_S = 4.0
+"""Seconds that samples are taken for, unless the fewest rounds take longer."""
+
 WAKE_S = 0.002
 """Length of the untimed calls at the beginning of a turn; at least one."""
 
@@ -232,25 +235,34 @@ def wait_for_own_threads() -> None:
 
 
 def time_in_turns(
-    calls: Mapping[str, Callable[[], Any]], budget_s: float = 4.0, settle: Callable[[], None] = wait_for_threads
+    calls: Mapping[str, Callable[[], Any]],
+    budget_s: float = BUDGET_S,
+    settle: Callable[[], None] = wait_for_threads,
 ) -> dict[str, CallLatency]:
-    """Time several calls in turns, round after round, so that drift of the machine is the same for all.
+    """Time several calls in turns, as `sample_in_turns` does.
 
-    It ends when all intervals are narrow, or `budget_s` is spent. `settle` waits until the threads of the last call are
-    idle.
+    `settle` waits until the threads of the last call are idle.
     """
-    samples: dict[str, list[float]] = {name: [] for name in calls}
     for call in calls.values():
         for _ in range(WARM_UP):
             call()
-    order = list(calls)
+    return sample_in_turns({name: partial(_turn_s, call, settle) for name, call in calls.items()}, budget_s)
+
+
+def sample_in_turns(samplers: Mapping[str, Callable[[], float]], budget_s: float = BUDGET_S) -> dict[str, CallLatency]:
+    """Take samples of several, in seconds, round after round, so that drift of the machine is the same for all.
+
+    It ends when all intervals are narrow, or `budget_s` is spent.
+    """
+    samples: dict[str, list[float]] = {name: [] for name in samplers}
+    order = list(samplers)
     deadline = time.perf_counter() + budget_s
     for number in range(MAX_ROUNDS):
         is_late = time.perf_counter() > deadline
         if number >= MIN_ROUNDS and (is_late or all(interval(s).width <= PRECISION for s in samples.values())):
             break
         for name in order:
-            samples[name].append(_turn_s(calls[name], settle))
+            samples[name].append(samplers[name]())
         order = [*order[1:], *order[:1]]
     return {name: CallLatency(tuple(values)) for name, values in samples.items()}
 

@@ -19,8 +19,9 @@ Three = Annotated[list[int], Field(min_length=3, max_length=3)]
 class TensorMapShown(Answer):
     """How the copy engine of the GPU sees an argument, from its begin on: made by cuTensorMapEncodeTiled.
 
-    With element strides of 1, no interleave, a swizzle of 128 bytes and zeros outside of the tensor. That function
-    takes dimensions in the reverse order, the innermost first, and strides in bytes, without that of the innermost.
+    With no interleave, a swizzle of 128 bytes and zeros outside of the tensor. That function takes dimensions in the
+    reverse order, the innermost first, strides in bytes, without that of the innermost, and boxes with what lies
+    between their elements: `box` times `steps`.
     """
 
     tensor: Name = Field(description="Name of the argument.")
@@ -28,6 +29,7 @@ class TensorMapShown(Answer):
     extents: list[int] = Field(description="Of the tensor, the outermost dimension first.")
     strides: list[int] = Field(description="In elements; the last one is 1.")
     box: list[int] = Field(description="Extents of what is copied at once.")
+    steps: list[int] = Field(description="Places from one element of the box to the next one: its element strides.")
 
 
 class LaunchShown(Answer):

@@ -1,8 +1,8 @@
 """Fetch tiles: tiles of operands that the copy engine of Hopper copies into shared memory, as boxes of a tensor.
 
 Of a convolution the reduction goes through the taps of a window and, the last of its axes, through channels. At one tap
-neighbouring pixels read neighbours, so that a box of the map is what a patch of pixels reads of some channels; beyond
-the edges of the map it is zero, which is what windows find there.
+neighbouring pixels read neighbours, or every second one, so that a box of the map is what a patch of pixels reads of
+some channels; beyond the edges of the map it is zero, which is what windows find there.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from math import prod
 
 from tunewright.codegen.expr.expr import Const, Expr, Load, Var, const, substitute, variables
 from tunewright.codegen.expr.index import form
-from tunewright.codegen.instructions.bulk import FETCH_RANKS, fetch_swizzle
+from tunewright.codegen.instructions.bulk import FETCH_RANKS, MOST_STEP, fetch_swizzle
 from tunewright.codegen.instructions.warpgroup import CHUNK_BYTES, PANEL, ROW_BYTES
 from tunewright.codegen.ir.ir import Buffer, Fetch, Scope, Stmt, TensorMap
 from tunewright.graph.task import Axis
@@ -25,75 +25,122 @@ from .sides import ProductOperand, Sides, size
 
 
 @dataclass(frozen=True, slots=True)
+class BoxSide:
+    """Axes of an operand as one dimension of the tensor: `extent` places a `stride` apart, from place `begin` on."""
+
+    extent: int
+    stride: int  # in elements
+    begin: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class BoxView:
     """An operand as the engine sees it: dimensions outside of the product, its own axes, and depth."""
 
     operand: ProductOperand
     outside: tuple[tuple[Expr, int, int], ...]  # the index there, extent and stride
-    along: tuple[int, int]  # extent and stride, of its own axes as one
-    depth: tuple[int, int]  # likewise, of the reduction
+    along: BoxSide
+    depth: BoxSide
 
     @staticmethod
     def of(operand: ProductOperand, shape: Sequence[int]) -> BoxView | None:
         """Return the view of an operand in a tensor of a shape; None where the engine can't copy boxes of it."""
-        strides = {}
-        outside = []
-        own = {axis.name for axis in (*operand.along, *operand.depth)}
+        sides: dict[str, BoxSide] = {}
+        outside: list[tuple[Expr, int, int]] = []
+        own = {axis.name: axis.extent for axis in (*operand.along, *operand.depth)}
         for d, (at, extent) in enumerate(zip(operand.load.index, shape, strict=True)):
             stride = prod(shape[d + 1 :])
-            if isinstance(at, Var) and at.name in own and at.name not in strides:
-                strides[at.name] = stride
-            elif own & variables(at):
+            if not own.keys() & variables(at):
+                if extent > 1 or not isinstance(at, Const):
+                    outside.append((at, extent, stride))
+                continue
+            part = _match_part(at, extent, own)
+            if part is None or part.axis in sides:
                 return None
-            elif extent > 1 or not isinstance(at, Const):
-                outside.append((at, extent, stride))
-        along, depth = _join(operand.along, strides), _join(operand.depth, strides)
+            outside += [(index, count, step * stride) for index, count, step in part.outside]
+            sides[part.axis] = BoxSide(own[part.axis], stride, part.begin)
+        along, depth = _join(operand.along, sides), _join(operand.depth, sides)
         if along is None or depth is None:
             return None
         view = BoxView(operand, tuple(outside), along, depth)
         return view if view._is_fit() else None
 
     def _is_fit(self) -> bool:
-        extents, strides = self._sides()
+        outer, inner = self._sides()
         size_bytes = self.operand.load.dtype.size_bytes
-        pitches = (*(stride for _, _, stride in self.outside), *strides[:-1])
+        pitches = (*(stride for _, _, stride in self.outside), outer.stride, inner.begin)
         is_even = all(stride * size_bytes % CHUNK_BYTES == 0 for stride in pitches)
-        return is_even and strides[-1] == 1 and len(self.outside) + len(extents) in FETCH_RANKS
+        return is_even and inner.stride == 1 and len(self.outside) + 2 in FETCH_RANKS
 
-    def _sides(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Extents and strides of its own axes and depth, in their order."""
-        sides = (self.along, self.depth) if self.operand.is_deep else (self.depth, self.along)
-        return (sides[0][0], sides[1][0]), (sides[0][1], sides[1][1])
+    def _sides(self) -> tuple[BoxSide, BoxSide]:
+        """Its own axes and depth, in their order in memory."""
+        return (self.along, self.depth) if self.operand.is_deep else (self.depth, self.along)
 
     def map(self, rows: int) -> TensorMap:
-        """Return the map of boxes of `rows` rows of 128 bytes."""
+        """Return the map of boxes of `rows` rows of 128 bytes, which ends where the operand does."""
         dtype = self.operand.load.dtype
-        extents, strides = self._sides()
         box = (*[1] * len(self.outside), rows, ROW_BYTES // dtype.size_bytes)
         return TensorMap(
             self.operand.load.tensor,
             dtype,
-            (*(extent for _, extent, _ in self.outside), *extents),
-            (*(stride for _, _, stride in self.outside), *strides),
+            (*(extent for _, extent, _ in self.outside), *(side.begin + side.extent for side in self._sides())),
+            (*(stride for _, _, stride in self.outside), *(side.stride for side in self._sides())),
             box,
         )
 
     def place(self, batch: Mapping[str, Expr], along: Expr, step: Expr) -> tuple[Expr, ...]:
         """Coordinates of the box of a round, from an index along its own axes on."""
         outside = tuple(substitute(at, batch) for at, _, _ in self.outside)
-        depth = step * (ROW_BYTES // self.operand.load.dtype.size_bytes)
+        along = along + self.along.begin
+        depth = step * (ROW_BYTES // self.operand.load.dtype.size_bytes) + self.depth.begin
         return (*outside, along, depth) if self.operand.is_deep else (*outside, depth, along)
 
 
-def _join(axes: Sequence[Axis], strides: Mapping[str, int]) -> tuple[int, int] | None:
-    """Extent and stride of axes as one; None where they don't lie evenly."""
+@dataclass(frozen=True, slots=True)
+class _IndexPart:
+    """An index that moves along an axis of an operand, from place `begin` on.
+
+    What else moves it is outside: the index there, its extent, and by how many places it moves.
+    """
+
+    axis: str
+    begin: int
+    outside: tuple[tuple[Expr, int, int], ...]
+
+
+def _match_part(at: Expr, extent: int, own: Mapping[str, int]) -> _IndexPart | None:
+    """Match an index, below an extent, as one of an operand's own axes, with extents, and a constant.
+
+    A multiple of one thing more may be added, as where heads lie side by side; the constant counts as whole heads, and
+    what is left.
+    """
+    known = form(at)
+    names = [
+        atom.name for atom, step in known.terms.items() if isinstance(atom, Var) and atom.name in own and step == 1
+    ]
+    others = [(atom, step) for atom, step in known.terms.items() if not own.keys() & variables(atom) and step > 0]
+    if len(names) != 1 or len(others) > 1 or len(others) + 1 < len(known.terms) or known.constant < 0:
+        return None
+    [name], begin, outside = names, known.constant, list[tuple[Expr, int, int]]()
+    for atom, step in others:
+        first, begin = divmod(begin, step)
+        outside.append((atom + first, (extent - begin - own[name]) // step + 1, step))
+    return _IndexPart(name, begin, tuple(outside))
+
+
+def _join(axes: Sequence[Axis], sides: Mapping[str, BoxSide]) -> BoxSide | None:
+    """Axes as one; None where they don't lie evenly."""
     *outer, last = axes
+    if any(axis.name not in sides for axis in axes):
+        return None
     inner = last
     for axis in reversed(outer):
-        if strides.get(axis.name) != strides.get(inner.name, 0) * inner.extent:
+        if sides[axis.name].stride != sides[inner.name].stride * inner.extent:
             return None
         inner = axis
-    return (size(axes), strides[last.name]) if last.name in strides else None
+    stride = sides[last.name].stride
+    begin = sum(sides[axis.name].begin * sides[axis.name].stride for axis in axes) // stride
+    return BoxSide(size(axes), stride, begin)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,11 +193,18 @@ class PatchView:
         is_whole = channels.extent * each % ROW_BYTES == 0
         rows = [self._row_of(at) for at in self.load.index]
         are_apart = list(filter(None, rows)) == [axis.name for axis in sides.rows]
-        are_steps_one = all(form(at).terms.get(Var(row), 1) == 1 for at, row in zip(self.load.index, rows, strict=True))
+        are_steps_short = all(1 <= step <= MOST_STEP for step in self.steps)
         edges = {self._row_of(at): extent for at, extent in zip(self.load.index, self.shape, strict=True)}
         are_edges = all(edges.get(edge.axis) == len(edge.inside) for edge in self.product.edges)
-        is_known = is_last and is_whole and are_apart and are_steps_one and are_edges
+        is_known = is_last and is_whole and are_apart and are_steps_short and are_edges
         return is_known and len(sides.rows) >= 2 and len(self.shape) in FETCH_RANKS
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """How far apart neighbouring pixels read, along each dimension of the maps; 1 along others."""
+        axes = {axis.name: axis for axis in Sides.of(self.product).rows}
+        rows = map(self._row_of, self.load.index)
+        return tuple(step_between(self.product, axes[row]) if row else 1 for row in rows)
 
     def _row_of(self, at: Expr) -> str:
         """The axis of the rows that an index moves along; "" if it moves along none, or along several."""
@@ -163,7 +217,8 @@ class PatchView:
         extents = dict(zip((axis.name for axis in Sides.of(self.product).rows), self.patch, strict=True))
         *box, _ = (extents.get(self._row_of(at), 1) for at in self.load.index)
         strides = tuple(prod(shape[d + 1 :]) for d in range(len(shape)))
-        return TensorMap(self.load.tensor, dtype, shape, strides, (*box, ROW_BYTES // dtype.size_bytes))
+        steps = self.steps if max(self.steps) > 1 else ()
+        return TensorMap(self.load.tensor, dtype, shape, strides, (*box, ROW_BYTES // dtype.size_bytes), steps)
 
     def place(self, batch: Mapping[str, Expr], along: Expr, step: Expr) -> tuple[Expr, ...]:
         """Coordinates of the box of a round; the corner says where it is along the rows."""
@@ -174,3 +229,9 @@ class PatchView:
         known = {axis.name: place for axis, place in zip(taps, at, strict=False)}
         known |= {channels.name: at[-1] * each, **batch, **self.corner}
         return tuple(substitute(index, known) for index in self.load.index)
+
+
+def step_between(product: Product, axis: Axis) -> int:
+    """How far apart neighbours along an axis of the rows read in the left operand: the stride of a convolution."""
+    terms = (form(at).terms.get(Var(axis.name), 0) for at in product.broadcast.index)
+    return next(filter(None, terms), 1)

@@ -9,13 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tunewright.codegen.expr.dtype import DType
-from tunewright.codegen.expr.expr import Expr, Load, Var, const
+from tunewright.codegen.expr.expr import Expr, Load, Var, const, op
 from tunewright.codegen.expr.lanes import ramp
 from tunewright.codegen.gpu import WARP
-from tunewright.codegen.ir.ir import Block, Buffer, Do, Scope, Stmt, Store
+from tunewright.codegen.ir.ir import Block, Buffer, Do, If, Scope, Stmt, Store
 
+from ...patterns.product import Product
 from .shared_tile import COLUMNS, ROWS, THREAD, unroll
-from .sides import Sides
+from .sides import Sides, row_loads
 from .tiles import TilePlace, Tiles
 
 SUMS = "sums"
@@ -66,7 +67,7 @@ class Fragments:
         return unroll(tiles.within_rows(place, at_row, across), r=self.down, h=2)
 
 
-STAGED = "staged"
+STAGED, BESIDE = "staged", "beside"
 
 ACROSS = 64
 """Columns of a warp that are staged at once."""
@@ -93,35 +94,94 @@ class SumStaging:
         """The rows of each warp in shared memory."""
         return Buffer(STAGED, (self.warps, ROWS, ACROSS + PAD), self.fragments.tiles.product.dtype, Scope.SHARED)
 
+    @property
+    def registers(self) -> tuple[Buffer, ...]:
+        """The registers of a thread for what the epilogue reads: of this chunk and of the next one."""
+        place = self.fragments.tiles.place_of(const(0))
+        return tuple(
+            Buffer(f"{BESIDE}_{n}", (2, self._accesses, load.lanes), load.dtype, Scope.REGISTER)
+            for n, load in enumerate(self._loads(place, const(0), const(0)))
+        )
+
+    def begin(self, place: TilePlace, row: Expr, column: Expr) -> Stmt:
+        """Read what the epilogue needs of the first chunk; before `write`, and best long before."""
+        return self._read(place, row, column, const(0))
+
     def write(self, place: TilePlace, row: Expr, column: Expr) -> Stmt:
         """Write the results of a warp, as `Fragments.write` does."""
-        meet = Do("warp.sync", (), ())
-        chunks = self.fragments.across * COLUMNS // ACROSS
-        body = Block((meet, self._put(), meet, self._take(place, row, column)))
-        return unroll(body, r=self.fragments.down, q=chunks)
+        meet, chunk, count = Do("warp.sync", (), ()), Var("s"), self.fragments.down * self._across
+        ahead = If(op("lt", chunk + 1, count), self._read(place, row, column, chunk + 1))
+        parts = (meet, self._put(chunk), meet, self._take(place, row, column, chunk))
+        return unroll(Block((ahead, *parts) if self.registers else parts), s=count)
+
+    @property
+    def _across(self) -> int:
+        """Chunks side by side."""
+        return self.fragments.across * COLUMNS // ACROSS
+
+    @property
+    def _wide(self) -> int:
+        """Neighbours that a thread writes at once."""
+        last = Sides.of(self.fragments.tiles.product).columns[-1].extent
+        return next(n for n in (WIDEST, 4, 2, 1) if last % n == 0)
+
+    @property
+    def _accesses(self) -> int:
+        """What a thread writes of a chunk, in pieces."""
+        return ROWS * ACROSS // (self._wide * WARP)
 
     def _at(self, row: Expr, column: Expr, wide: int) -> Load:
         warp = Var(THREAD) // WARP
         return Load(STAGED, (warp, row, ramp(column, wide)), self.fragments.tiles.product.dtype)
 
-    def _put(self) -> Stmt:
-        """Store the fragments of chunk `q` to shared memory: two neighbours in a row, and two 8 rows below."""
+    def _put(self, chunk: Expr) -> Stmt:
+        """Store the fragments of a chunk to shared memory: two neighbours in a row, and two 8 rows below."""
         lane, half = Var(THREAD) % WARP, Var("h")
-        fragment = Var("q") * (ACROSS // COLUMNS) + Var("c")
+        fragment = chunk % self._across * (ACROSS // COLUMNS) + Var("c")
         to = self._at(lane // 4 + half * 8, Var("c") * COLUMNS + lane % 4 * 2, 2)
         pair = ramp(fragment * EACH + half * 2, 2)
-        value = Load(self.fragments.buffer.name, (Var("r"), pair), to.dtype)
+        value = Load(self.fragments.buffer.name, (chunk // self._across, pair), to.dtype)
         return unroll(Store(to.tensor, to.index, value), c=ACROSS // COLUMNS, h=2)
 
-    def _take(self, place: TilePlace, row: Expr, column: Expr) -> Stmt:
-        """Write the rows of the chunk, each by threads side by side."""
-        tiles, lane = self.fragments.tiles, Var(THREAD) % WARP
-        last = Sides.of(tiles.product).columns[-1].extent
-        wide = next(n for n in (WIDEST, 4, 2, 1) if last % n == 0)
-        accesses = ACROSS // wide
-        number = Var("i") * WARP + lane
-        down, across = number // accesses, number % accesses * wide
-        at_row = row + Var("r") * self.fragments.pitch + down
-        total = self._at(down, across, wide)
-        stmt = tiles.store(place, at_row, column + Var("q") * ACROSS + across, wide, total)
-        return unroll(tiles.within_rows(place, at_row, stmt), i=ROWS * accesses // WARP)
+    def _piece(self, row: Expr, column: Expr, chunk: Expr) -> tuple[Expr, Expr, Load]:
+        """Row and column of piece `i` of a thread within the block, and its sums in shared memory."""
+        number = Var("i") * WARP + Var(THREAD) % WARP
+        across = ACROSS // self._wide
+        down, right = number // across, number % across * self._wide
+        at_row = row + chunk // self._across * self.fragments.pitch + down
+        return at_row, column + chunk % self._across * ACROSS + right, self._at(down, right, self._wide)
+
+    def _loads(self, place: TilePlace, row: Expr, column: Expr) -> tuple[Load, ...]:
+        return self.fragments.tiles.loads(place, row, column, self._wide)
+
+    def _kept(self, place: TilePlace, row: Expr, column: Expr, chunk: Expr) -> dict[Expr, Load]:
+        """What the epilogue reads at a row and a column, and the registers where it is kept."""
+        own = chunk % 2, Var("i")
+        reads = self._loads(place, row, column)
+        return {
+            load: Load(f"{BESIDE}_{n}", (*own, ramp(const(0), load.lanes)), load.dtype) for n, load in enumerate(reads)
+        }
+
+    def _read(self, place: TilePlace, row: Expr, column: Expr, chunk: Expr) -> Stmt:
+        """Read what the epilogue of a chunk needs: all at once, as each access takes long."""
+        tiles = self.fragments.tiles
+        at_row, at_column, _ = self._piece(row, column, chunk)
+        kept = self._kept(place, at_row, at_column, chunk)
+        stmt: Stmt = Block(tuple(Store(own.tensor, own.index, load) for load, own in kept.items()))
+        stmt = tiles.within_rows(place, at_row, tiles.within_columns(place, at_column, stmt))
+        return unroll(stmt, i=self._accesses)
+
+    def _take(self, place: TilePlace, row: Expr, column: Expr, chunk: Expr) -> Stmt:
+        """Write the rows of a chunk, each by threads side by side."""
+        tiles = self.fragments.tiles
+        at_row, at_column, total = self._piece(row, column, chunk)
+        kept = self._kept(place, at_row, at_column, chunk)
+        stmt = tiles.store(place, at_row, at_column, self._wide, total, kept)
+        return unroll(tiles.within_rows(place, at_row, stmt), i=self._accesses)
+
+
+def kept_registers(product: Product) -> int:
+    """Registers of a thread for what `SumStaging` reads of two chunks."""
+    origin = dict.fromkeys((axis.name for axis in product.fused_stage.stage.axes), const(0))
+    read_bytes = sum(load.dtype.size_bytes for load in row_loads(product, origin, 1))
+    return 2 * ROWS * ACROSS // WARP * read_bytes // 4

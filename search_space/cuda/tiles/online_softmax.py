@@ -2,7 +2,7 @@
 
     top = max(top, scores)                         of each row, the largest so far
     scale = exp(top before - top)                  the factor of the sums so far
-    weights = exp(scores - top)
+    weights = exp(scores - top)                    one multiply-add, and a power of 2
     total, sums = total * scale + ..., sums * scale + weights x values
 
 A row is in the registers of four lanes, as products of warps have it, which reduce its values together. Scores and sums
@@ -37,7 +37,12 @@ LOWEST = float(np.finfo(np.float32).min)
 LOG2_E = log2(e)
 
 SCORES, SUMS, WEIGHTS = "scores", "sums", "weights"
-TOP, TOTAL, PART, OTHER, SCALE = "top", "total", "part", "other", "scale"
+TOP, TOTAL, PART, OTHER, SCALE, FACTOR, SHIFT = "top", "total", "part", "other", "scale", "factor", "shift"
+
+DEEP, SMALLER = -2e38, 2.0**-20
+"""A maximum below which its product with log2(e) may overflow, and by what the factor is smaller there. Floats of that
+size are so far apart that weights are still 1 or 0.
+"""
 
 EACH = ROWS * COLUMNS // WARP
 """Elements of a thread in a fragment."""
@@ -66,7 +71,7 @@ class OnlineSoftmax:
         yield Buffer(SCORES, (self.block_places // COLUMNS * EACH,), DType.F32, Scope.REGISTER)
         yield Buffer(SUMS, (self.columns // COLUMNS * EACH,), DType.F32, Scope.REGISTER)
         yield Buffer(WEIGHTS, (self.block_places // COLUMNS * EACH,), self.dtype, Scope.REGISTER)
-        for name in (TOP, TOTAL, PART, OTHER, SCALE):
+        for name in (TOP, TOTAL, PART, OTHER, SCALE, FACTOR, SHIFT):
             yield Buffer(name, (HALVES,), DType.F32, Scope.REGISTER)
 
     @property
@@ -119,17 +124,25 @@ class OnlineSoftmax:
         half = Var("h")
         place = (half,)
         top, total, part, scale = (Load(name, place, DType.F32) for name in (TOP, TOTAL, PART, SCALE))
+        factor, shift = (Load(name, place, DType.F32) for name in (FACTOR, SHIFT))
         score = Load(SCORES, (Var("c") * EACH + half * 2 + Var("e"),), DType.F32)
         loops = {"c": self.block_places // COLUMNS, "e": 2}
         body = (
             Store(PART, place, top),
             unroll(Store(PART, place, op("max", part, score)), **loops),
             *_reduce("max", half),
-            *_exponentiate(scale, op("sub", top, part)),
+            *_power(scale, op("mul", op("sub", top, part), const(LOG2_E))),
             Store(TOP, place, part),
             Store(TOTAL, place, op("mul", total, scale)),
+            Store(FACTOR, place, op("select", op("lt", part, DEEP), const(SMALLER * LOG2_E), const(LOG2_E))),
+            Store(SHIFT, place, op("mul", part, factor)),
             unroll(
-                Block((*_exponentiate(score, op("sub", score, top)), Store(TOTAL, place, op("add", total, score)))),
+                Block(
+                    (
+                        *_power(score, op("sub", op("mul", score, factor), shift)),
+                        Store(TOTAL, place, op("add", total, score)),
+                    )
+                ),
                 **loops,
             ),
         )
@@ -182,9 +195,9 @@ class OnlineSoftmax:
         return Block((unroll(Block(reduction), h=HALVES), stores))
 
 
-def _exponentiate(to: Load, value: Expr) -> tuple[Stmt, Stmt]:
-    """Store e to the power of a value in a register."""
-    return Store(to.tensor, to.index, op("mul", value, const(LOG2_E))), Do("ex2", (to,), (to,))
+def _power(to: Load, value: Expr) -> tuple[Stmt, Stmt]:
+    """Store 2 to the power of a value in a register."""
+    return Store(to.tensor, to.index, value), Do("ex2", (to,), (to,))
 
 
 def _reduce(combine: str, half: Expr) -> Iterator[Stmt]:

@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
+from itertools import chain
 from math import prod
+from types import MappingProxyType
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tunewright.codegen.expr.expr import Expr, Load, Var, op, transform
+from tunewright.codegen.expr.expr import Expr, Load, Var, loads, op, transform, variables
 from tunewright.codegen.gpu import BLOCK_THREADS, EXCHANGED_ALIGN, SM_REGISTERS, THREAD_REGISTERS, WARP
 from tunewright.codegen.ir.ir import Block, For, If, LoopKind, Stmt, Store
 from tunewright.codegen.target import Target
@@ -141,15 +143,38 @@ def first_legal(
     return next((values for values in choices if legal(point_columns(values))[0]), choices[-1])
 
 
-def store_epilogue(product: Product, at: Mapping[str, Expr], wide: int, total: Expr) -> Stmt:
-    """Apply the epilogue to sums of `wide` neighbours along the vector axis, at the indices `at`, and store them."""
+NOTHING_KNOWN: Mapping[Expr, Expr] = MappingProxyType({})
+
+
+def store_epilogue(
+    product: Product, at: Mapping[str, Expr], wide: int, total: Expr, known: Mapping[Expr, Expr] = NOTHING_KNOWN
+) -> Stmt:
+    """Apply the epilogue to sums of `wide` neighbours along the vector axis, at the indices `at`, and store them.
+
+    `known`: where loads of the epilogue have been read to (see `row_loads`).
+    """
 
     def at_place(value: Expr) -> Expr:
         return vectorize_at(value, at, product.vector, wide)
 
+    def visit(node: Expr) -> Expr:
+        return total if fused_stage.is_result(node) else known.get(node, node)
+
     fused_stage = product.fused_stage
-    value = transform(at_place(fused_stage.epilogue), lambda node: total if fused_stage.is_result(node) else node)
+    value = transform(at_place(fused_stage.epilogue), visit)
     return Store(fused_stage.output, tuple(map(at_place, fused_stage.index)), value)
+
+
+def row_loads(product: Product, at: Mapping[str, Expr], wide: int) -> tuple[Load, ...]:
+    """What the epilogue reads of each row beside the sums, for `wide` neighbours at the indices `at`."""
+    rows, vector = {axis.name for axis in Sides.of(product).rows}, product.vector
+    read = (load for load in loads(product.fused_stage.epilogue) if not product.fused_stage.is_result(load))
+    return tuple(
+        part
+        for load in read
+        if rows & set(chain.from_iterable(map(variables, load.index)))
+        for part in loads(vectorize_at(load, at, vector, wide))[:1]
+    )
 
 
 ADDRESS_REGISTERS = 2

@@ -65,6 +65,7 @@ class SpecializedAttention:
     views: tuple[BoxView, BoxView, BoxView]  # of queries, keys and values
     block_places: int  # of a round
     stages: int
+    query_stages: int  # tiles of queries that fit into shared memory
     is_alternating: bool  # warpgroups take turns: while one begins products, others have softmax to do
     blocks: SpecializedBlocks
 
@@ -82,6 +83,7 @@ class SpecializedAttention:
             boxes,
             block_places=values["block_places"],
             stages=values["stages"],
+            query_stages=values["query_stages"],
             is_alternating=values["alternating"] == 1,
             blocks=SpecializedBlocks(groups, total, min(blocks, total)),
         )
@@ -143,7 +145,7 @@ class SpecializedAttention:
         """The stages of queries, keys and values."""
         tiles = self._tiles(const(0), const(0), const(0))
         panels = self._inner_panels, self._inner_panels, self._place_panels
-        counts = 1, self.stages, self.stages
+        counts = self.query_stages, self.stages, self.stages
         queries, keys, values = (
             StageBarriers(tile.name, count, tile.buffer(panel_count).size_bytes, self.blocks.groups * GROUP // WARP)
             for tile, panel_count, count in zip(tiles, panels, counts, strict=True)
@@ -156,7 +158,7 @@ class SpecializedAttention:
         operand_buffers = (
             values.buffer(self.stages * self._place_panels),
             keys.buffer(self.stages * self._inner_panels),
-            queries.buffer(self._inner_panels),
+            queries.buffer(self.query_stages * self._inner_panels),
         )
         return self.blocks.lower(self._stages, operand_buffers, self._producer(), self._consumer())
 
@@ -243,8 +245,7 @@ class SpecializedAttention:
                 Do("wgmma.wait.1", (), ()),
                 hold_sums(_sums(SCORES, self.block_places)),
                 of_keys.release(number),
-                softmax.complete_scores(batch, row, step),
-                softmax.weigh(),
+                self._hold_place(Block((softmax.complete_scores(batch, row, step), softmax.weigh()))),
                 Do("wgmma.wait.0", (), ()),
                 hold_sums(_sums(SUMS, self._columns)),
                 of_values.release(number - 1),
@@ -282,13 +283,22 @@ class SpecializedAttention:
         number = op("cast", group + 1, dtype=DType.I32)
         return Block((Store(own.tensor, own.index, number), Do(instruction, (), (own,))))
 
+    def _hold_place(self, stmt: Stmt) -> Stmt:
+        """Keep a statement before the next wait for products, by a condition that always holds.
+
+        NVIDIA's assembler has waits as early as it can: here at once, and nothing would be computed meanwhile. Out of a
+        branch it moves nothing.
+        """
+        return If(op("lt", Var("block"), self.blocks.count), stmt)
+
     def _score(self, number: Expr) -> Stmt:
         """Begin products of queries and the keys of a round, whose sums start at 0."""
         queries, keys, _ = self._tiles(const(0), const(0), const(0))
         first, sums = number % self.stages * self._inner_panels, _sums(SCORES, self.block_places)
+        first_rows = Var(TURN) % self.query_stages * self._inner_panels
         products: list[Stmt] = []
         for panel, k in product(range(self._inner_panels), range(self._products)):
-            rows, stage = queries.chunk(const(panel), Var(THREAD) // GROUP, const(k)), first + panel
+            rows, stage = queries.chunk(first_rows + panel, Var(THREAD) // GROUP, const(k)), first + panel
             is_first = not products
             products.append(
                 multiply_shared(sums, rows, queries.layout, keys, stage, const(k), self.block_places, is_first=is_first)

@@ -179,10 +179,12 @@ class SpecializedTile:
         )
         last = Var(TURN) * self._rounds + (self._rounds - 1)
         writer = self._staging if self.is_staged else product.fragments
+        begin = (self._staging.begin(place, product.row, const(0)),) if self.is_staged else ()
         tile = Block(
             (
                 product.fragments.clear(),
                 product.hold(),
+                *begin,
                 For(ROUND, self._rounds, body),
                 Do("wgmma.wait.0", (), ()),
                 product.hold(),
@@ -190,7 +192,8 @@ class SpecializedTile:
                 writer.write(place, product.row, const(0)),
             )
         )
-        return Alloc(product.fragments.buffer, self.blocks.in_turns(tile))
+        registers = self._staging.registers if self.is_staged else ()
+        return allocate((product.fragments.buffer, *registers), self.blocks.in_turns(tile))
 
 
 def patch_views(task: Task, product: Product) -> tuple[PatchView, BoxView] | None:

@@ -30,7 +30,7 @@ from ...buffers import NOTHING, kernel_around
 from ...patterns.product import Product
 from ...space import Columns
 from .elements import PLAIN_THREADS, launch, plain_launch
-from .sides import Sides, guard_extent, size, steps, store_epilogue, tile_count
+from .sides import NOTHING_KNOWN, Sides, guard_extent, row_loads, size, steps, store_epilogue, tile_count
 
 PARTS = "parts"
 """The buffer of sums before they are added up: which part, tile of the launch, row and column within that."""
@@ -141,16 +141,31 @@ class Tiles:
             row, corner = const(0), {axis.name: at * extent for axis, at, extent in along}
         return TilePlace(part, tile, axis_indices(sides.batch, batch), row, column * self.columns, corner)
 
-    def store(self, place: TilePlace, row: Expr, column: Expr, wide: int, total: Expr) -> Stmt:
+    def store(
+        self,
+        place: TilePlace,
+        row: Expr,
+        column: Expr,
+        wide: int,
+        total: Expr,
+        known: Mapping[Expr, Expr] = NOTHING_KNOWN,
+    ) -> Stmt:
         """Write sums of `wide` neighbours at a row and a column of a tile: the results, or their part.
 
-        Nothing beyond the last column. For rows see `within_rows`, which serves many columns at once.
+        Nothing beyond the last column. For rows see `within_rows`, which serves many columns at once. `known`: see
+        `store_epilogue`.
         """
         if self.splits > 1:
             stmt: Stmt = Store(PARTS, (place.part, place.tile, row, ramp(column, wide)), total)
         else:
-            stmt = self._store_epilogue(place, row, column, wide, total)
-        return self._within_columns(place, column, stmt)
+            stmt = store_epilogue(self.product, self._at(place, row, column, wide), wide, total, known)
+        return self.within_columns(place, column, stmt)
+
+    def loads(self, place: TilePlace, row: Expr, column: Expr, wide: int) -> tuple[Load, ...]:
+        """What `store` reads of each row."""
+        if self.splits > 1:
+            return ()
+        return row_loads(self.product, self._at(place, row, column, wide), wide)
 
     def within_rows(self, place: TilePlace, row: Expr, stmt: Stmt) -> Stmt:
         """The statement, unless a row of a tile is beyond the last one."""
@@ -169,14 +184,14 @@ class Tiles:
         inside = zip(axes, unravel(row, self.patch), strict=True)
         return {axis.name: place.corner[axis.name] + at for axis, at in inside}
 
-    def _within_columns(self, place: TilePlace, column: Expr, stmt: Stmt) -> Stmt:
+    def within_columns(self, place: TilePlace, column: Expr, stmt: Stmt) -> Stmt:
+        """The statement, unless a column of a tile is beyond the last one."""
         return guard_extent(place.column + column, size(Sides.of(self.product).columns), self.columns, stmt)
 
-    def _store_epilogue(self, place: TilePlace, row: Expr, column: Expr, wide: int, total: Expr) -> Stmt:
-        sides = Sides.of(self.product)
-        across = axis_indices(sides.columns, (place.column + column) // wide, wide)
-        at = {**place.batch, **self._rows_at(place, row), **across}
-        return store_epilogue(self.product, at, wide, total)
+    def _at(self, place: TilePlace, row: Expr, column: Expr, wide: int) -> Mapping[str, Expr]:
+        """The indices of the first of `wide` neighbours."""
+        across = axis_indices(Sides.of(self.product).columns, (place.column + column) // wide, wide)
+        return {**place.batch, **self._rows_at(place, row), **across}
 
     def add_parts(self) -> Stmt:
         """Return the launch that adds the parts up: a thread for some neighbours of the result."""
@@ -191,9 +206,10 @@ class Tiles:
                 Load(PARTS, (const(part), tile, row, ramp(column, wide)), dtype) for part in range(self.splits)
             ]
             total = Store(WHOLE, own, reduce(partial(op, "add"), parts))
-            epilogue = self._store_epilogue(place, row, column, wide, Load(WHOLE, own, dtype))
+            at = self._at(place, row, column, wide)
+            epilogue = store_epilogue(self.product, at, wide, Load(WHOLE, own, dtype))
             stmt = Alloc(Buffer(WHOLE, (wide,), dtype, Scope.REGISTER), Block((total, epilogue)))
-            return self.within_rows(place, row, self._within_columns(place, column, stmt))
+            return self.within_rows(place, row, self.within_columns(place, column, stmt))
 
         return launch(body, prod(counts), PLAIN_THREADS)
 

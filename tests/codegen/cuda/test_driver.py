@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import weakref
-from ctypes import Array, memmove
+from ctypes import POINTER, Array, c_uint64, cast, memmove
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import ClassVar
@@ -14,10 +14,12 @@ import numpy as np
 import pytest
 
 from tunewright.codegen.cuda import driver as module
+from tunewright.codegen.cuda import launch_call
 from tunewright.codegen.cuda.build import GpuArtifact
 from tunewright.codegen.cuda.device import Device
 from tunewright.codegen.cuda.driver import Clock, DeviceFault, DeviceMemory, Driver, NoClocks, Unloadable, management
 from tunewright.codegen.cuda.emit import Launch
+from tunewright.codegen.cuda.launch_call import OVERLAPPING, Config
 from tunewright.codegen.expr.dtype import DType
 from tunewright.codegen.gpu import KNOWN
 from tunewright.codegen.ir.ir import Buffer, TensorMap
@@ -49,7 +51,6 @@ class Stream:
 class Module:
     fails = False
     loaded: ClassVar[list[bytes]] = []
-    calls: ClassVar[list[tuple[object, ...]]] = []
 
     def load(self, code):
         self.loaded.append(code)
@@ -57,7 +58,7 @@ class Module:
             raise Failure("CUDA_ERROR_NO_BINARY_FOR_GPU")
 
     def get_function(self, symbol):
-        return lambda *call, **options: self.calls.append((symbol, *call, options))
+        return SimpleNamespace(ptr=symbol, module=self)
 
 
 @pytest.fixture
@@ -78,8 +79,10 @@ def driver(monkeypatch):
 ARTIFACT = GpuArtifact(b"", "", (Launch("k", (1, 1, 1), 32, 0),), {}, (), (), {})
 
 
-def test_what_is_recorded_keeps_its_code(driver):
+def test_what_is_recorded_keeps_its_code(driver, monkeypatch):
     """A graph of CUDA is worth nothing once its module is unloaded."""
+    monkeypatch.setattr(Module, "get_function", lambda self, symbol: SimpleNamespace(ptr=1))
+    monkeypatch.setattr(launch_call, "library", lambda: SimpleNamespace(cuLaunchKernelEx=lambda *given: 0))
     run = driver.program(ARTIFACT, [])
     kept = weakref.ref(run)
     launch = driver.capture(run)
@@ -134,22 +137,38 @@ def test_maps_are_passed_behind_pointers(driver, operands, monkeypatch):
 
     def encode(tensor_map, address):
         made.append((tensor_map, address))
-        return f"map of {tensor_map.tensor}"
+        return np.full(16, address, np.uint64).view(np.dtype((np.void, 128))).reshape(())
 
+    def take(config, function, arguments, _):
+        launched = cast(config, POINTER(Config)).contents
+        *pointers, last = (cast(at, POINTER(c_uint64))[0] for at in arguments)
+        calls.append((function.value, launched.grid[:], launched.block[:], [*pointers, last]))
+        assert (launched.attributes[0].id, launched.attributes[0].value, launched.stream) == (OVERLAPPING, 1, 1)
+        return 0
+
+    calls: list[tuple[object, ...]] = []
     monkeypatch.setattr(module, "encode", encode)
-    monkeypatch.setattr(Module, "calls", [])
+    monkeypatch.setattr(launch_call, "library", lambda: SimpleNamespace(cuLaunchKernelEx=take))
+    monkeypatch.setattr(Module, "get_function", lambda self, symbol: SimpleNamespace(ptr=int(symbol[-1])))
     run = driver.program(WITH_MAPS, operands)
     run()
     run()
-    arrays = tuple(memory.array for memory in operands)
-    first = ("k_p0", (4, 1, 1), (384, 1, 1), (*arrays, "map of x", "map of parts"), {"shared_mem": 0})
-    second = ("k_p1", (1, 1, 1), (128, 1, 1), arrays, {"shared_mem": 0})
-    assert Module.calls == [first, second] * 2
+    first = (None, [4, 1, 1], [384, 1, 1], [256, 512, 768, 256, 768])  # ctypes has no pointer 0
+    second = (1, [1, 1, 1], [128, 1, 1], [256, 512, 768])
+    assert calls == [first, second] * 2
     assert made == [(BOXES, 256), (RESULTS, 768)]
 
 
+def test_a_launch_that_the_driver_refuses(driver, monkeypatch):
+    library = SimpleNamespace(cuLaunchKernelEx=lambda *given: 719)
+    monkeypatch.setattr(launch_call, "library", lambda: library)
+    monkeypatch.setattr(Module, "get_function", lambda self, symbol: SimpleNamespace(ptr=1))
+    with pytest.raises(DeviceFault, match=r"cuLaunchKernelEx: status 719 for \[1, 1, 1\] blocks"), driver.queueing():
+        driver.program(ARTIFACT, [])()
+
+
 def test_a_map_that_the_driver_refuses(driver, operands, monkeypatch):
-    monkeypatch.setattr(module, "_library", lambda: SimpleNamespace(cuTensorMapEncodeTiled=lambda *given: 1))
+    monkeypatch.setattr(module, "library", lambda: SimpleNamespace(cuTensorMapEncodeTiled=lambda *given: 1))
     with pytest.raises(Unloadable, match=r"cuTensorMapEncodeTiled: status 1 for x as \[40, 64\]"):
         driver.program(WITH_MAPS, operands)
 
@@ -168,7 +187,7 @@ def test_what_the_driver_is_told_of_a_map(monkeypatch):
         calls.append([list(one) if isinstance(one, Array) else getattr(one, "value", one) for one in given])
         return 0
 
-    monkeypatch.setattr(module, "_library", lambda: SimpleNamespace(cuTensorMapEncodeTiled=take))
+    monkeypatch.setattr(module, "library", lambda: SimpleNamespace(cuTensorMapEncodeTiled=take))
     one = TensorMap("x", DType.BF16, (3, 40, 72), (2880, 72, 1), (1, 64, 64))
     found = module.encode(one, 4096)
     assert (found.shape, found.nbytes) == ((), 128)
@@ -194,6 +213,7 @@ def sensors(monkeypatch):
         answering("nvmlInit", None)
         answering("nvmlDeviceGetHandleByPciBusId", "it")
         answering("nvmlDeviceGetClockInfo", 1410)
+        answering("nvmlSystemGetDriverVersion", "580.159.04")
         answering("nvmlDeviceGetCurrentClocksEventReasons", reasons)
         return pynvml
 
@@ -239,6 +259,15 @@ def test_a_device_that_is_lost(driver, sensors, errors):
     sensors(**errors)
     with pytest.raises(DeviceFault):
         driver.clock()
+
+
+def test_the_release_of_the_driver(driver, sensors):
+    sensors()
+    assert driver.release == "580.159.04"
+    sensors(nvmlSystemGetDriverVersion=UNKNOWN)
+    assert driver.release == ""
+    sensors(nvmlInit=NO_LIBRARY)
+    assert driver.release == ""
 
 
 def test_what_tells_no_clocks_says_what_to_do(sensors, monkeypatch):

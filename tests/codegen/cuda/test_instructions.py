@@ -123,7 +123,7 @@ def element_bytes(major, columns):
     """Where the unit looks for the elements (extent, 16) of a matrix, in bytes: PTX ISA, 9.7.15.5.1.2, by our text."""
     bits = {
         int(at): int(value)
-        for value, at in re.findall(r"(\d+)ull << (\d+)", warpgroup.PRELUDE.partition("packed_at")[0])
+        for value, at in re.findall(r"(\d+)u(?:ll)? << (\d+)", warpgroup.PRELUDE.partition("packed_at")[0])
     }
     assert bits.keys() == {16, 32, 62} and bits[62] == 1, "the swizzle of 128 bytes"
     leading, stride = bits[16] << 4, bits[32] << 4
@@ -155,7 +155,7 @@ def test_a_descriptor_says_where_threads_name_what_is_packed(columns):
     instruction = INSTRUCTIONS[f"wgmma.m64n{columns}k16.f32.f16.f16.k.{warpgroup.PACKED}"]
     text = warpgroup.PRELUDE.partition("packed_at")[2]
     assert (
-        "rows << 16" in text and f"packed_at(b0, {columns}ull)" in instruction.body
+        "rows << 16" in text and f"packed_at(b0, {columns}u)" in instruction.body
     )  # rows of 16 bytes to the next chunk
     [eight_rows] = re.findall(r"(\d+)ull << 32", text)
     stride = int(eight_rows) << 4

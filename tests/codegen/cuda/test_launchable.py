@@ -55,7 +55,7 @@ def test_a_launch_says_which_maps_it_takes(launchable):
     data = json.loads(json.dumps(boxes.to_json()))
     assert Launchable.from_json(data) == boxes
     assert data["launches"][0]["tensor_maps"] == [
-        {"tensor": "x", "dtype": "float32", "extents": [300, 44], "strides": [44, 1], "box": [64, 32]}
+        {"tensor": "x", "dtype": "float32", "extents": [300, 44], "strides": [44, 1], "box": [64, 32], "steps": [1, 1]}
     ]
     entry = re.search(rf"\.entry {launch.symbol}\((.*?)\n\)", boxes.ptx, re.S)
     assert entry is not None and re.search(r"\.param \.align 64 \.b8 \S+\[128\]$", entry[1])

@@ -1,0 +1,61 @@
+"""NodeArg: an input or output as a session tells of it, and what arrays are checked by. Light to import."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tunewright.codegen.expr.dtype import DType
+from tunewright.graph.ir import TensorType
+
+from ..errors import InputError
+from .image import ImagePort
+
+OTHER_NAMES = {"float32": "float", "float64": "double"}
+"""ONNX Runtime's names of element types where they are not numpy's."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeArg:
+    """An input or output of a model, as ONNX Runtime's NodeArg describes it."""
+
+    name: str
+    type: str  # "tensor(float)", "tensor(int64)", ...
+    shape: list[int] | None  # None where only running the model tells
+
+    @staticmethod
+    def of(label: str, kind: TensorType) -> NodeArg:
+        """A tensor of that name and type."""
+        name = OTHER_NAMES.get(kind.dtype, kind.dtype.replace("float8_", "float8"))
+        return NodeArg(label, f"tensor({name})", None if kind.shape is None else list(kind.shape))
+
+    @staticmethod
+    def of_output(port: ImagePort) -> NodeArg:
+        """An output: dicts where the model makes such, and without a shape where only a run tells it."""
+        if port.keys:
+            key = "string" if isinstance(port.keys[0], str) else "int64"
+            return NodeArg(port.label, f"seq(map({key},tensor(float)))", [])
+        return NodeArg.of(port.label, replace(port.value.kind, shape=None) if port.sizes else port.value.kind)
+
+
+def numpy_type(kind: TensorType) -> np.dtype[Any] | None:
+    """The type of arrays that need no look at them; numpy has one object for each."""
+    dtype = DType.of(kind.dtype)
+    return None if dtype is None else dtype.numpy
+
+
+def check_array(label: str, value: Any, kind: TensorType) -> Any:
+    """The value as an array of the machine's byte order. Raises InputError where it is of another type or shape."""
+    from tunewright.graph.evaluation.onnx_form import (
+        dtype_name,  # imports onnx, and most arrays are what is wanted at first sight
+    )
+
+    try:
+        array = np.asarray(value)
+    except ValueError as error:  # nested lists of several lengths
+        raise InputError(f"input {label!r} is no array: {error}") from error
+    if dtype_name(array) != kind.dtype or array.shape != kind.shape:
+        raise InputError(f"input {label!r} is {array.dtype}{list(array.shape)}, the model takes {kind}")
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
