@@ -62,7 +62,7 @@ def main() -> int:
 
 def _collect(plan_path: Path, path: Path, within_s: float) -> None:
     start_s, target = time.monotonic(), local_target(CUDA)
-    planned_tasks = missing(read_plan(plan_path), read_trials(path), target)
+    planned_tasks = select_untried(read_plan(plan_path), read_trials(path), target)
     with TrialDevice() as device:
         count = collect(planned_tasks, target, device, path, within_s)
     print(f"{count} trials in {time.monotonic() - start_s:.0f} s: {path}")
@@ -78,7 +78,7 @@ def read_trials(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in whole.splitlines()]
 
 
-def missing(
+def select_untried(
     planned_tasks: Sequence[PlannedTask], trials: Sequence[Mapping[str, Any]], target: Target
 ) -> Iterator[PlannedTask]:
     """What is planned but for trials on this target."""

@@ -49,7 +49,7 @@ Rng = np.random.Generator
 
 
 def training_tasks(target: Target, count: int = RANDOM_TASKS) -> dict[str, Task]:
-    """Tasks of a target by key, in a random order that is always the same: whatever is left out at the end, the rest is fair."""
+    """Tasks of a target by key, in a random order that is always the same: so any first part of them is a fair one."""
     texts = [workload.text for workload in KERNEL_WORKLOADS.values()]
     texts += [workload.text for workload in BUILD_WORKLOADS.values()]
     tasks = [heaviest_task(text) for text in texts]

@@ -92,7 +92,7 @@ def test_every_trial_is_a_line_whatever_its_kernel_does(tmp_path, monkeypatch):
     assert kept_path == tmp_path / "a_simulated_gpu.xz"
     entries = read_entries(tmp_path)
     assert [entry.record.measurement.status for entry in entries] == [Status(line["status"]) for line in lines]
-    left = list(gpu_trials.missing([*planned_tasks, PlannedTask(ROWS, (faulty("ok"),))], lines, TARGET))
+    left = list(gpu_trials.select_untried([*planned_tasks, PlannedTask(ROWS, (faulty("ok"),))], lines, TARGET))
     assert [len(each.schedules) for each in left] == [0, 0, 1]
     assert {entry.task.key for entry in entries} == {PRODUCT.key, ROWS.key} and entries[0].target == TARGET
 
