@@ -40,7 +40,7 @@ def base(target_kind: str) -> Base | None:
         return None
     card = json.loads(card_file.read_text())
     try:
-        learned = LayeredModel.read(model_file.read_bytes(), card.get("file_sha256", card["sha256"]))
+        learned = LayeredModel.read(model_file.read_bytes(), card.get("file_sha256", card["sha256"]), target_kind)
     except UnreadableModel as error:
         _log.warning("no base model: %s", error)
         return None

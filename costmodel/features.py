@@ -16,10 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tunewright.codegen.expr.expr import TRANSCENDENTAL, Load, Op, walk
-from tunewright.codegen.target import Target
+from tunewright.codegen.target import CUDA, Target
 from tunewright.graph.task import Stage, Task
 from tunewright.search_space.space import KNOB_MEANINGS, Rows, Space
 
+from .gpu_features import GPU_NAMES, gpu_columns
 from .loops import LEVELS, MAX_STAGES, Loops, TensorAccess, product, split_by_vector_axis
 from .roofline import calls, estimate_s, floor_s, last_bytes, operations, registers, shares, step_cycles
 
@@ -71,14 +72,25 @@ NAMES: tuple[str, ...] = (
     *TASK_NAMES, *TARGET_NAMES, *LEVEL_NAMES, *CACHE_NAMES, *VECTOR_NAMES, *BODY_NAMES, *PARALLEL_NAMES,
     *ESTIMATE_NAMES, *SKETCH_NAMES,
 )  # fmt: skip
-"""The columns of every feature matrix, in order."""
+"""The columns of every feature matrix, in order; on GPUs `GPU_NAMES` follow them."""
 
-VERSION = hashlib.sha256(" ".join(("1", *NAMES)).encode()).hexdigest()[:12]
-"""The version of the columns: a model that learned from another version can't read these. The number in it rises when a
-column of the same name gets another meaning.
-"""
+REVISION = "1"
+"""What rises when a column of the same name gets another meaning."""
 
-_POSITION = {name: i for i, name in enumerate(NAMES)}
+_POSITION = {name: i for i, name in enumerate((*NAMES, *GPU_NAMES))}
+
+
+def names_of(target_kind: str) -> tuple[str, ...]:
+    """The columns of feature matrices for a kind of target, in order."""
+    return (*NAMES, *GPU_NAMES) if target_kind == CUDA else NAMES
+
+
+@lru_cache(maxsize=8)
+def version_of(target_kind: str) -> str:
+    """The version of the columns for a kind of target: a model that learned from another can't read these."""
+    text = " ".join((REVISION, *names_of(target_kind)))
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
 
 Floats = NDArray[np.float64]  # [points], or [1] where all points agree
 Columns = Mapping[str, Floats | float]
@@ -86,7 +98,7 @@ Columns = Mapping[str, Floats | float]
 
 @dataclass(frozen=True, slots=True)
 class FeatureMatrix:
-    """Features: one row per point, one column per name of `NAMES`."""
+    """Features: one row per point, one column per name of `names_of` the target's kind."""
 
     values: NDArray[np.float32]  # [points, names]
 
@@ -98,17 +110,22 @@ class FeatureMatrix:
 def features(task: Task, target: Target, space: Space, rows: Rows) -> FeatureMatrix:
     """The features of points of a space. All values are finite; a row doesn't depend on the others."""
     if not len(rows):
-        return FeatureMatrix(np.empty((0, len(NAMES)), np.float32))
+        return FeatureMatrix(np.empty((0, len(names_of(target.kind))), np.float32))
     knobs = space.columns(rows)
     tiling = space.tiling(knobs)
     shared = {**_task_columns(task, target, tiling.stage), **_sketch_columns(space, knobs, len(tiling.tiles))}
-    values = np.full((len(NAMES), len(rows)), np.nan, np.float32)
+    values = np.full((len(names_of(target.kind)), len(rows)), np.nan, np.float32)
     for name, column in shared.items():
         values[_POSITION[name]] = column
     parts = split_by_vector_axis(tiling, len(rows))
     for axis, members, part in parts:
         places = members if len(parts) > 1 else slice(None)
-        for name, column in _loop_columns(task, Loops(task, target, part, axis)).items():
+        loops = Loops(task, target, part, axis)
+        loop_columns = _loop_columns(task, loops)
+        if target.kind == CUDA:
+            own_knobs = {name: column[places] for name, column in knobs.items()}
+            loop_columns = {**loop_columns, **gpu_columns(task, loops, space, own_knobs)}
+        for name, column in loop_columns.items():
             values[_POSITION[name], places] = column
     return FeatureMatrix(values.T)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from .features import NAMES, features
+from .features import features, names_of
 from .forest import RANKS, Forest, Growth, Labels, Members, Values
 from .model import TaskOnTarget, Trials
 
@@ -34,8 +34,13 @@ class TrainingData:
     def of(trials: Sequence[Trials], features_of: Callable[[Trials], Values] = _features) -> TrainingData:
         """The training data in some trials; `features_of` gives the features of their points."""
         sets = _comparable_sets(trials)
-        values = np.concatenate([np.empty((0, len(NAMES)), np.float32), *map(features_of, sets)])
+        values = np.concatenate([np.empty((0, len(names_of(_kind(sets)))), np.float32), *map(features_of, sets)])
         return TrainingData(sets, values, _speeds(sets), _groups(sets))
+
+    @property
+    def kind(self) -> str:
+        """The kind of the targets, which is one; processors' where there is none."""
+        return _kind(self.sets)
 
     @property
     def is_informative(self) -> bool:
@@ -61,6 +66,10 @@ class TrainingData:
             self.values, self.speeds, self.groups, growth,
             members=members, seed=seed, before=before, objective=objective,
         )  # fmt: skip
+
+
+def _kind(sets: Sequence[Trials]) -> str:
+    return sets[0].target.kind if sets else "cpu"
 
 
 def _comparable_sets(trials: Sequence[Trials]) -> list[Trials]:

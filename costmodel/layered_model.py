@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from .features import VERSION
+from .features import version_of
 from .forest import Forest, Growth, Members, Values
 from .labels import TrainingData
 from .model import Trials
@@ -68,6 +68,7 @@ class LayeredModel:
     # Both scales are measured on tasks held out; 0.5 is what it is for most models.
     scale: float = field(default=0.5, kw_only=True)
     spread_scale: float = field(default=1.0, kw_only=True)  # deviation of errors, in deviations between members
+    kind: str = field(default="cpu", kw_only=True)  # of the targets whose features it knows
 
     def members(self, values: Values) -> Members:
         """The rank by each member [members, points]. A layer of one member adds the same to all."""
@@ -94,7 +95,7 @@ class LayeredModel:
         parts = [layer.write() for layer in self.layers] + ([self.reach.write()] if self.reach else [])
         head = {
             "form": FORM,
-            "features": VERSION,
+            "features": version_of(self.kind),
             "layers": len(self.layers),
             "scale": self.scale,
             "spread_scale": self.spread_scale,
@@ -103,15 +104,15 @@ class LayeredModel:
         return lzma.compress(json.dumps(head).encode() + b"\n" + b"".join(parts))
 
     @staticmethod
-    def read(content: bytes, sha256: str) -> LayeredModel:
-        """The inverse of `write`, of bytes with this digest, as XGBoost trusts what it reads.
+    def read(content: bytes, sha256: str, kind: str = "cpu") -> LayeredModel:
+        """The inverse of `write`, of bytes with this digest, as XGBoost trusts what it reads, for a kind of target.
 
         Raises UnreadableModel, and ValueError for other bytes.
         """
         if hashlib.sha256(content).hexdigest() != sha256:
             raise ValueError(f"the model is not the one with digest {sha256[:12]}")
         try:
-            return _parse(_decompress(content))
+            return _parse(_decompress(content), kind)
         except OtherFeatures:
             raise
         except (ValueError, KeyError, TypeError, lzma.LZMAError) as error:
@@ -125,13 +126,13 @@ def fit_layer(trials: Sequence[Trials], below: LayeredModel | None) -> LayeredMo
         return None
     before = below.members(data.values) if below else None
     growth, members = (ALONE, MEMBERS) if before is None else (ABOVE, len(before))
-    return LayeredModel((data.forest(growth, members=members, seed=0, before=before),), None)
+    return LayeredModel((data.forest(growth, members=members, seed=0, before=before),), None, kind=data.kind)
 
 
-def _parse(content: bytes) -> LayeredModel:
+def _parse(content: bytes, kind: str) -> LayeredModel:
     head, _, rest = content.partition(b"\n")
     data = json.loads(head)
-    if data["form"] not in (FORM, UBJSON_FORM) or data["features"] != VERSION:
+    if data["form"] not in (FORM, UBJSON_FORM) or data["features"] != version_of(kind):
         raise OtherFeatures(f"the model is of form {data['form']} with features of version {data['features']}")
     read = Forest.read_ubjson if data["form"] == UBJSON_FORM else Forest.read
     forests = []
@@ -141,7 +142,7 @@ def _parse(content: bytes) -> LayeredModel:
     layers = int(data["layers"])
     reach = forests[layers] if len(forests) > layers else None
     scales = {name: float(data[name]) for name in ("scale", "spread_scale")}
-    return LayeredModel(tuple(forests[:layers]), reach, **scales)
+    return LayeredModel(tuple(forests[:layers]), reach, **scales, kind=kind)
 
 
 def _decompress(content: bytes) -> bytes:

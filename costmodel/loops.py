@@ -183,6 +183,7 @@ class Loops:
             axis: np.minimum(extents, self.whole[axis]) for axis, extents in _levels(tiling, self.whole).items()
         }
         self.innermost: Tile = {axis: extents[0] for axis, extents in self.levels.items()}
+        self.last_level = max(min(len(tiling.tiles), LEVELS) - 2, 0)  # just inside the whole; a block's on GPUs
         self._traffic_bytes: dict[float, Floats] = {}
         self.chunks = np.maximum(tiling.chunks.astype(np.float64), 1.0)
         self.vector_axis = vector_axis

@@ -15,7 +15,7 @@ from tunewright.graph.task import Task
 from tunewright.search_space.sketches import spaces
 from tunewright.search_space.space import Rows, Space
 
-from .features import NAMES, features
+from .features import features, names_of
 from .forest import SQUARES, Forest, Growth, Members, Values
 from .labels import TrainingData
 from .layered_model import LayeredModel
@@ -94,7 +94,7 @@ class XGBModel:
         data = TrainingData.of(trials, self._features)
         if self._is_enough(data):
             self._top_layer = self._layer(data)
-            alone = LayeredModel((self._top_layer,), None, scale=ALONE_SCALE)
+            alone = LayeredModel((self._top_layer,), None, scale=ALONE_SCALE, kind=data.kind)
             self._learned = self._before.with_layer(self._top_layer) if self._before else alone
         self._anchors = self._expected_defaults(trials)
 
@@ -148,10 +148,10 @@ class XGBModel:
         """For each point the features that move its rank most, the largest first; none while untaught."""
         if not self.ready:
             return [[] for _ in rows]
-        explained = []
+        explained, names = [], names_of(target.kind)
         for point, parts in zip(*self.contributions(task, target, space, rows), strict=True):
             order = np.argsort(-np.abs(parts), kind="stable")[:count]
-            explained.append([Contribution(NAMES[n], float(point[n]), float(parts[n])) for n in order])
+            explained.append([Contribution(names[n], float(point[n]), float(parts[n])) for n in order])
         return explained
 
     def contributions(self, task: Task, target: Target, space: Space, rows: Rows) -> tuple[Values, Values]:
@@ -162,7 +162,7 @@ class XGBModel:
         values = _values(task, target, space, rows)
         if self._learned is None:
             return values, np.zeros_like(values)
-        return values, self._learned.contributions(values)[:, : len(NAMES)]
+        return values, self._learned.contributions(values)[:, : values.shape[1]]
 
     def _gains(self, task: Task, target: Target, space: Space, rows: Rows) -> NDArray[np.float64]:
         """Log2 of the speed of points over that of the task's default, by each member [members, points]."""
@@ -185,7 +185,9 @@ class XGBModel:
 
     def _table(self, task: Task, target: Target, space: Space) -> PointTable:
         """The table of a space."""
-        make = partial(PointTable, space, len(NAMES), partial(_values, task, target, space), self._below)
+        make = partial(
+            PointTable, space, len(names_of(target.kind)), partial(_values, task, target, space), self._below
+        )
         if self._tables is None:
             return make()
         key = task.key, target, space.sketch, space.version, space.knobs  # fewer choices, other codes

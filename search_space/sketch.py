@@ -16,7 +16,7 @@ from tunewright.graph.task import Task
 
 from .description import SchedulePoint
 from .schedule import Schedule
-from .space import Columns, Knob, Space, Tiling
+from .space import BlockShape, Columns, Knob, Space, Tiling
 
 LOCAL_BYTES = 3 << 20
 """Most memory of a chunk: it is on the stack, and of no use beyond the caches of one core."""
@@ -107,9 +107,10 @@ class PatternSketch(ABC, Generic[Pattern]):
         tiling: Callable[[Columns], Tiling],
         preferred: Mapping[str, int],
         first_choice: bool = True,
+        block: Callable[[Columns], BlockShape] | None = None,
     ) -> Space:
         """A space of this sketch and version."""
-        return Space(self.name, self.version, knobs, legal, tiling, preferred, first_choice)
+        return Space(self.name, self.version, knobs, legal, tiling, preferred, first_choice, block)
 
     def lower(self, task: Task, schedule: Schedule, target: Target) -> Kernel:
         self.space(task, target).row(schedule)

@@ -140,12 +140,23 @@ class Tiling:
         return Tiling(stage, (*tiles[1:], extents), vector_axis, chunks)
 
 
+@dataclass(frozen=True, slots=True)
+class BlockShape:
+    """What the blocks of a set of points take of a GPU's multiprocessor [points], for features and limits."""
+
+    threads: NDArray[np.int64]
+    registers: NDArray[np.int64]  # of a thread, an estimate
+    smem_bytes: NDArray[np.int64]
+    on_tensor_cores: bool = False  # whether these multiply
+
+
 @dataclass(frozen=True)
 class Space:
     """The knobs, which combinations are legal, and what they mean for the loops.
 
     `preferred`: knob -> the value that the sketch's rule of thumb comes to, legal or not: `default` follows from it.
-    `first_choice`: whether `default` is for tasks that nothing is known of, or for searches to try.
+    `first_choice`: whether `default` is for tasks that nothing is known of, or for searches to try. `block`: the blocks
+    of points on a GPU.
     """
 
     sketch: str
@@ -155,6 +166,7 @@ class Space:
     tiling: Callable[[Columns], Tiling]
     preferred: Mapping[str, int]
     first_choice: bool = True
+    block: Callable[[Columns], BlockShape] | None = None
 
     @property
     def size(self) -> int:

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from pydantic import Field
 
 from tunewright.costmodel.base import Base
-from tunewright.costmodel.features import NAMES, VERSION
+from tunewright.costmodel.features import names_of, version_of
 from tunewright.db.snapshot import Snapshot
 from tunewright.tuner.explain import values
 from tunewright.tuner.explain.cost_model_status import (
@@ -242,8 +242,8 @@ def cost_model(
         status,
         kind=kind,
         kinds=sorted({USUAL_KIND, kind, *(target.kind for target in store.targets())}),
-        features=len(NAMES),
-        features_version=VERSION,
+        features=len(names_of(kind)),
+        features_version=version_of(kind),
         base=_base(status.base) if status.base else None,
         snapshots=[_snapshot(head, status) for head in heads[:LISTED]],
         is_cut=len(heads) > LISTED,

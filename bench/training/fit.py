@@ -16,7 +16,7 @@ import numpy as np
 from tunewright.bench.files import write_whole
 from tunewright.bench.training.tasks import Loops, is_held_out_or_reserved
 from tunewright.codegen.target import Target
-from tunewright.costmodel.features import NAMES, VERSION, features
+from tunewright.costmodel.features import features, names_of, version_of
 from tunewright.costmodel.forest import RANKS, SQUARES, Forest, Growth
 from tunewright.costmodel.labels import TrainingData
 from tunewright.costmodel.layered_model import LayeredModel
@@ -98,7 +98,7 @@ def _split(trials: Sequence[Trials]) -> tuple[list[Trials], list[Trials]]:
 
 def _grow(trials: Sequence[Trials]) -> LayeredModel:
     data = TrainingData.of(trials)
-    return LayeredModel((data.forest(GROWTH, members=MEMBERS, seed=SEED),), _reach(data.sets))
+    return LayeredModel((data.forest(GROWTH, members=MEMBERS, seed=SEED),), _reach(data.sets), kind=data.kind)
 
 
 def _reach(sets: Sequence[Trials]) -> Forest:
@@ -144,10 +144,11 @@ def write(folder: Path, kind: str, sets: Sets, machine: Mapping[str, str]) -> di
     layered_model = fit_model(sets)
     content = layered_model.write()
     quality = validate(XGBModel(layered_model), sets.held_out)
-    gains = layered_model.layers[0].gains(len(NAMES))
+    names = names_of(kind)
+    gains = layered_model.layers[0].gains(len(names))
     card = {
         "sha256": hashlib.sha256(content).hexdigest(),
-        "features": VERSION,
+        "features": version_of(kind),
         "made": datetime.now(UTC).date().isoformat(),
         "learned_from": _trial_counts(sets.measured),
         "told": _trial_counts(sets.expected) | {"targets": _targets(sets.expected)},
@@ -160,7 +161,7 @@ def write(folder: Path, kind: str, sets: Sets, machine: Mapping[str, str]) -> di
         "quality": quality.to_json() if quality else None,
         "quality_by_processor": quality_by_processor(layered_model, sets.held_out),
         "objectives": compare_objectives(sets),
-        "features_that_count": {NAMES[n]: round(float(gains[n]), 4) for n in np.argsort(-gains)[:20]},
+        "features_that_count": {names[n]: round(float(gains[n]), 4) for n in np.argsort(-gains)[:20]},
     }
     write_whole(folder / f"{kind}.xz", content)
     write_whole(folder / f"{kind}.json", f"{json.dumps(card, indent=2)}\n".encode())

@@ -40,7 +40,7 @@ from ..description import SchedulePoint
 from ..patterns.attention import Attention, match_attention
 from ..schedule import Schedule
 from ..sketch import PatternSketch
-from ..space import Columns, Knob, Space, Tiling
+from ..space import BlockShape, Columns, Knob, Space, Tiling
 from .tiles.block_tile import ROUND, overlap_rounds
 from .tiles.online_softmax import EACH, SCORES, SUMS, OnlineSoftmax
 from .tiles.shared_tile import COLUMNS, PRODUCTS, ROWS, THREAD, SharedTile, product_depth, unroll, width
@@ -110,6 +110,7 @@ class AttentionTilesSketch(PatternSketch[Attention]):
             legal=legal,
             tiling=lambda columns: _tiling(attention, columns),
             preferred=first_legal(DEFAULTS, legal),
+            block=lambda columns: _block(task, attention, columns),
         )
 
     def write(self, task: Task, attention: Attention, schedule: Schedule, target: Target) -> Kernel:
@@ -132,8 +133,7 @@ def input_shapes(task: Task) -> Mapping[str, tuple[int, ...]]:
     return {tensor.name: tensor.shape for tensor in task.inputs}
 
 
-def _legal(task: Task, attention: Attention, target: Target, columns: Columns) -> NDArray[np.bool_]:
-    """Within shared memory and registers, and no tile that is mostly beyond the edges."""
+def _block(task: Task, attention: Attention, columns: Columns) -> BlockShape:
     warps, block, stages = columns["warps"], columns["block_places"], columns["stages"]
     sides = Sides.of(attention.scores)
     inner, outer = pad_extent(size(sides.depth)), pad_extent(size(Sides.of(attention.context).columns))
@@ -144,8 +144,14 @@ def _legal(task: Task, attention: Attention, target: Target, columns: Columns) -
     copies = accesses(block, np.full_like(block, inner), width(keys, shapes), threads)
     copies = copies + accesses(block, np.full_like(block, outer), width(values, shapes), threads)
     registers = block // 2 + outer // 2 + block // 4 + ADDRESS_REGISTERS * copies + OTHER_REGISTERS
-    legal = fits_multiprocessor(target, threads, registers, smem_bytes)
-    legal &= (warps == 1) | (rows < 2 * size(sides.rows))
+    return BlockShape(threads, registers, smem_bytes, on_tensor_cores=True)
+
+
+def _legal(task: Task, attention: Attention, target: Target, columns: Columns) -> NDArray[np.bool_]:
+    """Within shared memory and registers, and no tile that is mostly beyond the edges."""
+    warps, block = columns["warps"], columns["block_places"]
+    legal = fits_multiprocessor(target, _block(task, attention, columns))
+    legal &= (warps == 1) | (ROWS * warps < 2 * size(Sides.of(attention.scores).rows))
     return np.asarray(legal & ((block == DEPTH) | (block < 2 * attention.key_axis.extent)))
 
 

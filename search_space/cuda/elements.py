@@ -24,11 +24,14 @@ from ..description import SchedulePoint
 from ..patterns.fused_stage import FusedStage, fuse_stages
 from ..schedule import Schedule
 from ..sketch import PatternSketch
-from ..space import Columns, Knob, Space, Tiling, flat_extents, whole_extents
+from ..space import BlockShape, Columns, Knob, Space, Tiling, flat_extents, whole_extents
 from .tiles.elements import PLAIN_THREADS, Elements, output_order, plain_launch
 
 VECTORS = (1, 2, 4, 8)
 """Neighbours of a thread: at most what one access writes."""
+
+OTHER_REGISTERS = 24
+"""Registers of a thread for indices, beside results and what is read."""
 
 UNROLL = 4
 """Copies of the body of a fold by default."""
@@ -86,6 +89,7 @@ class ElementsSketch(PatternSketch[ElementsLayout]):
             legal=lambda columns: _legal(plan, columns),
             tiling=lambda columns: _tiling(plan, columns),
             preferred=_preferred(plan, target, knobs),
+            block=_block,
         )
 
     def write(self, task: Task, plan: ElementsLayout, schedule: Schedule, target: Target) -> Kernel:
@@ -106,6 +110,11 @@ class ElementsSketch(PatternSketch[ElementsLayout]):
 def _powers(first: int, last: int) -> list[int]:
     """Powers of two."""
     return [1 << n for n in range(first.bit_length() - 1, last.bit_length())]
+
+
+def _block(columns: Columns) -> BlockShape:
+    threads, vector = columns["threads"], columns["vector"]
+    return BlockShape(threads, vector * (1 + columns["unroll"]) + OTHER_REGISTERS, np.zeros_like(threads))
 
 
 def _legal(plan: ElementsLayout, columns: Columns) -> NDArray[np.bool_]:

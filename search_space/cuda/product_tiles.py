@@ -36,7 +36,7 @@ from ..patterns.fused_stage import FLOATS
 from ..patterns.product import Product, match_product
 from ..schedule import Schedule
 from ..sketch import PatternSketch
-from ..space import Columns, Knob, Space
+from ..space import BlockShape, Columns, Knob, Space
 from .tiles.shared_tile import unroll
 from .tiles.sides import (
     ADDRESS_REGISTERS,
@@ -100,6 +100,7 @@ class ProductTilesSketch(PatternSketch[Product]):
             legal=lambda columns: _legal(product, target, columns),
             tiling=lambda c: tiling(product, c, (c["rows"], c["columns"], np.ones_like(c["rows"]))),
             preferred=_preferred(product, target),
+            block=lambda columns: _block(product, columns),
         )
 
     def write(self, task: Task, product: Product, schedule: Schedule, target: Target) -> Kernel:
@@ -122,8 +123,7 @@ def _threads(columns: Columns) -> Sizes:
     return np.asarray(columns["block_rows"] // columns["rows"] * (columns["block_columns"] // columns["columns"]))
 
 
-def _legal(product: Product, target: Target, columns: Columns) -> NDArray[np.bool_]:
-    """Whole warps, within shared memory and registers, and no tile that is mostly beyond the edges."""
+def _block(product: Product, columns: Columns) -> BlockShape:
     threads = _threads(columns)
     rows, across, depth = columns["block_rows"], columns["block_columns"], columns["block_depth"]
     smem_bytes = 4 * columns["stages"] * depth * (rows + PAD + across)
@@ -131,7 +131,12 @@ def _legal(product: Product, target: Target, columns: Columns) -> NDArray[np.boo
     for operand, extent in zip(operands(product), (rows, across), strict=True):
         wide = operand.wide((WIDE,))
         registers += (wide + ADDRESS_REGISTERS) * accesses(extent, depth, wide, threads)
-    legal = (threads % WARP == 0) & fits_multiprocessor(target, threads, registers, smem_bytes)
+    return BlockShape(threads, registers, smem_bytes)
+
+
+def _legal(product: Product, target: Target, columns: Columns) -> NDArray[np.bool_]:
+    """Whole warps, within shared memory and registers, and no tile that is mostly beyond the edges."""
+    legal = (_threads(columns) % WARP == 0) & fits_multiprocessor(target, _block(product, columns))
     return np.asarray(legal & are_tiles_full(product, columns, LEAST_ROUND) & may_split(product, target, columns))
 
 

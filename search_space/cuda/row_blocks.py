@@ -35,10 +35,13 @@ from ..description import SchedulePoint
 from ..patterns.rows import COLUMN, RowPlan, RowStep, match_row_plan
 from ..schedule import Schedule
 from ..sketch import PatternSketch
-from ..space import Columns, Knob, Space, Tiling, flat_extents, point_columns
+from ..space import BlockShape, Columns, Knob, Space, Tiling, flat_extents, point_columns
 
 MOST_REGISTERS = 96
 """Registers of a thread for its columns."""
+
+OTHER_REGISTERS, EACH_BYTES = 24, 4
+"""Registers of a thread for all else, and bytes of a value of a warp."""
 
 MOST_ROUNDS = 32
 """Copies of the body, one a round."""
@@ -76,6 +79,7 @@ class RowBlocksSketch(PatternSketch[RowPlan]):
             legal=lambda columns: _legal(plan, columns),
             tiling=lambda columns: _tiling(plan, columns),
             preferred=_preferred(plan),
+            block=lambda columns: _block(plan, columns),
         )
 
     def write(self, task: Task, plan: RowPlan, schedule: Schedule, target: Target) -> Kernel:
@@ -100,6 +104,14 @@ def _fits(plan: RowPlan, warps: int, vector: int) -> bool:
 
 def _rounds(plan: RowPlan, columns: Columns) -> NDArray[np.int64]:
     return np.asarray(-(-plan.columns // (columns["warps"] * WARP * columns["vector"])))
+
+
+def _block(plan: RowPlan, columns: Columns) -> BlockShape:
+    warps, lines = columns["warps"], columns["lines"]
+    registers = column_registers(plan) * _rounds(plan, columns) * columns["vector"]
+    return BlockShape(
+        warps * lines * WARP, registers + OTHER_REGISTERS, np.where(warps > 1, warps * lines * EACH_BYTES, 0)
+    )
 
 
 def _legal(plan: RowPlan, columns: Columns) -> NDArray[np.bool_]:

@@ -36,7 +36,7 @@ from ..description import SchedulePoint
 from ..patterns.fused_stage import FusedStage
 from ..schedule import Schedule
 from ..sketch import PatternSketch
-from ..space import Columns, Knob, Space, Tiling, flat_extents, whole_extents
+from ..space import BlockShape, Columns, Knob, Space, Tiling, flat_extents, whole_extents
 from .elements import ElementsLayout, elements_layout
 from .tiles.elements import output_order, plain_launch, vectorize_at
 from .tiles.shared_tile import unroll
@@ -46,6 +46,9 @@ LEAST_TERMS = 64
 
 FEW_RESULTS = 64
 """Results for each multiprocessor below which a thread for each leaves most of it idle."""
+
+OTHER_REGISTERS = 24
+"""Registers of a thread for indices, beside results and what is read."""
 
 EACH_BYTES = 4
 """Bytes of a register."""
@@ -78,6 +81,7 @@ class SharedFoldsSketch(PatternSketch[ElementsLayout]):
             legal=lambda columns: _legal(layout, columns),
             tiling=lambda columns: _tiling(layout, columns),
             preferred=_preferred(layout, target, knobs),
+            block=_block,
             first_choice=layout.element_count <= FEW_RESULTS * target.threads,
         )
 
@@ -98,6 +102,12 @@ class SharedFoldsSketch(PatternSketch[ElementsLayout]):
 
 def _terms(layout: ElementsLayout) -> int:
     return prod(axis.extent for axis in layout.main.stage.reduce)
+
+
+def _block(columns: Columns) -> BlockShape:
+    warps, vector = columns["warps"], columns["vector"]
+    smem_bytes = np.where(warps > 1, warps * columns["lanes"] * vector * EACH_BYTES, 0)
+    return BlockShape(warps * WARP, vector * (1 + columns["unroll"]) + OTHER_REGISTERS, smem_bytes)
 
 
 def _legal(layout: ElementsLayout, columns: Columns) -> NDArray[np.bool_]:

@@ -20,7 +20,7 @@ from ..description import SchedulePoint
 from ..patterns.attention import Attention
 from ..schedule import Schedule
 from ..sketch import PatternSketch
-from ..space import Columns, Knob, Space, Tiling
+from ..space import BlockShape, Columns, Knob, Space, Tiling
 from .attention_tiles import attention_tiling, input_shapes, match_narrow_attention
 from .tiles.shared_tile import product_depth
 from .tiles.sides import Sides, first_legal, size
@@ -79,6 +79,7 @@ class SpecializedAttentionSketch(PatternSketch[Attention]):
             legal=legal,
             tiling=lambda columns: _tiling(attention, columns),
             preferred=first_legal(DEFAULTS, legal),
+            block=lambda columns: _block(attention, columns),
         )
 
     def write(self, task: Task, attention: Attention, schedule: Schedule, target: Target) -> Kernel:
@@ -104,16 +105,21 @@ def _panels(attention: Attention) -> tuple[int, int]:
     return -(-inner // PANEL) * PANEL, -(-outer // PANEL) * PANEL
 
 
-def _legal(attention: Attention, target: Target, columns: Columns) -> NDArray[np.bool_]:
-    """Within shared memory and registers, and no tile that is mostly beyond the edges."""
-    assert target.gpu is not None
+def _block(attention: Attention, columns: Columns) -> BlockShape:
     groups, block, stages = columns["warpgroups"], columns["block_places"], columns["stages"]
     inner, outer = _panels(attention)
     size_bytes = attention.scores.panel.dtype.size_bytes
     query_rows = columns["query_stages"] * ROWS * groups
     smem_bytes = size_bytes * (query_rows * inner + stages * block * (inner + outer)) + BARRIER_BYTES
     registers = block // 2 + outer // 2 + block // 4 + OTHER_REGISTERS
-    legal = (smem_bytes <= target.gpu.block_smem_bytes) & (registers <= group_registers(groups))
+    return BlockShape(GROUP * (groups + 1), registers, smem_bytes, on_tensor_cores=True)
+
+
+def _legal(attention: Attention, target: Target, columns: Columns) -> NDArray[np.bool_]:
+    """Within shared memory and registers, and no tile that is mostly beyond the edges."""
+    assert target.gpu is not None
+    groups, block, shape = columns["warpgroups"], columns["block_places"], _block(attention, columns)
+    legal = (shape.smem_bytes <= target.gpu.block_smem_bytes) & (shape.registers <= group_registers(groups))
     legal &= (groups > 1) | (columns["alternating"] == 0)
     legal &= (groups == 1) | (ROWS * groups < 2 * size(Sides.of(attention.scores).rows))
     return np.asarray(legal & ((block == PANEL) | (block < 2 * attention.key_axis.extent)))

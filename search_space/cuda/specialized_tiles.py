@@ -23,7 +23,7 @@ from ..description import SchedulePoint
 from ..patterns.product import Product
 from ..schedule import Schedule
 from ..sketch import PatternSketch
-from ..space import Columns, Knob, Space, point_columns
+from ..space import BlockShape, Columns, Knob, Space, point_columns
 from .tiles.block_tile import may_group, pack_along_depth, smem_bytes
 from .tiles.fragments import WARP_BYTES, kept_registers
 from .tiles.group_product import group_tiling, match_group_product, round_depth
@@ -97,6 +97,7 @@ class SpecializedTilesSketch(PatternSketch[Product]):
             legal=legal,
             tiling=lambda columns: group_tiling(product, columns),
             preferred=_preferred(product, target, legal),
+            block=lambda columns: specialized_block(product, columns),
         )
 
     def write(self, task: Task, product: Product, schedule: Schedule, target: Target) -> Kernel:
@@ -138,15 +139,22 @@ def _legal(product: Product, target: Target, columns: Columns) -> NDArray[np.boo
     return np.asarray(legal & are_tiles_full(product, {**columns, **least}, product_depth(product.panel.dtype)))
 
 
+def specialized_block(product: Product, columns: Columns) -> BlockShape:
+    """Blocks whose warps have roles; registers are those of a thread that multiplies."""
+    groups, sums = columns["warpgroups"], columns["block_rows"] * columns["block_columns"]
+    staged_bytes = columns["staged"] * groups * (GROUP // WARP) * WARP_BYTES
+    registers = sums // (GROUP * groups) + OTHER_REGISTERS + columns["staged"] * kept_registers(product)
+    smem = smem_bytes(product, columns) + staged_bytes + BARRIER_BYTES
+    return BlockShape(GROUP * (groups + 1), registers, smem, on_tensor_cores=True)
+
+
 def do_blocks_fit(product: Product, target: Target, columns: Columns) -> NDArray[np.bool_]:
     """Whether a multiprocessor has the memory and registers of a block, and its warpgroups share its rows evenly."""
     assert target.gpu is not None
-    groups, rows, across = columns["warpgroups"], columns["block_rows"], columns["block_columns"]
-    staged_bytes = columns["staged"] * groups * (GROUP // WARP) * WARP_BYTES
-    fit = smem_bytes(product, columns) + staged_bytes + BARRIER_BYTES <= target.gpu.block_smem_bytes
-    fit &= rows % (ROWS * groups) == 0
-    registers = rows * across // (GROUP * groups) + OTHER_REGISTERS + columns["staged"] * kept_registers(product)
-    return np.asarray(fit & (registers <= group_registers(groups)))
+    groups, block = columns["warpgroups"], specialized_block(product, columns)
+    fit = block.smem_bytes <= target.gpu.block_smem_bytes
+    fit &= columns["block_rows"] % (ROWS * groups) == 0
+    return np.asarray(fit & (block.registers <= group_registers(groups)))
 
 
 def _choices(product: Product) -> list[dict[str, int]]:

@@ -25,7 +25,7 @@ from ..patterns.product import Product, drop_padding
 from ..schedule import Schedule
 from ..sketch import PatternSketch
 from ..space import Columns, Knob, Space, point_columns
-from .specialized_tiles import STAGED, TILES, cycles, describe_roles, do_blocks_fit
+from .specialized_tiles import STAGED, TILES, cycles, describe_roles, do_blocks_fit, specialized_block
 from .tiles.block_tile import match_tensor_product
 from .tiles.fetch_tile import step_between
 from .tiles.group_product import group_tiling, round_depth
@@ -68,6 +68,7 @@ class SpecializedWindowsSketch(PatternSketch[Product]):
             legal=legal,
             tiling=lambda columns: group_tiling(product, columns),
             preferred=_preferred(product, target, legal),
+            block=lambda columns: specialized_block(product, columns),
         )
 
     def write(self, task: Task, product: Product, schedule: Schedule, target: Target) -> Kernel:

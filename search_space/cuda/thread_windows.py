@@ -45,7 +45,7 @@ from ..patterns.windows import (
 )
 from ..schedule import Schedule
 from ..sketch import PatternSketch
-from ..space import Columns, Knob, Space, Tiling, point_columns, whole_extents
+from ..space import BlockShape, Columns, Knob, Space, Tiling, point_columns, whole_extents
 from .tiles.elements import PLAIN_THREADS, SUMS, launch, plain_launch, vectorize_at
 from .tiles.sides import fits_multiprocessor, guard_extent
 
@@ -83,6 +83,7 @@ class ThreadWindowsSketch(PatternSketch[Windows]):
             legal=lambda columns: _legal(windows, target, columns),
             tiling=lambda columns: _tiling(windows, columns),
             preferred=_preferred(windows, target, knobs),
+            block=lambda columns: _block(windows, columns),
         )
 
     def write(self, task: Task, windows: Windows, schedule: Schedule, target: Target) -> Kernel:
@@ -117,10 +118,15 @@ def _tiles(windows: Windows, columns: Columns) -> NDArray[np.int64]:
     return np.asarray(others * down * across * (windows.channels.extent // columns["channels"]))
 
 
+def _block(windows: Windows, columns: Columns) -> BlockShape:
+    threads, tile = columns["threads"], (columns["rows"], columns["columns"], columns["channels"])
+    return BlockShape(threads, _registers(windows, *tile), np.zeros_like(threads))
+
+
 def _legal(windows: Windows, target: Target, columns: Columns) -> NDArray[np.bool_]:
     """Within the registers, not too much code, and no blocks of threads that mostly have nothing to do."""
     rows, across, channels, threads = (columns[name] for name in ("rows", "columns", "channels", "threads"))
-    legal = fits_multiprocessor(target, threads, _registers(windows, rows, across, channels), np.zeros_like(threads))
+    legal = fits_multiprocessor(target, _block(windows, columns))
     folds = rows * across * windows.taps
     legal &= (folds <= BODY_LIMIT) & (folds * channels <= CHANNELS_LIMIT)
     return np.asarray(legal & ((threads == WARP) | (threads < 2 * _tiles(windows, columns))))

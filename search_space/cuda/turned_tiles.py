@@ -33,9 +33,12 @@ from ..patterns.fused_stage import FusedStage, fuse_stages
 from ..patterns.vector_axis import is_contiguous
 from ..schedule import Schedule
 from ..sketch import PatternSketch
-from ..space import Columns, Knob, Space, Tiling
+from ..space import BlockShape, Columns, Knob, Space, Tiling
 from .tiles.elements import plain_launch
 from .tiles.sides import guard_extent
+
+OTHER_REGISTERS = 24
+"""Registers of a thread for indices, beside its elements."""
 
 LEAST = 8
 """Elements along both axes from which on transposing them pays."""
@@ -88,6 +91,7 @@ class TurnedTilesSketch(PatternSketch[Transposition]):
             legal=_legal,
             tiling=lambda columns: _tiling(transposition, columns),
             preferred={"extent": 32, "each": 4},
+            block=lambda columns: _block(transposition, columns),
         )
 
     def write(self, task: Task, transposition: Transposition, schedule: Schedule, target: Target) -> Kernel:
@@ -107,9 +111,18 @@ class TurnedTilesSketch(PatternSketch[Transposition]):
         yield f"A block transposes {tile}, a thread {counted(each, 'element')} of them."
 
 
+def _threads(columns: Columns) -> NDArray[np.int64]:
+    return np.asarray(columns["extent"] * columns["extent"] // columns["each"])
+
+
+def _block(transposition: Transposition, columns: Columns) -> BlockShape:
+    smem_bytes = columns["extent"] * (columns["extent"] + 1) * transposition.load.dtype.size_bytes
+    return BlockShape(_threads(columns), columns["each"] + OTHER_REGISTERS, smem_bytes)
+
+
 def _legal(columns: Columns) -> NDArray[np.bool_]:
     """Return where a block has whole warps."""
-    threads = columns["extent"] * columns["extent"] // columns["each"]
+    threads = _threads(columns)
     return np.asarray((threads >= WARP) & (threads <= BLOCK_THREADS))
 
 

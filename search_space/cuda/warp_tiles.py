@@ -35,7 +35,7 @@ from ..description import SchedulePoint
 from ..patterns.product import Product
 from ..schedule import Schedule
 from ..sketch import PatternSketch
-from ..space import Columns, Knob, Space, Tiling
+from ..space import BlockShape, Columns, Knob, Space, Tiling
 from .product_tiles import LEAST_DEPTH
 from .tiles.block_tile import (
     BlockTile,
@@ -112,6 +112,7 @@ class WarpTilesSketch(PatternSketch[Product]):
             legal=legal,
             tiling=lambda columns: _tiling(product, columns),
             preferred=_preferred(product, target, legal),
+            block=lambda columns: _block(product, wide, columns),
             first_choice=product.panel.dtype is not DType.F32,  # of which multiply-adds of threads are as good a guess
         )
 
@@ -145,22 +146,28 @@ def _threads(columns: Columns) -> Sizes:
     return np.asarray(WARP * warps)
 
 
-def _legal(product: Product, wide: tuple[int, int], target: Target, columns: Columns) -> NDArray[np.bool_]:
-    """Within shared memory and registers, and no tile that is mostly beyond the edges."""
+def _block(product: Product, wide: tuple[int, int], columns: Columns) -> BlockShape:
     threads = _threads(columns)
     warp_rows, warp_across = columns["warp_rows"], columns["warp_columns"]
     sums, fragments = warp_rows * warp_across // WARP, (warp_rows + warp_across) // 4
     copies = copy_registers(product, wide, columns, np.maximum(threads, WARP))
     registers = sums + fragments + copies + OTHER_REGISTERS
+    if product.panel.dtype is DType.F32:
+        registers = registers + fragments + SPLIT_REGISTERS  # the rests too
+    return BlockShape(threads, registers, smem_bytes(product, columns), on_tensor_cores=True)
+
+
+def _legal(product: Product, wide: tuple[int, int], target: Target, columns: Columns) -> NDArray[np.bool_]:
+    """Within shared memory and registers, and no tile that is mostly beyond the edges."""
     legal = (
         are_tiles_full(product, columns, _least_round(product))
         & may_group(product, columns)
         & may_split(product, target, columns)
     )
     if product.panel.dtype is DType.F32:
-        registers = registers + fragments + SPLIT_REGISTERS  # the rests too
-        legal &= (columns["block_depth"] <= SPLIT_ROUND) & (warp_rows + warp_across <= SPLIT_SIDES)
-    return np.asarray(legal & fits_multiprocessor(target, threads, registers, smem_bytes(product, columns)))
+        sides = columns["warp_rows"] + columns["warp_columns"]
+        legal &= (columns["block_depth"] <= SPLIT_ROUND) & (sides <= SPLIT_SIDES)
+    return np.asarray(legal & fits_multiprocessor(target, _block(product, wide, columns)))
 
 
 def _tiling(product: Product, columns: Columns) -> Tiling:

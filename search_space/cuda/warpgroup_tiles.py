@@ -29,7 +29,7 @@ from ..description import SchedulePoint
 from ..patterns.product import Product
 from ..schedule import Schedule
 from ..sketch import PatternSketch
-from ..space import Columns, Knob, Space, point_columns
+from ..space import BlockShape, Columns, Knob, Space, point_columns
 from .tiles.barriers import PHASE
 from .tiles.block_tile import (
     ROUND,
@@ -104,6 +104,7 @@ class WarpgroupTilesSketch(PatternSketch[Product]):
             legal=legal,
             tiling=lambda columns: group_tiling(product, columns),
             preferred=pick_default(product, target, _choices(product), legal),
+            block=lambda columns: _block(product, wide, columns),
         )
 
     def write(self, task: Task, product: Product, schedule: Schedule, target: Target) -> Kernel:
@@ -143,11 +144,15 @@ def _choices(product: Product) -> list[Mapping[str, int]]:
     return [values | OTHERS | {"block_depth": round_depth(product)} for values in DEFAULTS]
 
 
-def _legal(product: Product, wide: tuple[int, int], target: Target, columns: Columns) -> NDArray[np.bool_]:
-    """Within shared memory and registers, and no tile that is mostly beyond the edges."""
+def _block(product: Product, wide: tuple[int, int], columns: Columns) -> BlockShape:
     threads, sums = GROUP * columns["warpgroups"], columns["block_rows"] * columns["block_columns"]
     registers = sums // threads + copy_registers(product, wide, columns, threads) + OTHER_REGISTERS
-    legal = fits_multiprocessor(target, threads, registers, smem_bytes(product, columns))
+    return BlockShape(threads, registers, smem_bytes(product, columns), on_tensor_cores=True)
+
+
+def _legal(product: Product, wide: tuple[int, int], target: Target, columns: Columns) -> NDArray[np.bool_]:
+    """Within shared memory and registers, and no tile that is mostly beyond the edges."""
+    legal = fits_multiprocessor(target, _block(product, wide, columns))
     legal &= columns["block_rows"] % (ROWS * columns["warpgroups"]) == 0
     legal &= may_group(product, columns) & may_split(product, target, columns)
     legal &= (columns["bulk"] == 0) | is_whole(product, round_depth(product))

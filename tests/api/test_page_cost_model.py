@@ -10,7 +10,7 @@ from markupsafe import escape
 
 from tunewright.api.dashboard.cost_model import LISTED
 from tunewright.costmodel.base import base
-from tunewright.costmodel.features import NAMES, VERSION
+from tunewright.costmodel.features import NAMES, version_of
 from tunewright.costmodel.forest import Forest, Growth
 from tunewright.costmodel.layered_model import LayeredModel
 from tunewright.db.snapshot import MAX_CONTENTS, NewSnapshot
@@ -57,7 +57,7 @@ def keep(one):
 
     def kept(number=0, held_out=GOOD, below=WORSE, **changes):
         metrics = changes.pop("metrics", {"held_out": held_out, "below": below})
-        made = NewSnapshot("cpu", VERSION, content(number), 100 + number, number, metrics)
+        made = NewSnapshot("cpu", version_of("cpu"), content(number), 100 + number, number, metrics)
         return one.store.snapshots.keep(replace(made, **changes)).id
 
     return kept
@@ -213,7 +213,7 @@ def test_many_snapshots_are_a_small_page(look, one, monkeypatch):
     monkeypatch.setattr(cost_model_status, "_load", lambda key: cost_model_status._LoadedModels(None, (), (), None))
     for number in range(LISTED + 1):
         one.store.snapshots.keep(
-            NewSnapshot("cpu", VERSION, b"%d" % number, 100, number, {"held_out": GOOD, "below": WORSE})
+            NewSnapshot("cpu", version_of("cpu"), b"%d" % number, 100, number, {"held_out": GOOD, "below": WORSE})
         )
     view, text = look()
     assert len(view["snapshots"]) == LISTED and view["is_cut"]

@@ -9,7 +9,7 @@ import pytest
 
 from tunewright.costmodel import base as base_module
 from tunewright.costmodel.base import base
-from tunewright.costmodel.features import NAMES, VERSION
+from tunewright.costmodel.features import NAMES, version_of
 from tunewright.costmodel.layered_model import FORM
 from tunewright.costmodel.xgb import XGBModel
 
@@ -18,7 +18,7 @@ def test_it_is_there_and_is_what_its_card_says():
     shipped = base("cpu")
     assert shipped is not None, "features have changed: ./dev bench base_model makes a model that knows them"
     assert shipped.card["sha256"] == shipped.sha256
-    assert shipped.card["features"] == VERSION
+    assert shipped.card["features"] == version_of("cpu")
     assert all(value is not None for value in shipped.card["quality"].values())
     assert shipped.card["quality"]["pairwise"] > 0.85
     assert shipped.card["learned_from"]["tasks"] > 500
@@ -53,12 +53,12 @@ def test_there_is_none_for_a_kind_that_nobody_measured():
 
 
 def test_one_of_other_features_is_left_alone(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("tunewright.costmodel.layered_model.VERSION", "another")
+    monkeypatch.setattr("tunewright.costmodel.layered_model.version_of", lambda kind: "another")
     assert base_module.base.__wrapped__("cpu") is None
 
 
 def test_one_that_can_not_be_read_is_left_alone_and_another_file_is_not(tmp_path, monkeypatch, caplog):
-    head = {"form": FORM, "features": VERSION, "layers": 1, "bytes": [9]}
+    head = {"form": FORM, "features": version_of("cpu"), "layers": 1, "bytes": [9]}
     content = lzma.compress(json.dumps(head).encode() + b"\n[5]\n.....")
     folder = tmp_path / "base_model"
     folder.mkdir()

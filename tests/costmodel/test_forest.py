@@ -142,7 +142,7 @@ def test_a_model_too_large_is_refused(model, monkeypatch):
 
 def test_a_model_of_other_features_says_so(model, monkeypatch):
     content = model.write()
-    monkeypatch.setattr(learned_module, "VERSION", "another")
+    monkeypatch.setattr(learned_module, "version_of", lambda kind: "another")
     with pytest.raises(OtherFeatures, match="version"):
         LayeredModel.read(content, hashlib.sha256(content).hexdigest())
 

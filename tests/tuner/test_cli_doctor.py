@@ -17,7 +17,7 @@ from tunewright.codegen.cuda.device import Device as GpuDevice
 from tunewright.codegen.cuda.device import NoDevice
 from tunewright.codegen.cuda.driver import NoClocks
 from tunewright.codegen.gpu import KNOWN
-from tunewright.costmodel.features import VERSION
+from tunewright.costmodel.features import version_of
 from tunewright.costmodel.forest import Forest, Growth
 from tunewright.costmodel.layered_model import LayeredModel
 from tunewright.db.fleet import TunerDevice
@@ -115,14 +115,16 @@ def test_how_good_the_cost_model_is(command: Command, home: Path, monkeypatch: p
     with open_store(f"sqlite:///{home / 'tuning.db'}") as store:
         store.snapshots.keep(NewSnapshot("cpu", "other features", b"0", 100, 100, {}))
         assert "another version or base model" in checks(command, "cost model")[1]["found"]
-        store.snapshots.keep(NewSnapshot("cpu", VERSION, b"no model", 100, 100, {}))
+        store.snapshots.keep(NewSnapshot("cpu", version_of("cpu"), b"no model", 100, 100, {}))
         assert "another version or base model" in checks(command, "cost model")[1]["found"]
-        store.snapshots.keep(NewSnapshot("cpu", VERSION, layer(1), 100, 100, {"held_out": None, "below": None}))
+        store.snapshots.keep(
+            NewSnapshot("cpu", version_of("cpu"), layer(1), 100, 100, {"held_out": None, "below": None})
+        )
         unknown = checks(command, "cost model")[1]["found"]
         assert "too few tasks to judge it by; jobs use it, lookups pick by the base model alone" in unknown
         figures = {"tasks": 4, "pairwise": 0.9, "peak_1": 0.95, "peak_5": None, "time_error": 0.2}
         metrics = {"held_out": figures, "below": figures | {"pairwise": 0.8}}
-        store.snapshots.keep(NewSnapshot("cpu", VERSION, layer(2), 1, 100, metrics))
+        store.snapshots.keep(NewSnapshot("cpu", version_of("cpu"), layer(2), 1, 100, metrics))
     said = "pairwise 0.900, peak_1 0.950, peak_5 -, time_error 0.200 on 4 tasks held out"
     (_, newest) = checks(command, "cost model")
     assert (
@@ -130,7 +132,9 @@ def test_how_good_the_cost_model_is(command: Command, home: Path, monkeypatch: p
     )
     assert newest["found"].endswith("; lookups pick by it too")
     with open_store(f"sqlite:///{home / 'tuning.db'}") as store:
-        store.snapshots.keep(NewSnapshot("cpu", VERSION, layer(3), 1, 101, {"held_out": figures | {"tasks": 1}}))
+        store.snapshots.keep(
+            NewSnapshot("cpu", version_of("cpu"), layer(3), 1, 101, {"held_out": figures | {"tasks": 1}})
+        )
     assert "on 1 task held out, which says nothing of others" in checks(command, "cost model")[1]["found"]
     monkeypatch.setattr(doctor_checks, "base", lambda kind: None)
     assert checks(command, "cost model")[0]["state"] == "note"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tunewright.costmodel.features import VERSION
+from tunewright.costmodel.features import version_of
 from tunewright.costmodel.model import AnalyticModel, Trials
 from tunewright.db.snapshot import NewSnapshot
 from tunewright.db.store import Store
@@ -83,7 +83,7 @@ def test_trials_of_its_own_leave_a_job_those_of_others(store: Store, monkeypatch
 
 def test_what_other_tasks_taught_is_known_where_a_snapshot_can_not_be_read(store: Store) -> None:
     add_trials(store, NEAR, 60)
-    store.snapshots.keep(NewSnapshot("cpu", VERSION, b"no model", 60, store.newest_trial(), {}))
+    store.snapshots.keep(NewSnapshot("cpu", version_of("cpu"), b"no model", 60, store.newest_trial(), {}))
     learned = Learning(store, TARGET, {TASK.key}, seed=0)
     learned.refit([state_of(TASK, learned)])
     assert learned.costs.ready

@@ -12,7 +12,7 @@ from itertools import islice
 import numpy as np
 
 from tunewright.costmodel.base import Base, base
-from tunewright.costmodel.features import NAMES, VERSION
+from tunewright.costmodel.features import names_of, version_of
 from tunewright.costmodel.forest import Forest
 from tunewright.db.snapshot import Snapshot
 from tunewright.db.store import Store
@@ -108,7 +108,7 @@ def _uses(heads: Sequence[Snapshot], base_sha256: str | None) -> dict[int, Snaps
     """The use of each snapshot by its id, as far as it shows without reading the content."""
     uses: dict[int, SnapshotUse] = {}
     for head in heads:
-        if head.features_version != VERSION:
+        if head.features_version != version_of(head.target_kind):
             uses[head.id] = SnapshotUse.OTHER_FEATURES
         elif head.parent_sha256 != base_sha256:
             uses[head.id] = SnapshotUse.OTHER_BASE
@@ -154,13 +154,15 @@ def _load(key: _LoadKey) -> _LoadedModels:
     shipped = base(key.target_kind)
     below = shipped.learned.layers if shipped else ()
     if key.newest_sha256 is None:
-        return _LoadedModels(None, weights(below), (), None)
+        return _LoadedModels(None, weights(below, key.target_kind), (), None)
     known = experience(key.store, key.target_kind)
     if known.snapshot is None or known.learned is None:
-        return _LoadedModels(None, weights(below), (), None)
+        return _LoadedModels(None, weights(below, key.target_kind), (), None)
     above = known.learned.layers[len(below) :]
     lessons = _lessons(key.store, key.target_kind, known.snapshot)
-    return _LoadedModels(known.snapshot.sha256, weights(below), weights(above), lessons)
+    return _LoadedModels(
+        known.snapshot.sha256, weights(below, key.target_kind), weights(above, key.target_kind), lessons
+    )
 
 
 def _lessons(store: Store, target_kind: str, snapshot: Snapshot) -> TrainingTrials:
@@ -173,10 +175,11 @@ def _lessons(store: Store, target_kind: str, snapshot: Snapshot) -> TrainingTria
     return TrainingTrials(len(tasks), dict(ops.most_common()))
 
 
-def weights(layers: Sequence[Forest]) -> tuple[Weight, ...]:
-    """The features that layers go by, the largest first; none of no layers."""
+def weights(layers: Sequence[Forest], target_kind: str) -> tuple[Weight, ...]:
+    """The features that layers for a kind of target go by, the largest first; none of no layers."""
     if not layers:
         return ()
-    gains = np.mean([layer.gains(len(NAMES)) for layer in layers], axis=0)
+    names = names_of(target_kind)
+    gains = np.mean([layer.gains(len(names)) for layer in layers], axis=0)
     order = [n for n in np.argsort(-gains, kind="stable")[:MOST_WEIGHTS] if gains[n] > 0]
-    return tuple(Weight(NAMES[n], MEANINGS[NAMES[n]].words, float(gains[n])) for n in order)
+    return tuple(Weight(names[n], MEANINGS[names[n]].words, float(gains[n])) for n in order)

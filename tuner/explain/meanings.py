@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tunewright.costmodel.features import CACHES, NAMES, sketch_code
+from tunewright.costmodel.gpu_features import GPU_NAMES
 from tunewright.costmodel.loops import LEVELS
 from tunewright.search_space.sketches import SKETCHES
 from tunewright.search_space.space import KNOB_MEANINGS
@@ -170,6 +171,61 @@ _LOOPS: Mapping[str, tuple[str, Format]] = {
 }
 
 
+_GPU: Mapping[str, tuple[str, Format]] = {
+    "block_log_threads": ("threads of a block", _COUNT),
+    "block_thread_registers": ("registers of a thread, roughly", _plain),
+    "block_log_smem": ("shared memory of a block", _power("B", added=1.0)),
+    "block_resident": ("blocks for which a multiprocessor has room", _plain),
+    "block_occupancy": ("threads for which it has room, beside the most there can be", _share),
+    "block_tensor_cores": ("whether tensor cores multiply", _yes_or_no),
+    "block_log_thread_points": ("results of a thread", _COUNT),
+    "block_log_bytes": ("bytes that a block touches", _BYTES),
+    "block_log_intensity": ("points for each byte that blocks touch", _COUNT),
+    "wave_log_blocks": ("blocks", _COUNT),
+    "wave_log_waves": ("blocks for each multiprocessor", _COUNT),
+    "wave_waste": ("multiprocessors that idle in the last wave, beside the work", _share),
+    "wave_resident_waste": ("the same where each has all blocks for which there is room", _share),
+    "wave_padding": ("work in vain beyond the edges", _share),
+    "wave_log_rounds": ("rounds of a block along the fold", _COUNT),
+    "wave_log_tile_rounds": ("rounds of a multiprocessor, one after the other", _COUNT),
+    "gpu_operand_bytes": ("bytes of an element of the first operand", _plain),
+    "gpu_lengthwise_a": ("whether the first operand lies along the fold", _present(_yes_or_no)),
+    "gpu_lengthwise_b": ("whether the second operand lies along the fold", _present(_yes_or_no)),
+    "gpu_log_access_bytes": ("bytes of an access", _BYTES),
+    "gpu_log_compute_s": ("time to compute, in whole waves", _time(1e-9)),
+    "gpu_log_l2_s": ("time to move data from the L2 cache, in whole waves", _time(1e-9)),
+    "gpu_log_memory_s": ("time to move data from memory", _time(1e-9)),
+    "gpu_log_parts_s": ("time to add up what blocks share", _time(1e-9)),
+    "gpu_log_estimate_s": ("time by an estimate in whole waves", _time(1e-9)),
+}
+
+_GPU_KNOBS: Mapping[str, str] = {
+    "stages": "rounds that fit into shared memory",
+    "query_stages": "tiles of queries that fit into shared memory",
+    "splits": "blocks that share the sum of a tile",
+    "tail": "whether tiles that are left alone are shared",
+    "group": "tiles of rows taken in turn",
+    "staged": "whether results go through shared memory",
+    "bulk": "whether whole tiles are copied at once",
+    "alternating": "whether warpgroups take turns",
+    "warpgroups": "warpgroups that multiply",
+    "warps": "warps of a row or a block",
+    "lines": "rows of a block",
+    "threads": "threads of a block",
+    "vector": "neighbours of a thread",
+    "channels": "channels of a thread",
+    "columns": "columns of a thread",
+    "extent": "extent of a tile that is transposed",
+    "each": "elements of a thread",
+    "block_depth": "terms of the sums in a round",
+    "block_places": "keys of a round",
+    "warp_rows": "rows of a warp",
+    "warp_columns": "columns of a warp",
+    "patch_height": "height of a patch of pixels",
+    "patch_width": "width of a patch of pixels",
+}
+
+
 def _all_meanings() -> dict[str, Meaning]:
     entries = {**_TASK, **_LOOPS}
     for level, tile in zip(range(LEVELS), _TILES, strict=True):
@@ -177,8 +233,11 @@ def _all_meanings() -> dict[str, Meaning]:
     for cache, into in zip(CACHES, _INTO, strict=True):
         entries |= {f"{cache}_{name}": (words.format(cache=into), to) for name, (words, to) in _CACHE.items()}
     entries |= {f"knob_{name}": (words, _present(_power(added=1.0))) for name, words in KNOB_MEANINGS.items()}
-    return {name: Meaning(*entries[name]) for name in NAMES}
+    entries |= {**_GPU} | {
+        f"gpu_knob_{name}": (words, _present(_power(added=1.0))) for name, words in _GPU_KNOBS.items()
+    }
+    return {name: Meaning(*entries[name]) for name in (*NAMES, *GPU_NAMES)}
 
 
 MEANINGS: Mapping[str, Meaning] = _all_meanings()
-"""The meaning of every feature in `costmodel.features.NAMES`."""
+"""The meaning of every feature, of those that GPUs alone have too."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tunewright.codegen.target import Target
-from tunewright.costmodel.features import NAMES
+from tunewright.costmodel.features import names_of
 from tunewright.costmodel.model import TrialTimes
 from tunewright.costmodel.xgb import XGBModel
 from tunewright.db.store import Store
@@ -58,8 +58,9 @@ def differences(
     [default_values], [default_parts] = model.contributions(task, target, *default_place)
     gains = np.where(values != default_values, parts - default_parts, 0.0)
     order = [n for n in np.argsort(-np.abs(gains), kind="stable")[:count] if gains[n]]
+    names = names_of(target.kind)
     return [
-        SpeedReason(NAMES[n], MEANINGS[NAMES[n]].words, float(values[n]), float(default_values[n]), float(gains[n]))
+        SpeedReason(names[n], MEANINGS[names[n]].words, float(values[n]), float(default_values[n]), float(gains[n]))
         for n in order
     ]
 

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tunewright.costmodel.base import Base, base
-from tunewright.costmodel.features import VERSION
+from tunewright.costmodel.features import version_of
 from tunewright.costmodel.layered_model import LayeredModel, fit_layer
 from tunewright.costmodel.model import group_trials
 from tunewright.costmodel.validation import split_held_out, validate
@@ -110,11 +110,11 @@ def newest_snapshot(store: Store, target_kind: str) -> Snapshot | None:
 
 def _newest_layer(store: Store, target_kind: str) -> _SnapshotLayer | None:
     shipped = base(target_kind)
-    snapshot = store.snapshots.newest(target_kind, VERSION, shipped.sha256 if shipped else None)
+    snapshot = store.snapshots.newest(target_kind, version_of(target_kind), shipped.sha256 if shipped else None)
     if snapshot is None:
         return None
     try:
-        return _SnapshotLayer(snapshot, LayeredModel.read(snapshot.content, snapshot.sha256))
+        return _SnapshotLayer(snapshot, LayeredModel.read(snapshot.content, snapshot.sha256, target_kind))
     except ValueError as error:  # of another version of Tunewright or of XGBoost: `learn` makes a new one
         _log.warning("snapshot %d of the cost model is not used: %s", snapshot.id, error)
         return None
@@ -144,7 +144,7 @@ def _fit_snapshot(
         return None
     return NewSnapshot(
         target_kind=target_kind,
-        features_version=VERSION,
+        features_version=version_of(target_kind),
         content=above.write(),
         trials=sum(len(each.times_s) for each in trials),
         newest_trial_id=last_id,

@@ -25,7 +25,7 @@ from tunewright.graph.task import Axis
 from ...axes import axis_indices
 from ...patterns.product import Product
 from ...patterns.vector_axis import is_contiguous
-from ...space import Columns, Size, Tiling, flat_extents, point_columns
+from ...space import BlockShape, Columns, Size, Tiling, flat_extents, point_columns
 from .elements import vectorize_at
 
 Sizes = NDArray[np.int64]
@@ -94,11 +94,12 @@ def are_tiles_full(product: Product, columns: Columns, least_depth: int) -> NDAr
     return np.asarray(filled & ((depth <= least_depth) | (depth < 2 * size(sides.depth))))
 
 
-def fits_multiprocessor(target: Target, threads: Sizes, registers: Sizes, smem_bytes: Sizes) -> NDArray[np.bool_]:
-    """Whether a block of so many threads, registers of each and shared memory fits a multiprocessor."""
+def fits_multiprocessor(target: Target, block: BlockShape) -> NDArray[np.bool_]:
+    """Whether a multiprocessor has what blocks take."""
     assert target.gpu is not None
+    threads, registers = block.threads, block.registers
     is_held = (threads >= WARP) & (threads <= BLOCK_THREADS)
-    is_held &= smem_bytes + 2 * EXCHANGED_ALIGN <= target.gpu.block_smem_bytes  # some lies idle between buffers
+    is_held &= block.smem_bytes + 2 * EXCHANGED_ALIGN <= target.gpu.block_smem_bytes  # some lies idle between buffers
     return np.asarray(is_held & (registers <= THREAD_REGISTERS) & (registers * threads <= SM_REGISTERS))
 
 
