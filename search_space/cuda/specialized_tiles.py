@@ -28,9 +28,9 @@ from .tiles.block_tile import may_group, pack_along_depth, smem_bytes
 from .tiles.fragments import WARP_BYTES, kept_registers
 from .tiles.group_product import group_tiling, match_group_product, round_depth
 from .tiles.shared_tile import product_depth
-from .tiles.sides import Sides, Sizes, are_tiles_full, steps, tile_count
+from .tiles.sides import SPLITS, Sides, Sizes, are_tiles_full, steps, tile_count
 from .tiles.specialized_tile import REGISTERS, SpecializedTile, group_registers, views
-from .tiles.tiles import IN_TURN, SHARED, SPLITS, TAIL, kernel, may_split
+from .tiles.tiles import IN_TURN, SHARED, TAIL, kernel, may_split
 
 OTHER_REGISTERS = 40
 """Registers of a thread that multiplies, beside its sums."""

@@ -29,9 +29,9 @@ from .specialized_tiles import STAGED, TILES, cycles, describe_roles, do_blocks_
 from .tiles.block_tile import match_tensor_product
 from .tiles.fetch_tile import step_between
 from .tiles.group_product import group_tiling, round_depth
-from .tiles.sides import Sides, Sizes, size, steps
+from .tiles.sides import SPLITS, Sides, Sizes, size, steps
 from .tiles.specialized_tile import REGISTERS, SpecializedTile, patch_views
-from .tiles.tiles import BLOCKS, SHARED, SPLITS, kernel, patch_of
+from .tiles.tiles import BLOCKS, SHARED, kernel, patch_of
 
 EXTENTS = (1, 2, 4, 8, 16, 32, 64, 128)
 """Pixels of a patch along one axis."""

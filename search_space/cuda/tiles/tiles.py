@@ -38,9 +38,6 @@ PARTS = "parts"
 WHOLE = "whole"
 """The registers of the total."""
 
-SPLITS = 1, 2, 4, 8
-"""Blocks that may share a tile."""
-
 SHARED = "{} blocks share the rounds of a tile; a launch of its own adds up what they have."
 TAIL = "Only tiles that are left after whole waves are shared."
 IN_TURN = "Blocks in a row take {} tiles of rows in turn, for the columns that they share."
