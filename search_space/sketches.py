@@ -25,6 +25,7 @@ from .cuda.attention_tiles import AttentionTilesSketch
 from .cuda.elements import ElementsSketch
 from .cuda.product_tiles import ProductTilesSketch
 from .cuda.row_blocks import RowBlocksSketch
+from .cuda.shared_folds import SharedFoldsSketch
 from .cuda.specialized_attention import SpecializedAttentionSketch
 from .cuda.specialized_tiles import SpecializedTilesSketch
 from .cuda.specialized_windows import SpecializedWindowsSketch
@@ -59,6 +60,7 @@ GROUPS: tuple[tuple[Sketch, ...], ...] = (
         SplitSketch(),
     ),  # for one product, window or pass over rows
     (
+        SharedFoldsSketch(),
         SpecializedTilesSketch(),
         SpecializedWindowsSketch(),
         WarpgroupTilesSketch(),

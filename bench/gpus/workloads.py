@@ -94,6 +94,8 @@ BUILD_WORKLOADS: Mapping[str, BuildWorkload] = {
         f"(int8[1, 64, 56, 56] x) => (int32 y) {{ {_constant('w', 'int8[1] {1}', (64, 64, 3, 3))}"
         " y = ConvInteger<pads = [1, 1, 1, 1]>(x, w) }",
     ),
+    "gemm float16 1x4096x4096": BuildWorkload("shared_folds", _product("float16", 1, 4096, 4096)),
+    "gemm float32 8x768x3072": BuildWorkload("shared_folds", _product("float", 8, 768, 3072)),
     "softmax float32 4096x1024": BuildWorkload("row_blocks", _softmax("float", 4096, 1024)),
     "layer norm float16 4096x768": BuildWorkload("row_blocks", _layer_norm("float16", 4096, 768)),
     "gemm float16 1024x1024x1024 by specialized warps": BuildWorkload(

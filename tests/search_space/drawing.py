@@ -401,6 +401,17 @@ def transpose(rng: Rng) -> str:
     return f"x{listed(extents)} b{listed([extents[n] for n in order])} | {nodes} | y ; "
 
 
+def few_rows(rng: Rng) -> str:
+    """Products of a row or some, by matrices that lie either way."""
+    rows, depth, columns = int(rng.integers(1, 9)), size(rng) + 31, size(rng)
+    turned = rng.random() < 0.3
+    w = listed([columns, depth] if turned else [depth, columns])
+    nodes = f"t = Gemm{attributes(transB=int(turned))}(x, w, z) {ending(rng, 't', 'y')}"
+    return (
+        f"{one_of(rng, '', 'float16: ')}x[{rows}, {depth}] w{w} z[{columns}] | {nodes} | y ; {one_of(rng, 'w z', 'z')}"
+    )
+
+
 WINDOWS = (pool, global_pool, pyramid, depthwise)
 PRODUCTS = (product, gemm, batched, convolution, plain_convolution, transposed, quantised)
 CHAINS = (separable, inverted, attention, recurrent)
@@ -424,6 +435,7 @@ DRAWN: Mapping[str, Sequence[Callable[[Rng], str]]] = {
     "window": WINDOWS,
     "rows": (rows, attention),
     "split": (fold, global_pool),
+    "shared_folds": (few_rows, few_rows, global_pool, fold),
     "specialized_tiles": (wide, wide, wide, byte_product),
     "specialized_windows": (wide_windows,),
     "warpgroup_tiles": (wide, wide, wide, byte_product),

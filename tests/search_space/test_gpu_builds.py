@@ -22,6 +22,7 @@ from .test_sketches import MODELS, tasks_of
 pytestmark = pytest.mark.slow
 
 TASKS = {
+    "shared_folds": ("half_dense", {"a": 4, "b": 1024, "c": 1000, "d": 1}),
     "specialized_tiles": ("half_even", {"a": 64, "b": 1, "c": 1, "d": 64}),
     "specialized_windows": ("half_windows", {"a": 14, "b": 28, "c": 96, "d": 2}),
     "warpgroup_tiles": ("half_even", {"a": 64, "b": 1, "c": 1, "d": 64}),
