@@ -31,6 +31,7 @@ from .cuda.specialized_tiles import SpecializedTilesSketch
 from .cuda.specialized_windows import SpecializedWindowsSketch
 from .cuda.thread_windows import ThreadWindowsSketch
 from .cuda.turned_tiles import TurnedTilesSketch
+from .cuda.unfolded_tiles import UnfoldedTilesSketch
 from .cuda.warp_tiles import WarpTilesSketch
 from .cuda.warpgroup_tiles import WarpgroupTilesSketch
 from .measurement import Candidate
@@ -63,6 +64,7 @@ GROUPS: tuple[tuple[Sketch, ...], ...] = (
         SharedFoldsSketch(),
         SpecializedTilesSketch(),
         SpecializedWindowsSketch(),
+        UnfoldedTilesSketch(),
         WarpgroupTilesSketch(),
         WarpTilesSketch(),
         ProductTilesSketch(),

@@ -117,7 +117,7 @@ class SharedFoldsSketch(PatternSketch[SharedFold]):
             "Folds that threads share: each reads a part, and what they come to is combined.", values["warps"] * WARP
         )
         vector, unroll = values["vector"], values["unroll"]
-        yield f"A thread reads {counted(vector, 'neighbour')} at once, {counted(unroll, 'time')} a round."
+        yield f"A thread reads {counted(vector, 'element')} at once, {counted(unroll, 'time')} a round."
         rows = values["rows"]
         if rows > 1:
             yield f"What it has read is for {rows} rows."

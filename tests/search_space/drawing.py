@@ -162,6 +162,15 @@ def convolution(rng: Rng) -> str:
     return one_of(rng, *HALF) + over_images(rng, nodes, inputs * groups, slide.image, others, constants)
 
 
+def few_channels(rng: Rng) -> str:
+    """Convolutions of narrow floats whose weights lie in even rows."""
+    slide = Slide(rng, one_of(rng, 1, 2, 2), (2, 3, 3, 5, 7))
+    inputs, outputs = int(rng.integers(1, 12)), 8 * int(rng.integers(1, 12))
+    nodes = f"t = Conv{slide.attributes()}(x, w, z) {ending(rng, 't')}"
+    others = f" w{listed([outputs, inputs, *slide.kernel])} z[{outputs}]"
+    return "float16: " + over_images(rng, nodes, inputs, slide.image, others, "w z")
+
+
 def plain_convolution(rng: Rng) -> str:
     """Windows of 3 by 3 in small steps, with constant weights."""
     inputs, outputs, stride = size(rng), size(rng), one_of(rng, 1, 1, 2)
@@ -438,6 +447,7 @@ DRAWN: Mapping[str, Sequence[Callable[[Rng], str]]] = {
     "shared_folds": (few_rows, few_rows, global_pool, fold),
     "specialized_tiles": (wide, wide, wide, byte_product),
     "specialized_windows": (wide_windows,),
+    "unfolded_tiles": (few_channels,),
     "warpgroup_tiles": (wide, wide, wide, byte_product),
     "warp_tiles": (*PRODUCTS, *BYTES),
     "product_tiles": PRODUCTS,

@@ -25,6 +25,7 @@ TASKS = {
     "shared_folds": ("half_dense", {"a": 4, "b": 1024, "c": 1000, "d": 1}),
     "specialized_tiles": ("half_even", {"a": 64, "b": 1, "c": 1, "d": 64}),
     "specialized_windows": ("half_windows", {"a": 14, "b": 28, "c": 96, "d": 2}),
+    "unfolded_tiles": ("half_first", {"a": 57, "b": 61, "c": 64, "d": 2}),
     "warpgroup_tiles": ("half_even", {"a": 64, "b": 1, "c": 1, "d": 64}),
     "warp_tiles": ("half_even", {"a": 64, "b": 1, "c": 1, "d": 64}),
     "specialized_attention": ("half_attended", {"a": 196, "b": 64, "c": 196, "d": 12}),

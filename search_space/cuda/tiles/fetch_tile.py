@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from math import prod
 
 from tunewright.codegen.expr.expr import Const, Expr, Load, Var, const, substitute, variables
-from tunewright.codegen.expr.index import form
+from tunewright.codegen.expr.index import form, linear
 from tunewright.codegen.instructions.bulk import FETCH_RANKS, fetch_swizzle
 from tunewright.codegen.instructions.warpgroup import CHUNK_BYTES, PANEL, ROW_BYTES
 from tunewright.codegen.ir.ir import Buffer, Fetch, Scope, Stmt, TensorMap
@@ -36,13 +36,15 @@ class BoxView:
     @staticmethod
     def of(operand: ProductOperand, shape: Sequence[int]) -> BoxView | None:
         """Return the view of an operand in a tensor of a shape; None where the engine can't copy boxes of it."""
-        strides = {}
+        strides: dict[str, int] = {}
         outside = []
-        own = {axis.name for axis in (*operand.along, *operand.depth)}
+        sides = [{axis.name for axis in axes} for axes in (operand.along, operand.depth)]
+        own = sides[0] | sides[1]
         for d, (at, extent) in enumerate(zip(operand.load.index, shape, strict=True)):
             stride = prod(shape[d + 1 :])
-            if isinstance(at, Var) and at.name in own and at.name not in strides:
-                strides[at.name] = stride
+            flat = _coefficients(at)
+            if any(flat.keys() <= side for side in sides) and flat and strides.keys().isdisjoint(flat):
+                strides |= {name: number * stride for name, number in flat.items()}
             elif own & variables(at):
                 return None
             elif extent > 1 or not isinstance(at, Const):
@@ -83,6 +85,14 @@ class BoxView:
         outside = tuple(substitute(at, batch) for at, _, _ in self.outside)
         depth = step * (ROW_BYTES // self.operand.load.dtype.size_bytes)
         return (*outside, along, depth) if self.operand.is_deep else (*outside, depth, along)
+
+
+def _coefficients(at: Expr) -> Mapping[str, int]:
+    """By what an index moves along axes that are counted as one, from 0 on; nothing where it is not of such a form."""
+    line = linear(at)
+    if line is None or line.constant or min(line.coefficients.values(), default=0) != 1:
+        return {}
+    return line.coefficients
 
 
 def _join(axes: Sequence[Axis], strides: Mapping[str, int]) -> tuple[int, int] | None:
