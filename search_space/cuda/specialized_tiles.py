@@ -72,11 +72,13 @@ class SpecializedTilesSketch(PatternSketch[Product]):
         if target.gpu is None or target.gpu.arch != ARCH:
             return None
         product = _match(pack_along_depth(task)[0])
-        if product is None or not _legal(product, target, point_columns(_choices(product)[-1]))[0]:
-            return None
-        return product
+        return product if product is not None and is_offered(product, target) else None
 
     def offer(self, task: Task, product: Product, target: Target) -> Space:
+        return self.space_of_tiles(product, target)
+
+    def space_of_tiles(self, product: Product, target: Target, *, first_choice: bool = True) -> Space:
+        """The schedules of a product of two operands that the copy engine can bring."""
 
         def legal(columns: Columns) -> NDArray[np.bool_]:
             return _legal(product, target, columns)
@@ -97,6 +99,7 @@ class SpecializedTilesSketch(PatternSketch[Product]):
             legal=legal,
             tiling=lambda columns: group_tiling(product, columns),
             preferred=_preferred(product, target, legal),
+            first_choice=first_choice,
         )
 
     def write(self, task: Task, product: Product, schedule: Schedule, target: Target) -> Kernel:
@@ -127,6 +130,11 @@ def _match(task: Task) -> Product | None:
     """The task's product, if warpgroups multiply its operands, and the copy engine can bring tiles of both."""
     product = match_group_product(task)
     return product if product is not None and views(task, product) is not None else None
+
+
+def is_offered(product: Product, target: Target) -> bool:
+    """Whether the smallest tiles of a product are legal."""
+    return bool(_legal(product, target, point_columns(_choices(product)[-1]))[0])
 
 
 def _legal(product: Product, target: Target, columns: Columns) -> NDArray[np.bool_]:

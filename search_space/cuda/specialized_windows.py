@@ -45,7 +45,7 @@ class SpecializedWindowsSketch(PatternSketch[Product]):
     kind = CUDA
 
     def recognise(self, task: Task, target: Target) -> Product | None:
-        return _match(task) if target.gpu is not None and target.gpu.arch == ARCH else None
+        return match_patches(task) if target.gpu is not None and target.gpu.arch == ARCH else None
 
     def offer(self, task: Task, product: Product, target: Target) -> Space:
 
@@ -86,7 +86,7 @@ class SpecializedWindowsSketch(PatternSketch[Product]):
         yield f"Its rows are a patch, {height} by {width} pixels of each image."
 
 
-def _match(task: Task) -> Product | None:
+def match_patches(task: Task) -> Product | None:
     """The task's product of windows that slide over pixels, if the copy engine can bring patches of what they read."""
     product = match_tensor_product(task)
     if product is None or not product.panel.dtype.is_narrow:
