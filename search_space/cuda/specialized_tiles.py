@@ -51,10 +51,13 @@ TILES = (
 )
 """Candidates for the default, which is the fastest by `cycles`."""
 
-SMEM_BYTES_CYCLE, TILE_CYCLES, STORED_ELEMENTS_CYCLE = 100, 1500, 16
+SMEM_BYTES_CYCLE, FETCHED_BYTES_CYCLE, STORED_ELEMENTS_CYCLE = 100, 64, 16
 """Figures of a multiprocessor of an H200, fitted to measured times: bytes of shared memory that products read a cycle,
-cycles to begin a tile, sums that are written a cycle.
+bytes that come into it, and sums that are written a cycle.
 """
+
+TILE_CYCLES, PARTS_CYCLES = 1500, 2500
+"""Likewise cycles to begin a tile, and of the launch that adds parts up."""
 
 
 STAGED = "Results go through shared memory, from where rows are written whole."
@@ -184,13 +187,14 @@ def _preferred(product: Product, target: Target, legal: Callable[[Columns], NDAr
 def cycles(product: Product, target: Target, values: Mapping[str, int], count: Sizes) -> float:
     """Estimate the cycles of a multiprocessor for its share of so many tiles.
 
-    For products, or loads of their operands, and stores.
+    For products, what they read of shared memory or what comes into it, whichever takes longest, and for stores.
     """
     tiles = ceil(int(count[0]) * values["splits"] / target.threads)
     rows, columns, splits = values["block_rows"], values["block_columns"], values["splits"]
     rounds = steps(Sides.of(product).depth, values["block_depth"]) // splits
     read_bytes = (ROWS + columns) * ROW_BYTES / 4
-    product_cycles = max(columns / 2, read_bytes / SMEM_BYTES_CYCLE)
+    product_cycles = 4 * rows / ROWS * max(columns / 2, read_bytes / SMEM_BYTES_CYCLE)
+    fetch_cycles = (rows + columns) * ROW_BYTES / FETCHED_BYTES_CYCLE
     stored = rows * columns / STORED_ELEMENTS_CYCLE
-    parts = 0 if splits == 1 else 4000 + splits * stored * tiles / 2
-    return tiles * (rounds * 4 * rows / ROWS * product_cycles + stored) + TILE_CYCLES + parts
+    parts = 0 if splits == 1 else PARTS_CYCLES + splits * stored * tiles / 2
+    return tiles * (rounds * max(product_cycles, fetch_cycles) + stored) + TILE_CYCLES + parts
