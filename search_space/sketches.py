@@ -31,6 +31,7 @@ from .cuda.specialized_tiles import SpecializedTilesSketch
 from .cuda.specialized_windows import SpecializedWindowsSketch
 from .cuda.thread_windows import ThreadWindowsSketch
 from .cuda.turned_tiles import TurnedTilesSketch
+from .cuda.unfolded_tiles import UnfoldedTilesSketch
 from .cuda.warp_tiles import WarpTilesSketch
 from .cuda.warpgroup_tiles import WarpgroupTilesSketch
 from .measurement import Candidate
@@ -60,8 +61,10 @@ GROUPS: tuple[tuple[Sketch, ...], ...] = (
         SplitSketch(),
     ),  # for one product, window or pass over rows
     (
+        SharedFoldsSketch(),
         SpecializedTilesSketch(),
         SpecializedWindowsSketch(),
+        UnfoldedTilesSketch(),
         WarpgroupTilesSketch(),
         WarpTilesSketch(),
         ProductTilesSketch(),
@@ -69,7 +72,7 @@ GROUPS: tuple[tuple[Sketch, ...], ...] = (
         RowBlocksSketch(),
         TurnedTilesSketch(),
     ),  # for one product, fold over windows, pass over rows or change of order, on GPUs
-    (GenericSketch(), SharedFoldsSketch(), ElementsSketch()),  # for any task, on processors and on GPUs
+    (GenericSketch(), ElementsSketch()),  # for any task, on processors and on GPUs
 )
 """The sketches, the most special first. Where some of a group apply, none of the groups after it is worth trying."""
 

@@ -89,6 +89,12 @@ BUILD_WORKLOADS: Mapping[str, BuildWorkload] = {
         "warp_tiles",
         "(float16[1, 64, 56, 56] x, float16[64, 64, 3, 3] w) => (float16 y) { y = Conv<pads = [1, 1, 1, 1]>(x, w) }",
     ),
+    "conv float16 7x7 3-64 at 224x224 by specialized warps": BuildWorkload(
+        "unfolded_tiles",
+        f"(float16[1, 3, 224, 224] x) => (float16 y) {{ {constant_text('v', 'float[1] {1.0}', (64, 3, 7, 7))}"
+        " w = Cast<to = 10>(v) y = Conv<pads = [3, 3, 3, 3], strides = [2, 2]>(x, w) }",
+        ("sm_90a",),
+    ),
     "gemm float32 1024x1024x1024": BuildWorkload("product_tiles", product_text("float", 1024, 1024, 1024)),
     "gemm float32 1024x1024x1024 on tensor cores": BuildWorkload("warp_tiles", product_text("float", 1024, 1024, 1024)),
     "gemm int8 1024x1024x1024": BuildWorkload("warp_tiles", byte_product_text(1024, 1024, 1024)),
@@ -100,6 +106,8 @@ BUILD_WORKLOADS: Mapping[str, BuildWorkload] = {
         f"(int8[1, 64, 56, 56] x) => (int32 y) {{ {constant_text('w', 'int8[1] {1}', (64, 64, 3, 3))}"
         " y = ConvInteger<pads = [1, 1, 1, 1]>(x, w) }",
     ),
+    "gemm float16 1x4096x4096": BuildWorkload("shared_folds", product_text("float16", 1, 4096, 4096)),
+    "gemm float32 8x768x3072": BuildWorkload("shared_folds", product_text("float", 8, 768, 3072)),
     "softmax float32 4096x1024": BuildWorkload("row_blocks", softmax_text("float", 4096, 1024)),
     "layer norm float16 4096x768": BuildWorkload("row_blocks", layer_norm_text("float16", 4096, 768)),
     "gemm float16 1024x1024x1024 by specialized warps": BuildWorkload(

@@ -40,6 +40,7 @@ from ..space import BlockShape, Columns, Knob, Space
 from .tiles.shared_tile import unroll
 from .tiles.sides import (
     ADDRESS_REGISTERS,
+    SPLITS,
     OperandTile,
     Sides,
     Sizes,
@@ -51,7 +52,7 @@ from .tiles.sides import (
     size,
     tiling,
 )
-from .tiles.tiles import SHARED, SPLITS, TAIL, TilePlace, Tiles, kernel, may_split
+from .tiles.tiles import SHARED, TAIL, TilePlace, Tiles, kernel, may_split
 
 LEAST_DEPTH = 8
 """Terms of a sum from which on sharing operands pays."""

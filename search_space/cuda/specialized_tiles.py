@@ -28,9 +28,9 @@ from .tiles.block_tile import may_group, pack_along_depth, smem_bytes
 from .tiles.fragments import WARP_BYTES, kept_registers
 from .tiles.group_product import group_tiling, match_group_product, round_depth
 from .tiles.shared_tile import product_depth
-from .tiles.sides import Sides, Sizes, are_tiles_full, steps, tile_count
+from .tiles.sides import SPLITS, Sides, Sizes, are_tiles_full, steps, tile_count
 from .tiles.specialized_tile import REGISTERS, SpecializedTile, group_registers, views
-from .tiles.tiles import IN_TURN, SHARED, SPLITS, TAIL, kernel, may_split
+from .tiles.tiles import IN_TURN, SHARED, TAIL, kernel, may_split
 
 OTHER_REGISTERS = 40
 """Registers of a thread that multiplies, beside its sums."""
@@ -51,10 +51,13 @@ TILES = (
 )
 """Candidates for the default, which is the fastest by `cycles`."""
 
-SMEM_BYTES_CYCLE, TILE_CYCLES, STORED_ELEMENTS_CYCLE = 100, 1500, 16
+SMEM_BYTES_CYCLE, FETCHED_BYTES_CYCLE, STORED_ELEMENTS_CYCLE = 100, 64, 16
 """Figures of a multiprocessor of an H200, fitted to measured times: bytes of shared memory that products read a cycle,
-cycles to begin a tile, sums that are written a cycle.
+bytes that come into it, and sums that are written a cycle.
 """
+
+TILE_CYCLES, PARTS_CYCLES = 1500, 2500
+"""Likewise cycles to begin a tile, and of the launch that adds parts up."""
 
 
 STAGED = "Results go through shared memory, from where rows are written whole."
@@ -72,11 +75,13 @@ class SpecializedTilesSketch(PatternSketch[Product]):
         if target.gpu is None or target.gpu.arch != ARCH:
             return None
         product = _match(pack_along_depth(task)[0])
-        if product is None or not _legal(product, target, point_columns(_choices(product)[-1]))[0]:
-            return None
-        return product
+        return product if product is not None and is_offered(product, target) else None
 
     def offer(self, task: Task, product: Product, target: Target) -> Space:
+        return self.space_of_tiles(product, target)
+
+    def space_of_tiles(self, product: Product, target: Target, *, first_choice: bool = True) -> Space:
+        """The schedules of a product of two operands that the copy engine can bring."""
 
         def legal(columns: Columns) -> NDArray[np.bool_]:
             return _legal(product, target, columns)
@@ -97,6 +102,7 @@ class SpecializedTilesSketch(PatternSketch[Product]):
             legal=legal,
             tiling=lambda columns: group_tiling(product, columns),
             preferred=_preferred(product, target, legal),
+            first_choice=first_choice,
             block=lambda columns: specialized_block(product, columns),
         )
 
@@ -128,6 +134,11 @@ def _match(task: Task) -> Product | None:
     """The task's product, if warpgroups multiply its operands, and the copy engine can bring tiles of both."""
     product = match_group_product(task)
     return product if product is not None and views(task, product) is not None else None
+
+
+def is_offered(product: Product, target: Target) -> bool:
+    """Whether the smallest tiles of a product are legal."""
+    return bool(_legal(product, target, point_columns(_choices(product)[-1]))[0])
 
 
 def _legal(product: Product, target: Target, columns: Columns) -> NDArray[np.bool_]:
@@ -184,13 +195,14 @@ def _preferred(product: Product, target: Target, legal: Callable[[Columns], NDAr
 def cycles(product: Product, target: Target, values: Mapping[str, int], count: Sizes) -> float:
     """Estimate the cycles of a multiprocessor for its share of so many tiles.
 
-    For products, or loads of their operands, and stores.
+    For products, what they read of shared memory or what comes into it, whichever takes longest, and for stores.
     """
     tiles = ceil(int(count[0]) * values["splits"] / target.threads)
     rows, columns, splits = values["block_rows"], values["block_columns"], values["splits"]
     rounds = steps(Sides.of(product).depth, values["block_depth"]) // splits
     read_bytes = (ROWS + columns) * ROW_BYTES / 4
-    product_cycles = max(columns / 2, read_bytes / SMEM_BYTES_CYCLE)
+    product_cycles = 4 * rows / ROWS * max(columns / 2, read_bytes / SMEM_BYTES_CYCLE)
+    fetch_cycles = (rows + columns) * ROW_BYTES / FETCHED_BYTES_CYCLE
     stored = rows * columns / STORED_ELEMENTS_CYCLE
-    parts = 0 if splits == 1 else 4000 + splits * stored * tiles / 2
-    return tiles * (rounds * 4 * rows / ROWS * product_cycles + stored) + TILE_CYCLES + parts
+    parts = 0 if splits == 1 else PARTS_CYCLES + splits * stored * tiles / 2
+    return tiles * (rounds * max(product_cycles, fetch_cycles) + stored) + TILE_CYCLES + parts

@@ -29,9 +29,9 @@ from .specialized_tiles import STAGED, TILES, cycles, describe_roles, do_blocks_
 from .tiles.block_tile import match_tensor_product
 from .tiles.fetch_tile import step_between
 from .tiles.group_product import group_tiling, round_depth
-from .tiles.sides import Sides, Sizes, size, steps
+from .tiles.sides import SPLITS, Sides, Sizes, size, steps
 from .tiles.specialized_tile import REGISTERS, SpecializedTile, patch_views
-from .tiles.tiles import BLOCKS, SHARED, SPLITS, kernel, patch_of
+from .tiles.tiles import BLOCKS, SHARED, kernel, patch_of
 
 EXTENTS = (1, 2, 4, 8, 16, 32, 64, 128)
 """Pixels of a patch along one axis."""
@@ -45,7 +45,7 @@ class SpecializedWindowsSketch(PatternSketch[Product]):
     kind = CUDA
 
     def recognise(self, task: Task, target: Target) -> Product | None:
-        return _match(task) if target.gpu is not None and target.gpu.arch == ARCH else None
+        return match_patches(task) if target.gpu is not None and target.gpu.arch == ARCH else None
 
     def offer(self, task: Task, product: Product, target: Target) -> Space:
 
@@ -87,7 +87,7 @@ class SpecializedWindowsSketch(PatternSketch[Product]):
         yield f"Its rows are a patch, {height} by {width} pixels of each image."
 
 
-def _match(task: Task) -> Product | None:
+def match_patches(task: Task) -> Product | None:
     """The task's product of windows that slide over pixels, if the copy engine can bring patches of what they read."""
     product = match_tensor_product(task)
     if product is None or not product.panel.dtype.is_narrow:

@@ -49,8 +49,8 @@ from .tiles.block_tile import (
 )
 from .tiles.fragments import Fragments
 from .tiles.shared_tile import COLUMNS, PRODUCTS, ROWS, THREAD, SharedTile, chunk, product_depth, unroll
-from .tiles.sides import Sides, Sizes, are_tiles_full, fits_multiprocessor, pick_default, size, tiling
-from .tiles.tiles import IN_TURN, SHARED, SPLITS, TAIL, TilePlace, Tiles, kernel, may_split
+from .tiles.sides import SPLITS, Sides, Sizes, are_tiles_full, fits_multiprocessor, pick_default, size, tiling
+from .tiles.tiles import IN_TURN, SHARED, TAIL, TilePlace, Tiles, kernel, may_split
 
 LEAST_ROUND = 16
 """Terms of a sum in the smallest round of narrow floats, as many as one product adds; of bytes these are more."""
@@ -71,7 +71,7 @@ DEFAULTS = (
     {"block_rows": 128, "block_columns": 64, "block_depth": 32, "warp_rows": 64, "warp_columns": 32, "stages": 4},
     {"block_rows": 64, "block_columns": 64, "block_depth": 32, "warp_rows": 32, "warp_columns": 32, "stages": 4},
     {"block_rows": 32, "block_columns": 32, "block_depth": 32, "warp_rows": 16, "warp_columns": 16, "stages": 4},
-    {"block_rows": 16, "block_columns": 16, "block_depth": 16, "warp_rows": 16, "warp_columns": 16, "stages": 2},
+    {"block_rows": 16, "block_columns": 16, "block_depth": 32, "warp_rows": 16, "warp_columns": 16, "stages": 4},
 )
 """From the largest tiles to the smallest: the first that gives each multiprocessor a block is taken."""
 

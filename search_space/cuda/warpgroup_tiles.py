@@ -45,8 +45,8 @@ from .tiles.block_tile import (
 from .tiles.bulk_tile import BulkTile, bulk_packing, is_whole, may_bulk
 from .tiles.group_product import GroupProduct, group_tiling, match_group_product, round_depth
 from .tiles.shared_tile import product_depth
-from .tiles.sides import are_tiles_full, fits_multiprocessor, pick_default
-from .tiles.tiles import IN_TURN, SHARED, SPLITS, TAIL, TilePlace, Tiles, kernel, may_split
+from .tiles.sides import SPLITS, are_tiles_full, fits_multiprocessor, pick_default
+from .tiles.tiles import IN_TURN, SHARED, TAIL, TilePlace, Tiles, kernel, may_split
 
 OTHER_REGISTERS = 40
 """Registers of a thread for counts and indices, beside sums and addresses."""
@@ -55,7 +55,7 @@ DEFAULTS = (
     {"block_rows": 128, "block_columns": 256, "warpgroups": 2, "stages": 4},
     {"block_rows": 128, "block_columns": 128, "warpgroups": 2, "stages": 4},
     {"block_rows": 64, "block_columns": 128, "warpgroups": 1, "stages": 5},
-    {"block_rows": 64, "block_columns": 64, "warpgroups": 1, "stages": 3},
+    {"block_rows": 64, "block_columns": 64, "warpgroups": 1, "stages": 5},
 )
 """From the largest tiles to the smallest: the first that gives each multiprocessor a block is taken."""
 

@@ -162,6 +162,15 @@ def convolution(rng: Rng) -> str:
     return one_of(rng, *HALF) + over_images(rng, nodes, inputs * groups, slide.image, others, constants)
 
 
+def few_channels(rng: Rng) -> str:
+    """Convolutions of narrow floats whose weights lie in even rows."""
+    slide = Slide(rng, one_of(rng, 1, 2, 2), (2, 3, 3, 5, 7))
+    inputs, outputs = int(rng.integers(1, 12)), 8 * int(rng.integers(1, 12))
+    nodes = f"t = Conv{slide.attributes()}(x, w, z) {ending(rng, 't')}"
+    others = f" w{listed([outputs, inputs, *slide.kernel])} z[{outputs}]"
+    return "float16: " + over_images(rng, nodes, inputs, slide.image, others, "w z")
+
+
 def plain_convolution(rng: Rng) -> str:
     """Windows of 3 by 3 in small steps, with constant weights."""
     inputs, outputs, stride = size(rng), size(rng), one_of(rng, 1, 1, 2)
@@ -401,6 +410,17 @@ def transpose(rng: Rng) -> str:
     return f"x{listed(extents)} b{listed([extents[n] for n in order])} | {nodes} | y ; "
 
 
+def few_rows(rng: Rng) -> str:
+    """Products of a row or some, by matrices that lie either way."""
+    rows, depth, columns = int(rng.integers(1, 9)), size(rng) + 31, size(rng)
+    turned = rng.random() < 0.3
+    w = listed([columns, depth] if turned else [depth, columns])
+    nodes = f"t = Gemm{attributes(transB=int(turned))}(x, w, z) {ending(rng, 't', 'y')}"
+    return (
+        f"{one_of(rng, '', 'float16: ')}x[{rows}, {depth}] w{w} z[{columns}] | {nodes} | y ; {one_of(rng, 'w z', 'z')}"
+    )
+
+
 WINDOWS = (pool, global_pool, pyramid, depthwise)
 PRODUCTS = (product, gemm, batched, convolution, plain_convolution, transposed, quantised)
 CHAINS = (separable, inverted, attention, recurrent)
@@ -424,8 +444,10 @@ DRAWN: Mapping[str, Sequence[Callable[[Rng], str]]] = {
     "window": WINDOWS,
     "rows": (rows, attention),
     "split": (fold, global_pool),
+    "shared_folds": (few_rows, few_rows, global_pool, fold),
     "specialized_tiles": (wide, wide, wide, byte_product),
     "specialized_windows": (wide_windows,),
+    "unfolded_tiles": (few_channels,),
     "warpgroup_tiles": (wide, wide, wide, byte_product),
     "warp_tiles": (*PRODUCTS, *BYTES),
     "product_tiles": PRODUCTS,
@@ -433,7 +455,6 @@ DRAWN: Mapping[str, Sequence[Callable[[Rng], str]]] = {
     "row_blocks": (rows,),
     "turned_tiles": (transpose, depthwise),
     "generic": (*WINDOWS, *PRODUCTS, *CHAINS, *BYTES, *OTHERS),
-    "shared_folds": (*PRODUCTS, *OTHERS),
     "elements": (*WINDOWS, *PRODUCTS, *CHAINS, *BYTES, *OTHERS),
 }
 """By sketch: what draws models that it may apply to."""

@@ -22,8 +22,10 @@ from .test_sketches import MODELS, tasks_of
 pytestmark = pytest.mark.slow
 
 TASKS = {
+    "shared_folds": ("half_dense", {"a": 4, "b": 1024, "c": 1000, "d": 1}),
     "specialized_tiles": ("half_even", {"a": 64, "b": 1, "c": 1, "d": 64}),
     "specialized_windows": ("half_windows", {"a": 14, "b": 28, "c": 96, "d": 2}),
+    "unfolded_tiles": ("half_first", {"a": 57, "b": 61, "c": 64, "d": 2}),
     "warpgroup_tiles": ("half_even", {"a": 64, "b": 1, "c": 1, "d": 64}),
     "warp_tiles": ("half_even", {"a": 64, "b": 1, "c": 1, "d": 64}),
     "specialized_attention": ("half_attended", {"a": 196, "b": 64, "c": 196, "d": 12}),
@@ -32,7 +34,6 @@ TASKS = {
     "row_blocks": ("softmax", {"a": 64, "b": 1, "c": 768, "d": 4}),
     "turned_tiles": ("transpose", {"a": 40, "b": 33, "c": 64, "d": 1}),
     "thread_windows": ("depthwise", {"a": 28, "b": 28, "c": 96, "d": 1}),
-    "shared_folds": ("row_product", {"a": 64, "b": 1, "c": 96, "d": 1}),
     "elements": ("gelu", {"a": 28, "b": 1, "c": 96, "d": 1}),
 }
 """By sketch, what it is for."""

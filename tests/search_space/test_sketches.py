@@ -103,6 +103,8 @@ MODELS = {
     "half_turned": "float16: x[{8d}, {8a}] w[{8a}, {8d}] | y = Gemm<transA=1, transB=1>(x, w) | y ; w",
     "half_conv": "float16: x[1, {8d}, {a}, {b}] w[{c}, {8d}, 3, 3] z[{c}] | t = Conv<pads=[1, 1, 1, 1]>(x, w, z)"
     " y = Relu(t) | y ; w z",
+    "half_first": "float16: x[{d}, 3, {a}, {b}] w[{8c}, 3, 7, 7] z[{8c}]"
+    " | t = Conv<pads=[3, 3, 3, 3], strides=[2, 2]>(x, w, z) y = Relu(t) | y ; w z",
     "half_attended": "float16: q[{d}, {a}, {b}] k[{d}, {c}, {b}] m[{a}, {c}] v[{d}, {c}, {2b}]"
     " | t = Transpose<perm=[0, 2, 1]>(k) r = MatMul(q, t) s = Add(r, m) p = Softmax(s) y = MatMul(p, v)"
     " | y[{d}, {a}, {2b}] ; m",

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from math import prod
 
 from tunewright.codegen.expr.expr import Const, Expr, Load, Var, const, substitute, variables
-from tunewright.codegen.expr.index import form
+from tunewright.codegen.expr.index import form, linear
 from tunewright.codegen.instructions.bulk import FETCH_RANKS, MOST_STEP, fetch_swizzle
 from tunewright.codegen.instructions.warpgroup import CHUNK_BYTES, PANEL, ROW_BYTES
 from tunewright.codegen.ir.ir import Buffer, Fetch, Scope, Stmt, TensorMap
@@ -53,6 +53,9 @@ class BoxView:
             if not own.keys() & variables(at):
                 if extent > 1 or not isinstance(at, Const):
                     outside.append((at, extent, stride))
+                continue
+            if flat := _match_flat(at, operand):
+                sides |= {axis.name: BoxSide(axis.extent, step * stride) for axis, step in flat}
                 continue
             part = _match_part(at, extent, own)
             if part is None or part.axis in sides:
@@ -126,6 +129,20 @@ def _match_part(at: Expr, extent: int, own: Mapping[str, int]) -> _IndexPart | N
         first, begin = divmod(begin, step)
         outside.append((atom + first, (extent - begin - own[name]) // step + 1, step))
     return _IndexPart(name, begin, tuple(outside))
+
+
+def _match_flat(at: Expr, operand: ProductOperand) -> list[tuple[Axis, int]]:
+    """Match an index as several axes, of the operand alone or of the reduction, counted as one from 0 on.
+
+    By how much it moves along each; nothing where it is of another form.
+    """
+    line = linear(at)
+    if line is None or line.constant or min(line.coefficients.values(), default=0) != 1:
+        return []
+    for axes in (operand.along, operand.depth):
+        if len(line.coefficients) > 1 and line.coefficients.keys() <= {axis.name for axis in axes}:
+            return [(axis, line.coefficients[axis.name]) for axis in axes if axis.name in line.coefficients]
+    return []
 
 
 def _join(axes: Sequence[Axis], sides: Mapping[str, BoxSide]) -> BoxSide | None:

@@ -34,6 +34,12 @@ Sizes = NDArray[np.int64]
 Count = TypeVar("Count", int, Sizes)
 """One number, or one for each point."""
 
+SPLITS = 1, 2, 4, 8
+"""Blocks that may share a tile."""
+
+LEAST_SHARED = 8
+"""Rounds of each block of those that share a tile by default: another launch adds up what they have."""
+
 LEAST = 16
 """Rows and columns of the smallest tile of a block."""
 
@@ -123,17 +129,27 @@ def pick_default(
     choices: Sequence[Mapping[str, int]],
     legal: Callable[[Columns], NDArray[np.bool_]],
 ) -> Mapping[str, int]:
-    """The first of the legal choices that gives each multiprocessor a tile, else the last of them.
+    """The first of the legal choices that gives each multiprocessor a tile.
 
-    The last of all choices where none is legal.
+    Else that with the most tiles, by blocks that share their sums while there are rounds enough for that; the last of
+    all choices where none is legal.
     """
-    choice = choices[-1]
-    for values in choices:
-        columns = point_columns(values)
-        if legal(columns)[0]:
-            choice = values
-            if int(tile_count(product, columns)[0]) >= target.threads:
-                break
+    able = [values for values in choices if legal(point_columns(values))[0]]
+    counts = [int(tile_count(product, point_columns(values))[0]) for values in able]
+    if not able:
+        return choices[-1]
+    enough = (values for values, count in zip(able, counts, strict=True) if count >= target.threads)
+    if choice := next(enough, None):
+        return choice
+    count = max(counts)
+    choice = able[counts.index(count)]
+    rounds = steps(Sides.of(product).depth, choice["block_depth"])
+    for splits in SPLITS:
+        shared = {**choice, "splits": splits}
+        if legal(point_columns(shared))[0] and rounds >= LEAST_SHARED * splits:
+            choice = shared
+        if count * splits >= target.threads:
+            break
     return choice
 
 

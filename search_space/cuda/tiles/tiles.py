@@ -27,6 +27,7 @@ from tunewright.graph.task import Task
 
 from ...axes import axis_indices, unravel
 from ...buffers import NOTHING, kernel_around
+from ...patterns.fused_stage import FusedStage
 from ...patterns.product import Product
 from ...space import Columns
 from .elements import PLAIN_THREADS, launch, plain_launch
@@ -37,9 +38,6 @@ PARTS = "parts"
 
 WHOLE = "whole"
 """The registers of the total."""
-
-SPLITS = 1, 2, 4, 8
-"""Blocks that may share a tile."""
 
 SHARED = "{} blocks share the rounds of a tile; a launch of its own adds up what they have."
 TAIL = "Only tiles that are left after whole waves are shared."
@@ -247,8 +245,9 @@ def kernel(
     values: Mapping[str, int],
     lower: Callable[[Tiles], Stmt],
     packings: Mapping[str, Packing] = NOTHING,
+    plain: Callable[[FusedStage], Stmt] = plain_launch,
 ) -> Kernel:
-    """Return the kernel of a product's tiles, with the launches before and after them.
+    """Return the kernel of a product's tiles, with the launches before and after them, which `plain` writes.
 
     `packings`: those of constants in another layout than the task's.
     """
@@ -260,4 +259,4 @@ def kernel(
         if part.splits > 1:
             scratch.append(part.buffer)
             launches.append(part.add_parts())
-    return kernel_around(launches, task, product.stages, plain_launch, packings, scratch)
+    return kernel_around(launches, task, product.stages, plain, packings, scratch)
