@@ -16,7 +16,7 @@ from . import nvrtc
 from .emit import CudaSource, Launch, emit
 from .nvrtc import Cubin, Usage
 
-BUILD_VERSION = 1
+BUILD_VERSION = 2
 """Raised when the same text would be built into other code."""
 
 _ir_log, _text_log = (logging.getLogger(f"tunewright.{name}") for name in ("ir", "llvm"))

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
@@ -68,7 +69,7 @@ class _Compilation:
             nvrtc.compileProgram(program, (f"--gpu-architecture={arch}", *OPTIONS))
             self.log: str = nvrtc.getProgramLog(program)
             is_code = arch.startswith("sm_")
-            self.code: bytes = nvrtc.getCUBIN(program) if is_code else b""
+            self.code: bytes = _complete(nvrtc.getCUBIN(program)) if is_code else b""
             self.ptx: str = "" if is_code else nvrtc.getPTX(program).decode()
         except nvrtc.NVRTCError as error:
             lines = nvrtc.getProgramLog(program).splitlines()
@@ -94,6 +95,14 @@ def _nvrtc() -> Any:
 
         nvrtc.getVersion()
     return nvrtc
+
+
+def _complete(code: bytes) -> bytes:
+    """Machine code as NVRTC made it: CuPy takes its last byte, a 0, for the end of a text. Drivers do without it, tools
+    that read ELF don't.
+    """
+    headers_at, entry_bytes, entries = struct.unpack_from("<32xQ14xHH", code)
+    return code.ljust(headers_at + entry_bytes * entries, b"\0")
 
 
 def _usage(log: str) -> Mapping[str, Usage]:

@@ -47,7 +47,7 @@ def test_a_kernel_to_launch(shown_client, task):
         "tensor_maps": [],
     }
     assert fetching["tensor_maps"] == [
-        {"tensor": "x", "dtype": "float32", "extents": [4, 5], "strides": [8, 1], "box": [64, 32]}
+        {"tensor": "x", "dtype": "float32", "extents": [4, 5], "strides": [8, 1], "box": [64, 32], "steps": [1, 1]}
     ]
     assert [argument["role"] for argument in data["arguments"]] == ["input", "output"]
 

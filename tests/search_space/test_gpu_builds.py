@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 import numpy as np
 import pytest
 
@@ -179,5 +181,7 @@ def test_what_was_built_is_not_built_again(tmp_path, monkeypatch):
     monkeypatch.setattr(nvrtc, "compile_text", None)
     assert build(kernel, target, cache) == artifact
     assert artifact.code.startswith(b"\x7fELF")
+    headers_at, entry_bytes, entries = struct.unpack_from("<32xQ14xHH", artifact.code)
+    assert headers_at + entries * entry_bytes == len(artifact.code), "to its last byte"
     assert {launch.symbol for launch in artifact.launches} == artifact.usage.keys()
     assert target.kind == CUDA

@@ -154,7 +154,7 @@ class SumStaging:
     def _loads(self, place: TilePlace, row: Expr, column: Expr) -> tuple[Load, ...]:
         return self.fragments.tiles.loads(place, row, column, self._wide)
 
-    def _kept(self, place: TilePlace, row: Expr, column: Expr, chunk: Expr) -> dict[Expr, Load]:
+    def _registers_of(self, place: TilePlace, row: Expr, column: Expr, chunk: Expr) -> dict[Expr, Load]:
         """What the epilogue reads at a row and a column, and the registers where it is kept."""
         own = chunk % 2, Var("i")
         reads = self._loads(place, row, column)
@@ -166,7 +166,7 @@ class SumStaging:
         """Read what the epilogue of a chunk needs: all at once, as each access takes long."""
         tiles = self.fragments.tiles
         at_row, at_column, _ = self._piece(row, column, chunk)
-        kept = self._kept(place, at_row, at_column, chunk)
+        kept = self._registers_of(place, at_row, at_column, chunk)
         stmt: Stmt = Block(tuple(Store(own.tensor, own.index, load) for load, own in kept.items()))
         stmt = tiles.within_rows(place, at_row, tiles.within_columns(place, at_column, stmt))
         return unroll(stmt, i=self._accesses)
@@ -175,7 +175,7 @@ class SumStaging:
         """Write the rows of a chunk, each by threads side by side."""
         tiles = self.fragments.tiles
         at_row, at_column, total = self._piece(row, column, chunk)
-        kept = self._kept(place, at_row, at_column, chunk)
+        kept = self._registers_of(place, at_row, at_column, chunk)
         stmt = tiles.store(place, at_row, at_column, self._wide, total, kept)
         return unroll(tiles.within_rows(place, at_row, stmt), i=self._accesses)
 
