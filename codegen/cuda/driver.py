@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from ..expr.dtype import DType
 from ..gpu import STATIC_SMEM_BYTES
-from ..ir.ir import TensorMap
+from ..ir.tensor_map import TensorMap
 from .build import GpuArtifact
 from .device import Device, devices, driver_version
 from .emit import Launch

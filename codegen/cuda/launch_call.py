@@ -20,7 +20,7 @@ from .emit import Launch
 OVERLAPPING = 6
 """CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION: blocks may start while those of the launch before still run.
 
-Our functions wait for its results before they touch memory (`emit.PRELUDE`). So a launch costs less between others:
+Our functions wait for its results before they touch memory (`prelude.PRELUDE`). So a launch costs less between others:
 CUDA C++ Programming Guide, "Programmatic Dependent Launch and Synchronization".
 """
 

@@ -10,7 +10,7 @@ from tunewright.codegen.cuda.emit import Launch
 from tunewright.codegen.cuda.launchable import Argument, Launchable, Role
 from tunewright.codegen.expr.dtype import DType
 from tunewright.codegen.expr.expr import Load, Var, op
-from tunewright.codegen.ir.ir import TensorMap
+from tunewright.codegen.ir.tensor_map import TensorMap
 from tunewright.codegen.target import Target
 from tunewright.db.job import Lease
 from tunewright.db.store import Store

@@ -16,7 +16,8 @@ from tunewright.codegen.cuda.build import GpuArtifact
 from tunewright.codegen.cuda.emit import Launch
 from tunewright.codegen.cuda.nvrtc import NoCompiler
 from tunewright.codegen.expr.dtype import DType
-from tunewright.codegen.ir.ir import Buffer, TensorMap
+from tunewright.codegen.ir.ir import Buffer
+from tunewright.codegen.ir.tensor_map import TensorMap
 from tunewright.codegen.target import CUDA
 from tunewright.search_space.sketches import default_schedule
 from tunewright.tuner.errors import Refused

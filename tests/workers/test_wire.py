@@ -12,7 +12,8 @@ from tunewright.codegen.cuda.emit import Launch
 from tunewright.codegen.cuda.nvrtc import Usage
 from tunewright.codegen.expr.dtype import DType
 from tunewright.codegen.ir import microkernel
-from tunewright.codegen.ir.ir import Buffer, TensorMap
+from tunewright.codegen.ir.ir import Buffer
+from tunewright.codegen.ir.tensor_map import TensorMap
 from tunewright.codegen.llvm.build import build
 from tunewright.search_space.sketches import lower
 from tunewright.workers.sandbox.child import LENGTH, BrokenFrame, frame, read, take

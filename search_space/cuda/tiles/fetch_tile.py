@@ -15,7 +15,8 @@ from tunewright.codegen.expr.expr import Const, Expr, Load, Var, const, substitu
 from tunewright.codegen.expr.index import form, linear
 from tunewright.codegen.instructions.bulk import FETCH_RANKS, MOST_STEP, fetch_swizzle
 from tunewright.codegen.instructions.warpgroup import CHUNK_BYTES, PANEL, ROW_BYTES
-from tunewright.codegen.ir.ir import Buffer, Fetch, Scope, Stmt, TensorMap
+from tunewright.codegen.ir.ir import Buffer, Fetch, Scope, Stmt
+from tunewright.codegen.ir.tensor_map import TensorMap
 from tunewright.graph.task import Axis
 
 from ...axes import unravel

@@ -21,9 +21,9 @@ from tunewright.codegen.ir.ir import (
     Stmt,
     Store,
     Swizzle,
-    TensorMap,
     ThreadRole,
 )
+from tunewright.codegen.ir.tensor_map import TensorMap
 
 F32 = DType.F32
 

@@ -22,7 +22,8 @@ from tunewright.codegen.cuda.emit import Launch
 from tunewright.codegen.cuda.launch_call import OVERLAPPING, Config
 from tunewright.codegen.expr.dtype import DType
 from tunewright.codegen.gpu import KNOWN
-from tunewright.codegen.ir.ir import Buffer, TensorMap
+from tunewright.codegen.ir.ir import Buffer
+from tunewright.codegen.ir.tensor_map import TensorMap
 
 
 class Failure(Exception):

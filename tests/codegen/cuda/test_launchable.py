@@ -12,7 +12,8 @@ from tunewright.codegen.cuda import nvrtc
 from tunewright.codegen.cuda.launchable import Launchable, Role
 from tunewright.codegen.expr.dtype import DType
 from tunewright.codegen.gpu import KNOWN
-from tunewright.codegen.ir.ir import Packing, TensorMap
+from tunewright.codegen.ir.ir import Packing
+from tunewright.codegen.ir.tensor_map import TensorMap
 from tunewright.codegen.target import Target
 
 from .kernels import fetched, multiplied

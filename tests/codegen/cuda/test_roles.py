@@ -25,13 +25,13 @@ from tunewright.codegen.ir.ir import (
     Scope,
     Stmt,
     Store,
-    TensorMap,
     ThreadRole,
     replace_variables,
     rewrite,
     statements,
     written_buffers,
 )
+from tunewright.codegen.ir.tensor_map import TensorMap
 from tunewright.codegen.verify import verify
 
 from .kernels import BOX_COLUMNS, BOX_ROWS, F32, block, fetched, one_box

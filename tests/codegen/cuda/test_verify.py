@@ -22,9 +22,9 @@ from tunewright.codegen.ir.ir import (
     Stmt,
     Store,
     Swizzle,
-    TensorMap,
     ThreadRole,
 )
+from tunewright.codegen.ir.tensor_map import TensorMap
 from tunewright.codegen.verify import VerifyError, verify
 
 from .kernels import F32, TILE, added, block, fetched, multiplied, one_box, turned
