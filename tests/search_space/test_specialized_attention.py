@@ -64,6 +64,23 @@ def test_a_mask_between_the_products(numbers):
     right(task, lower_default(NAME, task, NUMBERS | numbers))
 
 
+@pytest.mark.parametrize("query_stages", [1, 2])
+def test_tiles_in_turn(query_stages):
+    """A block has several: queries of the next one come when those of the last one have been read."""
+    task = task_of(3, 217, 64, 235)
+    right(task, lower_default(NAME, task, NUMBERS | {"query_stages": query_stages}, SMALL_GPU))
+
+
+def test_rows_of_which_nothing_counts():
+    """A mask of the least finite numbers leaves all keys alike: the mean of the values, and no NaN."""
+    task = task_of(1, 70, 64, 130, kind="bfloat16", mask=True)
+    kernel = lower_default(NAME, task, NUMBERS)
+    inputs = list(example_inputs(task, 0))
+    place = next(n for n, tensor in enumerate(task.inputs) if tensor.shape == (70, 130))
+    inputs[place] = np.full_like(inputs[place], float(np.finfo(np.float32).min) * 0.99)
+    agree(task, interpret(task, kernel, inputs, interp.run), reference(task, inputs))
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_drawn_schedules_of_drawn_sizes(seed):
     rng = np.random.default_rng(seed)

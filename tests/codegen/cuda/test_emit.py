@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from tunewright.codegen.cuda import nvrtc
@@ -177,6 +178,44 @@ def test_whole_numbers_have_64_bits_but_where_they_count_elements(compiler):
     assert "const long long t6 = ((((long long)v1) * 32ll) + ((long long)v2));" in lines
     assert "p2[t3] = (least(((t5 * t5) + t6), 5ll) * ((t3 < 40) ? t5 : (-1ll)));" in lines
     assert "const float l8 = p0[largest(least(l7, 63ll), 0ll)];" in lines
+
+
+def divided(by):
+    x = Load("x", (Var("thread"),), DType.F32)
+    body = Store("y", (Var("thread"),), op("div", x, const(by)))
+    grid = For("b", 1, For("thread", 32, body, LoopKind.THREAD), LoopKind.BLOCK)
+    buffers = Buffer("x", (32,), DType.F32), Buffer("y", (32,), DType.F32)
+    return emit(Kernel(buffers, (), block(grid)), "kernel").text
+
+
+def test_a_division_by_a_known_number_has_no_branch():
+    assert "quotient(" in divided(3.0) and "float quotient(float x, float by, float inverse)" in divided(3.0)
+    assert "quotient(" not in divided(1e-9) and "quotient(" not in divided(0.0), (
+        "the inverse, or a remainder, may be lost"
+    )
+
+
+@pytest.mark.parametrize("by", [3.0, 1.4140625, 0.1, 7.0, 255.0, 1e-3])
+def test_quotients_are_right_to_the_last_bit(by):
+    """By the formula of the text; products and remainders of floats are exact in double precision."""
+    rng = np.random.default_rng(0)
+    x = (rng.standard_normal(100_000) * 10.0 ** rng.integers(-25, 25, 100_000)).astype(np.float32)
+    divisor = np.float32(by)
+    inverse = np.float32(1) / divisor
+
+    def fused(a, b, c):
+        return (a.astype(np.float64) * np.float64(b) + c).astype(np.float32)
+
+    first = x * inverse
+    assert np.array_equal(fused(fused(-first, divisor, x), inverse, first), x / divisor)
+
+
+def test_what_touches_memory_waits_for_the_launch_before():
+    """Barriers are set up before that."""
+    text = emit(KERNELS["fetched"], "kernel").text.partition('extern "C"')[2]
+    begin, waited, rest = text.partition("await_previous();")
+    assert waited and "mbarrier_init" in begin and "mbarrier_init" not in rest
+    assert "fetch_2d(" in rest and "fetch_2d(" not in begin
 
 
 def test_an_error_is_one_line(compiler):
