@@ -3,7 +3,7 @@
 `collect` measures schedules of many tasks into build/bench/base_model.db, beside those that are kept of this
 processor, and goes on where it was stopped; nothing else may run meanwhile. `keep` writes all of them into
 bench/training/measured/. `fit` makes the model out of what is kept of all processors, and its data card, in
-costmodel/base_model/.
+costmodel/base_model/. Of GPUs: `gpu_trials`.
 """
 
 from __future__ import annotations
@@ -18,25 +18,21 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 
-from tunewright.bench.files import FOLDER, ROOT, stay_in_folder
+from tunewright.bench.files import FOLDER, stay_in_folder
 from tunewright.bench.recorder import LIMITS
 from tunewright.bench.training.collection import collect
-from tunewright.bench.training.fit import Sets, write
+from tunewright.bench.training.fit import PACKAGE, Sets, write
 from tunewright.bench.training.tasks import is_held_out_or_reserved, reserved_loops, training_tasks
-from tunewright.bench.training.trial_files import MEASURED, read_entries, read_expected, read_lines, write_trials
+from tunewright.bench.training.trial_files import MEASURED, read_lines, write_trials
 from tunewright.codegen.host import detect
-from tunewright.costmodel.model import group_trials
-from tunewright.db.exchange import EntryKind, RecordEntry
+from tunewright.db.exchange import EntryKind
 from tunewright.db.store import Store, open_store
-from tunewright.search_space.measurement import Candidate, Measurement
 from tunewright.tuner import cli
-from tunewright.tuner.errors import Refused
 from tunewright.tuner.settings import settings
 from tunewright.tuner.text import counted
 from tunewright.workers.local import LocalPool
 
 DATABASE = FOLDER / "base_model.db"
-PACKAGE = ROOT / "costmodel" / "base_model"
 
 STEPS = ("collect", "keep", "fit")
 
@@ -101,21 +97,8 @@ def _keep(store: Store, path: Path) -> None:
 
 
 def _fit() -> None:
-    measured_entries = read_entries(MEASURED)
-    if not measured_entries:
-        raise Refused(f"nothing is kept in {MEASURED}: ./dev bench base_model collect keep")
-    trials, expected = (
-        list(group_trials(map(example, set_entries))) for set_entries in (measured_entries, read_expected())
-    )
-    sets = Sets.of(trials, expected, reserved_loops())
-    provenance = sorted({item for entry in measured_entries for item in entry.record.measurement.provenance.items()})
-    machine = {name: ", ".join(text for key, text in provenance if key == name) for name, _ in provenance}
+    sets, machine = Sets.read("cpu", reserved_loops())
     Console().print_json(json.dumps(write(PACKAGE, "cpu", sets, machine)))
-
-
-def example(entry: RecordEntry) -> tuple[Candidate, Measurement]:
-    """The candidate and its measurement, as a cost model learns them."""
-    return Candidate(entry.task, entry.target, entry.record.schedule), entry.record.measurement
 
 
 if __name__ == "__main__":

@@ -84,9 +84,9 @@ def code_sha256(folders: tuple[str, ...] = SHAPING) -> str:
     return digest.hexdigest()
 
 
-def base_model_sha256() -> str | None:
+def base_model_sha256(target_kind: str = "cpu") -> str | None:
     """The digest of the base model that searches begin with; None where there is none."""
-    base_model = base("cpu")
+    base_model = base(target_kind)
     return base_model.sha256 if base_model else None
 
 

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, NoReturn
 
-from tunewright.bench.entries import SHAPING, Entries, Entry, code_sha256, geometric
+from tunewright.bench.entries import SHAPING, Entries, Entry, base_model_sha256, code_sha256, geometric
 from tunewright.bench.files import FOLDER, RESULTS, stay_in_folder
 from tunewright.bench.gpus import faults, kernels, models, torch_peers
 from tunewright.bench.gpus.builds import MOST_SPILLED_BYTES, measure_builds
@@ -153,7 +153,7 @@ class GpuBench:
         values: dict[str, Any] = {"machine": machine(), "nvrtc": nvrtc.version(), "code_sha256": code_sha256(folders)}
         if part == "builds":
             return values
-        values |= {"gpu": self.driver.name, "trials": self.trials}
+        values |= {"gpu": self.driver.name, "trials": self.trials, "base_model": base_model_sha256(CUDA)}
         return values if part == "faults" else values | {"peers": torch_versions()}
 
 

@@ -1,8 +1,9 @@
-"""Trials for the base cost model of GPUs: `./dev bench gpu_trials [plan|collect|keep]`.
+"""Trials for the base cost model of GPUs: `./dev bench gpu_trials [plan|collect|keep|fit]`.
 
 `plan`, on any machine, chooses tasks and schedules. `collect`, on a machine with a GPU, builds them in one process less
 than it has cores and times them in another, in an order that is always the same, until the time is over; another run
-goes on behind it. `keep` writes what was collected into bench/training/measured/, by the name of the GPU.
+goes on behind it. `keep` writes what was collected into bench/training/measured/, by the name of the GPU. `fit` makes
+the model out of what is kept of all GPUs, and its data card, in costmodel/base_model/.
 
 `collect` takes CuPy, but no database and no XGBoost: `python -m tunewright.bench.gpu_trials collect`. A kernel that
 hangs or crashes is a failed trial and costs a few seconds.
@@ -22,8 +23,9 @@ from typing import Any
 from tunewright.bench.files import FOLDER
 from tunewright.bench.gpus.collection import collect
 from tunewright.bench.gpus.plan import PlannedTask, plan, read_plan, write_plan
-from tunewright.bench.gpus.tasks import training_tasks
+from tunewright.bench.gpus.tasks import reserved_loops, training_tasks
 from tunewright.bench.gpus.trial_device import TrialDevice
+from tunewright.bench.training.fit import PACKAGE, Sets, write
 from tunewright.bench.training.trial_files import MEASURED, write_trials
 from tunewright.codegen.gpu import KNOWN
 from tunewright.codegen.target import CUDA, Target
@@ -32,7 +34,7 @@ from tunewright.tuner.targets import local_target
 
 PLAN, COLLECTED = FOLDER / "gpu" / "plan.xz", FOLDER / "gpu" / "collected.jsonl"
 
-STEPS = ("plan", "collect", "keep")
+STEPS = ("plan", "collect", "keep", "fit")
 
 
 def main() -> int:
@@ -55,8 +57,11 @@ def main() -> int:
             print(f"{schedules} schedules: {arguments.plan}")
         case "collect":
             _collect(arguments.plan, arguments.collected, arguments.within)
-        case _:
+        case "keep":
             keep(arguments.collected)
+        case _:
+            sets, machine = Sets.read(CUDA, reserved_loops())
+            print(json.dumps(write(PACKAGE, CUDA, sets, machine), indent=2))
     return 0
 
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from tunewright.search_space.space import Space
+
 from .features import features, names_of
 from .forest import RANKS, Forest, Growth, Labels, Members, Values
 from .model import TaskOnTarget, Trials
@@ -43,6 +45,11 @@ class TrainingData:
         return _kind(self.sets)
 
     @property
+    def sketches(self) -> frozenset[str]:
+        """The sketches of the trials, by `sketch_mark`."""
+        return frozenset(sketch_mark(each.space) for each in self.sets)
+
+    @property
     def is_informative(self) -> bool:
         """Whether any schedule is better than another."""
         return len(self.speeds) > 0 and bool(self.speeds.min() < self.speeds.max())
@@ -66,6 +73,11 @@ class TrainingData:
             self.values, self.speeds, self.groups, growth,
             members=members, seed=seed, before=before, objective=objective,
         )  # fmt: skip
+
+
+def sketch_mark(space: Space) -> str:
+    """The sketch of a space with its version: another one writes other kernels."""
+    return f"{space.sketch} {space.version}"
 
 
 def _kind(sets: Sequence[Trials]) -> str:

@@ -14,9 +14,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from tunewright.search_space.space import Space
+
 from .features import version_of
 from .forest import Forest, Growth, Members, Values
-from .labels import TrainingData
+from .labels import TrainingData, sketch_mark
 from .model import Trials
 
 MAX_BYTES = 64 << 20
@@ -69,6 +71,8 @@ class LayeredModel:
     scale: float = field(default=0.5, kw_only=True)
     spread_scale: float = field(default=1.0, kw_only=True)  # deviation of errors, in deviations between members
     kind: str = field(default="cpu", kw_only=True)  # of the targets whose features it knows
+    # Of the trials that it learned from, see `sketch_mark`; None: not noted, as models of processors have seen all.
+    sketches: frozenset[str] | None = field(default=None, kw_only=True)
 
     def members(self, values: Values) -> Members:
         """The rank by each member [members, points]. A layer of one member adds the same to all."""
@@ -77,13 +81,20 @@ class LayeredModel:
             total = total + layer.predict(values)
         return total
 
+    def knows(self, space: Space) -> bool:
+        """Whether it has learned from trials of a sketch. What it says of others is a guess."""
+        return self.sketches is None or sketch_mark(space) in self.sketches
+
     def with_layer(self, forest: Forest) -> LayeredModel:
         """The model with a layer above the others."""
         return replace(self, layers=(*self.layers, forest))
 
     def on(self, below: LayeredModel) -> LayeredModel:
         """The model `below` with these layers above it, which were fitted to correct it."""
-        return replace(below, layers=(*below.layers, *self.layers))
+        sketches = None
+        if self.sketches is not None and below.sketches is not None:
+            sketches = self.sketches | below.sketches
+        return replace(below, layers=(*below.layers, *self.layers), sketches=sketches)
 
     def contributions(self, values: Values) -> NDArray[np.float32]:
         """The part of each feature in log2 of the speed [points, features + 1]: see `Forest.contributions`."""
@@ -100,6 +111,7 @@ class LayeredModel:
             "scale": self.scale,
             "spread_scale": self.spread_scale,
             "bytes": [len(part) for part in parts],
+            **({"sketches": sorted(self.sketches)} if self.sketches is not None else {}),
         }
         return lzma.compress(json.dumps(head).encode() + b"\n" + b"".join(parts))
 
@@ -126,7 +138,8 @@ def fit_layer(trials: Sequence[Trials], below: LayeredModel | None) -> LayeredMo
         return None
     before = below.members(data.values) if below else None
     growth, members = (ALONE, MEMBERS) if before is None else (ABOVE, len(before))
-    return LayeredModel((data.forest(growth, members=members, seed=0, before=before),), None, kind=data.kind)
+    forest = data.forest(growth, members=members, seed=0, before=before)
+    return LayeredModel((forest,), None, kind=data.kind, sketches=data.sketches)
 
 
 def _parse(content: bytes, kind: str) -> LayeredModel:
@@ -142,7 +155,8 @@ def _parse(content: bytes, kind: str) -> LayeredModel:
     layers = int(data["layers"])
     reach = forests[layers] if len(forests) > layers else None
     scales = {name: float(data[name]) for name in ("scale", "spread_scale")}
-    return LayeredModel(tuple(forests[:layers]), reach, **scales, kind=kind)
+    sketches = frozenset(map(str, data["sketches"])) if "sketches" in data else None
+    return LayeredModel(tuple(forests[:layers]), reach, **scales, kind=kind, sketches=sketches)
 
 
 def _decompress(content: bytes) -> bytes:

@@ -117,6 +117,10 @@ class CostModel(Protocol):
         """Whether the scores rest on measurements."""
         ...
 
+    def knows(self, space: Space) -> bool:
+        """Whether the scores rest on measurements of the space's sketch, where it is known of which."""
+        ...
+
     def fit(self, trials: Sequence[Trials]) -> None:
         """Learn from these trials, of any tasks and targets, and from nothing else."""
         ...
@@ -135,6 +139,9 @@ class AnalyticModel:
 
     @property
     def ready(self) -> bool:
+        return False
+
+    def knows(self, space: Space) -> bool:
         return False
 
     def fit(self, trials: Sequence[Trials]) -> None:

@@ -84,6 +84,9 @@ class XGBModel:
     def ready(self) -> bool:
         return self._learned is not None
 
+    def knows(self, space: Space) -> bool:
+        return self._learned is not None and self._learned.knows(space)
+
     def fit(self, trials: Sequence[Trials]) -> None:
         if self._tables is not None:
             self._tables.forget_ranks()

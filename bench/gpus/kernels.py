@@ -17,12 +17,12 @@ from tunewright.graph.oracle import example_inputs
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Candidate
 from tunewright.search_space.schedule import Schedule
-from tunewright.search_space.sketches import default_schedule, lower
+from tunewright.search_space.sketches import lower
 from tunewright.tuner.peers.torch_cuda import RUNS
 from tunewright.workers.pool import Pool
 
 from . import torch_peers
-from .search import search_task
+from .search import first_pick, search_task
 from .workloads import KERNEL_WORKLOADS, heaviest_task
 
 FIRST_PICK, BEST = "first pick", "best of the search"
@@ -45,7 +45,7 @@ def measure_kernel(
     search_s = time.perf_counter() - start_s
     schedule, _ = search.best
     peers = torch_peers.kernels(workload.kind, example_inputs(task, seed=0), driver, compiles=compiles)
-    own_schedules = {"ours": schedule, FIRST_PICK: default_schedule(task, target)}
+    own_schedules = {"ours": schedule, FIRST_PICK: first_pick(task, target)}
     samples = {
         name: sample(driver, objects, task, target, own_schedule) for name, own_schedule in own_schedules.items()
     } | peers.samples

@@ -1,4 +1,4 @@
-"""A search on a GPU with a pool and the analytic cost model: no database, no learning."""
+"""A search on a GPU with a pool and the base cost model: no database, no learning."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
-from tunewright.codegen.target import Target
-from tunewright.costmodel.model import AnalyticModel
+from tunewright.codegen.target import CUDA, Target
+from tunewright.costmodel.base import base
+from tunewright.costmodel.xgb import XGBModel
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Candidate, Measurement
 from tunewright.search_space.schedule import Schedule
-from tunewright.search_space.sketches import spaces
+from tunewright.search_space.sketches import default_schedule, spaces
+from tunewright.tuner.lookup.predictor import pick_by
 from tunewright.tuner.search.strategies.evolutionary import Evolutionary
 from tunewright.tuner.search.strategies.history import SearchProblem
 from tunewright.workers.pool import Pool
@@ -47,9 +49,22 @@ class TaskSearch:
         return counts
 
 
+def base_model() -> XGBModel:
+    """The base model; where there is none, the analytic estimate."""
+    shipped = base(CUDA)
+    return XGBModel(shipped.learned if shipped else None)
+
+
+def first_pick(task: Task, target: Target) -> Schedule:
+    """The schedule of a task without any trial: what the base model picks, else the default."""
+    model = base_model()
+    pick = pick_by(model, task, target, ()) if model.ready else None
+    return pick.schedule if pick else default_schedule(task, target)
+
+
 def search_task(pool: Pool, task: Task, target: Target, trials: int, *, seed: int = 0) -> TaskSearch:
     """Search a task with so many trials, or fewer if its spaces are exhausted."""
-    strategy = Evolutionary(SearchProblem.of(task, target, spaces(task, target), AnalyticModel(), seed))
+    strategy = Evolutionary(SearchProblem.of(task, target, spaces(task, target), base_model(), seed))
     search_trials: list[tuple[Schedule, Measurement]] = []
     best_s = inf
     while len(search_trials) < trials:

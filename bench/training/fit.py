@@ -13,20 +13,23 @@ from typing import Any
 
 import numpy as np
 
-from tunewright.bench.files import write_whole
+from tunewright.bench.files import ROOT, write_whole
+from tunewright.bench.training.first_picks import judge_first_picks
 from tunewright.bench.training.tasks import Loops, is_held_out_or_reserved
+from tunewright.bench.training.trial_files import MEASURED, example, read_entries, read_expected
 from tunewright.codegen.target import Target
 from tunewright.costmodel.features import features, names_of, version_of
 from tunewright.costmodel.forest import RANKS, SQUARES, Forest, Growth
 from tunewright.costmodel.labels import TrainingData
 from tunewright.costmodel.layered_model import LayeredModel
-from tunewright.costmodel.model import AnalyticModel, Scores, Trials
+from tunewright.costmodel.model import AnalyticModel, Scores, Trials, group_trials
 from tunewright.costmodel.roofline import floor_s
 from tunewright.costmodel.validation import Quality, calibrate, validate
 from tunewright.costmodel.xgb import XGBModel
 from tunewright.graph.task import Task
 from tunewright.search_space.sketches import spaces
 from tunewright.search_space.space import Rows, Space
+from tunewright.tuner.errors import Refused
 
 MEMBERS = 2
 """Their mean is better than either, and their difference shows how well a point is known. More members of smaller
@@ -40,6 +43,9 @@ OBJECTIVES = (RANKS, NDCG, SQUARES)
 """Objectives that are compared; the first is used."""
 
 SEED = 0
+
+PACKAGE = ROOT / "costmodel" / "base_model"
+"""The folder of the base models that are part of the package."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +66,18 @@ class Sets:
             [task_trials for task_trials in expected if task_trials.task.key not in out],
             [task_trials for task_trials in measured if task_trials.task.key in out],
         )
+
+    @staticmethod
+    def read(target_kind: str, reserved: Collection[Loops]) -> tuple[Sets, dict[str, str]]:
+        """The trials for a kind of target that are kept in files, and what measured them. Raises Refused."""
+        entries = [entry for entry in read_entries(MEASURED) if entry.target.kind == target_kind]
+        if not entries:
+            raise Refused(f"nothing is kept in {MEASURED} of such targets: {target_kind}")
+        expected = [entry for entry in read_expected() if entry.target.kind == target_kind]
+        trials, expected_trials = (list(group_trials(map(example, kept))) for kept in (entries, expected))
+        provenance = sorted({item for entry in entries for item in entry.record.measurement.provenance.items()})
+        machine = {name: ", ".join(text for key, text in provenance if key == name) for name, _ in provenance}
+        return Sets.of(trials, expected_trials, reserved), machine
 
     @property
     def training_trials(self) -> Sequence[Trials]:
@@ -98,7 +116,9 @@ def _split(trials: Sequence[Trials]) -> tuple[list[Trials], list[Trials]]:
 
 def _grow(trials: Sequence[Trials]) -> LayeredModel:
     data = TrainingData.of(trials)
-    return LayeredModel((data.forest(GROWTH, members=MEMBERS, seed=SEED),), _reach(data.sets), kind=data.kind)
+    return LayeredModel(
+        (data.forest(GROWTH, members=MEMBERS, seed=SEED),), _reach(data.sets), kind=data.kind, sketches=data.sketches
+    )
 
 
 def _reach(sets: Sequence[Trials]) -> Forest:
@@ -160,6 +180,10 @@ def write(folder: Path, kind: str, sets: Sets, machine: Mapping[str, str]) -> di
         "spread_scale": layered_model.spread_scale,
         "quality": quality.to_json() if quality else None,
         "quality_by_processor": quality_by_processor(layered_model, sets.held_out),
+        "first_picks": {
+            "base": judge_first_picks(XGBModel(layered_model), sets.held_out),
+            "analytic": judge_first_picks(AnalyticModel(), sets.held_out),
+        },
         "objectives": compare_objectives(sets),
         "features_that_count": {names[n]: round(float(gains[n]), 4) for n in np.argsort(-gains)[:20]},
     }

@@ -14,6 +14,7 @@ from typing import Any
 
 from tunewright.bench.files import write_whole
 from tunewright.db.exchange import RecordEntry, parse
+from tunewright.search_space.measurement import Candidate, Measurement
 from tunewright.tuner.errors import Refused
 
 MEASURED = Path(__file__).parent / "measured"
@@ -65,6 +66,11 @@ def read_entries(folder: Path, excluded: Collection[str] = ()) -> list[RecordEnt
             except ValueError as error:
                 raise Refused(f"{path}, line {number}: {error}") from error
     return entries
+
+
+def example(entry: RecordEntry) -> tuple[Candidate, Measurement]:
+    """The candidate and its measurement, as a cost model learns them."""
+    return Candidate(entry.task, entry.target, entry.record.schedule), entry.record.measurement
 
 
 def _shorten(data: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,15 +19,20 @@ from tunewright.bench.gpus import collection, tasks, trial_device
 from tunewright.bench.gpus.plan import JUDGED_SCHEDULES, PlannedTask, plan, read_plan, write_plan
 from tunewright.bench.gpus.trial_device import TrialDevice, serve
 from tunewright.bench.gpus.workloads import KERNEL_WORKLOADS, heaviest_task, product_text, softmax_text
+from tunewright.bench.training import fit
 from tunewright.bench.training.choice import choose_schedules
 from tunewright.bench.training.tasks import loops
 from tunewright.bench.training.trial_files import read_entries
 from tunewright.codegen.gpu import KNOWN
 from tunewright.codegen.llvm.build import BuildError
-from tunewright.codegen.target import Target
+from tunewright.codegen.target import CUDA, Target
+from tunewright.costmodel import base as base_module
+from tunewright.costmodel.model import AnalyticModel
 from tunewright.search_space import sketches
-from tunewright.search_space.measurement import Candidate, Status
+from tunewright.search_space.measurement import Candidate, Measurement, Status
 from tunewright.search_space.schedule import Schedule
+from tunewright.search_space.sketches import spaces
+from tunewright.tuner.errors import Refused
 
 from ..workers import simulated
 
@@ -170,3 +176,33 @@ def test_tasks_are_in_an_order_that_stays(monkeypatch):
     assert list(some) == list(tasks.training_tasks(TARGET, 5)) and list(some) != sorted(some)
     assert all(task.flops <= tasks.MOST_FLOPS for task in some.values())
     assert replace(next(iter(some.values()))).key in some
+
+
+def test_from_what_was_collected_to_a_model_and_its_card(tmp_path, monkeypatch, capsys):
+    """Trials as if the estimate were right: the way is the one that trials of a device go."""
+    rng, lines = np.random.default_rng(0), []
+    some_tasks = [heaviest_task(softmax_text("float", *rng.integers(16, 2048, 2).tolist())) for _ in range(30)]
+    for task in some_tasks:
+        for space in spaces(task, TARGET):
+            rows = space.sample(9, rng)
+            for row, score in zip(rows, AnalyticModel().score(task, TARGET, space, rows), strict=True):
+                time_s = float(np.exp2(-score))
+                measurement = Measurement(
+                    Status.OK, (time_s,), time_s, 0.99 * time_s, 1.01 * time_s, 0.0, provenance={"gpu": "Made Up"}
+                )
+                lines.append(collection._line(Candidate(task, TARGET, space.schedule(row)), measurement))
+    (tmp_path / "collected.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    for module in (gpu_trials, fit):
+        monkeypatch.setattr(module, "MEASURED", tmp_path)
+    monkeypatch.setattr(gpu_trials, "PACKAGE", tmp_path / "base_model")
+    for step in ("keep", "fit"):
+        monkeypatch.setattr(sys, "argv", ["gpu_trials", step, "--collected", str(tmp_path / "collected.jsonl")])
+        assert gpu_trials.main() == 0
+    monkeypatch.setattr(base_module, "files", lambda package: tmp_path)
+    shipped = base_module.base.__wrapped__(CUDA)
+    assert shipped is not None and shipped.learned.kind == CUDA
+    assert shipped.learned.sketches == frozenset({"row_blocks 1"})
+    assert shipped.card["machine"] == {"gpu": "Made Up"} and shipped.card["targets"] == [str(TARGET)]
+    assert shipped.card["quality"]["pairwise"] > 0.6
+    with pytest.raises(Refused, match="cpu"):
+        fit.Sets.read("cpu", ())

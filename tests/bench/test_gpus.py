@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tunewright.bench import gpu
-from tunewright.bench.gpus import fault_sketch
+from tunewright.bench.gpus import fault_sketch, search
 from tunewright.bench.gpus.search import search_task
 from tunewright.bench.gpus.workloads import BUILD_WORKLOADS, KERNEL_WORKLOADS, heaviest_task
 from tunewright.bench.suite.convolutional import resnet50
@@ -21,7 +21,7 @@ from tunewright.codegen.gpu import KNOWN
 from tunewright.codegen.target import Target
 from tunewright.search_space.measurement import Candidate
 from tunewright.search_space.sketch import find_space
-from tunewright.search_space.sketches import default_schedule, lower, sketch
+from tunewright.search_space.sketches import default_schedule, holds, lower, sketch
 from tunewright.tuner.models.model import open_model
 
 from ..tuner.fake_pool import FakePool, by_key
@@ -30,14 +30,23 @@ from ..tuner.processes import python_path
 GPU = Target.of_gpu(KNOWN["sm_90a"])
 
 
+def test_a_first_pick_is_the_base_models_or_the_default(monkeypatch):
+    task = heaviest_task(KERNEL_WORKLOADS["gemm float32 2048x2048x2048"].text)
+    default = default_schedule(task, GPU)
+    pick = search.first_pick(task, GPU)
+    assert holds(task, GPU, pick) and pick != default
+    monkeypatch.setattr(search, "base", lambda kind: None)
+    assert search.first_pick(task, GPU) == default
+
+
 def test_a_search_with_nothing_but_a_pool():
     task = heaviest_task(BUILD_WORKLOADS["softmax float32 4096x1024"].text)
-    search = search_task(FakePool(by_key), task, GPU, 40)
-    assert len({schedule.key for schedule, _ in search.trials}) == len(search.trials) == 40
-    assert search.trials[0][0] == default_schedule(task, GPU)
-    times_s = [m.median_s for _, m in search.trials if m.median_s is not None]
-    assert search.best[1] == min(times_s)
-    assert sum(search.statuses.values()) == 40
+    task_search = search_task(FakePool(by_key), task, GPU, 40)
+    assert len({schedule.key for schedule, _ in task_search.trials}) == len(task_search.trials) == 40
+    assert task_search.trials[0][0] == default_schedule(task, GPU)
+    times_s = [m.median_s for _, m in task_search.trials if m.median_s is not None]
+    assert task_search.best[1] == min(times_s)
+    assert sum(task_search.statuses.values()) == 40
 
 
 @pytest.mark.parametrize("name", [name for name in KERNEL_WORKLOADS if "1024" in name])

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tunewright.bench.base_model import example
 from tunewright.bench.search_parts.workloads import WORKLOADS
 from tunewright.bench.suite import MODELS
 from tunewright.bench.training import fit, tasks, trial_files
@@ -20,7 +19,14 @@ from tunewright.bench.training.choice import choose_schedules
 from tunewright.bench.training.collection import collect
 from tunewright.bench.training.fit import Sets, write
 from tunewright.bench.training.tasks import FAMILIES, loops, reserved_loops
-from tunewright.bench.training.trial_files import EXPECTED, MEASURED, read_entries, read_expected, write_trials
+from tunewright.bench.training.trial_files import (
+    EXPECTED,
+    MEASURED,
+    example,
+    read_entries,
+    read_expected,
+    write_trials,
+)
 from tunewright.codegen.target import Target
 from tunewright.costmodel.labels import TrainingData
 from tunewright.costmodel.layered_model import LayeredModel

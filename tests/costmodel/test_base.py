@@ -7,6 +7,7 @@ import lzma
 import numpy as np
 import pytest
 
+from tunewright.codegen.target import CUDA
 from tunewright.costmodel import base as base_module
 from tunewright.costmodel.base import base
 from tunewright.costmodel.features import NAMES, version_of
@@ -22,6 +23,16 @@ def test_it_is_there_and_is_what_its_card_says():
     assert all(value is not None for value in shipped.card["quality"].values())
     assert shipped.card["quality"]["pairwise"] > 0.85
     assert shipped.card["learned_from"]["tasks"] > 500
+
+
+def test_that_of_gpus_is_what_its_card_says():
+    shipped = base(CUDA)
+    assert shipped is not None, "features have changed: ./dev bench gpu_trials fit makes a model that knows them"
+    assert shipped.card["sha256"] == shipped.sha256 and shipped.card["features"] == version_of(CUDA)
+    assert shipped.learned.kind == CUDA and shipped.learned.sketches
+    assert shipped.card["quality"]["pairwise"] > 0.8 > shipped.card["objectives"]["analytic"]["pairwise"]
+    picks = shipped.card["first_picks"]["base"]
+    assert picks["pick"] > picks["default"] and picks["tasks"] > 30
 
 
 def test_it_answers_before_anything_was_measured(conv, space_of, target):

@@ -3,10 +3,12 @@
 import hashlib
 import json
 import lzma
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from tunewright.codegen.target import CUDA
 from tunewright.costmodel import layered_model as learned_module
 from tunewright.costmodel.features import NAMES
 from tunewright.costmodel.forest import SQUARES, Forest, Growth
@@ -93,6 +95,22 @@ def test_a_model_as_bytes_is_the_same_model(model):
     np.testing.assert_array_equal(again.members(values), model.members(values))
     np.testing.assert_array_equal(again.reach.predict(values), model.reach.predict(values))
     assert (again.scale, again.spread_scale) == (0.3, 1.5)
+
+
+def test_kind_and_sketches_are_kept(model, space_of, conv):
+    space = space_of(conv())
+    content = replace(model, kind=CUDA, sketches=frozenset({"made_up 1"})).write()
+    again = LayeredModel.read(content, hashlib.sha256(content).hexdigest(), CUDA)
+    assert (again.kind, again.sketches) == (CUDA, frozenset({"made_up 1"}))
+    assert again.knows(space) and not again.knows(replace(space, version=2)) and model.knows(replace(space, version=2))
+    with pytest.raises(OtherFeatures):
+        LayeredModel.read(content, hashlib.sha256(content).hexdigest())
+
+
+def test_a_model_above_another_knows_the_sketches_of_both(model):
+    above, below = (replace(model, sketches=frozenset({name})) for name in ("one 1", "two 1"))
+    assert above.on(below).sketches == frozenset({"one 1", "two 1"})
+    assert above.on(model).sketches is None is model.on(below).sketches
 
 
 def test_a_model_in_its_first_form_is_the_same_model(model, monkeypatch):

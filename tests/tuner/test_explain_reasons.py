@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tunewright.codegen.target import CUDA
 from tunewright.costmodel import base as shipped
-from tunewright.costmodel.features import NAMES, features
+from tunewright.costmodel.features import NAMES, features, names_of
 from tunewright.costmodel.xgb import XGBModel
 from tunewright.db.store import Store
 from tunewright.search_space.schedule import Schedule
@@ -42,7 +43,7 @@ def with_base(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_feature_has_words_of_its_own() -> None:
-    assert list(MEANINGS) == list(NAMES)
+    assert list(MEANINGS) == list(names_of(CUDA))
     words = [meaning.words for meaning in MEANINGS.values()]
     assert len(set(words)) == len(words)
 
@@ -67,10 +68,12 @@ def test_words_are_short_and_plain() -> None:
         ("l2_", "L2 cache"),
         ("l3_", "last cache"),
         ("estimate_", "estimate"),
+        ("block_log_", "block|thread"),
+        ("gpu_log_l2", "L2 cache"),
     ],
 )
 def test_words_say_what_names_do(begin: str, words: str) -> None:
-    found = [name for name in NAMES if name.startswith(begin)]
+    found = [name for name in MEANINGS if name.startswith(begin)]
     assert found and all(re.search(words, MEANINGS[name].words) for name in found)
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tunewright.costmodel.validation import MEDIAN_OF_NORMAL, is_held_out
+from tunewright.costmodel.xgb import XGBModel
 from tunewright.db.errors import StoreError
 from tunewright.db.store import Store, open_store
 from tunewright.graph.task import Task
@@ -19,7 +21,7 @@ from tunewright.search_space.sketches import default_schedule, holds, spaces
 from tunewright.tuner.lookup import experience, predictor
 from tunewright.tuner.lookup.experience import learn, newest_snapshot
 from tunewright.tuner.lookup.ladder import Ladder
-from tunewright.tuner.lookup.predictor import FixedPredictor, Predictor, predict
+from tunewright.tuner.lookup.predictor import FixedPredictor, Predictor, pick_by, predict
 from tunewright.tuner.lookup.result import Basis, Match, read
 from tunewright.tuner.search.learning import Learning
 
@@ -83,10 +85,23 @@ def test_picks_are_legal_and_stay_the_same(store: Store) -> None:
 
 
 def test_the_default_stays_unless_another_is_clearly_faster(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(predictor, "CLEAR", 100.0)
+    monkeypatch.setattr(predictor, "CLEAR", {"cpu": 100.0})
     assert fitted(store).pick(TASK, TARGET, set()) is None
     default = default_schedule(TASK, TARGET)
     assert fitted(store).pick(TASK, TARGET, {default.key}) is not None
+
+
+def test_of_sketches_that_it_knows_nothing_of_there_is_no_pick(store: Store) -> None:
+    learn(store, "cpu")
+    learned = experience.proven_experience(store, "cpu").learned
+    assert learned is not None and learned.sketches is not None
+    model, known = XGBModel(learned), [space for space in spaces(TASK, TARGET) if learned.knows(space)]
+    assert [space.sketch for space in known] == [spaces(TASK, TARGET)[0].sketch]
+    picked = pick_by(model, TASK, TARGET, ())
+    assert picked is not None and picked.schedule.sketch == known[0].sketch
+    stranger = XGBModel(replace(learned, sketches=frozenset({"another 1"})))
+    assert pick_by(stranger, TASK, TARGET, ()) is None
+    assert pick_by(stranger, TASK, TARGET, {default_schedule(TASK, TARGET).key}) is None
 
 
 def test_the_ladder_uses_it(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
