@@ -391,7 +391,8 @@ def _canonical_stage(stage: Stage, names: Mapping[str, str]) -> Stage:
 def in_place(task: Task) -> list[tuple[str, str]]:
     """Pairs (output, input) that may share memory: each element of the input is read only to write its own place.
 
-    Kernels finish all reads of a tile before they write it, and tiles don't overlap, so this holds for every schedule.
+    Kernels read each such element before they write its place, in the thread that writes it or before a barrier, and
+    tiles don't overlap: so this holds for every schedule.
     """
     pairs = []
     for output in task.outputs:

@@ -63,7 +63,7 @@ def measure_model(name: str, target: Target, pool: Pool, driver: Driver, objects
     feeds = example_feeds(model)
     arrays = list(feeds.values())
     expected, peers = torch_peers.models(data, feeds, driver)
-    error = max(map(relative_error, ours.run(arrays), expected))
+    error = float(np.max(list(map(relative_error, ours.run(arrays), expected))))  # NaN if one is
     if not error <= MOST_ERROR:
         return {"error": f"outputs are off by {error:.3g} of the largest magnitude; {MOST_ERROR} is tolerated"}
     samples = {"ours": lambda: median(ours.times_s(arrays, RUNS, 1))} | peers.samples

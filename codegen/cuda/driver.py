@@ -25,7 +25,7 @@ from ..ir.tensor_map import TensorMap
 from .build import GpuArtifact
 from .device import Device, devices, driver_version
 from .emit import Launch
-from .launch_call import LaunchCall, LaunchFailed, library
+from .launch_call import OVERLAPPING_CAPABILITY, LaunchCall, LaunchFailed, library
 
 Bytes = NDArray[np.uint8]
 
@@ -150,10 +150,13 @@ class Driver:
         buffers = (*artifact.params, *artifact.scratch)
         addresses = {buffer.name: array.data.ptr for buffer, array in zip(buffers, arrays, strict=True)}
         calls = []
+        overlaps = self.device.gpu.capability >= OVERLAPPING_CAPABILITY
         for function, launch in zip(code.functions, artifact.launches, strict=True):
             maps = [encode(view, addresses[view.tensor]) for view in launch.maps]
-            calls.append(LaunchCall.of(function, launch, list(addresses.values()), maps))
-        return _LaunchQueue(code, arrays, calls, self.stream_pointer)
+            calls.append(
+                LaunchCall.of(function, launch, list(addresses.values()), maps, self.stream_pointer, overlaps=overlaps)
+            )
+        return _LaunchQueue(code, arrays, calls)
 
     def _code(self, artifact: GpuArtifact) -> _Code:
         """The loaded code, shared with other programs of the artifact while any of them lives."""
@@ -227,11 +230,10 @@ class _LaunchQueue:
     code: _Code
     arrays: tuple[Any, ...]
     calls: Sequence[LaunchCall]
-    stream: int
 
     def __call__(self) -> None:
         for call in self.calls:
-            call.queue(self.stream)
+            call.queue()
 
 
 _driver_lock = RLock()

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..expr.dtype import DType
-from ..expr.expr import HORIZONTAL, Const, Expr, Load, Op, Ramp, Var, substitute, walk
+from ..expr.expr import HORIZONTAL, Const, Expr, Load, Op, Ramp, Var, loads, substitute, walk
 from ..expr.index import contiguous, form
 from ..expr.nodes import fact
 from ..gpu import EXCHANGED_ALIGN, SM_REGISTERS, THREAD_REGISTERS, WIDEST_BYTES
@@ -122,6 +122,8 @@ def emit(kernel: Kernel, symbol: str) -> CudaSource:
 
 def _is_of_barriers(stmt: Stmt) -> bool:
     """Whether a statement does nothing but with the barriers of its block."""
+    if any(isinstance(part, If) and loads(part.condition) for part in statements(stmt)):
+        return False
     inside = [part for part in statements(stmt) if not isinstance(part, Block | If | For)]
     return all(
         isinstance(part, Barrier) or (isinstance(part, Do) and part.name.startswith("mbarrier.init."))

@@ -20,9 +20,12 @@ from .emit import Launch
 OVERLAPPING = 6
 """CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION: blocks may start while those of the launch before still run.
 
-Our functions wait for its results before they touch memory (`prelude.PRELUDE`). So a launch costs less between others:
-CUDA C++ Programming Guide, "Programmatic Dependent Launch and Synchronization".
+For functions that wait for its results before they touch memory, as ours do (`prelude.PRELUDE`). So a launch costs less
+between others: CUDA C++ Programming Guide, "Programmatic Dependent Launch and Synchronization".
 """
+
+OVERLAPPING_CAPABILITY = 90
+"""The least compute capability, without its point, of devices that do so."""
 
 
 class Attribute(Structure):
@@ -54,18 +57,28 @@ class LaunchCall:
     arguments: Sequence[Any] = field(repr=False)  # what these point to
 
     @staticmethod
-    def of(function: Any, launch: Launch, addresses: Sequence[int], maps: Sequence[NDArray[np.void]]) -> LaunchCall:
-        """A launch on memory at addresses of the device, with tensor maps."""
+    def of(
+        function: Any,
+        launch: Launch,
+        addresses: Sequence[int],
+        maps: Sequence[NDArray[np.void]],
+        stream: int,
+        *,
+        overlaps: bool,
+    ) -> LaunchCall:
+        """A launch on memory at addresses of the device, with tensor maps, for a stream.
+
+        `overlaps`: see OVERLAPPING.
+        """
         overlapping = pointer(Attribute(OVERLAPPING, 0, 1))
-        config = Config(launch.grid, (launch.threads, 1, 1), launch.smem_bytes, None, overlapping, 1)
+        config = Config(launch.grid, (launch.threads, 1, 1), launch.smem_bytes, stream, overlapping, int(overlaps))
         places = [c_uint64(address) for address in addresses]
         arguments = (*places, *maps)
         at = [*map(addressof, places), *(tensor_map.ctypes.data for tensor_map in maps)]
         return LaunchCall(function, config, (c_void_p * len(at))(*at), arguments)
 
-    def queue(self, stream: int) -> None:
-        """Queue it on a stream. Raises LaunchFailed, OSError without a driver."""
-        self.config.stream = stream
+    def queue(self) -> None:
+        """Queue it. Raises LaunchFailed, OSError without a driver."""
         status = library().cuLaunchKernelEx(byref(self.config), c_void_p(self.function.ptr), self.pointers, None)
         if status:
             raise LaunchFailed(f"cuLaunchKernelEx: status {status} for {self.config.grid[:]} blocks")

@@ -161,6 +161,7 @@ def test_what_the_engine_can_copy(index, shape, extents, strides):
         pytest.param((ROW, DEPTH * 2), (64, 128), id="every other place of the reduction"),
         pytest.param((ROW + DEPTH, DEPTH), (128, 64), id="windows"),
         pytest.param((ROW, ROW, DEPTH), (64, 64, 64), id="a diagonal"),
+        pytest.param((ROW, DEPTH, ROW * 64 + DEPTH), (64, 64, 4096), id="a diagonal of axes counted as one"),
         pytest.param((ROW, DEPTH, BATCH[0]), (64, 64, 8), id="no neighbours along either"),
         pytest.param((*BATCH[:4], ROW, DEPTH), (2, 2, 2, 2, 64, 64), id="six dimensions"),
         pytest.param((DEPTH,), (64,), id="the same for all rows"),

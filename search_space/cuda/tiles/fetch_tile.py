@@ -56,6 +56,8 @@ class BoxView:
                     outside.append((at, extent, stride))
                 continue
             if flat := _match_flat(at, operand):
+                if any(axis.name in sides for axis, _ in flat):
+                    return None
                 sides |= {axis.name: BoxSide(axis.extent, step * stride) for axis, step in flat}
                 continue
             part = _match_part(at, extent, own)

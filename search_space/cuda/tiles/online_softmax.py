@@ -39,9 +39,9 @@ LOG2_E = log2(e)
 SCORES, SUMS, WEIGHTS = "scores", "sums", "weights"
 TOP, TOTAL, PART, OTHER, SCALE, FACTOR, SHIFT = "top", "total", "part", "other", "scale", "factor", "shift"
 
-DEEP, SMALLER = -2e38, 2.0**-20
-"""A maximum below which its product with log2(e) may overflow, and by what the factor is smaller there. Floats of that
-size are so far apart that weights are still 1 or 0.
+LARGE, SMALLER = 2e38, 2.0**-20
+"""The magnitude of a maximum beyond which its product with log2(e) may overflow, and by what the factor is smaller
+there. Floats of that size are so far apart that weights are still 1 or 0.
 """
 
 EACH = ROWS * COLUMNS // WARP
@@ -126,7 +126,7 @@ class OnlineSoftmax:
         top, total, part, scale = (Load(name, place, DType.F32) for name in (TOP, TOTAL, PART, SCALE))
         factor, shift = (Load(name, place, DType.F32) for name in (FACTOR, SHIFT))
         score = Load(SCORES, (Var("c") * EACH + half * 2 + Var("e"),), DType.F32)
-        loops = {"c": self.block_places // COLUMNS, "e": 2}
+        loops, is_small = {"c": self.block_places // COLUMNS, "e": 2}, op("lt", op("abs", part), LARGE)
         body = (
             Store(PART, place, top),
             unroll(Store(PART, place, op("max", part, score)), **loops),
@@ -134,7 +134,7 @@ class OnlineSoftmax:
             *_power(scale, op("mul", op("sub", top, part), const(LOG2_E))),
             Store(TOP, place, part),
             Store(TOTAL, place, op("mul", total, scale)),
-            Store(FACTOR, place, op("select", op("lt", part, DEEP), const(SMALLER * LOG2_E), const(LOG2_E))),
+            Store(FACTOR, place, op("select", is_small, const(LOG2_E), const(SMALLER * LOG2_E))),
             Store(SHIFT, place, op("mul", part, factor)),
             unroll(
                 Block(

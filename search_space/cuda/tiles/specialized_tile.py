@@ -179,7 +179,8 @@ class SpecializedTile:
         )
         last = Var(TURN) * self._rounds + (self._rounds - 1)
         writer = self._staging if self.is_staged else product.fragments
-        begin = (self._staging.begin(place, product.row, const(0)),) if self.is_staged else ()
+        registers = self._staging.registers if self.is_staged else ()
+        begin = (self._staging.begin(place, product.row, const(0)),) if registers else ()
         tile = Block(
             (
                 product.fragments.clear(),
@@ -192,7 +193,6 @@ class SpecializedTile:
                 writer.write(place, product.row, const(0)),
             )
         )
-        registers = self._staging.registers if self.is_staged else ()
         return allocate((product.fragments.buffer, *registers), self.blocks.in_turns(tile))
 
 

@@ -160,6 +160,21 @@ def test_maps_are_passed_behind_pointers(driver, operands, monkeypatch):
     assert made == [(BOXES, 256), (RESULTS, 768)]
 
 
+@pytest.mark.parametrize(("arch", "count"), [("sm_80", 0), ("sm_90a", 1)])
+def test_launches_overlap_where_functions_wait(driver, monkeypatch, arch, count):
+    told = []
+
+    def take(config, *given):
+        told.append(cast(config, POINTER(Config)).contents.attribute_count)
+        return 0
+
+    monkeypatch.setattr(driver, "device", Device(0, "none", KNOWN[arch]))
+    monkeypatch.setattr(Module, "get_function", lambda self, symbol: SimpleNamespace(ptr=1))
+    monkeypatch.setattr(launch_call, "library", lambda: SimpleNamespace(cuLaunchKernelEx=take))
+    driver.program(ARTIFACT, [])()
+    assert told == [count]
+
+
 def test_a_launch_that_the_driver_refuses(driver, monkeypatch):
     library = SimpleNamespace(cuLaunchKernelEx=lambda *given: 719)
     monkeypatch.setattr(launch_call, "library", lambda: library)
