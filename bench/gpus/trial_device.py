@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from math import inf
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
@@ -17,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tunewright.codegen.cuda.build import GpuArtifact
+from tunewright.codegen.cuda.device import NoDevice
 from tunewright.codegen.cuda.driver import DeviceFault, DeviceMemory, Driver, Unloadable
 from tunewright.codegen.expr.dtype import DType
 from tunewright.graph.task import Task
@@ -78,23 +80,26 @@ class TrialDevice:
         for device_process in (self._current, self._spare):
             _kill(device_process)
 
-    def measure(self, task: Task, artifact: GpuArtifact) -> Measurement:
-        """The measurement of an artifact. The first one of a task that runs is what others are compared with."""
+    def measure(self, task: Task, artifact: GpuArtifact) -> Measurement | None:
+        """The measurement of an artifact. The first one of a task that runs is what others are compared with.
+
+        None where that one fails in a new process, so that there is nothing to compare with. Raises NoDevice where no
+        process gets the device.
+        """
         if self._task is None or task.key != self._task.key:
             self._task, self._is_told, self._reference = task, False, None
-        if not self._is_told and self._reference is not None:
-            self._ask(self._reference)
+        if not self._is_told and self._reference is not None and self._ask(self._reference).status is not Status.OK:
+            return None
         measurement = self._ask(artifact)
         if self._reference is None and measurement.status is Status.OK:
             self._reference = artifact
         return measurement
 
     def _ask(self, artifact: GpuArtifact) -> Measurement:
+        self._require_ready()
         pipe = self._current.pipe
         limit_s = self._limit_s if self._is_told else max(self._limit_s, FIRST_LIMIT_S)
         try:
-            if not self._is_ready:
-                self._is_ready = pipe.poll(START_S) and pipe.recv() == READY
             pipe.send((None if self._is_told else self._task, artifact))
             answer = pipe.recv() if pipe.poll(limit_s) else None
         except (EOFError, OSError):
@@ -107,6 +112,14 @@ class TrialDevice:
         if not answer.is_sound:
             self._replace()
         return answer.measurement
+
+    def _require_ready(self) -> None:
+        """Wait until the process has the device. Raises NoDevice."""
+        pipe = self._current.pipe
+        with suppress(EOFError, OSError):  # it may die before
+            self._is_ready = self._is_ready or (pipe.poll(START_S) and pipe.recv() == READY)
+        if not self._is_ready:
+            raise NoDevice(f"no process has the device after {START_S:g} s: tunewright doctor says what is missing")
 
     def _start(self) -> DeviceProcess:
         pipe, other = self._context.Pipe()

@@ -23,6 +23,7 @@ from tunewright.bench.training import fit
 from tunewright.bench.training.choice import choose_schedules
 from tunewright.bench.training.tasks import loops
 from tunewright.bench.training.trial_files import read_entries
+from tunewright.codegen.cuda.device import NoDevice
 from tunewright.codegen.gpu import KNOWN
 from tunewright.codegen.llvm.build import BuildError
 from tunewright.codegen.target import CUDA, Target
@@ -101,6 +102,12 @@ def test_every_trial_is_a_line_whatever_its_kernel_does(tmp_path, monkeypatch):
     left = list(gpu_trials.select_untried([*planned_tasks, PlannedTask(ROWS, (faulty("ok"),))], lines, TARGET))
     assert [len(each.schedules) for each in left] == [0, 0, 1]
     assert {entry.task.key for entry in entries} == {PRODUCT.key, ROWS.key} and entries[0].target == TARGET
+
+
+def test_a_machine_without_a_device_is_no_crash_of_a_kernel():
+    candidate = Candidate(PRODUCT, TARGET, choose_schedules(PRODUCT, TARGET, 1)[0])
+    with TrialDevice(lambda pipe: pipe.close()) as device, pytest.raises(NoDevice, match="no process has the device"):
+        device.measure(PRODUCT, build_simulated(candidate))
 
 
 def test_it_ends_when_the_time_is_over(tmp_path):
