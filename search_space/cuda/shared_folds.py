@@ -22,7 +22,7 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from tunewright.codegen.expr.expr import Expr, Load, Var, const, op, substitute, transform
+from tunewright.codegen.expr.expr import Expr, Load, Var, const, op
 from tunewright.codegen.expr.lanes import ramp
 from tunewright.codegen.gpu import BLOCK_THREADS, SM_REGISTERS, STATIC_SMEM_BYTES, THREAD_REGISTERS, WARP, WIDEST_BYTES
 from tunewright.codegen.ir.ir import Alloc, Barrier, Block, Buffer, Do, For, If, Kernel, LoopKind, Scope, Stmt, Store
@@ -38,7 +38,7 @@ from ..schedule import Schedule
 from ..sketch import PatternSketch
 from ..space import BlockShape, Columns, Knob, Space, Tiling, flat_extents
 from .tiles.elements import PLAIN_THREADS, launch, plain_launch, vectorize_at
-from .tiles.sides import Count, guard_extent, size, steps
+from .tiles.sides import Count, guard_extent, size, steps, store_epilogue
 
 SUMS, PART, OTHER, SHARED, PARTS, WHOLE = "sums", "part", "other", "shared", "parts", "whole"
 """Buffers: the results of a thread, one on its way across the lanes, that of another lane, those of warps, those of
@@ -371,14 +371,10 @@ class FoldBlock:
 
     def _write(self, row: Expr, group: Expr, wide: int, total: Expr) -> Stmt:
         """Apply the epilogue to results of `wide` neighbours of a row, and store them."""
-        fold, fused_stage = self.fold, self.fold.fused_stage
+        fold = self.fold
         at = {**axis_indices(fold.rows, row), **axis_indices(fold.columns, group, wide)}
-
-        def at_place(value: Expr) -> Expr:
-            return vectorize_at(value, at, fold.columns[-1].name, wide) if wide > 1 else substitute(value, at)
-
-        value = transform(at_place(fused_stage.epilogue), lambda node: total if fused_stage.is_result(node) else node)
-        return Store(fused_stage.output, tuple(map(at_place, fused_stage.index)), value)
+        vector = fold.columns[-1].name if fold.columns else ""
+        return store_epilogue(fold.fused_stage, vector, at, wide, total)
 
     def combine_parts(self) -> Stmt:
         """Return the launch that combines what blocks have: a thread for some neighbours of a row."""

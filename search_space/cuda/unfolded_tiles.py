@@ -18,7 +18,7 @@ from ..axes import axis_indices, unravel
 from ..description import SchedulePoint
 from ..patterns.fused_stage import FusedStage
 from ..patterns.product import Product
-from ..patterns.unfolding import PATCHES, ROW_BYTES, Unfolding, unfold
+from ..patterns.unfolding import PATCHES, UNIT_BYTES, Unfolding, unfold
 from ..schedule import Schedule
 from ..space import Space
 from .specialized_tiles import SpecializedTilesSketch, describe_roles, is_offered
@@ -91,7 +91,7 @@ def lay_out_rows(patches: FusedStage) -> Stmt:
     """
     stage = patches.stage
     *rows, place = stage.axes
-    unit = ROW_BYTES // stage.body.dtype.size_bytes
+    unit = UNIT_BYTES // stage.body.dtype.size_bytes
     count = size(rows)
     bands, units = -(-count // THREADS), place.extent // unit
     band, column = unravel(Var("block"), (bands, units))

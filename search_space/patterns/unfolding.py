@@ -21,7 +21,7 @@ from .product import Product
 PATCHES, PLACE = "patches", "place"
 """The tensor of what windows read, and the axis along one of them."""
 
-ROW_BYTES = 16
+UNIT_BYTES = 16
 """Rows are whole units of so many bytes, each written at once."""
 
 MOST_BYTES = 256 << 20
@@ -46,7 +46,7 @@ def unfold(task: Task, product: Product) -> Unfolding | None:
     stage, read = product.fused_stage.stage, product.broadcast
     if product.batch or len(stage.reduce) < 2 or read is product.panel:
         return None
-    depth, unit = prod(axis.extent for axis in stage.reduce), ROW_BYTES // read.dtype.size_bytes
+    depth, unit = prod(axis.extent for axis in stage.reduce), UNIT_BYTES // read.dtype.size_bytes
     rows = tuple(axis for axis in stage.axes if axis.name in product.rows)
     place = Axis(PLACE, -(-depth // unit) * unit)
     tensor = Tensor(PATCHES, tuple(axis.extent for axis in (*rows, place)), read.dtype)

@@ -43,6 +43,8 @@ def output_order(fused_stage: FusedStage) -> tuple[Axis, ...]:
 
 def vectorize_at(value: Expr, at: Mapping[str, Expr], last: str, wide: int) -> Expr:
     """Return a value at the indices `at`, and at `wide` neighbours along the axis `last`, as a vector."""
+    if wide == 1:
+        return substitute(value, at)
     rest = {name: place for name, place in at.items() if name != last}
     return vectorize(substitute(value, rest), last, at[last], wide)
 

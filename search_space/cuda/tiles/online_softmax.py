@@ -188,7 +188,7 @@ class OnlineSoftmax:
             | axis_indices(sides.columns, at_column // wide, wide)
         )
         own = Load(SUMS, (ramp(c * EACH + half * 2 + pair, wide),), DType.F32)
-        stmt = store_epilogue(product, at, wide, op("mul", own, total))
+        stmt = store_epilogue(product.fused_stage, product.vector, at, wide, op("mul", own, total))
         stmt = guard_extent(at_column, extent, self.columns, stmt)
         stmt = unroll(stmt, c=self.columns // COLUMNS, e=2 // wide)
         stores = unroll(guard_extent(at_row, size(sides.rows), self.block_rows, stmt), h=HALVES)

@@ -23,6 +23,7 @@ from tunewright.codegen.target import Target
 from tunewright.graph.task import Axis
 
 from ...axes import axis_indices
+from ...patterns.fused_stage import FusedStage
 from ...patterns.product import Product
 from ...patterns.vector_axis import is_contiguous
 from ...space import BlockShape, Columns, Size, Tiling, flat_extents, point_columns
@@ -164,20 +165,24 @@ NOTHING_KNOWN: Mapping[Expr, Expr] = MappingProxyType({})
 
 
 def store_epilogue(
-    product: Product, at: Mapping[str, Expr], wide: int, total: Expr, known: Mapping[Expr, Expr] = NOTHING_KNOWN
+    fused_stage: FusedStage,
+    vector: str,
+    at: Mapping[str, Expr],
+    wide: int,
+    total: Expr,
+    known: Mapping[Expr, Expr] = NOTHING_KNOWN,
 ) -> Stmt:
-    """Apply the epilogue to sums of `wide` neighbours along the vector axis, at the indices `at`, and store them.
+    """Apply the epilogue to results of `wide` neighbours along the axis `vector`, at the indices `at`, and store them.
 
     `known`: where loads of the epilogue have been read to (see `row_loads`).
     """
 
     def at_place(value: Expr) -> Expr:
-        return vectorize_at(value, at, product.vector, wide)
+        return vectorize_at(value, at, vector, wide)
 
     def visit(node: Expr) -> Expr:
         return total if fused_stage.is_result(node) else known.get(node, node)
 
-    fused_stage = product.fused_stage
     value = transform(at_place(fused_stage.epilogue), visit)
     return Store(fused_stage.output, tuple(map(at_place, fused_stage.index)), value)
 

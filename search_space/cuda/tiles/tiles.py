@@ -156,8 +156,13 @@ class Tiles:
         if self.splits > 1:
             stmt: Stmt = Store(PARTS, (place.part, place.tile, row, ramp(column, wide)), total)
         else:
-            stmt = store_epilogue(self.product, self._at(place, row, column, wide), wide, total, known)
+            stmt = self._store_epilogue(self._at(place, row, column, wide), wide, total, known)
         return self.within_columns(place, column, stmt)
+
+    def _store_epilogue(
+        self, at: Mapping[str, Expr], wide: int, total: Expr, known: Mapping[Expr, Expr] = NOTHING_KNOWN
+    ) -> Stmt:
+        return store_epilogue(self.product.fused_stage, self.product.vector, at, wide, total, known)
 
     def loads(self, place: TilePlace, row: Expr, column: Expr, wide: int) -> tuple[Load, ...]:
         """What `store` reads of each row."""
@@ -205,7 +210,7 @@ class Tiles:
             ]
             total = Store(WHOLE, own, reduce(partial(op, "add"), parts))
             at = self._at(place, row, column, wide)
-            epilogue = store_epilogue(self.product, at, wide, Load(WHOLE, own, dtype))
+            epilogue = self._store_epilogue(at, wide, Load(WHOLE, own, dtype))
             stmt = Alloc(Buffer(WHOLE, (wide,), dtype, Scope.REGISTER), Block((total, epilogue)))
             return self.within_rows(place, row, self.within_columns(place, column, stmt))
 
