@@ -337,6 +337,20 @@ def test_noise_is_no_gain(tuned_ms: float, said: str) -> None:
     assert any(line.split()[-1:] == ["gain"] for line in last[:-1])
 
 
+@pytest.mark.parametrize(
+    ("tuned_ms", "said"),
+    [
+        (1.0, "2.40 ms by default, 1.00 ms tuned: 2.40x as fast, 1.20x by schedules and 2.00x by segments"),
+        (2.0, "2.40 ms by default, 2.00 ms tuned: 1.20x as fast"),
+    ],
+)
+def test_a_gain_that_tasks_do_not_show_is_explained(tuned_ms: float, said: str) -> None:
+    sums = {"tasks_default_ms": 2.4, "tasks_apart_ms": 2.0, "tasks_tuned_ms": tuned_ms}
+    assert printed(tune_report.render, TUNED | sums, 160).splitlines()[-1] == f"the sum of its tasks: {said}"
+    assert "the sum of" not in printed(tune_report.render, TUNED | sums | {"outcome": "defaults_kept"}, 160)
+    assert " ~2.40 ms by default" in printed(tune_report.render, TUNED | sums | {"noise": "a test"}, 160)
+
+
 def test_what_is_not_known_of_another_machine() -> None:
     """Where the process that ran the job could neither run the model nor measure the peak."""
     unknown = {"peak_gflops": None, "default_ms": None, "tuned_ms": None, "whole_model": "it is no cpu:x:8x256"}

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from itertools import cycle, repeat
 from math import inf
 
@@ -15,12 +16,14 @@ from tunewright.workers.measure.sampling import (
     MAX_CALLS,
     MAX_ROUNDS,
     MIN_ROUNDS,
+    OPENINGS,
     PRECISION,
     WARM_UP,
     interval,
     remove_drift,
     repeats,
     time_in_turns,
+    time_openings,
     wait_for_threads,
     with_samples,
 )
@@ -237,6 +240,34 @@ def test_the_budget_ends_it(clock: Clock) -> None:
     assert MIN_ROUNDS < len(times.samples_s) < MAX_ROUNDS
     turn_s = sampling.PAUSE_S + sampling.REST_S + PER_TURN * 2 * LONG_RUN_S
     assert budget_s < clock.now_s - start_s < budget_s + WARM_UP * 2 * LONG_RUN_S + turn_s
+
+
+def test_an_interval_holds_what_differs_between_openings(clock: Clock) -> None:
+    """Two that are equally fast: in each opening one of them has the better place, and keeps it."""
+    opened, open_now = [], 0
+
+    def open_calls(stack: ExitStack, names: Sequence[str]) -> dict[str, Callable[[], None]]:
+        nonlocal open_now
+        assert open_now == 0
+        open_now += len(names)
+
+        def close() -> None:
+            nonlocal open_now
+            open_now -= len(names)
+
+        stack.callback(close)
+        opened.append("".join(names))
+        return {
+            name: clock.call(repeat(LONG_RUN_S * (1.1 if number == 0 else 1.0))) for number, name in enumerate(names)
+        }
+
+    latencies = time_openings(open_calls, ["a", "b"])
+    assert opened == ["ab", "ba"] * (OPENINGS // 2) + ["ab"] * (OPENINGS % 2)
+    assert open_now == 0
+    assert {name: len(latency.samples_s) for name, latency in latencies.items()} == {"a": OPENINGS, "b": OPENINGS}
+    ratios = [a_s / b_s for a_s, b_s in zip(latencies["a"].samples_s, latencies["b"].samples_s, strict=True)]
+    assert interval(ratios).low_s == pytest.approx(1 / 1.1)
+    assert interval(ratios).high_s == pytest.approx(1.1)
 
 
 def test_it_ends_in_any_case(clock: Clock) -> None:

@@ -82,9 +82,11 @@ def _print_whole(console: Console, data: Mapping[str, Any]) -> list[str]:
     else:
         whole = _gain_text(gain) if data["tasks"] else _default_text(gain)
         console.print(f"the whole model: {whole}", soft_wrap=True)
+    if by_tasks := _sum_text(gain, data):
+        console.print(f"the sum of its tasks: {by_tasks}", soft_wrap=True)
     if slow:
         console.print(slow, soft_wrap=True)
-    return [whole, slow.partition(" ")[0]]
+    return [whole, by_tasks, slow.partition(" ")[0]]
 
 
 def _default_text(gain: ModelGain) -> str:
@@ -111,6 +113,23 @@ def _gain_text(gain: ModelGain) -> str:
     speedup_text = f"{mark_noise(times(gain.speedup), gain.noise)} as fast{between(gain.speedup_interval)}"
     unsure = f", {VERDICTS[gain.outcome]}" if gain.outcome is JobOutcome.TOO_NOISY else ""
     return f"{begin}, {tuned} tuned: {speedup_text}{unsure}"
+
+
+def _sum_text(gain: ModelGain, data: Mapping[str, Any]) -> str:
+    """The times of a faster model's tasks in all, and what segments save of them; empty where that is not known."""
+    apart_ms = values.number(data, "tasks_apart_ms")  # a job of before has none
+    default_ms, tuned_ms = values.number(data, "tasks_default_ms"), values.number(data, "tasks_tuned_ms")
+    if gain.is_kept or gain.speedup is None or not default_ms or not tuned_ms or not apart_ms:
+        return ""
+
+    def speedup(before_ms: float, after_ms: float) -> str:
+        return mark_noise(times(before_ms / after_ms), gain.noise)
+
+    default, tuned = (mark_noise(duration(time_ms), gain.noise) for time_ms in (default_ms, tuned_ms))
+    total = f"{default} by default, {tuned} tuned: {speedup(default_ms, tuned_ms)} as fast"
+    if tuned_ms == apart_ms:
+        return total
+    return f"{total}, {speedup(default_ms, apart_ms)} by schedules and {speedup(apart_ms, tuned_ms)} by segments"
 
 
 def _table(console: Console, tasks: Sequence[Mapping[str, Any]], rates: int) -> Table:

@@ -147,6 +147,7 @@ class TuningJob:
             whole_model=times.reason,
             ended_by=ended_by,
             tasks_default_s=total_s(context.assembly.separate_uses, [task.default_s for task in tasks]),
+            tasks_apart_s=total_s(context.assembly.separate_uses, [task.best_s for task in tasks]),
         )
         return judge(report, times, context.target, context.assembly)
 

@@ -117,8 +117,9 @@ class Report:
     outcome: JobOutcome | None = None  # likewise
     default_interval_s: TimeInterval = None  # of `default_s`
     tuned_interval_s: TimeInterval = None
-    speedup_interval: Interval | None = None  # of the ratio of both, taken round by round
+    speedup_interval: Interval | None = None  # of the ratio of both, opening by opening
     tasks_default_s: Time = None  # what its tasks take of a run on defaults by their own times; None: not known
+    tasks_apart_s: Time = None  # the same on their best schedules, without segments
     rejected_s: Time = None  # where the defaults were kept, what a run takes on what was found instead
     rejected_interval: Interval | None = None  # how many times as fast that was
     noise: str = ""  # why the machine was too busy to rely on these, for people; empty where it was not

@@ -7,7 +7,7 @@ strangers': `UploadTiming` runs them in a confined child, and whatever goes wron
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -26,11 +26,11 @@ from tunewright.search_space.schedule import Schedule
 from tunewright.workers.lock import HostLock
 from tunewright.workers.measure.noise import UNDISTURBED, Disturbance, Noise, Watch
 from tunewright.workers.measure.sampling import (
-    MAX_ROUNDS,
+    OPENINGS,
     CallLatency,
     Interval,
     interval,
-    time_in_turns,
+    time_openings,
     wait_for_own_threads,
     wait_for_threads,
 )
@@ -38,10 +38,13 @@ from tunewright.workers.sandbox.process import Child, ChildError, ChildLimits, R
 
 from ..errors import Refused, message
 from ..models.model import Model, example_feeds, open_for
+from ..session.executable import Executable, executable_of_schedules
 from ..session.session import InferenceSession
 from ..text import printable
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from tunewright.db.uploads import Uploads
 
 LOAD_S, TIME_S = 300.0, 120.0
@@ -49,10 +52,6 @@ LOAD_S, TIME_S = 300.0, 120.0
 
 REASON_LETTERS = 300
 """Letters of a reason, which may come out of a model."""
-
-
-BUDGET_S = 0.8
-"""Seconds that models are timed for, unless the fewest rounds take longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +84,7 @@ _log = logging.getLogger("tunewright")
 class ModelTimes:
     """Latencies of a model's variants by name, and its ops without kernels.
 
-    Samples with one index were taken in the same round.
+    Samples with one index are of the same opening: see `sampling.time_openings`.
     """
 
     latencies: Mapping[str, CallLatency] = field(default_factory=dict)
@@ -99,18 +98,17 @@ class ModelTimes:
         return None if latency is None else interval(latency.samples_s)
 
     def ratio(self, name: str, other: str) -> tuple[float, float] | None:
-        """The 95% interval of the ratio of the times of `name` and `other`, round by round."""
+        """The interval of the ratio of the times of `name` and `other`, opening by opening."""
         if name not in self.latencies or other not in self.latencies:
             return None
-        rounds = zip(self.latencies[name].samples_s, self.latencies[other].samples_s, strict=True)
+        openings = zip(self.latencies[name].samples_s, self.latencies[other].samples_s, strict=True)
         ratios, own_time, other_time = (
-            interval([sample_s / other_s for sample_s, other_s in rounds]),
+            interval([sample_s / other_s for sample_s, other_s in openings]),
             *map(self.time_interval, (name, other)),
         )
         assert own_time is not None and other_time is not None
-        ratio_of_medians = (
-            own_time.median_s / other_time.median_s
-        )  # what people see need not be the median of the ratios
+        # What people see need not be the median of the ratios.
+        ratio_of_medians = own_time.median_s / other_time.median_s
         return min(ratios.low_s, ratio_of_medians), max(ratios.high_s, ratio_of_medians)
 
     def noise(self, target: Target) -> Noise:
@@ -132,35 +130,40 @@ def is_here(target: Target) -> bool:
 def time_sessions(model: Model, target: Target, objects: Path, variants: Variants) -> ModelTimes:
     """Time a model in this process, when nobody builds or times candidates on this machine."""
     try:
-        with ExitStack() as stack:
-            calls = _calls(stack, model, target, ObjectCache(objects), variants)
-            with HostLock(objects).exclusive():
-                watch = Watch()
-                latencies = _latencies(calls, model.fallback_ops)
-                return ModelTimes(latencies, model.fallback_ops, disturbance=watch.disturbance())
+        compiled = CompiledVariants.of(model, target, ObjectCache(objects), variants)
+        with HostLock(objects).exclusive():
+            watch = Watch()
+            latencies = compiled.time()
+            return ModelTimes(latencies, model.fallback_ops, disturbance=watch.disturbance())
     except (DeviceFault, Unloadable, MemoryError) as fault:  # the findings of the job stand
         return ModelTimes(reason=_line(message(fault)))
 
 
-def _calls(
-    stack: ExitStack, model: Model, target: Target, cache: ObjectCache | None, variants: Variants
-) -> dict[str, Callable[[], Any]]:
-    feeds = example_feeds(model)
-    return {
-        name: partial(
-            stack.enter_context(
-                InferenceSession.of(model.fastest(variant.times_s), target, variant.schedules, cache)
-            ).run,
-            None,
-            feeds,
-        )
-        for name, variant in variants.items()
-    }
+@dataclass(frozen=True, slots=True)
+class CompiledVariants:
+    """A model compiled in each of its variants, and inputs."""
 
+    executables: Mapping[str, Executable]  # by name
+    feeds: Mapping[str, NDArray[Any]]
+    fallback: Mapping[str, int]  # op -> nodes
 
-def _latencies(calls: Mapping[str, Callable[[], Any]], fallback: Mapping[str, int]) -> dict[str, CallLatency]:
-    """Time calls in turn; nodes without a kernel may use other threads than ours."""
-    return time_in_turns(calls, BUDGET_S, wait_for_threads if fallback else wait_for_own_threads)
+    @staticmethod
+    def of(model: Model, target: Target, cache: ObjectCache | None, variants: Variants) -> CompiledVariants:
+        """Compile the variants. Raises Refused and BuildError, as opening a session does."""
+        executables = {
+            name: executable_of_schedules(model.fastest(variant.times_s), target, variant.schedules, cache)
+            for name, variant in variants.items()
+        }
+        return CompiledVariants(executables, example_feeds(model), model.fallback_ops)
+
+    def time(self) -> dict[str, CallLatency]:
+        """Time the variants in turn. Nodes without a kernel may use other threads than ours."""
+        settle = wait_for_threads if self.fallback else wait_for_own_threads
+        return time_openings(self._open, list(self.executables), settle)
+
+    def _open(self, stack: ExitStack, names: Sequence[str]) -> dict[str, Callable[[], Any]]:
+        sessions = {name: stack.enter_context(InferenceSession.of_executable(self.executables[name])) for name in names}
+        return {name: partial(session.run, None, self.feeds) for name, session in sessions.items()}
 
 
 class UploadTiming:
@@ -223,10 +226,9 @@ def _line(text: str) -> str:
 
 
 def _check_latencies(samples_s: Any, names: Variants) -> dict[str, CallLatency]:
-    """Check that the answer of a confined child is times of equally many rounds."""
+    """Check that the answer of a confined child is times of all openings."""
     checked = {name: tuple(float(time_s) for time_s in samples_s[name]) for name in names}
-    counts = {len(times_s) for times_s in checked.values()}
-    if len(counts) > 1 or 0 in counts or max(counts, default=1) > MAX_ROUNDS:
+    if any(len(times_s) != OPENINGS for times_s in checked.values()):
         raise ValueError("not as many times of each")
     if not all(isfinite(time_s) and time_s > 0 for times_s in checked.values() for time_s in times_s):
         raise ValueError("no times")
@@ -239,9 +241,7 @@ def _check_fallback(fallback: Any) -> dict[str, int]:
 
 # In the child
 
-_loaded: dict[str, Callable[[], Any]] = {}
-_fallback: dict[str, int] = {}
-_stack = ExitStack()
+_loaded: list[CompiledVariants] = []
 
 
 def load(path: str, dims: dict[str, int], target: dict[str, Any], wanted: dict[str, dict[str, Any]]) -> dict[str, Any]:
@@ -250,16 +250,15 @@ def load(path: str, dims: dict[str, int], target: dict[str, Any], wanted: dict[s
     variants = {name: Variant.from_json(data) for name, data in wanted.items()}
     try:
         model = open_for(machine, Path(path), dims)
-        _loaded.update(_calls(_stack, model, machine, None, variants))
-        _fallback.update(model.fallback_ops)
+        _loaded.append(CompiledVariants.of(model, machine, None, variants))
     except (ModelError, Refused, MemoryError) as fault:
         return {"reason": message(fault), "fallback": {}}
     return {"reason": "", "fallback": model.fallback_ops}
 
 
 def time() -> dict[str, list[float]]:
-    """Seconds of runs of each that was loaded, by round."""
-    return {name: list(latency.samples_s) for name, latency in _latencies(_loaded, _fallback).items()}
+    """Seconds of a run of each that was loaded, by opening."""
+    return {name: list(latency.samples_s) for name, latency in _loaded[-1].time().items()}
 
 
 CALLS: dict[str, Callable[..., Any]] = {"load": load, "time": time}

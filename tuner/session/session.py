@@ -172,8 +172,13 @@ class InferenceSession:
         """
         from .executable import executable_of_schedules
 
+        return cls.of_executable(executable_of_schedules(model, target, schedules, cache))
+
+    @classmethod
+    def of_executable(cls, executable: Executable) -> Self:
+        """A session of a compiled model."""
         session = cls.__new__(cls)
-        session._start(executable_of_schedules(model, target, schedules, cache))  # noqa: SLF001
+        session._start(executable)  # noqa: SLF001
         return session
 
     @classmethod
@@ -191,9 +196,7 @@ class InferenceSession:
         """
         from .executable import executable_of_results
 
-        session = cls.__new__(cls)
-        session._start(executable_of_results(model, target, results, cache, images))  # noqa: SLF001
-        return session
+        return cls.of_executable(executable_of_results(model, target, results, cache, images))
 
     def _start_from_image(self, images: ImageStore, key: str, target: Target) -> bool:
         """Start from the stored image of the key, if there is one."""

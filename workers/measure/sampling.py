@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from math import comb, inf
@@ -175,6 +176,15 @@ MIN_ROUNDS, MAX_ROUNDS = 9, 200
 BUDGET_S = 4.0
 """Seconds that samples are taken for, unless the fewest rounds take longer."""
 
+OPENINGS = MIN_ROUNDS
+"""Times that what is timed is opened anew; each gives a sample."""
+
+OPENING_S = 0.2
+"""Seconds that samples are taken for in each, unless the fewest rounds take longer."""
+
+ROUNDS_OF_OPENING = 3
+"""Fewest rounds in each."""
+
 WAKE_S = 0.002
 """Length of the untimed calls at the beginning of a turn; at least one."""
 
@@ -201,7 +211,7 @@ PATIENCE_S = 0.2
 
 @dataclass(frozen=True, slots=True)
 class CallLatency:
-    """Times of one call among others. A sample is the median of a turn; their order is that of the rounds."""
+    """Times of one call among others. A sample is the median of a turn, or of an opening; they are in order."""
 
     samples_s: tuple[float, ...]
 
@@ -238,6 +248,7 @@ def time_in_turns(
     calls: Mapping[str, Callable[[], Any]],
     budget_s: float = BUDGET_S,
     settle: Callable[[], None] = wait_for_threads,
+    min_rounds: int = MIN_ROUNDS,
 ) -> dict[str, CallLatency]:
     """Time several calls in turns, as `sample_in_turns` does.
 
@@ -246,10 +257,13 @@ def time_in_turns(
     for call in calls.values():
         for _ in range(WARM_UP):
             call()
-    return sample_in_turns({name: partial(_turn_s, call, settle) for name, call in calls.items()}, budget_s)
+    samplers = {name: partial(_turn_s, call, settle) for name, call in calls.items()}
+    return sample_in_turns(samplers, budget_s, min_rounds)
 
 
-def sample_in_turns(samplers: Mapping[str, Callable[[], float]], budget_s: float = BUDGET_S) -> dict[str, CallLatency]:
+def sample_in_turns(
+    samplers: Mapping[str, Callable[[], float]], budget_s: float = BUDGET_S, min_rounds: int = MIN_ROUNDS
+) -> dict[str, CallLatency]:
     """Take samples of several, in seconds, round after round, so that drift of the machine is the same for all.
 
     It ends when all intervals are narrow, or `budget_s` is spent.
@@ -259,12 +273,32 @@ def sample_in_turns(samplers: Mapping[str, Callable[[], float]], budget_s: float
     deadline = time.perf_counter() + budget_s
     for number in range(MAX_ROUNDS):
         is_late = time.perf_counter() > deadline
-        if number >= MIN_ROUNDS and (is_late or all(interval(s).width <= PRECISION for s in samples.values())):
+        if number >= min_rounds and (is_late or all(interval(s).width <= PRECISION for s in samples.values())):
             break
         for name in order:
             samples[name].append(samplers[name]())
         order = [*order[1:], *order[:1]]
     return {name: CallLatency(tuple(values)) for name, values in samples.items()}
+
+
+def time_openings(
+    open_calls: Callable[[ExitStack, Sequence[str]], Mapping[str, Callable[[], Any]]],
+    names: Sequence[str],
+    settle: Callable[[], None] = wait_for_threads,
+) -> dict[str, CallLatency]:
+    """Time several calls in turns, and open all anew between; a sample is the median of an opening.
+
+    Samples of one opening agree better than two openings do: memory lies elsewhere, and neighbours of a virtual machine
+    come and go within seconds, and slow one call more than another. So an interval of the former would be too narrow.
+    `open_calls` opens calls in the order of the names, which is reversed each time, and leaves what ends them.
+    """
+    samples_s: dict[str, list[float]] = {name: [] for name in names}
+    for number in range(OPENINGS):
+        with ExitStack() as stack:
+            calls = open_calls(stack, names if number % 2 == 0 else names[::-1])
+            for name, latency in time_in_turns(calls, OPENING_S, settle, ROUNDS_OF_OPENING).items():
+                samples_s[name].append(latency.median_s)
+    return {name: CallLatency(tuple(values)) for name, values in samples_s.items()}
 
 
 def _turn_s(call: Callable[[], Any], settle: Callable[[], None]) -> float:
