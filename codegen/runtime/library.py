@@ -22,7 +22,7 @@ from ..ir.ir import Buffer
 ARCHITECTURES = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
 """The name of the file beside pool.ll for each value of platform.machine()."""
 
-STEP_SYMBOLS = ("tw_copy", "tw_loop_start", "tw_loop_next", "tw_find_true", "tw_suppress_boxes")
+STEP_SYMBOLS = ("tw_copy", "tw_loop_start", "tw_loop_next", "tw_find_true", "tw_find_largest", "tw_suppress_boxes")
 """What control.ll and sizes.ll have for steps beside kernels that are generated."""
 
 

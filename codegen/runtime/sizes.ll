@@ -1,6 +1,7 @@
 ; Kernels whose number of results only a run tells. They are called as kernels are. Exported, as their addresses stand in
 ; steps:
 ;   tw_find_true        the places of bytes that are true; one iteration
+;   tw_find_largest     the places of the largest elements of rows, or of the smallest; an iteration is a row
 ;   tw_suppress_boxes   boxes that overlap none with a higher score; an iteration is a row, of one class of one image
 
 declare float @llvm.minnum.f32(float, float)
@@ -8,6 +9,10 @@ declare float @llvm.maxnum.f32(float, float)
 
 ; Bytes, places, the count, and the number of bytes. There is a place for each byte; those behind the count become 0.
 %Find = type { ptr, ptr, ptr, i64 }
+
+; Rows, how many elements of each are wanted, and their places: a heap while they are looked for. Then numbers: elements
+; of a row, most places of a row, and whether the largest are wanted.
+%Largest = type { ptr, ptr, ptr, i64, i64, i64 }
 
 ; Corners of boxes [images, boxes, 4], each lower than the opposite one; scores [images, classes, boxes]; the overlap that
 ; is allowed; the score that must be exceeded; how many boxes of a class are wanted. Results for each row: places of boxes, and bytes that tell which of the
@@ -46,6 +51,178 @@ done:
   %left.bytes = mul i64 %left, 8
   call void @llvm.memset.p0.i64(ptr %rest, i8 0, i64 %left.bytes, i1 false)
   ret void
+}
+
+define void @tw_find_largest(ptr %args, i64 %begin, i64 %end) nounwind {
+entry:
+  %all.rows = load ptr, ptr %args
+  %wanted.at = getelementptr %Largest, ptr %args, i32 0, i32 1
+  %wanted.cell = load ptr, ptr %wanted.at
+  %wanted = load i64, ptr %wanted.cell
+  %places.at = getelementptr %Largest, ptr %args, i32 0, i32 2
+  %all.places = load ptr, ptr %places.at
+  %count.at = getelementptr %Largest, ptr %args, i32 0, i32 3
+  %count = load i64, ptr %count.at
+  %most.at = getelementptr %Largest, ptr %args, i32 0, i32 4
+  %most = load i64, ptr %most.at
+  %way.at = getelementptr %Largest, ptr %args, i32 0, i32 5
+  %way = load i64, ptr %way.at
+  %is.largest = icmp ne i64 %way, 0
+  %some = call i64 @llvm.smax.i64(i64 %wanted, i64 0)
+  %limit = call i64 @llvm.smin.i64(i64 %some, i64 %most)
+  br label %check
+check:
+  %row = phi i64 [ %begin, %entry ], [ %row.next, %each ]
+  %more = icmp slt i64 %row, %end
+  br i1 %more, label %each, label %done
+each:
+  %first = mul i64 %row, %count
+  %values = getelementptr float, ptr %all.rows, i64 %first
+  %first.place = mul i64 %row, %most
+  %places = getelementptr i64, ptr %all.places, i64 %first.place
+  call void @find_largest(ptr %values, ptr %places, i64 %count, i64 %limit, i1 %is.largest)
+  %rest = getelementptr i64, ptr %places, i64 %limit
+  %left = sub i64 %most, %limit
+  %left.bytes = mul i64 %left, 8
+  call void @llvm.memset.p0.i64(ptr %rest, i8 0, i64 %left.bytes, i1 false)
+  %row.next = add i64 %row, 1
+  br label %check
+done:
+  ret void
+}
+
+; The places of the first elements are a heap whose root is last in order. Each later element that is ahead of it takes
+; its place. In the end the roots, one after the other, go behind what is left of the heap.
+define internal void @find_largest(ptr %values, ptr %heap, i64 %count, i64 %limit, i1 %is.largest) nounwind {
+entry:
+  %any = icmp sgt i64 %limit, 0
+  br i1 %any, label %fill, label %done
+fill:
+  %place = phi i64 [ 0, %entry ], [ %place.next, %fill ]
+  %cell = getelementptr i64, ptr %heap, i64 %place
+  store i64 %place, ptr %cell
+  %place.next = add i64 %place, 1
+  %filled = icmp eq i64 %place.next, %limit
+  br i1 %filled, label %build, label %fill
+build:
+  %half = sdiv i64 %limit, 2
+  br label %parents
+parents:
+  %parent.behind = phi i64 [ %half, %build ], [ %parent, %settle ]
+  %has.parent = icmp sgt i64 %parent.behind, 0
+  br i1 %has.parent, label %settle, label %look
+settle:
+  %parent = sub i64 %parent.behind, 1
+  call void @sink_last(ptr %heap, ptr %values, i64 %limit, i64 %parent, i1 %is.largest)
+  br label %parents
+look:
+  %i = phi i64 [ %limit, %parents ], [ %behind, %eight ], [ %i.next, %single ], [ %i.next, %exchange ]
+  %root = load i64, ptr %heap
+  %root.at = getelementptr float, ptr %values, i64 %root
+  %root.value = load float, ptr %root.at
+  %behind = add i64 %i, 8
+  %has.eight = icmp sle i64 %behind, %count
+  br i1 %has.eight, label %eight, label %last.ones
+eight: ; most are behind the root: eight of them at a time are passed over
+  %one.root = insertelement <8 x float> poison, float %root.value, i64 0
+  %roots = shufflevector <8 x float> %one.root, <8 x float> poison, <8 x i32> zeroinitializer
+  %eight.at = getelementptr float, ptr %values, i64 %i
+  %eight.values = load <8 x float>, ptr %eight.at, align 4
+  %are.more = fcmp ugt <8 x float> %eight.values, %roots
+  %are.less = fcmp ult <8 x float> %eight.values, %roots
+  %are.ahead = select i1 %is.largest, <8 x i1> %are.more, <8 x i1> %are.less
+  %ahead.bits = bitcast <8 x i1> %are.ahead to i8
+  %none = icmp eq i8 %ahead.bits, 0
+  br i1 %none, label %look, label %single
+last.ones:
+  %more = icmp slt i64 %i, %count
+  br i1 %more, label %single, label %order
+single:
+  %i.next = add i64 %i, 1
+  %is.ahead = call i1 @is_ahead(ptr %values, i64 %i, i64 %root, i1 %is.largest)
+  br i1 %is.ahead, label %exchange, label %look
+exchange:
+  store i64 %i, ptr %heap
+  call void @sink_last(ptr %heap, ptr %values, i64 %limit, i64 0, i1 %is.largest)
+  br label %look
+order:
+  %left = phi i64 [ %limit, %last.ones ], [ %left.next, %take ]
+  %some = icmp sgt i64 %left, 1
+  br i1 %some, label %take, label %done
+take:
+  %left.next = sub i64 %left, 1
+  %end.at = getelementptr i64, ptr %heap, i64 %left.next
+  %end = load i64, ptr %end.at
+  %last = load i64, ptr %heap
+  store i64 %last, ptr %end.at
+  store i64 %end, ptr %heap
+  call void @sink_last(ptr %heap, ptr %values, i64 %left.next, i64 0, i1 %is.largest)
+  br label %order
+done:
+  ret void
+}
+
+; Let an element of a heap sink below all that come after it in order.
+define internal void @sink_last(ptr %heap, ptr %values, i64 %count, i64 %from, i1 %is.largest) nounwind {
+entry:
+  %from.at = getelementptr i64, ptr %heap, i64 %from
+  %item = load i64, ptr %from.at
+  br label %check
+check:
+  %at = phi i64 [ %from, %entry ], [ %child, %rise ]
+  %twice = mul i64 %at, 2
+  %left = add i64 %twice, 1
+  %right = add i64 %twice, 2
+  %has.left = icmp slt i64 %left, %count
+  br i1 %has.left, label %look, label %done
+look:
+  %left.at = getelementptr i64, ptr %heap, i64 %left
+  %left.item = load i64, ptr %left.at
+  %has.right = icmp slt i64 %right, %count
+  br i1 %has.right, label %both, label %chosen
+both:
+  %right.at = getelementptr i64, ptr %heap, i64 %right
+  %right.item = load i64, ptr %right.at
+  %is.left = call i1 @is_ahead(ptr %values, i64 %right.item, i64 %left.item, i1 %is.largest)
+  %later = select i1 %is.left, i64 %left, i64 %right
+  %later.item = select i1 %is.left, i64 %left.item, i64 %right.item
+  br label %chosen
+chosen:
+  %child = phi i64 [ %left, %look ], [ %later, %both ]
+  %child.item = phi i64 [ %left.item, %look ], [ %later.item, %both ]
+  %sinks = call i1 @is_ahead(ptr %values, i64 %item, i64 %child.item, i1 %is.largest)
+  br i1 %sinks, label %rise, label %done
+rise:
+  %hole.at = getelementptr i64, ptr %heap, i64 %at
+  store i64 %child.item, ptr %hole.at
+  br label %check
+done:
+  %end.at = getelementptr i64, ptr %heap, i64 %at
+  store i64 %item, ptr %end.at
+  ret void
+}
+
+; Whether an element of a row comes before another: NaN is the largest, and of equal ones the first comes first.
+define internal i1 @is_ahead(ptr %values, i64 %one, i64 %other, i1 %is.largest) alwaysinline nounwind {
+  %one.at = getelementptr float, ptr %values, i64 %one
+  %one.value = load float, ptr %one.at
+  %other.at = getelementptr float, ptr %values, i64 %other
+  %other.value = load float, ptr %other.at
+  %high = select i1 %is.largest, float %one.value, float %other.value
+  %low = select i1 %is.largest, float %other.value, float %one.value
+  %is.more = fcmp ogt float %high, %low
+  %high.is.nan = fcmp uno float %high, %high
+  %low.is.number = fcmp ord float %low, %low
+  %is.nan = and i1 %high.is.nan, %low.is.number
+  %is.apart = or i1 %is.more, %is.nan
+  %is.equal = fcmp oeq float %one.value, %other.value
+  %low.is.nan = xor i1 %low.is.number, true
+  %are.nan = and i1 %high.is.nan, %low.is.nan
+  %is.same = or i1 %is.equal, %are.nan
+  %is.first = icmp slt i64 %one, %other
+  %is.tie = and i1 %is.same, %is.first
+  %is.ahead = or i1 %is.apart, %is.tie
+  ret i1 %is.ahead
 }
 
 define void @tw_suppress_boxes(ptr %args, i64 %begin, i64 %end) nounwind {

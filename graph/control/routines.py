@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
-from ..evaluation.sizes import FIND, SUPPRESS
+from ..evaluation.sizes import FIND, LARGEST, SUPPRESS
 from ..ir import Node, TensorType
 from .steps import Routine
 
-ROUTINES = frozenset({FIND, SUPPRESS})
+ROUTINES = frozenset({FIND, LARGEST, SUPPRESS})
 """Ops that the runtime has functions for."""
 
 
@@ -18,6 +18,10 @@ def routine(node: Node, types: Mapping[str, TensorType]) -> Routine:
     if node.op == FIND:
         count = prod(types[node.inputs[0]].shape or ())
         return Routine("tw_find_true", node.inputs, node.outputs, 1, (count,), node)
+    if node.op == LARGEST:
+        *rows, count = types[node.inputs[0]].shape or ()
+        numbers = count, int(node.attrs["most"]), int(node.attrs["largest"])
+        return Routine("tw_find_largest", node.inputs, node.outputs, prod(rows), numbers, node)
     images, classes, boxes = types[node.inputs[1]].shape or ()
     numbers = boxes, classes, int(node.attrs["most"])
     return Routine("tw_suppress_boxes", node.inputs, node.outputs, images * classes, numbers, node)

@@ -5,6 +5,9 @@
   (the lower ones first), scores [images, classes, boxes], the overlap that is allowed, the score that must be exceeded,
   and how many boxes of a class are wanted, `most` at most. Results: places of boxes, int64 [images * classes * most];
   which of them have a box, bool likewise; and memory of its own, int64 like the scores.
+- `FindLargest(x, wanted)`, x float32 [..., n]: the places of the largest elements of each row (of the smallest where
+  `largest` is 0) in their order, int64 [..., most], of equal ones the first; as many as are wanted, int64 [1], zeros
+  behind. NaN is the largest of all.
 - `CutToSize(x, sizes...)`: x up to a size along each of the `axes`.
 """
 
@@ -16,7 +19,7 @@ import numpy as np
 
 from ..ir import Array, Node
 
-CUT, FIND, SUPPRESS = "CutToSize", "FindTrue", "SuppressBoxes"
+CUT, FIND, LARGEST, SUPPRESS = "CutToSize", "FindTrue", "FindLargest", "SuppressBoxes"
 
 
 def cut(x: Array, sizes: Iterable[tuple[int, Array]]) -> Array:

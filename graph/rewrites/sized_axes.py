@@ -26,6 +26,7 @@ class SizedTensors:
 
     edit: Edit
     axes: dict[str, Axes] = field(default_factory=dict)
+    _sizes: dict[str, str] = field(default_factory=dict)
 
     def of(self, name: str) -> Axes:
         """The sized axes of a tensor; none for most."""
@@ -34,6 +35,14 @@ class SizedTensors:
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape of a tensor at its bound."""
         return self.edit.shape(name) or ()
+
+    def size(self, name: str) -> str:
+        """A tensor of one whole number as a size; the same one each time, as sizes are equal by name."""
+        if name not in self._sizes:
+            number = name if self.edit.types[name].dtype == "int64" else self.edit.cast(name, "int64")
+            shaped = number if self.shape(number) == (1,) else self.edit.emit("Reshape", number, shape=(1,))
+            self._sizes[name] = shaped
+        return self._sizes[name]
 
     def scale(self, size: str, factor: int, divisor: int = 1) -> str:
         """The size of an axis that is split, or joined with others."""
@@ -313,7 +322,7 @@ AXIS_RULES: Mapping[str, AxisRule] = {
     **dict.fromkeys(
         ("AveragePool", "BatchNormalization", "Conv", "GlobalAveragePool", "GlobalMaxPool", "MaxPool"), _rows
     ),
-    **dict.fromkeys(("CumSum", "Slice", "Split"), _other_axes),
+    **dict.fromkeys(("CumSum", "Slice", "Split", "TopK"), _other_axes),
     **dict.fromkeys(("LayerNormalization", "RMSNormalization"), _normalised),
     **dict.fromkeys((*_IDENTITIES, *_ZERO, "ReduceLogSum", "ReduceLogSumExp"), _reduce),
     **dict.fromkeys(("Shape", "Size"), _shape),

@@ -332,6 +332,34 @@ def test_places_of_what_is_true(threads: int, size: int) -> None:
 
 
 @THREADS
+@pytest.mark.parametrize("is_largest", [False, True])
+@pytest.mark.parametrize(("count", "most"), [(1, 1), (7, 3), (9, 9), (64, 5), (1009, 100), (1009, 1009)])
+def test_places_of_the_largest(threads: int, is_largest: bool, count: int, most: int) -> None:
+    """Equal ones in their order, NaN before all numbers or behind them, and nothing beyond what is wanted."""
+    rng = np.random.default_rng(count)
+    rows = rng.integers(-30, 30, (3, count)).astype(np.float32)
+    rows[0] = np.sort(rows[0])
+    rows[1, rng.random(count) < 0.3] = np.nan
+    rows[2, rng.random(count) < 0.3] = -0.0
+    order = np.where(np.isnan(rows), np.inf, rows) * (-1 if is_largest else 1)
+    expected = np.argsort(order, axis=1, kind="stable")
+    for wanted in {0, 1, most - 1, most, most + 5}:
+        places, number = np.full(3 * most + 1, -1), np.array([wanted])
+        routine: Control[Operand] = Control(
+            ControlKind.ROUTINE,
+            (at(rows), at(number), at(places)),
+            size=3,
+            note="tw_find_largest",
+            numbers=(count, most, int(is_largest)),
+        )
+        run([routine], threads)
+        found = min(wanted, most)
+        assert places[-1] == -1
+        assert np.array_equal(places[:-1].reshape(3, most)[:, :found], expected[:, :found])
+        assert not places[:-1].reshape(3, most)[:, found:].any()
+
+
+@THREADS
 def test_boxes_by_score_each_beside_those_before(threads: int) -> None:
     """Boxes of one row along a line: of neighbours that overlap the better one is left."""
     left = np.arange(13, dtype=np.float32)

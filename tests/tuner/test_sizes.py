@@ -15,7 +15,7 @@ from onnx.reference import ReferenceEvaluator
 
 from tunewright.codegen.host import detect
 from tunewright.graph.control.steps import Routine
-from tunewright.graph.rewrites.sizes import MAX_BOUND, MAX_POINTS
+from tunewright.graph.rewrites.found import MAX_BOUND, MAX_POINTS, SHORT_ROW
 from tunewright.tuner.models.model import Model, open_model
 from tunewright.tuner.session.image_store import ImageStore
 from tunewright.tuner.session.session import InferenceSession
@@ -32,14 +32,21 @@ def session(model: ModelProto, threads: int = 1) -> tuple[Model, InferenceSessio
     return opened, InferenceSession.of(opened, detect(threads), {})
 
 
-def check(model: ModelProto, feeds: Sequence[Mapping[str, Any]], threads: int = 1, *, native: bool = True) -> None:
+def check(
+    model: ModelProto,
+    feeds: Sequence[Mapping[str, Any]],
+    threads: int = 1,
+    *,
+    native: bool = True,
+    routine: bool = True,
+) -> None:
     """All runs of one session, against ONNX Runtime."""
     peer = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     opened, own = session(model, threads)
     with own:
         if native:
             assert not opened.fallbacks
-            assert any(isinstance(step, Routine) for step in opened.steps)
+            assert not routine or any(isinstance(step, Routine) for step in opened.steps)
         for feed in feeds:
             for value, expected in zip(own.run(None, feed), peer.run(None, feed), strict=True):
                 assert value.dtype == expected.dtype
@@ -54,6 +61,9 @@ def sparse(density: float, *shape: int) -> Any:
 T = "i = NonZero(x) t = Transpose(i)"
 V = f"{T} v = GatherND(w, t)"
 A0, A1 = (f"a{k} = Constant <value_ints = [{k}]> ()" for k in (0, 1))
+
+COUNT = "a = Shape <start = 1> (i) o = Constant <value_ints = [0]> () n = Squeeze(a, o)"
+Z, E = "z = Constant <value_int = 0> ()", "e = Constant <value_int = 1> ()"
 
 FOLLOWERS = {
     "places": ("int64[2,N] y", "y = NonZero(x)"),
@@ -95,6 +105,31 @@ FOLLOWERS = {
     ),
     "parts": ("int64[1,N] y, int64[1,N] z", "i = NonZero(x) y, z = Split <axis = 0, num_outputs = 2> (i)"),
     "chosen by a mask": ("float[N] y", f"{V} o = Less(v, v) h = Neg(v) y = Where(o, v, h)"),
+    "range": ("int64[N] y", f"i = NonZero(x) {COUNT} {Z} {E} y = Range(z, n, e)"),
+    "range of twos": ("int64[M] y", f"i = NonZero(x) {COUNT} {E} b = Constant <value_int = 2> () y = Range(e, n, b)"),
+    "copies": (
+        "float[N,3] y",
+        f"""i = NonZero(x) {COUNT} {A0} u = Unsqueeze(n, a0) h = Constant <value_ints = [3]> ()
+        s = Concat <axis = 0> (u, h) r = Constant <value_floats = [1.5]> () y = Expand(r, s)""",
+    ),
+    "zeros": ("float[N] y", f"i = NonZero(x) {COUNT} {A0} u = Unsqueeze(n, a0) y = ConstantOfShape(u)"),
+    "reshaped by its shape": (
+        "int64[N,1,2] y",
+        f"""{T} {A0} g = Shape <end = 1> (t) h = Constant <value_ints = [1, 2]> ()
+        s = Concat <axis = 0> (g, h) y = Reshape(t, s)""",
+    ),
+    "half of them": (
+        "float[M] y",
+        f"{V} {COUNT} {A0} b = Constant <value_int = 2> () q = Div(n, b) u = Unsqueeze(q, a0) y = Slice(v, a0, u, a0)",
+    ),
+    "all but the last": (
+        "float[M] y",
+        f"{V} {A0} m = Constant <value_ints = [-1]> () y = Slice(v, a0, m, a0)",
+    ),
+    "best of what was found": (
+        "float[M] y, int64[M] p",
+        f"{V} {COUNT} {A0} b = Constant <value_int = 4> () k = Min(n, b) u = Unsqueeze(k, a0) y, p = TopK(v, u)",
+    ),
     "running sum": ("int64[2,N] y", "i = NonZero(x) e = Constant <value_int = 0> () y = CumSum(i, e)"),
 }
 """Name -> outputs and nodes; inputs are x and w [7, 5] and c [5, 5]."""
@@ -139,6 +174,12 @@ def test_what_no_rule_follows_takes_what_is_there() -> None:
     for outputs, text in nodes:
         model = build(f"g (float[7,5] x, float[7,5] w) => ({outputs}) {{ {text} }}")
         check(model, [without_c(density) for density in (0.3, 1.0)], native=False)
+
+
+def test_the_rest_of_a_shape() -> None:
+    text = f"""g (float[7,5] x) => (int64[N,1,2] y) {{ {T} g = Shape <end = 1> (t)
+        h = Constant <value_ints = [1, -1]> () s = Concat <axis = 0> (g, h) y = Reshape(t, s) }}"""
+    check(build(text), [{"x": sparse(density, 7, 5)} for density in (0.3, 1.0)])
 
 
 def test_both_that_and_an_output() -> None:
@@ -302,3 +343,67 @@ def test_an_image_on_disk_knows_sizes(tmp_path: Path) -> None:
         assert stored.image.steps == image.steps
         assert [value.shape for value in expected] == [(np.count_nonzero(feed["x"]),), (np.count_nonzero(feed["x"]), 2)]
     assert not opened.fallbacks
+
+
+# What a run tells itself
+
+
+def check_numbers(text: str, inputs: Sequence[Mapping[str, Any]], *, native: bool = True) -> None:
+    check(build(text), inputs, native=native, routine=False)
+
+
+@pytest.mark.parametrize("step", [1, 2, -1, -3])
+@pytest.mark.parametrize("fixed", ["", "start", "end"])
+def test_slices_between_places_that_a_run_tells(step: int, fixed: str) -> None:
+    known = " ".join(f"{name} = Constant <value_ints = [3]> ()" for name in [fixed] if name)
+    given = "".join(f", int64[1] {name}" for name in ("start", "end") if name != fixed)
+    text = f"""g (float[4,9] x{given}) => (float[4,N] y) {{ {known}
+        a = Constant <value_ints = [1]> () s = Constant <value_ints = [{step}]> ()
+        v = Slice(x, start, end, a, s) y = Exp(v) }}"""
+    x = RNG.standard_normal((4, 9)).astype(np.float32)
+    places = [-(2**63) + 1, -100, -9, -4, -1, 0, 1, 5, 8, 9, 10, 2**62]
+    feeds = [
+        {"x": x} | {name: np.array([at]) for name, at in (("start", a), ("end", b)) if name != fixed}
+        for a in places
+        for b in places
+    ]
+    check_numbers(text, feeds)
+
+
+def test_a_slice_of_two_axes() -> None:
+    text = """g (float[5,9] x, int64[2] starts, int32[1] last) => (float[M,N] y) {
+        c = Constant <value_ints = [7]> () l = Cast <to = 7> (last) ends = Concat <axis = 0> (l, c)
+        y = Slice(x, starts, ends) }"""
+    x = RNG.standard_normal((5, 9)).astype(np.float32)
+    feeds = [
+        {"x": x, "starts": np.array([a, b]), "last": np.array([c], np.int32)}
+        for a, b, c in ((0, 0, 5), (1, 2, 3), (-2, 8, -1), (4, -3, 2))
+    ]
+    check_numbers(text, feeds)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("largest", [0, 1])
+def test_a_number_of_the_largest_that_a_run_tells(axis: int, largest: int) -> None:
+    """Rows that are ranked by a kernel, and such as are too long for it."""
+    for shape in ((SHORT_ROW - 1, 5), (7, SHORT_ROW + 1), (2, 3001)):
+        text = f"""g (float[{shape[0]},{shape[1]}] x, int64[1] k) => (float[M,N] y, int64[M,N] p) {{
+            v, p = TopK <axis = {axis}, largest = {largest}> (x, k) y = Neg(v) }}"""
+        x = RNG.integers(-99, 99, shape).astype(np.float32)
+        check_numbers(text, [{"x": x, "k": np.array([k])} for k in {0, 1, min(5, shape[axis]), shape[axis]}])
+
+
+def test_long_rows_with_a_known_number() -> None:
+    text = """g (float[3,2000] x) => (float[3,300] y, int64[3,300] p) {
+        k = Constant <value_ints = [300]> () y, p = TopK(x, k) }"""
+    x = RNG.standard_normal((3, 2000)).astype(np.float32)
+    x[1] = np.sort(x[1])
+    x[2, ::2] = -np.inf
+    check_numbers(text, [{"x": x}])
+
+
+def test_a_shape_of_no_known_bound_stays() -> None:
+    text = "g (float[1] x, int64[2] s) => (float[M,N] y) { e = Expand(x, s) y = Neg(e) }"
+    check_numbers(text, [{"x": np.ones(1, np.float32), "s": np.array([3, 2])}], native=False)
+    text = "g (int64 a, int64 b) => (int64[N] y) { e = Constant <value_int = 1> () y = Range(a, b, e) }"
+    check_numbers(text, [{"a": np.array(2), "b": np.array(9)}], native=False)
