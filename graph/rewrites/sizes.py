@@ -1,7 +1,7 @@
 """Results whose size only a run tells, computed at their bounds: what follows has a shape, and so kernels.
 
-NonZero, NonMaxSuppression and Compress become a FindTrue (`evaluation.sizes`) and ops that have kernels. A bound is the
-number of elements that are looked at, so it is never exceeded. What no rule of `sized_axes` follows takes a tensor that
+What is found (`found`) is written by functions of the runtime (`evaluation.sizes`), and other shapes are computed
+(`runtime_shapes`). A bound is the number of elements that are looked at, so it is never exceeded. What no rule of `sized_axes` follows takes a tensor that
 is cut to its size. So are outputs of the model, by the session. No bit changes.
 """
 
