@@ -11,7 +11,7 @@ from tunewright.graph.ir import Node, TensorType
 
 from .edit import Edit
 from .extents import Extent, extents
-from .found import MAX_BOUND, Source
+from .selection import MAX_BOUND, Source
 from .sized_axes import Axes, SizedTensors
 
 

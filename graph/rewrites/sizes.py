@@ -1,8 +1,9 @@
 """Results whose size only a run tells, computed at their bounds: what follows has a shape, and so kernels.
 
-What is found (`found`) is written by functions of the runtime (`evaluation.sizes`), and other shapes are computed
-(`runtime_shapes`). A bound is the number of elements that are looked at, so it is never exceeded. What no rule of `sized_axes` follows takes a tensor that
-is cut to its size. So are outputs of the model, by the session. No bit changes.
+What is found (`selection`) is written by functions of the runtime (`evaluation.sizes`), and other shapes are computed
+(`runtime_shapes`). A bound is the number of elements that are looked at, so it is never exceeded. What no rule of
+`sized_axes` follows takes a tensor that is cut to its size. So are outputs of the model, by the session. No bit
+changes.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from ..evaluation.onnx_form import NORMAL_VERSION, TypeFault, infer
 from ..evaluation.sizes import CUT
 from ..onnx_import.normal import normal
 from .edit import Edit
-from .found import FOUND, Source, is_quick
 from .runtime_shapes import SHAPED, SHAPED_BY
+from .selection import SELECTIONS, Source, is_quick
 from .sized_axes import AXIS_RULES, BY_SHAPE, SizedTensors
 
-_SOURCES: Mapping[str, Source] = {**FOUND, **SHAPED}
+_SOURCES: Mapping[str, Source] = {**SELECTIONS, **SHAPED}
 
 
 def sizes(graph: Graph) -> Graph:
@@ -36,7 +37,9 @@ def sizes(graph: Graph) -> Graph:
 
 def _is_open(graph: Graph, node: Node) -> bool:
     """Whether a run may have to tell a size of what a node makes."""
-    return node.op in FOUND or not all(name in graph.constants for name in node.inputs[SHAPED_BY[node.op] :] if name)
+    return node.op in SELECTIONS or not all(
+        name in graph.constants for name in node.inputs[SHAPED_BY[node.op] :] if name
+    )
 
 
 def cut_outputs(graph: Graph) -> Graph:

@@ -15,7 +15,7 @@ from onnx.reference import ReferenceEvaluator
 
 from tunewright.codegen.host import detect
 from tunewright.graph.control.steps import Routine
-from tunewright.graph.rewrites.found import MAX_BOUND, MAX_POINTS, SHORT_ROW
+from tunewright.graph.rewrites.selection import MAX_BOUND, MAX_POINTS, SHORT_ROW
 from tunewright.tuner.models.model import Model, open_model
 from tunewright.tuner.session.image_store import ImageStore
 from tunewright.tuner.session.session import InferenceSession

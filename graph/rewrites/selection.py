@@ -151,7 +151,7 @@ def _top_k(sized: SizedTensors, node: Node) -> tuple[str, ...] | None:
     if not shape or not prod(shape):
         return None
     axis, is_largest = node.attrs.get("axis", -1) % len(shape), bool(node.attrs.get("largest", 1))
-    wanted = _wanted(sized, node, shape[axis])
+    wanted = _number_wanted(sized, node, shape[axis])
     is_row = dtype == "float32" and shape[axis] > SHORT_ROW
     if not wanted.most or (not wanted.size and (axis in own or not is_row)):
         return None
@@ -165,7 +165,7 @@ def _top_k(sized: SizedTensors, node: Node) -> tuple[str, ...] | None:
     return results
 
 
-def _wanted(sized: SizedTensors, node: Node, extent: int) -> Extent:
+def _number_wanted(sized: SizedTensors, node: Node, extent: int) -> Extent:
     """How many elements of a row a TopK is to find, at most all."""
     edit = sized.edit
     if "k" in node.attrs:
@@ -205,7 +205,7 @@ def _long_rows(edit: Edit, x: str, axis: int, wanted: Extent, is_largest: bool) 
     return edit.emit("GatherElements", x, places, axis=axis), places
 
 
-FOUND: Mapping[str, Source] = {
+SELECTIONS: Mapping[str, Source] = {
     "Compress": _compress,
     "NonMaxSuppression": _non_max_suppression,
     "NonZero": _non_zero,
