@@ -18,12 +18,16 @@ from onnx import ModelProto
 from tunewright.graph.ir import Graph
 
 from .check import check_structure, foreign_format
+from .open_inputs import OpenSignature, open_signature
 from .plain import make_plain
-from .protobuf import ModelError, quote
+from .protobuf import ModelError, OpenDimensionsError, quote
 from .walk import Walk
 from .weights import MAX_LEFT_OUT_BYTES, RawData, Weights
 
-__all__ = ["MAX_LEFT_OUT_BYTES", "MAX_MODEL_BYTES", "ModelError", "load", "make_plain", "quote", "read_model"]
+__all__ = [
+    "MAX_LEFT_OUT_BYTES", "MAX_MODEL_BYTES", "ModelError", "OpenDimensionsError", "OpenSignature", "load", "make_plain",
+    "open_signature", "quote", "read_model",
+]  # fmt: skip
 
 MAX_MODEL_BYTES = 2**31 - 1
 """Largest protobuf that exists; larger models keep their weights in external files."""
@@ -42,8 +46,9 @@ def load(
     (`structure.strip`) has made-up ones of at most `most_left_out_bytes` in all. Weights that are inputs of the model
     too are constants with an entry in `defaults`, but for those named in `weight_inputs`, which are inputs.
 
-    Raises ModelError (one line for people) for whatever can't be used, and OSError for a path that can't be read.
-    Hostile models belong into a process with limits: parsing, inference and folding run here.
+    Raises ModelError (one line for people) for whatever can't be used, OpenDimensionsError among others where
+    dimensions stay open, and OSError for a path that can't be read. Hostile models belong into a process with limits:
+    parsing, inference and folding run here.
     """
     place = source if isinstance(source, bytes) else _path(source)
     with closing(RawData(place)) as raw:

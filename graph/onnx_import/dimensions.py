@@ -10,13 +10,13 @@ from onnx import ValueInfoProto
 from tunewright.graph.ir import TensorType
 
 from ..evaluation.onnx_form import MAX_ELEMENTS, TypeFault, check_shape, tensor_type
-from .protobuf import ModelError, quote
+from .protobuf import ModelError, OpenDimensionsError, quote
 
 MAX_NAMED = 50
 """Most dimensions that a message names."""
 
 
-class _OpenDimension(NamedTuple):
+class OpenDimension(NamedTuple):
     """A dimension that an input leaves open."""
 
     label: str  # of the input
@@ -33,59 +33,71 @@ class _OpenDimension(NamedTuple):
         """The key that binds this dimension and all of the same name."""
         return self.name or self.place
 
+    def number(self, bindings: Mapping[str, int]) -> int | None:
+        """The number that it is bound to, by place before name."""
+        return bindings.get(self.place, bindings.get(self.name) if self.name else None)
+
+
+def unbound_dimensions(bindings: Mapping[str, int], inputs: Iterable[ValueInfoProto]) -> tuple[OpenDimension, ...]:
+    """The dimensions of the inputs that nothing binds.
+
+    Raises ModelError for an input without a rank, where a binding is no size or names nothing that is open, and where
+    one dimension is bound twice.
+    """
+    for key, value in bindings.items():
+        if not 0 <= value <= MAX_ELEMENTS:
+            raise ModelError(f"dimension {quote(key)}: {value} is not between 0 and {MAX_ELEMENTS:,}")
+    inputs = list(inputs)
+    for value in inputs:  # before bindings that mean one of its dimensions are said to mean nothing
+        _check_has_rank(value)
+    dimensions = [dimension for value in inputs for dimension in open_dimensions(value)]
+    unknown = bindings.keys() - {key for dimension in dimensions for key in (dimension.place, dimension.name)}
+    if unknown:
+        names = join_some(sorted({quote(dimension.key) for dimension in dimensions})) or "none"
+        raise ModelError(f"no dimension {quote(min(unknown))} is open in the model; open ones: {names}")
+    _check_agreement(bindings, dimensions)
+    return tuple(dimension for dimension in dimensions if dimension.number(bindings) is None)
+
+
+def _check_agreement(bindings: Mapping[str, int], dimensions: Iterable[OpenDimension]) -> None:
+    """Raises ModelError where dimensions of one name, which are one dimension, are bound to different numbers."""
+    first: dict[str, tuple[str, int]] = {}  # name -> the binding that was met first, and its number
+    for dimension in dimensions:
+        for key in (dimension.name, dimension.place):
+            number = bindings.get(key)
+            if not dimension.name or number is None:
+                continue
+            other, known = first.setdefault(dimension.name, (key, number))
+            if known != number:
+                raise ModelError(
+                    f"dimension {quote(dimension.name)} is bound to {known} by {quote(other)} and to {number} by "
+                    f"{quote(key)}; give it one number"
+                )
+
 
 class Dimensions:
     """Bindings by name ("batch") or by place ("input:0", the axis counted from 0)."""
 
     def __init__(self, bindings: Mapping[str, int], inputs: Iterable[ValueInfoProto]) -> None:
-        """Raises ModelError where a binding is no size or names nothing that is open, or something stays open."""
-        for key, value in bindings.items():
-            if not 0 <= value <= MAX_ELEMENTS:
-                raise ModelError(f"dimension {quote(key)}: {value} is not between 0 and {MAX_ELEMENTS:,}")
+        """Raises ModelError where a binding is no size or names nothing that is open; OpenDimensionsError where
+        something stays open.
+        """
         self._bindings = bindings
-        inputs = list(inputs)
-        for value in inputs:  # before bindings that mean one of its dimensions are said to mean nothing
-            _check_has_rank(value)
-        dimensions = [dim for value in inputs for dim in _open_dimensions(value)]
-        unknown = bindings.keys() - {key for dim in dimensions for key in (dim.place, dim.name)}
-        if unknown:
-            names = join_some(sorted({quote(dim.key) for dim in dimensions})) or "none"
-            raise ModelError(f"no dimension {quote(min(unknown))} is open in the model; open ones: {names}")
-        self._check_agreement(dimensions)
-        unbound = [dim for dim in dimensions if self._number(dim) is None]
+        unbound = unbound_dimensions(bindings, inputs)
         if unbound:
-            raise ModelError(_how_to_bind(unbound))
-
-    def _check_agreement(self, dimensions: Iterable[_OpenDimension]) -> None:
-        """Raises ModelError where dimensions of one name, which are one dimension, are bound to different numbers."""
-        first: dict[str, tuple[str, int]] = {}  # name -> the binding that was met first, and its number
-        for dimension in dimensions:
-            for key in (dimension.name, dimension.place):
-                number = self._bindings.get(key)
-                if not dimension.name or number is None:
-                    continue
-                other, known = first.setdefault(dimension.name, (key, number))
-                if known != number:
-                    raise ModelError(
-                        f"dimension {quote(dimension.name)} is bound to {known} by {quote(other)} and to {number} by "
-                        f"{quote(key)}; give it one number"
-                    )
+            raise OpenDimensionsError(_how_to_bind(unbound))
 
     def bind(self, value: ValueInfoProto) -> TensorType:
         """The type of an input of the model. Raises ModelError if it is beyond the limits."""
         static = ValueInfoProto.FromString(value.SerializeToString())
         dims = static.type.tensor_type.shape.dim
-        for dimension in _open_dimensions(value):
-            dims[dimension.axis].dim_value = self._number(dimension) or 0
+        for dimension in open_dimensions(value):
+            dims[dimension.axis].dim_value = dimension.number(self._bindings) or 0
         try:
             check_shape([dim.dim_value for dim in dims])
             return tensor_type(static.type)
         except TypeFault as fault:
             raise ModelError(f"input {quote(value.name)}: {fault}") from fault
-
-    def _number(self, dimension: _OpenDimension) -> int | None:
-        """The number that a dimension is bound to, by place before name."""
-        return self._bindings.get(dimension.place, self._bindings.get(dimension.name) if dimension.name else None)
 
 
 def _check_has_rank(value: ValueInfoProto) -> None:
@@ -96,19 +108,19 @@ def _check_has_rank(value: ValueInfoProto) -> None:
         raise ModelError(f"{place} has no shape, not even a rank; export the model with one")
 
 
-def _open_dimensions(value: ValueInfoProto) -> list[_OpenDimension]:
+def open_dimensions(value: ValueInfoProto) -> list[OpenDimension]:
     """The dimensions that an input leaves open."""
     dims = value.type.tensor_type.shape.dim
     return [
-        _OpenDimension(value.name, axis, dim.dim_param)
+        OpenDimension(value.name, axis, dim.dim_param)
         for axis, dim in enumerate(dims)
         if not dim.HasField("dim_value") or dim.dim_value < 0
     ]
 
 
-def _how_to_bind(dimensions: Iterable[_OpenDimension]) -> str:
+def _how_to_bind(dimensions: Iterable[OpenDimension]) -> str:
     """A message that names the open dimensions and an example of a command that binds them."""
-    groups: dict[str, list[_OpenDimension]] = {}
+    groups: dict[str, list[OpenDimension]] = {}
     for dimension in dimensions:
         groups.setdefault(dimension.key, []).append(dimension)
     descriptions = [_describe(group) for group in groups.values()]
@@ -121,7 +133,7 @@ def _how_to_bind(dimensions: Iterable[_OpenDimension]) -> str:
     return f"{len(groups)} dimensions are open: {join_some(descriptions)}; bind each to a number, {example}"
 
 
-def _describe(dimensions: Collection[_OpenDimension]) -> str:
+def _describe(dimensions: Collection[OpenDimension]) -> str:
     """A dimension, and where it is: the first of several places."""
     first, *others = dimensions
     place = f"{quote(first.name) if first.name else first.axis} of input {quote(first.label)}"

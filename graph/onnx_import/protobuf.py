@@ -21,6 +21,10 @@ class ModelError(ValueError):
     """A model that can't be used: one clear line with the value, the limit, the place and what to do."""
 
 
+class OpenDimensionsError(ModelError):
+    """A model with open dimensions that nothing binds."""
+
+
 class MisfitError(ModelError):
     """A node whose operands don't fit: no fault of a model in a body that never runs."""
 

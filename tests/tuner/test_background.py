@@ -137,8 +137,8 @@ def test_bound_dimensions_are_known_at_once(dims: dict[str, int], compile_now: t
 
 def test_errors_are_told_by_wait_and_by_each_run(home: Path) -> None:
     (home / "bad.onnx").write_bytes(b"no model")
-    for model in (home / "bad.onnx", small_model("rows").SerializeToString()):  # an open dimension is not bound
-        with InferenceSession(model, threads=1, background=True) as session:
+    for model, dims in ((home / "bad.onnx", {}), (small_model("rows").SerializeToString(), {"other": 1})):
+        with InferenceSession(model, threads=1, dims=dims, background=True) as session:
             for _ in range(2):
                 with pytest.raises(ModelError):
                     run(session)

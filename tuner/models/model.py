@@ -190,7 +190,7 @@ def open_model(
         except ModelError as error:
             if isinstance(source, bytes):
                 raise
-            raise ModelError(f"{str(source)!r}: {error}") from error
+            raise type(error)(f"{str(source)!r}: {error}") from error
         graph, steps = join_products(graph, multiprocessors) if multiprocessors else (graph, partition(graph))
         segments = chains(graph, steps)
         flat_graph, flat_steps = lower(graph, steps, dots=dots) if widen else (graph, list[FlatStep](steps))

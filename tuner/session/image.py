@@ -78,6 +78,11 @@ class ImagePort:
     keys: Keys = ()
     sizes: tuple[tuple[int, Location], ...] = ()
 
+    @property
+    def kind(self) -> TensorType:
+        """Its type."""
+        return self.value.kind
+
 
 @dataclass(frozen=True, slots=True)
 class KernelCall:

@@ -12,8 +12,6 @@ from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from weakref import finalize
 
-import numpy as np
-
 from tunewright.codegen.host import detect
 from tunewright.codegen.runtime.library import pool_functions
 from tunewright.codegen.runtime.memory import trim_compiler, trim_heap
@@ -22,18 +20,19 @@ from tunewright.codegen.target import CUDA
 from tunewright.graph.ir import TensorType
 
 from ..arguments import check_dims, check_model, check_path, check_source, check_threads, sizes_of
-from ..errors import InputError, Refused
+from ..errors import Refused
 from ..settings import settings
 from ..targets import check_target, local_target
-from ..text import printable
 from .caches import image_store, object_cache
 from .execution import CompiledModel
-from .image import Image, ImagePort
+from .image import Image
 from .image_store import CacheEntry, Coverage, ImageStore, compiler_of, session_key
 from .maps import as_maps
-from .node_arg import NodeArg, check_array, numpy_type
+from .node_arg import NodeArg, check_array
 from .notes import coverage_notes, thread_notes
+from .open_model import OpenModel
 from .origin import Origin
+from .ports import Ports
 
 if TYPE_CHECKING:
     from tunewright.codegen.llvm.build import ObjectCache
@@ -67,8 +66,10 @@ class InferenceSession:
     the model, or weights are given, it waits, as all else does that tells of the kernels. `ready` says whether they are
     there, `wait` waits for it. What opening raises is raised by `wait` and by each `run` then.
 
+    Where dimensions stay open, runs may be of any size, and each gets kernels of its own: see `OpenModel`.
+
     `model` is a path or the ONNX bytes; `threads` what the kernels run on (all available processors where None); `dims`
-    binds dynamic dimensions by name, and `bind` gives inputs of one number their value: they are inputs no more, and
+    binds open dimensions by name, and `bind` gives inputs of one number their value: they are inputs no more, and
     what hangs on them alone is computed now, such as the condition of an `If`. With `target="cuda"` all kernels run on
     the first GPU of this machine, and what is float16 or bfloat16 stays so; else on the processor. Schedules come
     from one of `db`, an SQLAlchemy URL (the default database where nothing is given), `server`, the URL of a
@@ -86,6 +87,9 @@ class InferenceSession:
     _origin: Origin | None = None  # None: weights can't be given
     _compilation: Compilation | None = None  # None from when the session is ready
     _stand_in: StandIn | None = None  # what answers until then
+    _has_stand_in = True  # where there may be one
+    _runner: CompiledModel | DeviceModel | OpenModel
+    _open_model: OpenModel | None = None  # None: all dimensions are bound
     _defaults: Mapping[str, TensorType] = MappingProxyType({})
 
     def __init__(
@@ -116,7 +120,7 @@ class InferenceSession:
             trim_compiler()  # what loading it took
             has_started = key is not None and self._start_from_image(images, key, device)
         if has_started:
-            self._origin = origin if self._defaults else None
+            self._keep_origin(origin)
             return
         self._start_cold(model, origin, images, key, background)
 
@@ -135,32 +139,80 @@ class InferenceSession:
         is_there = isinstance(origin.model, bytes) or origin.state is not None
         is_early = background and origin.target != CUDA  # a GPU's model is ready when the session is there
         if is_early and images is not None and is_there and origin.has_one_place:
-            self._opening = origin, images, key
-            self._start_in_background(origin, images, compile_here)
+            self._start_in_background(origin, images, key, compile_here)
             return
-        executable = compile_here()
+        from tunewright.graph.onnx_import import OpenDimensionsError
+
+        try:
+            executable = compile_here()
+        except OpenDimensionsError:
+            if not self._start_open(origin):
+                raise
+            return
         self._start(executable)
         self._settle(executable.entry, origin, images, key)
         trim_heap()  # the model as it was read
         trim_compiler()
 
-    def _start_in_background(self, origin: Origin, images: ImageStore, compile_here: Callable[[], Executable]) -> None:
+    def _start_in_background(
+        self, origin: Origin, images: ImageStore, key: str | None, compile_here: Callable[[], Executable]
+    ) -> None:
         from .compilation import Compilation
         from .stand_in import StandIn
 
-        self._begin()
-        self._compilation = Compilation(origin, images, compile_here)
-        self._end = finalize(self, self._compilation.close)  # at the end of the process too
-        if len(sizes_of(origin.dims)) == len(origin.dims):  # no inputs are bound
+        if self._has_stand_in and len(sizes_of(origin.dims)) == len(origin.dims):  # no inputs are bound
             self._stand_in = StandIn.of(origin.model, origin.dims, detect(origin.threads).threads)
         if self._stand_in is not None:
-            self._set_inputs(self._stand_in.inputs)
+            self._ports = Ports(self._stand_in.inputs, self._stand_in.outputs)
+        elif self._has_stand_in and self._start_open(origin):
+            return
+        self._begin()
+        self._opening = origin, images, key
+        self._compilation = Compilation(origin, images, compile_here)
+        self._end = finalize(self, self._compilation.close)  # at the end of the process too
+
+    def _start_open(self, origin: Origin) -> bool:
+        """Start with dimensions that stay open; False where there are none."""
+        from tunewright.graph.onnx_import import ModelError, open_signature, read_model
+
+        try:
+            signature = open_signature(read_model(origin.model)[0], origin.dims)
+        except (ModelError, OSError):  # who opens it whole says why
+            return False
+        if not signature.dimensions:
+            return False
+
+        def open_at(dims: Mapping[str, int]) -> InferenceSession:
+            return _SizedSession(
+                origin.model,
+                db=origin.db,
+                threads=origin.threads,
+                dims={**origin.dims, **dims},
+                server=origin.server,
+                lock=origin.lock,
+                target=origin.target,
+                background=True,
+            )
+
+        is_on_processor = origin.target != CUDA and len(sizes_of(origin.dims)) == len(origin.dims)
+        runtime = OpenModel.runtime_of(origin.model, detect(origin.threads).threads) if is_on_processor else None
+        self._begin()
+        self._runner = self._open_model = OpenModel(signature, open_at, runtime)
+        self._ports = Ports(self._open_model.inputs, self._open_model.outputs)
+        self._has_maps = False  # the sessions of each size make dicts
+        return True
 
     def _settle(self, entry: CacheEntry, origin: Origin, images: ImageStore | None, key: str | None) -> None:
         """Keep what a session of the same model is to start from, and what other weights take."""
-        self._origin = origin if self._defaults else None
+        self._keep_origin(origin)
         if images is not None and key is not None and entry.image:
             images.put_entry(key, entry)
+
+    def _keep_origin(self, origin: Origin) -> None:
+        """Take weights that are inputs as well from runs, too."""
+        if self._defaults:
+            self._origin = origin
+            self._ports = Ports(self._ports.inputs, self._ports.outputs, self._defaults)
 
     @classmethod
     def of(
@@ -224,14 +276,14 @@ class InferenceSession:
         self._adopt(DeviceModel(image, driver.driver()), entry)
 
     def _adopt(self, model: CompiledModel | DeviceModel, entry: CacheEntry, notes: Iterable[str] = ()) -> None:
-        self._model = model
+        self._model, self._runner = model, model
         self._coverage = replace(entry.coverage, vendor=dict(Counter(model.vendor_ops)))
         self._notes = (*entry.notes, *coverage_notes(self._coverage), *notes)
         self._schedules = entry.schedules
         self._defaults = {default.label: default.kind for default in entry.defaults}
         if self._compilation is None:
             self._begin()
-        self._set_inputs(model.image.inputs)
+        self._ports = Ports(model.image.inputs, model.image.outputs)
         self._has_maps = any(port.keys for port in model.image.outputs)
 
     def _begin(self) -> None:
@@ -241,14 +293,12 @@ class InferenceSession:
         ] = {}  # which weights are given -> what runs then
         self._override_lock, self._is_closed = threading.Lock(), False
 
-    def _set_inputs(self, inputs: Sequence[ImagePort]) -> None:
-        ports = [(port, port.value.kind) for port in inputs]
-        self._input_types = [(port, numpy_type(kind), kind.shape) for port, kind in ports]
-
     @property
     def ready(self) -> bool:
         """Whether runs go through the kernels: always, unless they are compiled in the background."""
         compilation = self._compilation
+        if self._open_model is not None:
+            return self._open_model.ready
         return compilation is None or (compilation.is_over and not compilation.has_failed)
 
     def wait(self, timeout_s: float | None = None) -> bool:
@@ -257,6 +307,8 @@ class InferenceSession:
         Raises what opening raises, and Refused where the session is closed.
         """
         compilation = self._compilation
+        if self._open_model is not None:
+            return self._open_model.wait(timeout_s)
         if compilation is None:
             return True
         compiled = compilation.result(timeout_s)
@@ -273,19 +325,17 @@ class InferenceSession:
                 del self._opening
         return True
 
-    def _signature(self) -> Image | StandIn:
+    def _known_ports(self) -> Ports:
         """The inputs and outputs, which ONNX Runtime knows first; waits where it is not there."""
-        stand_in = self._stand_in
-        if stand_in is not None:
-            return stand_in
-        self.wait()
-        return self._model.image
+        if self._stand_in is None:
+            self.wait()
+        return self._ports
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What keeps the session from being as fast as it can be, a line each."""
         self.wait()
-        return self._notes
+        return self._notes if self._open_model is None else self._open_model.notes
 
     @property
     def schedules(self) -> dict[str, Schedule]:
@@ -293,16 +343,18 @@ class InferenceSession:
         from tunewright.search_space.schedule import Schedule
 
         self.wait()
+        if self._open_model is not None:
+            return self._open_model.schedules
         return {key: Schedule.from_json(data) for key, data in self._schedules.items()}
 
     def coverage(self) -> Coverage:
         """The coverage of the model by native and by tuned kernels."""
         self.wait()
-        return self._coverage
+        return self._coverage if self._open_model is None else self._open_model.coverage()
 
     def get_inputs(self) -> list[NodeArg]:
         """The inputs that `run` takes."""
-        return [NodeArg.of(port.label, port.value.kind) for port in self._signature().inputs]
+        return [NodeArg.of(port.label, port.kind) for port in self._known_ports().inputs]
 
     def get_overridable_initializers(self) -> list[NodeArg]:
         """The weights that `run` takes in the place of the model's own: those that are inputs of the model as well."""
@@ -311,7 +363,7 @@ class InferenceSession:
 
     def get_outputs(self) -> list[NodeArg]:
         """The outputs that `run` returns."""
-        return [NodeArg.of_output(port) for port in self._signature().outputs]
+        return [NodeArg.of_output(port) for port in self._known_ports().outputs]
 
     def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> list[Any]:
         """The outputs of that name, in that order; all of them for None. Inputs are given by name.
@@ -327,12 +379,12 @@ class InferenceSession:
             return results
         arrays = self._arrays(input_feed)
         if output_names is None and len(input_feed) == len(arrays):
-            return self._as_given(self._model.run(arrays))
+            return self._as_given(self._runner.run(arrays))
         if weights := self._weights_in(input_feed):
             with self._override_lock:
                 return self._override_session(weights, input_feed).run(output_names, input_feed)
-        numbers = self._numbers(input_feed, output_names)
-        results = self._as_given(self._model.run(arrays))
+        numbers = self._ports.numbers(input_feed, output_names)
+        results = self._as_given(self._runner.run(arrays))
         return [results[number] for number in numbers]
 
     def _as_given(self, results: list[Any]) -> list[Any]:
@@ -347,7 +399,7 @@ class InferenceSession:
         stand_in, compilation = self._stand_in, self._compilation
         is_whole = isinstance(input_feed, Mapping) and stand_in is not None and len(input_feed) == len(stand_in.inputs)
         if stand_in is not None and compilation is not None and not compilation.is_over and is_whole:
-            arrays, numbers = self._arrays(input_feed), self._numbers(input_feed, output_names)
+            arrays, numbers = self._arrays(input_feed), self._ports.numbers(input_feed, output_names)
             if (results := stand_in.run(arrays)) is not None:
                 return [results[number] for number in numbers]
         self.wait()
@@ -365,27 +417,26 @@ class InferenceSession:
         if weights := self._weights_in(input_feed):
             with self._override_lock:
                 return self._override_session(weights, input_feed).kernels_s(input_feed)
-        [once_s] = self._model.times_s(arrays, samples=1, repeats=2)
+        [once_s] = self._runner.times_s(arrays, samples=1, repeats=2)
         repeats = max(1, round(SAMPLE_S / max(once_s, 1e-9)))
-        return median(self._model.times_s(arrays, SAMPLES, repeats))
+        return median(self._runner.times_s(arrays, SAMPLES, repeats))
+
+    def kernel_times_s(self, arrays: Sequence[Any], samples: int, repeats: int) -> list[float]:
+        """Seconds of a run of the kernels, on arrays as the model wants them, by sample."""
+        return self._runner.times_s(arrays, samples, repeats)
+
+    @property
+    def size_bytes(self) -> int:
+        """Memory that the constants and the values between kernels take; 0 where that is not known yet."""
+        if self._open_model is not None:
+            return 0
+        return self._model.image.arena_bytes + self._model.image.constants.nbytes
 
     def _arrays(self, input_feed: Mapping[str, Any]) -> list[Any]:
         """The inputs, as the model wants them. Raises Refused where the session is closed."""
         if self._is_closed:
             raise Refused(CLOSED)
-        arrays = []
-        for port, dtype, shape in self._input_types:
-            try:
-                array = input_feed[port.label]
-            except (KeyError, TypeError, IndexError) as error:  # the last two where it is no mapping
-                if fault := self._feed_fault(input_feed):
-                    raise InputError(fault) from None
-                text = printable(f"{type(error).__name__}: {error}")  # a mapping that fails for what it says it has
-                raise InputError(f"input {port.label!r} could not be got: {text}") from error
-            if type(array) is not np.ndarray or array.dtype is not dtype or array.shape != shape:
-                array = check_array(port.label, array, port.value.kind)
-            arrays.append(array)
-        return arrays
+        return self._ports.arrays(input_feed)
 
     def _weights_in(self, input_feed: Mapping[str, Any]) -> frozenset[str]:
         """The weights among what is given."""
@@ -409,38 +460,6 @@ class InferenceSession:
             self._override_sessions.pop(next(iter(self._override_sessions))).close()
         return session
 
-    def _feed_fault(self, input_feed: Any) -> str:
-        """The fault in the names of an input feed: one line for people; empty where there is none."""
-        inputs, weights = self._signature().inputs, list(self._defaults if self._origin else ())
-        if isinstance(input_feed, Mapping):
-            labels, names = [port.label for port in inputs], list(input_feed)
-            unknown = ", ".join(repr(name) for name in names if name not in (*labels, *weights))
-            missing = ", ".join(repr(label) for label in labels if label not in names)
-            faults = [f"the model has no input {unknown}"] * bool(unknown)
-            fault = ", and ".join(faults + [f"input {missing} is missing"] * bool(missing))
-        else:
-            fault = f"inputs are given by name, in a dict, not a {type(input_feed).__name__}"
-        if not fault:
-            return ""
-        takes = ", ".join(f"{port.label!r} ({port.value.kind})" for port in inputs) or "none"
-        weights_text = f", and in place of its own weights {', '.join(map(repr, weights))}" if weights else ""
-        return f"{fault}; the model takes {takes}{weights_text}"
-
-    def _numbers(self, input_feed: Mapping[str, Any], output_names: Sequence[str] | None) -> list[int]:
-        """The outputs of these names. Raises InputError where names, of inputs given too, are not the model's."""
-        if fault := self._feed_fault(input_feed):
-            raise InputError(fault)
-        if isinstance(output_names, str):
-            raise InputError(f"outputs are named in a list, [{output_names!r}], or None for all")
-        labels = [port.label for port in self._signature().outputs]
-        if output_names is None:
-            return list(range(len(labels)))
-        numbers = {label: number for number, label in enumerate(labels)}
-        unknown = ", ".join(repr(name) for name in output_names if not isinstance(name, str) or name not in numbers)
-        if unknown:
-            raise InputError(f"the model has no output {unknown}; its outputs are {', '.join(map(repr, labels))}")
-        return [numbers[name] for name in output_names]
-
     def close(self) -> None:
         """Unload the code; what compiles it in the background ends."""
         with self._override_lock:
@@ -450,7 +469,7 @@ class InferenceSession:
             if self._compilation is not None:
                 self._compilation.close()
             else:
-                self._model.close()
+                self._runner.close()
 
     def __enter__(self) -> Self:
         return self
@@ -459,3 +478,9 @@ class InferenceSession:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+class _SizedSession(InferenceSession):
+    """A session of one size of an open model, which has something else that answers meanwhile."""
+
+    _has_stand_in = False

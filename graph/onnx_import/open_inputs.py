@@ -1,0 +1,52 @@
+"""What a model says of its inputs and outputs, some of whose dimensions are open."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from onnx import ModelProto, ValueInfoProto
+
+from ..evaluation.onnx_form import tensor_type
+from .bound_inputs import split_bindings
+from .dimensions import OpenDimension, unbound_dimensions
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTensor:
+    """An input or output: its element type, and its extents: a number, a name, or None. No extents: no known rank."""
+
+    label: str
+    dtype: str
+    extents: tuple[int | str | None, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSignature:
+    """Inputs and outputs of a model, and the dimensions of the inputs that are open."""
+
+    inputs: tuple[OpenTensor, ...]
+    outputs: tuple[OpenTensor, ...]
+    dimensions: tuple[OpenDimension, ...]
+
+
+def open_signature(model: ModelProto, bindings: Mapping[str, int]) -> OpenSignature:
+    """What stays open of a model with these bindings, of dimensions and of inputs, as in `load`. Raises ModelError."""
+    sizes, values = split_bindings(bindings)
+    constants = {tensor.name for tensor in model.graph.initializer}
+    free = [value for value in model.graph.input if value.name not in constants and value.name not in values]
+    inputs, outputs = (tuple(_open_tensor(value, sizes) for value in values) for values in (free, model.graph.output))
+    return OpenSignature(inputs, outputs, unbound_dimensions(sizes, free))
+
+
+def _open_tensor(value: ValueInfoProto, sizes: Mapping[str, int]) -> OpenTensor:
+    dtype, kind = tensor_type(value.type).dtype, value.type.tensor_type
+    if not kind.HasField("shape"):
+        return OpenTensor(value.name, dtype, None)
+    extents: list[int | str | None] = []
+    for axis, dim in enumerate(kind.shape.dim):
+        name = dim.dim_param or None
+        is_known = dim.HasField("dim_value") and dim.dim_value >= 0
+        bound = sizes.get(f"{value.name}:{axis}", sizes.get(name) if name else None)
+        extents.append(dim.dim_value if is_known else name if bound is None else bound)
+    return OpenTensor(value.name, dtype, tuple(extents))

@@ -1,0 +1,243 @@
+"""Sessions of models with open dimensions: right at every size, and on kernels at those that come again."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx.parser
+import pytest
+from onnx import ModelProto, helper
+
+from tunewright.graph.onnx_import import ModelError, OpenDimensionsError
+from tunewright.tuner.errors import InputError, Refused
+from tunewright.tuner.models.model import open_model as read
+from tunewright.tuner.session import open_model
+from tunewright.tuner.session.compilation import Compilation
+from tunewright.tuner.session.node_arg import NodeArg
+from tunewright.tuner.session.open_model import EAGER_SIZES
+from tunewright.tuner.session.session import InferenceSession
+
+onnxruntime = pytest.importorskip("onnxruntime")
+
+RNG = np.random.default_rng(3)
+
+GROWING = """g (float[batch, length, 4] x, float[batch, 1, 4] bias, float[?] tail)
+    => (float[batch, length, 4] y, float[?] z)
+    <float[4, 4] w = {1, 0, 0, 2, 0, 1, 3, 0, 0, 0, 1, 0, 5, 0, 0, 1}>
+    { p = MatMul(x, w) q = Add(p, bias) y = Relu(q) z = Neg(tail) }"""
+
+
+def build(text: str) -> bytes:
+    model: ModelProto = helper.make_model(
+        onnx.parser.parse_graph(text), opset_imports=[helper.make_opsetid("", 18)], ir_version=8
+    )
+    return bytes(model.SerializeToString())
+
+
+def feeds(batch: int, length: int, tail: int = 2) -> dict[str, Any]:
+    shapes = {"x": (batch, length, 4), "bias": (batch, 1, 4), "tail": (tail,)}
+    return {name: RNG.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+
+
+def check(session: InferenceSession, feed: dict[str, Any], text: str = GROWING) -> None:
+    peer = onnxruntime.InferenceSession(build(text), providers=["CPUExecutionProvider"])
+    for own, expected in zip(session.run(None, feed), peer.run(None, feed), strict=True):
+        np.testing.assert_allclose(own, expected, rtol=1e-5, atol=1e-6)
+        assert own.dtype == expected.dtype
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ONNX Runtime is not installed, as far as open models know."""
+    monkeypatch.setattr(open_model, "is_installed", lambda: False)
+
+
+@pytest.fixture
+def session() -> Iterator[InferenceSession]:
+    with InferenceSession(build(GROWING), threads=1) as opened:
+        yield opened
+
+
+def compiled(session: InferenceSession) -> list[tuple[int, ...]]:
+    assert session._open_model is not None
+    return list(session._open_model._sessions)
+
+
+def test_it_runs_at_every_size(session: InferenceSession) -> None:
+    for size in [(1, 1), (3, 5), (2, 17), (3, 5), (1, 64), (3, 5)]:
+        check(session, feeds(*size))
+    assert session.wait()
+    assert session.ready
+    for size in [(3, 5), (1, 1), (7, 2)]:
+        check(session, feeds(*size))
+
+
+def test_it_tells_of_its_dimensions(session: InferenceSession) -> None:
+    assert session.get_inputs() == [
+        NodeArg("x", "tensor(float)", ["batch", "length", 4]),
+        NodeArg("bias", "tensor(float)", ["batch", 1, 4]),
+        NodeArg("tail", "tensor(float)", [None]),
+    ]
+    assert [output.shape for output in session.get_outputs()] == [["batch", "length", 4], [None]]
+    assert "'batch', 'length', 'tail:0'" in session.notes[0]
+    with pytest.raises(Refused, match="none of its sizes has kernels yet"):
+        session.coverage()
+    session.run(["z"], feeds(2, 3))
+    assert session.coverage().native == 4
+    assert session.schedules
+    assert session.kernels_s(feeds(2, 3)) > 0
+
+
+def test_kernels_compute_what_has_been_compiled(session: InferenceSession) -> None:
+    feed = feeds(2, 9)
+    session.run(None, feed)
+    session.wait()
+    assert session._open_model is not None
+    session._open_model._runtime = None  # it is not asked any more
+    check(session, feed)
+
+
+def test_sizes_that_never_come_again_get_no_kernels(session: InferenceSession) -> None:
+    for length in range(1, 12):
+        check(session, feeds(1, length))
+        session.wait()
+    assert compiled(session) == [(1, length, 2) for length in range(1, EAGER_SIZES + 1)]
+    check(session, feeds(1, 11))
+    session.wait()
+    assert compiled(session)[-1] == (1, 11, 2)
+
+
+@pytest.mark.usefixtures("alone")
+def test_without_onnx_runtime_a_run_waits_for_its_kernels(session: InferenceSession) -> None:
+    for size in [(1, 1), (3, 5)]:
+        check(session, feeds(*size))
+        assert compiled(session)[-1] == (*size, 2)
+    assert any("waits for its kernels" in note for note in session.notes)
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("limit", ["MOST_SIZES", "MEMORY_SHARE"])
+def test_sizes_are_dropped(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_model, limit, {"MOST_SIZES": 3, "MEMORY_SHARE": 0.0}[limit])
+    with InferenceSession(build(GROWING), threads=1) as session:
+        for length in (1, 2, 3, 1, 4):
+            check(session, feeds(1, length))
+        kept = [(1, 3, 2), (1, 1, 2), (1, 4, 2)]
+        assert compiled(session) == (kept if limit == "MOST_SIZES" else kept[-1:])
+        check(session, feeds(1, 2))
+
+
+def test_counts_are_bounded(session: InferenceSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_model, "MOST_COUNTED", 5)
+    for length in range(1, 20):
+        session.run(None, feeds(1, length))
+    assert session._open_model is not None
+    assert len(session._open_model._counts) == 5
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"x": np.ones((2, 3, 4))}, r"input 'x' is float64\[2, 3, 4\], the model takes float32\[batch, length, 4\]"),
+        ({"x": np.ones((2, 3, 5), np.float32)}, r"input 'x' is float32\[2, 3, 5\]"),
+        ({"tail": np.ones((2, 3), np.float32)}, r"input 'tail' is float32\[2, 3\], the model takes float32\[\?\]"),
+        ({"x": np.ones((5, 3, 4), np.float32)}, "dimension 'batch' is 5 in input 'x' and 2 in input 'bias'"),
+        ({"other": np.ones(1)}, "the model has no input 'other'; the model takes"),
+    ],
+)
+def test_what_does_not_fit_is_refused(session: InferenceSession, change: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        session.run(None, feeds(2, 3) | change)
+
+
+def test_some_dimensions_may_be_bound() -> None:
+    with InferenceSession(build(GROWING), threads=1, dims={"batch": 2, "tail:0": 2}) as session:
+        assert session.get_inputs()[0].shape == [2, "length", 4]
+        check(session, feeds(2, 7))
+        with pytest.raises(InputError, match="the model takes"):
+            session.run(None, feeds(3, 7))
+    with pytest.raises(ModelError, match="no dimension 'other' is open"):
+        InferenceSession(build(GROWING), threads=1, dims={"other": 2})
+
+
+def test_a_number_may_be_bound() -> None:
+    text = "g (float[n] x, int64 k) => (float[n] y) { f = Cast <to = 1> (k) y = Mul(x, f) }"
+    with InferenceSession(build(text), threads=1, bind={"k": 3}) as session:
+        for n in (2, 5):
+            [y] = session.run(None, {"x": np.ones(n, np.float32)})
+            assert y.tolist() == [3.0] * n
+
+
+def test_a_size_that_the_model_does_not_take() -> None:
+    text = """g (float[n] x) => (float[2, m] y)
+        <int64[2] s = {2, -1}> { y = Reshape(x, s) }"""
+    with InferenceSession(build(text), threads=1) as session:
+        for n in (4, 8):
+            assert session.run(None, {"x": np.ones(n, np.float32)})[0].shape == (2, n // 2)
+        with pytest.raises(ModelError):
+            session.run(None, {"x": np.ones(3, np.float32)})
+        assert session.run(None, {"x": np.ones(6, np.float32)})[0].shape == (2, 3)
+
+
+def test_what_cannot_be_compiled_stays_in_onnx_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ModelError("too much of it")
+
+    with InferenceSession(build(GROWING), threads=1) as session:
+        assert session._open_model is not None
+        monkeypatch.setattr(session._open_model, "_open_at", fail)
+        for _ in range(3):
+            check(session, feeds(2, 3))
+            session.wait()
+        assert session.notes[-1] == "without kernels: 1 size, such as batch=2, length=3, tail:0=2: too much of it"
+
+
+def test_a_model_in_a_file_opens_in_the_background_too(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(build(GROWING))
+    for background in (False, True):
+        with InferenceSession(path, threads=1, background=background) as session:
+            check(session, feeds(2, 3))
+            assert session.wait()
+
+
+def test_threads_share_it(session: InferenceSession) -> None:
+    def work(number: int) -> None:
+        for length in range(1, 9):
+            feed = feeds(1 + number, length)
+            y, z = session.run(None, feed)
+            assert y.shape == (1 + number, length, 4)
+            np.testing.assert_array_equal(z, -feed["tail"])
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
+
+
+def test_it_ends_while_it_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    started = threading.Event()
+
+    def wait(self: Compilation) -> None:
+        started.set()
+        while not self._is_closed:
+            threading.Event().wait(0.01)
+
+    monkeypatch.setattr(Compilation, "_from_child", wait)
+    with InferenceSession(build(GROWING), threads=1) as session:
+        session.run(None, feeds(31, 33))
+        assert started.wait(30)
+        assert not session.wait(0)
+        [sized] = [thread for thread in threading.enumerate() if thread.name == "tunewright-sizes"]
+    sized.join(30)
+    assert not sized.is_alive()
+    with pytest.raises(Refused, match="closed"):
+        session.run(None, feeds(2, 3))
+
+
+def test_what_tunes_wants_sizes() -> None:
+    with pytest.raises(OpenDimensionsError, match="3 dimensions are open: 'batch'"):
+        read(build(GROWING))

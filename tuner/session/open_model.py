@@ -1,0 +1,262 @@
+"""OpenModel: a model with open dimensions, which runs at every size. Light to import."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tunewright.codegen.host import available_memory_bytes
+
+from ..errors import InputError, Refused, message
+from ..text import counted, printable
+from .evaluation import VendorSession, is_installed, vendor_errors
+from .image_store import Coverage
+from .node_arg import OpenPort, OpenType
+
+if TYPE_CHECKING:
+    from tunewright.graph.onnx_import.open_inputs import OpenSignature, OpenTensor
+    from tunewright.search_space.schedule import Schedule
+
+
+class SessionOfSize(Protocol):
+    """A session in which all dimensions are bound."""
+
+    def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> list[Any]: ...
+    def kernel_times_s(self, arrays: Sequence[Any], samples: int, repeats: int) -> list[float]: ...
+    def wait(self, timeout_s: float | None = None) -> bool: ...
+    def coverage(self) -> Coverage: ...
+    def close(self) -> None: ...
+
+    @property
+    def size_bytes(self) -> int: ...
+    @property
+    def notes(self) -> tuple[str, ...]: ...
+    @property
+    def schedules(self) -> Mapping[str, Schedule]: ...
+
+
+EAGER_SIZES = 4
+"""Sizes that get kernels the first time they are run. Later ones get them when they come again, as a model may run at
+ever other sizes."""
+
+MOST_SIZES, MOST_COUNTED = 256, 4096
+"""Most sizes that have kernels, and most whose runs are counted: the oldest are dropped."""
+
+MEMORY_SHARE = 0.25
+"""Part of the machine's memory that sizes may take together; one is always kept."""
+
+Sizes = tuple[int, ...]
+"""The numbers of the open dimensions, in order."""
+
+
+class OpenModel:
+    """Runs a model at the size of its inputs, on kernels for this size alone.
+
+    A size gets kernels in the background. Until they are there ONNX Runtime computes the outputs, which may differ in
+    their last bits; where that is not installed or does not take the model, the run waits for its kernels. Threads may
+    share it.
+
+    `open_at` opens a session with the dimensions bound: it raises what opening a session raises.
+    """
+
+    def __init__(
+        self,
+        signature: OpenSignature,
+        open_at: Callable[[Mapping[str, int]], SessionOfSize],
+        runtime: VendorSession | None,
+    ) -> None:
+        self.inputs = [_port(tensor) for tensor in signature.inputs]
+        self.outputs = [_port(tensor) for tensor in signature.outputs]
+        self._places = _places(signature)
+        self._open_at, self._runtime = open_at, runtime
+        self._sessions: OrderedDict[Sizes, SessionOfSize] = OrderedDict()  # the last one was run last
+        self._counts: OrderedDict[Sizes, int] = OrderedDict()
+        self._faults: dict[Sizes, Exception] = {}  # why a size has no kernels
+        self._wanted: set[Sizes] = set()
+        self._most_bytes = MEMORY_SHARE * available_memory_bytes()
+        self._changed = threading.Condition()
+        self._opening = threading.Lock()
+        self._pending: SessionOfSize | None = None  # is being compiled
+        self._thread: threading.Thread | None = None
+        self._is_closed = False
+
+    @staticmethod
+    def runtime_of(model: Path | bytes, threads: int) -> VendorSession | None:
+        """The model in ONNX Runtime, if that is installed and takes it."""
+        if not is_installed():
+            return None
+        try:
+            return VendorSession(model, threads)
+        except vendor_errors():
+            return None
+
+    # Runs
+
+    def run(self, arrays: Sequence[Any]) -> list[Any]:
+        """All outputs, for values of the inputs in order. Raises InputError where one dimension has two sizes."""
+        sizes = self._sizes(arrays)
+        feeds = {port.label: array for port, array in zip(self.inputs, arrays, strict=True)}
+        session = self._find(sizes)
+        if session is None and self._runtime is not None:
+            self._count(sizes)
+            results = self._runtime.run(feeds)
+            if results is not None:
+                return results
+        return (session or self._session(sizes)).run(None, feeds)
+
+    def times_s(self, arrays: Sequence[Any], samples: int, repeats: int = 1) -> list[float]:
+        """Seconds of a run of the kernels of this size, by sample."""
+        return self._session(self._sizes(arrays)).kernel_times_s(arrays, samples, repeats)
+
+    def _sizes(self, arrays: Sequence[Any]) -> Sizes:
+        sizes = []
+        for key, places in self._places.items():
+            (first, axis), *others = places
+            sizes.append(arrays[first].shape[axis])
+            for number, other_axis in others:
+                if (size := arrays[number].shape[other_axis]) != sizes[-1]:
+                    labels = repr(self.inputs[first].label), repr(self.inputs[number].label)
+                    text = f"{sizes[-1]} in input {labels[0]} and {size} in input {labels[1]}"
+                    raise InputError(f"dimension {printable(key)!r} is {text}; it is one dimension, of one size")
+        return tuple(sizes)
+
+    def _find(self, sizes: Sizes) -> SessionOfSize | None:
+        with self._changed:
+            session = self._sessions.get(sizes)
+            if session is not None:
+                self._sessions.move_to_end(sizes)
+            return session
+
+    def _session(self, sizes: Sizes) -> SessionOfSize:
+        """The session of a size, opened here if it has none."""
+        with self._opening:
+            session = self._find(sizes)
+            if session is None:
+                session = self._open_at(self._dims(sizes))
+                with self._changed:
+                    self._pending, is_closed = session, self._is_closed
+                if is_closed:
+                    session.close()
+                session.wait()
+                self._keep(sizes, session)
+            return session
+
+    def _dims(self, sizes: Sizes) -> dict[str, int]:
+        return dict(zip(self._places, sizes, strict=True))
+
+    # Kernels in the background
+
+    def _count(self, sizes: Sizes) -> None:
+        """Count a run without kernels; a size that is run often enough gets some."""
+        with self._changed:
+            count = self._counts.pop(sizes, 0) + 1
+            self._counts[sizes] = count
+            if len(self._counts) > MOST_COUNTED:
+                self._counts.popitem(last=False)
+            is_eager = len(self._sessions) + len(self._wanted) < EAGER_SIZES
+            if sizes in self._faults or sizes in self._wanted or not (is_eager or count > 1) or self._is_closed:
+                return
+            self._wanted.add(sizes)
+            if self._thread is None or not self._thread.is_alive():  # there is none in a fork
+                self._thread = threading.Thread(target=self._work, name="tunewright-sizes", daemon=True)
+                self._thread.start()
+
+    def _work(self) -> None:
+        """Open sessions of what is wanted, what was run most first, until nothing is."""
+        while True:
+            with self._changed:
+                if not self._wanted or self._is_closed:
+                    self._thread = None
+                    self._changed.notify_all()
+                    return
+                sizes = max(self._wanted, key=lambda wanted: self._counts.get(wanted, 0))
+            try:
+                self._session(sizes)
+            except Exception as error:  # noqa: BLE001 - told by `notes`; runs go on without kernels
+                self._faults[sizes] = error
+            with self._changed:
+                self._wanted.discard(sizes)
+                self._changed.notify_all()
+
+    def _keep(self, sizes: Sizes, session: SessionOfSize) -> None:
+        """Keep a session. One that is dropped ends with the last run that goes through it."""
+        with self._changed:
+            self._pending = None
+            if self._is_closed:
+                session.close()
+                return
+            self._sessions[sizes] = session
+            total_bytes = sum(kept.size_bytes for kept in self._sessions.values())
+            while len(self._sessions) > 1 and (total_bytes > self._most_bytes or len(self._sessions) > MOST_SIZES):
+                _, dropped = self._sessions.popitem(last=False)
+                total_bytes -= dropped.size_bytes
+
+    @property
+    def ready(self) -> bool:
+        """Whether all sizes that are to have kernels have them."""
+        return not self._wanted
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until that is so, for ever where no time is given; whether it is."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._wanted or self._is_closed, timeout_s)
+
+    def close(self) -> None:
+        """Unload the code; what compiles in the background ends."""
+        with self._changed:
+            self._is_closed = True
+            self._wanted.clear()
+            sessions = [*self._sessions.values(), *([self._pending] if self._pending is not None else [])]
+            self._sessions.clear()
+            self._changed.notify_all()
+        for session in sessions:
+            session.close()
+
+    # What is to be told
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What keeps it from being as fast as it can be, a line each."""
+        names = ", ".join(repr(printable(key)) for key in self._places)
+        lines = [f"open: {names}; each size gets kernels of its own, tune with --dim for the sizes that matter"]
+        if self._runtime is None:
+            lines.append("the first run at a size waits for its kernels, as ONNX Runtime is not there or refuses it")
+        for sizes, fault in list(self._faults.items())[-1:]:
+            dims = ", ".join(f"{printable(key)}={size}" for key, size in self._dims(sizes).items())
+            lines.append(f"without kernels: {counted(len(self._faults), 'size')}, such as {dims}: {message(fault)}")
+        newest = self._newest()
+        return (*lines, *(newest.notes if newest is not None else ()))
+
+    @property
+    def schedules(self) -> dict[str, Schedule]:
+        """The schedules of all sizes that have kernels, by task key."""
+        with self._changed:
+            sessions = list(self._sessions.values())
+        return {key: schedule for session in sessions for key, schedule in session.schedules.items()}
+
+    def coverage(self) -> Coverage:
+        """The coverage at the size that was run last with kernels. Raises Refused before there is one."""
+        newest = self._newest()
+        if newest is None:
+            raise Refused("the model has open dimensions, and none of its sizes has kernels yet; run it, and `wait`")
+        return newest.coverage()
+
+    def _newest(self) -> SessionOfSize | None:
+        with self._changed:
+            return next(reversed(self._sessions.values()), None)
+
+
+def _port(tensor: OpenTensor) -> OpenPort:
+    return OpenPort(tensor.label, OpenType(tensor.dtype, tensor.extents))
+
+
+def _places(signature: OpenSignature) -> dict[str, list[tuple[int, int]]]:
+    """Where each open dimension is: pairs of an input's number and an axis."""
+    numbers = {tensor.label: number for number, tensor in enumerate(signature.inputs)}
+    places: dict[str, list[tuple[int, int]]] = {}
+    for dimension in signature.dimensions:
+        places.setdefault(dimension.key, []).append((numbers[dimension.label], dimension.axis))
+    return places
