@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -23,6 +23,7 @@ from tunewright.search_space.sketches import spaces
 from tunewright.tuner.errors import InputError, Refused
 from tunewright.tuner.lookup.source import ScheduleSource
 from tunewright.tuner.models.model import open_model
+from tunewright.tuner.session import execution
 from tunewright.tuner.session.execution import CompiledModel
 from tunewright.tuner.session.session import InferenceSession
 
@@ -221,6 +222,32 @@ def test_a_model_is_a_path_or_bytes() -> None:
 def test_a_source_that_is_none_is_refused(given: Any, said: str) -> None:
     with pytest.raises(Refused, match=f"^{said}$"):
         InferenceSession("model.onnx", **given)
+
+
+def test_as_many_run_at_a_time_as_processors_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While one run goes on, another takes a copy with memory of its own; a third one waits."""
+    monkeypatch.setattr(execution, "available_cores", lambda: {0, 1})
+    feeds = {"x": np.linspace(-1, 1, 32, dtype=np.float32).reshape(4, 8)}
+    with InferenceSession(small_model().SerializeToString(), threads=1) as session:
+        [expected] = session.run(None, feeds)
+        model = session._model
+        assert isinstance(model, CompiledModel)
+        with model._turn, ThreadPoolExecutor(2) as threads:
+            for _ in range(3):
+                [y] = threads.submit(session.run, None, feeds).result(60)
+                assert np.array_equal(y, expected)
+            [copy] = model._copies
+            assert copy._arena is not model._arena and copy.image is model.image
+            with copy._turn:  # one of the two waits for it, the other one for the model
+                runs = [threads.submit(session.run, None, feeds) for _ in range(2)]
+                assert not any(run.done() for run in runs)
+                model._turn.release()
+                assert wait(runs, 60, FIRST_COMPLETED).done
+                model._turn.acquire()
+            assert all(np.array_equal(run.result(60)[0], expected) for run in runs)
+        assert len(model._copies) == 1
+    with pytest.raises(Refused, match="closed"):
+        session.run(None, feeds)
 
 
 @pytest.mark.parametrize("threads", [0, -1, 4097, "2", 1.5, True])

@@ -12,6 +12,7 @@ import numpy as np
 
 from tunewright.codegen.artifact import Artifact
 from tunewright.codegen.expr.dtype import DType
+from tunewright.codegen.host import available_cores
 from tunewright.codegen.runtime.control import Control
 from tunewright.codegen.runtime.memory import Recycler, address_of, aligned_block, aligned_empty
 from tunewright.codegen.runtime.native import BindingSlice, Code, MovingOperand, Operand, Program
@@ -32,12 +33,17 @@ STAGED_BYTES = 16 << 10
 class CompiledModel:
     """Runs an image: native programs, and between them the nodes that have no kernel.
 
-    Tensors between steps live in one arena. Results are the caller's to keep. Threads may share it; their runs take
-    turns, in a forked child too.
+    Tensors between steps live in one arena. Results are the caller's to keep. Threads may share it, in a forked child
+    too: while one of them runs, others run in copies that have arenas and threads of their own, `most_runs` in all, and
+    take turns beyond. `code` is the code of a model that this one is a copy of.
     """
 
-    def __init__(self, image: Image, pool: ThreadPool) -> None:
+    def __init__(self, image: Image, pool: ThreadPool, code: Code | None = None, most_runs: int | None = None) -> None:
         self.image = image
+        self._threads = pool.threads
+        self._most_runs = len(available_cores()) // pool.threads if most_runs is None else most_runs
+        self._copies, self._idle_copies = list[CompiledModel](), list[CompiledModel]()
+        self._copying = Lock()
         self._arena = aligned_block(max(image.arena_bytes, 1))
         self._inputs = [_staging_block(port.value.kind) for port in image.inputs]
         self._feeds = [(number, _name(Area.INPUT, number), block) for number, block in enumerate(self._inputs)]
@@ -52,7 +58,8 @@ class CompiledModel:
         _models.add(self)
         artifacts = (step.artifact for step in image.steps if isinstance(step, KernelCall))
         kernels = [artifact for artifact in artifacts if isinstance(artifact, Artifact)]
-        self._code = Code(kernels) if kernels else None  # one for all programs, of which there may be very many
+        self._owns_code = code is None
+        self._code = code or (Code(kernels) if kernels else None)  # one for all programs, of which there may be many
         self._parts: list[Program | NodeRunner] = []
         calls: list[tuple[Artifact, Sequence[Operand]] | Control[Operand]] = []
         for step in image.steps:
@@ -117,15 +124,39 @@ class CompiledModel:
         Raises EvaluationError where a node without a kernel can't be computed, ProgramStop where a branch is taken that
         no operands of the model's sizes fit.
         """
-        with self._turn:
-            bound, addresses = self._bind(inputs)
-            results: dict[str, Any] = {}  # what fallbacks returned, where no memory was planned
-            for part in self._parts:
-                if isinstance(part, Program):
-                    part.run(_addresses_of(addresses, part))
-                else:
-                    self._evaluate(part, bound, results)
-            return [self._result(number, bound, results) for number in range(len(self._results))]
+        if not self._turn.acquire(blocking=False):
+            copy = self._idle_copy()
+            if copy is not None:
+                try:
+                    return copy.run(inputs)
+                finally:
+                    self._idle_copies.append(copy)
+            self._turn.acquire()
+        try:
+            return self._run(inputs)
+        finally:
+            self._turn.release()
+
+    def _run(self, inputs: Sequence[Array]) -> list[Any]:
+        bound, addresses = self._bind(inputs)
+        results: dict[str, Any] = {}  # what fallbacks returned, where no memory was planned
+        for part in self._parts:
+            if isinstance(part, Program):
+                part.run(_addresses_of(addresses, part))
+            else:
+                self._evaluate(part, bound, results)
+        return [self._result(number, bound, results) for number in range(len(self._results))]
+
+    def _idle_copy(self) -> CompiledModel | None:
+        """A copy that nobody runs, made where there is none; None where there are as many as may run."""
+        with self._copying:
+            if self._idle_copies:
+                return self._idle_copies.pop()
+            if len(self._copies) + 1 >= self._most_runs:
+                return None
+            copy = CompiledModel(self.image, ThreadPool(self._threads, pinned=False), self._code, most_runs=1)
+            self._copies.append(copy)
+            return copy
 
     def times_s(self, inputs: Sequence[Array], samples: int, repeats: int) -> list[float]:
         """Seconds that the kernels take in a run like `run`, without what Python and nodes without kernels take.
@@ -195,17 +226,22 @@ class CompiledModel:
         return [op for part in self._parts if isinstance(part, NodeRunner) for op in part.vendor_ops]
 
     def close(self) -> None:
-        """Unload the code, when a run under way has ended."""
+        """Unload the code, when runs under way have ended."""
+        with self._copying:
+            self._most_runs = 1
+        for copy in self._copies:
+            copy.close()
         with self._turn:
             for part in self._parts:
                 if isinstance(part, Program):
                     part.close()
-            if self._code is not None:
+            if self._code is not None and self._owns_code:
                 self._code.close()
 
     def renew_turn(self) -> None:
-        """In the child of a fork: the thread that holds the lock may not exist here."""
-        self._turn = Lock()
+        """In the child of a fork: threads that hold locks or run copies may not exist here."""
+        self._turn, self._copying = Lock(), Lock()
+        self._idle_copies = list(self._copies)
 
 
 _models: WeakSet[CompiledModel] = WeakSet()

@@ -134,6 +134,8 @@ class OpenModel:
         """The session of a size, opened here if it has none."""
         with self._opening:
             session = self._find(sizes)
+            if sizes in self._faults:
+                raise self._faults[sizes]
             if session is None:
                 session = self._open_at(self._dims(sizes))
                 with self._changed:

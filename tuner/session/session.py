@@ -59,7 +59,7 @@ CLOSED = "the session is closed; open the model again to run it"
 class InferenceSession:
     """A model ready to run, each task on the best schedule that the database knows, or on what the cost model picks.
 
-    Its methods are those of ONNX Runtime's class of that name. Threads may share a session; their runs take turns.
+    Its methods are those of ONNX Runtime's class of that name. Threads may share a session.
 
     With `background` a model that was not compiled before is compiled while the session is in use. Until then `run` has
     ONNX Runtime compute the outputs, which may differ in their last bits; where that is not installed, does not take
