@@ -13,6 +13,7 @@ import onnx.parser
 import pytest
 from onnx import ModelProto, helper
 
+from tests.waiting import wait_for
 from tunewright.graph.onnx_import import ModelError, OpenDimensionsError
 from tunewright.tuner.errors import InputError, Refused
 from tunewright.tuner.models.model import open_model as read
@@ -204,6 +205,27 @@ def test_a_model_in_a_file_opens_in_the_background_too(tmp_path: Path) -> None:
         with InferenceSession(path, threads=1, background=background) as session:
             check(session, feeds(2, 3))
             assert session.wait()
+
+
+def test_one_process_compiles_all_sizes(session: InferenceSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends when no size is wanted any more, and starts again."""
+    monkeypatch.setattr(open_model, "EAGER_SIZES", 100)
+    assert session._open_model is not None
+    process = session._open_model._process
+    started: list[int | None] = []
+    start = process._start
+
+    def count() -> None:
+        start()
+        started.append(process.pid)
+
+    monkeypatch.setattr(process, "_start", count)
+    for _ in range(2):
+        for length in range(100, 103):
+            session.run(None, feeds(7 + len(started), length))
+        session.wait()
+        wait_for(lambda: process.pid is None)
+    assert len(started) == 2
 
 
 def test_threads_share_it(session: InferenceSession) -> None:

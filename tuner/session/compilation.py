@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -52,12 +52,15 @@ class Compilation(Closeable):
     A thread waits for the process, and loads what it has kept in `images`. Where it keeps nothing, as a model that has
     nodes without a kernel, or ends in any other way, the thread compiles by `compile_here`, which takes from disk what
     the process has built: so errors are those of this process. In a fork, which has no such thread, whoever asks for
-    the result compiles.
+    the result compiles. The process is one of its own, unless one is given that others use before and after: one
+    compilation at a time.
     """
 
-    def __init__(self, origin: Origin, images: ImageStore, compile_here: Callable[[], Executable]) -> None:
+    def __init__(
+        self, origin: Origin, images: ImageStore, compile_here: Callable[[], Executable], process: Child | None = None
+    ) -> None:
         self._origin, self._images, self._compile_here = origin, images, compile_here
-        self._child = Child(ChildLimits(memory_bytes=available_memory_bytes()), calls=__name__)
+        self._child, self._owns_child = process or compiling_process(), process is None
         self._compiled: Compiled | None = None
         self._error: BaseException | None = None
         self._over, self._is_closed = threading.Event(), False
@@ -109,7 +112,7 @@ class Compilation(Closeable):
     def _from_child(self) -> Compiled | None:
         """What the process makes; None where it keeps no image."""
         try:
-            with self._child, _as_file(self._origin.model) as path:
+            with self._child if self._owns_child else nullcontext(), _as_file(self._origin.model) as path:
                 entry = CacheEntry.from_json(self._child.request("compile", TIME_S, **_plain(self._origin, path)))
         except (RequestFailed, ChildError):
             return None
@@ -125,6 +128,11 @@ class Compilation(Closeable):
             raise Refused("the session was closed before its model was compiled; open the model again to run it")
         executable = self._compile_here()
         return Compiled(CompiledModel(executable.image, shared_pool(executable.target.threads)), executable.entry)
+
+
+def compiling_process() -> Child:
+    """A process for compilations, which the first one starts."""
+    return Child(ChildLimits(memory_bytes=available_memory_bytes()), calls=__name__)
 
 
 @contextmanager
@@ -168,7 +176,7 @@ def compile_kept(
     from .executable import open_executable
     from .image_store import wait_for_writes
 
-    os.nice(NICENESS)
+    os.nice(NICENESS - os.nice(0))  # it may be nice already
     os.environ.update(variables)
     db, server, lock = place
     source = ScheduleSource(db, server, None if lock is None else Path(lock))

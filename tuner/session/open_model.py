@@ -12,6 +12,7 @@ from tunewright.codegen.host import available_memory_bytes
 
 from ..errors import InputError, Refused, message
 from ..text import counted, printable
+from .compilation import compiling_process
 from .evaluation import VendorSession, is_installed, vendor_errors
 from .image_store import Coverage
 from .node_arg import OpenPort, OpenType
@@ -19,6 +20,7 @@ from .node_arg import OpenPort, OpenType
 if TYPE_CHECKING:
     from tunewright.graph.onnx_import.open_inputs import OpenSignature, OpenTensor
     from tunewright.search_space.schedule import Schedule
+    from tunewright.workers.sandbox.process import Child
 
 
 class SessionOfSize(Protocol):
@@ -59,13 +61,13 @@ class OpenModel:
     their last bits; where that is not installed or does not take the model, the run waits for its kernels. Threads may
     share it.
 
-    `open_at` opens a session with the dimensions bound: it raises what opening a session raises.
+    `open_at` opens a session with the dimensions bound, compiled by a process: it raises what opening a session raises.
     """
 
     def __init__(
         self,
         signature: OpenSignature,
-        open_at: Callable[[Mapping[str, int]], SessionOfSize],
+        open_at: Callable[[Mapping[str, int], Child], SessionOfSize],
         runtime: VendorSession | None,
     ) -> None:
         self.inputs = [_port(tensor) for tensor in signature.inputs]
@@ -79,6 +81,7 @@ class OpenModel:
         self._most_bytes = MEMORY_SHARE * available_memory_bytes()
         self._changed = threading.Condition()
         self._opening = threading.Lock()
+        self._process = compiling_process()  # hold `_opening`
         self._pending: SessionOfSize | None = None  # is being compiled
         self._thread: threading.Thread | None = None
         self._is_closed = False
@@ -137,7 +140,7 @@ class OpenModel:
             if sizes in self._faults:
                 raise self._faults[sizes]
             if session is None:
-                session = self._open_at(self._dims(sizes))
+                session = self._open_at(self._dims(sizes), self._process)
                 with self._changed:
                     self._pending, is_closed = session, self._is_closed
                 if is_closed:
@@ -169,6 +172,9 @@ class OpenModel:
     def _work(self) -> None:
         """Open sessions of what is wanted, what was run most first, until nothing is."""
         while True:
+            if not self._wanted:
+                with self._opening:
+                    self._process.close()  # it takes memory
             with self._changed:
                 if not self._wanted or self._is_closed:
                     self._thread = None
@@ -216,6 +222,8 @@ class OpenModel:
             self._changed.notify_all()
         for session in sessions:
             session.close()
+        with self._opening:
+            self._process.close()
 
     # What is to be told
 

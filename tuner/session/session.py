@@ -30,7 +30,6 @@ from .image_store import CacheEntry, Coverage, ImageStore, compiler_of, session_
 from .maps import as_maps
 from .node_arg import NodeArg, check_array
 from .notes import coverage_notes, thread_notes
-from .open_model import OpenModel
 from .origin import Origin
 from .ports import Ports
 
@@ -38,12 +37,14 @@ if TYPE_CHECKING:
     from tunewright.codegen.llvm.build import ObjectCache
     from tunewright.codegen.target import Target
     from tunewright.search_space.schedule import Schedule
+    from tunewright.workers.sandbox.process import Child
 
     from ..lookup.result import LookupResult
     from ..models.model import Model
     from .compilation import Compilation
     from .device_model import DeviceModel
     from .executable import Executable
+    from .open_model import OpenModel
     from .stand_in import StandIn
 
 
@@ -88,6 +89,7 @@ class InferenceSession:
     _compilation: Compilation | None = None  # None from when the session is ready
     _stand_in: StandIn | None = None  # what answers until then
     _has_stand_in = True  # where there may be one
+    _process: Child | None = None  # what compiles in the background; None: one for this session alone
     _runner: CompiledModel | DeviceModel | OpenModel
     _open_model: OpenModel | None = None  # None: all dimensions are bound
     _defaults: Mapping[str, TensorType] = MappingProxyType({})
@@ -168,12 +170,14 @@ class InferenceSession:
             return
         self._begin()
         self._opening = origin, images, key
-        self._compilation = Compilation(origin, images, compile_here)
+        self._compilation = Compilation(origin, images, compile_here, self._process)
         self._end = finalize(self, self._compilation.close)  # at the end of the process too
 
     def _start_open(self, origin: Origin) -> bool:
         """Start with dimensions that stay open; False where there are none."""
         from tunewright.graph.onnx_import import ModelError, open_signature, read_model
+
+        from .open_model import OpenModel
 
         try:
             signature = open_signature(read_model(origin.model)[0], origin.dims)
@@ -182,8 +186,9 @@ class InferenceSession:
         if not signature.dimensions:
             return False
 
-        def open_at(dims: Mapping[str, int]) -> InferenceSession:
+        def open_at(dims: Mapping[str, int], process: Child) -> InferenceSession:
             return _SizedSession(
+                process,
                 origin.model,
                 db=origin.db,
                 threads=origin.threads,
@@ -484,3 +489,7 @@ class _SizedSession(InferenceSession):
     """A session of one size of an open model, which has something else that answers meanwhile."""
 
     _has_stand_in = False
+
+    def __init__(self, process: Child, model: Path | str | bytes, **arguments: Any) -> None:
+        self._process = process
+        super().__init__(model, **arguments)
