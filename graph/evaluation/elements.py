@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from math import prod
+from math import erf, prod
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,19 @@ from .corrections import Correction, OnnxCall, widen
 def _prelu(_: OnnxCall, x: Any, slope: Any) -> Array:
     """Times the slope below zero alone: 0 times an infinite slope is no number."""
     return np.asarray(np.where(x < 0, x * slope, x), x.dtype)
+
+
+_erf = np.vectorize(erf, otypes=[np.float64])
+
+
+def _shrink(call: OnnxCall, x: Any) -> Array:
+    """0 within a bound, elsewhere nearer to 0 by a bias; whole numbers by a whole one stay exact."""
+    bias, bound = float(call.attrs.get("bias", 0.0)), float(call.attrs.get("lambd", 0.5))
+    wide = np.int64 if x.dtype.kind in "iu" and bias.is_integer() else np.float64
+    step, floats = wide(bias), x.astype(np.float64)
+    with np.errstate(over="ignore"):
+        shrunk = np.where(floats < -bound, x + step, np.where(floats > bound, x - step, 0))
+    return np.asarray(shrunk).astype(x.dtype)
 
 
 def _pow(_: OnnxCall, x: Any, exponent: Any) -> Array:
@@ -244,6 +257,7 @@ ELEMENTS: Mapping[str, Correction] = {
     "CastLike": lambda _, x, like: x.astype(like.dtype),
     "Compress": _compress,
     "DynamicQuantizeLinear": _dynamic_quantize,
+    "Erf": lambda _, x: np.asarray(_erf(x.astype(np.float64))).astype(x.dtype),
     "Flatten": _flatten,
     "GatherElements": _gather_elements,
     "GatherND": _gather_nd,
@@ -256,6 +270,7 @@ ELEMENTS: Mapping[str, Correction] = {
     "Pow": _pow,
     "QLinearConv": _linear_convolution,
     "Scatter": _scatter,
+    "Shrink": _shrink,
     "Softsign": lambda _, x: np.asarray(x / (1 + np.abs(x)), x.dtype),
     "Squeeze": _squeeze,
     "Unique": _unique,

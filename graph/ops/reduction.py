@@ -346,8 +346,8 @@ def _place_of_largest(d: Definition, layout: ActivationLayout, window: Window) -
     x, y, places = d.input(0), d.output(), d.output(1)
     _, extents, channels = layout.parts(x.shape)
     is_columns_first = bool(d.attr("storage_order", 0))
-    steps = np.cumprod((1, *(extents if is_columns_first else extents[::-1])))[:-1]
-    steps = steps if is_columns_first else steps[::-1]
+    first_places = d.temporary(places.shape, places.dtype) if is_columns_first else places
+    steps = np.cumprod((1, *extents[::-1]))[:-1][::-1].tolist()
     size = prod(x.shape)
 
     def place(i: Index, r: Index) -> Expr:
@@ -357,7 +357,7 @@ def _place_of_largest(d: Definition, layout: ActivationLayout, window: Window) -
         bounds = zip(window.at(spatial, r), window.before, window.reach, extents, steps, strict=True)
         for at, before, reach, extent, step in bounds:
             tap, inside = clamp(op("sub", at, before), -before, reach - 1 - before, extent)
-            number = number + tap * int(step)
+            number = number + tap * step
             taps.append(tap)
             conditions += inside
         value, largest = load(x, layout.join(first, taps, inner)), load(y, i)
@@ -366,7 +366,23 @@ def _place_of_largest(d: Definition, layout: ActivationLayout, window: Window) -
             is_largest = op("or", is_largest, op("ne", value, value))
         return where_all([*conditions, is_largest], number, const(size))
 
-    d.fold(places, "min", window.kernel, place)
+    d.fold(first_places, "min", window.kernel, place)
+    if is_columns_first:
+
+        def by_columns(i: Index) -> Expr:
+            in_bounds = op("min", op("max", load(first_places, i), 0), size - 1)  # which a kernel has to see
+            return _by_columns(in_bounds, extents, steps)
+
+        d.write(places, by_columns)
+
+
+def _by_columns(place: Expr, extents: Sequence[int], steps: Sequence[int]) -> Expr:
+    """A place that counts the last axis first, as one that counts the first axis first."""
+    number = op("mul", op("div", place, prod(extents)), prod(extents))
+    columns = np.cumprod((1, *extents))[:-1].tolist()
+    for extent, step, column in zip(extents, steps, columns, strict=True):
+        number = number + op("mod", op("div", place, step), extent) * column
+    return number
 
 
 def lp_pool(d: Definition) -> None:

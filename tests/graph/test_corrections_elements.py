@@ -20,6 +20,20 @@ def test_softsign_of_a_scalar():
     assert result == np.float32(-0.75) and result.shape == ()
 
 
+def test_erf_of_doubles_is_exact():
+    [result] = computed("Erf", [np.array([1.0, -0.5, 0.0])])
+    assert result.tolist() == [0.8427007929497149, -0.5204998778130465, 0.0]
+    assert computed("Erf", [np.zeros((0, 2))])[0].shape == (0, 2)
+
+
+def test_shrink_keeps_large_whole_numbers():
+    x = np.array([2**63 - 1, -(2**63), 1, 0, -1])
+    assert computed("Shrink", [x])[0].tolist() == x.tolist()
+    assert computed("Shrink", [x], bias=3.0, lambd=2.0)[0].tolist() == [2**63 - 4, 3 - 2**63, 0, 0, 0]
+    [result] = computed("Shrink", [np.array([2.0, -2.0, 0.25], np.float32)], bias=0.5)
+    assert result.dtype == np.float32 and result.tolist() == [1.5, -1.5, 0.0]
+
+
 def test_mean_of_what_broadcasts():
     agree("Mean", [normal(2, 1), normal(1, 3), normal(2, 3)], 13)
 

@@ -37,12 +37,12 @@ def test_mean_variance_normalization_does_not_cancel(runs: Any):
         np.testing.assert_allclose(result.reshape(-1), [-1, 1], rtol=1e-6)
 
 
-@pytest.mark.parametrize("opset", [9, 13, 20])
-def test_mean_variance_normalization_of_what_is_alike(opset: int, runs: Any):
-    graph = imported("g (float[2,3,4,5] x) => (float[] y) { y = MeanVarianceNormalization(x) }", opset)
+@pytest.mark.parametrize(("opset", "dtype"), [(9, "float"), (13, "float"), (20, "float"), (18, "bfloat16")])
+def test_mean_variance_normalization_of_what_is_alike(opset: int, dtype: str, runs: Any):
+    graph = imported(f"g ({dtype}[2,3,4,5] x) => ({dtype}[] y) {{ y = MeanVarianceNormalization(x) }}", opset)
     assert graph.types[graph.outputs[0].tensor].shape == (2, 3, 4, 5)
-    [result] = runs.steps(graph, {"v0": np.full((2, 3, 4, 5), 3, np.float32)})
-    np.testing.assert_array_equal(result, np.zeros((2, 3, 4, 5)))
+    [result] = runs.steps(graph, {"v0": np.full((2, 3, 4, 5), 3, np.dtype(graph.types["v0"].dtype))})
+    np.testing.assert_array_equal(result.astype(np.float32), np.zeros((2, 3, 4, 5)))
 
 
 def test_local_responses_of_doubles_are_exact():

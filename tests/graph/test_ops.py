@@ -258,6 +258,7 @@ POOLS = [
     Case("MaxPool", f32(1, 3, 8, 8), kernel_shape=(2, 2), dilations=(3, 2)),
     Case("MaxPool", f32(2, 3, 7, 8), outputs=2, kernel_shape=(3, 2), strides=(2, 2), pads=(1, 0, 1, 1)),
     Case("MaxPool", f32(2, 3, 8, 5, 4), outputs=2, kernel_shape=(3, 2, 1), strides=(2, 2, 1), storage_order=1),
+    Case("MaxPool", np.ones((2, 3, 4, 3, 5), np.float32), outputs=2, kernel_shape=(2, 3, 4), storage_order=1),
     Case(
         "MaxPool", ints(0, 4, 1, 2, 7, 8, dtype="uint8"), outputs=2, kernel_shape=(3, 3), dilations=(2, 1), ceil_mode=1
     ),
