@@ -43,6 +43,9 @@ RECOGNISED = SUMS | float_products.PRODUCTS.keys() | {
 
 PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 
+WEIGHTED = frozenset({"Resize", "RoiAlign", "Upsample"})
+"""Means of neighbours, some of which may have no weight."""
+
 ANGULAR = frozenset({"Cos", "Sin", "Tan"})
 
 FAR = 5e8
@@ -249,9 +252,10 @@ def _is_next_to_nothing(difference: Difference) -> ExplainedElements:
     return np.asarray(np.maximum(*sizes) < largest)
 
 
-def pads_with_products(difference: Difference) -> bool:
-    """Padding zeros times infinities or NaN give NaN, where others leave these products out."""
-    reads = [difference.operands(node)[:2] for node in difference.upstream() if node.op in PRODUCTS]
+def multiplies_zeros(difference: Difference) -> bool:
+    """Padding zeros and weights of zero times infinities or NaN give NaN, where others leave these products out."""
+    counts = dict.fromkeys(PRODUCTS, 2) | dict.fromkeys(WEIGHTED, 1)
+    reads = [difference.operands(n)[: counts[n.op]] for n in difference.upstream() if n.op in counts]
     if difference.bound is None or all(_is_finite(array) for read in reads for array in read):
         return False
     if not is_float_array(difference.arrays[difference.who]) or _has(difference, ORDERS):
@@ -415,7 +419,7 @@ EXPLANATIONS: Mapping[str, Callable[[Difference], ExplainedElements]] = {
     "subnormal results of curves": flushes,
     "recognised and joined": is_recognised,
     "finite where pieces overflow": stays_finite,
-    "padding times what is not finite": pads_with_products,
+    "zeros times what is not finite": multiplies_zeros,
     "the evaluator computes narrow floats narrowly": evaluates_narrowly,
     "sums in one order": adds_up_in_one_order,
     "logarithms of sums that cancel": cancels_in_a_logarithm,
