@@ -41,7 +41,7 @@ RECOGNISED = SUMS | float_products.PRODUCTS.keys() | {
 }  # fmt: skip
 """Each pattern that a rewrite replaces has one of these ops (`docs/numerics.md`)."""
 
-PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
+PRODUCTS = frozenset({"Conv", "ConvTranspose", "Det", "Gemm", "MatMul"})
 
 WEIGHTED = frozenset({"Resize", "RoiAlign", "Upsample"})
 """Means of neighbours, some of which may have no weight."""
