@@ -16,7 +16,9 @@ from tunewright.workers.measure.sampling import (
     MAX_CALLS,
     MAX_ROUNDS,
     MIN_ROUNDS,
+    MIN_SAMPLES,
     OPENINGS,
+    OPENINGS_S,
     PRECISION,
     WARM_UP,
     interval,
@@ -268,6 +270,13 @@ def test_an_interval_holds_what_differs_between_openings(clock: Clock) -> None:
     ratios = [a_s / b_s for a_s, b_s in zip(latencies["a"].samples_s, latencies["b"].samples_s, strict=True)]
     assert interval(ratios).low_s == pytest.approx(1 / 1.1)
     assert interval(ratios).high_s == pytest.approx(1.1)
+
+
+def test_long_calls_are_opened_less_often(clock: Clock) -> None:
+    def open_calls(_: ExitStack, names: Sequence[str]) -> dict[str, Callable[[], None]]:
+        return {name: clock.call(repeat(OPENINGS_S / 10)) for name in names}
+
+    assert len(time_openings(open_calls, ["a", "b"])["a"].samples_s) == MIN_SAMPLES
 
 
 def test_it_ends_in_any_case(clock: Clock) -> None:

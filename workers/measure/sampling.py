@@ -182,6 +182,9 @@ OPENINGS = MIN_ROUNDS
 OPENING_S = 0.2
 """Seconds that samples are taken for in each, unless the fewest rounds take longer."""
 
+OPENINGS_S = 60.0
+"""Seconds after which no more are opened than the `MIN_SAMPLES`: runs of some models take a second."""
+
 ROUNDS_OF_OPENING = 3
 """Fewest rounds in each."""
 
@@ -293,7 +296,10 @@ def time_openings(
     `open_calls` opens calls in the order of the names, which is reversed each time, and leaves what ends them.
     """
     samples_s: dict[str, list[float]] = {name: [] for name in names}
+    deadline_s = time.perf_counter() + OPENINGS_S
     for number in range(OPENINGS):
+        if number >= MIN_SAMPLES and time.perf_counter() > deadline_s:
+            break
         with ExitStack() as stack:
             calls = open_calls(stack, names if number % 2 == 0 else names[::-1])
             for name, latency in time_in_turns(calls, OPENING_S, settle, ROUNDS_OF_OPENING).items():
