@@ -133,12 +133,16 @@ def test_sizes_are_dropped(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
         check(session, feeds(1, 2))
 
 
-def test_counts_are_bounded(session: InferenceSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counts_and_what_waits_are_bounded(session: InferenceSession, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(open_model, "MOST_COUNTED", 5)
-    for length in range(1, 20):
-        session.run(None, feeds(1, length))
+    monkeypatch.setattr(open_model, "MOST_WAITING", 3)
     assert session._open_model is not None
+    with session._open_model._opening:  # nothing is opened meanwhile
+        for length in range(1, 20):
+            for _ in range(2):
+                session.run(None, feeds(1, length))
     assert len(session._open_model._counts) == 5
+    assert len(session._open_model._wanted) <= 3
 
 
 @pytest.mark.parametrize(

@@ -44,8 +44,8 @@ EAGER_SIZES = 4
 """Sizes that get kernels the first time they are run. Later ones get them when they come again, as a model may run at
 ever other sizes."""
 
-MOST_SIZES, MOST_COUNTED = 256, 4096
-"""Most sizes that have kernels, and most whose runs are counted: the oldest are dropped."""
+MOST_SIZES, MOST_COUNTED, MOST_WAITING = 256, 4096, 16
+"""Most sizes that have kernels, most whose runs are counted, and most that wait for kernels: the oldest are dropped."""
 
 MEMORY_SHARE = 0.25
 """Part of the machine's memory that sizes may take together; one is always kept."""
@@ -77,7 +77,7 @@ class OpenModel:
         self._sessions: OrderedDict[Sizes, SessionOfSize] = OrderedDict()  # the last one was run last
         self._counts: OrderedDict[Sizes, int] = OrderedDict()
         self._faults: dict[Sizes, Exception] = {}  # why a size has no kernels
-        self._wanted: set[Sizes] = set()
+        self._wanted: dict[Sizes, None] = {}  # in order
         self._most_bytes = MEMORY_SHARE * available_memory_bytes()
         self._changed = threading.Condition()
         self._opening = threading.Lock()
@@ -164,7 +164,9 @@ class OpenModel:
             is_eager = len(self._sessions) + len(self._wanted) < EAGER_SIZES
             if sizes in self._faults or sizes in self._wanted or not (is_eager or count > 1) or self._is_closed:
                 return
-            self._wanted.add(sizes)
+            self._wanted[sizes] = None
+            if len(self._wanted) > MOST_WAITING:
+                del self._wanted[next(iter(self._wanted))]
             if self._thread is None or not self._thread.is_alive():  # there is none in a fork
                 self._thread = threading.Thread(target=self._work, name="tunewright-sizes", daemon=True)
                 self._thread.start()
@@ -186,7 +188,7 @@ class OpenModel:
             except Exception as error:  # noqa: BLE001 - told by `notes`; runs go on without kernels
                 self._faults[sizes] = error
             with self._changed:
-                self._wanted.discard(sizes)
+                self._wanted.pop(sizes, None)
                 self._changed.notify_all()
 
     def _keep(self, sizes: Sizes, session: SessionOfSize) -> None:
