@@ -304,7 +304,7 @@ def evaluator_stands_alone(difference: Difference) -> bool:
 
 def adds_up_in_one_order(difference: Difference) -> bool:
     """A sum whose terms leave the range of the type is infinite, or no number, in one order and not in another."""
-    nodes = [node for node in difference.upstream() if node.op in LINEAR | {"Resize"}]
+    nodes = [node for node in difference.upstream() if node.op in LINEAR | {"Det", "Resize"}]
     if any(may_overflow([a for a in difference.operands(node) if is_float_array(a)]) for node in nodes):
         return True
     folds = [difference.operands(node)[:1] for node in difference.upstream() if node.op == "ReduceProd"]

@@ -18,6 +18,21 @@ def _prelu(_: OnnxCall, x: Any, slope: Any) -> Array:
     return np.asarray(np.where(x < 0, x * slope, x), x.dtype)
 
 
+def _det(_: OnnxCall, x: Any) -> Array:
+    """Determinants by elimination: numpy's go by logarithms, and lose places."""
+    rows = np.array(x, np.longdouble).reshape(-1, *x.shape[-2:])
+    result, every = np.ones(len(rows), np.longdouble), np.arange(len(rows))
+    with np.errstate(all="ignore"):
+        for k in range(rows.shape[-1]):
+            pivot = k + np.abs(rows[:, k:, k]).argmax(axis=1)
+            taken, first = rows[every, pivot].copy(), rows[:, k].copy()
+            rows[every, pivot], rows[:, k] = first, taken
+            result *= np.where(pivot == k, 1, -1) * taken[:, k]
+            factors = np.where(taken[:, k, None] == 0, 0, rows[:, k + 1 :, k] / taken[:, k, None])
+            rows[:, k + 1 :] -= factors[:, :, None] * taken[:, None]
+        return np.asarray(result.reshape(x.shape[:-2])).astype(x.dtype)
+
+
 _erf = np.vectorize(erf, otypes=[np.float64])
 
 
@@ -256,6 +271,7 @@ def _dynamic_quantize(call: OnnxCall, x: Any) -> tuple[Any, Any, Any]:
 ELEMENTS: Mapping[str, Correction] = {
     "CastLike": lambda _, x, like: x.astype(like.dtype),
     "Compress": _compress,
+    "Det": _det,
     "DynamicQuantizeLinear": _dynamic_quantize,
     "Erf": lambda _, x: np.asarray(_erf(x.astype(np.float64))).astype(x.dtype),
     "Flatten": _flatten,

@@ -308,11 +308,11 @@ def _pool(
     d: Definition,
     combiner: str,
     border: float,
-    output: Callable[[Tensor], Tensor],
+    y: Tensor,
     element_of: Callable[[Expr], Expr] = lambda x: x,
 ) -> tuple[ActivationLayout, Window]:
-    """Pad with `border` and fold `element_of` what is in each window into `output` of the node's output."""
-    x, y = d.input(0, *FLOATS, *BYTES), d.output()
+    """Pad with `border` and fold `element_of` what is in each window into `y`, of the shape of the output."""
+    x = d.input(0, *FLOATS, *BYTES)
     layout = ActivationLayout.of(d, x.shape)
     _, extents, _ = layout.parts(x.shape)
     _, outputs, _ = layout.parts(y.shape)
@@ -323,27 +323,28 @@ def _pool(
         batch, place, channels = layout.parts(i)
         return element_of(load(padded, layout.join(batch, window.at(place, r), channels)))
 
-    d.fold(output(y), combiner, window.kernel, element)
+    d.fold(y, combiner, window.kernel, element)
     return layout, window
 
 
 def max_pool(d: Definition) -> None:
     """The largest value in each window, and where it is; padding never wins. Of bytes, in int32."""
     dtype = d.input(0, *FLOATS, *BYTES).dtype
+    y = d.output() if d.has_output(0) else d.temporary(d.output(1).shape, dtype)
     if dtype.is_float:
-        layout, window = _pool(d, "max", float("-inf"), lambda y: y)
+        layout, window = _pool(d, "max", float("-inf"), y)
     else:
-        y, largest = d.output(), d.temporary(d.output().shape, dtype.wide)
+        largest = d.temporary(y.shape, dtype.wide)
         least = -128 if dtype is DType.I8 else 0
-        layout, window = _pool(d, "max", least, lambda _: largest, lambda x: op("cast", x, dtype=dtype.wide))
+        layout, window = _pool(d, "max", least, largest, lambda x: op("cast", x, dtype=dtype.wide))
         d.write(y, lambda i: op("cast", load(largest, i), dtype=dtype))
     if d.has_output(1):
-        _place_of_largest(d, layout, window)
+        _place_of_largest(d, y, layout, window)
 
 
-def _place_of_largest(d: Definition, layout: ActivationLayout, window: Window) -> None:
+def _place_of_largest(d: Definition, y: Tensor, layout: ActivationLayout, window: Window) -> None:
     """The first place in each window that has its largest value, or NaN, counted through the whole input."""
-    x, y, places = d.input(0), d.output(), d.output(1)
+    x, places = d.input(0), d.output(1)
     _, extents, channels = layout.parts(x.shape)
     is_columns_first = bool(d.attr("storage_order", 0))
     first_places = d.temporary(places.shape, places.dtype) if is_columns_first else places
@@ -394,7 +395,7 @@ def lp_pool(d: Definition) -> None:
         size = op("abs", x)
         return size if order == 1 else x * x if order == 2 else op("pow", size, float(order))
 
-    _pool(d, "sum", 0.0, lambda _: total, power)
+    _pool(d, "sum", 0.0, total, power)
 
     def root(x: Expr) -> Expr:
         return x if order == 1 else op("sqrt", x) if order == 2 else op("pow", x, 1 / order)
@@ -405,7 +406,7 @@ def lp_pool(d: Definition) -> None:
 def average_pool(d: Definition) -> None:
     """The mean over each window, of the elements inside the input or, on demand, inside its padding too."""
     y, total = d.output(), d.temporary(d.output().shape, d.input(0, *FLOATS).dtype)
-    layout, window = _pool(d, "sum", 0.0, lambda _: total)
+    layout, window = _pool(d, "sum", 0.0, total)
     limits = _limits(window, bool(d.attr("count_include_pad", 0)))
     if limits is None:
         d.write(y, lambda i: quotient(load(total, i), prod(window.kernel)))

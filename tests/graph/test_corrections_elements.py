@@ -26,6 +26,14 @@ def test_erf_of_doubles_is_exact():
     assert computed("Erf", [np.zeros((0, 2))])[0].shape == (0, 2)
 
 
+def test_determinants_keep_their_places():
+    x = np.array([[[1, 2], [2.0**1022, 0]], [[0, 3], [2, 5]], [[0, 0], [0, 0]]])
+    assert computed("Det", [x])[0].tolist() == [-(2.0**1023), -6.0, 0.0]
+    drawn = np.random.default_rng(0).standard_normal((2, 3, 5, 5))
+    np.testing.assert_allclose(computed("Det", [drawn])[0], np.linalg.det(drawn), rtol=1e-12)
+    assert computed("Det", [np.zeros((0, 2, 2), np.float32)])[0].shape == (0,)
+
+
 def test_shrink_keeps_large_whole_numbers():
     x = np.array([2**63 - 1, -(2**63), 1, 0, -1])
     assert computed("Shrink", [x])[0].tolist() == x.tolist()

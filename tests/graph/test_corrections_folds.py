@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tunewright.graph.fusion.fusion import Fallback, partition
 from tunewright.graph.onnx_import import ModelError
 
 from .correcting import RNG, agree, computed, empty, imported, ints, normal
@@ -43,6 +44,14 @@ def test_mean_variance_normalization_of_what_is_alike(opset: int, dtype: str, ru
     assert graph.types[graph.outputs[0].tensor].shape == (2, 3, 4, 5)
     [result] = runs.steps(graph, {"v0": np.full((2, 3, 4, 5), 3, np.dtype(graph.types["v0"].dtype))})
     np.testing.assert_array_equal(result.astype(np.float32), np.zeros((2, 3, 4, 5)))
+
+
+def test_places_of_a_pool_alone(runs: Any):
+    """Nobody reads the largest elements themselves; NaN is the largest of all."""
+    graph = imported("g (double[1,1,1,2] x) => (int64[] i) { y, i = MaxPool <kernel_shape = [1, 2]> (x) }", 12)
+    assert not any(isinstance(step, Fallback) for step in partition(graph))
+    [result] = runs.steps(graph, {"v0": np.array([-5, np.nan]).reshape(1, 1, 1, 2)})
+    assert result.tolist() == [[[[1]]]]
 
 
 def test_local_responses_of_doubles_are_exact():
