@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from enum import StrEnum
+from itertools import islice
 from typing import IO, Any, NamedTuple, TypeVar
 
 from tunewright.codegen.fields import check_type, json_fault, quote, read_json, word
@@ -40,6 +41,15 @@ READABLE_SCHEMAS = (1, 2, 3)
 
 LONGEST_REASON = 500
 """Characters of the reason of a void."""
+
+LONGEST_NAME, LONGEST_TEXT = 100, 2000
+"""Characters of a name in a provenance, and of what it says or of an error."""
+
+MOST_FACTS, MOST_KNOBS = 100, 100
+"""Entries of a provenance, and knobs of a schedule; real ones have some dozens at most."""
+
+PLAIN_NAME = re.compile(r"[A-Za-z_]\w{0,63}", re.ASCII)
+"""Name of a sketch or a knob, also of one that this version does not know: it is shown wherever the record is."""
 
 CACHE_SIZE = 512
 """Tasks, and targets, that `parse` caches, as many lines have the same."""
@@ -156,7 +166,10 @@ def to_json(
     kind: EntryKind = EntryKind.TRIAL,
     void: Void | None = None,
 ) -> dict[str, Any]:
-    """The JSON data of a trial or a confirmation; `task` and `target` are JSON data already."""
+    """The JSON data of a trial or a confirmation; `task` and `target` are JSON data already.
+
+    Its texts are such as `parse` takes, whatever a compiler or a person said.
+    """
     data = {
         "schema": SCHEMA_VOIDED if void else SCHEMA,
         "kind": kind.value,
@@ -166,9 +179,11 @@ def to_json(
         "target": target,
         "schedule": record.schedule.to_json(),
         **record.measurement.to_json(),
+        "error": _line(record.measurement.error, LONGEST_TEXT),
+        "provenance": _facts(record.measurement.provenance),
         "created_at": created_at.astimezone(UTC).isoformat(),
         "voided_at": void.at.astimezone(UTC).isoformat() if void else None,
-        "void_reason": void.reason if void else "",
+        "void_reason": _line(void.reason, LONGEST_REASON) if void else "",
     }
     if data["max_rel_err"] == math.inf:
         data["max_rel_err"] = "inf"
@@ -258,8 +273,8 @@ def _void(data: dict[str, Any]) -> Void | None:
     """The void of a record, which versions before 3 did not have."""
     if data.get("voided_at") is None:
         return None
-    reason = check_type("void_reason", data["void_reason"], str)
-    return Void(_moment("voided_at", data["voided_at"]), reason[:LONGEST_REASON])
+    reason = _check_line("void_reason", data["void_reason"], LONGEST_REASON)
+    return Void(_moment("voided_at", data["voided_at"]), reason)
 
 
 def _kind(data: dict[str, Any]) -> EntryKind:
@@ -295,10 +310,13 @@ def _target(text: str) -> tuple[Target, str]:
 
 
 def _schedule(data: dict[str, Any]) -> Schedule:
-    check_type("schedule.sketch", data["sketch"], str)
-    _check_int31("schedule.version", data["version"])
-    for name, value in _object("schedule.values", data["values"]).items():
-        check_type(f"schedule.values.{name}", value, int)
+    _check_name("schedule.sketch", data["sketch"])
+    _check_whole("schedule.version", data["version"], 0, 2**31 - 1)
+    values = _object("schedule.values", data["values"])
+    _check_count("schedule.values", values, MOST_KNOBS)
+    for name, value in values.items():
+        _check_name("a name in schedule.values", name)
+        _check_whole(f"schedule.values.{name}", value, -(2**63), 2**63 - 1)
     return Schedule.from_json(data)
 
 
@@ -306,10 +324,20 @@ def _measurement(data: dict[str, Any]) -> Measurement:
     missing = [field.name for field in fields(Measurement) if field.name not in data.keys() | LATER_FIELDS]
     if missing:
         raise ValueError(f"{missing[0]!r} is missing")
+    _check_texts(data)
     own = {name: value for name, value in data.items() if name != "warm_samples_s"}
     measurement = Measurement.from_json(own | {"max_rel_err": math.inf} if data["max_rel_err"] == "inf" else own)
     check_measurement(measurement)
     return measurement
+
+
+def _check_texts(data: dict[str, Any]) -> None:
+    _check_line("error", data["error"], LONGEST_TEXT)
+    provenance = _object("provenance", data["provenance"])
+    _check_count("provenance", provenance, MOST_FACTS)
+    for name, text in provenance.items():
+        _check_line("a name in provenance", name, LONGEST_NAME)
+        _check_line(f"provenance.{name}", text, LONGEST_TEXT)
 
 
 def _object(name: str, value: Any) -> dict[str, Any]:
@@ -317,6 +345,40 @@ def _object(name: str, value: Any) -> dict[str, Any]:
     return data
 
 
-def _check_int31(name: str, value: Any) -> None:
-    if not 0 <= check_type(name, value, int) < 2**31:
-        raise ValueError(f"{name} is {quote(value)}, not in 0 .. {2**31 - 1}")
+def _check_whole(name: str, value: Any, least: int, most: int) -> None:
+    if not least <= check_type(name, value, int) <= most:
+        raise ValueError(f"{name} is {quote(value)}, not in {least} .. {most}")
+
+
+def _check_name(what: str, name: Any) -> None:
+    if not PLAIN_NAME.fullmatch(check_type(what, name, str)):
+        raise ValueError(f"{what} is {quote(name)}, not a name of 1 to 64 letters, digits and underscores")
+
+
+def _check_count(name: str, entries: Mapping[str, Any], most: int) -> None:
+    if len(entries) > most:
+        raise ValueError(f"{name} has {len(entries)} entries; it may have {most}")
+
+
+def _check_line(name: str, value: Any, most: int) -> str:
+    """The value, if it is a short line of text, as pages and tables show it. Raises ValueError."""
+    text: str = check_type(name, value, str)
+    if len(text) > most:
+        raise ValueError(f"{name} has {len(text)} characters; it may have {most}")
+    if not text.isprintable():
+        raise ValueError(f"{name} is {quote(text)}, not one line of printable characters")
+    return text
+
+
+def _line(text: str, most: int) -> str:
+    """A text of any origin as `_check_line` takes it."""
+    if len(text) <= most and text.isprintable():
+        return text
+    line = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in " ".join(text.split()))
+    return line if len(line) <= most else f"{line[: most - 3]}..."
+
+
+def _facts(provenance: Mapping[str, str]) -> dict[str, str]:
+    """A provenance of any origin as `parse` takes it."""
+    facts = islice(provenance.items(), MOST_FACTS)
+    return {_line(name, LONGEST_NAME): _line(text, LONGEST_TEXT) for name, text in facts}

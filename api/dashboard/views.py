@@ -1,7 +1,7 @@
 """Views: what a page says, as plain data. `Answer.show` makes one of what the rest of the product knows.
 
 No text of a view is a plain `str`, whoever chose it: labels, names in models, errors, provenance of imports. Each is
-cut to what a page has room for, and ends with "..." then.
+cut to what a page has room for, and ends with "..." then. A lone surrogate, which UTF-8 can't have, is escaped.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ MOST_FACTS, MOST_KNOBS = 50, 100
 
 
 def _shorten(text: object, most: int) -> object:
-    return shorten(text, most) if isinstance(text, str) else text
+    if not isinstance(text, str):
+        return text
+    return shorten(text[: most + 1].encode(errors="backslashreplace").decode(), most)
 
 
 def _truncate(entries: object, most: int) -> object:

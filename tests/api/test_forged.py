@@ -68,6 +68,13 @@ def forged(task):
     yield "no such knob", line(task, replace(good, values=(("tile_x", 1),))), "are tile_x, those of the space"
     yield "other sketch's", line(task, replace(good, sketch="winograd4", version=5)), "winograd4 has no legal point"
     yield "unknown sketch", line(task, replace(good, sketch="magic")), None
+    yield "half a letter", line(task, replace(good, sketch="\ud800")), r"schedule.sketch is '\ud800', not a name"
+    yield "no letter", line(task, replace(good, values=(("\x1b[2J", 1),))), r"schedule.values is '\x1b[2J', not a name"
+    yield (
+        "endless text",
+        line(task, good, provenance={"llvm": "x" * (1 << 20)}),
+        "provenance.llvm has 1048576 characters",
+    )
     yield "older version", line(task, replace(good, version=1)), None
     yield "later version", line(task, replace(good, version=99)), None
     yield "sibling", line(task, good, target=sibling), None

@@ -362,3 +362,19 @@ def test_many_trials_are_sampled(one, look, kit, monkeypatch):
     assert 20 <= view["judged"]["sampled"] <= 26 == 20 + 5 + 1
     assert f"A sample of {view['judged']['sampled']} of 61 trials" in page.words
     assert json.dumps(view)
+
+
+def test_names_that_no_import_takes_any_more_are_shown_escaped(one, look, kit):
+    """An older version took them, and they are history of a sketch that nobody knows."""
+    made = tried(one.store, kit.target(), 2)
+    odd = "a\ud800\x1b\u202e"
+    strange = Schedule(odd, 1, ((odd, 2**70), ("b" * 400, 1)))
+    made.record(strange, replace(good(1e-4), provenance={odd: odd}))
+    told = "a\\ud800\x1b\u202e"  # what UTF-8 can't have is escaped, and in pages what no eye can see
+    page, view = look(made.path())
+    assert r"a\ud800\x1b\u202e" in page.words
+    assert told in {trial["schedule"]["sketch"] for trial in view["rows"]}
+    page, view = look(made.path(strange))
+    assert r"a\ud800\x1b\u202e" in page.words
+    assert view["schedule"]["values"] == {told: 2**70, "b" * 297 + "...": 1}
+    assert view["evidence"]["provenance"] == {told: told}

@@ -101,7 +101,17 @@ def change(line, path, value):
         ("schedule.values.tile_m", True, "not a whole number"),
         ("schedule.sketch", 1, "schedule.sketch is 1, not a text"),
         ("schedule.version", -1, "schedule.version is -1"),
-        ("schedule.version", 2**31, "schedule.version is "),
+        ("schedule.version", 2**31, "schedule.version is 2147483648, not in 0 .. 2147483647"),
+        ("schedule.sketch", "\ud800", r"schedule.sketch is '\ud800', not a name of 1 to 64 letters, digits and"),
+        ("schedule.sketch", "", "schedule.sketch is '', not a name"),
+        ("schedule.sketch", "s" * 100_000, "not a name of 1 to 64 letters"),
+        ("schedule.sketch", "tiled\n", r"schedule.sketch is 'tiled\n', not a name"),
+        ("schedule.values", {"\ud800": 1}, r"a name in schedule.values is '\ud800', not a name"),
+        ("schedule.values", {"a\u202e": 1}, r"a name in schedule.values is 'a\u202e', not a name"),
+        ("schedule.values", {"a\x1b[2J": 1}, r"a name in schedule.values is 'a\x1b[2J', not a name"),
+        ("schedule.values", {"1a": 1}, "a name in schedule.values is '1a', not a name"),
+        ("schedule.values.tile_m", 2**63, "schedule.values.tile_m is 9223372036854775808, not in -9223372036854775808"),
+        ("schedule.values", {f"k{n}": n for n in range(101)}, "schedule.values has 101 entries; it may have 100"),
         ("status", "fine", "status is 'fine', not one of ok, "),
         ("status", ["ok"], ""),
         ("median_s", None, "the status is ok, but there is no median_s above zero"),
@@ -119,7 +129,16 @@ def change(line, path, value):
         ("warm_s", 10**400, "too large for a number"),
         ("max_rel_err", "lots", "max_rel_err is 'lots', not a number"),
         ("error", None, "error is null, not a text"),
+        ("error", "\ud800", r"error is '\ud800', not one line of printable characters"),
+        ("error", "a\nb", r"error is 'a\nb', not one line of printable characters"),
+        ("error", "x" * 2001, "error has 2001 characters; it may have 2000"),
         ("provenance", {"a": 1}, "provenance.a is 1, not a text"),
+        ("provenance", {"\ud800": 1}, r"a name in provenance is '\ud800', not one line of printable characters"),
+        ("provenance", {"a": "\ud800"}, r"provenance.a is '\ud800', not one line of printable characters"),
+        ("provenance", {"\x1b": "a"}, r"a name in provenance is '\x1b', not one line of printable characters"),
+        ("provenance", {"a": "x" * 2001}, "provenance.a has 2001 characters; it may have 2000"),
+        ("provenance", {"x" * 101: "a"}, "a name in provenance has 101 characters; it may have 100"),
+        ("provenance", {str(n): "a" for n in range(101)}, "provenance has 101 entries; it may have 100"),
         ("created_at", "yesterday", "created_at is 'yesterday', not a moment"),
         ("created_at", "2026-05-04T03:02:01", "created_at names no time zone"),
         ("created_at", 0, "created_at is 0, not a text"),
@@ -130,7 +149,30 @@ def test_a_fault_is_named(line, path, value, message):
     with pytest.raises(ValueError) as error:
         exchange.parse(json.dumps(wrong))
     assert message in str(error.value)
-    assert "\n" not in str(error.value)
+    assert str(error.value).isprintable()
+
+
+@pytest.mark.parametrize("reason", ["\ud800", "a\nb", "\u202e", "x" * 501])
+def test_a_reason_is_a_short_line(line, reason):
+    voided = line | {"schema": 3, "voided_at": NOW.isoformat(), "void_reason": reason}
+    with pytest.raises(ValueError, match="void_reason "):
+        exchange.parse(json.dumps(voided))
+
+
+def test_what_is_exported_is_taken_whatever_its_texts_are(samples):
+    """A compiler may say several lines, a person anything, and a machine may have any name."""
+    odd = "a\n  b\0\ud800\x1b" + "x" * 3000
+    provenance = {f"{n} {odd}": odd for n in range(200)}
+    record = samples.record(3, Measurement(Status.BUILD_ERROR, error=odd, provenance=provenance))
+    void = exchange.Void(NOW, odd)
+    line = exchange.to_json(samples.task().to_json(), samples.target().to_json(), record, NOW, void=void)
+    entry = exchange.parse(json.dumps(line))
+    assert entry.void is not None
+    assert entry.void.reason == "a b\ufffd\ufffd\ufffd" + "x" * 491 + "..."
+    assert entry.record.measurement.error.startswith("a b\ufffd\ufffd\ufffdxx")
+    assert len(entry.record.measurement.provenance) == 100
+    told = exchange.to_json(line["task"], line["target"], entry.record, NOW, void=entry.void)
+    assert told == line
 
 
 @pytest.mark.parametrize("threads", ["2", 2.0, True, None, 0, -1, 10**9, [2]])
