@@ -15,11 +15,16 @@ from tunewright.db.store import open_store
 from tunewright.search_space.measurement import NOISE, Candidate, Measurement, Record
 from tunewright.search_space.sketches import default_schedule
 from tunewright.tuner.cli.task_details import show_task
+from tunewright.tuner.lookup.ladder import lookup
 from tunewright.tuner.lookup.predictor import predict
+from tunewright.tuner.lookup.result import LookupResult, Match, default_results, kept_defaults
+from tunewright.tuner.lookup.source import PreparedModel
 from tunewright.tuner.models.model import Model, open_model
+from tunewright.tuner.search.report import JobOutcome as ReportOutcome
 
 from .conftest import small_model
 from .fake_pool import TARGET, FakePool, by_key, is_default, job, tasks, took
+from .timings import takes
 from .trial_lines import points
 
 
@@ -52,8 +57,63 @@ def test_of_a_confirmed_schedule(network: Model, url: str) -> None:
 def test_of_a_schedule_that_was_only_tried(network: Model, url: str) -> None:
     with open_store(url) as store:
         report = job(network, store, FakePool(by_key, side_by_side), trials=24)
-    data = show_task(report.tasks[0].key, "default", (), None, url, {}, 1)["measured"]
+        task = report.tasks[0]
+        *_, slow, _ = store.trials.fastest(task.key, TARGET.key, 24)
+    data = show_task(task.key, json.dumps(slow.schedule.to_json()), (), None, url, {}, 1)["measured"]
     assert (data["confirmed"], data["noise"], data["trial_ms"]) == (False, "", data["median_ms"])
+
+
+def slower_side_by_side(candidate: Candidate) -> Measurement:
+    """Other times than by trial, on a busy machine."""
+    measured = by_key(candidate)
+    return replace(took(1.25 * (measured.median_s or 0.0)), provenance={NOISE: "others"})
+
+
+def test_a_default_takes_the_same_time_wherever_it_is_told(network: Model, url: str) -> None:
+    """By the comparison that it lost, also when its winner is taken back since: the job, the lookup, this."""
+    with open_store(url) as store:
+        pool = FakePool(by_key, slower_side_by_side)
+        report = job(network, store, pool, trials=24, timing=takes(default=3e-3, tuned=3.3e-3))
+        found = lookup(store, tasks(network), TARGET)
+        entry = report.tasks[0]
+        best = found[entry.key]
+        assert report.outcome is ReportOutcome.DEFAULTS_KEPT and best.schedule.key != entry.default_key
+        for voided in (None, best.schedule):
+            if voided is not None:
+                store.voids.void(entry.key, TARGET.key, voided.key, "wrong on odd sizes")
+            results = lookup(store, tasks(network), TARGET)
+            kept = default_results(results, TARGET, kept_defaults(store, results, TARGET.key) or {})
+            assert kept is not None
+            told = kept[entry.key].to_json()
+            data = show_task(entry.key, "default", (), None, url, {}, 1)["measured"]
+            assert (told["expected_ms"], told["confirmed"], told["provenance"]) == (
+                pytest.approx(1e3 * (entry.default_s or 0.0)),
+                True,
+                {NOISE: entry.noise},
+            )
+            assert (data["median_ms"], data["confirmed"], data["noise"]) == (told["expected_ms"], True, entry.noise)
+            assert data["trial_ms"] != data["median_ms"]
+        store.voids.void(entry.key, TARGET.key, entry.default_key, "wrong on odd sizes")
+    assert show_task(entry.key, "default", (), None, url, {}, 1)["measured"]["status"] == "voided"
+
+
+def test_the_tasks_have_the_times_of_the_defaults_that_are_kept(network: Model) -> None:
+    """Where a default is also the best of its trials, that is one figure."""
+    task = tasks(network)[0]
+    default = default_schedule(task, TARGET)
+    tried = LookupResult(task, Match.EXACT, default, took(2e-3))
+    entry = {"key": task.key, "chosen": 1, "default_ms": 1.78, "default_interval_ms": [1.7, 1.9]}
+    told = {task.key: entry | {"default_schedule": default.key, "noise": "others"}}
+    kept = default_results({task.key: tried}, TARGET, told)
+    assert kept is not None
+    assert kept[task.key].expected_s == pytest.approx(1.78e-3) and kept[task.key].confirmed
+    prepared = PreparedModel(network, TARGET, {}, kept, other={task.key: tried})
+    assert prepared.best == kept
+    newer = replace(tried, confirmed=True)  # by a job of another model
+    again = default_results({task.key: newer}, TARGET, told)
+    assert again is not None and again[task.key].measurement == newer.measurement
+    other = replace(newer, schedule=replace(default, version=99))
+    assert PreparedModel(network, TARGET, {}, kept, other={task.key: other}).best == {task.key: other}
 
 
 @pytest.mark.parametrize("kind", [EntryKind.TRIAL, EntryKind.CONFIRMATION])

@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console
 
@@ -15,8 +15,10 @@ from tunewright.codegen.cuda.nvrtc import NoCompiler
 from tunewright.codegen.gpu import KNOWN
 from tunewright.codegen.ir.ir import Kernel
 from tunewright.codegen.target import CUDA, Target
+from tunewright.db.job import JobState
 from tunewright.db.reader import NoDatabase, open_reader
 from tunewright.db.store import Store
+from tunewright.db.trial import TrialDetail
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import NOISE, Candidate, Measurement
 from tunewright.search_space.schedule import Illegal, Schedule
@@ -25,16 +27,31 @@ from tunewright.search_space.space import ENUMERABLE, Space
 from tunewright.workers.measure.sampling import reliable_interval
 
 from ..errors import Refused
+from ..explain import values
 from ..explain.texts import GPU_PARTS, PARTS, parts_of, readable, text_of
 from ..lookup.ladder import look_up
 from ..lookup.predictor import predict
-from ..lookup.result import Match
+from ..lookup.result import Match, default_time
 from ..models.model import open_for
 from ..settings import settings
 from ..targets import local_target
-from ..text import beside_trial, between_ms, counted, duration, large, mark_noise, mark_trial, printable, shape
+from ..text import (
+    Interval,
+    beside_trial,
+    between_ms,
+    counted,
+    duration,
+    large,
+    mark_noise,
+    mark_trial,
+    printable,
+    shape,
+)
 from ..units import in_ms
 from .tables import print_legends
+
+MOST_JOBS = 20
+"""Jobs whose results are looked at for one that compared a default."""
 
 
 def show_task(
@@ -147,36 +164,62 @@ def _schedule(store: Store | None, task: Task, target: Target, choice: str) -> t
             return _parse_schedule(choice), "given", None
 
 
+class _Timed(NamedTuple):
+    measurement: Measurement
+    interval_s: Interval | None
+    is_confirmed: bool
+    is_imported: bool
+
+
 def _measurement_json(store: Store, task: Task, target: Target, schedule: Schedule) -> dict[str, Any] | None:
-    """The confirmed measurement of a schedule, else that of its trial; None where it was not tried.
+    """The measurement of a schedule; None where it was not tried.
 
     And the time of its trial, from which models learn unless it was imported.
     """
-    record = store.confirmations([task.key], target.key).get(task.key)
-    confirmed = record.measurement if record is not None and record.schedule == schedule else None
     trial = store.trials.get(task.key, target.key, schedule.key)
-    measured = confirmed or (trial.record.measurement if trial else None)
-    if measured is None:
+    timed = _timed(store, task, target, schedule, trial)
+    if timed is None:
         return None
-    is_timed_here = trial is not None and not trial.line.is_imported
-    is_imported = not (store.confirmed_here([task.key], target.key) if confirmed else is_timed_here)
+    low_s, high_s = timed.interval_s or (None, None)
     return {
-        **_times_json(measured),
-        "confirmed": confirmed is not None and not is_imported,
-        "imported": is_imported,
-        "trial_ms": in_ms(trial.record.measurement.median_s) if trial and is_timed_here else None,
-    }
-
-
-def _times_json(measurement: Measurement) -> dict[str, Any]:
-    low_s, high_s = reliable_interval(measurement) or (None, None)
-    return {
-        "noise": measurement.provenance.get(NOISE, ""),
-        "status": measurement.status.value,
-        "median_ms": in_ms(measurement.median_s),
+        "noise": timed.measurement.provenance.get(NOISE, ""),
+        "status": timed.measurement.status.value,
+        "median_ms": in_ms(timed.measurement.median_s),
         "low_ms": in_ms(low_s),
         "high_ms": in_ms(high_s),
+        "confirmed": timed.is_confirmed,
+        "imported": timed.is_imported,
+        "trial_ms": in_ms(trial.record.measurement.median_s) if trial and not trial.line.is_imported else None,
     }
+
+
+def _timed(store: Store, task: Task, target: Target, schedule: Schedule, trial: TrialDetail | None) -> _Timed | None:
+    """The newest confirmation of a schedule; of a default that lost it, what its job told; else the trial.
+
+    As lookups have it of a model that keeps its defaults.
+    """
+    record = store.confirmations([task.key], target.key).get(task.key)
+    if record is not None and record.schedule == schedule:
+        is_imported = not store.confirmed_here([task.key], target.key)
+        return _Timed(record.measurement, reliable_interval(record.measurement), not is_imported, is_imported)
+    if (told := _compared_default(store, task, target, schedule)) is not None:
+        edges_s = None if told.low_s is None or told.high_s is None else (told.low_s, told.high_s)
+        return _Timed(told, edges_s, is_confirmed=True, is_imported=False)
+    if trial is None:
+        return None
+    measurement = trial.record.measurement
+    return _Timed(measurement, reliable_interval(measurement), is_confirmed=False, is_imported=trial.line.is_imported)
+
+
+def _compared_default(store: Store, task: Task, target: Target, schedule: Schedule) -> Measurement | None:
+    """What the newest job says that compared the default; None for another schedule, or one that is taken back."""
+    is_voided = (task.key, schedule.key) in store.voids.in_force([task.key], target.key)
+    if is_voided or schedule != default_schedule(task, target):
+        return None
+    jobs = store.jobs.list((JobState.SUCCEEDED, JobState.PAUSED), target_key=target.key, limit=MOST_JOBS)
+    told = (entry for job in jobs for entry in values.entries(job.result, "tasks") if entry.get("key") == task.key)
+    times = (default_time(entry) for entry in told if entry.get("default_schedule") == schedule.key)
+    return next((time.measurement for time in times if time is not None and time.is_confirmed), None)
 
 
 def _parse_schedule(text: str) -> Schedule:

@@ -15,7 +15,7 @@ import numpy as np
 
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
-from tunewright.search_space.measurement import Measurement, Status
+from tunewright.search_space.measurement import NOISE, Measurement, Status
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule, holds, spaces
 
@@ -233,8 +233,8 @@ def _source(data: Any) -> ResultSource | None:
 DEFAULTS_KEPT = "defaults_kept"
 """The `outcome` in the result of such a job: see `search.report`."""
 
-TASK_FIELDS = ("key", "chosen", "default_ms", "default_interval_ms", "default_schedule")
-"""Fields of a task in the result of such a job that lookups use."""
+TASK_FIELDS = ("key", "chosen", "default_ms", "default_interval_ms", "default_schedule", "noise", "confirmed")
+"""Fields of a task in the result of such a job that lookups use. Jobs of older versions lack the last ones."""
 
 KeptDefaults = Mapping[str, Mapping[str, Any]]
 """These fields of each task of such a model, by key; but of those whose default was taken back since."""
@@ -250,7 +250,7 @@ def kept_defaults(store: Store, task_keys: Collection[str], target_key: str) -> 
         return None
     voided = store.voids.in_force(task_keys, target_key)
     tasks = [task for task in job.result["tasks"] if (task["key"], task["default_schedule"]) not in voided]
-    return {task["key"]: {name: task[name] for name in TASK_FIELDS} for task in tasks} or None
+    return {task["key"]: {name: task[name] for name in TASK_FIELDS if name in task} for task in tasks} or None
 
 
 def default_results(
@@ -276,12 +276,36 @@ def default_results(
 
 def _default_result(best: LookupResult, target: Target, entry: Mapping[str, Any]) -> LookupResult:
     """The default with its time; without one where the model does not run the task, so that it stays so."""
-    task = best.task
-    if not entry["chosen"] or entry["default_ms"] is None:
+    task, told = best.task, default_time(entry)
+    if not entry["chosen"] or told is None:
         return unmeasured_result(task, target)
-    low_s, high_s = map(seconds, entry["default_interval_ms"]) if entry["default_interval_ms"] else (None, None)
-    provenance = best.measurement.provenance if best.measurement and best.confirmed else {}  # of the same comparison
+    default = default_schedule(task, target)
+    if best.match is Match.EXACT and best.confirmed and best.schedule == default:  # the newest comparison of it
+        return LookupResult(task, Match.DEFAULT, default, best.measurement, confirmed=True)
+    return LookupResult(task, Match.DEFAULT, default, *told)
+
+
+class DefaultTime(NamedTuple):
+    """The time of a default by a job's result."""
+
+    measurement: Measurement
+    is_confirmed: bool  # it is of a comparison in fresh processes, else of a trial
+
+
+def default_time(entry: Mapping[str, Any]) -> DefaultTime | None:
+    """The time of a default by a task's fields in a job's result; None where there is none.
+
+    Raises KeyError, TypeError or ValueError for other data.
+    """
+    if entry["default_ms"] is None:
+        return None
+    interval_ms, noise = entry["default_interval_ms"], entry.get("noise", "")
+    low_s, high_s = map(seconds, interval_ms) if interval_ms else (None, None)
     measurement = Measurement(
-        Status.OK, median_s=seconds(entry["default_ms"]), low_s=low_s, high_s=high_s, provenance=provenance
+        Status.OK,
+        median_s=seconds(entry["default_ms"]),
+        low_s=low_s,
+        high_s=high_s,
+        provenance={NOISE: str(noise)[:LONGEST_TEXT]} if noise else {},
     )
-    return LookupResult(task, Match.DEFAULT, default_schedule(task, target), measurement, best.confirmed)
+    return DefaultTime(measurement, entry.get("confirmed", True) is True)

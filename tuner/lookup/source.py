@@ -45,8 +45,11 @@ class PreparedModel:
 
     @property
     def best(self) -> Mapping[str, LookupResult]:
-        """The best results of the tasks, also where this model keeps its defaults."""
-        return self.results if self.other is None else self.other
+        """The best results of the tasks, also where this model keeps its defaults: of these with the time they have."""
+        if self.other is None:
+            return self.results
+        kept = {key: result for key, result in self.results.items() if result.schedule == self.other[key].schedule}
+        return {**self.other, **kept}
 
     @property
     def fastest_model(self) -> Model:

@@ -100,6 +100,8 @@ class KeptShown(Answer):
     default_ms: float | None = Field(description="What its default takes, timed in turn with the best.")
     default_interval_ms: tuple[float, float] | None = Field(description="95% interval of that.")
     default_schedule: str = Field(description="Key of that default: another version may have another one.")
+    noise: str = Field("", description="Why the machine was too busy to rely on that; empty where it was not.")
+    confirmed: bool = Field(True, description="Whether that is of a comparison; else it is of a trial.")
 
 
 class LookupAnswer(Answer):
