@@ -95,14 +95,12 @@ ROUNDING = 1e-6
 SAMPLES_RATIO = 2.0
 """Largest ratio of a median to its samples, or theirs to it: they may be of different speeds of the machine."""
 
-DECISIVE = ("median_s", "warm_s", "incumbent_s")
-"""The times of a measurement that decide anything."""
+ODD_RATIO = 100.0
+"""How many times as fast as any run a single sample may be, and so the end of an interval: samples are divided by the
+pace beside them, which may be of an odd moment of a busy machine. They decide nothing."""
 
 PLAIN_OPS, PRODUCT_OPS = {"add", "sub", "mul"}, {"mul", "cast"}
 """Ops of indices in which no value occurs twice for one reason or another, and of products of values as they are."""
-
-POSITIVE = ("low_s", "high_s")
-"""Others that are above zero."""
 
 SHA256 = re.compile("[0-9a-f]{64}")
 
@@ -168,28 +166,25 @@ def check_result(task: Task, measurement: Measurement) -> None:
 
 def check_time(task: Task, target: Target, record: Record) -> None:
     """Raises ValueError for times that are impossible on the target, or too long to be true."""
-    measurement, sketch = record.measurement, record.schedule.sketch
-    values_by_name = {
-        "median_s": measurement.median_s,
-        "low_s": measurement.low_s,
-        "high_s": measurement.high_s,
-        "warm_s": measurement.warm_s,
-        "incumbent_s": measurement.incumbent_s,
-    }
-    times = [(name, value) for name, value in values_by_name.items() if value is not None]
-    if measurement.samples_s:
-        times.append(("samples_s", max(measurement.samples_s)))
-    times.append(("build_s", measurement.build_s))
-    for name, value in times:
-        if value > MAX_TIME_S:
+    measurement = record.measurement
+    least_s = fastest_s(task, target, saves_work(record.schedule.sketch))
+    odd_s = least_s / ODD_RATIO
+    samples_s = measurement.samples_s
+    bounds = (
+        ("median_s", measurement.median_s, least_s),
+        ("low_s", measurement.low_s, odd_s),
+        ("high_s", measurement.high_s, odd_s),
+        ("samples_s", min(samples_s, default=None), odd_s),
+        ("samples_s", max(samples_s, default=None), odd_s),
+        ("warm_s", measurement.warm_s, least_s),
+        ("incumbent_s", measurement.incumbent_s, fastest_s(task, target)),  # of what may be of any sketch
+        ("build_s", measurement.build_s, 0.0),
+    )
+    for name, value, bound_s in bounds:
+        if value is not None and value > MAX_TIME_S:
             raise ValueError(f"{name} is {value:.3g} s; a time is at most {MAX_TIME_S:g} s")
-        # A single sample, and so an end of the interval, may be of an odd moment of a busy machine; it decides nothing.
-        if name in POSITIVE and value <= 0:
-            raise ValueError(f"{name} is {value:.3g} s; no run takes that")
-        # What it was timed in turn with may be of any sketch.
-        saves = name == "incumbent_s" or saves_work(sketch)
-        if name in DECISIVE and value < (least_s := fastest_s(task, target, saves)):
-            reason = f"a run of this task on {target} takes {least_s:.3g} s at least"
+        if value is not None and value < bound_s:
+            reason = f"a run of this task on {target} takes {bound_s:.3g} s at least"
             raise ValueError(f"{name} is {value:.3g} s, which can't be: {reason}")
 
 

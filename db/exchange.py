@@ -36,6 +36,8 @@ SCHEMA, SCHEMA_VOIDED = 2, 3
 """Versions of this format, the second for lines of records that are taken back. A version grows when an old reader
 would misunderstand a line, not when a field is added."""
 
+SCHEMA_RULE = f"lines of what is taken back are of version {SCHEMA_VOIDED}, and no others"
+
 READABLE_SCHEMAS = (1, 2, 3)
 """Versions that `parse` reads."""
 
@@ -270,8 +272,13 @@ def _moment(name: str, value: Any) -> datetime:
 
 
 def _void(data: dict[str, Any]) -> Void | None:
-    """The void of a record, which versions before 3 did not have."""
-    if data.get("voided_at") is None:
+    """The void of a record, which lines of version 3 have, and no others."""
+    is_voided = data.get("voided_at") is not None
+    if is_voided is not (data["schema"] == SCHEMA_VOIDED):
+        raise ValueError(f"its schema is {data['schema']}, and voided_at {quote(data.get('voided_at'))}; {SCHEMA_RULE}")
+    if not is_voided:
+        if data.get("void_reason"):
+            raise ValueError(f"void_reason is {quote(data['void_reason'])}, but there is no voided_at")
         return None
     reason = _check_line("void_reason", data["void_reason"], LONGEST_REASON)
     return Void(_moment("voided_at", data["voided_at"]), reason)

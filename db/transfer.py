@@ -81,8 +81,7 @@ class Transfer(DatabasePart):
             for number, line in batch:
                 try:
                     entry = parse(line)
-                    if entry.created_at > latest:
-                        raise ValueError(f"created_at is {entry.created_at.isoformat()}, which is yet to come")
+                    _check_moments(entry, latest)
                     entries.append(entry)
                 except ValueError as error:
                     stored = added_count + known_count + len(entries)
@@ -161,6 +160,13 @@ class Transfer(DatabasePart):
         added += self.database.add(session, ConfirmationRow, CREATION_KEY, confirmations)
         update_bests(self.database, session, pairs)
         return added
+
+
+def _check_moments(entry: RecordEntry, latest: datetime) -> None:
+    """Raises ValueError for what is later than that."""
+    for name, moment in (("created_at", entry.created_at), ("voided_at", entry.void.at if entry.void else None)):
+        if moment is not None and moment > latest:
+            raise ValueError(f"{name} is {moment.isoformat()}, which is yet to come")
 
 
 def _repeats(session: Session, trials: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -161,9 +161,18 @@ def test_the_first_fault_is_named_and_what_is_before_it_is_stored(filled, sample
     assert len(list(filled.export())) == 3
 
 
+def voided(moment):
+    return {"voided_at": moment, "void_reason": "wrong"}
+
+
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
+        ({"schema": 2} | voided("2025-06-01T00:00:00+00:00"), "its schema is 2, and voided_at '2025-06-01T00:00:00"),
+        (
+            {"schema": 3} | voided("2999-01-01T00:00:00+00:00"),
+            "voided_at is 2999-01-01T00:00:00+00:00, which is yet to",
+        ),
         (
             {"low_s": 9e-6, "high_s": 1e-6},
             "low_s is 9e-06 s, median_s 3e-06 s, high_s 1e-06 s; the median lies between",
@@ -176,7 +185,11 @@ def test_the_first_fault_is_named_and_what_is_before_it_is_stored(filled, sample
         ({"status": "timeout", "samples_s": []}, "the status is timeout, but there are times"),
         ({"status": "crash", "median_s": None}, "the status is crash, but there are times"),
         ({"status": "wrong_result", "median_s": None}, "but no median_s that they are of"),
-        ({"low_s": 0}, "low_s is 0 s; no run takes that"),
+        ({"low_s": 0}, "low_s is 0 s, which can't be: a run of this task on cpu:"),
+        ({"low_s": 1e-12}, "low_s is 1e-12 s, which can't be: a run of this task on cpu:"),
+        ({"samples_s": [3e-6, 1e-12, 3e-6]}, "samples_s is 1e-12 s, which can't be: a run of this task on cpu:"),
+        ({"schema": 3}, "its schema is 3, and voided_at null; lines of what is taken back are of version 3"),
+        ({"void_reason": "x"}, "void_reason is 'x', but there is no voided_at"),
         ({"incumbent_s": 1e-300}, "incumbent_s is 1e-300 s, which can't be"),
         ({"error": "it broke"}, "the status is ok, but error is 'it broke'"),
         ({"max_rel_err": 1.1e-4}, "the status is ok, but max_rel_err is 0.00011; results of this task are off 0.0001"),
