@@ -44,6 +44,11 @@ NO_KERNEL = "no op of the model has a native kernel"
 ABOVE_PEAK = 1.02
 """A share of the peak beyond what a clock that changes with heat explains."""
 
+SUM_WORDS = (
+    "a task by itself finds what it reads nearer or farther away than in the model, and the machine at another moment"
+)
+"""Why the sum of the tasks is not the time of the whole model."""
+
 
 def render(console: Console, data: Mapping[str, Any]) -> None:
     """Print each task's default and best time, then the model's."""
@@ -83,7 +88,7 @@ def _print_whole(console: Console, data: Mapping[str, Any]) -> list[str]:
         whole = _gain_text(gain) if data["tasks"] else _default_text(gain)
         console.print(f"the whole model: {whole}", soft_wrap=True)
     if by_tasks := _sum_text(gain, data):
-        console.print(f"the sum of its tasks: {by_tasks}", soft_wrap=True)
+        console.print(f"the sum of its tasks: {by_tasks}; {SUM_WORDS}", soft_wrap=True)
     if slow:
         console.print(slow, soft_wrap=True)
     return [whole, by_tasks, slow.partition(" ")[0]]
@@ -116,10 +121,15 @@ def _gain_text(gain: ModelGain) -> str:
 
 
 def _sum_text(gain: ModelGain, data: Mapping[str, Any]) -> str:
-    """The times of a faster model's tasks in all, and what segments save of them; empty where that is not known."""
+    """The times of the tasks in all, and what segments save of them; empty where that is not known.
+
+    Of a model that keeps its defaults by these alone.
+    """
     apart_ms = values.number(data, "tasks_apart_ms")  # a job of before has none
     default_ms, tuned_ms = values.number(data, "tasks_default_ms"), values.number(data, "tasks_tuned_ms")
-    if gain.is_kept or gain.speedup is None or not default_ms or not tuned_ms or not apart_ms:
+    if gain.is_kept and default_ms:
+        return f"{mark_noise(duration(default_ms), gain.noise)} by default"
+    if gain.speedup is None or not default_ms or not tuned_ms or not apart_ms:
         return ""
 
     def speedup(before_ms: float, after_ms: float) -> str:
