@@ -78,7 +78,9 @@ def test_the_tour(command: Command) -> None:
     names: dict[str, str] = {}
     outputs = walk(command, STEPS[:SERVER], names)
     assert "MatMul+Relu" in outputs["tasks"]
-    assert "8 trials" in outputs["tune"]
+    tune = next(line for _, line in STEPS if line.startswith("tune "))
+    assert "8 trials" in outputs["tune"] and "8 trials" in command(*shlex.split(tune)).out  # a job of its own
+    assert sum(json.loads(line)["kind"] == "trial" for line in command("export").out.splitlines()) == 16
     assert "tunewright, default" in outputs["bench"]
     assert "register" in outputs["show"]  # the loop IR has register tiles
     assert np.load("out/output_0.npy").shape == (64, 512)
