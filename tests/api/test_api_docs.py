@@ -22,6 +22,12 @@ def rows(section):
     return [[cell.strip() for cell in line.split(" | ")] for line in lines]
 
 
+def test_a_body_that_is_no_text_is_the_problem_that_the_table_says(client):
+    answer = client.post("/v1/jobs", content=b"\xff", headers={"Content-Type": "application/json"})
+    [row] = [row for row in rows("Problems") if "UTF-8" in row[2]]
+    assert row[:2] == [f"`{answer.json()['type']}`", str(answer.status_code)]
+
+
 def test_every_route_is_listed(one):
     described = one.app.openapi()["paths"]
     routes = [f"`{method.upper()} {path}`" for path, operations in described.items() for method in operations]
