@@ -1,6 +1,12 @@
-"""Query: parameters that a route does not know are refused, as fields of bodies are: misspelt ones would do nothing."""
+"""Query: parameters that a route does not know, or takes once and got twice, are refused, as fields of bodies are.
+
+Misspelt ones would do nothing, and of several values one would count.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, get_args, get_origin
 
 from fastapi import Request
 from fastapi.dependencies.models import Dependant
@@ -11,30 +17,52 @@ from .problems import MOST_ERRORS, Problem, ProblemKind, pointer
 
 
 async def only_known_query(request: Request) -> None:
-    """A dependency of every route. Raises Problem for parameters that it does not know, and names those it does.
+    """A dependency of every route. Raises Problem for parameters that it does not know, naming those it does.
 
-    Addresses of pages, and of what they load, get parameters from all over the web.
+    Also for several values where it takes one. Addresses of pages, and of what they load, get parameters from all over
+    the web.
     """
     if not request.query_params or not is_for_programs(request.url.path):
         return
-    parameters = sorted(_parameters(request.scope["route"].dependant))
-    unknown = [name for name in dict.fromkeys(request.query_params) if name not in parameters]
-    if not unknown:
+    takes_many = _parameters(request.scope["route"].dependant)
+    faults = _faults(request, takes_many)
+    if not faults:
         return
-    has = f"this route has {', '.join(parameters)}" if parameters else "this route has none"
-    detail = f"there is no such parameter; {has}"
-    errors = [{"in": "query", "pointer": pointer([name]), "detail": detail} for name in unknown[:MOST_ERRORS]]
-    more = f", and {len(unknown) - 1} more" if len(unknown) > 1 else ""
-    raise Problem(ProblemKind.INVALID, f"query {errors[0]['pointer']}: {detail}{more}", errors=errors)
+    errors = [
+        {"in": "query", "pointer": pointer([name]), "detail": detail}
+        for name, detail in list(faults.items())[:MOST_ERRORS]
+    ]
+    more = f", and {len(faults) - 1} more" if len(faults) > 1 else ""
+    raise Problem(ProblemKind.INVALID, f"query {errors[0]['pointer']}: {errors[0]['detail']}{more}", errors=errors)
 
 
-def _parameters(dependant: Dependant) -> set[str]:
-    """The names of what a route, and all that it depends on, take from the query."""
-    own: set[str] = set()
+def _faults(request: Request, takes_many: Mapping[str, bool]) -> dict[str, str]:
+    """What is wrong with each parameter that is."""
+    has = f"this route has {', '.join(sorted(takes_many))}" if takes_many else "this route has none"
+    faults = {}
+    for name in dict.fromkeys(request.query_params):
+        count = len(request.query_params.getlist(name))
+        if name not in takes_many:
+            faults[name] = f"there is no such parameter; {has}"
+        elif count > 1 and not takes_many[name]:
+            faults[name] = f"it is given {count} times; give it once"
+    return faults
+
+
+def _parameters(dependant: Dependant) -> dict[str, bool]:
+    """The names of what a route, and all that it depends on, take from the query; whether they take several values."""
+    own: dict[str, bool] = {}
     for field in dependant.query_params:
         kind = field.field_info.annotation
         if isinstance(kind, type) and issubclass(kind, BaseModel):  # it has them as its fields
-            own |= kind.model_fields.keys()
+            own |= {name: _is_list(part.annotation) for name, part in kind.model_fields.items()}
         else:
-            own.add(field.alias)
-    return own.union(*map(_parameters, dependant.dependencies))
+            own[field.alias] = _is_list(kind)
+    for part in dependant.dependencies:
+        own |= _parameters(part)
+    return own
+
+
+def _is_list(kind: Any) -> bool:
+    """Whether a type is a list, or may be one."""
+    return get_origin(kind) is list or any(get_origin(part) is list for part in get_args(kind))

@@ -22,6 +22,16 @@ def test_a_misspelt_parameter_is_named_beside_the_known_ones(client):
     )
 
 
+def test_a_parameter_that_comes_twice_is_refused_where_one_counts(client):
+    told = problem(client.get("/v1/jobs?limit=1&limit=2&state=queued&state=running"), "invalid-request", 422)
+    said = "it is given 2 times; give it once"
+    assert told["errors"] == [{"in": "query", "pointer": "#/limit", "detail": said}]
+    assert told["detail"] == f"query #/limit: {said}"
+    assert client.get("/v1/jobs?state=queued&state=running").status_code == 200
+    twice = problem(client.get("/v1/pages/records?op=a&op=b"), "invalid-request", 422)  # its query is a model
+    assert twice["errors"][0]["pointer"] == "#/op"
+
+
 def routes(app):
     for path, operations in app.openapi()["paths"].items():
         for method, operation in operations.items():
