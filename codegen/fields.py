@@ -68,11 +68,11 @@ def _refuse_constant(name: str) -> float:
     raise ValueError(f"{name} is not JSON")
 
 
-def quote(value: object) -> str:
-    """A value for people, cut off if it is long: a text in quotes, anything else as JSON has it."""
-    if isinstance(value, str):
-        return repr(value[:MAX_SHOWN])
-    return json.dumps(value, default=str)[:MAX_SHOWN]
+def quote(value: object, most: int = MAX_SHOWN) -> str:
+    """A value for people: a text in quotes, anything else as JSON has it; with "..." behind it where it is cut off."""
+    text = value if isinstance(value, str) else json.dumps(value, default=str)
+    shown = repr(text[:most]) if isinstance(value, str) else text[:most]
+    return shown if len(text) <= most else f"{shown}..."
 
 
 def abridge(text: str, most: int) -> str:

@@ -30,6 +30,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
+from tunewright.codegen.fields import quote
 from tunewright.search_space.measurement import Status
 
 from .best import Best, Gap, Hit, Marks
@@ -292,7 +293,7 @@ def _cursor_values(text: str) -> list[BindParameter[Any]]:
     """The values of `SEARCH_ORDER` in a `Hit.place`. Raises ValueError where it is none."""
     match = CURSOR.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text[:80]!r} is no place among what a search finds")
+        raise ValueError(f"{quote(text, 80)} is no place among what a search finds")
     moment, target_key, task_key = match.groups()
     return [
         literal(datetime.fromisoformat(moment), Instant()),

@@ -16,6 +16,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Row, Select, Text, and_, case, cast, func, literal, select, tuple_
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
+from tunewright.codegen.fields import quote
 from tunewright.search_space.measurement import Status
 from tunewright.search_space.schedule import Schedule
 
@@ -103,7 +104,7 @@ class PageCursor:
         """The inverse of `str`. Raises ValueError where it is no cursor of the order."""
         match = CURSOR.fullmatch(cursor)
         if match is None or match[1] != order or int(match[2]) >= len(ORDER_PARTS[order]):
-            raise ValueError(f"{cursor[:80]!r} is no place among trials, {order} first")
+            raise ValueError(f"{quote(cursor, 80)} is no place among trials, {order} first")
         part, number = int(match[2]), match[3]
         try:
             is_moment = ORDER_PARTS[order][part].column is TrialRow.created_at

@@ -269,14 +269,14 @@ def _check(task: Task) -> None:
         unknown = (used - tensors.keys()) | (set(free_vars(stage.body, *stage.index)) - set(axes))
         wrong = [name for name in (*tensors, *axes) if not _NAME.fullmatch(name)]
         if unknown or wrong:
-            raise ValueError(f"a task can't have the name {sorted(unknown or wrong)[0][:40]!r}")
+            raise ValueError(f"a task can't have the name {quote(sorted(unknown or wrong)[0])}")
         places = [(stage.output, stage.index), *((x.tensor, x.index) for x in loads(stage.body, *stage.index))]
         if any(len(tensors[name].shape) != len(index) for name, index in places):
             raise ValueError("an index has another rank than its tensor")
         if any(x.dtype is not tensors[x.tensor].dtype for x in loads(stage.body)):
             raise ValueError("a load has another type than its tensor")
         if stage.combiner and stage.combiner not in COMBINERS:
-            raise ValueError(f"no combiner is called {stage.combiner[:40]!r}")
+            raise ValueError(f"no combiner is called {quote(stage.combiner)}")
         if any(axis.extent < 1 for axis in stage.axes + stage.reduce):
             raise ValueError("an axis has no extent")
     if any(extent < 1 for tensor in tensors.values() for extent in tensor.shape):

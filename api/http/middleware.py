@@ -15,6 +15,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.contextvars import bind_contextvars, clear_contextvars
 
+from tunewright.codegen.fields import quote
 from tunewright.db.access import Key
 from tunewright.db.errors import StoreError
 from tunewright.db.keys import TOKEN
@@ -220,7 +221,7 @@ def _check_encoding(scope: Scope) -> None:
     """Raises Problem for a body that is packed: no route unpacks any, so it would be taken for something else."""
     coding = Headers(scope=scope).get("content-encoding", "").strip()
     if scope["method"] not in SAFE and coding.lower() not in ("", "identity"):
-        detail = f"its Content-Encoding is {coding[:40]!r}; bodies are taken as they are alone"
+        detail = f"its Content-Encoding is {quote(coding)}; bodies are taken as they are alone"
         raise Problem(ProblemKind.PACKED, detail, headers={"Accept-Encoding": "identity"})
 
 

@@ -21,9 +21,10 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.routing import Match
 from starlette.types import Scope
 
-from tunewright.codegen.fields import abridge, json_fault
+from tunewright.codegen.fields import abridge, json_fault, quote
 from tunewright.db.errors import StoreError, Unreachable, Unwritable
 from tunewright.db.job import QuotaExceeded
+from tunewright.search_space.counts import counted
 
 from .paths import is_for_people
 from .schemas.base import NOT_BLANK, SHA256
@@ -50,14 +51,14 @@ WORDS = {
     "greater_than_equal": "must be at least {ge}",
     "less_than": "must be below {lt}",
     "less_than_equal": "must be at most {le}",
-    "string_too_short": "must have at least {min_length} characters",
-    "string_too_long": "must have at most {max_length} characters",
-    "too_short": "must have at least {min_length} items",
-    "too_long": "must have at most {max_length} items",
+    "string_too_short": "must have at least {characters}",
+    "string_too_long": "must have at most {characters}",
+    "too_short": "must have at least {items}",
+    "too_long": "must have at most {items}",
     "literal_error": "must be {expected}",
     "enum": "must be {expected}",
 }
-"""Messages by pydantic's type of a fault; in braces the values of its context."""
+"""Messages by pydantic's type of a fault; in braces what `_bounds` has of its context."""
 
 PATTERNS = {
     f"^{SHA256}$": "must be 64 hexadecimal digits, in lower case",
@@ -83,11 +84,20 @@ def fault_text(fault: Mapping[str, Any]) -> str:
         return re.sub("^Value error, ", "", str(fault["msg"]))
     if kind == "json_invalid":
         return f"this is no JSON: {json_fault(context['error'])} at character {fault['loc'][-1] + 1}"
-    return WORDS.get(kind, OTHER_FORM).format_map({name: _plain(value) for name, value in context.items()})
+    return WORDS.get(kind, OTHER_FORM).format_map(_bounds(context))
+
+
+def _bounds(context: Mapping[str, Any]) -> dict[str, object]:
+    """The values of a fault's context as people write them, and its length as `characters` and `items`."""
+    length = context.get("min_length", context.get("max_length", 0))
+    units = {"characters": counted(length, "character"), "items": counted(length, "item")}
+    return units | {name: _plain(value) for name, value in context.items()}
 
 
 def _plain(value: object) -> object:
-    """A bound as people write it: 2**53 with all its digits, and no .0 behind a whole number."""
+    """2**53 with all its digits, no .0 behind a whole number, and an empty choice as a word."""
+    if isinstance(value, str):
+        return value.replace("''", "empty")
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -381,7 +391,7 @@ def _untyped_body_problem(request: Request, error: RequestValidationError) -> Pr
     if not isinstance(error.body, bytes) or not any(tuple(fault["loc"]) == ("body",) for fault in error.errors()):
         return None
     kind = request.headers.get("content-type")
-    what = "it is missing" if kind is None else f"it is {kind[:100]!r}"
+    what = "it is missing" if kind is None else f"it is {quote(kind, 100)}"
     fault = {"in": "header", "pointer": "#/content-type", "detail": f"{what}; a JSON body needs application/json"}
     return Problem(ProblemKind.INVALID, f"header Content-Type: {fault['detail']}", errors=[fault])
 

@@ -84,6 +84,17 @@ def test_of_a_query(client: Any, query: str, said: str) -> None:
     assert "e+" not in error["detail"]
 
 
+def test_lengths_are_counted_in_words() -> None:
+    assert fault_text({"type": "too_short", "ctx": {"min_length": 1}}) == "must have at least 1 item"
+    assert fault_text({"type": "too_long", "ctx": {"max_length": 50}}) == "must have at most 50 items"
+    assert fault_text({"type": "string_too_short", "ctx": {"min_length": 1}}) == "must have at least 1 character"
+
+
+def test_an_empty_choice_is_called_that(client: Any) -> None:
+    [error] = client.get("/v1/records?age=eon").json()["errors"]
+    assert error["detail"] == "must be empty, 'hour', 'day', 'week', 'month' or 'year'"
+
+
 def test_limits_have_all_their_digits() -> None:
     fault = {"type": "less_than_equal", "ctx": {"le": 2**53 - 1}, "msg": "", "loc": ()}
     assert fault_text(fault) == "must be at most 9007199254740991"

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from rich.console import Console
 
 from tunewright.codegen.cuda.nvrtc import NoCompiler
+from tunewright.codegen.fields import quote
 from tunewright.codegen.gpu import KNOWN
 from tunewright.codegen.ir.ir import Kernel
 from tunewright.codegen.target import CUDA, Target
@@ -227,11 +228,11 @@ def _parse_schedule(text: str) -> Schedule:
     try:
         return Schedule.from_json(json.loads(text))
     except json.JSONDecodeError as error:
-        raise Refused(f"--schedule {text[:80]!r} is neither best, default nor JSON; {form}") from error
+        raise Refused(f"--schedule {quote(text, 80)} is neither best, default nor JSON; {form}") from error
     except KeyError as error:
-        raise Refused(f"--schedule {text[:80]!r} has no {error}; {form}") from error
+        raise Refused(f"--schedule {quote(text, 80)} has no {error}; {form}") from error
     except (TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise Refused(f"--schedule {text[:80]!r} is no schedule; {form}") from error
+        raise Refused(f"--schedule {quote(text, 80)} is no schedule; {form}") from error
 
 
 def _space(space: Space) -> dict[str, Any]:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from tunewright.codegen.fields import quote
+
 from ..errors import Refused
 from ..settings import PATIENCE_S, store_url
 from ..text import counted, printable
@@ -99,7 +101,7 @@ def _only_key(noun: str, prefix: str, keys: Collection[str]) -> str:
     """The only key with that prefix. Raises Refused."""
     if len(keys) != 1:
         count_text = "there is none" if not keys else f"there are {len(keys)}"
-        raise Refused(f"{prefix[:80]!r} must be the key of one {noun} of the database, or its begin; {count_text}")
+        raise Refused(f"{quote(prefix, 80)} must be the key of one {noun} of the database, or its begin; {count_text}")
     [key] = keys
     return key
 
