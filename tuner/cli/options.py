@@ -155,6 +155,13 @@ def parse_bind(texts: Iterable[str] | None) -> dict[str, int]:
     return bound
 
 
+def check_minutes(minutes: float | None) -> float | None:
+    """The value of --minutes. Raises Refused where it is no finite number."""
+    if minutes is not None and not isfinite(minutes):
+        raise Refused(f"--minutes is {minutes}; give a number of minutes, or leave it out for no limit")
+    return minutes
+
+
 def parse_share(option: str, text: str | None) -> float | None:
     """The share that a percentage is, from "2%" or "0.5"; None where the option is not given. Raises Refused."""
     if text is None:

@@ -24,6 +24,7 @@ from .options import (
     TargetOption,
     ThreadsOption,
     UntilOption,
+    check_minutes,
     parse_dims,
     parse_share,
 )
@@ -66,7 +67,7 @@ def tune(
             db=db,
             target=target,
             trials=trials,
-            minutes=minutes,
+            minutes=check_minutes(minutes),
             until=parse_share("--until", until),
             pool=pool,
             ray_address=ray_address,
