@@ -64,5 +64,5 @@ def _parameters(dependant: Dependant) -> dict[str, bool]:
 
 
 def _is_list(kind: Any) -> bool:
-    """Whether a type is a list, or may be one."""
-    return get_origin(kind) is list or any(get_origin(part) is list for part in get_args(kind))
+    """Whether a type is of several values, or may be."""
+    return any(get_origin(part) in (list, tuple) for part in (kind, *get_args(kind)))

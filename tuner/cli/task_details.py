@@ -165,7 +165,7 @@ def _schedule(store: Store | None, task: Task, target: Target, choice: str) -> t
             return _parse_schedule(choice), "given", None
 
 
-class _Timed(NamedTuple):
+class _Timing(NamedTuple):
     measurement: Measurement
     interval_s: Interval | None
     is_confirmed: bool
@@ -178,23 +178,23 @@ def _measurement_json(store: Store, task: Task, target: Target, schedule: Schedu
     And the time of its trial, from which models learn unless it was imported.
     """
     trial = store.trials.get(task.key, target.key, schedule.key)
-    timed = _timed(store, task, target, schedule, trial)
-    if timed is None:
+    timing = _timing(store, task, target, schedule, trial)
+    if timing is None:
         return None
-    low_s, high_s = timed.interval_s or (None, None)
+    low_s, high_s = timing.interval_s or (None, None)
     return {
-        "noise": timed.measurement.provenance.get(NOISE, ""),
-        "status": timed.measurement.status.value,
-        "median_ms": in_ms(timed.measurement.median_s),
+        "noise": timing.measurement.provenance.get(NOISE, ""),
+        "status": timing.measurement.status.value,
+        "median_ms": in_ms(timing.measurement.median_s),
         "low_ms": in_ms(low_s),
         "high_ms": in_ms(high_s),
-        "confirmed": timed.is_confirmed,
-        "imported": timed.is_imported,
+        "confirmed": timing.is_confirmed,
+        "imported": timing.is_imported,
         "trial_ms": in_ms(trial.record.measurement.median_s) if trial and not trial.line.is_imported else None,
     }
 
 
-def _timed(store: Store, task: Task, target: Target, schedule: Schedule, trial: TrialDetail | None) -> _Timed | None:
+def _timing(store: Store, task: Task, target: Target, schedule: Schedule, trial: TrialDetail | None) -> _Timing | None:
     """The newest confirmation of a schedule; of a default that lost it, what its job told; else the trial.
 
     As lookups have it of a model that keeps its defaults.
@@ -202,14 +202,14 @@ def _timed(store: Store, task: Task, target: Target, schedule: Schedule, trial: 
     record = store.confirmations([task.key], target.key).get(task.key)
     if record is not None and record.schedule == schedule:
         is_imported = not store.confirmed_here([task.key], target.key)
-        return _Timed(record.measurement, reliable_interval(record.measurement), not is_imported, is_imported)
+        return _Timing(record.measurement, reliable_interval(record.measurement), not is_imported, is_imported)
     if (told := _compared_default(store, task, target, schedule)) is not None:
         edges_s = None if told.low_s is None or told.high_s is None else (told.low_s, told.high_s)
-        return _Timed(told, edges_s, is_confirmed=True, is_imported=False)
+        return _Timing(told, edges_s, is_confirmed=True, is_imported=False)
     if trial is None:
         return None
     measurement = trial.record.measurement
-    return _Timed(measurement, reliable_interval(measurement), is_confirmed=False, is_imported=trial.line.is_imported)
+    return _Timing(measurement, reliable_interval(measurement), is_confirmed=False, is_imported=trial.line.is_imported)
 
 
 def _compared_default(store: Store, task: Task, target: Target, schedule: Schedule) -> Measurement | None:
