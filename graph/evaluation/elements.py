@@ -39,8 +39,8 @@ _erf = np.vectorize(erf, otypes=[np.float64])
 def _shrink(call: OnnxCall, x: Any) -> Array:
     """0 within a bound, elsewhere nearer to 0 by a bias; whole numbers by a whole one stay exact."""
     bias, bound = float(call.attrs.get("bias", 0.0)), float(call.attrs.get("lambd", 0.5))
-    wide = np.int64 if x.dtype.kind in "iu" and bias.is_integer() else np.float64
-    step, floats = wide(bias), x.astype(np.float64)
+    is_exact = x.dtype.kind in "iu" and bias.is_integer()
+    step, floats = np.array(bias).astype(np.int64).astype(x.dtype) if is_exact else bias, x.astype(np.float64)
     with np.errstate(over="ignore"):
         shrunk = np.where(floats < -bound, x + step, np.where(floats > bound, x - step, 0))
     return np.asarray(shrunk).astype(x.dtype)

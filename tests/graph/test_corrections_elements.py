@@ -38,6 +38,7 @@ def test_shrink_keeps_large_whole_numbers():
     x = np.array([2**63 - 1, -(2**63), 1, 0, -1])
     assert computed("Shrink", [x])[0].tolist() == x.tolist()
     assert computed("Shrink", [x], bias=3.0, lambd=2.0)[0].tolist() == [2**63 - 4, 3 - 2**63, 0, 0, 0]
+    assert computed("Shrink", [np.array([2**64 - 1], np.uint64)])[0].tolist() == [2**64 - 1]
     [result] = computed("Shrink", [np.array([2.0, -2.0, 0.25], np.float32)], bias=0.5)
     assert result.dtype == np.float32 and result.tolist() == [1.5, -1.5, 0.0]
 
