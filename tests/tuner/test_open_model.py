@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -200,6 +201,33 @@ def test_what_cannot_be_compiled_stays_in_onnx_runtime(monkeypatch: pytest.Monke
             check(session, feeds(2, 3))
             session.wait()
         assert session.notes[-1] == "without kernels: 1 size, such as batch=2, length=3, tail:0=2: too much of it"
+
+
+def test_a_bug_is_raised_by_the_next_run(session: InferenceSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    assert session._open_model is not None
+    monkeypatch.setattr(session._open_model, "_open_at", fail)
+    session.run(None, feeds(2, 3))
+    session.wait()
+    with pytest.raises(ZeroDivisionError, match="a bug"):
+        session.run(None, feeds(2, 3))
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_fork_while_sizes_are_compiled(session: InferenceSession) -> None:
+    """The child goes on, although the thread that compiles, with its locks, is not there."""
+    feed = feeds(2, 3)
+    right = session.run(None, feed)
+    assert session._open_model is not None
+    with session._open_model._opening, session._open_model._changed:
+        child = os.fork()
+        if not child:
+            own = session.run(None, feed)
+            os._exit(0 if all(np.allclose(a, b) for a, b in zip(own, right, strict=True)) else 1)
+    _, status = os.waitpid(child, 0)
+    assert status == 0
 
 
 def test_a_model_in_a_file_opens_in_the_background_too(tmp_path: Path) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
+from weakref import WeakSet
 
 from tunewright.codegen.host import available_memory_bytes
 
-from ..errors import InputError, Refused, message
+from ..errors import InputError, Refused, message, refusals
 from ..text import counted, printable
 from .compilation import compiling_process
 from .evaluation import VendorSession, is_installed, vendor_errors
@@ -76,15 +78,22 @@ class OpenModel:
         self._open_at, self._runtime = open_at, runtime
         self._sessions: OrderedDict[Sizes, SessionOfSize] = OrderedDict()  # the last one was run last
         self._counts: OrderedDict[Sizes, int] = OrderedDict()
-        self._faults: dict[Sizes, Exception] = {}  # why a size has no kernels
+        self._faults: dict[Sizes, BaseException] = {}  # why a size has no kernels
+        self._bug: BaseException | None = None  # of the thread
         self._wanted: dict[Sizes, None] = {}  # in order
         self._most_bytes = MEMORY_SHARE * available_memory_bytes()
+        self._is_closed = False
+        self.renew()
+        _models.add(self)
+
+    def renew(self) -> None:
+        """Be as if nothing were compiled just now, as in the child of a fork."""
         self._changed = threading.Condition()
         self._opening = threading.Lock()
         self._process = compiling_process()  # hold `_opening`
         self._pending: SessionOfSize | None = None  # is being compiled
         self._thread: threading.Thread | None = None
-        self._is_closed = False
+        self._wanted.clear()
 
     @staticmethod
     def runtime_of(model: Path | bytes, threads: int) -> VendorSession | None:
@@ -100,6 +109,8 @@ class OpenModel:
 
     def run(self, arrays: Sequence[Any]) -> list[Any]:
         """All outputs, for values of the inputs in order. Raises InputError where one dimension has two sizes."""
+        if self._bug is not None:
+            raise self._bug
         sizes = self._sizes(arrays)
         feeds = {port.label: array for port, array in zip(self.inputs, arrays, strict=True)}
         session = self._find(sizes)
@@ -167,7 +178,7 @@ class OpenModel:
             self._wanted[sizes] = None
             if len(self._wanted) > MOST_WAITING:
                 del self._wanted[next(iter(self._wanted))]
-            if self._thread is None or not self._thread.is_alive():  # there is none in a fork
+            if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="tunewright-sizes", daemon=True)
                 self._thread.start()
 
@@ -185,8 +196,12 @@ class OpenModel:
                 sizes = max(self._wanted, key=lambda wanted: self._counts.get(wanted, 0))
             try:
                 self._session(sizes)
-            except Exception as error:  # noqa: BLE001 - told by `notes`; runs go on without kernels
+            except refusals() as error:  # `notes` tell it; runs go on without kernels
                 self._faults[sizes] = error
+                if len(self._faults) > MOST_COUNTED:
+                    del self._faults[next(iter(self._faults))]
+            except BaseException as bug:  # noqa: BLE001 - raised by the next run
+                self._bug = bug
             with self._changed:
                 self._wanted.pop(sizes, None)
                 self._changed.notify_all()
@@ -259,6 +274,17 @@ class OpenModel:
     def _newest(self) -> SessionOfSize | None:
         with self._changed:
             return next(reversed(self._sessions.values()), None)
+
+
+_models: WeakSet[OpenModel] = WeakSet()
+
+
+def _renew_models() -> None:
+    for model in list(_models):
+        model.renew()
+
+
+os.register_at_fork(after_in_child=_renew_models)
 
 
 def _port(tensor: OpenTensor) -> OpenPort:
