@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 from collections.abc import Iterator
@@ -258,6 +259,18 @@ def test_one_process_compiles_all_sizes(session: InferenceSession, monkeypatch: 
         session.wait()
         wait_for(lambda: process.pid is None)
     assert len(started) == 2
+
+
+@pytest.mark.usefixtures("alone")
+def test_its_process_ends_with_it() -> None:
+    session = InferenceSession(build(GROWING), threads=1)
+    session.run(None, feeds(9, 77))
+    assert session._open_model is not None
+    process = session._open_model._process
+    assert process.pid is not None
+    del session
+    gc.collect()
+    assert process.pid is None
 
 
 def test_threads_share_it(session: InferenceSession) -> None:

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
-from weakref import WeakSet
+from weakref import WeakSet, finalize
 
 from tunewright.codegen.host import available_memory_bytes
 
@@ -91,6 +91,7 @@ class OpenModel:
         self._changed = threading.Condition()
         self._opening = threading.Lock()
         self._process = compiling_process()  # hold `_opening`
+        finalize(self, _end_process, self._process, os.getpid())
         self._pending: SessionOfSize | None = None  # is being compiled
         self._thread: threading.Thread | None = None
         self._wanted.clear()
@@ -285,6 +286,12 @@ def _renew_models() -> None:
 
 
 os.register_at_fork(after_in_child=_renew_models)
+
+
+def _end_process(process: Child, parent: int) -> None:
+    """End what compiles for a model that nobody has any more; a fork leaves it to its parent."""
+    if os.getpid() == parent:
+        process.close()
 
 
 def _port(tensor: OpenTensor) -> OpenPort:
