@@ -213,8 +213,8 @@ def recurrent(op: str, d: ModelDraft) -> tuple[DraftTensor, ...]:
     return d.ops(op, x, w, r, b, lengths, h, *lstm_inputs, outputs=3 if op == "LSTM" else 2, **attrs)
 
 
-def attention(d: ModelDraft) -> DraftTensor:
-    """Of opset 23: four or three axes, groups of heads, masks."""
+def attention(d: ModelDraft) -> tuple[DraftTensor, ...]:
+    """Of opset 23: four or three axes, groups of heads, masks, keys and values of the past."""
     batch, heads, queries, keys, depth = (
         d.between(1, 2),
         d.among(1, 2, 4),
@@ -224,7 +224,6 @@ def attention(d: ModelDraft) -> DraftTensor:
     )
     kv = heads if d.chance(0.6) else 1
     dtype = d.dtype_for("Attention", among=("float32", "float16"))
-    causal = d.among(None, 0, 1)
     wide = d.among(depth, 3)
     if d.chance(0.6):
         shapes: list[Shape] = [(batch, heads, queries, depth), (batch, kv, keys, depth), (batch, kv, keys, wide)]
@@ -233,17 +232,19 @@ def attention(d: ModelDraft) -> DraftTensor:
         shapes = [(batch, queries, heads * depth), (batch, keys, kv * depth), (batch, keys, kv * wide)]
         attrs = {"q_num_heads": heads, "kv_num_heads": kv}
     q, k, v = (d.fresh(dtype, shape, constant=0.1) for shape in shapes)
-    mask = (
-        d.fresh(
-            dtype if d.chance(0.6) else "bool",
-            d.among((queries, keys), (1, 1, queries, keys), (batch, 1, queries, keys)),
-        )
-        if d.chance(0.4)
-        else None
-    )
+    before = d.between(1, 4) if d.chance(0.35) else 0
+    past = [d.fresh(dtype, (batch, kv, before, size)) for size in (depth, wide)] if before else []
+    mask = _attention_mask(d, dtype, batch, queries, before + keys) if d.chance(0.4) else None
     attrs["scale"] = d.number(0.5, 0.25, 1.0) if d.chance(0.3) else None
     attrs["softcap"] = d.among(None, None, 5.0)
-    return d.op("Attention", q, k, v, mask, is_causal=causal, **attrs)
+    outputs = 3 if past else 1
+    return d.ops("Attention", q, k, v, mask, *past, outputs=outputs, is_causal=d.among(None, 0, 1), **attrs)
+
+
+def _attention_mask(d: ModelDraft, dtype: str, batch: int, queries: int, keys: int) -> DraftTensor:
+    """Bools, or numbers to add."""
+    shape = d.among((queries, keys), (1, 1, queries, keys), (batch, 1, queries, keys))
+    return d.fresh(dtype if d.chance(0.6) else "bool", shape)
 
 
 def rotary(d: ModelDraft) -> DraftTensor:
