@@ -26,6 +26,7 @@ from tunewright.tuner.models.model import Model, open_model
 from tunewright.tuner.session.session import InferenceSession
 
 from .case import Feeds, FuzzCase, RunPlan
+from .foreign import is_foreign, write_calls
 from .program import FlatProgram, flatten
 
 OURS, RUNTIME, EVALUATOR = "ours", "onnxruntime", "evaluator"
@@ -41,18 +42,24 @@ CLEAR_ERRORS = (ModelError, Refused, InputError, fallback.EvaluationError)
 class CaseAnswer:
     """Outputs for each of the feeds, or an error.
 
-    `is_clear`: the error is a message for people; else it is a bug, and `text` its traceback.
+    `is_clear`: the error is a message for people; else it is a bug, and `text` its traceback. `is_asked`: not for
+    the evaluator where the model has ops that it does not know.
     """
 
     outputs: tuple[tuple[Any, ...], ...] = ()
     error: str = ""
     is_clear: bool = False
     text: str = ""
+    is_asked: bool = True
+
+
+NOT_ASKED = CaseAnswer(error="not asked about ops of other domains", is_clear=True, is_asked=False)
+"""The evaluator's answer to a model with ops of other domains."""
 
 
 @dataclass(frozen=True, slots=True)
 class CaseAnswers:
-    """All three answers, and the program that the evaluator ran."""
+    """All three answers, and the program that the evaluator ran, or what stands in for it (`foreign.py`)."""
 
     ours: CaseAnswer
     runtime: CaseAnswer
@@ -68,10 +75,19 @@ def answer_case(case: FuzzCase, report_stage: Callable[[str], object] = lambda s
     report_stage(RUNTIME)
     runtime = run_onnxruntime(case)
     report_stage(EVALUATOR)
-    flat = flatten(case.proto())
-    evaluator, tensors = run_evaluator(case, flat)
+    evaluator, tensors, flat = _evaluate_case(case)
     report_stage(OURS)
     return CaseAnswers(run_ours(case), runtime, evaluator, flat, tensors)
+
+
+def _evaluate_case(case: FuzzCase) -> tuple[CaseAnswer, list[dict[str, Any]], FlatProgram]:
+    flat = flatten(case.proto())
+    try:
+        written = write_calls(flat, case.feeds[0])
+    except fallback.EvaluationError:
+        return NOT_ASKED, [], flat
+    answer, tensors = run_evaluator(case, written)
+    return (NOT_ASKED if any(map(is_foreign, flat.nodes)) else answer), tensors, written
 
 
 def run_ours(case: FuzzCase) -> CaseAnswer:
@@ -147,7 +163,8 @@ def run_onnxruntime(case: FuzzCase) -> CaseAnswer:
 
 def run_evaluator(case: FuzzCase, flat: FlatProgram) -> tuple[CaseAnswer, list[dict[str, Any]]]:
     """The answer of the evaluator, and the values of all tensors for each of the feeds."""
-    outputs, tensors = [], []
+    outputs: list[tuple[Any, ...]] = []
+    tensors: list[dict[str, Any]] = []
     try:
         for feeds in case.feeds:
             values = evaluate_tensors(flat, feeds)

@@ -28,12 +28,14 @@ from .exactness import (
     CANCELLING_BY_OPERAND,
     COARSE,
     CURVES,
+    FORMULAS,
     GATED,
     LINEAR,
     NORMS,
     REGROUPED,
     SQUARING,
     TURNING,
+    UNCALCULATED,
     UNSIGNED,
     is_exact,
     unread_by_steps,
@@ -130,7 +132,13 @@ def output_bound(flat: FlatProgram, feeds: Feeds, leeway: Leeway = STRICT, *, ru
     types = first.types()
     runs = max(runs, WIDE_RUNS) if leeway.wide else runs
     results += [_Run(flat, feeds, number, leeway, types).output() for number in range(1, runs + 1)]
-    return _bound_of(results, is_rounded=not all(map(is_exact, flat.nodes)))
+    is_rounded = any(not is_exact(node) or _is_free(flat, node) for node in flat.nodes)
+    return _bound_of(results, is_rounded=is_rounded)
+
+
+def _is_free(flat: FlatProgram, node: Node) -> bool:
+    """Whether an exact op is part of a call of another one, which has a formula of its own in each runtime."""
+    return bool(flat.calls) and node.op in FORMULAS and flat.called_op(node) not in ("", *UNCALCULATED)
 
 
 def _bound_of(values: Sequence[Any], *, is_rounded: bool) -> Bound | None:
@@ -193,7 +201,8 @@ class _Run:
         for node in self._program.nodes:
             arrays = [self._values[name] if name else None for name in node.inputs]
             results = [self._change_zero_signs(node, value) for value in self._results(node, arrays)]
-            if not is_exact(node) or not self._rounded_names.isdisjoint(node.inputs):
+            is_rounded = not is_exact(node) or _is_free(self._program, node)
+            if is_rounded or not self._rounded_names.isdisjoint(node.inputs):
                 self._rounded_names.update(filter(None, node.outputs))
             for name, value in zip(node.outputs, results, strict=True):
                 if name:
@@ -245,12 +254,15 @@ class _Run:
             arrays = [self._as_declared(name, a) if name else a for name, a in zip(node.inputs, arrays, strict=True)]
         if self._leeway.regrouped and self._number % 2 and node.op in float_products.PRODUCTS:
             return [float_products.product_of_floats(node, arrays, self._rng)]
+        if node.op == "Trees":
+            return [self._move_trees(node, arrays)]
         floats = [a for a in arrays if is_float_array(a)]
         if is_exact(node) or not (floats or node.op in CURVES):
             results = fallback.evaluate(node, arrays)
             is_moved = self._leeway.regrouped and node.op in REGROUPED and node.outputs[0] in self._free
             # A sum of rounded operands next to the middle between two floats may be either.
             is_moved |= node.op in ("Add", "Sub") and not self._rounded_names.isdisjoint(node.inputs)
+            is_moved |= _is_free(self._program, node)
             return [self._perturb(value) for value in results] if is_moved else results
         is_curve = node.op in CURVES
         own_results = fallback.evaluate(node, arrays) if self._number % 2 == 0 else None
@@ -266,6 +278,15 @@ class _Run:
         likes = own_results or [None] * len(results)
         places = zip(node.outputs, results, likes, strict=True)
         return [self._round(name, value, like, scale) for name, value, like in places]
+
+    def _move_trees(self, node: Node, arrays: Sequence[Any]) -> Any:
+        """The sums of leaves, moved by their roundings: which leaves rows come to is exact."""
+        *walk, leaves = arrays
+        results, sizes = (fallback.evaluate(node, [*walk, values])[0] for values in (leaves, np.abs(leaves)))
+        if not self._number:
+            return results
+        noise = self._noise(np.maximum(np.abs(results), sizes))
+        return np.where(np.isfinite(results), results + noise, results).astype(results.dtype)
 
     def _scale(self, node: Node, arrays: Sequence[Any]) -> Any:
         """The scale of an op's errors beside its result: the subtrahends of its formula."""

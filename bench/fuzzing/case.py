@@ -56,7 +56,7 @@ class FuzzCase:
         """The ops of the model, of bodies and functions too, with repetitions."""
         model = self.proto()
         graphs = [model.graph.node, *(function.node for function in model.functions)]
-        return [node.op_type for nodes in graphs for node in all_nodes(nodes) if node.domain != "local"]
+        return [op_name(node) for nodes in graphs for node in all_nodes(nodes) if node.domain != "local"]
 
     def lines(self) -> Iterator[str]:
         """The case as lines of text."""
@@ -80,6 +80,11 @@ class FuzzCase:
         yield f"return {', '.join(value.name for value in model.graph.output)}"
 
 
+def op_name(node: NodeProto) -> str:
+    """The op of a node, after its domain unless that is ONNX's main one."""
+    return f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+
+
 def all_nodes(nodes: object) -> Iterator[NodeProto]:
     """The nodes and those of their bodies."""
     for node in nodes:  # type: ignore[attr-defined]
@@ -91,7 +96,7 @@ def all_nodes(nodes: object) -> Iterator[NodeProto]:
 
 def _node(node: NodeProto) -> str:
     attrs = ", ".join(_attribute(attribute) for attribute in node.attribute)
-    return f"{', '.join(node.output)} = {node.op_type}({', '.join(node.input)}{'; ' if attrs else ''}{attrs})"
+    return f"{', '.join(node.output)} = {op_name(node)}({', '.join(node.input)}{'; ' if attrs else ''}{attrs})"
 
 
 def _attribute(attribute: AttributeProto) -> str:

@@ -8,7 +8,7 @@ stands for does not change with the code that is tried.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -21,6 +21,7 @@ from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TensorPro
 
 from tunewright.graph.ir import Array
 
+from .case import op_name
 from .values import ANY, ValueDomain, dtype_of, ordinary_values, special_values
 
 OPSETS = range(9, 25)
@@ -34,11 +35,20 @@ MAX_KNOWN = 64
 PREFIXES = ("v", "a b/", "é:0.", "<b>'\"", "%s;\\", "node")
 """Prefixes of names: hostile ones, and those that look like ours."""
 
+LEARNED, CONTRIBUTED = "ai.onnx.ml", "com.microsoft"
+"""Domains of classic machine learning, and of ONNX Runtime's own ops, of which ONNX has no schemas."""
+
+LEARNED_VERSIONS = (3, 5)
+
 Shape = tuple[int, ...]
 
 
 class InvalidNode(Exception):
     """A drawn node is not valid; the step is undone."""
+
+
+DraftResult = tuple[str, Shape]
+"""The element type and shape of an output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +96,7 @@ class ModelDraft:
 
     def __init__(self, rng: random.Random, opset: int, main: str = "float32") -> None:
         self.rng, self.opset, self.main = rng, opset, main
+        self.learned = rng.choice(LEARNED_VERSIONS)
         self.array_rng = np.random.default_rng(rng.getrandbits(32))
         self.content = GraphContent()
         self.op_names: list[str] = []  # ops, in the order in which they were added, those in bodies too
@@ -139,11 +150,15 @@ class ModelDraft:
 
     def dtypes(self, op: str, position: int = 0, domain: str = "") -> list[str]:
         """The element types that an operand may have in this opset."""
-        return element_types(op, self.opset, position, domain)
+        return element_types(op, self.version(domain), position, domain)
 
-    def dtype_for(self, op: str, position: int = 0, among: Sequence[str] = ()) -> str:
+    def version(self, domain: str = "") -> int:
+        """The version of a domain that the model imports."""
+        return {"": self.opset, LEARNED: self.learned}.get(domain, 1)
+
+    def dtype_for(self, op: str, position: int = 0, among: Sequence[str] = (), domain: str = "") -> str:
         """One of these types, mostly the model's own."""
-        types = [t for t in self.dtypes(op, position) if not among or t in among]
+        types = [t for t in self.dtypes(op, position, domain) if not among or t in among]
         if not types:
             raise InvalidNode(op)
         if self.main in types and self.chance(0.8):
@@ -222,40 +237,60 @@ class ModelDraft:
         self, op: str, *inputs: DraftTensor | None, outputs: int = 1, domain: str = "", **attrs: Any
     ) -> tuple[DraftTensor, ...]:
         """Add a node. Returns its outputs. Raises InvalidNode where ONNX's inference refuses it."""
-        operands = list(inputs)
-        while operands and operands[-1] is None:
-            operands.pop()
-        names = [operand.name if operand else "" for operand in operands]
-        output_names = [self.name("t") for _ in range(outputs)]
-        node = helper.make_node(
-            op, names, output_names, domain=domain, **{k: v for k, v in attrs.items() if v is not None}
-        )
-        kinds = self._infer_types(node, operands, domain)
-        return self.add(node, kinds)
+        node = self._node(op, inputs, outputs, domain, attrs)
+        return self.add(node, self._infer_types(node, inputs, domain))
 
-    def add(self, node: NodeProto, kinds: Sequence[TypeProto]) -> tuple[DraftTensor, ...]:
-        """Add a node whose outputs have these types."""
+    def call(
+        self, domain: str, op: str, inputs: Sequence[DraftTensor | None], *results: DraftResult | None, **attrs: Any
+    ) -> tuple[DraftTensor, ...]:
+        """Add a node of an op that inference does not know. Returns its outputs.
+
+        `results` are the types and shapes of its outputs, None for one that is left out.
+        """
+        node = self._node(op, inputs, len(results), domain, attrs)
+        for position, result in enumerate(results):
+            if result is None:
+                node.output[position] = ""
+        return self.add(node, [tensor_kind(*result) if result else None for result in results])
+
+    def shape(self, op: str, *operands: DraftResult, **attrs: Any) -> Shape:
+        """The shape of the result that an op would have of operands of these types and shapes."""
+        tensors = [tensor_of(f"o{k}", tensor_kind(*operand)) for k, operand in enumerate(operands)]
+        node = self._node(op, tensors, 1, "", attrs)
+        return tensor_of("", self._infer_types(node, tensors, "")[0]).shape or ()
+
+    def _node(
+        self, op: str, inputs: Sequence[DraftTensor | None], outputs: int, domain: str, attrs: Mapping[str, Any]
+    ) -> NodeProto:
+        """A node with new names for its outputs, without operands that are left out at the end."""
+        names = [operand.name if operand else "" for operand in inputs]
+        while names and not names[-1]:
+            names.pop()
+        output_names = [self.name("t") for _ in range(outputs)]
+        given = {name: value for name, value in attrs.items() if value is not None}
+        return helper.make_node(op, names, output_names, domain=domain, **given)
+
+    def add(self, node: NodeProto, kinds: Sequence[TypeProto | None]) -> tuple[DraftTensor, ...]:
+        """Add a node whose outputs have these types. Returns those that are not left out."""
         results = []
         for name, kind in zip(node.output, kinds, strict=True):
+            if kind is None:
+                continue
             tensor = tensor_of(name, kind)
             if tensor.size > MAX_ELEMENTS or tensor.rank > MAX_RANK:
                 raise InvalidNode("too large")
             results.append(tensor)
         self.content.nodes.append(node)
         self.content.tensors.extend(results)
-        self.op_names.append(node.op_type)
+        self.op_names.append(op_name(node))
         return tuple(results)
 
     def _infer_types(self, node: NodeProto, inputs: Sequence[DraftTensor | None], domain: str) -> list[TypeProto]:
-        schema = schema_of(node.op_type, self.opset, domain)
+        schema = schema_of(node.op_type, self.version(domain), domain)
         if schema is None:
             raise InvalidNode(node.op_type)
         for position, tensor in enumerate(inputs):
-            if (
-                tensor
-                and tensor.dtype
-                and tensor.dtype not in element_types(node.op_type, self.opset, position, domain)
-            ):
+            if tensor and tensor.dtype and tensor.dtype not in self.dtypes(node.op_type, position, domain):
                 raise InvalidNode(f"{node.op_type} of {tensor.dtype}")
         constants = {
             tensor.name: numpy_helper.from_array(self.content.constants[tensor.name], tensor.name)
@@ -263,7 +298,7 @@ class ModelDraft:
             if tensor and tensor.name in self.content.constants and tensor.size <= MAX_KNOWN
         }
         kinds = {tensor.name: tensor.kind for tensor in inputs if tensor}
-        opsets = [helper.make_opsetid("", self.opset)]
+        opsets = [helper.make_opsetid(name, self.version(name)) for name in ("", LEARNED)]
         try:
             types = onnx.shape_inference.infer_node_outputs(schema, node, kinds, constants, opset_imports=opsets)
         except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, ValueError, RuntimeError) as error:

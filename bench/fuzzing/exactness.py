@@ -90,6 +90,15 @@ MOVING = frozenset({
 })  # fmt: skip
 """Ops that only move elements."""
 
+FORMULAS = frozenset({"Add", "DequantizeLinear", "Div", "LeakyRelu", "Mul", "Reciprocal", "Sqrt", "Sub"})
+"""Exact ops that are not exact within a call of another op, which may be computed by another formula."""
+
+UNCALCULATED = frozenset({
+    "ai.onnx.ml.ArrayFeatureExtractor", "ai.onnx.ml.Binarizer", "ai.onnx.ml.FeatureVectorizer", "ai.onnx.ml.Imputer",
+    "ai.onnx.ml.LabelEncoder", "ai.onnx.ml.OneHotEncoder",
+})  # fmt: skip
+"""Ops of other domains that only choose among numbers, NaN too."""
+
 INDEXED: Mapping[str, Sequence[int]] = {
     "Gather": (1,),
     "GatherElements": (1,),

@@ -16,7 +16,7 @@ from . import float_products
 from .answers import EVALUATOR, OURS, RUNTIME, CaseAnswers
 from .bounds import FLUSH_FACTOR, MANY_RUNS, RUNS, Bound, Leeway, largest, may_overflow, output_bound
 from .case import FuzzCase, all_nodes
-from .exactness import COARSE, CURVES, GATED, LINEAR, NORMS, UNSIGNED, is_exact, is_moving
+from .exactness import COARSE, CURVES, GATED, LINEAR, NORMS, UNCALCULATED, UNSIGNED, is_exact, is_moving
 from .program import FlatProgram
 from .values import FLOATS, INTEGERS, NARROW, as_float64, is_float_array, limits
 
@@ -100,7 +100,8 @@ def meets_nan(difference: Difference) -> bool:
         operands = difference.operands(node)
         if not ORDERS.isdisjoint(_ops_of(node)) and any(map(_has_nan, operands)):
             return True
-        if difference.who == RUNTIME and not is_moving(node) and not all(map(_is_finite, operands)):
+        is_choosing = difference.program.called_op(node) in UNCALCULATED or node.op == "Trees"
+        if difference.who == RUNTIME and not (is_choosing or is_moving(node)) and not all(map(_is_finite, operands)):
             return True
         if node.op in GATED | {"Attention"} and not all(map(_is_finite, operands)):
             return True
@@ -396,7 +397,12 @@ def _is_narrow(difference: Difference) -> bool:
 
 
 def saturates_bytes(difference: Difference) -> bool:
-    """ONNX Runtime's products of unsigned and signed bytes, on processors without VNNI."""
+    """ONNX Runtime's products of unsigned and signed bytes, on processors without VNNI.
+
+    Not in calls of its own ops, for which values are drawn with which they can't.
+    """
+    if all(difference.program.called_op(node) for node in difference.upstream() if node.op in BYTES):
+        return False
     agree = np.array_equal(
         difference.arrays[OURS], difference.arrays.get(EVALUATOR, difference.arrays[OURS]), equal_nan=True
     )

@@ -13,7 +13,7 @@ from .notation import vary_notation
 from .recipes.table import recipes_by_family
 from .values import ANY, ordinary_values, special_values
 
-GENERATOR = 1
+GENERATOR = 2
 """Version of the generator: raise it when seeds give other models."""
 
 TRIES = 12
@@ -43,6 +43,12 @@ def generate_case(seed: int) -> FuzzCase:
         _add_step(draft)
     if not draft.content.nodes:
         draft.op("Identity", draft.pick("float32"))
+    return finish_case(draft, seed)
+
+
+def finish_case(draft: ModelDraft, seed: int) -> FuzzCase:
+    """The case of a draft."""
+    rng = draft.rng
     model = _build_model(draft)
     vary_notation(model, rng)
     arrays = np.random.default_rng([GENERATOR, seed])
@@ -63,7 +69,7 @@ def generate_case(seed: int) -> FuzzCase:
 def _add_step(draft: ModelDraft) -> None:
     """Add an op or idiom, if one is valid."""
     for _ in range(TRIES):
-        families = [(recipes, weight) for recipes, weight in recipes_by_family(draft.opset) if recipes]
+        families = [(recipes, weight) for recipes, weight in recipes_by_family(draft.opset, draft.learned) if recipes]
         recipes = draft.rng.choices([r for r, _ in families], [w for _, w in families])[0]
         _, recipe = draft.rng.choice(recipes)
         content, count = draft.content.copy(), len(draft.op_names)
@@ -91,9 +97,9 @@ def _build_model(draft: ModelDraft) -> ModelProto:
         [_declare_output(draft, tensor) for tensor in outputs],
         [numpy_helper.from_array(value, name) for name, value in constants.items()],
     )  # fmt: skip
-    opsets = [helper.make_opsetid("", draft.opset)]
-    if content.functions:
-        opsets.append(helper.make_opsetid("local", 1))
+    domains = sorted({node.domain for node in content.nodes} - {"", "local"})
+    domains += ["local"] if content.functions else []
+    opsets = [helper.make_opsetid(domain, draft.version(domain)) for domain in ("", *domains)]
     return helper.make_model(graph, opset_imports=opsets, functions=content.functions, ir_version=10)
 
 

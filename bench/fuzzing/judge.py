@@ -81,7 +81,7 @@ def _failure(answers: CaseAnswers) -> Finding | None:
     if ours.error and not (runtime.error and evaluator.error):
         who = RUNTIME if not runtime.error else EVALUATOR
         return Finding(f"refused, but {who} runs it", ours.error)
-    if evaluator.error and not runtime.error:
+    if evaluator.error and evaluator.is_asked and not runtime.error:
         return Finding("refused by the evaluator, but onnxruntime runs it", evaluator.error)
     return None
 
@@ -144,7 +144,7 @@ def _weigh(known: Mapping[str, Any], right_elements: dict[str, Any]) -> dict[str
         right = right_elements[OURS]
         if EVALUATOR in known:
             right = right | _near_elements(known[OURS], known[EVALUATOR])
-        return {} if bool(right.all()) else {EVALUATOR: right}
+        return {} if EVALUATOR not in known or bool(right.all()) else {EVALUATOR: right}
     return dict(_wrong_alone(known, right_elements, alike))
 
 

@@ -18,6 +18,7 @@ from tunewright.graph.evaluation.fallback import EvaluationError
 
 from .answers import answer_case, evaluate_tensors
 from .case import FuzzCase
+from .foreign import write_calls
 from .generator import generate_case
 from .judge import CaseVerdict, judge
 from .program import flatten
@@ -87,6 +88,7 @@ def answer_and_judge(request: int | FuzzCase, connection: Connection) -> Judgeme
 
 def _evaluate(case: FuzzCase) -> TensorValues:
     try:
-        return TensorValues(evaluate_tensors(flatten(case.proto()), case.feeds[0]))
+        flat = write_calls(flatten(case.proto()), case.feeds[0])
+        return TensorValues(evaluate_tensors(flat, case.feeds[0]))
     except EvaluationError:
         return TensorValues({})

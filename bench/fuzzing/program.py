@@ -14,6 +14,7 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, numpy_helper
 
+from tunewright.graph import contrib
 from tunewright.graph.evaluation.onnx_form import CAPTURES, attribute_value
 from tunewright.graph.ir import Array, Node
 
@@ -22,11 +23,15 @@ from .case import Feeds
 
 @dataclass
 class FlatProgram:
-    """Nodes in order. `constants` are initialisers and values of Constant nodes; feeds override them."""
+    """Nodes in order. `constants` are initialisers and values of Constant nodes; feeds override them.
+
+    `calls`: of tensors that stand in for a call of an op of another domain (`foreign.py`), that op.
+    """
 
     nodes: list[Node] = field(default_factory=list)
     constants: dict[str, Array] = field(default_factory=dict)
     outputs: list[str] = field(default_factory=list)
+    calls: dict[str, str] = field(default_factory=dict)
 
     def initial_values(self, feeds: Feeds) -> dict[str, Any]:
         """The values of tensors before the first node."""
@@ -40,7 +45,11 @@ class FlatProgram:
                 names.update(node.inputs)
                 nodes.append(node)
         constants = {name: array for name, array in self.constants.items() if name in names or name in self.outputs}
-        return FlatProgram(nodes[::-1], constants, [self.outputs[output]])
+        return FlatProgram(nodes[::-1], constants, [self.outputs[output]], self.calls)
+
+    def called_op(self, node: Node) -> str:
+        """The op of another domain that a node is part of; the empty string if it is of none."""
+        return self.calls.get(next(filter(None, node.outputs)), "")
 
 
 def flatten(model: ModelProto) -> FlatProgram:
@@ -102,9 +111,9 @@ class _Flattener:
             if function is not None:
                 self._call(function, attributes, inputs, outputs)
             elif proto.op_type == "Constant":
-                self._program.constants[outputs[0]] = _constant(attributes)
+                self._program.constants[outputs[0]] = constant_of(attributes)
             else:
-                self._program.nodes.append(_node(proto, attributes, inputs, outputs, versions, new_names))
+                self._program.nodes.append(node_of(proto, attributes, inputs, outputs, versions, new_names))
         return new_names
 
     def _call(
@@ -136,7 +145,8 @@ def _bind_attributes(proto: NodeProto, arguments: Mapping[str, AttributeProto]) 
     return attributes
 
 
-def _constant(attributes: Mapping[str, AttributeProto]) -> Array:
+def constant_of(attributes: Mapping[str, AttributeProto]) -> Array:
+    """The value of a Constant node."""
     [(name, attribute)] = attributes.items()
     value = attribute_value(attribute)
     match name:
@@ -148,7 +158,7 @@ def _constant(attributes: Mapping[str, AttributeProto]) -> Array:
             return np.asarray(value, np.float32)
 
 
-def _node(
+def node_of(
     proto: NodeProto,
     attributes: Mapping[str, AttributeProto],
     inputs: Sequence[str],
@@ -156,6 +166,7 @@ def _node(
     versions: Mapping[str, int],
     new_names: Mapping[str, str],
 ) -> Node:
+    """The node with its own names of tensors. `new_names` are those of tensors that bodies read."""
     attrs = _defaults(proto, versions[proto.domain])
     attrs |= {name: attribute_value(attribute) for name, attribute in attributes.items()}
     captured = sorted({name for a in proto.attribute if a.HasField("g") for name in _free_names(a.g)})
@@ -167,7 +178,8 @@ def _node(
 
 def _defaults(proto: NodeProto, version: int) -> dict[str, Any]:
     """The default values of a node's attributes."""
-    schema: Any = onnx.defs.get_schema(proto.op_type, version, proto.domain)
+    contributed = contrib.OPS.get((proto.domain, proto.op_type))
+    schema: Any = contributed.schema if contributed else onnx.defs.get_schema(proto.op_type, version, proto.domain)
     defaults = {name: attribute.default_value for name, attribute in schema.attributes.items()}
     return {name: attribute_value(value) for name, value in defaults.items() if value.type != AttributeProto.UNDEFINED}
 
