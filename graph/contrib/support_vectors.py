@@ -47,7 +47,10 @@ def _vectors(call: ContribCall, x: str, count: int) -> Array:
 
 @standard_op("SVMRegressor", CLASSIC)
 def _svm_regressor(call: ContribCall) -> str:
-    """`[rows, 1]`: a sum of kernels; whether it is positive, as 1 and -1, where there is one class."""
+    """`[rows, 1]`: a sum of kernels; whether it is positive, as 1 and -1, where there is one class.
+
+    As ONNX Runtime, which has no eye for `post_transform` here.
+    """
     x, count = rows_of(call, "X"), call.attr("n_supports")
     coefficients, rho = _coefficients(call), call.attr("rho") or (0.0,)
     if count and len(coefficients) != count:
@@ -63,7 +66,7 @@ def _svm_regressor(call: ContribCall) -> str:
     if call.attr("one_class"):
         is_inside = call.emit("Greater", score, call.like(score, 0))
         return call.emit("Where", is_inside, call.like(score, 1), call.like(score, -1))
-    return post_transform(call, score) if call.attr("post_transform") == "PROBIT" else score
+    return score
 
 
 @standard_op("SVMClassifier", CLASSIC)

@@ -134,6 +134,14 @@ def test_svm_regressor(kernel: str, one_class: int) -> None:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("post_transform", POST_TRANSFORMS)
+def test_svm_regressor_leaves_its_score_as_it_is(post_transform: str) -> None:
+    agree(
+        "SVMRegressor", rows(7, 5) / 3, kernel_type="RBF", kernel_params=[0.2, 0.1, 2.0], coefficients=weights(4),
+        n_supports=4, support_vectors=weights(4, 5), rho=[0.25], post_transform=post_transform,
+    )  # fmt: skip
+
+
 def test_svm_regressor_without_vectors() -> None:
     agree(
         "SVMRegressor",
