@@ -98,10 +98,14 @@ def _scale(call: ContribCall, size: int) -> float:
     return float(call.attr("scale") or 1 / sqrt(size))
 
 
-def _causal_bias(call: ContribCall, dtype: str, length: int, total: int, lowest: float = _LOWEST) -> str:
-    """0 where a query may look, the lowest number at keys after it. `[S, T]`; the last query sees all."""
-    later = np.arange(total) > np.arange(length)[:, None] + total - length
-    return call.constant(np.where(later, max(lowest, _least(dtype)), 0), dtype)
+def _causal_bias(call: ContribCall, dtype: str, length: int, total: int, past: int) -> str:
+    """0 where a query may look, the lowest number at keys after it. `[S, T]`.
+
+    The first query sees one new key, and the last one all, however many there are, as in ONNX Runtime.
+    """
+    later = np.arange(total) > np.arange(length)[:, None] + past
+    later[-1:] = False
+    return call.constant(np.where(later, _least(dtype), 0), dtype)
 
 
 def _least(dtype: str) -> float:
@@ -174,7 +178,7 @@ def attend_to_projection(call: ContribCall, projected: str, sizes: Sequence[int]
     present = ""
     if call.wants("present"):
         present = call.emit("Concat", call.unsqueeze(k, 0), call.unsqueeze(v, 0), axis=0)
-    biases = _biases(call, call.operand("mask_index"), q, k)
+    biases = _biases(call, call.operand("mask_index"), q, k, call.shape(past)[3] if past else 0)
     result, _ = attend(call, q, k, v, Scores(_scale(call, call.shape(q)[3]), biases=biases))
     return merge_heads(call, result), present
 
@@ -184,10 +188,10 @@ def _parts(call: ContribCall, name: str, sizes: Sequence[int]) -> list[str]:
     return call.emit_all("Split", [name, call.constant(sizes, "int64")], len(sizes), axis=-1)
 
 
-def _biases(call: ContribCall, mask: str, q: str, k: str) -> tuple[str, ...]:
+def _biases(call: ContribCall, mask: str, q: str, k: str, past: int) -> tuple[str, ...]:
     """What is added to scores: by order, by mask, and as given."""
     dtype, length, total = call.kind(q).dtype, call.shape(q)[2], call.shape(k)[2]
-    causal = _causal_bias(call, dtype, length, total) if call.attr("unidirectional") else ""
+    causal = _causal_bias(call, dtype, length, total, past) if call.attr("unidirectional") else ""
     masked = _mask_bias(call, mask, dtype, length, total) if mask else ""
     return tuple(filter(None, (masked, call.operand("attention_bias"), causal)))
 
@@ -204,8 +208,9 @@ def _multi_head_attention(call: ContribCall) -> Sequence[str]:
     if call.operand("past_sequence_length") or call.operand("cache_indirection"):
         raise Unsupported("a past in buffers of beam search")
     q, k, v = _projections(call)
+    new_keys = call.shape(k)[2]
     k, v = with_past(call, call.operand("past_key"), k), with_past(call, call.operand("past_value"), v)
-    biases = _biases(call, call.operand("key_padding_mask"), q, k)
+    biases = _biases(call, call.operand("key_padding_mask"), q, k, call.shape(k)[2] - new_keys)
     result, scores = attend(call, q, k, v, Scores(_scale(call, call.shape(q)[3]), biases=biases))
     return merge_heads(call, result), k, v, scores.biased
 

@@ -64,6 +64,12 @@ def test_multi_head_attention(operands: dict[str, Any]) -> None:
     agree("MultiHeadAttention", given, ["output"], num_heads=3)
 
 
+@pytest.mark.parametrize("keys", [2, 7])
+def test_order_holds_where_there_are_more_or_fewer_keys_than_queries(keys: int) -> None:
+    given = {"query": QUERY, "key": normal(2, keys, 12), "value": normal(2, keys, 12)}
+    agree("MultiHeadAttention", given, ["output"], num_heads=3, unidirectional=1)
+
+
 def test_multi_head_attention_to_the_past() -> None:
     past = {"past_key": normal(2, 3, 4, 4), "past_value": normal(2, 3, 4, 4)}
     operands = {"query": QUERY, "key": QUERY, "value": QUERY, **past}
