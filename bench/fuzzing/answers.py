@@ -42,8 +42,8 @@ CLEAR_ERRORS = (ModelError, Refused, InputError, fallback.EvaluationError)
 class CaseAnswer:
     """Outputs for each of the feeds, or an error.
 
-    `is_clear`: the error is a message for people; else it is a bug, and `text` its traceback. `is_asked`: not for
-    the evaluator where the model has ops that it does not know.
+    `is_clear`: the error is a message for people; else it is a bug, and `text` its traceback. `is_asked`: False for
+    the evaluator where the model has ops of other domains; then outputs count that do not depend on any.
     """
 
     outputs: tuple[tuple[Any, ...], ...] = ()
@@ -87,7 +87,9 @@ def _evaluate_case(case: FuzzCase) -> tuple[CaseAnswer, list[dict[str, Any]], Fl
     except fallback.EvaluationError:
         return NOT_ASKED, [], flat
     answer, tensors = run_evaluator(case, written)
-    return (NOT_ASKED if any(map(is_foreign, flat.nodes)) else answer), tensors, written
+    if any(map(is_foreign, flat.nodes)):
+        answer = replace(NOT_ASKED, outputs=answer.outputs)
+    return answer, tensors, written
 
 
 def run_ours(case: FuzzCase) -> CaseAnswer:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from onnx import GraphProto
 
+from tunewright.graph import contrib
 from tunewright.graph.evaluation import fallback
 from tunewright.graph.ir import Array, Node
 
@@ -246,6 +247,8 @@ class _Run:
             return value.astype(dtype_of(self._types[name]))
 
     def _results(self, node: Node, arrays: Sequence[Any]) -> list[Any]:
+        if (node.domain, node.op) in contrib.OPS:
+            raise fallback.EvaluationError(f"{node.op} is not written in other ops")
         if self._is_wide and node.op in ("Cast", "CastLike") and self._types.get(node.outputs[0]) in NARROW:
             return [arrays[0].astype(np.float32)]
         if not self._leeway.wide and (flow_results := self._run_bodies(node, arrays)) is not None:
@@ -254,6 +257,8 @@ class _Run:
             arrays = [self._as_declared(name, a) if name else a for name, a in zip(node.inputs, arrays, strict=True)]
         if self._leeway.regrouped and self._number % 2 and node.op in float_products.PRODUCTS:
             return [float_products.product_of_floats(node, arrays, self._rng)]
+        if self._leeway.regrouped and self._number % 2 and node.op == "MatMulInteger":
+            return [float_products.sum_in_floats(node, arrays, self._rng)]
         if node.op == "Trees":
             return [self._move_trees(node, arrays)]
         floats = [a for a in arrays if is_float_array(a)]

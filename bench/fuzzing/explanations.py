@@ -15,7 +15,7 @@ from tunewright.graph.ir import Array, Node
 from . import float_products
 from .answers import EVALUATOR, OURS, RUNTIME, CaseAnswers
 from .bounds import FLUSH_FACTOR, MANY_RUNS, RUNS, Bound, Leeway, largest, may_overflow, output_bound
-from .case import FuzzCase, all_nodes
+from .case import FuzzCase, all_nodes, op_name
 from .exactness import COARSE, CURVES, GATED, LINEAR, NORMS, UNCALCULATED, UNSIGNED, is_exact, is_moving
 from .program import FlatProgram
 from .values import FLOATS, INTEGERS, NARROW, as_float64, is_float_array, limits
@@ -36,7 +36,8 @@ FLUSHING = CURVES | {"Attention", "GRU", "LSTM", "LogSoftmax", "Pow", "RNN", "So
 SUMS = frozenset({"Conv", "ConvTranspose", "Einsum", "GRU", "Gemm", "LSTM", "MatMul", "RNN"})
 
 RECOGNISED = SUMS | float_products.PRODUCTS.keys() | {
-    "BatchNormalization", "Clip", "Erf", "HardSigmoid", "LayerNormalization", "Max", "RMSNormalization", "ReduceMean",
+    "BatchNormalization", "Clip", "Erf", "HardSigmoid", "LayerNormalization", "MatMulInteger", "Max",
+    "RMSNormalization", "ReduceMean",
     "ReduceSum", "Softmax", "Tanh",
 }  # fmt: skip
 """Each pattern that a rewrite replaces has one of these ops (`docs/numerics.md`)."""
@@ -45,6 +46,8 @@ PRODUCTS = frozenset({"Conv", "ConvTranspose", "Det", "Gemm", "MatMul"})
 
 WEIGHTED = frozenset({"Resize", "RoiAlign", "Upsample"})
 """Means of neighbours, some of which may have no weight."""
+
+TREES = "ai.onnx.ml.TreeEnsemble"
 
 ANGULAR = frozenset({"Cos", "Sin", "Tan"})
 
@@ -409,6 +412,14 @@ def saturates_bytes(difference: Difference) -> bool:
     return difference.who == RUNTIME and agree and _has(difference, BYTES)
 
 
+def takes_softmax_for_logistic(difference: Difference) -> bool:
+    """ONNX Runtime's numbers of SOFTMAX and LOGISTIC in TreeEnsemble are each the other's of ONNX."""
+    if difference.who != RUNTIME or TREES not in map(difference.program.called_op, difference.upstream()):
+        return False
+    nodes = [node for node in difference.case.proto().graph.node if op_name(node) == TREES]
+    return any(a.name == "post_transform" and a.i in (1, 2) for node in nodes for a in node.attribute)
+
+
 VARYING_SHAPE = "rounding decides of the shape"
 """The explanation of shapes that a step function decides."""
 
@@ -437,6 +448,7 @@ EXPLANATIONS: Mapping[str, Callable[[Difference], ExplainedElements]] = {
     "ONNX Runtime's rarer activations": runs_rare_activations,
     "ONNX Runtime's norms of equal numbers": divides_by_nothing,
     "float64 in float32": computes_in_float32,
+    "ONNX Runtime takes softmax for logistic": takes_softmax_for_logistic,
     "ONNX Runtime aligns whole corners": aligns_whole_corners,
     "ONNX Runtime and empty tensors": leaves_out_empty,
     "ONNX Runtime overflows on the way": overflows,

@@ -36,6 +36,18 @@ def product_of_floats(node: Node, arrays: Sequence[Any], rng: np.random.Generato
     return np.asarray(np.clip(steps, limits.min, limits.max)).astype(y_zero.dtype)
 
 
+def sum_in_floats(node: Node, arrays: Sequence[Any], rng: np.random.Generator) -> Array:
+    """A product of bytes as float64, with its exact sums moved at random, as those of scaled terms are."""
+    a, b, *zeros = arrays
+    operands = [np.asarray(array, np.float64) for array in (a, b)]
+    for position, zero in enumerate(zeros):
+        if zero is not None:
+            is_row = position == 0 and zero.ndim == 1 and zero.size > 1
+            operands[position] = operands[position] - (zero[:, None] if is_row else zero)
+    total, size = operands[0] @ operands[1], abs(operands[0]) @ abs(operands[1])
+    return np.asarray(total + rng.uniform(-1, 1, total.shape) * epsilon("float32") * size)
+
+
 def _floats(array: Any, scale: Any, zero: Any, places: tuple[int, ...]) -> Any:
     """Dequantised values; scales and zero points with several elements are reshaped to `places`."""
     scale, zero = (value.reshape(places) if value.size > 1 else value.reshape(()) for value in (scale, zero))

@@ -91,9 +91,9 @@ def _differences(
 ) -> Iterator[Finding]:
     """The unexplained differences of one of the feeds. Explanations of others are appended to `reasons`."""
     by_name = {OURS: answers.ours, RUNTIME: answers.runtime, EVALUATOR: answers.evaluator}
-    outputs = {name: by_name[name].outputs[number] for name in runtimes}
-    for position in range(len(outputs[OURS])):
-        values = {name: outputs[name][position] for name in runtimes}
+    for position in range(len(answers.ours.outputs[number])):
+        witnesses = _witnesses(answers, position, runtimes)
+        values = {name: by_name[name].outputs[number][position] for name in witnesses}
         arrays = {name: as_array(value) for name, value in values.items()}
         if any(array is None for array in arrays.values()):
             continue
@@ -122,6 +122,14 @@ def _differences(
                 difference = _compute_more_runs(difference)
             if not difference.right.all():
                 yield Finding(f"values ({who})", _describe(difference))
+
+
+def _witnesses(answers: CaseAnswers, position: int, runtimes: Sequence[str]) -> Sequence[str]:
+    """Who has a word on an output: the evaluator too where it depends on no op of another domain."""
+    evaluator = answers.evaluator
+    if evaluator.is_asked or not evaluator.outputs or answers.program.for_output(position).has_calls():
+        return runtimes
+    return (*runtimes, EVALUATOR)
 
 
 def _explain_form(difference: Difference) -> str | None:

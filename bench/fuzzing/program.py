@@ -47,6 +47,10 @@ class FlatProgram:
         constants = {name: array for name, array in self.constants.items() if name in names or name in self.outputs}
         return FlatProgram(nodes[::-1], constants, [self.outputs[output]], self.calls)
 
+    def has_calls(self) -> bool:
+        """Whether it has ops of other domains, or what stands in for them."""
+        return any(node.domain or self.called_op(node) for node in self.nodes)
+
     def called_op(self, node: Node) -> str:
         """The op of another domain that a node is part of; the empty string if it is of none."""
         return self.calls.get(next(filter(None, node.outputs)), "")

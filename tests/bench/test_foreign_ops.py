@@ -12,7 +12,7 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from tunewright.bench.fuzzing.answers import NOT_ASKED, OURS, RUNTIME, CaseAnswer, answer_case, run_onnxruntime
+from tunewright.bench.fuzzing.answers import OURS, RUNTIME, CaseAnswer, answer_case, run_onnxruntime
 from tunewright.bench.fuzzing.bounds import output_bound
 from tunewright.bench.fuzzing.case import FuzzCase, RunPlan
 from tunewright.bench.fuzzing.draft import CONTRIBUTED, LEARNED, OPSETS, InvalidNode, ModelDraft
@@ -91,7 +91,7 @@ def curve() -> FuzzCase:
 def test_the_evaluator_is_not_asked_and_a_difference_of_the_others_is_a_finding() -> None:
     case = curve()
     answers = answer_case(case)
-    assert answers.evaluator == NOT_ASKED
+    assert not answers.evaluator.is_asked
     assert judge(case, answers) == CaseVerdict(None, (), (OURS, RUNTIME))
     wrong = CaseAnswer(tuple(tuple(array + np.float32(0.01) for array in row) for row in answers.ours.outputs))
     for who, spoiled in ((OURS, replace(answers, ours=wrong)), (RUNTIME, replace(answers, runtime=wrong))):
@@ -129,3 +129,47 @@ def test_thresholds_are_exact_and_sums_of_leaves_are_not() -> None:
     swapped = CaseAnswer(tuple(tuple(1 - array for array in row) for row in answers.runtime.outputs))
     finding = judge(case, replace(answers, runtime=swapped)).finding
     assert finding is not None and finding.kind == "values (onnxruntime)"
+
+
+def test_the_evaluator_has_a_word_on_outputs_without_such_ops() -> None:
+    case = curve()
+    model = case.proto()
+    model.graph.node.append(helper.make_node("Floor", ["x"], ["z"]))
+    model.graph.output.append(helper.make_value_info("z", helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, None)))
+    case = replace(case, model=model.SerializeToString())
+    answers = answer_case(case)
+    [(curved, floors)] = answers.runtime.outputs
+    alone = replace(answers, runtime=CaseAnswer(((curved, floors + 1),)))
+    assert judge(case, alone) == CaseVerdict(None, ("ONNX Runtime stands alone",), (OURS, RUNTIME))
+
+
+def test_numbers_that_onnx_runtime_has_the_other_way_round() -> None:
+    x = np.array([[1.0], [-1.0]], np.float32)
+    trees: dict[str, Any] = {
+        "tree_roots": [0], "nodes_featureids": [0], "nodes_truenodeids": [0], "nodes_trueleafs": [1],
+        "nodes_falsenodeids": [1], "nodes_falseleafs": [1], "leaf_targetids": [0, 1], "n_targets": 2,
+        "nodes_modes": numpy_helper.from_array(np.zeros(1, np.uint8)),
+        "nodes_splits": numpy_helper.from_array(np.zeros(1, np.float32)),
+        "leaf_weights": numpy_helper.from_array(np.array([0.5, 2.0], np.float32)),
+    }  # fmt: skip
+    for transform, reasons in ((0, ()), (1, ("ONNX Runtime takes softmax for logistic",))):
+        case = case_of(
+            "TreeEnsemble", LEARNED, {"x": x}, {}, onnx.TensorProto.FLOAT, post_transform=transform, **trees
+        )  # fmt: skip
+        model = case.proto()
+        model.opset_import[1].version = 5
+        case = replace(case, model=model.SerializeToString())
+        assert judge(case, answer_case(case)).reasons == reasons
+
+
+def test_scales_in_the_weights_of_a_product_of_bytes_are_explained() -> None:
+    """Large terms that cancel: the sum of bytes is exact, that of scaled ones is not."""
+    a = np.array([[100, 100, 1]], np.uint8)
+    weights = {"b": np.array([[63], [-63], [1]], np.int8), "as": np.float32(0.1), "bs": np.float32(0.7)}
+    case = case_of("MatMulIntegerToFloat", CONTRIBUTED, {"a": a}, weights, onnx.TensorProto.FLOAT)
+    answers = answer_case(case)
+    moved = CaseAnswer(((np.array([[0.07 + 2e-5]], np.float32),),))
+    verdict = judge(case, replace(answers, ours=moved))
+    assert verdict.finding is None and verdict.reasons == ("recognised and joined",)
+    wrong = CaseAnswer(((np.array([[0.08]], np.float32),),))
+    assert judge(case, replace(answers, ours=wrong)).finding is not None

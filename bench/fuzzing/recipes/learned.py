@@ -10,7 +10,7 @@ from onnx import numpy_helper
 from ..draft import LEARNED, DraftTensor, ModelDraft, Shape
 from ..values import ValueDomain
 from .recipe import Recipes
-from .trees import POST_TRANSFORMS, rows, tree_classifier, tree_ensemble, tree_regressor
+from .trees import POST_TRANSFORMS, TWO_CLASS_TRANSFORMS, rows, tree_classifier, tree_ensemble, tree_regressor
 
 KERNELS = ("LINEAR", "RBF", "POLY", "SIGMOID")
 
@@ -148,10 +148,11 @@ def linear_classifier(d: ModelDraft) -> tuple[DraftTensor, ...]:
     classes = max(count, 2)
     labels = d.among(list(range(classes)), [5, -1, 9, 2][:classes])
     batch = shape[0] if len(shape) == 2 else 1
+    transforms = POST_TRANSFORMS if count > 1 else TWO_CLASS_TRANSFORMS
     return d.call(
         LEARNED, "LinearClassifier", [x], ("int64", (batch,)), ("float32", (batch, classes)),
         coefficients=_numbers(d, count * shape[-1]), intercepts=_numbers(d, count), classlabels_ints=labels,
-        multi_class=d.among(None, 0, 1), post_transform=d.among(None, None, *POST_TRANSFORMS),
+        multi_class=d.among(None, 0, 1), post_transform=d.among(None, None, *transforms),
     )  # fmt: skip
 
 
@@ -181,11 +182,12 @@ def svm_classifier(d: ModelDraft) -> tuple[DraftTensor, ...]:
     if d.chance(0.4):
         coefficients = d.among(-1, 1) * np.abs(coefficients)
     batch = shape[0] if len(shape) == 2 else 1
+    transforms = POST_TRANSFORMS if classes > 2 else TWO_CLASS_TRANSFORMS
     return d.call(
         LEARNED, "SVMClassifier", [x], ("int64", (batch,)), ("float32", (batch, max(pairs, 2))),
         coefficients=coefficients.tolist(), support_vectors=_numbers(d, vectors * shape[-1]), vectors_per_class=counts,
         rho=_numbers(d, pairs), classlabels_ints=d.among(list(range(classes)), [5, -1, 9, 2][:classes]),
-        post_transform=d.among(None, None, *POST_TRANSFORMS), **_kernel(d),
+        post_transform=d.among(None, None, *transforms), **_kernel(d),
     )  # fmt: skip
 
 

@@ -10,11 +10,13 @@ from onnx import numpy_helper
 
 from ..draft import LEARNED, DraftTensor, ModelDraft, Shape
 from ..values import dtype_of
-from .recipe import rank_in
 
 MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ", "BRANCH_MEMBER")
 AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
 POST_TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
+
+TWO_CLASS_TRANSFORMS = POST_TRANSFORMS[:4]
+"""Those of two classes: with PROBIT ONNX Runtime mixes up the rows, and reads what was never written."""
 
 MOST_DEPTH, MOST_NODES = 6, 300
 
@@ -181,9 +183,10 @@ def tree_classifier(d: ModelDraft) -> tuple[DraftTensor, ...]:
     if d.chance(0.2):
         attrs |= _numbers_or_tensor(d, "base_values", _weights(d, d.among(1, classes)), x.dtype)
     labels = d.among(list(range(classes)), [7, -2, 0, 4][:classes])
+    transforms = POST_TRANSFORMS if classes > 2 else TWO_CLASS_TRANSFORMS
     return d.call(
         LEARNED, "TreeEnsembleClassifier", [x], ("int64", (count,)), ("float32", (count, classes)),
-        classlabels_int64s=labels, post_transform=d.among(None, None, *POST_TRANSFORMS), **attrs,
+        classlabels_int64s=labels, post_transform=d.among(None, None, *transforms), **attrs,
     )  # fmt: skip
 
 
@@ -191,25 +194,28 @@ def tree_ensemble(d: ModelDraft) -> tuple[DraftTensor, ...]:
     """A TreeEnsemble of version 5, whose leaves have numbers of their own; each tree has a node that is none."""
     dtype = d.among("float32", "float32", "float64")
     shape = d.among(1, 3, 5, 17), d.among(1, 2, 3, 5)
-    x = d.pick(dtype, rank_in(2), lambda: shape)
+    x = d.pick(dtype, lambda s: len(s) == 2 and 0 not in s and s[1] <= 40, lambda: shape)
     count, columns = x.shape or ()
-    forest = draw_forest(d, max(columns, 1))
+    forest = draw_forest(d, columns)
     targets = d.among(1, 1, 2, 3)
-    attrs = ensemble_attrs(d, forest, targets, dtype)
+    has_sets = d.chance(0.3)
+    attrs = ensemble_attrs(d, forest, targets, dtype, has_sets=has_sets)
+    if has_sets:  # whose members ONNX Runtime takes for whole, and features with them
+        x = d.op("Floor", x)
     return d.call(
         LEARNED, "TreeEnsemble", [x], (dtype, (count, targets)), n_targets=targets,
         aggregate_function=d.among(None, 0, 1, 2, 3), post_transform=d.among(None, 0, 0, 1, 2, 3), **attrs,
     )  # fmt: skip
 
 
-def ensemble_attrs(d: ModelDraft, forest: DrawnForest, targets: int, dtype: str) -> dict[str, Any]:
+def ensemble_attrs(d: ModelDraft, forest: DrawnForest, targets: int, dtype: str, *, has_sets: bool) -> dict[str, Any]:
     """The attributes of version 5. A tree of a single leaf becomes a node with that leaf on both sides."""
     inner = [node for node, children in enumerate(forest.children) if children is not None]
     inner += [root for root in forest.roots if forest.children[root] is None]
     places = {node: place for place, node in enumerate(inner)}
     leaves = {node: place for place, node in enumerate(forest.leaves)}
     kind = dtype_of(dtype)
-    members = {node: _members(d) for node in inner if d.chance(0.1)} if d.chance(0.3) else {}
+    members = {node: _members(d) for node in inner if d.chance(0.15)} if has_sets else {}
     modes = [6 if node in members else MODES.index(_mode(forest, node)) for node in inner]
     attrs: dict[str, Any] = {
         "tree_roots": [places[root] for root in forest.roots],
