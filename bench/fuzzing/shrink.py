@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from onnx import GraphProto, ModelProto, NodeProto, helper, numpy_helper
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, helper, numpy_helper
 
 from tunewright.graph.ir import Array
 
@@ -28,7 +28,7 @@ def shrink(case: FuzzCase, shows: Shows, values: Values) -> FuzzCase:
     """The smallest case that the steps reach. It shows the fault if `case` does."""
     steps: tuple[Step, ...] = (
         keep_feed, simplify_plan, keep_output, lambda case: cut_graph(case, values(case)), bypass, drop_operands,
-        drop_attributes, shrink_extents, simplify_values,
+        drop_trees, drop_attributes, shrink_extents, simplify_values,
     )  # fmt: skip
     for _ in range(ROUNDS):
         before = case
@@ -124,6 +124,34 @@ def drop_attributes(case: FuzzCase) -> Iterator[FuzzCase]:
             del smaller.graph.node[number].attribute[:]
             smaller.graph.node[number].attribute.extend(attributes)
             yield replace(case, model=smaller.SerializeToString())
+
+
+def drop_trees(case: FuzzCase) -> Iterator[FuzzCase]:
+    """Drop a tree of an ensemble: its nodes, and the weights of its leaves."""
+    for number, node in enumerate(case.proto().graph.node):
+        owners = {a.name.removesuffix("treeids"): list(a.ints) for a in node.attribute if a.name.endswith("_treeids")}
+        trees = sorted(set(owners.get("nodes_", ())))
+        for tree in trees if len(trees) > 1 else ():
+            smaller = case.proto()
+            for attribute in smaller.graph.node[number].attribute:
+                prefix = next((prefix for prefix in owners if attribute.name.startswith(prefix)), None)
+                if prefix is not None:
+                    _keep_rows(attribute, [owner != tree for owner in owners[prefix]])
+            yield replace(case, model=smaller.SerializeToString())
+
+
+def _keep_rows(attribute: AttributeProto, is_kept: Sequence[bool]) -> None:
+    """Keep some elements of an attribute of several, if it has as many."""
+    if attribute.HasField("t"):
+        array = numpy_helper.to_array(attribute.t)
+        if len(array) == len(is_kept):
+            attribute.t.CopyFrom(numpy_helper.from_array(array[np.asarray(is_kept)]))
+        return
+    for values in (attribute.ints, attribute.floats, attribute.strings):
+        if len(values) == len(is_kept):
+            kept = [value for value, is_one in zip(values, is_kept, strict=True) if is_one]
+            del values[:]
+            values.extend(kept)
 
 
 def drop_operands(case: FuzzCase) -> Iterator[FuzzCase]:

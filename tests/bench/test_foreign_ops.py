@@ -23,6 +23,7 @@ from tunewright.bench.fuzzing.program import flatten
 from tunewright.bench.fuzzing.recipes.contributed import CONTRIBUTIONS
 from tunewright.bench.fuzzing.recipes.learned import LEARNERS
 from tunewright.bench.fuzzing.recipes.recipe import Recipe
+from tunewright.bench.fuzzing.shrink import shrink
 from tunewright.graph.ir import Array
 
 pytest.importorskip("onnxruntime")
@@ -173,3 +174,17 @@ def test_scales_in_the_weights_of_a_product_of_bytes_are_explained() -> None:
     assert verdict.finding is None and verdict.reasons == ("recognised and joined",)
     wrong = CaseAnswer(((np.array([[0.08]], np.float32),),))
     assert judge(case, replace(answers, ours=wrong)).finding is not None
+
+
+def test_trees_are_left_out_of_a_finding_that_shows_without_them() -> None:
+    name = f"{LEARNED}.TreeEnsembleClassifier"
+    case = max(draws(name, ALL[name]), key=lambda case: len(trees_of(case)))
+    last = max(trees_of(case))
+    assert last > 0
+    smaller = shrink(case, lambda other: last in trees_of(other) and not run_onnxruntime(other).error, lambda other: {})
+    assert trees_of(smaller) == {last}
+
+
+def trees_of(case: FuzzCase) -> set[int]:
+    attributes = [a for node in case.proto().graph.node for a in node.attribute if a.name == "nodes_treeids"]
+    return {tree for attribute in attributes for tree in attribute.ints}
