@@ -50,7 +50,7 @@ LONGEST_NAME, LONGEST_TEXT = 100, 2000
 MOST_FACTS, MOST_KNOBS = 100, 100
 """Entries of a provenance, and knobs of a schedule; real ones have some dozens at most."""
 
-PLAIN_NAME = re.compile(r"[A-Za-z_]\w{0,63}", re.ASCII)
+PLAIN_NAME = re.compile(r"[A-Za-z_][\w.]{0,63}", re.ASCII)
 """Name of a sketch or a knob, also of one that this version does not know: it is shown wherever the record is."""
 
 CACHE_SIZE = 512
@@ -359,7 +359,7 @@ def _check_whole(name: str, value: Any, least: int, most: int) -> None:
 
 def _check_name(what: str, name: Any) -> None:
     if not PLAIN_NAME.fullmatch(check_type(what, name, str)):
-        raise ValueError(f"{what} is {quote(name)}, not a name of 1 to 64 letters, digits and underscores")
+        raise ValueError(f"{what} is {quote(name)}, not a name of 1 to 64 letters, digits, underscores and dots")
 
 
 def _check_count(name: str, entries: Mapping[str, Any], most: int) -> None:

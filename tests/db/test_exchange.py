@@ -102,7 +102,7 @@ def change(line, path, value):
         ("schedule.sketch", 1, "schedule.sketch is 1, not a text"),
         ("schedule.version", -1, "schedule.version is -1"),
         ("schedule.version", 2**31, "schedule.version is 2147483648, not in 0 .. 2147483647"),
-        ("schedule.sketch", "\ud800", r"schedule.sketch is '\ud800', not a name of 1 to 64 letters, digits and"),
+        ("schedule.sketch", "\ud800", r"schedule.sketch is '\ud800', not a name of 1 to 64 letters, digits,"),
         ("schedule.sketch", "", "schedule.sketch is '', not a name"),
         ("schedule.sketch", "s" * 100_000, "not a name of 1 to 64 letters"),
         ("schedule.sketch", "tiled\n", r"schedule.sketch is 'tiled\n', not a name"),
