@@ -113,7 +113,7 @@ parents:
   br i1 %has.parent, label %settle, label %look
 settle:
   %parent = sub i64 %parent.behind, 1
-  call void @sink_last(ptr %heap, ptr %values, i64 %limit, i64 %parent, i1 %is.largest)
+  call void @sink(ptr %heap, ptr %values, i64 %limit, i64 %parent, i1 %is.largest, i1 false)
   br label %parents
 look:
   %i = phi i64 [ %limit, %parents ], [ %behind, %eight ], [ %i.next, %single ], [ %i.next, %exchange ]
@@ -143,7 +143,7 @@ single:
   br i1 %is.ahead, label %exchange, label %look
 exchange:
   store i64 %i, ptr %heap
-  call void @sink_last(ptr %heap, ptr %values, i64 %limit, i64 0, i1 %is.largest)
+  call void @sink(ptr %heap, ptr %values, i64 %limit, i64 0, i1 %is.largest, i1 false)
   br label %look
 order:
   %left = phi i64 [ %limit, %last.ones ], [ %left.next, %take ]
@@ -156,14 +156,14 @@ take:
   %last = load i64, ptr %heap
   store i64 %last, ptr %end.at
   store i64 %end, ptr %heap
-  call void @sink_last(ptr %heap, ptr %values, i64 %left.next, i64 0, i1 %is.largest)
+  call void @sink(ptr %heap, ptr %values, i64 %left.next, i64 0, i1 %is.largest, i1 false)
   br label %order
 done:
   ret void
 }
 
-; Let an element of a heap sink below all that come after it in order.
-define internal void @sink_last(ptr %heap, ptr %values, i64 %count, i64 %from, i1 %is.largest) nounwind {
+; Let an element of a heap sink below all that are nearer to the root: what comes first in order, or what comes last.
+define internal void @sink(ptr %heap, ptr %values, i64 %count, i64 %from, i1 %is.largest, i1 %first.at.root) nounwind {
 entry:
   %from.at = getelementptr i64, ptr %heap, i64 %from
   %item = load i64, ptr %from.at
@@ -183,14 +183,16 @@ look:
 both:
   %right.at = getelementptr i64, ptr %heap, i64 %right
   %right.item = load i64, ptr %right.at
-  %is.left = call i1 @is_ahead(ptr %values, i64 %right.item, i64 %left.item, i1 %is.largest)
-  %later = select i1 %is.left, i64 %left, i64 %right
-  %later.item = select i1 %is.left, i64 %left.item, i64 %right.item
+  %right.is.ahead = call i1 @is_ahead(ptr %values, i64 %right.item, i64 %left.item, i1 %is.largest)
+  %is.right = icmp eq i1 %right.is.ahead, %first.at.root
+  %nearer = select i1 %is.right, i64 %right, i64 %left
+  %nearer.item = select i1 %is.right, i64 %right.item, i64 %left.item
   br label %chosen
 chosen:
-  %child = phi i64 [ %left, %look ], [ %later, %both ]
-  %child.item = phi i64 [ %left.item, %look ], [ %later.item, %both ]
-  %sinks = call i1 @is_ahead(ptr %values, i64 %item, i64 %child.item, i1 %is.largest)
+  %child = phi i64 [ %left, %look ], [ %nearer, %both ]
+  %child.item = phi i64 [ %left.item, %look ], [ %nearer.item, %both ]
+  %child.is.ahead = call i1 @is_ahead(ptr %values, i64 %child.item, i64 %item, i1 %is.largest)
+  %sinks = icmp eq i1 %child.is.ahead, %first.at.root
   br i1 %sinks, label %rise, label %done
 rise:
   %hole.at = getelementptr i64, ptr %heap, i64 %at
@@ -319,7 +321,7 @@ parents:
   br i1 %has.parent, label %sink, label %next
 sink:
   %parent = sub i64 %parent.behind, 1
-  call void @sink(ptr %heap, ptr %scores, i64 %found, i64 %parent)
+  call void @sink(ptr %heap, ptr %scores, i64 %found, i64 %parent, i1 true, i1 true)
   br label %parents
 next:
   %left = phi i64 [ %found, %parents ], [ %left.next, %compared ]
@@ -334,7 +336,7 @@ take:
   %last.at = getelementptr i64, ptr %heap, i64 %left.next
   %last = load i64, ptr %last.at
   store i64 %last, ptr %heap
-  call void @sink(ptr %heap, ptr %scores, i64 %left.next, i64 0)
+  call void @sink(ptr %heap, ptr %scores, i64 %left.next, i64 0, i1 true, i1 true)
   br label %compare
 compare:
   %k = phi i64 [ 0, %take ], [ %k.next, %against ]
@@ -358,59 +360,6 @@ compared:
   br label %next
 done:
   ret void
-}
-
-; Let an element of a heap sink below all with higher scores; of equal ones the first box is higher.
-define internal void @sink(ptr %heap, ptr %scores, i64 %count, i64 %from) nounwind {
-entry:
-  %from.at = getelementptr i64, ptr %heap, i64 %from
-  %item = load i64, ptr %from.at
-  br label %check
-check:
-  %at = phi i64 [ %from, %entry ], [ %child, %rise ]
-  %twice = mul i64 %at, 2
-  %left = add i64 %twice, 1
-  %right = add i64 %twice, 2
-  %has.left = icmp slt i64 %left, %count
-  br i1 %has.left, label %look, label %done
-look:
-  %left.at = getelementptr i64, ptr %heap, i64 %left
-  %left.item = load i64, ptr %left.at
-  %has.right = icmp slt i64 %right, %count
-  br i1 %has.right, label %both, label %chosen
-both:
-  %right.at = getelementptr i64, ptr %heap, i64 %right
-  %right.item = load i64, ptr %right.at
-  %is.right = call i1 @precedes(ptr %scores, i64 %right.item, i64 %left.item)
-  %higher = select i1 %is.right, i64 %right, i64 %left
-  %higher.item = select i1 %is.right, i64 %right.item, i64 %left.item
-  br label %chosen
-chosen:
-  %child = phi i64 [ %left, %look ], [ %higher, %both ]
-  %child.item = phi i64 [ %left.item, %look ], [ %higher.item, %both ]
-  %sinks = call i1 @precedes(ptr %scores, i64 %child.item, i64 %item)
-  br i1 %sinks, label %rise, label %done
-rise:
-  %hole.at = getelementptr i64, ptr %heap, i64 %at
-  store i64 %child.item, ptr %hole.at
-  br label %check
-done:
-  %end.at = getelementptr i64, ptr %heap, i64 %at
-  store i64 %item, ptr %end.at
-  ret void
-}
-
-define internal i1 @precedes(ptr %scores, i64 %one, i64 %other) alwaysinline nounwind {
-  %one.at = getelementptr float, ptr %scores, i64 %one
-  %one.score = load float, ptr %one.at
-  %other.at = getelementptr float, ptr %scores, i64 %other
-  %other.score = load float, ptr %other.at
-  %more = fcmp ogt float %one.score, %other.score
-  %same = fcmp oeq float %one.score, %other.score
-  %first = icmp slt i64 %one, %other
-  %tie = and i1 %same, %first
-  %precedes = or i1 %more, %tie
-  ret i1 %precedes
 }
 
 ; Whether what two boxes share is a larger part of what they cover together than is allowed. An empty box hides nothing.

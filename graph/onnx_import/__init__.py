@@ -18,14 +18,14 @@ from onnx import ModelProto
 from tunewright.graph.ir import Graph
 
 from .check import check_structure, foreign_format
-from .open_inputs import OpenSignature, open_signature
+from .open_inputs import open_signature
 from .plain import make_plain
 from .protobuf import ModelError, OpenDimensionsError, quote
 from .walk import Walk
 from .weights import MAX_LEFT_OUT_BYTES, RawData, Weights
 
 __all__ = [
-    "MAX_LEFT_OUT_BYTES", "MAX_MODEL_BYTES", "ModelError", "OpenDimensionsError", "OpenSignature", "load", "make_plain",
+    "MAX_LEFT_OUT_BYTES", "MAX_MODEL_BYTES", "ModelError", "OpenDimensionsError", "load", "make_plain",
     "open_signature", "quote", "read_model",
 ]  # fmt: skip
 

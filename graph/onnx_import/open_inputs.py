@@ -9,7 +9,7 @@ from onnx import ModelProto, ValueInfoProto
 
 from ..evaluation.onnx_form import tensor_type
 from .bound_inputs import split_bindings
-from .dimensions import OpenDimension, unbound_dimensions
+from .dimensions import OpenDimension, open_dimensions, unbound_dimensions
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +43,8 @@ def _open_tensor(value: ValueInfoProto, sizes: Mapping[str, int]) -> OpenTensor:
     dtype, kind = tensor_type(value.type).dtype, value.type.tensor_type
     if not kind.HasField("shape"):
         return OpenTensor(value.name, dtype, None)
-    extents: list[int | str | None] = []
-    for axis, dim in enumerate(kind.shape.dim):
-        name = dim.dim_param or None
-        is_known = dim.HasField("dim_value") and dim.dim_value >= 0
-        bound = sizes.get(f"{value.name}:{axis}", sizes.get(name) if name else None)
-        extents.append(dim.dim_value if is_known else name if bound is None else bound)
+    extents: list[int | str | None] = [dim.dim_value for dim in kind.shape.dim]
+    for dimension in open_dimensions(value):
+        number = dimension.number(sizes)
+        extents[dimension.axis] = dimension.name or None if number is None else number
     return OpenTensor(value.name, dtype, tuple(extents))

@@ -16,7 +16,7 @@ from .sized_axes import Axes, SizedTensors
 
 
 def _number(edit: Edit, value: int) -> str:
-    return edit.constant(np.array([value], np.int64))
+    return Extent(value).of(edit)
 
 
 def _clamp(edit: Edit, name: str, low: str, high: str) -> str:
@@ -76,16 +76,14 @@ def _slice_axis(sized: SizedTensors, x: str, axis: int, part: tuple[Number, Numb
     """What lies between two numbers of an axis, as ONNX counts them."""
     edit, (start, end, step) = sized.edit, part
     own, extent = sized.of(x), sized.shape(x)[axis]
-    if not extent:
+    most = _most(start, end, step, extent)
+    if not extent or not 0 < most <= MAX_BOUND:
         return None
     length = own.get(axis) or _number(edit, extent)
     low, high = (0, length) if step > 0 else (-1, edit.emit("Sub", length, _number(edit, 1)))
     zero = _number(edit, 0)
     first = _clamp(edit, _from_start(edit, start, length), zero, high)
     last = _clamp(edit, _from_start(edit, end, length), _number(edit, low), high)
-    most = _most(start, end, step, extent)
-    if not 0 < most <= MAX_BOUND:
-        return None
     places = edit.emit("Add", first, edit.constant(step * np.arange(most)))
     inside = _clamp(edit, places, zero, _number(edit, extent - 1))
     result = edit.emit("Gather", x, inside, axis=axis)

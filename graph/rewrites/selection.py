@@ -175,7 +175,7 @@ def _number_wanted(sized: SizedTensors, node: Node, extent: int) -> Extent:
         return Extent(min(known[0].most, extent))
     most = extent if known is None else min(known[0].most, extent)
     size = sized.size(node.inputs[1])
-    return Extent(most, size if most < extent else edit.emit("Min", size, edit.constant(np.array([extent], np.int64))))
+    return Extent(most, size if most < extent else edit.emit("Min", size, Extent(extent).of(edit)))
 
 
 def _short_rows(edit: Edit, x: str, axis: int, wanted: Extent, is_largest: bool) -> tuple[str, ...] | None:
