@@ -18,6 +18,8 @@ from onnx import ModelProto, helper
 from tests.waiting import wait_for
 from tunewright.graph.onnx_import import ModelError, OpenDimensionsError
 from tunewright.tuner.errors import InputError, Refused
+from tunewright.tuner.lookup.lockfile import write_lock
+from tunewright.tuner.lookup.source import ScheduleSource
 from tunewright.tuner.models.model import open_model as read
 from tunewright.tuner.session import open_model
 from tunewright.tuner.session.compilation import Compilation
@@ -170,6 +172,17 @@ def test_some_dimensions_may_be_bound() -> None:
             session.run(None, feeds(3, 7))
     with pytest.raises(ModelError, match="no dimension 'other' is open"):
         InferenceSession(build(GROWING), threads=1, dims={"other": 2})
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_a_lock_file_binds_dimensions(background: bool, tmp_path: Path) -> None:
+    dims = {"batch": 2, "length": 5, "tail:0": 2}
+    prepared = ScheduleSource().prepare(build(GROWING), dims, 1)
+    write_lock(tmp_path / "m.lock", prepared.model, prepared.target, dims, prepared.results)
+    with InferenceSession(build(GROWING), lock=tmp_path / "m.lock", background=background) as session:
+        assert session.wait()
+        assert session.get_inputs()[0].shape == [2, 5, 4]
+        check(session, feeds(2, 5))
 
 
 def test_a_number_may_be_bound() -> None:

@@ -174,7 +174,9 @@ class InferenceSession:
         self._end = finalize(self, self._compilation.close)  # at the end of the process too
 
     def _start_open(self, origin: Origin) -> bool:
-        """Start with dimensions that stay open; False where there are none."""
+        """Start with dimensions that stay open; False where there are none, or a lock file binds them."""
+        if origin.lock is not None:
+            return False
         from tunewright.graph.onnx_import import ModelError, open_signature, read_model
 
         from .open_model import OpenModel
@@ -194,7 +196,6 @@ class InferenceSession:
                 threads=origin.threads,
                 dims={**origin.dims, **dims},
                 server=origin.server,
-                lock=origin.lock,
                 target=origin.target,
                 background=True,
             )
