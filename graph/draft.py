@@ -65,6 +65,8 @@ class Draft:
         don't fit, or the result is not of the type that `to` has.
         """
         version = NORMAL_VERSION if has(op, NORMAL_VERSION, "") or not has(op) else onnx_opset_version()
+        if op == "Reshape" and 0 in attrs.get("shape", ()):
+            attrs["allowzero"] = 1  # no 0 copies an extent
         node = Node(op, inputs, (to or "result",), attrs, version=version)
         (kind,) = infer(node, self.types, self.constants)
         if not to:

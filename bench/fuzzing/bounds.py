@@ -44,7 +44,9 @@ from .exactness import (
 from .program import FlatProgram, flatten_body
 from .values import FLOATS, NARROW, as_float64, dtype_of, epsilon, is_float_array, limits
 
-FIRST_MOVES = frozenset({"Pow", "Resize", "Upsample"})
+RESIZES = frozenset({"Resize", "Upsample"})
+
+FIRST_MOVES = RESIZES | {"Pow"}
 """Ops of which only the first operand is moved: others are powers, perhaps whole, or decide the shape."""
 
 BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
@@ -261,6 +263,8 @@ class _Run:
             return [float_products.sum_in_floats(node, arrays, self._rng)]
         if node.op == "Trees":
             return [self._move_trees(node, arrays)]
+        if node.op in RESIZES and self._number and not is_exact(node) and not is_float_array(arrays[0]):
+            return [self._resize_whole_numbers(node, arrays)]
         floats = [a for a in arrays if is_float_array(a)]
         if is_exact(node) or not (floats or node.op in CURVES):
             results = fallback.evaluate(node, arrays)
@@ -292,6 +296,18 @@ class _Run:
             return results
         noise = self._noise(np.maximum(np.abs(results), sizes))
         return np.where(np.isfinite(results), results + noise, results).astype(results.dtype)
+
+    def _resize_whole_numbers(self, node: Node, arrays: Sequence[Any]) -> Any:
+        """Means of neighbours, cut to whole numbers: one that float32 rounds to just below its place is one less.
+        Those of antialiasing ONNX Runtime rounds to the nearest instead, after each axis.
+        """
+        first, *others = arrays
+        [result] = fallback.evaluate(node, [first.astype(np.float64), *others])
+        scale = np.max(np.abs(first.astype(np.float64)), initial=0.0)
+        noise = self._noise(np.full(result.shape, scale, np.float32))
+        if node.attrs.get("antialias"):
+            noise = noise + self._rng.uniform(-1.0, 1.0, result.shape)
+        return (result + noise).astype(first.dtype)
 
     def _scale(self, node: Node, arrays: Sequence[Any]) -> Any:
         """The scale of an op's errors beside its result: the subtrahends of its formula."""

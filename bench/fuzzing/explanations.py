@@ -16,7 +16,7 @@ from . import float_products
 from .answers import EVALUATOR, OURS, RUNTIME, CaseAnswers
 from .bounds import FLUSH_FACTOR, MANY_RUNS, RUNS, Bound, Leeway, largest, may_overflow, output_bound
 from .case import FuzzCase, all_nodes, op_name
-from .exactness import COARSE, CURVES, GATED, LINEAR, NORMS, UNCALCULATED, UNSIGNED, is_exact, is_moving
+from .exactness import COARSE, CURVES, GATED, LINEAR, NORMS, TURNING, UNCALCULATED, UNSIGNED, is_exact, is_moving
 from .program import FlatProgram
 from .values import FLOATS, INTEGERS, NARROW, as_float64, is_float_array, limits
 
@@ -26,8 +26,8 @@ QUANTISING = frozenset({"DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul",
 """Ops whose results for infinities and invalid scales ONNX does not define."""
 
 ORDERS = frozenset({
-    "ArgMax", "ArgMin", "Cast", "DynamicQuantizeLinear", "Hardmax", "QLinearConv", "QLinearMatMul", "QuantizeLinear",
-    "Sign", "TopK", "Unique",
+    "ArgMax", "ArgMin", "Cast", "DynamicQuantizeLinear", "Hardmax", "MaxRoiPool", "QLinearConv", "QLinearMatMul",
+    "QuantizeLinear", "Sign", "TopK", "Unique",
 })  # fmt: skip
 """Ops whose results for NaN ONNX does not define."""
 
@@ -106,7 +106,7 @@ def meets_nan(difference: Difference) -> bool:
         is_choosing = difference.program.called_op(node) in UNCALCULATED or node.op == "Trees"
         if difference.who == RUNTIME and not (is_choosing or is_moving(node)) and not all(map(_is_finite, operands)):
             return True
-        if node.op in GATED | {"Attention"} and not all(map(_is_finite, operands)):
+        if node.op in GATED | TURNING | {"Attention"} and not all(map(_is_finite, operands)):
             return True
         if node.op in QUANTISING and not (all(map(_is_finite, operands)) and all(map(_has_size, operands[1:2]))):
             return True
@@ -308,7 +308,9 @@ def evaluator_stands_alone(difference: Difference) -> bool:
 
 def adds_up_in_one_order(difference: Difference) -> bool:
     """A sum whose terms leave the range of the type is infinite, or no number, in one order and not in another."""
-    nodes = [node for node in difference.upstream() if node.op in LINEAR | {"Det", "Resize"}]
+    nodes = [
+        node for node in difference.upstream() if node.op in LINEAR | WEIGHTED | {"DeformConv", "Det", "GridSample"}
+    ]
     if any(may_overflow([a for a in difference.operands(node) if is_float_array(a)]) for node in nodes):
         return True
     folds = [difference.operands(node)[:1] for node in difference.upstream() if node.op == "ReduceProd"]

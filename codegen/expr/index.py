@@ -180,11 +180,21 @@ class Domain:
             case Op("lt" | "le" | "eq" as name, (left, right), _) if left.dtype is right.dtype is DType.I64:
                 if condition.lanes > 1:
                     return self
-                gap = form(left).plus(form(right), -1)
+                gap = self._without_remainders(form(left).plus(form(right), -1))
                 if name == "eq":
                     return self.with_limit(gap, 0).with_limit(NOTHING.plus(gap, -1), 0)
                 return self.with_limit(gap, -1 if name == "lt" else 0)
         return self
+
+    def _without_remainders(self, total: Form) -> Form:
+        """The form with numbers instead of their remainders, where these are the same here."""
+        for atom, coefficient in total.terms.items():
+            match atom:
+                case Op("mod", (inner, Const(divisor, DType.I64))):
+                    low, high = self.interval(inner)
+                    if low >= 0 and high < divisor:
+                        total = total.plus(form(atom), -coefficient).plus(form(inner), coefficient)
+        return total
 
     def interval(self, node: Expr) -> Interval:
         """As `bounds`, with unknown ends at plus or minus UNBOUNDED."""

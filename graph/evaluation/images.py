@@ -374,10 +374,10 @@ def _scalar(value: Any, otherwise: Any) -> Any:
 
 
 def _overlap_ratios(box: Any, others: Any) -> Any:
-    """Intersection over union of a box with each of the others; 0 for a box without area."""
+    """Intersection over union of a box with each of the others, below all limits where they share nothing."""
     shared = np.maximum(np.minimum(box[1], others[:, 1]) - np.maximum(box[0], others[:, 0]), 0).prod(axis=-1)
     area, areas = np.prod(box[1] - box[0]), (others[:, 1] - others[:, 0]).prod(axis=-1)
-    return np.where((area > 0) & (areas > 0), shared / (area + areas - shared), 0)
+    return np.where((shared > 0) & (area > 0) & (areas > 0), shared / (area + areas - shared), -np.inf)
 
 
 IMAGES: Mapping[str, Correction] = {

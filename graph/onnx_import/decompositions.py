@@ -126,15 +126,14 @@ def affine_grid(draft: Draft, node: Node) -> str | None:
 
 def mean_variance_normalization(draft: Draft, node: Node) -> str | None:
     """Add a MeanVarianceNormalization in two passes: ONNX's own, of squares and the square of the mean, cancels."""
-    x = node.inputs[0]
-    if draft.types[x].dtype == "float16":
-        return None  # what is added to the deviation is 0 there
+    dtype = draft.types[node.inputs[0]].dtype
+    x = _cast(draft, node.inputs[0], "float32" if dtype == "float16" else dtype)  # 1e-9 is 0 in float16
     rank = len(draft.shape(x) or ())
     axes = tuple(sorted(axis % rank for axis in node.attrs["axes"]))
     centred = draft.emit("Sub", x, draft.emit("ReduceMean", x, axes=axes, keepdims=1))
     variance = draft.emit("ReduceMean", draft.emit("Mul", centred, centred), axes=axes, keepdims=1)
     deviation = draft.emit("Add", draft.emit("Sqrt", variance), draft.scalar_like(x, 1e-9))
-    return draft.emit("Div", centred, deviation)
+    return _cast(draft, draft.emit("Div", centred, deviation), dtype)
 
 
 DECOMPOSITIONS: Mapping[str, Callable[[Draft, Node], str | None]] = {

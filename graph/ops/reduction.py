@@ -11,7 +11,7 @@ from tunewright.codegen.expr.dtype import BYTES, FLOATS, DType
 from tunewright.codegen.expr.expr import Expr, const, op
 
 from ..evaluation.windows import window_attributes, window_counts
-from ..task import Index, Tensor, identity, load
+from ..task import Index, Tensor, fold_value, identity, load
 from .definition import (
     ARITHMETIC,
     ActivationLayout,
@@ -131,8 +131,10 @@ def lp_normalization(d: Definition) -> None:
     d.write(d.output(), body)
 
 
-MAX_CUMULATED = 1024
-"""Longest axis that is added up from its beginning for each element anew."""
+SHORT_ROW, BLOCK = 32, 8
+"""The longest axis that is added up from its beginning for each element anew, and the blocks that longer ones are cut
+to: an element then takes the sum of those before its own, which are added up the same way.
+"""
 
 
 def cumulative(combiner: str) -> OpDef:
@@ -144,16 +146,41 @@ def _cumulate(d: Definition, combiner: str) -> None:
     x, y = d.input(0, *ARITHMETIC), d.output()
     d.require("axis" in d.node.attrs, "axis is known only at run time")
     axis = axis_of(int(d.attr("axis")), len(x.shape))
-    extent = x.shape[axis]
-    d.require(extent <= MAX_CUMULATED, f"more than {MAX_CUMULATED} elements")
-    is_reverse, order = bool(d.attr("reverse", 0)), "lt" if d.attr("exclusive", 0) else "le"
+    is_reverse, is_exclusive = (bool(d.attr(name, 0)) for name in ("reverse", "exclusive"))
+    _cumulate_axis(d, (x, y), axis, combiner, is_reverse=is_reverse, is_exclusive=is_exclusive)
 
-    def term(i: Index, r: Index) -> Expr:
-        element = load(x, [*i[:axis], r[0], *i[axis + 1 :]])
-        counts = op(order, i[axis], r[0]) if is_reverse else op(order, r[0], i[axis])
-        return op("select", counts, element, const(identity(combiner, x.dtype), x.dtype))
 
-    d.fold(y, combiner, (extent,), term)
+def _cumulate_axis(
+    d: Definition, tensors: tuple[Tensor, Tensor], axis: int, combiner: str, *, is_reverse: bool, is_exclusive: bool
+) -> None:
+    """Join along one axis what comes before each element, or after it, and unless `is_exclusive` itself."""
+    x, y = tensors
+    extent, nothing = x.shape[axis], const(identity(combiner, x.dtype), x.dtype)
+    block = BLOCK if extent > SHORT_ROW else extent
+    blocks = -(-extent // block)
+
+    def place(i: Index, at: Expr) -> Index:
+        return [*i[:axis], at, *i[axis + 1 :]]
+
+    def element(i: Index, at: Expr) -> Expr:
+        if not extent % block:
+            return load(x, place(i, at))
+        return op("select", op("lt", at, extent), load(x, place(i, op("min", at, extent - 1))), nothing)
+
+    def own(i: Index, r: Index) -> Expr:
+        at = i[axis] // block * block + r[0] if blocks > 1 else r[0]
+        pair = (i[axis], at) if is_reverse else (at, i[axis])
+        return op("select", op("lt" if is_exclusive else "le", *pair), element(i, at), nothing)
+
+    if blocks == 1:
+        d.fold(y, combiner, (block,), own)
+        return
+    shape = tuple(blocks if a == axis else size for a, size in enumerate(x.shape))
+    totals, earlier, inside = (d.temporary(one, x.dtype) for one in (shape, shape, x.shape))
+    d.fold(totals, combiner, (block,), lambda i, r: element(i, i[axis] * block + r[0]))
+    _cumulate_axis(d, (totals, earlier), axis, combiner, is_reverse=is_reverse, is_exclusive=True)
+    d.fold(inside, combiner, (block,), own)
+    d.write(y, lambda i: fold_value(combiner, load(inside, i), load(earlier, place(i, i[axis] // block))))
 
 
 def _moments(d: Definition, x: Tensor, axes: Sequence[int], epsilon: float) -> tuple[Tensor, Tensor]:

@@ -101,6 +101,14 @@ def _quotient(operands: Sequence[Extent]) -> int | None:
     return None if divisor.size or not divisor.most else number.most // divisor.most
 
 
+def _remainder(sized: SizedTensors, node: Node) -> list[Extent] | None:
+    """Of a number that nothing need be known of."""
+    divisor = extents(sized, node.inputs[1])
+    if divisor is None or len(divisor) != 1 or divisor[0].size or divisor[0].most <= 0 or node.attrs.get("fmod", 0):
+        return None
+    return [Extent(divisor[0].most - 1, sized.size(node.outputs[0]))]
+
+
 _RULES: Mapping[str, _Rule] = {
     **dict.fromkeys(("Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze"), _same),
     "Add": _arithmetic(lambda operands: sum(operand.most for operand in operands)),
@@ -109,6 +117,7 @@ _RULES: Mapping[str, _Rule] = {
     "Gather": _gather,
     "Max": _arithmetic(lambda operands: max(operand.most for operand in operands)),
     "Min": _arithmetic(lambda operands: min(operand.most for operand in operands)),
+    "Mod": _remainder,
     "Mul": _arithmetic(lambda operands: prod(operand.most for operand in operands)),
     "Slice": _slice,
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
 
 import numpy as np
@@ -113,11 +113,15 @@ def _most(start: Number, end: Number, step: int, extent: int) -> int:
 # Shapes
 
 
+def _is_within(bounds: Sequence[int]) -> bool:
+    return all(bound > 0 for bound in bounds) and prod(bounds) <= MAX_BOUND
+
+
 def _bounds(wanted: list[Extent]) -> tuple[int, ...] | None:
     """The bounds of a shape, some of whose extents only a run tells."""
     bounds = tuple(extent.most for extent in wanted)
     is_open = any(extent.size for extent in wanted)
-    return bounds if is_open and all(bound > 0 for bound in bounds) and prod(bounds) <= MAX_BOUND else None
+    return bounds if is_open and _is_within(bounds) else None
 
 
 def _axes(wanted: list[Extent]) -> Axes:
@@ -153,6 +157,8 @@ def _constant_of_shape(sized: SizedTensors, node: Node) -> tuple[str, ...] | Non
 
 def _expand(sized: SizedTensors, node: Node) -> tuple[str, ...] | None:
     """Each axis is one element that is repeated, or has the extent that is asked for already."""
+    if len(node.inputs) < 2:
+        return None
     x, edit = node.inputs[0], sized.edit
     wanted, shape, own = extents(sized, node.inputs[1]), sized.shape(x), sized.of(x)
     bounds = None if wanted is None else _bounds(wanted)
@@ -191,14 +197,95 @@ def _reshape(sized: SizedTensors, node: Node) -> tuple[str, ...] | None:
     return (result,)
 
 
+# Copies and edges
+
+
+def _tile(sized: SizedTensors, node: Node) -> tuple[str, ...] | None:
+    """Along each axis the elements over and over, as often as a run tells, or as many as there are."""
+    if len(node.inputs) < 2:
+        return None
+    x = node.inputs[0]
+    repeats, shape = extents(sized, node.inputs[1]), sized.shape(x)
+    if repeats is None or len(repeats) != len(shape):
+        return None
+    bounds = [extent * repeat.most for extent, repeat in zip(shape, repeats, strict=True)]
+    if not _is_within(bounds) or not (sized.of(x) or any(repeat.size for repeat in repeats)):
+        return None
+    for axis, repeat in enumerate(repeats):
+        if repeat != Extent(1):
+            x = _repeat(sized, x, axis, repeat)
+    return (x,)
+
+
+def _repeat(sized: SizedTensors, x: str, axis: int, repeat: Extent) -> str:
+    edit, own, extent = sized.edit, sized.of(x), sized.shape(x)[axis]
+    places = np.arange(extent * repeat.most)
+    if axis in own:
+        length = edit.emit("Max", own[axis], _number(edit, 1))
+        elements = edit.emit("Mod", edit.constant(places), length, fmod=0)
+    else:
+        elements = edit.constant(places % extent)
+    result = edit.emit("Gather", x, elements, axis=axis)
+    count = edit.emit("Mul", own.get(axis) or _number(edit, extent), repeat.of(edit))
+    sized.axes[result] = {**own, axis: count} if axis in own or repeat.size else own
+    return result
+
+
+def _pad(sized: SizedTensors, node: Node) -> tuple[str, ...] | None:
+    """Along each axis in turn, where a run tells how many elements are put before or after, or how many are there."""
+    x, edit, mode = node.inputs[0], sized.edit, node.attrs.get("mode", "constant")
+    if len(node.inputs) < 2 or mode not in ("constant", "edge"):
+        return None
+    widths, rank = extents(sized, node.inputs[1]), len(sized.shape(x))
+    axes = edit.array(node.input(3)) if node.input(3) else np.arange(rank)
+    if widths is None or axes is None or any(width.most < 0 for width in widths):
+        return None
+    pairs = [
+        (int(axis) % rank, pair)
+        for axis, *pair in zip(axes, widths[: axes.size], widths[axes.size :], strict=True)
+        if any(width != Extent(0) for width in pair)
+    ]
+    most = dict(enumerate(sized.shape(x))) | {a: sized.shape(x)[a] + sum(w.most for w in pair) for a, pair in pairs}
+    is_open = any(axis in sized.of(x) or any(width.size for width in pair) for axis, pair in pairs)
+    if not is_open or 0 in sized.shape(x) or not _is_within(list(most.values())):
+        return None
+    for axis, (before, after) in pairs:
+        x = _pad_axis(sized, x, axis, (before, after), node.input(2) if mode == "constant" else None)
+    return (x,)
+
+
+def _pad_axis(sized: SizedTensors, x: str, axis: int, widths: tuple[Extent, Extent], value: str | None) -> str:
+    """Elements before and after: those at the edges, or a value, which is 0 where it has no name."""
+    edit, own, extent = sized.edit, sized.of(x), sized.shape(x)[axis]
+    before, after = widths
+    most, zero = extent + before.most + after.most, _number(edit, 0)
+    length = own.get(axis) or _number(edit, extent)
+    places = edit.emit("Sub", edit.constant(np.arange(most)), before.of(edit))
+    last = edit.emit("Max", edit.emit("Sub", length, _number(edit, 1)), zero)
+    result = edit.emit("Gather", x, _clamp(edit, places, zero, last), axis=axis)
+    if value is not None:
+        is_there = edit.emit("And", edit.emit("Less", _number(edit, -1), places), edit.emit("Less", places, length))
+        rank = len(sized.shape(x))
+        is_there = edit.emit("Reshape", is_there, shape=(most, *(1,) * (rank - 1 - axis)))
+        filling = value or edit.constant(np.zeros((), edit.types[x].dtype))
+        result = edit.emit("Where", is_there, result, edit.emit("Reshape", filling, shape=()))
+    count = edit.emit("Add", edit.emit("Add", length, before.of(edit)), after.of(edit))
+    sized.axes[result] = {**own, axis: count} if axis in own or before.size or after.size else own
+    return result
+
+
 SHAPED: Mapping[str, Source] = {
     "ConstantOfShape": _constant_of_shape,
     "Expand": _expand,
+    "Pad": _pad,
     "Range": _range,
     "Reshape": _reshape,
     "Slice": _slice,
+    "Tile": _tile,
 }
 """Op -> the rule for it."""
 
-SHAPED_BY: Mapping[str, int] = {"ConstantOfShape": 0, "Expand": 1, "Range": 0, "Reshape": 1, "Slice": 1}
+SHAPED_BY: Mapping[str, int] = {
+    "ConstantOfShape": 0, "Expand": 1, "Pad": 1, "Range": 0, "Reshape": 1, "Slice": 1, "Tile": 1,
+}  # fmt: skip
 """Op -> its first operand that is part of a shape."""

@@ -93,6 +93,8 @@ def test_guards_limit_what_contains_them():
     assert Domain({"p": (0, 99)}).assume(op("eq", p, 7)).bounds(p * 2) == (14, 14)
     assert Domain({"p": (0, 99)}).assume(op("not", op("lt", 9, p))).bounds(p) == (0, 9)
     assert Domain({"p": (0, 9)}).assume(op("lt", p, 0)).is_empty
+    assert Domain({"a": (0, 3)}).assume(op("lt", a % 4, 3)).bounds(a * 7) == (0, 14)
+    assert Domain({"a": (0, 4)}).assume(op("lt", a % 4, 3)).bounds(a * 7) == (0, 28)
 
 
 def test_two_guards_add_up():

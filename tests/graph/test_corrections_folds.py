@@ -38,7 +38,9 @@ def test_mean_variance_normalization_does_not_cancel(runs: Any):
         np.testing.assert_allclose(result.reshape(-1), [-1, 1], rtol=1e-6)
 
 
-@pytest.mark.parametrize(("opset", "dtype"), [(9, "float"), (13, "float"), (20, "float"), (18, "bfloat16")])
+@pytest.mark.parametrize(
+    ("opset", "dtype"), [(9, "float"), (13, "float"), (20, "float"), (18, "bfloat16"), (18, "float16")]
+)
 def test_mean_variance_normalization_of_what_is_alike(opset: int, dtype: str, runs: Any):
     graph = imported(f"g ({dtype}[2,3,4,5] x) => ({dtype}[] y) {{ y = MeanVarianceNormalization(x) }}", opset)
     assert graph.types[graph.outputs[0].tensor].shape == (2, 3, 4, 5)

@@ -346,7 +346,7 @@ POSITIONS = [
     Case("Hardmax", f32(3, 5, 7), axis=1),
     *(
         Case("CumSum", x, np.array(axis), known=(1,), exclusive=exclusive, reverse=reverse)
-        for x, axis in ((f32(3, 7), 1), (ints(-9, 9, 5, 3), -2))
+        for x, axis in ((f32(3, 7), 1), (ints(-9, 9, 5, 3), -2), (ints(-9, 9, 331, 2), 0), (f32(2, 40), 1))
         for exclusive in (0, 1)
         for reverse in (0, 1)
     ),

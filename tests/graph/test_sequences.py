@@ -42,6 +42,8 @@ CONSTANTS = "m = Constant <value_int = -2> () o = Constant <value_int = 1> () t 
         "(float[N,4,3] z) { s = SequenceConstruct(x, y, x) q = SequenceErase(s, o) z = ConcatFromSequence<axis=0>(q) }",
         "(float[2,4,3] z) { s = SequenceConstruct(x, y, x) q = SequenceErase(s) z = SequenceAt(q, o) }",
         "(float[2,4,K,3] z) { s = SequenceConstruct(x, y) z = ConcatFromSequence<axis=-2, new_axis=1>(s) }",
+        """(float[K,L,M,N] z) { f = Constant <value_ints = [0]> () w = Constant <value_ints = [1]> ()
+            e = Slice(x, f, f, w) s = SequenceConstruct(e, e) z = ConcatFromSequence<axis=1, new_axis=1>(s) }""",
         "(float[2,1,3] z, int64 k) { s = SplitToSequence<axis=1>(x) z = SequenceAt(s, o) k = SequenceLength(s) }",
         "(float[2,3] z) { s = SplitToSequence<axis=1, keepdims=0>(x) z = SequenceAt(s, m) }",
         "(float[2,K,3] z) { s = SplitToSequence<axis=1>(x, t) z = SequenceAt(s, o) }",

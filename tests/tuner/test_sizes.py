@@ -130,6 +130,32 @@ FOLLOWERS = {
         "float[M] y, int64[M] p",
         f"{V} {COUNT} {A0} b = Constant <value_int = 4> () k = Min(n, b) u = Unsqueeze(k, a0) y, p = TopK(v, u)",
     ),
+    "tiled by a count": (
+        "float[M,5] y",
+        f"i = NonZero(x) {COUNT} {A0} {A1} u = Unsqueeze(n, a0) s = Concat <axis = 0> (u, a1) y = Tile(c, s)",
+    ),
+    "tiles of what was found": (
+        "int64[M,4] y",
+        f"{T} h = Constant <value_ints = [3, 2]> () y = Tile(t, h)",
+    ),
+    "tiles of what is static beside": (
+        "int64[2,N] y, float[3,1] z",
+        "y = NonZero(x) o = Constant <value_floats = [1.5]> () h = Constant <value_ints = [3, 1]> () z = Expand(o, h)",
+    ),
+    "padded by a remainder": (
+        "float[M] y",
+        f"""{V} {COUNT} {A0} b = Constant <value_int = 4> () q = Sub(b, n) r = Mod(q, b) u = Unsqueeze(r, a0)
+        s = Concat <axis = 0> (a0, u) y = Pad(v, s)""",
+    ),
+    "padded with a value": (
+        "int64[M,2] y",
+        f"{T} h = Constant <value_ints = [2, 0, 1, 0]> () f = Constant <value_int = -7> () y = Pad(t, h, f)",
+    ),
+    "copies of a matrix's edge": (
+        "float[M,5] y",
+        f"""i = NonZero(x) {COUNT} {A0} u = Unsqueeze(n, a0) s = Concat <axis = 0> (u, a0, a0, a0)
+        y = Pad <mode = "edge"> (c, s)""",
+    ),
     "running sum": ("int64[2,N] y", "i = NonZero(x) e = Constant <value_int = 0> () y = CumSum(i, e)"),
 }
 """Name -> outputs and nodes; inputs are x and w [7, 5] and c [5, 5]."""
