@@ -385,7 +385,7 @@ def _allowed_elements(difference: Difference, leeway: Leeway) -> ExplainedElemen
         has_choice = leeway.unsigned or _has(
             difference, frozenset(float_products.PRODUCTS)
         )  # between two signs or two steps
-        runs = MANY_RUNS if has_choice else RUNS
+        runs = MANY_RUNS if has_choice or leeway.coarse else RUNS
         bound = output_bound(difference.program, difference.case.feeds[difference.number], leeway, runs=runs)
     except EvaluationError:
         return False

@@ -213,13 +213,26 @@ def _reduce(draft: Draft, node: Node) -> Node | None:
     rank = len(_shape(draft, node.inputs[0]))
     axes = _integers(draft, node, 1, "axes")
     if not axes and node.attrs.get("noop_with_empty_axes", 0):
-        return _node(node, {}, "Identity", node.inputs[:1]) if node.op in _SINGLE else None
+        return _reduce_singles(draft, node)
     fold_axes = tuple(sorted({axis % rank for axis in axes})) if axes and rank else tuple(range(rank))
     return _node(node, {"axes": fold_axes, "keepdims": node.attrs["keepdims"]}, inputs=node.inputs[:1])
 
 
-_SINGLE = frozenset({"ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum"})
-"""The folds of which one element alone is the result."""
+_SINGLES: Mapping[str, str] = {
+    **dict.fromkeys(("ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum"), "Identity"),
+    "ReduceL1": "Abs",
+    "ReduceL2": "Abs",
+    "ReduceLogSum": "Log",
+    "ReduceSumSquare": "Mul",
+}
+"""What folds compute of each element alone."""
+
+
+def _reduce_singles(draft: Draft, node: Node) -> Node | None:
+    x, op = node.inputs[0], _SINGLES[node.op]
+    if op == "Log" and "float" not in draft.types[x].dtype:
+        return None
+    return _node(node, {}, op, (x, x) if op == "Mul" else (x,))
 
 
 def _clip(draft: Draft, node: Node) -> Node | None:

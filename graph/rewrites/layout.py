@@ -353,9 +353,11 @@ def _every_axis(*names: str) -> Callable[[Node, Perm], StoredForm | None]:
 
 
 def _rows(node: Node, perm: Perm) -> StoredForm | None:
-    """Trailing axes must be the trailing ones in store as well."""
+    """Trailing axes must be the trailing ones in store as well. Moments have one element along each of them."""
     axis = node.attrs["axis"]
-    return (dict(node.attrs), [perm]) if perm[axis:] == tuple(range(axis, len(perm))) else None
+    if "" in node.outputs or perm[axis:] != tuple(range(axis, len(perm))):
+        return None
+    return dict(node.attrs), [perm] * len(node.outputs)
 
 
 _MOVES: Mapping[str, Callable[[Node, Perm], StoredForm | None]] = {

@@ -168,3 +168,14 @@ def test_eyes_are_constants(body: str) -> None:
 def test_reductions_of_no_axes() -> None:
     body = "g (float[3,5] x) => (float[3,5] y) { y = ReduceMean<noop_with_empty_axes = 1>(x) }"
     assert [node.op for node in imported(body).nodes] == ["Identity"]
+
+
+@pytest.mark.parametrize("op", ["L1", "L2", "LogSum", "LogSumExp", "Max", "Prod", "SumSquare"])
+def test_what_folds_compute_of_each_element(op: str, runs: Any) -> None:
+    body = f"g (float[3,5] x) => (float[3,5] y) {{ y = Reduce{op}<noop_with_empty_axes = 1>(x) }}"
+    x = np.linspace(0.5, 9, 15, dtype=np.float32).reshape(3, 5)
+    [wanted] = ReferenceEvaluator(parsed(body)).run(None, {"x": x})
+    graph = imported(body)
+    assert not any("Reduce" in node.op for node in graph.nodes)
+    [result] = runs.nodes(graph, {"v0": x})
+    np.testing.assert_allclose(result, wanted, rtol=1e-6)

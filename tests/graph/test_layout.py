@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from onnx import helper, numpy_helper
+from onnx import helper, numpy_helper, parser
 
 from tunewright.graph.evaluation.onnx_form import CHANNELS_LAST_OPS, is_channels_last
 from tunewright.graph.ir import Graph
@@ -260,3 +260,12 @@ def test_reshapes_on_stored_tensors(data: Any):
     assert plan is not None
     stored = _stored(x, perm if plan.order is None else plan.order)
     np.testing.assert_array_equal(stored.reshape(plan.shape).transpose(plan.perm), x.reshape(target))
+
+
+def test_moments_are_stored_as_their_rows_are(runs: Any):
+    text = """<ir_version: 10, opset_import: ["" : 18]> g (float[2,3,4] x, float[4] s) => (float[3,2,4] y, float[] m)
+        { t = Transpose <perm = [1, 0, 2]> (x) y, m, d = LayerNormalization <axis = 2> (t, s) }"""
+    before = load(parser.parse_model(text).SerializeToString())
+    feeds = {"v0": np.random.default_rng(0).standard_normal((2, 3, 4)).astype(np.float32), "v1": np.ones(4, np.float32)}
+    for result, expected in zip(runs.nodes(rewrite(before), feeds), runs.nodes(before, feeds), strict=True):
+        runs.close(result, expected, 1e-5)
