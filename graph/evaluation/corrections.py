@@ -28,7 +28,8 @@
 - CastLike: fails from opset 25 on.
 - GatherElements: fails where more than 64 elements lie along the axis.
 - OneHot: fails if the depth is a vector of one element.
-- Softsign: fails for scalars. Erf: in float32. Shrink: large whole numbers as floats. Det: by logarithms.
+- Softsign: fails for scalars. Erf: in float32. Gelu: with factors of float32.
+- Shrink: large whole numbers as floats. Det: by logarithms.
 - Mean: adds up in the shape of the first operand.
 - Pow: refuses negative powers of integers.
 - PRelu: multiplies 0 by the slope.

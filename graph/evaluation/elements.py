@@ -260,6 +260,15 @@ def _broadcast_scale(scale: Any, shape: Sequence[int], axis: int, block_size: in
     return np.repeat(scale, block_size, axis).take(np.arange(shape[axis]), axis)
 
 
+def _gelu(call: OnnxCall, x: Any) -> Any:
+    wide = x.astype(np.float64)
+    if call.attrs.get("approximate", "none") == "tanh":
+        curve = np.tanh(np.sqrt(2 / np.pi) * (wide + 0.044715 * wide**3))
+    else:
+        curve = _erf(wide * np.sqrt(0.5))
+    return np.asarray(0.5 * wide * (1 + curve)).astype(x.dtype)
+
+
 def _dynamic_quantize(call: OnnxCall, x: Any) -> tuple[Any, Any, Any]:
     """Bytes over the range of the numbers and 0. Zeros alone have a scale of 1, as in ONNX Runtime."""
     low, high = np.float32(x.min(initial=0)), np.float32(x.max(initial=0))
@@ -276,6 +285,7 @@ ELEMENTS: Mapping[str, Correction] = {
     "Erf": lambda _, x: np.asarray(_erf(x.astype(np.float64))).astype(x.dtype),
     "Flatten": _flatten,
     "GatherElements": _gather_elements,
+    "Gelu": _gelu,
     "GatherND": _gather_nd,
     "MatMulInteger": _integer_product,
     "Mean": _mean,

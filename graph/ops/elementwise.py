@@ -303,17 +303,22 @@ def _celu(x: Expr, d: Definition) -> Expr:
 
 
 def shrink(d: Definition) -> None:
-    """0 within a bound, elsewhere nearer to 0 by a bias: whole numbers by a whole one, exactly."""
+    """0 within a bound, elsewhere nearer to 0 by a bias. Whole numbers stay exact, and whole."""
     x = d.input(0, *ARITHMETIC)
     bound, bias = float(d.attr("lambd", 0.5)), float(d.attr("bias", 0.0))
-    d.require(x.dtype.is_float or (bias.is_integer() and bias >= 0), "a bias that is no whole number")
+    is_whole = not x.dtype.is_float and bias.is_integer() and bias >= 0
+    d.require(x.dtype.is_float or is_whole or x.dtype.size_bytes <= 4, "a bias that is no whole number")
 
     def body(i: Index) -> Expr:
         value = load(x, i)
         compared = value if x.dtype.is_float else op("cast", value, dtype=F64)
-        step, zero = const(bias, x.dtype), const(0, x.dtype)
-        above = op("select", op("lt", const(bound, compared.dtype), compared), value - step, zero)
-        return op("select", op("lt", compared, -bound), value + step, above)
+        moved = value if is_whole else compared
+        step = const(bias, moved.dtype)
+        less, more = (moved - step, moved + step)
+        if not (is_whole or x.dtype.is_float):
+            less, more = (op("cast", op("cast", one, dtype=I64), dtype=x.dtype) for one in (less, more))
+        above = op("select", op("lt", const(bound, compared.dtype), compared), less, const(0, x.dtype))
+        return op("select", op("lt", compared, -bound), more, above)
 
     d.write(d.output(), body)
 

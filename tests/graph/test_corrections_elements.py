@@ -26,6 +26,10 @@ def test_erf_of_doubles_is_exact():
     assert computed("Erf", [np.zeros((0, 2))])[0].shape == (0, 2)
 
 
+def test_gelu_of_doubles_is_exact():
+    assert computed("Gelu", [np.ones(1)], 20)[0].item() == pytest.approx(0.8413447460685429, rel=1e-15)
+
+
 def test_determinants_keep_their_places():
     x = np.array([[[1, 2], [2.0**1022, 0]], [[0, 3], [2, 5]], [[0, 0], [0, 0]]])
     assert computed("Det", [x])[0].tolist() == [-(2.0**1023), -6.0, 0.0]

@@ -152,6 +152,8 @@ UNARY = [
     Case("LeakyRelu", f32(11), alpha=0.2),
     Case("Selu", f32(11), alpha=1.5, gamma=0.9),
     Case("Shrink", f32(11), lambd=0.4, bias=0.2),
+    Case("Shrink", np.array([2**32 - 2, 0, 1, 7], np.uint32), bias=0.5),
+    Case("Shrink", np.array([-7, -1, 0, 1, 7], np.int32), bias=-2.25),
     Case("ThresholdedRelu", f32(11), alpha=0.4),
     Case("Swish", f32(11), version=24),
     Case("Softplus", 40 * f32(11)),
