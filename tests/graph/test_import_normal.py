@@ -178,4 +178,4 @@ def test_what_folds_compute_of_each_element(op: str, runs: Any) -> None:
     graph = imported(body)
     assert not any("Reduce" in node.op for node in graph.nodes)
     [result] = runs.nodes(graph, {"v0": x})
-    np.testing.assert_allclose(result, wanted, rtol=1e-6)
+    np.testing.assert_allclose(result, np.asarray(wanted), rtol=1e-6)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
@@ -44,6 +44,7 @@ from tunewright.search_space.sketches import lower
 from ..models.model import Model
 from .evaluation import suits
 from .image import (
+    WEIGHT_BYTES,
     Area,
     Array,
     Copy,
@@ -91,7 +92,8 @@ class _PackedConstant:
     tensor: str
     shape: tuple[int, ...]  # that a task sees it under
     packing: Packing | None
-    offset_bytes: int
+    number: int  # of the block
+    offset_bytes: int  # there
     size_bytes: int
 
     def write(self, array: Array, block: NDArray[np.uint8]) -> None:
@@ -128,7 +130,7 @@ class _Compiler:
         self._plan = plan(self._memory)
         self._moving = {step.output: step for step in model.steps if isinstance(step, MovingView)}
         self._packed_constants: dict[tuple[str, tuple[int, ...], Packing | None], _PackedConstant] = {}
-        self._packed_bytes = 0
+        self._blocks_bytes = [0]  # of small constants, then of each weight
         self._plain_constants: dict[str, int] = {}  # constant -> its number
         self._inputs = {value.tensor: number for number, value in enumerate(self._graph.inputs)}
         apart = self._memory.pinned - self._inputs.keys() - self._graph.constants.keys()
@@ -155,8 +157,9 @@ class _Compiler:
         sizes = ((axis, self._plain(self._graph.outputs[place].tensor)) for axis, place in port.sizes)
         return ImagePort(port.label, port.tensor, self._value(port.tensor), port.keys, tuple(sizes))
 
-    def _pack(self, packers: int) -> NDArray[np.uint8]:
-        block = aligned_block(self._packed_bytes)
+    def _pack(self, packers: int) -> tuple[NDArray[np.uint8], ...]:
+        memory = aligned_block(sum(self._blocks_bytes))
+        blocks = tuple(np.split(memory, np.cumsum(self._blocks_bytes)[:-1]))
         layouts: dict[str, list[_PackedConstant]] = {}
         for packed in self._packed_constants.values():
             layouts.setdefault(packed.tensor, []).append(packed)
@@ -165,14 +168,14 @@ class _Compiler:
 
         def write(tensor: str) -> None:
             for packed in layouts[tensor]:
-                packed.write(constants[tensor], block)
+                packed.write(constants[tensor], blocks[packed.number])
             if release is not None:
                 release(tensor)
 
         largest_first = sorted(layouts, key=lambda tensor: -constants[tensor].nbytes)
         with ThreadPoolExecutor(packers) as threads:
             list(threads.map(write, largest_first))
-        return block
+        return blocks
 
     def _steps(self, number: int, step: ComputeStep) -> Iterator[Step]:
         match step:
@@ -227,14 +230,15 @@ class _Compiler:
         root, offset_bytes = self._memory.locate(name)
         if root not in self._graph.constants or offset_bytes or self._moves(name):  # none that a kernel wants packed
             return self._plain(name)
-        return Location(Area.CONSTANTS, self._constant(root, tensor.shape, artifact.packings.get(tensor.name)))
+        return self._constant(root, tensor.shape, artifact.packings.get(tensor.name))
 
     def _plain(self, name: str) -> Location:
         """Where a tensor lies as it is."""
         root, offset_bytes = self._memory.locate(name)
         if root not in self._graph.constants:
             return self._location(name)
-        return Location(Area.CONSTANTS, self._constant(root, (), None) + offset_bytes, moves=self._moves(name))
+        start = self._constant(root, (), None)
+        return replace(start, offset_bytes=start.offset_bytes + offset_bytes, moves=self._moves(name))
 
     def _moves(self, name: str) -> tuple[Move, ...]:
         """How a tensor moves with the loops around, the outermost first."""
@@ -246,15 +250,20 @@ class _Compiler:
             name = view.of
         return tuple(reversed(moves))
 
-    def _constant(self, root: str, shape: tuple[int, ...], packing: Packing | None) -> int:
-        """The offset of a constant in the layout that a kernel reads; each layout is stored once."""
+    def _constant(self, root: str, shape: tuple[int, ...], packing: Packing | None) -> Location:
+        """Where a constant begins in the layout that a kernel reads; each layout is stored once."""
         key = root, shape if packing else (), packing
         if key not in self._packed_constants:
             array = self._graph.constants[root]
             size_bytes = (prod(packing.shape) if packing else array.size) * array.itemsize
-            self._packed_constants[key] = _PackedConstant(root, shape, packing, self._packed_bytes, size_bytes)
-            self._packed_bytes += room_bytes(size_bytes)
-        return self._packed_constants[key].offset_bytes
+            if size_bytes >= WEIGHT_BYTES:
+                self._blocks_bytes.append(0)
+            number = len(self._blocks_bytes) - 1 if size_bytes >= WEIGHT_BYTES else 0
+            offset_bytes = self._blocks_bytes[number]
+            self._packed_constants[key] = _PackedConstant(root, shape, packing, number, offset_bytes, size_bytes)
+            self._blocks_bytes[number] += room_bytes(size_bytes)
+        packed = self._packed_constants[key]
+        return Location(Area.CONSTANTS, packed.offset_bytes, packed.number)
 
     def _value(self, name: str) -> TensorValue:
         kind = self._graph.type(name)

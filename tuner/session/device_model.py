@@ -48,9 +48,10 @@ class DeviceModel:
     def __init__(self, image: Image, device: Driver) -> None:
         self._device = device
         self._memory = {place: device.memory(size) for place, size in _sizes_bytes(image).items()}
-        if image.constants.nbytes:
-            self._memory[Area.CONSTANTS, 0].write(image.constants)
-        self.image = replace(image, constants=np.empty(0, np.uint8))
+        for number, block in enumerate(image.constants):
+            if block.nbytes:
+                self._memory[Area.CONSTANTS, number].write(block)
+        self.image = replace(image, constants=())
         self._is_open = True
         self._parts: list[Callable[[], None] | NodeRunner] = []
         for is_node, steps in groupby(image.steps, lambda step: isinstance(step, Evaluation)):
@@ -163,7 +164,8 @@ class DeviceModel:
 
 def _sizes_bytes(image: Image) -> dict[Place, int]:
     """What is needed of each area of the device's memory."""
-    sizes = {(Area.ARENA, 0): image.arena_bytes, (Area.CONSTANTS, 0): image.constants.nbytes}
+    sizes = {(Area.ARENA, 0): image.arena_bytes}
+    sizes |= {(Area.CONSTANTS, number): block.nbytes for number, block in enumerate(image.constants)}
     sizes |= {(Area.INPUT, number): size_bytes(port.value.kind) for number, port in enumerate(image.inputs)}
     sizes |= {(Area.OUTPUT, number): size_bytes(kind) for number, kind in image.output_types.items()}
     return {place: size for place, size in sizes.items() if size}

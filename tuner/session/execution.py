@@ -96,7 +96,7 @@ class CompiledModel:
             case Area.ARENA:
                 return self._arena
             case Area.CONSTANTS:
-                return self.image.constants
+                return self.image.constants[location.number]
             case Area.KEPT:
                 return self.image.kept[location.number]
             case Area.INPUT:

@@ -123,15 +123,28 @@ Step = KernelCall | Copy | Evaluation | ControlCall
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """All that running a model takes. Steps run in order; `constants` is aligned to 64 bytes."""
+    """All that running a model takes. Steps run in order.
+
+    `constants` are blocks aligned to 64 bytes: the first has all small constants, each other one is a weight of
+    WEIGHT_BYTES at least, which other images may have as well.
+    """
 
     inputs: tuple[ImagePort, ...]
     outputs: tuple[ImagePort, ...]
     output_types: Mapping[int, TensorType]  # memory of outputs, by number
     steps: tuple[Step, ...]
     arena_bytes: int
-    constants: NDArray[np.uint8] = field(repr=False)
+    constants: tuple[NDArray[np.uint8], ...] = field(repr=False)
     kept: tuple[Array, ...] = field(repr=False)
+
+    @property
+    def constants_bytes(self) -> int:
+        """The size of all constants."""
+        return sum(block.nbytes for block in self.constants)
+
+
+WEIGHT_BYTES = 1 << 20
+"""Least size of a constant in a block of its own."""
 
 
 def size_bytes(kind: TensorType) -> int:

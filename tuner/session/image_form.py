@@ -82,7 +82,7 @@ def _artifact_form(artifact: KernelCode, objects: Mapping[bytes, int]) -> dict[s
     return {"objects": [objects[code] for code in _codes(artifact)], **runs, **buffers}
 
 
-def from_form(header: Mapping[str, Any], objects: Sequence[bytes], constants: NDArray[np.uint8]) -> Image:
+def from_form(header: Mapping[str, Any], objects: Sequence[bytes], constants: Sequence[NDArray[np.uint8]]) -> Image:
     """The inverse of `to_form`. Raises LookupError, TypeError or ValueError on other data."""
     artifacts = [_artifact(form, objects) for form in header["artifacts"]]
     return Image(
@@ -91,7 +91,7 @@ def from_form(header: Mapping[str, Any], objects: Sequence[bytes], constants: ND
         output_types={number: _kind(form) for number, form in header["rooms"]},
         steps=tuple(_step(form, artifacts) for form in header["steps"]),
         arena_bytes=header["arena_bytes"],
-        constants=constants,
+        constants=tuple(constants),
         kept=(),
     )
 

@@ -1,9 +1,10 @@
 """ImageStore: compiled models on disk, so that the next session starts without reading the model or the database.
 
-Two kinds of files. An image holds a compiled model: kernels, plan, packed constants. A cache entry names the image of a
-session's key, see `session_key`. When only the database has changed, a new entry often names an image that is there
-already. Files are told apart by identity, size and times, as build tools do: one that changed a moment ago is not
-recognised, as it may change once more without looking different.
+Three kinds of files. An image holds a compiled model: kernels, plan, packed constants. The large ones of these are in
+files by content, see `weights`. A cache entry names the image of a session's key, see `session_key`: when only the
+database has changed, a new entry often names an image that is there already. Files are told apart by identity, size and
+times, as build tools do: one that changed a moment ago is not recognised, as it may change once more without looking
+different.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from numpy.typing import NDArray
 
 from tunewright.codegen.host import available_cores
 from tunewright.codegen.private_folder import PrivateFolder
-from tunewright.codegen.runtime.memory import HUGE_BYTES, aligned_block
+from tunewright.codegen.runtime.memory import aligned_block
 from tunewright.codegen.target import CUDA, Target
 from tunewright.db.location import plain_file
 from tunewright.graph.ir import DefaultInput, TensorType
@@ -34,6 +35,7 @@ from tunewright.graph.ir import DefaultInput, TensorType
 from ..files import code_digest, file_state
 from .image import Image
 from .image_form import from_form, to_form
+from .weights import WeightFiles, pieces_of, read
 
 SETTLED_NS = 2_000_000_000
 """Least age of a change. Clocks of file systems are this coarse."""
@@ -148,10 +150,10 @@ DISK_SHARE = 0.5
 LARGE_BYTES = 16 << 20
 """Constants from which on nobody waits until an image is on disk: a second for 400 MB, more where the disk is busy."""
 
-MAGIC = b"tunewright image 1\n"
+MAGIC = b"tunewright image 2\n"
 
 PAGE_BYTES = 4096
-"""Alignment of constants in a file."""
+"""Alignment of small constants in a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +192,7 @@ class ImageStore:
 
     def __init__(self, folder: Path, limit_bytes: int = LIMIT_BYTES) -> None:
         self._files = PrivateFolder(folder)
+        self._weights = WeightFiles(self._files)
         self._limit_bytes = limit_bytes
 
     def entry(self, key: str) -> CacheEntry | None:
@@ -214,7 +217,7 @@ class ImageStore:
         try:
             with path.open("rb") as file:
                 os.utime(file.fileno())  # it is in use
-                return _read(file.fileno(), min(readers, len(available_cores())), compiler)
+                return self._read(file.fileno(), min(readers, len(available_cores())), compiler)
         except (OSError, ValueError, LookupError, TypeError):
             return None
 
@@ -231,22 +234,35 @@ class ImageStore:
         path = self._image_path(name)
         try:
             free_bytes = shutil.disk_usage(self._files.path).free
-            left_bytes = room_bytes(self._files.size_bytes(), free_bytes, self._limit_bytes) - image.constants.nbytes
+            left_bytes = room_bytes(self._files.size_bytes(), free_bytes, self._limit_bytes) - image.constants_bytes
             if left_bytes < 0:
                 return False
             self._files.tidy(left_bytes)
-            parts = _parts({**header, "compiler": compiler}, objects, pool_code, image.constants)
-            if image.constants.nbytes >= LARGE_BYTES:
-                _begin_write(partial(self._write, path, parts))
+            write = partial(self._write, path, {**header, "compiler": compiler}, (pool_code, *objects), image.constants)
+            if image.constants_bytes >= LARGE_BYTES:
+                _begin_write(write)
             else:
-                self._files.write(path, parts, lasting=True)
+                write()
         except OSError:  # a full disk is no error, nor that somebody has deleted the folder by now
             return False
         return True
 
-    def _write(self, path: Path, parts: Sequence[bytes | memoryview]) -> None:
-        with suppress(OSError):
-            self._files.write(path, parts, lasting=True)
+    def _write(
+        self, path: Path, header: Mapping[str, Any], codes: Sequence[bytes], constants: Sequence[NDArray[np.uint8]]
+    ) -> None:
+        small, *weights = constants
+        digests = [(self._weights.put(weight), weight.nbytes) for weight in weights]
+        self._files.write(path, _parts({**header, "weights": digests}, codes, small), lasting=True)
+
+    def _read(self, handle: int, readers: int, compiler: str | None) -> StoredImage:
+        """Read what `_write` wrote. Raises ValueError where it is not whole, or of another compiler; OSError."""
+        header, codes, constants_start = _read_head(handle)
+        if compiler not in (None, header["compiler"]):
+            raise ValueError("an image of another compiler")
+        small = aligned_block(header["constants_bytes"])
+        read(pieces_of(handle, constants_start, small), readers)
+        weights = self._weights.get([(digest, size) for digest, size in header["weights"]], readers)
+        return StoredImage(from_form(header, codes[1:], (small, *weights)), codes[0])
 
     def _entry_path(self, key: str) -> Path:
         return self._files.path / f"{_digest(key)}.json"
@@ -259,8 +275,13 @@ _writers: set[Thread] = set()
 
 
 def _begin_write(write: Callable[[], None]) -> None:
-    """Write in a thread that is none of those that end with the process."""
-    thread = Thread(target=write, name="tunewright-image", daemon=False)
+    """Write in a thread that is none of those that end with the process. A full disk is no error."""
+
+    def attempt() -> None:
+        with suppress(OSError):
+            write()
+
+    thread = Thread(target=attempt, name="tunewright-image", daemon=False)
     wait_for_writes()  # of several large images one is held longer than its session wants it
     _writers.add(thread)
     thread.start()
@@ -278,19 +299,17 @@ def room_bytes(taken_bytes: int, free_bytes: int, limit_bytes: int = LIMIT_BYTES
     return min(limit_bytes, int(DISK_SHARE * (taken_bytes + free_bytes)))
 
 
-def _parts(
-    header: Mapping[str, Any], objects: Sequence[bytes], pool_code: bytes, constants: NDArray[np.uint8]
-) -> list[bytes | memoryview]:
-    sizes = {"object_bytes": [len(code) for code in (pool_code, *objects)], "constants_bytes": constants.nbytes}
+def _parts(header: Mapping[str, Any], codes: Sequence[bytes], constants: NDArray[np.uint8]) -> list[bytes | memoryview]:
+    sizes = {"object_bytes": [len(code) for code in codes], "constants_bytes": constants.nbytes}
     text = json.dumps({**header, **sizes}).encode()
-    head = text + pool_code + b"".join(objects)
+    head = text + b"".join(codes)
     begin = MAGIC + len(text).to_bytes(8, "little") + len(head).to_bytes(8, "little") + hashlib.sha256(head).digest()
     gap_bytes = -(len(begin) + len(head)) % PAGE_BYTES
     return [begin, head, bytes(gap_bytes), constants.data]
 
 
-def _read(handle: int, readers: int, compiler: str | None) -> StoredImage:
-    """Read what `_parts` wrote. Raises ValueError where it is not whole, or of another compiler."""
+def _read_head(handle: int) -> tuple[dict[str, Any], list[bytes], int]:
+    """What `_parts` wrote before the constants, and where these begin. Raises ValueError where it is not whole."""
     begin_bytes = len(MAGIC) + 48
     begin = os.pread(handle, begin_bytes, 0)
     text_bytes, head_bytes = (
@@ -306,39 +325,11 @@ def _read(handle: int, readers: int, compiler: str | None) -> StoredImage:
     constants_start = -(-(begin_bytes + head_bytes) // PAGE_BYTES) * PAGE_BYTES
     if size_bytes != constants_start + header["constants_bytes"]:
         raise ValueError("an image that was cut short")
-    if compiler not in (None, header["compiler"]):
-        raise ValueError("an image of another compiler")
-    objects, offset = [], text_bytes
+    codes, offset = [], text_bytes
     for object_bytes in header["object_bytes"]:
-        objects.append(head[offset : offset + object_bytes])
+        codes.append(head[offset : offset + object_bytes])
         offset += object_bytes
-    constants = _read_constants(handle, constants_start, header["constants_bytes"], readers)
-    return StoredImage(from_form(header, objects[1:], constants), objects[0])
-
-
-def _read_constants(handle: int, start: int, size_bytes: int, readers: int) -> NDArray[np.uint8]:
-    """A part of a file in memory of the process's own, which has larger pages than a mapped file."""
-    block = aligned_block(size_bytes)
-    share_bytes = max(-(-size_bytes // readers // HUGE_BYTES), 1) * HUGE_BYTES  # a model may have no constants
-    ranges = [(begin, min(begin + share_bytes, size_bytes)) for begin in range(0, size_bytes, share_bytes)]
-    threads = [Thread(target=_fill, args=(handle, start, block, *each)) for each in ranges[1:]]
-    for thread in threads:
-        thread.start()
-    for each in ranges[:1]:
-        _fill(handle, start, block, *each)
-    for thread in threads:
-        thread.join()
-    return block
-
-
-def _fill(handle: int, start: int, block: NDArray[np.uint8], begin: int, end: int) -> None:
-    """Read a range of what begins at `start`. Its size was checked: only a file cut short meanwhile ends early."""
-    view = block.data
-    while begin < end:
-        count = os.preadv(handle, [view[begin:end]], start + begin)
-        if count == 0:
-            raise ValueError("an image that was cut short")
-        begin += count
+    return header, codes, constants_start
 
 
 def _default(form: Mapping[str, Any]) -> DefaultInput:

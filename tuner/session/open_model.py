@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakSet, finalize
@@ -35,7 +35,7 @@ class SessionOfSize(Protocol):
     def close(self) -> None: ...
 
     @property
-    def size_bytes(self) -> int: ...
+    def memory(self) -> Mapping[Hashable, int]: ...
     @property
     def notes(self) -> tuple[str, ...]: ...
     @property
@@ -215,10 +215,13 @@ class OpenModel:
                 session.close()
                 return
             self._sessions[sizes] = session
-            total_bytes = sum(kept.size_bytes for kept in self._sessions.values())
-            while len(self._sessions) > 1 and (total_bytes > self._most_bytes or len(self._sessions) > MOST_SIZES):
-                _, dropped = self._sessions.popitem(last=False)
-                total_bytes -= dropped.size_bytes
+            while len(self._sessions) > 1 and self._are_too_many():
+                self._sessions.popitem(last=False)
+
+    def _are_too_many(self) -> bool:
+        """Whether the sizes take too much together: they share weights."""
+        blocks = {key: size for kept in self._sessions.values() for key, size in kept.memory.items()}
+        return len(self._sessions) > MOST_SIZES or sum(blocks.values()) > self._most_bytes
 
     @property
     def ready(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -432,11 +432,14 @@ class InferenceSession:
         return self._runner.times_s(arrays, samples, repeats)
 
     @property
-    def size_bytes(self) -> int:
-        """Memory that the constants and the values between kernels take; 0 where that is not known yet."""
+    def memory(self) -> Mapping[Hashable, int]:
+        """Bytes of the blocks of memory that it holds, some of which other sessions hold as well, by what tells them
+        apart; none where that is not known yet.
+        """
         if self._open_model is not None:
-            return 0
-        return self._model.image.arena_bytes + self._model.image.constants.nbytes
+            return {}
+        image = self._model.image
+        return {**{id(block): block.nbytes for block in image.constants}, self: image.arena_bytes}
 
     def _arrays(self, input_feed: Mapping[str, Any]) -> list[Any]:
         """The inputs, as the model wants them. Raises Refused where the session is closed."""
