@@ -101,7 +101,8 @@ def meets_nan(difference: Difference) -> bool:
     """An op reads NaN or infinities, for which ONNX does not define its result."""
     for node in difference.upstream():
         operands = difference.operands(node)
-        if not ORDERS.isdisjoint(_ops_of(node)) and any(map(_has_nan, operands)):
+        is_order = not ORDERS.isdisjoint(_ops_of(node)) or node.attrs.get("reduction") in ("max", "min")
+        if is_order and any(map(_has_nan, operands)):
             return True
         is_choosing = difference.program.called_op(node) in UNCALCULATED or node.op == "Trees"
         if difference.who == RUNTIME and not (is_choosing or is_moving(node)) and not all(map(_is_finite, operands)):

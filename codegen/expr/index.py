@@ -201,7 +201,7 @@ class Domain:
         known = self._done.get(node)
         if known is not None:
             return known
-        total = form(node) if node.dtype is DType.I64 else Form({node: 1}, 0)
+        total = self._without_remainders(form(node)) if node.dtype is DType.I64 else Form({node: 1}, 0)
         atomic = total.constant == 0 and len(total.terms) == 1 and node in total.terms
         self._done[node] = type_range(node.dtype)  # sound, should a limit lead back to this node
         if atomic:

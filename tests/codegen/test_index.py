@@ -95,6 +95,8 @@ def test_guards_limit_what_contains_them():
     assert Domain({"p": (0, 9)}).assume(op("lt", p, 0)).is_empty
     assert Domain({"a": (0, 3)}).assume(op("lt", a % 4, 3)).bounds(a * 7) == (0, 14)
     assert Domain({"a": (0, 4)}).assume(op("lt", a % 4, 3)).bounds(a * 7) == (0, 28)
+    split = Domain({"a": (0, 5), "b": (0, 1)}).assume(op("lt", (a % 6) * 2 + b, 11))
+    assert split.bounds((a % 6) * 2 + b) == split.bounds(a * 2 + b) == (0, 10)
 
 
 def test_two_guards_add_up():

@@ -182,6 +182,26 @@ def test_what_is_far_slower_is_put_at_the_pace_that_was_seen_last(drift: float) 
     assert outcome.drift == pytest.approx(drift), "so that what the clock said can be had back"
 
 
+class Hindered(Scheduled):
+    """A schedule that something holds up for ever, such as a program on the processor of one of its threads."""
+
+    def time(self, samples: int, repeats: int = 1, *, deadline_s: float = inf) -> list[float]:
+        return [5 * sample_s for sample_s in super().time(samples, repeats, deadline_s=deadline_s)]
+
+
+@pytest.mark.parametrize("run_s", [1e-4, 2 * LONG_RUN_S])
+def test_nothing_is_found_faster_beside_one_that_is_held_up(run_s: float) -> None:
+    """Else its time would be a fifth of what it is, and those of all that are timed beside it."""
+    machine = Machine()
+    best = Incumbent(Hindered(machine, "incumbent", run_s).runner, run_s)
+    outcome = race(machine, 0.99 * run_s, best)
+    assert not outcome.is_fastest and outcome.drift is None
+    assert interval(outcome.samples_s).median_s == pytest.approx(0.99 * run_s)
+    assert outcome.doubt == "the schedule that it was timed beside took 5.0 times its time"
+    slower = race(machine, 6 * run_s, best)
+    assert not slower.is_fastest and not slower.doubt
+
+
 def test_one_disturbed_run_does_not_undo_three_that_were_faster() -> None:
     machine = Machine()
     best = incumbent(machine, 1.2 * LONG_RUN_S)

@@ -26,7 +26,7 @@ from tunewright.codegen.llvm.build import BuildError, ObjectCache, build
 from tunewright.codegen.runtime.pool import shared_pool
 from tunewright.codegen.target import CUDA
 from tunewright.graph.task import Task
-from tunewright.search_space.measurement import Measurement, Status
+from tunewright.search_space.measurement import NOISE, Measurement, Status
 from tunewright.search_space.sketches import lower
 
 from ..pool import Unfit
@@ -195,6 +195,8 @@ def _time_in_race(
     if outcome.drift is not None:
         provenance = {**measurement.provenance, "pace": f"{outcome.drift:.3g}"}
         measurement = replace(measurement, incumbent_s=outcome.incumbent_s, provenance=provenance)
+    if outcome.doubt:
+        measurement = replace(measurement, provenance=measurement.provenance | {NOISE: outcome.doubt})
     measurement = sampling.with_samples(measurement, outcome.samples_s)
     if outcome.is_fastest:
         assert measurement.median_s is not None

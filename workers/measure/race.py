@@ -54,6 +54,11 @@ machine mostly passes within hundredths of a second."""
 MAX_SETTLING_SAMPLES = 50
 """Samples of that timing that are stored."""
 
+BELIEVED_DRIFT = 2.2
+"""The largest drift beside which a schedule may be found faster. At a larger one the incumbent may be held up, or its
+stored time be too good, and what is divided by the drift would be too good as well: the next incumbent's time, and so
+those of all that are timed beside it. Such samples are kept as the clock has them."""
+
 PATIENCE_S = 0.25
 """How long an incumbent is timed again that suddenly takes `FAR_SLOWER_RATIO` times as long: something holds it up,
 such as another process on one of its processors, and times beside that are worthless."""
@@ -122,6 +127,7 @@ class RaceResult(NamedTuple):
 
     `samples_s` are divided by the drift. `incumbent_s` is the stored time of the incumbent, or of its anchor if the
     challenger is the next incumbent; `drift` is that schedule's time now, as a multiple of it. None: there was neither.
+    `doubt` is why the samples are those of the clock instead, and the challenger is not believed to be faster.
     """
 
     samples_s: list[float]
@@ -129,6 +135,7 @@ class RaceResult(NamedTuple):
     ran: bool  # whether the challenger ran last, so that the outputs are its own
     incumbent_s: float | None = None
     drift: float | None = None
+    doubt: str = ""
 
 
 class Race:
@@ -251,7 +258,11 @@ class Race:
         if is_fastest and incumbent.anchor is not None and self._anchor_s:
             baseline_s, incumbent_s = self._anchor_s, incumbent.anchor.time_s
             samples_s = _without_drift(self._challenger_s, baseline_s, incumbent_s)
-        return RaceResult(samples_s, is_fastest, self._ran, incumbent_s, interval(baseline_s).median_s / incumbent_s)
+        drift = interval(baseline_s).median_s / incumbent_s
+        if drift > BELIEVED_DRIFT and interval(samples_s).median_s < incumbent.time_s:
+            doubt = f"the schedule that it was timed beside took {drift:.1f} times its time"
+            return RaceResult(self._challenger_s, False, self._ran, doubt=doubt)
+        return RaceResult(samples_s, is_fastest, self._ran, incumbent_s, drift)
 
     def _is_slower(self, incumbent: Incumbent) -> bool:
         """Whether the challenger is clearly slower."""
