@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 from onnx import ModelProto, ValueInfoProto
 
+from tunewright.graph.ir import BoundInput
+
 from ..evaluation.onnx_form import tensor_type
-from .bound_inputs import split_bindings
+from .bound_inputs import bound_inputs, split_bindings
 from .dimensions import OpenDimension, open_dimensions, unbound_dimensions
 
 
@@ -23,11 +25,12 @@ class OpenTensor:
 
 @dataclass(frozen=True, slots=True)
 class OpenSignature:
-    """Inputs and outputs of a model, and the dimensions of the inputs that are open."""
+    """Inputs and outputs of a model, the dimensions of the inputs that are open, and the inputs that have a value."""
 
     inputs: tuple[OpenTensor, ...]
     outputs: tuple[OpenTensor, ...]
     dimensions: tuple[OpenDimension, ...]
+    bound: tuple[BoundInput, ...]
 
 
 def open_signature(model: ModelProto, bindings: Mapping[str, int]) -> OpenSignature:
@@ -36,7 +39,8 @@ def open_signature(model: ModelProto, bindings: Mapping[str, int]) -> OpenSignat
     constants = {tensor.name for tensor in model.graph.initializer}
     free = [value for value in model.graph.input if value.name not in constants and value.name not in values]
     inputs, outputs = (tuple(_open_tensor(value, sizes) for value in values) for values in (free, model.graph.output))
-    return OpenSignature(inputs, outputs, unbound_dimensions(sizes, free))
+    bound = bound_inputs(values, (value for value in model.graph.input if value.name not in constants))
+    return OpenSignature(inputs, outputs, unbound_dimensions(sizes, free), bound)
 
 
 def _open_tensor(value: ValueInfoProto, sizes: Mapping[str, int]) -> OpenTensor:

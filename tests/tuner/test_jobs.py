@@ -23,7 +23,7 @@ from tunewright.search_space.sketches import default_schedule, spaces
 from tunewright.tuner.cli.model_io import shares
 from tunewright.tuner.errors import Refused
 from tunewright.tuner.lookup.ladder import lookup
-from tunewright.tuner.lookup.result import Basis, Match, default_results, kept_defaults, read
+from tunewright.tuner.lookup.result import Basis, Match, default_results, kept_defaults, measured_times_s, read
 from tunewright.tuner.models.assembly import Assembly, CallRange, TaskChain
 from tunewright.tuner.models.model import Model, open_model
 from tunewright.tuner.search.confirmation import COMPARED_AGAIN
@@ -582,6 +582,9 @@ def test_a_winner_that_makes_its_model_no_faster_is_not_used(network: Model, sto
         assert (kept[task.key].schedule, kept[task.key].match) == (default, Match.DEFAULT)
         assert kept[task.key].confirmed
         assert (kept[task.key].expected_s, kept[task.key].basis) == (task.default_s, Basis.MEASURED)
+        unused = default_results(found, TARGET, {task.key: {**told[task.key], "chosen": 0}})
+        assert unused is not None and unused[task.key].expected_s == task.default_s, "its time is known"
+        assert task.key not in measured_times_s(unused), "but no reason to choose it"
         told_again = json.loads(json.dumps(kept[task.key].to_json()))
         assert read(network.tasks[task.key][0], TARGET, told_again).is_kept  # as out of a lock file
     with InferenceSession.of_results(network, TARGET, kept) as session:

@@ -191,6 +191,18 @@ def test_a_number_may_be_bound() -> None:
         for n in (2, 5):
             [y] = session.run(None, {"x": np.ones(n, np.float32)})
             assert y.tolist() == [3.0] * n
+        assert not any("waits" in note for note in session.notes), "ONNX Runtime gets the number too"
+
+
+def test_a_size_of_0() -> None:
+    with InferenceSession(build("g (float[n] x) => (float[n] y) { y = Neg(x) }"), threads=1) as session:
+        assert session.run(None, {"x": np.ones(0, np.float32)})[0].shape == (0,)
+        assert session.wait() and not any("without kernels" in note for note in session.notes)
+        session._open_model._runtime = None  # type: ignore[union-attr]
+        with pytest.raises(
+            InputError, match="input 'x' has 0 along axis 0, dimension 'n'; kernels are for sizes of at"
+        ):
+            session.run(None, {"x": np.ones(0, np.float32)})
 
 
 def test_a_size_that_the_model_does_not_take() -> None:

@@ -102,6 +102,7 @@ class LookupResult:
     scale: float = 1.0  # the work of this task among that of the one measured
     predicted_s: float | None = None  # by the cost model, where `match` is PREDICTED
     is_imported: bool = False  # whether it is by an imported record
+    is_chosen: bool = True  # not where the model keeps its defaults, and these do without the task
 
     @property
     def is_kept(self) -> bool:
@@ -153,16 +154,15 @@ class LookupResult:
 def measured_times_s(results: Mapping[str, LookupResult]) -> dict[str, float]:
     """Task key -> seconds measured for the task on the very target; infinite where its default is known to fail.
 
-    Times of other targets and tasks are left out: they are not to be held against these. So are imported ones where any
-    was measured; else they are held against each other.
+    Times of other targets and tasks are left out: they are not to be held against these. So are those of tasks that a
+    model's defaults do without, as it keeps them, and imported ones where any was measured; else they are held against
+    each other.
     """
     times_s = {key: inf for key, result in results.items() if result.match in (Match.UNTRIED, Match.NONE)}
     for basis in (Basis.MEASURED, Basis.IMPORTED):
-        timed = {
-            key: result for key, result in results.items() if result.basis is basis and result.expected_s is not None
-        }
-        if timed:
-            return times_s | {key: result.expected_s for key, result in timed.items() if result.expected_s is not None}
+        timed = [(key, result) for key, result in results.items() if result.basis is basis and result.is_chosen]
+        if known := {key: result.expected_s for key, result in timed if result.expected_s is not None}:
+            return times_s | known
     return times_s
 
 
@@ -275,14 +275,14 @@ def default_results(
 
 
 def _default_result(best: LookupResult, target: Target, entry: Mapping[str, Any]) -> LookupResult:
-    """The default with its time; without one where the model does not run the task, so that it stays so."""
+    """The default with its time."""
     task, told = best.task, default_time(entry)
-    if not entry["chosen"] or told is None:
+    if told is None:
         return unmeasured_result(task, target)
-    default = default_schedule(task, target)
+    default, is_chosen = default_schedule(task, target), bool(entry["chosen"])
     if best.match is Match.EXACT and best.confirmed and best.schedule == default:  # the newest comparison of it
-        return LookupResult(task, Match.DEFAULT, default, best.measurement, confirmed=True)
-    return LookupResult(task, Match.DEFAULT, default, *told)
+        return LookupResult(task, Match.DEFAULT, default, best.measurement, confirmed=True, is_chosen=is_chosen)
+    return LookupResult(task, Match.DEFAULT, default, *told, is_chosen=is_chosen)
 
 
 class DefaultTime(NamedTuple):

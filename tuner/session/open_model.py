@@ -74,6 +74,7 @@ class OpenModel:
     ) -> None:
         self.inputs = [_port(tensor) for tensor in signature.inputs]
         self.outputs = [_port(tensor) for tensor in signature.outputs]
+        self._bound = {bound.label: bound.value for bound in signature.bound}
         self._places = _places(signature)
         self._open_at, self._runtime = open_at, runtime
         self._sessions: OrderedDict[Sizes, SessionOfSize] = OrderedDict()  # the last one was run last
@@ -116,10 +117,13 @@ class OpenModel:
         feeds = {port.label: array for port, array in zip(self.inputs, arrays, strict=True)}
         session = self._find(sizes)
         if session is None and self._runtime is not None:
-            self._count(sizes)
-            results = self._runtime.run(feeds)
+            if all(sizes):
+                self._count(sizes)
+            results = self._runtime.run(feeds | self._bound)
             if results is not None:
                 return results
+        if not all(sizes):
+            raise InputError(self._emptiness(sizes))
         return (session or self._session(sizes)).run(None, feeds)
 
     def times_s(self, arrays: Sequence[Any], samples: int, repeats: int = 1) -> list[float]:
@@ -137,6 +141,16 @@ class OpenModel:
                     text = f"{sizes[-1]} in input {labels[0]} and {size} in input {labels[1]}"
                     raise InputError(f"dimension {printable(key)!r} is {text}; it is one dimension, of one size")
         return tuple(sizes)
+
+    def _emptiness(self, sizes: Sizes) -> str:
+        """What is to be said of a dimension of size 0, for which there are no kernels."""
+        key = next(key for key, size in self._dims(sizes).items() if not size)
+        number, axis = self._places[key][0]
+        label, runtime = self.inputs[number].label, "is not there" if self._runtime is None else "can't run it either"
+        return (
+            f"input {label!r} has 0 along axis {axis}, dimension {printable(key)!r}; kernels are for sizes of at least "
+            f"1, and ONNX Runtime {runtime}"
+        )
 
     def _find(self, sizes: Sizes) -> SessionOfSize | None:
         with self._changed:

@@ -200,8 +200,8 @@ class InferenceSession:
                 background=True,
             )
 
-        is_on_processor = origin.target != CUDA and len(sizes_of(origin.dims)) == len(origin.dims)
-        runtime = OpenModel.runtime_of(origin.model, detect(origin.threads).threads) if is_on_processor else None
+        threads = detect(origin.threads).threads
+        runtime = OpenModel.runtime_of(origin.model, threads) if origin.target != CUDA else None
         self._begin()
         self._runner = self._open_model = OpenModel(signature, open_at, runtime)
         self._ports = Ports(self._open_model.inputs, self._open_model.outputs)
