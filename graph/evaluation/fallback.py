@@ -270,21 +270,23 @@ MAX_BUDGET_BYTES = 2 << 30
 """Most bytes that folding one graph makes in total, beyond MAX_GROWTH times its constants at the start."""
 
 MAX_PRODUCTS = 1 << 33
-"""Most multiplications of a folded MatMul or Gemm."""
+"""Most multiplications of a folded product."""
 
 _FOLDED = """
-Abs Acos Acosh Add And ArgMax ArgMin Asin Asinh Atan Atanh BatchNormalization BitShift BitwiseAnd BitwiseNot
-BitwiseOr BitwiseXor BlackmanWindow Cast CastLike Ceil Celu Clip Compress Concat ConstantOfShape Cos Cosh CumSum
-DepthToSpace DequantizeLinear Div Dropout Elu Equal Erf Exp Expand EyeLike Flatten Floor Gather GatherElements
-GatherND Gelu Gemm Greater GreaterOrEqual HammingWindow HannWindow HardSigmoid HardSwish Identity IsInf IsNaN
-LayerNormalization LeakyRelu Less LessOrEqual Log LogSoftmax MatMul Max Mean MelWeightMatrix Min Mish Mod Mul Neg
-NonZero Not OneHot Or PRelu Pad Pow QuantizeLinear Range Reciprocal ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp
-ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Relu Reshape Round ScatterElements ScatterND
-Selu Sigmoid Sign Silu Sin Sinh Size Slice Softmax Softplus Softsign SpaceToDepth Split Sqrt Squeeze Sub Sum Tan
-Tanh ThresholdedRelu Tile TopK Transpose Trilu Unique Unsqueeze Where Xor
+Abs Acos Acosh Add And ArgMax ArgMin Asin Asinh Atan Atanh BatchNormalization BitShift BitwiseAnd BitwiseNot BitwiseOr
+BitwiseXor BlackmanWindow Cast CastLike Ceil Celu Clip Compress Concat ConstantOfShape Cos Cosh CumSum DepthToSpace
+DequantizeLinear Div Dropout Elu Equal Erf Exp Expand EyeLike Flatten Floor Gather GatherElements GatherND Gelu Gemm
+Greater GreaterOrEqual HammingWindow HannWindow HardSigmoid HardSwish Identity IsInf IsNaN LayerNormalization
+LeakyRelu Less LessOrEqual Log LogSoftmax MatMul MatMulInteger Max Mean MelWeightMatrix Min Mish Mod Mul Neg NonZero
+Not OneHot Or PRelu Pad Pow QLinearMatMul QuantizeLinear Range Reciprocal ReduceL1 ReduceL2 ReduceLogSum
+ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Relu Reshape Round ScatterElements
+ScatterND Selu Sigmoid Sign Silu Sin Sinh Size Slice Softmax Softplus Softsign SpaceToDepth Split Sqrt Squeeze Sub Sum
+Tan Tanh ThresholdedRelu Tile TopK Transpose Trilu Unique Unsqueeze Where Xor
 """
 FOLDED_OPS = frozenset(_FOLDED.split())
-"""Ops that may be folded: their time is proportional to their operands and results (MatMul and Gemm are limited)."""
+"""Ops that may be folded: their time is proportional to their operands and results (products are limited)."""
+
+FOLDED_PRODUCTS = frozenset({"Gemm", "MatMul", "MatMulInteger", "QLinearMatMul"})
 
 BOUNDED_OPS = frozenset({"Compress", "NonZero", "Unique"})
 """Ops whose result is of unknown shape but not much larger than their operands."""
@@ -329,7 +331,7 @@ def _cost_bytes(node: Node, arrays: Sequence[Array | None], types: Sequence[Tens
     operand_bytes = sum(map(_size_bytes, operands))
     if any(kind.shape is None for kind in types):
         return 8 * operand_bytes if node.op in BOUNDED_OPS else None
-    if node.op in ("MatMul", "Gemm"):
+    if node.op in FOLDED_PRODUCTS:
         depth = operands[0].shape[0 if node.attrs.get("transA") else -1] if operands[0].ndim else 1
         if prod(types[0].shape or ()) * depth > MAX_PRODUCTS:
             return None

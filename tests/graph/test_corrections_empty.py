@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from .correcting import computed, empty, ints, normal
+from tunewright.graph.rewrites import rewrite
+
+from .correcting import computed, empty, imported, ints, normal
 
 ROW = {"kernel_shape": (2, 2), "strides": (1, 1), "dilations": (1, 1), "pads": (0, 0, 0, 0)}
 
@@ -94,3 +96,11 @@ EMPTY: list[tuple[str, list[Any], dict[str, Any], list[tuple[int, ...]]]] = [
 def test_nothing_in_the_batch(op: str, operands: list[Any], attrs: dict[str, Any], shapes: list[tuple[int, ...]]):
     results = computed(op, [None if x is None else np.asarray(x) for x in operands], 20, len(shapes), **attrs)
     assert [array.shape for array in results] == shapes
+
+
+@pytest.mark.parametrize(("dtype", "result", "op"), [("float", "float", "MatMul"), ("uint8", "int32", "MatMulInteger")])
+def test_products_over_nothing_are_known(dtype: str, result: str, op: str):
+    """ONNX Runtime leaves some as they are in memory."""
+    graph = rewrite(imported(f"g ({dtype}[2,0] x, {dtype}[0,5] w) => ({result}[2,5] y) {{ y = {op}(x, w) }}"))
+    assert not graph.nodes
+    np.testing.assert_array_equal(graph.constants[graph.outputs[0].tensor], np.zeros((2, 5)))
