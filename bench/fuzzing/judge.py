@@ -133,8 +133,10 @@ def _witnesses(answers: CaseAnswers, position: int, runtimes: Sequence[str]) -> 
 
 
 def _explain_form(difference: Difference) -> str | None:
-    """The explanation of a differing shape or type; None without one."""
-    reason = next((name for name, holds in SHAPE_EXPLANATIONS.items() if holds(difference)), None)
+    """The explanation of a differing shape or type; None without one. Of two answers either may be the odd one."""
+    names = [difference.who] if len(difference.arrays) > 2 else [*difference.arrays]
+    sides = [replace(difference, who=name) for name in names]
+    reason = next((name for name, holds in SHAPE_EXPLANATIONS.items() if any(map(holds, sides))), None)
     if reason is None and _has_varying_shape(
         difference.answers, difference.case, difference.number, difference.position
     ):

@@ -401,7 +401,7 @@ class Walk:
         if not all(dim.HasField("dim_value") for dim in dims):
             return None
         extents = np.asarray([dim.dim_value for dim in dims], np.int64)
-        return extents if node.op == "Shape" else np.prod(extents, dtype=np.int64)
+        return extents if node.op == "Shape" else np.asarray(np.prod(extents), np.int64)
 
     def _expand(self, node: Node, kinds: Sequence[TypeProto | None], scope: NameScope, place: str) -> bool:
         """Add the nodes of a composite op's definition in its place, where it has one for these operands."""

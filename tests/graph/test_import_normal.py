@@ -179,3 +179,10 @@ def test_what_folds_compute_of_each_element(op: str, runs: Any) -> None:
     assert not any("Reduce" in node.op for node in graph.nodes)
     [result] = runs.nodes(graph, {"v0": x})
     np.testing.assert_allclose(result, np.asarray(wanted), rtol=1e-6)
+
+
+def test_a_number_of_elements_is_an_array() -> None:
+    """ONNX Runtime takes no numbers of numpy's."""
+    graph = imported("g (float[3,5] x) => (int64 n) { n = Size(x) }")
+    count = graph.constants[graph.outputs[0].tensor]
+    assert isinstance(count, np.ndarray) and count.shape == () and count == 15
