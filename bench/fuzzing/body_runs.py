@@ -16,7 +16,7 @@ RunBody = Callable[[GraphProto, Mapping[str, Any]], list[Any]]
 
 
 def run_bodies(node: Node, arrays: Sequence[Any], run: RunBody) -> list[Any] | None:
-    """The outputs of an If, Loop or Scan. None where nothing is iterated, and for all other ops."""
+    """The outputs of an If, Loop, Scan or SequenceMap. None where nothing is iterated, and for all other ops."""
     captures = node.attrs.get(CAPTURES, ())
     explicit = len(arrays) - len(captures)
     own, around = arrays[:explicit], dict(zip(captures, arrays[explicit:], strict=True))
@@ -28,7 +28,19 @@ def run_bodies(node: Node, arrays: Sequence[Any], run: RunBody) -> list[Any] | N
             return _loop(GraphProto.FromString(node.attrs["body"]), own, around, run)
         case "Scan" if node.version >= 9:
             return _scan(node, own, around, run)
+        case "SequenceMap":
+            return _map(GraphProto.FromString(node.attrs["body"]), own, around, run)
     return None
+
+
+def _map(body: GraphProto, own: Sequence[Any], around: Mapping[str, Any], run: RunBody) -> list[Any] | None:
+    """A sequence for each output; what is no sequence is the same for all items."""
+    names = [value.name for value in body.input]
+    rows = []
+    for number in range(len(own[0])):
+        items = [value[number] if isinstance(value, list) else value for value in own]
+        rows.append(run(body, {**around, **dict(zip(names, items, strict=True))}))
+    return [list(column) for column in zip(*rows, strict=True)] if rows else None
 
 
 def _loop(body: GraphProto, own: Sequence[Any], around: Mapping[str, Any], run: RunBody) -> list[Any] | None:
