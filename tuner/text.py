@@ -236,6 +236,11 @@ def shape(extents: object) -> str:
             raise TypeError(f"{extents!r} is no shape")
 
 
+def dims_text(dims: Mapping[str, int]) -> str:
+    """Dimensions and their sizes, e.g. "batch=1, width=320"."""
+    return ", ".join(f"{printable(name)}={size}" for name, size in dims.items())
+
+
 def op_counts(fallback: Mapping[str, int]) -> str:
     """How many nodes of each op, from op -> nodes, e.g. "1 Resize, 2 Sin"."""
     return ", ".join(f"{count} {printable(op)}" for op, count in fallback.items())

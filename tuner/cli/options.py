@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterable
 from math import isfinite
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -16,6 +16,9 @@ from tunewright.graph.binding import BOUND_MARK
 from ..arguments import MOST_SIZE, StrategyName
 from ..errors import Refused
 from ..text import counted, shorten
+
+if TYPE_CHECKING:
+    from ..search.sizes import SizeRange
 
 LONGEST_VALUE = 40
 """Letters of a value that a message quotes."""
@@ -74,6 +77,14 @@ DimOption = Annotated[
     list[str] | None,
     typer.Option("--dim", metavar="NAME=NUMBER", help="Bind an open dimension; may be given several times."),
 ]
+SizesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--sizes",
+        metavar="NAME=SIZES",
+        help="Tune for several sizes of an open dimension, such as 1..64 or 1,8,64; may be given several times.",
+    ),
+]
 BindOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -122,16 +133,41 @@ def parse_dims(texts: Iterable[str] | None, bind_texts: Iterable[str] | None = N
         name, equals, value = text.rpartition("=")
         if not equals or not name or not value:
             raise Refused(f"--dim {text!r} is not NAME=NUMBER")
-        is_short = len(value) <= len(str(MOST_SIZE))  # Python refuses to read numbers of thousands of digits
-        size = int(value) if is_short and value.isdecimal() and value.isascii() else 0
-        if not 1 <= size <= MOST_SIZE:
-            value = shorten(value, LONGEST_VALUE)
-            raise Refused(
-                f"--dim {name}: {value!r} is no size; give a whole number from 1 to {MOST_SIZE:,}, as in --dim {name}=1"
-            )
+        size = _size("--dim", name, value)
         if dims.setdefault(name, size) != size:
             raise Refused(f"--dim gives {name!r} two values, {dims[name]} and {size}")
     return dims
+
+
+def parse_sizes(texts: Iterable[str] | None) -> dict[str, SizeRange | tuple[int, ...]]:
+    """Sizes to tune for by dimension, from "NAME=1..64" or "NAME=1,8,64". Raises Refused."""
+    from ..search.sizes import SizeRange
+
+    choices: dict[str, SizeRange | tuple[int, ...]] = {}
+    for text in texts or ():
+        name, equals, value = text.rpartition("=")
+        if not equals or not name:
+            raise Refused(f"--sizes {text!r} is not NAME=SIZES, such as batch=1..64 or batch=1,8,64")
+        if name in choices:
+            raise Refused(f"--sizes gives sizes of {name!r} twice")
+        least, dots, most = value.partition("..")
+        sizes = [_size("--sizes", name, part) for part in ((least, most) if dots else value.split(","))]
+        if dots and sizes[0] > sizes[1]:
+            raise Refused(f"--sizes {name}: {value} ends before it begins")
+        choices[name] = SizeRange(*sizes) if dots else tuple(dict.fromkeys(sizes))
+    return choices
+
+
+def _size(option: str, name: str, value: str) -> int:
+    is_short = len(value) <= len(str(MOST_SIZE))  # Python refuses to read numbers of thousands of digits
+    size = int(value) if is_short and value.isdecimal() and value.isascii() else 0
+    if not 1 <= size <= MOST_SIZE:
+        value = shorten(value, LONGEST_VALUE)
+        raise Refused(
+            f"{option} {name}: {value!r} is no size; give a whole number from 1 to {MOST_SIZE:,}, "
+            f"as in {option} {name}=1"
+        )
+    return size
 
 
 def parse_bind(texts: Iterable[str] | None) -> dict[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -9,7 +10,7 @@ import typer
 from rich.console import Console
 
 from ..settings import settings
-from ..text import printable, slow_nodes
+from ..text import dims_text, printable, slow_nodes
 from .answers import CommandAnswer, CommandInterrupt, messages
 from .app import command
 from .options import (
@@ -20,6 +21,7 @@ from .options import (
     ModelArgument,
     RayAddressOption,
     SeedOption,
+    SizesOption,
     StrategyOption,
     TargetOption,
     ThreadsOption,
@@ -27,10 +29,12 @@ from .options import (
     check_minutes,
     parse_dims,
     parse_share,
+    parse_sizes,
 )
 
 if TYPE_CHECKING:
     from ..search.progress import Progress
+    from ..search.sizes import Choice
 
 STOPPED_NOTE = "stopped; what was measured is kept, and the same command goes on from there"
 """The message after Ctrl-C in a tuning job."""
@@ -54,31 +58,48 @@ def tune(
     seed: SeedOption = 0,
     threads: ThreadsOption = None,
     dims: DimOption = None,
+    sizes: SizesOption = None,
     bind: BindOption = None,
     strategy: StrategyOption = "evolutionary",
 ) -> CommandAnswer:
     """Search for fast kernels of a model's tasks. The same command goes on where it was stopped."""
-    from .tune_report import render
+    from .tune_report import render, render_sizes
 
+    options: dict[str, Any] = {
+        "db": db,
+        "target": target,
+        "trials": trials,
+        "minutes": check_minutes(minutes),
+        "until": parse_share("--until", until),
+        "pool": pool,
+        "ray_address": ray_address,
+        "seed": seed,
+        "threads": threads,
+        "dims": parse_dims(dims, bind),
+        "strategy": strategy,
+    }
+    choices = parse_sizes(sizes)
     try:
-        data = tune_model(
-            messages(),
-            model,
-            db=db,
-            target=target,
-            trials=trials,
-            minutes=check_minutes(minutes),
-            until=parse_share("--until", until),
-            pool=pool,
-            ray_address=ray_address,
-            seed=seed,
-            threads=threads,
-            dims=parse_dims(dims, bind),
-            strategy=strategy,
-        )
+        if choices:
+            data, print_report = tune_at_sizes(messages(), model, choices, **options), render_sizes
+        else:
+            data, print_report = tune_model(messages(), model, **options), render
     except KeyboardInterrupt:
         raise CommandInterrupt(STOPPED_NOTE) from None
-    return CommandAnswer(data, render, footer=f"every result is kept in {printable(_database_name(db))}")
+    return CommandAnswer(data, print_report, footer=f"every result is kept in {printable(_database_name(db))}")
+
+
+def tune_at_sizes(console: Console, model: Path, choices: Mapping[str, Choice], **settings: Any) -> dict[str, Any]:
+    """The reports of the jobs at several sizes as JSON data. `settings` are those of `search.sizes.tune_sizes`."""
+    from ..search.sizes import tune_sizes
+    from ..search.view import progress_view
+
+    def begin(dims: Mapping[str, int], number: int, count: int) -> None:
+        console.print(f"size {number} of {count}: {dims_text(dims)}")
+
+    with progress_view(console) as watch:
+        reports = [one.to_json() for one in tune_sizes(model, choices, begin=begin, watch=watch, **settings)]
+    return {"sizes": reports}
 
 
 def tune_model(console: Console, model: Path, **settings: Any) -> dict[str, Any]:

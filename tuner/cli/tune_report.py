@@ -18,6 +18,7 @@ from ..text import (
     between,
     between_ms,
     counted,
+    dims_text,
     duration,
     failures,
     gain_within,
@@ -68,6 +69,22 @@ def render(console: Console, data: Mapping[str, Any]) -> None:
     figures_shown += _print_whole(console, data)
     reasons = [data.get("noise", ""), *(task.get("noise", "") for task in data["tasks"])]
     print_legends(console, figures_shown, reasons)
+
+
+def render_sizes(console: Console, data: Mapping[str, Any]) -> None:
+    """Print what the model gained at each size."""
+    table = new_table(console, ("size",), ("trials", "default", "tuned", "speedup"))
+    reports: list[Mapping[str, Any]] = data["sizes"]
+    for report in reports:
+        gain = ModelGain.of_job(None, report)
+        speedup = "no gain" if gain.is_kept else f"{times(gain.speedup)}{between(gain.speedup_interval)}"
+        figures_ms = (gain.default_ms, gain.default_ms if gain.is_kept else gain.tuned_ms)
+        shown = [mark_noise(text, gain.noise) for text in (*map(duration, figures_ms), speedup)]
+        table.add_row(Text(dims_text(report["dims"])), str(report["trials"]), *shown)
+    print_table(console, table)
+    first = reports[0]
+    console.print(f"{printable(first['model'])} on {first['target']}: sizes in between take over what is best nearby")
+    print_legends(console, figures(table), [report.get("noise", "") for report in reports])
 
 
 def _no_task_text(fallback: Mapping[str, int]) -> str:

@@ -13,7 +13,7 @@ from weakref import WeakSet, finalize
 from tunewright.codegen.host import available_memory_bytes
 
 from ..errors import InputError, Refused, message, refusals
-from ..text import counted, printable
+from ..text import counted, dims_text, printable
 from .compilation import compiling_process
 from .evaluation import VendorSession, is_installed, vendor_errors
 from .image_store import Coverage
@@ -270,8 +270,8 @@ class OpenModel:
         if self._runtime is None:
             lines.append("the first run at a size waits for its kernels, as ONNX Runtime is not there or refuses it")
         for sizes, fault in list(self._faults.items())[-1:]:
-            dims = ", ".join(f"{printable(key)}={size}" for key, size in self._dims(sizes).items())
-            lines.append(f"without kernels: {counted(len(self._faults), 'size')}, such as {dims}: {message(fault)}")
+            such = dims_text(self._dims(sizes))
+            lines.append(f"without kernels: {counted(len(self._faults), 'size')}, such as {such}: {message(fault)}")
         newest = self._newest()
         return (*lines, *(newest.notes if newest is not None else ()))
 
