@@ -88,13 +88,28 @@ class Target:
 
         512 with AVX512-VNNI, 256 with AVX-VNNI, 0 without.
         """
-        features = self.features.split(",") if self.triple.startswith("x86_64") else []
+        features = self._x86_features
         return 512 if "+avx512vnni" in features else 256 if "+avxvnni" in features else 0
 
     @property
+    def pair_bits(self) -> int:
+        """The widest vectors of 16-bit words, products of which an instruction sums in pairs; 0 where there is none."""
+        features = self._x86_features
+        return 512 if "+avx512bw" in features else 256 if "+avx2" in features else 0
+
+    @property
     def has_dots(self) -> bool:
-        """Whether whole vectors of bytes are multiplied so."""
+        """Whether whole vectors of bytes are multiplied so, if need be as words: faster than as float32."""
+        return 0 < self.vector_bits <= max(self.dot_bits, self.pair_bits)
+
+    @property
+    def has_quick_dots(self) -> bool:
+        """Whether one instruction does it."""
         return 0 < self.vector_bits <= self.dot_bits
+
+    @property
+    def _x86_features(self) -> list[str]:
+        return self.features.split(",") if self.triple.startswith("x86_64") else []
 
     @property
     def has_matrices(self) -> bool:

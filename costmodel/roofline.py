@@ -66,13 +66,16 @@ PROCESSOR = Machine()
 BYTES_PROCESSOR = replace(PROCESSOR, byte_pipes=4 * PROCESSOR.pipes)
 """One that multiplies four bytes where it multiplies one float."""
 
+WORDS_PROCESSOR = replace(PROCESSOR, byte_pipes=2 * PROCESSOR.pipes)
+"""One that multiplies two, as words."""
+
 
 @lru_cache(maxsize=64)
 def machine_of(target: Target) -> Machine:
     """The machine of a target. Many warps hide latencies of a multiprocessor, and launches take a few microseconds."""
     gpu = target.gpu
     if gpu is None:
-        return BYTES_PROCESSOR if target.has_dots else PROCESSOR
+        return BYTES_PROCESSOR if target.has_quick_dots else WORDS_PROCESSOR if target.has_dots else PROCESSOR
     lanes = target.lanes(4)
     return Machine(
         clock_hz=float(gpu.clock_hz),

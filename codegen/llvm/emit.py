@@ -99,7 +99,7 @@ class _FunctionEmitter:
         self._callee = callee
         self._registers = target.vector_registers
         self._x86_bits = target.vector_bits if target.triple.startswith("x86_64") else 0
-        self._dot_bits = target.dot_bits
+        self._product_bits = {"dot_bits": target.dot_bits, "pair_bits": target.pair_bits}
         self._masks = self._x86_bits >= 512  # whether the machine has masked loads and stores
         self._builder = FunctionBuilder()
         self._once = self._builder.once
@@ -478,7 +478,7 @@ class _FunctionEmitter:
         if scalar_condition:
             texts.insert(0, first.text)
         place = self._once if depth == LOCAL else partial(self._once, depth=depth)
-        name = select(node, lanes, texts, first.lanes, self._x86_bits, place, dot_bits=self._dot_bits)
+        name = select(node, lanes, texts, first.lanes, self._x86_bits, place, **self._product_bits)
         return SsaValue(name, node.dtype, 1 if across else lanes, depth)
 
     def _broadcast(self, value: SsaValue, lanes: int) -> SsaValue:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from math import nan
 from typing import NamedTuple
@@ -137,12 +137,20 @@ def splat(value: Number, dtype: DType, lanes: int) -> str:
 
 
 def select(
-    op: Op, lanes: int, args: Sequence[str], condition_lanes: int, x86_bits: int, emit: Emit, *, dot_bits: int = 0
+    op: Op,
+    lanes: int,
+    args: Sequence[str],
+    condition_lanes: int,
+    x86_bits: int,
+    emit: Emit,
+    *,
+    dot_bits: int = 0,
+    pair_bits: int = 0,
 ) -> str:
     """Place the instructions of an op on operands of `lanes` lanes each; the name of the result.
 
     The condition of "select" alone may have fewer. `x86_bits` is the width of an x86's vectors, 0 for other machines;
-    `dot_bits` as in `Target`.
+    `dot_bits` and `pair_bits` as in `Target`.
     Raises ValueError for an op that the dtype doesn't have.
     """
     name = op.name
@@ -165,7 +173,7 @@ def select(
     if name == "fma":
         return _fma(source, lanes, args, emit)
     if name == "dot4" and source is DType.I32:
-        return _dot4(lanes, args, dot_bits, emit)
+        return _dot4(lanes, args, dot_bits, pair_bits, emit)
     if name == "cast":
         return _cast(source, op.dtype, lanes, args[0], x86_bits, emit)
     if name == "bitcast":
@@ -237,14 +245,20 @@ def _fma(dtype: DType, lanes: int, args: Sequence[str], emit: Emit) -> str:
     return emit(f"add {kind} {emit(f'mul {kind} {args[0]}, {args[1]}')}, {args[2]}")
 
 
-def _dot4(lanes: int, args: Sequence[str], dot_bits: int, emit: Emit) -> str:
-    """By VPDPBUSD, which does not saturate: see "Intel 64 and IA-32 Architectures Software Developer's Manual"."""
+def _dot4(lanes: int, args: Sequence[str], dot_bits: int, pair_bits: int, emit: Emit) -> str:
+    """By VPDPBUSD, or else by VPMADDWD on bytes that are made words. Neither saturates: see "Intel 64 and IA-32
+    Architectures Software Developer's Manual".
+    """
     kind, bits = type_name(DType.I32, lanes), 32 * lanes
     left, right, total = args
     if bits <= dot_bits and bits in (128, 256, 512):
         fours = type_name(DType.I8, 4 * lanes)
         operands = ", ".join(f"{fours} {emit(f'bitcast {kind} {words} to {fours}')}" for words in (left, right))
         return emit(f"call {kind} @llvm.x86.avx512.vpdpbusd.{bits}({kind} {total}, {operands})")
+    if bits in PAIR_SUMS and bits <= pair_bits:
+        for pairs in _pairs(lanes, left, right, emit):
+            total = emit(f"add {kind} {total}, {emit(f'call {kind} @llvm.x86.{PAIR_SUMS[bits]}({pairs})')}")
+        return total
     low, top = splat(255, DType.I32, lanes), splat(24, DType.I32, lanes)
     for byte in range(4):
         up, down = (splat(shift, DType.I32, lanes) for shift in (24 - 8 * byte, 8 * byte))
@@ -252,6 +266,22 @@ def _dot4(lanes: int, args: Sequence[str], dot_bits: int, emit: Emit) -> str:
         second = emit(f"ashr {kind} {emit(f'shl {kind} {right}, {up}')}, {top}")
         total = emit(f"add {kind} {total}, {emit(f'mul {kind} {first}, {second}')}")
     return total
+
+
+PAIR_SUMS = {128: "sse2.pmadd.wd", 256: "avx2.pmadd.wd", 512: "avx512.pmaddw.d.512"}
+"""LLVM's name of VPMADDWD by the width of its vectors: sums of two products of signed words each."""
+
+
+def _pairs(lanes: int, left: str, right: str, emit: Emit) -> Iterator[str]:
+    """The operands of PAIR_SUMS for the even bytes of all words of four, then for the odd ones."""
+    kind, words = type_name(DType.I32, lanes), f"<{2 * lanes} x i16>"
+    first, second = (emit(f"bitcast {kind} {value} to {words}") for value in (left, right))
+    eight = "splat (i16 8)"
+    even = emit(f"and {words} {first}, splat (i16 255)"), emit(f"shl {words} {second}, {eight}")
+    odd = emit(f"lshr {words} {first}, {eight}"), second
+    for unsigned, raised in (even, odd):
+        signed = emit(f"ashr {words} {raised}, {eight}")
+        yield f"{words} {unsigned}, {words} {signed}"
 
 
 def _unary(name: str, dtype: DType, lanes: int, arg: str, emit: Emit) -> str:

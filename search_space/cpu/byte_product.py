@@ -1,8 +1,8 @@
 """Byte product: unsigned by known signed bytes, four at a time, as a register-tiled loop nest.
 
 The loops are those of a contraction of words, see `contraction`; one instruction multiplies and adds the bytes of a
-vector of them. Each lane has four neighbours along the reduction: so they lie in the activations, and so weights are
-packed. Sums are exact.
+vector of them, or some do so where bytes have to be made words of 16 bits first. Each lane has four neighbours along
+the reduction: so they lie in the activations, and so weights are packed. Sums are exact.
 """
 
 from __future__ import annotations
@@ -44,4 +44,5 @@ class ByteProductSketch(ContractionSketch):
 
     def describe(self, point: SchedulePoint) -> Iterator[str]:
         yield from super().describe(point)
-        yield "Bytes are multiplied four at a time, and added up exactly."
+        how = "four at a time" if point.target.has_quick_dots else "two at a time, as words"
+        yield f"Bytes are multiplied {how}, and added up exactly."

@@ -91,3 +91,12 @@ def test_the_instruction_is_there(feature: str, bits: int) -> None:
     kernel = SKETCH.lower(task, SKETCH.space(task, target).default, target)
     assert "vpdpbusd" in assembly(kernel, target)
     assert "vpdpbusd" not in assembly(kernel, replace(target, features=""))
+
+
+@pytest.mark.parametrize(("feature", "bits"), [("avx512bw", 512), ("avx2", 256)])
+def test_other_instructions_multiply_words(feature: str, bits: int) -> None:
+    target = replace(WIDE, cpu="x86-64-v4" if bits == 512 else "x86-64-v3", features=f"+{feature}", vector_bits=bits)
+    assert target.has_dots and not target.has_quick_dots and not replace(target, vector_bits=2 * bits).has_dots
+    task = product_of("product")
+    text = assembly(SKETCH.lower(task, SKETCH.space(task, target).default, target), target)
+    assert "vpmaddwd" in text and "vpmulld" not in text

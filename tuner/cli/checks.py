@@ -117,7 +117,8 @@ def _machine() -> Iterator[Check]:
     yield Check("system", "ok", f"{facts['system']}, {platform.machine()}")
     yield Check("llvm", "ok", f"{facts['llvm']}, for {target.triple} {target.cpu}")
     vectors = f"{target.vector_bits} bits, {target.vector_registers} registers"
-    multiplied = "four at a time" if target.has_dots else "as float32"
+    quick = "four at a time" if target.has_quick_dots else "two at a time"
+    multiplied = quick if target.has_dots else "as float32"
     yield Check("vectors", "ok", f"{vectors}; bytes are multiplied {multiplied}")
     caches = (("L1", target.l1_bytes), ("L2", target.l2_bytes), ("L3", target.l3_bytes))
     yield Check("caches", "ok", ", ".join(f"{name} {size >> 10:,} KiB" for name, size in caches))
