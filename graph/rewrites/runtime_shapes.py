@@ -11,7 +11,7 @@ from tunewright.graph.ir import Node, TensorType
 
 from .edit import Edit
 from .extents import Extent, extents
-from .selection import MAX_BOUND, Source
+from .selection import MAX_BOUND, MAX_POINTS, Source
 from .sized_axes import Axes, SizedTensors
 
 
@@ -76,8 +76,9 @@ def _slice_axis(sized: SizedTensors, x: str, axis: int, part: tuple[Number, Numb
     """What lies between two numbers of an axis, as ONNX counts them."""
     edit, (start, end, step) = sized.edit, part
     own, extent = sized.of(x), sized.shape(x)[axis]
-    most = _most(start, end, step, extent)
-    if not extent or not 0 < most <= MAX_BOUND:
+    step = max(min(step, extent), -extent)  # what is beyond it anyway
+    most = _most(start, end, step, extent) if step else 0
+    if not 0 < most <= MAX_BOUND or most * prod(sized.shape(x)) // extent > MAX_POINTS:
         return None
     length = own.get(axis) or _number(edit, extent)
     low, high = (0, length) if step > 0 else (-1, edit.emit("Sub", length, _number(edit, 1)))

@@ -27,6 +27,9 @@ there alone, by what runs nodes that have no kernel."""
 SHORT_ROW = 64
 """Longest row whose elements are ranked by comparing all with all, as the kernel of TopK does."""
 
+SORTED_SHARE, MAX_SORTED = 8, 1 << 15
+"""Part of a row from which on finding the largest of it is sorting, and most elements of a tensor that are sorted."""
+
 Source = Callable[[SizedTensors, Node], tuple[str, ...] | None]
 """What stands for the outputs of a node, whose sized axes it tells; None where the node is no such source."""
 
@@ -155,8 +158,11 @@ def _top_k(sized: SizedTensors, node: Node) -> tuple[str, ...] | None:
     is_row = dtype == "float32" and shape[axis] > SHORT_ROW
     if not wanted.most or (not wanted.size and (axis in own or not is_row)):
         return None
+    if _is_long_sort(wanted, shape, axis):
+        return None
     if axis in own:
-        x = sized.mask(x, [axis], -np.inf if is_largest else np.inf)
+        is_float = np.dtype(dtype).kind not in "iu"
+        x = sized.mask(x, [axis], -np.inf if is_largest else np.nan if is_float else np.inf)  # NaN is the largest
         wanted = replace(wanted, size=edit.emit("Min", wanted.size, own[axis]))
     results = (_long_rows if is_row else _short_rows)(edit, x, axis, wanted, is_largest)
     if results is not None:
@@ -174,8 +180,13 @@ def _number_wanted(sized: SizedTensors, node: Node, extent: int) -> Extent:
     if known is not None and not known[0].size:
         return Extent(min(known[0].most, extent))
     most = extent if known is None else min(known[0].most, extent)
-    size = sized.size(node.inputs[1])
+    size = edit.emit("Max", sized.size(node.inputs[1]), Extent(0).of(edit))
     return Extent(most, size if most < extent else edit.emit("Min", size, Extent(extent).of(edit)))
+
+
+def _is_long_sort(wanted: Extent, shape: tuple[int, ...], axis: int) -> bool:
+    """Whether much may have to be sorted: by a heap that takes twice as long as in what runs nodes without a kernel."""
+    return wanted.most > shape[axis] // SORTED_SHARE and prod(shape) > MAX_SORTED
 
 
 def _short_rows(edit: Edit, x: str, axis: int, wanted: Extent, is_largest: bool) -> tuple[str, ...] | None:

@@ -24,7 +24,7 @@ from tunewright.tuner.models.model import open_model as read
 from tunewright.tuner.session import open_model
 from tunewright.tuner.session.compilation import Compilation
 from tunewright.tuner.session.node_arg import NodeArg
-from tunewright.tuner.session.open_model import EAGER_SIZES
+from tunewright.tuner.session.open_model import EAGER_SIZES, RUNS_AGAIN
 from tunewright.tuner.session.session import InferenceSession
 
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -164,6 +164,91 @@ def test_what_does_not_fit_is_refused(session: InferenceSession, change: dict[st
         session.run(None, feeds(2, 3) | change)
 
 
+def opening(session: InferenceSession) -> Any:
+    """What opens sessions of sizes, and where it is kept."""
+    assert session._open_model is not None
+    return session._open_model
+
+
+@pytest.mark.usefixtures("alone")
+def test_an_interrupt_leaves_no_process_that_works_for_another_size(session: InferenceSession) -> None:
+    model = opening(session)
+    open_at, closed, first = model._open_at, [], model._process
+
+    class Interrupted:
+        def wait(self) -> None:
+            raise KeyboardInterrupt
+
+        def close(self) -> None:
+            closed.append(self)
+
+    model._open_at = lambda *_: Interrupted()
+    with pytest.raises(KeyboardInterrupt):
+        session.run(None, feeds(2, 3))
+    assert closed and model._process is not first and model._pending is None
+    model._open_at = open_at
+    for size in [(1, 7), (2, 3)]:
+        check(session, feeds(*size))
+
+
+def test_a_file_that_is_replaced_gets_no_kernels(tmp_path: Path) -> None:
+    path, text = tmp_path / "m.onnx", "g (float[n] x) => (float[n] y) <float w = {{{}}}> {{ y = Mul(x, w) }}"
+    path.write_bytes(build(text.format(2)))
+    with InferenceSession(path, threads=1) as session:
+        path.write_bytes(build(text.format(3)))
+        for n in (1, 2, 1, 2):
+            assert session.run(None, {"x": np.ones(n, np.float32)})[0].tolist() == [2.0] * n
+            session.wait()
+        assert any("has changed since the session was opened" in note for note in session.notes)
+
+
+def test_sizes_that_do_not_fit_are_not_compiled_again_and_again(
+    session: InferenceSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(open_model, "MEMORY_SHARE", 0.0)
+    model, opened = opening(session), []
+    model._most_bytes, open_at = 0, model._open_at
+
+    def counted(dims: Any, process: Any) -> Any:
+        opened.append(dims)
+        return open_at(dims, process)
+
+    model._open_at = counted
+    for length in (*range(1, 9), *[1, 2] * 6):
+        check(session, feeds(1, length))
+        session.wait()
+    assert len(opened) == EAGER_SIZES and len(compiled(session)) == 1
+
+
+@pytest.mark.usefixtures("alone")
+def test_errors_hold_on_to_nothing(session: InferenceSession) -> None:
+    """One that is raised again and again keeps the frames, and so the arrays, of each time."""
+
+    def depth() -> int:
+        with pytest.raises(ModelError) as caught:
+            session.run(None, feeds(2, 3))
+        return len(caught.traceback)
+
+    opening(session)._faults[2, 3, 2] = ModelError("too much of it")
+    assert depth() == depth() == depth()
+
+
+def test_what_failed_for_the_moment_is_tried_again(session: InferenceSession) -> None:
+    model = opening(session)
+    open_at = model._open_at
+
+    def fail(*_: object) -> None:
+        raise OSError("no file is left")
+
+    model._open_at = fail
+    check(session, feeds(1, 3))
+    assert session.wait() and not model._faults
+    model._open_at = open_at
+    for _ in range(RUNS_AGAIN + 2):
+        check(session, feeds(1, 3))
+    assert session.wait() and compiled(session) == [(1, 3, 2)]
+
+
 def test_some_dimensions_may_be_bound() -> None:
     with InferenceSession(build(GROWING), threads=1, dims={"batch": 2, "tail:0": 2}) as session:
         assert session.get_inputs()[0].shape == [2, "length", 4]
@@ -301,10 +386,7 @@ def test_its_process_ends_with_it() -> None:
 def test_threads_share_it(session: InferenceSession) -> None:
     def work(number: int) -> None:
         for length in range(1, 9):
-            feed = feeds(1 + number, length)
-            y, z = session.run(None, feed)
-            assert y.shape == (1 + number, length, 4)
-            np.testing.assert_array_equal(z, -feed["tail"])
+            check(session, feeds(1 + number, length))
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(work, range(4)))

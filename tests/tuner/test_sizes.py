@@ -433,3 +433,34 @@ def test_a_shape_of_no_known_bound_stays() -> None:
     check_numbers(text, [{"x": np.ones(1, np.float32), "s": np.array([3, 2])}], native=False)
     text = "g (int64 a, int64 b) => (int64[N] y) { e = Constant <value_int = 1> () y = Range(a, b, e) }"
     check_numbers(text, [{"a": np.array(2), "b": np.array(9)}], native=False)
+
+
+def test_large_slices_are_left_to_what_runs_them_as_they_are() -> None:
+    """At its bound all of the tensor would be copied."""
+    text = f"""g (float[{MAX_POINTS // 64},128] x, int64[1] k) => (float[M,128] y) {{
+        a = Constant <value_ints = [0]> () y = Slice(x, a, k, a) }}"""
+    x = RNG.standard_normal((MAX_POINTS // 64, 128)).astype(np.float32)
+    check_numbers(text, [{"x": x, "k": np.array([3])}], native=False)
+
+
+def test_the_smallest_of_what_was_found_with_nan_among_it() -> None:
+    nodes = f"{V} {COUNT} {A0} b = Constant <value_int = 8> () k = Min(n, b) u = Unsqueeze(k, a0)"
+    text = f"g (float[7,5] x, float[7,5] w) => (float[M] y, int64[M] p) {{ {nodes} y, p = TopK <largest = 0> (v, u) }}"
+    x, w = np.zeros((7, 5), np.float32), np.arange(35, dtype=np.float32).reshape(7, 5)
+    x[0], w[0, 1] = 1, np.nan
+    check_numbers(text, [{"x": x, "w": w}])
+
+
+def test_no_number_below_none_is_wanted() -> None:
+    text = "g (float[200] x, int64[1] k) => (float[M] y, int64[M] p) { y, p = TopK(x, k) }"
+    with session(build(text))[1] as own:
+        for k, count in ((-1, 0), (0, 0), (3, 3)):
+            values, places = own.run(None, {"x": np.arange(200, dtype=np.float32), "k": np.array([k])})
+            assert len(values) == len(places) == count
+
+
+def test_steps_beyond_the_axis() -> None:
+    text = """g (float[9] x, int64[1] a, int64[1] b) => (float[M] y) {
+        z = Constant <value_ints = [0]> () s = Constant <value_ints = [9223372036854775807]> ()
+        y = Slice(x, a, b, z, s) }"""
+    check_numbers(text, [{"x": np.arange(9, dtype=np.float32), "a": np.array([2]), "b": np.array([7])}])

@@ -88,7 +88,7 @@ class Compilation(Closeable):
         if not self._over.wait(timeout_s):
             return None
         if self._error is not None:
-            raise self._error
+            raise self._error.with_traceback(None)  # which would hold on to the arrays of each run that raised it
         return self._compiled
 
     def close(self) -> None:

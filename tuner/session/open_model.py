@@ -49,6 +49,9 @@ ever other sizes."""
 MOST_SIZES, MOST_COUNTED, MOST_WAITING = 256, 4096, 16
 """Most sizes that have kernels, most whose runs are counted, and most that wait for kernels: the oldest are dropped."""
 
+RUNS_AGAIN = 16
+"""Runs without kernels after which a size may get some again that had to be dropped, or could not be had."""
+
 MEMORY_SHARE = 0.25
 """Part of the machine's memory that sizes may take together; one is always kept."""
 
@@ -64,6 +67,7 @@ class OpenModel:
     share it.
 
     `open_at` opens a session with the dimensions bound, compiled by a process: it raises what opening a session raises.
+    `check` raises Refused where it would be another model by now.
     """
 
     def __init__(
@@ -71,15 +75,17 @@ class OpenModel:
         signature: OpenSignature,
         open_at: Callable[[Mapping[str, int], Child], SessionOfSize],
         runtime: VendorSession | None,
+        check: Callable[[], None],
     ) -> None:
         self.inputs = [_port(tensor) for tensor in signature.inputs]
         self.outputs = [_port(tensor) for tensor in signature.outputs]
         self._bound = {bound.label: bound.value for bound in signature.bound}
         self._places = _places(signature)
-        self._open_at, self._runtime = open_at, runtime
+        self._open_at, self._runtime, self._check = open_at, runtime, check
         self._sessions: OrderedDict[Sizes, SessionOfSize] = OrderedDict()  # the last one was run last
         self._counts: OrderedDict[Sizes, int] = OrderedDict()
-        self._faults: dict[Sizes, BaseException] = {}  # why a size has no kernels
+        self._eager_left = EAGER_SIZES
+        self._faults: dict[Sizes, BaseException] = {}  # why a size has no kernels, which will be so again
         self._bug: BaseException | None = None  # of the thread
         self._wanted: dict[Sizes, None] = {}  # in order
         self._most_bytes = MEMORY_SHARE * available_memory_bytes()
@@ -91,11 +97,15 @@ class OpenModel:
         """Be as if nothing were compiled just now, as in the child of a fork."""
         self._changed = threading.Condition()
         self._opening = threading.Lock()
-        self._process = compiling_process()  # hold `_opening`
-        finalize(self, _end_process, self._process, os.getpid())
+        self._process = self._new_process()  # hold `_opening`
         self._pending: SessionOfSize | None = None  # is being compiled
         self._thread: threading.Thread | None = None
         self._wanted.clear()
+
+    def _new_process(self) -> Child:
+        process = compiling_process()
+        finalize(self, _end_process, process, os.getpid())
+        return process
 
     @staticmethod
     def runtime_of(model: Path | bytes, threads: int) -> VendorSession | None:
@@ -112,7 +122,7 @@ class OpenModel:
     def run(self, arrays: Sequence[Any]) -> list[Any]:
         """All outputs, for values of the inputs in order. Raises InputError where one dimension has two sizes."""
         if self._bug is not None:
-            raise self._bug
+            raise self._bug.with_traceback(None)  # else it would hold on to the arrays of each run that raised it
         sizes = self._sizes(arrays)
         feeds = {port.label: array for port, array in zip(self.inputs, arrays, strict=True)}
         session = self._find(sizes)
@@ -164,16 +174,31 @@ class OpenModel:
         with self._opening:
             session = self._find(sizes)
             if sizes in self._faults:
-                raise self._faults[sizes]
-            if session is None:
-                session = self._open_at(self._dims(sizes), self._process)
-                with self._changed:
-                    self._pending, is_closed = session, self._is_closed
-                if is_closed:
-                    session.close()
-                session.wait()
-                self._keep(sizes, session)
-            return session
+                raise self._faults[sizes].with_traceback(None)
+            return session or self._open(sizes)
+
+    def _open(self, sizes: Sizes) -> SessionOfSize:
+        """Open the session of a size; hold `_opening`."""
+        session: SessionOfSize | None = None
+        try:
+            session = self._open_at(self._dims(sizes), self._process)
+            with self._changed:
+                self._pending, is_closed = session, self._is_closed
+            if is_closed:
+                session.close()
+            session.wait()
+            self._check()
+            self._keep(sizes, session)
+        except refusals():
+            raise
+        except BaseException:  # such as an interrupt: the process may go on with what nobody waits for any more
+            self._pending = None
+            if session is not None:
+                session.close()
+            self._process.kill()
+            self._process = self._new_process()
+            raise
+        return session
 
     def _dims(self, sizes: Sizes) -> dict[str, int]:
         return dict(zip(self._places, sizes, strict=True))
@@ -185,12 +210,13 @@ class OpenModel:
         with self._changed:
             count = self._counts.pop(sizes, 0) + 1
             self._counts[sizes] = count
-            if len(self._counts) > MOST_COUNTED:
+            while len(self._counts) > MOST_COUNTED:
                 self._counts.popitem(last=False)
-            is_eager = len(self._sessions) + len(self._wanted) < EAGER_SIZES
+            is_eager = self._eager_left > 0 and count > 0
             if sizes in self._faults or sizes in self._wanted or not (is_eager or count > 1) or self._is_closed:
                 return
             self._wanted[sizes] = None
+            self._eager_left -= 1
             if len(self._wanted) > MOST_WAITING:
                 del self._wanted[next(iter(self._wanted))]
             if self._thread is None:
@@ -211,10 +237,12 @@ class OpenModel:
                 sizes = max(self._wanted, key=lambda wanted: self._counts.get(wanted, 0))
             try:
                 self._session(sizes)
-            except refusals() as error:  # `notes` tell it; runs go on without kernels
+            except _lasting() as error:  # `notes` tell it; runs go on without kernels
                 self._faults[sizes] = error
                 if len(self._faults) > MOST_COUNTED:
                     del self._faults[next(iter(self._faults))]
+            except refusals():  # such as a disk that is full just now
+                self._counts[sizes] = -RUNS_AGAIN
             except BaseException as bug:  # noqa: BLE001 - raised by the next run
                 self._bug = bug
             with self._changed:
@@ -230,7 +258,8 @@ class OpenModel:
                 return
             self._sessions[sizes] = session
             while len(self._sessions) > 1 and self._are_too_many():
-                self._sessions.popitem(last=False)
+                dropped, _ = self._sessions.popitem(last=False)
+                self._counts[dropped] = -RUNS_AGAIN
 
     def _are_too_many(self) -> bool:
         """Whether the sizes take too much together: they share weights."""
@@ -303,6 +332,14 @@ def _renew_models() -> None:
 
 
 os.register_at_fork(after_in_child=_renew_models)
+
+
+def _lasting() -> tuple[type[BaseException], ...]:
+    """The refusals by which a size never has kernels. For an `except` clause, as `refusals`."""
+    from tunewright.codegen.llvm.build import BuildError
+    from tunewright.graph.onnx_import import ModelError
+
+    return Refused, ModelError, BuildError
 
 
 def _end_process(process: Child, parent: int) -> None:

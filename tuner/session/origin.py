@@ -45,6 +45,12 @@ class Origin:
         """The state of the model's file, which changes with the file."""
         return None if isinstance(model, bytes) else file_state(model)
 
+    def check_unchanged(self) -> None:
+        """Raises Refused where the model's file has changed since the session was opened."""
+        if (state := self.state_of(self.model)) != self.state:
+            change = "is gone" if state is None else "has changed since the session was opened; open it again"
+            raise Refused(f"{str(self.model)!r} {change}")
+
     def executable(
         self, weights: Collection[str], schedules: Mapping[str, Schedule], objects: ObjectCache | None
     ) -> Executable:
@@ -58,9 +64,7 @@ class Origin:
         from ..targets import local_target
         from .executable import executable_of_results, executable_of_schedules
 
-        if (state := self.state_of(self.model)) != self.state:
-            change = "is gone" if state is None else "has changed since the session was opened; open it again"
-            raise Refused(f"{str(self.model)!r} {change}")
+        self.check_unchanged()
         if self.lock is None:
             source = ScheduleSource(self.db, self.server)
             prepared = source.prepare(self.model, self.dims, self.threads, self.target, weights)

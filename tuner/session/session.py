@@ -189,6 +189,7 @@ class InferenceSession:
             return False
 
         def open_at(dims: Mapping[str, int], process: Child) -> InferenceSession:
+            origin.check_unchanged()
             return _SizedSession(
                 process,
                 origin.model,
@@ -203,7 +204,7 @@ class InferenceSession:
         threads = detect(origin.threads).threads
         runtime = OpenModel.runtime_of(origin.model, threads) if origin.target != CUDA else None
         self._begin()
-        self._runner = self._open_model = OpenModel(signature, open_at, runtime)
+        self._runner = self._open_model = OpenModel(signature, open_at, runtime, origin.check_unchanged)
         self._ports = Ports(self._open_model.inputs, self._open_model.outputs)
         self._has_maps = False  # the sessions of each size make dicts
         return True
