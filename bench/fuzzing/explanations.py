@@ -241,6 +241,17 @@ def flushes(difference: Difference) -> ExplainedElements:
     return np.logical_or(_is_next_to_nothing(difference), _allowed_elements(difference, Leeway(flushed=True)))
 
 
+def pools_nothing(difference: Difference) -> bool:
+    """A window that lies in the padding alone has no largest element, and no place of one."""
+    return any(
+        bool(np.isneginf(as_float64(values)).any())
+        for node in difference.upstream()
+        if node.op == "MaxPool" and len(node.outputs) > 1
+        for values in difference.results(node)[:1]
+        if is_float_array(values)
+    )
+
+
 def has_zeros_of_either_sign(difference: Difference) -> ExplainedElements:
     """A quotient by 0 or -0 is infinite with its sign, and some ops may give either zero."""
     if not (_has(difference, UNSIGNED) and _has(difference, POLES)):
@@ -445,6 +456,7 @@ EXPLANATIONS: Mapping[str, Callable[[Difference], ExplainedElements]] = {
     "logarithms of sums that cancel": cancels_in_a_logarithm,
     "gates and norms that cancel": agrees_in_single,
     "zeros of either sign": has_zeros_of_either_sign,
+    "windows over nothing": pools_nothing,
     "angles without a place behind the point": turns_far,
     "whole numbers overflow": overflows_integers,
     "ONNX Runtime's curves are coarse": is_coarse,

@@ -306,7 +306,7 @@ def shrink(d: Definition) -> None:
     """0 within a bound, elsewhere nearer to 0 by a bias. Whole numbers stay exact, and whole."""
     x = d.input(0, *ARITHMETIC)
     bound, bias = float(d.attr("lambd", 0.5)), float(d.attr("bias", 0.0))
-    is_whole = not x.dtype.is_float and bias.is_integer() and bias >= 0
+    is_whole = not x.dtype.is_float and bias.is_integer() and 0 <= bias <= np.iinfo(x.dtype.numpy).max
     d.require(x.dtype.is_float or is_whole or x.dtype.size_bytes <= 4, "a bias that is no whole number")
 
     def body(i: Index) -> Expr:
