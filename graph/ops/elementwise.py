@@ -10,7 +10,7 @@ import numpy as np
 
 from tunewright.codegen.expr.dtype import BYTES, FLOATS, INTEGERS, DType
 from tunewright.codegen.expr.expr import Expr, const, op
-from tunewright.codegen.expr.semantics import LIMITS
+from tunewright.codegen.expr.semantics import LIMITS, is_in_range
 
 from ..task import Index, Tensor, load
 from .definition import ARITHMETIC, Definition, OpDef, TensorView, axis_of, quotient
@@ -306,7 +306,7 @@ def shrink(d: Definition) -> None:
     """0 within a bound, elsewhere nearer to 0 by a bias. Whole numbers stay exact, and whole."""
     x = d.input(0, *ARITHMETIC)
     bound, bias = float(d.attr("lambd", 0.5)), float(d.attr("bias", 0.0))
-    is_whole = not x.dtype.is_float and bias.is_integer() and 0 <= bias <= np.iinfo(x.dtype.numpy).max
+    is_whole = not x.dtype.is_float and bias.is_integer() and bias >= 0 and is_in_range(int(bias), x.dtype)
     d.require(x.dtype.is_float or is_whole or x.dtype.size_bytes <= 4, "a bias that is no whole number")
 
     def body(i: Index) -> Expr:
