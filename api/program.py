@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from tunewright.codegen.target import MAX_THREADS
+from tunewright.db.bounds import LARGEST_ID
 from tunewright.tuner.cli import app, execute, exit_code, messages
 from tunewright.tuner.cli.answers import CommandAnswer
 from tunewright.tuner.cli.app import FAULT, command
@@ -48,7 +49,9 @@ ServerOption = Annotated[
     str | None,
     typer.Option("--server", metavar="URL", help="The server.", show_default="TUNEWRIGHT_SERVER, where set"),
 ]
-JobArgument = Annotated[int, typer.Argument(metavar="ID", min=1, help="Number of the job.", show_default=False)]
+JobArgument = Annotated[
+    int, typer.Argument(metavar="ID", min=1, max=LARGEST_ID, help="Number of the job.", show_default=False)
+]
 PriorityOption = Annotated[int, typer.Option(min=-100, max=100, help="The higher goes first.")]
 TargetKeyOption = Annotated[
     str | None,
@@ -167,7 +170,9 @@ def _require(command: str, *packages: str) -> None:
 
 @command()
 def report(
-    job: Annotated[int, typer.Argument(metavar="JOB", min=1, help="Number of the job.", show_default=False)],
+    job: Annotated[
+        int, typer.Argument(metavar="JOB", min=1, max=LARGEST_ID, help="Number of the job.", show_default=False)
+    ],
     output: Annotated[
         Path,
         typer.Option(

@@ -72,14 +72,20 @@ def one_line(error: sql.DBAPIError) -> str:
 
 @contextmanager
 def translate_errors(url: URL, name: str = "") -> Iterator[None]:
-    """Turn errors of the outside world into StoreError; wrong SQL and broken constraints are raised as they are.
+    """Turn errors of the outside world, and numbers too large, into StoreError; wrong SQL and broken constraints stay.
 
     Errors name `name`, by default the URL.
     """
     name = name or redact(url)
     try:
         yield
-    except (sql.ProgrammingError, sql.IntegrityError, sql.DataError, sql.NotSupportedError):
+    except OverflowError as error:
+        if "SQLite" not in str(error):
+            raise
+        raise StoreError(f"{name}: {TOO_LARGE}") from error
+    except (sql.ProgrammingError, sql.IntegrityError, sql.DataError, sql.NotSupportedError) as error:
+        if getattr(error.orig, "sqlstate", None) == TOO_LARGE_STATE:
+            raise StoreError(f"{name}: {TOO_LARGE}") from error
         raise
     except sql.DBAPIError as error:
         message = one_line(error)
@@ -94,6 +100,12 @@ def translate_errors(url: URL, name: str = "") -> Iterator[None]:
     except sql.TimeoutError as error:
         raise StoreError(f"{name}: all connections of this process are in use") from error
 
+
+TOO_LARGE = "a number is larger than any that it holds, which have at most 64 bits"
+"""What is said of numbers that go beyond the type of their column or parameter."""
+
+TOO_LARGE_STATE = "22003"
+"""The same as SQLSTATE of PostgreSQL: a numeric value out of range."""
 
 UNWRITABLE_ERRORS: dict[str, Reason] = {
     "database or disk is full": "disk full",

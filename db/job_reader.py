@@ -10,6 +10,7 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from tunewright.search_space.measurement import Status
 
+from .bounds import LARGEST_ID
 from .database import KEYS_AT_ONCE, DatabasePart, batches, read_session
 from .errors import NotFound
 from .job import Event, EventKind, Job, JobSpec, JobState, SearchBudget, SpecTask, Trial, Wish
@@ -194,7 +195,8 @@ class JobReader(DatabasePart):
 
     def _column(self, session: Session, job_id: int, column: InstrumentedAttribute[Value]) -> Value:
         """A column of a job, without the rest of the row: a report may be long. Raises NotFound."""
-        row = session.execute(select(column).where(JobRow.id == job_id)).one_or_none()
+        is_possible = 0 < job_id <= LARGEST_ID
+        row = session.execute(select(column).where(JobRow.id == job_id)).one_or_none() if is_possible else None
         if row is None:
             raise NotFound(f"{self.database}: there is no job {job_id}")
         return row[0]

@@ -12,6 +12,7 @@ from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, delet
 from sqlalchemy import Row as SqlRow
 from sqlalchemy.orm import Session
 
+from .bounds import LARGEST_ID
 from .database import Database, DatabasePart, in_transaction
 from .errors import NotFound
 from .job import ATTEMPTS, UNFINISHED, Conflict, EventKind, JobState, Lease, LeaseLost, NewEvent, Wish
@@ -169,7 +170,7 @@ class Change:
 
 def job_row(database: Database, session: Session, job_id: int, *, lock: bool = False) -> JobRow:
     """The row of a job. Raises NotFound."""
-    row = session.get(JobRow, job_id, with_for_update=lock)
+    row = session.get(JobRow, job_id, with_for_update=lock) if 0 < job_id <= LARGEST_ID else None
     if row is None:
         raise NotFound(f"{database}: there is no job {job_id}")
     return row

@@ -27,7 +27,8 @@ import httpx
 
 from tunewright.codegen.closeable import Closeable
 from tunewright.codegen.codec import from_json
-from tunewright.tuner.arguments import StrategyName
+from tunewright.db.bounds import LARGEST_ID
+from tunewright.tuner.arguments import StrategyName, whole_number
 from tunewright.tuner.errors import Refused
 from tunewright.tuner.text import printable, short
 
@@ -380,11 +381,9 @@ def _whole(model: Path | str | bytes) -> _Payload:
 
 def _number(job_id: int) -> int:
     """The number of a job. Raises Refused where it is none."""
-    from tunewright.tuner.arguments import whole_number
-
     number = whole_number(job_id)
-    if number is None or number < 1:
-        raise Refused(f"the number of a job is {job_id!r}; it must be a whole number, at least 1")
+    if number is None or not 1 <= number <= LARGEST_ID:
+        raise Refused(f"the number of a job is {job_id!r}; it must be a whole number from 1 to {LARGEST_ID:,}")
     return number
 
 

@@ -16,6 +16,7 @@ from fastapi import APIRouter, Depends, Query, Request
 from markupsafe import Markup
 from pydantic import Field
 
+from tunewright.db.bounds import LARGEST_ID
 from tunewright.db.job import UNFINISHED, Event, EventKind, Job
 from tunewright.db.store import Store
 from tunewright.graph.binding import BOUND_MARK
@@ -31,7 +32,7 @@ from tunewright.tuner.units import in_ms, in_s
 
 from ..http.problems import ProblemKind
 from ..http.routes.jobs import of_job
-from ..http.schemas.base import LARGEST_ID, Answer, JobId
+from ..http.schemas.base import Answer, JobId
 from ..http.schemas.jobs import waits_for
 from ..http.service import ServiceDep
 from .drawing.bars import Share, shares

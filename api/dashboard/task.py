@@ -17,6 +17,7 @@ from fastapi import APIRouter, Path, Query
 from markupsafe import Markup
 from pydantic import Field
 
+from tunewright.db.bounds import LARGEST_ID
 from tunewright.db.errors import NotFound
 from tunewright.db.job import UNFINISHED, Job, JobState
 from tunewright.db.store import Store
@@ -31,7 +32,7 @@ from tunewright.tuner.units import in_ms
 from ..http.descriptions import Descriptions, DescriptionsDep
 from ..http.paging import Cursor, bad_cursor
 from ..http.problems import Problem, ProblemKind
-from ..http.schemas.base import LARGEST_ID, SHA256, Answer, Digest
+from ..http.schemas.base import SHA256, Answer, Digest
 from ..http.service import ServiceDep, in_thread
 from .analysis import CeilingsShown, Judged, PointShown, ReasonShown, analyse
 from .drawing.bars import Bar, bars, nest

@@ -10,8 +10,10 @@ from typing import Annotated, Generic, TypeVar
 from fastapi import Query
 from pydantic import Field
 
+from tunewright.db.bounds import LARGEST_ID
+
 from .problems import Problem, invalid
-from .schemas.base import LARGEST_ID, Answer
+from .schemas.base import Answer
 
 Cursor = Annotated[
     str | None, Query(max_length=200, description="Where to go on: `next` of the page before.", examples=["NDI"])

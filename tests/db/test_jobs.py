@@ -11,7 +11,7 @@ from functools import partial
 
 import pytest
 
-from tunewright.db.errors import NotFound, Unreachable
+from tunewright.db.errors import NotFound, StoreError, Unreachable
 from tunewright.db.job import (
     ATTEMPTS,
     THREADS,
@@ -473,6 +473,32 @@ class TestUnderALease:
         for ask in (jobs.events, jobs.newest_event):
             with pytest.raises(NotFound):
                 ask(99)
+
+    @pytest.mark.parametrize("number", [0, -1, 2**53, 2**63, 10**30, -(10**30)])
+    def test_a_number_that_no_job_can_have_is_not_found(self, filled, jobs, number):
+        """SQLite's driver raises OverflowError for it, which no caller expects."""
+        asks = (jobs.get, jobs.events, jobs.newest_event, jobs.trials, jobs.statuses, jobs.wish, jobs.pause)
+        for ask in (*asks, jobs.resume, jobs.cancel, lambda job: jobs.prioritise(job, 1)):
+            with pytest.raises(NotFound, match=f"there is no job {number}$"):
+                ask(number)
+
+    def test_other_numbers_too_large_for_a_database_are_one_line(self, filled, jobs, samples):
+        job, huge = submit(jobs, samples).id, 10**30
+        for ask in (
+            lambda: jobs.events(job, after=huge),
+            lambda: jobs.events(job, limit=huge),
+            lambda: jobs.trials(job, after=huge),
+            lambda: jobs.list(before_id=huge),
+            lambda: jobs.list(limit=huge),
+            lambda: jobs.prioritise(job, huge),
+            lambda: filled.trials.counts(huge),
+            lambda: filled.statuses(after=huge),
+        ):
+            try:
+                ask()  # PostgreSQL can compare with it
+            except StoreError as error:
+                assert str(error).endswith("a number is larger than any that it holds, which have at most 64 bits")
+        assert jobs.get(job).priority == 0
 
     def test_trials_are_numbered_in_order(self, filled, jobs, samples, lease, clock):
         other = jobs.open(samples.spec(1), "", BUDGET, "h2")

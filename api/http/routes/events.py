@@ -17,13 +17,14 @@ from fastapi import APIRouter, Depends, FastAPI, Header, Query, Request, Respons
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from tunewright.db.access import KeyScope
+from tunewright.db.bounds import LARGEST_ID
 from tunewright.db.errors import StoreError
 from tunewright.db.job import UNFINISHED, Event, EventKind
 
 from ..access import is_allowed, needs
 from ..openapi import also, problems
 from ..problems import ProblemKind
-from ..schemas.base import LARGEST_ID, JobId
+from ..schemas.base import JobId
 from ..schemas.events import EventShown
 from ..service import Service, ServiceDep, in_thread, stream_slot
 from .jobs import of_job

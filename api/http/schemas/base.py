@@ -7,14 +7,12 @@ from typing import Annotated, Self
 from fastapi import Path
 from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints
 
+from tunewright.db.bounds import LARGEST_ID
 from tunewright.tuner.units import in_ms
 
 SHA256 = "[0-9a-f]{64}"
 NOT_BLANK = r"\S"
 """Pattern of texts that say something."""
-
-LARGEST_ID = 2**53 - 1
-"""JavaScript's largest whole number."""
 
 EXAMPLE_MODEL = "3f0a5b1f" * 8
 EXAMPLE_TARGET = "9b1c0d2e" * 8

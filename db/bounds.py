@@ -1,0 +1,6 @@
+"""Bounds of numbers that are stored. Imports nothing."""
+
+from __future__ import annotations
+
+LARGEST_ID = 2**53 - 1
+"""The largest number of a row: JavaScript's largest whole number, which every database holds too."""
