@@ -89,7 +89,7 @@ class JobMonitor:
         if self._past_end is not None and time.monotonic() - self._opened_s < RECALL_S:
             self._take_past(event)
             return
-        data = event.data
+        data, self._note = event.data, ""
         match event.kind:
             case "queued":
                 return  # with which every job begins: the view knows more

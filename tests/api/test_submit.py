@@ -216,6 +216,35 @@ def test_a_job_of_tune_needs_no_server(command: Command, monkeypatch: pytest.Mon
     assert line.endswith("a job that tunewright tune began has none: the same tune command goes on with it")
 
 
+def test_each_improvement_is_told_once_and_in_order(real: Any, kit: Any, path: Path, command: Command) -> None:
+    def work() -> None:
+        jobs = real.store.jobs
+        lease = wait_for(lambda: jobs.lease([kit.target().key], "tester", devices=[kit.target()]))
+        job = jobs.get(lease.job_id)
+        about = {"task_key": job.spec.tasks[0].task_key, "op": "Gemm", "default_ms": 10.0}
+        jobs.renew(lease, events=[NewEvent(EventKind.STAGE, {"stage": "searching"})])
+        for trial in range(5):
+            improved = NewEvent(EventKind.IMPROVED, about | {"best_ms": 9.0 - trial, "trial": trial})
+            standing = {"stage": "searching", "trials": trial + 1, "most_trials": 6, "speedup": 1.5}
+            jobs.renew(lease, progress=standing, events=[improved, NewEvent(EventKind.PROGRESS, standing)])
+        two = [NewEvent(EventKind.IMPROVED, about | {"best_ms": best_ms, "trial": 5}) for best_ms in (4.0, 3.0)]
+        jobs.renew(lease, events=two)
+        jobs.finish(lease, JobState.SUCCEEDED, result=result(job))
+
+    tuner = threading.Thread(target=work)
+    tuner.start()
+    said = command("submit", path, "--dim", "rows=4", "--watch")
+    tuner.join()
+    told = [line for line in said.err.splitlines() if line.startswith("improved")]
+    assert [line.partition(": ")[0] for line in told] == [
+        "improved after 1 trial",
+        *(f"improved after {trials} trials" for trials in (2, 3, 4, 5, 6, 6)),
+    ]
+    assert [line.partition("Gemm ")[2].partition(" by")[0] for line in told] == [
+        f"{best_ms}.00 ms" for best_ms in (9, 8, 7, 6, 5, 4, 3)
+    ]
+
+
 def test_a_job_waits_for_a_device(
     serve: Any, kit: Any, path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -360,7 +389,9 @@ def test_the_view_follows_the_events() -> None:
     assert watched.moment().at == "a tuner process begins"
     watched.update(event(2, "stage", stage="searching"))
     watched.update(event(3, "improved", task_key="c" * 64, op="Conv", best_ms=1.0, default_ms=None, trial=4))
+    assert watched.moment().note == "improved after 5 trials: Conv 1.00 ms by trial"
     watched.update(event(4, "improved", task_key="c" * 64, op="Conv", best_ms=0.5, default_ms=2.0, trial=5))
+    assert watched.moment().note == "improved after 6 trials: Conv 500 µs by trial, 4.00x as fast as by default"
     watched.update(
         event(5, "progress", trials=5, most_trials=100, spent_s=3.0, left_s=60.0, speedup=4.0, remaining_gain=0.03)
     )
@@ -370,7 +401,7 @@ def test_the_view_follows_the_events() -> None:
     [row] = seen.tasks
     assert (row.op, row.occurrences, row.default_s, row.best_s) == ("Conv", 2, 0.002, 0.0005)
     assert not row.is_confirmed
-    assert seen.note == "improved after 6 trials: Conv 500 µs by trial, 4.00x as fast as by default"
+    assert seen.note == ""  # it was told
     assert row.chosen == 2
     for chosen in ([1], "?", [None], [1, 2]):  # what makes no sense changes nothing
         watched.update(event(5, "progress", chosen=chosen))

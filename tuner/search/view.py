@@ -135,7 +135,7 @@ class JobMoment:
     taken_at: float  # time.monotonic()
     headline: str = ""  # what the job is at, where that is no stage
     part: str = ""  # how much of that is done
-    note: str = ""  # what just happened
+    note: str = ""  # what the newest event tells, and no moment after it: each is printed
     failed: Mapping[str, int] = field(default_factory=dict)  # status -> trials of this process
     again: FurtherGain | None = None  # None: not known, or it does not search
 
@@ -235,6 +235,8 @@ class _LiveView:
 
     def show(self, moment: JobMoment) -> None:
         last = self._last
+        if moment.note:
+            self._console.print(moment.note, soft_wrap=True)  # above the table
         if moment.speedup is not None and (not self._curve or self._curve[-1][1] != moment.speedup):
             self._curve.append((moment.trials, moment.speedup))
         if moment.stage is JobStage.SEARCHING and (last is None or last.stage is not JobStage.SEARCHING):
@@ -249,7 +251,7 @@ class _LiveView:
         elapsed_s = last.elapsed_s + now - last.taken_at
         left_s = None if last.left_s is None else max(last.left_s - (time.monotonic() - last.taken_at), 0.0)
         notes = [
-            last.note or self._resume_text,
+            self._resume_text,
             self._curve_text(last),
             _failure_text(last),
             _further_text(last),
@@ -310,7 +312,7 @@ def _numbers(row: TaskFigures) -> list[str]:
 
 
 class _LineView:
-    """A line at each change of what the job is at, at the first improvement, and now and then where it got on.
+    """A line at each change of what the job is at, for each note, and now and then where it got on.
 
     And one at the end of the search on the trials that failed.
     """
@@ -326,8 +328,8 @@ class _LineView:
         now, last = time.monotonic(), self._last
         changed = last is None or last.doing != moment.doing
         state = moment.at, moment.trials, moment.speedup
-        if last is not None and moment.note and not last.note:
-            self._say(moment.note)
+        if moment.note:
+            self._print(moment.note)
         if (
             last is not None
             and last.stage is JobStage.SEARCHING is not moment.stage
