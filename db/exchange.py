@@ -367,6 +367,14 @@ def _check_count(name: str, entries: Mapping[str, Any], most: int) -> None:
         raise ValueError(f"{name} has {len(entries)} entries; it may have {most}")
 
 
+def check_reason(name: str, reason: Any) -> str:
+    """The reason of a void, if it is a line of text that says something. Raises ValueError; `name` is in its words."""
+    text = _check_line(name, reason, LONGEST_REASON)
+    if not text.strip():
+        raise ValueError(f"{name} is blank; say why, for those who come later")
+    return text
+
+
 def _check_line(name: str, value: Any, most: int) -> str:
     """The value, if it is a short line of text, as pages and tables show it. Raises ValueError."""
     text: str = check_type(name, value, str)

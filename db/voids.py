@@ -18,7 +18,7 @@ from tunewright.search_space.schedule import Schedule
 from .choice import lock_pairs, update_bests
 from .database import KEYS_AT_ONCE, DatabasePart, batches, read_session, write_session
 from .errors import NotFound
-from .exchange import Void
+from .exchange import Void, check_reason
 from .tables import ConfirmationRow, MeasurementColumns, RepeatRow, TrialRow, VoidRow
 from .translate import clean
 
@@ -80,8 +80,10 @@ class Voids(DatabasePart):
     def void(self, session: Session, task_key: str, target_key: str, schedule_key: str, reason: str) -> int:
         """Take a schedule back; the number of its records. `reason` is for people.
 
-        If it is taken back already, the first reason stays. Raises NotFound where nothing is stored of it.
+        If it is taken back already, the first reason stays. Raises NotFound where nothing is stored of it, and
+        ValueError for a reason that is no line of printable characters.
         """
+        reason = check_reason("reason", reason)
         lock_pairs(self.database, session.connection(), [(target_key, task_key)])
         conditions = {row: row.of(task_key, target_key, schedule_key) for row in TABLES}
         counts = (select(func.count()).select_from(row).where(*condition) for row, condition in conditions.items())
@@ -90,7 +92,7 @@ class Voids(DatabasePart):
             raise NotFound(f"{self.database}: nothing is stored of that schedule")
         if (task_key, schedule_key) in voids_in_force(session, target_key, [task_key]):
             return count
-        void = Void(self.database.now(session), clean(reason))
+        void = Void(self.database.now(session), reason)
         session.add(_row(task_key, target_key, schedule_key, void))
         for row, condition in conditions.items():
             marks = void_values(void, "") | {"measured_status": row.status}

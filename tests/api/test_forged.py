@@ -285,6 +285,18 @@ class TestVoid:
         answer = client.post(f"/v1/records/{TUNED.key}:void", json={"target": TARGET.key, "reason": ""})
         assert problem(answer, "invalid-request", 422)
 
+    @pytest.mark.parametrize(
+        "reason", ["a\x07b", "two\nlines", "red \x1b[31m", "gnp.\u202eexe", "a\u2028b", " ", "x" * 501]
+    )
+    def test_a_reason_is_one_line_of_printable_characters(self, tuned, client, reason):
+        """As an export has it, and as an import takes it."""
+        answer = client.post(f"/v1/records/{TUNED.key}:void", json={"target": TARGET.key, "reason": reason})
+        [fault] = problem(answer, "invalid-request", 422)["errors"]
+        assert fault["pointer"] == "#/reason"
+        assert reason.isprintable() or fault["detail"].endswith("not one line of printable characters"), fault
+        with pytest.raises(ValueError, match="reason "):
+            tuned.store.voids.void(TUNED.key, TARGET.key, BEST.key, reason)
+
 
 def test_a_snapshot_of_another_version_displaces_nothing_that_is_kept(tuned, tmp_path, monkeypatch):
     kept = Lookups(tuned.url, tuned.token, tmp_path)

@@ -105,6 +105,9 @@ def test_void_takes_back_and_undo_lifts_that(url: str, command: Command) -> None
     assert [line["void_reason"] for line in lines] == ["", "", "", "it lies"]
     refused(command("void", relu().key, "--undo", *where), "--schedule KEY")
     refused(command("void", relu().key, *where), "--reason TEXT")
+    for reason in ("bad\x1b[31m\nresult", "a\x07b"):
+        refused(command("void", relu().key, "--reason", reason, *where), "--reason is ", "one line of printable char")
+    refused(command("void", relu().key, "--reason", " ", *where), "--reason is blank; say why")
     refused(command("void", relu().key, "--reason", "x", "--schedule", "00ff00", *where), "there is none")
     refused(command("void", "fff000", "--reason", "x", *where), "key of one task", "there is none")
     said = command("void", relu().key, "--undo", "--schedule", data["schedule_key"][:10], *where).out

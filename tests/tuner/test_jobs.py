@@ -648,7 +648,7 @@ def test_a_default_that_is_taken_back_is_kept_no_more(network: Model, store: Sto
     store.voids.lift(key, TARGET.key, default.key)
     assert set(kept_defaults(store, found, TARGET.key) or ()) == set(found)
     for other in found:
-        store.voids.void(other, TARGET.key, default_schedule(network.tasks[other][0], TARGET).key, "")
+        store.voids.void(other, TARGET.key, default_schedule(network.tasks[other][0], TARGET).key, "odd")
     assert kept_defaults(store, found, TARGET.key) is None
     again = job(network, store, pool, seed=1, timing=takes(default=3e-3, tuned=3.3e-3))
     assert [task.default_s for task in again.tasks] == [None] * len(found)

@@ -44,13 +44,16 @@ def void(
 ) -> CommandAnswer:
     """Take a schedule of a task back: it is offered no more. Its records are kept."""
     from tunewright.db.errors import NotFound
-    from tunewright.db.exchange import LONGEST_REASON
+    from tunewright.db.exchange import check_reason
     from tunewright.db.store import open_store
 
-    if undo == bool(reason):
+    if undo == (reason is not None):
         raise Refused("--undo takes no --reason" if undo else "say why, for those who come later: --reason TEXT")
-    if reason is not None and not 0 < len(reason.strip()) <= LONGEST_REASON:
-        raise Refused(f"--reason has {len(reason)} characters; it must have 1 to {LONGEST_REASON}")
+    if reason is not None:
+        try:
+            check_reason("--reason", reason)
+        except ValueError as error:
+            raise Refused(str(error)) from error
     with open_store(store_url(db), patience_s=PATIENCE_S) as store:
         target_key = _target(store, target, threads)
         task_key = _only_key("task", task, store.task_keys(task))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Any, Literal
+from functools import partial
+from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field
 
-from tunewright.db.exchange import LONGEST_REASON
+from tunewright.db.exchange import LONGEST_REASON, check_reason
 from tunewright.tuner.lookup.result import Basis
 
 from ...client.wire import KEYS_AT_ONCE, MOST_OTHERS
@@ -136,8 +137,11 @@ class VoidAsked(RequestModel):
 
     target: Digest = Field(description="Key of the target that it was measured on.")
     schedule: Digest | None = Field(None, description="Key of the schedule; null: of the best known one.")
-    reason: str = Field(
-        pattern=NOT_BLANK, max_length=LONGEST_REASON, description="For people.", examples=["wrong results"]
+    reason: Annotated[str, AfterValidator(partial(check_reason, "it"))] = Field(
+        pattern=NOT_BLANK,
+        max_length=LONGEST_REASON,
+        description="For people: one line of printable characters.",
+        examples=["wrong results"],
     )
 
 
