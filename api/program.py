@@ -15,6 +15,7 @@ import typer
 
 from tunewright.codegen.target import MAX_THREADS
 from tunewright.db.bounds import LARGEST_ID
+from tunewright.tuner.arguments import LEAST_MINUTES, LEAST_PRIORITY, MOST_MINUTES, MOST_PRIORITY, MOST_TRIALS
 from tunewright.tuner.cli import app, execute, exit_code, messages
 from tunewright.tuner.cli.answers import CommandAnswer
 from tunewright.tuner.cli.app import FAULT, command
@@ -52,7 +53,7 @@ ServerOption = Annotated[
 JobArgument = Annotated[
     int, typer.Argument(metavar="ID", min=1, max=LARGEST_ID, help="Number of the job.", show_default=False)
 ]
-PriorityOption = Annotated[int, typer.Option(min=-100, max=100, help="The higher goes first.")]
+PriorityOption = Annotated[int, typer.Option(min=LEAST_PRIORITY, max=MOST_PRIORITY, help="The higher goes first.")]
 TargetKeyOption = Annotated[
     str | None,
     typer.Option(
@@ -62,10 +63,11 @@ TargetKeyOption = Annotated[
     ),
 ]
 TrialsOption = Annotated[
-    int | None, typer.Option(min=1, help="Most trials of the job.", show_default=TRIALS_WHERE_NONE)
+    int | None, typer.Option(min=1, max=MOST_TRIALS, help="Most trials of the job.", show_default=TRIALS_WHERE_NONE)
 ]
 MinutesOption = Annotated[
-    float | None, typer.Option(min=0.01, help="Most minutes of searching.", show_default="no limit")
+    float | None,
+    typer.Option(min=LEAST_MINUTES, max=MOST_MINUTES, help="Most minutes of searching.", show_default="no limit"),
 ]
 TargetThreadsOption = Annotated[
     int | None,
@@ -285,7 +287,14 @@ def resume(job_id: JobArgument, server: ServerOption = None) -> CommandAnswer:
 def prioritise(
     job_id: JobArgument,
     priority: Annotated[
-        int, typer.Argument(metavar="PRIORITY", min=-100, max=100, help="The higher goes first.", show_default=False)
+        int,
+        typer.Argument(
+            metavar="PRIORITY",
+            min=LEAST_PRIORITY,
+            max=MOST_PRIORITY,
+            help="The higher goes first.",
+            show_default=False,
+        ),
     ],
     server: ServerOption = None,
 ) -> CommandAnswer:

@@ -17,6 +17,17 @@ from .errors import Refused
 StrategyName = Literal["evolutionary", "random"]
 """How candidates are chosen; each name stands in `STRATEGIES` of `search.strategies.strategy`."""
 
+MOST_TRIALS = 1_000_000
+"""The most trials of a search."""
+
+LEAST_MINUTES, MOST_MINUTES = 0.01, 525_600
+"""The least and the most minutes of a search: less would be over before the first trial, and a year has no more."""
+
+MOST_SEED = 2**32 - 1
+"""The largest seed that numpy's and XGBoost's generators both take."""
+
+LEAST_PRIORITY, MOST_PRIORITY = -100, 100
+
 MOST_SIZE = 2**31 - 1
 """The largest size of a dimension: as many elements as a tensor may have, see `graph.evaluation.onnx_form`."""
 
@@ -71,6 +82,48 @@ def check_threads(threads: int | None) -> int | None:
     number = whole_number(threads)
     if number is None or not 1 <= number <= MAX_THREADS:
         raise Refused(f"threads is {threads!r}; it must be a whole number from 1 to {MAX_THREADS}, or None for all")
+    return number
+
+
+def check_trials(trials: Any) -> int | None:
+    """The most trials, None for no limit. Raises Refused."""
+    return None if trials is None else _check_whole("trials", trials, 1, MOST_TRIALS)
+
+
+def check_minutes(minutes: Any) -> float | None:
+    """The most minutes, None for no limit. Raises Refused."""
+    if minutes is None:
+        return None
+    number = real_number(minutes)
+    if number is None or not LEAST_MINUTES <= number <= MOST_MINUTES:
+        raise Refused(f"minutes is {minutes!r}; it must be a number from {LEAST_MINUTES} to {MOST_MINUTES:,}")
+    return number
+
+
+def check_until(until: Any) -> float | None:
+    """The share below which a search ends, None for no limit. Raises Refused."""
+    if until is None:
+        return None
+    share = real_number(until)
+    if share is None or not 0 < share < 1:
+        raise Refused(f"until is {until!r}; it must be a share between 0 and 1, such as 0.02 for 2%")
+    return share
+
+
+def check_seed(seed: Any) -> int:
+    """The seed. Raises Refused."""
+    return _check_whole("seed", seed, 0, MOST_SEED)
+
+
+def check_priority(priority: Any) -> int:
+    """The priority of a job. Raises Refused."""
+    return _check_whole("priority", priority, LEAST_PRIORITY, MOST_PRIORITY)
+
+
+def _check_whole(name: str, value: Any, least: int, most: int) -> int:
+    number = whole_number(value)
+    if number is None or not least <= number <= most:
+        raise Refused(f"{name} is {value!r}; it must be a whole number from {least:,} to {most:,}")
     return number
 
 

@@ -18,7 +18,6 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
@@ -28,7 +27,16 @@ import httpx
 from tunewright.codegen.closeable import Closeable
 from tunewright.codegen.codec import from_json
 from tunewright.db.bounds import LARGEST_ID
-from tunewright.tuner.arguments import StrategyName, whole_number
+from tunewright.tuner.arguments import (
+    StrategyName,
+    check_minutes,
+    check_priority,
+    check_seed,
+    check_threads,
+    check_trials,
+    check_until,
+    whole_number,
+)
 from tunewright.tuner.errors import Refused
 from tunewright.tuner.text import printable, short
 
@@ -121,7 +129,8 @@ class Client(Closeable):
         `until`, whichever comes first; where none of them is given, after 200 trials. Raises ModelError for a
         model that can't be read, and OSError.
         """
-        _check_bounds(minutes=minutes, until=until)
+        trials, minutes, until = check_trials(trials), check_minutes(minutes), check_until(until)
+        threads, seed, priority = check_threads(threads), check_seed(seed), check_priority(priority)
         target = self.target_key(target)
         name = label if label is not None else "" if isinstance(model, bytes) else Path(model).name
         payload = _whole(model) if with_weights else _structure(model)
@@ -190,7 +199,9 @@ class Client(Closeable):
 
     def prioritise(self, job_id: int, priority: int) -> Job:
         """Change the priority: the higher goes first."""
-        answer = self._connection.request("PATCH", f"/v1/jobs/{_number(job_id)}", json={"priority": priority})
+        answer = self._connection.request(
+            "PATCH", f"/v1/jobs/{_number(job_id)}", json={"priority": check_priority(priority)}
+        )
         return self._job(answer.data)
 
     def _steer(self, job_id: int, verb: str) -> Job:
@@ -385,13 +396,6 @@ def _number(job_id: int) -> int:
     if number is None or not 1 <= number <= LARGEST_ID:
         raise Refused(f"the number of a job is {job_id!r}; it must be a whole number from 1 to {LARGEST_ID:,}")
     return number
-
-
-def _check_bounds(**bounds: float | None) -> None:
-    """Raises Refused for bounds that no JSON can say. All else is looked at by the server."""
-    for name, value in bounds.items():
-        if isinstance(value, float) and not isfinite(value):
-            raise Refused(f"{name} is {value}; it must be a number; without it there is no limit")
 
 
 def _page(data: Any) -> tuple[list[Any], str | None]:

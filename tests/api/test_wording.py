@@ -29,7 +29,7 @@ from tunewright.api.http.problems import PATTERNS, fault_text
         ({"minutes": "5"}, "#/minutes", "must be a number"),
         ({"label": 5}, "#/label", "must be a text"),
         ({"dims": {"n": "5"}}, "#/dims/n", "must be a whole number"),
-        ({"seed": 2**53}, "#/seed", f"must be below {2**32}"),
+        ({"seed": 2**53}, "#/seed", f"must be at most {2**32 - 1}"),
         ([], "#", "must be an object"),
     ],
 )

@@ -185,7 +185,11 @@ def test_the_largest_size_is_that_of_a_tensor() -> None:
         (["tune", "m", "--trials", "few"], "error: --trials must be a whole number, not few"),
         (["tune", "m", "--trials"], "error: --trials needs a value"),
         (["tune", "m", "--minutes", "0"], "error: --minutes must be at least 0.01, not 0"),
-        (["tune", "m", "--minutes", "inf"], "error: --minutes is inf; give a number of minutes, or leave it out"),
+        (["tune", "m", "--minutes", "inf"], "error: --minutes must be at most 525600, not inf"),
+        (["tune", "m", "--minutes", "nan"], "error: --minutes must be a"),
+        (["tune", "m", "--minutes", "1e300"], "error: --minutes must be at most 525600, not 1e300"),
+        (["tune", "m", "--trials", "9" * 23], f"error: --trials must be at most 1000000, not {'9' * 23}"),
+        (["tune", "m", "--seed", str(2**32)], "error: --seed must be at most 4294967295, not 4294967296"),
         (["void", "012345", "--reason", "r", "--target", "nope"], "and by their keys, or 6 digits of one, those of"),
         (["tune", "m", "--minutes", "long"], "error: --minutes must be a number, not long"),
         *(

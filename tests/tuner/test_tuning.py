@@ -180,7 +180,10 @@ def test_what_has_no_kernel_is_said_before_the_search(tmp_path: Path, command: C
     assert "% of the model's time is in 1 Det, which have no kernel" in " ".join(shown.out.split())
 
 
-def test_a_run_that_was_out_of_time_is_taken_up_with_any_budget(tmp_path: Path) -> None:
+def test_a_run_that_was_out_of_time_is_taken_up_with_any_budget(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tunewright.tuner.arguments.LEAST_MINUTES", 0)
     url = f"sqlite:///{tmp_path / 'tuning.db'}"
     data = small_model("n").SerializeToString()
     first = tune(data, db=url, trials=5, minutes=1e-9, threads=1, dims={"n": 5})

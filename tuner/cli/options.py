@@ -13,7 +13,7 @@ import typer
 from tunewright.codegen.target import MAX_THREADS
 from tunewright.graph.binding import BOUND_MARK
 
-from ..arguments import MOST_SIZE, StrategyName
+from ..arguments import MOST_SEED, MOST_SIZE, StrategyName
 from ..errors import Refused
 from ..text import counted, shorten
 
@@ -106,7 +106,9 @@ TargetOption = Annotated[
     Literal["auto", "cpu", "cuda"],
     typer.Option("--target", help="What kernels run on: the processor, which auto is too, or the first GPU."),
 ]
-SeedOption = Annotated[int, typer.Option("--seed", min=0, help="The same seed tries candidates in the same order.")]
+SeedOption = Annotated[
+    int, typer.Option("--seed", min=0, max=MOST_SEED, help="The same seed tries candidates in the same order.")
+]
 StrategyOption = Annotated[StrategyName, typer.Option("--strategy", help="How candidates are chosen.")]
 UntilOption = Annotated[
     str | None,
@@ -189,13 +191,6 @@ def parse_bind(texts: Iterable[str] | None) -> dict[str, int]:
         if bound.setdefault(name, number) != number:
             raise Refused(f"--bind gives {name!r} two values, {bound[name]} and {number}")
     return bound
-
-
-def check_minutes(minutes: float | None) -> float | None:
-    """The value of --minutes. Raises Refused where it is no finite number."""
-    if minutes is not None and not isfinite(minutes):
-        raise Refused(f"--minutes is {minutes}; give a number of minutes, or leave it out for no limit")
-    return minutes
 
 
 def parse_share(option: str, text: str | None) -> float | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from rich.console import Console
 
+from ..arguments import LEAST_MINUTES, MOST_MINUTES, MOST_TRIALS
 from ..settings import settings
 from ..text import dims_text, printable, slow_nodes
 from .answers import CommandAnswer, CommandInterrupt, messages
@@ -26,7 +27,6 @@ from .options import (
     TargetOption,
     ThreadsOption,
     UntilOption,
-    check_minutes,
     parse_dims,
     parse_share,
     parse_sizes,
@@ -46,10 +46,15 @@ def tune(
     target: TargetOption = "auto",
     trials: Annotated[
         int | None,
-        typer.Option(min=1, help="Most trials of the job, over all its runs.", show_default=TRIALS_WHERE_NONE),
+        typer.Option(
+            min=1, max=MOST_TRIALS, help="Most trials of the job, over all its runs.", show_default=TRIALS_WHERE_NONE
+        ),
     ] = None,
     minutes: Annotated[
-        float | None, typer.Option(min=0.01, help="Most minutes of searching in this run.", show_default="no limit")
+        float | None,
+        typer.Option(
+            min=LEAST_MINUTES, max=MOST_MINUTES, help="Most minutes of searching in this run.", show_default="no limit"
+        ),
     ] = None,
     until: UntilOption = None,
     db: DbOption = None,
@@ -69,7 +74,7 @@ def tune(
         "db": db,
         "target": target,
         "trials": trials,
-        "minutes": check_minutes(minutes),
+        "minutes": minutes,
         "until": parse_share("--until", until),
         "pool": pool,
         "ray_address": ray_address,

@@ -9,6 +9,7 @@ from math import log2
 from pathlib import Path
 from typing import Any
 
+from ..arguments import LEAST_MINUTES, check_minutes, check_trials
 from ..errors import Refused
 from .progress import Progress
 from .report import Report
@@ -77,12 +78,12 @@ def tune_sizes(
     `dims` binds the other open dimensions; `settings` are those of `tune`. `begin` is told the size, its number and how
     many there are. Raises what `tune` raises, and Refused where there are too many sizes.
     """
-    sizes = combinations(choices)
+    trials, minutes, sizes = check_trials(trials), check_minutes(minutes), combinations(choices)
     if twice := (dims or {}).keys() & choices.keys():
         raise Refused(f"{min(twice)!r} is given a size, and sizes to tune for; give one of them")
     for number, own in enumerate(sizes):
         begin(own, number + 1, len(sizes))
         share = None if trials is None else max(1, trials // len(sizes) + (number < trials % len(sizes)))
-        share_minutes = None if minutes is None else minutes / len(sizes)
+        share_minutes = None if minutes is None else max(LEAST_MINUTES, minutes / len(sizes))
         bound = {**(dims or {}), **own}
         yield SizeReport(own, tune(model, trials=share, minutes=share_minutes, dims=bound, watch=watch, **settings))

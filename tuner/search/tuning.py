@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,16 @@ from tunewright.db.store import Store, open_store
 from tunewright.workers.pool import Machines, Pool, PoolError
 from tunewright.workers.sandbox.process import ChildStartError, start_fork_server
 
-from ..arguments import check_dims, check_model, check_source, check_threads, real_number, whole_number
+from ..arguments import (
+    check_dims,
+    check_minutes,
+    check_model,
+    check_seed,
+    check_source,
+    check_threads,
+    check_trials,
+    check_until,
+)
 from ..errors import Refused, message
 from ..models.model import Model, open_for
 from ..settings import PATIENCE_S, settings, store_url
@@ -30,9 +38,6 @@ from .report import Report
 from .stage import JobStage
 from .strategies.strategy import STRATEGIES
 from .whole_model import time_sessions
-
-SEEDS = 2**32
-"""The number of seeds that numpy's and XGBoost's generators both take."""
 
 POOLS = ("local", "ray")
 """Pools that measure candidates: processes of this machine, or a Ray cluster."""
@@ -73,7 +78,10 @@ def tune(
     """
     check_source(db, None)
     model, dims, threads = check_model(model), check_dims(dims, bind), check_threads(threads)
-    budget, seed = _check_settings(strategy, trials, minutes, until, seed)
+    if strategy not in STRATEGIES:
+        raise Refused(f"no strategy is called {strategy!r}; there are {', '.join(STRATEGIES)}")
+    budget = SearchBudget.of(check_trials(trials), check_minutes(minutes), check_until(until))
+    seed = check_seed(seed)
     if watch is not None and not callable(watch):
         raise Refused(f"watch is {watch!r}; it must be a function, which is called with a Progress, or None")
     if pool not in POOLS:
@@ -193,27 +201,6 @@ class JobOpening:
             why = f": {job.error}" if job.error else ""
             raise Refused(f"the same job, number {job.id}, which another process had, is {job.state}{why}")
         return Report.from_json(job.result)
-
-
-def _check_settings(
-    strategy: str, trials: int | None, minutes: float | None, until: float | None, seed: int
-) -> tuple[SearchBudget, int]:
-    """The budget and the seed. Raises Refused for the first setting that means nothing."""
-    if strategy not in STRATEGIES:
-        raise Refused(f"no strategy is called {strategy!r}; there are {', '.join(STRATEGIES)}")
-    most_trials = None if trials is None else whole_number(trials)
-    if trials is not None and (most_trials is None or most_trials < 1):
-        raise Refused(f"trials is {trials!r}; it must be a whole number, at least 1")
-    most_minutes = None if minutes is None else real_number(minutes)
-    if minutes is not None and (most_minutes is None or not 0 < most_minutes < inf):
-        raise Refused(f"minutes is {minutes!r}; it must be a number above zero and not infinite")
-    least = None if until is None else real_number(until)
-    if until is not None and (least is None or not 0 < least < 1):
-        raise Refused(f"until is {until!r}; it must be a share between 0 and 1, such as 0.02 for 2%")
-    number = whole_number(seed)
-    if number is None or not 0 <= number < SEEDS:
-        raise Refused(f"seed is {seed!r}; it must be a whole number, at least 0 and below {SEEDS}")
-    return SearchBudget.of(most_trials, most_minutes, least), number
 
 
 def open_pool(name: str, target: Target, ray_address: str | None = None) -> Pool:

@@ -13,12 +13,31 @@ from tunewright.codegen.target import MAX_THREADS
 from tunewright.db.job import DEFAULT_TRIALS, Job, JobState, Trial, Wish
 from tunewright.graph.binding import BOUND_MARK
 from tunewright.search_space.measurement import Status
-from tunewright.tuner.arguments import StrategyName
+from tunewright.tuner.arguments import (
+    LEAST_MINUTES,
+    LEAST_PRIORITY,
+    MOST_MINUTES,
+    MOST_PRIORITY,
+    MOST_SEED,
+    MOST_SIZE,
+    MOST_TRIALS,
+    StrategyName,
+)
 from tunewright.tuner.explain.gain import GainBasis, ModelGain
 from tunewright.tuner.search.report import JobOutcome
 from tunewright.tuner.text import Interval, counted
 
-from .base import EXAMPLE_MODEL, EXAMPLE_MOMENT, EXAMPLE_TARGET, EXAMPLE_TASK, Answer, Digest, RequestModel, Whole
+from .base import (
+    AS_WHOLE,
+    EXAMPLE_MODEL,
+    EXAMPLE_MOMENT,
+    EXAMPLE_TARGET,
+    EXAMPLE_TASK,
+    Answer,
+    Digest,
+    RequestModel,
+    Whole,
+)
 
 DimName = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 
@@ -36,18 +55,20 @@ class JobAsked(RequestModel):
         description="Key of the target to tune for. By default the one that tuner processes are at work for; where "
         "there is none, that of the first that comes.",
     )
-    threads: Whole | None = Field(
-        None, ge=1, le=MAX_THREADS, description="Threads that the kernels run on. By default all of the target's."
+    threads: Annotated[int, Field(ge=1, le=MAX_THREADS), AS_WHOLE] | None = Field(
+        None, description="Threads that the kernels run on. By default all of the target's."
     )
-    trials: Whole | None = Field(
+    trials: Annotated[int, Field(ge=1, le=MOST_TRIALS), AS_WHOLE] | None = Field(
         None,
-        ge=1,
-        le=1_000_000,
         description=f"Most candidates to measure. By default no limit, or {DEFAULT_TRIALS} where neither `minutes` nor "
         "`until` is given.",
     )
     minutes: float | None = Field(
-        None, gt=0, le=525_600, allow_inf_nan=False, description="Most minutes of searching. By default no limit."
+        None,
+        ge=LEAST_MINUTES,
+        le=MOST_MINUTES,
+        allow_inf_nan=False,
+        description="Most minutes of searching. By default no limit.",
     )
     until: float | None = Field(
         None,
@@ -62,17 +83,17 @@ class JobAsked(RequestModel):
         max_length=200,
         description="A name of the job for people, e.g. the file's. By default the one the model was first sent under.",
     )
-    dims: dict[DimName, Annotated[Whole, Field(ge=1, le=2**31)]] = Field(
+    dims: dict[DimName, Annotated[int, Field(ge=1, le=MOST_SIZE), AS_WHOLE]] = Field(
         default_factory=dict, max_length=64, description="Sizes of the model's open dimensions, by name."
     )
-    bind: dict[DimName, Annotated[Whole, Field(ge=-(2**31), le=2**31)]] = Field(
+    bind: dict[DimName, Annotated[int, Field(ge=-MOST_SIZE, le=MOST_SIZE), AS_WHOLE]] = Field(
         default_factory=dict,
         max_length=64,
         description="Values of inputs of one number, by name: they are constants of the model that is tuned.",
     )
-    seed: Whole = Field(0, ge=0, lt=2**32, description="The same seed tries candidates in the same order.")
+    seed: Whole = Field(0, ge=0, le=MOST_SEED, description="The same seed tries candidates in the same order.")
     strategy: StrategyName = Field("evolutionary", description="How candidates are chosen.")
-    priority: Whole = Field(0, ge=-100, le=100, description="The higher goes first.")
+    priority: Whole = Field(0, ge=LEAST_PRIORITY, le=MOST_PRIORITY, description="The higher goes first.")
 
     @property
     def bindings(self) -> dict[str, int]:
@@ -85,7 +106,7 @@ class JobChange(RequestModel):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"priority": 10}]})
 
-    priority: Whole = Field(ge=-100, le=100, description="The higher goes first.")
+    priority: Whole = Field(ge=LEAST_PRIORITY, le=MOST_PRIORITY, description="The higher goes first.")
 
 
 class TaskShown(Answer):
