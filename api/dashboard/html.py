@@ -16,7 +16,7 @@ from importlib import resources
 from typing import Annotated, Any
 from urllib.parse import quote, urlencode, urlsplit
 
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
@@ -24,6 +24,7 @@ from markupsafe import Markup, escape
 from tunewright.db.job import DEFAULT_TRIALS
 from tunewright.tuner import text
 
+from ..http.etags import cache_headers, not_modified
 from ..http.paths import JOBS, LOGIN, LOGOUT, is_page
 from ..http.problems import Problem, ProblemKind
 
@@ -68,6 +69,7 @@ def asset(name: str) -> str:
 
 @router.get("/{name}", include_in_schema=False)
 async def static(
+    request: Request,
     name: Annotated[str, Path(description="Of the file.")],
     v: Annotated[str, Query(max_length=64, description="Its version: another content has another one.")] = "",
 ) -> Response:
@@ -76,7 +78,9 @@ async def static(
     if file is None:
         raise Problem(ProblemKind.NOT_FOUND, "pages load no such file")
     caching = FOR_EVER if v == file.version else "public, no-cache"
-    return Response(file.content, headers={"Cache-Control": caching}, media_type=file.media_type)
+    headers = cache_headers(file.content) | {"Cache-Control": caching}
+    whole = Response(file.content, headers=headers, media_type=file.media_type)
+    return not_modified(request.headers.get("if-none-match"), headers) or whole
 
 
 # Addresses

@@ -50,7 +50,7 @@ from tunewright.db.access import KeyScope
 
 from ..http.access import needs
 from ..http.async_cache import AsyncCache
-from ..http.etags import NOT_MODIFIED, cache_headers, not_modified
+from ..http.etags import FRESH, NOT_MODIFIED, cache_headers, not_modified
 from ..http.openapi import problems
 from ..http.problems import ProblemKind
 from ..http.schemas.base import Answer
@@ -64,9 +64,6 @@ BuildView = TypeVar("BuildView", bound=Build)
 
 Charts = Callable[[Any], Mapping[str, Markup]]
 """A function that draws a view: its charts by name."""
-
-FRESH = {"Cache-Control": "private, no-cache"}
-"""A browser may keep a page, but asks each time whether it is still the same."""
 
 KEEP_S = 1.0
 """How long a page is shown again, from when it was begun. `live.js` waits as long before it looks at what changed."""

@@ -11,6 +11,9 @@ from fastapi import Header, Response
 NOT_MODIFIED: dict[int | str, dict[str, Any]] = {304: {"description": "It is still what the ETag was given for."}}
 """The `responses` of a route with ETags."""
 
+FRESH = {"Cache-Control": "private, no-cache"}
+"""A client may keep an answer, but asks each time whether it is still the same."""
+
 OF_A_BODY = frozenset({"Content-Type", "Content-Encoding"})
 
 IfNoneMatch = Annotated[str | None, Header(max_length=1000, description="ETags that are known (RFC 9110).")]

@@ -17,8 +17,8 @@ EXAMPLES = 25
 """Requests an operation, of each of the kinds that schemathesis makes."""
 
 FUSSY = {"import_records", "send_model", "take_model", "submit_job", "look_up", "login", "explain", "void_records"}
-"""Operations that refuse requests which are well formed: for another digest, a code that is none, a reason with what can't
-be printed, which no JSON schema tells."""
+"""Operations that refuse requests which are well formed: for another digest, a code that is none, a reason with what
+can't be printed, which no JSON schema tells."""
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from tunewright.api.dashboard import page as page_routes
+from tunewright.api.dashboard.html import assets
 from tunewright.api.http.etags import is_match
 
 from .conftest import TARGET, make_task, store_best
@@ -29,7 +30,11 @@ KEPT = {
     "/v1/pages/fleet": "application/json",
     "/v1/records/{task}?target={target}": "application/json",
     "/v1/snapshots/{target}": "application/jsonl",
+    "/v1/openapi.json": "application/json",
 }
+
+FILES = {"/static/style.css": "text/css", "/static/style.css?v=" + assets()["style.css"].version: "text/css"}
+"""No routes of the interface, so that the document does not tell of them."""
 
 
 def test_these_are_all_that_are_kept(one):
@@ -39,7 +44,7 @@ def test_these_are_all_that_are_kept(one):
     assert sorted(named) == sorted(path.partition("?")[0] for path in KEPT)
 
 
-@pytest.mark.parametrize("path", KEPT)
+@pytest.mark.parametrize("path", [*KEPT, *FILES])
 def test_an_answer_that_is_unchanged_has_the_headers_of_the_whole(one, shown_client, kit, monkeypatch, path):
     monkeypatch.setattr(page_routes, "KEEP_S", 3600.0)
     client, task = shown_client, make_task()
@@ -49,7 +54,7 @@ def test_an_answer_that_is_unchanged_has_the_headers_of_the_whole(one, shown_cli
     address = path.format(job=job, task=task.key, target=TARGET.key, schedule=record.schedule.key)
     first = client.get(address, headers={"Accept-Encoding": "gzip"})
     assert first.status_code == 200, first.text
-    assert first.headers["content-type"].partition(";")[0] == KEPT[path]
+    assert first.headers["content-type"].partition(";")[0] == (KEPT | FILES)[path]
     same = client.get(address, headers={"If-None-Match": first.headers["etag"], "Accept-Encoding": "gzip"})
     assert same.status_code == 304
     expected, found = (
@@ -57,7 +62,7 @@ def test_an_answer_that_is_unchanged_has_the_headers_of_the_whole(one, shown_cli
     )
     assert found == expected
     assert "content-type" not in same.headers
-    assert ("script-src 'self'" in found["content-security-policy"]) == (KEPT[path] == "text/html")
+    assert ("script-src 'self'" in found["content-security-policy"]) == (KEPT.get(path) == "text/html")
 
 
 def test_every_answer_at_an_address_has_one_policy(one, client):

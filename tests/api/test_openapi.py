@@ -1,14 +1,18 @@
 """The OpenAPI document: kept in docs, complete, and true."""
 
 import json
+import tomllib
 from pathlib import Path
 
 import pytest
 from openapi_spec_validator import validate
 
+from tunewright.api.app import version
 from tunewright.api.http.problems import MEDIA_TYPE, ProblemKind
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+RELEASE = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
 
 
 @pytest.fixture
@@ -23,12 +27,17 @@ def operations(described):
 
 
 def test_it_is_the_one_in_the_docs(described, request):
-    described["info"]["version"] = "0"  # a release is no change of the interface
+    described["info"]["version"] = RELEASE  # of a checkout that is not installed the service knows none
     text = json.dumps(described, indent=1, ensure_ascii=False) + "\n"
     path = DOCS / "openapi.json"
     if request.config.getoption("--update-golden"):
         path.write_text(text, encoding="utf-8")
     assert path.read_text(encoding="utf-8") == text, "if it should change: pytest --update-golden"
+
+
+def test_it_has_the_version_of_the_package(described):
+    assert described["info"]["version"] == version()
+    assert version() in (RELEASE, "0")
 
 
 def test_every_operation_is_explained(described):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -11,6 +12,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from tunewright.db.access import KeyScope
 
 from ..access import needs
+from ..etags import FRESH, NOT_MODIFIED, IfNoneMatch, cache_headers, not_modified
 from ..schemas.fleet import Alive, Ready
 from ..service import ServiceDep
 
@@ -62,9 +64,12 @@ def metrics(service: ServiceDep) -> Response:
     "/v1/openapi.json",
     summary="The description of all routes",
     response_description="An OpenAPI document.",
+    response_model=dict[str, Any],
+    responses=NOT_MODIFIED,
     dependencies=[needs()],
 )
-async def openapi(request: Request) -> dict[str, Any]:
+async def openapi(request: Request, if_none_match: IfNoneMatch = None) -> Response:
     """This document."""
-    document: dict[str, Any] = request.app.openapi()
-    return document
+    text = json.dumps(request.app.openapi(), ensure_ascii=False, separators=(",", ":")).encode()
+    headers = cache_headers(text) | FRESH
+    return not_modified(if_none_match, headers) or Response(text, media_type="application/json", headers=headers)
