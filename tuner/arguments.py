@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from numbers import Real
 from operator import index
 from os import PathLike
@@ -60,6 +60,20 @@ def check_text(name: str, value: Any, example: str) -> None:
     """Raises Refused for a setting that is no text, where it is given; `example` is one that is."""
     if value is not None and not isinstance(value, str):
         raise Refused(f"{name} is a {type(value).__name__}; it must be a text, such as {example}")
+
+
+def check_flag(name: str, value: Any) -> bool:
+    """A setting that is on or off. Raises Refused for all else, such as "no", which would count as on."""
+    if isinstance(value, bool):
+        return value
+    raise Refused(f"{name} is {value!r}; it must be True or False")
+
+
+def check_choice(noun: str, value: Any, names: Collection[str]) -> str:
+    """The name given. Raises Refused where it is none of `names`; `noun` is what they name."""
+    if isinstance(value, str) and value in names:
+        return value
+    raise Refused(f"no {noun} is called {value!r}; there are {', '.join(names)}")
 
 
 def check_source(db: Any, server: Any) -> None:

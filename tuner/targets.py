@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from tunewright.codegen.host import detect
 from tunewright.codegen.target import CUDA, Target
 
+from .arguments import check_choice
 from .errors import Refused
 
 TARGETS = ("auto", "cpu", CUDA)
@@ -15,9 +16,7 @@ TARGETS = ("auto", "cpu", CUDA)
 
 def check_target(name: str) -> str:
     """The name given. Raises Refused if no device has it."""
-    if name not in TARGETS:
-        raise Refused(f"no target is called {name!r}; there are {', '.join(TARGETS)}")
-    return name
+    return check_choice("target", name, TARGETS)
 
 
 def default_devices(devices: Sequence[Target]) -> Sequence[Target]:

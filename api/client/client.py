@@ -29,9 +29,11 @@ from tunewright.codegen.codec import from_json
 from tunewright.db.bounds import LARGEST_ID
 from tunewright.tuner.arguments import (
     StrategyName,
+    check_flag,
     check_minutes,
     check_priority,
     check_seed,
+    check_text,
     check_threads,
     check_trials,
     check_until,
@@ -129,6 +131,8 @@ class Client(Closeable):
         `until`, whichever comes first; where none of them is given, after 200 trials. Raises ModelError for a
         model that can't be read, and OSError.
         """
+        with_weights = check_flag("with_weights", with_weights)
+        check_text("label", label, "net.onnx")
         trials, minutes, until = check_trials(trials), check_minutes(minutes), check_until(until)
         threads, seed, priority = check_threads(threads), check_seed(seed), check_priority(priority)
         target = self.target_key(target)

@@ -427,6 +427,14 @@ def test_a_target_is_named_as_on_the_command_line(one: Any, kit: Any, mine: Clie
         mine.submit(tmp_path / "none.onnx", target="tpu")
 
 
+def test_settings_of_a_submission_are_what_they_mean() -> None:
+    with Client("http://127.0.0.1:1", patience_s=0) as client:
+        with pytest.raises(Refused, match=r"^with_weights is 'no'; it must be True or False$"):
+            client.submit(b"", with_weights="no")  # type: ignore[arg-type]
+        with pytest.raises(Refused, match=r"^label is a int; it must be a text, such as net\.onnx$"):
+            client.submit(b"", label=5)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("wrong", ["x", 5, [1], None])
 def test_what_is_no_target_of_a_lookup(wrong: Any) -> None:
     with (

@@ -217,11 +217,22 @@ def test_a_model_is_a_path_or_bytes() -> None:
         ({"server": 5}, "server is a int; it must be a text, such as http://HOST:PORT"),
         ({"db": Path("x.db")}, "db is a PosixPath; it must be a text, such as sqlite:///tuning.db"),
         ({"lock": 5}, "lock is a int; it must be the path of a file"),
+        ({"background": "yes"}, "background is 'yes'; it must be True or False"),
+        ({"background": 1}, "background is 1; it must be True or False"),
+        ({"background": None}, "background is None; it must be True or False"),
+        ({"target": None}, "no target is called None; there are auto, cpu, cuda"),
+        ({"target": ["cpu"]}, r"no target is called \['cpu'\]; there are auto, cpu, cuda"),
     ],
 )
-def test_a_source_that_is_none_is_refused(given: Any, said: str) -> None:
+def test_an_argument_that_means_nothing_is_refused(given: Any, said: str) -> None:
     with pytest.raises(Refused, match=f"^{said}$"):
         InferenceSession("model.onnx", **given)
+
+
+def test_a_time_to_wait_is_a_number(session: InferenceSession) -> None:
+    with pytest.raises(Refused, match=r"^timeout_s is 'long'; it must be a number of seconds, or None for no limit$"):
+        session.wait("long")  # type: ignore[arg-type]
+    assert session.wait(1) and session.wait(None)
 
 
 def test_as_many_run_at_a_time_as_processors_hold(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -105,6 +105,12 @@ def test_unknown_words_are_refused(setting: str, word: str, tmp_path: Path) -> N
         ("minutes", float("inf")),
         ("watch", 5),
         ("pool", "swimming"),
+        ("pool", ["local"]),
+        ("strategy", ["random"]),
+        ("strategy", None),
+        ("target", {}),
+        ("ray_address", 8265),
+        ("db", 5),
         ("dims", {"n": 0}),
         ("until", 0),
         ("until", 1.0),
@@ -129,7 +135,7 @@ def test_unknown_words_are_refused(setting: str, word: str, tmp_path: Path) -> N
 def test_numbers_that_mean_nothing_are_refused(setting: str, value: object, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'tuning.db'}"
     with pytest.raises(Refused, match=setting):
-        tune(small_model().SerializeToString(), db=url, **{setting: value})  # type: ignore[arg-type]
+        tune(small_model().SerializeToString(), **{"db": url, setting: value})  # type: ignore[arg-type]
     assert not list(tmp_path.iterdir())
 
 

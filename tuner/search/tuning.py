@@ -18,11 +18,13 @@ from tunewright.workers.pool import Machines, Pool, PoolError
 from tunewright.workers.sandbox.process import ChildStartError, start_fork_server
 
 from ..arguments import (
+    check_choice,
     check_dims,
     check_minutes,
     check_model,
     check_seed,
     check_source,
+    check_text,
     check_threads,
     check_trials,
     check_until,
@@ -30,7 +32,7 @@ from ..arguments import (
 from ..errors import Refused, message
 from ..models.model import Model, open_for
 from ..settings import PATIENCE_S, settings, store_url
-from ..targets import local_target
+from ..targets import check_target, local_target
 from .job import TuningJob
 from .lease_keeper import SHARE, JobStop, LeaseKeeper, holder_name
 from .progress import Progress, Watch
@@ -78,14 +80,14 @@ def tune(
     """
     check_source(db, None)
     model, dims, threads = check_model(model), check_dims(dims, bind), check_threads(threads)
-    if strategy not in STRATEGIES:
-        raise Refused(f"no strategy is called {strategy!r}; there are {', '.join(STRATEGIES)}")
+    check_choice("strategy", strategy, STRATEGIES)
+    check_choice("pool", pool, POOLS)
+    check_text("ray_address", ray_address, "ray://HOST:10001")
+    check_target(target)
     budget = SearchBudget.of(check_trials(trials), check_minutes(minutes), check_until(until))
     seed = check_seed(seed)
     if watch is not None and not callable(watch):
         raise Refused(f"watch is {watch!r}; it must be a function, which is called with a Progress, or None")
-    if pool not in POOLS:
-        raise Refused(f"no pool is called {pool!r}; there are {', '.join(POOLS)}")
     report = watch or (lambda progress: None)
     if pool == "local":
         start_fork_server()

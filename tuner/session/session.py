@@ -19,7 +19,16 @@ from tunewright.codegen.runtime.pool import shared_pool
 from tunewright.codegen.target import CUDA
 from tunewright.graph.ir import TensorType
 
-from ..arguments import check_dims, check_model, check_path, check_source, check_threads, sizes_of
+from ..arguments import (
+    check_dims,
+    check_flag,
+    check_model,
+    check_path,
+    check_source,
+    check_threads,
+    real_number,
+    sizes_of,
+)
 from ..errors import Refused
 from ..settings import settings
 from ..targets import check_target, local_target
@@ -111,6 +120,7 @@ class InferenceSession:
         lock = check_path("lock", lock)
         model, dims, threads = check_model(model), check_dims(dims, bind), check_threads(threads)
         check_target(target)
+        background = check_flag("background", background)
         images = image_store()
         source = model if isinstance(model, bytes) else Path(model).absolute()  # the working folder may change
         pinned = lock.absolute() if lock is not None else None
@@ -311,8 +321,10 @@ class InferenceSession:
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until the session is ready, for ever where no time is given; whether it is.
 
-        Raises what opening raises, and Refused where the session is closed.
+        Raises what opening raises, and Refused where the session is closed, or `timeout_s` is no number.
         """
+        if timeout_s is not None and real_number(timeout_s) is None:
+            raise Refused(f"timeout_s is {timeout_s!r}; it must be a number of seconds, or None for no limit")
         compilation = self._compilation
         if self._open_model is not None:
             return self._open_model.wait(timeout_s)
