@@ -13,6 +13,7 @@ from rich.console import Console
 
 from tunewright.tuner import text
 from tunewright.tuner.cli import bench_report, comparison, lookup_tables, task_details, tune_report
+from tunewright.tuner.lookup.result import Match
 from tunewright.tuner.search.report import ENDINGS, SearchEnd
 from tunewright.tuner.session.image_store import fallback_share
 
@@ -386,3 +387,28 @@ def test_durations(value_ms: float | None, shown: str) -> None:
 def test_reasons_name_the_op_once() -> None:
     lines = text.slow_nodes({"Relu": 2, "Conv": 1}, ["Relu: no kernels for float16"]).splitlines()
     assert lines[1:] == ["  2 Relu: no kernels for float16", "  1 Conv"]
+
+
+def test_what_is_known_of_tasks_adds_up() -> None:
+    """Each task that runs is in one part of the sentence, whatever its match and basis."""
+    cases = {
+        ("exact", "measured"): "",
+        ("exact", "imported"): "by what was imported",
+        ("default", "measured"): "on the default, as the model keeps its defaults",
+        ("sibling", "sibling"): "as on a similar target",
+        ("nearest", "scaled"): "as a similar task",
+        ("predicted", "predicted"): "as the cost model picks",
+        ("default", "none"): "on the default, as nothing usable is known",
+        ("untried", "none"): "on a schedule nobody tried, as the default fails",
+        ("none", "none"): "without a schedule, as all that were looked at fail",
+    }
+    assert {match for match, _ in cases} == set(Match)
+    tasks = [
+        TASK | {"match": match, "basis": basis, "expected_ms": 1.0}
+        for number, (match, basis) in enumerate(cases, 1)
+        for _ in range(number)
+    ]
+    told = ", ".join(f"{number} {how}" for number, how in enumerate(cases.values(), 1) if how)
+    unused = [TASK | {"chosen": 0, "match": "nearest", "basis": "scaled"}]
+    out = " ".join(printed(lookup_tables.render_lookup, TUNED | {"tasks": tasks + unused, "kept": None}, 400).split())
+    assert f"1 of 45 tasks are tuned for cpu:x:8x256, {told} " in f"{out} "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -23,6 +24,20 @@ NOT_MEASURED = {
     Basis.PREDICTED: "by the cost model, nobody measured it",
 }
 """The origin of a time that was not measured for the task on this target."""
+
+IMPORTED = "by what was imported"
+
+KEPT = "on the default, as the model keeps its defaults"
+
+UNTUNED = {
+    Match.SIBLING: "as on a similar target",
+    Match.NEAREST: "as a similar task",
+    Match.PREDICTED: "as the cost model picks",
+    Match.DEFAULT: "on the default, as nothing usable is known",
+    Match.UNTRIED: "on a schedule nobody tried, as the default fails",
+    Match.NONE: "without a schedule, as all that were looked at fail",
+}
+"""How a task runs that is not tuned, by its match, where neither `IMPORTED` nor `KEPT` is the case."""
 
 SCHEDULE_COLUMNS = 40
 """Room that a schedule needs beside the rest of a table."""
@@ -69,6 +84,15 @@ def _shapes(tensors: Sequence[Mapping[str, Any]]) -> str:
     return ", ".join(shape(tensor["shape"]) for tensor in tensors)
 
 
+def _origin(task: Mapping[str, Any]) -> str:
+    """How a task runs that is not tuned; empty for one that is."""
+    if task["basis"] == Basis.IMPORTED:
+        return IMPORTED
+    if task["match"] == Match.EXACT:
+        return ""
+    return KEPT if task["match"] == Match.DEFAULT and task["basis"] == Basis.MEASURED else UNTUNED[task["match"]]
+
+
 def render_lookup(console: Console, data: Mapping[str, Any]) -> None:
     """Print a line a task, in the order of the model."""
     roomy = console.width >= WIDE + SCHEDULE_COLUMNS
@@ -91,13 +115,10 @@ def render_lookup(console: Console, data: Mapping[str, Any]) -> None:
         reasons = [task["provenance"].get(NOISE, "") for task in data["tasks"]]
         _print_legends(console, table, reasons, [task["basis"] for task in data["tasks"]])
     run = [task for task in data["tasks"] if task["chosen"]]
-    imported = sum(task["basis"] == Basis.IMPORTED for task in run)
-    exact = sum(task["match"] == Match.EXACT for task in run) - imported
-    default_count = sum(task["match"] == Match.DEFAULT and task["basis"] == Basis.MEASURED for task in run)
-    default_text = f", {default_count} on the default, as the model keeps its defaults" if default_count else ""
-    imported_text = f", {imported} by what was imported" if imported else ""
-    text = f"{exact} of {counted(len(run), 'task is', 'tasks are')} tuned for {data['target']}"
-    console.print(f"{text}{imported_text}{default_text}", soft_wrap=True)
+    origins = Counter(map(_origin, run))
+    text = f"{origins['']} of {counted(len(run), 'task is', 'tasks are')} tuned for {data['target']}"
+    others = (f"{origins[how]} {how}" for how in (IMPORTED, KEPT, *UNTUNED.values()) if origins[how])
+    console.print(", ".join((text, *others)), soft_wrap=True)
     if data["kept"] is not None:
         console.print(f"{counted(data['kept'], 'answer is', 'answers are')} kept for when the server is away")
     if data["tasks"] and not roomy:
