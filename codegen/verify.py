@@ -14,6 +14,7 @@ from .expr.dtype import FLOATS, INTEGERS, DType
 from .expr.expr import (
     COMPARISONS,
     HORIZONTAL,
+    OF_WORDS,
     TRANSCENDENTAL,
     ZIPS,
     Const,
@@ -73,7 +74,7 @@ DTYPES: Mapping[str, frozenset[DType]] = {
     **dict.fromkeys(("sqrt", "floor", "ceil", "round", *TRANSCENDENTAL - {"pow"}), frozenset(FLOATS)),
     **dict.fromkeys(("floordiv", "mod", "shl", "shr", "bitand", "bitor", "bitxor"), frozenset(INTEGERS)),
     **dict.fromkeys(("and", "or", "not"), BOOLS),
-    **dict.fromkeys(("dot4", "exp2_bits"), frozenset({DType.I32})),
+    **dict.fromkeys(OF_WORDS, frozenset({DType.I32})),
     **dict.fromkeys(("eq", "ne", "min", "max"), NUMBERS | BOOLS),
     **dict.fromkeys(("select", "cast", *ZIPS), NUMBERS | BOOLS | NARROW),
 }

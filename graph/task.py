@@ -20,7 +20,6 @@ import numpy as np
 from tunewright.codegen.expr.dtype import DType
 from tunewright.codegen.expr.expr import (
     COMPARISONS,
-    Const,
     Expr,
     Load,
     Op,
@@ -58,8 +57,8 @@ def fold_value(combiner: str, total: Expr, value: Expr) -> Expr:
     match combiner, value:
         case "sum", Op("mul", (left, right), dtype) if dtype.is_float:
             return op("fma", left, right, total)
-        case "sum", Op("dot4", (left, right, Const(0))):
-            return op("dot4", left, right, total)
+        case "sum", Op("dot2" | "dot4" as name, (left, right, part)):
+            return op(name, left, right, total if part == const(0, part.dtype) else fold_value(combiner, total, part))
         case _:
             return op(COMBINERS[combiner], total, value)
 

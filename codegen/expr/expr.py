@@ -178,16 +178,18 @@ HORIZONTAL = frozenset({"hsum", "hmax", "hmin", "hprod"})
 ZIPS = frozenset({"zip_low", "zip_high"})
 """Ops that take lanes from two vectors in turn: from their lower halves, from their upper halves."""
 
+OF_WORDS = frozenset({"dot2", "dot4", "even_bytes", "odd_bytes", "exp2_bits"})
+"""Ops of 32-bit words alone."""
 
 UNARY = HORIZONTAL | _ANGLES | {
     "neg", "abs", "sqrt", "floor", "ceil", "round", "exp", "log", "erf", "tanh", "sigmoid", "not", "cast", "bitcast",
-    "exp2_bits",
+    "exp2_bits", "even_bytes", "odd_bytes",
 }  # fmt: skip
 
 
 def arity(name: str) -> int:
     """The number of arguments of an op of `semantics.OPS`."""
-    return 1 if name in UNARY else 3 if name in ("dot4", "fma", "select") else 2
+    return 1 if name in UNARY else 3 if name in ("dot2", "dot4", "fma", "select") else 2
 
 
 def const(value: Number, dtype: DType | None = None) -> Const:

@@ -55,6 +55,17 @@ def _dot4(a: Any, b: Any, total: Any) -> Any:
     return total + np.sum(left.astype(np.int32) * right, axis=-1, dtype=np.int32)
 
 
+def _dot2(a: Any, b: Any, total: Any) -> Any:
+    left, right = (np.array(words, np.int32)[..., None].view(np.int16).astype(np.int32) for words in (a, b))
+    with np.errstate(over="ignore"):
+        return total + np.sum(left * right, axis=-1, dtype=np.int32)
+
+
+def _wide_bytes(words: Any, first: int) -> Any:
+    halves = np.array(words, np.int32)[..., None].view(np.int8)[..., first::2].astype(np.int16)
+    return np.ascontiguousarray(halves).view(np.int32)[..., 0]
+
+
 OPS: Mapping[str, Callable[..., Any]] = {
     "add": np.add,
     "sub": np.subtract,
@@ -73,6 +84,9 @@ OPS: Mapping[str, Callable[..., Any]] = {
     "round": np.rint,  # half to even
     "fma": lambda a, b, c: a * b + c,  # the machine may round once instead of twice
     "dot4": _dot4,  # of two words, the sum of products of their four bytes, and a total: unsigned bytes by signed ones
+    "dot2": _dot2,  # of two words, the sum of products of their signed halves, and a total
+    "even_bytes": lambda words: _wide_bytes(words, 0),  # of a word's four signed bytes, the first and third as halves
+    "odd_bytes": lambda words: _wide_bytes(words, 1),  # likewise, the second and fourth
     "exp": np.exp,
     "log": np.log,
     "erf": _erf,

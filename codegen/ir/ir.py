@@ -276,9 +276,10 @@ _WORDS = ".words"
 
 
 def words_of(buffer: Buffer) -> Buffer:
-    """A buffer of bytes as one of 32-bit words, each of neighbours along the last dimension, for what reads it so."""
+    """A buffer of small numbers as one of 32-bit words, each of neighbours along the last dimension."""
     *outer, last = buffer.shape
-    return replace(buffer, name=buffer.name + _WORDS, shape=(*outer, last // WORD_BYTES), dtype=DType.I32)
+    words = last * buffer.dtype.size_bytes // WORD_BYTES
+    return replace(buffer, name=buffer.name + _WORDS, shape=(*outer, words), dtype=DType.I32)
 
 
 def bytes_name(words: str) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from math import nan
 from typing import NamedTuple
@@ -174,6 +174,10 @@ def select(
         return _fma(source, lanes, args, emit)
     if name == "dot4" and source is DType.I32:
         return _dot4(lanes, args, dot_bits, pair_bits, emit)
+    if name == "dot2":
+        return _dot2(lanes, args, pair_bits, emit)
+    if name in ("even_bytes", "odd_bytes"):
+        return _wide_bytes(lanes, args[0], 1 if name == "odd_bytes" else 0, emit)
     if name == "cast":
         return _cast(source, op.dtype, lanes, args[0], x86_bits, emit)
     if name == "bitcast":
@@ -256,8 +260,12 @@ def _dot4(lanes: int, args: Sequence[str], dot_bits: int, pair_bits: int, emit: 
         operands = ", ".join(f"{fours} {emit(f'bitcast {kind} {words} to {fours}')}" for words in (left, right))
         return emit(f"call {kind} @llvm.x86.avx512.vpdpbusd.{bits}({kind} {total}, {operands})")
     if bits in PAIR_SUMS and bits <= pair_bits:
-        for pairs in _pairs(lanes, left, right, emit):
-            total = emit(f"add {kind} {total}, {emit(f'call {kind} @llvm.x86.{PAIR_SUMS[bits]}({pairs})')}")
+        words = f"<{2 * lanes} x i16>"
+        halves = emit(f"bitcast {kind} {left} to {words}")
+        even = emit(f"and {words} {halves}, splat (i16 255)"), _raised(lanes, right, 0, emit)
+        odd = emit(f"lshr {words} {halves}, {EIGHT}"), _raised(lanes, right, 1, emit)
+        for first, second in (even, odd):
+            total = _add_pairs(lanes, total, first, _signed(lanes, second, emit), emit)
         return total
     low, top = splat(255, DType.I32, lanes), splat(24, DType.I32, lanes)
     for byte in range(4):
@@ -272,16 +280,51 @@ PAIR_SUMS = {128: "sse2.pmadd.wd", 256: "avx2.pmadd.wd", 512: "avx512.pmaddw.d.5
 """LLVM's name of VPMADDWD by the width of its vectors: sums of two products of signed words each."""
 
 
-def _pairs(lanes: int, left: str, right: str, emit: Emit) -> Iterator[str]:
-    """The operands of PAIR_SUMS for the even bytes of all words of four, then for the odd ones."""
+EIGHT = "splat (i16 8)"
+
+
+def _add_pairs(lanes: int, total: str, left: str, right: str, emit: Emit) -> str:
+    """The total and sums of two products each of signed halves, of operands that are vectors of these."""
     kind, words = type_name(DType.I32, lanes), f"<{2 * lanes} x i16>"
-    first, second = (emit(f"bitcast {kind} {value} to {words}") for value in (left, right))
-    eight = "splat (i16 8)"
-    even = emit(f"and {words} {first}, splat (i16 255)"), emit(f"shl {words} {second}, {eight}")
-    odd = emit(f"lshr {words} {first}, {eight}"), second
-    for unsigned, raised in (even, odd):
-        signed = emit(f"ashr {words} {raised}, {eight}")
-        yield f"{words} {unsigned}, {words} {signed}"
+    sums = emit(f"call {kind} @llvm.x86.{PAIR_SUMS[32 * lanes]}({words} {left}, {words} {right})")
+    return emit(f"add {kind} {total}, {sums}")
+
+
+def _raised(lanes: int, words: str, first: int, emit: Emit) -> str:
+    """The even or odd bytes of words, each as the upper byte of a half."""
+    kind, halves = type_name(DType.I32, lanes), f"<{2 * lanes} x i16>"
+    parts = emit(f"bitcast {kind} {words} to {halves}")
+    return parts if first else emit(f"shl {halves} {parts}, {EIGHT}")
+
+
+def _signed(lanes: int, raised: str, emit: Emit) -> str:
+    return emit(f"ashr <{2 * lanes} x i16> {raised}, {EIGHT}")
+
+
+def _wide_bytes(lanes: int, words: str, first: int, emit: Emit) -> str:
+    """The even or odd bytes of words, as signed halves of words."""
+    signed = _signed(lanes, _raised(lanes, words, first, emit), emit)
+    return emit(f"bitcast <{2 * lanes} x i16> {signed} to {type_name(DType.I32, lanes)}")
+
+
+def _dot2(lanes: int, args: Sequence[str], pair_bits: int, emit: Emit) -> str:
+    """By VPMADDWD, which does not saturate, or by multiplications."""
+    kind, bits = type_name(DType.I32, lanes), 32 * lanes
+    left, right, total = args
+    if bits in PAIR_SUMS and bits <= pair_bits:
+        first, second = (emit(f"bitcast {kind} {words} to <{2 * lanes} x i16>") for words in (left, right))
+        return _add_pairs(lanes, total, first, second, emit)
+    for shift in (16, 0):
+        first, second = (_signed_half(lanes, words, shift, emit) for words in (left, right))
+        total = emit(f"add {kind} {total}, {emit(f'mul {kind} {first}, {second}')}")
+    return total
+
+
+def _signed_half(lanes: int, words: str, shift: int, emit: Emit) -> str:
+    """The lower half of words where `shift` is 16, the upper one where it is 0."""
+    kind, sixteen = type_name(DType.I32, lanes), splat(16, DType.I32, lanes)
+    raised = emit(f"shl {kind} {words}, {sixteen}") if shift else words
+    return emit(f"ashr {kind} {raised}, {sixteen}")
 
 
 def _unary(name: str, dtype: DType, lanes: int, arg: str, emit: Emit) -> str:

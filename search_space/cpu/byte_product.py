@@ -1,14 +1,16 @@
 """Byte product: unsigned by known signed bytes, four at a time, as a register-tiled loop nest.
 
 The loops are those of a contraction of words, see `contraction`; one instruction multiplies and adds the bytes of a
-vector of them, or some do so where bytes have to be made words of 16 bits first. Each lane has four neighbours along
-the reduction: so they lie in the activations, and so weights are packed. Sums are exact.
+vector of them, or some do so where bytes have to be made numbers of 16 bits first: those of weights in registers, those
+of activations as a phase copies them, as each is read for many columns. Each lane has four neighbours along the
+reduction: so they lie in the activations, and so weights are packed. Sums are exact.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from math import prod
 
 from tunewright.codegen.ir.ir import Kernel
 from tunewright.codegen.target import Target
@@ -22,6 +24,9 @@ from .contraction import ContractionSketch, nest_of
 from .loops.lower import lower
 from .packed_dot import PackedDot
 
+LEAST_ROWS = 4
+"""Rows below which activations are not copied as numbers of 16 bits: a phase more costs more than it saves."""
+
 
 class ByteProductSketch(ContractionSketch):
     """A register-tiled loop nest of one product of bytes."""
@@ -32,6 +37,8 @@ class ByteProductSketch(ContractionSketch):
 
     def recognise(self, task: Task, target: Target) -> Product | None:
         product = match_dot(task) if target.has_dots else None
+        if product and not target.has_quick_dots and prod(map(product.extent, product.rows)) >= LEAST_ROWS:
+            product = match_dot(task, is_wide=True)
         return product if product and product.extent(product.vector) * 2 >= target.lanes(4) else None
 
     def write(self, task: Task, product: Product, schedule: Schedule, target: Target) -> Kernel:

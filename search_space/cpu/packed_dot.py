@@ -12,7 +12,7 @@ from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 
 from ..buffers import buffer, kernel_around, own_buffer
-from ..patterns.dot import TURNED
+from ..patterns.dot import TURNED, multiply_halves
 from ..patterns.product import INTERIOR, Product, broadcast_tensor, pack_panel
 from .contraction import write_phase
 
@@ -30,12 +30,16 @@ class PackedDot:
     @staticmethod
     def of(task: Task, product: Product, width: int) -> PackedDot:
         """A task's product, see `match_dot`, with weights packed in tiles of `width` columns."""
-        tensor, read = task.tensor(product.panel.tensor), product.broadcast
-        packing, index = pack_panel(product, tensor, width, together=WORD_BYTES)
-        panel = words_of(Buffer(tensor.name, packing.shape, tensor.dtype))
-        words = words_of(buffer(broadcast_tensor(task, product)))
-        product = product.with_operand(read, Load(words.name, read.index, DType.I32))
+        tensor, operand = task.tensor(product.panel.tensor), broadcast_tensor(task, product)
+        is_wide = operand.dtype is DType.I16
+        packing, index = pack_panel(product, tensor, width, together=(2, 2) if is_wide else (WORD_BYTES,))
+        panel, words = words_of(Buffer(tensor.name, packing.shape, tensor.dtype)), words_of(buffer(operand))
         product = product.with_panel(Load(panel.name, index, DType.I32))
+        if is_wide:
+            product = multiply_halves(product, words.name)
+        else:
+            read = product.broadcast
+            product = product.with_operand(read, Load(words.name, read.index, DType.I32))
         return PackedDot(product, tensor.name, packing, panel, words)
 
     def kernel(self, main: Stmt, task: Task, target: Target) -> Kernel:

@@ -14,17 +14,21 @@ from tunewright.codegen.ir.ir import WORD_BYTES
 from tunewright.graph.task import Axis, Stage, Task
 
 from .fused_stage import FusedStage
-from .product import Product, broadcast_tensor, drop_padding, is_packable, match_product
+from .product import INTERIOR, Product, broadcast_tensor, drop_padding, is_packable, match_product
 
 TURNED = "turned"
-"""The name of an operand that a phase copies so that bytes lie together along the reduction."""
+"""The name of an operand that a phase copies so that its numbers lie together along the reduction."""
+
+
+ZERO = const(0, DType.I32)
 
 
 @lru_cache(maxsize=256)
-def match_dot(task: Task, is_padded: bool = False) -> Product | None:
+def match_dot(task: Task, is_padded: bool = False, is_wide: bool = False) -> Product | None:
     """The task's product of unsigned bytes by known signed ones, as one of words; None if there is none.
 
-    `is_padded`: zeros around an operand are multiplied too, so that all windows are alike.
+    `is_padded`: zeros around an operand are multiplied too, so that all windows are alike. `is_wide`: its unsigned
+    bytes are copied as signed numbers of two.
     """
     product = match_product(task, BYTES)
     if product is None or not is_packable(task, product.panel):
@@ -38,7 +42,7 @@ def match_dot(task: Task, is_padded: bool = False) -> Product | None:
         return None
     if broadcast.index[-1] != Var(last.name) or broadcast_tensor(task, product).shape[-1] % WORD_BYTES:
         product = _turn(product)
-    return _multiply_words(product)
+    return _multiply_words(_widen(task, product) if is_wide else product)
 
 
 def _turn(product: Product) -> Product:
@@ -53,12 +57,40 @@ def _turn(product: Product) -> Product:
     return replace(turned, before=(*product.before, copy))
 
 
+def _widen(task: Task, product: Product) -> Product:
+    """The product with its operand copied as signed numbers of two bytes, by the phase that copies it anyway if any."""
+    read, tensor = product.broadcast, broadcast_tensor(task, product)
+    copies = [copy for copy in product.before if copy.output == tensor.name and copy.output in (INTERIOR, TURNED)]
+    if copies:
+        stage = copies[0].stage
+    else:
+        axes = tuple(Axis(f"i{number}", extent) for number, extent in enumerate(tensor.shape))
+        stage = Stage(TURNED, axes, Load(tensor.name, tuple(Var(axis.name) for axis in axes), DType.U8))
+    wide = FusedStage.of(replace(stage, body=op("cast", stage.body, dtype=DType.I16)))
+    widened = product.with_operand(read, Load(stage.output, read.index, DType.I16))
+    return replace(widened, before=(*(phase for phase in product.before if phase not in copies), wide))
+
+
 def _multiply_words(product: Product) -> Product:
     """The same sums, of the words of both operands."""
     stage = product.fused_stage.stage
     *outer, last = stage.reduce
     panel, broadcast = (Load(x.tensor, x.index, DType.I32) for x in (product.panel, product.broadcast))
-    body = op("dot4", broadcast, panel, const(0, DType.I32))
+    body = op("dot4", broadcast, panel, ZERO)
     reduce = (*outer, replace(last, extent=last.extent // WORD_BYTES))
     fused_stage = replace(product.fused_stage, stage=replace(stage, body=body, reduce=reduce))
     return replace(product, fused_stage=fused_stage, panel=panel)
+
+
+def multiply_halves(product: Product, words: str) -> Product:
+    """The product of bytes that were copied as signed numbers of two, with the `words` of these, two for each of the
+    panel's.
+
+    The panel's bytes lie in the order 0, 2, 1, 3: as signed halves of words, the even ones meet the first two numbers.
+    """
+    stage = product.fused_stage.stage
+    *index, last = product.broadcast.index
+    low, high = (Load(words, (*index, 2 * last + half), DType.I32) for half in range(2))
+    body = op("dot2", low, op("even_bytes", product.panel), ZERO)
+    body = op("dot2", high, op("odd_bytes", product.panel), body)
+    return replace(product, fused_stage=replace(product.fused_stage, stage=replace(stage, body=body)))

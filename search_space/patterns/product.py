@@ -254,11 +254,13 @@ def is_packable(task: Task, load: Load) -> bool:
     return simple and tensor is not None and tensor.constant and uses == 1
 
 
-def pack_panel(product: Product, tensor: Tensor, width: int, together: int = 1) -> tuple[Packing, tuple[Expr, ...]]:
+def pack_panel(
+    product: Product, tensor: Tensor, width: int, together: tuple[int, ...] = ()
+) -> tuple[Packing, tuple[Expr, ...]]:
     """The panel as [batch and other axes, n / width, reduction, n % width], padded with zeros; and where it is read.
 
-    The index uses `n.tile` and `n.in` beside the axes: see `tile`. So many elements of the last axis of the reduction
-    lie `together` as one, which is what the axis counts.
+    The index uses `n.tile` and `n.in` beside the axes: see `tile`. Some elements of the last axis of the reduction lie
+    `together` as one, which is what the axis counts: as many as the product of this, split so, the last part outermost.
     """
     tiles = -(-product.extent(product.vector) // width)
     dims = [e.name if isinstance(e, Var) else "" for e in product.panel.index]
@@ -269,23 +271,24 @@ def pack_panel(product: Product, tensor: Tensor, width: int, together: int = 1) 
         if name == product.vector:
             splits.append((tiles, width))
             parts += [(name + TILE, Var(name + TILE)), (name + INNER, Var(name + INNER))]
-        elif name == last.name and together > 1:
-            splits.append((last.extent, together))
-            parts += [(name, e), (TOGETHER, const(0))]
+        elif name == last.name and together:
+            splits.append((last.extent, *together))
+            parts += [(name, e), *((TOGETHER, const(0)) for _ in together)]
         else:
             splits.append((tensor.shape[number],))
             parts.append((name, e))
     padded = tuple(map(prod, splits))
     reduction = {a.name for a in product.fused_stage.stage.reduce}
 
-    def rank(part: int) -> int:
+    def rank(part: int) -> tuple[int, int]:
         name = parts[part][0]
-        ranks = ((name == TOGETHER, 4), (name.endswith(INNER), 3), (name in reduction, 2), (name.endswith(TILE), 1))
-        return next((value for is_such, value in ranks if is_such), 0)
+        if name == TOGETHER:
+            return 4, -part
+        ranks = ((name.endswith(INNER), 3), (name in reduction, 2), (name.endswith(TILE), 1))
+        return next((value for is_such, value in ranks if is_such), 0), part
 
-    order = sorted(range(len(parts)), key=lambda part: (rank(part), part))
-    joined = 2 if together > 1 else 1
-    packing = Packing(tuple(range(len(dims))), padded, tuple(splits), tuple(order), joined=joined)
+    order = sorted(range(len(parts)), key=rank)
+    packing = Packing(tuple(range(len(dims))), padded, tuple(splits), tuple(order), joined=1 + len(together))
     return packing, tuple(parts[part][1] for part in order if parts[part][0] != TOGETHER)
 
 

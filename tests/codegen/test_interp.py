@@ -9,6 +9,7 @@ from tunewright.codegen.expr.dtype import FLOATS, INTEGERS, DType
 from tunewright.codegen.expr.expr import (
     COMPARISONS,
     HORIZONTAL,
+    OF_WORDS,
     TRANSCENDENTAL,
     ZIPS,
     Load,
@@ -259,7 +260,7 @@ def arguments(name, dtype):
 
 
 def applies(name, dtype):
-    if name in ("dot4", "exp2_bits"):
+    if name in OF_WORDS:
         return dtype is DType.I32
     integers_only = name in ("floordiv", "mod", "shl", "shr", "bitand", "bitor", "bitxor")
     floats_only = name in ("sqrt", "floor", "ceil", "round", "bitcast", *TRANSCENDENTAL - {"pow"})

@@ -12,6 +12,7 @@ from tunewright.codegen.expr.dtype import DType
 from tunewright.codegen.expr.expr import (
     COMPARISONS,
     HORIZONTAL,
+    OF_WORDS,
     TRANSCENDENTAL,
     ZIPS,
     Load,
@@ -118,7 +119,7 @@ def supported(name, dtype):
         return dtype is BOOL
     if dtype is BOOL:
         return name in (*COMPARISONS, *HORIZONTAL, "select", "min", "max")
-    if name in ("dot4", "exp2_bits"):
+    if name in OF_WORDS:
         return dtype is DType.I32
     if name in ("shl", "shr", "floordiv", "mod", "bitand", "bitor", "bitxor"):
         return not dtype.is_float
