@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from onnx import TensorProto
+
 from tunewright.graph.ir import Node
 
 EXACT = frozenset({
@@ -35,6 +37,8 @@ STEPS = frozenset({
     "QLinearConv", "QLinearMatMul", "QuantizeLinear", "Round", "Sign", "TopK", "Unique",
 })  # fmt: skip
 """Step functions: the smallest difference may change their result."""
+
+FLOAT_TYPES = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16})
 
 CANCELLING = frozenset({
     "BlackmanWindow", "Celu", "Elu", "GRU", "HammingWindow", "HannWindow", "HardSigmoid", "LSTM", "LogSoftmax",
@@ -127,11 +131,16 @@ def unread_by_steps(nodes: Sequence[Node]) -> frozenset[str]:
     """Tensors that no step function depends on."""
     read: set[str] = set()
     for node in reversed(nodes):
-        if node.op in STEPS or any(name in read for name in node.outputs):
+        if _is_step(node) or any(name in read for name in node.outputs):
             read.update(node.inputs)
         for position in INDEXED.get(node.op, ()):
             read.update(node.inputs[position : position + 1])
     return frozenset(name for node in nodes for name in node.outputs if name and name not in read)
+
+
+def _is_step(node: Node) -> bool:
+    """Whether a node is a step function. A cast between floats is one more rounding."""
+    return node.op in STEPS and not (node.op == "Cast" and node.attrs["to"] in FLOAT_TYPES)
 
 
 def is_moving(node: Node) -> bool:

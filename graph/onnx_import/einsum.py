@@ -9,6 +9,11 @@ from math import prod
 from tunewright.graph.draft import Draft
 from tunewright.graph.ir import Node
 
+TYPES = frozenset({
+    "float32", "float64", "float16", "bfloat16", "int32", "int64", "uint32", "uint64",
+})  # fmt: skip
+"""Types that MatMul and ReduceSum have."""
+
 _DOTS = "0123456789"
 """Labels of the dimensions that an ellipsis stands for, the last one first."""
 
@@ -29,7 +34,7 @@ def einsum(draft: Draft, node: Node) -> str | None:
     """
     shapes = [draft.shape(name) or () for name in node.inputs]
     equation = _equation(str(node.attrs["equation"]), [len(shape) for shape in shapes])
-    if equation is None or draft.types[node.inputs[0]].dtype not in ("float32", "float64"):
+    if equation is None or draft.types[node.inputs[0]].dtype not in TYPES:
         return None
     terms, result = equation
     extents: dict[str, int] = {}

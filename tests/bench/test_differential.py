@@ -215,6 +215,9 @@ def test_narrow_floats_may_stay_wide_but_not_before_a_step():
     assert bound_of(case_of(nodes, {"x": x}), Leeway(wide=True)).allows(wide).all()
     stepped = [*nodes[:1], node("Div", ["a", "x"], ["q"]), node("Floor", ["q"], ["y"])]
     assert not bound_of(case_of(stepped, {"x": x}), Leeway(wide=True)).allows(wide).any()
+    cast = [*nodes, node("Cast", ["y"], ["z"], to=onnx.TensorProto.FLOAT)]  # is no step
+    bound = bound_of(case_of(cast, {"x": x}, outputs=("z",)), Leeway(wide=True))
+    assert bound.allows(wide.astype(np.float32)).all()
 
 
 def test_where_a_sum_overflows_on_the_way_both_are_right():

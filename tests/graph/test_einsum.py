@@ -16,9 +16,10 @@ from .conftest import Runs
 RNG = np.random.default_rng(5)
 
 
-def imported(equation: str, *shapes: tuple[int, ...]) -> Graph:
+def imported(equation: str, *shapes: tuple[int, ...], dtype: str = "float32") -> Graph:
     names = [f"x{k}" for k in range(len(shapes))]
-    inputs = [helper.make_tensor_value_info(name, 1, shape) for name, shape in zip(names, shapes, strict=True)]
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    inputs = [helper.make_tensor_value_info(name, kind, shape) for name, shape in zip(names, shapes, strict=True)]
     node = helper.make_node("Einsum", names, ["y"], equation=equation)
     graph = helper.make_graph([node], "g", inputs, [helper.make_empty_tensor_value_info("y")])
     return load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]).SerializeToString())
@@ -57,3 +58,19 @@ def test_equations(equation: str, shapes: list[tuple[int, ...]]) -> None:
     feeds = {port.tensor: arrays[int(port.label[1:])] for port in rewritten.inputs}
     [result] = Runs.steps(rewritten, feeds)
     Runs.close(np.asarray(result), np.asarray(np.einsum(equation.replace(" ", ""), *arrays), np.float32))
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64", "uint64", "float16"])
+@pytest.mark.parametrize("equation", ["bij,bjk->ki", "bij,bkj->bik"])
+def test_other_types(equation: str, dtype: str) -> None:
+    """Whole numbers are exact modulo 2^n."""
+    rewritten = rewrite(imported(equation, (2, 5, 5), (2, 5, 5), dtype=dtype))
+    assert not any(isinstance(step, Fallback) for step in partition(rewritten))
+    draw = RNG.integers(-(2**31), 2**31, (2, 2, 5, 5)) if dtype != "float16" else RNG.standard_normal((2, 2, 5, 5))
+    arrays = [array.astype(dtype) for array in draw]
+    [result] = Runs.steps(rewritten, {port.tensor: arrays[int(port.label[1:])] for port in rewritten.inputs})
+    expected = np.einsum(equation, *arrays)
+    if dtype == "float16":
+        np.testing.assert_allclose(np.asarray(result, np.float32), np.asarray(expected, np.float32), atol=0.05)
+    else:
+        np.testing.assert_array_equal(result, expected)
