@@ -279,7 +279,12 @@ def words_of(buffer: Buffer) -> Buffer:
     """A buffer of small numbers as one of 32-bit words, each of neighbours along the last dimension."""
     *outer, last = buffer.shape
     words = last * buffer.dtype.size_bytes // WORD_BYTES
-    return replace(buffer, name=buffer.name + _WORDS, shape=(*outer, words), dtype=DType.I32)
+    return replace(buffer, name=words_name(buffer.name), shape=(*outer, words), dtype=DType.I32)
+
+
+def words_name(name: str) -> str:
+    """The name of a buffer's words."""
+    return name + _WORDS
 
 
 def bytes_name(words: str) -> str:

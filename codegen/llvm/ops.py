@@ -21,6 +21,7 @@ import numpy as np
 from ..expr.dtype import DType
 from ..expr.expr import COMPARISONS, ZIPS, Op
 from ..expr.semantics import EIGHTHS, Number
+from . import words
 from .narrow import CASTS
 
 Emit = Callable[[str], str]
@@ -173,11 +174,11 @@ def select(
     if name == "fma":
         return _fma(source, lanes, args, emit)
     if name == "dot4" and source is DType.I32:
-        return _dot4(lanes, args, dot_bits, pair_bits, emit)
+        return words.dot4(lanes, args, dot_bits, pair_bits, emit, is_small=words.has_small_bytes(op.args[0]))
     if name == "dot2":
-        return _dot2(lanes, args, pair_bits, emit)
+        return words.dot2(lanes, args, pair_bits, emit)
     if name in ("even_bytes", "odd_bytes"):
-        return _wide_bytes(lanes, args[0], 1 if name == "odd_bytes" else 0, emit)
+        return words.wide_bytes(lanes, args[0], 1 if name == "odd_bytes" else 0, emit)
     if name == "cast":
         return _cast(source, op.dtype, lanes, args[0], x86_bits, emit)
     if name == "bitcast":
@@ -247,84 +248,6 @@ def _fma(dtype: DType, lanes: int, args: Sequence[str], emit: Emit) -> str:
         operands = f"{kind} {args[0]}, {kind} {args[1]}, {kind} {args[2]}"
         return emit(f"call {kind} @llvm.fmuladd.{suffix(dtype, lanes)}({operands})")
     return emit(f"add {kind} {emit(f'mul {kind} {args[0]}, {args[1]}')}, {args[2]}")
-
-
-def _dot4(lanes: int, args: Sequence[str], dot_bits: int, pair_bits: int, emit: Emit) -> str:
-    """By VPDPBUSD, or else by VPMADDWD on bytes that are made words. Neither saturates: see "Intel 64 and IA-32
-    Architectures Software Developer's Manual".
-    """
-    kind, bits = type_name(DType.I32, lanes), 32 * lanes
-    left, right, total = args
-    if bits <= dot_bits and bits in (128, 256, 512):
-        fours = type_name(DType.I8, 4 * lanes)
-        operands = ", ".join(f"{fours} {emit(f'bitcast {kind} {words} to {fours}')}" for words in (left, right))
-        return emit(f"call {kind} @llvm.x86.avx512.vpdpbusd.{bits}({kind} {total}, {operands})")
-    if bits in PAIR_SUMS and bits <= pair_bits:
-        words = f"<{2 * lanes} x i16>"
-        halves = emit(f"bitcast {kind} {left} to {words}")
-        even = emit(f"and {words} {halves}, splat (i16 255)"), _raised(lanes, right, 0, emit)
-        odd = emit(f"lshr {words} {halves}, {EIGHT}"), _raised(lanes, right, 1, emit)
-        for first, second in (even, odd):
-            total = _add_pairs(lanes, total, first, _signed(lanes, second, emit), emit)
-        return total
-    low, top = splat(255, DType.I32, lanes), splat(24, DType.I32, lanes)
-    for byte in range(4):
-        up, down = (splat(shift, DType.I32, lanes) for shift in (24 - 8 * byte, 8 * byte))
-        first = emit(f"and {kind} {emit(f'lshr {kind} {left}, {down}')}, {low}")
-        second = emit(f"ashr {kind} {emit(f'shl {kind} {right}, {up}')}, {top}")
-        total = emit(f"add {kind} {total}, {emit(f'mul {kind} {first}, {second}')}")
-    return total
-
-
-PAIR_SUMS = {128: "sse2.pmadd.wd", 256: "avx2.pmadd.wd", 512: "avx512.pmaddw.d.512"}
-"""LLVM's name of VPMADDWD by the width of its vectors: sums of two products of signed words each."""
-
-
-EIGHT = "splat (i16 8)"
-
-
-def _add_pairs(lanes: int, total: str, left: str, right: str, emit: Emit) -> str:
-    """The total and sums of two products each of signed halves, of operands that are vectors of these."""
-    kind, words = type_name(DType.I32, lanes), f"<{2 * lanes} x i16>"
-    sums = emit(f"call {kind} @llvm.x86.{PAIR_SUMS[32 * lanes]}({words} {left}, {words} {right})")
-    return emit(f"add {kind} {total}, {sums}")
-
-
-def _raised(lanes: int, words: str, first: int, emit: Emit) -> str:
-    """The even or odd bytes of words, each as the upper byte of a half."""
-    kind, halves = type_name(DType.I32, lanes), f"<{2 * lanes} x i16>"
-    parts = emit(f"bitcast {kind} {words} to {halves}")
-    return parts if first else emit(f"shl {halves} {parts}, {EIGHT}")
-
-
-def _signed(lanes: int, raised: str, emit: Emit) -> str:
-    return emit(f"ashr <{2 * lanes} x i16> {raised}, {EIGHT}")
-
-
-def _wide_bytes(lanes: int, words: str, first: int, emit: Emit) -> str:
-    """The even or odd bytes of words, as signed halves of words."""
-    signed = _signed(lanes, _raised(lanes, words, first, emit), emit)
-    return emit(f"bitcast <{2 * lanes} x i16> {signed} to {type_name(DType.I32, lanes)}")
-
-
-def _dot2(lanes: int, args: Sequence[str], pair_bits: int, emit: Emit) -> str:
-    """By VPMADDWD, which does not saturate, or by multiplications."""
-    kind, bits = type_name(DType.I32, lanes), 32 * lanes
-    left, right, total = args
-    if bits in PAIR_SUMS and bits <= pair_bits:
-        first, second = (emit(f"bitcast {kind} {words} to <{2 * lanes} x i16>") for words in (left, right))
-        return _add_pairs(lanes, total, first, second, emit)
-    for shift in (16, 0):
-        first, second = (_signed_half(lanes, words, shift, emit) for words in (left, right))
-        total = emit(f"add {kind} {total}, {emit(f'mul {kind} {first}, {second}')}")
-    return total
-
-
-def _signed_half(lanes: int, words: str, shift: int, emit: Emit) -> str:
-    """The lower half of words where `shift` is 16, the upper one where it is 0."""
-    kind, sixteen = type_name(DType.I32, lanes), splat(16, DType.I32, lanes)
-    raised = emit(f"shl {kind} {words}, {sixteen}") if shift else words
-    return emit(f"ashr {kind} {raised}, {sixteen}")
 
 
 def _unary(name: str, dtype: DType, lanes: int, arg: str, emit: Emit) -> str:

@@ -11,6 +11,9 @@ from .quantisation import dequantize, in_bytes
 
 _FLOATS = "float float16 bfloat16"
 
+INT8_LEVEL = 4
+"""The `accuracy_level` that lets activations be rounded to 8 bits, in the blocks of the weights."""
+
 _NF4 = (
     -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334,
     -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224,
@@ -64,9 +67,10 @@ def _mat_mul_n_bits(call: ContribCall) -> str:
         weight = call.reshape(_scaled(call, cut, *(call.unsqueeze(x, 2) for x in (scales, zero_points))), n, -1)
     if not groups and k < blocks * size:
         weight = call.slice(weight, 1, 0, k)
-    return call.sum(
-        call.emit("MatMul", call.operand("A"), call.emit("Transpose", weight, perm=[1, 0])), call.operand("bias")
-    )
+    a = call.operand("A")
+    if call.attr("accuracy_level") == INT8_LEVEL:
+        a = call.emit_own("AllowInt8", (a,), call.kind(a))
+    return call.sum(call.emit("MatMul", a, call.emit("Transpose", weight, perm=[1, 0])), call.operand("bias"))
 
 
 def _zero_points(call: ContribCall, n: int, blocks: int, bits: int) -> str:

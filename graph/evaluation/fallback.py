@@ -113,10 +113,10 @@ def _evaluate(node: Node, arrays: Sequence[Any]) -> list[Any]:
     if node.op == "Recurrence" and not node.domain:
         return evaluate_recurrence(node, arrays)
     function = _OWN.get(node.op)
-    if function is not None and not node.domain and len(node.outputs) == 1:
+    if function is not None and not node.domain:
         result = function(node, *arrays)
         if result is not None:
-            return [result]
+            return list(result) if isinstance(result, tuple) else [result]
     evaluator = _evaluator(node, arrays)
     captures = node.attrs.get(CAPTURES, ())
     names = [f"i{k}" for k in range(len(arrays) - len(captures))] + list(captures)
@@ -152,9 +152,20 @@ def _constant_of_shape(node: Node, shape: Array) -> Array:
     return np.broadcast_to(value, tuple(map(int, shape)))
 
 
-def _block_matmul(node: Node, x: Any, numbers: Any, scales: Any, zeros: Any) -> Array:
+def _block_matmul(node: Node, x: Any, numbers: Any, scales: Any, zeros: Any, x_scales: Any = None) -> Array:
     weights = (numbers.astype(np.float32) - zeros[..., None]) * scales[..., None]
+    if x_scales is not None:
+        x = (x.reshape(*x_scales.shape, -1) * x_scales[..., None]).reshape(x.shape)
     return np.asarray(np.matmul(x, weights.reshape(len(numbers), -1).T))
+
+
+def _block_quantize(node: Node, x: Any) -> tuple[Array, Array]:
+    blocks = x.reshape(*x.shape[:-1], -1, node.attrs["size"])
+    scales = np.abs(blocks).max(-1) / np.float32(127)
+    with np.errstate(divide="ignore"):
+        factors = np.where(scales > 0, np.float32(1) / scales, np.float32(0))
+    numbers = np.rint(blocks * factors[..., None]).astype(np.int8)
+    return numbers.reshape(x.shape), scales
 
 
 def _trees(node: Node, x: Any, features: Any, thresholds: Any, values: Any) -> Array:
@@ -170,8 +181,10 @@ def _trees(node: Node, x: Any, features: Any, thresholds: Any, values: Any) -> A
     return np.asarray(result.reshape(len(x), groups * targets), x.dtype)
 
 
-_OWN: dict[str, Callable[..., Array | None]] = {
+_OWN: dict[str, Callable[..., Array | tuple[Array, ...] | None]] = {
+    "AllowInt8": lambda node, x: x,
     "BlockMatMul": _block_matmul,
+    "BlockQuantize": _block_quantize,
     "ConstantOfShape": _constant_of_shape,
     CUT: cut_to_size,
     "Reshape": _reshape,

@@ -18,6 +18,7 @@ from tunewright.codegen.expr.dtype import DType
 
 from ..ir import Array, Node, TensorType
 from ..task import load
+from .blocks import BLOCKS
 from .contraction import CONTRACTIONS
 from .definition import Compute, Definition, MemorySlice, NotNative, OpDef, Place, Rounds, TensorView
 from .elementwise import ELEMENTWISE, QUANTISATION
@@ -33,6 +34,7 @@ from .trees import TREES
 __all__ = ["OPS", "Compute", "MemorySlice", "NotNative", "OpDef", "Place", "Rounds", "TensorView", "define"]
 
 OPS: Mapping[str, OpDef] = {
+    **BLOCKS,
     **CONTRACTIONS,
     **ELEMENTWISE,
     **MOVEMENT,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
-from math import prod
 
 from tunewright.codegen.expr.dtype import BYTES, FLOATS, DType
 from tunewright.codegen.expr.expr import Expr, const, op
@@ -193,24 +192,6 @@ def _product(d: Definition, a: Tensor, b: Tensor) -> None:
     d.fold(y, "sum", a.shape[-1:], product)
 
 
-def block_matmul(d: Definition) -> None:
-    """Matrix product with weights of four or eight bits in blocks: the sum of x * (number - zero point) * scale."""
-    x, numbers, scales, zeros = d.input(0, F32), d.input(1, DType.U8), d.input(2, F32), d.input(3, DType.U8)
-    columns, *blocks = numbers.shape
-    rows = prod(x.shape) // prod(blocks)
-    x, y = d.reshape(x, (rows, *blocks)), d.reshape(d.output(), (rows, columns))
-
-    def product(i: Index, r: Index) -> Expr:
-        (row, column), block = i, r[0]
-        number = op("cast", load(numbers, [column, *r]), dtype=DType.I32)
-        if d.attr("bits") == 4:  # says that there are no larger ones
-            number = op("mod", number, 1 << 4)
-        weight = op("cast", number - op("cast", load(zeros, [column, block]), dtype=DType.I32), dtype=F32)
-        return load(x, [row, *r]) * (weight * load(scales, [column, block]))
-
-    d.fold(y, "sum", blocks, product)
-
-
 MAX_DETERMINANT = 5
 """Most rows of a matrix whose determinant is written out: twice the products for each row more."""
 
@@ -237,7 +218,6 @@ def determinant(d: Definition) -> None:
 
 
 CONTRACTIONS: Mapping[str, OpDef] = {
-    "BlockMatMul": block_matmul,
     "Conv": conv,
     "ConvInteger": conv_integer,
     "ConvTranspose": conv_transpose,

@@ -15,6 +15,9 @@ from .edit import Edit, Result, each
 MOST_ROWS = 16
 """Rows beyond which the weights' way from memory is short beside the arithmetic, which is less for floats."""
 
+WORD_NUMBERS = 8
+"""Numbers of four bits in a word: blocks are whole words."""
+
 LEAST_COLUMNS = 16
 """Columns below which most lanes of a vector would be idle."""
 
@@ -29,6 +32,19 @@ def block_matmuls(edit: Edit, node: Node) -> Result:
     Before: `w = Transpose(Reshape(DequantizeLinear(q, s, z) axis=0, (N, K))); y = MatMul(x, w)`, where each row of q
     is a block of K. After: `y = BlockMatMul(x, q, s, z)` with q [N, blocks, size], s and z [N, blocks].
     """
+    return _block_matmul(edit, node, is_rounded=False)
+
+
+@each("MatMul")
+def byte_block_matmuls(edit: Edit, node: Node) -> Result:
+    """As `block_matmuls`, where activations may be rounded, on processors that multiply bytes.
+
+    Before: `y = MatMul(AllowInt8(x), w)`. After: `b, t = BlockQuantize(x); y = BlockMatMul(b, q, s, z, t)`.
+    """
+    return _block_matmul(edit, node, is_rounded=True) if edit.producer(node.inputs[0], "AllowInt8") else None
+
+
+def _block_matmul(edit: Edit, node: Node, *, is_rounded: bool) -> str | None:
     x, weight = node.inputs
     shape, kind = edit.shape(x), edit.types[node.outputs[0]]
     blocks = _blocks(edit, weight)
@@ -40,11 +56,34 @@ def block_matmuls(edit: Edit, node: Node) -> Result:
     columns, count, size = numbers.shape
     if columns < LEAST_COLUMNS or count < 2 or size % 2 or size > MOST_SIZE:
         return None
+    if is_rounded and size % WORD_NUMBERS:
+        return None
     output = edit.new_tensor(TensorType(kind.dtype, kind.shape))
     operands = (x, *map(edit.constant, blocks))
+    if is_rounded:
+        rounded, scales = _rounded(edit, x, size)
+        operands = (rounded, *operands[1:], scales)
     bits = 4 if numbers.max() < 1 << 4 else 8
     edit.add(Node("BlockMatMul", operands, (output,), {"bits": bits}, version=NORMAL_VERSION))
     return output
+
+
+def _rounded(edit: Edit, x: str, size: int) -> tuple[str, str]:
+    """Activations as signed bytes, and the scale of each block."""
+    shape = edit.shape(x) or ()
+    numbers = edit.new_tensor(TensorType("int8", shape))
+    scales = edit.new_tensor(TensorType("float32", (*shape[:-1], shape[-1] // size)))
+    edit.add(Node("BlockQuantize", (x,), (numbers, scales), {"size": size}, version=NORMAL_VERSION))
+    return numbers, scales
+
+
+@each("AllowInt8")
+def exact_activations(edit: Edit, node: Node) -> Result:
+    """Activations that may be rounded, and are not.
+
+    Before: `y = AllowInt8(x)`. After: x.
+    """
+    return node.inputs[0]
 
 
 def _blocks(edit: Edit, weight: str) -> tuple[Array, Array, Array] | None:

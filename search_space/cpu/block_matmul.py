@@ -10,11 +10,15 @@ parallel tile                        of columns, along the lanes
         part += x of the first half * low bits, + x of the second * high bits
       acc += scale * (part - zero point * sum of x)
     output = epilogue(acc)
+
+Where activations are rounded to bytes, a place is a word of four bytes of a column, multiplied by four of x at
+once, and parts are whole numbers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -37,12 +41,14 @@ from tunewright.codegen.ir.ir import (
     Scope,
     Stmt,
     Store,
+    words_name,
+    words_of,
 )
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Axis, Stage, Task
 
 from ..axes import balance, runs
-from ..buffers import kernel_around, own_buffer
+from ..buffers import buffer, kernel_around, own_buffer
 from ..description import SchedulePoint
 from ..patterns.block_matmul import BlockMatMul, match_block_matmul
 from ..patterns.fused_stage import FusedStage
@@ -60,6 +66,9 @@ COLUMN = "column" + INNER
 
 F32 = DType.F32
 
+LOW_HALVES = 0x0F0F0F0F
+"""The lower four bits of each byte of a word."""
+
 
 class BlockMatMulSketch(PatternSketch[BlockMatMul]):
     """A product of few rows with weights of few bits."""
@@ -76,13 +85,13 @@ class BlockMatMulSketch(PatternSketch[BlockMatMul]):
         knobs = (
             Knob("vectors", tuple(n for n in (1, 2, 3, 4, 6, 8) if n <= most)),
             Knob("rows", tuple(range(1, min(product.rows, 4) + 1))),
-            Knob("unroll", tuple(n for n in (1, 2, 4, 8) if product.places % n == 0)),
+            Knob("unroll", tuple(n for n in (1, 2, 4, 8) if product.places // product.together % n == 0)),
             Knob("ahead", (0, 1), PREFETCH),
         )
         preferred = {"vectors": 4 if target.vector_registers > 16 else 2, "rows": 1, "unroll": 4}
         return self.space_of(
             knobs,
-            legal=lambda columns: _legal(target, columns),
+            legal=lambda columns: _legal(product, target, columns),
             tiling=lambda columns: _tiling(product, target, columns),
             preferred=preferred | {"ahead": int(is_prefetch_worthwhile(target))},
         )
@@ -97,21 +106,28 @@ class BlockMatMulSketch(PatternSketch[BlockMatMul]):
             product.numbers.name: Packing(
                 order=(0, 1, 2),
                 padded=(tiles * width, blocks, places),
-                splits=((tiles, width), (blocks,), (places,)),
-                parts=(0, 2, 3, 1),
+                splits=((tiles, width), (blocks,), (places // product.together, product.together)),
+                parts=(0, 2, 3, 1, 4),
                 maps=_pairs(places) if product.halves > 1 else (),
+                joined=2,
             ),
             product.scales.name: lines,
             product.zeros.name: lines,
         }
-        tile = _Tile(product, schedule["vectors"], lanes, schedule["unroll"], bool(schedule["ahead"]))
+        numbers = Buffer(product.numbers.name, packings[product.numbers.name].shape, DType.U8)
+        words = (words_of(numbers), words_of(buffer(product.x))) if product.x_scales else ()
+        is_early = bool(schedule["ahead"])
+        tile = (_ByteTile if words else _Tile)(product, schedule["vectors"], lanes, schedule["unroll"], is_early)
         main = For("tile", tiles, tile.rows(schedule["rows"]), LoopKind.PARALLEL)
         sums = _sums(product)
         stages = (*product.before, sums), product.fused_stage, product.after
-        return kernel_around((main,), task, stages, partial(write_phase, target=target), packings, (own_buffer(sums),))
+        phase = partial(write_phase, target=target)
+        return replace(kernel_around((main,), task, stages, phase, packings, (own_buffer(sums),)), words=words)
 
     def describe(self, point: SchedulePoint) -> Iterator[str]:
         yield from point.say_start("A product of few rows with weights of few bits, unpacked in registers.")
+        if point.kernel.words:
+            yield "Activations are bytes, with a scale for each block; the products within a block are exact."
         yield from point.say_tile(point.tiles[0])
         yield from point.say_copies(point.tiles[0])
 
@@ -122,10 +138,10 @@ def _pairs(places: int) -> tuple[tuple[int, AxisMatrix], ...]:
     return ((2, tuple(map(tuple, matrix.tolist()))),)
 
 
-def _legal(target: Target, columns: Columns) -> NDArray[np.bool_]:
-    """Within the registers: both sums of each row, and the numbers of both halves."""
-    rows, vectors = columns["rows"], columns["vectors"]
-    return np.asarray(2 * rows * vectors + 2 * vectors + 1 <= target.vector_registers)
+def _legal(product: BlockMatMul, target: Target, columns: Columns) -> NDArray[np.bool_]:
+    """Within the registers: both sums of each row, the numbers of both halves, and constants of products of bytes."""
+    rows, vectors, constants = columns["rows"], columns["vectors"], 2 if product.x_scales else 0
+    return np.asarray(2 * rows * vectors + 2 * vectors + 1 + constants <= target.vector_registers)
 
 
 def _tiling(product: BlockMatMul, target: Target, columns: Columns) -> Tiling:
@@ -140,12 +156,14 @@ def _sums(product: BlockMatMul) -> FusedStage:
     """The sum of each block of each row: [rows, blocks]."""
     names = ("row", "block", "place")[-len(product.x.shape) :]
     *spatial, reduced = (Axis(name, extent) for name, extent in zip(names, product.x.shape, strict=True))
-    body = Load(product.x.name, tuple(map(Var, names)), F32)
+    body = op("cast", Load(product.x.name, tuple(map(Var, names)), product.x.dtype), dtype=F32)
     return FusedStage.of(Stage(SUMS, tuple(spatial), body, (reduced,), "sum"))
 
 
 class _Tile:
     """The columns of one tile, `vectors` along the lanes."""
+
+    part_dtype = F32
 
     def __init__(self, product: BlockMatMul, vectors: int, lanes: int, unroll: int, is_early: bool) -> None:
         self._product, self._lanes, self._unroll = product, lanes, unroll
@@ -164,45 +182,56 @@ class _Tile:
         return Block(tuple(steps))
 
     def _tile(self, rows: int, first: Expr) -> Stmt:
-        acc, part = (Buffer(name, (rows, self._width), F32, Scope.REGISTER) for name in (ACC, PART))
-        blocks, places = self._product.blocks, self._product.places
+        acc = Buffer(ACC, (rows, self._width), F32, Scope.REGISTER)
+        part = Buffer(PART, (rows, self._width), self.part_dtype, Scope.REGISTER)
+        blocks, places = self._product.blocks, self._product.places // self._product.together
         place = Var("place") * self._unroll if places > self._unroll else const(0)
         fold = Block(tuple(step for copy in range(self._unroll) for step in self._fold(rows, first, place + copy)))
         loop: Stmt = For("place", places // self._unroll, fold) if places > self._unroll else fold
-        inner = Alloc(part, Block((*self._clear(PART, rows), loop, *self._join(rows, first))))
-        steps = (*self._clear(ACC, rows), For("block", blocks, inner), *self._finish(rows, first))
+        inner = Alloc(part, Block((*self._clear(part), loop, *self._join(rows, first))))
+        steps = (*self._clear(acc), For("block", blocks, inner), *self._finish(rows, first))
         return Alloc(acc, Block(steps))
 
     def _at(self, name: str, row: int, base: int) -> Load:
-        return Load(name, (const(row), self._lane(base)), F32)
+        dtype = self.part_dtype if name == PART else F32
+        return Load(name, (const(row), self._lane(base)), dtype)
 
-    def _load(self, name: str, row: Expr, *index: Expr) -> Load:
+    def _load(self, name: str, row: Expr, *index: Expr, dtype: DType = F32) -> Load:
         """An element of a row."""
-        return Load(name, (row, *index) if self._product.row else index, F32)
+        return Load(name, (row, *index) if self._product.row else index, dtype)
 
     def _lane(self, base: int) -> Expr:
         return Ramp(const(base), self._lanes)
 
-    def _clear(self, name: str, rows: int) -> Iterator[Stmt]:
-        for row in range(rows):
+    def _clear(self, sums: Buffer) -> Iterator[Stmt]:
+        for row in range(sums.shape[0]):
             for base in self._bases:
-                yield Store(name, self._at(name, row, base).index, const(0.0))
+                yield Store(sums.name, (const(row), self._lane(base)), const(0, sums.dtype))
 
     def _fold(self, rows: int, first: Expr, place: Expr) -> Iterator[Stmt]:
-        """The products of one byte of each column."""
+        """The products of the numbers in a place of each column."""
         product = self._product
-        for line in range(0, self._width if self._ahead else 0, F32.size_bytes * LINE):
+        for line in range(0, self._width * product.together if self._ahead else 0, F32.size_bytes * LINE):
             yield Prefetch(product.numbers.name, (Var("tile"), Var("block") + self._ahead, place, const(line)))
         for base in self._bases:
-            index = Var("tile"), Var("block"), place, self._lane(base)
-            number = op("cast", Load(product.numbers.name, index, DType.U8), dtype=DType.I32)
-            halves = (number,) if product.halves == 1 else (op("mod", number, 16), op("floordiv", number, 16))
-            for part, bits in enumerate(halves):
-                weight = op("cast", bits, dtype=F32)
+            for half, weight in enumerate(self._weights((Var("tile"), Var("block"), place, self._lane(base)))):
                 for row in range(rows):
-                    x = self._load(product.x.name, first + row, Var("block"), place + part * product.places)
                     total = self._at(PART, row, base)
-                    yield Store(PART, total.index, op("fma", x, weight, total))
+                    at = place + half * (product.places // product.together)
+                    yield Store(PART, total.index, self._multiply(weight, first + row, at, total))
+
+    def _weights(self, index: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        """The numbers of a place: of both halves of a block, or of the whole."""
+        number = op("cast", Load(self._product.numbers.name, index, DType.U8), dtype=DType.I32)
+        halves = (number,) if self._product.halves == 1 else (op("mod", number, 16), op("floordiv", number, 16))
+        return tuple(op("cast", bits, dtype=F32) for bits in halves)
+
+    def _multiply(self, weight: Expr, row: Expr, place: Expr, total: Expr) -> Expr:
+        return op("fma", self._load(self._product.x.name, row, Var("block"), place), weight, total)
+
+    def _scale(self, scale: Expr, row: Expr) -> Expr:
+        """The scale of a block's sum."""
+        return scale
 
     def _join(self, rows: int, first: Expr) -> Iterator[Stmt]:
         """Add the sums of a block to the results, scaled."""
@@ -213,8 +242,8 @@ class _Tile:
             zero = op("cast", Load(product.zeros.name, index, DType.U8), dtype=F32)
             for row in range(rows):
                 total = self._load(SUMS, first + row, Var("block"))
-                acc = self._at(ACC, row, base)
-                value = op("fma", scale, self._at(PART, row, base) - zero * total, acc)
+                acc, part = self._at(ACC, row, base), op("cast", self._at(PART, row, base), dtype=F32)
+                value = op("fma", self._scale(scale, first + row), part - zero * total, acc)
                 yield Store(ACC, acc.index, value)
 
     def _finish(self, rows: int, first: Expr) -> Iterator[Stmt]:
@@ -243,6 +272,27 @@ class _Tile:
                 vector, *at = (vectorize(e, COLUMN, const(base), self._lanes, count) for e in (value, *index))
                 is_vector = any(e.lanes > 1 for e in at)
                 yield Store(fused_stage.output, tuple(at), transform(vector, read_whole), count if is_vector else None)
+
+
+class _ByteTile(_Tile):
+    """One of activations that are rounded to bytes: numbers and activations are read as words of four."""
+
+    part_dtype = DType.I32
+
+    def _weights(self, index: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        number = Load(words_name(self._product.numbers.name), index, DType.I32)
+        if self._product.halves == 1:
+            return (number,)
+        return op("bitand", number, LOW_HALVES), op("bitand", op("shr", number, 4), LOW_HALVES)
+
+    def _multiply(self, weight: Expr, row: Expr, place: Expr, total: Expr) -> Expr:
+        x = self._load(words_name(self._product.x.name), row, Var("block"), place, dtype=DType.I32)
+        return op("dot4", weight, x, total)
+
+    def _scale(self, scale: Expr, row: Expr) -> Expr:
+        x_scales = self._product.x_scales
+        assert x_scales is not None
+        return scale * self._load(x_scales.name, row, Var("block"))
 
 
 def _from(first: int, count: int, body: Stmt) -> Stmt:

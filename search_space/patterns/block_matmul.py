@@ -8,6 +8,7 @@ from math import prod
 
 from tunewright.codegen.expr.dtype import DType
 from tunewright.codegen.expr.expr import Const, Expr, Load, Op, Var
+from tunewright.codegen.ir.ir import WORD_BYTES
 from tunewright.graph.task import Task, Tensor
 
 from .fused_stage import FusedStage, fuse_stages
@@ -18,7 +19,7 @@ class BlockMatMul:
     """The main fused stage of a task as such a product, and its tensors.
 
     `x` is [rows, blocks, size], or without rows where there is one; `numbers` are [columns, blocks, size], `scales` and
-    `zeros` [columns, blocks].
+    `zeros` [columns, blocks]. Where `x` is rounded to bytes, `x_scales` are [rows, blocks].
     """
 
     before: tuple[FusedStage, ...]
@@ -31,6 +32,7 @@ class BlockMatMul:
     row: str  # "" where there is one
     column: str
     bits: int  # of a weight, 4 or 8
+    x_scales: Tensor | None = None
 
     @property
     def rows(self) -> int:
@@ -53,6 +55,11 @@ class BlockMatMul:
         return self.numbers.shape[2] // self.halves
 
     @property
+    def together(self) -> int:
+        """The bytes of a block that are multiplied by one instruction, along the reduction."""
+        return 1 if self.x_scales is None else WORD_BYTES
+
+    @property
     def stages(self) -> tuple[tuple[FusedStage, ...], FusedStage, tuple[FusedStage, ...]]:
         """The fused stages of the task: those before, this one, those after."""
         return self.before, self.fused_stage, self.after
@@ -64,16 +71,18 @@ def match_block_matmul(task: Task) -> BlockMatMul | None:
     fused_stages = fuse_stages(task)
     main = max(range(len(fused_stages)), key=lambda n: fused_stages[n].stage.points)
     fused_stage = fused_stages[main]
-    bits, operands = _operands(fused_stage.stage.body)
+    operands = _operands(fused_stage.stage.body)
     if operands is None or fused_stage.stage.combiner != "sum":
         return None
+    bits, loads = operands.bits, (operands.x, operands.number, operands.zero, operands.scale)
     names = {tensor.name: tensor for tensor in (*task.inputs, *task.temporaries)}
-    x, numbers, zeros, scales = (names.get(load.tensor) for load in operands)
-    if x is None or numbers is None or zeros is None or scales is None:
+    x, numbers, zeros, scales = (names.get(load.tensor) for load in loads)
+    x_scales = names.get(operands.x_scale.tensor) if operands.x_scale else None
+    if x is None or numbers is None or zeros is None or scales is None or (operands.x_scale and x_scales is None):
         return None
     if not (numbers.constant and zeros.constant and scales.constant) or numbers.shape[1:] != x.shape[-2:]:
         return None
-    row, column = operands[0].index[0] if len(x.shape) == 3 else None, operands[1].index[0]
+    row, column = operands.x.index[0] if len(x.shape) == 3 else None, operands.number.index[0]
     if (
         not isinstance(column, Var)
         or len(numbers.shape) != 3
@@ -82,19 +91,37 @@ def match_block_matmul(task: Task) -> BlockMatMul | None:
         return None
     before, after = tuple(fused_stages[:main]), tuple(fused_stages[main + 1 :])
     name = row.name if isinstance(row, Var) else ""
-    return BlockMatMul(before, fused_stage, after, x, numbers, scales, zeros, name, column.name, bits)
+    return BlockMatMul(before, fused_stage, after, x, numbers, scales, zeros, name, column.name, bits, x_scales)
 
 
-def _operands(body: Expr) -> tuple[int, tuple[Load, Load, Load, Load] | None]:
-    """The bits of a weight, and what a product reads: x, the numbers, their zero points, their scales."""
+@dataclass(frozen=True, slots=True)
+class _Operands:
+    """What a product reads."""
+
+    bits: int  # of a weight
+    x: Load
+    x_scale: Load | None  # where x is rounded to bytes
+    number: Load
+    zero: Load
+    scale: Load
+
+
+def _operands(body: Expr) -> _Operands | None:
     match body:
-        case Op("mul", (Load() as x, Op("mul", (Op("cast", (Op("sub", (number, zero)),)), Load() as scale)))):
+        case Op("mul", (activation, Op("mul", (Op("cast", (Op("sub", (number, zero)),)), Load() as scale)))):
+            match activation:
+                case Load():
+                    x, x_scale = activation, None
+                case Op("mul", (Op("cast", (Load(dtype=DType.I8) as x,)), Load() as x_scale)):
+                    pass
+                case _:
+                    return None
             match number, zero:
                 case Op("mod", (Op("cast", (Load(dtype=DType.U8) as q,)), Const(16))), Op("cast", (Load() as z,)):
-                    return 4, (x, q, z, scale)
+                    return _Operands(4, x, x_scale, q, z, scale)
                 case Op("cast", (Load(dtype=DType.U8) as q,)), Op("cast", (Load() as z,)):
-                    return 8, (x, q, z, scale)
-    return 0, None
+                    return _Operands(8, x, x_scale, q, z, scale)
+    return None
 
 
 def _reads(fused_stages: list[FusedStage], tensor: str) -> int:

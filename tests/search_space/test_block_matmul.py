@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,11 @@ import onnx.parser
 import pytest
 from onnx import numpy_helper
 
+from tunewright.codegen.expr.dtype import DType
+from tunewright.codegen.target import Target
 from tunewright.codegen.verify import verify
 from tunewright.graph.fusion.fusion import TaskCall, partition
-from tunewright.graph.ir import Graph
+from tunewright.graph.ir import Graph, Node
 from tunewright.graph.onnx_import import load
 from tunewright.graph.oracle import example_inputs, reference
 from tunewright.graph.rewrites import rewrite
@@ -19,9 +22,12 @@ from tunewright.graph.task import Task
 from tunewright.search_space.sketch import find_space
 from tunewright.search_space.sketches import sketch, spaces
 
-from .oracle import HOST, interpret, native
+from .oracle import DOTS, HOST, interpret, native
 
 SKETCH = sketch("block_matmul")
+
+PLAIN = replace(HOST, features="")
+"""A processor without instructions for bytes."""
 
 
 def graph_of(
@@ -33,8 +39,9 @@ def graph_of(
     most: int = 15,
     then: str = "y = Relu (t)",
     kind: str = "float y",
+    is_rounded: bool = False,
 ) -> Graph:
-    """A product with weights in blocks, as MatMulNBits is imported."""
+    """A product with weights in blocks, as MatMulNBits is imported. `is_rounded`: activations may be rounded."""
     depth = blocks * size
     text = (
         f'<ir_version: 10, opset_import: ["" : 21]> m (float[{rows},{depth}] x) => ({kind}) {{'
@@ -53,11 +60,24 @@ def graph_of(
     known["q"].flat[0] = most
     for name, value in known.items():
         model.graph.initializer.append(numpy_helper.from_array(value, name))
-    return load(model.SerializeToString())
+    graph = load(model.SerializeToString())
+    return allow_rounding(graph) if is_rounded else graph
+
+
+def allow_rounding(graph: Graph) -> Graph:
+    """The graph with what its product reads marked as `accuracy_level` 4 does."""
+    nodes, types = [], dict(graph.types)
+    for node in graph.nodes:
+        if node.op == "MatMul":
+            x, weight = node.inputs
+            nodes.append(Node("AllowInt8", (x,), ("v99",), {}, version=node.version))
+            node, types["v99"] = replace(node, inputs=("v99", weight)), types[x]
+        nodes.append(node)
+    return replace(graph, nodes=tuple(nodes), types=types)
 
 
 def task_of(*arguments: Any, **options: Any) -> Task:
-    calls = partition(rewrite(graph_of(*arguments, **options)))
+    calls = partition(rewrite(graph_of(*arguments, **options), dots=options.get("is_rounded", False)))
     [task] = [call.task for call in calls if isinstance(call, TaskCall) and "BlockMatMul" in call.task.op]
     return task
 
@@ -75,6 +95,35 @@ def test_any_schedule_agrees_with_the_oracle(rows: str, columns: int, blocks: in
         kernel = SKETCH.lower(task, space.schedule(row), HOST)
         verify(kernel)
         for [result] in (interpret(task, kernel, arrays), native(task, kernel, arrays)):
+            largest = float(np.abs(expected).max())
+            np.testing.assert_allclose(result.reshape(expected.shape), expected, rtol=0, atol=1e-5 * largest)
+
+
+@pytest.mark.parametrize("target", [HOST, DOTS, PLAIN], ids=["host", "dots", "plain"])
+@pytest.mark.parametrize(
+    ("rows", "columns", "blocks", "size", "most"),
+    [
+        ("1", 33, 3, 32, 15),
+        ("1", 64, 2, 16, 255),
+        ("5", 47, 5, 16, 15),
+        ("4", 100, 2, 128, 15),
+        ("16", 16, 3, 8, 255),
+    ],
+)
+def test_rounded_activations(rows: str, columns: int, blocks: int, size: int, most: int, target: Target) -> None:
+    """The products within a block are exact, by any instruction; their sums are scaled as the definition says."""
+    task = task_of(rows, columns, blocks, size, most=most, then="y = Add (t, t)", is_rounded=True)
+    assert [tensor.dtype for tensor in task.inputs][:2] == [DType.I8, DType.F32]
+    space, arrays = SKETCH.space(task, target), example_inputs(task, 1)
+    expected: Any = reference(task, arrays)[0]
+    for row in [space.row(space.default), *space.sample(3, np.random.default_rng(2))]:
+        kernel = SKETCH.lower(task, space.schedule(row), target)
+        verify(kernel)
+        for [result] in (
+            interpret(task, kernel, arrays),
+            native(task, kernel, arrays, HOST),
+            native(task, kernel, arrays, PLAIN),
+        ):
             largest = float(np.abs(expected).max())
             np.testing.assert_allclose(result.reshape(expected.shape), expected, rtol=0, atol=1e-5 * largest)
 

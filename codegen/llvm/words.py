@@ -1,0 +1,113 @@
+"""Products of small numbers in 32-bit words, by the instructions of x86 that add them up as words.
+
+See "Intel 64 and IA-32 Architectures Software Developer's Manual". All are exact: what saturates is for small ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ..expr.expr import Const, Expr, Op
+
+Emit = Callable[[str], str]
+
+PAIR_SUMS = {128: "sse2.pmadd.wd", 256: "avx2.pmadd.wd", 512: "avx512.pmaddw.d.512"}
+"""LLVM's name of VPMADDWD by the width of its vectors: sums of two products of signed words each."""
+
+BYTE_PAIR_SUMS = {128: "ssse3.pmadd.ub.sw.128", 256: "avx2.pmadd.ub.sw", 512: "avx512.pmaddubs.w.512"}
+"""LLVM's name of VPMADDUBSW: sums of two products each of unsigned by signed bytes, of 16 bits. It saturates."""
+
+
+def has_small_bytes(words: Expr) -> bool:
+    """Whether it shows that no byte of words is above 127: sums of two products with signed bytes have 16 bits."""
+    match words:
+        case Op("bitand", (_, Const(int(mask)))):
+            return all(byte <= 127 for byte in (mask & 0xFFFFFFFF).to_bytes(4, "little"))
+    return False
+
+
+def dot4(lanes: int, args: Sequence[str], dot_bits: int, pair_bits: int, emit: Emit, *, is_small: bool) -> str:
+    """By VPDPBUSD, by VPMADDUBSW where the unsigned bytes are small, or by VPMADDWD on bytes that are made words."""
+    kind, bits, (left, right, total) = _type(32, lanes), 32 * lanes, args
+    if bits <= dot_bits and bits in (128, 256, 512):
+        return emit(f"call {kind} @llvm.x86.avx512.vpdpbusd.{bits}({kind} {total}, {_bytes(lanes, left, right, emit)})")
+    if bits in PAIR_SUMS and bits <= pair_bits:
+        if is_small:
+            operands = _bytes(lanes, left, right, emit)
+            pairs = emit(f"call {_type(16, 2 * lanes)} @llvm.x86.{BYTE_PAIR_SUMS[bits]}({operands})")
+            return _add_pairs(lanes, total, pairs, "splat (i16 1)", emit)
+        return _dot4_of_words(lanes, left, right, total, emit)
+    low, top = _splat(255, lanes), _splat(24, lanes)
+    for byte in range(4):
+        up, down = (_splat(shift, lanes) for shift in (24 - 8 * byte, 8 * byte))
+        first = emit(f"and {kind} {emit(f'lshr {kind} {left}, {down}')}, {low}")
+        second = emit(f"ashr {kind} {emit(f'shl {kind} {right}, {up}')}, {top}")
+        total = emit(f"add {kind} {total}, {emit(f'mul {kind} {first}, {second}')}")
+    return total
+
+
+def _dot4_of_words(lanes: int, left: str, right: str, total: str, emit: Emit) -> str:
+    kind = _type(16, 2 * lanes)
+    halves = emit(f"bitcast {_type(32, lanes)} {left} to {kind}")
+    even = emit(f"and {kind} {halves}, splat (i16 255)"), _signed_bytes(lanes, right, 0, emit)
+    odd = emit(f"lshr {kind} {halves}, {EIGHT}"), _signed_bytes(lanes, right, 1, emit)
+    for first, second in (even, odd):
+        total = _add_pairs(lanes, total, first, second, emit)
+    return total
+
+
+def dot2(lanes: int, args: Sequence[str], pair_bits: int, emit: Emit) -> str:
+    """By VPMADDWD, or by multiplications."""
+    kind, bits, (left, right, total) = _type(32, lanes), 32 * lanes, args
+    if bits in PAIR_SUMS and bits <= pair_bits:
+        first, second = (emit(f"bitcast {kind} {words} to {_type(16, 2 * lanes)}") for words in (left, right))
+        return _add_pairs(lanes, total, first, second, emit)
+    for shift in (16, 0):
+        first, second = (_signed_half(lanes, words, shift, emit) for words in (left, right))
+        total = emit(f"add {kind} {total}, {emit(f'mul {kind} {first}, {second}')}")
+    return total
+
+
+def wide_bytes(lanes: int, words: str, first: int, emit: Emit) -> str:
+    """The even bytes of words where `first` is 0, else the odd ones, as signed halves of words."""
+    signed = _signed_bytes(lanes, words, first, emit)
+    return emit(f"bitcast {_type(16, 2 * lanes)} {signed} to {_type(32, lanes)}")
+
+
+EIGHT = "splat (i16 8)"
+
+
+def _add_pairs(lanes: int, total: str, left: str, right: str, emit: Emit) -> str:
+    """The total and sums of two products each of signed halves, of operands that are vectors of these."""
+    kind, halves = _type(32, lanes), _type(16, 2 * lanes)
+    sums = emit(f"call {kind} @llvm.x86.{PAIR_SUMS[32 * lanes]}({halves} {left}, {halves} {right})")
+    return emit(f"add {kind} {total}, {sums}")
+
+
+def _signed_bytes(lanes: int, words: str, first: int, emit: Emit) -> str:
+    """The even or odd bytes of words, as a vector of signed halves."""
+    halves = _type(16, 2 * lanes)
+    parts = emit(f"bitcast {_type(32, lanes)} {words} to {halves}")
+    raised = parts if first else emit(f"shl {halves} {parts}, {EIGHT}")
+    return emit(f"ashr {halves} {raised}, {EIGHT}")
+
+
+def _signed_half(lanes: int, words: str, shift: int, emit: Emit) -> str:
+    """The lower half of words where `shift` is 16, the upper one where it is 0."""
+    kind, sixteen = _type(32, lanes), _splat(16, lanes)
+    raised = emit(f"shl {kind} {words}, {sixteen}") if shift else words
+    return emit(f"ashr {kind} {raised}, {sixteen}")
+
+
+def _bytes(lanes: int, left: str, right: str, emit: Emit) -> str:
+    """The operands of an instruction on the bytes of words."""
+    kind = _type(8, 4 * lanes)
+    return ", ".join(f"{kind} {emit(f'bitcast {_type(32, lanes)} {words} to {kind}')}" for words in (left, right))
+
+
+def _type(bits: int, count: int) -> str:
+    return f"<{count} x i{bits}>" if count > 1 else f"i{bits}"
+
+
+def _splat(value: int, lanes: int) -> str:
+    return f"splat (i32 {value})" if lanes > 1 else str(value)

@@ -1,0 +1,70 @@
+"""Products with weights of few bits in blocks along the reduction, and activations rounded to bytes in these blocks.
+
+Both are ops of this package alone; `rewrites.block_matmul` makes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+
+from tunewright.codegen.expr.dtype import DType
+from tunewright.codegen.expr.expr import Expr, op
+
+from ..task import Index, load
+from .definition import Definition, OpDef
+
+F32 = DType.F32
+
+LARGEST = 127
+"""The largest rounded activation of a block, in size."""
+
+
+def block_matmul(d: Definition) -> None:
+    """Matrix product with weights of four or eight bits in blocks: the sum of x * (number - zero point) * scale.
+
+    `x` is floats, or bytes with a scale for each block.
+    """
+    x, numbers, scales, zeros = d.input(0, F32, DType.I8), d.input(1, DType.U8), d.input(2, F32), d.input(3, DType.U8)
+    columns, *blocks = numbers.shape
+    rows = prod(x.shape) // prod(blocks)
+    x, y = d.reshape(x, (rows, *blocks)), d.reshape(d.output(), (rows, columns))
+    x_scales = d.reshape(d.input(4, F32), (rows, blocks[0])) if d.has(4) else None
+
+    def activation(row: Expr, r: Index) -> Expr:
+        value = load(x, [row, *r])
+        return value if x_scales is None else op("cast", value, dtype=F32) * load(x_scales, [row, r[0]])
+
+    def product(i: Index, r: Index) -> Expr:
+        (row, column), block = i, r[0]
+        number = op("cast", load(numbers, [column, *r]), dtype=DType.I32)
+        if d.attr("bits") == 4:  # says that there are no larger ones
+            number = op("mod", number, 1 << 4)
+        weight = op("cast", number - op("cast", load(zeros, [column, block]), dtype=DType.I32), dtype=F32)
+        return activation(row, r) * (weight * load(scales, [column, block]))
+
+    d.fold(y, "sum", blocks, product)
+
+
+def block_quantize(d: Definition) -> None:
+    """Signed bytes of the nearest multiples of a scale, and the scale of each block: its largest size is LARGEST.
+
+    A block of zeros has scale 0.
+    """
+    x, size = d.input(0, F32), int(d.attr("size"))
+    rows, blocks = prod(x.shape[:-1]), x.shape[-1] // size
+    x = d.reshape(x, (rows, blocks, size))
+    numbers, scales = d.reshape(d.output(0), (rows, blocks, size)), d.reshape(d.output(1), (rows, blocks))
+    largest = d.temporary((rows, blocks), F32)
+    d.fold(largest, "max", [size], lambda i, r: op("abs", load(x, [*i, *r])))
+    d.write(scales, lambda i: op("div", load(largest, i), float(LARGEST)))
+
+    def number(i: Index) -> Expr:
+        scale = load(scales, i[:2])
+        factor = op("select", op("lt", 0.0, scale), op("div", 1.0, scale), 0.0)
+        return op("cast", op("round", load(x, i) * factor), dtype=DType.I8)
+
+    d.write(numbers, number)
+
+
+BLOCKS: Mapping[str, OpDef] = {"BlockMatMul": block_matmul, "BlockQuantize": block_quantize}
