@@ -14,7 +14,7 @@ from tunewright.search_space.measurement import Record, Status
 from tunewright.search_space.schedule import Schedule
 
 LONGEST_ERROR = 500
-"""Characters of an error in a line; `TrialDetail` has all of it."""
+"""Characters of an error or a note in a line; `TrialDetail` has all of it."""
 
 
 class TrialOrder(StrEnum):
@@ -44,6 +44,7 @@ class TrialLine:
     build_s: float
     created_at: datetime  # UTC
     is_imported: bool  # it was not timed here
+    noise: str  # the begin of the note why its time can't be relied on; hostile text is possible
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from sqlalchemy import ColumnElement, Row, Select, Text, and_, case, cast, func,
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from tunewright.codegen.fields import quote
-from tunewright.search_space.measurement import Status
+from tunewright.search_space.measurement import NOISE, Status
 from tunewright.search_space.schedule import Schedule
 
 from .database import DatabasePart, read_session
@@ -31,6 +31,7 @@ LINE_COLUMNS: dict[str, Any] = {field.name: getattr(TrialRow, field.name, None) 
     "error": func.substr(
         case((TrialRow.status == Status.VOIDED.value, TrialRow.void_reason), else_=TrialRow.error), 1, LONGEST_ERROR
     ),
+    "noise": func.substr(func.coalesce(TrialRow.provenance[NOISE].as_string(), ""), 1, LONGEST_ERROR),
 }
 LINES = select(*(column.label(name) for name, column in LINE_COLUMNS.items()))
 """The columns of `TrialLine`, in its order."""

@@ -16,6 +16,7 @@ from tunewright.search_space.schedule import Schedule
 from tunewright.tuner.explain.calibration import Pair, calibrations
 from tunewright.tuner.explain.reasons import SpeedReason, reasons
 from tunewright.tuner.explain.roofline import MEMORY, ceilings, roofline_points
+from tunewright.tuner.noise import noise_of_line
 from tunewright.tuner.units import in_ms
 
 from ..http.schemas.base import Answer, Digest
@@ -64,6 +65,7 @@ class PointShown(Answer):
 
     schedule: Digest
     median_ms: float
+    noise: Text = Field(description="Why the machine was too busy to rely on the time; empty where it was not.")
     intensity: float | None = Field(
         description="Floating-point operations for each byte from memory; null where that is not known."
     )
@@ -142,6 +144,7 @@ def analyse(store: Store, known: Standing) -> Judged:
     places = {spot.schedule_key: (spot.intensity, spot.flops_s) for spot in roofline.points}
     predicted_s = [{pair.schedule_key: pair.predicted_s for pair in model.points} for model in models]
     measured_s = {line.schedule.key: line.median_s for line in lines if line.status is Status.OK and line.median_s}
+    noises = {line.schedule.key: noise_of_line(line) for line in lines}
     why: list[SpeedReason] = []
     if best is not None and default is not None and best != default:
         why = reasons(store, task, target, best, default, [(line.schedule, line) for line in lines])
@@ -149,7 +152,7 @@ def analyse(store: Store, known: Standing) -> Judged:
     for key, median_s in measured_s.items():
         intensity, flops_s = map(_short, places.get(key, (None, None)))
         predicted_ms = [_short(in_ms(times_s.get(key))) for times_s in predicted_s]
-        point = {"median_ms": _short(1e3 * median_s), "intensity": intensity, "flops_s": flops_s}
+        point = {"median_ms": _short(1e3 * median_s), "noise": noises[key], "intensity": intensity, "flops_s": flops_s}
         points.append(PointShown.model_validate({"schedule": key, "predicted_ms": predicted_ms, **point}))
     return Judged(
         sampled=len(lines),

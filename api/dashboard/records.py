@@ -17,7 +17,7 @@ from tunewright.db.store import Store
 from tunewright.search_space.measurement import NOISE
 from tunewright.search_space.sketches import current
 from tunewright.tuner.lookup.result import Basis, Match
-from tunewright.workers.measure.noise import noise_of
+from tunewright.tuner.noise import noise_of_measurement, time_noise
 
 from ..http.paging import bad_cursor, cut, text_of
 from ..http.problems import ProblemKind
@@ -26,7 +26,6 @@ from ..http.schemas.base import SHA256, Answer
 from ..http.schemas.records import Age, LookupAsked, LookupItem, ScheduleShown
 from ..http.service import ServiceDep, in_thread
 from .page import add_page
-from .schedules import noise_of_best
 from .views import KnobValues, Provenance, TargetName, Text, target_names
 
 router = APIRouter(tags=["pages"])
@@ -128,7 +127,7 @@ class LookupItemTrace(LookupItem):
     def noise(self) -> str:
         """Why the machine was too busy to rely on the time; empty where it was not."""
         low_ms, high_ms = self.interval_ms or (None, None)
-        return noise_of(self.expected_ms, low_ms, high_ms, (self.provenance or {}).get(NOISE, ""))
+        return time_noise(self.expected_ms, low_ms, high_ms, (self.provenance or {}).get(NOISE, ""))
 
 
 class LookupTrace(Answer):
@@ -214,7 +213,7 @@ def _line(hit: Hit, names: Mapping[str, str]) -> RecordLine:
         task=best.task_key,
         target=TargetName.known(best.target_key, names),
         is_usable=(best.sketch, best.sketch_version) in current(),
-        noise=noise_of_best(best),
+        noise=noise_of_measurement(best.measurement),
         created_at=hit.created_at if hit.created_at >= KNOWN_SINCE else None,
     )
 
@@ -227,7 +226,7 @@ def _lookup(store: Store, query: RecordsAsked, item: LookupItem, names: Mapping[
     if source is not None:
         at = store.catalog.best([source.task], [source.target]).get((source.task, source.target))
         there = tasks.get(source.task)
-        time = {"noise": noise_of_best(at)} if at else UNMEASURED
+        time = {"noise": noise_of_measurement(at.measurement)} if at else UNMEASURED
         origin = SourceLine.show(
             at,
             task=source.task,

@@ -17,15 +17,15 @@ from tunewright.db.store import Store
 from tunewright.db.trial import TrialDetail, TrialLine
 from tunewright.graph.task import Task, Tensor
 from tunewright.graph.tolerance import tolerance
-from tunewright.search_space.measurement import NOISE, Status
+from tunewright.search_space.measurement import Status
 from tunewright.search_space.schedule import Illegal, Schedule
 from tunewright.search_space.sketches import default_schedule, holds
 from tunewright.tuner.explain import values
 from tunewright.tuner.explain.meanings import MEANINGS
 from tunewright.tuner.explain.nest import to_json
 from tunewright.tuner.lookup.ladder import usable_records
+from tunewright.tuner.noise import noise_of_line, noise_of_measurement
 from tunewright.tuner.text import shorten
-from tunewright.workers.measure.noise import noise_of
 
 from ..http.descriptions import Descriptions, Failure
 from ..http.schemas.base import Answer, Digest
@@ -116,11 +116,6 @@ class TrialBrief(Answer):
     is_usable: bool = Field(
         description="Whether this version has the schedule. One of another version's sketches is kept, and never used."
     )
-
-
-def noise_of_best(best: Best) -> str:
-    """Why the time of what is used can't be relied on; empty where it can."""
-    return noise_of(best.median_s, best.low_s, best.high_s, best.measurement.provenance.get(NOISE, ""))
 
 
 class KnobShown(Answer):
@@ -250,7 +245,7 @@ class Standing:
             max_rel_err=None if line.max_rel_err == inf else line.max_rel_err,
             job=line.job_id,
             is_confirmed=False,
-            noise=noise_of(line.median_s, line.low_s, line.high_s),
+            noise=noise_of_line(line),
             is_usable=holds(self.task, self.target, line.schedule),
         )
 
@@ -268,5 +263,5 @@ class Standing:
         if self.best is None:
             return None
         schedule = ScheduleTold.of(self.best.schedule)
-        trial, noise = self.brief(self.best_trial) or NO_TRIAL, noise_of_best(self.best)
+        trial, noise = self.brief(self.best_trial) or NO_TRIAL, noise_of_measurement(self.best.measurement)
         return TrialBrief.show(self.best, trial, schedule=schedule, status=Status.OK, noise=noise)

@@ -26,7 +26,7 @@ from tunewright.search_space.measurement import Record, Status
 from tunewright.tuner.explain import values
 from tunewright.tuner.explain.gain import task_gain_interval
 from tunewright.tuner.explain.roofline import ceilings
-from tunewright.tuner.text import duration, is_certain, mark_trial, times
+from tunewright.tuner.text import duration, is_certain, mark_noise, mark_trial, times
 from tunewright.tuner.units import in_ms
 
 from ..http.descriptions import Descriptions, DescriptionsDep
@@ -127,7 +127,8 @@ class Gain(Answer):
     is_confirmed: bool = Field(
         description="Whether both were timed in turn, in fresh processes. Else they are times of trials."
     )
-    noise: Text = Field(description="Why the machine was too busy to rely on these; empty where it was not.")
+    noise: Text = Field(description="Why the machine was too busy to rely on their ratio; empty where it was not.")
+    default_noise: Text = Field(description="The same of the default's time. Those timed in turn share it.")
 
     @property
     def factor(self) -> float:
@@ -279,7 +280,7 @@ def _dots(view: TaskPage, points: Sequence[PointShown], places: Mapping[str, tup
     """Trials at their places, by schedule; the fastest ones have a tooltip and a link."""
     ordered = sorted(points, key=lambda point: point.median_ms)
     return [
-        Point(*places[p.schedule], mark_trial(duration(p.median_ms)), _url(view, p.schedule))
+        Point(*places[p.schedule], mark_trial(mark_noise(duration(p.median_ms), p.noise)), _url(view, p.schedule))
         if number < LINKED
         else Point(*places[p.schedule])
         for number, p in enumerate(ordered)
@@ -439,7 +440,7 @@ def _gain(facts: TaskFacts, best: TrialBrief | None) -> Gain | None:
         default_ms, interval_ms, noise = default.median_ms, default.interval_ms, default.noise
     if default_ms is None:
         return None
-    edges = interval_ms, best.interval_ms
+    edges, ratio_noise = (interval_ms, best.interval_ms), best.noise or noise
     return Gain(
         default_ms=default_ms,
         best_ms=best.median_ms,
@@ -447,7 +448,8 @@ def _gain(facts: TaskFacts, best: TrialBrief | None) -> Gain | None:
         best_interval_ms=best.interval_ms,
         interval=task_gain_interval(default_ms, best.median_ms, *edges, best.is_confirmed),
         is_confirmed=best.is_confirmed,
-        noise=best.noise or noise,
+        noise=ratio_noise,
+        default_noise=ratio_noise if best.is_confirmed else noise,
     )
 
 

@@ -39,6 +39,7 @@ TASK: dict[str, Any] = {
     "noise": "",
     "provenance": {},
     "expected_ms": 0.0987,
+    "interval_ms": None,
     "schedule": {"sketch": "contraction", "version": 1, "values": {f"knob{n}": n for n in range(12)}},
 }
 

@@ -138,9 +138,8 @@ def tasks(
 
 def _task_json(best: LookupResult) -> dict[str, Any]:
     """A task, and its time that was measured on this target, be it by another database."""
-    from tunewright.search_space.measurement import NOISE
-
     from ..lookup.result import Basis
+    from ..noise import noise_of_measurement
 
     task = best.task
     return {
@@ -152,7 +151,7 @@ def _task_json(best: LookupResult) -> dict[str, Any]:
         "traffic_bytes": task.traffic_bytes,
         "best_ms": in_ms(best.expected_s) if best.basis in (Basis.MEASURED, Basis.IMPORTED) else None,
         "confirmed": best.confirmed,
-        "noise": best.measurement.provenance.get(NOISE, "") if best.measurement else "",
+        "noise": noise_of_measurement(best.measurement),
         "basis": best.basis.value,
     }
 

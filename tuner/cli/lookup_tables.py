@@ -14,6 +14,7 @@ from tunewright.search_space.measurement import NOISE
 from tunewright.search_space.schedule import Schedule
 
 from ..lookup.result import Basis, Match
+from ..noise import time_noise
 from ..text import counted, duration, large, mark_noise, mark_trial, printable, shape, slow_nodes, uses
 from .tables import WIDE, figures, key_letters, new_table, print_legends, print_table
 
@@ -93,6 +94,12 @@ def _origin(task: Mapping[str, Any]) -> str:
     return KEPT if task["match"] == Match.DEFAULT and task["basis"] == Basis.MEASURED else UNTUNED[task["match"]]
 
 
+def _noise(answer: Mapping[str, Any]) -> str:
+    """Why the expected time of an answer can't be relied on; empty where it can."""
+    low_ms, high_ms = answer["interval_ms"] or (None, None)
+    return time_noise(answer["expected_ms"], low_ms, high_ms, answer["provenance"].get(NOISE, ""))
+
+
 def render_lookup(console: Console, data: Mapping[str, Any]) -> None:
     """Print a line a task, in the order of the model."""
     roomy = console.width >= WIDE + SCHEDULE_COLUMNS
@@ -105,14 +112,12 @@ def render_lookup(console: Console, data: Mapping[str, Any]) -> None:
             Text(printable(task["op"])),
             task["match"],
             uses(task["chosen"], task["occurrences"]),
-            _time_text(
-                task["expected_ms"], task["basis"], task["provenance"].get(NOISE, ""), is_confirmed=task["confirmed"]
-            ),
+            _time_text(task["expected_ms"], task["basis"], _noise(task), is_confirmed=task["confirmed"]),
         ]
         table.add_row(*row, *([Text(printable(Schedule.from_json(task["schedule"])))] if roomy else []))
     if data["tasks"]:
         print_table(console, table)
-        reasons = [task["provenance"].get(NOISE, "") for task in data["tasks"]]
+        reasons = map(_noise, data["tasks"])
         _print_legends(console, table, reasons, [task["basis"] for task in data["tasks"]])
     run = [task for task in data["tasks"] if task["chosen"]]
     origins = Counter(map(_origin, run))

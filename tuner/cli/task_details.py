@@ -21,7 +21,7 @@ from tunewright.db.reader import NoDatabase, open_reader
 from tunewright.db.store import Store
 from tunewright.db.trial import TrialDetail
 from tunewright.graph.task import Task
-from tunewright.search_space.measurement import NOISE, Candidate, Measurement
+from tunewright.search_space.measurement import Candidate, Measurement
 from tunewright.search_space.schedule import Illegal, Schedule
 from tunewright.search_space.sketches import default_schedule, lower, spaces
 from tunewright.search_space.space import ENUMERABLE, Space
@@ -34,6 +34,7 @@ from ..lookup.ladder import look_up
 from ..lookup.predictor import predict
 from ..lookup.result import Match, default_time
 from ..models.model import open_for
+from ..noise import noise_of_measurement
 from ..settings import settings
 from ..targets import local_target
 from ..text import (
@@ -182,15 +183,17 @@ def _measurement_json(store: Store, task: Task, target: Target, schedule: Schedu
     if timing is None:
         return None
     low_s, high_s = timing.interval_s or (None, None)
+    tried = trial.record.measurement if trial and not trial.line.is_imported else None
     return {
-        "noise": timing.measurement.provenance.get(NOISE, ""),
+        "noise": noise_of_measurement(timing.measurement),
         "status": timing.measurement.status.value,
         "median_ms": in_ms(timing.measurement.median_s),
         "low_ms": in_ms(low_s),
         "high_ms": in_ms(high_s),
         "confirmed": timing.is_confirmed,
         "imported": timing.is_imported,
-        "trial_ms": in_ms(trial.record.measurement.median_s) if trial and not trial.line.is_imported else None,
+        "trial_ms": in_ms(tried.median_s) if tried else None,
+        "trial_noise": noise_of_measurement(tried),
     }
 
 
@@ -265,7 +268,8 @@ def render_prediction(console: Console, data: Mapping[str, Any]) -> None:
 
 
 def _print_legends(console: Console, data: Mapping[str, Any], figures: Collection[str]) -> None:
-    print_legends(console, figures, [(data["measured"] or {}).get("noise", "")])
+    measured = data["measured"] or {}
+    print_legends(console, figures, [measured.get("noise", ""), measured.get("trial_noise", "")])
 
 
 def listing(data: Mapping[str, Any], part: str) -> str:
@@ -325,8 +329,9 @@ def _print_prediction(console: Console, data: Mapping[str, Any]) -> str:
     spread = 100 * (2 ** prediction["deviation"] - 1)
     expected_ms = prediction["expected_ms"]
     console.print(f"the cost model expects {duration(expected_ms)}, give or take {spread:.0f}%")
-    trial_ms = (data["measured"] or {}).get("trial_ms")
-    beside = beside_trial(expected_ms, trial_ms) if trial_ms else ""
+    measured = data["measured"] or {}
+    trial_ms = measured.get("trial_ms")
+    beside = beside_trial(expected_ms, trial_ms, measured.get("trial_noise", "")) if trial_ms else ""
     if beside:
         console.print(f"that is {beside}: models learn from times of trials")
     console.print(_evidence_text(prediction["judged_on"]))

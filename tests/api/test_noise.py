@@ -1,0 +1,82 @@
+"""One record has one mark for noise, wherever it is shown, and no reason is longer than a line has room for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tunewright.api.http import descriptions
+from tunewright.search_space.measurement import NOISE, Record
+from tunewright.search_space.sketches import default_schedule
+from tunewright.tuner.cli import lookup, lookup_tables, task_details
+from tunewright.tuner.lookup import ladder
+from tunewright.tuner.noise import LONGEST_NOISE
+
+from .examples import Tried, good, others, product, tried
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(descriptions, "RENEW_S", 0.0)
+    monkeypatch.setattr(descriptions, "PATIENCE_S", 20.0)
+
+
+DISTURBED = {
+    "quiet": good(1e-3),
+    "spread": replace(good(1e-3), low_s=0.5e-3, high_s=1.5e-3),  # which no note says
+    "noted": replace(good(1e-3), provenance={NOISE: "others took 40%"}),
+    "endless": replace(good(1e-3), provenance={NOISE: "x" * 1999}),
+}
+"""The same time, and what may be known of its noise."""
+
+
+def told_by_commands(made: Tried) -> dict[str, str]:
+    """The noise of the best that commands tell, by their names."""
+    found = ladder.lookup(made.store, [made.task], made.target)[made.task.key]
+    shown = task_details._measurement_json(made.store, made.task, made.target, found.schedule) or {}
+    return {
+        "show": shown["noise"],
+        "show, of the trial": shown["trial_noise"],
+        "tasks": lookup._task_json(found)["noise"],
+        "lookup": lookup_tables._noise(found.to_json()),
+    }
+
+
+@pytest.mark.parametrize("kind", DISTURBED)
+def test_one_record_has_one_mark(one: Any, look: Any, kit: Any, kind: str) -> None:
+    made = tried(one.store, kit.target(), 0)
+    [best] = others(made.task, made.target, 1)
+    made.record(best, DISTURBED[kind])
+    task_page, task = look(made.path())
+    schedule_page, schedule = look(made.path(best))
+    records_page, records = look("/records", task=made.task.key, on=made.target.key)
+    [row] = [row for row in task["rows"] if row["schedule"]["key"] == best.key]
+    told = {
+        "best": task["best"]["noise"],
+        "row": row["noise"],
+        "point": next(point["noise"] for point in task["judged"]["points"] if point["schedule"] == best.key),
+        "gain": task["gain"]["noise"],
+        "trial": schedule["trial"]["noise"],
+        "record": records["records"][0]["noise"],
+        **told_by_commands(made),
+    }
+    assert len(set(told.values())) == 1, told
+    reason = told["best"]
+    assert bool(reason) is (kind != "quiet") and len(reason) <= LONGEST_NOISE
+    for page in (task_page, schedule_page, records_page):
+        figures = page.words.count("1.00 ms°")
+        assert figures and page.words.count("~1.00 ms°") == (figures if reason else 0)
+
+
+def test_the_noise_of_the_default_marks_no_other_time(one: Any, look: Any, kit: Any) -> None:
+    task, target = product(), kit.target()
+    one.store.add_task(task)
+    one.store.add_target(target)
+    noisy = replace(good(2e-3), provenance={NOISE: "others took 40%"})
+    for schedule, measured in ((others(task, target, 1)[0], good(1e-3)), (default_schedule(task, target), noisy)):
+        one.store.record(Record(task.key, target.key, schedule, measured))
+    page, view = look(f"/tasks/{task.key}")
+    assert view["best"]["noise"] == "" and view["gain"]["default_noise"] == view["gain"]["noise"] == "others took 40%"
+    assert "~1.00 ms" not in page.words and "The default takes ~2.00 ms" in page.words and "~2.00x" in page.words

@@ -1,0 +1,32 @@
+"""Noise of stored times: the one rule by which all that shows a time marks it."""
+
+from __future__ import annotations
+
+from tunewright.db.trial import TrialLine
+from tunewright.search_space.measurement import NOISE, Measurement
+from tunewright.workers.measure.noise import noise_of
+
+from .text import shorten
+
+LONGEST_NOISE = 250
+"""Letters of a reason; what was imported may have any number."""
+
+
+def time_noise(median_s: float | None, low_s: float | None, high_s: float | None, note: object = "") -> str:
+    """Why a time can't be relied on, by its interval and the note of its provenance; empty where it can.
+
+    The unit does not matter. What failed has no time to rely on.
+    """
+    return noise_of(median_s, low_s, high_s, shorten(str(note), LONGEST_NOISE)) if median_s else ""
+
+
+def noise_of_measurement(measured: Measurement | None) -> str:
+    """The same of a measurement."""
+    if measured is None:
+        return ""
+    return time_noise(measured.median_s, measured.low_s, measured.high_s, measured.provenance.get(NOISE, ""))
+
+
+def noise_of_line(line: TrialLine) -> str:
+    """The same of a trial."""
+    return time_noise(line.median_s, line.low_s, line.high_s, line.noise)
