@@ -29,6 +29,11 @@ class Best:
     is_imported: bool  # it was imported, and no trial here worked
 
     @property
+    def is_confirmed_here(self) -> bool:
+        """Whether it won a comparison here. What was imported is still to be compared, whatever it says."""
+        return self.is_confirmed and not self.is_imported
+
+    @property
     def schedule(self) -> Schedule:
         return Schedule.from_json(json.loads(self.schedule_json))
 
@@ -60,13 +65,21 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A task of a job for which nothing is stored on the job's target."""
+    """A task of a job of which nothing that can be used was timed here on the job's target."""
 
     task_key: str
     target_key: str
     op: str
     shape: str
     job_id: int  # the newest job with it
+    is_imported: bool  # something was imported of it
+
+
+class TaskCounts(NamedTuple):
+    """Numbers of tasks with a best on a target."""
+
+    timed: int  # here
+    imported: int  # the others
 
 
 class Marks(NamedTuple):

@@ -24,6 +24,7 @@ from sqlalchemy import (
     false,
     func,
     literal,
+    or_,
     select,
     tuple_,
     union,
@@ -33,7 +34,7 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 from tunewright.codegen.fields import quote
 from tunewright.search_space.measurement import Status
 
-from .best import Best, Gap, Hit, Marks
+from .best import Best, Gap, Hit, Marks, TaskCounts
 from .choice import newest_confirmations
 from .database import KEYS_AT_ONCE, DatabasePart, batches, column_of, read_session
 from .tables import (
@@ -108,14 +109,15 @@ class Catalog(DatabasePart):
         return [Hit(Best(*row[:-2]), row.shape, row.created_at) for row in session.execute(query)]
 
     @read_session
-    def task_counts(self, session: Session) -> dict[str, int]:
-        """Target key -> the number of tasks with a `Store.best` there, of targets that have any."""
-        query = select(BestRow.target_key, func.count()).group_by(BestRow.target_key)
-        return dict(session.execute(query).all())
+    def task_counts(self, session: Session) -> dict[str, TaskCounts]:
+        """Target key -> the numbers of tasks with a `Store.best` there, of targets that have any."""
+        imported = func.sum(IS_IMPORTED)
+        query = select(BestRow.target_key, func.count() - imported, imported).group_by(BestRow.target_key)
+        return {target_key: TaskCounts(*counts) for target_key, *counts in session.execute(query)}
 
     @read_session
     def gaps(self, session: Session, jobs: int = 200, limit: int = 100) -> list[Gap]:
-        """Tasks of the newest jobs without a `Store.best` on the job's target, the newest first.
+        """Tasks of the newest jobs without a `Store.best` that was timed here on the job's target, the newest first.
 
         At most `limit` of the tasks of at most so many jobs, each once for a target.
         """
@@ -129,18 +131,17 @@ class Catalog(DatabasePart):
         has_best = and_(BestRow.target_key == newest.c.target_key, BestRow.task_key == JobTaskRow.task_key)
         job_id = func.max(newest.c.id).label("job_id")
         missing = (
-            select(JobTaskRow.task_key, newest.c.target_key, job_id)
+            select(JobTaskRow.task_key, newest.c.target_key, job_id, func.max(IS_IMPORTED).label("imported"))
             .join(newest, newest.c.id == JobTaskRow.job_id)
             .outerjoin(BestRow, has_best)
-            .where(BestRow.task_key.is_(None))
+            .where(or_(BestRow.task_key.is_(None), BestRow.is_imported))
             .group_by(JobTaskRow.task_key, newest.c.target_key)
             .order_by(job_id.desc(), JobTaskRow.task_key)
             .limit(limit)
             .subquery()
         )
-        query = select(missing.c.task_key, missing.c.target_key, TaskRow.op, TaskRow.shape, missing.c.job_id).join(
-            TaskRow, TaskRow.key == missing.c.task_key
-        )
+        columns = missing.c.task_key, missing.c.target_key, TaskRow.op, TaskRow.shape, missing.c.job_id
+        query = select(*columns, missing.c.imported == 1).join(TaskRow, TaskRow.key == missing.c.task_key)
         return [Gap(*row) for row in session.execute(query.order_by(missing.c.job_id.desc(), missing.c.task_key))]
 
     @read_session

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from math import inf
 from typing import TypeVar
 
 from sqlalchemy import func, null, select
@@ -135,6 +136,14 @@ class JobReader(DatabasePart):
         return {(outcome, bool(is_noisy)): count for outcome, is_noisy, count in session.execute(query)}
 
     @read_session
+    def peak_gflops(self, session: Session, target_key: str) -> float | None:
+        """The GFLOP/s of a target by the newest job that measured them; None where none did."""
+        peak = JobRow.result["peak_gflops"].as_string()
+        query = select(peak).where(JobRow.target_key == target_key, JobRow.result.is_not(null()), peak.is_not(None))
+        texts = session.scalars(query.order_by(JobRow.id.desc()).limit(MAX_CANDIDATES))
+        return next((value for text in texts if (value := _positive(text)) is not None), None)
+
+    @read_session
     def oldest_queued_s(self, session: Session) -> float | None:
         """Seconds that the oldest queued job has waited; None where none waits."""
         since = session.scalar(select(func.min(JobRow.updated_at)).where(JobRow.state == JobState.QUEUED.value))
@@ -221,3 +230,12 @@ def jobs_of(session: Session, rows: list[JobRow]) -> list[Job]:
         )
         for row in rows
     ]
+
+
+def _positive(figure: object) -> float | None:
+    """A number above 0 out of a report; None for anything else."""
+    try:
+        value = float(str(figure))
+    except ValueError:
+        return None
+    return value if 0.0 < value < inf else None

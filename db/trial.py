@@ -31,7 +31,7 @@ class TrialLine:
     """A trial as a line of a table: no samples, no provenance."""
 
     id: int  # ascends in order of storing
-    job_id: int | None  # the job that measured it; None: it was imported
+    job_id: int | None  # the job that measured it; None: none did, as of what was imported
     ordinal: int | None  # 0, 1, 2, ... within the job
     schedule: Schedule
     status: Status

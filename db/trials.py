@@ -170,19 +170,25 @@ class TrialLog(DatabasePart):
 
     @read_session
     def sample(self, session: Session, task_key: str, target_key: str, count: int) -> list[TrialLine]:
-        """`count` of the trials of a task on a target, or all where there are fewer.
+        """`count` of the trials of a task on a target that were timed here, or all where there are fewer.
 
         Those with the least schedule keys: they are digests, so the choice is unbiased, and stable unless new ones
         displace them.
         """
-        conditions = TrialFilter(task_key, target_key).conditions(TrialRow.schedule_key)
+        conditions = TrialFilter(task_key, target_key, is_own=True).conditions(TrialRow.schedule_key)
         return list(map(_line, session.execute(LINES.where(*conditions).order_by(TrialRow.schedule_key).limit(count))))
 
     @read_session
     def fastest(self, session: Session, task_key: str, target_key: str, count: int) -> list[TrialLine]:
-        """The `count` fastest OK trials of a task on a target, the fastest first."""
-        trial_filter, part = TrialFilter(task_key, target_key), ORDER_PARTS[TrialOrder.FASTEST][0]
+        """The `count` fastest OK trials of a task on a target that were timed here, the fastest first."""
+        trial_filter, part = TrialFilter(task_key, target_key, is_own=True), ORDER_PARTS[TrialOrder.FASTEST][0]
         return [_line(row) for row in _walk(session, trial_filter, part, [Status.OK], None, count)]
+
+    @read_session
+    def imported(self, session: Session, task_key: str, target_key: str) -> int:
+        """The number of trials of a task on a target that were imported."""
+        of_no_job = *TrialRow.of(task_key, target_key), TrialRow.job_id.is_(None)  # which an index tells
+        return session.scalars(select(func.count()).where(*of_no_job, TrialRow.is_imported)).one()
 
     @read_session
     def get(self, session: Session, task_key: str, target_key: str, schedule_key: str) -> TrialDetail | None:
@@ -196,15 +202,18 @@ class TrialLog(DatabasePart):
 
 @dataclass(frozen=True, slots=True)
 class TrialFilter:
-    """The trials of a task on a target, or those of them that a job measured."""
+    """The trials of a task on a target, or those of them that a job measured, or that were timed here."""
 
     task_key: str
     target_key: str
     job_id: int | None = None
+    is_own: bool = False
 
     def conditions(self, column: InstrumentedAttribute[Any]) -> list[ColumnElement[bool]]:
         """Conditions on the rows, as the index begins that has this column behind the status."""
         conditions = TrialRow.of(self.task_key, self.target_key)
+        if self.is_own:
+            conditions.append(TrialRow.is_imported.is_(False))
         if self.job_id is None:
             return conditions
         of_job = TrialRow.job_id == self.job_id

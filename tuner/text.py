@@ -16,6 +16,9 @@ TRIAL_MARK = "°"
 TRIAL_LEGEND = "by trials, not confirmed"
 """The meaning of `TRIAL_MARK`."""
 
+IMPORTED = "imported: timed elsewhere, not here yet"
+"""What is said of a time that another database told, and that no machine here took."""
+
 NOISE_MARK = "~"
 """Prefix of a figure that was measured while the machine was too busy to rely on it."""
 

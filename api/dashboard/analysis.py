@@ -124,14 +124,14 @@ class Judged(Answer):
 
 
 def sample(store: Store, known: Standing, schedule: Schedule | None) -> list[TrialLine]:
-    """Some of the trials; the fastest, a schedule's and the default's in any case. Raises StoreError."""
+    """Some of the trials here; the fastest, a schedule's and the default's in any case. Raises StoreError."""
     keys = known.task.key, known.target.key
     lines = store.trials.sample(*keys, SAMPLED)
     if len(lines) >= SAMPLED:
         lines += store.trials.fastest(*keys, FASTEST)
         for other in (schedule, known.default):
             detail = other and store.trials.get(*keys, other.key)
-            lines += [detail.line] if detail else []
+            lines += [detail.line] if detail and not detail.line.is_imported else []
     return list({line.id: line for line in lines}.values())
 
 
@@ -178,14 +178,19 @@ def _short(figure: float | None) -> float | None:
     return None if figure is None else float(f"{figure:.4g}")
 
 
+def _is_timed_here(line: TrialLine) -> bool:
+    return line.status is Status.OK and not line.is_imported
+
+
 def nearness(
     known: Standing, schedule: Schedule | None, time_s: float | None, lines: Sequence[TrialLine]
 ) -> Nearness | None:
-    """How near a schedule that takes so long is to what the target allows it; None where it is in no space, or none of
-    these trials is of it.
+    """How near a schedule that takes so long is to what the target allows it.
+
+    None where it is in no space, or none of these trials is of it and was timed here.
     """
     task, target = known.task, known.target
-    line = [line for line in lines if line.schedule == schedule and line.status is Status.OK][:1]
+    line = [line for line in lines if line.schedule == schedule and _is_timed_here(line)][:1]
     if not line or not time_s:
         return None
     limits = ceilings(task, target, known.peak_gflops)

@@ -10,6 +10,7 @@ from fastapi import APIRouter
 from pydantic import Field
 
 from tunewright.codegen.target import Target
+from tunewright.db.best import TaskCounts
 from tunewright.db.fleet import Tuner, TunerDevice
 from tunewright.db.job import JobState
 from tunewright.db.store import Store
@@ -31,7 +32,7 @@ MOST_TUNERS = 200
 """Processes that are listed: those longest at work."""
 
 MOST_GAPS = 100
-"""Tasks without a record that are listed."""
+"""Tasks without a record of this fleet that are listed."""
 
 GAP_JOBS = 200
 """Jobs whose tasks are looked at: the newest ones."""
@@ -88,18 +89,20 @@ class CoverageLine(Answer):
     """How much is known of a target that processes here have or had, or that a job asked for."""
 
     target: TargetName
-    tasks: int = Field(description="Tasks that there is a record of.")
-    lacking: int = Field(description="Tasks among `gaps` that there is none of.")
+    tasks: int = Field(description="Tasks of which something usable was timed here.")
+    imported: int = Field(description="The others that there is a record of, which were imported.")
+    lacking: int = Field(description="Tasks among `gaps` of which nothing usable was timed here.")
 
 
 class GapLine(Answer):
-    """A task that a job asked for and that there is no record of."""
+    """A task that a job asked for and of which nothing usable was timed here."""
 
     task: Text = Field(description="Its key.")
     op: Text
     shape: Text
     target: TargetName
     job: int = Field(description="The newest job that asked for it.")
+    is_imported: bool = Field(description="Whether there is an imported record of it, timed elsewhere.")
 
 
 class FleetPage(Answer):
@@ -123,7 +126,7 @@ class FleetPage(Answer):
 @add_page(router, "/fleet", "fleet.html", summary="The fleet")
 def fleet(service: ServiceDep) -> FleetPage:
     """The tuner processes and their devices, how much of the last hour each had a job, the queue of each target, and
-    which tasks of the newest jobs have no record on their target.
+    which tasks of the newest jobs have no record on their target that was timed here.
     """
     store = service.store
     targets = {target.key: target for target in store.targets()}
@@ -215,8 +218,8 @@ def _coverage(store: Store, gaps: Iterable[GapLine], names: Mapping[str, str]) -
     usable = {target.key for target in store.fleet.all_targets()}
     covered = {key: count for key, count in store.catalog.task_counts().items() if key in usable}
     lacking = Counter(gap.target.key for gap in gaps)
-    keys = sorted({*covered, *lacking}, key=lambda key: (-covered.get(key, 0), key))
+    counts = {key: covered.get(key, TaskCounts(0, 0)) for key in {*covered, *lacking}}
     return [
-        CoverageLine(target=TargetName.known(key, names), tasks=covered.get(key, 0), lacking=lacking[key])
-        for key in keys
+        CoverageLine.show(count, target=TargetName.known(key, names), tasks=count.timed, lacking=lacking[key])
+        for key, count in sorted(counts.items(), key=lambda entry: (-entry[1].timed, entry[0]))
     ]

@@ -249,6 +249,7 @@ _templates.filters |= {
 }
 _templates.globals |= {
     "asset": asset,
+    "IMPORTED": text.IMPORTED,
     "beside_trial": text.beside_trial,
     "default_trials": DEFAULT_TRIALS,
     "url": url,

@@ -26,7 +26,7 @@ from ..http.schemas.base import SHA256, Answer
 from ..http.schemas.records import Age, LookupAsked, LookupItem, ScheduleShown
 from ..http.service import ServiceDep, in_thread
 from .page import add_page
-from .views import KnobValues, Provenance, TargetName, Text, target_names
+from .views import IS_IMPORTED, KnobValues, Provenance, TargetName, Text, target_names
 
 router = APIRouter(tags=["pages"])
 
@@ -77,8 +77,16 @@ class TimedTask(Answer):
     shape: Text = Field(description="Empty where an older version stored it.")
     target: TargetName
     interval_ms: tuple[float, float] | None = Field(description="95% interval of the median; null: not known.")
-    is_confirmed: bool = Field(description="Whether it won a comparison in fresh processes; else it is of a trial.")
+    is_confirmed: bool = Field(
+        description="Whether it won a comparison in fresh processes here; else it is of a trial, or imported."
+    )
+    is_imported: bool = IS_IMPORTED
     noise: Text = Field(description="Why the machine was too busy to rely on the time; empty where it was not.")
+
+    @property
+    def is_of_trial(self) -> bool:
+        """Whether the time is of a trial here that nothing confirmed."""
+        return not self.is_confirmed and not self.is_imported
 
 
 class RecordLine(TimedTask):
@@ -120,8 +128,8 @@ class LookupItemTrace(LookupItem):
 
     @property
     def is_of_trial(self) -> bool:
-        """Whether the time is of a trial that nothing confirmed; what nobody measured is of none."""
-        return self.basis in (Basis.MEASURED, Basis.IMPORTED, Basis.SIBLING) and not self.confirmed
+        """Whether the time is of a trial here that nothing confirmed; what nobody measured is of none."""
+        return self.basis in (Basis.MEASURED, Basis.SIBLING) and not self.confirmed
 
     @property
     def noise(self) -> str:
@@ -147,6 +155,7 @@ class RecordsPage(Answer):
     records: list[RecordLine] = Field(description="The newest first, or last, as was asked for.")
     next: str | None = Field(description="The `cursor` of the page behind this one; null on the last.")
     known: int = Field(description="Tasks that there is a record of, on each target, whatever was asked for.")
+    imported: int = Field(description="Of them, those of which nothing usable was timed here.")
     targets: list[TargetName] = Field(description="The targets that something is known of.")
     tried: LookupTrace | None = Field(description="What came of the lookup; null where none was asked for.")
 
@@ -178,11 +187,13 @@ async def _look_up(lookups: LookupService, task_key: str, target_key: str) -> Lo
 def _page(store: Store, query: RecordsAsked, item: LookupItem | None) -> RecordsPage:
     names = target_names(store)
     hits, following = _search(store, query)
+    counts = store.catalog.task_counts().values()
     return RecordsPage(
         asked=query,
         records=[_line(hit, names) for hit in hits],
         next=following,
-        known=sum(store.catalog.task_counts().values()),
+        known=sum(map(sum, counts)),
+        imported=sum(count.imported for count in counts),
         targets=[TargetName(key=key, name=name) for key, name in names.items()],
         tried=None if item is None else _lookup(store, query, item, names),
     )
@@ -210,6 +221,7 @@ def _line(hit: Hit, names: Mapping[str, str]) -> RecordLine:
     return RecordLine.show(
         best,
         hit,
+        is_confirmed=best.is_confirmed_here,
         task=best.task_key,
         target=TargetName.known(best.target_key, names),
         is_usable=(best.sketch, best.sketch_version) in current(),
@@ -226,7 +238,9 @@ def _lookup(store: Store, query: RecordsAsked, item: LookupItem, names: Mapping[
     if source is not None:
         at = store.catalog.best([source.task], [source.target]).get((source.task, source.target))
         there = tasks.get(source.task)
-        time = {"noise": noise_of_measurement(at.measurement)} if at else UNMEASURED
+        time = UNMEASURED
+        if at is not None:
+            time = {"noise": noise_of_measurement(at.measurement), "is_confirmed": at.is_confirmed_here}
         origin = SourceLine.show(
             at,
             task=source.task,
@@ -244,7 +258,13 @@ def _lookup(store: Store, query: RecordsAsked, item: LookupItem, names: Mapping[
     )
 
 
-UNMEASURED: dict[str, object] = {"median_ms": None, "interval_ms": None, "is_confirmed": False, "noise": ""}
+UNMEASURED: dict[str, object] = {
+    "median_ms": None,
+    "interval_ms": None,
+    "is_confirmed": False,
+    "is_imported": False,
+    "noise": "",
+}
 """What is said of the time of a schedule where there is another one by now."""
 
 UNKNOWN = "unknown"

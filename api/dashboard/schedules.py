@@ -20,7 +20,6 @@ from tunewright.graph.tolerance import tolerance
 from tunewright.search_space.measurement import Status
 from tunewright.search_space.schedule import Illegal, Schedule
 from tunewright.search_space.sketches import default_schedule, holds
-from tunewright.tuner.explain import values
 from tunewright.tuner.explain.meanings import MEANINGS
 from tunewright.tuner.explain.nest import to_json
 from tunewright.tuner.lookup.ladder import usable_records
@@ -30,7 +29,7 @@ from tunewright.tuner.text import shorten
 from ..http.descriptions import Descriptions, Failure
 from ..http.schemas.base import Answer, Digest
 from ..http.service import find_target, find_task
-from .views import MOST_KNOBS, KnobValues, Text
+from .views import IS_IMPORTED, MOST_KNOBS, KnobValues, Text
 
 if TYPE_CHECKING:
     from tunewright.tuner.explain.describer import ScheduleDescription
@@ -108,14 +107,20 @@ class TrialBrief(Answer):
     max_rel_err: float | None = Field(description="Largest error against the reference; null where there is no number.")
     error: Text
     build_ms: float | None
-    job: int | None = Field(description="The job that measured it; null: it was imported.")
+    job: int | None = Field(description="The job that measured it; null: none did, as of what was imported.")
     ordinal: int | None = Field(description="0, 1, 2, ... within the job.")
     created_at: datetime | None
-    is_confirmed: bool = Field(description="Whether the time is that of a comparison in fresh processes.")
+    is_confirmed: bool = Field(description="Whether the time is that of a comparison in fresh processes, made here.")
+    is_imported: bool = IS_IMPORTED
     noise: Text = Field(description="Why the machine was too busy to rely on the time; empty where it was not.")
     is_usable: bool = Field(
         description="Whether this version has the schedule. One of another version's sketches is kept, and never used."
     )
+
+    @property
+    def is_of_trial(self) -> bool:
+        """Whether the time is of a trial here that nothing confirmed."""
+        return not self.is_confirmed and not self.is_imported
 
 
 class KnobShown(Answer):
@@ -199,6 +204,7 @@ class Standing:
     best_trial: TrialDetail | None
     by: Job | None  # the job at hand, or that measured the best
     snapshot_id: int  # of the newest snapshot; 0: there is none
+    peak_gflops: float | None  # that the target was measured to reach, by whichever job did last
 
     @staticmethod
     def load(store: Store, task_key: str, target_key: str, job: Job | None = None) -> Standing:
@@ -222,17 +228,13 @@ class Standing:
             trial,
             job,
             snapshots[0].id if snapshots else 0,
+            store.jobs.peak_gflops(target.key),
         )
 
     @property
     def schedule(self) -> Schedule | None:
         """The best schedule."""
         return self.best.schedule if self.best else None
-
-    @property
-    def peak_gflops(self) -> float | None:
-        """The GFLOP/s that the job's machine was measured to reach; None where it was not."""
-        return values.number(self.by.result if self.by else None, "peak_gflops") or None
 
     def brief(self, trial: TrialDetail | TrialLine | None) -> TrialBrief | None:
         """A trial of the task on the target as views show it."""
@@ -264,4 +266,7 @@ class Standing:
             return None
         schedule = ScheduleTold.of(self.best.schedule)
         trial, noise = self.brief(self.best_trial) or NO_TRIAL, noise_of_measurement(self.best.measurement)
-        return TrialBrief.show(self.best, trial, schedule=schedule, status=Status.OK, noise=noise)
+        is_confirmed = self.best.is_confirmed_here
+        return TrialBrief.show(
+            self.best, trial, schedule=schedule, status=Status.OK, is_confirmed=is_confirmed, noise=noise
+        )

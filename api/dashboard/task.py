@@ -149,19 +149,20 @@ class TaskPage(Answer):
     target: TargetName
     job: JobName | None = Field(description="The job whose trials the table shows; null: all of them.")
     best: TrialBrief | None = Field(
-        description="What a session would use, with the time that it was chosen for; null: no trial has worked."
+        description="What a session would use, with the time that it was chosen for; null: nothing is known to work."
     )
     best_trial: TrialBrief | None = Field(description="The trial of that; null: there is none here.")
     default: TrialBrief | None = Field(description="The default schedule; null: it was not measured here.")
     is_default_best: bool
-    gain: Gain | None
+    gain: Gain | None = Field(description="Null where the two were not timed here, each on the same kind of machine.")
     tolerances: list[ToleranceShown] = Field(description="Of each output.")
     knobs: list[KnobShown] = Field(description="Of the best schedule, beside the default's.")
     form: FormShown | None = Field(description="The best schedule in words and as loops; null where there is none.")
     default_form: FormShown | None = Field(description="The same of the default, where that is another one.")
     ceilings: CeilingsShown
     judged: Judged | None = Field(description="What a sample of the trials says; null while that is being found out.")
-    trials: int = Field(description="Trials of the task on the target, of all jobs.")
+    trials: int = Field(description="Trials of the task on the target that were made here, of all jobs.")
+    imported: int = Field(description="The others, which were imported.")
     counts: dict[Status, int] = Field(description="How those ended that were not narrowed down to `status`.")
     shown: int = Field(description="Trials that the table has on all its pages.")
     rows: list[TrialBrief]
@@ -332,6 +333,7 @@ class TaskFacts:
     confirmed: Record | None  # the newest comparison, of the best where that is confirmed
     reported: Mapping[str, Any] | None  # what a job's report says of the newest comparison; None where none does
     newest: TrialPage  # the newest trial of all
+    imported: int  # trials of all
     page: TrialPage
 
     @property
@@ -360,7 +362,7 @@ def _load_facts(store: Store, query: TaskAsked) -> TaskFacts:
     newest_event = store.jobs.newest_event(job.id) if job else 0  # before what the page says, so that none is missed
     known = Standing.load(store, key, target_key, job)
     best, by = known.best, known.by
-    confirmed = store.confirmations([key], target_key).get(key) if best and best.is_confirmed else None
+    confirmed = store.confirmations([key], target_key).get(key) if best and best.is_confirmed_here else None
     return TaskFacts(
         known=known,
         job=job,
@@ -368,6 +370,7 @@ def _load_facts(store: Store, query: TaskAsked) -> TaskFacts:
         confirmed=confirmed,
         reported=_find_report_entry(store, by, confirmed) if confirmed else None,
         newest=store.trials.page(key, target_key, order=TrialOrder.NEWEST, limit=1),
+        imported=store.trials.imported(key, target_key),
         page=_trials(store, query),
     )
 
@@ -415,7 +418,8 @@ def _page(
         default_form=default_form,
         ceilings=CeilingsShown.show(ceilings(known.task, known.target, known.peak_gflops)),
         judged=analysis,
-        trials=facts.newest.total,
+        trials=facts.newest.total - facts.imported,
+        imported=facts.imported,
         counts=dict(facts.page.counts),
         shown=facts.page.total,
         rows=[row for line in facts.page.trials if (row := known.brief(line))],
@@ -424,8 +428,8 @@ def _page(
 
 
 def _gain(facts: TaskFacts, best: TrialBrief | None) -> Gain | None:
-    """How much faster than the default the best is: both as confirmed, or both by their trials."""
-    if best is None or not best.median_ms:
+    """How much faster than the default the best is: both as confirmed, or both by their trials here."""
+    if best is None or not best.median_ms or best.is_imported:
         return None
     if best.is_confirmed:
         if facts.confirmed is None or facts.confirmed.measurement.incumbent_s is None:  # of before that was kept
@@ -435,7 +439,7 @@ def _gain(facts: TaskFacts, best: TrialBrief | None) -> Gain | None:
         noise = values.word(facts.reported, "noise")
     else:
         default = facts.known.brief(facts.known.default_trial)
-        if default is None or facts.known.default == facts.known.schedule:
+        if default is None or default.is_imported or facts.known.default == facts.known.schedule:
             return None
         default_ms, interval_ms, noise = default.median_ms, default.interval_ms, default.noise
     if default_ms is None:

@@ -56,6 +56,9 @@ KnobValues = Annotated[
 """The values of a schedule's knobs, by name."""
 
 
+IS_IMPORTED = Field(description="Whether it was timed elsewhere and imported: its time is none of a machine here.")
+
+
 class TargetName(Answer):
     """A kind of machine, by name."""
 

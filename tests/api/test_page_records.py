@@ -71,6 +71,7 @@ def test_a_search(one, find):
         "interval_ms": pytest.approx([0.9, 1.1]),
         "is_usable": True,
         "is_confirmed": True,
+        "is_imported": False,
         "noise": "times of one and the same schedule lie 20% apart",
         "created_at": None,
     }
@@ -140,7 +141,7 @@ def test_each_rung_by_hand(one, client, find):
     answer, text = tried(task)
     assert answer["item"]["match"] == "nearest" and answer["item"]["basis"] == "scaled"
     assert "~1.00 ms° (900 µs to 1.10 ms)" in Page(text).words
-    timed = {"interval_ms": pytest.approx([0.9, 1.1]), "is_confirmed": False}
+    timed = {"interval_ms": pytest.approx([0.9, 1.1]), "is_confirmed": False, "is_imported": False}
     assert answer["source"] | {"median_ms": 1.0} == timed | {
         "task": near.key,
         "op": "Relu",

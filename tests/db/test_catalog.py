@@ -272,7 +272,7 @@ class TestCoverage:
         filled.record(samples.record(1, extent=9))
         filled.record(samples.record(1, threads=4))
         assert [(gap.task_key, gap.target_key) for gap in catalog.gaps()] == [(nine, four), (eight, two)]
-        assert catalog.task_counts() == {two: 1, four: 1}
+        assert catalog.task_counts() == {two: (1, 0), four: (1, 0)}
         assert catalog.gaps(limit=1) == catalog.gaps(jobs=1) == catalog.gaps()[:1]
         assert first < second and catalog.gaps(jobs=0) == []
 

@@ -118,7 +118,7 @@ class Ladder:
                 Match.EXACT,
                 best.schedule,
                 best.measurement,
-                best.is_confirmed and not best.is_imported,
+                best.is_confirmed_here,
                 is_imported=best.is_imported,
             )
 

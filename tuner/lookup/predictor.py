@@ -227,7 +227,7 @@ def predict(store: Store | None, task: Task, target: Target, schedule: Schedule)
     """
     known = proven_experience(store, target.kind)
     trials = store.trials.sample(task.key, target.key, MOST_OWN) if store is not None else []
-    model = train(known, task, target, [(line.schedule, line) for line in trials if not line.is_imported])
+    model = train(known, task, target, [(line.schedule, line) for line in trials])
     point = locate(task, target, schedule)
     if model is None or point is None:
         return None

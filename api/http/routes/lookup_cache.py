@@ -116,14 +116,13 @@ def exact_item(best: Best) -> Item:
     if best.low_s is not None and best.high_s is not None:
         interval = f"[{1e3 * best.low_s!r}, {1e3 * best.high_s!r}]"
     basis = Basis.IMPORTED if best.is_imported else Basis.MEASURED
-    is_confirmed = best.is_confirmed and not best.is_imported  # here it is still to be
     text = (
         f'{{"key": "{best.task_key}", "op": {json.dumps(best.op)}, "match": "{Match.EXACT}", '
-        f'"basis": "{basis}", "confirmed": {"true" if is_confirmed else "false"}, '
+        f'"basis": "{basis}", "confirmed": {"true" if best.is_confirmed_here else "false"}, '
         f'"expected_ms": {1e3 * best.median_s!r}, "interval_ms": {interval}, "schedule": {best.schedule_json}, '
         f'"source": null, "provenance": {best.provenance_json}}}'
     )
-    return Item(text.encode(), Match.EXACT, is_confirmed)
+    return Item(text.encode(), Match.EXACT, best.is_confirmed_here)
 
 
 def result_item(result: LookupResult) -> Item:
