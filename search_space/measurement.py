@@ -25,7 +25,11 @@ class Status(StrEnum):
     CRASH = "crash"  # it killed its process
     TIMEOUT = "timeout"  # it was stopped at its time limit
     OUT_OF_MEMORY = "out_of_memory"  # it passed its memory limit
-    VOIDED = "voided"  # whatever it was, people took it back: it is kept, and counts as a failure
+    VOIDED = "voided"  # whatever it was, people took it back: it is kept, and searches take it for a failure
+
+
+FAILED = tuple(status for status in Status if status not in (Status.OK, Status.VOIDED))
+"""How candidates fail. Those that people took back are told apart: they need not have failed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -205,6 +205,11 @@ def failures(failed: Mapping[str, int], where: str = "") -> str:
     return f"{counted(sum(failed.values()), f'trial{where}', f'trials{where}')} failed: {op_counts(by_count)}"
 
 
+def taken_back(voided: int) -> str:
+    """How many trials people took back, e.g. "2 trials were taken back"."""
+    return f"{counted(voided, 'trial was', 'trials were')} taken back"
+
+
 def large(count: float, unit: str = "") -> str:
     """A count with the letter of its thousands, e.g. "3.63 GFLOP"."""
     for letter in ("", "k", "M", "G", "T"):

@@ -240,6 +240,7 @@ _templates.filters |= {
     "count": _count,
     "counted": text.counted,  # 3 | counted("trial")
     "large": text.large,  # 3.6e9 | large("FLOP")
+    "taken_back": text.taken_back,  # 2 | taken_back
     "uses": text.uses,  # chosen | uses(occurrences)
     "ago": _ago,
     "moment": _moment,

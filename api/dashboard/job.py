@@ -185,7 +185,8 @@ class JobPage(Answer):
     tasks: list[TaskLine]
     next_start: int | None = Field(description="`start` of the tasks behind these; null: there are none.")
     task_count: int
-    trials: int = Field(description="That were counted, the failed ones among them.")
+    trials: int = Field(description="That were counted, those that failed or were taken back among them.")
+    voided: int = Field(description="Of them, those that people took back; they are none of the `failures`.")
     failures: list[FailureLine] = Field(description="The most frequent first.")
     fallback: dict[Text, int] = Field(description="Op -> nodes of the model that run without a kernel.")
     fallback_share: float | None = Field(description="The part of a run that these take; null: not known.")
@@ -343,6 +344,7 @@ def job_page(store: Store, histories: Histories, job_id: int, query: JobPageAske
         next_start=behind if behind < len(tasks) else None,
         task_count=len(tasks),
         trials=history.trials,
+        voided=history.voided,
         failures=failure_lines(history, ops),
         fallback={str(op): int(values.number(fallback, op) or 0) for op in fallback}
         if isinstance(fallback, dict)

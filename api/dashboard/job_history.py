@@ -20,7 +20,7 @@ from pydantic import Field
 from tunewright.db.job import UNFINISHED, Event, EventKind, Job
 from tunewright.db.jobs import Jobs
 from tunewright.db.trials import TrialLog
-from tunewright.search_space.measurement import Status
+from tunewright.search_space.measurement import FAILED, Status
 from tunewright.tuner.explain import values
 from tunewright.tuner.explain.gain import task_gain_interval
 from tunewright.tuner.search.stage import STAGES
@@ -125,6 +125,11 @@ class JobHistory:
     def trials(self) -> int:
         """How many there were, of all tasks."""
         return sum(sum(counts.values()) for counts in self.counts.values())
+
+    @property
+    def voided(self) -> int:
+        """How many of them people took back."""
+        return sum(counts.get(Status.VOIDED, 0) for counts in self.counts.values())
 
 
 class Histories:
@@ -259,7 +264,7 @@ QUIET = frozenset({EventKind.PROGRESS, EventKind.DEFAULT})
 
 
 class FailureLine(Answer):
-    """A way in which trials failed."""
+    """A way in which trials failed. Those that were taken back are none of these."""
 
     status: Status
     trials: int
@@ -294,9 +299,9 @@ class LogLine(Answer):
 def failure_lines(history: JobHistory, ops: Mapping[str, str]) -> list[FailureLine]:
     """The ways in which a job's trials failed; `ops` are names by task key."""
     failures = []
-    for status in Status:
+    for status in FAILED:
         counts = {key: task_counts[status] for key, task_counts in history.counts.items() if task_counts.get(status)}
-        if status is Status.OK or not counts:
+        if not counts:
             continue
         most = max(counts, key=lambda key: (counts[key], key))
         count = sum(counts.values())

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from tunewright.db.job import Job
 from tunewright.db.store import Store
-from tunewright.search_space.measurement import Status
+from tunewright.search_space.measurement import FAILED, Status
 from tunewright.tuner.explain import values
 from tunewright.tuner.explain.gain import GainBasis, ModelGain
 from tunewright.tuner.models.assembly import Assembly, total_s
@@ -84,7 +84,7 @@ class Reason(StrEnum):
     """Why a task gets the trials that it gets, or none, as far as the scheduler told."""
 
     UNTRIED = "untried"  # each task has one trial before any has two
-    FAILING = "failing"  # all that was tried fails
+    FAILING = "failing"  # all that was tried fails, or was taken back
     EXHAUSTED = "exhausted"  # its spaces hold nothing more to try
     MOST = "most"  # more trials are expected to bring the model most here, or nearly
     SOME = "some"
@@ -130,6 +130,7 @@ class TaskLine(Answer):
     trials: int = Field(description="Candidates that the job measured of it.")
     trials_share: float = Field(description="The same as a part of all that it measured.")
     failed: int = Field(description="Of them, those that failed.")
+    voided: int = Field(description="Of them, those that people took back.")
     expected_share: float | None = Field(
         description="What part of a run searching for as long again is expected to take off it here."
     )
@@ -230,7 +231,8 @@ def task_lines(job: Job, history: JobHistory, run: ModelRun, ops: Mapping[str, s
             saved_share=_share(savings_ms[n], saved_ms),
             trials=trials,
             trials_share=trials / history.trials if history.trials else 0.0,
-            failed=trials - counts.get(Status.OK, 0),
+            failed=sum(counts.get(status, 0) for status in FAILED),
+            voided=counts.get(Status.VOIDED, 0),
             expected_share=gain,
             reason=_reason(times, run.uses[n], counts, gains is not None, gain, most),
             improved_trial=history.times.get(key, Times()).improved_trial,

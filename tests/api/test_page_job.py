@@ -52,8 +52,11 @@ class Search:
         told = [NewEvent(EventKind.PROGRESS, data)]
         self.store.jobs.renew(self.lease, progress=data, events=told, spent_s=1.0)
 
+    def schedule(self, trial):
+        return Schedule("tiled", 1, (("n", trial),))
+
     def trial(self, task, measurement, *events):
-        record = Record(task.key, self.target.key, Schedule("tiled", 1, (("n", self.trials),)), measurement)
+        record = Record(task.key, self.target.key, self.schedule(self.trials), measurement)
         self.store.record(record, self.lease, [NewEvent(kind, data) for kind, data in events])
         self.trials += 1
 
@@ -179,6 +182,18 @@ class TestWhileItRuns:
             (0.001, "some"),
         ]
         assert "more trials are expected to bring most here faster last at trial 5" in page(client, search.id)
+
+    def test_what_was_taken_back_is_no_failure(self, one, client, search):
+        searched(search)
+        small, large = search.tasks
+        assert one.store.voids.void(small.key, search.target.key, search.schedule(1).key, "wrong on odd days")
+        assert one.store.voids.void(large.key, search.target.key, search.schedule(2).key, "wrong on odd days")
+        said = twin(client, search.id)
+        assert (said["trials"], said["voided"], [one["status"] for one in said["failures"]]) == (6, 2, ["timeout"])
+        counts = {task["key"]: (task["trials"], task["failed"], task["voided"]) for task in said["tasks"]}
+        assert counts == {small.key: (2, 1, 1), large.key: (4, 0, 1)}
+        words = page(client, search.id)
+        assert "of 40, 1 failed, 2 taken back" in words and "2 trials were taken back, which need not" in words
 
     def test_whether_it_is_worth_more(self, client, search):
         searched(search)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import json
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from tunewright.db import exchange
 from tunewright.db.exchange import EntryKind
 from tunewright.db.store import open_store
 from tunewright.search_space.measurement import NOISE, Candidate, Measurement, Record
 from tunewright.search_space.sketches import default_schedule
-from tunewright.tuner.cli.task_details import show_task
+from tunewright.tuner.cli import tune_report
+from tunewright.tuner.cli.task_details import _measurement_text, show_task
 from tunewright.tuner.lookup.ladder import lookup
 from tunewright.tuner.lookup.predictor import predict
 from tunewright.tuner.lookup.result import LookupResult, Match, default_results, kept_defaults
@@ -144,3 +147,23 @@ def test_imported_trials_teach_no_prediction_of_their_task(network: Model, url: 
         assert predict(store, task, TARGET, default) != before
     data = show_task(task.key, "default", (), None, url, {}, 1)["measured"]
     assert (data["confirmed"], data["imported"], data["trial_ms"]) == (False, True, None)
+
+
+def test_what_is_taken_back_while_a_job_goes_on_is_no_failure(network: Model, url: str) -> None:
+    seen: list[Candidate] = []
+
+    def measure(candidate: Candidate) -> Measurement:
+        seen.append(candidate)
+        if len(seen) == 20:
+            first = seen[0]
+            store.voids.void(first.task.key, TARGET.key, first.schedule.key, "wrong on odd days")
+        return by_key(candidate)
+
+    with open_store(url) as store:
+        report = job(network, store, FakePool(measure), trials=24)
+    assert report.voided == 1 and "voided" not in report.failed
+    voided = show_task(seen[0].task.key, json.dumps(seen[0].schedule.to_json()), (), None, url, {}, 1)["measured"]
+    assert _measurement_text(voided) == "measured, and taken back"
+    output = io.StringIO()
+    tune_report.render(Console(file=output, width=160), report.to_json())
+    assert "1 trial was taken back" in output.getvalue() and "failed" not in output.getvalue()

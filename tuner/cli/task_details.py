@@ -21,7 +21,7 @@ from tunewright.db.reader import NoDatabase, open_reader
 from tunewright.db.store import Store
 from tunewright.db.trial import TrialDetail
 from tunewright.graph.task import Task
-from tunewright.search_space.measurement import Candidate, Measurement
+from tunewright.search_space.measurement import Candidate, Measurement, Status
 from tunewright.search_space.schedule import Illegal, Schedule
 from tunewright.search_space.sketches import default_schedule, lower, spaces
 from tunewright.search_space.space import ENUMERABLE, Space
@@ -304,7 +304,8 @@ def _print_point(console: Console, data: Mapping[str, Any]) -> str:
 
 def _measurement_text(measured: Mapping[str, Any]) -> str:
     if measured["median_ms"] is None:
-        return f"measured, and failed: {measured['status']}"
+        is_voided = measured["status"] == Status.VOIDED
+        return f"measured, and {'taken back' if is_voided else 'failed: ' + measured['status']}"
     low_ms, high_ms = measured["low_ms"], measured["high_ms"]
     interval = None if low_ms is None or high_ms is None else (low_ms, high_ms)
     where = "by another database, not here, " if measured["imported"] else ""

@@ -30,6 +30,7 @@ from ..text import (
     ratio,
     share,
     slow_share,
+    taken_back,
     times,
     uses,
 )
@@ -66,6 +67,8 @@ def render(console: Console, data: Mapping[str, Any]) -> None:
         console.print(f"the search ended: {ENDINGS[by]}{again}")
     if data["failed"]:
         console.print(failures(data["failed"]))
+    if data.get("voided"):  # a job of before that was told has none
+        console.print(taken_back(data["voided"]))
     figures_shown += _print_whole(console, data)
     reasons = [data.get("noise", ""), *(task.get("noise", "") for task in data["tasks"])]
     print_legends(console, figures_shown, reasons)

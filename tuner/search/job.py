@@ -15,7 +15,7 @@ from tunewright.codegen.target import Target
 from tunewright.db.job import Job, JobSpec, JobState
 from tunewright.db.store import Store
 from tunewright.graph.task import Task
-from tunewright.search_space.measurement import Status
+from tunewright.search_space.measurement import FAILED, Status
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import holds
 from tunewright.workers.measure.rates import PeakRates, measure
@@ -142,7 +142,8 @@ class TuningJob:
             default_s=None,
             tuned_s=None,
             peak_gflops=rates.peak_flops_s / 1e9 if rates else None,
-            failed={status.value: count for status, count in statuses.items() if status is not Status.OK},
+            failed={status.value: count for status, count in statuses.items() if status in FAILED},
+            voided=statuses.get(Status.VOIDED, 0),
             fallback=times.fallback,
             whole_model=times.reason,
             ended_by=ended_by,

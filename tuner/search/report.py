@@ -110,7 +110,7 @@ class Report:
     default_s: Time  # the whole model on default schedules, and tuned, run in turn; None where the schedule of any
     tuned_s: Time  # task is known to fail, so that it can't be run
     peak_gflops: float | None  # None where the target is another machine
-    failed: Mapping[str, int]  # status -> trials of this job
+    failed: Mapping[str, int]  # status -> trials of this job, but for those that were taken back
     fallback: Mapping[str, int]  # op -> nodes without a native kernel
     whole_model: str = ""  # why the whole model was not timed, one line; empty where it was
     ended_by: SearchEnd | None = None  # None in a report from before that was told
@@ -123,6 +123,7 @@ class Report:
     rejected_s: Time = None  # where the defaults were kept, what a run takes on what was found instead
     rejected_interval: Interval | None = None  # how many times as fast that was
     noise: str = ""  # why the machine was too busy to rely on these, for people; empty where it was not
+    voided: int = 0  # trials of this job that people took back by its end
 
     @property
     def speedup(self) -> float | None:
