@@ -153,6 +153,11 @@ def is_certain(interval: Interval | None) -> bool:
     return interval is not None and (interval[0] > 1.0 or interval[1] < 1.0)
 
 
+def change(factor: float, decimals: int = 0) -> str:
+    """A change by a factor as a percentage with its sign, e.g. "-30%"; one that rounds to none is "+0%"."""
+    return f"{100 * (factor - 1):+z.{decimals}f}%"
+
+
 def beside_trial(expected_ms: float, trial_ms: float, noise: str = "") -> str:
     """How far a predicted time is off the trial of the schedule, e.g. "-30% beside its trial's 5.71 ms°".
 
@@ -160,7 +165,7 @@ def beside_trial(expected_ms: float, trial_ms: float, noise: str = "") -> str:
     trial's.
     """
     trial = mark_trial(mark_noise(duration(trial_ms), noise))
-    return f"{100 * (expected_ms / trial_ms - 1):+.0f}% beside its trial's {trial}"
+    return f"{change(expected_ms / trial_ms)} beside its trial's {trial}"
 
 
 def ratio(before: float | None, after: float | None) -> float | None:
@@ -175,7 +180,7 @@ def uses(chosen: int, occurrences: int) -> str:
 
 def share(part: float | None) -> str:
     """A part of one as a percentage."""
-    return "-" if part is None else f"{100 * part:.1f}%"
+    return "-" if part is None else f"{100 * part:z.1f}%"
 
 
 def percent(part: float) -> str:
@@ -261,7 +266,7 @@ def slow_share(fallback: Mapping[str, int], part: float | None, noise: str = "")
     """
     if part is None:
         return slow_nodes(fallback)
-    where = f"{mark_noise(f'{100 * part:.0f}%', noise)} of the model's time is in {op_counts(fallback)}"
+    where = f"{mark_noise(f'{100 * part:z.0f}%', noise)} of the model's time is in {op_counts(fallback)}"
     return f"{where}, which have no kernel; tuning can't help with that"
 
 

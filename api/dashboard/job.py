@@ -24,7 +24,7 @@ from tunewright.tuner.explain import values
 from tunewright.tuner.explain.curves import Improvement, active_s, improvements, speedups
 from tunewright.tuner.explain.gain import GainBasis
 from tunewright.tuner.search.report import ENDINGS, SearchEnd
-from tunewright.tuner.search.scheduling.outlook import MINUTE_S
+from tunewright.tuner.search.scheduling.outlook import MINUTE_S, again_words
 from tunewright.tuner.search.stage import STAGES
 from tunewright.tuner.search.view import CLEAR_GAIN
 from tunewright.tuner.text import gain, mark_noise, mark_trial
@@ -90,6 +90,11 @@ class Prospect(Answer):
         description="... of searching the model is expected to become faster by this share, whatever the budget."
     )
     ended_by: SearchEnd | None = Field(description="Why the search ended; null: it has not, or not by itself.")
+
+    @property
+    def again(self) -> str:
+        """For how long more, in words."""
+        return again_words(MINUTE_S if self.again_s is None else self.again_s)
 
     @property
     def ending(self) -> str:
@@ -212,6 +217,17 @@ class JobPage(Answer):
         of = ", its tasks one by one" if self.latency.is_timed and self.parts_of is not GainBasis.MODEL else ""
         return f"by default{of}", f"{'tuned' if self.job.is_finished else 'so far'}{of}"
 
+    @property
+    def why_no_parts(self) -> str:
+        """Why nothing can be told of where the time goes; empty where it can."""
+        if any(total_ms(side) for side in zip(*((part.before_ms, part.after_ms) for part in self.parts), strict=True)):
+            return ""
+        if not self.task_count:
+            return "The model has no tasks: nothing of it runs on our kernels."
+        if self.job.is_finished:
+            return "Not every task was timed, so nothing is known of where the time of a run goes."
+        return "Where the time of a run goes is known once each task's default was timed."
+
     def end(self, by: Abscissa) -> float:
         """Where curves end."""
         return float(self.trials) if by is Abscissa.TRIALS else self.searched_s
@@ -241,9 +257,7 @@ def job_charts(view: JobPage) -> dict[str, Markup]:
             parts,
             before=before,
             after=after,
-            nothing="What a run takes is known once each task's default was timed."
-            if view.task_count
-            else "The model has no tasks: nothing of it runs on our kernels.",
+            nothing=view.why_no_parts,
             format_time=view.part_time,
         ),
         "model": model_figure(view, view.asked.x).draw(),

@@ -183,6 +183,20 @@ class TestWhileItRuns:
         ]
         assert "more trials are expected to bring most here faster last at trial 5" in page(client, search.id)
 
+    def test_what_a_search_of_less_than_a_minute_promises_is_of_a_minute(self, client, search):
+        searched(search)
+        search.progress(spent_s=12.0, again_gain=0.045, remaining_gain=0.03, task_gains=[0.001, 0.04])
+        words = page(client, search.id)
+        assert "A minute more would make it 4.5% faster" in words and "by trials, for a minute more" in words
+        assert "as long again" not in words and "1:00" not in words
+
+    def test_where_nothing_was_timed_words_say_so(self, client, search):
+        search.trial(search.tasks[0], FAILED)
+        assert "known once each task's default was timed" in page(client, search.id).replace("&#39;", "'")
+        search.store.jobs.finish(search.lease, JobState.CANCELLED)
+        source = client.get(f"/jobs/{search.id}").text
+        assert '<p class="nothing">Not every task was timed' in source and 'class="chart shares"' not in source
+
     def test_what_was_taken_back_is_no_failure(self, one, client, search):
         searched(search)
         small, large = search.tasks
@@ -202,7 +216,7 @@ class TestWhileItRuns:
         assert [one["expected_share"] for one in said["promising"]] == [0.04, 0.001]
         words = page(client, search.id)
         assert "The rest of its budget is expected to make it 3.0% faster" in words
-        assert "As long again, 1:30, would make it 4.5% faster" in words
+        assert "As long again would make it 4.5% faster" in words
         first, second = r"Relu 16 -&gt; 16 \(4% of a run\)", r"Relu 8 -&gt; 8 \(0.1% of a run\)"
         assert re.search(rf"Most of that is expected of {first} and {second}\.", words)
         search.progress(spent_s=95.0, remaining_gain=0.001, again_gain=0.002, task_gains=[0.0, None], left_s=100.0)
@@ -272,7 +286,7 @@ class TestFinished:
         words = page(client, search.id)
         assert "2.20x timed on the whole model" in words and "°" not in words.partition("Speedup of the model")[0]
         assert "all its trials were done" in words
-        assert "By its trials, searching for as long again, 1:30, was expected to make it 4.5% faster" in words
+        assert "By its trials, searching for as long again was expected to make it 4.5% faster" in words
         assert "Pause" not in words and "Cancel" not in words
 
     def test_what_runs_without_a_kernel(self, client, search):

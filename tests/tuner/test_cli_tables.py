@@ -413,3 +413,14 @@ def test_what_is_known_of_tasks_adds_up() -> None:
     unused = [TASK | {"chosen": 0, "match": "nearest", "basis": "scaled"}]
     out = " ".join(printed(lookup_tables.render_lookup, TUNED | {"tasks": tasks + unused, "kept": None}, 400).split())
     assert f"1 of 45 tasks are tuned for cpu:x:8x256, {told} " in f"{out} "
+
+
+def test_no_share_is_minus_nothing() -> None:
+    assert (text.change(0.9999), text.change(1.0001), text.change(0.7), text.change(0.99999, 1)) == (
+        "+0%",
+        "+0%",
+        "-30%",
+        "+0.0%",
+    )
+    assert text.beside_trial(0.9999, 1.0).startswith("+0% beside")
+    assert (text.share(-1e-9), text.slow_share({"Sin": 1}, -1e-9)[:2]) == ("0.0%", "0%")

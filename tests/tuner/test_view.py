@@ -115,10 +115,11 @@ class TestTheLines:
         assert "failed" not in drawn(replace(MOMENT, failed={}))
 
     def test_what_more_budget_would_bring(self) -> None:
-        said = "by trials, 2.1% more is expected of searching for as long again, 1:10, most of it of Conv + BatchNorma"
+        said = "by trials, 2.1% more is expected of searching for as long again, most of it of Conv + BatchNorma"
         [line] = [line for line in drawn(MOMENT, width=160).splitlines() if line.startswith("by trials, ")]
         assert line.startswith(said) and line.endswith("... (1.2% of a run)")
         assert "most of it" not in drawn(replace(MOMENT, again=FurtherGain(70.0, 0.021)))
+        assert "searching for a minute more" in drawn(replace(MOMENT, again=FurtherGain(60.0, 0.021)))
         assert "as long again" not in drawn(replace(MOMENT, again=None))
 
     def test_the_curve(self) -> None:

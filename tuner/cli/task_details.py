@@ -41,6 +41,7 @@ from ..text import (
     Interval,
     beside_trial,
     between_ms,
+    change,
     counted,
     duration,
     large,
@@ -338,6 +339,6 @@ def _print_prediction(console: Console, data: Mapping[str, Any]) -> str:
     console.print(_evidence_text(prediction["judged_on"]))
     console.print("what tells most, and what it does to the speed:")
     for contribution in prediction["contributions"]:
-        effect = 100 * (2 ** contribution["log2_speed"] - 1)
-        console.print(f"  {contribution['feature']} = {contribution['value']:.4g}: {effect:+.1f}%")
+        effect = change(2 ** contribution["log2_speed"], 1)
+        console.print(f"  {contribution['feature']} = {contribution['value']:.4g}: {effect}")
     return beside

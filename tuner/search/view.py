@@ -393,8 +393,10 @@ def _further_text(last: JobMoment) -> str:
     """The expected gain of more budget; empty where it is not known."""
     if last.again is None:
         return ""
-    seconds, more = clock(last.again.seconds), share(last.again.gain)
-    text = f"by trials, {more} more is expected of searching for as long again, {seconds}"
+    from .scheduling.outlook import again_words  # takes a while to import
+
+    more = share(last.again.gain)
+    text = f"by trials, {more} more is expected of searching for {again_words(last.again.seconds)}"
     if not last.again.op:
         return text
     op = shorten(printable(last.again.op), LONGEST_OP)

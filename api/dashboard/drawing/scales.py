@@ -229,7 +229,7 @@ def value_text(value: float, unit: Unit) -> str:
         case Unit.CLOCK:
             return clock(value)
         case Unit.SHARE:
-            return f"{100 * value:.1f}%"
+            return f"{100 * value:z.1f}%"
         case Unit.TIMES:
             return f"{value:.2f}x"
         case Unit.COUNT:

@@ -138,7 +138,7 @@ class TaskOutlook:
 
     def __str__(self) -> str:
         soon, later = (100 * (1 - 2**-fall) for fall in (self.soon, self.later))
-        return f"{counted(self.trials, 'trial')}, {soon:.1f}% to gain soon, {later:.1f}% at length"
+        return f"{counted(self.trials, 'trial')}, {soon:z.1f}% to gain soon, {later:z.1f}% at length"
 
 
 def outlooks(
@@ -228,3 +228,8 @@ class Forecast:
     def _gain_s(self, seconds: float, trials: float) -> float:
         by_time = float(np.interp(seconds, self.seconds, self.gains_s))
         return min(by_time, float(np.interp(trials, self.trials, self.gains_s))) if isfinite(trials) else by_time
+
+
+def again_words(again_s: float) -> str:
+    """For how long more something is expected: as long as was searched, which is told beside it, or a minute."""
+    return "as long again" if again_s > MINUTE_S else "a minute more"
