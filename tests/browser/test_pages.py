@@ -16,6 +16,8 @@ PAGES = ("jobs", "narrowed", "job", "unfinished", "task", "candidate", "differen
 
 PHONE: ViewportSize = {"width": 360, "height": 740}
 
+LAPTOP: ViewportSize = {"width": 1200, "height": 800}
+
 MOST_SCRIPT_BYTES = 60_000
 """On first load, compressed."""
 
@@ -53,6 +55,17 @@ PASSED_OVER = """() => [...document.querySelectorAll("a[href][tabindex='-1']")]
     (other) => other.tabIndex >= 0 && other.getAttribute("href") === one.getAttribute("href")))
   .map((one) => one.getAttribute("href"))"""
 """Where only the pointer can go."""
+
+
+CUT_OFF = """() => [...document.querySelectorAll(".scroll")]
+  .filter((one) => one.checkVisibility() && one.scrollWidth > one.clientWidth)
+  .map((one) => `${one.innerText.slice(0, 60)}: ${one.scrollWidth} in ${one.clientWidth}`)"""
+"""Tables that are wider than their place."""
+
+BARS = """() => [...document.querySelectorAll(".scroll")]
+  .filter((one) => one.checkVisibility() && one.scrollWidth > one.clientWidth)
+  .map((one) => parseFloat(getComputedStyle(one, "::-webkit-scrollbar").height))"""
+"""How high the bars are of those that must be scrolled; browsers under test draw none."""
 
 
 def settled(page: Page) -> Page:
@@ -141,3 +154,15 @@ def test_everything_is_reached_by_keys(show: Show, shown: Shown, name: str) -> N
 
 def test_there_are_no_more_pages(shown: Shown) -> None:
     assert tuple(shown.paths) == PAGES
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_no_column_is_cut_off_in_a_window_of_a_laptop(show: Show, shown: Shown, name: str) -> None:
+    page, _ = show(shown.paths[name], viewport=LAPTOP)
+    assert settled(page).evaluate(CUT_OFF) == []
+
+
+def test_a_table_without_room_has_a_bar_to_scroll_it(show: Show, shown: Shown) -> None:
+    page, _ = show(shown.paths["task"], viewport=LAPTOP | {"width": 700})
+    bars: list[float] = settled(page).evaluate(BARS)
+    assert bars and min(bars) > 0
