@@ -44,8 +44,8 @@ def test_it_says_why_the_winner_won(one, look, kit):
     assert view["best"]["schedule"]["key"] == made.schedules[0].key
     assert view["default"]["schedule"]["key"] == made.default.key
     gain = {"default_ms": 2.0, "best_ms": 1.0, "interval": None, "is_confirmed": False}
-    gain |= {"noise": "", "default_noise": ""}
-    assert view["gain"] == gain | {"default_interval_ms": [1.98, 2.02], "best_interval_ms": [0.99, 1.01]}
+    quiet = {"noise": "", "default_noise": ""}
+    assert view["gain"] == gain | quiet | {"default_interval_ms": [1.98, 2.02], "best_interval_ms": [0.99, 1.01]}
     assert view["form"]["words"] != view["default_form"]["words"]
     assert view["judged"]["sampled"] == view["trials"] == 5
     assert len(view["judged"]["points"]) == 5
