@@ -172,6 +172,13 @@ def aligns_whole_corners(difference: Difference) -> bool:
     )
 
 
+def counts_from_the_last_key(difference: Difference) -> bool:
+    """ONNX Runtime's causal attention lets the last query see the last key; ONNX's those up to its number."""
+    attentions = [n for n in difference.upstream() if n.op == "Attention" and n.attrs.get("is_causal")]
+    extents = [[np.shape(array)[-2] for array in difference.operands(node)[:2]] for node in attentions]
+    return difference.who == RUNTIME and any(queries != keys for queries, keys in extents)
+
+
 def leaves_out_empty(difference: Difference) -> bool:
     """ONNX Runtime gives the wrong shape for folds of empty tensors, and 0 for a mean of nothing."""
     arrays = [value for node in difference.upstream() for value in difference.operands(node)]
@@ -465,6 +472,7 @@ EXPLANATIONS: Mapping[str, Callable[[Difference], ExplainedElements]] = {
     "float64 in float32": computes_in_float32,
     "ONNX Runtime takes softmax for logistic": takes_softmax_for_logistic,
     "ONNX Runtime aligns whole corners": aligns_whole_corners,
+    "ONNX Runtime counts from the last key": counts_from_the_last_key,
     "ONNX Runtime and empty tensors": leaves_out_empty,
     "ONNX Runtime overflows on the way": overflows,
     "ONNX Runtime saturates bytes": saturates_bytes,

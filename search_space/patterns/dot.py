@@ -33,15 +33,16 @@ def match_dot(task: Task, is_padded: bool = False, is_wide: bool = False) -> Pro
     product = match_product(task, BYTES)
     if product is None or not is_packable(task, product.panel):
         return None
-    if not is_padded:
-        product = drop_padding(task, product)
-    panel, broadcast, last = product.panel, product.broadcast, product.fused_stage.stage.reduce[-1]
-    if (panel.dtype, broadcast.dtype) != (DType.I8, DType.U8) or Var(last.name) not in panel.index:
+    panel, last = product.panel, product.fused_stage.stage.reduce[-1]
+    if (panel.dtype, product.broadcast.dtype) != (DType.I8, DType.U8) or Var(last.name) not in panel.index:
         return None
     if last.extent % WORD_BYTES:
         return None
-    if broadcast.index[-1] != Var(last.name) or broadcast_tensor(task, product).shape[-1] % WORD_BYTES:
-        product = _turn(product)
+    bare = product if is_padded else drop_padding(task, product)
+    if bare.broadcast.index[-1] == Var(last.name) and broadcast_tensor(task, bare).shape[-1] % WORD_BYTES == 0:
+        product = bare
+    else:
+        product = _turn(product)  # with the padding: it reads beyond the edges
     return _multiply_words(_widen(task, product) if is_wide else product)
 
 

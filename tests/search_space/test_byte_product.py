@@ -40,6 +40,11 @@ MODELS = {
         "t = ConvInteger <dilations=[2,1]> (x, w, m) y = Cast <to=1> (t)",
         (16, 4, 3, 2),
     ),
+    "windows along the reduction, beyond the edges": (
+        "uint8[1,1,5,6] x",
+        "t = ConvInteger <pads=[1,2,1,3]> (x, w) u = Neg (t) y = Cast <to=1> (u)",
+        (16, 1, 3, 4),
+    ),
 }
 """Models: input, nodes, shape of the weights."""
 
