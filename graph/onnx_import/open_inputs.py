@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from onnx import ModelProto, ValueInfoProto
+from onnx import ModelProto, TensorProto, TypeProto, ValueInfoProto
 
 from tunewright.graph.ir import BoundInput
 
@@ -16,7 +16,10 @@ from .dimensions import OpenDimension, open_dimensions, unbound_dimensions
 
 @dataclass(frozen=True, slots=True)
 class OpenTensor:
-    """An input or output: its element type, and its extents: a number, a name, or None. No extents: no known rank."""
+    """An input or output: its element type, and its extents: a number, a name, or None. No extents: no known rank.
+
+    What is no tensor has its whole type for an element type, such as "seq(map(int64,tensor(float32)))", and no extents.
+    """
 
     label: str
     dtype: str
@@ -44,6 +47,8 @@ def open_signature(model: ModelProto, bindings: Mapping[str, int]) -> OpenSignat
 
 
 def _open_tensor(value: ValueInfoProto, sizes: Mapping[str, int]) -> OpenTensor:
+    if not value.type.HasField("tensor_type"):
+        return OpenTensor(value.name, _type_text(value.type), None)
     dtype, kind = tensor_type(value.type).dtype, value.type.tensor_type
     if not kind.HasField("shape"):
         return OpenTensor(value.name, dtype, None)
@@ -52,3 +57,17 @@ def _open_tensor(value: ValueInfoProto, sizes: Mapping[str, int]) -> OpenTensor:
         number = dimension.number(sizes)
         extents[dimension.axis] = dimension.name or None if number is None else number
     return OpenTensor(value.name, dtype, tuple(extents))
+
+
+def _type_text(kind: TypeProto) -> str:
+    """A type with what is inside of it."""
+    match kind.WhichOneof("value"):
+        case "sequence_type":
+            return f"seq({_type_text(kind.sequence_type.elem_type)})"
+        case "optional_type":
+            return f"optional({_type_text(kind.optional_type.elem_type)})"
+        case "map_type":
+            key = TensorProto.DataType.Name(kind.map_type.key_type).lower()
+            return f"map({key},{_type_text(kind.map_type.value_type)})"
+        case _:
+            return f"tensor({tensor_type(kind).dtype})"

@@ -410,6 +410,34 @@ def test_it_ends_while_it_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not sized.is_alive()
     with pytest.raises(Refused, match="closed"):
         session.run(None, feeds(2, 3))
+    with pytest.raises(Refused, match="closed"):
+        session.wait()
+
+
+def test_outputs_that_are_no_tensors_have_the_types_of_onnx_runtime() -> None:
+    nodes = [
+        helper.make_node("ZipMap", ["x"], ["y"], domain="ai.onnx.ml", classlabels_int64s=[3, 5]),
+        helper.make_node("Cast", ["x"], ["d"], to=onnx.TensorProto.DOUBLE),
+        helper.make_node("SequenceConstruct", ["d"], ["z"]),
+    ]
+    doubles = helper.make_tensor_type_proto(onnx.TensorProto.DOUBLE, None)
+    maps_type = helper.make_map_type_proto(
+        onnx.TensorProto.INT64, helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, ())
+    )
+    outputs = [
+        helper.make_value_info(name, helper.make_sequence_type_proto(kind))
+        for name, kind in (("y", maps_type), ("z", doubles))
+    ]
+    inputs = [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["batch", 2])]
+    graph = helper.make_graph(nodes, "g", inputs, outputs)
+    opsets = [helper.make_opsetid("", 20), helper.make_opsetid("ai.onnx.ml", 3)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
+    with InferenceSession(model, threads=1) as session:
+        types = [output.type for output in session.get_outputs()]
+        assert types == ["seq(map(int64,tensor(float)))", "seq(tensor(double))"]
+        for size in (1, 3):
+            maps, [values] = session.run(None, {"x": np.full((size, 2), 0.5, np.float32)})
+            assert maps == [{3: 0.5, 5: 0.5}] * size and values.shape == (size, 2)
 
 
 def test_what_tunes_wants_sizes() -> None:

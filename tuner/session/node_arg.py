@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -50,7 +51,10 @@ class NodeArg:
 
     @staticmethod
     def of(label: str, kind: TensorType | OpenType) -> NodeArg:
-        """A tensor of that name and type."""
+        """A tensor of that name and type, or what has them inside."""
+        if "(" in kind.dtype:
+            inner = re.compile("|".join(OTHER_NAMES))
+            return NodeArg(label, inner.sub(lambda match: OTHER_NAMES[match[0]], kind.dtype), [])
         name = OTHER_NAMES.get(kind.dtype, kind.dtype.replace("float8_", "float8"))
         return NodeArg(label, f"tensor({name})", None if kind.shape is None else list(kind.shape))
 

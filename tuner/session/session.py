@@ -327,6 +327,8 @@ class InferenceSession:
             raise Refused(f"timeout_s is {timeout_s!r}; it must be a number of seconds, or None for no limit")
         compilation = self._compilation
         if self._open_model is not None:
+            if self._is_closed:
+                raise Refused(CLOSED)
             return self._open_model.wait(timeout_s)
         if compilation is None:
             return True
@@ -467,7 +469,7 @@ class InferenceSession:
         return frozenset(label for label in self._defaults if label in input_feed)
 
     def _override_session(self, weights: frozenset[str], input_feed: Mapping[str, Any]) -> InferenceSession:
-        """A session of the model in which these weights are inputs. Hold `_choosing`. Raises as `run`."""
+        """A session of the model in which these weights are inputs. Hold `_override_lock`. Raises as `run`."""
         assert self._origin is not None
         if self._is_closed:
             raise Refused(CLOSED)
