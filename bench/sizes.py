@@ -23,7 +23,7 @@ import numpy as np
 import onnxruntime
 
 from tunewright.bench.files import RESULTS, write_whole
-from tunewright.bench.suite.opened import OPEN_MODELS, Dimension, OpenForm
+from tunewright.bench.suite.opened import OPEN_MODELS, OpenForm, SizeSteps
 from tunewright.bench.turns import sample_in_turn
 from tunewright.codegen.host import detect, machine
 from tunewright.tuner.session.session import InferenceSession
@@ -80,7 +80,7 @@ def measure(form: OpenForm, count: int, threads: int) -> dict[str, Any]:
     return {"threads": threads, "summary": summary(rows), "sizes": rows}
 
 
-def draw(dimensions: Mapping[str, Dimension], count: int) -> list[dict[str, int]]:
+def draw(dimensions: Mapping[str, SizeSteps], count: int) -> list[dict[str, int]]:
     """Different sizes, drawn evenly by logarithms, in the order that they were drawn; fewer where there are no more."""
     rng = np.random.default_rng(0)
     drawn: dict[tuple[int, ...], None] = {}
@@ -91,7 +91,7 @@ def draw(dimensions: Mapping[str, Dimension], count: int) -> list[dict[str, int]
     return [dict(zip(dimensions, sizes, strict=True)) for sizes in drawn]
 
 
-def _draw_one(dimension: Dimension, rng: np.random.Generator) -> int:
+def _draw_one(dimension: SizeSteps, rng: np.random.Generator) -> int:
     low, high = np.log(dimension.least), np.log(dimension.most + dimension.step)
     number = int(np.exp(rng.uniform(low, high))) // dimension.step * dimension.step
     return min(max(number, dimension.least), dimension.most)

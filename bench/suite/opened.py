@@ -17,8 +17,8 @@ from .sequential import bert_base_s128
 
 
 @dataclass(frozen=True, slots=True)
-class Dimension:
-    """An open dimension: from the least size to the largest, in steps."""
+class SizeSteps:
+    """Sizes of an open dimension: from the least to the largest, in steps."""
 
     least: int
     most: int
@@ -31,7 +31,7 @@ class OpenForm:
 
     build: Callable[[], bytes]
     axes: Mapping[str, Mapping[int, str]]  # input -> axis -> dimension
-    dimensions: Mapping[str, Dimension]
+    dimensions: Mapping[str, SizeSteps]
     words: str = ""  # the input whose second axis tells how many rows of the table of places are read
 
     def model(self) -> bytes:
@@ -92,23 +92,23 @@ def _cut_places(model: ModelProto, ids: str) -> None:
 PAST = {f"past.{layer}.{part}": {2: "past"} for layer in range(4) for part in ("key", "value")}
 
 OPEN_MODELS: Mapping[str, OpenForm] = {
-    "ocr_recogniser": OpenForm(ocr_recogniser, {"line": {3: "width"}}, {"width": Dimension(32, 640, 8)}),
+    "ocr_recogniser": OpenForm(ocr_recogniser, {"line": {3: "width"}}, {"width": SizeSteps(32, 640, 8)}),
     "ocr_detector": OpenForm(
         ocr_detector,
         {"image": {2: "height", 3: "width"}},
-        {"height": Dimension(64, 320, 32), "width": Dimension(64, 320, 32)},
+        {"height": SizeSteps(64, 320, 32), "width": SizeSteps(64, 320, 32)},
     ),
     "bert_base": OpenForm(
         bert_base_s128,
         {"ids": {0: "batch", 1: "words"}, "mask": {0: "batch", 1: "words"}},
-        {"batch": Dimension(1, 4), "words": Dimension(4, 128)},
+        {"batch": SizeSteps(1, 4), "words": SizeSteps(4, 128)},
         words="ids",
     ),
     "resnet18": OpenForm(
         resnet18,
         {"image": {0: "batch", 2: "height", 3: "width"}},
-        {"batch": Dimension(1, 4), "height": Dimension(64, 288, 32), "width": Dimension(64, 288, 32)},
+        {"batch": SizeSteps(1, 4), "height": SizeSteps(64, 288, 32), "width": SizeSteps(64, 288, 32)},
     ),
-    "whisper_decoder": OpenForm(whisper_decoder_merged, PAST, {"past": Dimension(1, 224)}),
+    "whisper_decoder": OpenForm(whisper_decoder_merged, PAST, {"past": SizeSteps(1, 224)}),
 }
 """Their names in `./dev bench sizes`."""

@@ -1,8 +1,8 @@
 """Casts between float32 and the narrow floats in LLVM IR, by arithmetic on their bits.
 
-For machines without an instruction for them, where LLVM would call a library that need not be there. Rounding is to the
-nearest, half to even. What follows for float16 is in the manner of F. Giesen, "Half to float done quick" and "Float to
-half conversions".
+For machines without an instruction for them, where LLVM would call a library that need not be there. Narrow floats are
+words of 16 bits. Rounding is to the nearest, half to even. What follows for float16 is in the manner of F. Giesen,
+"Half to float done quick" and "Float to half conversions".
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ class _Words:
     def choose(self, condition: str, yes: str, no: str) -> str:
         return self.emit(f"select {self.flag} {condition}, {self.whole} {yes}, {self.whole} {no}")
 
-    def widen(self, value: str, kind: str) -> str:
+    def widen(self, value: str) -> str:
         """The bits of two bytes as 32."""
-        return self.emit(f"zext {self.short} {self.bits(value, kind, self.short)} to {self.whole}")
+        return self.emit(f"zext {self.short} {value} to {self.whole}")
 
-    def shorten(self, bits: str, kind: str) -> str:
-        return self.bits(self.emit(f"trunc {self.whole} {bits} to {self.short}"), self.short, kind)
+    def shorten(self, bits: str) -> str:
+        return self.emit(f"trunc {self.whole} {bits} to {self.short}")
 
 
 def _brain_to_float(lanes: int, value: str, emit: Emit) -> str:
     """bfloat16 is the upper half of a float32."""
     words = _Words(lanes, emit)
-    return words.bits(words("shl", words.widen(value, words.of("bfloat")), 16), words.whole, words.float)
+    return words.bits(words("shl", words.widen(value), 16), words.whole, words.float)
 
 
 def _float_to_brain(lanes: int, value: str, emit: Emit) -> str:
@@ -58,13 +58,13 @@ def _float_to_brain(lanes: int, value: str, emit: Emit) -> str:
     upper = words("lshr", bits, 16)
     rounded = words("lshr", words("add", bits, words("add", words("and", upper, 1), 0x7FFF)), 16)
     unordered = emit(f"fcmp uno {words.float} {value}, {value}")
-    return words.shorten(words.choose(unordered, words("or", upper, 0x40), rounded), words.of("bfloat"))
+    return words.shorten(words.choose(unordered, words("or", upper, 0x40), rounded))
 
 
 def _half_to_float(lanes: int, value: str, emit: Emit) -> str:
     """Its bits in the place of those of a float32 make a number too small by 2^112, also where it is subnormal."""
     words = _Words(lanes, emit)
-    bits = words.widen(value, words.of("half"))
+    bits = words.widen(value)
     size, sign = words("and", bits, 0x7FFF), words("shl", words("and", bits, 0x8000), 16)
     shifted = words.bits(words("shl", size, 13), words.whole, words.float)
     factor = words.bits(words.number((127 + 112) << 23), words.whole, words.float)
@@ -88,7 +88,7 @@ def _float_to_half(lanes: int, value: str, emit: Emit) -> str:
     finite = words.choose(words("icmp ult", size, (127 - 14) << 23), subnormal, words("lshr", shifted, 13))
     special = words.choose(words("icmp ugt", size, 0x7F800000), words.number(0x7E00), words.number(0x7C00))
     magnitude = words.choose(words("icmp ult", size, (127 + 16) << 23), finite, special)
-    return words.shorten(words("or", magnitude, sign), words.of("half"))
+    return words.shorten(words("or", magnitude, sign))
 
 
 CASTS: Mapping[tuple[DType, DType], Callable[[int, str, Emit], str]] = {

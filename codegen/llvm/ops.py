@@ -1,6 +1,7 @@
 """LLVM's spelling of types, constants, ops and vector accesses: a table from op and dtype to instruction text.
 
-Conventions. BOOL is i1 in a register, i8 in memory. Narrow floats are only cast, chosen and moved. `min` and `max` of
+Conventions. BOOL is i1 in a register, i8 in memory. Narrow floats are only cast, chosen and moved, as words of 16 bits:
+LLVM would move them through float32, by a library that need not be there. `min` and `max` of
 floats pass NaN on from either side as numpy does (free on ARM, and on x86 where one side is constant; else x86 needs
 three instructions for one, two with masks) and don't order -0 and +0. Nothing is contracted or reassociated but `hsum`
 and `hprod` of floats, whose order is free. `fma` rounds once where the machine fuses, twice where it doesn't. Floats
@@ -30,8 +31,8 @@ Emit = Callable[[str], str]
 SCALARS = {
     DType.F32: "float",
     DType.F64: "double",
-    DType.F16: "half",
-    DType.BF16: "bfloat",
+    DType.F16: "i16",
+    DType.BF16: "i16",
     DType.I64: "i64",
     DType.I32: "i32",
     DType.I16: "i16",
@@ -97,7 +98,11 @@ def _column(dtype: DType) -> int:
 @cache
 def type_name(dtype: DType, lanes: int = 1) -> str:
     """The type of a value in a register."""
-    return SCALARS[dtype] if lanes == 1 else f"<{lanes} x {SCALARS[dtype]}>"
+    return _type_of(SCALARS[dtype], lanes)
+
+
+def _type_of(scalar: str, lanes: int) -> str:
+    return scalar if lanes == 1 else f"<{lanes} x {scalar}>"
 
 
 @cache
@@ -114,7 +119,7 @@ def vector_in_memory(dtype: DType, lanes: int) -> str:
 @cache
 def suffix(dtype: DType, lanes: int) -> str:
     """The suffix of an intrinsic's name for the type of a value in memory: f32, v16i8."""
-    scalar = "bf16" if dtype is DType.BF16 else f"{'f' if dtype.is_float else 'i'}{8 * dtype.size_bytes}"
+    scalar = f"{'f' if dtype.is_float and not dtype.is_narrow else 'i'}{8 * dtype.size_bytes}"
     return scalar if lanes == 1 else f"v{lanes}{scalar}"
 
 
@@ -125,8 +130,7 @@ def literal(value: Number, dtype: DType) -> str:
     if not dtype.is_float:
         return str(int(value))
     if dtype.is_narrow:
-        bits = int(dtype.numpy.type(value).view(np.uint16))
-        return f"0x{'H' if dtype is DType.F16 else 'R'}{bits:04X}"
+        return str(int(dtype.numpy.type(value).view(np.uint16)))
     rounded = ctypes.c_float(value).value if dtype is DType.F32 else float(value)
     return f"0x{struct.unpack('<Q', struct.pack('<d', rounded))[0]:016X}"
 
@@ -318,6 +322,8 @@ def _cast(source: DType, target: DType, lanes: int, arg: str, x86_bits: int, emi
             return arg
         case _ if (source, target) in CASTS and (DType.BF16 in (source, target) or 0 < x86_bits < F16C_BITS):
             return CASTS[source, target](lanes, arg, emit)
+        case _ if DType.F16 in (source, target) and DType.F32 in (source, target):
+            return _cast_half(source, lanes, arg, emit)
         case is_float, _ if target is DType.BOOL:
             return emit(f"{'fcmp une' if is_float else 'icmp ne'} {before} {arg}, {splat(0, source, lanes)}")
         case True, True:
@@ -331,6 +337,14 @@ def _cast(source: DType, target: DType, lanes: int, arg: str, x86_bits: int, emi
         case _:
             word = ("zext" if unsigned else "sext") if wider else "trunc"
     return emit(f"{word} {before} {arg} to {after}")
+
+
+def _cast_half(source: DType, lanes: int, arg: str, emit: Emit) -> str:
+    """Between float16 and float32, by the machine's instruction."""
+    word, half, single = (_type_of(kind, lanes) for kind in ("i16", "half", "float"))
+    if source is DType.F16:
+        return emit(f"fpext {half} {emit(f'bitcast {word} {arg} to {half}')} to {single}")
+    return emit(f"bitcast {half} {emit(f'fptrunc {single} {arg} to {half}')} to {word}")
 
 
 def _bitcast(source: DType, target: DType, lanes: int, arg: str, emit: Emit) -> str:

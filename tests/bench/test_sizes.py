@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 from tunewright.bench import sizes
-from tunewright.bench.suite.opened import OPEN_MODELS, Dimension
+from tunewright.bench.suite.opened import OPEN_MODELS, SizeSteps
 
 
 def test_sizes_are_drawn_once_each_and_small_ones_as_often_as_large_ones() -> None:
-    drawn = sizes.draw({"a": Dimension(1, 1024), "b": Dimension(32, 320, 32)}, 64)
+    drawn = sizes.draw({"a": SizeSteps(1, 1024), "b": SizeSteps(32, 320, 32)}, 64)
     assert len({tuple(one.values()) for one in drawn}) == len(drawn) == 64
     assert all(1 <= one["a"] <= 1024 and one["b"] in range(32, 321, 32) for one in drawn)
     assert 16 <= sum(one["a"] < 32 for one in drawn) <= 48
-    assert len(sizes.draw({"a": Dimension(1, 3)}, 64)) == 3
+    assert len(sizes.draw({"a": SizeSteps(1, 3)}, 64)) == 3
 
 
 @pytest.mark.parametrize("name", OPEN_MODELS)

@@ -196,6 +196,21 @@ def test_narrow_floats_are_rounded_to_the_nearest(execute, dtype):
     np.testing.assert_array_equal(got["z"], want.astype(np.float32))
 
 
+@pytest.mark.parametrize("dtype", [F16, BF16])
+def test_narrow_floats_that_loops_hand_on_need_no_library(dtype):
+    """They stand in registers between two blocks of code. LLVM would round them from float32 there, by a call."""
+    place, kept = Var("j"), buffer("r", LANES, dtype=dtype, scope=Scope.SHARED)
+    chosen = [
+        If(op("eq", place, n), store("y", n, value=op("cast", load("r", n, dtype=dtype), dtype=F32) * load("z", place)))
+        for n in range(3)
+    ]
+    fill = store("r", ramp(0, LANES), value=load("x", ramp(0, LANES), dtype=dtype))
+    body = Alloc(kept, block(fill, For("j", 3, block(*chosen))))
+    params = [buffer("x", LANES, dtype=dtype), buffer("y", 3), buffer("z", 3)]
+    text = assembly(kernel(params, body), AVX2)
+    assert "callq" not in text and "__" not in text
+
+
 def test_wide_integers_and_unsigned_bytes_keep_their_range(execute):
     large = np.array([2**62, -(2**63), 2**63 - 1, -1], np.int64)
     bytes_ = np.array([255, 128, 127, 0], np.uint8)
