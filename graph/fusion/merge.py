@@ -84,6 +84,8 @@ def inline(first: Group, second: Group, tensor: str, is_exact: bool) -> Group | 
     if any(is_too_deep(s.body, tensor, stage.body) for s in reading):
         return None
     products = [s for s in reading if is_product(s)]
+    if any(_loses_neighbours(s, tensor, places, stage.body) for s in reading):
+        return None
     body, factor = split_factor(stage.body) if products and not is_exact else (stage.body, None)
     if not is_affine(body) and (products or not _is_cheap([stage], reading, tensor)):
         return None
@@ -124,6 +126,15 @@ def _substitute_loads(stage: Stage, tensor: str, places: Mapping[str, int], elem
         return cache[node.index]
 
     return replace(stage, body=transform(stage.body, visit))
+
+
+def _loses_neighbours(stage: Stage, tensor: str, places: Mapping[str, int], element: Expr) -> bool:
+    """Whether elements that the stage reads at several places which data tells, neighbours at each, would lie apart."""
+    gathers = [x for x in loads(stage.body) if x.tensor == tensor and any(map(loads, x.index))]
+    if len(gathers) < 2 or loads(gathers[0].index[-1]):
+        return False
+    new_index = {axis: gathers[0].index[d] for axis, d in places.items()}
+    return any(bool(loads(substitute(x.index[-1], new_index))) for x in loads(element) if x.index)
 
 
 def _scale_tensor(group: Group, tensor: str, factor: Expr) -> Group:

@@ -139,8 +139,8 @@ def grid_sample(d: Definition) -> None:
         batch, space, channels = layout.parts(i)
         at = [batch, *space]
         places = [load(elements[k][n], at) for k, n in enumerate(corner)]
-        bounds = zip((op("cast", place, dtype=I64) for place in places), extents, strict=True)
-        source = [op("min", op("max", number, 0), extent - 1) for number, extent in bounds]
+        bounds = zip(places, extents, strict=True)
+        source = [op("cast", op("min", op("max", place, 0), extent - 1), dtype=I64) for place, extent in bounds]
         result = load(x, layout.join(batch, source, channels))
         for k, n in enumerate(corner if weights else ()):
             result = result * load(weights[k][n], at)

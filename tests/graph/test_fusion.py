@@ -108,6 +108,19 @@ CASES = {
         """,
         ["Exp", "Mul"],
     ),
+    "neighbours at places that data tells stay neighbours": (
+        """
+        g (float[8,35] x, int64[3] i, int64[3] j) => (float[3,8] y)
+        { a = Transpose <perm = [1,0]> (x) b = Gather(a, i) c = Gather(a, j) y = Add(b, c) }
+        """,
+        ["Transpose", "Gather+Gather+Add"],
+    ),
+    "one element at a place that data tells": (
+        """
+        g (float[8,35] x, int64[3] i) => (float[3,8] y) { a = Transpose <perm = [1,0]> (x) y = Gather(a, i) }
+        """,
+        ["Transpose+Gather"],
+    ),
     # Reshapes.
     "reshape between": (
         """
