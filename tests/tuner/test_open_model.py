@@ -17,7 +17,7 @@ from onnx import ModelProto, helper
 
 from tests.waiting import wait_for
 from tunewright.graph.onnx_import import ModelError, OpenDimensionsError
-from tunewright.tuner.errors import InputError, Refused
+from tunewright.tuner.errors import InputError, Refused, refusals
 from tunewright.tuner.lookup.lockfile import write_lock
 from tunewright.tuner.lookup.source import ScheduleSource
 from tunewright.tuner.models.model import open_model as read
@@ -243,10 +243,20 @@ def test_what_failed_for_the_moment_is_tried_again(session: InferenceSession) ->
     model._open_at = fail
     check(session, feeds(1, 3))
     assert session.wait() and not model._faults
+    assert "no file is left" in session.notes[-1]
+    with pytest.raises(Refused, match="no file is left"):
+        session.coverage()
     model._open_at = open_at
     for _ in range(RUNS_AGAIN + 2):
         check(session, feeds(1, 3))
     assert session.wait() and compiled(session) == [(1, 3, 2)]
+    assert not any("no file is left" in note for note in session.notes)
+
+
+@pytest.mark.parametrize("place", [{"db": "nope"}, {"db": "sqlite:////nonexistent/x.db"}, {"server": "foo"}])
+def test_a_place_of_schedules_that_is_none_is_refused_at_opening(place: dict[str, Any]) -> None:
+    with pytest.raises(refusals()):
+        InferenceSession(build(GROWING), threads=1, **place)
 
 
 def test_some_dimensions_may_be_bound() -> None:

@@ -77,6 +77,18 @@ class ScheduleSource:
             server = settings().server or None
         return ScheduleSource(db, server, lock)
 
+    def check(self) -> None:
+        """See to it that it can be asked, where it was named.
+
+        Raises NoDatabase, StoreError, and Refused for what is no URL of a server; a server that is down is no error.
+        """
+        if self.server is not None:
+            import_module(TIERS).lookups(self.server)
+        elif self.db is not None:
+            from tunewright.db.reader import open_reader
+
+            open_reader(self.db).close()
+
     def prepare(
         self,
         source: Path | str | bytes,

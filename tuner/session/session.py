@@ -189,6 +189,7 @@ class InferenceSession:
             return False
         from tunewright.graph.onnx_import import ModelError, open_signature, read_model
 
+        from ..lookup.source import ScheduleSource
         from .open_model import OpenModel
 
         try:
@@ -197,6 +198,7 @@ class InferenceSession:
             return False
         if not signature.dimensions:
             return False
+        ScheduleSource(origin.db, origin.server).check()
 
         def open_at(dims: Mapping[str, int], process: Child) -> InferenceSession:
             origin.check_unchanged()
