@@ -29,8 +29,8 @@ from .voids import void_marks, void_values, voids_in_force
 PAGE = 1000
 """Records of a page of an export, and lines of a transaction of an import."""
 
-MAX_CLOCK_AHEAD = timedelta(days=1)
-"""How far a record may be ahead of the database's clock. A confirmation from a far future would count for ever."""
+MAX_CLOCK_AHEAD = timedelta(minutes=10)
+"""How far a record may be ahead of the database's clock: what is measured here is dated after all confirmations."""
 
 TRIAL_KEY = ("task_key", "target_key", "schedule_key")
 

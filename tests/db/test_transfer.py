@@ -131,7 +131,7 @@ class TestMerge:
         assert here.best(*key) == samples.record(3, samples.measurement(1e-4))
         assert len(lines_of(here)) == 5 and set(lines_of(there)) < set(lines_of(here))
 
-    @pytest.mark.parametrize("seconds", [24 * 3600 + 1, 1e9])
+    @pytest.mark.parametrize("seconds", [601, 1e9])
     def test_a_record_from_the_future_is_refused(self, pair, samples, seconds):
         here, there = pair
         at(there, seconds).confirm(samples.record(1))
