@@ -105,7 +105,7 @@ class TestMerge:
 
     def test_what_is_stored_here_is_newer_than_a_confirmation_from_a_clock_ahead(self, pair, samples, key):
         here, there = pair
-        at(there, 3600).confirm(samples.record(1, FAILED))
+        at(there, 540).confirm(samples.record(1, FAILED))
         at(here, 1).import_(lines_of(there))
         assert here.best(*key) is None
         here.record(samples.record(2))

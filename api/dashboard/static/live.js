@@ -195,6 +195,7 @@ document.addEventListener("visibilitychange", () => {
   listening?.abort();
   listening = null;
 });
+addEventListener("pageshow", (event) => event.persisted && renew(true).catch((error) => say(error.message)));
 
 // Sending
 
@@ -218,6 +219,7 @@ async function reach(...asked) {
     throw new Refusal("The server can't be reached.");
   });
   if (answer.ok) return answer;
+  if (answer.status === 401) location.reload(); // logged out: the page goes, and asks for a key
   throw await Refusal.of(answer);
 }
 
