@@ -56,14 +56,20 @@ def _dot4(a: Any, b: Any, total: Any) -> Any:
 
 
 def _dot2(a: Any, b: Any, total: Any) -> Any:
-    left, right = (np.array(words, np.int32)[..., None].view(np.int16).astype(np.int32) for words in (a, b))
-    with np.errstate(over="ignore"):
-        return total + np.sum(left * right, axis=-1, dtype=np.int32)
+    for half in range(2):
+        left, right = (_signed_part(words, 16, half) for words in (a, b))
+        total = np.add(total, np.multiply(left, right))
+    return total
 
 
 def _wide_bytes(words: Any, first: int) -> Any:
-    halves = np.array(words, np.int32)[..., None].view(np.int8)[..., first::2].astype(np.int16)
-    return np.ascontiguousarray(halves).view(np.int32)[..., 0]
+    lower = np.bitwise_and(_signed_part(words, 8, first), 0xFFFF)
+    return np.bitwise_or(lower, np.left_shift(_signed_part(words, 8, first + 2), 16))
+
+
+def _signed_part(words: Any, bits: int, number: int) -> Any:
+    """A part of words of 32 bits, counted from the lowest, with its sign."""
+    return np.right_shift(np.left_shift(words, 32 - bits * (number + 1)), 32 - bits)
 
 
 OPS: Mapping[str, Callable[..., Any]] = {
