@@ -198,8 +198,13 @@ def short(key: str) -> str:
 
 
 def trials_done(done: int, most: int | None) -> str:
-    """The trials of a search, e.g. "12 of 200 trials"; "12 trials" without a bound."""
-    return counted(done, "trial") if most is None else f"{done} of {counted(most, 'trial')}"
+    """The trials of a search, e.g. "12 of 200 trials"; "12 trials" without a bound.
+
+    "72 trials, 40 asked for" where an earlier run of the job was to do more.
+    """
+    if most is None:
+        return counted(done, "trial")
+    return f"{done} of {counted(most, 'trial')}" if done <= most else f"{counted(done, 'trial')}, {most} asked for"
 
 
 def failures(failed: Mapping[str, int], where: str = "") -> str:

@@ -71,6 +71,7 @@ def test_each_size_has_a_job_and_its_part_of_the_trials(model: Path, command: Co
         (["batch=1,x"], "'x' is no size"),
         (["batch=1", "batch=2"], "--sizes gives sizes of 'batch' twice"),
         (["other=2"], "no dimension 'other' is open"),
+        (["batch=1,2"], "1 trial is fewer than the 2 sizes to tune for"),
     ],
 )
 def test_sizes_that_mean_nothing(sizes: list[str], said: str, model: Path, command: Command) -> None:

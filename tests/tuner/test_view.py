@@ -17,7 +17,7 @@ from tunewright.tuner.search import view as views
 from tunewright.tuner.search.progress import Progress
 from tunewright.tuner.search.stage import JobStage
 from tunewright.tuner.search.view import FurtherGain, JobMoment, TaskFigures, progress_view, shares
-from tunewright.tuner.text import BARS, sparkline
+from tunewright.tuner.text import BARS, sparkline, trials_done
 
 OP = "Conv + BatchNormalization + Relu + Add + Clip + MaxPool of a name that never ends"
 
@@ -200,3 +200,9 @@ def test_what_more_is_expected_of() -> None:
 )
 def test_sparklines(values: list[float], drawing: str) -> None:
     assert sparkline(values) == drawing
+
+
+def test_trials_beyond_what_was_asked_for() -> None:
+    """An earlier run of the job was to do more."""
+    assert trials_done(72, 40) == "72 trials, 40 asked for"
+    assert trials_done(12, 40) == "12 of 40 trials" and trials_done(1, None) == "1 trial"

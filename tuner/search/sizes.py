@@ -11,6 +11,7 @@ from typing import Any
 
 from ..arguments import LEAST_MINUTES, check_minutes, check_trials
 from ..errors import Refused
+from ..text import counted
 from .progress import Progress
 from .report import Report
 from .tuning import tune
@@ -79,11 +80,15 @@ def tune_sizes(
     many there are. Raises what `tune` raises, and Refused where there are too many sizes.
     """
     trials, minutes, sizes = check_trials(trials), check_minutes(minutes), combinations(choices)
+    if trials is not None and trials < len(sizes):
+        raise Refused(
+            f"{counted(trials, 'trial is', 'trials are')} fewer than the {len(sizes)} sizes to tune for; give one for each at least"
+        )
     if twice := (dims or {}).keys() & choices.keys():
         raise Refused(f"{min(twice)!r} is given a size, and sizes to tune for; give one of them")
     for number, own in enumerate(sizes):
         begin(own, number + 1, len(sizes))
-        share = None if trials is None else max(1, trials // len(sizes) + (number < trials % len(sizes)))
+        share = None if trials is None else trials // len(sizes) + (number < trials % len(sizes))
         share_minutes = None if minutes is None else max(LEAST_MINUTES, minutes / len(sizes))
         bound = {**(dims or {}), **own}
         yield SizeReport(own, tune(model, trials=share, minutes=share_minutes, dims=bound, watch=watch, **settings))
