@@ -81,9 +81,8 @@ def tune_sizes(
     """
     trials, minutes, sizes = check_trials(trials), check_minutes(minutes), combinations(choices)
     if trials is not None and trials < len(sizes):
-        raise Refused(
-            f"{counted(trials, 'trial is', 'trials are')} fewer than the {len(sizes)} sizes to tune for; give one for each at least"
-        )
+        few = counted(trials, "trial is", "trials are")
+        raise Refused(f"{few} fewer than the {len(sizes)} sizes to tune for; give one for each at least")
     if twice := (dims or {}).keys() & choices.keys():
         raise Refused(f"{min(twice)!r} is given a size, and sizes to tune for; give one of them")
     for number, own in enumerate(sizes):
