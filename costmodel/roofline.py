@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from tunewright.codegen.expr.dtype import BYTES, DType
 from tunewright.codegen.expr.expr import Expr, Op, narrow_source, walk
 from tunewright.codegen.target import Target
+from tunewright.graph.block_product import match_block_product
 from tunewright.graph.task import Stage, Task, is_arithmetic
 from tunewright.search_space.space import Rows, Space
 
@@ -114,6 +115,9 @@ def product_dtype(stage: Stage) -> DType | None:
 
     Bytes with a sign and bytes without one are alike.
     """
+    term = match_block_product(stage.body)
+    if term is not None and term.x_scale is not None:
+        return DType.U8
     match stage.body:
         case Op("mul", (left, right)) if stage.combiner == "sum":
             left_dtype, right_dtype = narrow_source(left).dtype, narrow_source(right).dtype
@@ -139,6 +143,12 @@ def operations(body: Expr, combiner: str) -> float:
     return count + bool(combiner) - fused
 
 
+def _least_operations(stage: Stage) -> float:
+    """As `operations`; weights of few bits may be unpacked once for many products."""
+    is_block_product = stage.combiner == "sum" and match_block_product(stage.body) is not None
+    return 1.0 if is_block_product else operations(stage.body, stage.combiner)
+
+
 def peak_factor(task: Task, target: Target) -> float:
     """The peak of a task in units of that of float32 on a processor: more where it multiplies bytes."""
     machine = machine_of(target)
@@ -151,7 +161,7 @@ def floor_s(task: Task, target: Target) -> float:
     machine = machine_of(target)
     cycles = sum(
         stage.points
-        * operations(stage.body, stage.combiner)
+        * _least_operations(stage)
         / max(target.lanes(stage.body.dtype.size_bytes), 1)
         / machine.most_vectors_cycle(stage)
         for stage in task.stages

@@ -34,6 +34,8 @@ from tunewright.codegen.expr.expr import (
 )
 from tunewright.codegen.fields import check_type, item, quote, word
 
+from .block_product import match_block_product
+
 COMBINERS = {"sum": "add", "max": "max", "min": "min", "prod": "mul"}
 """Combiner of a stage -> the op of `codegen.expr` that joins two partial results."""
 
@@ -135,7 +137,12 @@ class Stage:
 
     @property
     def flops(self) -> int:
-        """Operations on floats, and on what bytes come to: one an op in the body, one a fold."""
+        """Operations on floats, and on what bytes come to: one an op in the body, one a fold.
+
+        Of weights of few bits the products and sums alone: they may be unpacked once for many.
+        """
+        if self.combiner == "sum" and match_block_product(self.body) is not None:
+            return 2 * self.points
         return self.points * (sum(map(is_arithmetic, walk(self.body))) + bool(self.combiner))
 
 
@@ -207,7 +214,9 @@ class Task:
     def traffic_bytes(self) -> int:
         """Bytes that must be read and written at least: inputs, and what is written of outputs, once."""
         written = sum(self.written_elements(t.name) * t.dtype.size_bytes for t in self.outputs)
-        return sum(t.size_bytes for t in self.inputs) + written
+        terms = [term for stage in self.stages if (term := match_block_product(stage.body)) is not None]
+        halves = {term.number.tensor for term in terms if term.bits == 4}  # two numbers fit into a byte
+        return sum(t.size_bytes // (2 if t.name in halves else 1) for t in self.inputs) + written
 
     @property
     def constant_bytes(self) -> int:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
-from tunewright.codegen.expr.dtype import DType
-from tunewright.codegen.expr.expr import Const, Expr, Load, Op, Var
+from tunewright.codegen.expr.expr import Var
 from tunewright.codegen.ir.ir import WORD_BYTES
+from tunewright.graph.block_product import match_block_product
 from tunewright.graph.task import Task, Tensor
 
 from .fused_stage import FusedStage, fuse_stages
@@ -71,7 +71,7 @@ def match_block_matmul(task: Task) -> BlockMatMul | None:
     fused_stages = fuse_stages(task)
     main = max(range(len(fused_stages)), key=lambda n: fused_stages[n].stage.points)
     fused_stage = fused_stages[main]
-    operands = _operands(fused_stage.stage.body)
+    operands = match_block_product(fused_stage.stage.body)
     if operands is None or fused_stage.stage.combiner != "sum":
         return None
     bits, loads = operands.bits, (operands.x, operands.number, operands.zero, operands.scale)
@@ -92,36 +92,6 @@ def match_block_matmul(task: Task) -> BlockMatMul | None:
     before, after = tuple(fused_stages[:main]), tuple(fused_stages[main + 1 :])
     name = row.name if isinstance(row, Var) else ""
     return BlockMatMul(before, fused_stage, after, x, numbers, scales, zeros, name, column.name, bits, x_scales)
-
-
-@dataclass(frozen=True, slots=True)
-class _Operands:
-    """What a product reads."""
-
-    bits: int  # of a weight
-    x: Load
-    x_scale: Load | None  # where x is rounded to bytes
-    number: Load
-    zero: Load
-    scale: Load
-
-
-def _operands(body: Expr) -> _Operands | None:
-    match body:
-        case Op("mul", (activation, Op("mul", (Op("cast", (Op("sub", (number, zero)),)), Load() as scale)))):
-            match activation:
-                case Load():
-                    x, x_scale = activation, None
-                case Op("mul", (Op("cast", (Load(dtype=DType.I8) as x,)), Load() as x_scale)):
-                    pass
-                case _:
-                    return None
-            match number, zero:
-                case Op("mod", (Op("cast", (Load(dtype=DType.U8) as q,)), Const(16))), Op("cast", (Load() as z,)):
-                    return _Operands(4, x, x_scale, q, z, scale)
-                case Op("cast", (Load(dtype=DType.U8) as q,)), Op("cast", (Load() as z,)):
-                    return _Operands(8, x, x_scale, q, z, scale)
-    return None
 
 
 def _reads(fused_stages: list[FusedStage], tensor: str) -> int:

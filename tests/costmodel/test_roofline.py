@@ -12,6 +12,9 @@ from tunewright.costmodel.loops import Loops
 from tunewright.graph.task import Axis, Stage, Task, Tensor
 from tunewright.search_space.sketches import spaces
 
+from ..search_space.oracle import WIDE
+from ..search_space.test_block_matmul import task_of as block_matmul_of
+
 X = Load("x", (Var("i"),), DType.F32)
 
 
@@ -152,3 +155,17 @@ def product(dtype: DType, size: int) -> Task:
     total = Stage("t", axes, left * right, (Axis("k", size),), "sum")
     cast_stage = Stage("y", axes, op("cast", Load("t", (i, j), DType.F32), dtype=dtype))
     return Task("MatMul", (x, w), (y,), (whole,), (total, cast_stage))
+
+
+@pytest.mark.parametrize(("is_rounded", "factor"), [(False, 1), (True, 4)])
+def test_limit_of_weights_of_four_bits(is_rounded, factor):
+    """They may be unpacked once for many rows, two are in a byte, and rounded activations are bytes."""
+    target = replace(WIDE, features="+avx512vnni")
+    task = block_matmul_of("16", 256, 8, 32, then="y = Neg (t)", is_rounded=is_rounded)
+    points = 16 * 256 * 8 * 32
+    assert task.flops == 2 * points
+    assert task.traffic_bytes < 16 * 256 * 4 + 256 * 256 // 2 + 256 * 8 * 5 + 16 * 256 * 4 + 16 * 8 * 4 + 1
+    assert roofline.peak_factor(task, target) == factor
+    machine = roofline.machine_of(target)
+    computed_s = points / 16 / (machine.pipes * factor) / machine.clock_hz / target.threads
+    assert roofline.floor_s(task, target) == pytest.approx(computed_s, rel=0.05)

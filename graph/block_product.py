@@ -1,0 +1,39 @@
+"""Block product: one term of a product with weights of few bits, of which every block has a scale and a zero point."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tunewright.codegen.expr.dtype import DType
+from tunewright.codegen.expr.expr import Const, Expr, Load, Op
+
+
+@dataclass(frozen=True, slots=True)
+class BlockProduct:
+    """What a term reads: x * (number - zero) * scale, see `graph.ops.blocks`."""
+
+    bits: int  # of a weight, 4 or 8
+    x: Load
+    x_scale: Load | None  # where x is rounded to bytes
+    number: Load
+    zero: Load
+    scale: Load
+
+
+def match_block_product(body: Expr) -> BlockProduct | None:
+    """The term that a body is; None where it is something else."""
+    match body:
+        case Op("mul", (activation, Op("mul", (Op("cast", (Op("sub", (number, zero)),)), Load() as scale)))):
+            match activation:
+                case Load():
+                    x, x_scale = activation, None
+                case Op("mul", (Op("cast", (Load(dtype=DType.I8) as x,)), Load() as x_scale)):
+                    pass
+                case _:
+                    return None
+            match number, zero:
+                case Op("mod", (Op("cast", (Load(dtype=DType.U8) as q,)), Const(16))), Op("cast", (Load() as z,)):
+                    return BlockProduct(4, x, x_scale, q, z, scale)
+                case Op("cast", (Load(dtype=DType.U8) as q,)), Op("cast", (Load() as z,)):
+                    return BlockProduct(8, x, x_scale, q, z, scale)
+    return None
