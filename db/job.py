@@ -139,8 +139,8 @@ class JobSpec:
 class SearchBudget:
     """When a search stops: at the first of these bounds.
 
-    `trials` of the job; `seconds` of searching; the expected gain of another minute, as a share of the whole model's
-    time, falling below `until`.
+    `trials` of the job; `seconds` of searching; the expected gain of another minute, as a share of the time of all
+    tasks of the model, falling below `until`.
     """
 
     trials: int | None  # None: no bound

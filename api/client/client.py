@@ -127,9 +127,9 @@ class Client(Closeable):
         of it, or the name of a target at work; None: the one that tuner processes are at work for, or where none is,
         that of the first that comes. `dims` binds open
         dimensions by name, `bind` gives inputs of one number their values. The search ends after so
-        many `trials` or `minutes`, or once another minute is expected to make the model faster by less than the share
-        `until`, whichever comes first; where none of them is given, after 200 trials. Raises ModelError for a
-        model that can't be read, and OSError.
+        many `trials` or `minutes`, or once another minute is expected to make the model's tasks, all
+        together, faster by less than the share `until`, whichever comes first; where none of them is given, after 200
+        trials. Raises ModelError for a model that can't be read, and OSError.
         """
         with_weights = check_flag("with_weights", with_weights)
         check_text("label", label, "net.onnx")

@@ -6,11 +6,11 @@ budget is worth it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from math import inf
-from typing import Annotated, cast
+from typing import Annotated, Any, cast
 
 from fastapi import APIRouter, Depends, Query, Request
 from markupsafe import Markup
@@ -22,7 +22,7 @@ from tunewright.db.store import Store
 from tunewright.graph.binding import BOUND_MARK
 from tunewright.tuner.explain import values
 from tunewright.tuner.explain.curves import Improvement, active_s, improvements, speedups
-from tunewright.tuner.explain.gain import GainBasis
+from tunewright.tuner.explain.gain import ExpectedGain, GainBasis
 from tunewright.tuner.search.report import ENDINGS, SearchEnd
 from tunewright.tuner.search.scheduling.outlook import MINUTE_S, again_words
 from tunewright.tuner.search.stage import STAGES
@@ -87,7 +87,8 @@ class Prospect(Answer):
     outlook: Outlook
     again_s: float | None = Field(description="For so many seconds more ...")
     again_gain: float | None = Field(
-        description="... of searching the model is expected to become faster by this share, whatever the budget."
+        description="... of searching it is expected to become faster by this share, whatever the budget: a run of the "
+        "whole model, or its tasks' time where that was not timed (see `parts_of`)."
     )
     ended_by: SearchEnd | None = Field(description="Why the search ended; null: it has not, or not by itself.")
 
@@ -107,7 +108,9 @@ class Promise(Answer):
 
     key: Text
     op: Text
-    expected_share: float = Field(description="What part of a run searching for as long again should take off it here.")
+    expected_share: float = Field(
+        description="What part of what `parts_of` says searching for as long again should save here."
+    )
 
 
 class Part(Answer):
@@ -181,7 +184,8 @@ class JobPage(Answer):
     parts: list[Part] = Field(description="Where a run's time goes: the heaviest tasks, and the rest.")
     parts_of: GainBasis = Field(
         description="What these come to: the run of the whole `model` that was timed; or the sum of what its `tasks` "
-        "take, each measured by itself, which is another figure; or such a sum by `trials`."
+        "take, each measured by itself, which is another figure; or such a sum by `trials`. Shares and expected gains "
+        "are parts of that, too."
     )
     parts_noise: Text = Field(description="Why the machine was too busy to rely on that; empty where it was not.")
     model: Curve = Field(description="Of the whole model.")
@@ -333,24 +337,23 @@ def job_page(store: Store, histories: Histories, job_id: int, query: JobPageAske
     ops = names(store, [task.task_key for task in job.spec.tasks])
     targets = [store.target(job.spec.target_key)] if job.spec.target_key else []
     tuners = store.fleet.tuners()
-    run = model_run(job, history)
-    tasks = task_lines(job, history, run, ops)
+    run, progress = model_run(job, history), _forecast(job, history)
+    expected = run.expected(progress)
+    tasks = task_lines(job, history, run, expected.by_task, ops)
     page_tasks = sort_tasks(tasks, query.sort)[query.start : query.start + ROWS]
     behind = query.start + ROWS
-    latency = Latency.of_job(job)
-    besides = _remainder(latency, run)
     log, next_before = log_lines(history.events, ops, query.before)
     fallback = job.result.get("fallback") if job.result else None
     return JobPage(
         asked=query,
         job=line_of(job, {target.key: str(target) for target in targets}),
         stage=values.word(job.progress, "stage") if job.holder else "",
-        latency=latency,
-        prospect=_prospect(job, history),
+        latency=run.latency,
+        prospect=_prospect(job, progress, expected),
         promising=_promises(tasks),
-        parts=_parts(tasks, besides),
-        parts_of=GainBasis.MODEL if besides else run.of,
-        parts_noise=latency.noise if besides else run.noise,
+        parts=_parts(tasks, _remainder(run)),
+        parts_of=run.of,
+        parts_noise=run.noise,
         model=Curve(key="", op="", steps=[Step.show(point, trial=point.trials) for point in speedups(history.spine)]),
         curves=_curves(history, page_tasks),
         searched_s=active_s(history.spine, datetime.now(UTC) if job.state in UNFINISHED else job.updated_at),
@@ -378,13 +381,16 @@ def job_page(store: Store, histories: Histories, job_id: int, query: JobPageAske
 # At a glance
 
 
-def _prospect(job: Job, history: JobHistory) -> Prospect:
-    """The newest forecast of what more budget would bring."""
+def _forecast(job: Job, history: JobHistory) -> Mapping[str, Any] | None:
+    """The newest progress that tells what more budget would bring."""
+    told = (job.progress, history.expected)
+    return next((data for data in told if values.number(data, "again_gain") is not None), None)
+
+
+def _prospect(job: Job, progress: Mapping[str, Any] | None, expected: ExpectedGain) -> Prospect:
+    """What more budget would bring."""
     by = values.member(job.result, "ended_by", SearchEnd)
-    progress = next(
-        (data for data in (job.progress, history.expected) if values.number(data, "again_gain") is not None), None
-    )
-    gain = 0.0 if by is SearchEnd.EXHAUSTED else values.number(progress, "again_gain")
+    gain = 0.0 if by is SearchEnd.EXHAUSTED else expected.gain
     outlook = Outlook.UNKNOWN
     if gain is not None:
         outlook = Outlook.LITTLE if gain < LITTLE_GAIN else Outlook.SOME
@@ -417,13 +423,11 @@ def _parts(tasks: Sequence[TaskLine], besides: Sequence[Part]) -> list[Part]:
     return [*parts, *besides, *others]
 
 
-def _remainder(latency: Latency, run: ModelRun) -> list[Part]:
+def _remainder(run: ModelRun) -> list[Part]:
     """The time of a run that no task takes: nodes without a kernel, and the time between kernels."""
-    if not latency.is_timed or latency.default_ms is None or latency.tuned_ms is None:
+    if run.besides_ms is None:
         return []
-    before_ms, after_ms = latency.default_ms - (run.default_ms or inf), latency.tuned_ms - (run.tuned_ms or inf)
-    if before_ms <= 0 or after_ms <= 0:
-        return []
+    before_ms, after_ms = run.besides_ms
     return [Part(key="", name="besides its tasks", before_ms=before_ms, after_ms=after_ms)]
 
 

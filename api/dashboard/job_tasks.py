@@ -15,7 +15,7 @@ from tunewright.db.job import Job
 from tunewright.db.store import Store
 from tunewright.search_space.measurement import FAILED, Status
 from tunewright.tuner.explain import values
-from tunewright.tuner.explain.gain import GainBasis, ModelGain
+from tunewright.tuner.explain.gain import ExpectedGain, GainBasis, ModelGain
 from tunewright.tuner.models.assembly import Assembly, total_s
 from tunewright.tuner.search.report import JobOutcome
 from tunewright.tuner.search.view import CLEAR_GAIN
@@ -124,7 +124,7 @@ class TaskLine(Answer):
     noise: Text = Field(description="Why the machine was too busy to rely on these; empty where it was not.")
     before_ms: float | None = Field(description="What it takes of a run of the model on default schedules.")
     after_ms: float | None = Field(description="What it takes of a run on the best ones.")
-    before_share: float | None = Field(description="The same as parts of the run.")
+    before_share: float | None = Field(description="The same as parts of what the job's `parts_of` says.")
     after_share: float | None
     saved_share: float | None = Field(description="What part of all that was saved of a run was saved here.")
     trials: int = Field(description="Candidates that the job measured of it.")
@@ -132,7 +132,8 @@ class TaskLine(Answer):
     failed: int = Field(description="Of them, those that failed.")
     voided: int = Field(description="Of them, those that people took back.")
     expected_share: float | None = Field(
-        description="What part of a run searching for as long again is expected to take off it here."
+        description="What part of that searching for as long again is expected to save here. It is one of a run of the "
+        "whole model only once that was timed; before, of the time of its tasks."
     )
     reason: Reason = Field(description="Why it gets more trials, or none.")
     improved_trial: int | None = Field(description="The trial of the job, from 1 on, that made it faster last.")
@@ -149,26 +150,49 @@ class ModelRun:
     uses: Sequence[int]
     before_ms: Sequence[float | None]  # of each task, on default schedules
     after_ms: Sequence[float | None]  # on the best ones, or again on defaults where these were kept
+    latency: Latency
+
+    @property
+    def besides_ms(self) -> tuple[float, float] | None:
+        """What no task takes of a run, before and after; None where no run was timed, or none took longer."""
+        default_ms, tuned_ms = self.latency.default_ms, self.latency.tuned_ms
+        if not self.latency.is_timed or default_ms is None or tuned_ms is None:
+            return None
+        before_ms = default_ms - (total_ms(self.before_ms) or inf)
+        after_ms = tuned_ms - (total_ms(self.after_ms) or inf)
+        return (before_ms, after_ms) if before_ms > 0 and after_ms > 0 else None
 
     @property
     def default_ms(self) -> float | None:
-        """The whole run on default schedules."""
-        return total_ms(self.before_ms)
+        """The whole of it on default schedules, of what `of` says."""
+        return self.latency.default_ms if self.besides_ms else total_ms(self.before_ms)
 
     @property
     def tuned_ms(self) -> float | None:
-        """The whole run on the best ones."""
-        return total_ms(self.after_ms)
+        """The whole of it on the best ones."""
+        return self.latency.tuned_ms if self.besides_ms else total_ms(self.after_ms)
 
     @property
     def of(self) -> GainBasis:
-        """Whether these are sums of confirmed times or of trials."""
+        """Whether it is the run that was timed, or a sum of confirmed times or of trials."""
+        if self.besides_ms:
+            return GainBasis.MODEL
         return GainBasis.TASKS if all(times.is_confirmed for times in self.times) else GainBasis.TRIALS
 
     @property
     def noise(self) -> str:
-        """Why the times can't be relied on: the noise of the first task that has any; empty without."""
+        """Why the times can't be relied on: the noise of the run, or of the first task that has any; empty without."""
+        if self.besides_ms:
+            return self.latency.noise
         return next((times.noise for times in self.times if times.noise), "")
+
+    def expected(self, progress: Mapping[str, Any] | None) -> ExpectedGain:
+        """What the search expected of going on, as parts of what `of` says."""
+        expected = ExpectedGain.of_progress(progress, len(self.times))
+        tuned_ms = self.latency.tuned_ms
+        if not self.besides_ms or not tuned_ms:
+            return expected
+        return expected.of_run([(part_ms or 0.0) / tuned_ms for part_ms in self.after_ms])
 
 
 def model_run(job: Job, history: JobHistory) -> ModelRun:
@@ -188,6 +212,7 @@ def model_run(job: Job, history: JobHistory) -> ModelRun:
         uses,
         [_part(count, time.default_ms) for count, time in zip(assembly.separate_uses, times, strict=True)],
         [_part(count, time.default_ms if is_kept else time.best_ms) for count, time in zip(uses, times, strict=True)],
+        Latency.of_job(job),
     )
 
 
@@ -199,14 +224,15 @@ def names(store: Store, task_keys: Sequence[str]) -> dict[str, str]:
     return ops | {key: f"{ops[key]} {shape}" for key, shape in shapes.items() if shape}
 
 
-def task_lines(job: Job, history: JobHistory, run: ModelRun, ops: Mapping[str, str]) -> list[TaskLine]:
-    """All tasks of a job, those first that take most of a run. `ops` say what they are, by key."""
+def task_lines(
+    job: Job, history: JobHistory, run: ModelRun, gains: Sequence[float | None] | None, ops: Mapping[str, str]
+) -> list[TaskLine]:
+    """All tasks of a job, those first that take most of a run. `gains` are still expected, `ops` say what they are."""
     savings_ms = [
         None if before_ms is None or after_ms is None else max(before_ms - after_ms, 0.0)
         for before_ms, after_ms in zip(run.before_ms, run.after_ms, strict=True)
     ]
     saved_ms = sum(saving_ms or 0.0 for saving_ms in savings_ms)
-    gains = _gains(job, history)
     most = max((gain for gain in gains or () if gain is not None), default=0.0)
     peaks = {
         values.word(entry, "key"): values.number(entry, "fraction_of_peak")
@@ -315,15 +341,6 @@ def _share(part: float | None, whole: float | None) -> float | None:
 
 
 # Why
-
-
-def _gains(job: Job, history: JobHistory) -> list[float | None] | None:
-    """The newest expected gain of each task; None for one where nothing is left to try."""
-    for data in (job.progress, history.expected):
-        gains = None if data is None else data.get("task_gains")
-        if isinstance(gains, list) and len(gains) == len(job.spec.tasks):
-            return [values.number({"gain": gain}, "gain") for gain in gains]
-    return None
 
 
 def _reason(

@@ -87,7 +87,8 @@ class JobLine(Answer):
     noise: Text = Field(description="Why its machine was too busy to rely on the times; empty where it was not.")
     left_s: float | None = Field(description="Seconds until the search is expected to end.")
     remaining_gain: float | None = Field(
-        description="By which share the rest of the search is expected to make the model faster: 0.02 is 2%."
+        description="By which share the rest of the search is expected to make the model's tasks faster, all together: "
+        "0.02 is 2%."
     )
     minute_gain: float | None = Field(description="The same of a minute of it, on the average.")
     outlook: Outlook

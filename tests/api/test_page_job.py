@@ -187,7 +187,7 @@ class TestWhileItRuns:
         searched(search)
         search.progress(spent_s=12.0, again_gain=0.045, remaining_gain=0.03, task_gains=[0.001, 0.04])
         words = page(client, search.id)
-        assert "A minute more would make it 4.5% faster" in words and "by trials, for a minute more" in words
+        assert "A minute more would make its tasks 4.5% faster" in words and "by trials, for a minute more" in words
         assert "as long again" not in words and "1:00" not in words
 
     def test_where_nothing_was_timed_words_say_so(self, client, search):
@@ -215,9 +215,12 @@ class TestWhileItRuns:
         assert said["prospect"] == {"outlook": "some", "again_s": 90.0, "again_gain": 0.045, "ended_by": None}
         assert [one["expected_share"] for one in said["promising"]] == [0.04, 0.001]
         words = page(client, search.id)
-        assert "The rest of its budget is expected to make it 3.0% faster" in words
-        assert "As long again would make it 4.5% faster" in words
-        first, second = r"Relu 16 -&gt; 16 \(4% of a run\)", r"Relu 8 -&gt; 8 \(0.1% of a run\)"
+        assert "The rest of its budget is expected to make its tasks 3.0% faster" in words
+        assert "As long again would make its tasks 4.5% faster" in words
+        first, second = (
+            r"Relu 16 -&gt; 16 \(4% of the time of all tasks\)",
+            r"Relu 8 -&gt; 8 \(0.1% of the time of all tasks\)",
+        )
         assert re.search(rf"Most of that is expected of {first} and {second}\.", words)
         search.progress(spent_s=95.0, remaining_gain=0.001, again_gain=0.002, task_gains=[0.0, None], left_s=100.0)
         assert "little more to expect" in page(client, search.id)
@@ -278,7 +281,9 @@ class TestFinished:
             2.2,
             "model",
         )
-        assert (said["prospect"]["ended_by"], said["prospect"]["again_gain"]) == ("trials", 0.045)
+        saved = 4.1 / 5.0 * 0.045 / 1.045
+        assert said["prospect"]["ended_by"] == "trials"
+        assert said["prospect"]["again_gain"] == pytest.approx(saved / (1 - saved))
         assert {task["best_ms"] for task in said["tasks"]} == {2.0, 1.05}
         assert {task["peak_share"] for task in said["tasks"]} == {0.25, None}
         parts = {part["name"]: (part["before_ms"], part["after_ms"]) for part in said["parts"] if not part["key"]}
@@ -286,8 +291,23 @@ class TestFinished:
         words = page(client, search.id)
         assert "2.20x timed on the whole model" in words and "°" not in words.partition("Speedup of the model")[0]
         assert "all its trials were done" in words
-        assert "By its trials, searching for as long again was expected to make it 4.5% faster" in words
+        assert "By its trials, searching for as long again was expected to make it 3.7% faster" in words
         assert "Pause" not in words and "Cancel" not in words
+
+    def test_what_is_expected_is_part_of_the_run_that_was_timed(self, client, search):
+        """Not of the time of its tasks, of which the search told it: no task gives more than it takes."""
+        searched(search)
+        search.progress(spent_s=90.0, again_gain=1.5, task_gains=[0.6, 0.01])
+        result = report(search, default_ms=110.0, tuned_ms=100.0)
+        search.store.jobs.finish(search.lease, JobState.SUCCEEDED, result=result)
+        said = twin(client, search.id)
+        tasks = {task["key"]: task for task in said["tasks"]}
+        small, large = (tasks[task.key] for task in search.tasks)
+        assert (small["after_share"], large["after_share"]) == pytest.approx((0.02, 0.021))
+        assert (small["expected_share"], large["expected_share"]) == pytest.approx((0.02, 0.041 * 0.01))
+        saved = 0.041 * 1.5 / 2.5
+        assert said["prospect"]["again_gain"] == pytest.approx(saved / (1 - saved))
+        assert said["parts_of"] == "model" and "(2% of a run)" in page(client, search.id)
 
     def test_what_runs_without_a_kernel(self, client, search):
         result = report(search, fallback={"Resize": 2, "<b>": 1}, fallback_share=0.25, whole_model="")

@@ -74,7 +74,7 @@ class TestTheTable:
     def test_what_part_of_a_run_each_task_takes(self) -> None:
         rows = drawn(MOMENT).splitlines()
         [head] = [row for row in rows if "default ms" in row]
-        assert head.split()[-4:] == ["of", "a", "run", "before"]
+        assert head.split()[-3:] == ["of", "all", "before"]
         [conv] = [row for row in rows if row.strip().startswith("Conv")]
         assert conv.split()[-5:] == ["123.4°", "0.09870°", "1250.25x°", "10.0%", "42.1%"]
 
@@ -117,7 +117,7 @@ class TestTheLines:
     def test_what_more_budget_would_bring(self) -> None:
         said = "by trials, 2.1% more is expected of searching for as long again, most of it of Conv + BatchNorma"
         [line] = [line for line in drawn(MOMENT, width=160).splitlines() if line.startswith("by trials, ")]
-        assert line.startswith(said) and line.endswith("... (1.2% of a run)")
+        assert line.startswith(said) and line.endswith("... (1.2% of the time of all tasks)")
         assert "most of it" not in drawn(replace(MOMENT, again=FurtherGain(70.0, 0.021)))
         assert "searching for a minute more" in drawn(replace(MOMENT, again=FurtherGain(60.0, 0.021)))
         assert "as long again" not in drawn(replace(MOMENT, again=None))

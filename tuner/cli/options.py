@@ -115,7 +115,7 @@ UntilOption = Annotated[
     typer.Option(
         "--until",
         metavar="PERCENT",
-        help="Stop when another minute is expected to make the whole model less than this faster, such as 2%.",
+        help="Stop when another minute is expected to make all tasks together less than this faster, such as 2%.",
         show_default="no limit",
     ),
 ]

@@ -1,8 +1,8 @@
-"""ModelGain: the speed-up of a job's model, from the stored job: the same in all outputs."""
+"""ModelGain and ExpectedGain: the speed-up of a job's model, from the stored job: the same in all outputs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -90,3 +90,39 @@ class ModelGain:
             values.word(result, "whole_model"),
             next(filter(None, (values.word(part, "noise") for part in (result, *tasks))), ""),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedGain:
+    """What more searching is expected to bring, as parts of one time: that of all tasks, or of a run of the model."""
+
+    gain: float | None = None  # by which that becomes faster: 0.02 is 2%; None: not known
+    by_task: Sequence[float | None] | None = None  # the part of it that each task should save; None: nothing is left
+
+    @staticmethod
+    def of_progress(progress: Mapping[str, Any] | None, tasks: int) -> ExpectedGain:
+        """As the search tells it of so many tasks: as parts of the time of all tasks by trials."""
+        parts = None if progress is None else progress.get("task_gains")
+        by_task = (
+            [values.number({"part": part}, "part") for part in parts]
+            if isinstance(parts, list) and len(parts) == tasks
+            else None
+        )
+        return ExpectedGain(values.number(progress, "again_gain"), by_task)
+
+    def of_run(self, shares: Sequence[float]) -> ExpectedGain:
+        """The same as parts of a run of the whole model, of which the tasks take these `shares`.
+
+        A task that is run gives no more than its share.
+        """
+        tasks_share = sum(shares)
+        gain, by_task = self.gain, self.by_task
+        if gain is not None:
+            saved = tasks_share * gain / (1.0 + gain)
+            gain = saved / (1.0 - saved) if saved < 1.0 else gain
+        if by_task is not None:
+            by_task = [
+                None if part is None else min(part * tasks_share, share or 1.0)
+                for part, share in zip(by_task, shares, strict=True)
+            ]
+        return ExpectedGain(gain, by_task)

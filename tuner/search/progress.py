@@ -19,7 +19,7 @@ from .stage import JobStage
 from .task_state import TaskState
 
 DIGITS = 4
-"""Digits of the expected gain of a task: the least is 0.01% of a run."""
+"""Digits of the expected gain of a task: the least is 0.01% of all tasks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Progress:
 
     @property
     def remaining_gain(self) -> float | None:
-        """The expected gain of the whole model from the rest of the search: 0.02 is 2%. None: not known."""
+        """The expected gain of all tasks together from the rest of the search: 0.02 is 2%. None: not known."""
         if self.forecast is None or not self._is_searching:
             return None
         left_s = self.left_s
@@ -90,12 +90,12 @@ class Progress:
 
     @property
     def again_gain(self) -> float | None:
-        """The expected gain of the model from searching for as long again, whatever the budget."""
+        """The expected gain of all tasks together from searching for as long again, whatever the budget."""
         return None if self.forecast is None else self.forecast.speedup(self.again_s)
 
     @property
     def task_gains(self) -> list[float | None] | None:
-        """The part of a run that each task is expected to save in that time; None where it is exhausted."""
+        """The part of the time of all tasks that each is expected to save then; None where it is exhausted."""
         if self.forecast is None:
             return None
         gains = self.forecast.by_task(self.again_s)

@@ -69,10 +69,11 @@ def tune(
 
     The same call takes up a job that was interrupted; while another process is at work on it, it waits for that one's
     report. `model` is a path or the ONNX bytes, `db` an SQLAlchemy URL (None: the default database). The search ends
-    after so many `trials`, after so many `minutes`, or once another minute is expected to make the whole model faster
-    by less than the share `until` (0.02 is 2%), whichever comes first; what is not given is no bound, and where none is
-    given it ends after 200 trials. `threads` is what kernels run on (None: all processors), `dims` the open dimensions
-    by name, `bind` the values of inputs of one number. `watch` is called at each stage and after each trial.
+    after so many `trials`, after so many `minutes`, or once another minute is expected to make the model's tasks, all
+    together, faster by less than the share `until` (0.02 is 2%), whichever comes first; what is not given is no bound,
+    and where none is given it ends after 200 trials. `threads` is what kernels run on (None: all processors), `dims`
+    the open dimensions by name, `bind` the values of inputs of one number. `watch` is called at each stage and after
+    each trial.
 
     Raises Refused for settings that mean nothing and for a job that somebody else stopped, ModelError for a model that
     can't be read, StoreError for a database that can't be used. On KeyboardInterrupt the job stays in the database, as

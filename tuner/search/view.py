@@ -63,7 +63,7 @@ WORKED = "ok"
 WIDE = 100
 """Columns of a terminal from which on the table has all columns."""
 
-NUMBERS = ("times", "trials", "default ms", "best ms", "speedup", "of a run", "before")
+NUMBERS = ("times", "trials", "default ms", "best ms", "speedup", "of all", "before")
 """Columns of the table; the last is left out where there is little room."""
 
 NAME = 8, 44
@@ -92,8 +92,8 @@ class TaskFigures:
     trials: int | None  # of the job; None: not known here
     default_s: float | None
     best_s: float | None
-    before_share: float | None = None  # of a run of the model on default schedules
-    share: float | None = None  # of one as things stand
+    before_share: float | None = None  # of the time of all tasks on default schedules
+    share: float | None = None  # of that as things stand
     is_confirmed: bool = False  # whether the times are confirmed; else they are of trials
     noise: str = ""  # why the machine was too busy to rely on them; empty where it was not
 
@@ -108,13 +108,13 @@ class FurtherGain:
     """The expected gain from searching for as long again, whatever the budget."""
 
     seconds: float
-    gain: float  # by which the model becomes faster: 0.02 is 2%
+    gain: float  # by which all tasks together become faster: 0.02 is 2%
     op: str = ""  # of the task that most of it is expected of; empty: of none in particular
-    op_share: float = 0.0  # of a run, that should come off it there
+    op_share: float = 0.0  # of the time of all tasks, that should be saved there
 
     @staticmethod
     def of(seconds: float, gain: float, ops: Sequence[str], gains: Sequence[float | None]) -> FurtherGain:
-        """`gains` are parts of a run, of each task."""
+        """`gains` are parts of the time of all tasks, of each."""
         most, op = max(((part or 0.0, op) for part, op in zip(gains, ops, strict=True)), default=(0.0, ""))
         return FurtherGain(seconds, gain, op, most) if most >= CLEAR_GAIN else FurtherGain(seconds, gain)
 
@@ -129,7 +129,7 @@ class JobMoment:
     elapsed_s: float
     left_s: float | None
     speedup: float | None
-    remaining_gain: float | None  # by which the rest of the search is expected to make the model faster: 0.02 is 2%
+    remaining_gain: float | None  # by which the rest of the search is expected to make its tasks faster: 0.02 is 2%
     known: int  # trials in the database on the tasks, those of earlier jobs included
     tasks: tuple[TaskFigures, ...]
     taken_at: float  # time.monotonic()
@@ -181,7 +181,7 @@ class JobMoment:
 
 
 def shares(counts: Sequence[int], times_s: Sequence[float | None]) -> list[float | None]:
-    """The part of a run that each task takes, by its uses and time; None: not known."""
+    """The part of the time of all that each task takes, by its uses and time; None: not known."""
     parts = [
         None if count and time_s is None else count * (time_s or 0.0)
         for count, time_s in zip(counts, times_s, strict=True)
@@ -400,7 +400,7 @@ def _further_text(last: JobMoment) -> str:
     if not last.again.op:
         return text
     op = shorten(printable(last.again.op), LONGEST_OP)
-    return f"{text}, most of it of {op} ({share(last.again.op_share)} of a run)"
+    return f"{text}, most of it of {op} ({share(last.again.op_share)} of the time of all tasks)"
 
 
 def _summary(last: JobMoment, elapsed_s: float, left_s: float | None) -> str:

@@ -75,8 +75,8 @@ class JobAsked(RequestModel):
         gt=0,
         lt=1,
         allow_inf_nan=False,
-        description="Stop when another minute is expected to make the whole model faster by less than this share: 0.02 "
-        "is 2%. By default no limit.",
+        description="Stop when another minute is expected to make the model's tasks, all together, faster by less than "
+        "this share: 0.02 is 2%. By default no limit.",
     )
     label: str | None = Field(
         None,
@@ -166,8 +166,8 @@ class JobShown(Answer):
     trials: int | None = Field(description="Most candidates to measure; null: no limit.")
     minutes: float | None = Field(description="Most minutes of searching; null: no limit.")
     until: float | None = Field(
-        description="The search stops when another minute is expected to make the whole model faster by less than this "
-        "share; null: no limit."
+        description="The search stops when another minute is expected to make the model's tasks, all together, faster "
+        "by less than this share; null: no limit."
     )
     settings: dict[str, Any] = Field(
         description="What else changes the search: seed, strategy, dims, and chains: which tasks may stand for others."
@@ -184,7 +184,7 @@ class JobShown(Answer):
     progress: dict[str, Any] | None = Field(
         description="The newest that a tuner process told: `stage`, `trials`, what a run takes by trials "
         "(`default_ms`, `tuned_ms`, and their ratio `speedup`), `left_s` until the search ends, `remaining_gain`: by "
-        "which share the rest of the search is expected to make the model faster."
+        "which share the rest of the search is expected to make its tasks faster, all together."
     )
     result: dict[str, Any] | None = Field(description="The report of a job that has succeeded.")
     outcome: JobOutcome | None = Field(
