@@ -226,6 +226,15 @@ class TestWhileItRuns:
         assert "little more to expect" in page(client, search.id)
         assert [task["reason"] for task in twin(client, search.id, sort="expected")["tasks"]] == ["little", "exhausted"]
 
+    def test_no_gain_is_no_news(self, client, search):
+        search.default(search.tasks[0], 2.001)
+        search.improve(search.tasks[0], 2.0, 2.001)
+        words = page(client, search.id)
+        assert re.search(r"takes 2\.00 ms ° *, at trial 2", words) and "no gain as fast" not in words
+
+    def test_what_changes_with_its_end_is_renewed_while_it_is_watched(self, client, search):
+        assert '<h2 id="curves-of" data-live>' in client.get(f"/jobs/{search.id}").text
+
     def test_curves_against_trials_and_time(self, client, search):
         searched(search)
         said = twin(client, search.id)
