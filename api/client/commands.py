@@ -90,7 +90,8 @@ def _ahead(client: Client, job: Job) -> int:
     place = (-job.priority, job.id)
     waiting = client.jobs("queued", target=job.target, limit=MOST_AHEAD)
     running = client.jobs("running", target=job.target, limit=MOST_AHEAD)
-    return sum((-other.priority, other.id) < place for other in waiting) + sum(1 for _ in running)
+    others = sum(other.id != job.id for other in running)  # it may have been taken up by now
+    return sum((-other.priority, other.id) < place for other in waiting) + others
 
 
 @contextmanager
