@@ -37,7 +37,7 @@ from .job import (
     Wish,
 )
 from .job_reader import JobReader, jobs_of
-from .leases import NO_TARGET, Change, begin_change, change_jobs, claim_task, is_available, job_row, next_job
+from .leases import NO_TARGET, Change, begin_change, change_jobs, claim_task, is_available, job_row, next_job, obey
 from .schema import LOCK
 from .tables import IS_UNFINISHED, ClaimRow, JobRow, JobTaskRow, SubmissionRow, TargetRow
 from .translate import clean, target_values
@@ -215,8 +215,9 @@ class Jobs(JobReader):
             row = change.leased_job(lease, write)
             if row is not None:
                 row.attempts = max(0, row.attempts - 1)  # it was no loss
-                change.add_event(row, EventKind.RETURNED, holder=row.holder)
-                change.settle(row, JobState.PAUSED if row.attached else JobState.QUEUED)
+                state = obey(row, JobState.PAUSED if row.attached else JobState.QUEUED)
+                change.add_event(row, EventKind.RETURNED, holder=row.holder, state=state.value)
+                change.settle(row, state)
 
     @retry_write
     def pause_leased(self, write: str, lease: Lease, *, result: Mapping[str, Any] | None = None) -> None:

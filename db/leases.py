@@ -149,8 +149,7 @@ class Change:
 
     def settle(self, row: JobRow, state: JobState, *, result: Mapping[str, Any] | None = None, error: str = "") -> None:
         """End the lease, if any, and set the state; an unfinished job obeys the wish for it."""
-        if state in UNFINISHED and row.wish is not None:
-            state = {Wish.PAUSE: JobState.PAUSED, Wish.CANCEL: JobState.CANCELLED}[Wish(row.wish)]
+        state = obey(row, state)
         row.state, row.holder, row.wish, row.leased_until, row.not_before = state.value, "", None, None, None
         row.updated_at = self.now
         self.session.execute(delete(ClaimRow).where(ClaimRow.job_id == row.id))
@@ -166,6 +165,13 @@ class Change:
             case _:
                 row.result = None if result is None else dict(result)
                 self.add_event(row, EventKind(state.value))
+
+
+def obey(row: JobRow, state: JobState) -> JobState:
+    """The state that a job is left in: an unfinished one obeys the wish for it."""
+    if state not in UNFINISHED or row.wish is None:
+        return state
+    return {Wish.PAUSE: JobState.PAUSED, Wish.CANCEL: JobState.CANCELLED}[Wish(row.wish)]
 
 
 def job_row(database: Database, session: Session, job_id: int, *, lock: bool = False) -> JobRow:

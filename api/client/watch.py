@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tunewright.tuner.explain import values
@@ -59,7 +59,7 @@ class JobMonitor:
         self._headline = self._queue_text if job.state == "queued" else HEADLINES.get(job.state, HEADLINES["started"])
         self._past_end = None if job.progress is None else dict(job.progress)  # what the past ends with
         self._opened_s = time.monotonic()
-        self._begun_s = self._opened_s if job.state == "running" else None
+        self._spent_s, self._told_s = job.spent_s, self._opened_s  # of searching, and when that was known
         self._confirmed: set[str] = set()
         self._note = ""
         self._trials, self._budget = 0, job.trials
@@ -94,7 +94,6 @@ class JobMonitor:
             case "queued":
                 return  # with which every job begins: the view knows more
             case "started":
-                self._begun_s = time.monotonic() if self._begun_s is None else self._begun_s
                 self._has_device = True
             case "stage":
                 self._enter_stage(data.get("stage"))
@@ -106,7 +105,13 @@ class JobMonitor:
                 self._note = ", ".join(f"{name}: {printable(value)[:40]}" for name, value in data.items())
         if event.kind == "confirmed" and data.get("task_key") in self._rows:
             self._confirmed.add(str(data["task_key"]))
-        self._headline = self._queue_text if event.kind == "resumed" else HEADLINES.get(event.kind, self._headline)
+        self._headline = self._headline_after(event)
+
+    def _headline_after(self, event: JobEvent) -> str:
+        """What the job is at after an event of this kind."""
+        if event.kind == "returned" and event.data.get("state", "queued") != "queued":
+            return self._headline  # nobody takes it up: what comes of it is told next
+        return self._queue_text if event.kind == "resumed" else HEADLINES.get(event.kind, self._headline)
 
     def _take_past(self, event: JobEvent) -> None:
         """Take in an event from before the view began."""
@@ -119,6 +124,7 @@ class JobMonitor:
     def _enter_stage(self, stage: object) -> None:
         with suppress(ValueError):
             self._stage, self._headline = JobStage(str(stage)), ""
+            self._told_s = time.monotonic()
             self._confirmed.clear()
 
     @property
@@ -148,11 +154,11 @@ class JobMonitor:
             )
             for row, part in zip(every, parts, strict=True)
         ]
-        return JobMoment(
+        moment = JobMoment(
             stage=self._stage,
             trials=self._trials,
             budget=self._budget,
-            elapsed_s=0.0 if self._begun_s is None else now - self._begun_s,
+            elapsed_s=self._spent_s,
             left_s=self._left_s,
             speedup=self._speedup,
             remaining_gain=self._remaining_gain,
@@ -162,13 +168,18 @@ class JobMonitor:
             headline=self._headline,
             part=self._part,
             note=self._note,
-            again=self._again if self._stage is JobStage.SEARCHING and not self._headline else None,
+            is_search_clock=True,
         )
+        if not moment.is_searching:
+            return moment
+        return replace(moment, elapsed_s=self._spent_s + now - self._told_s, again=self._again)
 
     def _update_progress(self, progress: Mapping[str, Any]) -> None:
         self._trials = int(values.finite(progress.get("trials")) or self._trials)
         if most := values.finite(progress.get("most_trials")):
             self._budget = int(most)
+        if (spent_s := values.finite(progress.get("spent_s"))) is not None:
+            self._spent_s, self._told_s = spent_s, time.monotonic()
         self._left_s = values.finite(progress.get("left_s"))
         self._speedup = values.finite(progress.get("speedup")) or self._speedup
         self._remaining_gain = values.finite(progress.get("remaining_gain"))
@@ -199,7 +210,7 @@ class JobMonitor:
         row.is_confirmed, row.noise = kind == "confirmed", printable(values.word(data, "noise"))
         if kind == "improved" and not is_past and best_ms is not None:
             gain = ratio(row.default_ms, best_ms)
-            by = "" if gain is None else f", {times(gain)} as fast as by default" if is_clear(gain) else ", no gain"
+            by = f", {times(gain)} as fast as by default" if gain is not None and is_clear(gain) else ""
             trial = values.finite(data.get("trial"))
             place = f" after {counted(int(trial) + 1, 'trial')}" if trial is not None else ""  # it tells those before
             self._note = f"improved{place}: {row.op} {duration(best_ms)} by trial{by}"

@@ -362,7 +362,7 @@ def test_jobs_ahead(real: Any, kit: Any, path: Path, command: Command) -> None:
         assert [_ahead(client, client.job(job_id)) for job_id in (1, 2, 3)] == [0, 1, 2]
         client.prioritise(3, 5)
         real.store.jobs.lease([kit.target().key], "tester", devices=[kit.target()])
-        assert [_ahead(client, client.job(job_id)) for job_id in (1, 2)] == [1, 2]
+        assert [_ahead(client, client.job(job_id)) for job_id in (1, 2, 3)] == [1, 2, 0]  # itself is not ahead
 
 
 # The view
@@ -435,6 +435,56 @@ def test_the_view_begins_where_the_job_stands() -> None:
     assert behind.moment().at == "waiting: behind 2 jobs"
 
 
+def test_no_gain_is_no_news() -> None:
+    watched = JobMonitor(from_json(Job, JOB | {"state": "queued"}))
+    watched.update(event(2, "started", holder="h"))
+    watched.update(event(3, "improved", task_key="c" * 64, op="Conv", best_ms=2.0, default_ms=2.001, trial=4))
+    assert watched.moment().note == "improved after 5 trials: Conv 2.00 ms by trial"
+
+
+@pytest.mark.parametrize(
+    ("end", "lines_after"), [("paused", ["paused: 33 of 100 trials, 0:15 of searching"]), ("cancelled", [])]
+)
+def test_around_a_pause_nothing_is_told_twice(
+    end: str, lines_after: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody takes up a job that was to pause or end, and it goes on when it searches again."""
+    now = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    watched, lines = JobMonitor(from_json(Job, JOB | {"state": "queued"})), list[str]()
+    view = views._LineView(lines.append)
+
+    def update(number: int, kind: str, **data: Any) -> None:
+        now[0] += 1.0
+        watched.update(event(number, kind, **data))
+        view.show(watched.moment())
+
+    told = {
+        "stage": "searching",
+        "trials": 33,
+        "spent_s": 15.0,
+        "left_s": 420.0,
+        "speedup": 1.5,
+        "remaining_gain": 0.047,
+    }
+    update(1, "started", holder="h")
+    update(2, "stage", stage="searching")
+    update(3, "progress", **told)
+    before = len(lines)
+    update(4, "returned", holder="h", state=end)
+    update(5, end)
+    assert lines[before:] == lines_after
+    if end == "paused":
+        update(6, "resumed")
+        update(7, "started", holder="h")
+        assert "going on" not in " ".join(lines)
+        update(8, "stage", stage="searching")
+        update(9, "progress", **told)
+        assert [line for line in lines if "going on" in line] == [
+            "going on with the job: 33 of 100 trials were done before"
+        ]
+
+
 @pytest.mark.parametrize(
     ("told", "again"),
     [
@@ -465,14 +515,16 @@ def test_lines_are_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(views, "LINE_S", 0.0)
     lines: list[str] = []
     view = views._LineView(lines.append)
-    one = JobMonitor(from_json(Job, JOB | {"progress": {"stage": "searching", "speedup": 0.995}})).moment()
+    one = JobMonitor(
+        from_json(Job, JOB | {"spent_s": 0.0, "progress": {"stage": "searching", "speedup": 0.995}})
+    ).moment()
     view.show(one)
     view.show(one)
-    assert lines == ["searching: no gain so far, 0 of 100 trials, 0:00 elapsed"]
+    assert lines == ["searching: no gain so far, 0 of 100 trials, 0:00 of searching"]
     ahead = {"stage": "searching", "speedup": 1.5, "left_s": 40.0, "remaining_gain": 0.015}
-    view.show(JobMonitor(from_json(Job, JOB | {"progress": ahead})).moment())
+    view.show(JobMonitor(from_json(Job, JOB | {"spent_s": 0.0, "progress": ahead})).moment())
     assert lines[1].endswith(
-        "1.50x as fast by trials so far, 0 of 100 trials, 0:00 elapsed, about 0:40 left, 1.5% more expected"
+        "1.50x as fast by trials so far, 0 of 100 trials, 0:00 of searching, about 0:40 left, 1.5% more expected"
     )
 
 

@@ -381,6 +381,16 @@ class TestLease:
             jobs.give_back(jobs.lease([target], "h"))
         assert (jobs.get(job.id).state, jobs.get(job.id).attempts) == (JobState.QUEUED, 0)
         assert kinds(jobs, job.id)[-2:] == ["started", "returned"]
+        assert jobs.events(job.id)[-1].data == {"holder": "h", "state": "queued"}
+
+    @pytest.mark.parametrize(("wish", "state"), [("cancel", "cancelled"), ("pause", "paused")])
+    def test_who_gives_one_back_tells_what_it_is_then(self, jobs, samples, target, wish, state):
+        job = submit(jobs, samples)
+        lease = jobs.lease([target], "h")
+        getattr(jobs, wish)(job.id)
+        jobs.give_back(lease)
+        returned, last = jobs.events(job.id)[-2:]
+        assert (returned.kind, returned.data, last.kind) == ("returned", {"holder": "h", "state": state}, state)
 
     @pytest.mark.parametrize(("wish", "state"), [("cancel", JobState.CANCELLED), ("pause", JobState.PAUSED)])
     def test_an_expired_one_ends_as_was_wished(self, jobs, samples, target, clock, wish, state):

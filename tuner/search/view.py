@@ -138,6 +138,22 @@ class JobMoment:
     note: str = ""  # what the newest event tells, and no moment after it: each is printed
     failed: Mapping[str, int] = field(default_factory=dict)  # status -> trials of this process
     again: FurtherGain | None = None  # None: not known, or it does not search
+    is_search_clock: bool = False  # whether `elapsed_s` counts searching alone, of all processes that did it
+
+    @property
+    def is_searching(self) -> bool:
+        """Whether it searches now: a job that is paused, or waits, is still at that stage."""
+        return self.stage is JobStage.SEARCHING and not self.headline
+
+    @property
+    def is_ticking(self) -> bool:
+        """Whether its clock goes on."""
+        return self.is_searching or not self.is_search_clock
+
+    @property
+    def clock_words(self) -> str:
+        """What its clock counts."""
+        return "of searching" if self.is_search_clock else "elapsed"
 
     @property
     def doing(self) -> str:
@@ -239,7 +255,7 @@ class _LiveView:
             self._console.print(moment.note, soft_wrap=True)  # above the table
         if moment.speedup is not None and (not self._curve or self._curve[-1][1] != moment.speedup):
             self._curve.append((moment.trials, moment.speedup))
-        if moment.stage is JobStage.SEARCHING and (last is None or last.stage is not JobStage.SEARCHING):
+        if moment.is_searching and (last is None or not last.is_searching):
             self._resume_text = _resume_text(moment)
         self._last = moment
 
@@ -248,7 +264,7 @@ class _LiveView:
         now = time.monotonic()
         if last is None or not last.tasks:
             return Text(f"{last.at if last else 'starting'}, {clock(now - self._started)}")
-        elapsed_s = last.elapsed_s + now - last.taken_at
+        elapsed_s = last.elapsed_s + (now - last.taken_at if last.is_ticking else 0.0)
         left_s = None if last.left_s is None else max(last.left_s - (time.monotonic() - last.taken_at), 0.0)
         notes = [
             self._resume_text,
@@ -344,7 +360,7 @@ class _LineView:
         if not moment.tasks:
             self._say(moment.at)
             return
-        if changed and moment.stage is JobStage.SEARCHING and (resumed := _resume_text(moment)):
+        if changed and moment.is_searching and (resumed := _resume_text(moment)):
             self._say(resumed)
         self._say(f"{moment.at}: {_summary(moment, moment.elapsed_s, moment.left_s)}")
 
@@ -404,13 +420,13 @@ def _further_text(last: JobMoment) -> str:
 
 
 def _summary(last: JobMoment, elapsed_s: float, left_s: float | None) -> str:
-    parts = [trials_done(last.trials, last.budget), f"{clock(elapsed_s)} elapsed"]
-    if last.speedup is not None and last.stage is JobStage.SEARCHING:  # the trials' figure, which comparing replaces
+    parts = [trials_done(last.trials, last.budget), f"{clock(elapsed_s)} {last.clock_words}"]
+    if last.speedup is not None and last.is_searching:  # the trials' figure, which comparing replaces
         parts.insert(
             0, f"{times(last.speedup)} as fast by trials so far" if is_clear(last.speedup) else "no gain so far"
         )
-    if left_s is not None and last.stage is JobStage.SEARCHING:
+    if left_s is not None and last.is_searching:
         parts.append(f"about {clock(left_s)} left")
-    if last.remaining_gain is not None and last.stage is JobStage.SEARCHING:
+    if last.remaining_gain is not None and last.is_searching:
         parts.append(f"{share(last.remaining_gain)} more expected")
     return ", ".join(parts)
