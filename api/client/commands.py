@@ -22,6 +22,7 @@ from tunewright.tuner.settings import settings
 from tunewright.tuner.text import (
     clock,
     counted,
+    dims_text,
     gain_within,
     mark_noise,
     mark_trial,
@@ -152,8 +153,9 @@ def render_submission(console: Console, job: Job, server: str | None) -> None:
 
 
 def name_of(job: Job) -> str:
-    """A job's name for people: its label, or the begin of its model's digest, as pages have it."""
-    return printable(job.label) or short(job.model) or "tasks without a model"
+    """A job's name for people: its label, or the begin of its model's digest, and its sizes, as pages have it."""
+    name = printable(job.label) or short(job.model) or "tasks without a model"
+    return ", ".join(filter(None, (name, dims_text(job.dims))))
 
 
 def render_state(console: Console, job: Job) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -37,6 +37,7 @@ class Job:
     minutes: float | None
     until: float | None = None
     settings: Mapping[str, Any]
+    dims: Mapping[str, int] = field(default_factory=dict)  # of the model's open dimensions, and values of inputs
     priority: int
     spent_s: float
     attempts: int  # processes that took it up since the last new trial

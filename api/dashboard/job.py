@@ -19,7 +19,6 @@ from pydantic import Field
 from tunewright.db.bounds import LARGEST_ID
 from tunewright.db.job import UNFINISHED, Event, EventKind, Job
 from tunewright.db.store import Store
-from tunewright.graph.binding import BOUND_MARK
 from tunewright.tuner.explain import values
 from tunewright.tuner.explain.curves import Improvement, active_s, improvements, speedups
 from tunewright.tuner.explain.gain import ExpectedGain, GainBasis
@@ -33,7 +32,7 @@ from tunewright.tuner.units import in_ms, in_s
 from ..http.problems import ProblemKind
 from ..http.routes.jobs import of_job
 from ..http.schemas.base import Answer, JobId
-from ..http.schemas.jobs import waits_for
+from ..http.schemas.jobs import dims_of, waits_for
 from ..http.service import ServiceDep
 from .drawing.bars import Share, shares
 from .drawing.figure import Figure, Point, Series
@@ -472,15 +471,13 @@ def _steps(start: Times, task_improvements: Sequence[Improvement]) -> list[Step]
 
 def _settings(job: Job) -> Settings:
     settings = job.spec.settings
-    seed, dims = values.number(settings, "seed"), settings.get("dims")
+    seed = values.number(settings, "seed")
     return Settings.show(
         job.budget,
         job,
         seconds=None if job.budget.seconds == inf else job.budget.seconds,
         strategy=values.word(settings, "strategy"),
         seed=None if seed is None else int(seed),
-        dims={str(name).removesuffix(BOUND_MARK): int(values.number(dims, name) or 0) for name in dims}
-        if isinstance(dims, dict)
-        else {},
+        dims=dims_of(job),
         is_attached=job.attached,
     )

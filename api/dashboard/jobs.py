@@ -22,10 +22,12 @@ from tunewright.tuner.explain import values
 from tunewright.tuner.explain.gain import GainBasis, ModelGain
 from tunewright.tuner.search.report import JobOutcome, verdict
 from tunewright.tuner.search.scheduling.outlook import MINUTE_S
+from tunewright.tuner.text import dims_text, short
 
 from ..http.paging import Cursor, cut, number_of
 from ..http.problems import ProblemKind
 from ..http.schemas.base import SHA256, Answer
+from ..http.schemas.jobs import dims_of
 from ..http.service import ServiceDep
 from .page import add_page
 from .views import LongText, TargetName, Text, target_names
@@ -67,6 +69,7 @@ class JobLine(Answer):
     id: int
     label: Text = Field(description="The model's name, for people.")
     model: Text = Field(description="Digest of its model; empty where it has none.")
+    dims: dict[Text, int] = Field(description="Sizes of the model's open dimensions, and values of inputs, by name.")
     state: JobState
     wish: Wish | None = Field(description="What its tuner process has been asked for and not yet done.")
     error: LongText
@@ -96,6 +99,12 @@ class JobLine(Answer):
     holder: Text = Field(description="The tuner process at work on it; empty where there is none.")
     created_at: datetime
     updated_at: datetime
+
+    @property
+    def name(self) -> str:
+        """Its model for people, with the sizes that it is for."""
+        name = self.label or short(self.model) or "tasks without a model"
+        return ", ".join(filter(None, (name, dims_text(self.dims))))
 
     @property
     def is_finished(self) -> bool:
@@ -237,6 +246,7 @@ def line_of(job: Job, targets: Mapping[str, str]) -> JobLine:
         minute_gain=minute_gain,
         outlook=outlook,
         model=job.spec.model_sha256,
+        dims=dims_of(job),
         target=TargetName.known(key, targets),
         tasks=len(job.spec.tasks),
         trials=int(trials),

@@ -123,7 +123,7 @@ def test_the_structure_is_sent_and_the_job_waits(real: Any, path: Path, command:
     assert [(task["key"], task["occurrences"]) for task in job["tasks"]] == [(k, n) for k, (_, n) in wanted.items()]
     again = command("submit", path, "--dim", f"rows={MODEL_ROWS}", "--seed", "3")
     assert again.code == 0
-    assert f"job {job['id']} is queued: small.onnx" in again.out  # the same one
+    assert f"job {job['id']} is queued: small.onnx, rows=4" in again.out  # the same one
     assert f"job {job['id']} was there already: 7 trials, priority 0; not taken: --trials 200" in again.err
     assert f"tunewright jobs watch {job['id']}" in again.out
 
@@ -253,7 +253,7 @@ def test_a_job_waits_for_a_device(
         words = ("submit", path, "--dim", "rows=4", "--server", one.url)
         said = command(*words)
         assert (said.code, said.err) == (0, "")
-        assert "job 1 is queued, waiting for a device: small.onnx" in said.out
+        assert "job 1 is queued, waiting for a device: small.onnx, rows=4" in said.out
         assert "no device yet" in " ".join(command("jobs", "list", "--server", one.url).out.split())
         assert "2 tasks for no device yet" in command("jobs", "show", 1, "--server", one.url).out
         tuner = tune(one, kit)
@@ -307,6 +307,23 @@ def test_a_target_is_named(real: Any, kit: Any, path: Path, command: Command) ->
     assert str(target) in listed.out
 
 
+def test_jobs_of_one_model_at_several_sizes_are_told_apart(
+    real: Any, kit: Any, path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    for rows in (4, 6):
+        submitted = command("submit", path, "--dim", f"rows={rows}", "--json").data
+        job_id = submitted["id"]
+        assert submitted["dims"] == {"rows": rows}
+        assert real.client().get(f"/v1/jobs/{job_id}").json()["dims"] == {"rows": rows}
+        assert f"small.onnx, rows={rows}" in command("jobs", "show", job_id).out
+        assert f"<h1>small.onnx, rows={rows}</h1>" in real.client().get(f"/jobs/{job_id}").text
+    listed, page, lines = command("jobs", "list").out, *(real.client().get(at) for at in ("/", "/v1/pages/jobs"))
+    for rows in (4, 6):
+        assert f"small.onnx, rows={rows}" in listed and f"small.onnx, rows={rows}</a>" in page.text
+    assert [line["dims"] for line in lines.json()["jobs"]] == [{"rows": 6}, {"rows": 4}]
+
+
 def test_a_job_is_told_alike_everywhere(real: Any, kit: Any, path: Path, command: Command) -> None:
     submitted = command("submit", path, "--dim", "rows=4", "--minutes", 2, "--json").data
     lease = real.store.jobs.lease([kit.target().key], "tester")
@@ -331,7 +348,8 @@ def test_a_job_is_told_alike_everywhere(real: Any, kit: Any, path: Path, command
     assert real.client().get("/v1/jobs").json()["items"] == [asked]
     assert (shown["progress"], shown["target_name"]) == (standing, str(kit.target()))
     row = next(line for line in command("jobs", "list").out.splitlines() if "running" in line).split()
-    assert row[:4] == [str(lease.job_id), "running", "small.onnx", str(kit.target())] and row[5:7] == ["3", "1.50x°"]
+    assert row[:5] == [str(lease.job_id), "running", "small.onnx,", "rows=4", str(kit.target())]
+    assert row[6:8] == ["3", "1.50x°"]
 
 
 def test_a_job_that_was_there() -> None:

@@ -54,7 +54,9 @@ def test_each_size_has_a_job_and_its_part_of_the_trials(model: Path, command: Co
     assert [(one["dims"], one["trials"]) for one in done.data["sizes"]] == [({"batch": 4}, 3), ({"batch": 6}, 2)]
     assert "size 2 of 2: batch=6" in done.err
     with open_store(store_url(None)) as store:
-        assert sorted(job.result["trials"] for job in store.jobs.list() if job.result) == [2, 3]
+        jobs = store.jobs.list()
+        assert sorted(job.result["trials"] for job in jobs if job.result) == [2, 3]
+        assert [job.spec.settings["dims"] for job in jobs] == [{"batch": 6}, {"batch": 4}]
     shown = command("tune", model, "--sizes", "batch=4,6", "--trials", 2, "--threads", 1).out
     assert "batch=4" in shown and "sizes in between take over what is best nearby" in shown
     with InferenceSession(model, threads=1, dims={"batch": 5}) as session:

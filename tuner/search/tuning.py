@@ -99,7 +99,8 @@ def tune(
         report(Progress(JobStage.READING, 0, budget, 0.0, (), fallback=network.fallback_ops))
     make_pool = partial(open_pool, pool, device, ray_address)
     with open_store(store_url(db), patience_s=PATIENCE_S) as store:
-        return _tune(network, device, store, budget, {"seed": seed, "strategy": strategy}, make_pool, report)
+        options = {"seed": seed, "strategy": strategy} | ({"dims": dims} if dims else {})
+        return _tune(network, device, store, budget, options, make_pool, report)
 
 
 def _tune(

@@ -23,6 +23,7 @@ from tunewright.tuner.arguments import (
     MOST_TRIALS,
     StrategyName,
 )
+from tunewright.tuner.explain import values
 from tunewright.tuner.explain.gain import GainBasis, ModelGain
 from tunewright.tuner.search.report import JobOutcome
 from tunewright.tuner.text import Interval, counted
@@ -134,7 +135,8 @@ class JobShown(Answer):
                     "trials": 400,
                     "minutes": 30.0,
                     "until": 0.02,
-                    "settings": {"seed": 0, "strategy": "evolutionary"},
+                    "settings": {"seed": 0, "strategy": "evolutionary", "dims": {"batch": 4}},
+                    "dims": {"batch": 4},
                     "priority": 0,
                     "spent_s": 61.5,
                     "attempts": 1,
@@ -172,6 +174,7 @@ class JobShown(Answer):
     settings: dict[str, Any] = Field(
         description="What else changes the search: seed, strategy, dims, and chains: which tasks may stand for others."
     )
+    dims: dict[str, int] = Field(description="Sizes of the model's open dimensions, and values of inputs, by name.")
     priority: int
     spent_s: float = Field(description="Seconds of searching so far.")
     attempts: int = Field(description="Tuner processes that took it up since the last new trial.")
@@ -221,6 +224,7 @@ class JobShown(Answer):
             minutes=None if job.budget.seconds == inf else job.budget.seconds / 60,
             until=job.budget.until,
             settings=job.spec.settings,
+            dims=dims_of(job),
             waits_for=waits_for(job),
             outcome=gain.outcome,
             speedup=gain.speedup,
@@ -228,6 +232,13 @@ class JobShown(Answer):
             speedup_interval=gain.speedup_interval,
             noise=gain.noise,
         )
+
+
+def dims_of(job: Job) -> dict[str, int]:
+    """The sizes of the model's open dimensions and the values of inputs that a job is for, by name."""
+    dims = job.spec.settings.get("dims")
+    bound = dims if isinstance(dims, dict) else {}
+    return {str(name).removesuffix(BOUND_MARK): int(values.number(bound, name) or 0) for name in bound}
 
 
 def waits_for(job: Job) -> str:
