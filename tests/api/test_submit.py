@@ -161,7 +161,7 @@ def test_a_job_that_fails(real: Any, kit: Any, path: Path, command: Command) -> 
 
 def test_jobs_are_steered(real: Any, path: Path, command: Command) -> None:
     job_id = command("submit", path, "--dim", "rows=4", "--json").data["id"]
-    assert command("jobs", "pause", job_id).out == f"job {job_id} is paused: small.onnx\n"
+    assert command("jobs", "pause", job_id).out == f"job {job_id} is paused: small.onnx, rows=4\n"
     assert command("jobs", "resume", job_id, "--json").data["state"] == "queued"
     assert command("jobs", "prioritise", job_id, "-5", "--json").data["priority"] == -5
     listed = command("jobs", "list", "--json").data["jobs"]
@@ -169,7 +169,7 @@ def test_jobs_are_steered(real: Any, path: Path, command: Command) -> None:
     assert [(job["id"], job["state"], job["priority"]) for job in listed] == [(job_id, "queued", -5)]
     assert "small.onnx" in command("jobs", "list", "--state", "queued").out
     assert command("jobs", "list", "--state", "failed").out == "no jobs\n"
-    assert command("jobs", "cancel", job_id).out == f"job {job_id} is cancelled: small.onnx\n"
+    assert command("jobs", "cancel", job_id).out == f"job {job_id} is cancelled: small.onnx, rows=4\n"
     assert "0 of 200 trials" in command("jobs", "show", job_id).out
 
 
