@@ -1,4 +1,4 @@
-"""A campaign: tune each case into one database, time it beside its peers, and keep the results.
+"""A campaign: tune each case into one database, or none, time it beside its peers, and keep the results.
 
 A case is a model and a number of threads. Its peers are timed in a process of its own, in turn with ours, so that no
 runtime meets what another case left behind, and one that crashes costs one case. What was measured on this machine with
@@ -50,7 +50,7 @@ class Campaign:
     names: Sequence[str]
     threads: Sequence[int]
     peers: Sequence[str]
-    trials: int
+    trials: int  # 0: nothing is tuned
     minutes: float
     again: bool
     within_minutes: float = inf  # no case starts after that
@@ -87,16 +87,20 @@ def parse(
     within_minutes: float,
     thorough: bool = False,
 ) -> Campaign:
-    """The campaign that the command line asks for. Numbers are the defaults of its options."""
+    """The campaign that the command line asks for. Numbers are the defaults of its options; 0 trials: it has none."""
     most = detect().threads
+    tunes = f"Tunes {subject}, and times it" if trials else f"Times {subject}, untuned,"
     parser = argparse.ArgumentParser(
         prog=f"./dev bench {name}",
-        description=f"Tunes {subject}, and times it beside its peers. Results: bench/results/{name}.json and .svg.",
+        description=f"{tunes} beside its peers. Results: bench/results/{name}.json and .svg.",
         allow_abbrev=False,
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="a part of the names of those wanted; default: all")
-    parser.add_argument("--trials", type=int, default=trials, help="most trials to tune each with (%(default)s)")
-    parser.add_argument("--minutes", type=float, default=minutes, help="most minutes to tune each for (%(default)s)")
+    if trials:
+        parser.add_argument("--trials", type=int, default=trials, help="most trials to tune each with (%(default)s)")
+        parser.add_argument(
+            "--minutes", type=float, default=minutes, help="most minutes to tune each for (%(default)s)"
+        )
     parser.add_argument(
         "--within",
         type=float,
@@ -120,8 +124,8 @@ def parse(
         names,
         arguments.threads,
         peers,
-        arguments.trials,
-        arguments.minutes,
+        arguments.trials if trials else 0,
+        arguments.minutes if trials else 0.0,
         arguments.again,
         arguments.within,
         thorough,
@@ -171,6 +175,8 @@ def _entry(campaign: Campaign, console: Console, case: str, threads: int, extra:
     path = model_file(FOLDER / campaign.name, case, campaign.cases[case])
     entry = {"case": case, "threads": threads, "at": datetime.now(UTC).isoformat(timespec="seconds")}
     try:
+        if not campaign.trials:
+            return entry | _time_beside_peers(campaign, path, threads)
         report = tune.tune_model(
             console, path, db=campaign.database, trials=campaign.trials, minutes=campaign.minutes, threads=threads
         )
@@ -183,7 +189,8 @@ def _entry(campaign: Campaign, console: Console, case: str, threads: int, extra:
 
 def _time_beside_peers(campaign: Campaign, path: Path, threads: int) -> Entry:
     """Times of the tuned model and its peers."""
-    arguments = {"model": str(path), "against": list(campaign.peers), "db": campaign.database, "threads": threads}
+    arguments: dict[str, Any] = {"model": str(path), "against": list(campaign.peers), "threads": threads}
+    arguments["db"] = campaign.database if campaign.trials else None  # the default one, which isn't there
     arguments["thorough"] = campaign.thorough
     with closing(Child(calls="tunewright.bench.campaign_child")) as child:
         return dict(child.request("time_beside_peers", MEASURE_S, **arguments))

@@ -12,7 +12,7 @@ from typing import Any
 
 from rich.console import Console
 
-from tunewright.bench.campaign import open_entries, panels, parse, run, wide_console
+from tunewright.bench.campaign import Campaign, open_entries, panels, parse, run, wide_console
 from tunewright.bench.entries import Entry, gain, geometric
 from tunewright.bench.plot import draw_speeds
 from tunewright.bench.suite import MODELS
@@ -25,7 +25,7 @@ TRIALS, MINUTES, WITHIN_MINUTES = 2000, 0.6, 37.0
 
 
 def main() -> int:
-    """Measure the selected models, then show all results. 1 if a case failed."""
+    """Tune and measure the selected models. 1 if a case failed."""
     campaign = parse(
         "models",
         MODELS,
@@ -35,6 +35,11 @@ def main() -> int:
         within_minutes=WITHIN_MINUTES,
         thorough=True,
     )
+    return report(campaign)
+
+
+def report(campaign: Campaign) -> int:
+    """Measure what is missing, then write and show all results. 1 if a case failed."""
     entries = open_entries(campaign)
     try:
         failed = run(campaign, entries, cli.messages())

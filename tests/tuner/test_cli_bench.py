@@ -5,7 +5,9 @@ from __future__ import annotations
 from math import inf
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 
 from tunewright.db.store import open_store
@@ -47,3 +49,14 @@ def test_on_a_busy_machine(
 def test_times_that_lie_apart(untuned: list[object], command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(noise, "NOISY_SPREAD", -1.0)
     assert "lie " in command("bench", *untuned, "--json").data["noise"]
+
+
+def test_a_peer_with_other_outputs_is_not_timed() -> None:
+    def peer(*values: float) -> Any:
+        return SimpleNamespace(run=lambda: [np.array(values, np.float32)])
+
+    peers = {"onnxruntime": peer(1, 2), "openvino": peer(1, np.nan), "torch": peer(1, 2.1)}
+    alike, faults = comparison._leave_out_unlike(peers)
+    assert list(alike) == ["onnxruntime", "torch"]
+    assert list(faults) == ["openvino"] and "not those of onnxruntime" in faults["openvino"]
+    assert comparison._leave_out_unlike({}) == ({}, {})

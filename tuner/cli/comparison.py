@@ -66,6 +66,8 @@ def compare(
     prepared = source.prepare(model, dims or {}, threads, target)
     arrays, _ = model_io.feeds(prepared.model, ())
     open_peers, failures = _open(_openers(prepared, driver), against, model, prepared, arrays, watch)
+    open_peers, unlike = _leave_out_unlike(open_peers)
+    failures |= unlike
     times = _time_in_turn(prepared, arrays, open_peers, driver, watch, default=default)
     light = [name for name in open_peers if name not in peers.ASKED_FOR]
     peaks = _memory(light, model, arrays, prepared, source, watch) if memory and driver is None else {}
@@ -172,11 +174,29 @@ def _noise(
     return ", ".join(filter(None, (noise.reason, "" if device is None else device.fault)))
 
 
+def _leave_out_unlike(open_peers: Mapping[str, Peer]) -> tuple[dict[str, Peer], dict[str, str]]:
+    """The peers whose outputs can be compared with the reference's, and what is wrong with those of the others."""
+    reference = _reference(open_peers)
+    expected = open_peers[reference].run() if reference else []
+    faults = {
+        name: fault
+        for name, peer in open_peers.items()
+        if name != reference and (fault := worst_error(peer.run(), expected)[1]) is not None
+    }
+    alike = {name: peer for name, peer in open_peers.items() if name not in faults}
+    return alike, {name: f"its outputs are not those of {reference}: {fault}" for name, fault in faults.items()}
+
+
+def _reference(open_peers: Mapping[str, Peer]) -> str | None:
+    """The peer that outputs are compared with: REFERENCE, or the first."""
+    return REFERENCE if REFERENCE in open_peers else next(iter(open_peers), None)
+
+
 def _errors(outputs: Sequence[Any], open_peers: Mapping[str, Peer]) -> dict[str, Any]:
     """Errors of our outputs and those of the other peers, relative to REFERENCE's, or to those of the first peer."""
-    if not open_peers:
+    reference = _reference(open_peers)
+    if reference is None:
         return {"max_rel_err": None, "mismatch": None, "peer_rel_err": {}, "reference": None}
-    reference = REFERENCE if REFERENCE in open_peers else next(iter(open_peers))
     expected = open_peers[reference].run()
     max_rel_err, mismatch = worst_error(outputs, expected)
     others = {name: peer for name, peer in open_peers.items() if name != reference}
