@@ -12,7 +12,10 @@ from .quantisation import dequantize, in_bytes
 _FLOATS = "float float16 bfloat16"
 
 INT8_LEVEL = 4
-"""The `accuracy_level` that lets activations be rounded to 8 bits, in the blocks of the weights."""
+"""The `accuracy_level` at which activations are rounded to 8 bits, in the blocks of the weights."""
+
+WORD_NUMBERS = 8
+"""Numbers of four bits in a word: blocks in which activations are rounded are whole words."""
 
 _NF4 = (
     -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334,
@@ -52,13 +55,13 @@ def _mat_mul_n_bits(call: ContribCall) -> str:
     numbers = call.reshape(unpack(call, call.operand("B"), bits), n, blocks * size)
     scales = call.reshape(call.operand("scales"), n, blocks)
     zero_points = _zero_points(call, n, blocks, bits)
-    groups = call.operand("g_idx")
+    groups, has_bytes = call.operand("g_idx"), call.kind(zero_points).dtype == "uint8"
     if groups:
         groups = call.slice(groups, 0, 0, k)
         numbers = call.slice(numbers, 1, 0, k)
         scales, zero_points = (call.emit("Gather", name, groups, axis=1) for name in (scales, zero_points))
         weight = _scaled(call, numbers, scales, zero_points)
-    elif call.kind(zero_points).dtype == "uint8":
+    elif has_bytes:
         scales, zero_points = (call.reshape(name, n * blocks) for name in (scales, zero_points))
         rows = dequantize(call, call.reshape(numbers, n * blocks, size), scales, zero_points, axis=0)
         weight = call.reshape(rows, n, blocks * size)
@@ -68,8 +71,9 @@ def _mat_mul_n_bits(call: ContribCall) -> str:
     if not groups and k < blocks * size:
         weight = call.slice(weight, 1, 0, k)
     a = call.operand("A")
-    if call.attr("accuracy_level") == INT8_LEVEL:
-        a = call.emit_own("AllowInt8", (a,), call.kind(a))
+    is_rounded = call.attr("accuracy_level") == INT8_LEVEL and bits in (4, 8) and has_bytes and not groups
+    if is_rounded and k % size == 0 and size % WORD_NUMBERS == 0:
+        a = call.emit_own("RoundBlocks", (a,), call.kind(a), size=size)
     return call.sum(call.emit("MatMul", a, call.emit("Transpose", weight, perm=[1, 0])), call.operand("bias"))
 
 

@@ -152,6 +152,10 @@ def _constant_of_shape(node: Node, shape: Array) -> Array:
     return np.broadcast_to(value, tuple(map(int, shape)))
 
 
+LEAST_BLOCK = 1e-36
+"""Blocks that are nowhere larger are rounded to zeros: their scale would have no inverse."""
+
+
 def _block_matmul(node: Node, x: Any, numbers: Any, scales: Any, zeros: Any, x_scales: Any = None) -> Array:
     weights = (numbers.astype(np.float32) - zeros[..., None]) * scales[..., None]
     if x_scales is not None:
@@ -159,13 +163,20 @@ def _block_matmul(node: Node, x: Any, numbers: Any, scales: Any, zeros: Any, x_s
     return np.asarray(np.matmul(x, weights.reshape(len(numbers), -1).T))
 
 
-def _block_quantize(node: Node, x: Any) -> tuple[Array, Array]:
-    blocks = x.reshape(*x.shape[:-1], -1, node.attrs["size"])
-    scales = np.abs(blocks).max(-1) / np.float32(127)
-    with np.errstate(divide="ignore"):
-        factors = np.where(scales > 0, np.float32(1) / scales, np.float32(0))
-    numbers = np.rint(blocks * factors[..., None]).astype(np.int8)
+def _block_quantize(node: Node, x: Any) -> tuple[Array, Any]:
+    blocks = np.asarray(x, np.float32).reshape(*x.shape[:-1], -1, node.attrs["size"])
+    largest = np.abs(blocks).max(-1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        scales = np.where(largest < np.inf, largest / np.float32(127), np.float32(np.nan))
+        factors = np.where(largest > LEAST_BLOCK, np.float32(1) / scales, np.float32(0))
+        numbers = np.nan_to_num(np.rint(blocks * factors[..., None]), posinf=0, neginf=0).astype(np.int8)
     return numbers.reshape(x.shape), scales
+
+
+def _round_blocks(node: Node, x: Any) -> Array:
+    numbers, scales = _block_quantize(node, x)
+    rounded = numbers.reshape(*scales.shape, -1).astype(np.float32) * scales[..., None]
+    return np.asarray(rounded.reshape(x.shape), x.dtype)
 
 
 def _trees(node: Node, x: Any, features: Any, thresholds: Any, values: Any) -> Array:
@@ -182,12 +193,12 @@ def _trees(node: Node, x: Any, features: Any, thresholds: Any, values: Any) -> A
 
 
 _OWN: dict[str, Callable[..., Array | tuple[Array, ...] | None]] = {
-    "AllowInt8": lambda node, x: x,
     "BlockMatMul": _block_matmul,
     "BlockQuantize": _block_quantize,
     "ConstantOfShape": _constant_of_shape,
     CUT: cut_to_size,
     "Reshape": _reshape,
+    "RoundBlocks": _round_blocks,
     "Silu": _silu,
     "Trees": _trees,
 }

@@ -6,7 +6,7 @@ Both are ops of this package alone; `rewrites.block_matmul` makes them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import prod
+from math import inf, nan, prod
 
 from tunewright.codegen.expr.dtype import DType
 from tunewright.codegen.expr.expr import Expr, op
@@ -18,6 +18,9 @@ F32 = DType.F32
 
 LARGEST = 127
 """The largest rounded activation of a block, in size."""
+
+LEAST = 1e-36
+"""Blocks that are nowhere larger are rounded to zeros: their scale would have no inverse."""
 
 
 def block_matmul(d: Definition) -> None:
@@ -49,7 +52,7 @@ def block_matmul(d: Definition) -> None:
 def block_quantize(d: Definition) -> None:
     """Signed bytes of the nearest multiples of a scale, and the scale of each block: its largest size is LARGEST.
 
-    A block of zeros has scale 0.
+    A block with an infinity has NaN for a scale.
     """
     x, size = d.input(0, F32), int(d.attr("size"))
     rows, blocks = prod(x.shape[:-1]), x.shape[-1] // size
@@ -57,12 +60,19 @@ def block_quantize(d: Definition) -> None:
     numbers, scales = d.reshape(d.output(0), (rows, blocks, size)), d.reshape(d.output(1), (rows, blocks))
     largest = d.temporary((rows, blocks), F32)
     d.fold(largest, "max", [size], lambda i, r: op("abs", load(x, [*i, *r])))
-    d.write(scales, lambda i: op("div", load(largest, i), float(LARGEST)))
+
+    def scale(i: Index) -> Expr:
+        size = load(largest, i)
+        return op("select", op("lt", size, inf), op("div", size, float(LARGEST)), nan)
 
     def number(i: Index) -> Expr:
-        scale = load(scales, i[:2])
-        factor = op("select", op("lt", 0.0, scale), op("div", 1.0, scale), 0.0)
-        return op("cast", op("round", load(x, i) * factor), dtype=DType.I8)
+        size = load(largest, i[:2])
+        is_plain = op("and", op("lt", LEAST, size), op("lt", size, inf))
+        factor = op("select", is_plain, op("div", 1.0, load(scales, i[:2])), 0.0)
+        value = op("select", is_plain, load(x, i), 0.0)
+        return op("cast", op("round", value * factor), dtype=DType.I8)
+
+    d.write(scales, scale)
 
     d.write(numbers, number)
 

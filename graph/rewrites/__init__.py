@@ -13,7 +13,7 @@ from typing import Literal
 
 from tunewright.graph.ir import Graph
 
-from .block_matmul import block_matmuls, byte_block_matmuls, exact_activations
+from .block_matmul import block_matmuls, byte_block_matmuls, exact_activations, rounded_activations
 from .edit import log
 from .layout import channels_last
 from .quantisation import (
@@ -102,8 +102,9 @@ STEPS = (
     RewriteStep("sizes", (Rewrite("bounds of sizes", sizes),), once=True),
     RewriteStep("sizes of outputs", (Rewrite("cut outputs", cut_outputs),), once=True),
     RewriteStep(
-        "packed bytes", (Rewrite("products of blocks", byte_block_matmuls, rounds="rounded activations"),), once=True
+        "packed bytes", (Rewrite("products of blocks", byte_block_matmuls, rounds="scales of blocks"),), once=True
     ),
+    RewriteStep("rounded activations", (Rewrite("rounded activations", rounded_activations),), once=True),
     RewriteStep("exact activations", (Rewrite("exact activations", exact_activations),), once=True),
     RewriteStep(
         "packed weights", (Rewrite("products of blocks", block_matmuls, rounds="scales of blocks"),), once=True
@@ -174,6 +175,8 @@ def rewrite(
         "sizes": widen,
         "sizes of outputs": widen and not is_body,
         "packed bytes": widen and dots,
+        "rounded activations": widen,
+        "exact activations": not widen,
         "packed weights": widen,
         "widen products": widen and not dots,
         "keep dots": widen and dots,

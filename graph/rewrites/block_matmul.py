@@ -15,9 +15,6 @@ from .edit import Edit, Result, each
 MOST_ROWS = 16
 """Rows beyond which the weights' way from memory is short beside the arithmetic, which is less for floats."""
 
-WORD_NUMBERS = 8
-"""Numbers of four bits in a word: blocks are whole words."""
-
 LEAST_COLUMNS = 16
 """Columns below which most lanes of a vector would be idle."""
 
@@ -37,11 +34,11 @@ def block_matmuls(edit: Edit, node: Node) -> Result:
 
 @each("MatMul")
 def byte_block_matmuls(edit: Edit, node: Node) -> Result:
-    """As `block_matmuls`, where activations may be rounded, on processors that multiply bytes.
+    """As `block_matmuls`, of rounded activations, on processors that multiply bytes.
 
-    Before: `y = MatMul(AllowInt8(x), w)`. After: `b, t = BlockQuantize(x); y = BlockMatMul(b, q, s, z, t)`.
+    Before: `y = MatMul(RoundBlocks(x), w)`. After: `b, t = BlockQuantize(x); y = BlockMatMul(b, q, s, z, t)`.
     """
-    return _block_matmul(edit, node, is_rounded=True) if edit.producer(node.inputs[0], "AllowInt8") else None
+    return _block_matmul(edit, node, is_rounded=True) if edit.producer(node.inputs[0], "RoundBlocks") else None
 
 
 def _block_matmul(edit: Edit, node: Node, *, is_rounded: bool) -> str | None:
@@ -56,20 +53,21 @@ def _block_matmul(edit: Edit, node: Node, *, is_rounded: bool) -> str | None:
     columns, count, size = numbers.shape
     if columns < LEAST_COLUMNS or count < 2 or size % 2 or size > MOST_SIZE:
         return None
-    if is_rounded and size % WORD_NUMBERS:
-        return None
     output = edit.new_tensor(TensorType(kind.dtype, kind.shape))
     operands = (x, *map(edit.constant, blocks))
     if is_rounded:
-        rounded, scales = _rounded(edit, x, size)
+        rounding = edit.producer(x, "RoundBlocks")
+        assert rounding is not None
+        rounded, scales = _rounded(edit, rounding)
         operands = (rounded, *operands[1:], scales)
     bits = 4 if numbers.max() < 1 << 4 else 8
     edit.add(Node("BlockMatMul", operands, (output,), {"bits": bits}, version=NORMAL_VERSION))
     return output
 
 
-def _rounded(edit: Edit, x: str, size: int) -> tuple[str, str]:
+def _rounded(edit: Edit, node: Node) -> tuple[str, str]:
     """Activations as signed bytes, and the scale of each block."""
+    (x,), size = node.inputs, node.attrs["size"]
     shape = edit.shape(x) or ()
     numbers = edit.new_tensor(TensorType("int8", shape))
     scales = edit.new_tensor(TensorType("float32", (*shape[:-1], shape[-1] // size)))
@@ -77,11 +75,26 @@ def _rounded(edit: Edit, x: str, size: int) -> tuple[str, str]:
     return numbers, scales
 
 
-@each("AllowInt8")
-def exact_activations(edit: Edit, node: Node) -> Result:
-    """Activations that may be rounded, and are not.
+@each("RoundBlocks")
+def rounded_activations(edit: Edit, node: Node) -> Result:
+    """Activations are rounded to bytes in blocks, and are floats all the same.
 
-    Before: `y = AllowInt8(x)`. After: x.
+    Before: `y = RoundBlocks(x)`. After: `b, t = BlockQuantize(x); y = Reshape(Reshape(Cast(b)) * Reshape(t))`.
+    """
+    shape, size = edit.shape(node.inputs[0]), node.attrs["size"]
+    if shape is None:
+        return None
+    numbers, scales = _rounded(edit, node)
+    blocks = (*shape[:-1], shape[-1] // size)
+    wide = edit.emit("Reshape", edit.cast(numbers, "float32"), shape=(*blocks, size))
+    return edit.emit("Reshape", edit.emit("Mul", wide, edit.emit("Reshape", scales, shape=(*blocks, 1))), shape=shape)
+
+
+@each("RoundBlocks")
+def exact_activations(edit: Edit, node: Node) -> Result:
+    """On a GPU activations are not rounded.
+
+    Before: `y = RoundBlocks(x)`. After: x.
     """
     return node.inputs[0]
 

@@ -12,27 +12,37 @@ from tunewright.graph.rewrites import rewrite
 from ..search_space.test_block_matmul import graph_of
 
 
-def test_activations_are_rounded_where_they_may_be(runs: Any) -> None:
-    """On processors that multiply bytes; as ONNX Runtime does it, to multiples of a 127th of a block's largest."""
-    before = graph_of("3", 48, 3, 16, is_rounded=True)
-    assert [node.op for node in rewrite(before).nodes] == ["BlockMatMul", "Relu"]
-    after = rewrite(before, dots=True)
-    assert [node.op for node in after.nodes] == ["BlockQuantize", "BlockMatMul", "Relu"]
-    x = np.random.default_rng(0).standard_normal((3, 48)).astype(np.float32)
+@pytest.mark.parametrize("dots", [False, True])
+@pytest.mark.parametrize("rows", [3, 17])
+def test_activations_are_rounded(rows: int, dots: bool, runs: Any) -> None:
+    """As ONNX Runtime does it, to multiples of a 127th of a block's largest; by whatever number of rows."""
+    before, plain = (graph_of(str(rows), 48, 3, 16, is_rounded=is_rounded) for is_rounded in (True, False))
+    after = rewrite(before, dots=dots)
+    assert ("BlockMatMul" in {node.op for node in after.nodes}) == (rows <= 16)
+    assert [node.op for node in after.nodes].count("BlockQuantize") == 1
+    assert all(node.op not in ("BlockQuantize", "RoundBlocks") for node in rewrite(before, widen=False).nodes)
+    x = np.random.default_rng(0).standard_normal((rows, 48)).astype(np.float32)
     x[1, 16:32] = 0
-    blocks = x.reshape(3, 3, 16)
+    x[1, :16] = 1e-37
+    blocks = x.reshape(rows, 3, 16)
     scales = np.abs(blocks).max(-1, keepdims=True) / np.float32(127)
-    rounded = np.rint(blocks / np.where(scales, scales, 1)) * scales
+    rounded = np.rint(blocks / np.where(scales > 1e-38, scales, np.inf)) * scales
     [port] = before.inputs
-    [expected] = runs.nodes(before, {port.tensor: rounded.reshape(3, 48)})
-    for run in (runs.nodes, runs.steps):
-        [actual] = run(after, {port.tensor: x})
+    [expected] = runs.nodes(plain, {port.tensor: rounded.reshape(rows, 48).astype(np.float32)})
+    for graph, run in ((before, runs.nodes), (after, runs.nodes), (after, runs.steps)):
+        [actual] = run(graph, {port.tensor: x})
         runs.close(actual, expected, 1e-5)
 
 
-def test_blocks_that_are_not_whole_words_are_not_rounded() -> None:
-    after = rewrite(graph_of("1", 48, 3, 12, is_rounded=True), dots=True)
-    assert [node.op for node in after.nodes] == ["BlockMatMul", "Relu"]
+@pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
+def test_a_block_that_is_not_finite_is_no_number(bad: float, runs: Any) -> None:
+    before = graph_of("2", 48, 3, 16, then="y = Identity (t)", is_rounded=True)
+    x = np.ones((2, 48), np.float32)
+    x[1, 5] = bad
+    [port] = before.inputs
+    for graph, run in ((before, runs.nodes), (rewrite(before, dots=True), runs.steps)):
+        [actual] = run(graph, {port.tensor: x})
+        assert np.isfinite(actual[0]).all() and np.isnan(actual[1]).all()
 
 
 @pytest.mark.parametrize(

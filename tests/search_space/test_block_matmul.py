@@ -41,7 +41,7 @@ def graph_of(
     kind: str = "float y",
     is_rounded: bool = False,
 ) -> Graph:
-    """A product with weights in blocks, as MatMulNBits is imported. `is_rounded`: activations may be rounded."""
+    """A product with weights in blocks, as MatMulNBits is imported. `is_rounded`: activations are rounded."""
     depth = blocks * size
     text = (
         f'<ir_version: 10, opset_import: ["" : 21]> m (float[{rows},{depth}] x) => ({kind}) {{'
@@ -61,16 +61,16 @@ def graph_of(
     for name, value in known.items():
         model.graph.initializer.append(numpy_helper.from_array(value, name))
     graph = load(model.SerializeToString())
-    return allow_rounding(graph) if is_rounded else graph
+    return with_rounding(graph, size) if is_rounded else graph
 
 
-def allow_rounding(graph: Graph) -> Graph:
-    """The graph with what its product reads marked as `accuracy_level` 4 does."""
+def with_rounding(graph: Graph, size: int) -> Graph:
+    """The graph with what its product reads rounded, as `accuracy_level` 4 does."""
     nodes, types = [], dict(graph.types)
     for node in graph.nodes:
         if node.op == "MatMul":
             x, weight = node.inputs
-            nodes.append(Node("AllowInt8", (x,), ("v99",), {}, version=node.version))
+            nodes.append(Node("RoundBlocks", (x,), ("v99",), {"size": size}, version=node.version))
             node, types["v99"] = replace(node, inputs=("v99", weight)), types[x]
         nodes.append(node)
     return replace(graph, nodes=tuple(nodes), types=types)
