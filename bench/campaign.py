@@ -23,6 +23,7 @@ from tunewright.bench.entries import Entries, Entry, announce, base_model_sha256
 from tunewright.bench.files import FOLDER, RESULTS, model_file, stay_in_folder
 from tunewright.bench.selection import select_names
 from tunewright.codegen.host import detect, machine
+from tunewright.db.store import open_store
 from tunewright.tuner.cli import tune
 from tunewright.tuner.errors import Refused
 from tunewright.tuner.peers.runtimes import PEERS, is_installed
@@ -112,6 +113,8 @@ def parse(
     parser.add_argument("--against", nargs="*", choices=PEERS, help="peers; default: all installed but tvm")
     parser.add_argument("--again", action="store_true", help="measure anew what is measured")
     arguments = parser.parse_args()
+    if trials and arguments.trials < 1:
+        parser.error(f"--trials is {arguments.trials}; give 1 at least, or see ./dev bench untuned")
     names = select_names(parser, cases, arguments.names)
     peers = (
         [peer for peer in PEERS if is_installed(peer) and peer != UNTUNED]
@@ -176,6 +179,7 @@ def _entry(campaign: Campaign, console: Console, case: str, threads: int, extra:
     entry = {"case": case, "threads": threads, "at": datetime.now(UTC).isoformat(timespec="seconds")}
     try:
         if not campaign.trials:
+            open_store(campaign.database).close()  # knows nothing
             return entry | _time_beside_peers(campaign, path, threads)
         report = tune.tune_model(
             console, path, db=campaign.database, trials=campaign.trials, minutes=campaign.minutes, threads=threads
@@ -190,7 +194,7 @@ def _entry(campaign: Campaign, console: Console, case: str, threads: int, extra:
 def _time_beside_peers(campaign: Campaign, path: Path, threads: int) -> Entry:
     """Times of the tuned model and its peers."""
     arguments: dict[str, Any] = {"model": str(path), "against": list(campaign.peers), "threads": threads}
-    arguments["db"] = campaign.database if campaign.trials else None  # the default one, which isn't there
+    arguments["db"] = campaign.database
     arguments["thorough"] = campaign.thorough
     with closing(Child(calls="tunewright.bench.campaign_child")) as child:
         return dict(child.request("time_beside_peers", MEASURE_S, **arguments))

@@ -10,7 +10,7 @@ from tunewright.tuner.cli.comparison import compare
 from tunewright.tuner.lookup.source import ScheduleSource
 
 
-def time_beside_peers(model: str, against: list[str], db: str | None, threads: int, thorough: bool) -> dict[str, Any]:
+def time_beside_peers(model: str, against: list[str], db: str, threads: int, thorough: bool) -> dict[str, Any]:
     """Times of a model and its peers, as `tunewright bench` gives them.
 
     If `thorough`, also the time on default schedules and the memory of each runtime.

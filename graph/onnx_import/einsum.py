@@ -10,7 +10,7 @@ from tunewright.graph.draft import Draft
 from tunewright.graph.ir import Node
 
 TYPES = frozenset({
-    "float32", "float64", "float16", "bfloat16", "int32", "int64", "uint32", "uint64",
+    "float32", "float64", "float16", "int32", "int64", "uint32", "uint64",
 })  # fmt: skip
 """Types that MatMul and ReduceSum have."""
 

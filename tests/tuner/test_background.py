@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,7 @@ def test_a_process_compiles_what_a_session_would(is_file: bool, home: Path, monk
     with monkeypatch.context() as patch:  # nothing is compiled in this process
         patch.setattr(executable, "open_executable", None)
         with InferenceSession(model, threads=1, background=True) as session:
-            assert session.wait() and session.ready
+            assert session.wait(inf) and session.ready
             got = run(session), session.coverage(), session.schedules, session.notes
         with InferenceSession(model, threads=1, background=True) as again:  # it is kept
             assert again.ready and again._compilation is None

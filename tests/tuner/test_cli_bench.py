@@ -60,3 +60,5 @@ def test_a_peer_with_other_outputs_is_not_timed() -> None:
     assert list(alike) == ["onnxruntime", "torch"]
     assert list(faults) == ["openvino"] and "not those of onnxruntime" in faults["openvino"]
     assert comparison._leave_out_unlike({}) == ({}, {})
+    fewer = SimpleNamespace(run=list)
+    assert list(comparison._leave_out_unlike({**peers, "tvm": fewer})[1]) == ["openvino", "tvm"]

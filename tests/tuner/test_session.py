@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import replace
+from math import inf, nan
 from pathlib import Path
 from typing import Any, Literal
 
@@ -232,7 +233,9 @@ def test_an_argument_that_means_nothing_is_refused(given: Any, said: str) -> Non
 def test_a_time_to_wait_is_a_number(session: InferenceSession) -> None:
     with pytest.raises(Refused, match=r"^timeout_s is 'long'; it must be a number of seconds, or None for no limit$"):
         session.wait("long")  # type: ignore[arg-type]
-    assert session.wait(1) and session.wait(None)
+    with pytest.raises(Refused, match=r"^timeout_s is nan; it must be a number of seconds"):
+        session.wait(nan)
+    assert session.wait(1) and session.wait(None) and session.wait(inf)
 
 
 def test_as_many_run_at_a_time_as_processors_hold(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -301,6 +301,8 @@ def worst_error(ours: Sequence[Any], theirs: Sequence[Any]) -> tuple[float | Non
 
     None where outputs can't be compared (another type or shape, or NaN at other places), and then what is wrong.
     """
+    if len(ours) != len(theirs):
+        return None, f"outputs are {len(ours)}, not {len(theirs)}"
     worst = 0.0
     for number, (mine, right) in enumerate(zip(map(as_rows, ours), map(as_rows, theirs), strict=True)):
         kind, right_kind = dtype_name(mine), dtype_name(right)

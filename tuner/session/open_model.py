@@ -86,7 +86,7 @@ class OpenModel:
         self._counts: OrderedDict[Sizes, int] = OrderedDict()
         self._eager_left = EAGER_SIZES
         self._faults: dict[Sizes, BaseException] = {}  # why a size has no kernels, which will be so again
-        self._passing_fault: BaseException | None = None  # why the last try to get kernels failed, which may pass
+        self._passing_faults: dict[Sizes, BaseException] = {}  # likewise, which may pass
         self._bug: BaseException | None = None  # of the thread
         self._wanted: dict[Sizes, None] = {}  # in order
         self._most_bytes = MEMORY_SHARE * available_memory_bytes()
@@ -243,8 +243,11 @@ class OpenModel:
                 if len(self._faults) > MOST_COUNTED:
                     del self._faults[next(iter(self._faults))]
             except refusals() as error:  # such as a disk that is full just now
-                self._passing_fault = error.with_traceback(None)
-                self._counts[sizes] = -RUNS_AGAIN
+                with self._changed:
+                    self._passing_faults[sizes] = error.with_traceback(None)
+                    self._counts[sizes] = -RUNS_AGAIN
+                    if len(self._passing_faults) > MOST_COUNTED:
+                        del self._passing_faults[next(iter(self._passing_faults))]
             except BaseException as bug:  # noqa: BLE001 - raised by the next run
                 self._bug = bug
             with self._changed:
@@ -254,7 +257,8 @@ class OpenModel:
     def _keep(self, sizes: Sizes, session: SessionOfSize) -> None:
         """Keep a session. One that is dropped ends with the last run that goes through it."""
         with self._changed:
-            self._pending = self._passing_fault = None
+            self._pending = None
+            self._passing_faults.pop(sizes, None)
             if self._is_closed:
                 session.close()
                 return
@@ -303,8 +307,8 @@ class OpenModel:
         for sizes, fault in list(self._faults.items())[-1:]:
             such = dims_text(self._dims(sizes))
             lines.append(f"without kernels: {counted(len(self._faults), 'size')}, such as {such}: {message(fault)}")
-        if self._passing_fault is not None:
-            lines.append(f"without kernels for now, to be tried again: {message(self._passing_fault)}")
+        if (passing := self._passing_fault()) is not None:
+            lines.append(f"without kernels for now, to be tried again: {message(passing)}")
         newest = self._newest()
         return (*lines, *(newest.notes if newest is not None else ()))
 
@@ -318,11 +322,16 @@ class OpenModel:
     def coverage(self) -> Coverage:
         """The coverage at the size that was run last with kernels. Raises Refused before there is one."""
         newest = self._newest()
-        if newest is None and self._passing_fault is not None:
-            raise Refused(f"none of the model's sizes has kernels: {message(self._passing_fault)}")
+        if newest is None and (fault := self._passing_fault()) is not None:
+            raise Refused(f"none of the model's sizes has kernels: {message(fault)}")
         if newest is None:
             raise Refused("the model has open dimensions, and none of its sizes has kernels yet; run it, and `wait`")
         return newest.coverage()
+
+    def _passing_fault(self) -> BaseException | None:
+        """Why a size has no kernels that may get some: the last such fault."""
+        with self._changed:
+            return next(reversed(self._passing_faults.values()), None)
 
     def _newest(self) -> SessionOfSize | None:
         with self._changed:

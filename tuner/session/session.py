@@ -6,6 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from math import isnan
 from pathlib import Path
 from statistics import median
 from types import MappingProxyType, TracebackType
@@ -325,13 +326,16 @@ class InferenceSession:
 
         Raises what opening raises, and Refused where the session is closed, or `timeout_s` is no number.
         """
-        if timeout_s is not None and real_number(timeout_s) is None:
-            raise Refused(f"timeout_s is {timeout_s!r}; it must be a number of seconds, or None for no limit")
+        if timeout_s is not None:
+            if (number := real_number(timeout_s)) is None or isnan(number):
+                raise Refused(f"timeout_s is {timeout_s!r}; it must be a number of seconds, or None for no limit")
+            timeout_s = min(number, threading.TIMEOUT_MAX)
         compilation = self._compilation
         if self._open_model is not None:
+            is_ready = not self._is_closed and self._open_model.wait(timeout_s)
             if self._is_closed:
                 raise Refused(CLOSED)
-            return self._open_model.wait(timeout_s)
+            return is_ready
         if compilation is None:
             return True
         compiled = compilation.result(timeout_s)

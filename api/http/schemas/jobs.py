@@ -238,7 +238,8 @@ def dims_of(job: Job) -> dict[str, int]:
     """The sizes of the model's open dimensions and the values of inputs that a job is for, by name."""
     dims = job.spec.settings.get("dims")
     bound = dims if isinstance(dims, dict) else {}
-    return {str(name).removesuffix(BOUND_MARK): int(values.number(bound, name) or 0) for name in bound}
+    shown = {name: name if (bare := name.removesuffix(BOUND_MARK)) in bound else bare for name in map(str, bound)}
+    return {shown[name]: int(values.number(bound, name) or 0) for name in shown}
 
 
 def waits_for(job: Job) -> str:
