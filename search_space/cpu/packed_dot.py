@@ -12,8 +12,8 @@ from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 
 from ..buffers import buffer, kernel_around, own_buffer
-from ..patterns.dot import TURNED, multiply_halves
-from ..patterns.product import INTERIOR, Product, broadcast_tensor, pack_panel
+from ..patterns.dot import copies_of, multiply_halves
+from ..patterns.product import Product, broadcast_tensor, pack_panel
 from .contraction import write_phase
 
 
@@ -44,7 +44,7 @@ class PackedDot:
 
     def kernel(self, main: Stmt, task: Task, target: Target) -> Kernel:
         """The task's kernel, where `main` computes the product."""
-        own = [own_buffer(stage) for stage in self.product.before if stage.output in (INTERIOR, TURNED)]
+        own = [own_buffer(phase) for phase in copies_of(self.product)]
         phase = partial(write_phase, target=target)
         kernel = kernel_around((main,), task, self.product.stages, phase, {self.weights: self.packing}, own)
         return replace(kernel, words=(self.panel, self.words))

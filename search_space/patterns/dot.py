@@ -16,11 +16,16 @@ from tunewright.graph.task import Axis, Stage, Task
 from .fused_stage import FusedStage
 from .product import INTERIOR, Product, broadcast_tensor, drop_padding, is_packable, match_product
 
-TURNED = "turned"
-"""The name of an operand that a phase copies so that its numbers lie together along the reduction."""
+COPIED = "copied"
+"""The name of an operand that a phase copies: its numbers lie together along the reduction then, or are of two bytes."""
 
 
 ZERO = const(0, DType.I32)
+
+
+def copies_of(product: Product) -> list[FusedStage]:
+    """The phases before a product that only copy its operand."""
+    return [phase for phase in product.before if phase.output in (INTERIOR, COPIED)]
 
 
 @lru_cache(maxsize=256)
@@ -52,21 +57,21 @@ def _turn(product: Product) -> Product:
     extents = {axis.name: axis for axis in (*stage.axes, *stage.reduce)}
     names = [name for name in free_vars(*product.broadcast.index) if name != last.name]
     axes = (*(extents[name] for name in names), Axis(last.name, last.extent))
-    copy = FusedStage.of(Stage(TURNED, axes, product.broadcast))
+    copy = FusedStage.of(Stage(COPIED, axes, product.broadcast))
     index: tuple[Expr, ...] = tuple(Var(axis.name) for axis in axes)
-    turned = product.with_operand(product.broadcast, Load(TURNED, index, DType.U8))
+    turned = product.with_operand(product.broadcast, Load(COPIED, index, DType.U8))
     return replace(turned, before=(*product.before, copy))
 
 
 def _widen(task: Task, product: Product) -> Product:
     """The product with its operand copied as signed numbers of two bytes, by the phase that copies it anyway if any."""
     read, tensor = product.broadcast, broadcast_tensor(task, product)
-    copies = [copy for copy in product.before if copy.output == tensor.name and copy.output in (INTERIOR, TURNED)]
+    copies = [copy for copy in copies_of(product) if copy.output == tensor.name]
     if copies:
         stage = copies[0].stage
     else:
         axes = tuple(Axis(f"i{number}", extent) for number, extent in enumerate(tensor.shape))
-        stage = Stage(TURNED, axes, Load(tensor.name, tuple(Var(axis.name) for axis in axes), DType.U8))
+        stage = Stage(COPIED, axes, Load(tensor.name, tuple(Var(axis.name) for axis in axes), DType.U8))
     wide = FusedStage.of(replace(stage, body=op("cast", stage.body, dtype=DType.I16)))
     widened = product.with_operand(read, Load(stage.output, read.index, DType.I16))
     return replace(widened, before=(*(phase for phase in product.before if phase not in copies), wide))
