@@ -17,7 +17,7 @@ from .fused_stage import FusedStage
 from .product import INTERIOR, Product, broadcast_tensor, drop_padding, is_packable, match_product
 
 COPIED = "copied"
-"""The name of an operand that a phase copies: its numbers lie together along the reduction then, or are of two bytes."""
+"""The name of an operand that a phase copies: its numbers lie together along the reduction then, or have two bytes."""
 
 
 ZERO = const(0, DType.I32)
