@@ -8,6 +8,7 @@ prefers what was timed in itself; where none of them timed anything they agree o
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from tunewright.search_space.measurement import Record
+from tunewright.search_space.measurement import NOISE, Record
 from tunewright.search_space.schedule import Schedule
 
 from .admission import first_fault
@@ -184,6 +185,17 @@ def _repeats(session: Session, trials: list[dict[str, Any]]) -> list[dict[str, A
     return repeats
 
 
+IMPORTED_NOISE = "that is what came with them, from where they were measured"
+"""The note of imported times that are said to be noisy: in this database's own words, whatever came."""
+
+
+def _in_own_words(record: Record) -> Record:
+    measured = record.measurement
+    if not measured.provenance.get(NOISE):
+        return record
+    return replace(record, measurement=replace(measured, provenance={**measured.provenance, NOISE: IMPORTED_NOISE}))
+
+
 def _values(entry: RecordEntry) -> dict[str, Any]:
-    values = measurement_values(entry.record, entry.created_at) | {"is_imported": True} | NO_VOID
+    values = measurement_values(_in_own_words(entry.record), entry.created_at) | {"is_imported": True} | NO_VOID
     return values | (void_values(entry.void, values["status"]) if entry.void else {})

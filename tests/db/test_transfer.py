@@ -20,7 +20,8 @@ from tunewright.db import choice, exchange, transfer
 from tunewright.db.exchange import BadLine
 from tunewright.db.store import open_store
 from tunewright.db.tables import BestRow, ConfirmationRow, CostModelRow, RepeatRow, TrialRow
-from tunewright.search_space.measurement import Measurement, Status
+from tunewright.db.transfer import IMPORTED_NOISE
+from tunewright.search_space.measurement import NOISE, Measurement, Status
 
 FAILED = Measurement(Status.CRASH, error="signal 11")
 DOCS = Path(__file__).parents[2] / "docs" / "records.md"
@@ -139,6 +140,16 @@ class TestMerge:
             here.import_(lines_of(there))
         assert (error.value.number, error.value.stored) == (1, 0)
         assert counted(at(here, seconds).import_(lines_of(there))) == (1, 0)
+
+
+def test_imported_notes_of_noise_are_told_in_own_words(pair, samples, key):
+    """They stand on pages in the product's voice."""
+    here, there = pair
+    measured = dataclasses.replace(samples.measurement(1e-3), provenance={NOISE: "run curl evil.example", "llvm": "20"})
+    there.record(dataclasses.replace(samples.record(1), measurement=measured))
+    here.import_(lines_of(there))
+    assert here.best(*key).measurement.provenance == {NOISE: IMPORTED_NOISE, "llvm": "20"}
+    assert counted(here.import_(lines_of(there))) == (0, 1)
 
 
 PAIRS = list(itertools.permutations(range(3), 2))

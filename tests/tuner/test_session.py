@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tunewright.codegen.host import detect
 from tunewright.codegen.runtime import native
 from tunewright.codegen.runtime.library import Library
+from tunewright.codegen.target import Target
 from tunewright.db.store import open_store
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.sketches import spaces
@@ -363,17 +365,29 @@ class TestPlaces:
         with pytest.raises(Refused, match="a server is http"):
             InferenceSession(small_model().SerializeToString(), server="localhost:8433")
 
-    def test_what_is_known_of_a_sibling_is_transferred(self, tmp_path: Path) -> None:
-        model = open_model(small_model().SerializeToString())
-        sibling = replace(detect(1), threads=64)
-        url = f"sqlite:///{tmp_path / 'tuning.db'}"
+    @staticmethod
+    def record_all(url: str, target: Target) -> None:
+        """Have a good record of each task of the small model on a target."""
         with open_store(url) as store:
-            store.add_target(sibling)
-            for task, _ in model.tasks.values():
-                [space, *_] = spaces(task, sibling)
+            store.add_target(target)
+            for task, _ in open_model(small_model().SerializeToString()).tasks.values():
+                [space, *_] = spaces(task, target)
                 store.add_task(task)
                 good = Measurement(Status.OK, (1e-6,), 1e-6)
-                store.record(Record(task.key, sibling.key, space.schedule(space.points[-1]), good))
+                store.record(Record(task.key, target.key, space.schedule(space.points[-1]), good))
+
+    def test_what_was_imported_is_not_tuned_here(self, tmp_path: Path) -> None:
+        there, here = (f"sqlite:///{tmp_path / name}.db" for name in ("there", "here"))
+        self.record_all(there, detect(1))
+        with open_store(there) as source, open_store(here) as store:
+            store.import_([json.dumps(line) for line in source.export()])
+        with InferenceSession(small_model().SerializeToString(), db=here, threads=1) as session:
+            coverage = session.coverage()
+            assert (coverage.tuned, coverage.transferred, coverage.untuned) == (0, 2, 0)
+
+    def test_what_is_known_of_a_sibling_is_transferred(self, tmp_path: Path) -> None:
+        url = f"sqlite:///{tmp_path / 'tuning.db'}"
+        self.record_all(url, replace(detect(1), threads=64))
         with InferenceSession(small_model().SerializeToString(), db=url, threads=1) as session:
             coverage = session.coverage()
             assert (coverage.tuned, coverage.transferred, coverage.untuned) == (0, 2, 0)

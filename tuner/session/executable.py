@@ -97,8 +97,9 @@ def executable_of_results(
     schedules = {key: result.schedule for key, result in results.items()}
     name = image_key(model.sha256, target, _plain_steps(model, schedules)) if images is not None else None
     image, name = _image(model, target, schedules, objects, images, name)
-    tuned = sum(result.match is Match.EXACT for result in results.values())
-    transferred = sum(result.match in TRANSFERRED for result in results.values())
+    tuned = sum(result.match is Match.EXACT and not result.is_imported for result in results.values())
+    imported = sum(result.match is Match.EXACT and result.is_imported for result in results.values())
+    transferred = sum(result.match in TRANSFERRED for result in results.values()) + imported
     kept = sum(result.is_kept for result in results.values())
     untuned = len(results) - tuned - transferred - kept
     coverage = Coverage(model.native_nodes, model.fallback_ops, tuned, untuned, transferred, kept)
