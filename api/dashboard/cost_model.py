@@ -11,6 +11,7 @@ from fastapi import APIRouter, Query
 from markupsafe import Markup
 from pydantic import Field
 
+from tunewright.codegen.target import CUDA
 from tunewright.costmodel.base import Base
 from tunewright.costmodel.features import names_of, version_of
 from tunewright.db.snapshot import Snapshot
@@ -227,7 +228,7 @@ def _weight_bars(title: str, weights: Sequence[WeightLine]) -> Markup:
 def cost_model(
     service: ServiceDep,
     kind: Annotated[
-        str, Query(pattern="^[a-z0-9_]{0,16}$", description="Kind of targets, such as `cpu`; empty: of processors.")
+        str, Query(pattern=f"^({USUAL_KIND}|{CUDA})?$", description="Kind of targets; empty: of processors.")
     ] = "",
 ) -> CostModelPage:
     """The base model and the snapshots of what this database's trials taught: what each learned from, how good it is on

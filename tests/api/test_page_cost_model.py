@@ -225,3 +225,9 @@ def test_another_kind_of_targets(one, look, kit):
     view, text = look(kind="cuda")
     assert (view["kind"], view["kinds"]) == ("cuda", ["cpu", "cuda"])
     assert "/cost-model?kind=cpu" in text
+
+
+def test_a_kind_that_is_none_is_refused(client):
+    for path in ("/cost-model", "/v1/pages/cost-model"):
+        assert client.get(path, params={"kind": "zz"}).status_code == 422
+        assert client.get(path, params={"kind": "cuda"}).status_code == 200
