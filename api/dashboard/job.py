@@ -218,7 +218,7 @@ class JobPage(Answer):
     def sides(self) -> tuple[str, str]:
         """Labels of the times before and after of `parts`."""
         of = ", its tasks one by one" if self.latency.is_timed and self.parts_of is not GainBasis.MODEL else ""
-        return f"by default{of}", f"{'tuned' if self.job.is_finished else 'so far'}{of}"
+        return f"by default{of}", f"{'tuned' if self.job.is_searched else 'so far'}{of}"
 
     @property
     def why_no_parts(self) -> str:

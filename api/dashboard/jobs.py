@@ -20,7 +20,7 @@ from tunewright.db.job import UNFINISHED, Job, JobState, Wish
 from tunewright.db.store import Store
 from tunewright.tuner.explain import values
 from tunewright.tuner.explain.gain import GainBasis, ModelGain
-from tunewright.tuner.search.report import JobOutcome, verdict
+from tunewright.tuner.search.report import JobOutcome, is_out_of_time, verdict
 from tunewright.tuner.search.scheduling.outlook import MINUTE_S
 from tunewright.tuner.text import dims_text, short
 
@@ -112,8 +112,13 @@ class JobLine(Answer):
         return self.state not in UNFINISHED
 
     @property
+    def is_searched(self) -> bool:
+        """Whether its search is over: it is finished, or out of time."""
+        return self.is_finished or is_out_of_time(self.state, self.outcome)
+
+    @property
     def result_text(self) -> str:
-        """Its state for people; where it succeeded, its outcome."""
+        """Its state for people; where it succeeded or is out of time, its outcome."""
         return verdict(self.state, self.outcome)
 
 
@@ -211,9 +216,9 @@ def _select(store: Store, query: JobsAsked) -> tuple[Sequence[Job], str | None, 
 
 def _forecast(job: Job) -> tuple[float | None, float | None, float | None]:
     """The newest forecast of the rest of a search: its seconds, what it brings (0.02 is 2%), and what of that a minute
-    brings on the average. None of a finished job, and where nothing is told.
+    brings on the average. None of a job that is finished or out of time, and where nothing is told.
     """
-    if job.state not in UNFINISHED:
+    if job.state not in UNFINISHED or (job.state is JobState.PAUSED and job.result is not None):
         return None, None, None
     left_s, gain = values.number(job.progress, "left_s"), values.number(job.progress, "remaining_gain")
     if left_s is None or gain is None:

@@ -437,6 +437,34 @@ class TestFinished:
         assert page(client, search.id).count("OSError: no space") == 2  # and in the log
 
 
+class TestOutOfTime:
+    @pytest.fixture
+    def paused(self, one, search):
+        searched(search)
+        found = report(search, ended_by="minutes", outcome="too_noisy", noise="3 others at work")
+        one.store.jobs.pause_leased(search.lease, result=found)
+
+    def test_the_page_says_why_it_ended_and_what_came_of_it(self, client, search, paused):
+        words = page(client, search.id)
+        assert "paused, minutes over: too noisy to tell" in words
+        assert re.search(r"Expected of more budget \S+% faster", words)
+        assert "the same command goes on from what it found" in words
+        assert not re.search(r"Expected of the rest|about \S+ left|so far", words)
+
+    def test_the_list_says_so_too(self, client, search, paused):
+        [line] = client.get("/v1/pages/jobs").json()["jobs"]
+        assert (line["left_s"], line["remaining_gain"], line["outlook"]) == (None, None, "unknown")
+        assert "paused, minutes over: too noisy to tell" in whole(client.get("/")).words
+
+    def test_a_job_that_somebody_paused_has_no_outcome(self, one, client, search):
+        searched(search)
+        one.store.jobs.pause(search.id)
+        one.store.jobs.give_back(search.lease)
+        words = page(client, search.id)
+        assert "paused" in words and "minutes over" not in words
+        assert "about 2:00 left" in words
+
+
 class TestLists:
     @pytest.fixture
     def many(self, one, client, kit):

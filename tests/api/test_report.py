@@ -63,9 +63,11 @@ def searched(url, folder, tasks, label="net.onnx", state=None, trials=4, result=
             told = {"stage": "searching", "trials": done, "speedup": speedup, "again_gain": 0.02, "spent_s": 90.0}
             tell(progress=told, events=[NewEvent(EventKind.PROGRESS, told)], spent_s=90.0)
         if state is not None:
-            store.jobs.finish(
-                lease, state, result=result or {"default_ms": 11.0, "tuned_ms": 5.0, "ended_by": "trials"}
-            )
+            result = result or {"default_ms": 11.0, "tuned_ms": 5.0, "ended_by": "trials"}
+            if state is JobState.PAUSED:
+                store.jobs.pause_leased(lease, result=result)
+            else:
+                store.jobs.finish(lease, state, result=result)
     return Searched(url, folder, job.id)
 
 
@@ -212,6 +214,14 @@ def test_a_finished_job(url, tmp_path, written):
     words = Page(source).words
     assert "2.20x" in words and "all its trials were done" in words and "not finished" not in words
     assert "The task that takes most of a run" in words
+
+
+def test_a_job_that_is_out_of_time(url, tmp_path, run):
+    result = {"default_ms": 11.0, "tuned_ms": 5.0, "ended_by": "minutes", "outcome": "too_noisy", "noise": "busy"}
+    job = searched(url, tmp_path / "out", [product()], state=JobState.PAUSED, result=result)
+    assert "job 1, paused, minutes over: too noisy to tell, " in run(job)[1]
+    words = Page((job.folder / f"job-{job.job_id}.html").read_text()).words
+    assert "paused, minutes over: too noisy to tell" in words and "not finished" not in words
 
 
 def test_a_job_that_nobody_began(url, tmp_path, run, written):

@@ -297,6 +297,17 @@ def test_ctrl_c_ends_the_watching_and_not_the_job(real: Any, path: Path) -> None
     assert [job.state for job in real.store.jobs.list()] == [JobState.QUEUED]
 
 
+def test_a_job_that_is_out_of_time_is_listed_with_what_came_of_it(
+    real: Any, kit: Any, path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    command("submit", path, "--dim", "rows=4")
+    lease = real.store.jobs.lease([kit.target().key], "tester")
+    ended = result(real.store.jobs.get(1)) | {"ended_by": "minutes", "outcome": "defaults_kept"}
+    real.store.jobs.pause_leased(lease, result=ended)
+    assert "paused, minutes over: defaults kept" in command("jobs", "list").out
+
+
 def test_a_target_is_named(real: Any, kit: Any, path: Path, command: Command) -> None:
     target = kit.target()
     for seed, given in enumerate((str(target), target.key[:10], target.key)):

@@ -61,8 +61,18 @@ VERDICTS = {JobOutcome.DEFAULTS_KEPT: "defaults kept", JobOutcome.TOO_NOISY: "to
 
 
 def verdict(state: str, outcome: JobOutcome | None) -> str:
-    """The state of a job for people; of one that succeeded, what it came to."""
-    return VERDICTS.get(outcome, state) if outcome and state == JobState.SUCCEEDED else state
+    """The state of a job for people; of one that succeeded or is out of time, what it came to."""
+    if outcome and state == JobState.SUCCEEDED:
+        return VERDICTS.get(outcome, state)
+    if is_out_of_time(state, outcome):
+        words = VERDICTS.get(outcome, outcome.value) if outcome else ""
+        return f"{state}, minutes over: {words}"
+    return state
+
+
+def is_out_of_time(state: str, outcome: JobOutcome | None) -> bool:
+    """Whether a job rests as its minutes were over: of all that are paused, such ones alone have an outcome."""
+    return outcome is not None and state == JobState.PAUSED
 
 
 @dataclass(frozen=True, slots=True)
