@@ -259,6 +259,11 @@ def dims_text(dims: Mapping[str, int]) -> str:
     return ", ".join(f"{printable(name)}={size}" for name, size in dims.items())
 
 
+def sized_name(name: str, dims: Mapping[str, int]) -> str:
+    """A model's name with the sizes that it is for, e.g. "net.onnx, batch=1"."""
+    return ", ".join(filter(None, (name, dims_text(dims))))
+
+
 def op_counts(fallback: Mapping[str, int]) -> str:
     """How many nodes of each op, from op -> nodes, e.g. "1 Resize, 2 Sin"."""
     return ", ".join(f"{count} {printable(op)}" for op, count in fallback.items())

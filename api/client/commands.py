@@ -22,13 +22,13 @@ from tunewright.tuner.settings import settings
 from tunewright.tuner.text import (
     clock,
     counted,
-    dims_text,
     gain_within,
     mark_noise,
     mark_trial,
     percent,
     printable,
     short,
+    sized_name,
     trials_done,
 )
 
@@ -155,7 +155,7 @@ def render_submission(console: Console, job: Job, server: str | None) -> None:
 def name_of(job: Job) -> str:
     """A job's name for people: its label, or the begin of its model's digest, and its sizes, as pages have it."""
     name = printable(job.label) or short(job.model) or "tasks without a model"
-    return ", ".join(filter(None, (name, dims_text(job.dims))))
+    return sized_name(name, job.dims)
 
 
 def render_state(console: Console, job: Job) -> None:
@@ -170,7 +170,7 @@ def render_state(console: Console, job: Job) -> None:
 def render_job(console: Console, job: Job) -> None:
     """Print a job, and its result as `tune` prints it."""
     if job.result is not None:
-        _render_result(console, job.result)
+        _render_result(console, job.result, job.dims)
         return
     render_state(console, job)
     if job.error:
@@ -185,9 +185,9 @@ def render_job(console: Console, job: Job) -> None:
         console.print(f"at work on it: {printable(job.holder)}", soft_wrap=True)
 
 
-def _render_result(console: Console, result: Mapping[str, Any]) -> None:
+def _render_result(console: Console, result: Mapping[str, Any], dims: Mapping[str, int]) -> None:
     try:
-        tune_report.render(console, _escape(result))
+        tune_report.render(console, _escape(result), dims)
     except (KeyError, TypeError, ValueError) as error:
         raise ServiceError("the server's result is of another version of Tunewright; install that here") from error
 

@@ -22,7 +22,7 @@ from tunewright.tuner.explain import values
 from tunewright.tuner.explain.gain import GainBasis, ModelGain
 from tunewright.tuner.search.report import JobOutcome, is_out_of_time, verdict
 from tunewright.tuner.search.scheduling.outlook import MINUTE_S
-from tunewright.tuner.text import dims_text, short
+from tunewright.tuner.text import short, sized_name
 
 from ..http.paging import Cursor, cut, number_of
 from ..http.problems import ProblemKind
@@ -104,7 +104,7 @@ class JobLine(Answer):
     def name(self) -> str:
         """Its model for people, with the sizes that it is for."""
         name = self.label or short(self.model) or "tasks without a model"
-        return ", ".join(filter(None, (name, dims_text(self.dims))))
+        return sized_name(name, self.dims)
 
     @property
     def is_finished(self) -> bool:

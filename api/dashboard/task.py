@@ -26,13 +26,14 @@ from tunewright.search_space.measurement import Record, Status
 from tunewright.tuner.explain import values
 from tunewright.tuner.explain.gain import task_gain_interval
 from tunewright.tuner.explain.roofline import ceilings
-from tunewright.tuner.text import duration, is_certain, mark_noise, mark_trial, times
+from tunewright.tuner.text import duration, is_certain, mark_noise, mark_trial, sized_name, times
 from tunewright.tuner.units import in_ms
 
 from ..http.descriptions import Descriptions, DescriptionsDep
 from ..http.paging import Cursor, bad_cursor
 from ..http.problems import Problem, ProblemKind
 from ..http.schemas.base import SHA256, Answer, Digest
+from ..http.schemas.jobs import dims_of
 from ..http.service import ServiceDep, in_thread
 from .analysis import CeilingsShown, Judged, PointShown, ReasonShown, analyse
 from .drawing.bars import Bar, bars, nest
@@ -105,8 +106,14 @@ class JobName(Answer):
 
     id: int
     label: Text
+    dims: dict[Text, int] = Field(description="Sizes of the model's open dimensions, and values of inputs, by name.")
     state: JobState
     newest: int = Field(description="Number of its newest event.")
+
+    @property
+    def name(self) -> str:
+        """Its model for people, with the sizes that it is for."""
+        return sized_name(self.label, self.dims)
 
     @property
     def is_finished(self) -> bool:
@@ -406,7 +413,7 @@ def _page(
         asked=query,
         task=TaskHead.of(known.task),
         target=TargetName.of(known.target),
-        job=JobName.show(job, newest=facts.newest_event) if job else None,
+        job=JobName.show(job, dims=dims_of(job), newest=facts.newest_event) if job else None,
         best=shown_best,
         best_trial=known.brief(known.best_trial),
         default=known.brief(known.default_trial),

@@ -284,7 +284,8 @@ def test_the_trials_of_a_job(one, look, kit):
     page, view = look(made.path(), job=lease.job_id)
     assert [row["job"] for row in view["rows"]] == [lease.job_id] and view["trials"] == 5
     newest = one.store.jobs.newest_event(lease.job_id)
-    assert newest and view["job"] == {"id": lease.job_id, "label": "net.onnx", "state": "running", "newest": newest}
+    of = {"id": lease.job_id, "label": "net.onnx", "dims": {}, "state": "running", "newest": newest}
+    assert newest and view["job"] == of
     [body] = [attrs for tag, attrs in page.tags if tag == "body"]
     assert body["data-stream"] == f"/v1/jobs/{lease.job_id}/events?after={newest}"
     assert f"/jobs/{lease.job_id}" in page.links()

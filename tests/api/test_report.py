@@ -45,12 +45,14 @@ class Searched:
     job_id: int
 
 
-def searched(url, folder, tasks, label="net.onnx", state=None, trials=4, result=None):
+def searched(url, folder, tasks, label="net.onnx", state=None, trials=4, result=None, settings=None):
     """Each task has `trials` besides its default; the first takes most of a run."""
     with open_store(url) as store:
         made = [tried(store, TARGET, trials, task) for task in tasks]
         uses = tuple(SpecTask(one.task.key, len(made) - n) for n, one in enumerate(made))
-        job = store.jobs.submit(JobSpec("ab" * 32, TARGET.key, uses, {"seed": 0}), label, SearchBudget(100)).job
+        job = store.jobs.submit(
+            JobSpec("ab" * 32, TARGET.key, uses, settings or {"seed": 0}), label, SearchBudget(100)
+        ).job
         lease = store.jobs.lease([TARGET.key], "host-1:4711")
         assert lease is not None
         tell = partial(store.jobs.renew, lease)
@@ -214,6 +216,13 @@ def test_a_finished_job(url, tmp_path, written):
     words = Page(source).words
     assert "2.20x" in words and "all its trials were done" in words and "not finished" not in words
     assert "The task that takes most of a run" in words
+
+
+def test_a_report_is_called_by_the_sizes_too(url, tmp_path, written):
+    job = searched(url, tmp_path / "out", [product()], settings={"dims": {"n": 2, "sr=": 16000}})
+    source = written(job)
+    assert "<title>net.onnx, n=2, sr=16000 - Tunewright</title>" in source
+    assert source.count("(net.onnx, n=2, sr=16000)") == 1  # on the page of its task
 
 
 def test_a_job_that_is_out_of_time(url, tmp_path, run):

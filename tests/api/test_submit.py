@@ -144,7 +144,7 @@ def test_a_job_is_watched_to_its_end(real: Any, kit: Any, path: Path, command: C
     assert "improved after 4 trials: Gemm\\x1b[31m 1.00 ms by trial, 2.00x as fast as by default" in said.err
     assert "\x1b" not in said.err + said.out
     assert "the whole model: 4.00 ms by default, 2.00 ms tuned: 2.00x as fast" in said.out
-    assert "small.onnx on cpu:\\x1b[2J: 6 trials" in said.out
+    assert "small.onnx, rows=4 on cpu:\\x1b[2J: 6 trials" in said.out
     shown = command("jobs", "show", 1)
     assert shown.out == said.out
 
@@ -329,6 +329,10 @@ def test_jobs_of_one_model_at_several_sizes_are_told_apart(
         assert real.client().get(f"/v1/jobs/{job_id}").json()["dims"] == {"rows": rows}
         assert f"small.onnx, rows={rows}" in command("jobs", "show", job_id).out
         assert f"<h1>small.onnx, rows={rows}</h1>" in real.client().get(f"/jobs/{job_id}").text
+        of = real.client().get(
+            f"/tasks/{submitted['tasks'][0]['key']}", params={"target": kit.target().key, "job": job_id}
+        )
+        assert f"job {job_id} (small.onnx, rows={rows})</a>" in of.text
     listed, page, lines = command("jobs", "list").out, *(real.client().get(at) for at in ("/", "/v1/pages/jobs"))
     for rows in (4, 6):
         assert f"small.onnx, rows={rows}" in listed and f"small.onnx, rows={rows}</a>" in page.text

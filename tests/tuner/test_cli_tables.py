@@ -12,10 +12,12 @@ import pytest
 from rich.console import Console
 
 from tunewright.tuner import text
-from tunewright.tuner.cli import bench_report, comparison, lookup_tables, task_details, tune_report
+from tunewright.tuner.cli import bench_report, comparison, lookup_tables, task_details, tune, tune_report
 from tunewright.tuner.lookup.result import Match
 from tunewright.tuner.search.report import ENDINGS, SearchEnd
 from tunewright.tuner.session.image_store import fallback_share
+
+from ..commands import Command
 
 OP = "Conv + BatchNormalization + Relu + Add + Clip + MaxPool of a name that never ends"
 
@@ -139,6 +141,12 @@ def test_numbers_are_whole(
 def test_all_of_a_name_is_there() -> None:
     rows = printed(tune_report.render, TUNED, 80).splitlines()
     assert all(any(word in row for row in rows) for word in ("BatchNormalization", "MaxPool", "ends"))
+
+
+def test_a_job_of_tune_is_told_with_its_sizes(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tune, "tune_model", lambda console, model, **options: TUNED)
+    assert "m.onnx, sr=16000, n=2 on cpu:" in command("tune", "m.onnx", "--dim", "n=2", "--bind", "sr=16000").out
+    assert "m.onnx on cpu:" in command("tune", "m.onnx").out
 
 
 @pytest.mark.parametrize("ended_by", SearchEnd)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
+
+from tunewright.graph.binding import plain_names
 
 from ..arguments import LEAST_MINUTES, MOST_MINUTES, MOST_TRIALS
 from ..settings import settings
@@ -88,7 +91,8 @@ def tune(
         if choices:
             data, print_report = tune_at_sizes(messages(), model, choices, **options), render_sizes
         else:
-            data, print_report = tune_model(messages(), model, **options), render
+            data = tune_model(messages(), model, **options)
+            print_report = partial(render, dims=plain_names(options["dims"]))
     except KeyboardInterrupt:
         raise CommandInterrupt(STOPPED_NOTE) from None
     return CommandAnswer(data, print_report, footer=f"every result is kept in {printable(_database_name(db))}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from rich.console import Console
@@ -29,6 +30,7 @@ from ..text import (
     printable,
     ratio,
     share,
+    sized_name,
     slow_share,
     taken_back,
     times,
@@ -52,8 +54,8 @@ SUM_WORDS = (
 """Why the sum of the tasks is not the time of the whole model."""
 
 
-def render(console: Console, data: Mapping[str, Any]) -> None:
-    """Print each task's default and best time, then the model's."""
+def render(console: Console, data: Mapping[str, Any], dims: Mapping[str, int] = MappingProxyType({})) -> None:
+    """Print each task's default and best time, then the model's, which was tuned for the sizes `dims`."""
     figures_shown: list[str] = []
     if data["tasks"]:
         figures_shown += _print_tasks(console, data["tasks"])
@@ -61,7 +63,8 @@ def render(console: Console, data: Mapping[str, Any]) -> None:
         console.print(_no_task_text(data["fallback"]), soft_wrap=True)
     peak = data["peak_gflops"]
     measured = "" if peak is None else f"; the peak measured on it is {peak:.0f} GFLOP/s"
-    console.print(f"{printable(data['model'])} on {data['target']}: {counted(data['trials'], 'trial')}{measured}")
+    name = sized_name(printable(data["model"]), dims)
+    console.print(f"{name} on {data['target']}: {counted(data['trials'], 'trial')}{measured}")
     if (by := data.get("ended_by")) in ENDINGS and data["tasks"]:  # a job of before that was told has none
         again = "; tuning again goes on from there" if by == SearchEnd.MINUTES else ""
         console.print(f"the search ended: {ENDINGS[by]}{again}")

@@ -100,7 +100,7 @@ def _name(text: str) -> str:
 
 
 def _title(view: JobPage) -> str:
-    return _name(view.job.label or f"job {view.job.id}")
+    return _name(view.job.name)
 
 
 # Speedup

@@ -11,7 +11,7 @@ from pydantic import ConfigDict, Field, StringConstraints
 
 from tunewright.codegen.target import MAX_THREADS
 from tunewright.db.job import DEFAULT_TRIALS, Job, JobState, Trial, Wish
-from tunewright.graph.binding import BOUND_MARK
+from tunewright.graph.binding import BOUND_MARK, plain_names
 from tunewright.search_space.measurement import Status
 from tunewright.tuner.arguments import (
     LEAST_MINUTES,
@@ -238,8 +238,7 @@ def dims_of(job: Job) -> dict[str, int]:
     """The sizes of the model's open dimensions and the values of inputs that a job is for, by name."""
     dims = job.spec.settings.get("dims")
     bound = dims if isinstance(dims, dict) else {}
-    shown = {name: name if (bare := name.removesuffix(BOUND_MARK)) in bound else bare for name in map(str, bound)}
-    return {shown[name]: int(values.number(bound, name) or 0) for name in shown}
+    return plain_names({str(name): int(values.number(bound, name) or 0) for name in bound})
 
 
 def waits_for(job: Job) -> str:
