@@ -11,7 +11,7 @@ from typing import Any
 from tunewright.tuner.explain import values
 from tunewright.tuner.search.stage import JobStage
 from tunewright.tuner.search.view import FurtherGain, JobMoment, TaskFigures, shares
-from tunewright.tuner.text import counted, duration, is_clear, printable, ratio, short, times
+from tunewright.tuner.text import counted, duration, is_clear, mark_noise, printable, ratio, short, times
 from tunewright.tuner.units import in_s
 
 from . import Job, JobEvent
@@ -207,10 +207,12 @@ class JobMonitor:
         row.op = printable(data.get("op") or row.op)
         row.default_ms = values.finite(data.get("default_ms")) or row.default_ms
         row.best_ms = best_ms or row.best_ms
-        row.is_confirmed, row.noise = kind == "confirmed", printable(values.word(data, "noise"))
+        noise, default_noise = (printable(values.word(data, name)) for name in ("noise", "default_noise"))
+        row.is_confirmed, row.noise = kind == "confirmed", noise or default_noise
         if kind == "improved" and not is_past and best_ms is not None:
             gain = ratio(row.default_ms, best_ms)
-            by = f", {times(gain)} as fast as by default" if gain is not None and is_clear(gain) else ""
+            faster = mark_noise(times(gain), row.noise)
+            by = f", {faster} as fast as by default" if gain is not None and is_clear(gain) else ""
             trial = values.finite(data.get("trial"))
             place = f" after {counted(int(trial) + 1, 'trial')}" if trial is not None else ""  # it tells those before
-            self._note = f"improved{place}: {row.op} {duration(best_ms)} by trial{by}"
+            self._note = f"improved{place}: {row.op} {mark_noise(duration(best_ms), noise)} by trial{by}"

@@ -103,9 +103,9 @@ class Times:
             first_ms,
             improved_trial,
             event.kind is EventKind.CONFIRMED,
-            values.interval(event.data, "default_interval_ms"),  # this and the rest: trials have none, nor older events
+            values.interval(event.data, "default_interval_ms"),  # this and the rest: older events have none
             values.interval(event.data, "best_interval_ms"),
-            values.word(event.data, "noise"),
+            values.word(event.data, "noise") or values.word(event.data, "default_noise"),
         )
 
 
@@ -287,6 +287,7 @@ class LogLine(Answer):
     default_interval_ms: tuple[float, float] | None = Field(description="95% interval of the median; null: not known.")
     best_interval_ms: tuple[float, float] | None
     noise: Text = Field(description="Why the machine was too busy to rely on these; empty where it was not.")
+    default_noise: Text = Field(description="The same of `default_ms` alone, where an improvement is told beside it.")
     trial: int | None = Field(description="From 1 on.")
     words: Text = Field(description="What else it says: who has the job, what it is at, why it failed.")
 
@@ -335,6 +336,7 @@ def _log_line(event: Event, ops: Mapping[str, str]) -> LogLine:
         Times.of_report(data),
         key=key,
         op=ops.get(key) or values.word(data, "op"),
+        default_noise=values.word(data, "default_noise"),
         trial=None if trial is None else int(trial) + 1,
         words=_words(event.kind, data),
     )

@@ -23,7 +23,7 @@ from tunewright.tuner.models.model import open_model
 from tunewright.tuner.units import in_s
 
 from ..tuner.conftest import small_model
-from ..tuner.fake_pool import FakePool, by_key
+from ..tuner.fake_pool import FakePool, by_key, is_default
 from ..tuner.fake_pool import job as tune
 from .page import whole
 
@@ -615,6 +615,33 @@ def test_what_a_real_search_tells():
     assert len(view.curves) == len(times) and view.latency.speedup and view.latency.speedup > 1
     assert view.prospect.again_gain is not None and view.prospect.ended_by == found.ended_by
     assert Reason.UNKNOWN not in {task.reason for task in view.tasks}
+
+
+def test_marks_of_noise_are_those_of_the_trials():
+    """An improvement is marked in the events as its trial is on its page."""
+
+    def unsteady(candidate):
+        found = by_key(candidate)
+        return found if is_default(candidate) else replace(found, high_s=1.5 * found.median_s)
+
+    network = open_model(small_model().SerializeToString())
+    with open_store("sqlite://") as store:
+        found = tune(network, store, FakePool(unsteady), trials=12)
+        view = job_page(store, Histories(), found.job_id, JobPageAsked())
+    improved = [line for line in view.log if line.kind is EventKind.IMPROVED]
+    assert improved
+    for line in improved:
+        assert line.best_interval_ms == pytest.approx((line.best_ms, 1.5 * line.best_ms))
+        assert "50%" in line.noise and not line.default_noise
+
+
+def test_an_improvement_on_a_noisy_default_is_noisy(client, search):
+    large = search.tasks[1]
+    about = {"task_key": large.key, "op": large.op, "default_ms": 4.0, "best_ms": 1.0, "trial": 1}
+    search.tell(EventKind.IMPROVED, **about, noise="", default_noise="it was busy")
+    assert re.search(r"takes 1.00 ms ° , ~ 4.00x ° as fast", page(client, search.id))
+    search.tell(EventKind.IMPROVED, **about, noise="it was busy", default_noise="")
+    assert re.search(r"takes ~ 1.00 ms ° , ~ 4.00x ° as fast", page(client, search.id))
 
 
 class TestHistory:

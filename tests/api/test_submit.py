@@ -450,6 +450,18 @@ def test_the_view_follows_the_events() -> None:
     assert watched.is_paused
 
 
+def test_an_improvement_is_marked_as_its_trial_is() -> None:
+    watched = JobMonitor(from_json(Job, JOB | {"state": "queued"}))
+    about = {"task_key": "c" * 64, "op": "Conv", "best_ms": 0.5, "default_ms": 2.0, "trial": 5}
+    for number, noise, default_noise, told in (
+        (1, "busy", "", "Conv ~500 µs by trial, ~4.00x as fast as by default"),
+        (2, "", "busy", "Conv 500 µs by trial, ~4.00x as fast as by default"),
+    ):
+        watched.update(event(number, "improved", **about, noise=noise, default_noise=default_noise))
+        assert watched.moment().note.endswith(told)
+        assert watched.moment().tasks[0].noise == "busy"
+
+
 def test_the_view_begins_where_the_job_stands() -> None:
     now = {"stage": "searching", "trials": 9, "most_trials": 100, "spent_s": 9.0, "left_s": None, "speedup": 1.001}
     watched = JobMonitor(from_json(Job, JOB | {"progress": now}))

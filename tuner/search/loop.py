@@ -17,6 +17,7 @@ from tunewright.search_space.measurement import Candidate, Measurement, Record, 
 from tunewright.search_space.schedule import Schedule
 from tunewright.workers.pool import ReferenceFailed
 
+from ..noise import noise_of_measurement
 from ..units import in_ms
 from .context import JobContext, log_trial, trials_of
 from .learning import Learning
@@ -138,7 +139,9 @@ class Search:
         known = [state for state in self._context.states if state.default_s is not None]
         self._default_keys = {state.task.key for state in known}
         if known and not self._context.own:  # else the process before this one has told them, or their trials did
-            self._context.keeper.tell([_default_event(state, state.default_s, state.best_s) for state in known])
+            self._context.keeper.tell(
+                [_default_event(state, state.default_s, state.best_s, state.default_noise) for state in known]
+            )
 
     def _default(self, state: TaskState, schedule: Schedule, measurement: Measurement) -> list[NewEvent]:
         """The event, where the default is known with this trial, or was found out by another job."""
@@ -146,7 +149,8 @@ class Search:
         if default_s is None or state.task.key in self._default_keys:
             return []
         self._default_keys.add(state.task.key)
-        return [_default_event(state, default_s, min(default_s, state.best_s or default_s))]
+        noise = noise_of_measurement(measurement) if schedule == state.default else state.default_noise
+        return [_default_event(state, default_s, min(default_s, state.best_s or default_s), noise)]
 
     def _improvement(self, state: TaskState, schedule: Schedule, measurement: Measurement) -> list[NewEvent]:
         """The event, where this is faster than all before; the default is what others improve on."""
@@ -157,12 +161,22 @@ class Search:
             "task_key": state.task.key,
             "op": state.task.op,
             "best_ms": 1e3 * time_s(measurement),
+            "best_interval_ms": [in_ms(measurement.low_s), in_ms(measurement.high_s)],
+            "noise": noise_of_measurement(measurement),
             "default_ms": in_ms(state.default_s),
+            "default_noise": state.default_noise,
             "trial": self._context.own,
         }
         return [NewEvent(EventKind.IMPROVED, data)]
 
 
-def _default_event(state: TaskState, default_s: float | None, best_s: float | None) -> NewEvent:
-    data = {"task_key": state.task.key, "op": state.task.op, "default_ms": in_ms(default_s), "best_ms": in_ms(best_s)}
+def _default_event(state: TaskState, default_s: float | None, best_s: float | None, noise: str) -> NewEvent:
+    """`noise` is that of the default; that of the best known counts too."""
+    data = {
+        "task_key": state.task.key,
+        "op": state.task.op,
+        "default_ms": in_ms(default_s),
+        "best_ms": in_ms(best_s),
+        "noise": noise or state.best_noise,
+    }
     return NewEvent(EventKind.DEFAULT, data)

@@ -19,6 +19,7 @@ from tunewright.search_space.schedule import Illegal, Schedule
 from tunewright.search_space.sketches import default_schedule, holds, spaces
 from tunewright.search_space.space import Space
 
+from ..noise import noise_of_measurement
 from .strategies.history import SearchProblem
 from .strategies.strategy import STRATEGIES, Strategy
 
@@ -140,6 +141,17 @@ class TaskState:
     def best_s(self) -> float | None:
         """The time of the fastest trial."""
         return self.best[1].median_s if self.best else None
+
+    @property
+    def default_noise(self) -> str:
+        """Why the time of the default can't be relied on; empty where it can, or is not known."""
+        entry = self.measured.get(self.default.key)
+        return noise_of_measurement(entry[1] if entry else None)
+
+    @property
+    def best_noise(self) -> str:
+        """The same of the fastest trial."""
+        return noise_of_measurement(self.best[1] if self.best else None)
 
     @property
     def known_s(self) -> float | None:

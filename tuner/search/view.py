@@ -171,7 +171,17 @@ class JobMoment:
         before = shares(progress.assembly.separate_uses, [state.default_s for state in states])
         after = shares(chosen, [state.best_s for state in states])
         rows = (
-            TaskFigures(t.task.op, t.occurrences, count, trials, t.default_s, t.best_s, first, now)
+            TaskFigures(
+                t.task.op,
+                t.occurrences,
+                count,
+                trials,
+                t.default_s,
+                t.best_s,
+                first,
+                now,
+                noise=t.best_noise or t.default_noise,
+            )
             for t, count, trials, first, now in zip(states, chosen, progress.task_trials, before, after, strict=True)
         )
         tasks = tuple(sorted(rows, key=lambda row: -row.weight_s))

@@ -22,7 +22,16 @@ class EventShown(Answer):
                     "job": 42,
                     "number": 7,
                     "kind": "improved",
-                    "data": {"task_key": EXAMPLE_TASK, "op": "Conv", "best_ms": 0.81, "default_ms": 1.9, "trial": 120},
+                    "data": {
+                        "task_key": EXAMPLE_TASK,
+                        "op": "Conv",
+                        "best_ms": 0.81,
+                        "best_interval_ms": [0.8, 0.82],
+                        "noise": "",
+                        "default_ms": 1.9,
+                        "default_noise": "",
+                        "trial": 120,
+                    },
                     "created_at": EXAMPLE_MOMENT,
                 }
             ]
