@@ -432,6 +432,21 @@ class TestFinished:
         search.store.jobs.finish(search.lease, JobState.SUCCEEDED, result=result)
         assert "Above 100% of peak: Winograd" in page(client, search.id)
 
+    @pytest.mark.parametrize(
+        ("changes", "said"),
+        [
+            ({}, "25.0% of peak"),
+            ({"noise": "it was busy"}, "~ 25.0% of peak"),
+            ({"confirmed": False}, "25.0% ° of peak"),
+        ],
+    )
+    def test_a_share_of_the_peak_is_marked_as_its_time_is(self, client, search, changes, said):
+        result = report(search)
+        result["tasks"][0] |= changes
+        search.store.jobs.finish(search.lease, JobState.SUCCEEDED, result=result)
+        found = re.search(r"(~ )?25.0% (° )?of peak", page(client, search.id))
+        assert found and found[0] == said
+
     def test_a_job_that_failed_says_why(self, client, search):
         search.store.jobs.finish(search.lease, JobState.FAILED, error="OSError: no space")
         assert page(client, search.id).count("OSError: no space") == 2  # and in the log
