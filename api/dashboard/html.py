@@ -254,6 +254,7 @@ _templates.globals |= {
     "IMPORTED": text.IMPORTED,
     "beside_trial": text.beside_trial,
     "default_trials": DEFAULT_TRIALS,
+    "may_steer": False,  # whether who looks may submit and steer jobs, unless a page says otherwise
     "url": url,
     "job_url": job_url,
     "task_url": task_url,

@@ -29,6 +29,7 @@ How to add a page, say of the fleet:
 
    Elements with an `id` and `data-live` are renewed as the page changes. The filters and the addresses of pages are in
    `html.py`, shared pieces (sections, tables, states, buttons, times, what to say of nothing) in `parts.html`.
+   What only a key with the scope `jobs:write` may do stands in `{% if may_steer %}`.
 3. A row in the table of `docs/api.md`, and tests over HTTP in `tests/api/`.
 
 A page with charts has a function for them too: `fleet_charts(view) -> dict[str, Markup]`, made by `drawing` of what the
@@ -95,7 +96,7 @@ def add_page(
             path,
             _endpoint(
                 build,
-                lambda view: render(template, view=view, charts=charts(view)).encode(),
+                lambda view, may_steer: render(template, view=view, charts=charts(view), may_steer=may_steer).encode(),
                 "text/html; charset=utf-8",
             ),
             name=f"{name}_page",
@@ -107,7 +108,7 @@ def add_page(
         )
         router.add_api_route(
             twin_url(path),
-            _endpoint(build, lambda view: view.model_dump_json().encode(), "application/json"),
+            _endpoint(build, lambda view, may_steer: view.model_dump_json().encode(), "application/json"),
             name=f"{name}_view",
             summary=f"{summary}, as data",
             description=f"What the page `{path}` says.",
@@ -120,17 +121,24 @@ def add_page(
     return register
 
 
-def _endpoint(build: Build, write: Callable[[Answer], bytes], media_type: str) -> Callable[..., Awaitable[Response]]:
-    """A route with the parameters of `build`, which answers with the view as `write` makes it bytes."""
+def _endpoint(
+    build: Build, write: Callable[[Answer, bool], bytes], media_type: str
+) -> Callable[..., Awaitable[Response]]:
+    """A route with the parameters of `build`, which answers with the view as `write` makes it bytes.
+
+    `write` is told whether the key of the request may submit and steer jobs.
+    """
 
     async def endpoint(request: Request, **values: Any) -> Response:
+        may_steer = KeyScope.JOBS_WRITE in request.scope["state"]["key"].scopes
+
         async def make() -> bytes:
             if inspect.iscoroutinefunction(build):
-                return await in_thread(partial(write, await build(**values)))
-            return await in_thread(lambda: write(build(**values)))  # type: ignore[arg-type]
+                return await in_thread(partial(write, await build(**values), may_steer))
+            return await in_thread(lambda: write(build(**values), may_steer))  # type: ignore[arg-type]
 
         anew = "no-cache" in request.headers.get("cache-control", "")
-        address = f"{request.url.path}?{request.url.query}"
+        address = f"{request.url.path}?{request.url.query}#{may_steer}"  # what one key is shown another may not be
         content = await cached_page(request.app.state.pages, address, make, anew=anew)
         headers = cache_headers(content) | FRESH | {"Content-Type": media_type}
         return not_modified(request.headers.get("if-none-match"), headers) or Response(content, headers=headers)

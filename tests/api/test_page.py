@@ -264,6 +264,20 @@ def test_what_may_be_done_to_a_job(one, client, kit, queue):
             assert client.post(tag["data-post"], headers=same).status_code == 200
 
 
+def test_who_may_only_look_is_offered_nothing_else(one, client, queue, monkeypatch):
+    looker = one.client(one.key(KeyScope.JOBS_READ))
+    assert "Choose a model above" not in looker.get("/").text and "Choose a model above" in client.get("/").text
+    ids = queue(one.store, "queued", "paused")
+    one.store.jobs.pause(ids["paused"])
+    monkeypatch.setattr(page_routes, "KEEP_S", 3600.0)  # what is kept for one is not shown to the other
+    for address in ("/?sort=newest", f"/jobs/{ids['paused']}", f"/jobs/{ids['queued']}"):
+        for viewer, is_offered in ((client, True), (looker, False), (client, True)):
+            shown = whole(viewer.get(address))
+            assert bool([tag for _, tag in shown.tags if "data-post" in tag]) == is_offered
+            assert ("Tune a model" in shown.words) == (is_offered and "sort" in address)
+            assert ("submit.js" in shown.source) == (is_offered and "sort" in address)
+
+
 def test_who_is_at_work(serve, kit):
     with serve() as one:
         client = one.client()

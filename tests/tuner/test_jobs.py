@@ -342,6 +342,20 @@ def test_trials_of_tasks_add_up_to_those_of_the_job(network: Model, store: Store
     assert (last.trials, sum(row.trials or 0 for row in last.tasks)) == (6, 6)
 
 
+def test_the_view_marks_times_of_trials_that_vary(network: Model, store: Store) -> None:
+    told: list[JobMoment] = []
+
+    def unsteady(candidate: Candidate) -> Measurement:
+        return replace(by_key(candidate), high_s=2e-3)
+
+    with LeaseKeeper(store.jobs, leased(network, store, 6), LEASE_S) as keeper:
+        found = store.jobs.get(keeper.lease.job_id)
+        uses, pool = list(network.tasks.values()), FakePool(unsteady)
+        TuningJob(found, uses, TARGET, store, pool, keeper, watch=lambda now: told.append(JobMoment.of(now))).run()
+    assert all("%" in row.noise for row in told[-1].tasks)
+    assert not any(row.noise for row in told[0].tasks)  # nothing was timed yet
+
+
 def test_defaults_are_told_once(network: Model, store: Store) -> None:
     """As they are measured, or at the begin of a job where they are known."""
 
