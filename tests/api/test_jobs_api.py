@@ -243,6 +243,18 @@ def test_jobs_are_listed(one, client, kit):
         kit.problem(client.get("/v1/jobs", params=query), "invalid-request", 422)
 
 
+@pytest.mark.parametrize("end", [JobState.SUCCEEDED, JobState.CANCELLED])
+def test_nothing_goes_on_in_a_finished_job(one, client, kit, end):
+    job_id = submit(client, kit.send(client, 8)).json()["id"]
+    lease = one.store.jobs.lease([kit.target().key], "h")
+    told = {"stage": "running", "trials": 3}
+    one.store.jobs.renew(lease, progress=told)
+    assert client.get(f"/v1/jobs/{job_id}").json()["progress"] == told
+    one.store.jobs.finish(lease, end, result={"tasks": []} if end is JobState.SUCCEEDED else None)
+    assert client.get(f"/v1/jobs/{job_id}").json()["progress"] == told | {"stage": "done"}
+    assert client.get("/v1/jobs").json()["items"][0]["progress"]["stage"] == "done"
+
+
 def test_jobs_are_steered(one, client, kit):
     job_id = submit(client, kit.send(client, 8)).json()["id"]
     url = f"/v1/jobs/{job_id}"

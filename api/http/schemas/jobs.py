@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, Field, StringConstraints
 
 from tunewright.codegen.target import MAX_THREADS
-from tunewright.db.job import DEFAULT_TRIALS, Job, JobState, Trial, Wish
+from tunewright.db.job import DEFAULT_TRIALS, UNFINISHED, Job, JobState, Trial, Wish
 from tunewright.graph.binding import BOUND_MARK, plain_names
 from tunewright.search_space.measurement import Status
 from tunewright.tuner.arguments import (
@@ -26,6 +26,7 @@ from tunewright.tuner.arguments import (
 from tunewright.tuner.explain import values
 from tunewright.tuner.explain.gain import GainBasis, ModelGain
 from tunewright.tuner.search.report import JobOutcome
+from tunewright.tuner.search.stage import JobStage
 from tunewright.tuner.text import Interval, counted
 
 from .base import (
@@ -185,9 +186,9 @@ class JobShown(Answer):
         "as were asked for. It waits until one comes, be it for ever. Empty for all others."
     )
     progress: dict[str, Any] | None = Field(
-        description="The newest that a tuner process told: `stage`, `trials`, what a run takes by trials "
-        "(`default_ms`, `tuned_ms`, and their ratio `speedup`), `left_s` until the search ends, `remaining_gain`: by "
-        "which share the rest of the search is expected to make its tasks faster, all together."
+        description="The newest that a tuner process told: `stage` (`done` once the job is finished), `trials`, what a "
+        "run takes by trials (`default_ms`, `tuned_ms`, and their ratio `speedup`), `left_s` until the search ends, "
+        "`remaining_gain`: by which share the rest of the search is expected to make its tasks faster, all together."
     )
     result: dict[str, Any] | None = Field(description="The report of a job that has succeeded.")
     outcome: JobOutcome | None = Field(
@@ -226,6 +227,7 @@ class JobShown(Answer):
             settings=job.spec.settings,
             dims=dims_of(job),
             waits_for=waits_for(job),
+            progress=_progress(job),
             outcome=gain.outcome,
             speedup=gain.speedup,
             speedup_of=gain.of,
@@ -239,6 +241,13 @@ def dims_of(job: Job) -> dict[str, int]:
     dims = job.spec.settings.get("dims")
     bound = dims if isinstance(dims, dict) else {}
     return plain_names({str(name): int(values.number(bound, name) or 0) for name in bound})
+
+
+def _progress(job: Job) -> dict[str, Any] | None:
+    """What was told last; nothing goes on in a job that is finished, whatever its process was at."""
+    if job.progress is None or job.state in UNFINISHED:
+        return job.progress
+    return job.progress | {"stage": JobStage.DONE.value}
 
 
 def waits_for(job: Job) -> str:
