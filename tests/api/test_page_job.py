@@ -637,7 +637,7 @@ def test_marks_of_noise_are_those_of_the_trials():
 
     def unsteady(candidate):
         found = by_key(candidate)
-        return found if is_default(candidate) else replace(found, high_s=1.5 * found.median_s)
+        return found if is_default(candidate) else replace(found, high_s=1.5 * (found.median_s or 0.0))
 
     network = open_model(small_model().SerializeToString())
     with open_store("sqlite://") as store:
@@ -646,7 +646,7 @@ def test_marks_of_noise_are_those_of_the_trials():
     improved = [line for line in view.log if line.kind is EventKind.IMPROVED]
     assert improved
     for line in improved:
-        assert line.best_interval_ms == pytest.approx((line.best_ms, 1.5 * line.best_ms))
+        assert line.best_ms and line.best_interval_ms == pytest.approx((line.best_ms, 1.5 * line.best_ms))
         assert "50%" in line.noise and not line.default_noise
 
 
