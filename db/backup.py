@@ -101,8 +101,9 @@ def backup(url: str, file: Path, *, wait_s: float = 60.0) -> BackupContents:
                 _copy_file(engine, partial, file, wait_s)
             else:
                 _copy_server(engine, partial, file)
-            with _open_file(_file_url(partial), repr(str(file))) as copy:
+            with _open_file(_file_url(partial), redact(parsed)) as copy:
                 revision = _check(copy, redact(parsed))  # damage of the copy is damage of the database
+            with _open_file(_file_url(partial), repr(str(file))) as copy:
                 counts = _forget_transient(copy) if revision == HEAD else {}
             _sync(partial)
             partial.rename(file)

@@ -318,6 +318,17 @@ def test_no_room_for_a_backup(file_url, tmp_path, monkeypatch):
     assert not [path for path in tmp_path.iterdir() if "b.sqlite" in path.name]
 
 
+def test_a_database_that_is_damaged_beyond_a_check_is_named(file_url, tmp_path):
+    """Pages of its list of tables too: no check can look at the others."""
+    path = Path(file_url.removeprefix("sqlite:///"))
+    content = bytearray(path.read_bytes())
+    content[200:] = b"\x7f" * (len(content) - 200)
+    path.write_bytes(content)
+    new = tmp_path / "b.sqlite"
+    text = said(lambda: backup(file_url, new))
+    assert text.startswith(file_url) and str(new) not in text and not new.exists()
+
+
 def test_a_damaged_backup_is_named(file_url, tmp_path):
     file = tmp_path / "b.sqlite"
     backup(file_url, file)
