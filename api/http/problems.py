@@ -64,7 +64,7 @@ PATTERNS = {
     f"^{SHA256}$": "must be 64 hexadecimal digits, in lower case",
     f"^({SHA256})?$": "must be 64 hexadecimal digits, in lower case, or empty",
     "^[0-9]{1,15}$": "must be a number of at most 15 digits",
-    "^[a-z0-9_]{0,16}$": "must be at most 16 lower-case letters, digits and underscores",
+    "^(cpu|cuda)?$": "must be cpu or cuda",
     NOT_BLANK: "must not be empty or blank",
     r"^[\x21-\x7e]+$": "must be ASCII characters that can be seen, without blanks",
 }
