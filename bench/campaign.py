@@ -98,10 +98,9 @@ def parse(
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="a part of the names of those wanted; default: all")
     if trials:
-        parser.add_argument("--trials", type=int, default=trials, help="most trials to tune each with (%(default)s)")
-        parser.add_argument(
-            "--minutes", type=float, default=minutes, help="most minutes to tune each for (%(default)s)"
-        )
+        _add_budget(parser, trials, minutes)
+    else:
+        parser.set_defaults(trials=0, minutes=0.0)
     parser.add_argument(
         "--within",
         type=float,
@@ -113,8 +112,6 @@ def parse(
     parser.add_argument("--against", nargs="*", choices=PEERS, help="peers; default: all installed but tvm")
     parser.add_argument("--again", action="store_true", help="measure anew what is measured")
     arguments = parser.parse_args()
-    if trials and arguments.trials < 1:
-        parser.error(f"--trials is {arguments.trials}; give 1 at least, or see ./dev bench untuned")
     names = select_names(parser, cases, arguments.names)
     peers = (
         [peer for peer in PEERS if is_installed(peer) and peer != UNTUNED]
@@ -127,12 +124,24 @@ def parse(
         names,
         arguments.threads,
         peers,
-        arguments.trials if trials else 0,
-        arguments.minutes if trials else 0.0,
+        arguments.trials,
+        arguments.minutes,
         arguments.again,
         arguments.within,
         thorough,
     )
+
+
+def _add_budget(parser: argparse.ArgumentParser, trials: int, minutes: float) -> None:
+    each = "most trials to tune each with, 1 at least (%(default)s)"
+    parser.add_argument("--trials", type=_number_of_trials, default=trials, metavar="TRIALS", help=each)
+    parser.add_argument("--minutes", type=float, default=minutes, help="most minutes to tune each for (%(default)s)")
+
+
+def _number_of_trials(text: str) -> int:
+    if (number := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"{number} is less than 1; see ./dev bench untuned")
+    return number
 
 
 def open_entries(campaign: Campaign) -> Entries:
@@ -193,9 +202,8 @@ def _entry(campaign: Campaign, console: Console, case: str, threads: int, extra:
 
 def _time_beside_peers(campaign: Campaign, path: Path, threads: int) -> Entry:
     """Times of the tuned model and its peers."""
-    arguments: dict[str, Any] = {"model": str(path), "against": list(campaign.peers), "threads": threads}
-    arguments["db"] = campaign.database
-    arguments["thorough"] = campaign.thorough
+    arguments: dict[str, Any] = {"model": str(path), "against": list(campaign.peers), "db": campaign.database}
+    arguments |= {"threads": threads, "thorough": campaign.thorough}
     with closing(Child(calls="tunewright.bench.campaign_child")) as child:
         return dict(child.request("time_beside_peers", MEASURE_S, **arguments))
 

@@ -7,6 +7,12 @@ from dataclasses import dataclass
 from tunewright.codegen.expr.dtype import DType
 from tunewright.codegen.expr.expr import Const, Expr, Load, Op
 
+LARGEST_ROUNDED = 127
+"""The largest rounded activation of a block, in size."""
+
+LEAST_BLOCK = 1e-36
+"""Blocks of activations that are nowhere larger are rounded to zeros: their scale would have no inverse."""
+
 
 @dataclass(frozen=True, slots=True)
 class BlockProduct:

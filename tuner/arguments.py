@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from math import isnan
 from numbers import Real
 from operator import index
 from os import PathLike
 from pathlib import Path
+from threading import TIMEOUT_MAX
 from typing import Any, Literal
 
 from tunewright.codegen.target import MAX_THREADS
@@ -97,6 +99,16 @@ def check_threads(threads: int | None) -> int | None:
     if number is None or not 1 <= number <= MAX_THREADS:
         raise Refused(f"threads is {threads!r}; it must be a whole number from 1 to {MAX_THREADS}, or None for all")
     return number
+
+
+def check_timeout(timeout_s: Any) -> float | None:
+    """Seconds to wait, as many as locks can at most; None for no limit. Raises Refused."""
+    if timeout_s is None:
+        return None
+    number = real_number(timeout_s)
+    if number is None or isnan(number):
+        raise Refused(f"timeout_s is {timeout_s!r}; it must be a number of seconds, or None for no limit")
+    return min(number, TIMEOUT_MAX)
 
 
 def check_trials(trials: Any) -> int | None:

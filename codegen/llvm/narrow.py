@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ..expr.dtype import DType
-
-Emit = Callable[[str], str]
+from .types import Emit, constant_of, vector_of
 
 
 class _Words:
@@ -23,10 +22,10 @@ class _Words:
         self.whole, self.short, self.float, self.flag = map(self.of, ("i32", "i16", "float", "i1"))
 
     def of(self, word: str) -> str:
-        return word if self._lanes == 1 else f"<{self._lanes} x {word}>"
+        return vector_of(word, self._lanes)
 
     def number(self, value: int) -> str:
-        return str(value) if self._lanes == 1 else f"splat (i32 {value})"
+        return constant_of("i32", value, self._lanes)
 
     def __call__(self, word: str, left: str, right: str | int) -> str:
         right = self.number(right) if isinstance(right, int) else right

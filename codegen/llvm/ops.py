@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from math import nan
 from typing import NamedTuple
@@ -24,9 +24,7 @@ from ..expr.expr import COMPARISONS, ZIPS, Op
 from ..expr.semantics import EIGHTHS, Number
 from . import words
 from .narrow import CASTS
-
-Emit = Callable[[str], str]
-"""Places an instruction and answers with the name of its value."""
+from .types import Emit, constant_of, vector_of
 
 SCALARS = {
     DType.F32: "float",
@@ -98,11 +96,7 @@ def _column(dtype: DType) -> int:
 @cache
 def type_name(dtype: DType, lanes: int = 1) -> str:
     """The type of a value in a register."""
-    return _type_of(SCALARS[dtype], lanes)
-
-
-def _type_of(scalar: str, lanes: int) -> str:
-    return scalar if lanes == 1 else f"<{lanes} x {scalar}>"
+    return vector_of(SCALARS[dtype], lanes)
 
 
 @cache
@@ -137,8 +131,7 @@ def literal(value: Number, dtype: DType) -> str:
 
 def splat(value: Number, dtype: DType, lanes: int) -> str:
     """A constant with the same value in each lane."""
-    text = literal(value, dtype)
-    return text if lanes == 1 else f"splat ({SCALARS[dtype]} {text})"
+    return constant_of(SCALARS[dtype], literal(value, dtype), lanes)
 
 
 def select(
@@ -341,7 +334,7 @@ def _cast(source: DType, target: DType, lanes: int, arg: str, x86_bits: int, emi
 
 def _cast_half(source: DType, lanes: int, arg: str, emit: Emit) -> str:
     """Between float16 and float32, by the machine's instruction."""
-    word, half, single = (_type_of(kind, lanes) for kind in ("i16", "half", "float"))
+    word, half, single = (vector_of(kind, lanes) for kind in ("i16", "half", "float"))
     if source is DType.F16:
         return emit(f"fpext {half} {emit(f'bitcast {word} {arg} to {half}')} to {single}")
     return emit(f"bitcast {half} {emit(f'fptrunc {single} {arg} to {half}')} to {word}")

@@ -5,17 +5,18 @@ See "Intel 64 and IA-32 Architectures Software Developer's Manual". All are exac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from ..expr.expr import Const, Expr, Op
-
-Emit = Callable[[str], str]
+from .types import Emit, constant_of, vector_of
 
 PAIR_SUMS = {128: "sse2.pmadd.wd", 256: "avx2.pmadd.wd", 512: "avx512.pmaddw.d.512"}
 """LLVM's name of VPMADDWD by the width of its vectors: sums of two products of signed words each."""
 
 BYTE_PAIR_SUMS = {128: "ssse3.pmadd.ub.sw.128", 256: "avx2.pmadd.ub.sw", 512: "avx512.pmaddubs.w.512"}
 """LLVM's name of VPMADDUBSW: sums of two products each of unsigned by signed bytes, of 16 bits. It saturates."""
+
+_EIGHT = "splat (i16 8)"
 
 
 def has_small_bytes(words: Expr) -> bool:
@@ -37,9 +38,9 @@ def dot4(lanes: int, args: Sequence[str], dot_bits: int, pair_bits: int, emit: E
             pairs = emit(f"call {_type(16, 2 * lanes)} @llvm.x86.{BYTE_PAIR_SUMS[bits]}({operands})")
             return _add_pairs(lanes, total, pairs, "splat (i16 1)", emit)
         return _dot4_of_words(lanes, left, right, total, emit)
-    low, top = _splat(255, lanes), _splat(24, lanes)
+    low, top = constant_of("i32", 255, lanes), constant_of("i32", 24, lanes)
     for byte in range(4):
-        up, down = (_splat(shift, lanes) for shift in (24 - 8 * byte, 8 * byte))
+        up, down = (constant_of("i32", shift, lanes) for shift in (24 - 8 * byte, 8 * byte))
         first = emit(f"and {kind} {emit(f'lshr {kind} {left}, {down}')}, {low}")
         second = emit(f"ashr {kind} {emit(f'shl {kind} {right}, {up}')}, {top}")
         total = emit(f"add {kind} {total}, {emit(f'mul {kind} {first}, {second}')}")
@@ -50,7 +51,7 @@ def _dot4_of_words(lanes: int, left: str, right: str, total: str, emit: Emit) ->
     kind = _type(16, 2 * lanes)
     halves = emit(f"bitcast {_type(32, lanes)} {left} to {kind}")
     even = emit(f"and {kind} {halves}, splat (i16 255)"), _signed_bytes(lanes, right, 0, emit)
-    odd = emit(f"lshr {kind} {halves}, {EIGHT}"), _signed_bytes(lanes, right, 1, emit)
+    odd = emit(f"lshr {kind} {halves}, {_EIGHT}"), _signed_bytes(lanes, right, 1, emit)
     for first, second in (even, odd):
         total = _add_pairs(lanes, total, first, second, emit)
     return total
@@ -74,9 +75,6 @@ def wide_bytes(lanes: int, words: str, first: int, emit: Emit) -> str:
     return emit(f"bitcast {_type(16, 2 * lanes)} {signed} to {_type(32, lanes)}")
 
 
-EIGHT = "splat (i16 8)"
-
-
 def _add_pairs(lanes: int, total: str, left: str, right: str, emit: Emit) -> str:
     """The total and sums of two products each of signed halves, of operands that are vectors of these."""
     kind, halves = _type(32, lanes), _type(16, 2 * lanes)
@@ -88,13 +86,13 @@ def _signed_bytes(lanes: int, words: str, first: int, emit: Emit) -> str:
     """The even or odd bytes of words, as a vector of signed halves."""
     halves = _type(16, 2 * lanes)
     parts = emit(f"bitcast {_type(32, lanes)} {words} to {halves}")
-    raised = parts if first else emit(f"shl {halves} {parts}, {EIGHT}")
-    return emit(f"ashr {halves} {raised}, {EIGHT}")
+    raised = parts if first else emit(f"shl {halves} {parts}, {_EIGHT}")
+    return emit(f"ashr {halves} {raised}, {_EIGHT}")
 
 
 def _signed_half(lanes: int, words: str, shift: int, emit: Emit) -> str:
     """The lower half of words where `shift` is 16, the upper one where it is 0."""
-    kind, sixteen = _type(32, lanes), _splat(16, lanes)
+    kind, sixteen = _type(32, lanes), constant_of("i32", 16, lanes)
     raised = emit(f"shl {kind} {words}, {sixteen}") if shift else words
     return emit(f"ashr {kind} {raised}, {sixteen}")
 
@@ -106,8 +104,4 @@ def _bytes(lanes: int, left: str, right: str, emit: Emit) -> str:
 
 
 def _type(bits: int, count: int) -> str:
-    return f"<{count} x i{bits}>" if count > 1 else f"i{bits}"
-
-
-def _splat(value: int, lanes: int) -> str:
-    return f"splat (i32 {value})" if lanes > 1 else str(value)
+    return vector_of(f"i{bits}", count)

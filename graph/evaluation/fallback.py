@@ -20,6 +20,7 @@ from onnx.reference import ReferenceEvaluator, ops
 from onnx.reference.op_run import OpRun, RuntimeContextError
 from onnx.reference.ops import aionnx_preview, aionnx_preview_training, aionnxml
 
+from ..block_product import LARGEST_ROUNDED, LEAST_BLOCK
 from ..ir import Array, Node, TensorType
 from .control_flow import CONTROL_FLOW
 from .corrections import correct_op, override_op
@@ -152,10 +153,6 @@ def _constant_of_shape(node: Node, shape: Array) -> Array:
     return np.broadcast_to(value, tuple(map(int, shape)))
 
 
-LEAST_BLOCK = 1e-36
-"""Blocks that are nowhere larger are rounded to zeros: their scale would have no inverse."""
-
-
 def _block_matmul(node: Node, x: Any, numbers: Any, scales: Any, zeros: Any, x_scales: Any = None) -> Array:
     weights = (numbers.astype(np.float32) - zeros[..., None]) * scales[..., None]
     if x_scales is not None:
@@ -167,7 +164,7 @@ def _block_quantize(node: Node, x: Any) -> tuple[Array, Any]:
     blocks = np.asarray(x, np.float32).reshape(*x.shape[:-1], -1, node.attrs["size"])
     largest = np.abs(blocks).max(-1)
     with np.errstate(divide="ignore", invalid="ignore"):
-        scales = np.where(largest < np.inf, largest / np.float32(127), np.float32(np.nan))
+        scales = np.where(largest < np.inf, largest / np.float32(LARGEST_ROUNDED), np.float32(np.nan))
         factors = np.where(largest > LEAST_BLOCK, np.float32(1) / scales, np.float32(0))
         numbers = np.nan_to_num(np.rint(blocks * factors[..., None]), posinf=0, neginf=0).astype(np.int8)
     return numbers.reshape(x.shape), scales

@@ -399,12 +399,16 @@ def value_type(array: Array) -> TypeProto:
     return type_proto(TensorType(dtype_name(array), np.shape(array)))
 
 
+KEEPS_TYPE = ("RoundBlocks", "Silu")
+"""Ops of this package alone whose result has the type of the operand."""
+
+
 def infer(node: Node, types: Mapping[str, TensorType], constants: Mapping[str, Array]) -> tuple[TensorType, ...]:
     """The types of the outputs of a node in the normal form, channels last or not; "" outputs get one too.
 
     Raises TypeFault as `infer_protos` does.
     """
-    if node.op == "Silu":
+    if node.op in KEEPS_TYPE:
         return (types[node.inputs[0]],)
     inputs = [types[name] if name else None for name in node.inputs]
     last = is_channels_last(node)

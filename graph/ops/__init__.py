@@ -24,9 +24,10 @@ from .definition import Compute, Definition, MemorySlice, NotNative, OpDef, Plac
 from .elementwise import ELEMENTWISE, QUANTISATION
 from .movement import MOVEMENT
 from .narrow import store_narrow
+from .pooling import POOLS
 from .positions import POSITIONS
 from .recurrence import RECURRENCES
-from .reduction import POOLS, REDUCTIONS
+from .reduction import REDUCTIONS
 from .sampling import SAMPLING
 from .scatter import SCATTER
 from .trees import TREES

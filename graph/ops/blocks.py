@@ -11,16 +11,11 @@ from math import inf, nan, prod
 from tunewright.codegen.expr.dtype import DType
 from tunewright.codegen.expr.expr import Expr, op
 
+from ..block_product import LARGEST_ROUNDED, LEAST_BLOCK
 from ..task import Index, load
 from .definition import Definition, OpDef
 
 F32 = DType.F32
-
-LARGEST = 127
-"""The largest rounded activation of a block, in size."""
-
-LEAST = 1e-36
-"""Blocks that are nowhere larger are rounded to zeros: their scale would have no inverse."""
 
 
 def block_matmul(d: Definition) -> None:
@@ -50,7 +45,7 @@ def block_matmul(d: Definition) -> None:
 
 
 def block_quantize(d: Definition) -> None:
-    """Signed bytes of the nearest multiples of a scale, and the scale of each block: its largest size is LARGEST.
+    """Signed bytes, up to LARGEST_ROUNDED in size, of the nearest multiples of a scale, and the scale of each block.
 
     A block with an infinity has NaN for a scale.
     """
@@ -63,17 +58,16 @@ def block_quantize(d: Definition) -> None:
 
     def scale(i: Index) -> Expr:
         size = load(largest, i)
-        return op("select", op("lt", size, inf), op("div", size, float(LARGEST)), nan)
+        return op("select", op("lt", size, inf), op("div", size, float(LARGEST_ROUNDED)), nan)
 
     def number(i: Index) -> Expr:
         size = load(largest, i[:2])
-        is_plain = op("and", op("lt", LEAST, size), op("lt", size, inf))
+        is_plain = op("and", op("lt", LEAST_BLOCK, size), op("lt", size, inf))
         factor = op("select", is_plain, op("div", 1.0, load(scales, i[:2])), 0.0)
         value = op("select", is_plain, load(x, i), 0.0)
         return op("cast", op("round", value * factor), dtype=DType.I8)
 
     d.write(scales, scale)
-
     d.write(numbers, number)
 
 

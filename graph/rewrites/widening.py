@@ -76,8 +76,7 @@ class _Widening(Draft):
         outputs = tuple(map(self._fresh_twin, node.outputs))
         wide = replace(node, inputs=inputs, outputs=outputs, attrs=attrs)
         try:
-            is_own = node.op == "RoundBlocks"  # of this package alone
-            inferred_types = [self.types[inputs[0]]] if is_own else infer(wide, self.types, self.constants)
+            inferred_types = infer(wide, self.types, self.constants)
         except TypeFault:
             return False
         if any(

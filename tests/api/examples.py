@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from math import inf
+from typing import Any
 
 from tunewright.codegen.cuda.emit import Launch
 from tunewright.codegen.cuda.launchable import Argument, Launchable, Role
@@ -146,3 +148,20 @@ class PlainShower(ScheduleDescriber):
 
     def close(self) -> None:
         pass
+
+
+def record_line(
+    task: Task, target: Target, schedule: Schedule, measurement: Measurement, kind: str = "trial"
+) -> dict[str, Any]:
+    """A record of now as an export has it."""
+    return {
+        "schema": 2,
+        "kind": kind,
+        "task_key": task.key,
+        "task": task.to_json(),
+        "target_key": target.key,
+        "target": target.to_json(),
+        "schedule": schedule.to_json(),
+        **measurement.to_json(),
+        "created_at": datetime.now(UTC).isoformat(),
+    }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from datetime import UTC, datetime
 
 import pytest
 from onnx import TensorProto, helper
@@ -22,6 +21,7 @@ from tunewright.tuner.lookup.source import ScheduleSource
 from tunewright.tuner.targets import local_target
 
 from .conftest import CRASHED, TARGET, exact_answer, make_task, measured, points, problem, store_best
+from .examples import record_line
 
 TUNED, UNTUNED = make_task(1 << 16), make_task(1 << 15)
 BEST, SECOND, THIRD, *_ = points(TUNED)
@@ -44,18 +44,7 @@ def tuned(one):
 
 def line(task, schedule, measurement=None, target=TARGET, **changes):
     """A record as an export has it."""
-    record = {
-        "schema": 2,
-        "kind": "trial",
-        "task_key": task.key,
-        "task": task.to_json(),
-        "target_key": target.key,
-        "target": target.to_json(),
-        "schedule": schedule.to_json(),
-        **(measurement or measured(2e-5)).to_json(),
-        "created_at": datetime.now(UTC).isoformat(),
-    }
-    return record | changes
+    return record_line(task, target, schedule, measurement or measured(2e-5)) | changes
 
 
 def forged(task):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -17,7 +16,7 @@ from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule
 from tunewright.tuner.text import IMPORTED
 
-from .examples import good, others, product
+from .examples import good, others, product, record_line
 from .page import whole
 
 FOREIGN_S = 5e-7
@@ -31,17 +30,7 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def import_record(store: Store, task: Task, target: Any, schedule: Schedule, kind: str = "trial") -> None:
-    line = {
-        "schema": 2,
-        "kind": kind,
-        "task_key": task.key,
-        "task": task.to_json(),
-        "target_key": target.key,
-        "target": target.to_json(),
-        "schedule": schedule.to_json(),
-        **good(FOREIGN_S).to_json(),
-        "created_at": datetime.now(UTC).isoformat(),
-    }
+    line = record_line(task, target, schedule, good(FOREIGN_S), kind)
     assert store.import_([json.dumps(line)]).added == 1
 
 

@@ -56,9 +56,9 @@ def test_a_peer_with_other_outputs_is_not_timed() -> None:
         return SimpleNamespace(run=lambda: [np.array(values, np.float32)])
 
     peers = {"onnxruntime": peer(1, 2), "openvino": peer(1, np.nan), "torch": peer(1, 2.1)}
-    alike, faults = comparison._leave_out_unlike(peers)
-    assert list(alike) == ["onnxruntime", "torch"]
-    assert list(faults) == ["openvino"] and "not those of onnxruntime" in faults["openvino"]
-    assert comparison._leave_out_unlike({}) == ({}, {})
+    outputs = comparison._compare_outputs(peers)
+    assert (outputs.reference, list(outputs.errors), list(outputs.unlike)) == ("onnxruntime", ["torch"], ["openvino"])
+    assert "not those of onnxruntime" in outputs.unlike["openvino"]
+    assert comparison._compare_outputs({}).unlike == {}
     fewer = SimpleNamespace(run=list)
-    assert list(comparison._leave_out_unlike({**peers, "tvm": fewer})[1]) == ["openvino", "tvm"]
+    assert list(comparison._compare_outputs({**peers, "tvm": fewer}).unlike) == ["openvino", "tvm"]

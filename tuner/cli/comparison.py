@@ -66,9 +66,10 @@ def compare(
     prepared = source.prepare(model, dims or {}, threads, target)
     arrays, _ = model_io.feeds(prepared.model, ())
     open_peers, failures = _open(_openers(prepared, driver), against, model, prepared, arrays, watch)
-    open_peers, unlike = _leave_out_unlike(open_peers)
-    failures |= unlike
-    times = _time_in_turn(prepared, arrays, open_peers, driver, watch, default=default)
+    outputs = _compare_outputs(open_peers)
+    open_peers = {name: peer for name, peer in open_peers.items() if name not in outputs.unlike}
+    failures |= outputs.unlike
+    times = _time_in_turn(prepared, arrays, open_peers, outputs, driver, watch, default=default)
     light = [name for name in open_peers if name not in peers.ASKED_FOR]
     peaks = _memory(light, model, arrays, prepared, source, watch) if memory and driver is None else {}
     facts = machine()
@@ -132,6 +133,7 @@ def _time_in_turn(
     prepared: PreparedModel,
     arrays: Mapping[str, Any],
     open_peers: Mapping[str, Peer],
+    outputs: _PeerOutputs,
     driver: Driver | None,
     watch: Callable[[str], None],
     *,
@@ -148,7 +150,7 @@ def _time_in_turn(
         calls: dict[str, Callable[[], Any]] = {
             name: partial(session.run, None, arrays) for name, session in sessions.items()
         } | {name: peer.run for name, peer in open_peers.items()}
-        errors = _errors(calls[OURS](), open_peers)
+        errors = _errors(calls[OURS](), outputs)
         with suppress(OSError):  # nobody who can't write to the folder tunes with it
             stack.enter_context(HostLock(settings().objects).exclusive())
         watch(f"timing in turn: {', '.join(calls)}")
@@ -174,37 +176,40 @@ def _noise(
     return ", ".join(filter(None, (noise.reason, "" if device is None else device.fault)))
 
 
-def _leave_out_unlike(open_peers: Mapping[str, Peer]) -> tuple[dict[str, Peer], dict[str, str]]:
-    """The peers whose outputs can be compared with the reference's, and what is wrong with those of the others."""
-    reference = _reference(open_peers)
+@dataclass(frozen=True, slots=True)
+class _PeerOutputs:
+    """What peers answer beside the reference: REFERENCE, or the first of them."""
+
+    reference: str | None  # None: there is no peer
+    expected: Sequence[Any]  # its outputs
+    errors: Mapping[str, float | None]  # of the others whose outputs can be compared
+    unlike: Mapping[str, str]  # what is wrong with those of the others
+
+
+def _compare_outputs(open_peers: Mapping[str, Peer]) -> _PeerOutputs:
+    reference = REFERENCE if REFERENCE in open_peers else next(iter(open_peers), None)
     expected = open_peers[reference].run() if reference else []
-    faults = {
-        name: fault
-        for name, peer in open_peers.items()
-        if name != reference and (fault := worst_error(peer.run(), expected)[1]) is not None
-    }
-    alike = {name: peer for name, peer in open_peers.items() if name not in faults}
-    return alike, {name: f"its outputs are not those of {reference}: {fault}" for name, fault in faults.items()}
+    errors: dict[str, float | None] = {}
+    unlike: dict[str, str] = {}
+    for name, peer in open_peers.items():
+        if name == reference:
+            continue
+        error, fault = worst_error(peer.run(), expected)
+        if fault is None:
+            errors[name] = error
+        else:
+            unlike[name] = f"its outputs are not those of {reference}: {fault}"
+    return _PeerOutputs(reference, expected, errors, unlike)
 
 
-def _reference(open_peers: Mapping[str, Peer]) -> str | None:
-    """The peer that outputs are compared with: REFERENCE, or the first."""
-    return REFERENCE if REFERENCE in open_peers else next(iter(open_peers), None)
-
-
-def _errors(outputs: Sequence[Any], open_peers: Mapping[str, Peer]) -> dict[str, Any]:
-    """Errors of our outputs and those of the other peers, relative to REFERENCE's, or to those of the first peer."""
-    reference = _reference(open_peers)
-    if reference is None:
-        return {"max_rel_err": None, "mismatch": None, "peer_rel_err": {}, "reference": None}
-    expected = open_peers[reference].run()
-    max_rel_err, mismatch = worst_error(outputs, expected)
-    others = {name: peer for name, peer in open_peers.items() if name != reference}
+def _errors(ours: Sequence[Any], peers: _PeerOutputs) -> dict[str, Any]:
+    """Errors of our outputs and those of the other peers, relative to the reference's."""
+    max_rel_err, mismatch = worst_error(ours, peers.expected) if peers.reference else (None, None)
     return {
         "max_rel_err": max_rel_err,
         "mismatch": mismatch,
-        "peer_rel_err": {name: worst_error(peer.run(), expected)[0] for name, peer in others.items()},
-        "reference": reference,
+        "peer_rel_err": dict(peers.errors),
+        "reference": peers.reference,
     }
 
 

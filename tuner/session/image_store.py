@@ -122,11 +122,9 @@ class Coverage:
 
     native: int  # nodes, after rewriting
     fallback: Mapping[str, int]  # op -> nodes that have no kernel
-    tuned: int  # tasks whose schedule is the best measured for this target, where it is known from
+    tuned: int  # tasks whose schedule is the best measured for this target, here
     untuned: int  # that nobody measured: on their default schedule, or on an untried one where the default fails
-    transferred: int = (
-        0  # on what is best for a similar target or task, or was imported, or on a pick of the cost model
-    )
+    transferred: int = 0  # on the best of a similar target or task, on what was imported, or on the cost model's pick
     kept: int = 0  # on their default, as a job of the model found nothing that makes it faster
     vendor: Mapping[str, int] = field(default_factory=dict)  # op -> nodes of `fallback` that ONNX Runtime runs
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakSet, finalize
 
-from tunewright.codegen.host import available_memory_bytes
+from tunewright.codegen.host import available_memory_bytes, detect
+from tunewright.codegen.target import CUDA
 
 from ..errors import InputError, Refused, message, refusals
 from ..text import counted, dims_text, printable
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from tunewright.graph.onnx_import.open_inputs import OpenSignature, OpenTensor
     from tunewright.search_space.schedule import Schedule
     from tunewright.workers.sandbox.process import Child
+
+    from .origin import Origin
 
 
 class SessionOfSize(Protocol):
@@ -107,6 +110,27 @@ class OpenModel:
         process = compiling_process()
         finalize(self, _end_process, process, os.getpid())
         return process
+
+    @staticmethod
+    def of(origin: Origin, open_at: Callable[[Mapping[str, int], Child], SessionOfSize]) -> OpenModel | None:
+        """The model; None where it can't be read, of which who opens it whole says why, or nothing is open in it.
+
+        Raises what a named place of schedules that can't be asked is refused with.
+        """
+        from tunewright.graph.onnx_import import ModelError, open_signature, read_model
+
+        from ..lookup.source import ScheduleSource
+
+        try:
+            signature = open_signature(read_model(origin.model)[0], origin.dims)
+        except (ModelError, OSError):
+            return None
+        if not signature.dimensions:
+            return None
+        ScheduleSource(origin.db, origin.server).check()
+        on_processor = origin.target != CUDA
+        runtime = OpenModel.runtime_of(origin.model, detect(origin.threads).threads) if on_processor else None
+        return OpenModel(signature, open_at, runtime, origin.check_unchanged)
 
     @staticmethod
     def runtime_of(model: Path | bytes, threads: int) -> VendorSession | None:

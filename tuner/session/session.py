@@ -6,7 +6,6 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from math import isnan
 from pathlib import Path
 from statistics import median
 from types import MappingProxyType, TracebackType
@@ -27,7 +26,7 @@ from ..arguments import (
     check_path,
     check_source,
     check_threads,
-    real_number,
+    check_timeout,
     sizes_of,
 )
 from ..errors import Refused
@@ -188,18 +187,7 @@ class InferenceSession:
         """Start with dimensions that stay open; False where there are none, or a lock file binds them."""
         if origin.lock is not None:
             return False
-        from tunewright.graph.onnx_import import ModelError, open_signature, read_model
-
-        from ..lookup.source import ScheduleSource
         from .open_model import OpenModel
-
-        try:
-            signature = open_signature(read_model(origin.model)[0], origin.dims)
-        except (ModelError, OSError):  # who opens it whole says why
-            return False
-        if not signature.dimensions:
-            return False
-        ScheduleSource(origin.db, origin.server).check()
 
         def open_at(dims: Mapping[str, int], process: Child) -> InferenceSession:
             origin.check_unchanged()
@@ -214,11 +202,12 @@ class InferenceSession:
                 background=True,
             )
 
-        threads = detect(origin.threads).threads
-        runtime = OpenModel.runtime_of(origin.model, threads) if origin.target != CUDA else None
+        open_model = OpenModel.of(origin, open_at)
+        if open_model is None:
+            return False
         self._begin()
-        self._runner = self._open_model = OpenModel(signature, open_at, runtime, origin.check_unchanged)
-        self._ports = Ports(self._open_model.inputs, self._open_model.outputs)
+        self._runner = self._open_model = open_model
+        self._ports = Ports(open_model.inputs, open_model.outputs)
         self._has_maps = False  # the sessions of each size make dicts
         return True
 
@@ -326,11 +315,7 @@ class InferenceSession:
 
         Raises what opening raises, and Refused where the session is closed, or `timeout_s` is no number.
         """
-        if timeout_s is not None:
-            if (number := real_number(timeout_s)) is None or isnan(number):
-                raise Refused(f"timeout_s is {timeout_s!r}; it must be a number of seconds, or None for no limit")
-            timeout_s = min(number, threading.TIMEOUT_MAX)
-        compilation = self._compilation
+        timeout_s, compilation = check_timeout(timeout_s), self._compilation
         if self._open_model is not None:
             is_ready = not self._is_closed and self._open_model.wait(timeout_s)
             if self._is_closed:
