@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import os
+import platform
 from pathlib import Path
 
+import llvmlite.binding as llvm
 import pytest
 
 from tunewright.codegen.runtime.library import ARCHITECTURES, Library, pool_functions, pool_text
@@ -120,3 +122,19 @@ def test_other_systems_are_refused(monkeypatch):
     monkeypatch.setattr("platform.machine", lambda: "s390x")
     with pytest.raises(OSError, match="not on linux on s390x"):
         library.pool_object.__wrapped__()
+
+
+@pytest.mark.skipif(ARCHITECTURES.get(platform.machine().lower()) != "x86_64", reason="of x86-64")
+def test_what_a_machine_hides_of_its_processor_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Virtual machines hide instructions that processors of the name have: the pool then died of masks of AVX-512."""
+    from tunewright.codegen.runtime import library
+
+    shown = llvm.get_host_cpu_features()
+    hidden = type(shown)({name: present and not name.startswith("avx512") for name, present in shown.items()})
+    monkeypatch.setattr(llvm, "get_host_cpu_name", lambda: "znver4")
+    texts = []
+    for features in (type(shown)(), hidden):  # with nothing said, what the name stands for
+        monkeypatch.setattr(llvm, "get_host_cpu_features", lambda features=features: features)
+        with llvm.parse_assembly(pool_text("x86_64")) as module:
+            texts.append(library._machine().emit_assembly(module))
+    assert ["%k1" in text for text in texts] == [True, False]
