@@ -75,6 +75,7 @@ DTYPES: Mapping[str, frozenset[DType]] = {
     **dict.fromkeys(("floordiv", "mod", "shl", "shr", "bitand", "bitor", "bitxor"), frozenset(INTEGERS)),
     **dict.fromkeys(("and", "or", "not"), BOOLS),
     **dict.fromkeys(OF_WORDS, frozenset({DType.I32})),
+    "widen_bytes": frozenset({DType.I16}),
     **dict.fromkeys(("eq", "ne", "min", "max"), NUMBERS | BOOLS),
     **dict.fromkeys(("select", "cast", *ZIPS), NUMBERS | BOOLS | NARROW),
 }
@@ -125,7 +126,7 @@ def _buffer(buffer: Buffer, scopes: set[Scope]) -> None:
 def _words(kernel: Kernel, words: Buffer) -> None:
     """Check the words of a buffer: they are read alone, and in no phase that writes the bytes."""
     name = bytes_name(words.name)
-    if all(buffer.name != name or words != words_of(buffer) for buffer in kernel.params + kernel.scratch):
+    if all(buffer.name != name or words != words_of(buffer, words.dtype) for buffer in kernel.params + kernel.scratch):
         raise VerifyError(f"words {words}: no buffer {name} has as many bytes")
     for phase in kernel.body.body:
         written = written_buffers(phase)
@@ -495,6 +496,8 @@ def _has_valid_types(name: str, kinds: list[DType], result: DType) -> bool:
         return kinds[0] is DType.BOOL and kinds[1] is kinds[2] is result
     if any(kind is not kinds[0] for kind in kinds) or kinds[0] not in allowed:
         return False
+    if name == "widen_bytes":
+        return result is DType.I32
     if name == "cast":
         return NARROW.isdisjoint((kinds[0], result)) or DType.F32 in (kinds[0], result)
     return result is (DType.BOOL if name in COMPARISONS else kinds[0])

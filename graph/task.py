@@ -59,8 +59,8 @@ def fold_value(combiner: str, total: Expr, value: Expr) -> Expr:
     match combiner, value:
         case "sum", Op("mul", (left, right), dtype) if dtype.is_float:
             return op("fma", left, right, total)
-        case "sum", Op("dot2" | "dot4" as name, (left, right, part)):
-            return op(name, left, right, total if part == const(0, part.dtype) else fold_value(combiner, total, part))
+        case "sum", Op("dot2" | "dot4" as name, (left, right, part)) if part == const(0, part.dtype):
+            return op(name, left, right, total)
         case _:
             return op(COMBINERS[combiner], total, value)
 

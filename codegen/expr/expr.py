@@ -178,12 +178,12 @@ HORIZONTAL = frozenset({"hsum", "hmax", "hmin", "hprod"})
 ZIPS = frozenset({"zip_low", "zip_high"})
 """Ops that take lanes from two vectors in turn: from their lower halves, from their upper halves."""
 
-OF_WORDS = frozenset({"dot2", "dot4", "even_bytes", "odd_bytes", "exp2_bits"})
+OF_WORDS = frozenset({"dot2", "dot4", "exp2_bits"})
 """Ops of 32-bit words alone."""
 
 UNARY = HORIZONTAL | _ANGLES | {
     "neg", "abs", "sqrt", "floor", "ceil", "round", "exp", "log", "erf", "tanh", "sigmoid", "not", "cast", "bitcast",
-    "exp2_bits", "even_bytes", "odd_bytes",
+    "exp2_bits", "widen_bytes",
 }  # fmt: skip
 
 
@@ -218,7 +218,7 @@ SAFE = 1e38
 def op(name: str, *args: Expr | Arithmetic | Number, dtype: DType | None = None) -> Expr:
     """Apply `name`, folding constants, the integer identities x+0, x*1, x*0, x//1, x%1, and constant conditions.
 
-    A Python number takes the dtype of the other operand. `dtype` is needed for `cast` and `bitcast` alone.
+    A Python number takes the dtype of the other operand. `dtype` is for `cast`, `bitcast` and `widen_bytes` alone.
     """
     nodes: tuple[Any, ...] = args
     for arg in args:

@@ -62,9 +62,11 @@ def _dot2(a: Any, b: Any, total: Any) -> Any:
     return total
 
 
-def _wide_bytes(words: Any, first: int) -> Any:
-    lower = np.bitwise_and(_signed_part(words, 8, first), 0xFFFF)
-    return np.bitwise_or(lower, np.left_shift(_signed_part(words, 8, first + 2), 16))
+def _widen_bytes(pair: Any) -> Any:
+    words = np.asarray(pair, np.int32)
+    return np.bitwise_or(
+        np.bitwise_and(_signed_part(words, 8, 0), 0xFFFF), np.left_shift(_signed_part(words, 8, 1), 16)
+    )
 
 
 def _signed_part(words: Any, bits: int, number: int) -> Any:
@@ -91,8 +93,7 @@ OPS: Mapping[str, Callable[..., Any]] = {
     "fma": lambda a, b, c: a * b + c,  # the machine may round once instead of twice
     "dot4": _dot4,  # of two words, the sum of products of their four bytes, and a total: unsigned bytes by signed ones
     "dot2": _dot2,  # of two words, the sum of products of their signed halves, and a total
-    "even_bytes": lambda words: _wide_bytes(words, 0),  # of a word's four signed bytes, the first and third as halves
-    "odd_bytes": lambda words: _wide_bytes(words, 1),  # likewise, the second and fourth
+    "widen_bytes": _widen_bytes,  # of a number of two signed bytes, the word of which they are the signed halves
     "exp": np.exp,
     "log": np.log,
     "erf": _erf,

@@ -62,7 +62,7 @@ def run(kernel: Kernel, arrays: Sequence[Array]) -> None:
     program = _PythonProgram(kernel)
     memory = {buffer.name: (buffer, array) for buffer, array in flat_parameters(kernel, arrays)}
     memory |= {b.name: (b, np.empty(prod(b.shape), b.dtype.numpy)) for b in kernel.scratch}
-    memory |= {words.name: (words, memory[bytes_name(words.name)][1].view(np.int32)) for words in kernel.words}
+    memory |= {words.name: (words, memory[bytes_name(words.name)][1].view(words.dtype.numpy)) for words in kernel.words}
     for buffer, array in memory.values():
         program.bind(buffer, array)
     with np.errstate(all="ignore"):

@@ -275,11 +275,11 @@ WORD_BYTES = 4
 _WORDS = ".words"
 
 
-def words_of(buffer: Buffer) -> Buffer:
-    """A buffer of small numbers as one of 32-bit words, each of neighbours along the last dimension."""
+def words_of(buffer: Buffer, dtype: DType = DType.I32) -> Buffer:
+    """A buffer of small numbers as one of larger ones, each of neighbours along the last dimension."""
     *outer, last = buffer.shape
-    words = last * buffer.dtype.size_bytes // WORD_BYTES
-    return replace(buffer, name=words_name(buffer.name), shape=(*outer, words), dtype=DType.I32)
+    words = last * buffer.dtype.size_bytes // dtype.size_bytes
+    return replace(buffer, name=words_name(buffer.name), shape=(*outer, words), dtype=dtype)
 
 
 def words_name(name: str) -> str:

@@ -174,8 +174,8 @@ def select(
         return words.dot4(lanes, args, dot_bits, pair_bits, emit, is_small=words.has_small_bytes(op.args[0]))
     if name == "dot2":
         return words.dot2(lanes, args, pair_bits, emit)
-    if name in ("even_bytes", "odd_bytes"):
-        return words.wide_bytes(lanes, args[0], 1 if name == "odd_bytes" else 0, emit)
+    if name == "widen_bytes":
+        return words.widen_bytes(lanes, args[0], emit)
     if name == "cast":
         return _cast(source, op.dtype, lanes, args[0], x86_bits, emit)
     if name == "bitcast":

@@ -69,10 +69,11 @@ def dot2(lanes: int, args: Sequence[str], pair_bits: int, emit: Emit) -> str:
     return total
 
 
-def wide_bytes(lanes: int, words: str, first: int, emit: Emit) -> str:
-    """The even bytes of words where `first` is 0, else the odd ones, as signed halves of words."""
-    signed = _signed_bytes(lanes, words, first, emit)
-    return emit(f"bitcast {_type(16, 2 * lanes)} {signed} to {_type(32, lanes)}")
+def widen_bytes(lanes: int, pairs: str, emit: Emit) -> str:
+    """Pairs of signed bytes as signed halves of words."""
+    parts, halves = _type(8, 2 * lanes), _type(16, 2 * lanes)
+    signed = emit(f"sext {parts} {emit(f'bitcast {_type(16, lanes)} {pairs} to {parts}')} to {halves}")
+    return emit(f"bitcast {halves} {signed} to {_type(32, lanes)}")
 
 
 def _add_pairs(lanes: int, total: str, left: str, right: str, emit: Emit) -> str:

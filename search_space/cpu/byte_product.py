@@ -33,7 +33,7 @@ class ByteProductSketch(ContractionSketch):
 
     def __init__(self) -> None:
         super().__init__()
-        self.name, self.version = "byte_product", 1
+        self.name, self.version = "byte_product", 2
 
     def recognise(self, task: Task, target: Target) -> Product | None:
         product = match_dot(task) if target.has_dots else None

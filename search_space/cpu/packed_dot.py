@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 
-from tunewright.codegen.expr.dtype import DType
 from tunewright.codegen.expr.expr import Load
-from tunewright.codegen.ir.ir import WORD_BYTES, Buffer, Kernel, Packing, Stmt, words_of
+from tunewright.codegen.ir.ir import Buffer, Kernel, Packing, Stmt, words_of
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 
 from ..buffers import buffer, kernel_around, own_buffer
-from ..patterns.dot import copies_of, multiply_halves
+from ..patterns.dot import copies_of
 from ..patterns.product import Product, broadcast_tensor, pack_panel
 from .contraction import write_phase
 
@@ -31,15 +30,12 @@ class PackedDot:
     def of(task: Task, product: Product, width: int) -> PackedDot:
         """A task's product, see `match_dot`, with weights packed in tiles of `width` columns."""
         tensor, operand = task.tensor(product.panel.tensor), broadcast_tensor(task, product)
-        is_wide = operand.dtype is DType.I16
-        packing, index = pack_panel(product, tensor, width, together=(2, 2) if is_wide else (WORD_BYTES,))
-        panel, words = words_of(Buffer(tensor.name, packing.shape, tensor.dtype)), words_of(buffer(operand))
-        product = product.with_panel(Load(panel.name, index, DType.I32))
-        if is_wide:
-            product = multiply_halves(product, words.name)
-        else:
-            read = product.broadcast
-            product = product.with_operand(read, Load(words.name, read.index, DType.I32))
+        kind, read = product.panel.dtype, product.broadcast
+        packing, index = pack_panel(product, tensor, width, together=kind.size_bytes)
+        panel = words_of(Buffer(tensor.name, packing.shape, tensor.dtype), kind)
+        words = words_of(buffer(operand))
+        product = product.with_panel(Load(panel.name, index, kind))
+        product = product.with_operand(read, Load(words.name, read.index, read.dtype))
         return PackedDot(product, tensor.name, packing, panel, words)
 
     def kernel(self, main: Stmt, task: Task, target: Target) -> Kernel:

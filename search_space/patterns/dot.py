@@ -19,6 +19,8 @@ from .product import INTERIOR, Product, broadcast_tensor, drop_padding, is_packa
 COPIED = "copied"
 """The name of an operand that a phase copies: its numbers lie together along the reduction then, or have two bytes."""
 
+PAIR = 2
+"""Numbers of two bytes in a word."""
 
 ZERO = const(0, DType.I32)
 
@@ -48,7 +50,7 @@ def match_dot(task: Task, is_padded: bool = False, is_wide: bool = False) -> Pro
         product = bare
     else:
         product = _turn(product)  # with the padding: it reads beyond the edges
-    return _multiply_words(_widen(task, product) if is_wide else product)
+    return _multiply_halves(_widen(task, product)) if is_wide else _multiply_bytes(product)
 
 
 def _turn(product: Product) -> Product:
@@ -77,26 +79,23 @@ def _widen(task: Task, product: Product) -> Product:
     return replace(widened, before=(*(phase for phase in product.before if phase not in copies), wide))
 
 
-def _multiply_words(product: Product) -> Product:
-    """The same sums, of the words of both operands."""
+def _multiply_bytes(product: Product) -> Product:
+    """The same sums, of words of four bytes of both operands."""
+    panel, broadcast = (Load(x.tensor, x.index, DType.I32) for x in (product.panel, product.broadcast))
+    return _of_words(product, panel, op("dot4", broadcast, panel, ZERO), WORD_BYTES)
+
+
+def _multiply_halves(product: Product) -> Product:
+    """The same sums, of words of two numbers that were copied with two bytes each, and pairs of the panel's bytes."""
+    panel, broadcast = Load(product.panel.tensor, product.panel.index, DType.I16), product.broadcast
+    words = Load(broadcast.tensor, broadcast.index, DType.I32)
+    return _of_words(product, panel, op("dot2", words, op("widen_bytes", panel, dtype=DType.I32), ZERO), PAIR)
+
+
+def _of_words(product: Product, panel: Load, body: Expr, together: int) -> Product:
+    """The product whose last axis of the reduction counts words of so many numbers."""
     stage = product.fused_stage.stage
     *outer, last = stage.reduce
-    panel, broadcast = (Load(x.tensor, x.index, DType.I32) for x in (product.panel, product.broadcast))
-    body = op("dot4", broadcast, panel, ZERO)
-    reduce = (*outer, replace(last, extent=last.extent // WORD_BYTES))
+    reduce = (*outer, replace(last, extent=last.extent // together))
     fused_stage = replace(product.fused_stage, stage=replace(stage, body=body, reduce=reduce))
     return replace(product, fused_stage=fused_stage, panel=panel)
-
-
-def multiply_halves(product: Product, words: str) -> Product:
-    """The product of bytes that were copied as signed numbers of two, with the `words` of these, two for each of the
-    panel's.
-
-    The panel's bytes lie in the order 0, 2, 1, 3: as signed halves of words, the even ones meet the first two numbers.
-    """
-    stage = product.fused_stage.stage
-    *index, last = product.broadcast.index
-    low, high = (Load(words, (*index, 2 * last + half), DType.I32) for half in range(2))
-    body = op("dot2", low, op("even_bytes", product.panel), ZERO)
-    body = op("dot2", high, op("odd_bytes", product.panel), body)
-    return replace(product, fused_stage=replace(product.fused_stage, stage=replace(stage, body=body)))

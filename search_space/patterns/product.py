@@ -254,13 +254,11 @@ def is_packable(task: Task, load: Load) -> bool:
     return simple and tensor is not None and tensor.constant and uses == 1
 
 
-def pack_panel(
-    product: Product, tensor: Tensor, width: int, together: tuple[int, ...] = ()
-) -> tuple[Packing, tuple[Expr, ...]]:
+def pack_panel(product: Product, tensor: Tensor, width: int, together: int = 1) -> tuple[Packing, tuple[Expr, ...]]:
     """The panel as [batch and other axes, n / width, reduction, n % width], padded with zeros; and where it is read.
 
-    The index uses `n.tile` and `n.in` beside the axes: see `tile`. Some elements of the last axis of the reduction lie
-    `together` as one, which is what the axis counts: as many as the product of this, split so, the last part outermost.
+    The index uses `n.tile` and `n.in` beside the axes: see `tile`. So many elements of the last axis of the reduction
+    lie `together` as one, which is what the axis counts.
     """
     tiles = -(-product.extent(product.vector) // width)
     dims = [e.name if isinstance(e, Var) else "" for e in product.panel.index]
@@ -271,9 +269,9 @@ def pack_panel(
         if name == product.vector:
             splits.append((tiles, width))
             parts += [(name + TILE, Var(name + TILE)), (name + INNER, Var(name + INNER))]
-        elif name == last.name and together:
-            splits.append((last.extent, *together))
-            parts += [(name, e), *((TOGETHER, const(0)) for _ in together)]
+        elif name == last.name and together > 1:
+            splits.append((last.extent, together))
+            parts += [(name, e), (TOGETHER, const(0))]
         else:
             splits.append((tensor.shape[number],))
             parts.append((name, e))
@@ -282,13 +280,11 @@ def pack_panel(
 
     def rank(part: int) -> tuple[int, int]:
         name = parts[part][0]
-        if name == TOGETHER:
-            return 4, -part
-        ranks = ((name.endswith(INNER), 3), (name in reduction, 2), (name.endswith(TILE), 1))
+        ranks = ((name == TOGETHER, 4), (name.endswith(INNER), 3), (name in reduction, 2), (name.endswith(TILE), 1))
         return next((value for is_such, value in ranks if is_such), 0), part
 
     order = sorted(range(len(parts)), key=rank)
-    packing = Packing(tuple(range(len(dims))), padded, tuple(splits), tuple(order), joined=1 + len(together))
+    packing = Packing(tuple(range(len(dims))), padded, tuple(splits), tuple(order), joined=1 + (together > 1))
     return packing, tuple(parts[part][1] for part in order if parts[part][0] != TOGETHER)
 
 

@@ -262,6 +262,8 @@ def arguments(name, dtype):
 def applies(name, dtype):
     if name in OF_WORDS:
         return dtype is DType.I32
+    if name == "widen_bytes":
+        return dtype is DType.I16
     integers_only = name in ("floordiv", "mod", "shl", "shr", "bitand", "bitor", "bitxor")
     floats_only = name in ("sqrt", "floor", "ceil", "round", "bitcast", *TRANSCENDENTAL - {"pow"})
     return not (integers_only and dtype.is_float) and not (floats_only and not dtype.is_float)
@@ -276,6 +278,8 @@ def test_every_op_means_what_evaluate_says(dtype, lanes):
         result = DType.BOOL if name in COMPARISONS or name in ("and", "or", "not") else dtype
         if name in ("cast", "bitcast"):
             result = {DType.F32: DType.I32, DType.F64: DType.I64}.get(dtype, DType.F32)
+        if name == "widen_bytes":
+            result = DType.I32
         node = Op(name, tuple(args), result)
         want = evaluate(node, {}, lambda load, index: x[index[-1]])
         if lanes == 1:
