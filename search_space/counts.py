@@ -15,6 +15,15 @@ def counted(count: float, noun: str, nouns: str = "") -> str:
     return f"{digits(count)} {noun if count == 1 else nouns or f'{noun}s'}"
 
 
+MOST_PERCENT = 10.0
+"""How often a part may be its whole to be told as a percentage: nobody reads 40699%."""
+
+
+def percentage(part: float, whole: str) -> str:
+    """A part that may be larger than its whole, e.g. "25%", or "more than 10 times that" if that is the whole."""
+    return f"{part:.0%}" if part <= MOST_PERCENT else f"more than {MOST_PERCENT:g} times {whole}"
+
+
 def enumeration(parts: Sequence[str]) -> str:
     """Some things in a sentence: "i0, i1 and r0"."""
     *first, last = parts

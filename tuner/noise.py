@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tunewright.db.trial import TrialLine
 from tunewright.search_space.measurement import NOISE, Measurement
 from tunewright.workers.measure.noise import noise_of
@@ -30,3 +32,8 @@ def noise_of_measurement(measured: Measurement | None) -> str:
 def noise_of_line(line: TrialLine) -> str:
     """The same of a trial."""
     return time_noise(line.median_s, line.low_s, line.high_s, line.noise)
+
+
+def total_noise(noises: Iterable[str]) -> str:
+    """Why what several times come to can't be relied on, by the noise of each: as soon as one of them can't."""
+    return next(filter(None, noises), "")

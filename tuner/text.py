@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import floor, log10
 
+from tunewright.search_space.counts import MOST_PERCENT
 from tunewright.search_space.counts import counted as counted
+from tunewright.search_space.counts import percentage as percentage
 
 NOISE = 0.01
 """Relative difference of two times up to which they count as equal."""
@@ -154,7 +156,12 @@ def is_certain(interval: Interval | None) -> bool:
 
 
 def change(factor: float, decimals: int = 0) -> str:
-    """A change by a factor as a percentage with its sign, e.g. "-30%"; one that rounds to none is "+0%"."""
+    """A change by a factor as a percentage with its sign, e.g. "-30%"; one that rounds to none is "+0%".
+
+    A factor where that is easier to read, e.g. "407x".
+    """
+    if factor > MOST_PERCENT:
+        return f"{factor:,.0f}x"
     return f"{100 * (factor - 1):+z.{decimals}f}%"
 
 
@@ -179,7 +186,9 @@ def uses(chosen: int, occurrences: int) -> str:
 
 
 def share(part: float | None) -> str:
-    """A part of one as a percentage."""
+    """A part of one as a percentage; a factor where that is easier to read, as in `change`."""
+    if part is not None and part > MOST_PERCENT:
+        return f"{part:,.0f}x"
     return "-" if part is None else f"{100 * part:z.1f}%"
 
 

@@ -17,18 +17,22 @@ from tunewright.tuner.errors import Refused
 from tunewright.tuner.explain import values
 from tunewright.tuner.explain.gain import GainBasis, ModelGain
 from tunewright.tuner.search.report import verdict
+from tunewright.tuner.search.stage import stage_words
 from tunewright.tuner.search.view import moment_view
 from tunewright.tuner.settings import settings
 from tunewright.tuner.text import (
     clock,
     counted,
+    duration,
     gain_within,
+    is_clear,
     mark_noise,
     mark_trial,
     percent,
     printable,
     short,
     sized_name,
+    times,
     trials_done,
 )
 
@@ -182,7 +186,26 @@ def render_job(console: Console, job: Job) -> None:
     target = printable(job.target_name or short(job.target)) or NO_DEVICE
     console.print(f"{counted(len(job.tasks), 'task')} for {target}")
     if job.holder:
-        console.print(f"at work on it: {printable(job.holder)}", soft_wrap=True)
+        confirmed = int(values.number(job.progress, "confirmed") or 0)
+        stage = stage_words(values.word(job.progress, "stage"), confirmed, len(job.tasks))
+        at = f"; {printable(stage)}" if stage else ""
+        console.print(f"at work on it: {printable(job.holder)}{at}", soft_wrap=True)
+    _print_trials_gain(console, job)
+
+
+def _print_trials_gain(console: Console, job: Job) -> None:
+    """Print what the tasks of a job without a result come to, which goes by trials."""
+    gain = ModelGain.of_job(job.progress, None)
+    if gain.speedup is None:
+        return
+    default, tuned, speedup = (
+        mark_trial(mark_noise(figure, gain.noise))
+        for figure in (duration(gain.default_ms), duration(gain.tuned_ms), times(gain.speedup))
+    )
+    faster = f"{speedup} as fast" if is_clear(gain.speedup) else "no gain"
+    after = "on the best found" if job.is_finished else "so far"
+    console.print(f"the sum of its tasks, by trials: {default} by default, {tuned} {after}: {faster}", soft_wrap=True)
+    print_legends(console, [default], [gain.noise])
 
 
 def _render_result(console: Console, result: Mapping[str, Any], dims: Mapping[str, int]) -> None:

@@ -60,7 +60,8 @@ class JobMonitor:
         self._past_end = None if job.progress is None else dict(job.progress)  # what the past ends with
         self._opened_s = time.monotonic()
         self._spent_s, self._told_s = job.spent_s, self._opened_s  # of searching, and when that was known
-        self._confirmed: set[str] = set()
+        self._confirmed = 0
+        self._noise = ""
         self._note = ""
         self._trials, self._budget = 0, job.trials
         self._left_s: float | None = None
@@ -103,8 +104,6 @@ class JobMonitor:
                 self._update_times(data, event.kind)
             case "changed":
                 self._note = ", ".join(f"{name}: {printable(value)[:40]}" for name, value in data.items())
-        if event.kind == "confirmed" and data.get("task_key") in self._rows:
-            self._confirmed.add(str(data["task_key"]))
         self._headline = self._headline_after(event)
 
     def _headline_after(self, event: JobEvent) -> str:
@@ -125,14 +124,6 @@ class JobMonitor:
         with suppress(ValueError):
             self._stage, self._headline = JobStage(str(stage)), ""
             self._told_s = time.monotonic()
-            self._confirmed.clear()
-
-    @property
-    def _part(self) -> str:
-        """How much is done of what the job is at, where events tell."""
-        if self._headline or self._stage is not JobStage.CONFIRMING or not self._confirmed:
-            return ""
-        return f"{len(self._confirmed)} of {counted(len(self._rows), 'task')}"
 
     def moment(self) -> JobMoment:
         """The job as it is now."""
@@ -166,7 +157,8 @@ class JobMonitor:
             tasks=tuple(sorted(rows, key=lambda row: -row.weight_s)),
             taken_at=now,
             headline=self._headline,
-            part=self._part,
+            noise=self._noise,
+            confirmed=self._confirmed,
             note=self._note,
             is_search_clock=True,
         )
@@ -182,6 +174,7 @@ class JobMonitor:
             self._spent_s, self._told_s = spent_s, time.monotonic()
         self._left_s = values.finite(progress.get("left_s"))
         self._speedup = values.finite(progress.get("speedup")) or self._speedup
+        self._noise, self._confirmed = _noise(progress, "noise"), int(values.number(progress, "confirmed") or 0)
         self._remaining_gain = values.finite(progress.get("remaining_gain"))
         self._again = self._forecast(progress)
         chosen = progress.get("chosen")
@@ -207,7 +200,7 @@ class JobMonitor:
         row.op = printable(data.get("op") or row.op)
         row.default_ms = values.finite(data.get("default_ms")) or row.default_ms
         row.best_ms = best_ms or row.best_ms
-        noise, default_noise = (printable(values.word(data, name)) for name in ("noise", "default_noise"))
+        noise, default_noise = _noise(data, "noise"), _noise(data, "default_noise")
         row.is_confirmed, row.noise = kind == "confirmed", noise or default_noise
         if kind == "improved" and not is_past and best_ms is not None:
             gain = ratio(row.default_ms, best_ms)
@@ -216,3 +209,7 @@ class JobMonitor:
             trial = values.finite(data.get("trial"))
             place = f" after {counted(int(trial) + 1, 'trial')}" if trial is not None else ""  # it tells those before
             self._note = f"improved{place}: {row.op} {mark_noise(duration(best_ms), noise)} by trial{by}"
+
+
+def _noise(data: Mapping[str, Any], name: str) -> str:
+    return printable(values.word(data, name))

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pydantic import Field
 
 from tunewright.db.store import Store
-from tunewright.db.trial import TrialLine
+from tunewright.db.trial import TrialDetail, TrialLine
 from tunewright.search_space.measurement import Status
 from tunewright.search_space.schedule import Schedule
 from tunewright.tuner.explain.calibration import Pair, calibrations
@@ -119,8 +119,17 @@ class Judged(Answer):
     points: list[PointShown]
     left_out: int = Field(description="Of them, those of another version of their sketch, which are in no picture.")
     calibrations: list[CalibrationShown]
-    reasons: list[ReasonShown] = Field(description="Why the cost model prefers the best to the default.")
-    nearness: Nearness | None
+    best: Digest | None = Field(description="Key of the best schedule by then; null: there was none.")
+    reasons: list[ReasonShown] | None = Field(
+        description="Why the cost model prefers the best to the default; null while that is being found out."
+    )
+
+    def told_of(self, best: Schedule | None) -> Judged:
+        """The same without what it says of the best schedule, where that is another one by now."""
+        if self.best == (best.key if best else None):
+            return self
+        unranked = [model.model_copy(update={"best_rank": None}) for model in self.calibrations]
+        return self.model_copy(update={"reasons": None, "calibrations": unranked})
 
 
 def sample(store: Store, known: Standing, schedule: Schedule | None) -> list[TrialLine]:
@@ -162,8 +171,8 @@ def analyse(store: Store, known: Standing) -> Judged:
             CalibrationShown.show(model, trials=len(model.points), best_rank=_rank(model.points, best))
             for model in models
         ],
+        best=best.key if best else None,
         reasons=list(map(ReasonShown.of, why)),
-        nearness=nearness(known, best, known.best.median_s if known.best else None, lines),
     )
 
 
@@ -178,20 +187,15 @@ def _short(figure: float | None) -> float | None:
     return None if figure is None else float(f"{figure:.4g}")
 
 
-def _is_timed_here(line: TrialLine) -> bool:
-    return line.status is Status.OK and not line.is_imported
+def nearness(known: Standing, trial: TrialDetail | None, time_s: float | None) -> Nearness | None:
+    """How near the schedule of a trial that takes so long is to what the target allows it.
 
-
-def nearness(
-    known: Standing, schedule: Schedule | None, time_s: float | None, lines: Sequence[TrialLine]
-) -> Nearness | None:
-    """How near a schedule that takes so long is to what the target allows it.
-
-    None where it is in no space, or none of these trials is of it and was timed here.
+    None where it is in no space, or was not timed here. It takes some milliseconds, so each page has it of the time
+    that it tells.
     """
     task, target = known.task, known.target
-    line = [line for line in lines if line.schedule == schedule and _is_timed_here(line)][:1]
-    if not line or not time_s:
+    line = trial.line if trial else None
+    if line is None or line.status is not Status.OK or line.is_imported or not time_s:
         return None
     limits = ceilings(task, target, known.peak_gflops)
     bytes_s = task.traffic_bytes / time_s
@@ -204,7 +208,7 @@ def nearness(
     allowed = {
         level.name: spot.intensity * level.bytes_s
         for level in limits.bandwidths
-        for spot in roofline_points(task, target, line, level.name).points
+        for spot in roofline_points(task, target, [line], level.name).points
     }
     if not allowed:
         return None  # its loops are not known

@@ -120,7 +120,6 @@ class Explained(Answer):
     expected: list[Opinion]
     contributions: list[ContributionShown] = Field(description="What moves its opinion most, the largest first.")
     reasons: list[ReasonShown] = Field(description="What of it differs from the default, and what that is worth.")
-    nearness: Nearness | None
 
 
 class DiffLineShown(Answer):
@@ -160,6 +159,7 @@ class CandidatePage(Answer):
     form: FormShown
     default_form: FormShown | None = Field(description="Of the default; null where that is this one.")
     best_form: FormShown | None = Field(description="Of the best; null where that is this one, or there is none.")
+    nearness: Nearness | None = Field(description="Null where it was not timed here, or its loops are not known.")
     explained: Explained | None = Field(description="Null while it is being worked out.")
     parts: list[TextPart] = Field(description="What it can be read as.")
     text: TextShown | None = Field(description="Null where none was asked for.")
@@ -291,7 +291,6 @@ def _explain(store: Store, facts: CandidateFacts) -> Explained:
             if (meaning := MEANINGS[part.feature])
         ],
         reasons=list(map(ReasonShown.of, why)),
-        nearness=nearness(facts.known, schedule, facts.time_s, this),
     )
 
 
@@ -335,5 +334,6 @@ def _page(query: CandidateAsked, facts: CandidateFacts, **parts: object) -> Cand
         best=known.best_brief,
         default=known.brief(known.default_trial),
         knobs=knobs(schedule, known.default, known.schedule),
+        nearness=nearness(known, facts.trial, facts.time_s),
         **parts,
     )

@@ -17,14 +17,15 @@ from markupsafe import Markup
 from pydantic import Field
 
 from tunewright.db.bounds import LARGEST_ID
-from tunewright.db.job import UNFINISHED, Event, EventKind, Job
+from tunewright.db.job import UNFINISHED, Job
 from tunewright.db.store import Store
 from tunewright.tuner.explain import values
 from tunewright.tuner.explain.curves import Improvement, active_s, improvements, speedups
 from tunewright.tuner.explain.gain import ExpectedGain, GainBasis
+from tunewright.tuner.noise import total_noise
 from tunewright.tuner.search.report import ENDINGS, SearchEnd
 from tunewright.tuner.search.scheduling.outlook import MINUTE_S, again_words
-from tunewright.tuner.search.stage import STAGES
+from tunewright.tuner.search.stage import stage_words
 from tunewright.tuner.search.view import CLEAR_GAIN
 from tunewright.tuner.text import gain, mark_noise, mark_trial
 from tunewright.tuner.units import in_ms, in_s
@@ -135,6 +136,7 @@ class Curve(Answer):
     key: Text = Field(description="Of the task; empty for the whole model.")
     op: Text
     steps: list[Step]
+    noise: Text = Field(description="Why the machine was too busy to rely on its end; empty where it was not.")
 
 
 class JobDevice(Answer):
@@ -177,6 +179,7 @@ class JobPage(Answer):
     asked: JobPageAsked
     job: JobLine
     stage: Text = Field(description="What its tuner process is at; empty where there is none.")
+    confirmed: int = Field(description="Tasks whose default and best it has timed side by side, the search over.")
     latency: Latency
     prospect: Prospect
     promising: list[Promise] = Field(description="The tasks that most is still expected of.")
@@ -198,6 +201,7 @@ class JobPage(Answer):
     failures: list[FailureLine] = Field(description="The most frequent first.")
     fallback: dict[Text, int] = Field(description="Op -> nodes of the model that run without a kernel.")
     fallback_share: float | None = Field(description="The part of a run that these take; null: not known.")
+    fallback_noise: Text = Field(description="Why the machine was too busy to rely on that; empty where it was not.")
     log: list[LogLine] = Field(
         description="The newest first; without progress and defaults, of which there are too many."
     )
@@ -212,7 +216,7 @@ class JobPage(Answer):
     @property
     def stage_text(self) -> str:
         """The stage, for people."""
-        return STAGES.get(self.stage, self.stage)
+        return stage_words(self.stage, self.confirmed, self.task_count)
 
     @property
     def sides(self) -> tuple[str, str]:
@@ -297,7 +301,7 @@ def _curve_figure(view: JobPage, by: Abscissa, title: str, series: Sequence[Seri
 
 def _series(view: JobPage, by: Abscissa, curve: Curve, name: str) -> Series:
     points = [Point(float(step.trial) if by is Abscissa.TRIALS else step.at_s, step.speedup) for step in curve.steps]
-    note = mark_trial(gain(curve.steps[-1].speedup)) if curve.steps else ""
+    note = mark_trial(mark_noise(gain(curve.steps[-1].speedup), curve.noise)) if curve.steps else ""
     return Series(name, points, note=note, href=_url(view, curve.key))
 
 
@@ -347,13 +351,19 @@ def job_page(store: Store, histories: Histories, job_id: int, query: JobPageAske
         asked=query,
         job=line_of(job, {target.key: str(target) for target in targets}),
         stage=values.word(job.progress, "stage") if job.holder else "",
+        confirmed=int(values.number(job.progress, "confirmed") or 0),
         latency=run.latency,
         prospect=_prospect(job, progress, expected),
         promising=_promises(tasks),
         parts=_parts(tasks, _remainder(run)),
         parts_of=run.of,
         parts_noise=run.noise,
-        model=Curve(key="", op="", steps=[Step.show(point, trial=point.trials) for point in speedups(history.spine)]),
+        model=Curve(
+            key="",
+            op="",
+            steps=[Step.show(point, trial=point.trials) for point in speedups(history.spine)],
+            noise=values.word(job.progress, "noise"),
+        ),
         curves=_curves(history, page_tasks),
         searched_s=active_s(history.spine, datetime.now(UTC) if job.state in UNFINISHED else job.updated_at),
         tasks=page_tasks,
@@ -366,6 +376,7 @@ def job_page(store: Store, histories: Histories, job_id: int, query: JobPageAske
         if isinstance(fallback, dict)
         else {},
         fallback_share=values.number(job.result, "fallback_share"),
+        fallback_noise=run.latency.noise or total_noise(times.noise for times in run.summed),
         log=log,
         next_before=next_before,
         newest=history.newest,
@@ -441,19 +452,10 @@ def _curves(history: JobHistory, tasks: Sequence[TaskLine]) -> list[Curve]:
     )
     improvements_by_task = improvements(events)
     return [
-        Curve(key=task.key, op=task.op, steps=steps)
+        Curve(key=task.key, op=task.op, steps=steps, noise=tried.noise)
         for task in tasks
-        if (steps := _steps(_start_times(own[task.key]), improvements_by_task.get(task.key, [])))
+        if (tried := history.tried.get(task.key)) and (steps := _steps(tried, improvements_by_task.get(task.key, [])))
     ]
-
-
-def _start_times(events: Sequence[Event]) -> Times:
-    """The times in the search, where the curve of a task begins. Times of confirmations are not comparable."""
-    times = Times()
-    for event in events:
-        if event.kind is not EventKind.CONFIRMED:
-            times = times.after(event)
-    return times
 
 
 def _steps(start: Times, task_improvements: Sequence[Improvement]) -> list[Step]:

@@ -88,8 +88,12 @@ class Times:
             noise=values.word(entry, "noise"),
         )
 
+    def confirmed(self, event: Event) -> Times:
+        """Those of a confirmation, after these of trials: a gain is the ratio of two times of one kind."""
+        return replace(Times.of_report(event.data), first_ms=self.first_ms, improved_trial=self.improved_trial)
+
     def after(self, event: Event) -> Times:
-        """The times after an event of the task: a default, an improvement or a confirmation."""
+        """The times of trials after an event of the task: a default or an improvement."""
         default_ms, best_ms = values.number(event.data, "default_ms"), values.number(event.data, "best_ms")
         first_ms, improved_trial = self.first_ms, self.improved_trial
         if event.kind is EventKind.DEFAULT and best_ms is not None:
@@ -102,10 +106,9 @@ class Times:
             self.best_ms if best_ms is None else best_ms,
             first_ms,
             improved_trial,
-            event.kind is EventKind.CONFIRMED,
-            values.interval(event.data, "default_interval_ms"),  # this and the rest: older events have none
-            values.interval(event.data, "best_interval_ms"),
-            values.word(event.data, "noise") or values.word(event.data, "default_noise"),
+            default_interval_ms=values.interval(event.data, "default_interval_ms"),  # older events have none
+            best_interval_ms=values.interval(event.data, "best_interval_ms"),
+            noise=values.word(event.data, "noise") or values.word(event.data, "default_noise"),
         )
 
 
@@ -116,7 +119,8 @@ class JobHistory:
     events: tuple[Event, ...]  # all but the progress, in order; without reports
     spine: tuple[Event, ...]  # those that are about no task, and a sample of the progress, in order
     of_tasks: Mapping[str, tuple[Event, ...]]  # the others, in order, by task key
-    times: Mapping[str, Times]  # by task key, what they come to
+    tried: Mapping[str, Times]  # by task key, what they come to by trials
+    times: Mapping[str, Times]  # likewise, or as confirmed where nothing faster was found since
     newest: int  # number of the newest event
     expected: Mapping[str, Any]  # the newest progress that told what more budget would bring; empty: none did
     counts: Counts
@@ -164,6 +168,7 @@ class _JobReader:
     others: list[Event] = field(default_factory=list)
     progress: list[Event] = field(default_factory=list)
     of_tasks: Mapping[str, tuple[Event, ...]] = field(default_factory=dict)
+    tried: Mapping[str, Times] = field(default_factory=dict)
     times: Mapping[str, Times] = field(default_factory=dict)
     expected: Mapping[str, Any] = field(default_factory=dict)
     counts: Counts = field(default_factory=dict)
@@ -177,7 +182,14 @@ class _JobReader:
         alone = (event for event in self.others if event.kind not in OF_TASKS)
         spine = sorted([*alone, *self.progress], key=lambda event: event.number)
         return JobHistory(
-            tuple(self.others), tuple(spine), self.of_tasks, self.times, self.newest, self.expected, counts
+            tuple(self.others),
+            tuple(spine),
+            self.of_tasks,
+            self.tried,
+            self.times,
+            self.newest,
+            self.expected,
+            counts,
         )
 
     def read(self, jobs: Jobs) -> None:
@@ -208,13 +220,20 @@ class _JobReader:
     def _sort(self, events: Sequence[Event]) -> None:
         """Sort events of tasks in. Histories returned before stay as they are."""
         added: dict[str, list[Event]] = {}
-        times = dict(self.times)
+        tried, times = dict(self.tried), dict(self.times)
         for event in events:
-            if event.kind in OF_TASKS:
-                key = values.word(event.data, "task_key")
-                added.setdefault(key, []).append(event)
-                times[key] = times.get(key, Times()).after(event)
-        self.times = times
+            if event.kind not in OF_TASKS:
+                continue
+            key = values.word(event.data, "task_key")
+            added.setdefault(key, []).append(event)
+            by_trials, known = tried.get(key, Times()), times.get(key, Times())
+            if event.kind is EventKind.CONFIRMED:
+                times[key] = by_trials.confirmed(event)
+                continue
+            tried[key] = by_trials.after(event)
+            if event.kind is EventKind.IMPROVED or not known.is_confirmed:  # another process tells defaults again
+                times[key] = tried[key]
+        self.tried, self.times = tried, times
         self.of_tasks = {**self.of_tasks, **{key: (*self.of_tasks.get(key, ()), *new) for key, new in added.items()}}
 
     def _slim(self, event: Event) -> Event:
@@ -238,9 +257,9 @@ class _JobReader:
                 return
             gone = set(places[::2])
             self.others = [event for n, event in enumerate(self.others) if n not in gone]
-            times, self.times, self.of_tasks = self.times, {}, {}
+            tried, times, self.of_tasks = self.tried, self.times, {}
             self._sort(self.others)
-            self.times = times
+            self.tried, self.times = tried, times
 
     def count(self, job: Job, trials: TrialLog) -> Counts:
         """How the job's trials ended; of a job that goes on as they had a moment ago, where counting takes long."""

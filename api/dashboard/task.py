@@ -19,7 +19,7 @@ from pydantic import Field
 
 from tunewright.db.bounds import LARGEST_ID
 from tunewright.db.errors import NotFound
-from tunewright.db.job import UNFINISHED, Job, JobState
+from tunewright.db.job import UNFINISHED, EventKind, Job, JobState
 from tunewright.db.store import Store
 from tunewright.db.trial import TrialOrder, TrialPage
 from tunewright.search_space.measurement import Record, Status
@@ -35,7 +35,7 @@ from ..http.problems import Problem, ProblemKind
 from ..http.schemas.base import SHA256, Answer, Digest
 from ..http.schemas.jobs import dims_of
 from ..http.service import ServiceDep, in_thread
-from .analysis import CeilingsShown, Judged, PointShown, ReasonShown, analyse
+from .analysis import CeilingsShown, Judged, Nearness, PointShown, ReasonShown, analyse, nearness
 from .drawing.bars import Bar, bars, nest
 from .drawing.charts import agreement, roofline
 from .drawing.figure import Figure, Mark, Point
@@ -167,6 +167,7 @@ class TaskPage(Answer):
     form: FormShown | None = Field(description="The best schedule in words and as loops; null where there is none.")
     default_form: FormShown | None = Field(description="The same of the default, where that is another one.")
     ceilings: CeilingsShown
+    nearness: Nearness | None = Field(description="Of the best; null where that was not timed here.")
     judged: Judged | None = Field(description="What a sample of the trials says; null while that is being found out.")
     trials: int = Field(description="Trials of the task on the target that were made here, of all jobs.")
     imported: int = Field(description="The others, which were imported.")
@@ -219,7 +220,8 @@ def task_charts(view: TaskPage) -> dict[str, Markup]:
     if view.judged is None:
         return charts
     charts["roofline"] = _roofline(view, view.judged.points).draw()
-    charts["reasons"] = effects("Feature effects: best schedule against default", view.judged.reasons)
+    if view.judged.reasons is not None:
+        charts["reasons"] = effects("Feature effects: best schedule against default", view.judged.reasons)
     for number, model in enumerate(view.judged.calibrations):
         charts[f"agreement{number}"] = _agreement(view, view.judged.points, number, model.model).draw()
     return charts
@@ -338,7 +340,7 @@ class TaskFacts:
     job: Job | None
     newest_event: int  # of the job
     confirmed: Record | None  # the newest comparison, of the best where that is confirmed
-    reported: Mapping[str, Any] | None  # what a job's report says of the newest comparison; None where none does
+    compared: Mapping[str, Any] | None  # what a job told of the newest comparison; None where none did
     newest: TrialPage  # the newest trial of all
     imported: int  # trials of all
     page: TrialPage
@@ -375,7 +377,7 @@ def _load_facts(store: Store, query: TaskAsked) -> TaskFacts:
         job=job,
         newest_event=newest_event,
         confirmed=confirmed,
-        reported=_find_report_entry(store, by, confirmed) if confirmed else None,
+        compared=_find_comparison(store, by, confirmed) if confirmed else None,
         newest=store.trials.page(key, target_key, order=TrialOrder.NEWEST, limit=1),
         imported=store.trials.imported(key, target_key),
         page=_trials(store, query),
@@ -424,7 +426,8 @@ def _page(
         form=form,
         default_form=default_form,
         ceilings=CeilingsShown.show(ceilings(known.task, known.target, known.peak_gflops)),
-        judged=analysis,
+        nearness=nearness(known, known.best_trial, known.best.median_s if known.best else None),
+        judged=analysis.told_of(best) if analysis else None,
         trials=facts.newest.total - facts.imported,
         imported=facts.imported,
         counts=dict(facts.page.counts),
@@ -442,8 +445,8 @@ def _gain(facts: TaskFacts, best: TrialBrief | None) -> Gain | None:
         if facts.confirmed is None or facts.confirmed.measurement.incumbent_s is None:  # of before that was kept
             return None
         default_ms: float | None = 1e3 * facts.confirmed.measurement.incumbent_s
-        interval_ms = values.interval(facts.reported, "default_interval_ms")
-        noise = values.word(facts.reported, "noise")
+        interval_ms = values.interval(facts.compared, "default_interval_ms")
+        noise = values.word(facts.compared, "noise")
     else:
         default = facts.known.brief(facts.known.default_trial)
         if default is None or default.is_imported or facts.known.default == facts.known.schedule:
@@ -464,21 +467,27 @@ def _gain(facts: TaskFacts, best: TrialBrief | None) -> Gain | None:
     )
 
 
-def _find_report_entry(store: Store, by: Job | None, confirmed: Record) -> Mapping[str, Any] | None:
-    """The report entry of a comparison: in the job at hand, or else in one of the newest.
+def _find_comparison(store: Store, by: Job | None, confirmed: Record) -> Mapping[str, Any] | None:
+    """What was told of a comparison: by the job at hand, which may not have ended, or else by one of the newest.
 
     Who confirmed a schedule need not be who measured it. Raises StoreError.
     """
-    if by is not None and (entry := _report_entry(by.result, confirmed)) is not None:
-        return entry
+    events = store.jobs.events(by.id, kinds={EventKind.CONFIRMED}) if by else []
+    if (told := _comparison([event.data for event in events], "task_key", confirmed)) is not None:
+        return told
     newest = store.jobs.list([JobState.SUCCEEDED], target_key=confirmed.target_key, limit=MOST_REPORTS)
-    return next((entry for job in newest if (entry := _report_entry(job.result, confirmed)) is not None), None)
+    reports = (values.entries(job.result, "tasks") for job in ([by] if by else []) + newest)
+    return next((told for tasks in reports if (told := _comparison(tasks, "key", confirmed)) is not None), None)
 
 
-def _report_entry(result: Mapping[str, Any] | None, confirmed: Record) -> Mapping[str, Any] | None:
-    """The task's entry in a job's report, where it is of this comparison: the default's time is equal to the bit."""
+def _comparison(told: Sequence[Mapping[str, Any]], key: str, confirmed: Record) -> Mapping[str, Any] | None:
+    """What of all that was told, by task at `key`, is of this comparison: the default's time is equal to the bit."""
     default_ms = in_ms(confirmed.measurement.incumbent_s)
-    for entry in values.entries(result, "tasks"):
-        if entry.get("key") == confirmed.task_key:
-            return entry if values.number(entry, "default_ms") == default_ms else None
-    return None
+    return next(
+        (
+            entry
+            for entry in told
+            if entry.get(key) == confirmed.task_key and values.number(entry, "default_ms") == default_ms
+        ),
+        None,
+    )

@@ -67,6 +67,13 @@ def listed(is_confirmed: bool, noise: str) -> list[Job]:
     return [from_json(Job, JOB | {"result": result} if is_confirmed else JOB | {"progress": result | {"noise": ""}})]
 
 
+def begun(is_confirmed: bool, noise: str) -> Job:
+    """One that has no result: of all its tasks together it tells trials."""
+    sums = {"default_ms": 3.0, "tuned_ms": 2.0, "speedup": 1.5, "noise": noise}
+    told = {"stage": "confirming", "trials": 7, "confirmed": int(is_confirmed)} | sums
+    return from_json(Job, JOB | {"state": "running", "holder": "host:1", "result": None, "progress": told})
+
+
 def untimed(is_confirmed: bool, noise: str) -> dict[str, Any]:
     """Nothing is known of the one task, and the model was not timed: what disturbed is of no figure."""
     task = TASK | {"confirmed": is_confirmed, "noise": noise, "default_ms": None, "best_ms": None, "gflops": None}
@@ -98,6 +105,7 @@ CASES: dict[str, tuple[Callable[..., None], Callable[[bool, str], Any]]] = {
     "tune without tasks": (tune_report.render, taskless),
     "tune without times": (tune_report.render, untimed),
     "jobs list": (commands.render_jobs, listed),
+    "jobs show of one that goes on": (commands.render_job, begun),
     "tasks": (lookup_tables.render_tasks, tuned),
     "lookup": (lookup_tables.render_lookup, tuned),
     "show": (task_details.render, measured),
@@ -130,6 +138,8 @@ def test_each_mark_has_its_legend_and_no_legend_is_alone(name: str, is_confirmed
     assert (f"{NOISE_LEGEND}: {NOISE}" in out) == bool(legends[0])
 
 
+FLAT = {"default_ms": 2.0, "tuned_ms": 2.0}
+
 ALWAYS = ("tune, jobs show", "tasks", "lookup", "show", "submit --watch")
 """What tells times of tasks."""
 
@@ -144,6 +154,14 @@ def test_what_was_taken_on_a_busy_machine_is_marked(name: str) -> None:
 def test_what_is_by_trials_is_marked(name: str) -> None:
     render, made = CASES[name]
     assert marks(printed(render, made(False, ""))) == [False, True]
+
+
+def test_a_job_that_goes_on_is_told_by_its_trials() -> None:
+    out = printed(commands.render_job, begun(True, NOISE))
+    assert "by trials: ~3.00 ms° by default, ~2.00 ms° so far: ~1.50x° as fast" in out
+    assert "at work on it: host:1; timing default and best schedules side by side: 1 of 1 task\n" in out
+    assert "so far: no gain" in printed(commands.render_job, replace(begun(True, ""), progress=FLAT))
+    assert "as fast" not in printed(commands.render_job, replace(begun(True, ""), progress={"trials": 1}))
 
 
 def test_all_figures_of_a_task_are_marked() -> None:

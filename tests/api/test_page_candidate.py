@@ -47,7 +47,7 @@ def test_what_came_of_it(one, look, kit):
     assert [knob["value"] for knob in view["knobs"]] == list(dict(made.schedules[1].values).values())
     assert "parallel chunk × 4" in page.words
     assert view["text"] is None
-    assert "estimated to allow" in page.words and not view["explained"]["nearness"]["is_measured"]
+    assert "estimated to allow" in page.words and not view["nearness"]["is_measured"]
 
 
 def test_figures_are_marked_and_predictions_are_beside_the_trial(one, look, kit, monkeypatch):

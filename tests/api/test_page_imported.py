@@ -46,7 +46,7 @@ def test_an_imported_best_is_called_so(one: Any, look: Any, kit: Any, kind: str)
     assert page.words.count(IMPORTED) >= 2  # the sentence and the figure
     for wrong in ("nothing has confirmed yet", "by a trial, not confirmed yet", "in fresh processes, and", "500 ns°"):
         assert wrong not in page.words
-    assert "Its time was not taken here" in page.words and view["judged"]["nearness"] is None
+    assert "Its time was not taken here" in page.words and view["nearness"] is None
     assert "is possible where" not in page.words and view["judged"]["points"] == []
     assert "not compared with the reference here" in page.words
     page, view = look(f"/tasks/{task.key}/schedules/{schedule.key}")

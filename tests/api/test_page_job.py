@@ -280,6 +280,62 @@ class TestWhileItRuns:
         assert f'data-stream="/v1/jobs/{search.id}/events?after={newest}"' in client.get(f"/jobs/{search.id}").text
 
 
+class TestConfirming:
+    """One of two tasks was timed side by side, and the model was not."""
+
+    @pytest.fixture
+    def confirming(self, search):
+        searched(search)
+        large = search.tasks[1]
+        search.tell(EventKind.STAGE, stage="confirming")
+        times = {"default_ms": 4.4, "best_ms": 1.5, "default_interval_ms": [4.3, 4.5], "best_interval_ms": [1.4, 1.6]}
+        search.tell(EventKind.CONFIRMED, task_key=large.key, op=large.op, noise="", **times)
+        sums = {"speedup": 2.5, "default_ms": 10.0, "tuned_ms": 4.0}
+        search.progress(stage="confirming", confirmed=1, noise="it was busy", **sums)
+
+    @pytest.mark.parametrize("ended", [None, JobState.CANCELLED])
+    def test_all_that_is_told_of_its_tasks_together_goes_by_trials(self, client, search, confirming, ended):
+        if ended:
+            search.store.jobs.finish(search.lease, ended)
+        said, asked = twin(client, search.id), client.get(f"/v1/jobs/{search.id}").json()
+        [listed] = client.get("/v1/pages/jobs").json()["jobs"]
+        for one in (asked, listed, said["job"]):
+            assert (one["speedup"], one["speedup_of"], one["noise"]) == (2.5, "trials", "it was busy")
+        assert (said["latency"]["speedup"], said["latency"]["of"], said["parts_of"]) == (2.5, "trials", "trials")
+        assert said["latency"]["noise"] == said["model"]["noise"] == "it was busy"
+        parts = [(part["before_ms"], part["after_ms"]) for part in said["parts"]]
+        assert [sum(side) for side in zip(*parts, strict=True)] == [10.0, 4.0]
+        assert said["model"]["steps"][-1]["speedup"] == 2.5
+        words = page(client, search.id)
+        assert "~ 2.50x °" in words and "by trials of its tasks" in words and "~ 4.00 ms °" in words
+        assert "while its tasks were timed to rely on the figures marked ~: it was busy" in words
+        assert "goes by trials as long as the job has no result" in words
+        assert "~ 2.50x °" in " ".join(re.sub(r"<[^>]*>", " ", client.get("/").text).split())
+        assert ("What comes of it is timed at the end" in words) is (ended is None)
+
+    def test_the_table_tells_which_times_are_confirmed(self, client, search, confirming):
+        small, large = (
+            next(t for t in twin(client, search.id)["tasks"] if t["key"] == one.key) for one in search.tasks
+        )
+        assert (small["is_confirmed"], small["best_ms"]) == (False, 2.0)
+        assert (large["is_confirmed"], large["default_ms"], large["best_ms"]) == (True, 4.4, 1.5)
+        search.default(search.tasks[1], 4.0)  # as another process tells that takes the job up
+        [large] = [t for t in twin(client, search.id)["tasks"] if t["key"] == search.tasks[1].key]
+        assert (large["is_confirmed"], large["default_ms"], large["best_ms"]) == (True, 4.4, 1.5)
+        search.improve(search.tasks[1], 0.9, 4.0)
+        [large] = [t for t in twin(client, search.id)["tasks"] if t["key"] == search.tasks[1].key]
+        assert (large["is_confirmed"], large["default_ms"], large["best_ms"]) == (False, 4.0, 0.9)
+
+    def test_how_far_it_is(self, client, search, confirming):
+        assert "timing default and best schedules side by side: 1 of 2 tasks" in page(client, search.id)
+
+    def test_what_failed_when_it_was_compared_has_no_time(self, client, search, confirming):
+        small = search.tasks[0]
+        search.tell(EventKind.CONFIRMED, task_key=small.key, op=small.op, default_ms=None, best_ms=2.2)
+        [line] = [t for t in twin(client, search.id)["tasks"] if t["key"] == small.key]
+        assert (line["is_confirmed"], line["default_ms"], line["best_ms"], line["speedup"]) == (True, None, 2.2, None)
+
+
 class TestFinished:
     def test_the_model_was_timed(self, client, search):
         searched(search)
@@ -322,6 +378,12 @@ class TestFinished:
         result = report(search, fallback={"Resize": 2, "<b>": 1}, fallback_share=0.25, whole_model="")
         search.store.jobs.finish(search.lease, JobState.SUCCEEDED, result=result)
         assert "25.0% of a run goes into 2 Resize, 1 &lt;b&gt;, run by ONNX" in page(client, search.id)
+
+    def test_a_share_of_a_noisy_run_is_noisy(self, client, search):
+        result = report(search, fallback={"Resize": 2}, fallback_share=0.25)
+        result["tasks"][0]["noise"] = "it was busy"
+        search.store.jobs.finish(search.lease, JobState.SUCCEEDED, result=result)
+        assert "~ 25.0% of a run goes into 2 Resize" in page(client, search.id)
 
     def test_nothing_was_left_to_try(self, client, search):
         searched(search)
@@ -627,6 +689,7 @@ def test_what_a_real_search_tells():
         assert default_s and best_s
         assert curve.steps[0].speedup == 1.0
         assert curve.steps[-1].speedup == pytest.approx(default_s / best_s)
+    assert view.confirmed == len(found.tasks)
     assert len(view.curves) == len(times) and view.latency.speedup and view.latency.speedup > 1
     assert view.prospect.again_gain is not None and view.prospect.ended_by == found.ended_by
     assert Reason.UNKNOWN not in {task.reason for task in view.tasks}
@@ -648,6 +711,7 @@ def test_marks_of_noise_are_those_of_the_trials():
     for line in improved:
         assert line.best_ms and line.best_interval_ms == pytest.approx((line.best_ms, 1.5 * line.best_ms))
         assert "50%" in line.noise and not line.default_noise
+    assert "50%" in view.model.noise and all("50%" in curve.noise for curve in view.curves)
 
 
 def test_an_improvement_on_a_noisy_default_is_noisy(client, search):

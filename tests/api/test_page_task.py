@@ -9,10 +9,11 @@ from tunewright.api.dashboard import analysis
 from tunewright.api.dashboard import task as views
 from tunewright.api.http import descriptions
 from tunewright.api.http.descriptions import Descriptions
-from tunewright.db.job import JobSpec, JobState, SearchBudget, SpecTask
+from tunewright.db.job import EventKind, JobSpec, JobState, NewEvent, SearchBudget, SpecTask
 from tunewright.search_space.measurement import NOISE, Record, Status
 from tunewright.search_space.schedule import Schedule
 from tunewright.tuner.explain.calibration import Calibration, Pair
+from tunewright.tuner.text import large
 
 from ..waiting import wait_for
 from .examples import HOSTILE, failed, good, others, product, tried
@@ -49,7 +50,7 @@ def test_it_says_why_the_winner_won(one, look, kit):
     assert view["form"]["words"] != view["default_form"]["words"]
     assert view["judged"]["sampled"] == view["trials"] == 5
     assert len(view["judged"]["points"]) == 5
-    assert view["judged"]["nearness"]["share"] > 0 and not view["judged"]["nearness"]["is_measured"]
+    assert view["nearness"]["share"] > 0 and not view["nearness"]["is_measured"]
     assert "estimated to allow" in page.words and "by an estimate" in page.words
     for part in ("ir", "llvm", "assembly"):
         assert any(f"text={part}&against=default" in link for link in page.links())
@@ -131,7 +132,7 @@ def test_side_by_side(one, look, kit):
     assert "Best and default are marked at their confirmed times" in page.words
     assert view["ceilings"]["peak_flops_s"] == 123e9 and view["ceilings"]["is_measured"]
     assert "measured peak 123 GFLOP/s" in page.words
-    nearness = view["judged"]["nearness"]
+    nearness = view["nearness"]
     assert nearness["is_measured"] is (nearness["bound"] == "arithmetic")
     assert view["best"]["job"] == lease.job_id
 
@@ -140,7 +141,7 @@ def test_side_by_side(one, look, kit):
     ("edges", "said"),
     [
         ([0.99, 1.3], "the two are not told apart; their ratio is 1.13x (0.98x to 1.31x)."),
-        (None, "their ratio is 1.13x, but whether that is a gain for certain is not known here"),
+        (None, "their ratio is 1.13x, but that this is a gain is not yet confirmed."),
     ],
 )
 def test_a_gain_that_is_not_certain_is_none(one, look, kit, edges, said):
@@ -158,6 +159,19 @@ def test_a_gain_that_is_not_certain_is_none(one, look, kit, edges, said):
     one.store.jobs.finish(second, JobState.SUCCEEDED, result={"tasks": [entry]})
     page, _ = look(made.path())
     assert said in page.words and "as fast" not in page.words and "Why the best schedule is fast" not in page.words
+
+
+def test_a_job_that_has_not_ended_tells_the_interval_of_what_it_confirmed(one, look, kit):
+    target, task = kit.target(), product()
+    one.store.add_target(target)
+    lease = queued(one.store, task, target)
+    made = tried(one.store, target, 2)
+    record = Record(task.key, target.key, made.schedules[0], replace(good(1e-3), incumbent_s=1.5e-3))
+    told = {"task_key": task.key, "default_ms": 1.5, "default_interval_ms": [1.4, 1.6], "best_ms": 1.0}
+    one.store.confirm(record, lease, [NewEvent(EventKind.CONFIRMED, told)])
+    page, view = look(made.path(), job=lease.job_id)
+    assert view["gain"]["default_interval_ms"] == [1.4, 1.6]
+    assert "1.50 ms (1.40 ms to 1.60 ms): that is 1.50x as fast" in page.words and "not yet confirmed" not in page.words
 
 
 def test_schedules_of_other_versions_do_not_look_the_best(one, look, kit):
@@ -196,6 +210,8 @@ def test_the_default_may_be_best(one, look, kit):
     )
     page, view = look(made.path())
     assert view["is_default_best"] and "none of the best of 2 trials was clearly faster" in page.words
+    assert view["gain"] and "none: the default is the fastest known" in page.words
+    assert "not yet confirmed" not in page.words and "no gain" not in page.words
     assert "none is faster" not in page.words
 
 
@@ -344,6 +360,30 @@ def test_trials_are_judged_now_and_then(one, shown_client, look, kit, shower, mo
     monkeypatch.setattr(descriptions, "RENEW_S", 0.0)
     one.app.state.descriptions = Descriptions(lambda: shower)
     assert look(made.path())[1]["judged"]["sampled"] == 5
+
+
+def test_no_figure_is_of_an_older_best(one, look, kit, shower, monkeypatch):
+    """What the cost model says comes now and then; speed and share of the peak are of the time beside them."""
+    monkeypatch.setattr(descriptions, "RENEW_S", 1e9)
+    one.app.state.descriptions = Descriptions(lambda: shower)
+    made = tried(one.store, kit.target(), 40)
+    _, before = look(made.path())
+    assert before["judged"]["reasons"] and before["judged"]["best"] == before["best"]["schedule"]["key"]
+    better = others(made.task, made.target, 41)[40]
+    made.record(better, good(5e-4))
+    page, after = look(made.path())
+    assert after["best"]["schedule"]["key"] == better.key != after["judged"]["best"]
+    assert after["nearness"]["flops_s"] == pytest.approx(made.task.flops / 5e-4)
+    assert f"It reaches {large(after['nearness']['flops_s'], 'FLOP/s')}°" in page.words
+    assert after["judged"]["reasons"] is None and "what speaks for it beside the default" not in page.words
+    assert "The cost model is being asked" in page.words and "ranks it" not in page.words
+    confirmed = replace(good(6e-4), incumbent_s=2.4e-3)  # of the same schedule
+    one.store.confirm(
+        Record(made.task.key, made.target.key, better, confirmed), queued(one.store, made.task, made.target)
+    )
+    for path in (made.path(), made.path(better)):
+        _, view = look(path)
+        assert view["nearness"]["flops_s"] == pytest.approx(made.task.flops / 6e-4), path
 
 
 def test_what_is_taken_back_is_judged_no_longer(one, look, kit, shower, monkeypatch):

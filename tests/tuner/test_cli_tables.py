@@ -363,7 +363,11 @@ def test_a_gain_that_tasks_do_not_show_is_explained(tuned_ms: float, said: str) 
     begin, _, end = printed(tune_report.render, kept, 160).splitlines()[-1].partition(because)
     assert (begin, end) == ("the sum of its tasks: 2.40 ms by default", "another moment")
     assert "the sum of" not in printed(tune_report.render, kept | {"tasks_default_ms": None}, 160)
-    assert " ~2.40 ms by default" in printed(tune_report.render, TUNED | sums | {"noise": "a test"}, 160)
+    assert " 2.40 ms by default" in printed(tune_report.render, TUNED | sums | {"noise": "of the run"}, 160)
+    noisy = TUNED | sums | {"tasks": [TASK | {"noise": "a test"}]}
+    assert " ~2.40 ms by default" in printed(tune_report.render, noisy, 160)
+    tried = TUNED | sums | {"tasks": [TASK | {"confirmed": False}]}
+    assert " 2.40 ms° by default" in printed(tune_report.render, tried, 160)
 
 
 def test_what_is_not_known_of_another_machine() -> None:
@@ -421,6 +425,16 @@ def test_what_is_known_of_tasks_adds_up() -> None:
     unused = [TASK | {"chosen": 0, "match": "nearest", "basis": "scaled"}]
     out = " ".join(printed(lookup_tables.render_lookup, TUNED | {"tasks": tasks + unused, "kept": None}, 400).split())
     assert f"1 of 45 tasks are tuned for cpu:x:8x256, {told} " in f"{out} "
+
+
+def test_what_is_many_times_as_much_is_no_percentage() -> None:
+    assert (text.change(10.0), text.change(407.99)) == ("+900%", "408x")
+    assert (text.share(10.0), text.share(4070.1)) == ("1000.0%", "4,070x")
+    assert [text.percentage(part, "that") for part in (0.25, 10.0, 406.99)] == [
+        "25%",
+        "1000%",
+        "more than 10 times that",
+    ]
 
 
 def test_no_share_is_minus_nothing() -> None:

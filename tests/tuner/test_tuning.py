@@ -6,6 +6,7 @@ import json
 import platform
 import subprocess
 import sys
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ def test_what_is_found_is_used(tmp_path: Path) -> None:
     seen: list[Progress] = []
     report = tune(data, db=url, trials=6, threads=1, dims={"n": 5}, watch=seen.append)
     assert report.trials == 6
-    assert [progress.stage for progress in seen if progress.stage != "searching"] == [
+    assert [stage for stage, _ in groupby(progress.stage for progress in seen) if stage != "searching"] == [
         "reading",
         "learning",
         "confirming",
@@ -55,6 +56,8 @@ def test_what_is_found_is_used(tmp_path: Path) -> None:
         "done",
     ]
     assert [progress.trials for progress in seen if progress.last] == [1, 2, 3, 4, 5, 6]
+    confirmed = [progress.confirmed for progress in seen if progress.stage == "confirming"]
+    assert confirmed == sorted(confirmed) and (confirmed[0], confirmed[-1]) == (0, len(report.tasks))
     with InferenceSession(data, db=url, threads=1, dims={"n": 5}) as session:
         assert session.coverage().untuned == 0
         [argument] = session.get_inputs()

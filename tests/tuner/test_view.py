@@ -84,6 +84,11 @@ class TestTheTable:
         confirmed = drawn(replace(MOMENT, tasks=(replace(LINES[0], is_confirmed=True), LINES[1])))
         assert "0.09870" in confirmed and "°" not in confirmed
 
+    def test_a_sum_of_noisy_times_is_noisy(self) -> None:
+        quiet, noisy = (replace(MOMENT, speedup=2.0, noise=noise) for noise in ("", "it was busy"))
+        assert "2.00x as fast by trials so far" in drawn(quiet) and "~" not in drawn(quiet)
+        assert "~2.00x as fast by trials so far" in drawn(noisy) and "rely on it: it was busy" in drawn(noisy)
+
     @pytest.mark.parametrize("width", [80, 99, 100, 160])
     def test_every_number_is_whole(self, width: int) -> None:
         out = drawn(*curve(1.0, 1.5), MOMENT, width=width)

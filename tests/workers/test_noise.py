@@ -41,6 +41,7 @@ SPIN = "import sys\nprint(flush=True)\nwhile True: pass"
         (Disturbance(2.0, 0.3, 0.0), 0.0, "away at other virtual machines for 15% of the time"),
         (Disturbance(2.0, 0.0, 1.0), 0.0, "other processes took 25% of the processors that it ran on"),
         (Disturbance(1.0, 0.0, 0.0), 0.25, "times of one and the same schedule lie 25% apart"),
+        (Disturbance(1.0, 0.0, 0.0), 406.99, "schedule lie more than 10 times their median apart"),
         (Disturbance(MIN_WATCH_S / 2, MIN_WATCH_S, MIN_WATCH_S), 0.0, ""),  # the kernel's clock is too coarse
     ],
 )

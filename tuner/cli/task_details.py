@@ -47,6 +47,7 @@ from ..text import (
     large,
     mark_noise,
     mark_trial,
+    percentage,
     printable,
     shape,
 )
@@ -328,9 +329,9 @@ def _print_prediction(console: Console, data: Mapping[str, Any]) -> str:
     if (prediction := data["prediction"]) is None:
         console.print("the cost model knows nothing of this schedule")
         return ""
-    spread = 100 * (2 ** prediction["deviation"] - 1)
+    spread = percentage(2 ** prediction["deviation"] - 1, "that")
     expected_ms = prediction["expected_ms"]
-    console.print(f"the cost model expects {duration(expected_ms)}, give or take {spread:.0f}%")
+    console.print(f"the cost model expects {duration(expected_ms)}, give or take {spread}")
     measured = data["measured"] or {}
     trial_ms = measured.get("trial_ms")
     beside = beside_trial(expected_ms, trial_ms, measured.get("trial_noise", "")) if trial_ms else ""

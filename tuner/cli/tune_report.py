@@ -13,7 +13,7 @@ from rich.text import Text
 from tunewright.search_space.sketches import saves_multiplications
 
 from ..explain import values
-from ..explain.gain import ModelGain, task_gain_interval
+from ..explain.gain import GainBasis, ModelGain, sum_basis, sum_noise, task_gain_interval
 from ..search.report import ENDINGS, VERDICTS, JobOutcome, SearchEnd
 from ..text import (
     between,
@@ -81,16 +81,19 @@ def render_sizes(console: Console, data: Mapping[str, Any]) -> None:
     """Print what the model gained at each size."""
     table = new_table(console, ("size",), ("trials", "default", "tuned", "speedup"))
     reports: list[Mapping[str, Any]] = data["sizes"]
+    noises: list[str] = []
     for report in reports:
         gain = ModelGain.of_job(None, report)
         speedup = "no gain" if gain.is_kept else f"{times(gain.speedup)}{between(gain.speedup_interval)}"
         figures_ms = (gain.default_ms, gain.default_ms if gain.is_kept else gain.tuned_ms)
-        shown = [mark_noise(text, gain.noise) for text in (*map(duration, figures_ms), speedup)]
+        is_tried = gain.of is GainBasis.TRIALS
+        shown = [mark_trial(mark_noise(text, gain.noise), is_tried) for text in (*map(duration, figures_ms), speedup)]
+        noises.append(gain.noise)
         table.add_row(Text(dims_text(report["dims"])), str(report["trials"]), *shown)
     print_table(console, table)
     first = reports[0]
     console.print(f"{printable(first['model'])} on {first['target']}: sizes in between take over what is best nearby")
-    print_legends(console, figures(table), [report.get("noise", "") for report in reports])
+    print_legends(console, figures(table), noises)
 
 
 def _no_task_text(fallback: Mapping[str, int]) -> str:
@@ -103,7 +106,8 @@ def _no_task_text(fallback: Mapping[str, int]) -> str:
 def _print_whole(console: Console, data: Mapping[str, Any]) -> list[str]:
     """Print the time of a run of the model, and its part without kernels; return the figures."""
     gain, fallback = ModelGain.of_job(None, data), data["fallback"]
-    slow = slow_share(fallback, data.get("fallback_share"), gain.noise) if fallback else ""  # a job of before has none
+    noise, part = gain.noise or sum_noise(data["tasks"]), data.get("fallback_share")  # a job of before has none
+    slow = slow_share(fallback, part, noise) if fallback else ""
     if gain.why_untimed:
         console.print(f"the whole model was not timed: {printable(gain.why_untimed)}", soft_wrap=True)
         whole = ""
@@ -150,15 +154,20 @@ def _sum_text(gain: ModelGain, data: Mapping[str, Any]) -> str:
     """
     apart_ms = values.number(data, "tasks_apart_ms")  # a job of before has none
     default_ms, tuned_ms = values.number(data, "tasks_default_ms"), values.number(data, "tasks_tuned_ms")
+    noise, is_tried = sum_noise(data["tasks"]), sum_basis(data["tasks"]) is GainBasis.TRIALS
+
+    def marked(figure: str) -> str:
+        return mark_trial(mark_noise(figure, noise), is_tried)
+
     if gain.is_kept and default_ms:
-        return f"{mark_noise(duration(default_ms), gain.noise)} by default"
+        return f"{marked(duration(default_ms))} by default"
     if gain.speedup is None or not default_ms or not tuned_ms or not apart_ms:
         return ""
 
     def speedup(before_ms: float, after_ms: float) -> str:
-        return mark_noise(times(before_ms / after_ms), gain.noise)
+        return marked(times(before_ms / after_ms))
 
-    default, tuned = (mark_noise(duration(time_ms), gain.noise) for time_ms in (default_ms, tuned_ms))
+    default, tuned = marked(duration(default_ms)), marked(duration(tuned_ms))
     total = f"{default} by default, {tuned} tuned: {speedup(default_ms, tuned_ms)} as fast"
     if tuned_ms == apart_ms:
         return total

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from ..noise import total_noise
 from ..search.report import JobOutcome
 from ..text import Interval, ratio, ratio_within
 from . import values
@@ -33,6 +34,16 @@ def task_gain_interval(
     if not is_confirmed or default_ms == best_ms:
         return None
     return ratio_within(default_interval_ms, best_interval_ms)
+
+
+def sum_basis(tasks: Sequence[Mapping[str, Any]]) -> GainBasis:
+    """The basis of what the tasks of a report come to: trials, as soon as one of them was compared with nothing."""
+    return GainBasis.TRIALS if any(task.get("confirmed") is False for task in tasks) else GainBasis.TASKS
+
+
+def sum_noise(tasks: Sequence[Mapping[str, Any]]) -> str:
+    """Why that can't be relied on; empty where it can."""
+    return total_noise(values.word(task, "noise") for task in tasks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +80,18 @@ class ModelGain:
     @staticmethod
     def of_job(progress: Mapping[str, Any] | None, result: Mapping[str, Any] | None) -> ModelGain:
         """The gain of a job from its newest progress and its result, as far as it has them."""
-        if result is None:
+        if result is None:  # until it ends all that is told of its tasks together goes by trials
             return ModelGain(
-                GainBasis.TRIALS, values.number(progress, "default_ms"), values.number(progress, "tuned_ms")
+                GainBasis.TRIALS,
+                values.number(progress, "default_ms"),
+                values.number(progress, "tuned_ms"),
+                noise=values.word(progress, "noise"),
             )
         default_ms, tuned_ms = values.number(result, "default_ms"), values.number(result, "tuned_ms")
         is_timed = default_ms is not None and tuned_ms is not None
-        tasks = () if is_timed else values.entries(result, "tasks")
-        is_tried = any(task.get("confirmed") is False for task in tasks)
+        tasks = [] if is_timed else values.entries(result, "tasks")
         return ModelGain(
-            GainBasis.MODEL if is_timed else GainBasis.TRIALS if is_tried else GainBasis.TASKS,
+            GainBasis.MODEL if is_timed else sum_basis(tasks),
             default_ms if is_timed else values.number(result, "tasks_default_ms"),
             tuned_ms if is_timed else values.number(result, "tasks_tuned_ms"),
             values.interval(result, "default_interval_ms") if is_timed else None,
@@ -88,7 +101,7 @@ class ModelGain:
             values.number(result, "rejected_ms"),
             values.interval(result, "rejected_interval"),
             values.word(result, "whole_model"),
-            next(filter(None, (values.word(part, "noise") for part in (result, *tasks))), ""),
+            values.word(result, "noise") or sum_noise(tasks),
         )
 
 

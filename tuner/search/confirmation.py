@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Sequence, Sized
 from dataclasses import replace
 from math import inf
 
@@ -20,6 +20,7 @@ from tunewright.workers.pool import ReferenceFailed
 
 from .context import JobContext, log_trial
 from .report import Report, TaskReport
+from .stage import JobStage
 from .task_state import PACKED, TaskState, is_current, time_s
 
 _log = logging.getLogger("tunewright")
@@ -61,6 +62,7 @@ class Confirmation:
             for key, report in unchanged_reports(self._context, self._finalists).items()
         }
         self._context.keeper.tell([_confirmed_event(report) for report in reports.values()])
+        self._report_progress(reports)
         while open_states := [state for state in self._context.states if state.task.key not in reports]:
             for state in open_states:
                 self._context.keeper.check()
@@ -68,12 +70,17 @@ class Confirmation:
                     continue
                 reports[state.task.key] = self._report(state, *self._compare_finalists(state))
                 self._context.release()
+                self._report_progress(reports)
             if len(open_states) == len(self._context.states) - len(reports):  # others have all of them
                 self._context.wait()
         ordered = [reports[state.task.key] for state in self._context.states]
         times_s = [inf if report.best_s is None and report.trials else report.best_s for report in ordered]
         chosen = self._context.assembly.uses(times_s)
         return [replace(report, chosen=count) for report, count in zip(ordered, chosen, strict=True)]
+
+    def _report_progress(self, reports: Sized) -> None:
+        self._context.confirmed = len(reports)
+        self._context.report(JobStage.CONFIRMING)
 
     def _report(self, state: TaskState, compared: Comparison, is_confirmed: bool = True) -> TaskReport:
         works = {schedule.key: m for schedule, m in self._judge(state, compared) if m.status is Status.OK}

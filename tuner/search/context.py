@@ -51,6 +51,7 @@ class JobContext:
     watch: Watch = lambda progress: None
     started_at: float = field(default_factory=time.monotonic)
     forecast: Forecast | None = None  # as of the begin of this round; None where there is none (yet)
+    confirmed: int = 0  # tasks whose default and best were timed side by side
     earlier: int = field(init=False)  # trials of the job before this process
     _waited_s: float = 0.0  # for other jobs
     _search_end_s: float | None = None  # how long the search took
@@ -103,6 +104,7 @@ class JobContext:
             self.budget_s,
             forecast=self.forecast,
             task_trials=[self.own_of[state.task.key] for state in self.states],
+            confirmed=self.confirmed,
         )
         if stage is not JobStage.DONE:  # then the lease has ended
             self.keeper.note(progress.to_json(), self.search_s)

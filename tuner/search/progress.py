@@ -12,6 +12,7 @@ from tunewright.search_space.measurement import Measurement
 from tunewright.search_space.schedule import Schedule
 
 from ..models.assembly import Assembly, total_s
+from ..noise import total_noise
 from ..text import ratio
 from ..units import in_ms
 from .scheduling.outlook import MINUTE_S, Forecast
@@ -39,6 +40,7 @@ class Progress:
     forecast: Forecast | None = None  # None where it is not known what to expect
     task_trials: Sequence[int] = ()  # of the job, in the order of `tasks`
     holder: str = ""  # who else has the job, while it waits; empty where that is not known
+    confirmed: int = 0  # of the tasks, those whose default and best were timed side by side
 
     @property
     def speedup(self) -> float | None:
@@ -54,6 +56,11 @@ class Progress:
     def tuned_s(self) -> float | None:
         """Seconds of the chosen tasks of a run on their best schedules."""
         return total_s(self.chosen, [task.best_s for task in self.tasks])
+
+    @property
+    def noise(self) -> str:
+        """Why the machine was too busy to rely on these sums; empty where it was not."""
+        return total_noise(noise for task in self.tasks for noise in (task.best_noise, task.default_noise))
 
     @property
     def chosen(self) -> list[int]:
@@ -116,10 +123,12 @@ class Progress:
             "speedup": self.speedup,
             "default_ms": in_ms(self.default_s),
             "tuned_ms": in_ms(self.tuned_s),
+            "noise": self.noise,
             "remaining_gain": self.remaining_gain,
             "again_gain": self.again_gain,
             "chosen": self.chosen,
             "task_gains": self.task_gains,
+            "confirmed": self.confirmed,
         }
 
 

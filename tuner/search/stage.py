@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 
+from ..text import counted
+
 
 class JobStage(StrEnum):
     """The stages of a job, in their order."""
@@ -28,3 +30,11 @@ STAGES: Mapping[str, str] = {
     JobStage.DONE: "done",
 }
 """The stages in words."""
+
+
+def stage_words(stage: str, confirmed: int, tasks: int) -> str:
+    """A stage in words, and how much of it is done where that is known; one of another version as it was told."""
+    words = STAGES.get(stage, stage)
+    if stage != JobStage.CONFIRMING or not confirmed:
+        return words
+    return f"{words}: {confirmed} of {counted(tasks, 'task')}"

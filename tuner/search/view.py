@@ -40,7 +40,7 @@ from ..text import (
     uses,
 )
 from ..units import in_ms
-from .stage import STAGES, JobStage
+from .stage import STAGES, JobStage, stage_words
 
 if TYPE_CHECKING:
     from .progress import Progress, Watch
@@ -134,7 +134,8 @@ class JobMoment:
     tasks: tuple[TaskFigures, ...]
     taken_at: float  # time.monotonic()
     headline: str = ""  # what the job is at, where that is no stage
-    part: str = ""  # how much of that is done
+    noise: str = ""  # why the machine was too busy to rely on the speed-up; empty where it was not
+    confirmed: int = 0  # tasks whose times are confirmed
     note: str = ""  # what the newest event tells, and no moment after it: each is printed
     failed: Mapping[str, int] = field(default_factory=dict)  # status -> trials of this process
     again: FurtherGain | None = None  # None: not known, or it does not search
@@ -163,7 +164,15 @@ class JobMoment:
     @property
     def at(self) -> str:
         """The stage of the job in words, and its progress."""
-        return f"{self.doing}: {self.part}" if self.part else self.doing
+        return self.headline or stage_words(self.stage, self.confirmed, len(self.tasks))
+
+    @property
+    def speedup_text(self) -> str:
+        """The speed-up by trials in words; empty while it is not known."""
+        if self.speedup is None:
+            return ""
+        faster = f"{mark_noise(times(self.speedup), self.noise)} as fast by trials"
+        return f"{faster if is_clear(self.speedup) else 'no gain'} so far"
 
     @staticmethod
     def of(progress: Progress, failed: Mapping[str, int] | None = None) -> JobMoment:
@@ -201,6 +210,8 @@ class JobMoment:
             tasks=tasks,
             taken_at=time.monotonic(),
             headline=_wait_text(progress.holder) if progress.stage is JobStage.WAITING else "",
+            noise=progress.noise,
+            confirmed=progress.confirmed,
             failed=dict(failed or {}),
             again=again,
         )
@@ -276,18 +287,14 @@ class _LiveView:
             return Text(f"{last.at if last else 'starting'}, {clock(now - self._started)}")
         elapsed_s = last.elapsed_s + (now - last.taken_at if last.is_ticking else 0.0)
         left_s = None if last.left_s is None else max(last.left_s - (time.monotonic() - last.taken_at), 0.0)
-        notes = [
-            self._resume_text,
-            self._curve_text(last),
-            _failure_text(last),
-            _further_text(last),
-        ]
+        curve, summary = self._curve_text(last), _summary(last, elapsed_s, left_s)
+        notes = [self._resume_text, curve, _failure_text(last), _further_text(last)]
         texts = [*(Text(line, style="dim") for line in notes if line)]
-        texts.append(Text(f"{last.at}: {_summary(last, elapsed_s, left_s)}", style="bold"))
-        marks = _legends(last.tasks)
+        texts.append(Text(f"{last.at}: {summary}", style="bold"))
+        marks = _legends(last, last.tasks, (curve, summary))
         lines = sum(-(-len(text) // self._console.width) for text in (*texts, *marks))
         rows = last.tasks[: _row_count(len(last.tasks), self._console.height - OTHER_LINES - lines)]
-        return Group(self._table(last, rows), *_legends(rows), *texts)
+        return Group(self._table(last, rows), *_legends(last, rows, (curve, summary)), *texts)
 
     def _table(self, last: JobMoment, figures_shown: Sequence[TaskFigures]) -> Table:
         """The heaviest tasks. Names give way to numbers."""
@@ -316,7 +323,7 @@ class _LiveView:
         starts = [trials for trials, _ in self._curve]
         cells = [first + (last.trials - first) * (n + 1) / CURVE_CELLS for n in range(CURVE_CELLS)]
         line = sparkline([self._curve[bisect_right(starts, cell) - 1][1] for cell in cells])
-        return f"as fast as by default, by trials: {times(slowest)} {line} {times(fastest)}"
+        return f"as fast as by default, by trials: {times(slowest)} {line} {mark_noise(times(fastest), last.noise)}"
 
 
 def _row_count(tasks: int, room: int) -> int:
@@ -404,10 +411,10 @@ def _resume_text(first: JobMoment) -> str:
     return ""
 
 
-def _legends(rows: Sequence[TaskFigures]) -> list[Text]:
-    """The meanings of the marks in these rows of the table."""
-    figures = [figure for row in rows for figure in _numbers(row)]
-    return [Text(line, style="dim") for line in legends(figures, [row.noise for row in rows])]
+def _legends(last: JobMoment, rows: Sequence[TaskFigures], told: Sequence[str]) -> list[Text]:
+    """The meanings of the marks in these rows of the table, and in what is told of the whole."""
+    figures = [*told, *(figure for row in rows for figure in _numbers(row))]
+    return [Text(line, style="dim") for line in legends(figures, [*(row.noise for row in rows), last.noise])]
 
 
 def _failure_text(last: JobMoment) -> str:
@@ -431,10 +438,8 @@ def _further_text(last: JobMoment) -> str:
 
 def _summary(last: JobMoment, elapsed_s: float, left_s: float | None) -> str:
     parts = [trials_done(last.trials, last.budget), f"{clock(elapsed_s)} {last.clock_words}"]
-    if last.speedup is not None and last.is_searching:  # the trials' figure, which comparing replaces
-        parts.insert(
-            0, f"{times(last.speedup)} as fast by trials so far" if is_clear(last.speedup) else "no gain so far"
-        )
+    if last.is_searching and last.speedup_text:  # the trials' figure, which comparing replaces
+        parts.insert(0, last.speedup_text)
     if left_s is not None and last.is_searching:
         parts.append(f"about {clock(left_s)} left")
     if last.remaining_gain is not None and last.is_searching:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from tunewright.codegen.host import available_cores
+from tunewright.search_space.counts import percentage
 
 STAT = Path("/proc/stat")
 
@@ -142,7 +143,8 @@ class Noise:
         if self.others > NOISY_OTHERS:
             reasons.append(f"other processes took {self.others:.0%} of the processors that it ran on")
         if self.spread > NOISY_SPREAD:
-            reasons.append(f"times of one and the same schedule lie {self.spread:.0%} apart")
+            apart = percentage(self.spread, "their median")
+            reasons.append(f"times of one and the same schedule lie {apart} apart")
         return ", ".join(reasons)
 
 
