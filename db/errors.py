@@ -13,6 +13,10 @@ class NotFound(StoreError):
     """The named job, task, target, model or key is not in the database."""
 
 
+class Damaged(StoreError):
+    """What is in a file is not what was stored in it."""
+
+
 Reason = Literal["disk full", "disk fails", "database read-only"]
 """Why nothing can be stored."""
 
