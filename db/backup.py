@@ -379,7 +379,7 @@ def _file_url(path: Path) -> URL:
 def _check(engine: Engine, name: str, watch: Watch) -> str:
     """The revision of the schema in a file. Raises Damaged and StoreError, naming `name`."""
     watch("checking")
-    with engine.connect() as connection, _interruptible(connection):
+    with engine.connect() as connection, interruptible(connection):
         damage = str(connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar())
         dangling = connection.exec_driver_sql("PRAGMA foreign_key_check").first()
         if damage != "ok" or dangling:
@@ -389,7 +389,7 @@ def _check(engine: Engine, name: str, watch: Watch) -> str:
 
 
 @contextmanager
-def _interruptible(connection: Connection) -> Iterator[None]:
+def interruptible(connection: Connection) -> Iterator[None]:
     """Let Ctrl-C end a long statement, which SQLite would go through with first."""
     driver: Any = connection.connection.driver_connection
     driver.set_progress_handler(lambda: 0, STEPS_BETWEEN_LOOKS)

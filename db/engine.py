@@ -135,7 +135,7 @@ def translate_errors(url: URL, name: str = "") -> Iterator[None]:
         if (reason := _unwritable(error, message)) is not None:
             advice = "; nothing is stored until there is space on its disk" if reason == "disk full" else ""
             raise Unwritable(f"{name}: {message}{advice}", reason) from error
-        if "malformed" in message:
+        if DAMAGE.search(message):
             raise Damaged(f"{name} is damaged: {message}") from error
         if "database is locked" in message:
             message += ": another process is writing to it"
@@ -159,6 +159,10 @@ UNWRITABLE_ERRORS: dict[str, Reason] = {
 
 UNWRITABLE_STATES: dict[str, Reason] = {"53100": "disk full", "58030": "disk fails", "25006": "database read-only"}
 """The same as SQLSTATEs of PostgreSQL: no space left; an I/O error; a standby, or a read-only database."""
+
+
+DAMAGE = re.compile("malformed|Could not decode to UTF-8")
+"""Messages of SQLite about what it would not have written."""
 
 
 def _unwritable(error: sql.DBAPIError, message: str) -> Reason | None:
