@@ -100,11 +100,11 @@ def test_what_takes_long_is_shown_on_a_terminal(monkeypatch: pytest.MonkeyPatch)
     screen = StringIO()
     monkeypatch.setattr(database, "messages", lambda: Console(file=screen, force_terminal=True))
     monkeypatch.setattr(database, "SHOWN_AFTER_S", 3600.0)
-    with database._shown() as watch:
+    with database._show_progress() as watch:
         watch("soon done")
     assert screen.getvalue() == ""
     monkeypatch.setattr(database, "SHOWN_AFTER_S", 0.0)
-    with database._shown() as watch:
+    with database._show_progress() as watch:
         watch("copying trials")
         wait_for(lambda: "copying trials" in screen.getvalue())
 

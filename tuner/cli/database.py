@@ -92,7 +92,7 @@ def backup(
     """Copy the whole database into one new file, while others go on using it."""
     from tunewright.db.backup import backup as copy_database
 
-    with _shown() as watch:
+    with _show_progress() as watch:
         contents = copy_database(db or settings().db, file, watch=watch)
     return CommandAnswer(_contents(contents), render_backup)
 
@@ -113,7 +113,7 @@ def restore(
     """Fill a database that is empty, or not there yet, with a backup."""
     from tunewright.db.backup import restore as fill_database
 
-    with _shown() as watch:
+    with _show_progress() as watch:
         contents = fill_database(file, store_url(db), watch=watch)
     notes = [] if contents.has_digests else [NO_DIGESTS.format(str(file))]
     return CommandAnswer({**_contents(contents), "notes": notes}, render_restore)
@@ -127,7 +127,7 @@ NO_DIGESTS = (
 
 
 @contextmanager
-def _shown() -> Iterator[Watch]:
+def _show_progress() -> Iterator[Watch]:
     """A function that shows on a terminal what goes on, once that takes long."""
     status = messages().status("")
     timer = threading.Timer(SHOWN_AFTER_S, status.start)
