@@ -241,6 +241,8 @@ def _advise(file: Path) -> Iterator[None]:
     try:
         yield
     except Damaged as error:
+        if error.name != repr(str(file)):
+            raise
         raise StoreError(f"{error}; nothing was restored, so restore another copy of it") from error
 
 
@@ -347,7 +349,7 @@ def _copy_rows(source: Connection, target: Connection, name: str, watch: Watch) 
         except (sql.OperationalError, sql.InterfaceError, sql.InternalError):  # of the target, not of the rows
             raise
         except (sql.StatementError, ValueError, TypeError) as error:
-            raise Damaged(f"{name} is damaged: its table {table.name} can't be copied: {one_line(error)}") from error
+            raise Damaged(name, f"its table {table.name} can't be copied: {one_line(error)}") from error
 
 
 def _read_rows(source: Connection, table: Table, name: str) -> Iterator[list[dict[str, Any]]]:
@@ -384,7 +386,7 @@ def _check(engine: Engine, name: str, watch: Watch) -> str:
         dangling = connection.exec_driver_sql("PRAGMA foreign_key_check").first()
         if damage != "ok" or dangling:
             fault = " ".join(damage.split()) if damage != "ok" else "rows are missing"
-            raise Damaged(f"{name} is damaged: {fault}")
+            raise Damaged(name, fault)
         return _revision(engine, connection, name)
 
 

@@ -42,7 +42,7 @@ def check_digests(connection: Connection, name: str, watch: Watch) -> bool:
     for table_name in sorted(stored.keys() | found.keys()):
         if stored.get(table_name) != found.get(table_name):
             edited = "if it was changed on purpose, tunewright backup FILE --db URL makes a backup of it as it is"
-            raise Damaged(f"{name} is damaged: its table {table_name} is not what was backed up ({edited})")
+            raise Damaged(name, f"its table {table_name} is not what was backed up ({edited})")
     return True
 
 
@@ -54,8 +54,7 @@ def _digests(connection: Connection, name: str, watch: Watch) -> dict[str, str]:
             try:
                 digests[table_name] = _digest(connection, table_name, watch)
             except (sql.DBAPIError, UnicodeError) as error:  # such as text that is no UTF-8
-                fault = f"its table {table_name} can't be read: {one_line(error)}"
-                raise Damaged(f"{name} is damaged: {fault}") from error
+                raise Damaged(name, f"its table {table_name} can't be read: {one_line(error)}") from error
     return digests
 
 

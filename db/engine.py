@@ -136,7 +136,7 @@ def translate_errors(url: URL, name: str = "") -> Iterator[None]:
             advice = "; nothing is stored until there is space on its disk" if reason == "disk full" else ""
             raise Unwritable(f"{name}: {message}{advice}", reason) from error
         if DAMAGE.search(message):
-            raise Damaged(f"{name} is damaged: {message}") from error
+            raise Damaged(name, message) from error
         if "database is locked" in message:
             message += ": another process is writing to it"
         raise StoreError(f"{name}: {message}") from error

@@ -14,7 +14,11 @@ class NotFound(StoreError):
 
 
 class Damaged(StoreError):
-    """What is in a file is not what was stored in it."""
+    """What is in the database or backup `name` is not what was stored in it."""
+
+    def __init__(self, name: str, fault: str) -> None:
+        super().__init__(f"{name} is damaged: {fault}")
+        self.name = name
 
 
 Reason = Literal["disk full", "disk fails", "database read-only"]

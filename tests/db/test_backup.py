@@ -220,6 +220,15 @@ def test_a_file_that_was_cut_is_seen(file_url, tmp_path):
     assert text.startswith(f"{str(file)!r} is damaged: ") and text.endswith("restore another copy of it")
 
 
+def test_it_is_told_from_damage_of_what_is_filled(file_url, make_url, tmp_path):
+    backup(file_url, tmp_path / "b.sqlite")
+    url = make_url("sqlite")
+    backup(file_url, Path(url.removeprefix("sqlite:///")))
+    os.truncate(url.removeprefix("sqlite:///"), 50_000)
+    text = said(lambda: restore(tmp_path / "b.sqlite", url))
+    assert text.startswith(f"{url} is damaged: ") and "another copy" not in text
+
+
 def test_the_same_rows_in_other_pages_are_good(file_url, tmp_path):
     backup(file_url, tmp_path / "b.sqlite")
     for statement in ("DELETE FROM voids", "PRAGMA page_size = 8192", "VACUUM"):
