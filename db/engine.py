@@ -14,7 +14,7 @@ import re
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,7 @@ from urllib.parse import quote, unquote
 from sqlalchemy import URL, Connection, Engine, QueuePool, create_engine, event, make_url
 from sqlalchemy import exc as sql
 
-from .errors import Reason, StoreError, Unreachable, Unwritable
+from .errors import Damaged, Reason, StoreError, Unreachable, Unwritable
 
 WRITE_OPTION = "tunewright_writes"
 """Execution option of writing connections: on SQLite such a transaction begins with the write lock."""
@@ -40,6 +40,12 @@ OLDEST_SQLITE = (3, 35, 0)
 
 IDLE_LIMIT = "60s"
 """PostgreSQL ends a transaction whose process hangs for this long, so that its locks are released."""
+
+LONGEST_MESSAGE = 240
+"""Characters of a driver's message that are shown."""
+
+Watch = Callable[[str], None]
+"""Is told what goes on in a call that may take long."""
 
 _file_lock = threading.Lock()
 
@@ -60,14 +66,49 @@ def parse_url(text: str) -> URL:
             raise StoreError(f"a database URL is {URL_FORMS}; {backend} is not supported")
 
 
-def make_engine(url: URL, wait_s: float) -> Engine:
-    """An engine for a parsed URL. `wait_s` is how long to wait for a lock of another process."""
-    return _sqlite_engine(url, wait_s) if url.get_backend_name() == "sqlite" else _postgres_engine(url, wait_s)
+def make_engine(url: URL, wait_s: float, *, reads_only: bool = False) -> Engine:
+    """An engine for a parsed URL. `wait_s` is how long to wait for a lock of another process.
+
+    `reads_only`: its connections refuse to write. What a process that was killed left half written is still undone.
+    """
+    make = _sqlite_engine if url.get_backend_name() == "sqlite" else _postgres_engine
+    return make(url, wait_s, reads_only)
 
 
-def one_line(error: sql.DBAPIError) -> str:
-    """The driver's message on one line."""
-    return " ".join(str(error.orig).split())
+def make_reader(url: URL, wait_s: float) -> Engine:
+    """An engine that only reads, and needs no right to write: a file stays as it is."""
+    engine = make_engine(url, wait_s, reads_only=True)
+    # A database in memory, one with options of its own, and a server have no plain file.
+    is_plain = url.get_backend_name() == "sqlite" and not is_memory(url) and not str(url.database).startswith("file:")
+    path = sqlite_file(url)
+    if is_plain and not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
+
+        @event.listens_for(engine, "do_connect")
+        def connect(_dialect: object, _record: object, _arguments: object, options: dict[str, Any]) -> Any:
+            return _connect_read_only(engine.dialect.loaded_dbapi, path, options)
+
+    return engine
+
+
+def _connect_read_only(module: Any, path: Path, options: dict[str, Any]) -> Any:
+    """A connection to a SQLite file that may not be written."""
+    name = f"file:{quote(str(path.absolute()))}?mode=ro"
+    connection = module.connect(name, uri=True, **options)
+    try:
+        connection.execute("SELECT count(*) FROM sqlite_master")
+    except module.Error:
+        connection.close()
+        if Path(f"{path}-wal").exists():  # another process may be writing
+            raise
+        # SQLite can't read a file in WAL mode without making two files beside it, unless it is immutable.
+        connection = module.connect(f"{name}&immutable=1", uri=True, **options)
+    return connection
+
+
+def one_line(error: BaseException) -> str:
+    """A driver's message on one line. It may quote a value of any length."""
+    text = " ".join(str(getattr(error, "orig", error)).split())
+    return text if len(text) <= LONGEST_MESSAGE else f"{text[:LONGEST_MESSAGE]}..."
 
 
 @contextmanager
@@ -94,6 +135,8 @@ def translate_errors(url: URL, name: str = "") -> Iterator[None]:
         if (reason := _unwritable(error, message)) is not None:
             advice = "; nothing is stored until there is space on its disk" if reason == "disk full" else ""
             raise Unwritable(f"{name}: {message}{advice}", reason) from error
+        if DAMAGE.search(message):
+            raise Damaged(name, message) from error
         if "database is locked" in message:
             message += ": another process is writing to it"
         raise StoreError(f"{name}: {message}") from error
@@ -116,6 +159,10 @@ UNWRITABLE_ERRORS: dict[str, Reason] = {
 
 UNWRITABLE_STATES: dict[str, Reason] = {"53100": "disk full", "58030": "disk fails", "25006": "database read-only"}
 """The same as SQLSTATEs of PostgreSQL: no space left; an I/O error; a standby, or a read-only database."""
+
+
+DAMAGE = re.compile("malformed|Could not decode to UTF-8")
+"""Messages of SQLite about what it would not have written."""
 
 
 def _unwritable(error: sql.DBAPIError, message: str) -> Reason | None:
@@ -168,10 +215,10 @@ def is_missing(url: URL) -> bool:
     return url.get_backend_name() == "sqlite" and not is_memory(url) and not sqlite_file(url).exists()
 
 
-def read_only_url(path: Path, **options: str) -> URL:
-    """A SQLite file that is only read; `immutable="1"`: and that no process writes meanwhile."""
+def immutable_url(path: Path) -> URL:
+    """A SQLite file that is only read, and that no process writes meanwhile."""
     name = f"file:{quote(str(path.absolute()))}"
-    return URL.create("sqlite", database=name, query={"mode": "ro", **options, "uri": "true"})
+    return URL.create("sqlite", database=name, query={"mode": "ro", "immutable": "1", "uri": "true"})
 
 
 def wal_is_safe(version: tuple[int, ...]) -> bool:
@@ -190,7 +237,7 @@ def sqlite_module() -> ModuleType:
     return bundled if wal_is_safe(bundled.sqlite_version_info) else sqlite3
 
 
-def _sqlite_engine(url: URL, wait_s: float) -> Engine:
+def _sqlite_engine(url: URL, wait_s: float, reads_only: bool) -> Engine:
     module: Any = sqlite_module()
     if module.sqlite_version_info < OLDEST_SQLITE:
         raise StoreError(f"SQLite {module.sqlite_version} is too old, 3.35 is needed: pip install pysqlite3")
@@ -214,6 +261,8 @@ def _sqlite_engine(url: URL, wait_s: float) -> Engine:
         # In WAL mode NORMAL can lose the last commits with the power, never with the process, and corrupts nothing.
         wal = connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
         connection.execute(f"PRAGMA synchronous={'NORMAL' if wal else 'FULL'}")
+        if reads_only:
+            connection.execute("PRAGMA query_only=ON")
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
@@ -225,7 +274,7 @@ def _sqlite_engine(url: URL, wait_s: float) -> Engine:
     return engine
 
 
-def _postgres_engine(url: URL, wait_s: float) -> Engine:
+def _postgres_engine(url: URL, wait_s: float, reads_only: bool) -> Engine:
     if "connect_timeout" not in url.query:
         url = url.update_query_dict({"connect_timeout": "10"})
     try:
@@ -240,6 +289,8 @@ def _postgres_engine(url: URL, wait_s: float) -> Engine:
             "lock_timeout": f"{wait_s * 1000:.0f}ms",
             "idle_in_transaction_session_timeout": IDLE_LIMIT,
         }
+        if reads_only:
+            settings["default_transaction_read_only"] = "on"
         for name, value in settings.items():
             connection.execute("SELECT set_config(%s, %s, false)", (name, value))
         connection.commit()
@@ -293,6 +344,12 @@ def choose_journal(engine: Engine, wait_s: float) -> None:
             "it so: pip install pysqlite3"
         )
     engine.dispose()  # connections choose `synchronous` by the mode when they are made
+
+
+def leave_unsafe_journal(engine: Engine, wait_s: float) -> None:
+    """For reading: `choose_journal`, but a mode that is safe with this library stays, and so does the file."""
+    if engine.dialect.name == "sqlite" and not wal_is_safe(sqlite_version(engine)):
+        choose_journal(engine, wait_s)
 
 
 def sqlite_version(engine: Engine) -> tuple[int, ...]:

@@ -13,6 +13,14 @@ class NotFound(StoreError):
     """The named job, task, target, model or key is not in the database."""
 
 
+class Damaged(StoreError):
+    """What is in the database or backup `name` is not what was stored in it."""
+
+    def __init__(self, name: str, fault: str) -> None:
+        super().__init__(f"{name} is damaged: {fault}")
+        self.name = name
+
+
 Reason = Literal["disk full", "disk fails", "database read-only"]
 """Why nothing can be stored."""
 

@@ -16,7 +16,7 @@ from .database import Database, row_counts
 from .engine import (
     is_memory,
     is_missing,
-    make_engine,
+    make_reader,
     parse_url,
     redact,
     sqlite_file,
@@ -66,7 +66,7 @@ class Inspection:
 
     @property
     def is_current(self) -> bool:
-        """Whether the schema is the one of this version; the next command migrates an older one."""
+        """Whether the schema is the one of this version; the next command that writes migrates an older one."""
         return self.revision == HEAD
 
 
@@ -78,7 +78,7 @@ def inspect(url: str, wait_s: float = 5.0) -> Inspection | None:
     parsed = parse_url(url)
     if is_memory(parsed) or is_missing(parsed):
         return None
-    engine = make_engine(parsed, wait_s)
+    engine = make_reader(parsed, wait_s)
     try:
         with translate_errors(engine.url), engine.connect() as connection:
             return _inspection(engine, connection)

@@ -1,26 +1,13 @@
-"""Opening existing databases: none is made, and reading needs no right to write."""
+"""Opening existing databases: none is made, and reading needs no right to write, nor changes anything."""
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
-from sqlalchemy import URL, Engine
+from sqlalchemy import URL, Connection
 
 from .database import Database
-from .engine import (
-    choose_journal,
-    is_memory,
-    is_missing,
-    make_engine,
-    parse_url,
-    read_only_url,
-    redact,
-    sqlite_file,
-    translate_errors,
-)
+from .engine import is_missing, leave_unsafe_journal, make_reader, parse_url, redact, translate_errors
 from .errors import StoreError
-from .schema import HEAD, current_revision
+from .schema import HEAD, current_revision, refuse_foreign
 from .store import Store, open_store
 
 
@@ -29,27 +16,31 @@ class NoDatabase(StoreError):
 
 
 def open_reader(url: str, *, wait_s: float = 60.0) -> Store:
-    """Open the database at an SQLAlchemy URL for reading, as `open_store` does, but make none.
+    """Open the database at an SQLAlchemy URL for reading. None is made, and an existing one stays as it is.
 
-    A SQLite file that may not be written is opened read-only. Another one of an older schema is migrated. Raises
-    NoDatabase, and StoreError as `open_store` does.
+    So one of an older schema is refused, and a backup remains one. Raises NoDatabase, and StoreError as `open_store`
+    does.
     """
     parsed = parse_url(url)
     _refuse_missing(parsed)
-    # A database in memory, one with options of its own, and a server have no plain file.
-    is_file = parsed.get_backend_name() == "sqlite" and not is_memory(parsed)
-    path = None if not is_file or str(parsed.database).startswith("file:") else sqlite_file(parsed)
-    if path is None or (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
-        return _open(parsed, url, wait_s)
+    engine = make_reader(parsed, wait_s)
+    database = Database(engine)
     try:
-        return _open(read_only_url(path), url, wait_s, writable=False)
-    except NoDatabase:
+        with translate_errors(parsed):
+            with engine.connect() as connection:
+                revision = _revision(connection, parsed)
+                if revision != HEAD:
+                    refuse_foreign(engine, connection, revision)
+                    raise StoreError(
+                        f"{redact(parsed)}: its schema is {revision}, and this version reads {HEAD}; bring it there "
+                        "with tunewright db upgrade --db URL, or fill another database with it if it is a backup: "
+                        "tunewright restore FILE --db URL"
+                    )
+            leave_unsafe_journal(engine, wait_s)
+    except BaseException:
+        database.close()
         raise
-    except StoreError:
-        if Path(f"{path}-wal").exists():  # another process may be writing
-            raise
-        # SQLite can't read a file in WAL mode without making two files beside it, unless it is immutable.
-        return _open(read_only_url(path, immutable="1"), url, wait_s, writable=False)
+    return Store(database, revision)
 
 
 def open_existing(url: str, *, wait_s: float = 60.0, patience_s: float = 0.0) -> Store:
@@ -59,7 +50,17 @@ def open_existing(url: str, *, wait_s: float = 60.0, patience_s: float = 0.0) ->
     """
     parsed = parse_url(url)
     _refuse_missing(parsed)
-    return _open(parsed, url, wait_s, patience_s)
+    database = Database(make_reader(parsed, wait_s), patience_s)
+
+    def look() -> None:
+        with translate_errors(parsed), database.engine.connect() as connection:
+            _revision(connection, parsed)
+
+    try:
+        database.retry(look)
+    finally:
+        database.close()
+    return open_store(url, wait_s=wait_s, patience_s=patience_s)
 
 
 def _refuse_missing(url: URL) -> None:
@@ -67,28 +68,8 @@ def _refuse_missing(url: URL) -> None:
         raise NoDatabase(f"{redact(url)}: there is no such database; tunewright tune and tunewright import make one")
 
 
-def _open(engine_url: URL, url: str, wait_s: float, patience_s: float = 0.0, *, writable: bool = True) -> Store:
-    """A store on an engine for `engine_url`, which is the database at `url`."""
-    engine = make_engine(engine_url, wait_s)
-    database = Database(engine, patience_s)
-    try:
-        revision = database.retry(lambda: _revision(engine))
-        if revision == HEAD:
-            if writable:
-                with translate_errors(engine.url):
-                    choose_journal(engine, wait_s)
-            return Store(database, revision)
-        if revision is None:
-            raise NoDatabase(f"{redact(parse_url(url))}: there is nothing of tunewright in this database")
-    except BaseException:
-        database.close()
-        raise
-    database.close()
-    if not writable:
-        raise StoreError(f"{redact(parse_url(url))}: its schema is {revision}, not {HEAD}, and it may not be written")
-    return open_store(url, wait_s=wait_s, patience_s=patience_s)
-
-
-def _revision(engine: Engine) -> str | None:
-    with translate_errors(engine.url), engine.connect() as connection:
-        return current_revision(connection)
+def _revision(connection: Connection, url: URL) -> str:
+    revision = current_revision(connection)
+    if revision is None:
+        raise NoDatabase(f"{redact(url)}: there is nothing of tunewright in this database")
+    return revision

@@ -8,6 +8,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import sqlite3
 import stat
 import threading
@@ -18,7 +19,9 @@ import pytest
 from sqlalchemy import select
 
 from tunewright.db.access import KeyScope
-from tunewright.db.backup import TRANSIENT_TABLES, backup, restore
+from tunewright.db.backup import TRANSIENT_TABLES, backup, interruptible, restore
+from tunewright.db.digests import DIGESTS, store_digests
+from tunewright.db.engine import make_engine, parse_url
 from tunewright.db.errors import StoreError
 from tunewright.db.job import EventKind, JobState, LeaseLost, NewEvent, SearchBudget
 from tunewright.db.reader import NoDatabase
@@ -163,6 +166,177 @@ def test_only_the_owner_may_read_it(make_url, samples, tmp_path):
     assert [path.name for path in tmp_path.glob("*b.sqlite*")] == ["b.sqlite"]
     with closing(sqlite3.connect(tmp_path / "b.sqlite")) as connection:
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("delete",)
+
+
+CHANGES = {
+    "trials": "UPDATE trials SET median_s = median_s * 2 WHERE id = 3",
+    "confirmations": "DELETE FROM confirmations",
+    "targets": "INSERT INTO targets SELECT 'k', kind, data FROM targets LIMIT 1",
+    "jobs": "UPDATE jobs SET budget = CAST(budget AS BLOB)",  # the same bytes, of another type
+    "upload_pieces": "UPDATE upload_pieces SET data = zeroblob(length(data))",
+    "api_keys": "UPDATE api_keys SET scopes = '[\"records:void\"]'",
+    "alembic_version": "UPDATE alembic_version SET version_num = '0005'",
+    "voids": "DELETE FROM backup_digests WHERE name = 'voids'",
+    "songs": "CREATE TABLE songs (name TEXT)",
+}
+"""Changes that SQLite's own check takes for good, by the table that is not what it was."""
+
+
+@pytest.mark.parametrize("table", CHANGES)
+def test_a_row_that_was_changed_is_seen(file_url, tmp_path, table):
+    file, new = tmp_path / "b.sqlite", tmp_path / "new.db"
+    backup(file_url, file)
+    edit(file, CHANGES[table])
+    said_of_it = said(lambda: restore(file, f"sqlite:///{new}"))
+    assert said_of_it.startswith(f"{str(file)!r} is damaged: its table {table} is not what was backed up")
+    assert said_of_it.endswith("; nothing was restored, so restore another copy of it")
+    assert not new.exists()
+    backup(f"sqlite:///{file}", tmp_path / "as it is.sqlite")  # with digests of its own
+    if table != "alembic_version":
+        assert restore(tmp_path / "as it is.sqlite", f"sqlite:///{new}").has_digests
+
+
+def edit(path, statement):
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(statement)
+
+
+def test_a_bit_that_rots_in_a_row_is_seen(file_url, tmp_path):
+    file = tmp_path / "b.sqlite"
+    backup(file_url, file)
+    data = file.read_bytes()
+    for rotten in (b"Relv", b"Rel\xff"):  # another letter, and what is no text
+        file.write_bytes(data.replace(b"Relu", rotten))
+        text = said(lambda: restore(file, f"sqlite:///{tmp_path}/new.db"))
+        assert text.startswith(f"{str(file)!r} is damaged: its table tasks ")
+        assert not (tmp_path / "new.db").exists()
+
+
+def test_a_file_that_was_cut_is_seen(file_url, tmp_path):
+    file = tmp_path / "b.sqlite"
+    backup(file_url, file)
+    os.truncate(file, file.stat().st_size // 2)
+    text = said(lambda: restore(file, f"sqlite:///{tmp_path}/new.db"))
+    assert text.startswith(f"{str(file)!r} is damaged: ") and text.endswith("restore another copy of it")
+
+
+def test_it_is_told_from_damage_of_what_is_filled(file_url, make_url, tmp_path):
+    backup(file_url, tmp_path / "b.sqlite")
+    url = make_url("sqlite")
+    backup(file_url, Path(url.removeprefix("sqlite:///")))
+    os.truncate(url.removeprefix("sqlite:///"), 50_000)
+    text = said(lambda: restore(tmp_path / "b.sqlite", url))
+    assert text.startswith(f"{url} is damaged: ") and "another copy" not in text
+
+
+def test_the_same_rows_in_other_pages_are_good(file_url, tmp_path):
+    backup(file_url, tmp_path / "b.sqlite")
+    for statement in ("DELETE FROM voids", "PRAGMA page_size = 8192", "VACUUM"):
+        with closing(sqlite3.connect(tmp_path / "b.sqlite", isolation_level=None)) as connection:
+            connection.execute(statement)
+    assert restore(tmp_path / "b.sqlite", f"sqlite:///{tmp_path}/new.db").has_digests
+
+
+def test_digests_of_later_versions_are_the_same(tmp_path):
+    """Else no backup could be restored by another version."""
+    engine = make_engine(parse_url(f"sqlite:///{tmp_path}/t.sqlite"), wait_s=1)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE t (a TEXT, b)")
+        rows = [
+            ("x\u00e4\U0001f600\u0378'\"\n\\", None),
+            ("", b"\0\xff'"),
+            ("1", 1),
+            ("1", 1.0),
+            ("1", -1e300),
+            ("1", 0.1),
+        ]
+        connection.exec_driver_sql("INSERT INTO t VALUES (?, ?)", rows)
+        store_digests(connection, "", lambda _: None)
+        stored = connection.execute(select(DIGESTS)).all()
+    engine.dispose()
+    text = r"""['a', 'b']('x\xe4\U0001f600\u0378\'"\n\\', None)('', b"\x00\xff'")('1', 1)('1', 1.0)('1', -1e+300)"""
+    assert stored == [("t", hashlib.sha256(f"{text}('1', 0.1)".encode()).hexdigest())]
+
+
+def without_digests(url, path):
+    """A backup as early versions made it."""
+    backup(url, path)
+    edit(path, "DROP TABLE backup_digests")
+
+
+def test_a_backup_without_digests_is_restored(file_url, tmp_path):
+    without_digests(file_url, tmp_path / "b.sqlite")
+    restored = restore(tmp_path / "b.sqlite", f"sqlite:///{tmp_path}/new.db")
+    assert not restored.has_digests and restored.counts["trials"] == 6
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE trials SET schedule = '{\"a'",
+        "UPDATE trials SET created_at = 'monday'",
+        "UPDATE trials SET median_s = 'soon'",
+        "UPDATE trials SET provenance = '{\"a\": Infinity}'",
+    ],
+)
+def test_rows_that_cannot_be_read_are_seen_without_digests(file_url, tmp_path, statement):
+    file = tmp_path / "b.sqlite"
+    without_digests(file_url, file)
+    edit(file, statement)
+    text = said(lambda: restore(file, f"sqlite:///{tmp_path}/new.db"))
+    assert text.startswith(f"{str(file)!r} is damaged: its table trials can't be copied: ")
+    with open_store(f"sqlite:///{tmp_path}/new.db") as store:
+        assert set(store.counts().values()) == {0}
+
+
+def test_what_is_no_text_is_seen_without_digests(file_url, tmp_path):
+    file = tmp_path / "b.sqlite"
+    without_digests(file_url, file)
+    edit(file, "UPDATE trials SET error = CAST(x'ff' AS TEXT)")
+    text = said(lambda: restore(file, f"sqlite:///{tmp_path}/new.db"))
+    assert text.startswith(f"{str(file)!r} is damaged: Could not decode") and text.endswith("another copy of it")
+
+
+def test_what_no_server_keeps_is_seen_without_digests(file_url, make_url, tmp_path, request):
+    request.getfixturevalue("postgres_url")
+    without_digests(file_url, tmp_path / "b.sqlite")
+    edit(tmp_path / "b.sqlite", "UPDATE trials SET error = 'a' || char(0) || 'b'")
+    assert "its table trials can't be copied: " in said(lambda: restore(tmp_path / "b.sqlite", make_url("postgres")))
+
+
+def test_a_backup_that_is_to_be_filled_stays_one(file_url, tmp_path):
+    for name in ("b", "c"):
+        backup(file_url, tmp_path / f"{name}.sqlite")
+    before = (tmp_path / "c.sqlite").read_bytes()
+    assert "in use: it holds" in said(lambda: restore(tmp_path / "b.sqlite", f"sqlite:///{tmp_path}/c.sqlite"))
+    assert (tmp_path / "c.sqlite").read_bytes() == before
+    assert restore(tmp_path / "c.sqlite", f"sqlite:///{tmp_path}/new.db").has_digests
+
+
+def test_long_work_says_what_it_does(kind, make_url, samples, tmp_path):
+    said_of_it: list[str] = []
+    with open_store(make_url(kind)) as store:
+        fill(store, samples)
+        backup(str_url(store), tmp_path / "b.sqlite", watch=said_of_it.append)
+    assert said_of_it[0].startswith("copying") and "checking trials, row 0" in said_of_it
+    said_of_it.clear()
+    restore(tmp_path / "b.sqlite", make_url(kind), watch=said_of_it.append)
+    assert said_of_it[0] == "checking" and said_of_it[-1].startswith("copying")
+    assert said_of_it.index("checking trials, row 0") < said_of_it.index("copying trials, row 0")
+
+
+def test_an_interrupt_ends_a_statement_without_end(tmp_path):
+    """Between two steps of SQLite's machine; nothing else would end it."""
+    engine = make_engine(parse_url(f"sqlite:///{tmp_path}/t.sqlite"), wait_s=1)
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    endless = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT count(*) FROM n"
+    try:
+        with engine.connect() as connection, pytest.raises(KeyboardInterrupt), interruptible(connection):
+            signal.setitimer(signal.ITIMER_REAL, 0.01)
+            connection.exec_driver_sql(endless)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+        engine.dispose()
 
 
 def test_links_are_nowhere_in_the_file(kind, make_url, tmp_path):
@@ -394,8 +568,9 @@ def test_a_restore_that_fails_leaves_the_database_empty(kind, make_url, samples,
     assert restore(tmp_path / "b.sqlite", url).counts["jobs"] == 2
 
 
-def test_it_is_one_moment_while_others_write(kind, make_url, samples, tmp_path):
+def test_it_is_one_moment_while_others_write(kind, make_url, samples, tmp_path, monkeypatch):
     """A confirmation comes right after its trial, in one thread: no copy has one without the other."""
+    monkeypatch.setattr("tunewright.db.backup.PAGES_AT_ONCE", 1)
     url = make_url(kind)
     stop = threading.Event()
     with open_store(url) as store:

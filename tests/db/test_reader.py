@@ -5,18 +5,21 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from sqlalchemy import URL, text
+from sqlalchemy import URL, Connection, text
 
 from tunewright.db.access import KeyScope
 from tunewright.db.backup import backup
+from tunewright.db.engine import make_engine, parse_url
 from tunewright.db.errors import StoreError
 from tunewright.db.inspection import inspect
 from tunewright.db.reader import NoDatabase, open_existing, open_reader
+from tunewright.db.schema import current_revision
 from tunewright.db.store import Store, open_store
 
 OLDEST = min((Path(__file__).parent / "frozen").glob("*.sqlite"))
@@ -60,17 +63,45 @@ def test_of_another_program(tmp_path: Path) -> None:
     assert file.read_bytes() == before
 
 
-def test_writable(path: Path) -> None:
+@pytest.mark.parametrize("mode", ["wal", "delete"])
+def test_reading_changes_nothing(path: Path, mode: str) -> None:
+    set_journal(path, mode)
+    before = path.read_bytes()
     with open_reader(f"sqlite:///{path}") as store:
         assert store.counts()["trials"] == 0
+        assert list(store.export()) == []
+    inspection = inspect(f"sqlite:///{path}")
+    assert inspection is not None and inspection.journal_mode == mode
+    assert path.read_bytes() == before
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_reader_refuses_to_write(shared_url: str) -> None:
+    open_store(shared_url).close()
+    with (
+        open_reader(shared_url) as store,
+        pytest.raises(StoreError, match=r"read-?only"),
+        store.database.write() as session,
+    ):
+        session.execute(text("DELETE FROM alembic_version"))
+
+
+def test_a_mode_that_is_unsafe_here_does_not_stay(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    set_journal(path, "wal")
+    monkeypatch.setattr("tunewright.db.engine.wal_is_safe", lambda version: False)
+    with open_reader(f"sqlite:///{path}") as store:
+        assert store.journal_mode() == "delete"
+
+
+def set_journal(path: Path, mode: str) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"PRAGMA journal_mode={mode}")
 
 
 @pytest.mark.usefixtures("locked")
 @pytest.mark.parametrize("mode", ["wal", "delete"])
 def test_read_only(path: Path, mode: str) -> None:
-    with sqlite3.connect(path) as connection:
-        connection.execute(f"PRAGMA journal_mode={mode}")
-    connection.close()
+    set_journal(path, mode)
     before = path.read_bytes()
     with open_reader(f"sqlite:///{path}") as store:
         assert store.counts()["trials"] == 0
@@ -82,11 +113,30 @@ def test_read_only(path: Path, mode: str) -> None:
 
 @pytest.mark.usefixtures("locked")
 def test_read_only_of_an_older_schema(path: Path) -> None:
-    with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE alembic_version SET version_num = '0000'")
-    connection.close()
-    with pytest.raises(StoreError, match="its schema is 0000"):
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE alembic_version SET version_num = '0001'")
+    with pytest.raises(StoreError, match="its schema is 0001"):
         open_reader(f"sqlite:///{path}")
+
+
+def test_an_older_schema_is_not_migrated_to_be_read(shared_url: str) -> None:
+    open_store(shared_url).close()
+    for version, said in (("0001", "its schema is 0001, .* tunewright db upgrade"), ("9999", "9999 is newer")):
+        with transaction(shared_url) as connection:
+            connection.execute(text("UPDATE alembic_version SET version_num = :version"), {"version": version})
+        with pytest.raises(StoreError, match=said):
+            open_reader(shared_url)
+        with transaction(shared_url) as connection:
+            assert current_revision(connection) == version
+
+
+@contextmanager
+def transaction(url: str) -> Iterator[Connection]:
+    """A transaction on a database of any schema."""
+    engine = make_engine(parse_url(url), wait_s=10)
+    with engine.begin() as connection:
+        yield connection
+    engine.dispose()
 
 
 @pytest.mark.usefixtures("locked")

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sqlite3
 import stat
+from contextlib import closing
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from tunewright.codegen.expr.dtype import DType
 from tunewright.codegen.expr.expr import Load, Var, op
@@ -17,8 +21,10 @@ from tunewright.graph.task import Axis, Stage, Task, Tensor
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule
+from tunewright.tuner.cli import database
 
 from ..commands import Command
+from ..waiting import wait_for
 from .test_cli_bad_input import refused
 from .test_cli_docs import promised
 
@@ -68,6 +74,39 @@ def test_a_backup_says_that_keys_are_in_it(url: str, command: Command, tmp_path:
     said = command("backup", tmp_path / "b.sqlite", "--db", url).out
     assert ", 1 key" in said and "1 keys" not in said
     assert "API keys are in it, as digests" in said
+
+
+def test_a_backup_without_digests_is_told_of(url: str, command: Command, tmp_path: Path) -> None:
+    file = tmp_path / "b.sqlite"
+    command("backup", file, "--db", url)
+    assert command("restore", file, "--db", f"sqlite:///{tmp_path}/a.db", "--json").data["notes"] == []
+    with closing(sqlite3.connect(file)) as connection, connection:
+        connection.execute("DROP TABLE backup_digests")
+    restored = command("restore", file, "--db", f"sqlite:///{tmp_path}/b.db")
+    assert restored.code == 0 and restored.err.startswith(f"note: {str(file)!r} was made by an older version")
+
+
+def test_a_backup_that_was_changed_is_refused(url: str, command: Command, tmp_path: Path) -> None:
+    file = tmp_path / "b.sqlite"
+    command("backup", file, "--db", url)
+    with closing(sqlite3.connect(file)) as connection, connection:
+        connection.execute("UPDATE trials SET median_s = median_s / 2")
+    answer = command("restore", file, "--db", f"sqlite:///{tmp_path}/new.db")
+    refused(answer, "b.sqlite' is damaged: its table trials", "restore another copy")
+    assert not (tmp_path / "new.db").exists()
+
+
+def test_what_takes_long_is_shown_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = StringIO()
+    monkeypatch.setattr(database, "messages", lambda: Console(file=screen, force_terminal=True))
+    monkeypatch.setattr(database, "SHOWN_AFTER_S", 3600.0)
+    with database._show_progress() as watch:
+        watch("soon done")
+    assert screen.getvalue() == ""
+    monkeypatch.setattr(database, "SHOWN_AFTER_S", 0.0)
+    with database._show_progress() as watch:
+        watch("copying trials")
+        wait_for(lambda: "copying trials" in screen.getvalue())
 
 
 def test_files_that_cannot_be(url: str, command: Command, tmp_path: Path) -> None:

@@ -164,7 +164,7 @@ def _database(url: str) -> Iterator[Check]:
         yield Check("database", "ok", f"{inspection.name}: schema {inspection.revision}, {counts}")
     else:
         schema = f"its schema {inspection.revision} is an older one" if inspection.revision else "it is empty"
-        mend = f"tunewright db upgrade --db {inspection.name}; any other command that opens it does the same"
+        mend = f"tunewright db upgrade --db {inspection.name}; any other command that writes to it does the same"
         yield Check("database", "note", f"{inspection.name}: {schema}", mend)
     yield from _file(inspection)
     if inspection.work is not None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from contextlib import nullcontext
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,7 +22,11 @@ from .options import DbOption, JsonOption
 
 if TYPE_CHECKING:
     from tunewright.db.backup import BackupContents
+    from tunewright.db.engine import Watch
     from tunewright.db.exchange import BadLine
+
+SHOWN_AFTER_S = 1.0
+"""What goes on is shown of work that takes longer than this."""
 
 LINE_BYTES = 16 << 20
 """Longest line of an export."""
@@ -86,7 +92,9 @@ def backup(
     """Copy the whole database into one new file, while others go on using it."""
     from tunewright.db.backup import backup as copy_database
 
-    return CommandAnswer(_contents(copy_database(db or settings().db, file)), render_backup)
+    with _show_progress() as watch:
+        contents = copy_database(db or settings().db, file, watch=watch)
+    return CommandAnswer(_contents(contents), render_backup)
 
 
 def render_backup(console: Console, data: dict[str, Any]) -> None:
@@ -105,7 +113,32 @@ def restore(
     """Fill a database that is empty, or not there yet, with a backup."""
     from tunewright.db.backup import restore as fill_database
 
-    return CommandAnswer(_contents(fill_database(file, store_url(db))), render_restore)
+    with _show_progress() as watch:
+        contents = fill_database(file, store_url(db), watch=watch)
+    notes = [] if contents.has_digests else [NO_DIGESTS.format(str(file))]
+    return CommandAnswer({**_contents(contents), "notes": notes}, render_restore)
+
+
+NO_DIGESTS = (
+    "{!r} was made by an older version, without digests of its tables: were a number in it changed since, nothing "
+    "would tell; tunewright backup makes one with them"
+)
+"""Said of a backup that could be checked in part only."""
+
+
+@contextmanager
+def _show_progress() -> Iterator[Watch]:
+    """A function that shows on a terminal what goes on, once that takes long."""
+    status = messages().status("")
+    timer = threading.Timer(SHOWN_AFTER_S, status.start)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield status.update
+    finally:
+        timer.cancel()
+        timer.join()
+        status.stop()
 
 
 def render_restore(console: Console, data: dict[str, Any]) -> None:
@@ -131,7 +164,7 @@ def _counts_text(data: dict[str, Any]) -> str:
 
 @command(db_app)
 def upgrade(db: DbOption = None) -> CommandAnswer:
-    """Bring the database's schema to this version's. Every command that opens it does the same."""
+    """Bring the database's schema to this version's. Every command that writes to it does the same."""
     from tunewright.db.schema import HEAD
     from tunewright.db.store import open_store
 
