@@ -354,8 +354,12 @@ def _paired_dims(
 
 def _has_value_use(body: Expr, names: set[str]) -> bool:
     """Whether a variable occurs outside the indices of loads."""
-    cut = transform(body, lambda n: Const(0, n.dtype) if isinstance(n, Load) else n)
-    return any(isinstance(n, Var) and n.name in names for n in walk(cut))
+    match body:
+        case Load():
+            return False
+        case Var(name):
+            return name in names
+    return any(_has_value_use(part, names) for part in body.children)
 
 
 def _merge(

@@ -485,6 +485,18 @@ def test_outputs_of_one_node_may_differ_in_kind(runs) -> None:
     runs.agree(graph, feeds)
 
 
+def test_places_beside_a_comparison_are_seen(runs) -> None:
+    """With 0 for what is loaded the clip made the comparison constant, and the place that it chooses seemed unread."""
+    low = "Constant <value = float {0.5}> ()"
+    text = f"""
+    g (float[1,1,2,2] x) => (int64[1,1,1,1] at)
+    {{ low = {low} c = Clip (x, low) y, at = MaxPool <kernel_shape = [2, 2]> (c) }}
+    """
+    graph, feeds = graph_of(text)
+    assert labels(graph) == ["Clip+MaxPool"]
+    runs.agree(graph, feeds)
+
+
 def test_names_do_not_reach_keys() -> None:
     text, _ = CASES["residual"]
     graph, _ = graph_of(text)
