@@ -261,6 +261,8 @@ class _Run:
             return [float_products.product_of_floats(node, arrays, self._rng)]
         if self._leeway.regrouped and self._number % 2 and node.op == "MatMulInteger":
             return [float_products.sum_in_floats(node, arrays, self._rng)]
+        if self._leeway.regrouped and node.op in ("Add", "Sub") and any(map(is_float_array, arrays)):
+            arrays = [as_float64(a) if a.dtype.kind in "iu" else a for a in arrays]  # a bias beside such a sum
         if node.op == "Trees":
             return [self._move_trees(node, arrays)]
         if node.op in RESIZES and self._number and not is_exact(node) and not is_float_array(arrays[0]):

@@ -176,6 +176,22 @@ def test_scales_in_the_weights_of_a_product_of_bytes_are_explained() -> None:
     assert judge(case, replace(answers, ours=wrong)).finding is not None
 
 
+def test_scales_in_the_weights_of_a_product_with_a_bias_are_explained() -> None:
+    """Of whole numbers, which a sum that is none meets."""
+    a = np.array([[100, 100, 1]], np.uint8)
+    weights = {
+        "as": np.float32(0.1), "az": np.uint8(0), "b": np.array([[63], [-63], [1]], np.int8), "bs": np.float32(0.7),
+        "bz": np.int8(0), "c": np.array([3], np.int32),
+    }  # fmt: skip
+    case = case_of("QGemm", CONTRIBUTED, {"a": a}, weights, onnx.TensorProto.FLOAT)
+    answers = answer_case(case)
+    moved = CaseAnswer(((np.array([[0.28 + 2e-5]], np.float32),),))
+    verdict = judge(case, replace(answers, ours=moved))
+    assert verdict.finding is None and verdict.reasons == ("recognised and joined",)
+    wrong = CaseAnswer(((np.array([[0.29]], np.float32),),))
+    assert judge(case, replace(answers, ours=wrong)).finding is not None
+
+
 def test_trees_are_left_out_of_a_finding_that_shows_without_them() -> None:
     name = f"{LEARNED}.TreeEnsembleClassifier"
     case = max(draws(name, ALL[name]), key=lambda case: len(trees_of(case)))
