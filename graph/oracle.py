@@ -23,7 +23,7 @@ from tunewright.codegen.expr.expr import Expr, Load, Op, evaluate, free_vars, lo
 from tunewright.codegen.expr.index import linear
 
 from .ir import Array
-from .task import Axis, Stage, Task, Tensor, identity
+from .task import SMALL, Axis, Stage, Task, Tensor, identity
 
 GRID_POINTS = 1 << 20
 """Points of a stage that are evaluated at once: bounds the memory that the oracle needs."""
@@ -271,7 +271,8 @@ def example_inputs(task: Task, seed: int) -> list[Array]:
     """Inputs to try a task on: the same seed gives the same values everywhere.
 
     Floats are normal, scaled so that sums stay near 1; positive where a root, a logarithm or a power is taken of them,
-    away from zero where something is divided by them. Integers that choose elements are in range.
+    away from zero where something is divided by them. Integers that choose elements are in range. Bytes whose
+    products are summed as integers are any: machines may add them up in small words.
     """
     rng = np.random.default_rng(seed)
     uses = _uses(task)
@@ -285,6 +286,7 @@ class _Use:
     scale: float = 1.0
     positive: bool = False
     limit: int | None = None  # of an index
+    any_byte: bool = False
 
 
 def _uses(task: Task) -> dict[str, _Use]:
@@ -297,6 +299,9 @@ def _uses(task: Task) -> dict[str, _Use]:
                 factors = [name for name in read if name in uses]
                 for name in sorted(factors, key=lambda name: task.tensor(name).constant)[-1:]:
                     uses[name].scale = 1 / sqrt(prod(axis.extent for axis in stage.reduce))
+                if stage.body.dtype is DType.I32:
+                    for name in factors:
+                        uses[name].any_byte = True
         for node in walk(stage.body):
             match node:
                 case Op("sqrt" | "log" | "pow" | "div" as kind, args):
@@ -320,7 +325,12 @@ def _example(tensor: Tensor, use: _Use, rng: np.random.Generator) -> Array:
     if tensor.dtype is DType.BOOL:
         return rng.random(tensor.shape) < 0.5
     if not tensor.dtype.is_float:
-        low, high = (0, use.limit) if use.limit is not None else (0 if tensor.dtype.is_unsigned else -9, 10)
+        low, high = 0 if tensor.dtype.is_unsigned else -9, 10
+        if use.limit is not None:
+            low, high = 0, use.limit
+        elif use.any_byte and tensor.dtype.size_bytes == 1:
+            limits = np.iinfo(tensor.dtype.value)
+            low, high = (-SMALL, SMALL + 1) if tensor.small else (limits.min, limits.max + 1)
         return rng.integers(low, high, tensor.shape).astype(tensor.dtype.numpy)
     values = rng.standard_normal(tensor.shape, np.float32) * np.float32(use.scale)
     if use.positive:

@@ -20,6 +20,7 @@ import numpy as np
 from tunewright.codegen.expr.dtype import DType
 from tunewright.codegen.expr.expr import (
     COMPARISONS,
+    DOTS,
     Expr,
     Load,
     Op,
@@ -35,6 +36,9 @@ from tunewright.codegen.expr.expr import (
 from tunewright.codegen.fields import check_type, item, quote, word
 
 from .block_product import match_block_product
+
+SMALL = 64
+"""Twice its product with the largest byte has 16 bits, with a sign."""
 
 COMBINERS = {"sum": "add", "max": "max", "min": "min", "prod": "mul"}
 """Combiner of a stage -> the op of `codegen.expr` that joins two partial results."""
@@ -59,7 +63,7 @@ def fold_value(combiner: str, total: Expr, value: Expr) -> Expr:
     match combiner, value:
         case "sum", Op("mul", (left, right), dtype) if dtype.is_float:
             return op("fma", left, right, total)
-        case "sum", Op("dot2" | "dot4" as name, (left, right, part)) if part == const(0, part.dtype):
+        case "sum", Op(name, (left, right, part)) if name in DOTS and part == const(0, part.dtype):
             return op(name, left, right, total)
         case _:
             return op(COMBINERS[combiner], total, value)
@@ -67,12 +71,16 @@ def fold_value(combiner: str, total: Expr, value: Expr) -> Expr:
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A dense tensor of a task. `constant` inputs are known when a model is compiled, so they can be packed then."""
+    """A dense tensor of a task. `constant` inputs are known when a model is compiled, so they can be packed then.
+
+    `small` ones are signed bytes of which none is beyond SMALL: sums of two products with unsigned bytes have 16 bits.
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: DType
     constant: bool = False
+    small: bool = False
 
     @property
     def size_bytes(self) -> int:
@@ -289,21 +297,26 @@ def _check(task: Task) -> None:
             raise ValueError("an axis has no extent")
     if any(extent < 1 for tensor in tensors.values() for extent in tensor.shape):
         raise ValueError("a tensor is empty")
+    if any(tensor.small and not (tensor.constant and tensor.dtype is DType.I8) for tensor in tensors.values()):
+        raise ValueError("a small tensor is no constant of signed bytes")
 
 
 def _tensor_json(tensor: Tensor) -> dict[str, Any]:
+    """Plain data; `small` is there where it holds."""
     return {
         "name": tensor.name,
         "shape": list(tensor.shape),
         "dtype": tensor.dtype.value,
         "constant": tensor.constant,
+        **({"small": True} if tensor.small else {}),
     }
 
 
 def _tensor(data: Any) -> Tensor:
     shape = tuple(check_type("an extent", extent, int) for extent in item(data, "shape", list))
     dtype = word("dtype", item(data, "dtype", str), DType)
-    return Tensor(item(data, "name", str), shape, dtype, item(data, "constant", bool))
+    small = "small" in data and item(data, "small", bool)
+    return Tensor(item(data, "name", str), shape, dtype, item(data, "constant", bool), small)
 
 
 def _stage_json(stage: Stage) -> dict[str, Any]:

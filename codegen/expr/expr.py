@@ -178,7 +178,10 @@ HORIZONTAL = frozenset({"hsum", "hmax", "hmin", "hprod"})
 ZIPS = frozenset({"zip_low", "zip_high"})
 """Ops that take lanes from two vectors in turn: from their lower halves, from their upper halves."""
 
-OF_WORDS = frozenset({"dot2", "dot4", "exp2_bits"})
+DOTS = frozenset({"dot2", "dot4", "dot4_small"})
+"""Sums of products of the small numbers in words, and a total."""
+
+OF_WORDS = DOTS | {"exp2_bits"}
 """Ops of 32-bit words alone."""
 
 UNARY = HORIZONTAL | _ANGLES | {
@@ -189,7 +192,7 @@ UNARY = HORIZONTAL | _ANGLES | {
 
 def arity(name: str) -> int:
     """The number of arguments of an op of `semantics.OPS`."""
-    return 1 if name in UNARY else 3 if name in ("dot2", "dot4", "fma", "select") else 2
+    return 1 if name in UNARY else 3 if name in DOTS or name in ("fma", "select") else 2
 
 
 def const(value: Number, dtype: DType | None = None) -> Const:

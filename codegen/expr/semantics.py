@@ -55,6 +55,14 @@ def _dot4(a: Any, b: Any, total: Any) -> Any:
     return total + np.sum(left.astype(np.int32) * right, axis=-1, dtype=np.int32)
 
 
+def _dot4_small(a: Any, b: Any, total: Any) -> Any:
+    """As `_dot4`. Sums of two products saturate, as in machines: a promise that is broken shows."""
+    left, right = (np.array(words, np.int32)[..., None].view(kind) for words, kind in ((a, np.uint8), (b, np.int8)))
+    products = left.astype(np.int32) * right
+    pairs = np.clip(products[..., ::2] + products[..., 1::2], -(1 << 15), (1 << 15) - 1)
+    return total + np.sum(pairs, axis=-1, dtype=np.int32)
+
+
 def _dot2(a: Any, b: Any, total: Any) -> Any:
     for half in range(2):
         left, right = (_signed_part(words, 16, half) for words in (a, b))
@@ -92,6 +100,7 @@ OPS: Mapping[str, Callable[..., Any]] = {
     "round": np.rint,  # half to even
     "fma": lambda a, b, c: a * b + c,  # the machine may round once instead of twice
     "dot4": _dot4,  # of two words, the sum of products of their four bytes, and a total: unsigned bytes by signed ones
+    "dot4_small": _dot4_small,  # likewise, where the sum of the first two products has 16 bits, that of the others too
     "dot2": _dot2,  # of two words, the sum of products of their signed halves, and a total
     "widen_bytes": _widen_bytes,  # of a number of two signed bytes, the word of which they are the signed halves
     "exp": np.exp,

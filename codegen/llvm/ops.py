@@ -170,8 +170,8 @@ def select(
         return emit(f"select {condition} {args[0]}, {choice} {args[1]}, {choice} {args[2]}")
     if name == "fma":
         return _fma(source, lanes, args, emit)
-    if name == "dot4" and source is DType.I32:
-        return words.dot4(lanes, args, dot_bits, pair_bits, emit, is_small=words.has_small_bytes(op.args[0]))
+    if name in ("dot4", "dot4_small"):
+        return words.dot4(lanes, args, dot_bits, pair_bits, emit, is_small=name == "dot4_small")
     if name == "dot2":
         return words.dot2(lanes, args, pair_bits, emit)
     if name == "widen_bytes":

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..expr.expr import Const, Expr, Op
 from .types import Emit, constant_of, vector_of
 
 PAIR_SUMS = {128: "sse2.pmadd.wd", 256: "avx2.pmadd.wd", 512: "avx512.pmaddw.d.512"}
@@ -19,16 +18,8 @@ BYTE_PAIR_SUMS = {128: "ssse3.pmadd.ub.sw.128", 256: "avx2.pmadd.ub.sw", 512: "a
 _EIGHT = "splat (i16 8)"
 
 
-def has_small_bytes(words: Expr) -> bool:
-    """Whether it shows that no byte of words is above 127: sums of two products with signed bytes have 16 bits."""
-    match words:
-        case Op("bitand", (_, Const(int(mask)))):
-            return all(byte <= 127 for byte in (mask & 0xFFFFFFFF).to_bytes(4, "little"))
-    return False
-
-
 def dot4(lanes: int, args: Sequence[str], dot_bits: int, pair_bits: int, emit: Emit, *, is_small: bool) -> str:
-    """By VPDPBUSD, by VPMADDUBSW where the unsigned bytes are small, or by VPMADDWD on bytes that are made words."""
+    """By VPDPBUSD, by VPMADDUBSW where sums of two products are small, or by VPMADDWD on bytes that are made words."""
     kind, bits, (left, right, total) = _type(32, lanes), 32 * lanes, args
     if bits <= dot_bits and bits in (128, 256, 512):
         return emit(f"call {kind} @llvm.x86.avx512.vpdpbusd.{bits}({kind} {total}, {_bytes(lanes, left, right, emit)})")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, TypeVar
 
@@ -12,7 +12,7 @@ from tunewright.codegen.expr.expr import Const, Expr, Var, const, op
 
 from ..ir import Array, Node, TensorType
 from ..rounding import has_exact_inverse
-from ..task import Axis, Index, Stage, Tensor, load
+from ..task import SMALL, Axis, Index, Stage, Tensor, load
 
 ARITHMETIC = (*FLOATS, *INTEGERS)
 """Element types that definitions calculate in."""
@@ -157,7 +157,9 @@ class Definition:
                 raise NotNative(f"{self.node.op}: no kernels for {kind.dtype}")
             shape = kind.shape or ()
             self.require(0 not in shape, "an empty tensor")
-            self.tensors[name] = Tensor(name, shape, dtype, name in self.constants)
+            constant = self.constants.get(name)
+            small = dtype is DType.I8 and constant is not None and _is_small(constant)
+            self.tensors[name] = Tensor(name, shape, dtype, constant is not None, small)
         tensor = self.tensors[name]
         self.require(not dtypes or tensor.dtype in dtypes, f"{tensor.dtype} operand")
         return tensor
@@ -171,7 +173,7 @@ class Definition:
         self.require(shape == tensor.shape or self.node.inputs.count(tensor.name) < 2, "an operand in two shapes")
         if prod(shape) != prod(tensor.shape):
             raise ValueError(f"{tensor} has no shape {shape}")
-        self.tensors[tensor.name] = Tensor(tensor.name, shape, tensor.dtype, tensor.constant)
+        self.tensors[tensor.name] = replace(tensor, shape=shape)
         return self.tensors[tensor.name]
 
     def temporary(self, shape: Iterable[int], dtype: DType) -> Tensor:
@@ -208,6 +210,11 @@ class Definition:
             Stage(output.name, axes, value, reduce=reduce, combiner=combiner if reduce else "", index=tuple(index))
         )
         return output
+
+
+def _is_small(array: Array) -> bool:
+    """Whether no number of it is beyond SMALL."""
+    return bool(array.min() >= -SMALL and array.max() <= SMALL)
 
 
 def _axes(prefix: str, shape: Sequence[int]) -> tuple[tuple[Axis, ...], list[Expr]]:

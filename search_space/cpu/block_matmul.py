@@ -287,7 +287,7 @@ class _ByteTile(_Tile):
 
     def _multiply(self, weight: Expr, row: Expr, place: Expr, total: Expr) -> Expr:
         x = self._load(words_name(self._product.x.name), row, Var("block"), place, dtype=DType.I32)
-        return op("dot4", weight, x, total)
+        return op("dot4" if self._product.halves == 1 else "dot4_small", weight, x, total)
 
     def _scale(self, scale: Expr, row: Expr) -> Expr:
         x_scales = self._product.x_scales

@@ -2,8 +2,8 @@
 
 The loops are those of a contraction of words, see `contraction`; one instruction multiplies and adds the bytes of a
 vector of them, or some do so where bytes have to be made numbers of 16 bits first: those of weights in registers, those
-of activations as a phase copies them, as each is read for many columns. Each lane has four neighbours along the
-reduction: so they lie in the activations, and so weights are packed. Sums are exact.
+of activations as a phase copies them, as each is read for many columns. Small weights need neither. Each lane has
+neighbours along the reduction: so they lie in the activations, and so weights are packed. Sums are exact.
 """
 
 from __future__ import annotations
@@ -51,5 +51,6 @@ class ByteProductSketch(ContractionSketch):
 
     def describe(self, point: SchedulePoint) -> Iterator[str]:
         yield from super().describe(point)
-        how = "four at a time" if point.target.has_quick_dots else "two at a time, as words"
+        is_quick = point.target.has_quick_dots or any(tensor.small for tensor in point.task.inputs)
+        how = "four at a time" if is_quick else "two at a time, as words"
         yield f"Bytes are multiplied {how}, and added up exactly."

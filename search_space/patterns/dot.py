@@ -35,7 +35,7 @@ def match_dot(task: Task, is_padded: bool = False, is_wide: bool = False) -> Pro
     """The task's product of unsigned bytes by known signed ones, as one of words; None if there is none.
 
     `is_padded`: zeros around an operand are multiplied too, so that all windows are alike. `is_wide`: its unsigned
-    bytes are copied as signed numbers of two.
+    bytes are copied as signed numbers of two, unless the others are small.
     """
     product = match_product(task, BYTES)
     if product is None or not is_packable(task, product.panel):
@@ -50,7 +50,8 @@ def match_dot(task: Task, is_padded: bool = False, is_wide: bool = False) -> Pro
         product = bare
     else:
         product = _turn(product)  # with the padding: it reads beyond the edges
-    return _multiply_halves(_widen(task, product)) if is_wide else _multiply_bytes(product)
+    is_small = task.tensor(panel.tensor).small
+    return _multiply_halves(_widen(task, product)) if is_wide and not is_small else _multiply_bytes(product, is_small)
 
 
 def _turn(product: Product) -> Product:
@@ -79,10 +80,10 @@ def _widen(task: Task, product: Product) -> Product:
     return replace(widened, before=(*(phase for phase in product.before if phase not in copies), wide))
 
 
-def _multiply_bytes(product: Product) -> Product:
+def _multiply_bytes(product: Product, is_small: bool) -> Product:
     """The same sums, of words of four bytes of both operands."""
     panel, broadcast = (Load(x.tensor, x.index, DType.I32) for x in (product.panel, product.broadcast))
-    return _of_words(product, panel, op("dot4", broadcast, panel, ZERO), WORD_BYTES)
+    return _of_words(product, panel, op("dot4_small" if is_small else "dot4", broadcast, panel, ZERO), WORD_BYTES)
 
 
 def _multiply_halves(product: Product) -> Product:

@@ -26,7 +26,7 @@ from .oracle import DOTS, HOST, interpret, native
 
 SKETCH = sketch("block_matmul")
 
-PLAIN = replace(HOST, features="")
+PLAIN = replace(HOST, cpu="generic", features="")
 """A processor without instructions for bytes."""
 
 

@@ -14,7 +14,7 @@ from tunewright.codegen.target import Target
 from tunewright.graph.fusion.fusion import TaskCall, partition
 from tunewright.graph.onnx_import import load
 from tunewright.graph.rewrites import rewrite
-from tunewright.graph.task import Task
+from tunewright.graph.task import SMALL, Task
 from tunewright.search_space.sketch import find_space
 from tunewright.search_space.sketches import sketch, spaces
 
@@ -49,29 +49,41 @@ MODELS = {
 """Models: input, nodes, shape of the weights."""
 
 
-def tasks_of(name: str, target: Target = DOTS, kind: type = np.int8) -> list[Task]:
+def tasks_of(name: str, target: Target = DOTS, kind: type = np.int8, most: int | None = None) -> list[Task]:
     inputs, nodes, shape = MODELS[name]
     model = onnx.parser.parse_model(
         f'<ir_version: 10, opset_import: ["" : 20]> q ({inputs}) => (float y) {{ {nodes} }}'
     )
     rng, limits = np.random.default_rng(3), np.iinfo(kind)
-    known = {"w": rng.integers(limits.min, limits.max, shape, kind, endpoint=True), "m": np.uint8(131)}
+    low, high = (limits.min, limits.max) if most is None else (-most, most)
+    known = {"w": rng.integers(low, high, shape, kind, endpoint=True), "m": np.uint8(131)}
     for key, value in {**known, "s": np.float32(0.25)}.items():
         model.graph.initializer.append(numpy_helper.from_array(np.asarray(value), key))
     graph = rewrite(load(model.SerializeToString()), dots=target.has_dots)
     return [step.task for step in partition(graph) if isinstance(step, TaskCall)]
 
 
-def product_of(name: str) -> Task:
-    [task] = [task for task in tasks_of(name) if find_space(SKETCH, task, DOTS)]
+def product_of(name: str, most: int | None = None) -> Task:
+    [task] = [task for task in tasks_of(name, most=most) if find_space(SKETCH, task, DOTS)]
     return task
 
 
 @pytest.mark.parametrize("target", [DOTS, WORDS], ids=["four at a time", "two at a time"])
+@pytest.mark.parametrize("most", [None, SMALL], ids=["any weights", "small weights"])
 @pytest.mark.parametrize("name", MODELS)
-def test_any_schedule_is_exact(name: str, target: Target) -> None:
+def test_any_schedule_is_exact(name: str, most: int | None, target: Target) -> None:
     """In the interpreter, by this machine's instruction where it has one, and without it."""
-    agree_exactly(SKETCH, product_of(name), target, 3, [PLAIN, HOST])
+    agree_exactly(SKETCH, product_of(name, most), target, 3, [PLAIN, HOST])
+
+
+@pytest.mark.parametrize(("most", "is_small"), [(SMALL, True), (SMALL + 1, False)])
+def test_small_weights_are_multiplied_four_at_a_time(most: int, is_small: bool) -> None:
+    """As of `reduce_range`. A task with others is another task, as these would saturate."""
+    task = product_of("product", most)
+    text = assembly(SKETCH.lower(task, SKETCH.space(task, WORDS).default, WORDS), WORDS)
+    assert ("vpmaddubsw" in text) == is_small
+    assert any(tensor.small for tensor in task.inputs) == is_small
+    assert Task.from_json(task.to_json()) == task
 
 
 def test_machines_that_do_not_multiply_bytes_get_floats() -> None:
