@@ -41,6 +41,11 @@ class ByteProductSketch(ContractionSketch):
             product = match_dot(task, is_wide=True)
         return product if product and product.extent(product.vector) * 2 >= target.lanes(4) else None
 
+    def copies(self, depth: int, target: Target) -> tuple[int, ...]:
+        # LLVM adds up what several copies multiplied before it adds that to the sums, which takes more registers than
+        # there are. An instruction that adds as well leaves it nothing to add up.
+        return super().copies(depth, target) if target.has_quick_dots else (1,)
+
     def write(self, task: Task, product: Product, schedule: Schedule, target: Target) -> Kernel:
         nest = nest_of(product, schedule, target)
         width = -(-nest.tile_extent(product.vector) // nest.lanes) * nest.lanes

@@ -99,8 +99,7 @@ class ContractionSketch(PatternSketch[Product]):
         if product.rows:
             knobs.append(Knob("block_rows", block_choices(product.extent(product.rows[0]))))
         knobs.append(Knob("block_columns", block_choices(vectors)))
-        depth = product.fused_stage.stage.reduce[-1].extent
-        knobs.append(Knob("unroll", tuple(n for n in (1, 2, 3, 4, 8) if n <= depth and (n != 3 or depth == 3))))
+        knobs.append(Knob("unroll", self.copies(product.fused_stage.stage.reduce[-1].extent, target)))
         knobs.append(Knob("columns_inside", (0, 1)))
         knobs.append(Knob("ahead", (0, 1) if is_packable(task, product.panel) else (0,), PREFETCH))
         preferred = _preferred(task, product, target, knobs)
@@ -111,6 +110,10 @@ class ContractionSketch(PatternSketch[Product]):
             preferred=preferred,
             first_choice=not self._is_transposed or _is_faster(task, product, preferred, target),
         )
+
+    def copies(self, depth: int, target: Target) -> tuple[int, ...]:
+        """How many copies of the body may follow each other along a reduction of `depth`."""
+        return tuple(n for n in (1, 2, 3, 4, 8) if n <= depth and (n != 3 or depth == 3))
 
     def write(self, task: Task, product: Product, schedule: Schedule, target: Target) -> Kernel:
         nest = nest_of(product, schedule, target)
