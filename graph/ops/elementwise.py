@@ -316,7 +316,7 @@ def shrink(d: Definition) -> None:
         step = const(bias, moved.dtype)
         less, more = (moved - step, moved + step)
         if not (is_whole or x.dtype.is_float):
-            less, more = (op("cast", op("cast", one, dtype=I64), dtype=x.dtype) for one in (less, more))
+            less, more = convert(less, x.dtype), convert(more, x.dtype)
         above = op("select", op("lt", const(bound, compared.dtype), compared), less, const(0, x.dtype))
         return op("select", op("lt", compared, -bound), more, above)
 

@@ -318,6 +318,16 @@ def test_who_is_wrong_is_named(who: str, kind: str, reasons: tuple[str, ...]):
     assert verdict.reasons == reasons
 
 
+def test_the_evaluator_may_be_on_another_step_alone():
+    """Its sums are of another order: which of two numbers comes first may differ, where the others agree."""
+    nodes = [helper.make_node("Sqrt", ["x"], ["s"]), helper.make_node("Unique", ["s"], ["z", "y"])]
+    case = case_of(nodes, {"x": np.array([4, 1, 4, 9], np.float32)}, outputs=("y",))
+    answers = answer_case(case)
+    other = CaseAnswer(((np.array([1, 3, 0]),),))
+    assert judge(case, replace(answers, evaluator=other)).reasons == ("the evaluator stands alone",)
+    assert judge(case, replace(answers, evaluator=other, runtime=other)).finding is not None
+
+
 def test_another_shape_is_a_finding():
     case = steps_of_41()
     answers = answer_case(case)
