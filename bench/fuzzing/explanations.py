@@ -327,9 +327,9 @@ def evaluator_stands_alone(difference: Difference) -> bool:
     """Ours is right, and the evaluator is slightly off, as numpy's functions and sums are; or on another step then."""
     if difference.who != EVALUATOR:
         return False
-    if RUNTIME in difference.arrays and _has(difference, STEPS):
-        if np.array_equal(difference.arrays[OURS], difference.arrays[RUNTIME]):
-            return True
+    are_two = RUNTIME in difference.arrays and np.array_equal(difference.arrays[OURS], difference.arrays[RUNTIME])
+    if are_two and _has(difference, STEPS):
+        return True
     if difference.bound is None:
         return False
     if not np.logical_or(difference.right, difference.bound.allows(difference.arrays[OURS])).all():
