@@ -1,4 +1,7 @@
-"""Trees as perfect ones: arrays in which the children of place k of a level are 2k and 2k + 1 of the next.
+"""Trees as arrays of places, of two kinds.
+
+Perfect trees: the children of place k of a level are 2k and 2k + 1 of the next. Deep ones are far from perfect: their
+places say where their children are, side by side, and what comes to a leaf early stays there.
 
 Every test is brought into one form, whether a feature is at most a threshold: `x < t` is `x <= t'` with the next
 number below t, `x > t` is the other way round, and `x = t` is two tests in a row. So a walk down a tree has no
@@ -15,8 +18,11 @@ from numpy.typing import NDArray
 
 from .call import Unsupported
 
-MOST_DEPTH = 10
-"""Deepest trees that are laid out so: deeper ones are far from perfect."""
+MOST_PERFECT_DEPTH = 10
+"""Deepest trees that are laid out as perfect ones."""
+
+MOST_DEPTH = 64
+"""Deepest trees: every walk takes as many steps as the longest."""
 
 LEAST_DEPTH = 2
 """Least depth: what has a level of one node alone has another form, for which kernels are not written."""
@@ -60,17 +66,18 @@ class Comparisons:
 
 
 @dataclass(frozen=True, slots=True)
-class PerfectTrees:
-    """Trees of one depth.
+class TreeTables:
+    """Trees of one depth, as the op `Trees` has them (`graph/ops/trees.py`): each table has a row a tree.
 
-    `features` and `thresholds` [trees, 2^depth - 1] are level by level, `leaves` [trees, 2^depth] nodes. A feature is
-    beyond the last one where it is to be read as -infinity if it is NaN.
+    `leaves` are nodes: where no walk ends any leaf of the tree. A feature is beyond the last one where it is to be
+    read as -infinity if it is NaN.
     """
 
     depth: int
     features: Integers
     thresholds: Floats
     leaves: Integers
+    children: Integers | None = None
 
 
 def comparisons_of(splits: Splits) -> Comparisons:
@@ -141,16 +148,74 @@ class _Table:
         )
 
 
-def perfect_trees(roots: Integers, comparisons: Comparisons, columns: int) -> PerfectTrees:
-    """The trees, all as deep as the deepest, LEAST_DEPTH at least. Raises Unsupported where that is too much."""
+def tree_tables(roots: Integers, comparisons: Comparisons, columns: int) -> TreeTables:
+    """The trees, all as deep as the deepest. Raises Unsupported where that is too much."""
+    is_leaf = comparisons.low == np.arange(len(comparisons.low))
+    return _perfect(roots, comparisons, is_leaf, columns) or _Places(roots, comparisons, is_leaf).tables(columns)
+
+
+def _perfect(roots: Integers, comparisons: Comparisons, is_leaf: Bools, columns: int) -> TreeTables | None:
+    """Perfect trees of LEAST_DEPTH at least; None where they are too deep for that, or too many."""
     nodes = np.asarray(roots)[:, None]
     features: list[Integers] = []
     thresholds: list[Floats] = []
-    is_leaf = comparisons.low == np.arange(len(comparisons.low))
     while len(features) < LEAST_DEPTH or not is_leaf[nodes].all():
-        if len(features) == MOST_DEPTH or 2 * nodes.size > MOST_ELEMENTS:
-            raise Unsupported("trees that are deeper or more than are laid out as perfect ones")
-        features.append(comparisons.features[nodes] + columns * comparisons.nan_is_low[nodes])
+        if len(features) == MOST_PERFECT_DEPTH or 2 * nodes.size > MOST_ELEMENTS:
+            return None
+        features.append(_feature(comparisons, nodes, columns))
         thresholds.append(comparisons.thresholds[nodes])
         nodes = np.stack([comparisons.low[nodes], comparisons.high[nodes]], -1).reshape(len(nodes), -1)
-    return PerfectTrees(len(features), np.concatenate(features, 1), np.concatenate(thresholds, 1), nodes)
+    return TreeTables(len(features), np.concatenate(features, 1), np.concatenate(thresholds, 1), nodes)
+
+
+def _feature(comparisons: Comparisons, nodes: Integers, columns: int) -> Integers:
+    return np.asarray(comparisons.features[nodes] + columns * comparisons.nan_is_low[nodes])
+
+
+_Level = tuple[Integers, Integers, Integers]
+"""The tree, place and node of each place of a level."""
+
+
+class _Places:
+    """The places of trees that are not perfect, level by level: of each its tree, place, node and first child."""
+
+    def __init__(self, roots: Integers, comparisons: Comparisons, is_leaf: Bools) -> None:
+        self._comparisons, self._is_leaf, self._count = comparisons, is_leaf, len(roots)
+        self._used = np.ones(len(roots), np.int64)
+        level: _Level = np.arange(len(roots)), np.zeros(len(roots), np.int64), np.asarray(roots)
+        levels: list[tuple[Integers, ...]] = []
+        while len(level[0]):
+            if len(levels) > MOST_DEPTH or self._used.sum() > MOST_ELEMENTS:
+                raise Unsupported("trees that are too deep or too many")
+            first, following = self._descend(*level)
+            levels.append((*level, first))
+            level = following
+        self._depth = len(levels) - 1
+        self._trees, self._places, self._nodes, self._first = map(np.concatenate, zip(*levels, strict=True))
+
+    def _descend(self, trees: Integers, places: Integers, nodes: Integers) -> tuple[Integers, _Level]:
+        """The first child of each place of a level, and the trees, places and nodes of the next."""
+        inner = np.flatnonzero(~self._is_leaf[nodes])
+        tree = trees[inner]  # in order: those of a tree are numbered from its first
+        number = np.arange(len(inner)) - np.searchsorted(tree, tree)
+        first = places.copy()
+        first[inner] = self._used[tree] + 2 * number
+        self._used += 2 * np.bincount(tree, minlength=self._count)
+        sides = self._comparisons.low[nodes[inner]], self._comparisons.high[nodes[inner]]
+        both = first[inner, None] + np.arange(2)
+        return first, (np.repeat(tree, 2), both.reshape(-1), np.stack(sides, -1).reshape(-1))
+
+    def tables(self, columns: int) -> TreeTables:
+        """With as many places for each tree, a power of two. NaN stays in a leaf as all else does."""
+        shape = self._count, 1 << int(self._used.max() - 1).bit_length()
+        if shape[0] * shape[1] > MOST_ELEMENTS:
+            raise Unsupported("trees of too many nodes")
+        at, ends = (self._trees, self._places), self._is_leaf[self._nodes]
+        features, children, leaves = (np.zeros(shape, np.int64) for _ in range(3))
+        thresholds = np.full(shape, np.inf, self._comparisons.thresholds.dtype)
+        features[at] = np.where(ends, columns, _feature(self._comparisons, self._nodes, columns))
+        thresholds[at] = np.where(ends, thresholds.dtype.type(np.inf), self._comparisons.thresholds[self._nodes])
+        children[at] = self._first
+        leaves[self._trees[ends]] = self._nodes[ends, None]
+        leaves[self._trees[ends], self._places[ends]] = self._nodes[ends]
+        return TreeTables(self._depth, features, thresholds, leaves, children)

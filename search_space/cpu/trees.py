@@ -1,10 +1,11 @@
-"""Trees: an ensemble of perfect trees, some rows through one tree after another.
+"""Trees: an ensemble of trees of one depth, some rows through one tree after another.
 
     parallel chunk of rows
       totals[row] = identity
       groups, trees                     the outer loops: the tables of a tree stay in the first cache
         rows of the chunk               some at a time, and some trees: walks that do not wait for each other
-          place = 2 place + (x[feature[place]] > threshold[place])      a step for each level, written out
+          place = 2 place + (x[feature[place]] > threshold[place])      a step for each level, written out;
+          place = child[place] + (x[feature[place]] > threshold[place])     a loop, where trees are not perfect
           totals[row] = fold(totals[row], value[place])
       outputs = epilogue(totals)
 
@@ -20,8 +21,7 @@ from tunewright.codegen.expr.dtype import DType
 from tunewright.codegen.expr.expr import Expr, Load, Ramp, Var, const, substitute
 from tunewright.codegen.ir.ir import Alloc, Block, Buffer, For, Kernel, LoopKind, Scope, Stmt, Store
 from tunewright.codegen.target import Target
-from tunewright.graph.task import Task, fold_value, identity
-from tunewright.graph.tree_walk import next_place, within
+from tunewright.graph.task import Index, Task, fold_value, identity
 
 from ..buffers import kernel_around
 from ..description import SchedulePoint
@@ -141,24 +141,41 @@ class _Walks:
 
     def _tile(self, start: Expr, first: Expr, rows: int, group: Expr, tree: Expr, trees: int) -> Stmt:
         """Walk, then add what the leaves have to the totals."""
-        walk = self._ensemble.walk
         places = Buffer(PLACES, (rows, trees), DType.I64, Scope.REGISTER)
-        walks: list[Stmt] = []
-        sums: list[Stmt] = []
-        for row in range(rows):
-            for number in range(trees):
-                at = first + start + row, group, tree + number
-                place: Expr = const(0)
-                for level in range(self._ensemble.depth):
-                    place = within(next_place(walk.x, walk.features, walk.thresholds, level, place, at), level + 1)
-                walks.append(Store(PLACES, (const(row), const(number)), place))
-                sums.append(self._add(start + row, group, tree + number, (const(row), const(number))))
-        return Alloc(places, Block((*walks, *sums)))
+        walks = [(const(row), const(number)) for row in range(rows) for number in range(trees)]
+        ats = [(first + start + row, group, tree + number) for row in range(rows) for number in range(trees)]
+        write = self._steps if self._ensemble.walk.children is None else self._loop
+        sums = [self._add(start + walk[0], *at[1:], walk) for walk, at in zip(walks, ats, strict=True)]
+        return Alloc(places, Block((*write(walks, ats), *sums)))
 
-    def _add(self, row: Expr, group: Expr, tree: Expr, walk: Sequence[Expr]) -> Stmt:
+    def _steps(self, walks: Sequence[Index], ats: Sequence[Index]) -> list[Stmt]:
+        """Down perfect trees, written out."""
+        stores: list[Stmt] = []
+        tree_walk = self._ensemble.walk
+        for walk, at in zip(walks, ats, strict=True):
+            place: Expr = const(0)
+            for level in range(self._ensemble.depth):
+                place = tree_walk.within(tree_walk.next_place(level, place, at), level + 1)
+            stores.append(Store(PLACES, tuple(walk), place))
+        return stores
+
+    def _loop(self, walks: Sequence[Index], ats: Sequence[Index]) -> list[Stmt]:
+        """Down other trees, where a step is the same in each level."""
+        starts = [Store(PLACES, tuple(walk), const(0)) for walk in walks]
+        steps = [
+            Store(PLACES, tuple(walk), self._ensemble.walk.next_place(0, self._place(walk), at))
+            for walk, at in zip(walks, ats, strict=True)
+        ]
+        return [*starts, For("level", self._ensemble.depth, Block(tuple(steps)))]
+
+    def _place(self, walk: Index) -> Expr:
+        """The place that a walk came to."""
+        return self._ensemble.walk.within(Load(PLACES, tuple(walk), DType.I64), self._ensemble.depth)
+
+    def _add(self, row: Expr, group: Expr, tree: Expr, walk: Index) -> Stmt:
         """Fold the values of the leaf that a walk came to into the totals of its row."""
         values, rank = self._ensemble.values, self._ensemble.walk.tree_rank
-        leaf = within(Load(PLACES, tuple(walk), DType.I64), self._ensemble.depth)
+        leaf = self._place(walk)
         whole, rest = divmod(self._width, self._lanes)
         steps: list[Stmt] = []
         for number, count in ((Var("target"), None), (const(whole), rest)):
