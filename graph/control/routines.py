@@ -1,20 +1,24 @@
-"""Functions of the runtime for what no stages say: results whose number only a run tells."""
+"""Functions of the runtime for what no stages say: results whose number, or that of rounds, only a run tells."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from math import prod
 
+from ..evaluation.coupling import COUPLE
 from ..evaluation.sizes import FIND, LARGEST, SUPPRESS
 from ..ir import Node, TensorType
 from .steps import Routine
 
-ROUTINES = frozenset({FIND, LARGEST, SUPPRESS})
+ROUTINES = frozenset({COUPLE, FIND, LARGEST, SUPPRESS})
 """Ops that the runtime has functions for."""
 
 
 def routine(node: Node, types: Mapping[str, TensorType]) -> Routine:
-    """The call of the function for one of the ROUTINES; see `codegen/runtime/sizes.ll`."""
+    """The call of the function for one of the ROUTINES; see `codegen/runtime/sizes.ll` and `coupling.ll`."""
+    if node.op == COUPLE:
+        numbers = (types[node.inputs[0]].shape or ())[:2]
+        return Routine("tw_couple_pairs", node.inputs, node.outputs, numbers[0], numbers, node)
     if node.op == FIND:
         count = prod(types[node.inputs[0]].shape or ())
         return Routine("tw_find_true", node.inputs, node.outputs, 1, (count,), node)

@@ -24,6 +24,7 @@ from ..block_product import LARGEST_ROUNDED, LEAST_BLOCK
 from ..ir import Array, Node, TensorType
 from .control_flow import CONTROL_FLOW
 from .corrections import correct_op, override_op
+from .coupling import COUPLE, couple_pairs
 from .elements import ELEMENTS, SaturatingQuantize
 from .folds import FOLDS, BatchNormInference
 from .images import IMAGES, RoiAlignBefore16
@@ -194,6 +195,7 @@ _OWN: dict[str, Callable[..., Array | tuple[Array, ...] | None]] = {
     "BlockMatMul": _block_matmul,
     "BlockQuantize": _block_quantize,
     "ConstantOfShape": _constant_of_shape,
+    COUPLE: couple_pairs,
     CUT: cut_to_size,
     "Reshape": _reshape,
     "RoundBlocks": _round_blocks,

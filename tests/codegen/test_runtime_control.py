@@ -379,3 +379,32 @@ def test_boxes_by_score_each_beside_those_before(threads: int) -> None:
                 expected.append(place)
         assert places[row].tolist() == [*expected, *[0] * (6 - len(expected))]
         assert taken[row].tolist() == [place < len(expected) for place in range(6)]
+
+
+# Routines, whose number of rounds only a run tells
+
+
+@THREADS
+@pytest.mark.parametrize("classes", [2, 3, 11])
+def test_probabilities_of_pairs(threads: int, classes: int) -> None:
+    """What all pairs agree on, or else what has errors that are alike. NaN leaves classes as likely as others."""
+    rng = np.random.default_rng(classes)
+    own = rng.random((37, classes)) + 0.01
+    wins = own[:, :, None] / (own[:, :, None] + own[:, None, :])
+    wins[:20] = rng.uniform(1e-7, 1, (20, classes, classes))
+    wins[3] = np.nan
+    upper = np.triu(wins, 1)
+    wins = (upper + np.tril(1 - np.swapaxes(upper, 1, 2), -1)).astype(np.float32)
+    turned = np.swapaxes(wins, 1, 2)
+    q = np.where(np.eye(classes) > 0, (turned * turned).sum(2, keepdims=True), -turned * wins).astype(np.float32)
+    results = np.full((2, 37, classes), np.nan, np.float32)
+    routine: Control[Operand] = Control(
+        ControlKind.ROUTINE, (at(q), at(results)), size=37, note="tw_couple_pairs", numbers=(37, classes)
+    )
+    run([routine], threads)
+    np.testing.assert_allclose(results[0, 20:], own[20:] / own[20:].sum(1, keepdims=True), atol=0.01)
+    np.testing.assert_allclose(results[0].sum(1), 1, rtol=1e-5)
+    assert (results[0, 3] == np.float32(1 / classes)).all()
+    errors = np.einsum("rij,rj->ri", q, results[0])
+    errors -= (errors * results[0]).sum(1, keepdims=True)
+    assert np.abs(np.delete(errors, 3, 0)).max() < 0.005 / classes + 1e-6
