@@ -24,9 +24,9 @@ ARCHITECTURES = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "a
 
 STEP_SYMBOLS = (
     "tw_copy", "tw_loop_start", "tw_loop_next",
-    "tw_find_true", "tw_find_largest", "tw_suppress_boxes", "tw_couple_pairs",
+    "tw_find_true", "tw_find_largest", "tw_suppress_boxes", "tw_find_unique", "tw_couple_pairs",
 )  # fmt: skip
-"""What control.ll, sizes.ll and coupling.ll have for steps beside kernels that are generated."""
+"""What control.ll, sizes.ll, unique.ll and coupling.ll have for steps beside kernels that are generated."""
 
 
 class Library:
@@ -153,7 +153,7 @@ def pool_text(architecture: str) -> str:
     folder = resources.files(__package__)
     return "\n".join(
         (folder / f"{name}.ll").read_text(encoding="utf-8")
-        for name in (architecture, "pool", "workers", "control", "sizes", "coupling")
+        for name in (architecture, "pool", "workers", "control", "sizes", "unique", "coupling")
     )
 
 

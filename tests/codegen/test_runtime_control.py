@@ -381,6 +381,28 @@ def test_boxes_by_score_each_beside_those_before(threads: int) -> None:
         assert taken[row].tolist() == [place < len(expected) for place in range(6)]
 
 
+@THREADS
+@pytest.mark.parametrize("is_ascending", [False, True])
+@pytest.mark.parametrize(("items", "each"), [(0, 1), (1, 1), (7, 1), (64, 2), (301, 3), (1009, 1)])
+def test_what_is_different(threads: int, is_ascending: bool, items: int, each: int) -> None:
+    """Rows of numbers, the last two of which are not looked at."""
+    rows = np.random.default_rng(items).integers(-3, 4, (items + 2, each)) << 40
+    values, first, rank, counts = np.unique(rows[:items], True, True, True, axis=0)
+    order = np.arange(len(first)) if is_ascending else np.argsort(first)
+    places, ranks, times, memory = (np.full(items + 2, -1) for _ in range(4))
+    number, size, keys = np.array([-1]), np.array([items]), np.zeros_like(rows)
+    operands = tuple(map(at, (rows, size, places, number, ranks, times, keys, memory)))
+    routine: Control[Operand] = Control(
+        ControlKind.ROUTINE, operands, size=1, note="tw_find_unique", numbers=(items + 2, each, 0, int(is_ascending))
+    )
+    run([routine], threads)
+    padding = [0] * (items + 2 - len(values))
+    assert number[0] == len(values)
+    assert places.tolist() == [*first[order].tolist(), *padding]
+    assert ranks.tolist() == [*np.argsort(order)[rank.reshape(-1)].tolist(), 0, 0]
+    assert times.tolist() == [*counts[order].tolist(), *padding]
+
+
 # Routines, whose number of rounds only a run tells
 
 
