@@ -151,7 +151,8 @@ class _Table:
 def tree_tables(roots: Integers, comparisons: Comparisons, columns: int) -> TreeTables:
     """The trees, all as deep as the deepest. Raises Unsupported where that is too much."""
     is_leaf = comparisons.low == np.arange(len(comparisons.low))
-    return _perfect(roots, comparisons, is_leaf, columns) or _Places(roots, comparisons, is_leaf).tables(columns)
+    perfect = _perfect(roots, comparisons, is_leaf, columns)
+    return perfect or _linked(roots, comparisons, is_leaf, columns)
 
 
 def _perfect(roots: Integers, comparisons: Comparisons, is_leaf: Bools, columns: int) -> TreeTables | None:
@@ -172,50 +173,44 @@ def _feature(comparisons: Comparisons, nodes: Integers, columns: int) -> Integer
     return np.asarray(comparisons.features[nodes] + columns * comparisons.nan_is_low[nodes])
 
 
-_Level = tuple[Integers, Integers, Integers]
-"""The tree, place and node of each place of a level."""
+def _linked(roots: Integers, comparisons: Comparisons, is_leaf: Bools, columns: int) -> TreeTables:
+    """Trees whose places say where to go on: of each a root, then the two children of each of its other nodes.
+
+    What several nodes lead to has its children once. NaN stays in a leaf as all else does.
+    """
+    sides, total, own = (comparisons.low, comparisons.high), len(is_leaf), np.arange(len(roots))
+    inner, depth = _inner_nodes(roots, comparisons, is_leaf)
+    tree, node = np.divmod(inner, total)
+    first = 1 + 2 * (np.arange(len(inner)) - np.searchsorted(tree, tree))
+    shape = len(roots), 1 << int(first.max(initial=0) + 1).bit_length()
+    if shape[0] * shape[1] > MOST_ELEMENTS:
+        raise Unsupported("trees of too many nodes")
+    trees = np.concatenate([own, tree, tree])
+    places = np.concatenate([0 * own, first, first + 1])
+    nodes = np.concatenate([np.asarray(roots), *(side[node] for side in sides)])
+    ends = is_leaf[nodes]
+    following = np.minimum(np.searchsorted(inner, trees * total + nodes), len(inner) - 1)
+    features, children, leaves = (np.zeros(shape, np.int64) for _ in range(3))
+    thresholds = np.full(shape, np.inf, comparisons.thresholds.dtype)
+    features[trees, places] = np.where(ends, columns, _feature(comparisons, nodes, columns))
+    thresholds[trees[~ends], places[~ends]] = comparisons.thresholds[nodes[~ends]]
+    children[trees, places] = np.where(ends, places, first[following])
+    some = np.zeros(len(roots), np.int64)
+    some[trees[ends]] = nodes[ends]
+    leaves[:] = some[:, None]
+    leaves[trees[ends], places[ends]] = nodes[ends]
+    return TreeTables(depth, features, thresholds, leaves, children)
 
 
-class _Places:
-    """The places of trees that are not perfect, level by level: of each its tree, place, node and first child."""
-
-    def __init__(self, roots: Integers, comparisons: Comparisons, is_leaf: Bools) -> None:
-        self._comparisons, self._is_leaf, self._count = comparisons, is_leaf, len(roots)
-        self._used = np.ones(len(roots), np.int64)
-        level: _Level = np.arange(len(roots)), np.zeros(len(roots), np.int64), np.asarray(roots)
-        levels: list[tuple[Integers, ...]] = []
-        while len(level[0]):
-            if len(levels) > MOST_DEPTH or self._used.sum() > MOST_ELEMENTS:
-                raise Unsupported("trees that are too deep or too many")
-            first, following = self._descend(*level)
-            levels.append((*level, first))
-            level = following
-        self._depth = len(levels) - 1
-        self._trees, self._places, self._nodes, self._first = map(np.concatenate, zip(*levels, strict=True))
-
-    def _descend(self, trees: Integers, places: Integers, nodes: Integers) -> tuple[Integers, _Level]:
-        """The first child of each place of a level, and the trees, places and nodes of the next."""
-        inner = np.flatnonzero(~self._is_leaf[nodes])
-        tree = trees[inner]  # in order: those of a tree are numbered from its first
-        number = np.arange(len(inner)) - np.searchsorted(tree, tree)
-        first = places.copy()
-        first[inner] = self._used[tree] + 2 * number
-        self._used += 2 * np.bincount(tree, minlength=self._count)
-        sides = self._comparisons.low[nodes[inner]], self._comparisons.high[nodes[inner]]
-        both = first[inner, None] + np.arange(2)
-        return first, (np.repeat(tree, 2), both.reshape(-1), np.stack(sides, -1).reshape(-1))
-
-    def tables(self, columns: int) -> TreeTables:
-        """With as many places for each tree, a power of two. NaN stays in a leaf as all else does."""
-        shape = self._count, 1 << int(self._used.max() - 1).bit_length()
-        if shape[0] * shape[1] > MOST_ELEMENTS:
-            raise Unsupported("trees of too many nodes")
-        at, ends = (self._trees, self._places), self._is_leaf[self._nodes]
-        features, children, leaves = (np.zeros(shape, np.int64) for _ in range(3))
-        thresholds = np.full(shape, np.inf, self._comparisons.thresholds.dtype)
-        features[at] = np.where(ends, columns, _feature(self._comparisons, self._nodes, columns))
-        thresholds[at] = np.where(ends, thresholds.dtype.type(np.inf), self._comparisons.thresholds[self._nodes])
-        children[at] = self._first
-        leaves[self._trees[ends]] = self._nodes[ends, None]
-        leaves[self._trees[ends], self._places[ends]] = self._nodes[ends]
-        return TreeTables(self._depth, features, thresholds, leaves, children)
+def _inner_nodes(roots: Integers, comparisons: Comparisons, is_leaf: Bools) -> tuple[Integers, int]:
+    """All that are no leaves, once for each tree, as tree * nodes + node in order; and the depth of the trees."""
+    total = len(is_leaf)
+    level = np.arange(len(roots)) * total + np.asarray(roots)
+    levels: list[Integers] = []
+    while len(level := level[~is_leaf[level % total]]):
+        if len(levels) == MOST_DEPTH or len(level) > MOST_ELEMENTS:
+            raise Unsupported("trees that are too deep or too many")
+        levels.append(level)
+        tree, node = np.divmod(level, total)
+        level = np.unique(np.concatenate([tree * total + side[node] for side in (comparisons.low, comparisons.high)]))
+    return np.unique(np.concatenate(levels)), len(levels)

@@ -197,3 +197,22 @@ def test_one_long_way_down_a_tree(depth: int) -> None:
     x[3, 0] = np.nan
     rest = "TreeEnsemble" if depth > 64 else ""
     agree("TreeEnsemble", x, version=5, rest=rest, n_targets=1, aggregate_function=1, **attrs)
+
+
+def test_tests_for_equality_one_under_the_other() -> None:
+    """Each is two tests in a row, which lead to the same: what hangs below is there once, not 2^20 times."""
+    depth = 20
+    attrs: dict[str, Any] = {
+        "tree_roots": [0, 0], "nodes_featureids": [0] * depth, "nodes_modes": _tensor(np.full(depth, 4, np.uint8)),
+        "nodes_splits": _tensor(np.arange(depth, dtype=np.float32)), "nodes_truenodeids": list(range(depth)),
+        "nodes_trueleafs": [1] * depth, "nodes_falsenodeids": [*range(1, depth), depth],
+        "nodes_falseleafs": [*[0] * (depth - 1), 1], "leaf_targetids": [0] * (depth + 1),
+        "leaf_weights": _tensor(np.arange(1, depth + 2, dtype=np.float32)),
+    }  # fmt: skip
+    x = np.concatenate([np.arange(-1, depth + 1), [0.5, np.nan]]).astype(np.float32)[:, None]
+    agree("TreeEnsemble", x, version=5, n_targets=1, aggregate_function=1, **attrs)
+    [step] = partition(
+        rewrite(load(classic_model("TreeEnsemble", [x], [TensorProto.FLOAT], 5, **attrs).SerializeToString()))
+    )[-1:]
+    assert isinstance(step, TaskCall)
+    assert max(tensor.shape[-1] for tensor in step.task.inputs if tensor.constant) == 128
