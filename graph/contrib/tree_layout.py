@@ -213,4 +213,6 @@ def _inner_nodes(roots: Integers, comparisons: Comparisons, is_leaf: Bools) -> t
         levels.append(level)
         tree, node = np.divmod(level, total)
         level = np.unique(np.concatenate([tree * total + side[node] for side in (comparisons.low, comparisons.high)]))
+    if not levels:
+        raise Unsupported("too many trees of one leaf")
     return np.unique(np.concatenate(levels)), len(levels)
