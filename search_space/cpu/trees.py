@@ -9,7 +9,7 @@
           totals[row] = fold(totals[row], value[place])
       outputs = epilogue(totals)
 
-A walk has no branches, so the processor overlaps as many as it has room for.
+A walk has no branches, and walks take each step side by side, so the processor overlaps as many as it has room for.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class TreesSketch(PatternSketch[TreeEnsemble]):
     """Walks down trees without branches."""
 
     name = "tree_ensemble"
-    version = 1
+    version = 2
 
     def recognise(self, task: Task, target: Target) -> TreeEnsemble | None:
         return match_tree_ensemble(task)
@@ -144,38 +144,30 @@ class _Walks:
         places = Buffer(PLACES, (rows, trees), DType.I64, Scope.REGISTER)
         walks = [(const(row), const(number)) for row in range(rows) for number in range(trees)]
         ats = [(first + start + row, group, tree + number) for row in range(rows) for number in range(trees)]
-        write = self._steps if self._ensemble.walk.children is None else self._loop
-        sums = [self._add(start + walk[0], *at[1:], walk) for walk, at in zip(walks, ats, strict=True)]
-        return Alloc(places, Block((*write(walks, ats), *sums)))
-
-    def _steps(self, walks: Sequence[Index], ats: Sequence[Index]) -> list[Stmt]:
-        """Down perfect trees, written out."""
-        stores: list[Stmt] = []
-        tree_walk = self._ensemble.walk
-        for walk, at in zip(walks, ats, strict=True):
-            place: Expr = const(0)
-            for level in range(self._ensemble.depth):
-                place = tree_walk.within(tree_walk.next_place(level, place, at), level + 1)
-            stores.append(Store(PLACES, tuple(walk), place))
-        return stores
-
-    def _loop(self, walks: Sequence[Index], ats: Sequence[Index]) -> list[Stmt]:
-        """Down other trees, where a step is the same in each level."""
         starts = [Store(PLACES, tuple(walk), const(0)) for walk in walks]
-        steps = [
-            Store(PLACES, tuple(walk), self._ensemble.walk.next_place(0, self._place(walk), at))
-            for walk, at in zip(walks, ats, strict=True)
-        ]
-        return [*starts, For("level", self._ensemble.depth, Block(tuple(steps)))]
+        sums = [self._add(start + walk[0], *at[1:], walk) for walk, at in zip(walks, ats, strict=True)]
+        return Alloc(places, Block((*starts, *self._steps(walks, ats), *sums)))
 
-    def _place(self, walk: Index) -> Expr:
-        """The place that a walk came to."""
-        return self._ensemble.walk.within(Load(PLACES, tuple(walk), DType.I64), self._ensemble.depth)
+    def _steps(self, walks: Sequence[Index], ats: Sequence[Index]) -> Iterator[Stmt]:
+        """All walks a level down, one level after the other: a loop, where a step is the same in each level."""
+        depth = self._ensemble.depth
+        is_perfect = self._ensemble.walk.children is None
+        for level in range(depth) if is_perfect else (0,):
+            step = Block(tuple(self._step(level, walk, at) for walk, at in zip(walks, ats, strict=True)))
+            yield step if is_perfect else For("level", depth, step)
+
+    def _step(self, level: int, walk: Index, at: Index) -> Store:
+        place = self._ensemble.walk.next_place(level, self._place(level, walk), at)
+        return Store(PLACES, tuple(walk), place)
+
+    def _place(self, level: int, walk: Index) -> Expr:
+        """The place in a level that a walk came to."""
+        return self._ensemble.walk.within(Load(PLACES, tuple(walk), DType.I64), level)
 
     def _add(self, row: Expr, group: Expr, tree: Expr, walk: Index) -> Stmt:
         """Fold the values of the leaf that a walk came to into the totals of its row."""
         values, rank = self._ensemble.values, self._ensemble.walk.tree_rank
-        leaf = self._place(walk)
+        leaf = self._place(self._ensemble.depth, walk)
         whole, rest = divmod(self._width, self._lanes)
         steps: list[Stmt] = []
         for number, count in ((Var("target"), None), (const(whole), rest)):
