@@ -120,7 +120,7 @@ class Layout:
 
 
 class StepWriter:
-    """Lays the steps of a program out. `functions` are those of control.ll and sizes.ll.
+    """Lays the steps of a program out. `functions` are those of `STEP_SYMBOLS`.
 
     Raises ValueError on operands that don't match and on blocks that don't nest.
     """

@@ -22,8 +22,11 @@ from ..ir.ir import Buffer
 ARCHITECTURES = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
 """The name of the file beside pool.ll for each value of platform.machine()."""
 
-STEP_SYMBOLS = ("tw_copy", "tw_loop_start", "tw_loop_next", "tw_find_true", "tw_find_largest", "tw_suppress_boxes")
-"""What control.ll and sizes.ll have for steps beside kernels that are generated."""
+STEP_SYMBOLS = (
+    "tw_copy", "tw_loop_start", "tw_loop_next",
+    "tw_find_true", "tw_find_largest", "tw_suppress_boxes", "tw_find_unique", "tw_couple_pairs",
+)  # fmt: skip
+"""What control.ll, sizes.ll, unique.ll and coupling.ll have for steps beside kernels that are generated."""
 
 
 class Library:
@@ -88,7 +91,7 @@ class PoolFunctions:
     destroy: Callable[[int], None]
     run: Callable[[int | None, int, int, int | None], None]  # pool, steps, count, word
     time: Callable[..., int]  # pool, steps, count, repeats, samples, deadline_ns, out_ns
-    steps: Mapping[str, int]  # of control.ll and sizes.ll, by symbol: the addresses for steps
+    steps: Mapping[str, int]  # STEP_SYMBOLS by symbol: the addresses for steps
     library: Library
 
 
@@ -150,7 +153,7 @@ def pool_text(architecture: str) -> str:
     folder = resources.files(__package__)
     return "\n".join(
         (folder / f"{name}.ll").read_text(encoding="utf-8")
-        for name in (architecture, "pool", "workers", "control", "sizes")
+        for name in (architecture, "pool", "workers", "control", "sizes", "unique", "coupling")
     )
 
 

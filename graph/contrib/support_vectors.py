@@ -7,11 +7,15 @@ from itertools import combinations
 
 import numpy as np
 
-from tunewright.graph.ir import Array
+from tunewright.graph.ir import Array, TensorType
 
+from ..evaluation.coupling import COUPLE
 from .call import CLASSIC, ContribCall, Unsupported, standard_op
 from .linear_models import rows_of
 from .scores import best_label, both_classes, class_labels, label_of, post_transform, second_label
+
+_LEAST_PROBABILITY = 1e-7
+"""Of a class beside another one."""
 
 
 def _kernel(call: ContribCall, x: str, vectors: Array) -> str:
@@ -72,13 +76,14 @@ def _svm_regressor(call: ContribCall) -> str:
 @standard_op("SVMClassifier", CLASSIC)
 def _svm_classifier(call: ContribCall) -> Sequence[str]:
     """The label, and scores: of each pair of classes, of both classes, or of each where there are no vectors.
+    Where they are asked for, probabilities of the classes instead.
 
     Of a pair the class whose score is higher has a vote, and the class of most votes is the label.
     """
     x, labels = rows_of(call, "X"), class_labels(call, "classlabels_ints")
     counts, rho = call.attr("vectors_per_class") or (), call.attr("rho") or ()
-    if call.attr("prob_a") or not rho or len(labels) < 2:
-        raise Unsupported("probabilities, no rho or less than two labels")
+    if not rho or len(labels) < 2:
+        raise Unsupported("no rho or less than two labels")
     if min(counts, default=0) < 0:
         raise Unsupported("a negative number of support vectors")
     if not sum(counts):
@@ -92,6 +97,8 @@ def _svm_classifier(call: ContribCall) -> Sequence[str]:
     weight = _pair_weights(coefficients, counts, pairs)
     product = call.emit("MatMul", _kernel(call, x, _vectors(call, x, sum(counts))), call.constant(weight, "float32"))
     scores = call.sum(product, call.constant(rho, "float32"))
+    if call.attr("prob_a"):
+        return _voted_label(call, scores, pairs, labels), post_transform(call, _probabilities(call, scores, pairs))
     if len(pairs) == 1:
         label = _binary_label(call, scores, labels)
         return label, both_classes(call, scores, is_complement=call.attr("post_transform") != "NONE")
@@ -100,6 +107,8 @@ def _svm_classifier(call: ContribCall) -> Sequence[str]:
 
 def _linear_classes(call: ContribCall, x: str, rho: float, labels: Sequence[int] | Sequence[str]) -> Sequence[str]:
     weight = _coefficients(call)
+    if call.attr("prob_a"):
+        raise Unsupported("probabilities without support vectors")
     if len(labels) == 2:  # ONNX Runtime's label is not that of the larger score
         raise Unsupported("two classes without support vectors")
     if weight.size != len(labels) * call.shape(x)[1]:
@@ -119,6 +128,31 @@ def _pair_weights(coefficients: Array, counts: Sequence[int], pairs: Sequence[tu
             part = slice(ends[own] - counts[own], ends[own])
             weight[part, number] = table[row, part]
     return weight
+
+
+def _probabilities(call: ContribCall, scores: str, pairs: Sequence[tuple[int, int]]) -> str:
+    """`[rows, classes]`: after Platt for each pair, and from those by coupling, as libsvm."""
+    slopes, offsets = (np.asarray(call.attr(name) or (), np.float32) for name in ("prob_a", "prob_b"))
+    if not len(slopes) == len(offsets) == len(pairs):
+        raise Unsupported("probabilities of another number of pairs")
+    scaled = call.emit("Mul", scores, call.constant(slopes, "float32"))
+    logistic = call.emit("Sigmoid", call.emit("Add", scaled, call.constant(offsets, "float32")))
+    one = call.like(scores, 1)
+    limits = call.like(scores, _LEAST_PROBABILITY), call.like(scores, 1 - _LEAST_PROBABILITY)
+    first = call.emit("Clip", call.emit("Sub", one, logistic), *limits)
+    both = call.emit("Concat", first, call.emit("Sub", one, first), axis=1)
+    count = pairs[-1][1] + 1
+    places, is_own = np.zeros((count, count), np.int64), np.eye(count, dtype=bool)
+    for number, (i, j) in enumerate(pairs):
+        places[i, j], places[j, i] = number, len(pairs) + number
+    ahead, behind = (call.emit("Gather", both, call.constant(at, "int64"), axis=1) for at in (places, places.T))
+    squares = call.emit("Mul", call.emit("Mul", behind, behind), call.constant(~is_own, "float32"))
+    sums = call.emit("ReduceSum", squares, call.constant([2], "int64"))
+    others = call.emit("Neg", call.emit("Mul", behind, ahead))
+    matrix = call.emit("Where", call.constant(is_own, "bool"), sums, others)
+    rows = call.shape(scores)[0]
+    result = call.emit_own(COUPLE, (matrix,), TensorType("float32", (2, rows, count)))
+    return call.reshape(call.slice(result, 0, 0, 1), rows, count)
 
 
 def _binary_label(call: ContribCall, scores: str, labels: Sequence[int] | Sequence[str]) -> str:

@@ -1,4 +1,7 @@
-"""Trees as perfect ones: arrays in which the children of place k of a level are 2k and 2k + 1 of the next.
+"""Trees as arrays of places, of two kinds.
+
+Perfect trees: the children of place k of a level are 2k and 2k + 1 of the next. Deep ones are far from perfect: their
+places say where their children are, side by side, and what comes to a leaf early stays there.
 
 Every test is brought into one form, whether a feature is at most a threshold: `x < t` is `x <= t'` with the next
 number below t, `x > t` is the other way round, and `x = t` is two tests in a row. So a walk down a tree has no
@@ -15,8 +18,11 @@ from numpy.typing import NDArray
 
 from .call import Unsupported
 
-MOST_DEPTH = 10
-"""Deepest trees that are laid out so: deeper ones are far from perfect."""
+MOST_PERFECT_DEPTH = 10
+"""Deepest trees that are laid out as perfect ones."""
+
+MOST_DEPTH = 64
+"""Deepest trees: every walk takes as many steps as the longest."""
 
 LEAST_DEPTH = 2
 """Least depth: what has a level of one node alone has another form, for which kernels are not written."""
@@ -60,17 +66,18 @@ class Comparisons:
 
 
 @dataclass(frozen=True, slots=True)
-class PerfectTrees:
-    """Trees of one depth.
+class TreeTables:
+    """Trees of one depth, as the op `Trees` has them (`graph/ops/trees.py`): each table has a row a tree.
 
-    `features` and `thresholds` [trees, 2^depth - 1] are level by level, `leaves` [trees, 2^depth] nodes. A feature is
-    beyond the last one where it is to be read as -infinity if it is NaN.
+    `leaves` are nodes: where no walk ends any leaf of the tree. A feature is beyond the last one where it is to be
+    read as -infinity if it is NaN.
     """
 
     depth: int
     features: Integers
     thresholds: Floats
     leaves: Integers
+    children: Integers | None = None
 
 
 def comparisons_of(splits: Splits) -> Comparisons:
@@ -141,16 +148,71 @@ class _Table:
         )
 
 
-def perfect_trees(roots: Integers, comparisons: Comparisons, columns: int) -> PerfectTrees:
-    """The trees, all as deep as the deepest, LEAST_DEPTH at least. Raises Unsupported where that is too much."""
+def tree_tables(roots: Integers, comparisons: Comparisons, columns: int) -> TreeTables:
+    """The trees, all as deep as the deepest. Raises Unsupported where that is too much."""
+    is_leaf = comparisons.low == np.arange(len(comparisons.low))
+    perfect = _perfect(roots, comparisons, is_leaf, columns)
+    return perfect or _linked(roots, comparisons, is_leaf, columns)
+
+
+def _perfect(roots: Integers, comparisons: Comparisons, is_leaf: Bools, columns: int) -> TreeTables | None:
+    """Perfect trees of LEAST_DEPTH at least; None where they are too deep for that, or too many."""
     nodes = np.asarray(roots)[:, None]
     features: list[Integers] = []
     thresholds: list[Floats] = []
-    is_leaf = comparisons.low == np.arange(len(comparisons.low))
     while len(features) < LEAST_DEPTH or not is_leaf[nodes].all():
-        if len(features) == MOST_DEPTH or 2 * nodes.size > MOST_ELEMENTS:
-            raise Unsupported("trees that are deeper or more than are laid out as perfect ones")
-        features.append(comparisons.features[nodes] + columns * comparisons.nan_is_low[nodes])
+        if len(features) == MOST_PERFECT_DEPTH or 2 * nodes.size > MOST_ELEMENTS:
+            return None
+        features.append(_feature(comparisons, nodes, columns))
         thresholds.append(comparisons.thresholds[nodes])
         nodes = np.stack([comparisons.low[nodes], comparisons.high[nodes]], -1).reshape(len(nodes), -1)
-    return PerfectTrees(len(features), np.concatenate(features, 1), np.concatenate(thresholds, 1), nodes)
+    return TreeTables(len(features), np.concatenate(features, 1), np.concatenate(thresholds, 1), nodes)
+
+
+def _feature(comparisons: Comparisons, nodes: Integers, columns: int) -> Integers:
+    return np.asarray(comparisons.features[nodes] + columns * comparisons.nan_is_low[nodes])
+
+
+def _linked(roots: Integers, comparisons: Comparisons, is_leaf: Bools, columns: int) -> TreeTables:
+    """Trees whose places say where to go on: of each a root, then the two children of each of its other nodes.
+
+    What several nodes lead to has its children once. NaN stays in a leaf as all else does.
+    """
+    sides, total, own = (comparisons.low, comparisons.high), len(is_leaf), np.arange(len(roots))
+    inner, depth = _inner_nodes(roots, comparisons, is_leaf)
+    tree, node = np.divmod(inner, total)
+    first = 1 + 2 * (np.arange(len(inner)) - np.searchsorted(tree, tree))
+    shape = len(roots), 1 << int(first.max(initial=0) + 1).bit_length()
+    if shape[0] * shape[1] > MOST_ELEMENTS:
+        raise Unsupported("trees of too many nodes")
+    trees = np.concatenate([own, tree, tree])
+    places = np.concatenate([0 * own, first, first + 1])
+    nodes = np.concatenate([np.asarray(roots), *(side[node] for side in sides)])
+    ends = is_leaf[nodes]
+    following = np.minimum(np.searchsorted(inner, trees * total + nodes), len(inner) - 1)
+    features, children, leaves = (np.zeros(shape, np.int64) for _ in range(3))
+    thresholds = np.full(shape, np.inf, comparisons.thresholds.dtype)
+    features[trees, places] = np.where(ends, columns, _feature(comparisons, nodes, columns))
+    thresholds[trees[~ends], places[~ends]] = comparisons.thresholds[nodes[~ends]]
+    children[trees, places] = np.where(ends, places, first[following])
+    some = np.zeros(len(roots), np.int64)
+    some[trees[ends]] = nodes[ends]
+    leaves[:] = some[:, None]
+    leaves[trees[ends], places[ends]] = nodes[ends]
+    return TreeTables(depth, features, thresholds, leaves, children)
+
+
+def _inner_nodes(roots: Integers, comparisons: Comparisons, is_leaf: Bools) -> tuple[Integers, int]:
+    """All that are no leaves, once for each tree, as tree * nodes + node in order; and the depth of the trees."""
+    total = len(is_leaf)
+    level = np.arange(len(roots)) * total + np.asarray(roots)
+    levels: list[Integers] = []
+    while len(level := level[~is_leaf[level % total]]):
+        if len(levels) == MOST_DEPTH or len(level) > MOST_ELEMENTS:
+            raise Unsupported("trees that are too deep or too many")
+        levels.append(level)
+        tree, node = np.divmod(level, total)
+        level = np.unique(np.concatenate([tree * total + side[node] for side in (comparisons.low, comparisons.high)]))
+    if not levels:
+        raise Unsupported("too many trees of one leaf")
+    return np.unique(np.concatenate(levels)), len(levels)

@@ -14,7 +14,7 @@ from tunewright.graph.ir import TensorType
 from .call import CLASSIC, ContribCall, Unsupported, standard_op
 from .linear_models import rows_of
 from .scores import best_label, both_classes, class_labels, post_transform, second_label
-from .tree_layout import MOST_ELEMENTS, Floats, Integers, PerfectTrees, Splits, comparisons_of, perfect_trees
+from .tree_layout import MOST_ELEMENTS, Floats, Integers, Splits, TreeTables, comparisons_of, tree_tables
 
 _COMBINERS = {"SUM": "sum", "AVERAGE": "sum", "MIN": "min", "MAX": "max"}
 _NOTHING = {"sum": 0.0, "min": np.inf, "max": -np.inf}
@@ -153,54 +153,59 @@ def _operand(call: ContribCall) -> tuple[str, Any]:
     return x, np.float64
 
 
-def _perfect(call: ContribCall, x: str, splits: Splits) -> PerfectTrees:
+def _tables(call: ContribCall, x: str, splits: Splits) -> TreeTables:
     columns, comparisons = call.shape(x)[1], comparisons_of(splits)
     if comparisons.features.min(initial=0) < 0 or comparisons.features.max(initial=0) >= columns:
         raise Unsupported("a feature that the rows don't have")
-    return perfect_trees(splits.roots, comparisons, columns)
+    return tree_tables(splits.roots, comparisons, columns)
 
 
-def _sums(call: ContribCall, x: str, splits: Splits, perfect: PerfectTrees, combiner: str) -> str:
+def _sums(call: ContribCall, x: str, splits: Splits, tables: TreeTables, combiner: str) -> str:
     """`[rows, targets]`: the leaves that a row comes to, combined."""
     columns = call.shape(x)[1]
-    groups = _by_target(splits, perfect) if combiner == "sum" else None
-    order = np.arange(len(perfect.leaves))[None] if groups is None else groups
-    values = splits.weights[perfect.leaves][order]
+    groups = _by_target(splits, tables) if combiner == "sum" else None
+    order = np.arange(len(tables.leaves))[None] if groups is None else groups
+    values = splits.weights[tables.leaves][order]
     if groups is not None:
         values = np.stack([values[k, ..., k : k + 1] for k in range(len(groups))])
         values[groups < 0] = 0
     if values.size > MOST_ELEMENTS:
         raise Unsupported("too many values in leaves")
-    if (perfect.features >= columns).any():
+    if (tables.features >= columns).any():
         is_missing = call.emit("Where", call.emit("IsNaN", x), call.like(x, -np.inf), x)
         x = call.emit("Concat", x, is_missing, axis=1)
-    width = call.shape(x)[1]
-    small = next(kind for kind in ("uint8", "uint16", "int32") if width <= np.iinfo(kind).max + 1)
     dtype = call.kind(x).dtype
-    tables = (
-        call.constant(perfect.features[order], small),
-        call.constant(perfect.thresholds[order], dtype),
+    constants = [
+        call.constant(tables.features[order], _small(call.shape(x)[1])),
+        call.constant(tables.thresholds[order], dtype),
         call.constant(values, dtype),
-    )
+    ]
+    if tables.children is not None:
+        constants.append(call.constant(tables.children[order], _small(tables.children.shape[1])))
     kind = TensorType(dtype, (call.shape(x)[0], splits.weights.shape[1]))
-    return call.emit_own("Trees", (x, *tables), kind, combiner=combiner)
+    return call.emit_own("Trees", (x, *constants), kind, combiner=combiner, depth=tables.depth)
 
 
-def _always_scored(splits: Splits, perfect: PerfectTrees) -> NDArray[np.bool_]:
+def _small(count: int) -> str:
+    """The smallest type of so many indices that there is a kernel for."""
+    return next(kind for kind in ("uint8", "uint16", "int32") if count <= np.iinfo(kind).max + 1)
+
+
+def _always_scored(splits: Splits, tables: TreeTables) -> NDArray[np.bool_]:
     """Whether some tree has a weight for the target in each leaf, for each target."""
     has_weight = np.isfinite(splits.weights) & (splits.weights != 0)
-    return np.asarray(has_weight[perfect.leaves].all(axis=1).any(axis=0))
+    return np.asarray(has_weight[tables.leaves].all(axis=1).any(axis=0))
 
 
-def _by_target(splits: Splits, perfect: PerfectTrees) -> Integers | None:
+def _by_target(splits: Splits, tables: TreeTables) -> Integers | None:
     """Trees by target `[targets, trees]`, -1 for none, where each tree is for one target; None where that is no use."""
     targets = splits.weights.shape[1]
-    is_for = (splits.weights[perfect.leaves] != 0).any(axis=1)
+    is_for = (splits.weights[tables.leaves] != 0).any(axis=1)
     if targets == 1 or (is_for.sum(axis=1) > 1).any():
         return None
     lists = [np.flatnonzero(is_for[:, target]) for target in range(targets)]
     most = max(map(len, lists))
-    if not most or most * targets > 1.5 * len(perfect.leaves) + targets:
+    if not most or most * targets > 1.5 * len(tables.leaves) + targets:
         return None
     table = np.full((targets, most), -1)
     for target, numbers in enumerate(lists):
@@ -212,11 +217,11 @@ def _regress(
     call: ContribCall, x: str, splits: Splits, aggregate: str, base: Floats, *, is_ranked: bool = False
 ) -> str:
     """The scores `[rows, targets]`, of which the best is wanted if they are ranked."""
-    perfect, targets, combiner = _perfect(call, x, splits), splits.weights.shape[1], _COMBINERS[aggregate]
+    tables, targets, combiner = _tables(call, x, splits), splits.weights.shape[1], _COMBINERS[aggregate]
     is_partial = combiner != "sum" or (targets > 1 and (len(base) or (splits.weights.min() < 0 and is_ranked)))
-    if is_partial and not _always_scored(splits, perfect).all():  # ONNX Runtime leaves out what has no score
+    if is_partial and not _always_scored(splits, tables).all():  # ONNX Runtime leaves out what has no score
         raise Unsupported("rows without a score")
-    scores = _sums(call, x, splits, perfect, combiner)
+    scores = _sums(call, x, splits, tables, combiner)
     if aggregate == "AVERAGE":
         scores = call.emit("Div", scores, call.like(scores, len(splits.roots)))
     if len(base) not in (0, targets):

@@ -1,20 +1,24 @@
-"""Functions of the runtime for what no stages say: results whose number only a run tells."""
+"""Functions of the runtime for what no stages say: results whose number, or that of rounds, only a run tells."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from math import prod
 
-from ..evaluation.sizes import FIND, LARGEST, SUPPRESS
+from ..evaluation.coupling import COUPLE
+from ..evaluation.sizes import FIND, LARGEST, SUPPRESS, UNIQUE
 from ..ir import Node, TensorType
 from .steps import Routine
 
-ROUTINES = frozenset({FIND, LARGEST, SUPPRESS})
+ROUTINES = frozenset({COUPLE, FIND, LARGEST, SUPPRESS, UNIQUE})
 """Ops that the runtime has functions for."""
 
 
 def routine(node: Node, types: Mapping[str, TensorType]) -> Routine:
-    """The call of the function for one of the ROUTINES; see `codegen/runtime/sizes.ll`."""
+    """The call of the function for one of the ROUTINES; see those of `codegen/runtime` that are no part of the pool."""
+    if node.op == COUPLE:
+        numbers = (types[node.inputs[0]].shape or ())[:2]
+        return Routine("tw_couple_pairs", node.inputs, node.outputs, numbers[0], numbers, node)
     if node.op == FIND:
         count = prod(types[node.inputs[0]].shape or ())
         return Routine("tw_find_true", node.inputs, node.outputs, 1, (count,), node)
@@ -22,6 +26,11 @@ def routine(node: Node, types: Mapping[str, TensorType]) -> Routine:
         *rows, count = types[node.inputs[0]].shape or ()
         numbers = count, int(node.attrs["most"]), int(node.attrs["largest"])
         return Routine("tw_find_largest", node.inputs, node.outputs, prod(rows), numbers, node)
+    if node.op == UNIQUE:
+        items, elements = types[node.inputs[0]].shape or ()
+        is_float = types[node.inputs[0]].dtype == "float64"
+        numbers = items, elements, int(is_float), int(node.attrs["sorted"])
+        return Routine("tw_find_unique", node.inputs, node.outputs, 1, numbers, node)
     images, classes, boxes = types[node.inputs[1]].shape or ()
     numbers = boxes, classes, int(node.attrs["most"])
     return Routine("tw_suppress_boxes", node.inputs, node.outputs, images * classes, numbers, node)

@@ -77,7 +77,7 @@ class TensorCopy:
 
 @dataclass(frozen=True, slots=True)
 class Routine:
-    """A function of the runtime whose number of results only a run tells, of so many iterations.
+    """A function of the runtime for what no stages say, of so many iterations.
 
     It takes the memory of inputs and outputs, then the numbers. `node` is what it computes.
     """

@@ -24,6 +24,7 @@ from ..block_product import LARGEST_ROUNDED, LEAST_BLOCK
 from ..ir import Array, Node, TensorType
 from .control_flow import CONTROL_FLOW
 from .corrections import correct_op, override_op
+from .coupling import COUPLE, couple_pairs
 from .elements import ELEMENTS, SaturatingQuantize
 from .folds import FOLDS, BatchNormInference
 from .images import IMAGES, RoiAlignBefore16
@@ -176,23 +177,25 @@ def _round_blocks(node: Node, x: Any) -> Array:
     return np.asarray(rounded.reshape(x.shape), x.dtype)
 
 
-def _trees(node: Node, x: Any, features: Any, thresholds: Any, values: Any) -> Array:
+def _trees(node: Node, x: Any, features: Any, thresholds: Any, values: Any, children: Any = None) -> Array:
     groups, trees, leaves, targets = values.shape
     group, tree = np.arange(groups)[:, None], np.arange(trees)
     rows = np.arange(len(x))[:, None, None]
-    number = np.zeros((len(x), groups, trees), np.int64)  # in the order of levels
-    while (number < leaves - 1).all():
+    number = np.zeros((len(x), groups, trees), np.int64)  # of perfect trees in the order of levels
+    for _ in range(node.attrs["depth"]):
         is_low = x[rows, features[group, tree, number]] <= thresholds[group, tree, number]
-        number = 2 * number + np.where(is_low, 1, 2)
+        first = 2 * number + 1 if children is None else children[group, tree, number].astype(np.int64)
+        number = first + np.where(is_low, 0, 1)
     fold = {"sum": np.add, "min": np.minimum, "max": np.maximum}[node.attrs["combiner"]]
-    result = fold.reduce(values[group, tree, number - (leaves - 1)], axis=2)
-    return np.asarray(result.reshape(len(x), groups * targets), x.dtype)
+    ends = number - (leaves - 1) if children is None else number
+    return np.asarray(fold.reduce(values[group, tree, ends], axis=2).reshape(len(x), groups * targets), x.dtype)
 
 
 _OWN: dict[str, Callable[..., Array | tuple[Array, ...] | None]] = {
     "BlockMatMul": _block_matmul,
     "BlockQuantize": _block_quantize,
     "ConstantOfShape": _constant_of_shape,
+    COUPLE: couple_pairs,
     CUT: cut_to_size,
     "Reshape": _reshape,
     "RoundBlocks": _round_blocks,

@@ -8,6 +8,10 @@
 - `FindLargest(x, wanted)`, x float32 [..., n]: the places of the largest elements of each row (of the smallest where
   `largest` is 0) in their order, int64 [..., most], of equal ones the first; as many as are wanted, int64 [1], zeros
   behind. NaN is the largest of all.
+- `FindUnique(x, size)`, x float64 or int64 [n, m]: of as many rows as `size` says, int64 [1], the places of the first
+  of each that is different, int64 [n], zeros behind, in ascending order, or in that of the places where `sorted` is 0;
+  their number, int64 [1]; which of them each row is, and how often each occurs, int64 [n]; and memory of its own, int64
+  [n, m] and [n]. NaN is one number, above all others; zeros of both signs are equal.
 - `CutToSize(x, sizes...)`: x up to a size along each of the `axes`.
 """
 
@@ -19,7 +23,7 @@ import numpy as np
 
 from ..ir import Array, Node
 
-CUT, FIND, LARGEST, SUPPRESS = "CutToSize", "FindTrue", "FindLargest", "SuppressBoxes"
+CUT, FIND, LARGEST, SUPPRESS, UNIQUE = "CutToSize", "FindTrue", "FindLargest", "SuppressBoxes", "FindUnique"
 
 
 def cut(x: Array, sizes: Iterable[tuple[int, Array]]) -> Array:

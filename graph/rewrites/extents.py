@@ -10,7 +10,7 @@ import numpy as np
 
 from tunewright.graph.ir import Node
 
-from ..evaluation.sizes import FIND
+from ..evaluation.sizes import FIND, UNIQUE
 from .edit import Edit
 from .sized_axes import SizedTensors
 
@@ -42,7 +42,7 @@ def extents(sized: SizedTensors, name: str) -> list[Extent] | None:
     node = edit.producers.get(name)
     if node is None or node.domain:
         return None
-    if node.op == FIND:
+    if node.op in (FIND, UNIQUE) and name == node.outputs[1]:
         return [Extent((edit.shape(node.inputs[0]) or (0,))[0], name)]
     return _RULES[node.op](sized, node) if node.op in _RULES else None
 

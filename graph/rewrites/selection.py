@@ -1,4 +1,4 @@
-"""Results that are as many as a run finds or wants: NonZero, Compress, NonMaxSuppression, TopK."""
+"""Results that are as many as a run finds or wants: NonZero, Compress, NonMaxSuppression, TopK, Unique."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from tunewright.graph.ir import Node, TensorType
 
 from ..evaluation.onnx_form import NORMAL_VERSION
-from ..evaluation.sizes import FIND, LARGEST, SUPPRESS
+from ..evaluation.sizes import FIND, LARGEST, SUPPRESS, UNIQUE
 from ..ops import Compute, NotNative, define
 from .edit import Edit
 from .extents import Extent, extents
@@ -29,6 +29,10 @@ SHORT_ROW = 64
 
 SORTED_SHARE, MAX_SORTED = 8, 1 << 15
 """Part of a row from which on finding the largest of it is sorting, and most elements of a tensor that are sorted."""
+
+_FLOATS = frozenset({"bfloat16", "float16", "float32", "float64"})
+_INTEGERS = frozenset({"bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32"})
+"""What a number of 64 bits has all values of."""
 
 Source = Callable[[SizedTensors, Node], tuple[str, ...] | None]
 """What stands for the outputs of a node, whose sized axes it tells; None where the node is no such source."""
@@ -216,10 +220,42 @@ def _long_rows(edit: Edit, x: str, axis: int, wanted: Extent, is_largest: bool) 
     return edit.emit("GatherElements", x, places, axis=axis), places
 
 
+def _unique(sized: SizedTensors, node: Node) -> tuple[str, ...] | None:
+    """Elements, or slices along an axis, as rows whose size may be that of the first axis."""
+    edit, x, axis = sized.edit, node.inputs[0], node.attrs.get("axis")
+    shape, own, dtype = sized.shape(x), sized.of(x), edit.types[x].dtype
+    key = "float64" if dtype in _FLOATS else "int64" if dtype in _INTEGERS else None
+    if key is None or not 0 < prod(shape) <= MAX_BOUND or not own.keys() <= {(axis or 0) % max(len(shape), 1)}:
+        return None
+    if axis is None:
+        size = sized.scale(own[0], prod(shape[1:])) if own else ""
+        x, axis, shape = edit.emit("Reshape", x, shape=(prod(shape),)), 0, (prod(shape),)
+    else:
+        axis %= len(shape)
+        size = own.get(axis, "")
+    order = [axis, *(a for a in range(len(shape)) if a != axis)]
+    first = x if not axis else edit.emit("Transpose", x, perm=tuple(order))
+    count = shape[axis]
+    keys = (count, prod(shape) // count)
+    rows = edit.emit("Reshape", first if dtype == key else edit.cast(first, key), shape=keys)
+    shapes = ((count,), (1,), (count,), (count,), keys, (count,))
+    results = tuple(edit.new_tensor(TensorType("int64", extents)) for extents in shapes)
+    operands = rows, Extent(count, size).of(edit)
+    attrs = {"sorted": int(node.attrs.get("sorted", 1))}
+    edit.add(Node(UNIQUE, operands, results, attrs, version=NORMAL_VERSION))
+    places, number, ranks, counts = results[:4]
+    values = edit.emit("Gather", x, places, axis=axis)
+    sized.axes |= {values: {axis: number}, places: {0: number}, counts: {0: number}}
+    if size:
+        sized.axes[ranks] = {0: size}
+    return (values, places, ranks, counts)[: len(node.outputs)]
+
+
 SELECTIONS: Mapping[str, Source] = {
     "Compress": _compress,
     "NonMaxSuppression": _non_max_suppression,
     "NonZero": _non_zero,
     "TopK": _top_k,
+    "Unique": _unique,
 }
 """Op -> the rule for it."""

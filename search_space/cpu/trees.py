@@ -1,14 +1,15 @@
-"""Trees: an ensemble of perfect trees, some rows through one tree after another.
+"""Trees: an ensemble of trees of one depth, some rows through one tree after another.
 
     parallel chunk of rows
       totals[row] = identity
       groups, trees                     the outer loops: the tables of a tree stay in the first cache
         rows of the chunk               some at a time, and some trees: walks that do not wait for each other
-          place = 2 place + (x[feature[place]] > threshold[place])      a step for each level, written out
+          place = 2 place + (x[feature[place]] > threshold[place])      a step for each level, written out;
+          place = child[place] + (x[feature[place]] > threshold[place])     a loop, where trees are not perfect
           totals[row] = fold(totals[row], value[place])
       outputs = epilogue(totals)
 
-A walk has no branches, so the processor overlaps as many as it has room for.
+A walk has no branches, and walks take each step side by side, so the processor overlaps as many as it has room for.
 """
 
 from __future__ import annotations
@@ -20,8 +21,7 @@ from tunewright.codegen.expr.dtype import DType
 from tunewright.codegen.expr.expr import Expr, Load, Ramp, Var, const, substitute
 from tunewright.codegen.ir.ir import Alloc, Block, Buffer, For, Kernel, LoopKind, Scope, Stmt, Store
 from tunewright.codegen.target import Target
-from tunewright.graph.task import Task, fold_value, identity
-from tunewright.graph.tree_walk import next_place, within
+from tunewright.graph.task import Index, Task, fold_value, identity
 
 from ..buffers import kernel_around
 from ..description import SchedulePoint
@@ -44,7 +44,7 @@ class TreesSketch(PatternSketch[TreeEnsemble]):
     """Walks down trees without branches."""
 
     name = "tree_ensemble"
-    version = 1
+    version = 2
 
     def recognise(self, task: Task, target: Target) -> TreeEnsemble | None:
         return match_tree_ensemble(task)
@@ -141,24 +141,33 @@ class _Walks:
 
     def _tile(self, start: Expr, first: Expr, rows: int, group: Expr, tree: Expr, trees: int) -> Stmt:
         """Walk, then add what the leaves have to the totals."""
-        walk = self._ensemble.walk
         places = Buffer(PLACES, (rows, trees), DType.I64, Scope.REGISTER)
-        walks: list[Stmt] = []
-        sums: list[Stmt] = []
-        for row in range(rows):
-            for number in range(trees):
-                at = first + start + row, group, tree + number
-                place: Expr = const(0)
-                for level in range(self._ensemble.depth):
-                    place = within(next_place(walk.x, walk.features, walk.thresholds, level, place, at), level + 1)
-                walks.append(Store(PLACES, (const(row), const(number)), place))
-                sums.append(self._add(start + row, group, tree + number, (const(row), const(number))))
-        return Alloc(places, Block((*walks, *sums)))
+        walks = [(const(row), const(number)) for row in range(rows) for number in range(trees)]
+        ats = [(first + start + row, group, tree + number) for row in range(rows) for number in range(trees)]
+        starts = [Store(PLACES, tuple(walk), const(0)) for walk in walks]
+        sums = [self._add(start + walk[0], *at[1:], walk) for walk, at in zip(walks, ats, strict=True)]
+        return Alloc(places, Block((*starts, *self._steps(walks, ats), *sums)))
 
-    def _add(self, row: Expr, group: Expr, tree: Expr, walk: Sequence[Expr]) -> Stmt:
+    def _steps(self, walks: Sequence[Index], ats: Sequence[Index]) -> Iterator[Stmt]:
+        """All walks a level down, one level after the other: a loop, where a step is the same in each level."""
+        depth = self._ensemble.depth
+        is_perfect = self._ensemble.walk.children is None
+        for level in range(depth) if is_perfect else (0,):
+            step = Block(tuple(self._step(level, walk, at) for walk, at in zip(walks, ats, strict=True)))
+            yield step if is_perfect else For("level", depth, step)
+
+    def _step(self, level: int, walk: Index, at: Index) -> Store:
+        place = self._ensemble.walk.next_place(level, self._place(level, walk), at)
+        return Store(PLACES, tuple(walk), place)
+
+    def _place(self, level: int, walk: Index) -> Expr:
+        """The place in a level that a walk came to."""
+        return self._ensemble.walk.within(Load(PLACES, tuple(walk), DType.I64), level)
+
+    def _add(self, row: Expr, group: Expr, tree: Expr, walk: Index) -> Stmt:
         """Fold the values of the leaf that a walk came to into the totals of its row."""
         values, rank = self._ensemble.values, self._ensemble.walk.tree_rank
-        leaf = within(Load(PLACES, tuple(walk), DType.I64), self._ensemble.depth)
+        leaf = self._place(self._ensemble.depth, walk)
         whole, rest = divmod(self._width, self._lanes)
         steps: list[Stmt] = []
         for number, count in ((Var("target"), None), (const(whole), rest)):

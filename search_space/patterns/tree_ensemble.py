@@ -1,4 +1,4 @@
-"""Tree ensemble: a walk down each of many perfect trees, and what their leaves have, combined."""
+"""Tree ensemble: a walk down each of many trees of one depth, and what their leaves have, combined."""
 
 from __future__ import annotations
 
@@ -7,35 +7,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from tunewright.codegen.expr.dtype import DType
-from tunewright.codegen.expr.expr import Expr, Load, Op, const, loads, op
+from tunewright.codegen.expr.expr import Expr, Load, Op, const, loads, op, walk
 from tunewright.graph.task import Index, Stage, Task, Tensor
-from tunewright.graph.tree_walk import next_place, read_place
+from tunewright.graph.tree_walk import TreeWalk
 
 from .fused_stage import FusedStage, fuse_stages
-
-
-@dataclass(frozen=True, slots=True)
-class TreeWalk:
-    """The tensors of `graph.ops.trees`; dimensions of one element are left out, but for levels and leaves."""
-
-    x: Tensor
-    features: Tensor
-    thresholds: Tensor
-
-    @property
-    def tree_rank(self) -> int:
-        """The dimensions that tell trees apart: groups, where there are several, and the trees of each."""
-        return len(self.features.shape) - 1
-
-    def at(self, index: Index) -> Index:
-        """Row, group and tree of an index of the places of a level."""
-        first = len(index) - self.tree_rank
-        return [*(index[:first] or [const(0)]), *[const(0)] * (2 - self.tree_rank), *index[first:]]
-
-    def step(self, level: int, stored: Expr, index: Index) -> Expr:
-        """The body of a level."""
-        place = next_place(self.x, self.features, self.thresholds, level, stored, self.at(index))
-        return op("cast", place, dtype=DType.I32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,18 +62,19 @@ def match_tree_ensemble(task: Task) -> TreeEnsemble | None:
         if leaf is None:
             continue
         values = task.tensor(stage.body.tensor) if isinstance(stage.body, Load) else None
-        depth, walk = _depth_and_walk(task, made, leaf)
+        depth, tree_walk = _depth_and_walk(task, made, leaf)
         steps = [k for k, other in enumerate(fused_stages) if other.output == leaf.tensor]
         readers = sum(load.tensor == leaf.tensor for other in fused_stages for load in other.reads)
-        if values is None or walk is None or len(steps) != 1 or readers != 1:
+        if values is None or tree_walk is None or len(steps) != 1 or readers != 1:
             return None
-        rank = walk.tree_rank
-        if values.shape[:rank] != walk.features.shape[:rank] or values.shape[rank] != 1 << depth:
+        rank = tree_walk.tree_rank
+        if values.shape[:rank] != tree_walk.features.shape[:rank] or values.shape[rank] != 1 << tree_walk.bits(depth):
             return None
-        if not rank or stage.body.children[rank] != read_place(task.tensor(leaf.tensor), depth, leaf.index):
+        place = tree_walk.read_place(task.tensor(leaf.tensor), depth, leaf.index)
+        if not rank or stage.body.children[rank] != place:
             return None
         before = tuple(other for k, other in enumerate(fused_stages[:number]) if k not in steps)
-        return TreeEnsemble(before, fused_stage, tuple(fused_stages[number + 1 :]), walk, values, depth)
+        return TreeEnsemble(before, fused_stage, tuple(fused_stages[number + 1 :]), tree_walk, values, depth)
     return None
 
 
@@ -119,22 +96,33 @@ def _depth_and_walk(task: Task, made: Mapping[str, Stage], leaf: Load) -> tuple[
         previous = [load.tensor for load in loads(steps[-1].body) if load.tensor in made and load.dtype is DType.I32]
         name = previous[0] if previous else ""
     steps.reverse()
-    walk = _walk(task, steps[0].body) if steps else None
-    if walk is None:
+    tree_walk = _walk(task, steps[0].body) if steps else None
+    if tree_walk is None:
         return 0, None
     for level, step in enumerate(steps):
         places = task.tensor(steps[level - 1].output) if level else None
-        if step.reduce or step.body != walk.step(level, read_place(places, level, step.index), step.index):
+        if step.reduce or step.body != _step(tree_walk, level, places, step.index):
             return 0, None
-    return len(steps), walk
+    return len(steps), tree_walk
+
+
+def _step(tree_walk: TreeWalk, level: int, places: Tensor | None, index: Index) -> Expr:
+    """The body of a level; dimensions of one element are left out of its index, but for levels and leaves."""
+    rank = tree_walk.tree_rank
+    first = len(index) - rank
+    at = [*(index[:first] or [const(0)]), *[const(0)] * (2 - rank), *index[first:]]
+    place = tree_walk.next_place(level, tree_walk.read_place(places, level, index), at)
+    return op("cast", place, dtype=DType.I32)
 
 
 def _walk(task: Task, first: Expr) -> TreeWalk | None:
     """The tensors that the first level of a walk reads."""
-    match first:
-        case Op("cast", (Op("select", (Op("le", (Load() as value, Load() as threshold)), *_)),)):
-            features = [load for load in loads(*value.index) if load.dtype is not DType.I64]
-            tensors = [task.tensor(load.tensor) for load in (value, *features, threshold)]
-            if len(tensors) == 3 and tensors[1].constant and tensors[2].constant and not tensors[0].constant:
-                return TreeWalk(*tensors)
+    for part in walk(first):
+        match part:
+            case Op("le", (Load() as value, Load() as threshold)):
+                features = [load for load in loads(*value.index) if load.dtype is not DType.I64]
+                others = [load for load in loads(first) if load not in (value, threshold, *features)]
+                x, *tables = [task.tensor(load.tensor) for load in (value, *features, threshold, *others)]
+                if len(features) == 1 and len(others) <= 1 and not x.constant and all(t.constant for t in tables):
+                    return TreeWalk(x, *tables)
     return None

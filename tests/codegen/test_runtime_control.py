@@ -379,3 +379,54 @@ def test_boxes_by_score_each_beside_those_before(threads: int) -> None:
                 expected.append(place)
         assert places[row].tolist() == [*expected, *[0] * (6 - len(expected))]
         assert taken[row].tolist() == [place < len(expected) for place in range(6)]
+
+
+@THREADS
+@pytest.mark.parametrize("is_ascending", [False, True])
+@pytest.mark.parametrize(("items", "each"), [(0, 1), (1, 1), (7, 1), (64, 2), (301, 3), (1009, 1)])
+def test_what_is_different(threads: int, is_ascending: bool, items: int, each: int) -> None:
+    """Rows of numbers, the last two of which are not looked at."""
+    rows = np.random.default_rng(items).integers(-3, 4, (items + 2, each)) << 40
+    values, first, rank, counts = np.unique(rows[:items], True, True, True, axis=0)
+    order = np.arange(len(first)) if is_ascending else np.argsort(first)
+    places, ranks, times, memory = (np.full(items + 2, -1) for _ in range(4))
+    number, size, keys = np.array([-1]), np.array([items]), np.zeros_like(rows)
+    operands = tuple(map(at, (rows, size, places, number, ranks, times, keys, memory)))
+    routine: Control[Operand] = Control(
+        ControlKind.ROUTINE, operands, size=1, note="tw_find_unique", numbers=(items + 2, each, 0, int(is_ascending))
+    )
+    run([routine], threads)
+    padding = [0] * (items + 2 - len(values))
+    assert number[0] == len(values)
+    assert places.tolist() == [*first[order].tolist(), *padding]
+    assert ranks.tolist() == [*np.argsort(order)[rank.reshape(-1)].tolist(), 0, 0]
+    assert times.tolist() == [*counts[order].tolist(), *padding]
+
+
+# Routines, whose number of rounds only a run tells
+
+
+@THREADS
+@pytest.mark.parametrize("classes", [2, 3, 11])
+def test_probabilities_of_pairs(threads: int, classes: int) -> None:
+    """What all pairs agree on, or else what has errors that are alike. NaN leaves classes as likely as others."""
+    rng = np.random.default_rng(classes)
+    own = rng.random((37, classes)) + 0.01
+    wins = own[:, :, None] / (own[:, :, None] + own[:, None, :])
+    wins[:20] = rng.uniform(1e-7, 1, (20, classes, classes))
+    wins[3] = np.nan
+    upper = np.triu(wins, 1)
+    wins = (upper + np.tril(1 - np.swapaxes(upper, 1, 2), -1)).astype(np.float32)
+    turned = np.swapaxes(wins, 1, 2)
+    q = np.where(np.eye(classes) > 0, (turned * turned).sum(2, keepdims=True), -turned * wins).astype(np.float32)
+    results = np.full((2, 37, classes), np.nan, np.float32)
+    routine: Control[Operand] = Control(
+        ControlKind.ROUTINE, (at(q), at(results)), size=37, note="tw_couple_pairs", numbers=(37, classes)
+    )
+    run([routine], threads)
+    np.testing.assert_allclose(results[0, 20:], own[20:] / own[20:].sum(1, keepdims=True), atol=0.01)
+    np.testing.assert_allclose(results[0].sum(1), 1, rtol=1e-5)
+    assert (results[0, 3] == np.float32(1 / classes)).all()
+    errors = np.einsum("rij,rj->ri", q, results[0])
+    errors -= (errors * results[0]).sum(1, keepdims=True)
+    assert np.abs(np.delete(errors, 3, 0)).max() < 0.005 / classes + 1e-6

@@ -72,6 +72,7 @@ class DrawnTrees:
     columns: int
     modes: Sequence[str] = ("BRANCH_LEQ",)
     with_missing: bool = False
+    share: float = 0.3  # of nodes that are leaves; one way down each tree is of full depth, if it is deep
     nodes: dict[str, list[Any]] = field(default_factory=dict)
     leaves: list[tuple[int, int]] = field(default_factory=list)
 
@@ -83,14 +84,14 @@ class DrawnTrees:
         )  # fmt: skip
         self.nodes = {f"nodes_{name}": [] for name in names}
         for tree in range(trees):
-            self._grow(tree, iter(range(1 << 20)), depth)
+            self._grow(tree, iter(range(1 << 20)), depth, is_way=depth > 10)
         if not self.with_missing:
             del self.nodes["nodes_missing_value_tracks_true"]
         return self.nodes
 
-    def _grow(self, tree: int, numbers: Any, depth: int) -> int:
+    def _grow(self, tree: int, numbers: Any, depth: int, is_way: bool) -> int:
         number, rng = int(next(numbers)), self.rng
-        is_leaf = depth == 0 or (number > 0 and rng.random() < 0.3)
+        is_leaf = depth == 0 or (number > 0 and not is_way and rng.random() < self.share)
         place = len(self.nodes["nodes_treeids"])
         row = (
             tree, number, 0 if is_leaf else int(rng.integers(self.columns)), float(rng.integers(-4, 5)) / 4,
@@ -102,8 +103,9 @@ class DrawnTrees:
         if is_leaf:
             self.leaves.append((tree, number))
         else:
-            for name in ("nodes_truenodeids", "nodes_falsenodeids"):
-                self.nodes[name][place] = self._grow(tree, numbers, depth - 1)
+            way = int(rng.integers(2)) if is_way else -1
+            for side, name in enumerate(("nodes_truenodeids", "nodes_falsenodeids")):
+                self.nodes[name][place] = self._grow(tree, numbers, depth - 1, side == way)
         return number
 
     def weights(self, kind: str, targets: int, *, of_one: bool = False, sign: int = 0) -> dict[str, Any]:

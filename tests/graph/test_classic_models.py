@@ -170,6 +170,24 @@ def test_svm_classifier(kernel: str, post_transform: str, counts: Sequence[int])
         )  # fmt: skip
 
 
+@pytest.mark.parametrize("post_transform", POST_TRANSFORMS)
+@pytest.mark.parametrize("counts", [(3, 4), (2, 3, 4), (1, 2, 3, 1, 2, 1, 3)])
+def test_svm_probabilities(post_transform: str, counts: Sequence[int]) -> None:
+    """Some are so far apart that they are cut off, one row is of NaN."""
+    classes, vectors = len(counts), sum(counts)
+    pairs = classes * (classes - 1) // 2
+    x = rows(23, 5)
+    x[5] = np.nan
+    for scale in (1, 30):
+        agree(
+            "SVMClassifier", x, results=LABELLED, rest="CouplePairs", kernel_type="RBF",
+            kernel_params=[0.2, 0.1, 2.0], coefficients=weights(classes - 1, vectors),
+            support_vectors=weights(vectors, 5), vectors_per_class=counts, rho=weights(pairs),
+            prob_a=(np.asarray(weights(pairs)) * scale).tolist(), prob_b=weights(pairs),
+            post_transform=post_transform, classlabels_ints=list(range(3, 3 + classes)),
+        )  # fmt: skip
+
+
 def test_svm_classifier_without_vectors() -> None:
     classes = 3
     agree(

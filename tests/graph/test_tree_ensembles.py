@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from tunewright.graph.fusion.fusion import Fallback, TaskCall, partition
+from tunewright.graph.fusion.fusion import TaskCall, partition
 from tunewright.graph.onnx_import import load
 from tunewright.graph.rewrites import rewrite
 
@@ -150,16 +150,69 @@ def test_what_makes_the_rows_is_no_part_of_the_walks() -> None:
     assert [call.task.op for call in calls] == ["Relu", "Trees"]
 
 
-def test_trees_that_are_too_deep_fall_back() -> None:
-    count = 12
-    attrs = {
-        "nodes_treeids": [0] * (2 * count + 1), "nodes_nodeids": list(range(2 * count + 1)),
-        "nodes_featureids": [0] * (2 * count + 1), "nodes_values": [float(k) for k in range(2 * count + 1)],
-        "nodes_modes": [*["BRANCH_GT", "LEAF"] * count, "LEAF"],
-        "nodes_truenodeids": [*[k + 2 if k % 2 == 0 else 0 for k in range(2 * count)], 0],
-        "nodes_falsenodeids": [*[k + 1 if k % 2 == 0 else 0 for k in range(2 * count)], 0],
-        "target_treeids": [0] * (count + 1), "target_nodeids": [*range(1, 2 * count, 2), 2 * count],
-        "target_ids": [0] * (count + 1), "target_weights": [float(k) for k in range(count + 1)],
+@settings(max_examples=15, deadline=None)
+@given(data=st.data())
+def test_deep_trees(data: st.DataObject) -> None:
+    """Deeper than perfect trees can be: few of their places have nodes."""
+    draw = data.draw
+    rng = np.random.default_rng(draw(st.integers(0, 99)))
+    modes = draw(st.sampled_from([MODES[:1], MODES]))
+    trees = DrawnTrees(rng, draw(st.integers(1, 5)), modes, draw(st.booleans()), share=0.45)
+    count, targets = draw(st.integers(1, 5)), draw(st.sampled_from([1, 1, 2, 5]))
+    attrs = trees.attrs(count, draw(st.integers(11, 24)))
+    aggregate = draw(st.sampled_from(["SUM", "SUM", "AVERAGE", "MIN", "MAX"]))
+    of_one = aggregate in ("SUM", "AVERAGE") and draw(st.booleans())
+    attrs |= trees.weights("target", targets, of_one=of_one)
+    dtype = "float32" if trees.with_missing else draw(st.sampled_from(["float32", "float64"]))
+    agree("TreeEnsembleRegressor", trees.rows(13, dtype), n_targets=targets, aggregate_function=aggregate, **attrs)
+
+
+@pytest.mark.parametrize("post_transform", POST_TRANSFORMS)
+@pytest.mark.parametrize("classes", [2, 4])
+def test_deep_classifiers(post_transform: str, classes: int) -> None:
+    if classes == 2 and post_transform == "PROBIT":
+        return
+    trees = DrawnTrees(np.random.default_rng(5), 4, share=0.45)
+    attrs = trees.attrs(6, 13) | trees.weights("class", classes if classes > 2 else 1, of_one=classes > 2)
+    agree(
+        "TreeEnsembleClassifier", trees.rows(31), results=LABELLED, classlabels_int64s=[4, 9, 0, 2][:classes],
+        post_transform=post_transform, **attrs,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("depth", [10, 11, 64, 65])
+def test_one_long_way_down_a_tree(depth: int) -> None:
+    """Each node asks for one more, or leaves. Opset 5, whose leaves have numbers of their own."""
+    trees, nodes = 2, 2 * depth
+    places = np.tile(np.arange(depth), trees)
+    attrs: dict[str, Any] = {
+        "tree_roots": [0, depth], "nodes_featureids": np.repeat([0, 1], depth).tolist(),
+        "nodes_modes": _tensor(np.zeros(nodes, np.uint8)), "nodes_splits": _tensor(places.astype(np.float32)),
+        "nodes_truenodeids": list(range(nodes)), "nodes_trueleafs": [1] * nodes,
+        "nodes_falsenodeids": [nodes + k // depth if k % depth == depth - 1 else k + 1 for k in range(nodes)],
+        "nodes_falseleafs": [int(k % depth == depth - 1) for k in range(nodes)],
+        "leaf_targetids": [0] * (nodes + 2), "leaf_weights": _tensor(np.arange(nodes + 2, dtype=np.float32)),
     }  # fmt: skip
-    model = classic_model("TreeEnsembleRegressor", [np.zeros((3, 1), np.float32)], [TensorProto.FLOAT], 3, **attrs)
-    assert [type(step) for step in partition(rewrite(load(model.SerializeToString())))] == [Fallback]
+    x = np.stack([np.arange(-1, depth + 1), np.arange(depth + 1, -1, -1)], 1).astype(np.float32)
+    x[3, 0] = np.nan
+    rest = "TreeEnsemble" if depth > 64 else ""
+    agree("TreeEnsemble", x, version=5, rest=rest, n_targets=1, aggregate_function=1, **attrs)
+
+
+def test_tests_for_equality_one_under_the_other() -> None:
+    """Each is two tests in a row, which lead to the same: what hangs below is there once, not 2^20 times."""
+    depth = 20
+    attrs: dict[str, Any] = {
+        "tree_roots": [0, 0], "nodes_featureids": [0] * depth, "nodes_modes": _tensor(np.full(depth, 4, np.uint8)),
+        "nodes_splits": _tensor(np.arange(depth, dtype=np.float32)), "nodes_truenodeids": list(range(depth)),
+        "nodes_trueleafs": [1] * depth, "nodes_falsenodeids": [*range(1, depth), depth],
+        "nodes_falseleafs": [*[0] * (depth - 1), 1], "leaf_targetids": [0] * (depth + 1),
+        "leaf_weights": _tensor(np.arange(1, depth + 2, dtype=np.float32)),
+    }  # fmt: skip
+    x = np.concatenate([np.arange(-1, depth + 1), [0.5, np.nan]]).astype(np.float32)[:, None]
+    agree("TreeEnsemble", x, version=5, n_targets=1, aggregate_function=1, **attrs)
+    [step] = partition(
+        rewrite(load(classic_model("TreeEnsemble", [x], [TensorProto.FLOAT], 5, **attrs).SerializeToString()))
+    )[-1:]
+    assert isinstance(step, TaskCall)
+    assert max(tensor.shape[-1] for tensor in step.task.inputs if tensor.constant) == 128

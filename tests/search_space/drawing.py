@@ -322,7 +322,14 @@ def trees(rng: Rng) -> str:
     rows, columns, count, targets = size(rng), size(rng), int(rng.integers(2, 9)), one_of(rng, 1, 1, 3, 17)
     depth, is_forest = int(rng.integers(1, 5)), rng.random() < 0.5
     inner, nodes = 2**depth - 1, 2 ** (depth + 1) - 1
+    is_deep = rng.random() < 0.3
+    if is_deep:  # one long way down each
+        inner = depth = int(rng.integers(11, 18))
+        nodes = 2 * depth + 1
     number, tree = np.tile(np.arange(nodes), count), np.repeat(np.arange(count), nodes)
+    children = 2 * number + 1, 2 * number + 2
+    if is_deep:
+        children = number + depth, np.where(number == depth - 1, 2 * depth, number + 1)
     is_leaf = number >= inner
     ends = np.flatnonzero(is_leaf)
     ends, ids = (
@@ -333,8 +340,8 @@ def trees(rng: Rng) -> str:
     modes = np.where(is_leaf, "LEAF", one_of(rng, "BRANCH_LEQ", "BRANCH_LT", "BRANCH_GT"))
     given = {
         "nodes_treeids": tree, "nodes_nodeids": number, "nodes_featureids": rng.integers(0, columns, len(tree)),
-        "nodes_truenodeids": np.where(is_leaf, 0, 2 * number + 1),
-        "nodes_falsenodeids": np.where(is_leaf, 0, 2 * number + 2),
+        "nodes_truenodeids": np.where(is_leaf, 0, children[0]),
+        "nodes_falsenodeids": np.where(is_leaf, 0, children[1]),
         "target_treeids": tree[ends], "target_nodeids": number[ends], "target_ids": ids,
     }  # fmt: skip
     floats = {"nodes_values": rng.uniform(-1, 1, len(tree)), "target_weights": rng.uniform(-1, 1, len(ends))}

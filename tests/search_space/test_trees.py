@@ -20,16 +20,19 @@ SKETCH = sketch("tree_ensemble")
 
 
 def task_of(rows: int, columns: int, trees: int, depth: int, targets: int, *, of_one: bool, then: str) -> Task:
-    """Perfect trees; each for one target, or for all of them."""
+    """Trees, each for one target, or for all of them: perfect ones, or where that is too deep a long way down each."""
     rng = np.random.default_rng(rows)
-    inner, nodes = 2**depth - 1, 2 ** (depth + 1) - 1
+    inner, nodes = (2**depth - 1, 2 ** (depth + 1) - 1) if depth <= 10 else (depth, 2 * depth + 1)
     number, tree = np.tile(np.arange(nodes), trees), np.repeat(np.arange(trees), nodes)
+    children = 2 * number + 1, 2 * number + 2
+    if depth > 10:
+        children = number + depth, np.where(number == depth - 1, 2 * depth, number + 1)
     ends = np.flatnonzero(number >= inner)
     ids = tree[ends] % targets if of_one else np.tile(np.arange(targets), len(ends))
     ends = ends if of_one else np.repeat(ends, targets)
     given: dict[str, Any] = {
         "nodes_treeids": tree, "nodes_nodeids": number, "nodes_featureids": rng.integers(0, columns, len(tree)),
-        "nodes_truenodeids": 2 * number + 1, "nodes_falsenodeids": 2 * number + 2,
+        "nodes_truenodeids": children[0], "nodes_falsenodeids": children[1],
         "target_treeids": tree[ends], "target_nodeids": number[ends], "target_ids": ids,
     }  # fmt: skip
     attrs = [f"{name}={values.tolist()}" for name, values in given.items()]
@@ -53,6 +56,11 @@ def task_of(rows: int, columns: int, trees: int, depth: int, targets: int, *, of
         (1, 5, 6, 2, 3, True),
         (11, 5, 5, 3, 3, False),
         (7, 3, 4, 2, 37, False),
+        (37, 5, 11, 13, 1, False),
+        (1, 7, 130, 11, 1, False),
+        (19, 200, 9, 20, 3, True),
+        (1, 5, 6, 12, 3, True),
+        (11, 5, 5, 17, 3, False),
     ],
 )
 def test_any_schedule_agrees_with_the_oracle(

@@ -464,3 +464,78 @@ def test_steps_beyond_the_axis() -> None:
         z = Constant <value_ints = [0]> () s = Constant <value_ints = [9223372036854775807]> ()
         y = Slice(x, a, b, z, s) }"""
     check_numbers(text, [{"x": np.arange(9, dtype=np.float32), "a": np.array([2]), "b": np.array([7])}])
+
+
+# Unique
+
+
+def unique(x: Any, axis: int | None, ascending: int) -> ModelProto:
+    kind = helper.np_dtype_to_tensor_dtype(x.dtype)
+    attrs: dict[str, Any] = {"sorted": ascending} if axis is None else {"sorted": ascending, "axis": axis}
+    node = helper.make_node("Unique", ["x"], ["y", "i", "v", "c"], **attrs)
+    results = [
+        helper.make_value_info(name, helper.make_tensor_type_proto(kind if name == "y" else 7, None)) for name in "yivc"
+    ]
+    graph = helper.make_graph([node], "g", [helper.make_tensor_value_info("x", kind, x.shape)], results)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+
+
+@pytest.mark.parametrize("ascending", [0, 1])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int8, np.int64, np.float16])
+def test_what_is_different(dtype: Any, ascending: int) -> None:
+    for shape in ((7,), (1,), (300,), (5, 3), (2, 7, 3), (31, 2)):
+        for axis in (None, *range(-len(shape), len(shape))):
+            drawn = [RNG.integers(-3, 4, shape).astype(dtype) for _ in range(3)]
+            if axis is not None:  # some slices are there twice
+                drawn = [np.take(x, RNG.integers(0, x.shape[axis], x.shape[axis]), axis) for x in drawn]
+            check(unique(drawn[0], axis, ascending), [{"x": x} for x in drawn])
+
+
+@pytest.mark.parametrize("dtype", [np.bool_, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.int64, np.float64])
+def test_types_that_onnx_runtime_has_no_kernel_for(dtype: Any) -> None:
+    x = (RNG.standard_normal((40, 2)) * 2**40).astype(np.int64).astype(dtype)
+    x[20:] = x[:20]
+    opened, own = session(unique(x, None, 1))
+    with own:
+        assert not opened.fallbacks
+        for ours, expected in zip(own.run(None, {"x": x}), np.unique(x, True, True, True), strict=True):
+            np.testing.assert_array_equal(ours, expected.reshape(-1))
+
+
+@pytest.mark.parametrize("ascending", [0, 1])
+@pytest.mark.parametrize("axis", [None, 0, 1])
+def test_nan_is_one_number_and_zeros_are_equal(axis: int | None, ascending: int) -> None:
+    """As numpy has it; ONNX Runtime takes NaN for whatever it is beside."""
+    nan = np.nan
+    x = np.array([[0, nan, 1, 0], [-0.0, nan, 1, -0.0], [nan, 1, nan, nan], [0, -nan, 1, 0]], np.float32)
+    opened, own = session(unique(x, axis, ascending))
+    with own:
+        assert not opened.fallbacks
+        results = own.run(None, {"x": x})
+    [order] = {None: [[0, 2, 1]], 0: [[0, 1]], 1: [[0, 2, 1]]}[axis]
+    firsts = {None: [0, 1, 2], 0: [0, 2], 1: [0, 1, 2]}[axis]
+    ranks = {
+        None: [0, 1, 2, 0, 0, 1, 2, 0, 1, 2, 1, 1, 0, 1, 2, 0], 0: [0, 0, 1, 0], 1: [0, 1, 2, 0],
+    }[axis]  # fmt: skip
+    if not ascending:
+        order = list(range(len(order)))
+    values = (x.reshape(-1) if axis is None else x).take([firsts[k] for k in order], axis or 0)
+    assert np.array_equal(results[0], values, equal_nan=True)
+    assert np.array_equal(np.signbit(results[0]), np.signbit(values))
+    assert results[1].tolist() == [firsts[k] for k in order]
+    assert results[2].tolist() == [order.index(k) for k in ranks]
+    assert results[3].tolist() == [ranks.count(k) for k in order]
+
+
+def test_what_is_different_among_what_was_found() -> None:
+    texts = {
+        "int64[M] y, int64[N] v, int64[M] c": f"{T} f = Cast <to = 1> (i) k = Cast <to = 7> (f) "
+        f"{A0} r = Gather <axis = 0> (k, a0) q = Squeeze(r, a0) y, p, v, c = Unique(q)",
+        "float[M] y, float[1] s": f"{V} y, p, h, c = Unique <sorted = 0> (v) {A0} s = ReduceMax <keepdims = 1> (y, a0)",
+        "int64[M,2] y": f"{T} b = Constant <value_ints = [3]> () m = Div(t, b) y = Unique <axis = 0> (m)",
+        "int64[K] y, int64[M] v": f"{T} b = Constant <value_ints = [3]> () m = Div(t, b) y, p, v = Unique(m)",
+        "float[N] z": f"{V} h = Round(v) y, p, r = Unique(h) k = Shape(y) {E} f = Cast <to = 1> (r) z = Add(f, v)",
+    }
+    for outputs, text in texts.items():
+        model = build(f"g (float[7,5] x, float[7,5] w) => ({outputs}) {{ {text} }}")
+        check(model, [without_c(density) for density in (0.3, *([] if "ReduceMax" in text else [0.0]), 1.0, 0.1)])

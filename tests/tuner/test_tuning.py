@@ -17,6 +17,7 @@ from onnx import TensorProto, helper, parser
 
 from tunewright.db.job import SearchBudget
 from tunewright.db.store import open_store
+from tunewright.graph.rewrites.selection import MAX_BOUND
 from tunewright.tuner import InferenceSession, tune
 from tunewright.tuner.errors import Refused
 from tunewright.tuner.models.model import open_model
@@ -152,7 +153,7 @@ def test_a_model_without_tasks(tmp_path: Path, command: Command) -> None:
 
 def test_a_model_without_kernels_is_not_searched(tmp_path: Path, command: Command) -> None:
     path, url = tmp_path / "none.onnx", f"sqlite:///{tmp_path / 'tuning.db'}"
-    body = "g (float[3] x) => (float[n] y) { y = Unique(x) }"
+    body = f"g (float[{MAX_BOUND + 1}] x) => (float[n] y) {{ y = Unique(x) }}"
     path.write_bytes(parser.parse_model(f'<ir_version: 10, opset_import: ["" : 17]> {body}').SerializeToString())
     answer = command("tune", path, "--db", url)
     assert "no op of the model has a native kernel: 1 Unique" in answer.out

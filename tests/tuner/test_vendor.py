@@ -11,6 +11,7 @@ import pytest
 from onnx import parser
 
 from tunewright.graph.evaluation.fallback import EvaluationError
+from tunewright.graph.rewrites.selection import MAX_BOUND
 from tunewright.tuner import InferenceSession
 from tunewright.tuner.session import evaluation
 
@@ -61,10 +62,11 @@ def test_neighbours_are_one_session(monkeypatch: pytest.MonkeyPatch) -> None:
 
     original = evaluation.VendorGroup.of
     monkeypatch.setattr(evaluation.VendorGroup, "of", count)
-    body = "g (float[6] x) => (float[n] y, float[n] z) { y = Unique(x) a = Cast<to = 11>(y) b = Add(a, a) "
+    large = MAX_BOUND + 1
+    body = f"g (float[{large}] x) => (float[n] y, float[n] z) {{ y = Unique(x) a = Cast<to = 11>(y) b = Add(a, a) "
     body += "z = Cast<to = 1>(b) }"
     session = session_of(body)
-    y, z = session.run(None, {"x": np.array([0, 3, 0, 1, 0, 2], np.float32)})
+    y, z = session.run(None, {"x": np.resize(np.array([0, 3, 0, 1, 0, 2], np.float32), large)})
     assert y.tolist() == [0, 1, 2, 3] and z.tolist() == [0, 2, 4, 6]
     assert opened == [4]
 

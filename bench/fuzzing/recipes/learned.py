@@ -173,7 +173,7 @@ def svm_regressor(d: ModelDraft) -> DraftTensor:
 
 
 def svm_classifier(d: ModelDraft) -> tuple[DraftTensor, ...]:
-    """Each kernel, two to four classes, without probabilities."""
+    """Each kernel, two to four classes, some with probabilities."""
     x, shape = _rows_or_row(d, "SVMClassifier")
     counts = [d.between(1, 3) for _ in range(d.among(2, 2, 3, 4))]
     classes, vectors = len(counts), sum(counts)
@@ -183,11 +183,12 @@ def svm_classifier(d: ModelDraft) -> tuple[DraftTensor, ...]:
         coefficients = d.among(-1, 1) * np.abs(coefficients)
     batch = shape[0] if len(shape) == 2 else 1
     transforms = POST_TRANSFORMS if classes > 2 else TWO_CLASS_TRANSFORMS
+    likely = {"prob_a": _numbers(d, pairs), "prob_b": _numbers(d, pairs)} if d.chance(0.4) else {}
     return d.call(
-        LEARNED, "SVMClassifier", [x], ("int64", (batch,)), ("float32", (batch, max(pairs, 2))),
+        LEARNED, "SVMClassifier", [x], ("int64", (batch,)), ("float32", (batch, classes if likely else max(pairs, 2))),
         coefficients=coefficients.tolist(), support_vectors=_numbers(d, vectors * shape[-1]), vectors_per_class=counts,
         rho=_numbers(d, pairs), classlabels_ints=d.among(list(range(classes)), [5, -1, 9, 2][:classes]),
-        post_transform=d.among(None, None, *transforms), **_kernel(d),
+        post_transform=d.among(None, None, *transforms), **likely, **_kernel(d),
     )  # fmt: skip
 
 

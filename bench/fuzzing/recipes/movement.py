@@ -375,11 +375,11 @@ def non_zero(d: ModelDraft) -> DraftTensor:
 
 
 def unique(d: ModelDraft) -> tuple[DraftTensor, ...]:
-    """Unique elements or slices."""
+    """Unique elements or slices; those of vectors in order of first occurrence too, for which the evaluator has it."""
     x, shape = _pick(d, "Unique", 1)
-    return d.ops(
-        "Unique", x, outputs=d.among(1, 2, 4), axis=pick_axis(d, len(shape)) if d.chance(0.3) else None, sorted=1
-    )
+    axis = pick_axis(d, len(shape)) if d.chance(0.3) else None
+    order = d.among(0, 1) if axis is None and len(shape) == 1 else 1
+    return d.ops("Unique", x, outputs=d.among(1, 2, 4), axis=axis, sorted=order)
 
 
 def shape_of(op: str, d: ModelDraft) -> DraftTensor:

@@ -20,6 +20,9 @@ TWO_CLASS_TRANSFORMS = POST_TRANSFORMS[:4]
 
 MOST_DEPTH, MOST_NODES = 6, 300
 
+DEEP = 11, 16, 25
+"""Depths of trees that are far from perfect."""
+
 
 @dataclass
 class DrawnForest:
@@ -43,21 +46,26 @@ class DrawnForest:
 
 
 def draw_forest(d: ModelDraft, columns: int) -> DrawnForest:
-    """One to five trees of a depth of at most MOST_DEPTH."""
+    """One to five trees of a depth of at most MOST_DEPTH, or with one way down that is longer."""
     forest = DrawnForest()
     modes = MODES[:6] if d.chance(0.4) else (d.rng.choice(MODES[:6]),)
     depth = d.among(0 if d.chance(0.1) else 1, 2, 2, 3, 3, 4, MOST_DEPTH)
+    more = d.among(*DEEP) if depth and d.chance(0.25) else 0
     for tree in range(d.between(1, 5)):
-        forest.roots.append(_grow(d, forest, tree, columns, modes, depth))
+        forest.roots.append(_grow(d, forest, tree, columns, modes, depth, more))
     return forest
 
 
-def _grow(d: ModelDraft, forest: DrawnForest, tree: int, columns: int, modes: tuple[str, ...], depth: int) -> int:
-    is_leaf = depth == 0 or len(forest.trees) > MOST_NODES or d.chance(0.15)
+def _grow(
+    d: ModelDraft, forest: DrawnForest, tree: int, columns: int, modes: tuple[str, ...], depth: int, more: int = 0
+) -> int:
+    """A tree; `more` levels hang one under the other before it."""
+    is_leaf = not more and (depth == 0 or len(forest.trees) > MOST_NODES or d.chance(0.15))
     children = None
     if not is_leaf:
-        yes, no = (_grow(d, forest, tree, columns, modes, depth - 1) for _ in range(2))
-        children = yes, no
+        ways = [(depth, more - 1), (d.among(0, 0, 1), 0)] if more else [(depth - 1, 0)] * 2
+        yes, no = (_grow(d, forest, tree, columns, modes, *way) for way in ways)
+        children = d.among((yes, no), (no, yes)) if more else (yes, no)
     forest.trees.append(tree)
     forest.features.append(0 if is_leaf else d.between(0, columns - 1))
     forest.thresholds.append(0.0 if is_leaf else _threshold(d))
