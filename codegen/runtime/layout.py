@@ -82,12 +82,11 @@ class Cells:
 
 @dataclass(slots=True)
 class _StepRow:
-    """A row that pool.ll calls %Step; `target` instead of iterations where it is a jump."""
+    """A row that pool.ll calls %Step; instead of iterations a jump has its target."""
 
     function: int
     arguments: int  # the number of the first cell
     iterations: int
-    is_jump: bool = False
 
 
 @dataclass(slots=True)
@@ -110,7 +109,7 @@ class Layout:
     """
 
     arguments: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
-    steps: NDArray[np.int64] = field(default_factory=lambda: np.empty((0, 4), np.int64))
+    steps: NDArray[np.int64] = field(default_factory=lambda: np.empty((0, 3), np.int64))
     firsts: list[int] = field(default_factory=list)
     names: dict[str, Cells] = field(default_factory=dict)
     stops: list[str] = field(default_factory=list)
@@ -240,7 +239,7 @@ class StepWriter:
 
     def _jump(self, cell: int) -> _StepRow:
         """Add a jump, whose target is not known yet: it is taken where the byte is 0 to which the cell points."""
-        row = _StepRow(0, cell, 0, is_jump=True)
+        row = _StepRow(0, cell, 0)
         self._rows.append(row)
         return row
 
@@ -310,11 +309,8 @@ class StepWriter:
         for cell, (value, base) in enumerate(self._cells):
             if base >= 0:
                 layout.arguments[cell] = value + at + 8 * base
-        rows = [(row.function, at + 8 * row.arguments, row.iterations, 1) for row in self._rows]
-        layout.steps = np.array(rows, np.int64).reshape(-1, 4)
-        # Neighbours that both run on thread 0 are in order without a barrier.
-        alone = np.array([row.iterations == 1 and not row.is_jump for row in self._rows], bool)
-        layout.steps[:-1, 3] = ~(alone[:-1] & alone[1:])
+        rows = [(row.function, at + 8 * row.arguments, row.iterations) for row in self._rows]
+        layout.steps = np.array(rows, np.int64).reshape(-1, 3)
 
 
 def _check(buffer: Buffer, array: NDArray[np.generic]) -> int:

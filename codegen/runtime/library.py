@@ -140,7 +140,7 @@ def emit_object(text: str) -> bytes:
     machine = _machine()
     with llvm.parse_assembly(text) as module:
         module.verify()
-        # More passes, or level 2 of the code generator, make a barrier no faster but cost each process 40 ms.
+        # More passes, or level 2 of the code generator, make a shared step no faster but cost each process 40 ms.
         passes = llvm.create_new_module_pass_manager()
         passes.add_always_inliner_pass()
         passes.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=0)))

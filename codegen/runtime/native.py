@@ -139,10 +139,8 @@ class Program(Closeable):
         return [sample_ns / repeats * 1e-9 for sample_ns in out_ns[:count].tolist()]
 
     def _window(self, calls: range) -> tuple[int, int]:
-        """Address and number of the steps of some calls. The last of them has a barrier from now on: see %Step."""
+        """Address and number of the steps of some calls."""
         begin, end = self._firsts[calls.start], self._firsts[calls.stop]
-        if end > begin:
-            self._steps[end - 1, 3] = 1
         return self._steps_at + begin * self._steps.strides[0], end - begin
 
     def _prepare(self, bindings: Bindings) -> None:

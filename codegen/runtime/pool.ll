@@ -1,41 +1,49 @@
-; The thread pool: runs a program, an array of steps, on all threads in lockstep. No call goes back to Python.
+; The thread pool: runs a program, an array of steps, on all threads. No call goes back to Python.
 ; Compiled together with <architecture>.ll, which defines @futex_number and @relax, workers.ll, which starts and joins
 ; the workers, and control.ll, which has what loops do. Linux: sleeping is done by futexes. Exported:
 ;   tw_run    one run of a program
 ;   tw_time   timed samples of a program
 ;
-; Words. All synchronisation goes through 32-bit words of one kind: a count that only grows, by 2 a time, whose
-; lowest bit says "somebody sleeps on this word". @signal stores a new count, @await waits until a count is reached.
+; Words. All waiting is for 32-bit words of one kind: a count that only grows, by even numbers, whose lowest bit says
+; "somebody sleeps on this word". @signal stores a new count, @add raises it, @await waits until a count is reached.
 ; The difference of two counts is compared as a signed number, so counts may wrap.
 ;
-; Memory order. @signal exchanges the word with release order, @await ends with an acquire load that saw that value
-; or a later one, so all that was written before a signal is visible behind the await that it ended. In between, only
-; a sleeper's compare-exchange writes the word; it is a read-modify-write and so does not break the release sequence.
-; The exchange also decides the race between signalling and going to sleep: either it returns the sleeper's bit and
-; the signaller wakes the sleeper, or the sleeper's compare-exchange fails, as may its futex call, and it looks again.
+; Memory order. @signal exchanges the word with release order, and so does @add; @await ends with an acquire load that
+; saw that value or a later one, so all that was written before a signal is visible behind the await that it ended. In
+; between, only a sleeper's compare-exchange writes the word; it is a read-modify-write and so does not break the release
+; sequence. The exchange also decides the race between signalling and going to sleep: either it returns the sleeper's
+; bit and the signaller wakes the sleeper, or the sleeper's compare-exchange fails, as may its futex call, and it looks
+; again.
 ;
-; Barrier. A dissemination barrier (Hensgen, Finkel and Manber 1988): in round r thread t signals thread t + 2^r
-; (modulo the number of threads) and awaits the signal of thread t - 2^r; after ceil(log2(threads)) rounds each has
-; heard of all, directly or not, and release and acquire carry over the hops. With two threads it costs one line moved
-; each way. Every word of it has one writer, one reader and a cache line pair of its own. A signaller can run at most
-; one barrier ahead of the reader, which "reached or passed" allows for.
+; Shares. The calling thread goes through the steps. One of several iterations it divides evenly and in order among
+; the threads, a share each, and signals. A thread takes a quarter of what is left of its own share at a time, then of
+; shares behind its own, as their owners may have no processor just now. The step is over when all iterations are done,
+; whoever did them; no thread is waited for that has taken none. A late thread does no harm: the claims of a share bear
+; the number of their step, and what a thread has taken ends only with its word. So all that belongs to the step is read
+; behind the exchange that took.
+;
+; Absence. A thread that lost its processor amid iterations holds everybody up, until the system gives it back, as a rule
+; for milliseconds. If that takes longer than twice what the caller itself worked and LATE_NS, the thread gets no shares
+; for some time, and sleeps: others may have its processor.
 
-; A step: its function, that function's array of pointers, its iterations, and whether all threads meet behind it.
-; Iterations are split evenly and in order; threads without any skip the call, so one iteration runs on thread 0.
-; The last step of a program has a barrier. A step whose function is null is a jump, to the step that its iterations say,
-; taken by all threads if the byte is 0 that its array points to; else the next step follows. A jump has a barrier, so
-; that nobody writes the byte anew before all have read it; what wrote it has one, too.
-%Step = type { ptr, ptr, i64, i64 }
+; A step: its function, that function's array of pointers, and its iterations; one of one iteration runs on the calling
+; thread. A step whose function is null is a jump, to the step that its iterations say, taken if the byte is 0 that its
+; array points to; else the next step follows.
+%Step = type { ptr, ptr, i64 }
 
-; 128 bytes, a pair of lines (neighbours are prefetched together), for what the workers await and read: go word,
-; steps, count of steps (-1: stop), repeats. Then 128 bytes that stay: threads, rounds of the barrier, nanoseconds to
-; wait without yielding, to wait in a barrier before sleeping, and to wait between runs before sleeping, the places or
-; null, the caller's group that the workers are placed for. Then the threads, then the words of the barrier,
-; [threads][rounds] of 128 bytes.
-%Pool = type { i32, i32, ptr, i64, i64, [96 x i8], i64, i64, i64, i64, i64, ptr, i64, [72 x i8] }
+; 128 bytes, a pair of lines (neighbours are prefetched together), for what the workers await and read: go word, the
+; function of the step and its array, and whether to stop. Then 128 bytes that stay: threads, nanoseconds to wait without
+; yielding, to wait for others before sleeping, and to wait for work before sleeping, the places or null, the caller's
+; group that the workers are placed for, and how many threads are absent. Then the threads, then the shares.
+%Pool = type { i32, i32, ptr, ptr, i64, [96 x i8], i64, i64, i64, i64, ptr, i64, i64, [72 x i8] }
 
-; The pool, this thread's index, its handle, barriers passed (as a count of the barrier's words).
-%Thread = type { ptr, i64, i64, i32, [100 x i8] }
+; The pool, this thread's index, its handle; when its absence ends, 0 where it is there; the word that calls it back; the
+; count at which all of its shares so far are done.
+%Thread = type { ptr, i64, i64, i64, i32, i32, [88 x i8] }
+
+; The number of the step above the iterations that nobody has taken; where they end; the worker that took some last. Then
+; the word of what is done: two for each iteration.
+%Share = type { i64, i64, i64, [104 x i8], i32, [124 x i8] }
 
 ; The group of each processor, -1 for none, and for each group the set of its processors as the kernel writes it.
 %Places = type { [1024 x i64], [0 x [128 x i8]] }
@@ -45,7 +53,7 @@ declare i32 @clock_gettime(i32, ptr) nounwind
 declare i32 @sched_yield() nounwind
 declare i32 @sched_getcpu() nounwind
 declare i32 @pthread_setaffinity_np(i64, i64, ptr) nounwind
-declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
+declare i64 @llvm.umin.i64(i64, i64)
 
 ; The monotonic clock in nanoseconds.
 define internal i64 @now() nounwind {
@@ -87,6 +95,20 @@ done:
   ret void
 }
 
+; Raise a word, by an even number.
+define internal void @add(ptr %word, i32 %more) alwaysinline nounwind {
+  %old = atomicrmw add ptr %word, i32 %more release
+  %bit = and i32 %old, 1
+  %sleeper = icmp ne i32 %bit, 0
+  br i1 %sleeper, label %asleep, label %done
+asleep:
+  %marked = atomicrmw and ptr %word, i32 -2 monotonic
+  call void @wake(ptr %word)
+  br label %done
+done:
+  ret void
+}
+
 define internal void @await(ptr %pool, ptr %word, i32 %goal, i64 %patience_ns) alwaysinline nounwind {
   %value = load atomic i32, ptr %word acquire, align 4
   %there = call i1 @reached(i32 %value, i32 %goal)
@@ -102,7 +124,7 @@ done:
 ; a thread that is waited for wants it; when out of patience, sleep until the goal is reached.
 define internal void @linger(ptr %pool, ptr %word, i32 %goal, i64 %patience_ns) noinline nounwind {
 entry:
-  %spin.at = getelementptr %Pool, ptr %pool, i32 0, i32 8
+  %spin.at = getelementptr %Pool, ptr %pool, i32 0, i32 7
   %spin_ns = load i64, ptr %spin.at
   %begin = call i64 @now()
   br label %spin
@@ -148,43 +170,259 @@ done:
   ret void
 }
 
-; ---- a run
+; ---- a step
 
-; Meet all other threads; gives the new count.
-define internal i32 @barrier(ptr %pool, i64 %index, i32 %passed) nounwind {
+; Take some iterations of a share and do them; false if there are none to be had in the step of that number.
+define internal i1 @take(ptr %pool, ptr %share, i64 %number, i64 %index) nounwind {
+entry:
+  %first = load atomic i64, ptr %share monotonic, align 8
+  br label %look
+look:
+  %claims = phi i64 [ %first, %entry ], [ %newer, %claim ]
+  %own = lshr i64 %claims, 32
+  %same = icmp eq i64 %own, %number
+  %left = and i64 %claims, 4294967295
+  %any = icmp ne i64 %left, 0
+  %open = and i1 %same, %any
+  br i1 %open, label %claim, label %none
+claim:
+  %raised = add i64 %left, 3
+  %part = lshr i64 %raised, 2
+  %less = sub i64 %claims, %part
+  %pair = cmpxchg ptr %share, i64 %claims, i64 %less acq_rel monotonic
+  %newer = extractvalue { i64, i1 } %pair, 0
+  %taken = extractvalue { i64, i1 } %pair, 1
+  br i1 %taken, label %work, label %look
+work:
+  %is.caller = icmp eq i64 %index, 0
+  br i1 %is.caller, label %call, label %note
+note:
+  %holder.at = getelementptr %Share, ptr %share, i32 0, i32 2
+  store atomic i64 %index, ptr %holder.at monotonic, align 8
+  br label %call
+call:
+  %end.at = getelementptr %Share, ptr %share, i32 0, i32 1
+  %end = load i64, ptr %end.at
+  %begin = sub i64 %end, %left
+  %stop = add i64 %begin, %part
+  %function.at = getelementptr %Pool, ptr %pool, i32 0, i32 2
+  %function = load ptr, ptr %function.at
+  %args.at = getelementptr %Pool, ptr %pool, i32 0, i32 3
+  %args = load ptr, ptr %args.at
+  call void %function(ptr %args, i64 %begin, i64 %stop)
+  %done.at = getelementptr %Share, ptr %share, i32 0, i32 4
+  %part.i32 = trunc i64 %part to i32
+  %twice = shl i32 %part.i32, 1
+  call void @add(ptr %done.at, i32 %twice)
+  ret i1 true
+none:
+  ret i1 false
+}
+
+; Do what is left of a share.
+define internal void @exhaust(ptr %pool, ptr %share, i64 %number, i64 %index) nounwind {
+entry:
+  br label %next
+next:
+  %more = call i1 @take(ptr %pool, ptr %share, i64 %number, i64 %index)
+  br i1 %more, label %next, label %done
+done:
+  ret void
+}
+
+; Divide the iterations of a step among the threads that are there. The number of the step is the next count of the
+; go word.
+define internal void @divide(ptr %pool, ptr %first, ptr %shares, i64 %threads, i64 %present, i64 %iterations,
+                             i64 %number) nounwind {
+entry:
+  %less = sub i64 %present, 1
+  %high = shl i64 %number, 32
+  br label %each
+each:
+  %t = phi i64 [ 0, %entry ], [ %t.next, %next ]
+  %rank = phi i64 [ 0, %entry ], [ %rank.next, %next ]
+  %begin = phi i64 [ 0, %entry ], [ %end, %next ]
+  %thread = getelementptr %Thread, ptr %first, i64 %t
+  %share = getelementptr %Share, ptr %shares, i64 %t
+  %until.at = getelementptr %Thread, ptr %thread, i32 0, i32 3
+  %until = load i64, ptr %until.at
+  %there = icmp eq i64 %until, 0
+  br i1 %there, label %some, label %next
+some:                                                  ; end = ceil((rank + 1) * iterations / present): the rest
+  %after = add i64 %rank, 1                            ; goes to the first threads, which are first at work
+  %product = mul i64 %after, %iterations
+  %raised = add i64 %product, %less
+  %some.end = udiv i64 %raised, %present
+  br label %next
+next:
+  %end = phi i64 [ %begin, %each ], [ %some.end, %some ]
+  %rank.next = phi i64 [ %rank, %each ], [ %after, %some ]
+  %size = sub i64 %end, %begin
+  %size.i32 = trunc i64 %size to i32
+  %twice = shl i32 %size.i32, 1
+  %goal.at = getelementptr %Thread, ptr %thread, i32 0, i32 5
+  %goal = load i32, ptr %goal.at
+  %goal.new = add i32 %goal, %twice
+  store i32 %goal.new, ptr %goal.at
+  %end.at = getelementptr %Share, ptr %share, i32 0, i32 1
+  store i64 %end, ptr %end.at
+  %claims = or i64 %high, %size
+  store atomic i64 %claims, ptr %share release, align 8
+  %t.next = add i64 %t, 1
+  %last = icmp eq i64 %t.next, %threads
+  br i1 %last, label %done, label %each
+done:
+  ret void
+}
+
+; Whether all of the shares of a thread so far are done.
+define internal i1 @is_done(ptr %thread, ptr %share) alwaysinline nounwind {
+  %goal.at = getelementptr %Thread, ptr %thread, i32 0, i32 5
+  %goal = load i32, ptr %goal.at
+  %done.at = getelementptr %Share, ptr %share, i32 0, i32 4
+  %value = load atomic i32, ptr %done.at acquire, align 4
+  %done = call i1 @reached(i32 %value, i32 %goal)
+  ret i1 %done
+}
+
+; Wait for what others have taken of a share. Who holds it up for long is absent for four times as long. The caller began
+; with the step at `start`.
+define internal void @outwait(ptr %pool, ptr %first, ptr %thread, ptr %share, i64 %start) noinline nounwind {
+entry:
+  %begin = call i64 @now()
+  %patience.at = getelementptr %Pool, ptr %pool, i32 0, i32 8
+  %patience_ns = load i64, ptr %patience.at
+  %goal.at = getelementptr %Thread, ptr %thread, i32 0, i32 5
+  %goal = load i32, ptr %goal.at
+  %done.at = getelementptr %Share, ptr %share, i32 0, i32 4
+  call void @await(ptr %pool, ptr %done.at, i32 %goal, i64 %patience_ns)
+  %end = call i64 @now()
+  %waited = sub i64 %end, %begin
+  %worked = sub i64 %begin, %start
+  %twice = shl i64 %worked, 1
+  %limit = add i64 %twice, 200000                      ; LATE_NS
+  %late = icmp sgt i64 %waited, %limit
+  br i1 %late, label %who, label %done
+who:
+  %holder.at = getelementptr %Share, ptr %share, i32 0, i32 2
+  %holder = load atomic i64, ptr %holder.at monotonic, align 8
+  %late.thread = getelementptr %Thread, ptr %first, i64 %holder
+  %until.at = getelementptr %Thread, ptr %late.thread, i32 0, i32 3
+  %until = load i64, ptr %until.at
+  %there = icmp eq i64 %until, 0
+  %known = icmp ne i64 %holder, 0
+  %leaves = and i1 %there, %known
+  br i1 %leaves, label %leave, label %done
+leave:
+  %long = shl i64 %waited, 2
+  %until.new = add i64 %end, %long
+  store atomic i64 %until.new, ptr %until.at monotonic, align 8
+  %absent.at = getelementptr %Pool, ptr %pool, i32 0, i32 12
+  %absent = load i64, ptr %absent.at
+  %absent.new = add i64 %absent, 1
+  store i64 %absent.new, ptr %absent.at
+  br label %done
+done:
+  ret void
+}
+
+; Call those back whose absence is over.
+define internal void @call_back(ptr %pool, ptr %first, i64 %threads) noinline nounwind {
+entry:
+  %time = call i64 @now()
+  br label %each
+each:
+  %t = phi i64 [ 0, %entry ], [ %t.next, %next ]
+  %thread = getelementptr %Thread, ptr %first, i64 %t
+  %until.at = getelementptr %Thread, ptr %thread, i32 0, i32 3
+  %until = load i64, ptr %until.at
+  %away = icmp ne i64 %until, 0
+  %over = icmp sge i64 %time, %until
+  %comes = and i1 %away, %over
+  br i1 %comes, label %come, label %next
+come:
+  store atomic i64 0, ptr %until.at monotonic, align 8
+  %absent.at = getelementptr %Pool, ptr %pool, i32 0, i32 12
+  %absent = load i64, ptr %absent.at
+  %absent.new = sub i64 %absent, 1
+  store i64 %absent.new, ptr %absent.at
+  %call.at = getelementptr %Thread, ptr %thread, i32 0, i32 4
+  call void @add(ptr %call.at, i32 2)
+  br label %next
+next:
+  %t.next = add i64 %t, 1
+  %last = icmp eq i64 %t.next, %threads
+  br i1 %last, label %done, label %each
+done:
+  ret void
+}
+
+; A step on all threads.
+define internal void @share(ptr %pool, ptr %function, ptr %args, i64 %iterations) nounwind {
 entry:
   %threads.at = getelementptr %Pool, ptr %pool, i32 0, i32 6
   %threads = load i64, ptr %threads.at
-  %rounds.at = getelementptr %Pool, ptr %pool, i32 0, i32 7
-  %rounds = load i64, ptr %rounds.at
-  %patience.at = getelementptr %Pool, ptr %pool, i32 0, i32 9
-  %patience_ns = load i64, ptr %patience.at
   %first = getelementptr %Pool, ptr %pool, i64 1
-  %words = getelementptr %Thread, ptr %first, i64 %threads
-  %goal = add i32 %passed, 2
-  br label %round
-round:
-  %r = phi i64 [ 0, %entry ], [ %r.next, %round ]
-  %own.row = mul i64 %index, %rounds
-  %own.cell = add i64 %own.row, %r
-  %own = getelementptr [128 x i8], ptr %words, i64 %own.cell
-  call void @llvm.prefetch.p0(ptr %own, i32 0, i32 3, i32 1)   ; fetched while the exchange below waits for its line
-  %distance = shl i64 1, %r
-  %sum = add i64 %index, %distance
-  %over = sub i64 %sum, %threads
-  %wraps = icmp sge i64 %over, 0
-  %peer = select i1 %wraps, i64 %over, i64 %sum
-  %peer.row = mul i64 %peer, %rounds
-  %peer.cell = add i64 %peer.row, %r
-  %other = getelementptr [128 x i8], ptr %words, i64 %peer.cell
-  call void @signal(ptr %other, i32 %goal)
-  call void @await(ptr %pool, ptr %own, i32 %goal, i64 %patience_ns)
-  %r.next = add i64 %r, 1
-  %last = icmp eq i64 %r.next, %rounds
-  br i1 %last, label %done, label %round
-done:
-  ret i32 %goal
+  %shares = getelementptr %Thread, ptr %first, i64 %threads
+  %absent.at = getelementptr %Pool, ptr %pool, i32 0, i32 12
+  %absent = load i64, ptr %absent.at
+  %all = icmp eq i64 %absent, 0
+  br i1 %all, label %many, label %few
+few:
+  call void @call_back(ptr %pool, ptr %first, i64 %threads)
+  %absent.now = load i64, ptr %absent.at
+  %present.few = sub i64 %threads, %absent.now
+  %alone = icmp eq i64 %present.few, 1
+  br i1 %alone, label %serial, label %many
+serial:
+  call void %function(ptr %args, i64 0, i64 %iterations)
+  ret void
+many:
+  %present = phi i64 [ %threads, %entry ], [ %present.few, %few ]
+  %function.at = getelementptr %Pool, ptr %pool, i32 0, i32 2
+  store ptr %function, ptr %function.at
+  %args.at = getelementptr %Pool, ptr %pool, i32 0, i32 3
+  store ptr %args, ptr %args.at
+  %go = load atomic i32, ptr %pool monotonic, align 4
+  %count = and i32 %go, -2
+  %count.new = add i32 %count, 2
+  %number = zext i32 %count.new to i64
+  call void @divide(ptr %pool, ptr %first, ptr %shares, i64 %threads, i64 %present, i64 %iterations, i64 %number)
+  call void @signal(ptr %pool, i32 %count.new)
+  %start = call i64 @now()
+  call void @exhaust(ptr %pool, ptr %shares, i64 %number, i64 0)
+  br label %look
+look:
+  %t = phi i64 [ 1, %many ], [ %t.next, %looked ]
+  %look.thread = getelementptr %Thread, ptr %first, i64 %t
+  %look.share = getelementptr %Share, ptr %shares, i64 %t
+  %over = call i1 @is_done(ptr %look.thread, ptr %look.share)
+  br i1 %over, label %looked, label %help
+help:
+  call void @exhaust(ptr %pool, ptr %look.share, i64 %number, i64 0)
+  br label %looked
+looked:
+  %t.next = add i64 %t, 1
+  %t.last = icmp eq i64 %t.next, %threads
+  br i1 %t.last, label %meet, label %look
+meet:
+  %m = phi i64 [ 0, %looked ], [ %m.next, %met ]
+  %thread = getelementptr %Thread, ptr %first, i64 %m
+  %share = getelementptr %Share, ptr %shares, i64 %m
+  %done = call i1 @is_done(ptr %thread, ptr %share)
+  br i1 %done, label %met, label %wait
+wait:
+  call void @outwait(ptr %pool, ptr %first, ptr %thread, ptr %share, i64 %start)
+  br label %met
+met:
+  %m.next = add i64 %m, 1
+  %m.last = icmp eq i64 %m.next, %threads
+  br i1 %m.last, label %end, label %meet
+end:
+  ret void
 }
+
+; ---- a run
 
 ; Where a jump leads: to `place` if the byte is 0 that `args` points to, else to `after`.
 define internal i64 @target(ptr %args, i64 %place, i64 %after) alwaysinline nounwind {
@@ -195,74 +433,10 @@ define internal i64 @target(ptr %args, i64 %place, i64 %after) alwaysinline noun
   ret i64 %next
 }
 
-; The part of one thread in `repeats` runs of a program. All threads pass the same barriers in the same order.
-define internal void @walk(ptr %pool, ptr %thread, ptr %steps, i64 %count, i64 %repeats) nounwind {
+; `repeats` (at least 1) runs of a program of some steps. Without a pool the calling thread is the only one.
+define internal void @walk(ptr %pool, ptr %steps, i64 %count, i64 %repeats) nounwind {
 entry:
-  %index.at = getelementptr %Thread, ptr %thread, i32 0, i32 1
-  %index = load i64, ptr %index.at
-  %passed.at = getelementptr %Thread, ptr %thread, i32 0, i32 3
-  %passed.0 = load i32, ptr %passed.at
-  %threads.at = getelementptr %Pool, ptr %pool, i32 0, i32 6
-  %threads = load i64, ptr %threads.at
-  %after = add i64 %index, 1
-  %less = sub i64 %threads, 1
-  br label %run
-run:
-  %n = phi i64 [ 0, %entry ], [ %n.next, %run.end ]
-  %passed.1 = phi i32 [ %passed.0, %entry ], [ %passed.4, %run.end ]
-  br label %step
-step:
-  %s = phi i64 [ 0, %run ], [ %s.next, %step.end ]
-  %passed.2 = phi i32 [ %passed.1, %run ], [ %passed.4, %step.end ]
-  %step.at = getelementptr %Step, ptr %steps, i64 %s
-  %function = load ptr, ptr %step.at
-  %args.at = getelementptr %Step, ptr %step.at, i32 0, i32 1
-  %args = load ptr, ptr %args.at
-  %iterations.at = getelementptr %Step, ptr %step.at, i32 0, i32 2
-  %iterations = load i64, ptr %iterations.at
-  %s.after = add i64 %s, 1
-  %jumps = icmp eq ptr %function, null
-  br i1 %jumps, label %jump, label %share
-jump:
-  %s.jumped = call i64 @target(ptr %args, i64 %iterations, i64 %s.after)
-  br label %worked
-share:
-  %begin.product = mul i64 %index, %iterations         ; begin = ceil(index * iterations / threads), and so the end:
-  %begin.raised = add i64 %begin.product, %less        ; the rest goes to the first threads, which are first at work
-  %begin = udiv i64 %begin.raised, %threads
-  %end.product = mul i64 %after, %iterations
-  %end.raised = add i64 %end.product, %less
-  %end = udiv i64 %end.raised, %threads
-  %any = icmp slt i64 %begin, %end
-  br i1 %any, label %work, label %worked
-work:
-  call void %function(ptr %args, i64 %begin, i64 %end)
-  br label %worked
-worked:
-  %s.next = phi i64 [ %s.jumped, %jump ], [ %s.after, %share ], [ %s.after, %work ]
-  %meets.at = getelementptr %Step, ptr %step.at, i32 0, i32 3
-  %meets = load i64, ptr %meets.at
-  %meet = icmp ne i64 %meets, 0
-  br i1 %meet, label %join, label %step.end
-join:
-  %passed.3 = call i32 @barrier(ptr %pool, i64 %index, i32 %passed.2)
-  br label %step.end
-step.end:
-  %passed.4 = phi i32 [ %passed.3, %join ], [ %passed.2, %worked ]
-  %s.last = icmp eq i64 %s.next, %count
-  br i1 %s.last, label %run.end, label %step
-run.end:
-  %n.next = add i64 %n, 1
-  %n.last = icmp eq i64 %n.next, %repeats
-  br i1 %n.last, label %done, label %run
-done:
-  store i32 %passed.4, ptr %passed.at
-  ret void
-}
-
-; `repeats` runs on the calling thread alone.
-define internal void @serial(ptr %steps, i64 %count, i64 %repeats) nounwind {
-entry:
+  %alone = icmp eq ptr %pool, null
   br label %run
 run:
   %n = phi i64 [ 0, %entry ], [ %n.next, %run.end ]
@@ -282,10 +456,17 @@ jump:
   %s.jumped = call i64 @target(ptr %args, i64 %iterations, i64 %s.after)
   br label %step.end
 work:
+  %one = icmp eq i64 %iterations, 1
+  %here = or i1 %one, %alone
+  br i1 %here, label %call, label %divided
+call:
   call void %function(ptr %args, i64 0, i64 %iterations)
   br label %step.end
+divided:
+  call void @share(ptr %pool, ptr %function, ptr %args, i64 %iterations)
+  br label %step.end
 step.end:
-  %s.next = phi i64 [ %s.jumped, %jump ], [ %s.after, %work ]
+  %s.next = phi i64 [ %s.jumped, %jump ], [ %s.after, %call ], [ %s.after, %divided ]
   %s.last = icmp eq i64 %s.next, %count
   br i1 %s.last, label %run.end, label %step
 run.end:
@@ -296,27 +477,12 @@ done:
   ret void
 }
 
-; Give the workers a job. They read it before the job's last barrier, so the next one may overwrite it.
-define internal void @post(ptr %pool, ptr %steps, i64 %count, i64 %repeats) nounwind {
-  %steps.at = getelementptr %Pool, ptr %pool, i32 0, i32 2
-  store ptr %steps, ptr %steps.at
-  %count.at = getelementptr %Pool, ptr %pool, i32 0, i32 3
-  store i64 %count, ptr %count.at
-  %repeats.at = getelementptr %Pool, ptr %pool, i32 0, i32 4
-  store i64 %repeats, ptr %repeats.at
-  %value = load atomic i32, ptr %pool monotonic, align 4
-  %old = and i32 %value, -2
-  %new = add i32 %old, 2
-  call void @signal(ptr %pool, i32 %new)
-  ret void
-}
-
 ; Keep the workers off the processors near the calling thread's, and off each other's: thread t gets the group t behind
 ; the caller's. Left alone, Linux in a virtual machine wakes a worker on its waker's processor, as it takes a sleeping
 ; virtual processor for a busy one, and then leaves both there for many runs. The caller's own set is not touched.
 define internal void @place(ptr %pool) nounwind {
 entry:
-  %places.at = getelementptr %Pool, ptr %pool, i32 0, i32 11
+  %places.at = getelementptr %Pool, ptr %pool, i32 0, i32 10
   %places = load ptr, ptr %places.at
   %free = icmp eq ptr %places, null
   br i1 %free, label %done, label %ask
@@ -331,7 +497,7 @@ find:
   %inside = icmp sge i64 %group, 0
   br i1 %inside, label %compare, label %done
 compare:
-  %placed.at = getelementptr %Pool, ptr %pool, i32 0, i32 12
+  %placed.at = getelementptr %Pool, ptr %pool, i32 0, i32 11
   %placed = load i64, ptr %placed.at
   %same = icmp eq i64 %group, %placed
   br i1 %same, label %done, label %move
@@ -364,15 +530,12 @@ none:
   ret void
 some:
   %alone = icmp eq ptr %pool, null
-  br i1 %alone, label %one, label %many
-one:
-  call void @serial(ptr %steps, i64 %count, i64 %repeats)
-  ret void
+  br i1 %alone, label %run, label %many
 many:
   call void @place(ptr %pool)
-  call void @post(ptr %pool, ptr %steps, i64 %count, i64 %repeats)
-  %first = getelementptr %Pool, ptr %pool, i64 1
-  call void @walk(ptr %pool, ptr %first, ptr %steps, i64 %count, i64 %repeats)
+  br label %run
+run:
+  call void @walk(ptr %pool, ptr %steps, i64 %count, i64 %repeats)
   ret void
 }
 

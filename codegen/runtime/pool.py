@@ -21,7 +21,7 @@ STACK_BYTES = 8 << 20
 """Stack of a worker, as on most main threads: room for the shared buffers of one phase."""
 
 SPIN_S = 20e-6
-"""Spinning time of a waiting thread. A futile yield or a barrier of running threads costs a fraction of it."""
+"""Spinning time of a waiting thread. A futile yield, or a step that running threads share, costs a fraction of it."""
 
 # Handlers of these run on the thread at fault, so it must not block them.
 _FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGTRAP, signal.SIGSYS}
@@ -32,9 +32,10 @@ _SET_PROCESSORS = 1024  # as in pool.ll, and in the C library's sets
 class ThreadPool(Closeable):
     """`threads` threads that run programs, the calling one included; `threads - 1` workers are started.
 
-    Workers wait awake for the next run for `idle_s`, then asleep; inside a run threads wait for each other awake for
+    Workers wait awake for work for `idle_s`, then asleep; the caller waits awake for what they have begun for
     `patience_s`. A waiting thread that is awake gives its processor to others after `SPIN_S`, or at once where the
-    process has fewer processors than threads. If `pinned`, each thread keeps to processors of its own.
+    process has fewer processors than threads. What a thread has not begun others do in its place; one that lost its
+    processor is left out for some time. If `pinned`, each thread keeps to processors of its own.
     One program runs at a time; others wait. A fork leaves the workers behind; the child starts its own when it runs.
 
     Raises ValueError on threads < 1, OSError if the system gives no more threads or is none of those supported.

@@ -52,6 +52,64 @@ COUNT = """
   store i64 %y, ptr %at"""
 
 
+# Counts iterations in args[0], as COUNT does. args[1] has: 0 the calling thread; 1 iterations done; 2 those done by
+# workers; 3 whether a worker has begun, for which the caller waits if 4 is not zero; 5 and 6 turns that a call of the
+# caller, and of a worker, takes at least. A worker's call ends as the last one of the phase if 4 is not zero.
+LATE = """
+declare i64 @pthread_self()
+define void @late(ptr %args, i64 %begin, i64 %end) nounwind {
+entry:
+  %counts = load ptr, ptr %args
+  %state.at = getelementptr ptr, ptr %args, i64 1
+  %state = load ptr, ptr %state.at
+  %done.at = getelementptr i64, ptr %state, i64 1
+  %others.at = getelementptr i64, ptr %state, i64 2
+  %begun.at = getelementptr i64, ptr %state, i64 3
+  %meets.at = getelementptr i64, ptr %state, i64 4
+  %meets = load i64, ptr %meets.at
+  %apart = icmp eq i64 %meets, 0
+  %number = sub i64 %end, %begin
+  %rest = sub i64 64, %number
+  %caller = load i64, ptr %state
+  %self = call i64 @pthread_self()
+  %is.caller = icmp eq i64 %self, %caller
+  %goal = select i1 %is.caller, i64 1, i64 %rest
+  %word = select i1 %is.caller, ptr %begun.at, ptr %done.at
+  %turns.place = select i1 %is.caller, i64 5, i64 6
+  %turns.at = getelementptr i64, ptr %state, i64 %turns.place
+  br i1 %is.caller, label %ready, label %worker
+worker:
+  store atomic i64 1, ptr %begun.at release, align 8
+  %by.others = atomicrmw add ptr %others.at, i64 %number monotonic
+  br label %ready
+ready:
+  br i1 %apart, label %turn, label %wait
+wait:
+  %value = load atomic i64, ptr %word acquire, align 8
+  %there = icmp sge i64 %value, %goal
+  br i1 %there, label %turn, label %wait
+turn:
+  %n = phi i64 [ 0, %ready ], [ 0, %wait ], [ %n.next, %turn ]
+  %turns = load volatile i64, ptr %turns.at
+  %n.next = add i64 %n, 1
+  %more.turns = icmp slt i64 %n, %turns
+  br i1 %more.turns, label %turn, label %count
+count:
+  %i = phi i64 [ %begin, %turn ], [ %i.next, %count ]
+  %at = getelementptr i64, ptr %counts, i64 %i
+  %x = load i64, ptr %at
+  %y = add i64 %x, 1
+  store i64 %y, ptr %at
+  %i.next = add i64 %i, 1
+  %more = icmp slt i64 %i.next, %end
+  br i1 %more, label %count, label %over
+over:
+  %before = atomicrmw add ptr %done.at, i64 %number release
+  ret void
+}
+"""
+
+
 def compiled(text: str, triple: str = "") -> bytes:
     """LLVM text as object code, of this machine unless a triple is given."""
     import llvmlite.binding as llvm

@@ -17,7 +17,7 @@ from tunewright.codegen.runtime.library import pool_functions
 from tunewright.codegen.runtime.native import Program
 from tunewright.codegen.runtime.pool import ThreadPool, shared_pool
 
-from .phases import COUNTING, THERE_AND_BACK, artifact, integers, there_and_back
+from .phases import COUNTING, LATE, THERE_AND_BACK, artifact, integers, there_and_back
 
 
 def test_close_and_reopen():
@@ -136,6 +136,49 @@ def test_waits_inside_a_run_may_sleep():
             program.run()
             expected = there_and_back(expected)
     assert (a == expected).all()
+
+
+class Late:
+    """Runs of the phase LATE on two threads."""
+
+    def __init__(self, pool: ThreadPool) -> None:
+        self.counts, self.state = integers(), integers()
+        self.program = Program([(artifact(LATE, [("late", 64)]), [self.counts, self.state])], pool)
+        self.runs = 0
+
+    def run(self, *, meets: bool = False, caller_turns: int = 0, worker_turns: int = 0) -> int:
+        """How many of the 64 iterations the worker did."""
+        self.state[:7] = [threading.get_ident(), 0, 0, 0, int(meets), caller_turns, worker_turns]
+        self.program.run()
+        self.runs += 1
+        assert self.counts.tolist() == [self.runs] * 64
+        return int(self.state[2])
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_share_is_done_without_its_owner():
+    """A worker that is stuck amid what it took holds up these iterations alone: a quarter of its half."""
+    with ThreadPool(2) as pool:
+        late = Late(pool)
+        assert [late.run(meets=True) for _ in range(20)] == [8] * 20
+
+
+@pytest.mark.usefixtures("alone")
+def test_who_holds_all_up_for_long_is_left_out_for_some_time():
+    with ThreadPool(2) as pool:
+        late = Late(pool)
+        assert late.run(meets=True, worker_turns=200_000_000) == 8
+        assert [late.run() for _ in range(20)] == [0] * 20
+        deadline_s = time.monotonic() + 60
+        while not late.run(caller_turns=1_000_000):
+            assert time.monotonic() < deadline_s
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_pool_ends_while_a_worker_is_left_out():
+    with ThreadPool(2) as pool:
+        Late(pool).run(meets=True, worker_turns=200_000_000)
+    assert not workers()
 
 
 @pytest.mark.usefixtures("alone")
