@@ -20,7 +20,7 @@ from tunewright.graph.ir import Graph
 from .check import check_structure, foreign_format
 from .open_inputs import open_signature
 from .plain import make_plain
-from .protobuf import ModelError, OpenDimensionsError, quote
+from .protobuf import ModelError, OpenDimensionsError, forget_negative_extents, quote
 from .walk import Walk
 from .weights import MAX_LEFT_OUT_BYTES, RawData, Weights
 
@@ -96,6 +96,7 @@ def _parse(data: bytes) -> ModelProto:
         raise ModelError(f"{len(data):,} bytes are more than the {MAX_MODEL_BYTES:,} that a protobuf can have")
     try:
         model: ModelProto = ModelProto.FromString(data)
-        return model
     except DecodeError as error:
         raise ModelError(f"not an ONNX model, or cut short: {len(data):,} bytes don't parse as a protobuf") from error
+    forget_negative_extents(model)
+    return model

@@ -176,6 +176,7 @@ _MAGIC: Mapping[bytes, tuple[str, str]] = {
 
 _SHAPES: Mapping[str, Callable[[bytes], bool]] = {
     "a TensorFlow Lite model": lambda data: data[4:8] == b"TFL3" and data[:1] != b"\x08",  # 8: an ONNX file's version
+    "a model in ONNX Runtime's own format": lambda data: data[4:8] == b"ORTM" and data[:1] != b"\x08",
     "a safetensors file": lambda data: data[8:10] == b'{"' and int.from_bytes(data[:8], "little") < len(data),
 }
 

@@ -114,7 +114,7 @@ def open_dimensions(value: ValueInfoProto) -> list[OpenDimension]:
     return [
         OpenDimension(value.name, axis, dim.dim_param)
         for axis, dim in enumerate(dims)
-        if not dim.HasField("dim_value") or dim.dim_value < 0
+        if not dim.HasField("dim_value")
     ]
 
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 
 import onnx
-from onnx import AttributeProto, GraphProto, NodeProto, OperatorSetIdProto
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto
 
 from .. import contrib
 from ..evaluation.onnx_form import TypeFault
@@ -101,6 +101,15 @@ def nested_nodes(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
             continue
         yield node
         waiting += [iter(body.node) for body in bodies(node)]
+
+
+def forget_negative_extents(model: ModelProto) -> None:
+    """Leave open what an exporter wrote as an extent of -1, as for a batch of any size."""
+    for graph in (model.graph, *(body for node in nested_nodes(model.graph.node) for body in bodies(node))):
+        for value in (*graph.input, *graph.output, *graph.value_info):
+            for dim in value.type.tensor_type.shape.dim:
+                if dim.dim_value < 0:
+                    dim.ClearField("dim_value")
 
 
 # The order in which the nodes of a graph can be computed, and what they need from around them

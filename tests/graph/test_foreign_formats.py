@@ -38,6 +38,7 @@ FILES = {
     "xz": (lzma.compress(model()), "an xz file, not ONNX: unpack it first"),
     "zip": (zipped(b"x"), "a zip archive, as PyTorch saves its models, not ONNX: unpack it first, or export"),
     "tflite": (b"\x1c\0\0\0TFL3" + bytes(40), "a TensorFlow Lite model, not ONNX: export the model to ONNX first"),
+    "ort": (b"\x1c\0\0\0ORTM" + bytes(40), "a model in ONNX Runtime's own format, not ONNX: export the model"),
     "safetensors": (len(SAFETENSORS).to_bytes(8, "little") + SAFETENSORS + bytes(4), "a safetensors file, not ONNX"),
     "hdf5": (b"\x89HDF\r\n\x1a\n" + bytes(40), "an HDF5 file, as Keras saves its models, not ONNX"),
 }
@@ -54,7 +55,7 @@ def test_what_a_file_is_is_said(kind, tmp_path):
                 read(source)
 
 
-@pytest.mark.parametrize("producer", ["", "TFL3", "PK\x03\x04", "GGUF"])
+@pytest.mark.parametrize("producer", ["", "TFL3", "ORTM", "PK\x03\x04", "GGUF"])
 def test_models_are_taken_for_nothing_else(producer):
     assert foreign_format(model(producer)) == ""
     assert load(model(producer)) is not None

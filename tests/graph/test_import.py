@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import ModelProto, numpy_helper, parser
+from onnx import ModelProto, TensorProto, helper, numpy_helper, parser
 
-from tunewright.graph.ir import Graph, Node
-from tunewright.graph.onnx_import import load
+from tunewright.graph.ir import Graph, Node, TensorType
+from tunewright.graph.onnx_import import load, open_signature, read_model
 from tunewright.graph.onnx_import.structure import strip
 from tunewright.graph.rewrites import rewrite
 
@@ -247,3 +247,17 @@ def test_a_mean_over_axes_that_are_computed_is_no_norm():
         18,
     )
     assert "RMSNormalization" not in [node.op for node in rewrite(graph).nodes]
+
+
+def test_an_extent_of_minus_one_is_open():
+    """Paddle's exporter writes a batch of any size so, in inputs, outputs and between."""
+    value, out = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [-1, 3]) for name in "xy")
+    between = helper.make_tensor_value_info("t", TensorProto.FLOAT, [-1, -1])
+    nodes = [helper.make_node("Relu", ["x"], ["t"]), helper.make_node("Neg", ["t"], ["y"])]
+    graph = helper.make_graph(nodes, "g", [value], [out], value_info=[between])
+    data = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+    model, _ = read_model(data)
+    signature = open_signature(model, {})
+    assert [tensor.shape for tensor in (*signature.inputs, *signature.outputs)] == [(None, 3)] * 2
+    bound = load(data, {"x:0": 5})
+    assert bound.type(bound.inputs[0].tensor) == TensorType("float32", (5, 3))
