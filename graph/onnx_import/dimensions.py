@@ -112,9 +112,7 @@ def open_dimensions(value: ValueInfoProto) -> list[OpenDimension]:
     """The dimensions that an input leaves open."""
     dims = value.type.tensor_type.shape.dim
     return [
-        OpenDimension(value.name, axis, dim.dim_param)
-        for axis, dim in enumerate(dims)
-        if not dim.HasField("dim_value")
+        OpenDimension(value.name, axis, dim.dim_param) for axis, dim in enumerate(dims) if not dim.HasField("dim_value")
     ]
 
 

@@ -1,8 +1,8 @@
 """Placeholders for weights whose values were left out of a model, and the made-up values that replace them.
 
 In the file a placeholder is a tensor of type and extents, "in an external file" at LOCATION, which is none. Its other
-entries say what rewriting needs to know: which placeholders were equal (`group`), or the one value that all elements
-have (`fill`).
+entries say what rewriting needs to know: which placeholders were equal (`group`), the least and the largest of bytes
+(`range`), or the one value that all elements have (`fill`).
 
 Values are made up, the same wherever and whenever: those of matrices and kernels around 0 with a deviation of about
 1 / sqrt(fan in), all others between 0.5 and 1, so that variances are positive and signals pass through the depth.
@@ -52,6 +52,7 @@ class Placeholder:
     group: int = -1  # equal for equal weights; -1 where `fill` is given
     deviation: float = 0.0  # of its values around 0; 0: they lie between 0.5 and 1
     fill: bytes = b""  # the one element that it consists of, little-endian
+    range: tuple[int, int] | None = None  # the least and the largest value of bytes; made-up ones have both
 
     def entries(self) -> dict[str, str]:
         """The entries of `external_data`; `read` inverts it."""
@@ -60,6 +61,8 @@ class Placeholder:
         entries = {"location": LOCATION, "group": str(self.group)}
         if self.deviation:
             entries["deviation"] = f"{self.deviation:.4g}"
+        if self.range is not None:
+            entries["range"] = "{} {}".format(*self.range)
         return entries
 
     @staticmethod
@@ -73,13 +76,14 @@ class Placeholder:
         if tensor.data_type not in PLACEHOLDER_TYPES:
             raise PlaceholderError("a placeholder of an element type that weights don't have")
         fill, group = entries.pop("fill", ""), entries.pop("group", "")
-        deviation = entries.pop("deviation", "0")
+        deviation, ends = entries.pop("deviation", "0"), entries.pop("range", "")
         if entries or bool(fill) == bool(group):
             raise PlaceholderError("entries of a placeholder that don't go together")
         try:
             if fill:
                 return Placeholder(fill=_element(fill, dtype_of(tensor)))
-            placeholder = Placeholder(int(group), float(deviation))
+            span = _range(ends, dtype_of(tensor)) if ends else None
+            placeholder = Placeholder(int(group), float(deviation), range=span)
         except ValueError as error:
             raise PlaceholderError("an entry of a placeholder that is no number") from error
         if not (0 <= placeholder.group < MAX_GROUP and 0 <= placeholder.deviation <= 1):
@@ -94,9 +98,10 @@ class Placeholder:
             return _fill_shape(np.repeat(element, min(count, BLOCK)), shape)
         if count > BLOCK:
             start = self.group * 257 % BLOCK
-            block = _shared_block(self.deviation, dtype.str)[start : start + BLOCK]
+            block = _shared_block(self.deviation, dtype.str, self.range)[start : start + BLOCK]
         else:
-            block = _scale_draws(np.random.default_rng([_SEED, self.group]).random(count), self.deviation, dtype)
+            draws = np.random.default_rng([_SEED, self.group]).random(count)
+            block = _scale_draws(draws, self.deviation, dtype, self.range)
         return _fill_shape(block, shape)
 
 
@@ -121,14 +126,31 @@ def _element(text: str, dtype: np.dtype[np.generic]) -> bytes:
     return data
 
 
+def _range(text: str, dtype: np.dtype[np.generic]) -> tuple[int, int]:
+    """The least and the largest value of bytes. Raises ValueError."""
+    low, high = map(int, text.split(" "))
+    limits = np.iinfo(dtype.name)
+    if dtype.itemsize != 1 or not limits.min <= low < high <= limits.max:
+        raise ValueError(f"no range of {dtype}: {low} to {high}")
+    return low, high
+
+
 @lru_cache(64)
-def _shared_block(deviation: float, dtype: str) -> Array:
-    """The block of all large arrays of one deviation and type. Each group begins at another place of it."""
-    return _scale_draws(np.random.default_rng(_SEED).random(2 * BLOCK), deviation, np.dtype(dtype))
+def _shared_block(deviation: float, dtype: str, ends: tuple[int, int] | None) -> Array:
+    """The block of all large arrays of one deviation, type and range. Each group begins at another place of it."""
+    return _scale_draws(np.random.default_rng(_SEED).random(2 * BLOCK), deviation, np.dtype(dtype), ends)
 
 
-def _scale_draws(draws: NDArray[np.float64], deviation: float, dtype: np.dtype[np.generic]) -> Array:
+def _scale_draws(
+    draws: NDArray[np.float64], deviation: float, dtype: np.dtype[np.generic], ends: tuple[int, int] | None
+) -> Array:
     """Scale uniform draws from 0 to 1 to weights."""
+    if ends is not None:
+        low, high = ends
+        whole = np.floor(low + (high + 1 - low) * draws)
+        whole[whole == 0] = high or low  # divisions by it are no faults
+        whole[[0, -1]] = ends
+        return whole.astype(dtype)
     if dtype.kind in "iu":
         return (1 + 126 * draws).astype(dtype)  # no 0 and nothing negative: divisions by them are no faults
     values = (draws - 0.5) * sqrt(12) * deviation if deviation else 0.5 + draws / 2

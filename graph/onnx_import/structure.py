@@ -7,7 +7,8 @@ rewriting looks at is therefore kept, and all else replaced:
 - Kept are the ops, their attributes and connections; the names of the model's inputs and outputs and of the open
   dimensions of inputs; text constants; all integers that say where something is (int32, int64, bool); and tensors of
   at most MAX_KEPT elements. Of a tensor with equal elements the one value is kept.
-- Placeholders (`onnx_import.placeholders`) stand for all other weights: type, extents, which of them are equal.
+- Placeholders (`onnx_import.placeholders`) stand for all other weights: type, extents, which of them are equal,
+  and of bytes the least and the largest: kernels for small ones are others.
 - What such weights come to before the model runs is computed here and kept, where the result is of a kind that is kept:
   the one row that a Gather picks, say.
 - All other names, documentation, metadata and whatever the format may hold besides are gone.
@@ -233,7 +234,8 @@ class _Strip:
         if fill:
             return Placeholder(fill=fill)
         group = self._group((data_type, hashlib.sha256(np.ascontiguousarray(array).data).digest()))
-        return Placeholder(group, deviation_of(array.shape))
+        ends = (int(array.min()), int(array.max())) if data_type in (TensorProto.INT8, TensorProto.UINT8) else None
+        return Placeholder(group, deviation_of(array.shape), range=ends)
 
     def _group(self, identity: object) -> int:
         return self._groups.setdefault(identity, len(self._groups))

@@ -470,6 +470,7 @@ def test_a_weight_that_is_an_input_too(opset: int) -> None:
         lambda tensor: tensor.external_data.add(key="deviation", value="-1"),
         lambda tensor: tensor.external_data.add(key="deviation", value="1e9"),
         lambda tensor: tensor.external_data.add(key="zero", value="2"),
+        lambda tensor: tensor.external_data.add(key="range", value="0 5"),  # of floats
         lambda tensor: tensor.dims.__setitem__(0, -1),
         lambda tensor: tensor.dims.__setitem__(0, 2**40),
         lambda tensor: setattr(tensor, "data_type", TensorProto.INT64),
@@ -484,6 +485,27 @@ def test_a_placeholder_that_strip_can_not_have_made_is_refused(change: Any) -> N
         with pytest.raises(ModelError) as caught:
             use(model.SerializeToString())
         assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("ends", ["5", "7 5", "0 999", "a b", "1 2 3", "-128 127 "])
+def test_a_range_that_bytes_can_not_have_is_refused(ends: str) -> None:
+    weight = np.arange(120, dtype=np.int8).reshape(6, 20)
+    model = ModelProto.FromString(
+        strip(made([node("Cast", "w", "c", to=1), node("MatMul", "x c")], {"w": weight})).data
+    )
+    [tensor] = model.graph.initializer
+    [entry] = [entry for entry in tensor.external_data if entry.key == "range"]
+    assert entry.value == "0 119"
+    entry.value = ends
+    with pytest.raises(ModelError):
+        load(model.SerializeToString())
+
+
+@pytest.mark.parametrize("ends", [(-64, 64), (-65, 64), (-128, 127)])
+@pytest.mark.parametrize("shape", [(65,), (300, 300)])
+def test_made_up_bytes_have_both_ends_of_their_range(ends: tuple[int, int], shape: tuple[int, ...]) -> None:
+    values = Placeholder(group=3, range=ends).values(shape, np.dtype(np.int8))
+    assert (values.min(), values.max()) == ends and values.all()
 
 
 def test_what_is_made_up_is_limited() -> None:
