@@ -402,6 +402,11 @@ def reads_coarse_curves(difference: Difference) -> bool:
     return difference.who == RUNTIME and _has(difference, COARSE | CURVES)
 
 
+def counts_wide(difference: Difference) -> bool:
+    """ONNX Runtime did not round narrow floats before it counted, as in NonZero."""
+    return difference.who == RUNTIME and _is_narrow(difference)
+
+
 def evaluates_narrowly(difference: Difference) -> bool:
     """The evaluator computes narrow floats in their own type, sums too."""
     return difference.who == EVALUATOR and _is_narrow(difference)
@@ -459,6 +464,7 @@ VARYING_SHAPE = "rounding decides of the shape"
 """The explanation of shapes that a step function decides."""
 
 SHAPE_EXPLANATIONS: Mapping[str, Callable[[Difference], bool]] = {
+    "narrow floats stay wide": counts_wide,
     "ONNX Runtime's curves are coarse": reads_coarse_curves,
     "what is no number": meets_nan,
     "ONNX Runtime and empty tensors": leaves_out_empty,

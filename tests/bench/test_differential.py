@@ -328,6 +328,16 @@ def test_the_evaluator_may_be_on_another_step_alone():
     assert judge(case, replace(answers, evaluator=other, runtime=other)).finding is not None
 
 
+def test_what_onnx_runtime_counts_before_it_rounds_is_explained():
+    """The square is 0 in float16, which ONNX Runtime computes in float32."""
+    nodes = [helper.make_node("Mul", ["x", "x"], ["t"]), helper.make_node("NonZero", ["t"], ["y"])]
+    case = case_of(nodes, {"x": np.full(1, 1.66e-4, np.float16)}, outputs=("y",))
+    answers = answer_case(case)
+    none, one = (CaseAnswer(((np.zeros((1, count), np.int64),),)) for count in range(2))
+    assert judge(case, replace(answers, ours=none, runtime=one)).reasons == ("narrow floats stay wide",)
+    assert judge(case, replace(answers, ours=one, runtime=none)).finding is not None
+
+
 def test_another_shape_is_a_finding():
     case = steps_of_41()
     answers = answer_case(case)
