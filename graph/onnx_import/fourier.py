@@ -72,6 +72,9 @@ def stft(draft: Draft, node: Node) -> str | None:
     shape, step, length = draft.shape(x) or (), _number(draft, node, 1), _number(draft, node, 3)
     if length is None and window and not node.input(3):
         (length,) = draft.shape(window) or (0,)
+    if len(shape) == 2:  # real numbers, of which some exporters leave that out
+        shape = (*shape, 1)
+        x = draft.emit("Reshape", x, shape=shape)
     if len(shape) != 3 or not step or not length or step < 0 or not 0 < length <= shape[1]:
         return None
     batch, extent, parts = shape

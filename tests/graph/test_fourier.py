@@ -82,6 +82,13 @@ def test_stft(step: int, length: int, half: int) -> None:
         close(run(graph, x), transform((frames * scale).astype(float)), x)
 
 
+def test_stft_of_a_signal_without_parts() -> None:
+    """As what computes features of sounds has it, and ONNX Runtime takes it."""
+    x, window = signal(2, 33), np.hanning(8).astype(np.float32)
+    frames = np.stack([x[:, k : k + 8] for k in range(0, 26, 4)], 1)
+    close(run(graph_of("STFT", x, np.array(4), window), x), np.fft.rfft((frames * window).astype(float)), x)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(("count", "length"), [(12, None), (13, 9), (7, 12), (1, 1)])
 @pytest.mark.parametrize("parts", [1, 2])
