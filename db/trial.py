@@ -44,7 +44,8 @@ class TrialLine:
     build_s: float
     created_at: datetime  # UTC
     is_imported: bool  # it was not timed here
-    noise: str  # the begin of the note why its time can't be relied on; hostile text is possible
+    noise: str  # the begin of the note why its time can't be relied on; hostile text is possible, here and below
+    pace: str  # the begin of what its provenance has as `PACE`
 
 
 @dataclass(frozen=True, slots=True)

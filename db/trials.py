@@ -17,7 +17,7 @@ from sqlalchemy import ColumnElement, Row, Select, Text, and_, case, cast, func,
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from tunewright.codegen.fields import quote
-from tunewright.search_space.measurement import NOISE, Status
+from tunewright.search_space.measurement import NOISE, PACE, Status
 from tunewright.search_space.schedule import Schedule
 
 from .database import DatabasePart, read_session
@@ -25,13 +25,20 @@ from .tables import JobRow, TrialRow
 from .translate import STATUSES, to_record
 from .trial import LONGEST_ERROR, TrialDetail, TrialLine, TrialOrder, TrialPage
 
+
+def _note(name: str) -> ColumnElement[str]:
+    """The begin of an entry of the provenance; empty where it has none."""
+    return func.substr(func.coalesce(TrialRow.provenance[name].as_string(), ""), 1, LONGEST_ERROR)
+
+
 LINE_COLUMNS: dict[str, Any] = {field.name: getattr(TrialRow, field.name, None) for field in fields(TrialLine)} | {
     "schedule": cast(TrialRow.schedule, Text),
     "samples": func.json_array_length(TrialRow.samples_s),
     "error": func.substr(
         case((TrialRow.status == Status.VOIDED.value, TrialRow.void_reason), else_=TrialRow.error), 1, LONGEST_ERROR
     ),
-    "noise": func.substr(func.coalesce(TrialRow.provenance[NOISE].as_string(), ""), 1, LONGEST_ERROR),
+    "noise": _note(NOISE),
+    "pace": _note(PACE),
 }
 LINES = select(*(column.label(name) for name, column in LINE_COLUMNS.items()))
 """The columns of `TrialLine`, in its order."""

@@ -15,6 +15,9 @@ from .schedule import Schedule
 NOISE = "noise"
 """The entry of a provenance that says, for people, why the machine was too busy for the times to be relied on."""
 
+PACE = "pace"
+"""The entry with how many times its noted time the schedule took that a trial was timed in turn with."""
+
 
 class Status(StrEnum):
     """How a candidate ended. Everything but OK is a failure that is stored and learned from."""
@@ -47,7 +50,7 @@ class Measurement:
 
     status: Status
     # Seconds of one run, one a sample; empty unless OK. Of a trial that was timed in turn with another one they are as
-    # if the machine were as fast as when `incumbent_s` was noted of that, and so are the figures below; "pace" in the
+    # if the machine were as fast as when `incumbent_s` was noted of that, and so are the figures below; `PACE` in the
     # provenance is how many times as long it took now. Of one that was compared in turn with others they are as if
     # every round, in one process after the other, had been as fast as the middle one.
     samples_s: tuple[float, ...] = ()

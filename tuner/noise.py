@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from tunewright.db.trial import TrialLine
-from tunewright.search_space.measurement import NOISE, Measurement
-from tunewright.workers.measure.noise import noise_of
+from tunewright.search_space.measurement import NOISE, PACE, Measurement
+from tunewright.workers.measure.noise import noise_note, noise_of
 
 from .text import shorten
 
@@ -14,24 +14,27 @@ LONGEST_NOISE = 250
 """Letters of a reason; what was imported may have any number."""
 
 
-def time_noise(median_s: float | None, low_s: float | None, high_s: float | None, note: object = "") -> str:
-    """Why a time can't be relied on, by its interval and the note of its provenance; empty where it can.
+def time_noise(
+    median_s: float | None, low_s: float | None, high_s: float | None, provenance: Mapping[str, object]
+) -> str:
+    """Why a time can't be relied on, by its interval and its provenance; empty where it can.
 
     The unit does not matter. What failed has no time to rely on.
     """
-    return noise_of(median_s, low_s, high_s, shorten(str(note), LONGEST_NOISE)) if median_s else ""
+    note = noise_note({name: str(provenance.get(name, "")) for name in (NOISE, PACE)})
+    return noise_of(median_s, low_s, high_s, shorten(note, LONGEST_NOISE)) if median_s else ""
 
 
 def noise_of_measurement(measured: Measurement | None) -> str:
     """The same of a measurement."""
     if measured is None:
         return ""
-    return time_noise(measured.median_s, measured.low_s, measured.high_s, measured.provenance.get(NOISE, ""))
+    return time_noise(measured.median_s, measured.low_s, measured.high_s, measured.provenance)
 
 
 def noise_of_line(line: TrialLine) -> str:
     """The same of a trial."""
-    return time_noise(line.median_s, line.low_s, line.high_s, line.noise)
+    return time_noise(line.median_s, line.low_s, line.high_s, {NOISE: line.noise, PACE: line.pace})
 
 
 def total_noise(noises: Iterable[str]) -> str:

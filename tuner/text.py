@@ -141,11 +141,12 @@ def gain(factor: float | None) -> str:
 
 
 def ratio_within(before: Interval | None, after: Interval | None) -> Interval | None:
-    """The interval of the ratio of two times within these intervals; None where one is missing, or reaches zero.
+    """The interval of the ratio of two times within these intervals; None where one is missing or reaches zero.
 
-    It is wider than a 95% interval: that both times are off to opposite sides is rarer than that one is.
+    It is wider than a 95% interval: that both times are off to opposite sides is rarer than that one is. An interval
+    without width is as good as missing, as `edges` has it.
     """
-    if before is None or after is None or not min(after):
+    if before is None or after is None or not min(after) or before[0] == before[1] or after[0] == after[1]:
         return None
     return before[0] / after[1], before[1] / after[0]
 

@@ -14,7 +14,6 @@ from pydantic import Field
 from tunewright.db.access import KeyScope
 from tunewright.db.best import Hit
 from tunewright.db.store import Store
-from tunewright.search_space.measurement import NOISE
 from tunewright.search_space.sketches import current
 from tunewright.tuner.lookup.result import Basis, Match
 from tunewright.tuner.noise import noise_of_measurement, time_noise
@@ -135,7 +134,7 @@ class LookupItemTrace(LookupItem):
     def noise(self) -> str:
         """Why the machine was too busy to rely on the time; empty where it was not."""
         low_ms, high_ms = self.interval_ms or (None, None)
-        return time_noise(self.expected_ms, low_ms, high_ms, (self.provenance or {}).get(NOISE, ""))
+        return time_noise(self.expected_ms, low_ms, high_ms, self.provenance or {})
 
 
 class LookupTrace(Answer):

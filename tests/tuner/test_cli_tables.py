@@ -248,6 +248,7 @@ def test_columns_are_left_out_for_intervals() -> None:
         {"best_ms": 123.4, "best_interval_ms": (123.0, 124.0)},  # it is the default
         {"confirmed": False},
         {"default_interval_ms": (123.4, 123.4), "best_interval_ms": (0.0987, 0.0987)},  # of one sample
+        {"best_interval_ms": (0.0987, 0.0987)},  # its samples were divided by themselves
     ],
 )
 def test_no_interval_is_better_than_a_false_one(known: dict[str, Any]) -> None:

@@ -7,12 +7,14 @@ from itertools import count
 from statistics import median
 from typing import Any, cast
 
+import numpy as np
 import pytest
 
 from tunewright.search_space.measurement import Measurement, Status
 from tunewright.workers.device.builder import Build
 from tunewright.workers.device.comparison import MAX_PROCESSES, MIN_PROCESSES, ROUNDS, Comparison
 from tunewright.workers.measure.cache_flush import LASTING_S
+from tunewright.workers.measure.sampling import reliable_interval
 from tunewright.workers.pool import Limits
 from tunewright.workers.sandbox.process import Child, RequestFailed
 
@@ -111,7 +113,7 @@ def test_what_is_slower_everywhere_is_timed_no_further(make) -> None:
     assert [("load", 2) in child.calls for child in children] == [
         place < MIN_PROCESSES for place in range(MAX_PROCESSES)
     ]
-    assert measurements[2].median_s == pytest.approx(2e-3, rel=0.02)
+    assert measurements[2].median_s == pytest.approx(2e-3, rel=0.1), "as far as those beside it agree"
 
 
 def test_what_may_be_fastest_with_warm_caches_is_timed_on(make) -> None:
@@ -129,6 +131,20 @@ def test_processes_are_put_at_one_pace(make) -> None:
     (first, second), _ = compared(make, 2, lambda n, place: (1 + n) * (3 if place == 1 else 1) * 1e-3)
     assert median(second.samples_s) / median(first.samples_s) == pytest.approx(2, rel=1e-3)
     assert max(first.samples_s) / min(first.samples_s) < 1.1
+
+
+def test_the_steadiest_of_few_has_an_interval(make) -> None:
+    """Where others are held up half of the time, the drift that is divided out would be its own."""
+    rng = np.random.default_rng(1)
+
+    def time_of(n: int, place: int) -> float:
+        held_up = 1 + 5 * rng.exponential() if n and rng.random() < 0.5 else 1.0
+        return 1e-3 * (1 + 0.1 * n + 0.02 * rng.exponential()) * held_up
+
+    steady = compared(make, 3, time_of)[0][0]
+    edges_s = reliable_interval(steady)
+    assert edges_s is not None and edges_s[1] - edges_s[0] > 1e-5
+    assert len(set(steady.samples_s)) == len(steady.samples_s), "it is no drift of its own"
 
 
 def test_no_other_process_begins_when_the_time_is_over(make) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tunewright.codegen.host import available_cores, detect
-from tunewright.search_space.measurement import Measurement, Status
+from tunewright.search_space.measurement import NOISE, PACE, Measurement, Status
 from tunewright.workers.measure import measure, noise
 from tunewright.workers.measure.noise import (
     MAX_ATTEMPTS,
@@ -24,6 +24,7 @@ from tunewright.workers.measure.noise import (
     Disturbance,
     Noise,
     Watch,
+    noise_note,
     run_undisturbed,
     steal_s,
 )
@@ -55,6 +56,23 @@ def test_a_processor_that_is_free_may_be_busy(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(noise, "available_cores", lambda: [0, 1, 2])
     assert Noise.of(Disturbance(1.0, 0.0, 1.0), 2).reason == ""
     assert Noise.of(Disturbance(1.0, 0.0, 1.5), 2).others == 0.25
+
+
+@pytest.mark.parametrize(
+    ("provenance", "note"),
+    [
+        ({}, ""),
+        ({PACE: "0.5"}, ""),  # a machine may become twice as fast
+        ({PACE: "3.1"}, ""),  # what was slower all the same
+        ({PACE: "0.08"}, "the schedule that it was timed beside took 0.08 times its time"),
+        ({PACE: "0.08", NOISE: "others"}, "others"),
+        ({PACE: "nan"}, ""),
+        ({PACE: "so so"}, ""),
+        ({PACE: "-1"}, ""),
+    ],
+)
+def test_what_older_versions_divided_by_a_drift_beyond_belief_is_noted(provenance: dict[str, str], note: str) -> None:
+    assert noise_note(provenance) == note
 
 
 def test_disturbances_add_up() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tunewright.codegen.closeable import Closeable
+from tunewright.search_space.measurement import Measurement, Status
 from tunewright.workers.measure import measure
 from tunewright.workers.measure.race import (
     FAR_SLOWER_RATIO,
@@ -200,6 +201,58 @@ def test_nothing_is_found_faster_beside_one_that_is_held_up(run_s: float) -> Non
     assert outcome.doubt == "the schedule that it was timed beside took 5.0 times its time"
     slower = race(machine, 6 * run_s, best)
     assert not slower.is_fastest and not slower.doubt
+
+
+@pytest.mark.parametrize("run_s", [1e-4, 2 * LONG_RUN_S])
+def test_one_whose_stored_time_is_of_a_moment_that_held_it_up_starts_over(run_s: float) -> None:
+    """Else all that are timed beside it would be stored at as many times what they take."""
+    machine = Machine()
+    first = Incumbent(Scheduled(machine, "incumbent", run_s).runner, 13 * run_s)
+    slower = race(machine, 1.2 * run_s, first)
+    assert not slower.is_fastest and not slower.doubt
+    assert slower.drift == pytest.approx(1.0) and slower.incumbent_s == pytest.approx(run_s)
+    assert slower.samples_s == pytest.approx([1.2 * run_s] * len(slower.samples_s))
+    faster = race(machine, 0.8 * run_s, first)
+    assert faster.is_fastest and interval(faster.samples_s).median_s == pytest.approx(0.8 * run_s)
+    far_slower = race(machine, 6 * run_s, first)
+    assert interval(far_slower.samples_s).median_s == pytest.approx(6 * run_s)
+
+
+@pytest.mark.parametrize("run_s", [1e-4, 2 * LONG_RUN_S])
+def test_one_that_starts_over_within_a_race_takes_what_was_timed_before_along(run_s: float) -> None:
+    """What holds all up ends while the two are timed."""
+    machine = Machine()
+    best = Incumbent(Scheduled(machine, "incumbent", run_s).runner, 13 * run_s)
+    challenger = Scheduled(machine, "challenger", 0.9 * run_s).runner
+    machine.drift = lambda now_s: 13.0 if machine.ran.count("challenger") < FIRST_SAMPLES else 1.0
+    outcome = Race(challenger, best, None, machine.clock).run(BUDGET_S)
+    assert best.time_s == pytest.approx(run_s)
+    assert outcome.samples_s == pytest.approx([0.9 * run_s] * len(outcome.samples_s))
+
+
+@pytest.mark.parametrize("run_s", [1e-4, 2 * LONG_RUN_S])
+def test_an_anchor_of_a_moment_that_held_it_up_starts_over(run_s: float) -> None:
+    machine = Machine()
+    anchor = Incumbent(Scheduled(machine, "standard", run_s).runner, 10 * run_s)
+    best = Incumbent(Scheduled(machine, "incumbent", run_s).runner, 9 * run_s, anchor=anchor)
+    outcome = race(machine, 0.9 * run_s, best)
+    assert outcome.is_fastest and outcome.incumbent_s == pytest.approx(run_s)
+    assert outcome.samples_s == pytest.approx([0.9 * run_s] * len(outcome.samples_s))
+
+
+def test_a_clock_that_shows_no_time_is_no_reason_to_start_over() -> None:
+    best = Incumbent(Scheduled(Machine(), "incumbent", 1e-4).runner, 1e-4)
+    best.note(0.0)
+    assert (best.time_s, best.drift) == (1e-4, 1.0)
+
+
+def test_a_first_one_whose_time_is_hardly_known_is_no_incumbent() -> None:
+    """Something holds it up for half of the time."""
+    machine = Machine(lambda now_s: 1.0 if len(machine.ran) % 20 < 10 else 40.0)
+    outcome = race(machine, 1e-5, None)
+    edges = interval(outcome.samples_s)
+    assert edges.high_s > 10 * edges.low_s and not outcome.is_fastest
+    assert race(Machine(), 1e-5, None).is_fastest
 
 
 def test_one_disturbed_run_does_not_undo_three_that_were_faster() -> None:
@@ -407,6 +460,26 @@ def test_what_nothing_is_put_in_proportion_to_any_more_is_closed() -> None:
         assert [closing for closing in kernels if closing.is_closed] == expected
     best.close()
     assert all(closing.is_closed for closing in kernels)
+
+
+class Recalled(Closing):
+    """A kernel that works. See `check.LoadedKernel`."""
+
+    def __init__(self, run_s: float) -> None:
+        self.cold, self.once_s = Scheduled(Machine(), "recalled", run_s), run_s
+
+    def check(self) -> tuple[str | None, float | None]:
+        return None, 0.0
+
+
+def test_what_a_new_process_recalls_starts_over_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = Recalled(1e-4)
+    monkeypatch.setattr(measure, "_examples", {"task": None})
+    monkeypatch.setattr(measure, "_incumbents", {})
+    monkeypatch.setattr(measure, "_load_artifact", lambda *_: (Measurement(Status.OK), kernel))
+    measure.recall("task", [{"artifact": {}, "time_s": 13e-4}], 1)
+    recalled = measure._incumbents["task", 1]
+    assert recalled.time_s == pytest.approx(1e-4) and recalled.drift == 1.0
 
 
 class Interrupted:

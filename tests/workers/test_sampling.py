@@ -22,6 +22,7 @@ from tunewright.workers.measure.sampling import (
     PRECISION,
     WARM_UP,
     interval,
+    reliable_interval,
     remove_drift,
     repeats,
     time_in_turns,
@@ -90,6 +91,33 @@ def test_which_is_faster_shows_through_the_paces_of_rounds() -> None:
         fastest, second, _ = (interval(samples_s) for samples_s in remove_drift(samples).values())
         even += fastest.high_s < second.low_s
     assert raw == 0 and even > 150
+
+
+@pytest.mark.parametrize("schedules", [2, 3, 4])
+def test_the_steadiest_schedule_is_not_known_without_doubt(schedules: int) -> None:
+    """Of few schedules the steadiest one makes up the drift of most rounds, and its samples would all be the same."""
+    rng = np.random.default_rng(schedules)
+    drift = np.exp(0.2 * rng.normal(size=25))
+    samples_s = {
+        n: list((1 + n / 10) * drift * (1 + (0.02 if n == 0 else 0.2) * rng.exponential(size=25)))
+        for n in range(schedules)
+    }
+    raw, even = interval(samples_s[0]), interval(remove_drift(samples_s)[0])
+    assert even.width > 0.02 and even.low_s < even.median_s < even.high_s
+    assert even.median_s == pytest.approx(raw.median_s, rel=0.2)
+
+
+def test_a_schedule_that_was_alone_in_a_round_is_not_its_own_drift() -> None:
+    samples_s = {0: [1.0, 2.0, 1.0, 5.0, 6.0, 7.0], 1: [3.0, 6.0, 3.0]}
+    even = remove_drift(samples_s)
+    assert even[1] == pytest.approx([3.0 * even[0][0]] * 3, rel=0.01)
+    assert [later / even[0][3] for later in even[0][3:]] == pytest.approx([1.0, 1.2, 1.4])
+
+
+def test_no_interval_is_shown_without_width() -> None:
+    """The clock was too coarse, or an older version divided samples by themselves."""
+    same, apart = (Measurement(Status.OK, (1.0,) * 5, 1.0, low_s, 1.0) for low_s in (1.0, 0.9))
+    assert reliable_interval(same) is None and reliable_interval(apart) == (0.9, 1.0)
 
 
 @pytest.mark.parametrize("taken", [{}, {3: [1.0, 2.0]}, {0: [1.0, 0.0], 1: [1.0, 2.0]}])

@@ -10,7 +10,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tunewright.search_space.measurement import NOISE
 from tunewright.search_space.schedule import Schedule
 
 from ..lookup.result import Basis, Match
@@ -97,7 +96,7 @@ def _origin(task: Mapping[str, Any]) -> str:
 def _noise(answer: Mapping[str, Any]) -> str:
     """Why the expected time of an answer can't be relied on; empty where it can."""
     low_ms, high_ms = answer["interval_ms"] or (None, None)
-    return time_noise(answer["expected_ms"], low_ms, high_ms, answer["provenance"].get(NOISE, ""))
+    return time_noise(answer["expected_ms"], low_ms, high_ms, answer["provenance"])
 
 
 def render_lookup(console: Console, data: Mapping[str, Any]) -> None:

@@ -14,7 +14,7 @@ from tunewright.graph.task import Task
 from tunewright.search_space.measurement import NOISE, Candidate, Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
 from tunewright.workers.measure.cache_flush import LASTING_S, is_warm_in_model
-from tunewright.workers.measure.noise import noise_of
+from tunewright.workers.measure.noise import noise_note, noise_of
 from tunewright.workers.measure.sampling import interval, reliable_interval
 from tunewright.workers.pool import ReferenceFailed
 
@@ -213,7 +213,7 @@ def _with_warm_times(measurement: Measurement) -> Measurement:
 
 def _noise(measurement: Measurement | None) -> str:
     """The reason why a measurement is unreliable; empty where it is reliable."""
-    return measurement.provenance.get(NOISE, "") if measurement else ""
+    return noise_note(measurement.provenance) if measurement else ""
 
 
 def _with_noise(measurement: Measurement) -> Measurement:

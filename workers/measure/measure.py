@@ -26,7 +26,7 @@ from tunewright.codegen.llvm.build import BuildError, ObjectCache, build
 from tunewright.codegen.runtime.pool import shared_pool
 from tunewright.codegen.target import CUDA
 from tunewright.graph.task import Task
-from tunewright.search_space.measurement import NOISE, Measurement, Status
+from tunewright.search_space.measurement import NOISE, PACE, Measurement, Status
 from tunewright.search_space.sketches import lower
 
 from ..pool import Unfit
@@ -150,7 +150,8 @@ def recall(task_key: str, known: list[dict[str, Any]], threads: int) -> None:
             return
         runner, time_s = _runner(kernel), entry["time_s"]
         now_s = sampling.interval(runner.samples(FIRST_SAMPLES, time.monotonic() + sampling.MAX_SAMPLING_S)).median_s
-        _set_incumbent(key, kernel, runner, time_s, now_s / time_s or 1.0)
+        _set_incumbent(key, kernel, runner, time_s, 1.0)
+        _incumbents[key].note(now_s)
 
 
 def _set_incumbent(key: tuple[str, int], kernel: LoadedKernel, runner: Runner, time_s: float, drift: float) -> None:
@@ -193,7 +194,7 @@ def _time_in_race(
     if measurement.status is not Status.OK:
         return measurement
     if outcome.drift is not None:
-        provenance = {**measurement.provenance, "pace": f"{outcome.drift:.3g}"}
+        provenance = {**measurement.provenance, PACE: f"{outcome.drift:.3g}"}
         measurement = replace(measurement, incumbent_s=outcome.incumbent_s, provenance=provenance)
     if outcome.doubt:
         measurement = replace(measurement, provenance=measurement.provenance | {NOISE: outcome.doubt})

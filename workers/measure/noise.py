@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import NamedTuple, TypeVar
 
 from tunewright.codegen.host import available_cores
 from tunewright.search_space.counts import percentage
+from tunewright.search_space.measurement import NOISE, PACE
 
 STAT = Path("/proc/stat")
 
@@ -89,6 +90,12 @@ NOISY_OTHERS = 0.1
 NOISY_SPREAD = 0.1
 """Largest width of the interval of a median, as a part of it: smaller gains can't be seen."""
 
+BELIEVED_DRIFT = 2.2
+"""The largest drift beside which a schedule may be found faster. At a larger one the incumbent may be held up, or its
+stored time be too good, and what is divided by the drift would be too good as well: the next incumbent's time, and so
+those of all that are timed beside it. Such samples are kept as the clock has them. A drift as far below 1 says that the
+stored time is of a moment that held the incumbent up: it is put right."""
+
 MIN_WATCH_S = 0.25
 """Shortest time to judge other processes by: the kernel counts in hundredths of a second."""
 
@@ -146,6 +153,24 @@ class Noise:
             apart = percentage(self.spread, "their median")
             reasons.append(f"times of one and the same schedule lie {apart} apart")
         return ", ".join(reasons)
+
+
+def drift_noise(drift: float) -> str:
+    """Why what was timed beside a schedule with such a drift is unreliable."""
+    return f"the schedule that it was timed beside took {drift:{'.1f' if drift >= 1 else '.2g'}} times its time"
+
+
+def noise_note(provenance: Mapping[str, str]) -> str:
+    """The note of a provenance why its time is unreliable; empty where it is reliable, as far as that tells.
+
+    Older versions divided by any drift, also where it was far below 1, and noted nothing.
+    """
+    if note := provenance.get(NOISE):
+        return note
+    with suppress(ValueError):  # what was imported may have any text
+        if 0 < (drift := float(provenance.get(PACE) or 1)) < 1 / BELIEVED_DRIFT:
+            return drift_noise(drift)
+    return ""
 
 
 def noise_of(median_s: float | None, low_s: float | None, high_s: float | None, note: str = "") -> str:

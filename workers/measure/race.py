@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from tunewright.codegen.closeable import Closeable
 
+from .noise import BELIEVED_DRIFT, drift_noise
 from .sampling import (
     MAX_SAMPLING_S,
     MIN_SAMPLES,
@@ -53,11 +54,6 @@ machine mostly passes within hundredths of a second."""
 
 MAX_SETTLING_SAMPLES = 50
 """Samples of that timing that are stored."""
-
-BELIEVED_DRIFT = 2.2
-"""The largest drift beside which a schedule may be found faster. At a larger one the incumbent may be held up, or its
-stored time be too good, and what is divided by the drift would be too good as well: the next incumbent's time, and so
-those of all that are timed beside it. Such samples are kept as the clock has them."""
 
 PATIENCE_S = 0.25
 """How long an incumbent is timed again that suddenly takes `FAR_SLOWER_RATIO` times as long: something holds it up,
@@ -101,6 +97,15 @@ class Incumbent:
     anchor: Incumbent | None = None  # an earlier one, which its time is in proportion to
     kernel: Closeable | None = None  # its code, to be closed once nothing is compared with it
 
+    def note(self, now_s: float) -> None:
+        """Note what it takes now. What is far faster than its stored time was held up then, and starts over from now.
+
+        Else what is divided by its drift would be as much too slow as that time was.
+        """
+        self.drift = now_s / self.time_s or 1.0  # a clock may be coarse
+        if self.drift < 1 / BELIEVED_DRIFT:
+            self.time_s, self.drift = now_s, 1.0
+
     def successor(self, runner: Runner, time_s: float, drift: float, kernel: Closeable | None = None) -> Incumbent:
         """The next incumbent. It keeps the anchor, or has this one for its anchor; if it is clearly faster, it has
         none. What nothing is compared with any more is closed.
@@ -131,7 +136,7 @@ class RaceResult(NamedTuple):
     """
 
     samples_s: list[float]
-    is_fastest: bool  # of all known schedules, as far as it was timed
+    is_fastest: bool  # of all known schedules, as far as it was timed, and fit to be the next incumbent
     ran: bool  # whether the challenger ran last, so that the outputs are its own
     incumbent_s: float | None = None
     drift: float | None = None
@@ -156,8 +161,7 @@ class Race:
     ) -> None:
         self._challenger, self._incumbent, self._best_s, self._clock = challenger, incumbent, best_s, clock
         self._challenger_s: list[float] = []  # of the challenger, by the clock
-        self._samples_s: list[float] = []  # the same divided by the drift
-        self._incumbent_s: list[float] = []  # of the incumbent, by the clock
+        self._incumbent_s: list[float] = []  # of the incumbent beside each, by the clock
         self._anchor_s: list[float] = []  # of its anchor, by the clock, once the challenger seems faster
         self._ran = False  # the challenger, after its check
 
@@ -172,7 +176,10 @@ class Race:
         return self._run_beside(self._incumbent, start_s, budget_s)
 
     def _run_alone(self, start_s: float) -> RaceResult:
-        """Time it against `best_s`. A schedule that may be faster is timed for `SETTLING_S`, whatever the budget."""
+        """Time it against `best_s`. A schedule that may be faster is timed for `SETTLING_S`, whatever the budget.
+
+        It is no incumbent if its time is hardly known then: something held it up now and then.
+        """
         challenger, limit_s = self._challenger, start_s + MAX_SAMPLING_S
         samples_s = [challenger.once_s] if challenger.is_long else []
         for count in range(1, FIRST_SAMPLES + 1) if challenger.is_long else (FIRST_SAMPLES, MIN_SAMPLES):
@@ -185,7 +192,8 @@ class Race:
         settled_s = start_s + SETTLING_S
         while self._clock() < settled_s and len(samples_s) < MAX_SETTLING_SAMPLES:
             samples_s += challenger.samples(SAMPLES_AT_ONCE, settled_s)[-1:]
-        return RaceResult(samples_s, True, True)
+        estimate = interval(samples_s)
+        return RaceResult(samples_s, estimate.high_s <= BELIEVED_DRIFT * estimate.low_s, True)
 
     def _estimate_s(self, samples_s: list[float]) -> float:
         """Its time so far. Of long runs the fastest counts, as one may be disturbed."""
@@ -204,7 +212,7 @@ class Race:
                 return RaceResult([estimate_s], False, False, incumbent.time_s, incumbent.drift)
             other_samples_s, has_waited = self._time_other(incumbent, 1, limit_s)
             if not has_waited:  # else the run of the check may have been held up, too
-                self._add([once_s], other_samples_s, incumbent)
+                self._add([once_s], other_samples_s)
                 if self._is_slower(incumbent):
                     return self._outcome(incumbent, is_fastest=False)
         is_retimed = False
@@ -221,7 +229,7 @@ class Race:
             if is_retimed or not is_faster or now_s >= limit_s:
                 return self._outcome(incumbent, is_fastest=is_faster)
             is_retimed, start_s, limit_s = True, now_s, now_s + MAX_SAMPLING_S
-            self._challenger_s, self._samples_s, self._incumbent_s = [], [], []
+            self._challenger_s, self._incumbent_s = [], []
 
     def _take_turn(self, incumbent: Incumbent, limit_s: float, anchor: Incumbent | None) -> None:
         is_long = self._challenger.is_long
@@ -233,7 +241,7 @@ class Race:
             anchor.drift = incumbent.drift  # it may have been timed long ago
             self._anchor_s += self._time_other(anchor, size, limit_s)[0]
         self._ran = True
-        self._add(self._challenger.samples(size, limit_s), incumbent_samples_s, incumbent)
+        self._add(self._challenger.samples(size, limit_s), incumbent_samples_s)
 
     def _time_other(self, other: Incumbent, size: int, limit_s: float) -> tuple[list[float], bool]:
         """Samples of another schedule, repeated for up to `PATIENCE_S` while it is held up; and whether it was."""
@@ -243,15 +251,21 @@ class Race:
             samples_s = other.runner.samples(size, limit_s)
             median_s = interval(samples_s).median_s
             if median_s <= FAR_SLOWER_RATIO * other.drift * other.time_s or self._clock() >= patience_end_s:
-                other.drift = median_s / other.time_s or 1.0  # a clock may be coarse
+                other.note(median_s)
                 return samples_s, has_waited
             has_waited = True
 
-    def _add(self, samples_s: list[float], incumbent_samples_s: list[float], incumbent: Incumbent) -> None:
+    def _add(self, samples_s: list[float], incumbent_samples_s: list[float]) -> None:
         """Add samples of a turn. A deadline may have cut one side short."""
-        self._challenger_s += samples_s
-        self._incumbent_s += incumbent_samples_s
-        self._samples_s += _without_drift(samples_s, incumbent_samples_s, incumbent.time_s)
+        count = min(len(samples_s), len(incumbent_samples_s))
+        self._challenger_s += samples_s[:count]
+        self._incumbent_s += incumbent_samples_s[:count]
+
+    @property
+    def _samples_s(self) -> list[float]:
+        """The samples of the challenger divided by the drift; the incumbent may have started over meanwhile."""
+        assert self._incumbent is not None
+        return _without_drift(self._challenger_s, self._incumbent_s, self._incumbent.time_s)
 
     def _outcome(self, incumbent: Incumbent, *, is_fastest: bool) -> RaceResult:
         samples_s, baseline_s, incumbent_s = self._samples_s, self._incumbent_s, incumbent.time_s
@@ -260,8 +274,7 @@ class Race:
             samples_s = _without_drift(self._challenger_s, baseline_s, incumbent_s)
         drift = interval(baseline_s).median_s / incumbent_s
         if drift > BELIEVED_DRIFT and interval(samples_s).median_s < incumbent.time_s:
-            doubt = f"the schedule that it was timed beside took {drift:.1f} times its time"
-            return RaceResult(self._challenger_s, False, self._ran, doubt=doubt)
+            return RaceResult(self._challenger_s, False, self._ran, doubt=drift_noise(drift))
         return RaceResult(samples_s, is_fastest, self._ran, incumbent_s, drift)
 
     def _is_slower(self, incumbent: Incumbent) -> bool:

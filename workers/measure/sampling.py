@@ -20,6 +20,7 @@ from statistics import median
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tunewright.search_space.measurement import Measurement, Status
 
@@ -71,11 +72,14 @@ class Interval(NamedTuple):
 
 
 def reliable_interval(measurement: Measurement | None) -> tuple[float, float] | None:
-    """The 95% interval of a median, to be shown; None where it is not known or samples are too few.
+    """The 95% interval of a median, to be shown; None where it is not known, has no width, or samples are too few.
 
-    The range of two samples holds the median with a chance of a half only, and that of one says nothing.
+    The range of two samples holds the median with a chance of a half only, and that of one says nothing. No time is
+    known without doubt: the clock is too coarse then, or the samples were divided by themselves, as older versions did.
     """
     if measurement is None or measurement.low_s is None or measurement.high_s is None:
+        return None
+    if measurement.low_s == measurement.high_s:
         return None
     return (measurement.low_s, measurement.high_s) if len(measurement.samples_s) >= MIN_SAMPLES else None
 
@@ -109,9 +113,11 @@ def _rank(count: int) -> int:
 def remove_drift(samples: Mapping[Label, Sequence[float]]) -> dict[Label, list[float]]:
     """Samples of several schedules that were timed in turn, as if each round had been as fast as the middle one.
 
-    What all samples of a round have in common is the drift of the machine. It is estimated by a median polish: Tukey,
-    Exploratory Data Analysis, chapter 11. Samples of a single schedule are unchanged, and so are all if some took no
-    time.
+    What all samples of a round have in common is the drift of the machine. Usual times and drifts are estimated by a
+    median polish: Tukey, Exploratory Data Analysis, chapter 11. Of each schedule it is the drift of the others that is
+    removed: of few schedules the steadiest one is the drift of most rounds, and without its own drift its samples would
+    all be the same, as if its time were known without doubt. Samples of a single schedule, or of one that was alone in
+    a round, are unchanged; and so are all if some took no time.
     """
     if len(samples) < 2 or not all(samples_s and min(samples_s) > 0 for samples_s in samples.values()):
         return {label: list(samples_s) for label, samples_s in samples.items()}
@@ -122,10 +128,18 @@ def remove_drift(samples: Mapping[Label, Sequence[float]]) -> dict[Label, list[f
     for _ in range(POLISH_ROUNDS):
         residuals = logs - drift
         drift += np.nanmedian(residuals - np.nanmedian(residuals, axis=1, keepdims=True), axis=0)
-    level_s = np.exp(logs - drift + np.median(drift))
+    drifts, middle = logs - np.nanmedian(logs - drift, axis=1, keepdims=True), float(np.median(drift))
     return {
-        label: row[: len(samples_s)].tolist() for row, (label, samples_s) in zip(level_s, samples.items(), strict=True)
+        label: np.exp(logs[n] - _drift_of_others(drifts, n, middle) + middle)[: len(samples_s)].tolist()
+        for n, (label, samples_s) in enumerate(samples.items())
     }
+
+
+def _drift_of_others(drifts: NDArray[np.float64], row: int, unknown: float) -> NDArray[np.float64]:
+    """The drift of each round by all rows but one; `unknown` where that one was alone."""
+    others = np.delete(drifts, row, axis=0)
+    others[:, np.isnan(others).all(axis=0)] = unknown
+    return np.asarray(np.nanmedian(others, axis=0))
 
 
 def repeats(program: Timeable, once_s: float) -> int:
