@@ -40,7 +40,7 @@ def expand(expr: Expr) -> Expr:
 @fact
 def is_expandable(node: Expr) -> bool:
     """Whether there is a transcendental op inside."""
-    return (isinstance(node, Op) and node.name in TRANSCENDENTAL) or any(map(is_expandable, node.children))
+    return any(isinstance(part, Op) and part.name in TRANSCENDENTAL for part in walk(node))
 
 
 @fact

@@ -21,8 +21,8 @@ from .call import Unsupported
 MOST_PERFECT_DEPTH = 10
 """Deepest trees that are laid out as perfect ones."""
 
-MOST_DEPTH = 64
-"""Deepest trees: every walk takes as many steps as the longest."""
+MOST_DEPTH = 48
+"""Deepest trees: every walk takes as many steps as the longest, and a step is a term of an expression."""
 
 LEAST_DEPTH = 2
 """Least depth: what has a level of one node alone has another form, for which kernels are not written."""

@@ -180,7 +180,7 @@ def test_deep_classifiers(post_transform: str, classes: int) -> None:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("depth", [10, 11, 64, 65])
+@pytest.mark.parametrize("depth", [10, 11, 48, 49])
 def test_one_long_way_down_a_tree(depth: int) -> None:
     """Each node asks for one more, or leaves. Opset 5, whose leaves have numbers of their own."""
     trees, nodes = 2, 2 * depth
@@ -195,7 +195,7 @@ def test_one_long_way_down_a_tree(depth: int) -> None:
     }  # fmt: skip
     x = np.stack([np.arange(-1, depth + 1), np.arange(depth + 1, -1, -1)], 1).astype(np.float32)
     x[3, 0] = np.nan
-    rest = "TreeEnsemble" if depth > 64 else ""
+    rest = "TreeEnsemble" if depth > 48 else ""
     agree("TreeEnsemble", x, version=5, rest=rest, n_targets=1, aggregate_function=1, **attrs)
 
 
