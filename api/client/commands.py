@@ -179,7 +179,7 @@ def render_job(console: Console, job: Job) -> None:
     render_state(console, job)
     if job.error:
         console.print(printable(job.error), soft_wrap=True)
-    done = trials_done((job.progress or {}).get("trials", 0), job.trials)
+    done = trials_done(_done(job), job.trials)
     limit = "" if job.minutes is None else f" of {clock(60 * job.minutes)}"
     until = "" if job.until is None else f", {_until(job.until)}"
     console.print(f"{done}, {clock(job.spent_s)}{limit} of searching{until}, priority {job.priority}")
@@ -191,6 +191,11 @@ def render_job(console: Console, job: Job) -> None:
         at = f"; {printable(stage)}" if stage else ""
         console.print(f"at work on it: {printable(job.holder)}{at}", soft_wrap=True)
     _print_trials_gain(console, job)
+
+
+def _done(job: Job) -> int:
+    """The trials of a job."""
+    return int(values.number(job.progress, "trials") or 0)
 
 
 def _print_trials_gain(console: Console, job: Job) -> None:
@@ -237,7 +242,7 @@ def render_jobs(console: Console, jobs: Sequence[Job]) -> None:
     now = datetime.now(UTC)
     for job in jobs:
         gain = ModelGain.of_job(job.progress, job.result)
-        done = int(values.number(job.result, "trials") or values.number(job.progress, "trials") or 0)
+        done = _done(job)
         table.add_row(
             str(job.id),
             verdict(printable(job.state), gain.outcome),

@@ -57,7 +57,7 @@ class JobMonitor:
         self._stage = JobStage.READING
         self._ahead, self._has_device = ahead, bool(job.target)
         self._headline = self._queue_text if job.state == "queued" else HEADLINES.get(job.state, HEADLINES["started"])
-        self._past_end = None if job.progress is None else dict(job.progress)  # what the past ends with
+        self._past_end = None if job.progress is None else _told(job.progress)  # what the past ends with
         self._opened_s = time.monotonic()
         self._spent_s, self._told_s = job.spent_s, self._opened_s  # of searching, and when that was known
         self._confirmed = 0
@@ -115,7 +115,7 @@ class JobMonitor:
     def _take_past(self, event: JobEvent) -> None:
         """Take in an event from before the view began."""
         match event.kind:
-            case "progress" if event.data == self._past_end:
+            case "progress" if _told(event.data) == self._past_end:
                 self._past_end = None
             case "default" | "improved" | "confirmed":
                 self._update_times(event.data, event.kind, is_past=True)
@@ -209,6 +209,11 @@ class JobMonitor:
             trial = values.finite(data.get("trial"))
             place = f" after {counted(int(trial) + 1, 'trial')}" if trial is not None else ""  # it tells those before
             self._note = f"improved{place}: {row.op} {mark_noise(duration(best_ms), noise)} by trial{by}"
+
+
+def _told(progress: Mapping[str, Any]) -> dict[str, Any]:
+    """The progress as its process told it: of a job, trials are those that are stored by now."""
+    return {name: value for name, value in progress.items() if name != "trials"}
 
 
 def _noise(data: Mapping[str, Any], name: str) -> str:

@@ -7,6 +7,7 @@ budget is worth it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from math import inf
@@ -337,6 +338,7 @@ def job_page(store: Store, histories: Histories, job_id: int, query: JobPageAske
     """The job as it stands. Raises NotFound, StoreError."""
     job = store.jobs.get(job_id)
     history = histories.of(job, store.jobs, store.trials)
+    job = replace(job, trials=history.trials)  # there may be more by now: the page has one count
     ops = names(store, [task.task_key for task in job.spec.tasks])
     targets = [store.target(job.spec.target_key)] if job.spec.target_key else []
     tuners = store.fleet.tuners()

@@ -237,7 +237,6 @@ def line_of(job: Job, targets: Mapping[str, str]) -> JobLine:
     """A job as a line; `targets` are names by key."""
     key = job.spec.target_key
     gain = ModelGain.of_job(job.progress, job.result)
-    trials = values.number(job.result, "trials") or values.number(job.progress, "trials") or 0
     left_s, remaining_gain, minute_gain = _forecast(job)
     outlook = Outlook.UNKNOWN
     if remaining_gain is not None:
@@ -254,7 +253,6 @@ def line_of(job: Job, targets: Mapping[str, str]) -> JobLine:
         dims=dims_of(job),
         target=TargetName.known(key, targets),
         tasks=len(job.spec.tasks),
-        trials=int(trials),
         most_trials=job.budget.trials,
         most_s=None if job.budget.seconds == inf else job.budget.seconds,
         speedup_of=gain.of,

@@ -50,10 +50,11 @@ def queue(kit):
 
 
 def run(store, label_progress, target_key):
-    """Lease the queued jobs in order, and tell of each the progress given."""
-    for progress in label_progress:
-        lease = store.jobs.lease([target_key], "host-1:77")
+    """Lease the queued jobs in order, and tell of each the progress given. Their leases."""
+    leases = [store.jobs.lease([target_key], "host-1:77") for _ in label_progress]
+    for lease, progress in zip(leases, label_progress, strict=True):
         store.jobs.renew(lease, progress=progress, events=[NewEvent(EventKind.PROGRESS, progress)])
+    return leases
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -123,11 +124,9 @@ def test_the_list_of_jobs_comes_in_pages(one, client, kit):
 
 def test_the_twin_says_what_the_page_says(one, client, kit, queue):
     ids = queue(one.store, "a.onnx", "b.onnx")
-    run(
-        one.store,
-        [{"trials": 40, "default_ms": 1.618, "tuned_ms": 1.0, "left_s": 600.0, "remaining_gain": 0.05}],
-        kit.target().key,
-    )
+    told = {"trials": 39, "default_ms": 1.618, "tuned_ms": 1.0, "left_s": 600.0, "remaining_gain": 0.05}
+    [lease] = run(one.store, [told], kit.target().key)
+    kit.store_trials(one.store, lease, 40)
     answer = client.get("/v1/pages/jobs", params={"state": ["running", "queued"]})
     assert answer.headers["content-type"] == "application/json"
     view = answer.json()
@@ -172,6 +171,7 @@ def test_nothing_is_expected_of_a_finished_job(one, client, kit, queue):
     queue(one.store, "a.onnx")
     lease = one.store.jobs.lease([kit.target().key], "h")
     one.store.jobs.renew(lease, progress={"left_s": 600.0, "remaining_gain": 0.001, "speedup": 3.0, "trials": 9})
+    kit.store_trials(one.store, lease, 10)
     one.store.jobs.finish(lease, JobState.SUCCEEDED, result={"default_ms": 4.0, "tuned_ms": 2.0, "trials": 10})
     (job,) = client.get("/v1/pages/jobs").json()["jobs"]
     assert (job["left_s"], job["remaining_gain"], job["outlook"]) == (None, None, "unknown")

@@ -361,10 +361,16 @@ def test_a_job_is_told_alike_everywhere(real: Any, kit: Any, path: Path, command
     }
     assert command("jobs", "list", "--json").data == {"jobs": [shown]}
     assert real.client().get("/v1/jobs").json()["items"] == [asked]
-    assert (shown["progress"], shown["target_name"]) == (standing, str(kit.target()))
+    assert (shown["progress"], shown["target_name"]) == (standing | {"trials": 0}, str(kit.target()))
+    kit.store_trials(real.store, lease, 5)
     row = next(line for line in command("jobs", "list").out.splitlines() if "running" in line).split()
     assert row[:5] == [str(lease.job_id), "running", "small.onnx,", "rows=4", str(kit.target())]
-    assert row[6:8] == ["3", "1.50x°"]
+    assert row[6:8] == ["5", "1.50x°"]
+    asked, page = (real.client().get(f"{at}/jobs/{lease.job_id}").json() for at in ("/v1", "/v1/pages"))
+    [line] = real.client().get("/v1/pages/jobs").json()["jobs"]
+    shown = command("jobs", "show", lease.job_id).out
+    counts = asked["progress"]["trials"], page["job"]["trials"], page["trials"], line["trials"]
+    assert counts == (5, 5, 5, 5) and "5 trials, " in shown
 
 
 def test_a_job_that_was_there() -> None:
@@ -465,14 +471,14 @@ def test_an_improvement_is_marked_as_its_trial_is() -> None:
 
 def test_the_view_begins_where_the_job_stands() -> None:
     now = {"stage": "searching", "trials": 9, "most_trials": 100, "spent_s": 9.0, "left_s": None, "speedup": 1.001}
-    watched = JobMonitor(from_json(Job, JOB | {"progress": now}))
+    watched = JobMonitor(from_json(Job, JOB | {"progress": now | {"trials": 10}}))  # one was stored since
     assert watched.moment().at == "searching"
     watched.update(event(1, "queued"))
     watched.update(event(2, "started", holder="h"))
     watched.update(event(3, "improved", task_key="c" * 64, op="Conv", best_ms=1.0, default_ms=2.0, trial=4))
     watched.update(event(4, "progress", **now | {"trials": 4, "speedup": 2.0}))
     seen = watched.moment()
-    assert (seen.at, seen.trials, seen.speedup, seen.note, seen.tasks[0].best_s) == ("searching", 9, 1.001, "", 0.001)
+    assert (seen.at, seen.trials, seen.speedup, seen.note, seen.tasks[0].best_s) == ("searching", 10, 1.001, "", 0.001)
     watched.update(event(5, "progress", **now))
     watched.update(event(6, "improved", task_key="c" * 64, op="Conv", best_ms=0.5, default_ms=2.0, trial=10))
     assert watched.moment().note.startswith("improved after 11 trials")

@@ -15,7 +15,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, parser
 
-from tunewright.db.job import SearchBudget
+from tunewright.db.job import JobState, SearchBudget
 from tunewright.db.store import open_store
 from tunewright.graph.rewrites.selection import MAX_BOUND
 from tunewright.tuner import InferenceSession, tune
@@ -220,7 +220,7 @@ def test_a_bound_that_is_not_given_does_not_bind(monkeypatch, tmp_path, bounds, 
 
     def watch(progress: Progress) -> None:
         seen.append(progress)
-        if progress.last:
+        if progress.trials == 2:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -228,7 +228,9 @@ def test_a_bound_that_is_not_given_does_not_bind(monkeypatch, tmp_path, bounds, 
     assert {progress.budget for progress in seen} == {wanted}
     json.dumps(seen[-1].to_json(), allow_nan=False)
     with open_store(url) as store:
-        assert store.jobs.get(1).budget == wanted
+        stopped = store.jobs.get(1)
+    assert (stopped.budget, stopped.state, stopped.trials) == (wanted, JobState.PAUSED, 2)
+    assert stopped.progress is not None and stopped.progress["trials"] == 2 and stopped.spent_s > 0
 
 
 @pytest.mark.parametrize("fault", [PoolError("nobody is there"), ChildStartError("it can't start:\nno room")])

@@ -154,6 +154,7 @@ def _run(
         raise
     except BaseException:
         with suppress(StoreError):  # it may be over by now
+            keeper.tell()
             store.jobs.give_back(keeper.lease)
         raise
 
