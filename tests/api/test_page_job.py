@@ -19,6 +19,7 @@ from tunewright.db.store import open_store
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
 from tunewright.tuner.explain.curves import Improvement
+from tunewright.tuner.explain.peak import FEWER_MULTIPLICATIONS, OTHER_MOMENT
 from tunewright.tuner.models.model import open_model
 from tunewright.tuner.units import in_s
 
@@ -487,12 +488,17 @@ class TestFinished:
         assert "~ 2.20x timed" in words and "~ 2.00 ms" in words and "~ 1.05 ms" not in words
         assert twin(client, search.id)["job"]["noise"] == noise
 
-    def test_more_than_the_peak_is_explained(self, client, search):
-        assert "Winograd" not in page(client, search.id)
+    @pytest.mark.parametrize(
+        ("sketch", "why"), [("winograd4", FEWER_MULTIPLICATIONS), ("contraction", OTHER_MOMENT), (None, OTHER_MOMENT)]
+    )
+    def test_more_than_the_peak_is_explained(self, client, search, sketch, why):
+        """In the words of the command line, for its kind of schedule."""
+        assert "100% of peak" not in page(client, search.id)
         result = report(search)
-        result["tasks"][0]["fraction_of_peak"] = 1.4
+        result["tasks"][0] |= {"fraction_of_peak": 1.4, "schedule": {"sketch": sketch}}
         search.store.jobs.finish(search.lease, JobState.SUCCEEDED, result=result)
-        assert "Above 100% of peak: Winograd" in page(client, search.id)
+        assert page(client, search.id).count(f"* Above 100% of peak: {escape(why)}.") == 1
+        assert [task["why_above_peak"] for task in twin(client, search.id)["tasks"]].count(why) == 1
 
     @pytest.mark.parametrize(
         ("changes", "said"),
