@@ -47,7 +47,7 @@ class JobReader(DatabasePart):
         session: Session,
         job_id: int,
         after: int = 0,
-        limit: int = 1000,
+        limit: int | None = 1000,
         *,
         kinds: Collection[EventKind] | None = None,
         every: int = 1,

@@ -60,7 +60,7 @@ class JobMonitor:
         self._past_end = None if job.progress is None else _told(job.progress)  # what the past ends with
         self._opened_s = time.monotonic()
         self._spent_s, self._told_s = job.spent_s, self._opened_s  # of searching, and when that was known
-        self._confirmed = 0
+        self._confirmed, self._to_confirm = 0, 0
         self._noise = ""
         self._note = ""
         self._trials, self._budget = 0, job.trials
@@ -159,6 +159,7 @@ class JobMonitor:
             headline=self._headline,
             noise=self._noise,
             confirmed=self._confirmed,
+            to_confirm=self._to_confirm,
             note=self._note,
             is_search_clock=True,
         )
@@ -174,7 +175,10 @@ class JobMonitor:
             self._spent_s, self._told_s = spent_s, time.monotonic()
         self._left_s = values.finite(progress.get("left_s"))
         self._speedup = values.finite(progress.get("speedup")) or self._speedup
-        self._noise, self._confirmed = _noise(progress, "noise"), int(values.number(progress, "confirmed") or 0)
+        self._noise = _noise(progress, "noise")
+        self._confirmed, self._to_confirm = (
+            int(values.number(progress, name) or 0) for name in ("confirmed", "to_confirm")
+        )
         self._remaining_gain = values.finite(progress.get("remaining_gain"))
         self._again = self._forecast(progress)
         chosen = progress.get("chosen")

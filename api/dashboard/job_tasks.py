@@ -21,7 +21,7 @@ from tunewright.tuner.models.assembly import Assembly, total_s
 from tunewright.tuner.noise import total_noise
 from tunewright.tuner.search.report import JobOutcome
 from tunewright.tuner.search.view import CLEAR_GAIN
-from tunewright.tuner.text import between, gain, mark_noise, ratio, times
+from tunewright.tuner.text import between, gain, is_slower, mark_noise, ratio, times
 from tunewright.tuner.units import in_ms, in_s
 
 from ..http.schemas.base import Answer
@@ -62,6 +62,11 @@ class Latency(Answer):
     def is_kept(self) -> bool:
         """Whether the model stays on its defaults."""
         return self.outcome is JobOutcome.DEFAULTS_KEPT
+
+    @property
+    def is_slower(self) -> bool:
+        """Whether what was found is slower for certain."""
+        return is_slower(self.rejected_interval)
 
     @property
     def result_text(self) -> str:

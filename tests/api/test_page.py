@@ -181,6 +181,19 @@ def test_nothing_is_expected_of_a_finished_job(one, client, kit, queue):
     assert "timed" in text
 
 
+def test_of_less_than_a_minute_there_is_no_gain_a_minute(one, client, kit, queue):
+    """The whole rest would be told as that of a minute. It counts where jobs are put in order."""
+    ids = queue(one.store, "a", "b", "c")
+    forecasts = [
+        {"left_s": left_s, "remaining_gain": gain} for left_s, gain in ((20.0, 0.02), (60.0, 0.01), (90.0, 0.1))
+    ]
+    run(one.store, forecasts, kit.target().key)
+    jobs = {job["id"]: job for job in client.get("/v1/pages/jobs", params={"sort": "gain"}).json()["jobs"]}
+    assert list(jobs) == [ids["b"], ids["a"], ids["c"]]
+    assert [jobs[ids[label]]["minute_gain"] for label in "ab"] == [None, pytest.approx(0.01)]
+    assert "by trials" in client.get(f"/jobs/{ids['a']}").text
+
+
 def test_jobs_in_order_of_what_they_bring(one, client, kit, queue):
     ids = queue(one.store, "a", "b", "c", "d")
     run(

@@ -449,7 +449,7 @@ def test_the_view_follows_the_events() -> None:
     assert "waiting for another one" in watched.moment().at
     watched.update(event(7, "stage", stage="confirming"))
     watched.update(event(8, "confirmed", task_key="c" * 64, op="Conv", best_ms=0.6, default_ms=2.1))
-    watched.update(event(8, "progress", confirmed=1, noise="it was busy"))
+    watched.update(event(8, "progress", confirmed=1, to_confirm=1, noise="it was busy"))
     assert (watched.moment().tasks[0].best_s, watched.moment().tasks[0].is_confirmed) == (0.0006, True)
     assert watched.moment().at.endswith("side by side: 1 of 1 task")
     watched.update(event(9, "paused"))
@@ -598,7 +598,7 @@ def test_lines_tell_what_changed_and_no_more_often_than_people_read(monkeypatch:
     for number in range(20):  # each within a second
         now[0] += 0.5
         update(3 + number, "confirmed", task_key=f"{number:064}", op="Conv", best_ms=1.0, default_ms=2.0)
-        update(3 + number, "progress", stage="confirming", confirmed=1 + number)
+        update(3 + number, "progress", stage="confirming", confirmed=1 + number, to_confirm=20)
     assert 1 <= len(lines) - before <= 2 and "of 20 tasks" in lines[-1]
     update(30, "stage", stage="running")
     before = len(lines)

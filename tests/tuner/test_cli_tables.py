@@ -235,6 +235,12 @@ def test_why_a_share_is_above_the_peak(sketches: list[str], said: list[str]) -> 
     assert [line for line in lines if line.startswith("above")] == [f"above 100% of peak: {one}" for one in said]
 
 
+@pytest.mark.parametrize(("edges", "said"), [((0.93, 0.99), "slower"), ((0.93, 1.01), "no gain for certain")])
+def test_what_was_found_is_called_slower_where_that_is_certain(edges: tuple[float, float], said: str) -> None:
+    kept = {"outcome": "defaults_kept", "tuned_ms": 1480.8, "rejected_ms": 1575.0, "rejected_interval": edges}
+    assert f"x), {said}, so it keeps its defaults" in printed(tune_report.render, TUNED | kept, 160)
+
+
 def test_columns_are_left_out_for_intervals() -> None:
     slim = TASK | {"op": "Conv + Relu"}
     assert "1234.5" in printed(tune_report.render, TUNED | {"tasks": [slim]}, 160)

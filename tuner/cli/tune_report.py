@@ -132,7 +132,8 @@ def _gain_text(gain: ModelGain) -> str:
         speedup_text = (
             f"{mark_noise(times(gain.rejected_speedup), gain.noise)} as fast{between(gain.rejected_interval)}"
         )
-        return f"{begin}, {other} with what was found: {speedup_text}, no gain for certain, so it keeps its defaults"
+        how = "slower" if gain.is_slower else "no gain for certain"
+        return f"{begin}, {other} with what was found: {speedup_text}, {how}, so it keeps its defaults"
     tuned = mark_noise(duration(gain.tuned_ms), gain.noise) + between_ms(gain.tuned_interval_ms)
     if gain.speedup is None:
         return f"{begin}, {tuned} tuned"
@@ -207,7 +208,9 @@ def _print_tasks(console: Console, tasks: Sequence[Mapping[str, Any]]) -> list[s
         table = _table(console, tasks, RATES - 1)
         table.width = WIDE if is_too_wide(table) else None
     print_table(console, table)
-    why = dict.fromkeys(why_above_peak(task["fraction_of_peak"], task["schedule"]["sketch"]) for task in tasks)
+    why = dict.fromkeys(
+        why_above_peak(task["fraction_of_peak"], values.word(task["schedule"], "sketch")) for task in tasks
+    )
     if is_wide(console):
         for reason in filter(None, why):
             console.print(f"above 100% of peak: {reason}", soft_wrap=True)
