@@ -182,13 +182,14 @@ class Job:
     created_at: datetime  # UTC
     updated_at: datetime  # UTC; of the last trial or change of state
     budget: SearchBudget
+    trials: int = 0  # that are stored, over all processes
     attached: bool = False  # belongs to the command that made it: no other process takes it up
     priority: int = 0  # the higher goes first
     spent_s: float = 0.0  # of searching, over all processes
     attempts: int = 0  # leases since the last new trial
     holder: str = ""  # the process that has it leased, for people: host and process
     wish: Wish | None = None  # what its holder is to do
-    progress: dict[str, Any] | None = None  # the newest one
+    progress: dict[str, Any] | None = None  # the newest one that was told; trials may have been stored since
     result: dict[str, Any] | None = None  # if it succeeded, or its budget's time paused it
     error: str = ""  # why it failed, one line
     owner: str = ""  # id of the API key that submitted it; empty: a local command

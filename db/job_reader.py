@@ -24,6 +24,14 @@ Value = TypeVar("Value")
 MAX_CANDIDATES = 64
 """Newest jobs with a common task that are compared by all their tasks."""
 
+TRIALS = (
+    select(func.coalesce(func.max(TrialRow.ordinal) + 1, 0))
+    .where(TrialRow.job_id == JobRow.id)
+    .correlate(JobRow)
+    .scalar_subquery()
+)
+"""The number of trials of a job: one look into an index, however many there are."""
+
 
 class JobReader(DatabasePart):
     """The reading methods of `Jobs`."""
@@ -39,7 +47,7 @@ class JobReader(DatabasePart):
         session: Session,
         job_id: int,
         after: int = 0,
-        limit: int = 1000,
+        limit: int | None = 1000,
         *,
         kinds: Collection[EventKind] | None = None,
         every: int = 1,
@@ -215,10 +223,12 @@ def jobs_of(session: Session, rows: list[JobRow]) -> list[Job]:
     """The jobs of these rows, with their tasks."""
     session.flush()
     tasks: dict[int, list[SpecTask]] = {row.id: [] for row in rows}
+    trials: dict[int, int] = {}
     for ids in batches(tasks, KEYS_AT_ONCE):
         query = select(JobTaskRow).where(JobTaskRow.job_id.in_(ids)).order_by(JobTaskRow.job_id, JobTaskRow.position)
         for row in session.scalars(query):
             tasks[row.job_id].append(SpecTask(row.task_key, row.occurrences))
+        trials |= dict(session.execute(select(JobRow.id, TRIALS).where(JobRow.id.in_(ids))).all())
     return [
         from_row(
             Job,
@@ -226,6 +236,7 @@ def jobs_of(session: Session, rows: list[JobRow]) -> list[Job]:
             spec=JobSpec(row.model_sha256, row.target_key or "", tuple(tasks[row.id]), dict(row.settings)),
             state=JobState(row.state),
             budget=SearchBudget.from_json(row.budget),
+            trials=trials[row.id],
             wish=Wish(row.wish) if row.wish else None,
         )
         for row in rows

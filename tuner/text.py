@@ -156,6 +156,11 @@ def is_certain(interval: Interval | None) -> bool:
     return interval is not None and (interval[0] > 1.0 or interval[1] < 1.0)
 
 
+def is_slower(interval: Interval | None) -> bool:
+    """Whether all of a gain's interval is below 1: what it is the gain of is slower for certain."""
+    return interval is not None and interval[1] < 1.0
+
+
 def change(factor: float, decimals: int = 0) -> str:
     """A change by a factor as a percentage with its sign, e.g. "-30%"; one that rounds to none is "+0%".
 
@@ -196,6 +201,20 @@ def share(part: float | None) -> str:
 def percent(part: float) -> str:
     """A part of one as it would be given for a percentage, e.g. "2%" or "0.5%"."""
     return f"{100 * part:g}%"
+
+
+def limits(trials: int | None, minutes: float | None, until: float | None) -> list[str]:
+    """The limits of a search, whichever comes first."""
+    return [
+        *([] if trials is None else [counted(trials, "trial")]),
+        *([] if minutes is None else [counted(minutes, "minute")]),
+        *([] if until is None else [until_words(until)]),
+    ]
+
+
+def until_words(part: float) -> str:
+    """The limit that a search ends where a minute brings too little."""
+    return f"until a minute brings less than {percent(part)}"
 
 
 KEY_LETTERS = 12

@@ -26,6 +26,7 @@ from tunewright.tuner.text import (
     duration,
     gain_within,
     is_clear,
+    limits,
     mark_noise,
     mark_trial,
     percent,
@@ -34,6 +35,7 @@ from tunewright.tuner.text import (
     sized_name,
     times,
     trials_done,
+    until_words,
 )
 
 from . import Client, Job, ServiceError
@@ -126,23 +128,12 @@ def note_existing(job: Job, trials: int | None, minutes: float | None, until: fl
         "priority": priority,
     }
     own = {"trials": job.trials, "minutes": job.minutes, "until": job.until, "priority": job.priority}
-    text = f"job {job.id} was there already: {', '.join(_bounds(job))}, priority {job.priority}"
+    standing = ", ".join(limits(job.trials, job.minutes, job.until))
+    text = f"job {job.id} was there already: {standing}, priority {job.priority}"
     other = [name for name, value in own.items() if bounds[name] != value]
     if not other:
         return text
     return f"{text}; not taken: {', '.join(f'--{name} {_option_text(name, bounds[name])}' for name in other)}"
-
-
-def _bounds(job: Job) -> list[str]:
-    """The limits of a job's search, whichever comes first."""
-    trials = None if job.trials is None else counted(job.trials, "trial")
-    minutes = None if job.minutes is None else counted(job.minutes, "minute")
-    until = None if job.until is None else _until(job.until)
-    return [bound for bound in (trials, minutes, until) if bound is not None]
-
-
-def _until(part: float) -> str:
-    return f"until a minute brings less than {percent(part)}"
 
 
 def _option_text(option: str, value: float | None) -> str:
@@ -179,18 +170,24 @@ def render_job(console: Console, job: Job) -> None:
     render_state(console, job)
     if job.error:
         console.print(printable(job.error), soft_wrap=True)
-    done = trials_done((job.progress or {}).get("trials", 0), job.trials)
+    done = trials_done(_done(job), job.trials)
     limit = "" if job.minutes is None else f" of {clock(60 * job.minutes)}"
-    until = "" if job.until is None else f", {_until(job.until)}"
+    until = "" if job.until is None else f", {until_words(job.until)}"
     console.print(f"{done}, {clock(job.spent_s)}{limit} of searching{until}, priority {job.priority}")
     target = printable(job.target_name or short(job.target)) or NO_DEVICE
     console.print(f"{counted(len(job.tasks), 'task')} for {target}")
+    confirmed, to_confirm = (int(values.number(job.progress, name) or 0) for name in ("confirmed", "to_confirm"))
+    stage = printable(stage_words(values.word(job.progress, "stage"), confirmed, to_confirm))
     if job.holder:
-        confirmed = int(values.number(job.progress, "confirmed") or 0)
-        stage = stage_words(values.word(job.progress, "stage"), confirmed, len(job.tasks))
-        at = f"; {printable(stage)}" if stage else ""
-        console.print(f"at work on it: {printable(job.holder)}{at}", soft_wrap=True)
+        console.print(f"at work on it: {printable(job.holder)}{f'; {stage}' if stage else ''}", soft_wrap=True)
+    elif job.state == "paused" and stage:
+        console.print(f"it was paused while {stage}", soft_wrap=True)
     _print_trials_gain(console, job)
+
+
+def _done(job: Job) -> int:
+    """The trials of a job."""
+    return int(values.number(job.progress, "trials") or 0)
 
 
 def _print_trials_gain(console: Console, job: Job) -> None:
@@ -237,7 +234,7 @@ def render_jobs(console: Console, jobs: Sequence[Job]) -> None:
     now = datetime.now(UTC)
     for job in jobs:
         gain = ModelGain.of_job(job.progress, job.result)
-        done = int(values.number(job.result, "trials") or values.number(job.progress, "trials") or 0)
+        done = _done(job)
         table.add_row(
             str(job.id),
             verdict(printable(job.state), gain.outcome),

@@ -57,10 +57,10 @@ class JobMonitor:
         self._stage = JobStage.READING
         self._ahead, self._has_device = ahead, bool(job.target)
         self._headline = self._queue_text if job.state == "queued" else HEADLINES.get(job.state, HEADLINES["started"])
-        self._past_end = None if job.progress is None else dict(job.progress)  # what the past ends with
+        self._past_end = None if job.progress is None else _told(job.progress)  # what the past ends with
         self._opened_s = time.monotonic()
         self._spent_s, self._told_s = job.spent_s, self._opened_s  # of searching, and when that was known
-        self._confirmed = 0
+        self._confirmed, self._to_confirm = 0, 0
         self._noise = ""
         self._note = ""
         self._trials, self._budget = 0, job.trials
@@ -115,7 +115,7 @@ class JobMonitor:
     def _take_past(self, event: JobEvent) -> None:
         """Take in an event from before the view began."""
         match event.kind:
-            case "progress" if event.data == self._past_end:
+            case "progress" if _told(event.data) == self._past_end:
                 self._past_end = None
             case "default" | "improved" | "confirmed":
                 self._update_times(event.data, event.kind, is_past=True)
@@ -159,6 +159,7 @@ class JobMonitor:
             headline=self._headline,
             noise=self._noise,
             confirmed=self._confirmed,
+            to_confirm=self._to_confirm,
             note=self._note,
             is_search_clock=True,
         )
@@ -174,7 +175,10 @@ class JobMonitor:
             self._spent_s, self._told_s = spent_s, time.monotonic()
         self._left_s = values.finite(progress.get("left_s"))
         self._speedup = values.finite(progress.get("speedup")) or self._speedup
-        self._noise, self._confirmed = _noise(progress, "noise"), int(values.number(progress, "confirmed") or 0)
+        self._noise = _noise(progress, "noise")
+        self._confirmed, self._to_confirm = (
+            int(values.number(progress, name) or 0) for name in ("confirmed", "to_confirm")
+        )
         self._remaining_gain = values.finite(progress.get("remaining_gain"))
         self._again = self._forecast(progress)
         chosen = progress.get("chosen")
@@ -209,6 +213,11 @@ class JobMonitor:
             trial = values.finite(data.get("trial"))
             place = f" after {counted(int(trial) + 1, 'trial')}" if trial is not None else ""  # it tells those before
             self._note = f"improved{place}: {row.op} {mark_noise(duration(best_ms), noise)} by trial{by}"
+
+
+def _told(progress: Mapping[str, Any]) -> dict[str, Any]:
+    """The progress as its process told it: of a job, trials are those that are stored by now."""
+    return {name: value for name, value in progress.items() if name != "trials"}
 
 
 def _noise(data: Mapping[str, Any], name: str) -> str:

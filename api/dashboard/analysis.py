@@ -14,6 +14,7 @@ from tunewright.db.trial import TrialDetail, TrialLine
 from tunewright.search_space.measurement import Status
 from tunewright.search_space.schedule import Schedule
 from tunewright.tuner.explain.calibration import Pair, calibrations
+from tunewright.tuner.explain.peak import why_above_bandwidth, why_above_peak
 from tunewright.tuner.explain.reasons import SpeedReason, reasons
 from tunewright.tuner.explain.roofline import MEMORY, ceilings, roofline_points
 from tunewright.tuner.noise import noise_of_line
@@ -58,6 +59,7 @@ class Nearness(Answer):
         description="What it reaches of what is allowed. More than 1 is possible: operands may stay in caches from run "
         "to run, and some schedules do less arithmetic than the task is counted with."
     )
+    why_above: Text = Field(description="Why it is more than 1; empty where it is not clearly so.")
 
 
 class PointShown(Answer):
@@ -203,7 +205,13 @@ def nearness(known: Standing, trial: TrialDetail | None, time_s: float | None) -
         [memory_bytes_s] = [level.bytes_s for level in limits.bandwidths if level.name == MEMORY]
         share = bytes_s / memory_bytes_s
         return Nearness(
-            flops_s=None, bytes_s=bytes_s, bound=MEMORY, allowed_flops_s=None, is_measured=False, share=share
+            flops_s=None,
+            bytes_s=bytes_s,
+            bound=MEMORY,
+            allowed_flops_s=None,
+            is_measured=False,
+            share=share,
+            why_above=why_above_bandwidth(share),
         )
     allowed = {
         level.name: spot.intensity * level.bytes_s
@@ -215,11 +223,16 @@ def nearness(known: Standing, trial: TrialDetail | None, time_s: float | None) -
     allowed = {ARITHMETIC: limits.peak_flops_s} | allowed
     bound = min(allowed, key=allowed.__getitem__)
     flops_s = task.flops / time_s
+    share = flops_s / allowed[bound]
+    is_measured = bound == ARITHMETIC and limits.is_measured
     return Nearness(
         flops_s=flops_s,
         bytes_s=bytes_s,
         bound=bound,
         allowed_flops_s=allowed[bound],
-        is_measured=bound == ARITHMETIC and limits.is_measured,
-        share=flops_s / allowed[bound],
+        is_measured=is_measured,
+        share=share,
+        why_above=why_above_peak(share, line.schedule.sketch, is_measured=is_measured)
+        if bound == ARITHMETIC
+        else why_above_bandwidth(share),
     )

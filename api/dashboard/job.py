@@ -7,6 +7,7 @@ budget is worth it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from math import inf
@@ -17,7 +18,7 @@ from markupsafe import Markup
 from pydantic import Field
 
 from tunewright.db.bounds import LARGEST_ID
-from tunewright.db.job import UNFINISHED, Job
+from tunewright.db.job import UNFINISHED, Job, JobState
 from tunewright.db.store import Store
 from tunewright.tuner.explain import values
 from tunewright.tuner.explain.curves import Improvement, active_s, improvements, speedups
@@ -25,7 +26,7 @@ from tunewright.tuner.explain.gain import ExpectedGain, GainBasis
 from tunewright.tuner.noise import total_noise
 from tunewright.tuner.search.report import ENDINGS, SearchEnd
 from tunewright.tuner.search.scheduling.outlook import MINUTE_S, again_words
-from tunewright.tuner.search.stage import stage_words
+from tunewright.tuner.search.stage import AFTER_SEARCH, stage_words
 from tunewright.tuner.search.view import CLEAR_GAIN
 from tunewright.tuner.text import gain, mark_noise, mark_trial
 from tunewright.tuner.units import in_ms, in_s
@@ -53,6 +54,9 @@ MOST_STEPS = 40
 
 PARTS = 6
 """Tasks whose share of a run is shown apart."""
+
+MOST = 0.5
+"""More than this part of something is most of it."""
 
 MOST_PROMISING = 3
 """Tasks that are named at once, of those that something is still expected of."""
@@ -178,8 +182,14 @@ class JobPage(Answer):
 
     asked: JobPageAsked
     job: JobLine
-    stage: Text = Field(description="What its tuner process is at; empty where there is none.")
+    stage: Text = Field(
+        description="What its tuner process is at, or was when the job was paused; empty where nothing goes "
+        "on or is to."
+    )
     confirmed: int = Field(description="Tasks whose default and best it has timed side by side, the search over.")
+    to_confirm: int = Field(
+        description="Of how many that is so in the end: others have nothing to compare. 0: not known yet."
+    )
     latency: Latency
     prospect: Prospect
     promising: list[Promise] = Field(description="The tasks that most is still expected of.")
@@ -216,7 +226,19 @@ class JobPage(Answer):
     @property
     def stage_text(self) -> str:
         """The stage, for people."""
-        return stage_words(self.stage, self.confirmed, self.task_count)
+        words = stage_words(self.stage, self.confirmed, self.to_confirm)
+        return f"while {words}" if words and self.job.state is JobState.PAUSED else words
+
+    @property
+    def is_promised_here(self) -> bool:
+        """Whether the tasks in `promising` make most of what more searching is expected to save."""
+        gain = self.prospect.again_gain or 0.0
+        return sum(one.expected_share for one in self.promising) > MOST * gain / (1.0 + gain)
+
+    @property
+    def left_text(self) -> str:
+        """What is left once the search is over, for people; empty before."""
+        return AFTER_SEARCH.get(self.stage, "")
 
     @property
     def sides(self) -> tuple[str, str]:
@@ -337,6 +359,7 @@ def job_page(store: Store, histories: Histories, job_id: int, query: JobPageAske
     """The job as it stands. Raises NotFound, StoreError."""
     job = store.jobs.get(job_id)
     history = histories.of(job, store.jobs, store.trials)
+    job = replace(job, trials=history.trials)  # there may be more by now: the page has one count
     ops = names(store, [task.task_key for task in job.spec.tasks])
     targets = [store.target(job.spec.target_key)] if job.spec.target_key else []
     tuners = store.fleet.tuners()
@@ -350,8 +373,9 @@ def job_page(store: Store, histories: Histories, job_id: int, query: JobPageAske
     return JobPage(
         asked=query,
         job=line_of(job, {target.key: str(target) for target in targets}),
-        stage=values.word(job.progress, "stage") if job.holder else "",
+        stage=_stage(job),
         confirmed=int(values.number(job.progress, "confirmed") or 0),
+        to_confirm=int(values.number(job.progress, "to_confirm") or 0),
         latency=run.latency,
         prospect=_prospect(job, progress, expected),
         promising=_promises(tasks),
@@ -389,6 +413,12 @@ def job_page(store: Store, histories: Histories, job_id: int, query: JobPageAske
 
 
 # At a glance
+
+
+def _stage(job: Job) -> str:
+    """What goes on in a job, or did when it was paused; a job that is out of time has all it was to have."""
+    is_at_rest = job.state is JobState.PAUSED and job.result is None
+    return values.word(job.progress, "stage") if job.holder or is_at_rest else ""
 
 
 def _forecast(job: Job, history: JobHistory) -> Mapping[str, Any] | None:

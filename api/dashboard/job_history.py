@@ -17,7 +17,7 @@ from typing import Any
 
 from pydantic import Field
 
-from tunewright.db.job import UNFINISHED, Event, EventKind, Job
+from tunewright.db.job import Event, EventKind, Job, JobState
 from tunewright.db.jobs import Jobs
 from tunewright.db.trials import TrialLog
 from tunewright.search_space.measurement import FAILED, Status
@@ -263,8 +263,8 @@ class _JobReader:
 
     def count(self, job: Job, trials: TrialLog) -> Counts:
         """How the job's trials ended; of a job that goes on as they had a moment ago, where counting takes long."""
-        is_over = job.state not in UNFINISHED
-        if job.updated_at != self.counted_of and (is_over or self.clock() >= self.count_again_s):
+        is_still = job.state is not JobState.RUNNING
+        if job.updated_at != self.counted_of and (is_still or self.clock() >= self.count_again_s):
             begun_s = self.clock()
             self.counts, self.counted_of = trials.counts(job.id), job.updated_at
             ended_s = self.clock()

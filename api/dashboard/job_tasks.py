@@ -16,11 +16,12 @@ from tunewright.db.store import Store
 from tunewright.search_space.measurement import FAILED, Status
 from tunewright.tuner.explain import values
 from tunewright.tuner.explain.gain import ExpectedGain, GainBasis, ModelGain
+from tunewright.tuner.explain.peak import why_above_peak
 from tunewright.tuner.models.assembly import Assembly, total_s
 from tunewright.tuner.noise import total_noise
 from tunewright.tuner.search.report import JobOutcome
 from tunewright.tuner.search.view import CLEAR_GAIN
-from tunewright.tuner.text import between, gain, mark_noise, ratio, times
+from tunewright.tuner.text import between, gain, is_slower, mark_noise, ratio, times
 from tunewright.tuner.units import in_ms, in_s
 
 from ..http.schemas.base import Answer
@@ -61,6 +62,11 @@ class Latency(Answer):
     def is_kept(self) -> bool:
         """Whether the model stays on its defaults."""
         return self.outcome is JobOutcome.DEFAULTS_KEPT
+
+    @property
+    def is_slower(self) -> bool:
+        """Whether what was found is slower for certain."""
+        return is_slower(self.rejected_interval)
 
     @property
     def result_text(self) -> str:
@@ -141,6 +147,7 @@ class TaskLine(Answer):
     peak_share: float | None = Field(
         description="Of the most that the machine was measured to compute, what its best one does."
     )
+    why_above_peak: Text = Field(description="Why that is more than 1; empty where it is not clearly so.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,14 +244,12 @@ def task_lines(
     ]
     saved_ms = sum(saving_ms or 0.0 for saving_ms in savings_ms)
     most = max((gain for gain in gains or () if gain is not None), default=0.0)
-    peaks = {
-        values.word(entry, "key"): values.number(entry, "fraction_of_peak")
-        for entry in values.entries(job.result, "tasks")
-    }
+    peaks = {values.word(entry, "key"): _peak(entry) for entry in values.entries(job.result, "tasks")}
     lines = []
     for n, task in enumerate(job.spec.tasks):
         key, times, counts = task.task_key, run.times[n], history.counts.get(task.task_key, {})
         trials, gain = sum(counts.values()), gains[n] if gains else None
+        peak_share, why_above_peak = peaks.get(key, (None, ""))
         line = TaskLine.show(
             times,
             task,
@@ -265,7 +270,8 @@ def task_lines(
             expected_share=gain,
             reason=_reason(times, run.uses[n], counts, gains is not None, gain, most),
             improved_trial=history.times.get(key, Times()).improved_trial,
-            peak_share=peaks.get(key),
+            peak_share=peak_share,
+            why_above_peak=why_above_peak,
         )
         lines.append(line)
     return sort_tasks(lines, TaskSort.TIME)
@@ -344,6 +350,12 @@ def _share(part: float | None, whole: float | None) -> float | None:
 
 
 # Why
+
+
+def _peak(entry: Mapping[str, Any]) -> tuple[float | None, str]:
+    """The share of the peak in the report of a task, and why it is above all of it."""
+    share, schedule = values.number(entry, "fraction_of_peak"), entry.get("schedule")
+    return share, why_above_peak(share, values.word(schedule if isinstance(schedule, Mapping) else None, "sketch"))
 
 
 def _reason(

@@ -93,7 +93,9 @@ class JobLine(Answer):
         description="By which share the rest of the search is expected to make the model's tasks faster, all together: "
         "0.02 is 2%."
     )
-    minute_gain: float | None = Field(description="The same of a minute of it, on the average.")
+    minute_gain: float | None = Field(
+        description="The same of a minute of it, on the average; null where less than a minute is left."
+    )
     outlook: Outlook
     priority: int
     holder: Text = Field(description="The tuner process at work on it; empty where there is none.")
@@ -221,23 +223,24 @@ def _forecast(job: Job) -> tuple[float | None, float | None, float | None]:
     if job.state not in UNFINISHED or (job.state is JobState.PAUSED and job.result is not None):
         return None, None, None
     left_s, gain = values.number(job.progress, "left_s"), values.number(job.progress, "remaining_gain")
-    if left_s is None or gain is None:
+    if left_s is None or gain is None or left_s < MINUTE_S:
         return left_s, gain, None
-    return left_s, gain, (1.0 + gain) ** (1.0 / max(left_s / MINUTE_S, 1.0)) - 1.0
+    return left_s, gain, (1.0 + gain) ** (MINUTE_S / left_s) - 1.0
 
 
 def _order(job: Job, sort: JobSort) -> float:
-    """Jobs without a forecast come last."""
-    left_s, _, minute_gain = _forecast(job)
-    value, sign = (minute_gain, 1) if sort is JobSort.GAIN else (left_s, -1)
-    return inf if value is None else sign * value
+    """Jobs without a forecast come last; of a rest of less than a minute all that it brings counts."""
+    left_s, gain, minute_gain = _forecast(job)
+    if sort is JobSort.LEFT:
+        return inf if left_s is None else -left_s
+    soon = gain if left_s is not None and minute_gain is None else minute_gain
+    return inf if soon is None else soon
 
 
 def line_of(job: Job, targets: Mapping[str, str]) -> JobLine:
     """A job as a line; `targets` are names by key."""
     key = job.spec.target_key
     gain = ModelGain.of_job(job.progress, job.result)
-    trials = values.number(job.result, "trials") or values.number(job.progress, "trials") or 0
     left_s, remaining_gain, minute_gain = _forecast(job)
     outlook = Outlook.UNKNOWN
     if remaining_gain is not None:
@@ -254,7 +257,6 @@ def line_of(job: Job, targets: Mapping[str, str]) -> JobLine:
         dims=dims_of(job),
         target=TargetName.known(key, targets),
         tasks=len(job.spec.tasks),
-        trials=int(trials),
         most_trials=job.budget.trials,
         most_s=None if job.budget.seconds == inf else job.budget.seconds,
         speedup_of=gain.of,

@@ -32,6 +32,7 @@ from tunewright.codegen.expr.expr import Load, Var, op
 from tunewright.codegen.target import Target
 from tunewright.db.access import KeyScope
 from tunewright.db.fleet import TunerDevice
+from tunewright.db.job import Lease
 from tunewright.db.store import Store
 from tunewright.graph.onnx_import import ModelError
 from tunewright.graph.task import Axis, Stage, Task, Tensor
@@ -98,6 +99,14 @@ def store_best(
     if confirm:
         store.confirm(record)
     return record
+
+
+def store_trials(store: Store, lease: Lease, count: int) -> None:
+    """Store so many trials under a lease, of the first task of its job."""
+    job = store.jobs.get(lease.job_id)
+    key, target_key = job.spec.tasks[0].task_key, job.spec.target_key
+    for number in range(count):
+        store.record(Record(key, target_key, Schedule("tiled", 1, (("trial", number),)), measured()), lease)
 
 
 def exact_answer(task: Task, **changes: Any) -> dict[str, Any]:
@@ -337,6 +346,7 @@ class Kit:
     send = staticmethod(send)
     enlist = staticmethod(enlist)
     problem = staticmethod(problem)
+    store_trials = staticmethod(store_trials)
 
 
 @pytest.fixture(scope="session")

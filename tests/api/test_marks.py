@@ -70,7 +70,7 @@ def listed(is_confirmed: bool, noise: str) -> list[Job]:
 def begun(is_confirmed: bool, noise: str) -> Job:
     """One that has no result: of all its tasks together it tells trials."""
     sums = {"default_ms": 3.0, "tuned_ms": 2.0, "speedup": 1.5, "noise": noise}
-    told = {"stage": "confirming", "trials": 7, "confirmed": int(is_confirmed)} | sums
+    told = {"stage": "confirming", "trials": 7, "confirmed": int(is_confirmed), "to_confirm": 1} | sums
     return from_json(Job, JOB | {"state": "running", "holder": "host:1", "result": None, "progress": told})
 
 
@@ -160,6 +160,8 @@ def test_a_job_that_goes_on_is_told_by_its_trials() -> None:
     out = printed(commands.render_job, begun(True, NOISE))
     assert "by trials: ~3.00 ms° by default, ~2.00 ms° so far: ~1.50x° as fast" in out
     assert "at work on it: host:1; timing default and best schedules side by side: 1 of 1 task\n" in out
+    paused = printed(commands.render_job, replace(begun(True, ""), state="paused", holder=""))
+    assert "it was paused while timing default and best schedules side by side: 1 of 1 task\n" in paused
     assert "so far: no gain" in printed(commands.render_job, replace(begun(True, ""), progress=FLAT))
     assert "as fast" not in printed(commands.render_job, replace(begun(True, ""), progress={"trials": 1}))
 

@@ -50,10 +50,11 @@ def queue(kit):
 
 
 def run(store, label_progress, target_key):
-    """Lease the queued jobs in order, and tell of each the progress given."""
-    for progress in label_progress:
-        lease = store.jobs.lease([target_key], "host-1:77")
+    """Lease the queued jobs in order, and tell of each the progress given. Their leases."""
+    leases = [store.jobs.lease([target_key], "host-1:77") for _ in label_progress]
+    for lease, progress in zip(leases, label_progress, strict=True):
         store.jobs.renew(lease, progress=progress, events=[NewEvent(EventKind.PROGRESS, progress)])
+    return leases
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -123,11 +124,9 @@ def test_the_list_of_jobs_comes_in_pages(one, client, kit):
 
 def test_the_twin_says_what_the_page_says(one, client, kit, queue):
     ids = queue(one.store, "a.onnx", "b.onnx")
-    run(
-        one.store,
-        [{"trials": 40, "default_ms": 1.618, "tuned_ms": 1.0, "left_s": 600.0, "remaining_gain": 0.05}],
-        kit.target().key,
-    )
+    told = {"trials": 39, "default_ms": 1.618, "tuned_ms": 1.0, "left_s": 600.0, "remaining_gain": 0.05}
+    [lease] = run(one.store, [told], kit.target().key)
+    kit.store_trials(one.store, lease, 40)
     answer = client.get("/v1/pages/jobs", params={"state": ["running", "queued"]})
     assert answer.headers["content-type"] == "application/json"
     view = answer.json()
@@ -172,6 +171,7 @@ def test_nothing_is_expected_of_a_finished_job(one, client, kit, queue):
     queue(one.store, "a.onnx")
     lease = one.store.jobs.lease([kit.target().key], "h")
     one.store.jobs.renew(lease, progress={"left_s": 600.0, "remaining_gain": 0.001, "speedup": 3.0, "trials": 9})
+    kit.store_trials(one.store, lease, 10)
     one.store.jobs.finish(lease, JobState.SUCCEEDED, result={"default_ms": 4.0, "tuned_ms": 2.0, "trials": 10})
     (job,) = client.get("/v1/pages/jobs").json()["jobs"]
     assert (job["left_s"], job["remaining_gain"], job["outlook"]) == (None, None, "unknown")
@@ -179,6 +179,19 @@ def test_nothing_is_expected_of_a_finished_job(one, client, kit, queue):
     text = client.get("/").text
     assert "data-post" not in text.partition('id="jobs"')[2]
     assert "timed" in text
+
+
+def test_of_less_than_a_minute_there_is_no_gain_a_minute(one, client, kit, queue):
+    """The whole rest would be told as that of a minute. It counts where jobs are put in order."""
+    ids = queue(one.store, "a", "b", "c")
+    forecasts = [
+        {"left_s": left_s, "remaining_gain": gain} for left_s, gain in ((20.0, 0.02), (60.0, 0.01), (90.0, 0.1))
+    ]
+    run(one.store, forecasts, kit.target().key)
+    jobs = {job["id"]: job for job in client.get("/v1/pages/jobs", params={"sort": "gain"}).json()["jobs"]}
+    assert list(jobs) == [ids["b"], ids["a"], ids["c"]]
+    assert [jobs[ids[label]]["minute_gain"] for label in "ab"] == [None, pytest.approx(0.01)]
+    assert "by trials" in client.get(f"/jobs/{ids['a']}").text
 
 
 def test_jobs_in_order_of_what_they_bring(one, client, kit, queue):

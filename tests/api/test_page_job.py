@@ -19,6 +19,7 @@ from tunewright.db.store import open_store
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
 from tunewright.tuner.explain.curves import Improvement
+from tunewright.tuner.explain.peak import FEWER_MULTIPLICATIONS, OTHER_MOMENT
 from tunewright.tuner.models.model import open_model
 from tunewright.tuner.units import in_s
 
@@ -222,6 +223,9 @@ class TestWhileItRuns:
             r"Relu 8 -&gt; 8 \(0.1% of the time of all tasks\)",
         )
         assert re.search(rf"Most of that is expected of {first} and {second}\.", words)
+        search.progress(spent_s=91.0, remaining_gain=0.03, again_gain=0.1, task_gains=[0.001, 0.04], left_s=120.0)
+        words = page(client, search.id)
+        assert re.search(rf"Of single tasks most is expected of {first} and {second}\.", words)
         search.progress(spent_s=95.0, remaining_gain=0.001, again_gain=0.002, task_gains=[0.0, None], left_s=100.0)
         assert "little more to expect" in page(client, search.id)
         assert [task["reason"] for task in twin(client, search.id, sort="expected")["tasks"]] == ["little", "exhausted"]
@@ -291,7 +295,7 @@ class TestConfirming:
         times = {"default_ms": 4.4, "best_ms": 1.5, "default_interval_ms": [4.3, 4.5], "best_interval_ms": [1.4, 1.6]}
         search.tell(EventKind.CONFIRMED, task_key=large.key, op=large.op, noise="", **times)
         sums = {"speedup": 2.5, "default_ms": 10.0, "tuned_ms": 4.0}
-        search.progress(stage="confirming", confirmed=1, noise="it was busy", **sums)
+        search.progress(stage="confirming", confirmed=1, to_confirm=3, left_s=None, noise="it was busy", **sums)
 
     @pytest.mark.parametrize("ended", [None, JobState.CANCELLED])
     def test_all_that_is_told_of_its_tasks_together_goes_by_trials(self, client, search, confirming, ended):
@@ -327,7 +331,12 @@ class TestConfirming:
         assert (large["is_confirmed"], large["default_ms"], large["best_ms"]) == (False, 4.0, 0.9)
 
     def test_how_far_it_is(self, client, search, confirming):
-        assert "timing default and best schedules side by side: 1 of 2 tasks" in page(client, search.id)
+        words = page(client, search.id)
+        assert "timing default and best schedules side by side: 1 of 3 tasks" in words
+        assert "the search is over" in words and "timing side by side is left" in words and "not known yet" not in words
+        search.store.jobs.pause(search.id)
+        search.store.jobs.give_back(search.lease)
+        assert "paused while timing default and best schedules side by side: 1 of 3 tasks" in page(client, search.id)
 
     def test_what_failed_when_it_was_compared_has_no_time(self, client, search, confirming):
         small = search.tasks[0]
@@ -433,6 +442,13 @@ class TestFinished:
         assert (listed["counts"]["succeeded"], listed["kept"], listed["unsure"]) == (1, 1, 0)
         assert "1 defaults kept" in words and "1 succeeded" not in words
 
+    def test_what_is_slower_for_certain_is_called_so(self, client, search):
+        changes = {"outcome": "defaults_kept", "tuned_ms": 11.0, "rejected_ms": 11.7}
+        ended = report(search, **changes, rejected_interval=[0.93, 0.99])
+        search.store.jobs.finish(search.lease, JobState.SUCCEEDED, result=ended)
+        words = page(client, search.id)
+        assert "11.7 ms: slower than on its defaults" in words and "chance" not in words
+
     def test_a_gain_on_a_busy_machine_is_not_counted_as_one(self, client, search):
         changes = {"outcome": "faster", "noise": "it was busy", "speedup_interval": [2.1, 2.3]}
         search.store.jobs.finish(search.lease, JobState.SUCCEEDED, result=report(search, **changes))
@@ -487,12 +503,17 @@ class TestFinished:
         assert "~ 2.20x timed" in words and "~ 2.00 ms" in words and "~ 1.05 ms" not in words
         assert twin(client, search.id)["job"]["noise"] == noise
 
-    def test_more_than_the_peak_is_explained(self, client, search):
-        assert "Winograd" not in page(client, search.id)
+    @pytest.mark.parametrize(
+        ("sketch", "why"), [("winograd4", FEWER_MULTIPLICATIONS), ("contraction", OTHER_MOMENT), (None, OTHER_MOMENT)]
+    )
+    def test_more_than_the_peak_is_explained(self, client, search, sketch, why):
+        """In the words of the command line, for its kind of schedule."""
+        assert "100% of peak" not in page(client, search.id)
         result = report(search)
-        result["tasks"][0]["fraction_of_peak"] = 1.4
+        result["tasks"][0] |= {"fraction_of_peak": 1.4, "schedule": {"sketch": sketch}}
         search.store.jobs.finish(search.lease, JobState.SUCCEEDED, result=result)
-        assert "Above 100% of peak: Winograd" in page(client, search.id)
+        assert page(client, search.id).count(f"* Above 100% of peak: {escape(why)}.") == 1
+        assert [task["why_above_peak"] for task in twin(client, search.id)["tasks"]].count(why) == 1
 
     @pytest.mark.parametrize(
         ("changes", "said"),

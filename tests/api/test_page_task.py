@@ -134,6 +134,7 @@ def test_side_by_side(one, look, kit):
     assert "measured peak 123 GFLOP/s" in page.words
     nearness = view["nearness"]
     assert nearness["is_measured"] is (nearness["bound"] == "arithmetic")
+    assert bool(nearness["why_above"]) == (nearness["share"] > 1.02) == ("More than all is possible" in page.words)
     assert view["best"]["job"] == lease.job_id
 
 

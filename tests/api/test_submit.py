@@ -361,10 +361,16 @@ def test_a_job_is_told_alike_everywhere(real: Any, kit: Any, path: Path, command
     }
     assert command("jobs", "list", "--json").data == {"jobs": [shown]}
     assert real.client().get("/v1/jobs").json()["items"] == [asked]
-    assert (shown["progress"], shown["target_name"]) == (standing, str(kit.target()))
+    assert (shown["progress"], shown["target_name"]) == (standing | {"trials": 0}, str(kit.target()))
+    kit.store_trials(real.store, lease, 5)
     row = next(line for line in command("jobs", "list").out.splitlines() if "running" in line).split()
     assert row[:5] == [str(lease.job_id), "running", "small.onnx,", "rows=4", str(kit.target())]
-    assert row[6:8] == ["3", "1.50x°"]
+    assert row[6:8] == ["5", "1.50x°"]
+    asked, page = (real.client().get(f"{at}/jobs/{lease.job_id}").json() for at in ("/v1", "/v1/pages"))
+    [line] = real.client().get("/v1/pages/jobs").json()["jobs"]
+    shown = command("jobs", "show", lease.job_id).out
+    counts = asked["progress"]["trials"], page["job"]["trials"], page["trials"], line["trials"]
+    assert counts == (5, 5, 5, 5) and "5 trials, " in shown
 
 
 def test_a_job_that_was_there() -> None:
@@ -443,7 +449,7 @@ def test_the_view_follows_the_events() -> None:
     assert "waiting for another one" in watched.moment().at
     watched.update(event(7, "stage", stage="confirming"))
     watched.update(event(8, "confirmed", task_key="c" * 64, op="Conv", best_ms=0.6, default_ms=2.1))
-    watched.update(event(8, "progress", confirmed=1, noise="it was busy"))
+    watched.update(event(8, "progress", confirmed=1, to_confirm=1, noise="it was busy"))
     assert (watched.moment().tasks[0].best_s, watched.moment().tasks[0].is_confirmed) == (0.0006, True)
     assert watched.moment().at.endswith("side by side: 1 of 1 task")
     watched.update(event(9, "paused"))
@@ -465,14 +471,14 @@ def test_an_improvement_is_marked_as_its_trial_is() -> None:
 
 def test_the_view_begins_where_the_job_stands() -> None:
     now = {"stage": "searching", "trials": 9, "most_trials": 100, "spent_s": 9.0, "left_s": None, "speedup": 1.001}
-    watched = JobMonitor(from_json(Job, JOB | {"progress": now}))
+    watched = JobMonitor(from_json(Job, JOB | {"progress": now | {"trials": 10}}))  # one was stored since
     assert watched.moment().at == "searching"
     watched.update(event(1, "queued"))
     watched.update(event(2, "started", holder="h"))
     watched.update(event(3, "improved", task_key="c" * 64, op="Conv", best_ms=1.0, default_ms=2.0, trial=4))
     watched.update(event(4, "progress", **now | {"trials": 4, "speedup": 2.0}))
     seen = watched.moment()
-    assert (seen.at, seen.trials, seen.speedup, seen.note, seen.tasks[0].best_s) == ("searching", 9, 1.001, "", 0.001)
+    assert (seen.at, seen.trials, seen.speedup, seen.note, seen.tasks[0].best_s) == ("searching", 10, 1.001, "", 0.001)
     watched.update(event(5, "progress", **now))
     watched.update(event(6, "improved", task_key="c" * 64, op="Conv", best_ms=0.5, default_ms=2.0, trial=10))
     assert watched.moment().note.startswith("improved after 11 trials")
@@ -592,7 +598,7 @@ def test_lines_tell_what_changed_and_no_more_often_than_people_read(monkeypatch:
     for number in range(20):  # each within a second
         now[0] += 0.5
         update(3 + number, "confirmed", task_key=f"{number:064}", op="Conv", best_ms=1.0, default_ms=2.0)
-        update(3 + number, "progress", stage="confirming", confirmed=1 + number)
+        update(3 + number, "progress", stage="confirming", confirmed=1 + number, to_confirm=20)
     assert 1 <= len(lines) - before <= 2 and "of 20 tasks" in lines[-1]
     update(30, "stage", stage="running")
     before = len(lines)

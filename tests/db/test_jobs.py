@@ -526,6 +526,7 @@ class TestUnderALease:
         assert jobs.trials(lease.job_id, after=0, limit=2) == trials[1:3]
         assert jobs.statuses(lease.job_id) == {Status.OK: 3, Status.CRASH: 1}
         assert [trial.ordinal for trial in jobs.trials(other.job_id)] == [0, 1, 2]
+        assert {job.id: job.trials for job in jobs.list()} == {lease.job_id: 4, other.job_id: 3}
         assert jobs.get(lease.job_id).updated_at == trials[-1].created_at == clock.now
         assert [event.data for event in jobs.events(lease.job_id, after=2)] == [{"trial": n} for n in (5, 3, 4)]
         assert kinds(jobs, other.job_id) == ["queued", "started"]

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from tunewright.tuner import text
 from tunewright.tuner.cli import bench_report, comparison, lookup_tables, task_details, tune, tune_report
+from tunewright.tuner.explain.peak import FEWER_MULTIPLICATIONS, OTHER_MOMENT
 from tunewright.tuner.lookup.result import Match
 from tunewright.tuner.search.report import ENDINGS, SearchEnd
 from tunewright.tuner.session.image_store import fallback_share
@@ -223,14 +224,21 @@ def test_gains_of_tasks_have_their_intervals(width: int) -> None:
 @pytest.mark.parametrize(
     ("sketches", "said"),
     [
-        (["winograd4"], "above 100% of peak: Winograd's method multiplies less often than is counted"),
-        (["contraction"], "above 100% of peak: the peak was measured at a slower moment of the machine"),
-        (["contraction", "winograd2"], "than is counted; the peak was measured at a slower moment of the machine"),
+        (["winograd4"], [FEWER_MULTIPLICATIONS]),
+        (["contraction", "contraction"], [OTHER_MOMENT]),
+        (["contraction", "winograd2"], [OTHER_MOMENT, FEWER_MULTIPLICATIONS]),
     ],
 )
-def test_why_a_share_is_above_the_peak(sketches: list[str], said: str) -> None:
+def test_why_a_share_is_above_the_peak(sketches: list[str], said: list[str]) -> None:
     tasks = [TASK | {"fraction_of_peak": 1.3, "schedule": TASK["schedule"] | {"sketch": one}} for one in sketches]
-    assert said in printed(tune_report.render, TUNED | {"tasks": tasks}, 160)
+    lines = printed(tune_report.render, TUNED | {"tasks": tasks}, 160).splitlines()
+    assert [line for line in lines if line.startswith("above")] == [f"above 100% of peak: {one}" for one in said]
+
+
+@pytest.mark.parametrize(("edges", "said"), [((0.93, 0.99), "slower"), ((0.93, 1.01), "no gain for certain")])
+def test_what_was_found_is_called_slower_where_that_is_certain(edges: tuple[float, float], said: str) -> None:
+    kept = {"outcome": "defaults_kept", "tuned_ms": 1480.8, "rejected_ms": 1575.0, "rejected_interval": edges}
+    assert f"x), {said}, so it keeps its defaults" in printed(tune_report.render, TUNED | kept, 160)
 
 
 def test_columns_are_left_out_for_intervals() -> None:

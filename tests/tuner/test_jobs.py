@@ -475,6 +475,71 @@ def test_what_fails_in_a_first_comparison_is_not_in_the_next(network: Model, sto
     assert (task.default_s, task.schedule) == (None, first[1].to_json())
 
 
+def confirmed_tasks(store: Store, job_id: int) -> list[str]:
+    """The tasks that the events of a job call confirmed, in order."""
+    return [event.data["task_key"] for event in store.jobs.events(job_id, kinds=[EventKind.CONFIRMED])]
+
+
+def current(candidate: Candidate) -> Measurement:
+    """`by_key` with the compiler at hand."""
+    return replace(by_key(candidate), provenance=machine())
+
+
+@pytest.mark.parametrize("more", [0, 12])
+def test_an_interrupted_confirmation_goes_on_where_it_was(network: Model, store: Store, more: int) -> None:
+    """What is confirmed is not confirmed again, but where new trials are among the best."""
+
+    def compared(candidate: Candidate) -> Measurement:
+        if len(pool.comparisons) == 2:
+            raise KeyboardInterrupt
+        return current(candidate)
+
+    pool = FakePool(current, compared)
+    lease = leased(network, store, trials=12)
+    with pytest.raises(KeyboardInterrupt), LeaseKeeper(store.jobs, lease, LEASE_S) as keeper:
+        work(network, store, pool, keeper)
+    store.jobs.give_back(lease)
+    first, second = tasks(network)
+    assert confirmed_tasks(store, lease.job_id) == [first.key]
+
+    def faster(candidate: Candidate) -> Measurement:
+        return replace(took(by_key(candidate).samples_s[0] / 2), provenance=machine())
+
+    pool = FakePool(faster if more else current, current)
+    report = job(network, store, pool, trials=12 + more)
+    assert report.job_id == lease.job_id and report.trials == 12 + more
+    defaults = [default_schedule(task, TARGET) for task in ((first, second) if more else (second,))]
+    assert [schedules[0] for schedules in pool.comparisons] == defaults
+    assert confirmed_tasks(store, lease.job_id) == [
+        first.key,
+        *(task.key for task in ((first, second) if more else (second,))),
+    ]
+    for task in report.tasks:
+        record = store.confirmations([task.key], TARGET.key)[task.key]
+        assert task.is_confirmed and task.schedule == record.schedule.to_json()
+        assert task.best_s == pytest.approx(record.measurement.median_s) and task.default_s == pytest.approx(1e-3)
+        assert task.trials == len(store.records(task.key, TARGET.key))
+
+
+def test_what_has_nothing_to_compare_is_not_counted_as_confirmed(network: Model, store: Store) -> None:
+    first, second = tasks(network)
+    pool = FakePool(
+        lambda candidate: (
+            FAILED if candidate.task.key == first.key and not is_default(candidate) else current(candidate)
+        )
+    )
+    report = job(network, store, pool, trials=24)
+    assert {task.key: task.is_confirmed for task in report.tasks} == {first.key: False, second.key: True}
+    ended = store.jobs.get(report.job_id)
+    assert ended.progress is not None
+    assert (ended.progress["confirmed"], ended.progress["to_confirm"], ended.progress["left_s"]) == (1, 1, None)
+    assert confirmed_tasks(store, report.job_id) == [second.key]
+    again = job(network, store, FakePool(current), trials=1, seed=1)
+    told = store.jobs.get(again.job_id).progress
+    assert told is not None
+    assert told["confirmed"] == told["to_confirm"] == len(set(confirmed_tasks(store, again.job_id)))
+
+
 def test_new_schedules_are_not_held_against_times_from_before_an_upgrade(network: Model, store: Store) -> None:
     def old(candidate: Candidate) -> Measurement:
         return dataclasses.replace(took(1e-9 * by_key(candidate).samples_s[0]), provenance=OLD)

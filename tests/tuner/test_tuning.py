@@ -15,7 +15,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, parser
 
-from tunewright.db.job import SearchBudget
+from tunewright.db.job import Job, JobState, SearchBudget
 from tunewright.db.store import open_store
 from tunewright.graph.rewrites.selection import MAX_BOUND
 from tunewright.tuner import InferenceSession, tune
@@ -57,8 +57,9 @@ def test_what_is_found_is_used(tmp_path: Path) -> None:
         "done",
     ]
     assert [progress.trials for progress in seen if progress.last] == [1, 2, 3, 4, 5, 6]
+    compared = sum(task.is_confirmed for task in report.tasks)
     confirmed = [progress.confirmed for progress in seen if progress.stage == "confirming"]
-    assert confirmed == sorted(confirmed) and (confirmed[0], confirmed[-1]) == (0, len(report.tasks))
+    assert confirmed == sorted(confirmed) and (confirmed[0], confirmed[-1]) == (0, compared)
     with InferenceSession(data, db=url, threads=1, dims={"n": 5}) as session:
         assert session.coverage().untuned == 0
         [argument] = session.get_inputs()
@@ -75,20 +76,41 @@ def test_who_waits_for_a_dead_process_is_told_how_long(tmp_path: Path, monkeypat
     with open_store(f"sqlite:///{tmp_path / 'tuning.db'}") as store:
         spec = spec_of(open_model(small_model().SerializeToString()), store)
         store.jobs.open(spec, "small", SearchBudget(10), gone, 1.0)
-        told: list[str] = []
+        told: list[Job] = []
         lease = JobOpening(store.jobs, spec, "small", SearchBudget(10)).lease(told.append)
-    assert lease is not None and set(told) == {gone}
+    assert lease is not None and {job.holder for job in told} == {gone}
     assert [is_gone(holder) for holder in (gone, here, elsewhere, "", "none")] == [True, False, False, False, False]
     seen = {
         holder: JobMoment.of(Progress(JobStage.WAITING, 0, SearchBudget(10), 0.0, (), holder=holder)).at
         for holder in (gone, here, "")
     }
+    finds = "waiting for what it finds within its own limits (10 trials; those given here don't count)"
     assert seen == {
         gone: f"the process that had the same job, {gone}, is gone: its lease ends within 1 s, then this one goes on",
-        here: f"another process is at work on the same job, {here}: waiting for what it finds, "
-        "or 1 s from when it goes silent",
-        "": "another process is at work on the same job: waiting for what it finds, or 1 s from when it goes silent",
+        here: f"another process is at work on the same job, {here}: {finds}, or 1 s from when it goes silent",
+        "": f"another process is at work on the same job: {finds}, or 1 s from when it goes silent",
     }
+
+
+def test_who_waits_for_another_process_has_its_report_and_its_own_seconds(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(tuning, "open_pool", lambda *_: FakePool(by_key))
+    url, data = f"sqlite:///{tmp_path / 'tuning.db'}", small_model().SerializeToString()
+    first = tune(data, db=url, trials=4, threads=1)
+    waits: list[Progress] = []
+    with open_store(url) as store:
+        found = store.jobs.get(first.job_id)
+        lease = store.jobs.open(found.spec, "small", SearchBudget(300), "elsewhere:1")
+        assert lease is not None and found.result is not None
+        result = found.result | {"trials": 300, "seconds": 1e6}
+
+        def watch(progress: Progress) -> None:
+            if progress.stage is JobStage.WAITING:
+                waits.append(progress)
+                store.jobs.finish(lease, JobState.SUCCEEDED, result=result)
+
+        second = tune(data, db=url, trials=60, threads=1, watch=watch)
+    assert (second.trials, second.seconds < 1e6) == (300, True)
+    assert [(wait.budget, wait.holder) for wait in waits] == [(SearchBudget(300), "elsewhere:1")]
 
 
 @pytest.mark.parametrize(("setting", "word"), [("strategy", "luck"), ("target", "moon"), ("pool", "swimming")])
@@ -220,7 +242,7 @@ def test_a_bound_that_is_not_given_does_not_bind(monkeypatch, tmp_path, bounds, 
 
     def watch(progress: Progress) -> None:
         seen.append(progress)
-        if progress.last:
+        if progress.trials == 2:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -228,7 +250,9 @@ def test_a_bound_that_is_not_given_does_not_bind(monkeypatch, tmp_path, bounds, 
     assert {progress.budget for progress in seen} == {wanted}
     json.dumps(seen[-1].to_json(), allow_nan=False)
     with open_store(url) as store:
-        assert store.jobs.get(1).budget == wanted
+        stopped = store.jobs.get(1)
+    assert (stopped.budget, stopped.state, stopped.trials) == (wanted, JobState.PAUSED, 2)
+    assert stopped.progress is not None and stopped.progress["trials"] == 2 and stopped.spent_s > 0
 
 
 @pytest.mark.parametrize("fault", [PoolError("nobody is there"), ChildStartError("it can't start:\nno room")])

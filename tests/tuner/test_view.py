@@ -121,6 +121,8 @@ class TestTheLines:
 
     def test_what_more_budget_would_bring(self) -> None:
         said = "by trials, 2.1% more is expected of searching for as long again, most of it of Conv + BatchNorma"
+        spread = FurtherGain.of(70.0, 0.021, ["Gemm", "Conv"], [0.004, 0.003])
+        assert "of single tasks most of Gemm (0.4% of the time" in drawn(replace(MOMENT, again=spread), width=160)
         [line] = [line for line in drawn(MOMENT, width=160).splitlines() if line.startswith("by trials, ")]
         assert line.startswith(said) and line.endswith("... (1.2% of the time of all tasks)")
         assert "most of it" not in drawn(replace(MOMENT, again=FurtherGain(70.0, 0.021)))

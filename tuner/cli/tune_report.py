@@ -10,10 +10,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tunewright.search_space.sketches import saves_multiplications
-
 from ..explain import values
 from ..explain.gain import GainBasis, ModelGain, sum_basis, sum_noise, task_gain_interval
+from ..explain.peak import why_above_peak
 from ..search.report import ENDINGS, VERDICTS, JobOutcome, SearchEnd
 from ..text import (
     between,
@@ -44,9 +43,6 @@ RATES = 2
 
 NO_KERNEL = "no op of the model has a native kernel"
 """The most frequent reason for a model without tasks."""
-
-ABOVE_PEAK = 1.02
-"""A share of the peak beyond what a clock that changes with heat explains."""
 
 SUM_WORDS = (
     "a task by itself finds what it reads nearer or farther away than in the model, and the machine at another moment"
@@ -136,7 +132,8 @@ def _gain_text(gain: ModelGain) -> str:
         speedup_text = (
             f"{mark_noise(times(gain.rejected_speedup), gain.noise)} as fast{between(gain.rejected_interval)}"
         )
-        return f"{begin}, {other} with what was found: {speedup_text}, no gain for certain, so it keeps its defaults"
+        how = "slower" if gain.is_slower else "no gain for certain"
+        return f"{begin}, {other} with what was found: {speedup_text}, {how}, so it keeps its defaults"
     tuned = mark_noise(duration(gain.tuned_ms), gain.noise) + between_ms(gain.tuned_interval_ms)
     if gain.speedup is None:
         return f"{begin}, {tuned} tuned"
@@ -211,10 +208,10 @@ def _print_tasks(console: Console, tasks: Sequence[Mapping[str, Any]]) -> list[s
         table = _table(console, tasks, RATES - 1)
         table.width = WIDE if is_too_wide(table) else None
     print_table(console, table)
-    above = [task for task in tasks if (task["fraction_of_peak"] or 0.0) > ABOVE_PEAK]
-    if is_wide(console) and above:
-        saves = [saves_multiplications(task["schedule"]["sketch"]) for task in above]
-        reasons = ["Winograd's method multiplies less often than is counted"] if any(saves) else []
-        reasons += [] if all(saves) else ["the peak was measured at a slower moment of the machine"]
-        console.print(f"above 100% of peak: {'; '.join(reasons)}")
+    why = dict.fromkeys(
+        why_above_peak(task["fraction_of_peak"], values.word(task["schedule"], "sketch")) for task in tasks
+    )
+    if is_wide(console):
+        for reason in filter(None, why):
+            console.print(f"above 100% of peak: {reason}", soft_wrap=True)
     return figures(table)

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..noise import total_noise
 from ..search.report import JobOutcome
-from ..text import Interval, ratio, ratio_within
+from ..text import Interval, is_slower, ratio, ratio_within
 from . import values
 
 
@@ -71,6 +71,11 @@ class ModelGain:
     def is_kept(self) -> bool:
         """Whether the model keeps its defaults, as no schedules made it faster."""
         return self.outcome is JobOutcome.DEFAULTS_KEPT
+
+    @property
+    def is_slower(self) -> bool:
+        """Whether what was found but is not used is slower for certain, not just no faster."""
+        return is_slower(self.rejected_interval)
 
     @property
     def rejected_speedup(self) -> float | None:

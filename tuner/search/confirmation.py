@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Sequence, Sized
-from dataclasses import replace
-from math import inf
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from math import inf, isclose
 
+from tunewright.codegen.codec import from_json
 from tunewright.codegen.target import Target
 from tunewright.costmodel.roofline import peak_factor
 from tunewright.db.job import EventKind, JobState, NewEvent
@@ -18,6 +20,7 @@ from tunewright.workers.measure.noise import noise_note, noise_of
 from tunewright.workers.measure.sampling import interval, reliable_interval
 from tunewright.workers.pool import ReferenceFailed
 
+from ..units import in_ms
 from .context import JobContext, log_trial
 from .report import Report, TaskReport
 from .stage import JobStage
@@ -57,12 +60,11 @@ class Confirmation:
 
     def run(self) -> list[TaskReport]:
         """The tasks, in their order. Raises LeaseLost, and JobStop where the job is to end."""
-        reports = {
-            key: self._with_peak_fraction(report)
-            for key, report in unchanged_reports(self._context, self._finalists).items()
-        }
-        self._context.keeper.tell([_confirmed_event(report) for report in reports.values()])
-        self._report_progress(reports)
+        settled = unchanged_reports(self._context, self._finalists)
+        reports = {key: self._with_peak_fraction(known.report) for key, known in settled.items()}
+        self._context.keeper.tell([_confirmed_event(reports[key]) for key, known in settled.items() if not known.at])
+        open_keys = {state.task.key for state in self._context.states if self._has_rivals(*self._field(state))}
+        self._report_progress(reports, open_keys)
         while open_states := [state for state in self._context.states if state.task.key not in reports]:
             for state in open_states:
                 self._context.keeper.check()
@@ -70,7 +72,7 @@ class Confirmation:
                     continue
                 reports[state.task.key] = self._report(state, *self._compare_finalists(state))
                 self._context.release()
-                self._report_progress(reports)
+                self._report_progress(reports, open_keys)
             if len(open_states) == len(self._context.states) - len(reports):  # others have all of them
                 self._context.wait()
         ordered = [reports[state.task.key] for state in self._context.states]
@@ -78,8 +80,10 @@ class Confirmation:
         chosen = self._context.assembly.uses(times_s)
         return [replace(report, chosen=count) for report, count in zip(ordered, chosen, strict=True)]
 
-    def _report_progress(self, reports: Sized) -> None:
-        self._context.confirmed = len(reports)
+    def _report_progress(self, reports: Mapping[str, TaskReport], open_keys: Collection[str]) -> None:
+        """Report how many tasks are timed side by side, of how many: those with these keys, where not done yet."""
+        self._context.confirmed = sum(report.is_confirmed for report in reports.values())
+        self._context.to_confirm = self._context.confirmed + sum(key not in reports for key in open_keys)
         self._context.report(JobStage.CONFIRMING)
 
     def _report(self, state: TaskState, compared: Comparison, is_confirmed: bool = True) -> TaskReport:
@@ -118,11 +122,10 @@ class Confirmation:
         And whether they were compared: else the times are of trials.
         """
         context = self._context
-        before = context.store.confirmations([state.task.key], context.target.key).get(state.task.key)
-        finalists = self._finalists(state, before.schedule if before else None)
-        if not before and len(finalists) < 2 and all(is_current(m.provenance, context.target) for _, m in finalists):
+        finalists, before = self._field(state)
+        if not self._has_rivals(finalists, before):
             return finalists, False
-        always = {state.default} | ({before.schedule} if before else set())
+        always = {state.default} | ({before} if before else set())
         try:
             schedules = self._narrow(state, [schedule for schedule, _ in finalists], always)
             compared = self._compare(state, schedules, "comparison of task")
@@ -133,6 +136,18 @@ class Confirmation:
             record = Record(state.task.key, context.target.key, *choice)
             context.store.confirm(record, context.keeper.lease, [_confirmed_event(self._report(state, compared))])
         return compared, True
+
+    def _field(self, state: TaskState) -> tuple[Comparison, Schedule | None]:
+        """The finalists of a task, and the schedule that was confirmed last."""
+        key = state.task.key
+        record = self._context.store.confirmations([key], self._context.target.key).get(key)
+        before = record.schedule if record else None
+        return self._finalists(state, before), before
+
+    def _has_rivals(self, finalists: Comparison, before: Schedule | None) -> bool:
+        """Whether there is something to compare: a choice, or what was timed by an old compiler or chosen before."""
+        is_old = any(not is_current(m.provenance, self._context.target) for _, m in finalists)
+        return before is not None or len(finalists) > 1 or is_old
 
     def _narrow(
         self, state: TaskState, schedules: Sequence[Schedule], always: Collection[Schedule]
@@ -235,40 +250,89 @@ Finalists = Callable[[TaskState, Schedule | None], Sequence[tuple[Schedule, Meas
 """The finalists of a task, the schedule confirmed last among them."""
 
 
-def unchanged_reports(context: JobContext, finalists: Finalists) -> dict[str, TaskReport]:
-    """The reports of such tasks in the last job of the same model, by key.
+@dataclass(frozen=True, slots=True)
+class KnownReport:
+    """The report of a task from before."""
+
+    report: TaskReport
+    at: datetime | None  # when this job confirmed it, before it was interrupted; None: another one did
+
+
+def unchanged_reports(context: JobContext, finalists: Finalists) -> dict[str, KnownReport]:
+    """The reports of such tasks by this job, before it was interrupted, or by the last job of the same model, by key.
 
     The schedule that it reports is still the one that was confirmed last, no trial was faster since, and none of this
-    job is a finalist. Tasks that may replace each other are unchanged together or not at all: which of them the model
-    runs is decided by times from side by side.
+    job since then is a finalist. Tasks that may replace each other are unchanged together or not at all: which of them
+    the model runs is decided by times from side by side.
     """
     store, key = context.store, context.target.key
-    if (last := _last_report(context)) is None:
-        return {}
-    reported = {task.key: task for task in last.tasks}
     keys = [state.task.key for state in context.states]
     confirmed, best = store.confirmations(keys, key), store.best_many(keys, key)
-    fresh = {(trial.record.task_key, trial.record.schedule.key) for trial in store.jobs.trials(context.job.id)}
+    known = _last_reports(context) | _own_reports(context, confirmed)
+    if not known:
+        return {}
+    tried_at = {
+        (trial.record.task_key, trial.record.schedule.key): trial.created_at
+        for trial in store.jobs.trials(context.job.id)
+    }
+
+    def is_fresh(task: str, schedule: Schedule, since: datetime | None) -> bool:
+        at = tried_at.get((task, schedule.key))
+        return at is not None and (since is None or at > since)
 
     def is_settled(state: TaskState) -> bool:
         task = state.task.key
-        if (
-            task not in reported
-            or task not in confirmed
-            or not _stands(reported[task], confirmed[task], best.get(task), context.target)
-            or (reported[task].default_s is not None and state.fails(state.default))  # as when it is taken back
+        if task not in known or task not in confirmed:
+            return False
+        report, since = known[task].report, known[task].at
+        if not _stands(report, confirmed[task], best.get(task), context.target) or (
+            report.default_s is not None and state.fails(state.default)  # as when it is taken back
         ):
             return False
-        return not any((task, schedule.key) in fresh for schedule, _ in finalists(state, confirmed[task].schedule))
+        return not any(is_fresh(task, s, since) for s, _ in finalists(state, confirmed[task].schedule))
 
     open_tasks = {number for number, state in enumerate(context.states) if not is_settled(state)}
     while more := _chain_neighbours(context, open_tasks):
         open_tasks |= more
     return {
-        state.task.key: _renew(reported[state.task.key], state)
+        state.task.key: replace(known[state.task.key], report=_renew(known[state.task.key].report, state))
         for number, state in enumerate(context.states)
         if number not in open_tasks
     }
+
+
+def _own_reports(context: JobContext, confirmed: Mapping[str, Record]) -> dict[str, KnownReport]:
+    """The reports of tasks that this job has confirmed, and none since, by what its events tell."""
+    events = context.store.jobs.events(context.job.id, limit=None, kinds=[EventKind.CONFIRMED])
+    newest = {event.data.get("task_key"): event for event in events}
+    reports = {}
+    for state in context.states:
+        key = state.task.key
+        event, record = newest.get(key), confirmed.get(key)
+        if event is None or record is None or event.data.get("default_ms") is None:
+            continue
+        if not isclose(event.data.get("best_ms") or 0.0, in_ms(record.measurement.median_s) or 0.0, rel_tol=1e-9):
+            continue  # another job has confirmed it since
+        data = {
+            "key": key,
+            "op": state.task.op,
+            "occurrences": state.occurrences,
+            "chosen": state.occurrences,
+            "trials": len(state.measured),
+            "flops": state.task.flops,
+            "fraction_of_peak": None,
+            "schedule": record.schedule.to_json(),
+            "default_schedule": state.default.key,
+        }
+        told = {name: event.data[name] for name in EVENT_FIELDS if name in event.data}
+        reports[key] = KnownReport(from_json(TaskReport, data | told), event.created_at)
+    return reports
+
+
+def _last_reports(context: JobContext) -> dict[str, KnownReport]:
+    """The reports of tasks by the model's last finished job on this target."""
+    last = _last_report(context)
+    return {task.key: KnownReport(task, None) for task in last.tasks} if last else {}
 
 
 def _last_report(context: JobContext) -> Report | None:
@@ -283,7 +347,8 @@ def _last_report(context: JobContext) -> Report | None:
 def _stands(reported: TaskReport, confirmed: Record, best: Record | None, target: Target) -> bool:
     """Whether the reported schedule is the one confirmed last, by the present compiler, and still the best."""
     return (
-        reported.best_s is not None
+        reported.is_confirmed
+        and reported.best_s is not None
         and reported.schedule == confirmed.schedule.to_json()
         and best is not None
         and best.schedule == confirmed.schedule

@@ -52,6 +52,7 @@ class JobContext:
     started_at: float = field(default_factory=time.monotonic)
     forecast: Forecast | None = None  # as of the begin of this round; None where there is none (yet)
     confirmed: int = 0  # tasks whose default and best were timed side by side
+    to_confirm: int = 0  # the tasks of which that is so in the end; 0: not known yet
     earlier: int = field(init=False)  # trials of the job before this process
     _waited_s: float = 0.0  # for other jobs
     _search_end_s: float | None = None  # how long the search took
@@ -105,6 +106,7 @@ class JobContext:
             forecast=self.forecast,
             task_trials=[self.own_of[state.task.key] for state in self.states],
             confirmed=self.confirmed,
+            to_confirm=self.to_confirm,
         )
         if stage is not JobStage.DONE:  # then the lease has ended
             self.keeper.note(progress.to_json(), self.search_s)

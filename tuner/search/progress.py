@@ -16,7 +16,7 @@ from ..noise import total_noise
 from ..text import ratio
 from ..units import in_ms
 from .scheduling.outlook import MINUTE_S, Forecast
-from .stage import JobStage
+from .stage import AFTER_SEARCH, JobStage
 from .task_state import TaskState
 
 DIGITS = 4
@@ -41,6 +41,7 @@ class Progress:
     task_trials: Sequence[int] = ()  # of the job, in the order of `tasks`
     holder: str = ""  # who else has the job, while it waits; empty where that is not known
     confirmed: int = 0  # of the tasks, those whose default and best were timed side by side
+    to_confirm: int = 0  # of how many that is so in the end: others have nothing to compare; 0: not known yet
 
     @property
     def speedup(self) -> float | None:
@@ -69,7 +70,12 @@ class Progress:
 
     @property
     def left_s(self) -> float | None:
-        """Expected seconds until the search ends: by trials, by time or as too little more is expected."""
+        """Expected seconds until the search ends: by trials, by time or as too little more is expected.
+
+        None while not known, and once it is over.
+        """
+        if self.stage in AFTER_SEARCH:
+            return None
         left_s = min(self.budget.seconds - self.spent_s, self._lasts_s)
         return max(left_s, 0.0) if isfinite(left_s) else None
 
@@ -129,6 +135,7 @@ class Progress:
             "chosen": self.chosen,
             "task_gains": self.task_gains,
             "confirmed": self.confirmed,
+            "to_confirm": self.to_confirm,
         }
 
 

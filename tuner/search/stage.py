@@ -32,9 +32,18 @@ STAGES: Mapping[str, str] = {
 """The stages in words."""
 
 
-def stage_words(stage: str, confirmed: int, tasks: int) -> str:
+AFTER_SEARCH: Mapping[str, str] = {
+    JobStage.LEARNING: "timing side by side is left",
+    JobStage.CONFIRMING: "timing side by side is left",
+    JobStage.RUNNING: "timing the whole model is left",
+    JobStage.DONE: "nothing is left",
+}
+"""The stages in which the search is over, and what is left then."""
+
+
+def stage_words(stage: str, confirmed: int, to_confirm: int) -> str:
     """A stage in words, and how much of it is done where that is known; one of another version as it was told."""
     words = STAGES.get(stage, stage)
-    if stage != JobStage.CONFIRMING or not confirmed:
+    if stage != JobStage.CONFIRMING or not to_confirm:
         return words
-    return f"{words}: {confirmed} of {counted(tasks, 'task')}"
+    return f"{words}: {confirmed} of {counted(to_confirm, 'task')}"

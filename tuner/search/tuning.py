@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -122,9 +123,10 @@ def _tune(
     store.add_target(target)
     store.add_tasks((task for task, _ in model.tasks.values()), relabel=True)
     opening = JobOpening(store.jobs, spec, model.label, budget)
-    lease = opening.lease(lambda holder: watch(Progress(JobStage.WAITING, 0, budget, 0.0, (), holder=holder)))
+    began_at = time.monotonic()
+    lease = opening.lease(lambda job: watch(Progress(JobStage.WAITING, 0, job.budget, 0.0, (), holder=job.holder)))
     if lease is None:
-        return opening.other_report()
+        return replace(opening.other_report(), seconds=time.monotonic() - began_at)
     with LeaseKeeper(store.jobs, lease, settings().lease_s) as keeper:
         return _run(model, target, store, keeper, make_pool, watch)
 
@@ -154,6 +156,7 @@ def _run(
         raise
     except BaseException:
         with suppress(StoreError):  # it may be over by now
+            keeper.tell()
             store.jobs.give_back(keeper.lease)
         raise
 
@@ -165,7 +168,7 @@ class JobOpening:
         self._jobs, self._spec, self._label, self._budget = jobs, spec, label, budget
         self._other: Job | None = None  # the one that somebody else has
 
-    def lease(self, tell_waiting: Callable[[str], None]) -> Lease | None:
+    def lease(self, tell_waiting: Callable[[Job], None]) -> Lease | None:
         """Lease the job. None where another process had it and has ended it."""
         while True:
             self._other = self._other or self._unfinished_job()
@@ -175,22 +178,21 @@ class JobOpening:
             if lease is not None:  # the other one ended just now, so that this is a new one
                 self._jobs.finish(lease, JobState.CANCELLED)
                 return None
-            tell_waiting(self._other.holder if self._other else "")
-            if self._wait_for_end():
-                return None
+            if self._other is not None:  # else it began in between: look again
+                tell_waiting(self._other)
+                if self._wait_for_end(self._other.id):
+                    return None
 
     def _unfinished_job(self) -> Job | None:
         jobs = self._jobs.list(UNFINISHED, model_sha256=self._spec.model_sha256, target_key=self._spec.target_key)
         return next((job for job in jobs if job.spec.key == self._spec.key), None)
 
-    def _wait_for_end(self) -> bool:
-        """Wait for the other one. False as soon as its process may have gone away."""
-        if self._other is None:  # it began in between: look again
-            return False
+    def _wait_for_end(self, job_id: int) -> bool:
+        """Wait for a job. False as soon as its process may have gone away."""
         deadline_s = time.monotonic() + settings().lease_s / SHARE
         while True:
             changes = self._jobs.changes()
-            if self._jobs.get(self._other.id).state not in UNFINISHED:
+            if self._jobs.get(job_id).state not in UNFINISHED:
                 return True
             rest_s = deadline_s - time.monotonic()
             if rest_s <= 0:

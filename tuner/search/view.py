@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import isinf
 from typing import TYPE_CHECKING
 
 from rich import box
@@ -27,6 +28,7 @@ from ..text import (
     gain,
     is_clear,
     legends,
+    limits,
     mark_noise,
     mark_trial,
     ms,
@@ -109,7 +111,7 @@ class FurtherGain:
 
     seconds: float
     gain: float  # by which all tasks together become faster: 0.02 is 2%
-    op: str = ""  # of the task that most of it is expected of; empty: of none in particular
+    op: str = ""  # of the task that more of it is expected of than of any other; empty: of none in particular
     op_share: float = 0.0  # of the time of all tasks, that should be saved there
 
     @staticmethod
@@ -136,6 +138,7 @@ class JobMoment:
     headline: str = ""  # what the job is at, where that is no stage
     noise: str = ""  # why the machine was too busy to rely on the speed-up; empty where it was not
     confirmed: int = 0  # tasks whose times are confirmed
+    to_confirm: int = 0  # and of how many that is so in the end; 0: not known yet
     note: str = ""  # what the newest event tells, and no moment after it: each is printed
     failed: Mapping[str, int] = field(default_factory=dict)  # status -> trials of this process
     again: FurtherGain | None = None  # None: not known, or it does not search
@@ -164,7 +167,7 @@ class JobMoment:
     @property
     def at(self) -> str:
         """The stage of the job in words, and its progress."""
-        return self.headline or stage_words(self.stage, self.confirmed, len(self.tasks))
+        return self.headline or stage_words(self.stage, self.confirmed, self.to_confirm)
 
     @property
     def speedup_text(self) -> str:
@@ -209,9 +212,10 @@ class JobMoment:
             known=sum(len(state.measured) for state in states),
             tasks=tasks,
             taken_at=time.monotonic(),
-            headline=_wait_text(progress.holder) if progress.stage is JobStage.WAITING else "",
+            headline=_wait_text(progress) if progress.stage is JobStage.WAITING else "",
             noise=progress.noise,
             confirmed=progress.confirmed,
+            to_confirm=progress.to_confirm,
             failed=dict(failed or {}),
             again=again,
         )
@@ -388,16 +392,18 @@ class _LineView:
         self._printed = line
 
 
-def _wait_text(holder: str) -> str:
+def _wait_text(progress: Progress) -> str:
     """The process that a job waits for, and how long that may take."""
     from .lease_keeper import is_gone  # with what is imported beside it by the time that a job waits
 
-    lease = f"{settings().lease_s:g} s"
+    holder, budget, lease = progress.holder, progress.budget, f"{settings().lease_s:g} s"
     if is_gone(holder):
         other = f"the process that had the same job, {printable(holder)}, is gone"
         return f"{other}: its lease ends within {lease}, then this one goes on"
     who = f", {printable(holder)}" if holder else ""
-    return f"{STAGES[JobStage.WAITING]}{who}: waiting for what it finds, or {lease} from when it goes silent"
+    own = limits(budget.trials, None if isinf(budget.seconds) else budget.seconds / 60, budget.until)
+    finds = f"what it finds within its own limits ({', '.join(own)}; those given here don't count)"
+    return f"{STAGES[JobStage.WAITING]}{who}: waiting for {finds}, or {lease} from when it goes silent"
 
 
 def _resume_text(first: JobMoment) -> str:
@@ -433,7 +439,9 @@ def _further_text(last: JobMoment) -> str:
     if not last.again.op:
         return text
     op = shorten(printable(last.again.op), LONGEST_OP)
-    return f"{text}, most of it of {op} ({share(last.again.op_share)} of the time of all tasks)"
+    saved = last.again.gain / (1.0 + last.again.gain)
+    most = "most of it" if last.again.op_share > saved / 2 else "of single tasks most"
+    return f"{text}, {most} of {op} ({share(last.again.op_share)} of the time of all tasks)"
 
 
 def _summary(last: JobMoment, elapsed_s: float, left_s: float | None) -> str:

@@ -186,9 +186,10 @@ class JobShown(Answer):
         "as were asked for. It waits until one comes, be it for ever. Empty for all others."
     )
     progress: dict[str, Any] | None = Field(
-        description="The newest that a tuner process told: `stage` (`done` once the job is finished), `trials`, what a "
-        "run takes by trials (`default_ms`, `tuned_ms`, and their ratio `speedup`), `left_s` until the search ends, "
-        "`remaining_gain`: by which share the rest of the search is expected to make its tasks faster, all together."
+        description="The newest that a tuner process told: `stage` (`done` once the job is finished), `trials` (all "
+        "that are stored), what a run takes by trials (`default_ms`, `tuned_ms`, and their ratio `speedup`), `left_s` "
+        "until the search ends, `remaining_gain`: by which share the rest of the search is expected to make its tasks "
+        "faster, all together."
     )
     result: dict[str, Any] | None = Field(description="The report of a job that has succeeded.")
     outcome: JobOutcome | None = Field(
@@ -244,10 +245,14 @@ def dims_of(job: Job) -> dict[str, int]:
 
 
 def _progress(job: Job) -> dict[str, Any] | None:
-    """What was told last; nothing goes on in a job that is finished, whatever its process was at."""
-    if job.progress is None or job.state in UNFINISHED:
-        return job.progress
-    return job.progress | {"stage": JobStage.DONE.value}
+    """What was told last, but for trials: those stored count, as a process may end before it tells of its last ones.
+
+    Nothing goes on in a job that is finished, whatever its process was at.
+    """
+    if job.progress is None:
+        return None
+    progress = job.progress | {"trials": job.trials}
+    return progress if job.state in UNFINISHED else progress | {"stage": JobStage.DONE.value}
 
 
 def waits_for(job: Job) -> str:

@@ -1,0 +1,32 @@
+"""Why a kernel does more than the machine was found to allow: the same words in all outputs."""
+
+from __future__ import annotations
+
+from tunewright.search_space.sketches import saves_multiplications
+
+ABOVE = 1.02
+"""A share of what is allowed beyond what a clock that changes with heat explains."""
+
+FEWER_MULTIPLICATIONS = (
+    "Winograd's method gets by with fewer multiplications than the plain method, whose number is what counts here"
+)
+OTHER_MOMENT = "the machine was faster when this was timed than when its peak was measured"
+ESTIMATE = "the peak of this machine is an estimate, and too low"
+NEAR_OPERANDS = "what it reads stays in a nearer cache from run to run"
+
+
+def why_above_peak(share: float | None, sketch: str, *, is_measured: bool = True) -> str:
+    """Why a schedule of a sketch reaches more than the peak; empty where it does not.
+
+    `is_measured` is whether the peak is.
+    """
+    if share is None or share <= ABOVE:
+        return ""
+    if saves_multiplications(sketch):
+        return FEWER_MULTIPLICATIONS
+    return OTHER_MOMENT if is_measured else ESTIMATE
+
+
+def why_above_bandwidth(share: float) -> str:
+    """Why more bytes a second are read than come from where they are said to; empty where they are not."""
+    return NEAR_OPERANDS if share > ABOVE else ""
