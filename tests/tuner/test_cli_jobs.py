@@ -124,7 +124,7 @@ def test_two_processes_at_once(job: Job) -> None:
     worked, waited = (json.loads(out) for out, _ in said)
     job.check(worked)
     assert Report.from_json(waited | {"seconds": worked["seconds"]}) == Report.from_json(worked)
-    assert waited["seconds"] < worked["seconds"]  # each has its own
+    assert waited["seconds"] != worked["seconds"]  # each has its own
 
 
 def test_the_second_takes_over(job: Job) -> None:
