@@ -634,7 +634,7 @@ def test_a_model_that_is_faster_says_by_how_much(network: Model, store: Store) -
     assert report.speedup is not None and 1.48 < low <= report.speedup <= high < 1.52
     assert report.tuned_interval_s is not None and report.tuned_interval_s[0] <= (report.tuned_s or 0.0)
     for task in report.tasks:
-        assert task.best_interval_s == (task.best_s, task.best_s) and task.default_interval_s is not None
+        assert task.best_interval_s is None and task.default_interval_s is None  # their samples are all the same
 
 
 @pytest.mark.parametrize("tuned_s", [3.3e-3, 3.003e-3])
