@@ -50,15 +50,19 @@ def _power(a: Any, b: Any) -> Any:
     return np.where(is_kept, result, np.zeros_like(result))
 
 
-def _dot4(a: Any, b: Any, total: Any) -> Any:
+def _byte_products(a: Any, b: Any) -> Any:
+    """The four products of the bytes of two words: unsigned ones by signed ones."""
     left, right = (np.array(words, np.int32)[..., None].view(kind) for words, kind in ((a, np.uint8), (b, np.int8)))
-    return total + np.sum(left.astype(np.int32) * right, axis=-1, dtype=np.int32)
+    return left.astype(np.int32) * right
+
+
+def _dot4(a: Any, b: Any, total: Any) -> Any:
+    return total + np.sum(_byte_products(a, b), axis=-1, dtype=np.int32)
 
 
 def _dot4_small(a: Any, b: Any, total: Any) -> Any:
     """As `_dot4`. Sums of two products saturate, as in machines: a promise that is broken shows."""
-    left, right = (np.array(words, np.int32)[..., None].view(kind) for words, kind in ((a, np.uint8), (b, np.int8)))
-    products = left.astype(np.int32) * right
+    products = _byte_products(a, b)
     pairs = np.clip(products[..., ::2] + products[..., 1::2], -(1 << 15), (1 << 15) - 1)
     return total + np.sum(pairs, axis=-1, dtype=np.int32)
 

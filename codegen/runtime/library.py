@@ -153,7 +153,7 @@ def pool_text(architecture: str) -> str:
     folder = resources.files(__package__)
     return "\n".join(
         (folder / f"{name}.ll").read_text(encoding="utf-8")
-        for name in (architecture, "pool", "workers", "control", "sizes", "unique", "coupling")
+        for name in (architecture, "pool", "shares", "workers", "control", "sizes", "unique", "coupling")
     )
 
 
