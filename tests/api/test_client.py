@@ -149,7 +149,7 @@ def test_nobody_answers() -> None:
     start = time.monotonic()
     with Client(f"http://127.0.0.1:{port}") as client, pytest.raises(ServiceError, match="nobody answers there"):
         client.job(1)
-    assert time.monotonic() - start < 2
+    assert time.monotonic() - start < 20  # less than there is patience for
     with Client(f"http://127.0.0.1:{port}", patience_s=0.5) as client, pytest.raises(ServiceError):
         list(client.events(1))
 
@@ -255,11 +255,11 @@ def test_a_passing_fault_is_waited_for() -> None:
 
 
 def test_patience_ends() -> None:
-    with Faulty(problem(503, "busy", Retry_After="30")) as server, Client(server.url, patience_s=2) as client:
+    with Faulty(problem(503, "busy", Retry_After="600")) as server, Client(server.url, patience_s=60) as client:
         start = time.monotonic()
         with pytest.raises(ServiceError, match="A title: what it is"):
             client.job(7)
-        assert time.monotonic() - start < 1  # 30 s are more than there is patience for
+        assert time.monotonic() - start < 30  # 600 s are more than there is patience for
         assert len(server.requests) == 1
 
 

@@ -134,7 +134,7 @@ def test_a_body_that_does_not_come(serve):
         begin_put(one, line, "0" * 64, 10, "abc")
         started_s = time.monotonic()
         assert b" 408 " in line.recv(4000).split(b"\r\n")[0]
-        assert time.monotonic() - started_s < 5
+        assert time.monotonic() - started_s < 20
 
 
 @pytest.mark.parametrize("label", HOSTILE)

@@ -288,7 +288,7 @@ def test_no_server_breaks_a_build(name, make):
             assert [one.schedule for one in found.values()] == [default_schedule(task, TARGET) for task in TASKS]
         for _ in range(5):  # nor other sessions of the process
             make(url).lookup(TASKS, TARGET)
-        assert time.monotonic() - started_s < 10
+        assert time.monotonic() - started_s < 30
     if name != "unknown for ever":
         assert len(lookups.notes) == 2 and "kept answers and defaults are used" in lookups.notes[0], lookups.notes
 
@@ -299,7 +299,7 @@ def test_no_server(url, make):
     started_s = time.monotonic()
     for _ in range(20):
         assert lookups.lookup(TASKS, TARGET)[TASKS[0].key].match is Match.DEFAULT
-    assert time.monotonic() - started_s < 10
+    assert time.monotonic() - started_s < 30
     assert len(lookups.notes) == 2
 
 
@@ -308,7 +308,7 @@ def test_tls_where_there_is_none(make):
         lookups = make(url.replace("http", "https"))
         started_s = time.monotonic()
         assert lookups.lookup(TASKS, TARGET)[TASKS[0].key].match is Match.DEFAULT
-        assert time.monotonic() - started_s < 10
+        assert time.monotonic() - started_s < 30
         assert lookups.notes
 
 
