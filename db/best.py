@@ -38,13 +38,21 @@ class Best:
         return Schedule.from_json(json.loads(self.schedule_json))
 
     @property
+    def interval_s(self) -> tuple[float, float] | None:
+        """The 95% interval of the median; None where it is not known or, as older versions stored it, has no width."""
+        if self.low_s is None or self.high_s is None or self.low_s == self.high_s:
+            return None
+        return self.low_s, self.high_s
+
+    @property
     def measurement(self) -> Measurement:
         """The measurement without what lookups don't return: samples, errors, the object."""
+        low_s, high_s = self.interval_s or (None, None)
         return Measurement(
             Status.OK,
             median_s=self.median_s,
-            low_s=self.low_s,
-            high_s=self.high_s,
+            low_s=low_s,
+            high_s=high_s,
             provenance=json.loads(self.provenance_json),
         )
 

@@ -18,7 +18,7 @@ from tunewright.search_space.measurement import Record
 from tunewright.search_space.sketches import default_schedule
 
 from ..waiting import wait_for
-from .conftest import CRASHED, TARGET, exact_answer, make_task, points, store_best
+from .conftest import CRASHED, TARGET, exact_answer, make_task, measured, points, store_best
 
 
 def ask(client, *tasks, target=TARGET, define=(), **query):
@@ -45,6 +45,16 @@ def test_exact(one, client):
         answer = ask(client, task, target=target)
         assert answer.json()["target"] == TARGET.key
         assert items(answer) == [exact_answer(task, confirmed=True, interval_ms=pytest.approx([0.9, 1.1]))]
+
+
+def test_an_interval_without_width_is_none(one, client):
+    task = make_task(64)
+    narrow = replace(measured(), low_s=1e-3, high_s=1e-3)  # as older versions stored them
+    one.store.add_task(task)
+    one.store.add_target(TARGET)
+    one.store.record(Record(task.key, TARGET.key, points(task)[0], narrow))
+    assert items(ask(client, task)) == [exact_answer(task, interval_ms=None)]
+    assert one.store.catalog.best([task.key], [TARGET.key])[task.key, TARGET.key].measurement.low_s is None
 
 
 def test_a_change_is_seen(one, client):

@@ -113,8 +113,9 @@ class LookupCache:
 def exact_item(best: Best) -> Item:
     """The answer that a best is, as `LookupResult.to_json` would put it: what is JSON already is not read."""
     interval = "null"
-    if best.low_s is not None and best.high_s is not None:
-        interval = f"[{1e3 * best.low_s!r}, {1e3 * best.high_s!r}]"
+    if best.interval_s is not None:
+        low_s, high_s = best.interval_s
+        interval = f"[{1e3 * low_s!r}, {1e3 * high_s!r}]"
     basis = Basis.IMPORTED if best.is_imported else Basis.MEASURED
     text = (
         f'{{"key": "{best.task_key}", "op": {json.dumps(best.op)}, "match": "{Match.EXACT}", '

@@ -55,6 +55,8 @@ class Answer(BaseModel):
 
 
 def _read(sources: tuple[object, ...], name: str) -> object:
+    if name == "interval_ms":
+        return _interval_ms(sources)
     name_s = f"{name.removesuffix('_ms')}_s" if name.endswith("_ms") else name
     for source in sources:
         if hasattr(source, name):
@@ -62,10 +64,19 @@ def _read(sources: tuple[object, ...], name: str) -> object:
             return value
         if hasattr(source, name_s):
             return in_ms(getattr(source, name_s))
-        if name == "interval_ms" and hasattr(source, "low_s"):
-            edges = _read((source,), "low_ms"), _read((source,), "high_ms")
-            return None if None in edges else edges
     raise AttributeError(f"none of the sources has {name}")
+
+
+def _interval_ms(sources: tuple[object, ...]) -> tuple[float, float] | None:
+    """Both ends; None where they are not known, or the same: no time is known so well."""
+    for source in sources:
+        if hasattr(source, "interval_ms"):
+            given: tuple[float, float] | None = source.interval_ms
+            return given
+        if hasattr(source, "low_s") and hasattr(source, "high_s"):
+            low_ms, high_ms = in_ms(source.low_s), in_ms(source.high_s)
+            return None if low_ms is None or high_ms is None or low_ms == high_ms else (low_ms, high_ms)
+    raise AttributeError("none of the sources has interval_ms, or low_s and high_s")
 
 
 class RequestModel(BaseModel):
