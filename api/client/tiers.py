@@ -277,10 +277,23 @@ class Lookups:
         return result, kept_s
 
     def _store_answer(self, result: LookupResult, target: Target) -> None:
-        if _fresh_s(result) or result.match is Match.PREDICTED:
-            now_s = time.time()
-            self._remember(result, target, now_s)
-            self._write(result.task.key, target, result.to_json(), now_s)
+        """Keep it in the place of an older one, or nothing where it is not worth keeping."""
+        if not (_fresh_s(result) or result.match is Match.PREDICTED):
+            self._forget(result.task.key, target)
+            return
+        now_s = time.time()
+        self._remember(result, target, now_s)
+        self._write(result.task.key, target, result.to_json(), now_s)
+
+    def _forget(self, task_key: str, target: Target) -> None:
+        """Keep nothing of a task: its record was taken back, or the server has another database now."""
+        with self._lock:
+            self._memory.pop((target.key, task_key), None)
+        path = self._path(task_key, target)
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            self._note(f"an old answer can't be removed from {str(path.parent)!r}: {error.strerror}")
 
     def _remember(self, result: LookupResult, target: Target, kept_s: float) -> None:
         with self._lock:
