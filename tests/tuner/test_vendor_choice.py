@@ -87,7 +87,7 @@ def is_marked(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], bool]:
 def test_the_faster_one_is_taken(
     path: Path, url: str, times_s: dict[str, float], outcome: JobOutcome, own_outcome: JobOutcome | None
 ) -> None:
-    report = tuned(path, url, **times_s)
+    report = tuned(path, url, default=times_s["default"], tuned=times_s["tuned"], vendor=times_s["vendor"])
     own_s = min(times_s["default"], times_s["tuned"])
     assert (report.outcome, report.own_outcome) == (outcome, own_outcome)
     assert report.vendor is not None and report.vendor.version == VENDOR_VERSION and not report.vendor.fault
