@@ -134,6 +134,8 @@ class Client(Closeable):
         it is faster. Raises ModelError for a model that can't be read, and OSError.
         """
         with_weights, vendor = check_flag("with_weights", with_weights), check_flag("vendor", vendor)
+        if vendor and not with_weights:
+            raise Refused("vendor needs the whole model: send it with its weights (with_weights, --with-weights)")
         check_text("label", label, "net.onnx")
         trials, minutes, until = check_trials(trials), check_minutes(minutes), check_until(until)
         threads, seed, priority = check_threads(threads), check_seed(seed), check_priority(priority)

@@ -54,8 +54,9 @@ class Latency(Answer):
         description="What a run takes in a vendor's runtime beside our kernels, which all other times are of, and what "
         "came of that; empty where the job did not ask for it."
     )
-    is_vendor: bool = Field(description="Whether that runtime runs the model.")
-    is_kept: bool = Field(description="Whether our kernels keep the defaults.")
+    own_outcome: JobOutcome | None = Field(
+        description="Where that runtime was taken, what the job did for our kernels; else null."
+    )
     why_not: Text = Field(description="Why a finished job has not timed the model; empty where it has.")
     noise: Text = Field(description="Why the machine was too busy to rely on the times; empty where it was not.")
 
@@ -63,6 +64,16 @@ class Latency(Answer):
     def is_timed(self) -> bool:
         """Whether the model was run."""
         return self.of is GainBasis.MODEL
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether our kernels stay on the model's defaults."""
+        return (self.own_outcome or self.outcome) is JobOutcome.DEFAULTS_KEPT
+
+    @property
+    def is_vendor(self) -> bool:
+        """Whether a vendor's runtime runs the model."""
+        return self.outcome is JobOutcome.VENDOR
 
     @property
     def is_slower(self) -> bool:

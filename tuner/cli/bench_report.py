@@ -25,10 +25,11 @@ def render(console: Console, data: Mapping[str, Any]) -> None:
     for name, failure in data["failures"].items():
         console.print(f"{name} can't run this model: {printable(failure)}")
     console.print(f"{printable(data['model'])}, {_place(data)}")
+    kernels = mark_noise(duration(data["kernels_ms"]), noise)
     if data["runtime"]:
-        console.print(f"{OURS} ran it in {data['runtime']}; kernels of ours take {duration(data['kernels_ms'])} alone")
+        console.print(f"{OURS} ran it in {printable(data['runtime'])}; our kernels take {kernels}")
     elif device is None:
-        console.print(f"of tunewright's time, kernels take {mark_noise(duration(data['kernels_ms']), noise)}")
+        console.print(f"of tunewright's time, kernels take {kernels}")
     else:
         console.print("a run brings inputs to the device and outputs back; on the device they are there already")
     if data["fallback"] and not data["runtime"]:

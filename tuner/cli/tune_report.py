@@ -114,7 +114,8 @@ def _print_whole(console: Console, data: Mapping[str, Any]) -> list[str]:
         whole = ""
     else:
         whole = _gain_text(gain) if data["tasks"] else _default_text(gain)
-        console.print(f"the whole model: {whole}", soft_wrap=True)
+        where = " on our kernels" if gain.is_vendor else ""
+        console.print(f"the whole model{where}: {whole}", soft_wrap=True)
     if gain.vendor_text:
         console.print(gain.vendor_text, soft_wrap=True)
     if by_tasks := _sum_text(gain, data):
