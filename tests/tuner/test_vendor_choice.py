@@ -106,8 +106,11 @@ def test_a_busy_machine_takes_none(path: Path, store: Store) -> None:
     timing = takes(STOLEN, default=4e-3, tuned=2e-3, vendor=1e-3)
     report = job(open_model(path), store, FakePool(by_key), timing=timing, vendor=True)
     assert report.outcome is JobOutcome.TOO_NOISY and report.vendor is not None
-    assert report.vendor.conclusion(is_taken=False).endswith("so our kernels run the model")
-    assert "too busy to tell" in report.vendor.fault
+    words = report.vendor.conclusion(is_taken=False)
+    assert (
+        words.endswith("but the machine was too busy to tell, so our kernels run the model") and "takes ~1.0" in words
+    )
+    assert report.vendor.noise
 
 
 def test_who_does_not_ask_is_told_nothing(path: Path, store: Store) -> None:

@@ -69,7 +69,12 @@ def render(console: Console, data: Mapping[str, Any], dims: Mapping[str, int] = 
     if data.get("voided"):  # a job of before that was told has none
         console.print(taken_back(data["voided"]))
     figures_shown += _print_whole(console, data)
-    reasons = [data.get("noise", ""), *(task.get("noise", "") for task in data["tasks"])]
+    vendor = ModelGain.of_job(None, data).vendor
+    reasons = [
+        data.get("noise", ""),
+        "" if vendor is None else vendor.noise,
+        *(task.get("noise", "") for task in data["tasks"]),
+    ]
     print_legends(console, figures_shown, reasons)
 
 
@@ -122,7 +127,7 @@ def _print_whole(console: Console, data: Mapping[str, Any]) -> list[str]:
         console.print(f"the sum of its tasks: {by_tasks}; {SUM_WORDS}", soft_wrap=True)
     if slow:
         console.print(slow, soft_wrap=True)
-    return [whole, by_tasks, slow.partition(" ")[0]]
+    return [whole, gain.vendor_text, by_tasks, slow.partition(" ")[0]]
 
 
 def _default_text(gain: ModelGain) -> str:

@@ -15,7 +15,7 @@ from tunewright.codegen.target import Target
 from tunewright.search_space.measurement import NOISE, Measurement, Status
 from tunewright.search_space.sketches import default_schedule
 
-from ..text import ONNX_RUNTIME, Interval, between, between_ms, duration, printable, ratio, times
+from ..text import ONNX_RUNTIME, Interval, between, between_ms, duration, mark_noise, printable, ratio, times
 from ..units import in_ms
 from .result import LONGEST_TEXT, LookupResult, Match, seconds, unmeasured_result
 
@@ -47,6 +47,7 @@ class VendorTime:
     own_interval_s: Annotated[Interval | None, IN_MS] = None
     speedup_interval: Interval | None = None  # how many times as fast as on our kernels it is
     fault: str = ""  # why it is not taken whatever it takes, for people
+    noise: str = ""  # why the machine was too busy to rely on the times; empty where it was not
     runtime: str = ONNX_RUNTIME
 
     @property
@@ -64,11 +65,12 @@ class VendorTime:
         """The times of both, in words."""
         if self.time_s is None or self.own_s is None:
             return f"{self.name} was not compared: {printable(self.fault)}"
+        figures = duration(in_ms(self.time_s)), duration(in_ms(self.own_s)), times(self.speedup)
+        time, own_time, speedup = (mark_noise(figure, self.noise) for figure in figures)
         interval_ms, own_interval_ms = map(_in_ms, (self.interval_s, self.own_interval_s))
         return (
-            f"{self.name} takes {duration(in_ms(self.time_s))}{between_ms(interval_ms)}, our kernels "
-            f"{duration(in_ms(self.own_s))}{between_ms(own_interval_ms)}: it is {times(self.speedup)} as fast"
-            f"{between(self.speedup_interval)}"
+            f"{self.name} takes {time}{between_ms(interval_ms)}, our kernels {own_time}{between_ms(own_interval_ms)}: "
+            f"it is {speedup} as fast{between(self.speedup_interval)}"
         )
 
     def conclusion(self, is_taken: bool) -> str:
@@ -102,7 +104,7 @@ class VendorTime:
             raise ValueError("it names no runtime that is known here, or no times")
         for time_s in (told.time_s, told.own_s, *(told.interval_s or ()), *(told.own_interval_s or ())):
             seconds(in_ms(time_s))
-        if any(len(text) > LONGEST_TEXT for text in (told.version, told.fault)):
+        if any(len(text) > LONGEST_TEXT for text in (told.version, told.fault, told.noise)):
             raise ValueError("its texts are too long")
         return told
 

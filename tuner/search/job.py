@@ -247,7 +247,8 @@ def judge_vendor(report: Report, times: ModelTimes, target: Target) -> Report:
         own_time.median_s,
         (own_time.low_s, own_time.high_s),
         times.ratio(own, VENDOR),
-        f"the machine was too busy to tell: {noise}" if noise and is_faster else "",
+        "the machine was too busy to tell" if noise and is_faster else "",
+        noise,
     )
     if not is_faster or noise:
         return replace(report, vendor=vendor)

@@ -80,6 +80,8 @@ class InferenceSession:
 
     Where dimensions stay open, runs may be of any size, and each gets kernels of its own: see `OpenModel`.
 
+    Where the model's last job took a vendor's runtime, that runs it; inputs on which it fails go through the kernels.
+
     `model` is a path or the ONNX bytes; `threads` what the kernels run on (all available processors where None); `dims`
     binds open dimensions by name, and `bind` gives inputs of one number their value: they are inputs no more, and
     what hangs on them alone is computed now, such as the condition of an `If`. With `target="cuda"` all kernels run on

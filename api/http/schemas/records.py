@@ -120,6 +120,7 @@ class VendorShown(Answer):
         description="How many times as fast as on our kernels it is in the runtime: the 95% interval."
     )
     fault: str = Field(description="Why it is not taken whatever it takes; empty where nothing is wrong.")
+    noise: str = Field(description="Why the machine was too busy to rely on the times; empty where it was not.")
 
 
 class LookupAnswer(Answer):
