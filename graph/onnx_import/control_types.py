@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Protocol
 
 import numpy as np
 from onnx import GraphProto, TensorProto, TypeProto, helper
 
+from tunewright.graph.draft import prune
 from tunewright.graph.ir import Array, Body, Node
 
 from ..evaluation.onnx_form import TypeFault, check_shape, tensor_type
 from .output_types import without_shape
-from .protobuf import MisfitError
+from .protobuf import MisfitError, read_names
 from .shapes import Values
+from .trip_counts import count_trips
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,8 @@ MAX_SHAPED_WALKS = 256
 class ControlFlow:
     """A node with bodies on its way to types. `values` are those of the inputs, as far as they are known.
 
-    `bodies` are the walked ones; `shaped_walks` counts down from MAX_SHAPED_WALKS, for all of a model together.
+    `bodies` are the walked ones; `shaped_walks` counts down from MAX_SHAPED_WALKS, for all of a model together. `trips`
+    are those of a Loop, where they are known.
     """
 
     node: Node
@@ -53,6 +56,7 @@ class ControlFlow:
     walk: BodyWalk
     shaped_walks: Iterator[int]
     bodies: dict[str, Body] = field(default_factory=dict)
+    trips: int | None = None
 
     def types(self) -> list[TypeProto]:
         """The types of the outputs. Raises TypeFault where operands and bodies don't fit."""
@@ -62,20 +66,22 @@ class ControlFlow:
         return rule(self)
 
     def walk_shaped(
-        self, graph: GraphProto, inputs: Sequence[TypeProto], states: range, known: Mapping[int, Array] | None = None
+        self,
+        graph: GraphProto,
+        inputs: Sequence[TypeProto],
+        states: Collection[int],
+        known: Mapping[int, Array] | None = None,
     ) -> WalkedBody | None:
-        """The body where the shapes of its states, inputs at `states`, stay as they are; else None."""
+        """The body where the shapes of states, inputs at these places, stay as they are; else None."""
         if any(without_values(kind) for kind in inputs) or next(self.shaped_walks, None) is None:
             return None
         try:
             walked = self.walk(graph, inputs, known)
         except MisfitError:
             return None
-        before = [inputs[k] for k in states]
-        first = 1 if self.node.op == "Loop" else 0  # whether to go on comes before the states
-        if walked.types[first : first + len(before)] != before or any(map(without_values, walked.types)):
-            return None
-        return walked
+        shift = 1 if self.node.op == "Loop" else 0  # one input more than outputs comes before the states
+        is_same = all(walked.types[place - shift] == inputs[place] for place in states)
+        return walked if is_same and not any(map(without_values, walked.types)) else None
 
 
 def _if(flow: ControlFlow) -> list[TypeProto]:
@@ -103,33 +109,55 @@ def _loop(flow: ControlFlow) -> list[TypeProto]:
     if count < len(states):
         raise TypeFault(f"{count} outputs of the node where {len(states)} values are carried around")
     inputs = [*scalars, *states]
-    walked = flow.walk_shaped(body, inputs, range(2, len(inputs)), {1: np.asarray(True)})  # else it would not run
+    unread = _unread_states(flow, body)
+    stable = [place for place in range(2, len(inputs)) if place - 2 not in unread]
+    walked = flow.walk_shaped(body, inputs, stable, {1: np.asarray(True)})  # else it would not run
     if walked is not None:
-        flow.bodies["body"] = walked.body
-        trips = _known_trips(flow, walked.body)
-        scans = [
-            without_shape(kind) if trips is None else stacked(kind, trips) for kind in walked.types[len(states) + 1 :]
-        ]
-        return [*states, *scans]
+        flow.trips, flow.bodies["body"] = _known_trips(flow, walked.body)
+        trips, after = flow.trips, walked.types[1:]
+        results = [after[number] if number in unread else kind for number, kind in enumerate(states)]
+        _check_states(states, results)
+        scans = [without_shape(kind) if trips is None else stacked(kind, trips) for kind in after[len(states) :]]
+        return [*results, *scans]
     states = [without_shape(kind) for kind in states]
     types = _loop_body_types(body, [*scalars, *states], flow.walk)[1:]
     _check_states(states, types)
     return [without_shape(kind) for kind in types]
 
 
-def _known_trips(flow: ControlFlow, body: Body) -> int | None:
-    """The trips of a Loop, if they are known. In its body the condition is known to hold."""
+def _unread_states(flow: ControlFlow, body: GraphProto) -> set[int]:
+    """The states that the body of a Loop does not read, where it runs once at least: they may have any shape before."""
     trips, condition = (*flow.values, None, None)[:2]
-    is_conditional = len(flow.inputs) > 1 and flow.inputs[1].HasField("tensor_type")
+    given = [kind.HasField("tensor_type") for kind in (*flow.inputs[:2], TypeProto(), TypeProto())]
+    is_run = not given[0] or (trips is not None and trips.size == 1 and trips.item() > 0)
+    holds = not given[1] or (condition is not None and condition.size == 1 and bool(condition.item()))
+    if not is_run or not holds:
+        return set()
+    read = {value.name for value in body.output}.union(*map(read_names, body.node))
+    return {number for number, value in enumerate(body.input[2:]) if value.name not in read}
+
+
+def _known_trips(flow: ControlFlow, body: Body) -> tuple[int | None, Body]:
+    """The trips of a Loop, if they are known, and its body, which wants no end of them then.
+
+    In its body the condition is known to hold.
+    """
+    trips, condition = (*flow.values, None, None)[:2]
+    is_given = [kind.HasField("tensor_type") for kind in (*flow.inputs[:2], TypeProto(), TypeProto())]
     if condition is not None and condition.size == 1 and not condition.item():
-        return 0
-    if trips is None or trips.size != 1:
-        return None
-    if trips.item() <= 0:
-        return 0
-    after = body.graph.constants.get(body.graph.outputs[0].tensor)
-    is_endless = after is not None and after.size == 1 and bool(after.item())
-    return int(trips.item()) if is_endless and (condition is not None or not is_conditional) else None
+        return 0, body
+    most = int(trips.item()) if trips is not None and trips.size == 1 else None
+    if most is not None and most <= 0:
+        return 0, body
+    if (condition is None and is_given[1]) or (most is None and is_given[0]):
+        return None, body
+    count = count_trips(body.graph, flow.values[2:], most)
+    if count is None or not flow.values:
+        return None, body
+    graph, holds = body.graph, body.graph.inputs[1].tensor
+    outputs = (replace(graph.outputs[0], tensor=holds), *graph.outputs[1:])
+    constants = {**graph.constants, holds: np.asarray(True)}
+    return count, replace(body, graph=prune(replace(graph, outputs=outputs, constants=constants)))
 
 
 def stacked(kind: TypeProto, count: int, axis: int = 0) -> TypeProto:

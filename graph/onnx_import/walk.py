@@ -235,7 +235,7 @@ class Walk:
             attrs[attribute.name] = self._attribute(attribute, place)
         check_attributes(proto.op_type, op.domain, attrs)
         inputs = [scope.names[name] for name in proto.input]
-        while inputs and not inputs[-1]:
+        while inputs and not inputs[-1] and not captures:  # which stand behind those that the op has
             inputs.pop()
         outputs = list(proto.output)
         while outputs and not outputs[-1] and proto.op_type != "Split":  # of whose parts it matters how many there are
@@ -272,7 +272,8 @@ class Walk:
         kinds = [self._protos[name] if name else None for name in node.inputs]
         values = [draft.array(name) if name else None for name in node.inputs]
         types = [draft.types[name] if name else None for name in node.inputs]
-        check_elements(types[: len(proto.input)], signature(node.op, node.version, node.domain))
+        explicit = len(node.inputs) - len(node.attrs.get(CAPTURES, ()))
+        check_elements(types[:explicit], signature(node.op, node.version, node.domain))
         check_operands(
             node, [rank(kind) for kind in kinds], [None if kind is None else kind.shape for kind in types], values
         )
@@ -288,10 +289,11 @@ class Walk:
             input_types = [self._protos[scope.names[name]] if name else TypeProto() for name in proto.input]
             graphs = {item.name: item.g for item in proto.attribute if item.type == AttributeProto.GRAPH}
             walk = partial(self._walk_body, scope, node)
-            given = values[: len(node.inputs) - len(node.attrs[CAPTURES])]
-            flow = ControlFlow(node, graphs, input_types, given, len(proto.output), walk, self._shaped_walks)
+            flow = ControlFlow(
+                node, graphs, input_types, values[:explicit], len(proto.output), walk, self._shaped_walks
+            )
             output_types = flow.types()
-            node = replace(node, bodies=flow.bodies)
+            node = replace(self._counted(node, flow.trips), bodies=flow.bodies)
         else:
             output_types = self._infer(node, kinds, values)
         if output_types and node.inputs and node.inputs[0]:
@@ -326,6 +328,15 @@ class Walk:
         if result is not node:
             self._note(result.inputs)
         return result
+
+    def _counted(self, node: Node, trips: int | None) -> Node:
+        """A Loop that has a trip count and no condition, where it is known how often it runs."""
+        if trips is None:
+            return node
+        count = self._draft.constant(np.asarray(trips, np.int64))
+        self._note([count])
+        first = min(len(node.inputs) - len(node.attrs[CAPTURES]), 2)
+        return replace(node, inputs=((count, "")[:first] + node.inputs[first:]))
 
     def _walk_body(
         self,

@@ -1,0 +1,129 @@
+"""How often a loop runs whose condition depends on counters alone: exporters write `for` as a condition on numbers.
+
+A counter is a single number that is known before the loop, and grows by the same step in each iteration. That it does
+is checked, not recognised: all its values are guessed from the first step, and what the body computes from them must be
+the values of one iteration later. So it may be counted in any way, as by way of floats and with axes of one element.
+
+Before: `(i, c, k) => (d, k2) { k2 = Add(k, 1) f = Cast<to = 1>(k2) d = Less(f, 5.0) }`, k is 0 at first.
+After: 5 iterations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+
+import numpy as np
+
+from tunewright.graph.ir import Array, Graph, Node
+
+from ..evaluation.fallback import EvaluationError, evaluate
+
+MAX_TRIPS = 1 << 20
+"""Most iterations that are counted."""
+
+MAX_START = 1 << 40
+"""Largest number that a counter begins with: it fits 64 bits all the way."""
+
+_SHAPES_ONLY = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
+_ELEMENTWISE = frozenset({
+    "Abs", "Add", "And", "Cast", "Ceil", "Div", "Equal", "Floor", "Greater", "GreaterOrEqual", "Less", "LessOrEqual",
+    "Max", "Min", "Mod", "Mul", "Neg", "Not", "Or", "Sub", "Sum", "Where", "Xor",
+})  # fmt: skip
+
+
+def count_trips(body: Graph, initial: Sequence[Array | None], most: int | None) -> int | None:
+    """The iterations of a Loop whose condition holds at first; None where they depend on more than counters.
+
+    `initial` are the values of its states, as far as they are known; `most` is the trip count, if there is one.
+    """
+    known = body.constants.get(body.outputs[0].tensor)
+    if known is not None and known.all():
+        return most
+    end = MAX_TRIPS if most is None else min(most, MAX_TRIPS)
+    states = {
+        number: value.reshape(())
+        for number, value in enumerate(initial)
+        if value is not None and value.size == 1 and value.dtype.kind in "biu"
+    }
+    count = min(end, 64)
+    while True:
+        condition = _condition(body, dict(states), count)
+        if condition is None:
+            return None
+        if not condition.all():
+            return int(condition.argmin()) + 1
+        if count == end:
+            return most if end == most else None
+        count = min(count * 16, end)
+
+
+def _condition(body: Graph, states: dict[int, Array], count: int) -> Array | None:
+    """Whether the body wants another iteration after each of so many; None where more than counters tell it."""
+    end, *ends = (port.tensor for port in body.outputs)
+    number, holds, *inputs = (port.tensor for port in body.inputs)
+    nodes = _counting_nodes(body, [end, *(ends[place] for place in states)])
+    while True:
+        around = {number: np.zeros(1, np.int64), holds: np.ones(1, bool)}
+        first = _values(body, nodes, around | {inputs[place]: value[None] for place, value in states.items()})
+        ways = {place: _way(value, first.get(ends[place]), count) for place, value in states.items()}
+        guessed = {inputs[place]: way[:-1] for place, way in ways.items() if way is not None}
+        values = _values(body, nodes, around | {number: np.arange(count)} | guessed)
+        wrong = [place for place, way in ways.items() if way is None or not _is_same(values.get(ends[place]), way[1:])]
+        if not wrong:
+            return np.broadcast_to(values[end], count) if end in values else None
+        for place in wrong:
+            del states[place]
+
+
+def _way(start: Array, step: Array | None, count: int) -> Array | None:
+    """The values of a counter before each of so many iterations and behind the last, from the first two of them."""
+    if step is None or step.dtype != start.dtype:
+        return None
+    if start.dtype == bool:
+        return np.full(count + 1, start)
+    if max(abs(int(start)), abs(int(step.item()))) > MAX_START:
+        return None
+    way = int(start) + (int(step.item()) - int(start)) * np.arange(count + 1)
+    limits = np.iinfo(start.dtype.name)
+    return way.astype(start.dtype) if limits.min <= way.min() and way.max() <= limits.max else None
+
+
+def _is_same(values: Array | None, way: Array) -> bool:
+    return values is not None and values.dtype == way.dtype and bool((values == way).all())
+
+
+def _counting_nodes(body: Graph, ends: Sequence[str]) -> list[Node]:
+    """The nodes that make some tensors and may be counting, in order."""
+    needed, nodes = set(ends), []
+    for node in reversed(body.nodes):
+        if node.op in _SHAPES_ONLY | _ELEMENTWISE and not node.domain and not needed.isdisjoint(node.outputs):
+            needed.update(node.inputs[:1] if node.op in _SHAPES_ONLY else node.inputs)
+            nodes.append(node)
+    return nodes[::-1]
+
+
+def _values(body: Graph, nodes: Sequence[Node], known: Mapping[str, Array]) -> dict[str, Array]:
+    """What tensors of one number are in each iteration, where that is told: vectors, of one element for constants."""
+    values = dict(known)
+    for node in nodes:
+        names = [name for name in (node.inputs[:1] if node.op in _SHAPES_ONLY else node.inputs) if name]
+        for name in names:
+            if name in body.constants and body.constants[name].size == 1:
+                values[name] = body.constants[name].reshape(1)
+        shape = body.types[node.outputs[0]].shape
+        if any(name not in values for name in names) or shape is None or prod(shape) != 1:
+            continue
+        if node.op in _SHAPES_ONLY:
+            values[node.outputs[0]] = values[names[0]]
+            continue
+        try:
+            (result,) = evaluate(node, [values[name] for name in names])
+        except EvaluationError:
+            continue
+        values[node.outputs[0]] = np.asarray(result)
+    for port in body.outputs:
+        array = body.constants.get(port.tensor)
+        if array is not None and array.size == 1:
+            values[port.tensor] = array.reshape(1)
+    return values

@@ -1,0 +1,161 @@
+"""Loops in the forms that exporters write them, in native code: as in ONNX Runtime."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tunewright.graph.control.steps import LoopStart
+from tunewright.graph.onnx_import import load
+
+from .control_models import check, model_of, opened
+
+RNG = np.random.default_rng(6)
+
+RECURRENT = """g (float[5,2,3] x, bool[5,2,1] m, float[2,4] h) => (float[5,2,4] y, float[2,4] z) {
+    zero = Constant <value = int32 {0}> ()
+    first = Constant <value_ints = [0]> ()
+    s = Shape(x) l = Slice(s, first, one) t = Squeeze(l, first) n = Cast <to = 6> (t)
+    f = Cast <to = 1> (n) go = Less(nil, f)
+    unused, z, same, kernel, length, y = Loop("", go, zero, h, h, w, n) <body = b (int64 i, bool c, int32 k,
+        float[2,4] a, float[2,4] b, float[3,4] v, int32 e) => (bool d, int32 k2, float[2,4] a2, float[2,4] b2,
+        float[3,4] v, int32 e, float[2,4] o) {
+        k2 = Add(k, step)
+        row = Gather(x, k) mask = Gather(m, k)
+        p = MatMul(row, v) q = Add(p, a) r = Tanh(q)
+        on = Cast <to = 1> (mask) no = Not(mask) off = Cast <to = 1> (no)
+        new = Mul(on, r) old = Mul(off, a) a2 = Add(new, old)
+        b2 = Mul(b, r) o = Identity(a2)
+        left = Cast <to = 1> (k2) right = Cast <to = 1> (e) d = Less(left, right) }>
+}"""
+"""A recurrent layer as tf2onnx has it: it carries its counter, weights and length along, and a state for nobody."""
+
+WEIGHTS = {
+    "w": RNG.standard_normal((3, 4)).astype(np.float32),
+    "nil": np.array(0, np.float32),
+    "one": np.array([1]),
+    "step": np.array(1, np.int32),
+}
+
+
+def feeds(rows: int = 5) -> dict[str, Any]:
+    x, h = (RNG.standard_normal(shape).astype(np.float32) for shape in ((rows, 2, 3), (2, 4)))
+    return {"x": x, "m": RNG.random((rows, 2, 1)) < 0.7, "h": h}
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_recurrent_layer(threads: int) -> None:
+    check(model_of(RECURRENT, 13, WEIGHTS), feeds(), threads)
+    for rows in (1, 0):
+        text = RECURRENT.replace("[5,", f"[{rows},")
+        check(model_of(text, 13, WEIGHTS), feeds(rows), threads)
+
+
+def test_what_a_loop_needs_not_carry_is_no_state() -> None:
+    model = opened(model_of(RECURRENT, 13, WEIGHTS))
+    [loop] = [step for step in model.steps if isinstance(step, LoopStart)]
+    assert loop.count == 5
+    assert not loop.condition
+    graph = load(model_of(RECURRENT, 13, WEIGHTS).SerializeToString())
+    [node] = [node for node in graph.nodes if node.op == "Loop"]
+    assert len(node.outputs) == 3
+    ops = [node.op for node in node.bodies["body"].graph.nodes]
+    assert ops.count("Mul") == 2
+    assert "Less" not in ops
+
+
+COUNTED = """g (float[3] x) => (float[3] y, float[n,3] z) {{
+    k = Constant <value = {type} {{{start}}}> ()
+    last, y, z = Loop({trips}, "", k, x) <body = b (int64 i, bool c, {type} k, float[3] s)
+        => (bool d, {type} k2, float[3] s2, float[3] o) {{
+        {body} s2 = Add(s, x) o = Identity(s) }}>
+    used = Cast <to = 1> (last)
+}}"""
+
+
+@pytest.mark.parametrize(
+    ("start", "trips", "body", "count"),
+    [
+        ("0", '""', "k2 = Add(k, two) d = Less(k2, seven)", 4),
+        ("9", '""', "k2 = Sub(k, two) e = LessOrEqual(k2, two) d = Not(e)", 4),
+        ("0", "seven", "k2 = Add(k, two) d = Less(k2, seven)", 4),
+        ("0", "two", "k2 = Add(k, two) d = Less(k2, seven)", 2),
+        ("0", '""', "f = Cast<to = 1>(k) g = Add(f, unit) k2 = Cast<to = 7>(g) d = Less(k2, seven)", 7),
+        (
+            "0",
+            '""',
+            "u = Unsqueeze(k, axis) v = Add(u, two) k2 = Squeeze(v, axis) w = Less(k2, seven) d = And(c, w)",
+            4,
+        ),
+        ("0", '""', "k2 = Identity(k) d = Less(i, two)", 3),
+        ("0", '""', "k2 = Add(k, two) d = Greater(k2, seven)", 1),
+        ("0", '""', "k2 = Add(k, two) m = Max(k2, i) d = LessOrEqual(m, hundred)", 51),
+    ],
+)
+def test_trips_that_counters_tell(start: str, trips: str, body: str, count: int) -> None:
+    numbers = {"two": 2, "seven": 7, "hundred": 100}
+    weights = {name: np.array(value) for name, value in numbers.items()}
+    weights |= {"unit": np.array(1, np.float32), "axis": np.array([0])}
+    text = COUNTED.format(type="int64", start=start, trips=trips, body=body)
+    model = model_of(text.replace("used = Cast <to = 1> (last)", ""), 17, weights)
+    check(model, {"x": np.array([1, 2, 3], np.float32)})
+    [loop] = [step for step in opened(model).steps if isinstance(step, LoopStart)]
+    assert loop.count == count
+
+
+@pytest.mark.parametrize("body", ["k2 = Mul(k, two) d = Less(k2, seven)", "k2 = Add(k, k) d = Less(k2, seven)"])
+def test_what_grows_in_another_way_is_no_counter(body: str) -> None:
+    weights = {"two": np.array(2), "seven": np.array(70)}
+    text = COUNTED.format(type="int64", start="1", trips='""', body=body)
+    model = model_of(text.replace("used = Cast <to = 1> (last)", ""), 17, weights)
+    check(model, {"x": np.array([1, 2, 3], np.float32)}, native=False)
+
+
+OTHER_SHAPE = """g (float[2,3] x, int64 n) => (float[2,3] y) {
+    four = Constant <value_int = 4> ()
+    nothing = Constant <value_floats = [0.0]> ()
+    y, u = Loop(four, "", nothing, x) <body = b (int64 i, bool c, float[k] r, float[2,3] s)
+        => (bool d, float[2,3] r2, float[2,3] s2) {
+        d = Identity(c) r2 = Mul(s, x) s2 = Add(s, x) }>
+}"""
+
+
+def test_a_state_that_the_body_does_not_read_may_have_had_another_shape() -> None:
+    x = RNG.standard_normal((2, 3)).astype(np.float32)
+    check(model_of(OTHER_SHAPE), {"x": x, "n": np.array(4)})
+    by_run = OTHER_SHAPE.replace("Loop(four", "Loop(n")
+    check(model_of(by_run), {"x": x, "n": np.array(4)}, native=False)
+    none = by_run.replace("float[2,3] y", "float[a] y")
+    check(model_of(none), {"x": x, "n": np.array(0)}, native=False)
+
+
+NESTED = """g (float[3] x, int64 n) => (float[3] y, float[2] v, float[3] t) {
+    y, v, a, t = Loop(n, "", x, w, u, x) <body = b (int64 i, bool c, float[3] s, float[2] k, float[2] q, float[3] r)
+        => (bool d, float[3] s2, float[2] k2, float[2] q2, float[3] r2) {
+        d = Identity(c) k2 = Identity(k) q2 = Mul(q, k)
+        s2, l = Loop(n, "", s, k) <body = e (int64 j, bool f, float[3] o, float[2] k3)
+            => (bool f2, float[3] o2, float[2] k3) {
+            f2 = Identity(f) p = ReduceSum <keepdims = 0> (k3) h = Mul(o, p) o2 = Add(h, x) }>
+        r2 = Identity(r) }>
+}"""
+
+
+@pytest.mark.parametrize("trips", [0, 1, 3])
+def test_what_stays_is_read_from_around_in_loops_of_loops_too(trips: int) -> None:
+    weights = {name: RNG.standard_normal(2).astype(np.float32) for name in "wu"}
+    model = model_of(NESTED, weights=weights)
+    check(model, {"x": np.array([1, 2, 3], np.float32) / 9, "n": np.array(trips)})
+    [node] = [node for node in load(model.SerializeToString()).nodes if node.op == "Loop"]
+    assert len(node.outputs) == 1
+
+
+def test_a_name_that_the_body_has_too_is_not_read_from_around() -> None:
+    """`w` is a value of the body and a weight around it: the state that stays is carried on."""
+    text = """g (float[3] x, int64 n) => (float[3] y) {
+        y, same = Loop(n, "", x, w) <body = b (int64 i, bool c, float[3] s, float[3] k)
+            => (bool d, float[3] s2, float[3] k) { d = Identity(c) w = Neg(s) s2 = Add(w, k) }>
+    }"""
+    weights = {"w": np.ones(3, np.float32)}
+    check(model_of(text, weights=weights), {"x": np.ones(3, np.float32), "n": np.array(3)}, runtime=False)
