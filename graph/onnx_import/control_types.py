@@ -15,7 +15,7 @@ from tunewright.graph.ir import Array, Body, Node
 
 from ..evaluation.onnx_form import TypeFault, check_shape, tensor_type
 from .output_types import without_shape
-from .protobuf import MisfitError, read_names
+from .protobuf import MisfitError, nested_nodes, read_names
 from .shapes import Values
 from .trip_counts import count_trips
 
@@ -36,8 +36,11 @@ class BodyWalk(Protocol):
     ) -> WalkedBody: ...
 
 
+MAX_WRITTEN_OUT = 1 << 10
+"""Most nodes of the iterations of a loop that are written out."""
+
 MAX_SHAPED_WALKS = 256
-"""Most walks of one model's bodies that take shapes to stay from one iteration to the next."""
+"""Most walks of one model's bodies that try which shapes stay from one iteration to the next."""
 
 
 @dataclass(slots=True)
@@ -45,7 +48,7 @@ class ControlFlow:
     """A node with bodies on its way to types. `values` are those of the inputs, as far as they are known.
 
     `bodies` are the walked ones; `shaped_walks` counts down from MAX_SHAPED_WALKS, for all of a model together. `trips`
-    are those of a Loop, where they are known.
+    are those of a Loop, where they are known; the `first` so many are better written out.
     """
 
     node: Node
@@ -57,6 +60,7 @@ class ControlFlow:
     shaped_walks: Iterator[int]
     bodies: dict[str, Body] = field(default_factory=dict)
     trips: int | None = None
+    first: int = 0
 
     def types(self) -> list[TypeProto]:
         """The types of the outputs. Raises TypeFault where operands and bodies don't fit."""
@@ -64,6 +68,14 @@ class ControlFlow:
         if rule is None:
             raise TypeFault("an op with graphs among its attributes is not supported with these operands")
         return rule(self)
+
+    def walk_again(
+        self, graph: GraphProto, inputs: Sequence[TypeProto], known: Mapping[int, Array] | None = None
+    ) -> WalkedBody:
+        """One of the walks of which there are MAX_SHAPED_WALKS. Raises MisfitError, also where there were so many."""
+        if next(self.shaped_walks, None) is None:
+            raise MisfitError("control flow is nested too deep")
+        return self.walk(graph, inputs, known)
 
     def walk_shaped(
         self,
@@ -73,10 +85,10 @@ class ControlFlow:
         known: Mapping[int, Array] | None = None,
     ) -> WalkedBody | None:
         """The body where the shapes of states, inputs at these places, stay as they are; else None."""
-        if any(without_values(kind) for kind in inputs) or next(self.shaped_walks, None) is None:
+        if any(without_values(kind) for kind in inputs):
             return None
         try:
-            walked = self.walk(graph, inputs, known)
+            walked = self.walk_again(graph, inputs, known)
         except MisfitError:
             return None
         shift = 1 if self.node.op == "Loop" else 0  # one input more than outputs comes before the states
@@ -119,22 +131,81 @@ def _loop(flow: ControlFlow) -> list[TypeProto]:
         _check_states(states, results)
         scans = [without_shape(kind) if trips is None else stacked(kind, trips) for kind in after[len(states) :]]
         return [*results, *scans]
-    states = [without_shape(kind) for kind in states]
-    types = _loop_body_types(body, [*scalars, *states], flow.walk)[1:]
-    _check_states(states, types)
-    return [without_shape(kind) for kind in types]
+    return _open_loop(flow, body, inputs)
+
+
+def _open_loop(flow: ControlFlow, body: GraphProto, inputs: list[TypeProto]) -> list[TypeProto]:
+    """The types where shapes change from one iteration to the next: they are left open, and so are those of stacks."""
+    states = inputs[2:]
+    try:
+        walked, after = _walk_open(flow, body, inputs)
+    except MisfitError:
+        types = _loop_body_types(body, [*inputs[:2], *map(without_shape, states)], flow.walk)[1:]
+        _check_states(states, types)
+        return [without_shape(kind) for kind in types]
+    flow.first = _first_iterations(flow, body, inputs, walked)
+    return [*after, *map(without_shape, walked.types[1 + len(states) :])]
+
+
+def _walk_open(flow: ControlFlow, body: GraphProto, inputs: list[TypeProto]) -> tuple[WalkedBody, list[TypeProto]]:
+    """The body for all shapes that its states may have, and their types. Raises MisfitError."""
+    states, unread = inputs[2:], _unread_states(flow, body)
+    while True:
+        walked = flow.walk_again(body, [*inputs[:2], *states], {1: np.asarray(True)})
+        _check_states(states, walked.types[1:])
+        pairs = zip(states, walked.types[1:], strict=False)
+        common = [b if number in unread else _common_extents(a, b) for number, (a, b) in enumerate(pairs)]
+        if common == states:
+            return walked, states
+        states = common
+
+
+def _common_extents(a: TypeProto, b: TypeProto) -> TypeProto:
+    """The first type, with the extents alone that the second one has too."""
+    dims, others = (list(kind.tensor_type.shape.dim) for kind in (a, b))
+    if a == b or not a.tensor_type.HasField("shape"):
+        return a
+    result = without_shape(a)
+    if b.tensor_type.HasField("shape") and len(dims) == len(others):
+        same = [x.dim_value if x == y and x.HasField("dim_value") else None for x, y in zip(dims, others, strict=True)]
+        result.CopyFrom(helper.make_tensor_type_proto(a.tensor_type.elem_type, same))
+    return result
+
+
+def _first_iterations(flow: ControlFlow, body: GraphProto, inputs: list[TypeProto], walked: WalkedBody) -> int:
+    """How many iterations of a Loop are better written out, as shapes change in them; those behind keep theirs."""
+    count, states = len(inputs) - 2, inputs[2:]
+    if not _is_run(flow):
+        return 0
+    try:
+        first = flow.walk_again(body, inputs, {0: np.asarray(0), 1: np.asarray(True)}).types
+    except MisfitError:
+        return 0
+    if any(kind.HasField("tensor_type") and without_values(kind) for kind in (*states, *first)):
+        return 0
+    later = [*inputs[:2], *first[1 : 1 + count]]
+    if flow.walk_shaped(body, later, range(2, len(later)), {1: np.asarray(True)}) is not None:
+        return 1
+    flow.trips, _ = _known_trips(flow, walked.body)
+    nodes = sum(1 for _ in nested_nodes(body.node))
+    return flow.trips if flow.trips and flow.trips * nodes <= MAX_WRITTEN_OUT else 0
 
 
 def _unread_states(flow: ControlFlow, body: GraphProto) -> set[int]:
     """The states that the body of a Loop does not read, where it runs once at least: they may have any shape before."""
-    trips, condition = (*flow.values, None, None)[:2]
-    given = [kind.HasField("tensor_type") for kind in (*flow.inputs[:2], TypeProto(), TypeProto())]
-    is_run = not given[0] or (trips is not None and trips.size == 1 and trips.item() > 0)
-    holds = not given[1] or (condition is not None and condition.size == 1 and bool(condition.item()))
-    if not is_run or not holds:
+    if not _is_run(flow):
         return set()
     read = {value.name for value in body.output}.union(*map(read_names, body.node))
     return {number for number, value in enumerate(body.input[2:]) if value.name not in read}
+
+
+def _is_run(flow: ControlFlow) -> bool:
+    """Whether a Loop is known to have an iteration."""
+    trips, condition = (*flow.values, None, None)[:2]
+    is_given = [kind.HasField("tensor_type") for kind in (*flow.inputs[:2], TypeProto(), TypeProto())]
+    is_counted = not is_given[0] or (trips is not None and trips.size == 1 and trips.item() > 0)
+    holds = not is_given[1] or (condition is not None and condition.size == 1 and bool(condition.item()))
+    return is_counted and holds
 
 
 def _known_trips(flow: ControlFlow, body: Body) -> tuple[int | None, Body]:

@@ -11,9 +11,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
-from onnx import GraphProto, NodeProto
+import numpy as np
+from onnx import GraphProto, NodeProto, numpy_helper
 
 from .protobuf import bodies, defined_names, own_names, read_names, standard
 
@@ -66,11 +68,11 @@ class _Loop:
     def of(node: NodeProto) -> _Loop | None:
         """The loop of a node; None where it has not the form, which other parts of the import tell people."""
         graphs = [attribute.g for attribute in node.attribute if attribute.name == "body"]
-        count = len(node.input) - 2
-        if len(graphs) != 1 or count < 0:
+        states = len(node.input) - 2
+        if len(graphs) != 1 or states < 0:
             return None
         (body,) = graphs
-        if len(body.input) != count + 2 or len(body.output) != len(node.output) + 1 or len(node.output) < count:
+        if len(body.input) != states + 2 or len(body.output) != len(node.output) + 1 or len(node.output) < states:
             return None
         ends = [value.name for value in body.output[1:]]
         names = zip(node.input[2:], body.input[2:], ends, node.output, strict=False)
@@ -155,3 +157,24 @@ def _rename_reads(graph: GraphProto, names: Mapping[str, str]) -> None:
             for value in body.output:
                 if value.name not in own:
                     value.name = names.get(value.name, value.name)
+
+
+def loop_after(node: NodeProto, first: int) -> NodeProto:
+    """A Loop that goes on after so many iterations; its inputs and outputs have names of their own.
+
+    Before: `y = Loop(n, c, x) <(i, d, s) => (d, t) { t = Add(s, i) }>`.
+    After: `r0 = Loop(r1, r2, r3) <(r4, d, s) => (d, t) { i = Add(r4, 1) t = Add(s, i) }>`.
+    """
+    copy: NodeProto = NodeProto.FromString(node.SerializeToString())
+    (body,) = bodies(copy)
+    taken = defined_names(body) | read_names(node)
+    names = (name for name in (f"r{number}" for number in count()) if name not in taken)
+    copy.output[:] = [next(names) for _ in node.output]
+    copy.input[:] = [next(names) for _ in node.input]
+    number, before, step = body.input[0].name, next(names), next(names)
+    body.input[0].name = before
+    body.initializer.append(numpy_helper.from_array(np.asarray(first, np.int64), step))
+    nodes = [NodeProto(op_type="Add", input=[before, step], output=[number]), *body.node]
+    del body.node[:]
+    body.node.extend(nodes)
+    return copy

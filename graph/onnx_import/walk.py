@@ -23,7 +23,6 @@ from tunewright.graph.draft import Draft
 from tunewright.graph.ir import Array, Body, DefaultInput, Graph, GraphPort, Node, TensorType
 
 from .. import contrib
-from ..evaluation.fallback import is_computed
 from ..evaluation.onnx_form import (
     CAPTURES,
     FUNCTIONS,
@@ -36,19 +35,19 @@ from ..evaluation.onnx_form import (
 )
 from .bound_inputs import bound_inputs, split_bindings
 from .control_types import MAX_SHAPED_WALKS, ControlFlow, WalkedBody
-from .decompositions import DECOMPOSITIONS, is_composite, modern_version, modernise
+from .decompositions import DECOMPOSITIONS, is_composite, modernise
 from .definitions import definition_of
 from .dimensions import Dimensions
-from .maps import MAP_OPS, output_port
+from .loops import loop_after
+from .maps import output_port
 from .normal import normal
-from .output_types import check_output, close_bodies, fix_types, rank, value_info
+from .op_schema import OpSchema, schema_of
+from .output_types import check_output, close_bodies, fix_types, known_shape, rank, value_info
 from .protobuf import (
-    DOMAINS,
     MisfitError,
     ModelError,
     StructuralFault,
     bodies,
-    domain_and_version,
     free_names,
     one_line,
     place_of,
@@ -58,7 +57,7 @@ from .protobuf import (
 )
 from .sequences import Sequences
 from .shapes import check_operands, check_shapes
-from .signature import check_attributes, check_call, check_elements, op_schema, signature
+from .signature import check_attributes, check_call, check_elements, signature
 from .weights import Weights
 
 
@@ -73,15 +72,6 @@ class NameScope:
     def inner(self) -> NameScope:
         """A scope that sees this one and keeps its own definitions to itself."""
         return NameScope(self.opsets, ChainMap({}, self.names), self.place)
-
-
-@dataclass(frozen=True, slots=True)
-class OpSchema:
-    """ONNX's schema of an op as of a version of its domain."""
-
-    domain: str
-    version: int
-    schema: Any
 
 
 class Walk:
@@ -157,7 +147,7 @@ class Walk:
 
     def _add_node(self, proto: NodeProto, scope: NameScope) -> None:
         place = f"{scope.place}, in its definition at {proto.op_type}" if scope.place else place_of(proto)
-        op = _op(proto, scope, place)
+        op = schema_of(proto, scope.opsets, place)
         try:
             if proto.op_type == "Constant" and not op.domain:
                 self._define_constant(scope, *self._constant(proto, place))
@@ -293,6 +283,9 @@ class Walk:
                 node, graphs, input_types, values[:explicit], len(proto.output), walk, self._shaped_walks
             )
             output_types = flow.types()
+            if flow.first:
+                self._write_out(proto, scope, flow)
+                return
             node = replace(self._counted(node, flow.trips), bodies=flow.bodies)
         else:
             output_types = self._infer(node, kinds, values)
@@ -307,7 +300,7 @@ class Walk:
         if None not in shapes:
             count = len(node.inputs)
             check_shapes(node, shapes[:count], shapes[count:])  # type: ignore[arg-type]
-        shape = self._shape_of(node)
+        shape = known_shape(node, self._protos[node.inputs[0]]) if node.op in ("Shape", "Size") else None
         if shape is not None:
             draft.constants[outputs[0]] = shape
             return
@@ -337,6 +330,43 @@ class Walk:
         self._note([count])
         first = min(len(node.inputs) - len(node.attrs[CAPTURES]), 2)
         return replace(node, inputs=((count, "")[:first] + node.inputs[first:]))
+
+    def _write_out(self, proto: NodeProto, scope: NameScope, flow: ControlFlow) -> None:
+        """Put the first iterations of a Loop before what is left of it, if anything is."""
+        draft, body, count = self._draft, flow.graphs["body"], len(proto.input) - 2
+        states, rows = [scope.names[name] for name in proto.input[2:]], list[list[str]]()
+        condition = ""
+        for number in range(flow.first):
+            inner = scope.inner()
+            own = (draft.constant(np.asarray(number)), draft.constant(np.asarray(True)), *states)
+            self._note(own)
+            inner.names.update(zip((value.name for value in body.input), own, strict=True))
+            self._add_graph(body, inner)
+            condition, *results = (inner.names[value.name] for value in body.output)
+            states = results[:count]
+            rows.append(list(map(self._row, results[count:])))
+        if flow.trips != flow.first:
+            inner = scope.inner()
+            rest = loop_after(proto, flow.first)
+            most = flow.values[0]
+            trips = "" if most is None else draft.constant(np.asarray(most.item() - flow.first))
+            self._note([trips])
+            inner.names.update(zip(rest.input, (trips, condition, *states), strict=True))
+            self._add_node(rest, inner)
+            results = [inner.names[name] for name in rest.output]
+            states = results[:count]
+            rows.append(results[count:])
+        stacks = [draft.emit("Concat", *parts, axis=0) for parts in zip(*rows, strict=True)]
+        for name, tensor in zip(proto.output, (*states, *stacks), strict=True):
+            if name:
+                self._name(name, tensor, scope)
+
+    def _row(self, name: str) -> str:
+        """A tensor as the only row of another."""
+        shape = self._draft.shape(name)
+        if shape is not None:
+            return self._draft.emit("Reshape", name, shape=(1, *shape))
+        return self._draft.emit("Unsqueeze", name, self._draft.constant(np.zeros(1, np.int64)))
 
     def _walk_body(
         self,
@@ -398,21 +428,6 @@ class Walk:
         scalars = {name: self._draft.emit("Reshape", name, shape=()) for name in vectors}
         inputs = tuple(scalars.get(name, name) for name in node.inputs)
         return replace(node, inputs=inputs)
-
-    def _shape_of(self, node: Node) -> Any:
-        """The value of a Shape or Size node, if known."""
-        if node.op not in ("Shape", "Size") or node.domain:
-            return None
-        tensor = self._protos[node.inputs[0]].tensor_type
-        if not tensor.HasField("shape"):
-            return None
-        dims = list(tensor.shape.dim)
-        if node.op == "Shape":
-            dims = dims[slice(node.attrs.get("start", 0), node.attrs.get("end"))]
-        if not all(dim.HasField("dim_value") for dim in dims):
-            return None
-        extents = np.asarray([dim.dim_value for dim in dims], np.int64)
-        return extents if node.op == "Shape" else np.asarray(np.prod(extents), np.int64)
 
     def _expand(self, node: Node, kinds: Sequence[TypeProto | None], scope: NameScope, place: str) -> bool:
         """Add the nodes of a composite op's definition in its place, where it has one for these operands."""
@@ -479,23 +494,3 @@ class Walk:
             raise ModelError(f"{quote(name)} is defined twice")
         scope.names[name] = tensor
         self._note((tensor,))
-
-
-def _op(proto: NodeProto, scope: NameScope, place: str) -> OpSchema:
-    """The schema of a node's op. Raises ModelError for an op that ONNX or this package does not have."""
-    name = proto.op_type
-    domain, version = domain_and_version(proto.domain, scope.opsets)
-    if domain not in DOMAINS or version is None:
-        known = "has no opset version in the model" if domain in DOMAINS else "is not supported"
-        raise ModelError(f"{place}: domain {quote(domain)} {known}; export the model with ONNX's own ops")
-    try:
-        schema = op_schema(name, version, domain)
-    except onnx.defs.SchemaError as error:
-        raise ModelError(f"{place}: opset {version} has no op {quote(name)}") from error
-    # GroupNormalization was declared deprecated when it came, and means what it says in the versions up to the next.
-    if schema.deprecated and onnx.defs.has(name, schema.since_version - 1, domain):
-        raise ModelError(f"{place}: op {name} is not part of opset {version} any more")
-    is_known = (domain, name) in contrib.OPS or (domain, name) in MAP_OPS
-    if not is_known and not is_computed(name, domain, modern_version(domain, schema.since_version)):
-        raise ModelError(f"{place}: op {name} of opset {version} is not supported: nothing here runs it")
-    return OpSchema(domain, version, schema)

@@ -159,3 +159,70 @@ def test_a_name_that_the_body_has_too_is_not_read_from_around() -> None:
     }"""
     weights = {"w": np.ones(3, np.float32)}
     check(model_of(text, weights=weights), {"x": np.ones(3, np.float32), "n": np.array(3)}, runtime=False)
+
+
+GROWS_ONCE = """g (float[2,3] x, float t) => (float[2,3] y, float[4,2,3] z) {
+    four = Constant <value_int = 4> ()
+    nothing = Constant <value_float = 0.5> ()
+    y, z = Loop(four, "", nothing) <body = b (int64 i, bool c, float s) => (bool d, float[2,3] s2, float[2,3] o) {
+        f = Cast <to = 1> (i) a = Mul(x, f) s2 = Add(s, a) o = Neg(s2) m = ReduceMax <keepdims = 0> (s2) d = Less(m, t)
+    }>
+}"""
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("trips", [1, 2, 4])
+def test_a_state_that_has_its_shape_from_the_first_iteration_on(trips: int, threads: int) -> None:
+    """As of a sum that begins with 0: the first iteration is written out."""
+    text = GROWS_ONCE.replace("m = ReduceMax <keepdims = 0> (s2) d = Less(m, t)", "d = Identity(c)")
+    text = text.replace("value_int = 4", f"value_int = {trips}").replace("[4,2,3]", f"[{trips},2,3]")
+    x = RNG.standard_normal((2, 3)).astype(np.float32)
+    check(model_of(text), {"x": x, "t": np.array(1, np.float32)}, threads)
+    assert any(isinstance(step, LoopStart) for step in opened(model_of(text)).steps) is (trips > 1)
+
+
+@pytest.mark.parametrize("limit", [-9.0, 1.0, 99.0])
+def test_a_first_iteration_may_be_the_last(limit: float) -> None:
+    text = GROWS_ONCE.replace(", z = Loop", " = Loop").replace(", float[2,3] o)", ")").replace("o = Neg(s2)", "")
+    text = text.replace(", float[4,2,3] z", "")
+    check(model_of(text), {"x": np.ones((2, 3), np.float32), "t": np.array(limit, np.float32)})
+    check(model_of(GROWS_ONCE), {"x": np.ones((2, 3), np.float32), "t": np.array(99, np.float32)}, native=False)
+
+
+GROWS = """g (float[2,3] x) => (float[2,a] y, float[4,2] z) {
+    four = Constant <value_int = 4> ()
+    y, z = Loop(four, "", x) <body = b (int64 i, bool c, float[2,k] s) => (bool d, float[2,n] s2, float[2] o) {
+        d = Identity(c) s2 = Concat <axis = 1> (s, x) o = ReduceSum <keepdims = 0> (s2, one) }>
+}"""
+
+LIST = """g (float[2,3] x) => (float[a,b] y, float[c,d,e] z, int64 n) {
+    four = Constant <value_int = 4> ()
+    none = SequenceEmpty ()
+    s, last = Loop(four, "", none, x) <body = b (int64 i, bool c, seq(float[k,n]) q, float[2,3] t)
+        => (bool d, seq(float[k,n]) q2, float[2,3] u) {
+        d = Identity(c) u = Tanh(t) q2 = SequenceInsert(q, u) }>
+    y = ConcatFromSequence <axis = 1> (s)
+    z = ConcatFromSequence <axis = 1, new_axis = 1> (s)
+    n = SequenceLength(s)
+}"""
+
+
+@pytest.mark.parametrize("text", [GROWS, LIST])
+def test_few_iterations_that_change_shapes_or_lists_are_written_out(text: str) -> None:
+    model = model_of(text, 17, {"one": np.array([1])})
+    check(model, {"x": RNG.standard_normal((2, 3)).astype(np.float32)})
+    assert not any(isinstance(step, LoopStart) for step in opened(model).steps)
+
+
+def test_what_is_behind_a_loop_that_has_no_kernels_has_shapes() -> None:
+    """One state grows as often as a run tells; the other has the same shape all the time."""
+    text = """g (float[2,3] x, int64 n) => (float[2,3] y, float[2,a] z) {
+        u, z = Loop(n, "", x, x) <body = b (int64 i, bool c, float[2,3] s, float[2,k] r)
+            => (bool d, float[2,3] s2, float[2,m] r2) {
+            d = Identity(c) s2 = Tanh(s) r2 = Concat <axis = 1> (r, s) }>
+        y = Exp(u)
+    }"""
+    model = model_of(text)
+    check(model, {"x": np.ones((2, 3), np.float32), "n": np.array(3)}, native=False)
+    graph = load(model.SerializeToString())
+    assert [graph.type(port.tensor).shape for port in graph.outputs] == [(2, 3), None]

@@ -1,0 +1,46 @@
+"""Which op a node means: ONNX's schema of it, in the version that the model says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import onnx
+from onnx import NodeProto
+
+from .. import contrib
+from ..evaluation.fallback import is_computed
+from .decompositions import modern_version
+from .maps import MAP_OPS
+from .protobuf import DOMAINS, ModelError, domain_and_version, quote
+from .signature import op_schema
+
+
+@dataclass(frozen=True, slots=True)
+class OpSchema:
+    """ONNX's schema of an op as of a version of its domain."""
+
+    domain: str
+    version: int
+    schema: Any
+
+
+def schema_of(proto: NodeProto, opsets: Mapping[str, int], place: str) -> OpSchema:
+    """The schema of a node's op. Raises ModelError for an op that ONNX or this package does not have."""
+    name = proto.op_type
+    domain, version = domain_and_version(proto.domain, opsets)
+    if domain not in DOMAINS or version is None:
+        known = "has no opset version in the model" if domain in DOMAINS else "is not supported"
+        raise ModelError(f"{place}: domain {quote(domain)} {known}; export the model with ONNX's own ops")
+    try:
+        schema = op_schema(name, version, domain)
+    except onnx.defs.SchemaError as error:
+        raise ModelError(f"{place}: opset {version} has no op {quote(name)}") from error
+    # GroupNormalization was declared deprecated when it came, and means what it says in the versions up to the next.
+    if schema.deprecated and onnx.defs.has(name, schema.since_version - 1, domain):
+        raise ModelError(f"{place}: op {name} is not part of opset {version} any more")
+    is_known = (domain, name) in contrib.OPS or (domain, name) in MAP_OPS
+    if not is_known and not is_computed(name, domain, modern_version(domain, schema.since_version)):
+        raise ModelError(f"{place}: op {name} of opset {version} is not supported: nothing here runs it")
+    return OpSchema(domain, version, schema)
