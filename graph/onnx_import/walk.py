@@ -20,7 +20,7 @@ from onnx import (
 )
 
 from tunewright.graph.draft import Draft
-from tunewright.graph.ir import Array, Body, DefaultInput, Graph, GraphPort, Node, TensorType
+from tunewright.graph.ir import Array, Body, DefaultInput, Graph, GraphPort, MapInput, Node, TensorType
 
 from .. import contrib
 from ..evaluation.onnx_form import (
@@ -39,7 +39,7 @@ from .decompositions import DECOMPOSITIONS, is_composite, modernise
 from .definitions import definition_of
 from .dimensions import Dimensions
 from .loops import loop_after
-from .maps import output_port
+from .maps import MAP_READERS, map_inputs, output_port, read_map, row_inputs
 from .normal import normal
 from .op_schema import OpSchema, schema_of
 from .output_types import check_output, close_bodies, fix_types, known_shape, rank, value_info
@@ -85,6 +85,7 @@ class Walk:
         self._context = onnx.checker.C.CheckerContext()
         self._context.ir_version = onnx.IR_VERSION
         self._shaped_walks = iter(range(MAX_SHAPED_WALKS))
+        self._maps: Mapping[str, MapInput] = {}  # by the tensor that is a row of it
 
     def graph(self, model: ModelProto, dims: Mapping[str, int], weight_inputs: Collection[str] = ()) -> Graph:
         """The graph, in which weights of the names `weight_inputs` are inputs. Raises ModelError."""
@@ -94,7 +95,8 @@ class Walk:
         defaults = [value_info(tensors[value.name]) for value in source.input if value.name in tensors]
         if unknown := set(weight_inputs).difference(value.name for value in defaults):
             raise ModelError(f"{quote(min(unknown))} is no weight of the model that may be given")
-        free = [value for value in source.input if value.name not in tensors]
+        maps = map_inputs(source)
+        free = [value for value in row_inputs(source, maps) if value.name not in tensors]
         sizes, values = split_bindings(dims)
         bound = bound_inputs(values, free)
         for item in bound:
@@ -104,7 +106,9 @@ class Walk:
         inputs = []
         for value in (*free, *(value for value in defaults if value.name in weight_inputs)):
             kind = dimensions.bind(value)
-            inputs.append(GraphPort(value.name, self._define(scope, value.name, type_proto(kind))))
+            row = self._define(scope, value.name, type_proto(kind))
+            inputs.append(GraphPort(value.name, row, map=maps.get(value.name)))
+        self._maps = {port.tensor: port.map for port in inputs if port.map is not None}
         self._add_weights((tensor for tensor in source.initializer if tensor.name not in weight_inputs), scope)
         self._add_nodes(source, scope)
         outputs = []
@@ -259,6 +263,9 @@ class Walk:
 
     def _add(self, node: Node, proto: NodeProto, scope: NameScope, place: str) -> None:
         draft, node = self._draft, self._adapt(node)
+        if (node.domain, node.op) in MAP_READERS:
+            self._name(node.outputs[0], read_map(draft, node, self._maps), scope)
+            return
         kinds = [self._protos[name] if name else None for name in node.inputs]
         values = [draft.array(name) if name else None for name in node.inputs]
         types = [draft.types[name] if name else None for name in node.inputs]
