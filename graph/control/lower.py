@@ -17,7 +17,7 @@ from ..ops import TensorView
 from ..rewrites import rewrite
 from ..rounding import decisive_tensors
 from .flat import FlatStep, read_names, rename
-from .routines import ROUTINES, routine
+from .routines import ROUTINES, routine_steps
 from .steps import (
     WORDS,
     Branch,
@@ -112,7 +112,7 @@ class _Flattening:
             case "Scan":
                 return self._scan(node)
             case op if op in ROUTINES:
-                return [routine(node, self.types)]
+                return [*routine_steps(node, self.types)]
         return None
 
     def _is_plain(self, name: str) -> bool:
