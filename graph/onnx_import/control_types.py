@@ -29,10 +29,16 @@ class WalkedBody:
 
 
 class BodyWalk(Protocol):
-    """Walks a body, whose inputs have types, and some of them known values. Raises MisfitError where a node misfits."""
+    """Walks a body, whose inputs have types. Some of them, by places, have known values, or known `ways`: those of a
+    counter in each iteration. Raises MisfitError where a node misfits.
+    """
 
     def __call__(
-        self, body: GraphProto, inputs: Sequence[TypeProto], known: Mapping[int, Array] | None = None
+        self,
+        body: GraphProto,
+        inputs: Sequence[TypeProto],
+        known: Mapping[int, Array] | None = None,
+        ways: Mapping[int, Array] | None = None,
     ) -> WalkedBody: ...
 
 
@@ -70,12 +76,16 @@ class ControlFlow:
         return rule(self)
 
     def walk_again(
-        self, graph: GraphProto, inputs: Sequence[TypeProto], known: Mapping[int, Array] | None = None
+        self,
+        graph: GraphProto,
+        inputs: Sequence[TypeProto],
+        known: Mapping[int, Array] | None = None,
+        ways: Mapping[int, Array] | None = None,
     ) -> WalkedBody:
         """One of the walks of which there are MAX_SHAPED_WALKS. Raises MisfitError, also where there were so many."""
         if next(self.shaped_walks, None) is None:
             raise MisfitError("control flow is nested too deep")
-        return self.walk(graph, inputs, known)
+        return self.walk(graph, inputs, known, ways)
 
     def walk_shaped(
         self,
@@ -83,12 +93,13 @@ class ControlFlow:
         inputs: Sequence[TypeProto],
         states: Collection[int],
         known: Mapping[int, Array] | None = None,
+        ways: Mapping[int, Array] | None = None,
     ) -> WalkedBody | None:
         """The body where the shapes of states, inputs at these places, stay as they are; else None."""
         if any(without_values(kind) for kind in inputs):
             return None
         try:
-            walked = self.walk_again(graph, inputs, known)
+            walked = self.walk_again(graph, inputs, known, ways)
         except MisfitError:
             return None
         shift = 1 if self.node.op == "Loop" else 0  # one input more than outputs comes before the states
@@ -123,7 +134,10 @@ def _loop(flow: ControlFlow) -> list[TypeProto]:
     inputs = [*scalars, *states]
     unread = _unread_states(flow, body)
     stable = [place for place in range(2, len(inputs)) if place - 2 not in unread]
-    walked = flow.walk_shaped(body, inputs, stable, {1: np.asarray(True)})  # else it would not run
+    holds = {1: np.asarray(True)}  # else it would not run
+    walked = flow.walk_shaped(body, inputs, stable, holds)
+    if (walked is None or _has_open_parts(walked.body)) and (ways := _counters(flow, body, inputs)):
+        walked = flow.walk_shaped(body, inputs, stable, holds, ways) or walked
     if walked is not None:
         flow.trips, flow.bodies["body"] = _known_trips(flow, walked.body)
         trips, after = flow.trips, walked.types[1:]
@@ -132,6 +146,23 @@ def _loop(flow: ControlFlow) -> list[TypeProto]:
         scans = [without_shape(kind) if trips is None else stacked(kind, trips) for kind in after[len(states) :]]
         return [*results, *scans]
     return _open_loop(flow, body, inputs)
+
+
+def _has_open_parts(body: Body) -> bool:
+    """Whether there are parts of tensors, or ranges, that counters may tell the size of."""
+    graph = body.graph
+    return any(node.op in ("Range", "Slice") and graph.types[node.outputs[0]].shape is None for node in graph.nodes)
+
+
+def _counters(flow: ControlFlow, body: GraphProto, inputs: list[TypeProto]) -> Mapping[int, Array]:
+    """The counters of a Loop in each iteration, by places among the inputs of the body."""
+    if not _is_run(flow):
+        return {}
+    try:
+        walked = flow.walk_again(body, inputs, {1: np.asarray(True)})
+    except MisfitError:
+        return {}
+    return count_trips(walked.body.graph, flow.values[2:], _most_trips(flow)).ways
 
 
 def _open_loop(flow: ControlFlow, body: GraphProto, inputs: list[TypeProto]) -> list[TypeProto]:
@@ -213,22 +244,28 @@ def _known_trips(flow: ControlFlow, body: Body) -> tuple[int | None, Body]:
 
     In its body the condition is known to hold.
     """
-    trips, condition = (*flow.values, None, None)[:2]
+    condition = (*flow.values, None, None)[1]
     is_given = [kind.HasField("tensor_type") for kind in (*flow.inputs[:2], TypeProto(), TypeProto())]
     if condition is not None and condition.size == 1 and not condition.item():
         return 0, body
-    most = int(trips.item()) if trips is not None and trips.size == 1 else None
+    most = _most_trips(flow)
     if most is not None and most <= 0:
         return 0, body
     if (condition is None and is_given[1]) or (most is None and is_given[0]):
         return None, body
-    count = count_trips(body.graph, flow.values[2:], most)
+    count = count_trips(body.graph, flow.values[2:], most).trips
     if count is None or not flow.values:
         return None, body
     graph, holds = body.graph, body.graph.inputs[1].tensor
     outputs = (replace(graph.outputs[0], tensor=holds), *graph.outputs[1:])
     constants = {**graph.constants, holds: np.asarray(True)}
     return count, replace(body, graph=prune(replace(graph, outputs=outputs, constants=constants)))
+
+
+def _most_trips(flow: ControlFlow) -> int | None:
+    """The trip count of a Loop, where it has one that is known."""
+    trips = flow.values[0] if flow.values else None
+    return int(trips.item()) if trips is not None and trips.size == 1 else None
 
 
 def stacked(kind: TypeProto, count: int, axis: int = 0) -> TypeProto:

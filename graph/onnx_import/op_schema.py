@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import onnx
-from onnx import NodeProto
+from onnx import NodeProto, TensorProto
 
 from .. import contrib
 from ..evaluation.fallback import is_computed
 from .decompositions import modern_version
 from .maps import MAP_OPS
-from .protobuf import DOMAINS, ModelError, domain_and_version, quote
+from .protobuf import DOMAINS, ModelError, domain_and_version, one_line, quote
 from .signature import op_schema
 
 
@@ -44,3 +44,20 @@ def schema_of(proto: NodeProto, opsets: Mapping[str, int], place: str) -> OpSche
     if not is_known and not is_computed(name, domain, modern_version(domain, schema.since_version)):
         raise ModelError(f"{place}: op {name} of opset {version} is not supported: nothing here runs it")
     return OpSchema(domain, version, schema)
+
+
+def check_node(proto: NodeProto, op: OpSchema, opsets: Mapping[str, int], place: str) -> None:
+    """ONNX's own check of attributes and operand counts."""
+    bare = NodeProto(op_type=proto.op_type, domain=op.domain, attribute=proto.attribute)
+    for attribute in bare.attribute:
+        if attribute.t.data_location == TensorProto.EXTERNAL:  # the check would look for the file
+            attribute.t.CopyFrom(TensorProto(data_type=attribute.t.data_type, dims=[0], raw_data=b""))
+    bare.input.extend("x" if name else "" for name in proto.input)
+    bare.output.extend(f"y{k}" if name else "" for k, name in enumerate(proto.output))
+    version = onnx.defs.onnx_opset_version() if op.schema.deprecated else op.version  # the check refuses all such
+    context = onnx.checker.C.CheckerContext()
+    context.ir_version, context.opset_imports = onnx.IR_VERSION, {**opsets, op.domain: version}
+    try:
+        onnx.checker.check_node(bare, context)
+    except (onnx.checker.ValidationError, UnicodeDecodeError) as error:
+        raise ModelError(f"{place}: {one_line(str(error).split('==>', maxsplit=1)[0])}") from error

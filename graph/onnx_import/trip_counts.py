@@ -1,4 +1,4 @@
-"""How often a loop runs whose condition depends on counters alone: exporters write `for` as a condition on numbers.
+"""Counters of loops, and how often a loop runs whose condition depends on them alone, as exporters write `for`.
 
 A counter is a single number that is known before the loop, and grows by the same step in each iteration. That it does
 is checked, not recognised: all its values are guessed from the first step, and what the body computes from them must be
@@ -10,7 +10,8 @@ After: 5 iterations.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -22,6 +23,9 @@ from ..evaluation.fallback import EvaluationError, evaluate
 MAX_TRIPS = 1 << 20
 """Most iterations that are counted."""
 
+MAX_WAY = 1 << 16
+"""Most iterations in which counters are followed through a body."""
+
 MAX_START = 1 << 40
 """Largest number that a counter begins with: it fits 64 bits all the way."""
 
@@ -32,34 +36,51 @@ _ELEMENTWISE = frozenset({
 })  # fmt: skip
 
 
-def count_trips(body: Graph, initial: Sequence[Array | None], most: int | None) -> int | None:
-    """The iterations of a Loop whose condition holds at first; None where they depend on more than counters.
+@dataclass(frozen=True, slots=True)
+class Count:
+    """The iterations of a loop, None where more than counters tell it, and its counters.
+
+    `ways` has for inputs of the body, by their places, the values in each iteration that there may be.
+    """
+
+    trips: int | None
+    ways: Mapping[int, Array]
+
+
+def count_trips(body: Graph, initial: Sequence[Array | None], most: int | None) -> Count:
+    """The count of a Loop whose condition holds at first.
 
     `initial` are the values of its states, as far as they are known; `most` is the trip count, if there is one.
     """
     known = body.constants.get(body.outputs[0].tensor)
-    if known is not None and known.all():
-        return most
+    is_endless = known is not None and bool(known.all())
     end = MAX_TRIPS if most is None else min(most, MAX_TRIPS)
     states = {
         number: value.reshape(())
         for number, value in enumerate(initial)
         if value is not None and value.size == 1 and value.dtype.kind in "biu"
     }
+    longest = _count(body, dict(states), most)[0] if most is not None and most <= MAX_WAY else {}
+    if is_endless:
+        return Count(most, longest)
     count = min(end, 64)
     while True:
-        condition = _condition(body, dict(states), count)
+        ways, condition = _count(body, dict(states), count)
         if condition is None:
-            return None
+            return Count(None, longest)
         if not condition.all():
-            return int(condition.argmin()) + 1
+            trips = int(condition.argmin()) + 1
+            return Count(trips, {place: way[:trips] for place, way in ways.items()})
         if count == end:
-            return most if end == most else None
+            return Count(most, ways) if end == most else Count(None, {})
         count = min(count * 16, end)
 
 
-def _condition(body: Graph, states: dict[int, Array], count: int) -> Array | None:
-    """Whether the body wants another iteration after each of so many; None where more than counters tell it."""
+def _count(body: Graph, states: dict[int, Array], count: int) -> tuple[dict[int, Array], Array | None]:
+    """The counters in so many iterations, by places, and whether the body wants another one after each.
+
+    None for the latter where more than counters tell it.
+    """
     end, *ends = (port.tensor for port in body.outputs)
     number, holds, *inputs = (port.tensor for port in body.inputs)
     nodes = _counting_nodes(body, [end, *(ends[place] for place in states)])
@@ -71,7 +92,8 @@ def _condition(body: Graph, states: dict[int, Array], count: int) -> Array | Non
         values = _values(body, nodes, around | {number: np.arange(count)} | guessed)
         wrong = [place for place, way in ways.items() if way is None or not _is_same(values.get(ends[place]), way[1:])]
         if not wrong:
-            return np.broadcast_to(values[end], count) if end in values else None
+            counters = {0: np.arange(count)} | {2 + place: way[:-1] for place, way in ways.items() if way is not None}
+            return counters, np.broadcast_to(values[end], count) if end in values else None
         for place in wrong:
             del states[place]
 
@@ -106,24 +128,37 @@ def _counting_nodes(body: Graph, ends: Sequence[str]) -> list[Node]:
 def _values(body: Graph, nodes: Sequence[Node], known: Mapping[str, Array]) -> dict[str, Array]:
     """What tensors of one number are in each iteration, where that is told: vectors, of one element for constants."""
     values = dict(known)
+
+    def of(name: str) -> Array | None:
+        return values[name] if name in values else single(body.constants.get(name))
+
     for node in nodes:
-        names = [name for name in (node.inputs[:1] if node.op in _SHAPES_ONLY else node.inputs) if name]
-        for name in names:
-            if name in body.constants and body.constants[name].size == 1:
-                values[name] = body.constants[name].reshape(1)
-        shape = body.types[node.outputs[0]].shape
-        if any(name not in values for name in names) or shape is None or prod(shape) != 1:
-            continue
-        if node.op in _SHAPES_ONLY:
-            values[node.outputs[0]] = values[names[0]]
-            continue
-        try:
-            (result,) = evaluate(node, [values[name] for name in names])
-        except EvaluationError:
-            continue
-        values[node.outputs[0]] = np.asarray(result)
+        result = computed_way(node, body.types[node.outputs[0]].shape, of)
+        if result is not None:
+            values[node.outputs[0]] = result
     for port in body.outputs:
-        array = body.constants.get(port.tensor)
-        if array is not None and array.size == 1:
-            values[port.tensor] = array.reshape(1)
+        array = single(body.constants.get(port.tensor))
+        if array is not None:
+            values[port.tensor] = array
     return values
+
+
+def single(array: Array | None) -> Array | None:
+    """One number as a vector; None for anything else."""
+    return array.reshape(1) if array is not None and array.size == 1 else None
+
+
+def computed_way(node: Node, shape: Sequence[int] | None, way: Callable[[str], Array | None]) -> Array | None:
+    """What a node makes in each iteration, of operands that are single numbers; None where that is not told."""
+    if node.domain or shape is None or prod(shape) != 1 or node.op not in _SHAPES_ONLY | _ELEMENTWISE:
+        return None
+    operands = [way(name) for name in (node.inputs[:1] if node.op in _SHAPES_ONLY else node.inputs) if name]
+    known = [operand for operand in operands if operand is not None]
+    if len(known) < len(operands) or not known:
+        return None
+    if node.op in _SHAPES_ONLY:
+        return known[0]
+    try:
+        return np.asarray(evaluate(node, known)[0])
+    except EvaluationError:
+        return None

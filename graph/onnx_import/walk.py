@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import onnx
 from onnx import (
     AttributeProto,
     GraphProto,
@@ -35,13 +34,14 @@ from ..evaluation.onnx_form import (
 )
 from .bound_inputs import bound_inputs, split_bindings
 from .control_types import MAX_SHAPED_WALKS, ControlFlow, WalkedBody
+from .counters import Counters
 from .decompositions import DECOMPOSITIONS, is_composite, modernise
 from .definitions import definition_of
 from .dimensions import Dimensions
 from .loops import loop_after
 from .maps import MAP_READERS, map_inputs, output_port, read_map, row_inputs
 from .normal import normal
-from .op_schema import OpSchema, schema_of
+from .op_schema import OpSchema, check_node, schema_of
 from .output_types import check_output, close_bodies, fix_types, known_shape, rank, value_info
 from .protobuf import (
     MisfitError,
@@ -82,8 +82,7 @@ class Walk:
         self._draft = Draft()
         self._protos: dict[str, TypeProto] = {}  # as Draft.types, but with the extents that are known
         self._sequences = Sequences(self._draft)
-        self._context = onnx.checker.C.CheckerContext()
-        self._context.ir_version = onnx.IR_VERSION
+        self._counters = Counters(self._draft, {})
         self._shaped_walks = iter(range(MAX_SHAPED_WALKS))
         self._maps: Mapping[str, MapInput] = {}  # by the tensor that is a row of it
 
@@ -224,7 +223,7 @@ class Walk:
             if closure.functions:
                 attrs[FUNCTIONS] = ModelProto(functions=closure.functions).SerializeToString()
         elif (op.domain, proto.op_type) not in contrib.OPS:
-            self._check(proto, op, scope, place)
+            check_node(proto, op, scope.opsets, place)
         for attribute in proto.attribute:
             attrs[attribute.name] = self._attribute(attribute, place)
         check_attributes(proto.op_type, op.domain, attrs)
@@ -246,21 +245,6 @@ class Walk:
         except ValueError as error:
             raise ModelError(f"{place}: attribute {quote(attribute.name)} is not supported") from error
 
-    def _check(self, proto: NodeProto, op: OpSchema, scope: NameScope, place: str) -> None:
-        """ONNX's own check of attributes and operand counts."""
-        bare = NodeProto(op_type=proto.op_type, domain=op.domain, attribute=proto.attribute)
-        for attribute in bare.attribute:
-            if attribute.t.data_location == TensorProto.EXTERNAL:  # the check would look for the file
-                attribute.t.CopyFrom(TensorProto(data_type=attribute.t.data_type, dims=[0], raw_data=b""))
-        bare.input.extend("x" if name else "" for name in proto.input)
-        bare.output.extend(f"y{k}" if name else "" for k, name in enumerate(proto.output))
-        version = onnx.defs.onnx_opset_version() if op.schema.deprecated else op.version  # the check refuses all such
-        self._context.opset_imports = {**scope.opsets, op.domain: version}
-        try:
-            onnx.checker.check_node(bare, self._context)
-        except (onnx.checker.ValidationError, UnicodeDecodeError) as error:
-            raise ModelError(f"{place}: {one_line(str(error).split('==>', maxsplit=1)[0])}") from error
-
     def _add(self, node: Node, proto: NodeProto, scope: NameScope, place: str) -> None:
         draft, node = self._draft, self._adapt(node)
         if (node.domain, node.op) in MAP_READERS:
@@ -279,9 +263,10 @@ class Walk:
             return
         if is_composite(node) and self._expand(node, kinds, scope, place):
             return
-        if (held := self._sequences.read(node)) is not None:
-            self._name(node.outputs[0], held, scope)
-            return
+        for known in (self._sequences, self._counters):
+            if (held := known.read(node)) is not None:
+                self._name(node.outputs[0], held, scope)
+                return
         if CAPTURES in node.attrs:
             input_types = [self._protos[scope.names[name]] if name else TypeProto() for name in proto.input]
             graphs = {item.name: item.g for item in proto.attribute if item.type == AttributeProto.GRAPH}
@@ -303,6 +288,7 @@ class Walk:
         outputs = [self._define(scope, name, output_types[k]) if name else "" for k, name in enumerate(node.outputs)]
         node = replace(node, outputs=tuple(outputs))
         self._sequences.note(node)
+        self._counters.note(node)
         shapes = [draft.shape(name) if name else () for name in (*node.inputs, *node.outputs)]
         if None not in shapes:
             count = len(node.inputs)
@@ -382,8 +368,9 @@ class Walk:
         body: GraphProto,
         input_types: Sequence[TypeProto],
         known: Mapping[int, Array] | None = None,
+        ways: Mapping[int, Array] | None = None,
     ) -> WalkedBody:
-        """A walk over a body of a node whose inputs have these types, and some of them known values."""
+        """A walk over a body of a node whose inputs have these types. See `BodyWalk`."""
         if len(body.input) != len(input_types):
             raise TypeFault(f"{len(body.input)} inputs of the body where {len(input_types)} are given")
         probe = Walk(self._weights)
@@ -405,6 +392,7 @@ class Walk:
         inner = inner.inner()
         own = [probe._define(inner, value.name, kind) for value, kind in zip(body.input, input_types, strict=True)]
         probe._draft.constants.update((own[place], value) for place, value in (known or {}).items())
+        probe._counters = Counters(probe._draft, {own[place]: way for place, way in (ways or {}).items()})
         probe._add_graph(body, inner)
         missing = [value.name for value in body.output if not inner.names.get(value.name)]
         if missing:

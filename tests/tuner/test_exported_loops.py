@@ -226,3 +226,46 @@ def test_what_is_behind_a_loop_that_has_no_kernels_has_shapes() -> None:
     check(model, {"x": np.ones((2, 3), np.float32), "n": np.array(3)}, native=False)
     graph = load(model.SerializeToString())
     assert [graph.type(port.tensor).shape for port in graph.outputs] == [(2, 3), None]
+
+
+PARTS = """g (float[9,4] x, float[9,4] u) => (float[9,4] y, float[4,2,4] z) {
+    zero = Constant <value_int = 0> ()
+    last, y, z = Loop("", "", zero, x) <body = b (int64 i, bool c, int64 k, float[9,4] s)
+        => (bool d, int64 k2, float[9,4] t, float[m,4] o) {
+        axis = Constant <value_ints = [0]> ()
+        one = Constant <value_int = 1> ()
+        two = Constant <value_int = 2> ()
+        k2 = Add(k, two)
+        a = Unsqueeze(k, axis) e = Unsqueeze(k2, axis)
+        o = Slice(x, a, e, axis)
+        r = Range(k, k2, one)
+        n = Unsqueeze(r, far)
+        size = Shape(o) p = Expand(n, size)
+        v = Slice(u, a, e, axis)
+        t = ScatterElements <axis = 0> (s, p, v)
+        d = Less(k2, seven) }>
+    unused = Identity(last)
+}"""
+
+
+def test_parts_between_counters_have_a_size() -> None:
+    """Two rows in each iteration, read here and written there."""
+    x, u = (RNG.standard_normal((9, 4)).astype(np.float32) for _ in range(2))
+    text = PARTS.replace("    unused = Identity(last)\n", "")
+    model = model_of(text, 17, {"far": np.array([1]), "seven": np.array(7)})
+    check(model, {"x": x, "u": u})
+    by_run = text.replace('Loop("", ""', 'Loop(most, ""').replace("float[9,4] u)", "float[9,4] u, int64 most)")
+    model = model_of(by_run, 17, {"far": np.array([1]), "seven": np.array(7)})
+    check(model, {"x": x, "u": u, "most": np.array(4)}, native=False)
+
+
+@pytest.mark.parametrize("end", ["Constant <value_ints = [5]> ()", "Constant <value_ints = [-1]> ()"])
+def test_parts_that_shrink_have_none(end: str) -> None:
+    text = """g (float[6] x) => (float y) {
+        zero = Constant <value_float = 0.0> () four = Constant <value_int = 4> ()
+        y = Loop(four, "", zero) <body = b (int64 i, bool c, float s) => (bool d, float t) {
+            d = Identity(c) z = Constant <value_ints = [0]> () a = Unsqueeze(i, z)
+            e = END
+            o = Slice(x, a, e, z) r = ReduceSum <keepdims = 0> (o) t = Add(s, r) }>
+    }""".replace("END", end)
+    check(model_of(text, 17), {"x": np.arange(6, dtype=np.float32)}, native=False)
