@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
+from math import prod
 from typing import Protocol
 
 import numpy as np
@@ -53,20 +54,29 @@ MAX_SHAPED_WALKS = 256
 class ControlFlow:
     """A node with bodies on its way to types. `values` are those of the inputs, as far as they are known.
 
-    `bodies` are the walked ones; `shaped_walks` counts down from MAX_SHAPED_WALKS, for all of a model together. `trips`
-    are those of a Loop, where they are known; the `first` so many are better written out.
+    `outputs` are the model's names of the results; `bodies` are the walked ones; `shaped_walks` counts down from
+    MAX_SHAPED_WALKS, for all of a model together. `trips` are those of a Loop, where they are known; the `first` so
+    many are better written out. `ranks` are axes that results of an If are to have, by their places, where its branches
+    leave one element and nobody sees how many axes it has.
     """
 
     node: Node
     graphs: Mapping[str, GraphProto]  # by attribute
     inputs: Sequence[TypeProto]
     values: Values
-    count: int  # of outputs
+    outputs: Sequence[str]
+    is_rank_free: Callable[[str, int], bool]
     walk: BodyWalk
     shaped_walks: Iterator[int]
     bodies: dict[str, Body] = field(default_factory=dict)
     trips: int | None = None
     first: int = 0
+    ranks: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def count(self) -> int:
+        """The number of outputs."""
+        return len(self.outputs)
 
     def types(self) -> list[TypeProto]:
         """The types of the outputs. Raises TypeFault where operands and bodies don't fit."""
@@ -121,7 +131,21 @@ def _if(flow: ControlFlow) -> list[TypeProto]:
         branches.append(walked.types)
     if not branches and fault is not None:
         raise fault
+    flow.ranks = {
+        place: rank
+        for place, kinds in enumerate(zip(*branches, strict=True))
+        if (rank := _common_rank(kinds)) and flow.is_rank_free(flow.outputs[place], rank)
+    }
     return [reduce(common_type, kinds) for kinds in zip(*branches, strict=True)]
+
+
+def _common_rank(kinds: Sequence[TypeProto]) -> int:
+    """The most axes of types of one element that differ in nothing else; 0 where they have as many, or differ."""
+    if any(map(without_values, kinds)) or len({kind.tensor_type.elem_type for kind in kinds}) > 1:
+        return 0
+    shapes = [[dim.dim_value for dim in kind.tensor_type.shape.dim] for kind in kinds]
+    ranks = set(map(len, shapes))
+    return max(ranks) if len(ranks) > 1 and all(prod(shape) == 1 for shape in shapes) else 0
 
 
 def _loop(flow: ControlFlow) -> list[TypeProto]:
@@ -156,8 +180,6 @@ def _has_open_parts(body: Body) -> bool:
 
 def _counters(flow: ControlFlow, body: GraphProto, inputs: list[TypeProto]) -> Mapping[int, Array]:
     """The counters of a Loop in each iteration, by places among the inputs of the body."""
-    if not _is_run(flow):
-        return {}
     try:
         walked = flow.walk_again(body, inputs, {1: np.asarray(True)})
     except MisfitError:

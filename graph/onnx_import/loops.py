@@ -112,7 +112,8 @@ class _Loop:
             end = copies.pop(end)
         others = [value.name for number, value in enumerate(self.body.output) if number != place + 1]
         is_tensor = self.body.input[place + 2].type.HasField("tensor_type")
-        is_free = item.initial not in defined_names(self.body) and item.before not in others
+        is_other = item.initial != item.before and item.initial in defined_names(self.body)
+        is_free = not is_other and item.before not in others
         return bool(item.initial) and end == item.before and is_tensor and is_free
 
     def _dead(self, is_read: Sequence[bool]) -> set[int]:

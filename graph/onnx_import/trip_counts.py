@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from math import prod
 
 import numpy as np
@@ -25,6 +26,9 @@ MAX_TRIPS = 1 << 20
 
 MAX_WAY = 1 << 16
 """Most iterations in which counters are followed through a body."""
+
+MAX_FLAGS = 3
+"""Most flags that are tried out in a condition."""
 
 MAX_START = 1 << 40
 """Largest number that a counter begins with: it fits 64 bits all the way."""
@@ -93,9 +97,35 @@ def _count(body: Graph, states: dict[int, Array], count: int) -> tuple[dict[int,
         wrong = [place for place, way in ways.items() if way is None or not _is_same(values.get(ends[place]), way[1:])]
         if not wrong:
             counters = {0: np.arange(count)} | {2 + place: way[:-1] for place, way in ways.items() if way is not None}
-            return counters, np.broadcast_to(values[end], count) if end in values else None
+            if end in values:
+                return counters, np.broadcast_to(values[end], count)
+            last = _last_possible(body, nodes, around | {number: np.arange(count)} | guessed, count)
+            return {place: way[:last] for place, way in counters.items()}, None
         for place in wrong:
             del states[place]
+
+
+def _last_possible(body: Graph, nodes: Sequence[Node], known: Mapping[str, Array], count: int) -> int:
+    """The most iterations that there can be, whatever the flags are that the condition depends on beside counters."""
+    end = body.outputs[0].tensor
+    made = {name for node in nodes for name in node.outputs}
+    read = {name for node in nodes for name in node.inputs if name} | {end}
+    flags = [
+        name
+        for name in sorted(read - made - known.keys() - body.constants.keys())
+        if body.types[name].dtype == "bool" and prod(body.types[name].shape or (1,)) == 1
+    ]
+    if len(flags) > MAX_FLAGS:
+        return count
+    may_go_on = np.zeros(count, bool)
+    for choice in product((False, True), repeat=len(flags)):
+        values = _values(
+            body, nodes, {**known, **{name: np.array([flag]) for name, flag in zip(flags, choice, strict=True)}}
+        )
+        if end not in values:
+            return count
+        may_go_on |= values[end]
+    return count if may_go_on.all() else int(may_go_on.argmin()) + 1
 
 
 def _way(start: Array, step: Array | None, count: int) -> Array | None:

@@ -55,6 +55,7 @@ from .protobuf import (
     topological_order,
     versions,
 )
+from .ranks import is_rank_free, with_ranks
 from .sequences import Sequences
 from .shapes import check_operands, check_shapes
 from .signature import check_attributes, check_call, check_elements, signature
@@ -83,6 +84,7 @@ class Walk:
         self._protos: dict[str, TypeProto] = {}  # as Draft.types, but with the extents that are known
         self._sequences = Sequences(self._draft)
         self._counters = Counters(self._draft, {})
+        self._source = GraphProto()  # what is being added
         self._shaped_walks = iter(range(MAX_SHAPED_WALKS))
         self._maps: Mapping[str, MapInput] = {}  # by the tensor that is a row of it
 
@@ -145,8 +147,11 @@ class Walk:
             self._define_constant(scope, tensor.name, self._weights.array(tensor))
 
     def _add_nodes(self, graph: GraphProto, scope: NameScope) -> None:
+        around = self._source
         for node in topological_order(graph.node, scope.names):
+            self._source = graph
             self._add_node(node, scope)
+        self._source = around
 
     def _add_node(self, proto: NodeProto, scope: NameScope) -> None:
         place = f"{scope.place}, in its definition at {proto.op_type}" if scope.place else place_of(proto)
@@ -272,9 +277,13 @@ class Walk:
             graphs = {item.name: item.g for item in proto.attribute if item.type == AttributeProto.GRAPH}
             walk = partial(self._walk_body, scope, node)
             flow = ControlFlow(
-                node, graphs, input_types, values[:explicit], len(proto.output), walk, self._shaped_walks
-            )
+                node, graphs, input_types, values[:explicit], proto.output, partial(is_rank_free, self._source), walk,
+                self._shaped_walks,
+            )  # fmt: skip
             output_types = flow.types()
+            if flow.ranks:
+                self._add_node(with_ranks(proto, flow.ranks), scope)
+                return
             if flow.first:
                 self._write_out(proto, scope, flow)
                 return

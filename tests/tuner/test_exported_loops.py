@@ -269,3 +269,81 @@ def test_parts_that_shrink_have_none(end: str) -> None:
             o = Slice(x, a, e, z) r = ReduceSum <keepdims = 0> (o) t = Add(s, r) }>
     }""".replace("END", end)
     check(model_of(text, 17), {"x": np.arange(6, dtype=np.float32)}, native=False)
+
+
+DECODER = """g (float[1,4] h) => (float[1,6,4] y, int64 steps) {
+    zero = Constant <value_int = 0> () no = Constant <value = bool {0}> () yes = Constant <value = bool {1}> ()
+    many = Constant <value_int = 99> ()
+    a, b, y, steps, over = Loop(many, yes, h, w, rows, zero, no) <body = l (int64 i, bool c, float[1,4] s,
+        float[4,4] w, float[1,6,4] out, int64 k, bool e)
+        => (bool c2, float[1,4] s2, float[4,4] w, float[1,6,4] out2, int64 k2, bool e2) {
+        none = Constant <value_ints = [0]> ()
+        m = MatMul(s, w) s2 = Tanh(m)
+        f = Cast <to = 1> (k) g = Add(f, unit) k2 = Cast <to = 7> (g)
+        axis = Constant <value_ints = [1]> () first = Constant <value_ints = [0]> ()
+        start = Reshape(k, axis) next = Reshape(k2, axis) end = Min(next, length)
+        part = Slice(out, start, end, axis) size = Shape(part)
+        wide = Unsqueeze(s2, axis) new = Expand(wide, size)
+        p = Squeeze(start) q = Squeeze(end) step = Constant <value_int = 1> ()
+        r = Range(p, q, step) r3 = Reshape(r, column) at = Expand(r3, size)
+        out2 = ScatterElements <axis = 1> (out, at, new)
+        top = ReduceMax <keepdims = 0> (s2) low = Less(top, limit)
+        t = If(low) <then_branch = d () => (bool v) { v = Constant <value = bool {1}> () },
+                     else_branch = n () => (bool[1] u) { x = Cast <to = 7> (e) z = Add(x, none) u = Cast <to = 9> (z) }>
+        e1 = Cast <to = 7> (t) e3 = Add(e1, none) e2 = Cast <to = 9> (e3)
+        go = Not(t) before = Less(g, six) both = And(before, go) int = Cast <to = 7> (both) sum = Add(int, none)
+        c2 = Cast <to = 9> (sum) }>
+}"""
+"""A decoder as Paddle's exporter has it: a counter of floats writes rows, until one is small or all are there."""
+
+
+@pytest.mark.parametrize("limit", [-9.0, 0.05, 9.0])
+def test_a_decoder_that_ends_when_it_wants_to(limit: float) -> None:
+    weights = {
+        "w": (RNG.standard_normal((4, 4)) / 3).astype(np.float32), "rows": np.zeros((1, 6, 4), np.float32),
+        "unit": np.array(1, np.float32), "six": np.array(6, np.float32), "length": np.array([6]),
+        "column": np.array([1, -1, 1]), "limit": np.array(limit, np.float32),
+    }  # fmt: skip
+    h = np.ones((1, 4), np.float32)
+    model = model_of(DECODER, 17, weights)
+    check(model, {"h": h})
+    [loop] = [step for step in opened(model).steps if isinstance(step, LoopStart)]
+    assert loop.condition
+
+
+BRANCH_RANKS = """g (bool c, float[1] x) => (float[1] y{also}) {{
+    a = If(c) <then_branch = t () => (float p) {{ p = Constant <value_float = 2.0> () }},
+               else_branch = e () => (float[1] q) {{ q = Neg(x) }}>
+    b = Neg(a)
+    {rest}
+}}"""
+
+
+@pytest.mark.parametrize(
+    ("rest", "also", "native"),
+    [
+        ("y = Add(b, x) ", "", False),  # nothing says what shape an input has, but its type
+        ("y = Add(b, one)", "", True),
+        ("d = Sqrt(b) y = Mul(one, d)", "", True),
+        ("y = Add(b, one) z = Identity(a)", ", float[k] z", False),
+        ("y = Add(b, one) s = Shape(b)", ", int64[k] s", False),
+        ("y = Add(b, scalar)", "", False),
+    ],
+)
+@pytest.mark.parametrize("truth", [False, True])
+def test_branches_of_one_element_with_and_without_an_axis(rest: str, also: str, native: bool, truth: bool) -> None:
+    weights = {"one": np.ones(1, np.float32), "scalar": np.array(1, np.float32)}
+    model = model_of(BRANCH_RANKS.format(rest=rest, also=also), 17, weights)
+    check(model, {"c": np.array(truth), "x": np.array([3], np.float32)}, native=native)
+
+
+def test_a_weight_that_the_body_knows_by_the_same_name() -> None:
+    text = """g (float[3] x, int64 n) => (float[3] y) {
+        y, v = Loop(n, "", x, w) <body = b (int64 i, bool c, float[3] s, float[3] w)
+            => (bool d, float[3] t, float[3] w) {
+            d = Identity(c) t = Add(s, w) }>
+    }"""
+    model = model_of(text, weights={"w": np.ones(3, np.float32)})
+    check(model, {"x": np.ones(3, np.float32), "n": np.array(3)})
+    [node] = [node for node in load(model.SerializeToString()).nodes if node.op == "Loop"]
+    assert len(node.outputs) == 1
