@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from math import prod
@@ -43,21 +43,28 @@ class BodyWalk(Protocol):
     ) -> WalkedBody: ...
 
 
-MAX_WRITTEN_OUT = 1 << 10
-"""Most nodes of the iterations of a loop that are written out."""
+MAX_WRITTEN_OUT, MAX_WRITTEN_OUT_IN_ALL = 1 << 10, 1 << 15
+"""Most nodes of the iterations of a loop that are written out, and of all loops of a model, tries included."""
 
 MAX_SHAPED_WALKS = 256
 """Most walks of one model's bodies that try which shapes stay from one iteration to the next."""
 
 
 @dataclass(slots=True)
+class ControlBudget:
+    """What control flow of one model may still take."""
+
+    walks: int = MAX_SHAPED_WALKS
+    nodes: int = MAX_WRITTEN_OUT_IN_ALL
+
+
+@dataclass(slots=True)
 class ControlFlow:
     """A node with bodies on its way to types. `values` are those of the inputs, as far as they are known.
 
-    `outputs` are the model's names of the results; `bodies` are the walked ones; `shaped_walks` counts down from
-    MAX_SHAPED_WALKS, for all of a model together. `trips` are those of a Loop, where they are known; the `first` so
-    many are better written out. `ranks` are axes that results of an If are to have, by their places, where its branches
-    leave one element and nobody sees how many axes it has.
+    `outputs` are the model's names of the results; `bodies` are the walked ones. `trips` are those of a Loop, where
+    they are known; the `first` so many are better written out. `ranks` are axes that results of an If are to have, by
+    their places, where its branches leave one element and nobody sees how many axes it has.
     """
 
     node: Node
@@ -67,7 +74,7 @@ class ControlFlow:
     outputs: Sequence[str]
     is_rank_free: Callable[[str, int], bool]
     walk: BodyWalk
-    shaped_walks: Iterator[int]
+    budget: ControlBudget
     bodies: dict[str, Body] = field(default_factory=dict)
     trips: int | None = None
     first: int = 0
@@ -93,7 +100,8 @@ class ControlFlow:
         ways: Mapping[int, Array] | None = None,
     ) -> WalkedBody:
         """One of the walks of which there are MAX_SHAPED_WALKS. Raises MisfitError, also where there were so many."""
-        if next(self.shaped_walks, None) is None:
+        self.budget.walks -= 1
+        if self.budget.walks < 0:
             raise MisfitError("control flow is nested too deep")
         return self.walk(graph, inputs, known, ways)
 
@@ -237,11 +245,15 @@ def _first_iterations(flow: ControlFlow, body: GraphProto, inputs: list[TypeProt
     if any(kind.HasField("tensor_type") and without_values(kind) for kind in (*states, *first)):
         return 0
     later = [*inputs[:2], *first[1 : 1 + count]]
-    if flow.walk_shaped(body, later, range(2, len(later)), {1: np.asarray(True)}) is not None:
-        return 1
-    flow.trips, _ = _known_trips(flow, walked.body)
-    nodes = sum(1 for _ in nested_nodes(body.node))
-    return flow.trips if flow.trips and flow.trips * nodes <= MAX_WRITTEN_OUT else 0
+    is_stable = flow.walk_shaped(body, later, range(2, len(later)), {1: np.asarray(True)}) is not None
+    if not is_stable:
+        flow.trips, _ = _known_trips(flow, walked.body)
+    iterations = 1 if is_stable else flow.trips or 0
+    nodes = iterations * sum(1 for _ in nested_nodes(body.node))
+    if nodes > flow.budget.nodes or (iterations > 1 and nodes > MAX_WRITTEN_OUT):
+        return 0
+    flow.budget.nodes -= nodes
+    return iterations
 
 
 def _unread_states(flow: ControlFlow, body: GraphProto) -> set[int]:

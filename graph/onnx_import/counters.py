@@ -14,7 +14,7 @@ import numpy as np
 from tunewright.graph.draft import Draft
 from tunewright.graph.ir import Array, Node
 
-from .trip_counts import MAX_WAY, computed_way, single
+from .trip_counts import MAX_NUMBERS, MAX_WAY, computed_way, single
 
 
 class Counters:
@@ -23,13 +23,15 @@ class Counters:
     def __init__(self, draft: Draft, ways: Mapping[str, Array]) -> None:
         self._draft = draft
         self._ways = {name: way for name, way in ways.items() if len(way) <= MAX_WAY}
+        self._left = MAX_NUMBERS
 
     def note(self, node: Node) -> None:
         """Remember what the node makes, if it is known."""
-        if self._ways and node.outputs[0] and any(name in self._ways for name in node.inputs):
+        if self._left > 0 and node.outputs[0] and any(name in self._ways for name in node.inputs):
             way = computed_way(node, self._draft.shape(node.outputs[0]), self._way)
             if way is not None:
                 self._ways[node.outputs[0]] = way
+                self._left -= len(way)
 
     def read(self, node: Node) -> str | None:
         """The part of a tensor, or the range, that a node makes, where it has the same size in each iteration."""

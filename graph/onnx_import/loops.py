@@ -19,6 +19,9 @@ from onnx import GraphProto, NodeProto, numpy_helper
 
 from .protobuf import bodies, defined_names, own_names, read_names, standard
 
+MAX_COPIES = 8
+"""Most copies of a value in a row that are seen through."""
+
 
 def lean_loops(graph: GraphProto) -> None:
     """Take out of the loops of a graph, and of those inside of them, what they need not carry on or stack up."""
@@ -81,8 +84,8 @@ class _Loop:
     def lean(self, readers: Mapping[str, int]) -> list[NodeProto]:
         """Take out what is not needed. Returns nodes that copy what stays to the names that it had behind the loop."""
         is_read = [bool(name) and readers.get(name, 0) > 0 for name in self.node.output]
-        kept = {place for place, item in enumerate(self.carried) if self._is_kept(place, item)}
-        gone = kept | self._dead(is_read)
+        kept = self._constant_places()
+        gone = kept | self._dead_places(is_read)
         if len(gone) == len(is_read):  # a Loop has an output
             gone.remove(max(gone))
         if not gone or not any(is_read):
@@ -104,19 +107,25 @@ class _Loop:
         _rename_reads(self.body, {item.before: item.initial for item in still})
         return copies
 
-    def _is_kept(self, place: int, item: _Carried) -> bool:
-        """Whether a tensor stays what it was, and the body can read it by the name that it has outside."""
+    def _constant_places(self) -> set[int]:
+        """The places of tensors that stay what they were, and that the body can read by the names outside."""
         copies = {node.output[0]: node.input[0] for node in self.body.node if node.op_type == "Identity"}
-        end = item.after
-        while end in copies:
-            end = copies.pop(end)
-        others = [value.name for number, value in enumerate(self.body.output) if number != place + 1]
-        is_tensor = self.body.input[place + 2].type.HasField("tensor_type")
-        is_other = item.initial != item.before and item.initial in defined_names(self.body)
-        is_free = not is_other and item.before not in others
-        return bool(item.initial) and end == item.before and is_tensor and is_free
+        ends = Counter(value.name for value in self.body.output)
+        defined = defined_names(self.body)
+        return {place for place, item in enumerate(self.carried) if self._is_kept(place, item, copies, ends, defined)}
 
-    def _dead(self, is_read: Sequence[bool]) -> set[int]:
+    def _is_kept(
+        self, place: int, item: _Carried, copies: Mapping[str, str], ends: Mapping[str, int], defined: Collection[str]
+    ) -> bool:
+        end, steps = item.after, 0
+        while end in copies and steps < MAX_COPIES:
+            end, steps = copies[end], steps + 1
+        is_tensor = self.body.input[place + 2].type.HasField("tensor_type")
+        is_other = item.initial != item.before and item.initial in defined
+        is_output = ends.get(item.before, 0) > (item.after == item.before)
+        return bool(item.initial) and end == item.before and is_tensor and not is_other and not is_output
+
+    def _dead_places(self, is_read: Sequence[bool]) -> set[int]:
         """The places of outputs that no condition and nothing behind the loop depends on."""
         condition, *ends = (value.name for value in self.body.output)
         read = [name for name, flag in zip(ends, is_read, strict=True) if flag]

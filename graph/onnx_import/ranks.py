@@ -18,39 +18,61 @@ _BROADCAST = frozenset({
     "Pow", "Sub", "Where", "Xor",
 })  # fmt: skip
 
-MAX_STEPS = 64
-"""Most nodes in a row that are looked at."""
+MAX_NODES = 256
+"""Most tensors that are followed."""
+
+MAX_DEPTH = 64
+"""Most nodes in a row that are looked at for how many axes a tensor has."""
 
 
-def is_rank_free(graph: GraphProto, name: str, rank: int, steps: int = MAX_STEPS) -> bool:
+def is_rank_free(graph: GraphProto, name: str, rank: int) -> bool:
     """Whether no result of a graph tells how many axes, up to `rank`, a tensor of one element has."""
-    if not steps or any(value.name == name for value in graph.output):
-        return False
-    makers = {output: node for node in graph.node for output in node.output}
-    for node in graph.node:
-        if name not in read_names(node):
-            continue
-        if name not in node.input or node.domain or node.op_type not in _UNARY | _BROADCAST:
-            return False
-        others = [_least_rank(graph, makers, other, steps) for other in node.input if other != name]
-        if max(others, default=0) < rank and not is_rank_free(graph, node.output[0], rank, steps - 1):
-            return False
-    return True
+    return _Ranks(graph).is_free(name, rank)
 
 
-def _least_rank(graph: GraphProto, makers: Mapping[str, NodeProto], name: str, steps: int) -> int:
-    """How many axes a tensor has at least, as far as constants tell."""
-    node = makers.get(name)
-    if node is None:
-        return next((len(tensor.dims) for tensor in graph.initializer if tensor.name == name), 0)
-    if node.domain or not steps:
+class _Ranks:
+    """How many axes the tensors of a graph have, as far as constants tell."""
+
+    def __init__(self, graph: GraphProto) -> None:
+        self._outputs = {value.name for value in graph.output}
+        self._least = {tensor.name: len(tensor.dims) for tensor in graph.initializer}
+        self._makers = {output: node for node in graph.node for output in node.output}
+        self._readers: dict[str, list[NodeProto]] = {}
+        for node in graph.node:
+            for name in read_names(node):
+                self._readers.setdefault(name, []).append(node)
+
+    def is_free(self, name: str, rank: int) -> bool:
+        waiting, seen = [name], {name}
+        while waiting:
+            name = waiting.pop()
+            if name in self._outputs or len(seen) > MAX_NODES:
+                return False
+            for node in self._readers.get(name, ()):
+                if name not in node.input or node.domain or node.op_type not in _UNARY | _BROADCAST:
+                    return False
+                others = [self._least_rank(other, MAX_DEPTH) for other in node.input if other != name]
+                if max(others, default=0) < rank and node.output[0] not in seen:
+                    seen.add(node.output[0])
+                    waiting.append(node.output[0])
+        return True
+
+    def _least_rank(self, name: str, depth: int) -> int:
+        """How many axes a tensor has at least; nothing is known of one that takes more than `depth` nodes in a row."""
+        node = self._makers.get(name)
+        if name not in self._least and node is not None and depth:
+            self._least[name] = self._made_rank(node, depth)
+        return self._least.get(name, 0)
+
+    def _made_rank(self, node: NodeProto, depth: int) -> int:
+        if node.domain:
+            return 0
+        if node.op_type == "Constant":
+            lists = (AttributeProto.FLOATS, AttributeProto.INTS, AttributeProto.STRINGS)
+            return max((len(a.t.dims) if a.type not in lists else 1 for a in node.attribute), default=0)
+        if node.op_type in _UNARY | _BROADCAST:
+            return max((self._least_rank(name, depth - 1) for name in node.input), default=0)
         return 0
-    if node.op_type == "Constant":
-        lists = (AttributeProto.FLOATS, AttributeProto.INTS, AttributeProto.STRINGS)
-        return max((len(a.t.dims) if a.type not in lists else 1 for a in node.attribute), default=0)
-    if node.op_type in _UNARY | _BROADCAST:
-        return max(_least_rank(graph, makers, other, steps - 1) for other in node.input)
-    return 0
 
 
 def with_ranks(node: NodeProto, ranks: Mapping[int, int]) -> NodeProto:

@@ -27,6 +27,9 @@ MAX_TRIPS = 1 << 20
 MAX_WAY = 1 << 16
 """Most iterations in which counters are followed through a body."""
 
+MAX_NUMBERS = 1 << 24
+"""Most numbers that are computed for one loop at a time."""
+
 MAX_FLAGS = 3
 """Most flags that are tried out in a condition."""
 
@@ -88,6 +91,8 @@ def _count(body: Graph, states: dict[int, Array], count: int) -> tuple[dict[int,
     end, *ends = (port.tensor for port in body.outputs)
     number, holds, *inputs = (port.tensor for port in body.inputs)
     nodes = _counting_nodes(body, [end, *(ends[place] for place in states)])
+    if len(nodes) * count > MAX_NUMBERS:
+        return {}, None
     while True:
         around = {number: np.zeros(1, np.int64), holds: np.ones(1, bool)}
         first = _values(body, nodes, around | {inputs[place]: value[None] for place, value in states.items()})

@@ -33,7 +33,7 @@ from ..evaluation.onnx_form import (
     type_proto,
 )
 from .bound_inputs import bound_inputs, split_bindings
-from .control_types import MAX_SHAPED_WALKS, ControlFlow, WalkedBody
+from .control_types import ControlBudget, ControlFlow, WalkedBody
 from .counters import Counters
 from .decompositions import DECOMPOSITIONS, is_composite, modernise
 from .definitions import definition_of
@@ -85,7 +85,7 @@ class Walk:
         self._sequences = Sequences(self._draft)
         self._counters = Counters(self._draft, {})
         self._source = GraphProto()  # what is being added
-        self._shaped_walks = iter(range(MAX_SHAPED_WALKS))
+        self._budget = ControlBudget()
         self._maps: Mapping[str, MapInput] = {}  # by the tensor that is a row of it
 
     def graph(self, model: ModelProto, dims: Mapping[str, int], weight_inputs: Collection[str] = ()) -> Graph:
@@ -278,7 +278,7 @@ class Walk:
             walk = partial(self._walk_body, scope, node)
             flow = ControlFlow(
                 node, graphs, input_types, values[:explicit], proto.output, partial(is_rank_free, self._source), walk,
-                self._shaped_walks,
+                self._budget,
             )  # fmt: skip
             output_types = flow.types()
             if flow.ranks:
@@ -383,7 +383,7 @@ class Walk:
         if len(body.input) != len(input_types):
             raise TypeFault(f"{len(body.input)} inputs of the body where {len(input_types)} are given")
         probe = Walk(self._weights)
-        probe._shaped_walks = self._shaped_walks
+        probe._budget = self._budget
         inner = NameScope(scope.opsets, {"": ""}, scope.place)
         first = len(node.inputs) - len(node.attrs[CAPTURES])
         captures: dict[int, str] = {}

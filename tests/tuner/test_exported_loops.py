@@ -347,3 +347,19 @@ def test_a_weight_that_the_body_knows_by_the_same_name() -> None:
     check(model, {"x": np.ones(3, np.float32), "n": np.array(3)})
     [node] = [node for node in load(model.SerializeToString()).nodes if node.op == "Loop"]
     assert len(node.outputs) == 1
+
+
+def test_many_iterations_that_change_shapes_are_not_written_out() -> None:
+    """As often as the model says in few bytes; in a loop of such loops neither."""
+    many = model_of(
+        GROWS.replace("value_int = 4", "value_int = 400").replace("[4,2]", "[400,2]"), 17, {"one": np.array([1])}
+    )
+    assert [node.op for node in load(many.SerializeToString()).nodes] == ["Loop"]
+    text = """g (float[2] x) => (float[a] y) {
+        n = Constant <value_int = 300> ()
+        y = Loop(n, "", x) <body = b (int64 i, bool c, float[k] s) => (bool d, float[m] t) {
+            d = Identity(c)
+            t = Loop(n, "", s) <body = e (int64 j, bool f, float[l] u) => (bool g, float[o] v) {
+                g = Identity(f) v = Concat <axis = 0> (u, x) }> }>
+    }"""
+    assert len(load(model_of(text, 17).SerializeToString()).nodes) < 2000
