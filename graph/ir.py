@@ -88,10 +88,25 @@ Keys = tuple[int, ...] | tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
+class MapInput:
+    """An input that is given as a dict, and how it becomes the row `[1, n]` that its tensor is.
+
+    Keys and values are of these element types. The row has the values of `keys`, `absent` where the dict has none: a
+    text in a row of texts, else 0; with None for keys all values, by their keys in order.
+    """
+
+    key: str  # "string" or "int64"
+    value: str
+    keys: Keys | None  # hostile texts
+    absent: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class GraphPort:
     """An input or output of the model: the user's name for a tensor.
 
-    An output with `keys` is given as a dict for each row: keys, and the elements of the row.
+    An input with a `map` is given as a dict, of which the tensor is a row. An output with `keys` is given as a dict for
+    each row: keys, and the elements of the row.
     An output of a body is decisive where a step function outside reads it: its last bits must not change.
 
     `sizes` are axes of an output whose extent only a run tells, with the places among the outputs of the int64 tensors
@@ -104,6 +119,7 @@ class GraphPort:
     keys: Keys = ()  # hostile texts
     sizes: tuple[tuple[int, int], ...] = ()
     is_size: bool = False
+    map: MapInput | None = None
 
 
 @dataclass(frozen=True, slots=True)

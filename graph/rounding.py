@@ -26,7 +26,7 @@ LayerNormalization LeakyRelu Log LogSoftmax LpNormalization LpPool Max MaxPool M
 Mul Neg PRelu Pad Pow RMSNormalization Reciprocal ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean
 ReduceMin ReduceProd ReduceSum ReduceSumSquare Relu Reshape Resize RoundBlocks Selu Shape Sigmoid Silu Sin Sinh Size
 Slice Softmax Softplus Softsign SpaceToDepth Split Sqrt Squeeze Sub Sum Swish Tan Tanh Tile Transpose Trilu Unsqueeze
-Where
+Where WriteRows
 """
 CONTINUOUS = frozenset(_CONTINUOUS.split())
 """Ops whose results move little where their float operands do, but for edges. All others count as step functions. The
@@ -43,6 +43,7 @@ QUANTISING = frozenset({"DynamicQuantizeLinear", "QuantizeLinear"})
 _SELECTING = """
 Abs Clip Concat CutToSize DepthToSpace Expand Flatten Gather GatherElements GatherND GlobalMaxPool Identity Max MaxPool
 Min Neg Pad ReduceMax ReduceMin Relu Reshape Slice SpaceToDepth Split Squeeze Tile Transpose Trilu Unsqueeze Where
+WriteRows
 """
 SELECTING = frozenset(_SELECTING.split())
 """Ops whose results are elements of their operands, perhaps without a sign: they round nothing. These may stand between

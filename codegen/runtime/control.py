@@ -30,7 +30,7 @@ class ControlKind(StrEnum):
     """The kinds of steps beside kernels, and their operands. Branches and loops nest, each with its end."""
 
     COPY = "copy"  # to, source
-    ROUTINE = "routine"  # what a function of sizes.ll, unique.ll or coupling.ll takes
+    ROUTINE = "routine"  # what a function of sizes.ll, unique.ll, coupling.ll or rows.ll takes
     IF = "if"  # condition: what follows runs where it is true
     ELSE = "else"  # none: what follows runs where it is false
     END_IF = "end if"  # none

@@ -25,8 +25,9 @@ ARCHITECTURES = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "a
 STEP_SYMBOLS = (
     "tw_copy", "tw_loop_start", "tw_loop_next",
     "tw_find_true", "tw_find_largest", "tw_suppress_boxes", "tw_find_unique", "tw_couple_pairs",
+    "tw_write_rows",
 )  # fmt: skip
-"""What control.ll, sizes.ll, unique.ll and coupling.ll have for steps beside kernels that are generated."""
+"""What control.ll, sizes.ll, unique.ll, coupling.ll and rows.ll have for steps beside kernels that are generated."""
 
 
 class Library:
@@ -153,7 +154,7 @@ def pool_text(architecture: str) -> str:
     folder = resources.files(__package__)
     return "\n".join(
         (folder / f"{name}.ll").read_text(encoding="utf-8")
-        for name in (architecture, "pool", "shares", "workers", "control", "sizes", "unique", "coupling")
+        for name in (architecture, "pool", "shares", "workers", "control", "sizes", "unique", "coupling", "rows")
     )
 
 

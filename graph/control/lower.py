@@ -17,7 +17,7 @@ from ..ops import TensorView
 from ..rewrites import rewrite
 from ..rounding import decisive_tensors
 from .flat import FlatStep, read_names, rename
-from .routines import ROUTINES, routine
+from .routines import ROUTINES, routine_steps
 from .steps import (
     WORDS,
     Branch,
@@ -112,7 +112,7 @@ class _Flattening:
             case "Scan":
                 return self._scan(node)
             case op if op in ROUTINES:
-                return [routine(node, self.types)]
+                return [*routine_steps(node, self.types)]
         return None
 
     def _is_plain(self, name: str) -> bool:
@@ -414,11 +414,12 @@ class _Flattening:
                 fixed[now] = initial
                 after += [TensorCopy(initial, result)] if result else []
                 continue
-            kind = self.types[initial]
+            kind = self.types[result or initial]
             room_bytes = -(-size_bytes(kind) // RING_BYTES) * RING_BYTES
             ring = self._new(f"{now}.ring", "uint8", 2 * room_bytes)
-            self.types |= {f"{now}.first": kind, f"{now}.next": kind}
-            before += [TensorView(ring, f"{now}.first"), TensorCopy(initial, f"{now}.first")]
+            self.types |= {now: kind, f"{now}.first": kind, f"{now}.next": kind}
+            if self.types[initial] == kind:  # else the body runs, and does not read it
+                before += [TensorView(ring, f"{now}.first"), TensorCopy(initial, f"{now}.first")]
             before.append(MovingView(ring, now, loop.number, room_bytes, is_ring=True))
             before.append(MovingView(ring, f"{now}.next", loop.number, room_bytes, is_ring=True, phase=1))
             after += [TensorCopy(now, result)] if result else []

@@ -38,6 +38,7 @@ from .onnx_form import (
     model_of,
 )
 from .recurrent import RECURRENT, evaluate_recurrence
+from .rows import WRITE, write_rows
 from .sizes import CUT, cut_to_size
 from .windows import WINDOWS
 
@@ -201,6 +202,7 @@ _OWN: dict[str, Callable[..., Array | tuple[Array, ...] | None]] = {
     "RoundBlocks": _round_blocks,
     "Silu": _silu,
     "Trees": _trees,
+    WRITE: write_rows,
 }
 """Ops computed here: those that ONNX does not have, that must be cheap, or whose normal form the evaluator spoils.
 None leaves a node to the evaluator after all."""

@@ -399,8 +399,8 @@ def value_type(array: Array) -> TypeProto:
     return type_proto(TensorType(dtype_name(array), np.shape(array)))
 
 
-KEEPS_TYPE = ("RoundBlocks", "Silu")
-"""Ops of this package alone whose result has the type of the operand."""
+KEEPS_TYPE = ("RoundBlocks", "Silu", "WriteRows")
+"""Ops of this package alone whose result has the type of the first operand."""
 
 
 def infer(node: Node, types: Mapping[str, TensorType], constants: Mapping[str, Array]) -> tuple[TensorType, ...]:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import reduce
+from math import prod
 from typing import Protocol
 
 import numpy as np
 from onnx import GraphProto, TensorProto, TypeProto, helper
 
+from tunewright.graph.draft import prune
 from tunewright.graph.ir import Array, Body, Node
 
 from ..evaluation.onnx_form import TypeFault, check_shape, tensor_type
 from .output_types import without_shape
-from .protobuf import MisfitError
+from .protobuf import MisfitError, nested_nodes, read_names
 from .shapes import Values
+from .trip_counts import count_trips
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,32 +30,60 @@ class WalkedBody:
 
 
 class BodyWalk(Protocol):
-    """Walks a body, whose inputs have types, and some of them known values. Raises MisfitError where a node misfits."""
+    """Walks a body, whose inputs have types. Some of them, by places, have known values, or known `ways`: those of a
+    counter in each iteration. Raises MisfitError where a node misfits.
+    """
 
     def __call__(
-        self, body: GraphProto, inputs: Sequence[TypeProto], known: Mapping[int, Array] | None = None
+        self,
+        body: GraphProto,
+        inputs: Sequence[TypeProto],
+        known: Mapping[int, Array] | None = None,
+        ways: Mapping[int, Array] | None = None,
     ) -> WalkedBody: ...
 
 
+MAX_WRITTEN_OUT, MAX_WRITTEN_OUT_IN_ALL = 1 << 10, 1 << 15
+"""Most nodes of the iterations of a loop that are written out, and of all loops of a model, tries included."""
+
 MAX_SHAPED_WALKS = 256
-"""Most walks of one model's bodies that take shapes to stay from one iteration to the next."""
+"""Most walks of one model's bodies that try which shapes stay from one iteration to the next."""
+
+
+@dataclass(slots=True)
+class ControlBudget:
+    """What control flow of one model may still take."""
+
+    walks: int = MAX_SHAPED_WALKS
+    nodes: int = MAX_WRITTEN_OUT_IN_ALL
 
 
 @dataclass(slots=True)
 class ControlFlow:
     """A node with bodies on its way to types. `values` are those of the inputs, as far as they are known.
 
-    `bodies` are the walked ones; `shaped_walks` counts down from MAX_SHAPED_WALKS, for all of a model together.
+    `outputs` are the model's names of the results; `bodies` are the walked ones. `trips` are those of a Loop, where
+    they are known; the `first` so many are better written out. `ranks` are axes that results of an If are to have, by
+    their places, where its branches leave one element and nobody sees how many axes it has.
     """
 
     node: Node
     graphs: Mapping[str, GraphProto]  # by attribute
     inputs: Sequence[TypeProto]
     values: Values
-    count: int  # of outputs
+    outputs: Sequence[str]
+    is_rank_free: Callable[[str, int], bool]
     walk: BodyWalk
-    shaped_walks: Iterator[int]
+    budget: ControlBudget
     bodies: dict[str, Body] = field(default_factory=dict)
+    trips: int | None = None
+    first: int = 0
+    ranks: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def count(self) -> int:
+        """The number of outputs."""
+        return len(self.outputs)
 
     def types(self) -> list[TypeProto]:
         """The types of the outputs. Raises TypeFault where operands and bodies don't fit."""
@@ -61,21 +92,37 @@ class ControlFlow:
             raise TypeFault("an op with graphs among its attributes is not supported with these operands")
         return rule(self)
 
+    def walk_again(
+        self,
+        graph: GraphProto,
+        inputs: Sequence[TypeProto],
+        known: Mapping[int, Array] | None = None,
+        ways: Mapping[int, Array] | None = None,
+    ) -> WalkedBody:
+        """One of the walks of which there are MAX_SHAPED_WALKS. Raises MisfitError, also where there were so many."""
+        self.budget.walks -= 1
+        if self.budget.walks < 0:
+            raise MisfitError("control flow is nested too deep")
+        return self.walk(graph, inputs, known, ways)
+
     def walk_shaped(
-        self, graph: GraphProto, inputs: Sequence[TypeProto], states: range, known: Mapping[int, Array] | None = None
+        self,
+        graph: GraphProto,
+        inputs: Sequence[TypeProto],
+        states: Collection[int],
+        known: Mapping[int, Array] | None = None,
+        ways: Mapping[int, Array] | None = None,
     ) -> WalkedBody | None:
-        """The body where the shapes of its states, inputs at `states`, stay as they are; else None."""
-        if any(without_values(kind) for kind in inputs) or next(self.shaped_walks, None) is None:
+        """The body where the shapes of states, inputs at these places, stay as they are; else None."""
+        if any(without_values(kind) for kind in inputs):
             return None
         try:
-            walked = self.walk(graph, inputs, known)
+            walked = self.walk_again(graph, inputs, known, ways)
         except MisfitError:
             return None
-        before = [inputs[k] for k in states]
-        first = 1 if self.node.op == "Loop" else 0  # whether to go on comes before the states
-        if walked.types[first : first + len(before)] != before or any(map(without_values, walked.types)):
-            return None
-        return walked
+        shift = 1 if self.node.op == "Loop" else 0  # one input more than outputs comes before the states
+        is_same = all(walked.types[place - shift] == inputs[place] for place in states)
+        return walked if is_same and not any(map(without_values, walked.types)) else None
 
 
 def _if(flow: ControlFlow) -> list[TypeProto]:
@@ -92,7 +139,21 @@ def _if(flow: ControlFlow) -> list[TypeProto]:
         branches.append(walked.types)
     if not branches and fault is not None:
         raise fault
+    flow.ranks = {
+        place: rank
+        for place, kinds in enumerate(zip(*branches, strict=True))
+        if (rank := _common_rank(kinds)) and flow.is_rank_free(flow.outputs[place], rank)
+    }
     return [reduce(common_type, kinds) for kinds in zip(*branches, strict=True)]
+
+
+def _common_rank(kinds: Sequence[TypeProto]) -> int:
+    """The most axes of types of one element that differ in nothing else; 0 where they have as many, or differ."""
+    if any(map(without_values, kinds)) or len({kind.tensor_type.elem_type for kind in kinds}) > 1:
+        return 0
+    shapes = [[dim.dim_value for dim in kind.tensor_type.shape.dim] for kind in kinds]
+    ranks = set(map(len, shapes))
+    return max(ranks) if len(ranks) > 1 and all(prod(shape) == 1 for shape in shapes) else 0
 
 
 def _loop(flow: ControlFlow) -> list[TypeProto]:
@@ -103,33 +164,142 @@ def _loop(flow: ControlFlow) -> list[TypeProto]:
     if count < len(states):
         raise TypeFault(f"{count} outputs of the node where {len(states)} values are carried around")
     inputs = [*scalars, *states]
-    walked = flow.walk_shaped(body, inputs, range(2, len(inputs)), {1: np.asarray(True)})  # else it would not run
+    unread = _unread_states(flow, body)
+    stable = [place for place in range(2, len(inputs)) if place - 2 not in unread]
+    holds = {1: np.asarray(True)}  # else it would not run
+    walked = flow.walk_shaped(body, inputs, stable, holds)
+    if (walked is None or _has_open_parts(walked.body)) and (ways := _counters(flow, body, inputs)):
+        walked = flow.walk_shaped(body, inputs, stable, holds, ways) or walked
     if walked is not None:
-        flow.bodies["body"] = walked.body
-        trips = _known_trips(flow, walked.body)
-        scans = [
-            without_shape(kind) if trips is None else stacked(kind, trips) for kind in walked.types[len(states) + 1 :]
-        ]
-        return [*states, *scans]
-    states = [without_shape(kind) for kind in states]
-    types = _loop_body_types(body, [*scalars, *states], flow.walk)[1:]
-    _check_states(states, types)
-    return [without_shape(kind) for kind in types]
+        flow.trips, flow.bodies["body"] = _known_trips(flow, walked.body)
+        trips, after = flow.trips, walked.types[1:]
+        results = [after[number] if number in unread else kind for number, kind in enumerate(states)]
+        _check_states(states, results)
+        scans = [without_shape(kind) if trips is None else stacked(kind, trips) for kind in after[len(states) :]]
+        return [*results, *scans]
+    return _open_loop(flow, body, inputs)
 
 
-def _known_trips(flow: ControlFlow, body: Body) -> int | None:
-    """The trips of a Loop, if they are known. In its body the condition is known to hold."""
+def _has_open_parts(body: Body) -> bool:
+    """Whether there are parts of tensors, or ranges, that counters may tell the size of."""
+    graph = body.graph
+    return any(node.op in ("Range", "Slice") and graph.types[node.outputs[0]].shape is None for node in graph.nodes)
+
+
+def _counters(flow: ControlFlow, body: GraphProto, inputs: list[TypeProto]) -> Mapping[int, Array]:
+    """The counters of a Loop in each iteration, by places among the inputs of the body."""
+    try:
+        walked = flow.walk_again(body, inputs, {1: np.asarray(True)})
+    except MisfitError:
+        return {}
+    return count_trips(walked.body.graph, flow.values[2:], _most_trips(flow)).ways
+
+
+def _open_loop(flow: ControlFlow, body: GraphProto, inputs: list[TypeProto]) -> list[TypeProto]:
+    """The types where shapes change from one iteration to the next: they are left open, and so are those of stacks."""
+    states = inputs[2:]
+    try:
+        walked, after = _walk_open(flow, body, inputs)
+    except MisfitError:
+        types = _loop_body_types(body, [*inputs[:2], *map(without_shape, states)], flow.walk)[1:]
+        _check_states(states, types)
+        return [without_shape(kind) for kind in types]
+    flow.first = _first_iterations(flow, body, inputs, walked)
+    return [*after, *map(without_shape, walked.types[1 + len(states) :])]
+
+
+def _walk_open(flow: ControlFlow, body: GraphProto, inputs: list[TypeProto]) -> tuple[WalkedBody, list[TypeProto]]:
+    """The body for all shapes that its states may have, and their types. Raises MisfitError."""
+    states, unread = inputs[2:], _unread_states(flow, body)
+    while True:
+        walked = flow.walk_again(body, [*inputs[:2], *states], {1: np.asarray(True)})
+        _check_states(states, walked.types[1:])
+        pairs = zip(states, walked.types[1:], strict=False)
+        common = [b if number in unread else _common_extents(a, b) for number, (a, b) in enumerate(pairs)]
+        if common == states:
+            return walked, states
+        states = common
+
+
+def _common_extents(a: TypeProto, b: TypeProto) -> TypeProto:
+    """The first type, with the extents alone that the second one has too."""
+    dims, others = (list(kind.tensor_type.shape.dim) for kind in (a, b))
+    if a == b or not a.tensor_type.HasField("shape"):
+        return a
+    result = without_shape(a)
+    if b.tensor_type.HasField("shape") and len(dims) == len(others):
+        same = [x.dim_value if x == y and x.HasField("dim_value") else None for x, y in zip(dims, others, strict=True)]
+        result.CopyFrom(helper.make_tensor_type_proto(a.tensor_type.elem_type, same))
+    return result
+
+
+def _first_iterations(flow: ControlFlow, body: GraphProto, inputs: list[TypeProto], walked: WalkedBody) -> int:
+    """How many iterations of a Loop are better written out, as shapes change in them; those behind keep theirs."""
+    count, states = len(inputs) - 2, inputs[2:]
+    if not _is_run(flow):
+        return 0
+    try:
+        first = flow.walk_again(body, inputs, {0: np.asarray(0), 1: np.asarray(True)}).types
+    except MisfitError:
+        return 0
+    if any(kind.HasField("tensor_type") and without_values(kind) for kind in (*states, *first)):
+        return 0
+    later = [*inputs[:2], *first[1 : 1 + count]]
+    is_stable = flow.walk_shaped(body, later, range(2, len(later)), {1: np.asarray(True)}) is not None
+    if not is_stable:
+        flow.trips, _ = _known_trips(flow, walked.body)
+    iterations = 1 if is_stable else flow.trips or 0
+    nodes = iterations * sum(1 for _ in nested_nodes(body.node))
+    if nodes > flow.budget.nodes or (iterations > 1 and nodes > MAX_WRITTEN_OUT):
+        return 0
+    flow.budget.nodes -= nodes
+    return iterations
+
+
+def _unread_states(flow: ControlFlow, body: GraphProto) -> set[int]:
+    """The states that the body of a Loop does not read, where it runs once at least: they may have any shape before."""
+    if not _is_run(flow):
+        return set()
+    read = {value.name for value in body.output}.union(*map(read_names, body.node))
+    return {number for number, value in enumerate(body.input[2:]) if value.name not in read}
+
+
+def _is_run(flow: ControlFlow) -> bool:
+    """Whether a Loop is known to have an iteration."""
     trips, condition = (*flow.values, None, None)[:2]
-    is_conditional = len(flow.inputs) > 1 and flow.inputs[1].HasField("tensor_type")
+    is_given = [kind.HasField("tensor_type") for kind in (*flow.inputs[:2], TypeProto(), TypeProto())]
+    is_counted = not is_given[0] or (trips is not None and trips.size == 1 and trips.item() > 0)
+    holds = not is_given[1] or (condition is not None and condition.size == 1 and bool(condition.item()))
+    return is_counted and holds
+
+
+def _known_trips(flow: ControlFlow, body: Body) -> tuple[int | None, Body]:
+    """The trips of a Loop, if they are known, and its body, which wants no end of them then.
+
+    In its body the condition is known to hold.
+    """
+    condition = (*flow.values, None, None)[1]
+    is_given = [kind.HasField("tensor_type") for kind in (*flow.inputs[:2], TypeProto(), TypeProto())]
     if condition is not None and condition.size == 1 and not condition.item():
-        return 0
-    if trips is None or trips.size != 1:
-        return None
-    if trips.item() <= 0:
-        return 0
-    after = body.graph.constants.get(body.graph.outputs[0].tensor)
-    is_endless = after is not None and after.size == 1 and bool(after.item())
-    return int(trips.item()) if is_endless and (condition is not None or not is_conditional) else None
+        return 0, body
+    most = _most_trips(flow)
+    if most is not None and most <= 0:
+        return 0, body
+    if (condition is None and is_given[1]) or (most is None and is_given[0]):
+        return None, body
+    count = count_trips(body.graph, flow.values[2:], most).trips
+    if count is None or not flow.values:
+        return None, body
+    graph, holds = body.graph, body.graph.inputs[1].tensor
+    outputs = (replace(graph.outputs[0], tensor=holds), *graph.outputs[1:])
+    constants = {**graph.constants, holds: np.asarray(True)}
+    return count, replace(body, graph=prune(replace(graph, outputs=outputs, constants=constants)))
+
+
+def _most_trips(flow: ControlFlow) -> int | None:
+    """The trip count of a Loop, where it has one that is known."""
+    trips = flow.values[0] if flow.values else None
+    return int(trips.item()) if trips is not None and trips.size == 1 else None
 
 
 def stacked(kind: TypeProto, count: int, axis: int = 0) -> TypeProto:

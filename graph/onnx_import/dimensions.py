@@ -103,7 +103,9 @@ class Dimensions:
 def _check_has_rank(value: ValueInfoProto) -> None:
     place = f"input {quote(value.name)}"
     if value.type.WhichOneof("value") != "tensor_type":
-        raise ModelError(f"{place} is no tensor; only tensors can enter a model")
+        raise ModelError(
+            f"{place} is no tensor; only tensors, and maps for a DictVectorizer or CastMap, can enter a model"
+        )
     if not value.type.tensor_type.HasField("shape"):
         raise ModelError(f"{place} has no shape, not even a rank; export the model with one")
 

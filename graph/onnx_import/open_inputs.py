@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from onnx import ModelProto, TensorProto, TypeProto, ValueInfoProto
 
-from tunewright.graph.ir import BoundInput
+from tunewright.graph.ir import BoundInput, MapInput
 
 from ..evaluation.onnx_form import tensor_type
 from .bound_inputs import bound_inputs, split_bindings
 from .dimensions import OpenDimension, open_dimensions, unbound_dimensions
+from .maps import map_inputs, row_inputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,11 +20,13 @@ class OpenTensor:
     """An input or output: its element type, and its extents: a number, a name, or None. No extents: no known rank.
 
     What is no tensor has its whole type for an element type, such as "seq(map(int64,tensor(float32)))", and no extents.
+    An input with a `map` is a row of what it is given as.
     """
 
     label: str
     dtype: str
     extents: tuple[int | str | None, ...] | None
+    map: MapInput | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +43,12 @@ def open_signature(model: ModelProto, bindings: Mapping[str, int]) -> OpenSignat
     """What stays open of a model with these bindings, of dimensions and of inputs, as in `load`. Raises ModelError."""
     sizes, values = split_bindings(bindings)
     constants = {tensor.name for tensor in model.graph.initializer}
-    free = [value for value in model.graph.input if value.name not in constants and value.name not in values]
-    inputs, outputs = (tuple(_open_tensor(value, sizes) for value in values) for values in (free, model.graph.output))
-    bound = bound_inputs(values, (value for value in model.graph.input if value.name not in constants))
+    maps = map_inputs(model.graph)
+    given = [value for value in row_inputs(model.graph, maps) if value.name not in constants]
+    free = [value for value in given if value.name not in values]
+    inputs = tuple(replace(_open_tensor(value, sizes), map=maps.get(value.name)) for value in free)
+    outputs = tuple(_open_tensor(value, sizes) for value in model.graph.output)
+    bound = bound_inputs(values, given)
     return OpenSignature(inputs, outputs, unbound_dimensions(sizes, free), bound)
 
 

@@ -12,6 +12,7 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto,
 
 from ..evaluation.onnx_form import DTYPES
 from . import ModelError, quote, read_model
+from .maps import map_inputs, row_inputs
 from .placeholders import PLACEHOLDER_TYPES, Placeholder, PlaceholderError
 from .protobuf import bodies
 from .structure import MAX_KEPT
@@ -48,7 +49,7 @@ def outline(source: Path | str | bytes) -> Outline:
     except PlaceholderError as error:
         raise ModelError(f"a weight of the model: {error}") from error
     return Outline(
-        tuple(_port(value) for value in model.graph.input if value.name not in known),
+        tuple(_port(value) for value in row_inputs(model.graph, map_inputs(model.graph)) if value.name not in known),
         tuple(_port(value) for value in model.graph.output),
         Counter(node.op_type for node in _nodes(model)),
         any(prod(tensor.dims) > MAX_KEPT for tensor in weights)

@@ -184,6 +184,20 @@ def rank(kind: TypeProto | None) -> int | None:
     return len(kind.tensor_type.shape.dim)
 
 
+def known_shape(node: Node, kind: TypeProto) -> Any:
+    """The value of a Shape or Size of a tensor of this type; None where an extent is open."""
+    tensor = kind.tensor_type
+    if node.domain or not tensor.HasField("shape"):
+        return None
+    dims = list(tensor.shape.dim)
+    if node.op == "Shape":
+        dims = dims[slice(node.attrs.get("start", 0), node.attrs.get("end"))]
+    if not all(dim.HasField("dim_value") for dim in dims):
+        return None
+    extents = np.asarray([dim.dim_value for dim in dims], np.int64)
+    return extents if node.op == "Shape" else np.asarray(np.prod(extents), np.int64)
+
+
 def check_output(value: ValueInfoProto, dtype: str) -> None:
     """Raises ModelError where an output is declared with other elements than are computed. (Shapes often are wrong.)"""
     number = value.type.tensor_type.elem_type

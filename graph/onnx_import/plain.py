@@ -1,4 +1,4 @@
-"""A model made plain: calls of its functions replaced by their nodes, sparse tensors by dense ones.
+"""A model made plain: calls of its functions replaced by their nodes, sparse tensors by dense ones, loops made lean.
 
 Beyond what onnx's own inliner does, attributes that a call leaves out get the function's defaults, and the nodes of a
 function that was written for another opset than the model keep the meaning that they have there.
@@ -30,10 +30,12 @@ from tunewright.graph.ir import Array
 
 from ..evaluation.onnx_form import TypeFault, check_shape
 from .check import MAX_NODES, MAX_SUBGRAPH_DEPTH, FunctionKey, function_key
+from .loops import lean_loops
 from .protobuf import (
     ModelError,
     attribute_bodies,
     bodies,
+    defined_names,
     nested_nodes,
     note_function,
     place_of,
@@ -51,13 +53,14 @@ MAX_EXPANDED_BYTES = 1 << 30
 
 
 def make_plain(model: ModelProto, weights: Weights) -> None:
-    """Expand functions and make sparse tensors dense.
+    """Expand functions, make sparse tensors dense, and have loops carry on what is needed.
 
     Raises ModelError for a tensor that is none, and where all come to more than MAX_DENSE_BYTES.
     """
     if model.functions:
         expand_functions(model)
     _DenseWriter(weights).write(model.graph)
+    lean_loops(model.graph)
 
 
 def expand_functions(model: ModelProto) -> None:
@@ -77,7 +80,7 @@ def expand_functions(model: ModelProto) -> None:
 class _Expansion:
     def __init__(self, model: ModelProto) -> None:
         self._functions = {function_key(function): function for function in model.functions}
-        self._used_names = set(_names(model.graph))
+        self._used_names = defined_names(model.graph)
         self._checked: set[FunctionKey] = set()
         self._name_count = 0  # names
         self._left_nodes = MAX_NODES
@@ -201,16 +204,6 @@ class _Expansion:
         self._left_bytes -= item.ByteSize()
         if self._left_bytes < 0:
             raise ModelError(f"the functions of the model come to more than {MAX_EXPANDED_BYTES:,} bytes when expanded")
-
-
-def _names(graph: GraphProto) -> Iterator[str]:
-    """The names that a graph and its bodies define."""
-    for part in (graph, *(body for node in nested_nodes(graph.node) for body in bodies(node))):
-        yield from (value.name for value in part.input)
-        yield from (tensor.name for tensor in part.initializer)
-        yield from (sparse.values.name for sparse in part.sparse_initializer)
-        for node in part.node:
-            yield from node.output
 
 
 # Sparse tensors, made dense before anything else looks at them

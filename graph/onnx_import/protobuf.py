@@ -172,10 +172,21 @@ def read_names(node: NodeProto) -> set[str]:
 
 def free_names(graph: GraphProto) -> set[str]:
     """The names that a graph takes from around it."""
-    defined = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer} | {""}
-    defined.update(name for node in graph.node for name in node.output)
     names = {value.name for value in graph.output}.union(*(read_names(node) for node in graph.node))
-    return names - defined
+    return names - own_names(graph) - {""}
+
+
+def own_names(graph: GraphProto) -> set[str]:
+    """The names that a graph defines itself."""
+    names = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
+    names.update(sparse.values.name for sparse in graph.sparse_initializer)
+    return names.union(*(node.output for node in graph.node))
+
+
+def defined_names(graph: GraphProto) -> set[str]:
+    """The names that a graph and its bodies define."""
+    inner = (body for node in nested_nodes(graph.node) for body in bodies(node))
+    return own_names(graph).union(*map(own_names, inner))
 
 
 # Opset versions of nodes. One model may mix several versions of a domain, as functions have their own. A node that came

@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import onnx
 from onnx import (
     AttributeProto,
     GraphProto,
@@ -20,10 +19,9 @@ from onnx import (
 )
 
 from tunewright.graph.draft import Draft
-from tunewright.graph.ir import Array, Body, DefaultInput, Graph, GraphPort, Node, TensorType
+from tunewright.graph.ir import Array, Body, DefaultInput, Graph, GraphPort, MapInput, Node, TensorType
 
 from .. import contrib
-from ..evaluation.fallback import is_computed
 from ..evaluation.onnx_form import (
     CAPTURES,
     FUNCTIONS,
@@ -35,20 +33,21 @@ from ..evaluation.onnx_form import (
     type_proto,
 )
 from .bound_inputs import bound_inputs, split_bindings
-from .control_types import MAX_SHAPED_WALKS, ControlFlow, WalkedBody
-from .decompositions import DECOMPOSITIONS, is_composite, modern_version, modernise
+from .control_types import ControlBudget, ControlFlow, WalkedBody
+from .counters import Counters
+from .decompositions import DECOMPOSITIONS, is_composite, modernise
 from .definitions import definition_of
 from .dimensions import Dimensions
-from .maps import MAP_OPS, output_port
+from .loops import loop_after
+from .maps import MAP_READERS, map_inputs, output_port, read_map, row_inputs
 from .normal import normal
-from .output_types import check_output, close_bodies, fix_types, rank, value_info
+from .op_schema import OpSchema, check_node, schema_of
+from .output_types import check_output, close_bodies, fix_types, known_shape, rank, value_info
 from .protobuf import (
-    DOMAINS,
     MisfitError,
     ModelError,
     StructuralFault,
     bodies,
-    domain_and_version,
     free_names,
     one_line,
     place_of,
@@ -56,9 +55,10 @@ from .protobuf import (
     topological_order,
     versions,
 )
+from .ranks import is_rank_free, with_ranks
 from .sequences import Sequences
 from .shapes import check_operands, check_shapes
-from .signature import check_attributes, check_call, check_elements, op_schema, signature
+from .signature import check_attributes, check_call, check_elements, signature
 from .weights import Weights
 
 
@@ -75,15 +75,6 @@ class NameScope:
         return NameScope(self.opsets, ChainMap({}, self.names), self.place)
 
 
-@dataclass(frozen=True, slots=True)
-class OpSchema:
-    """ONNX's schema of an op as of a version of its domain."""
-
-    domain: str
-    version: int
-    schema: Any
-
-
 class Walk:
     """Turns one model, whose structure has been checked, into a graph."""
 
@@ -92,9 +83,10 @@ class Walk:
         self._draft = Draft()
         self._protos: dict[str, TypeProto] = {}  # as Draft.types, but with the extents that are known
         self._sequences = Sequences(self._draft)
-        self._context = onnx.checker.C.CheckerContext()
-        self._context.ir_version = onnx.IR_VERSION
-        self._shaped_walks = iter(range(MAX_SHAPED_WALKS))
+        self._counters = Counters(self._draft, {})
+        self._source = GraphProto()  # what is being added
+        self._budget = ControlBudget()
+        self._maps: Mapping[str, MapInput] = {}  # by the tensor that is a row of it
 
     def graph(self, model: ModelProto, dims: Mapping[str, int], weight_inputs: Collection[str] = ()) -> Graph:
         """The graph, in which weights of the names `weight_inputs` are inputs. Raises ModelError."""
@@ -104,7 +96,8 @@ class Walk:
         defaults = [value_info(tensors[value.name]) for value in source.input if value.name in tensors]
         if unknown := set(weight_inputs).difference(value.name for value in defaults):
             raise ModelError(f"{quote(min(unknown))} is no weight of the model that may be given")
-        free = [value for value in source.input if value.name not in tensors]
+        maps = map_inputs(source)
+        free = [value for value in row_inputs(source, maps) if value.name not in tensors]
         sizes, values = split_bindings(dims)
         bound = bound_inputs(values, free)
         for item in bound:
@@ -114,7 +107,9 @@ class Walk:
         inputs = []
         for value in (*free, *(value for value in defaults if value.name in weight_inputs)):
             kind = dimensions.bind(value)
-            inputs.append(GraphPort(value.name, self._define(scope, value.name, type_proto(kind))))
+            row = self._define(scope, value.name, type_proto(kind))
+            inputs.append(GraphPort(value.name, row, map=maps.get(value.name)))
+        self._maps = {port.tensor: port.map for port in inputs if port.map is not None}
         self._add_weights((tensor for tensor in source.initializer if tensor.name not in weight_inputs), scope)
         self._add_nodes(source, scope)
         outputs = []
@@ -152,12 +147,15 @@ class Walk:
             self._define_constant(scope, tensor.name, self._weights.array(tensor))
 
     def _add_nodes(self, graph: GraphProto, scope: NameScope) -> None:
+        around = self._source
         for node in topological_order(graph.node, scope.names):
+            self._source = graph
             self._add_node(node, scope)
+        self._source = around
 
     def _add_node(self, proto: NodeProto, scope: NameScope) -> None:
         place = f"{scope.place}, in its definition at {proto.op_type}" if scope.place else place_of(proto)
-        op = _op(proto, scope, place)
+        op = schema_of(proto, scope.opsets, place)
         try:
             if proto.op_type == "Constant" and not op.domain:
                 self._define_constant(scope, *self._constant(proto, place))
@@ -230,12 +228,12 @@ class Walk:
             if closure.functions:
                 attrs[FUNCTIONS] = ModelProto(functions=closure.functions).SerializeToString()
         elif (op.domain, proto.op_type) not in contrib.OPS:
-            self._check(proto, op, scope, place)
+            check_node(proto, op, scope.opsets, place)
         for attribute in proto.attribute:
             attrs[attribute.name] = self._attribute(attribute, place)
         check_attributes(proto.op_type, op.domain, attrs)
         inputs = [scope.names[name] for name in proto.input]
-        while inputs and not inputs[-1]:
+        while inputs and not inputs[-1] and not captures:  # which stand behind those that the op has
             inputs.pop()
         outputs = list(proto.output)
         while outputs and not outputs[-1] and proto.op_type != "Split":  # of whose parts it matters how many there are
@@ -252,27 +250,16 @@ class Walk:
         except ValueError as error:
             raise ModelError(f"{place}: attribute {quote(attribute.name)} is not supported") from error
 
-    def _check(self, proto: NodeProto, op: OpSchema, scope: NameScope, place: str) -> None:
-        """ONNX's own check of attributes and operand counts."""
-        bare = NodeProto(op_type=proto.op_type, domain=op.domain, attribute=proto.attribute)
-        for attribute in bare.attribute:
-            if attribute.t.data_location == TensorProto.EXTERNAL:  # the check would look for the file
-                attribute.t.CopyFrom(TensorProto(data_type=attribute.t.data_type, dims=[0], raw_data=b""))
-        bare.input.extend("x" if name else "" for name in proto.input)
-        bare.output.extend(f"y{k}" if name else "" for k, name in enumerate(proto.output))
-        version = onnx.defs.onnx_opset_version() if op.schema.deprecated else op.version  # the check refuses all such
-        self._context.opset_imports = {**scope.opsets, op.domain: version}
-        try:
-            onnx.checker.check_node(bare, self._context)
-        except (onnx.checker.ValidationError, UnicodeDecodeError) as error:
-            raise ModelError(f"{place}: {one_line(str(error).split('==>', maxsplit=1)[0])}") from error
-
     def _add(self, node: Node, proto: NodeProto, scope: NameScope, place: str) -> None:
         draft, node = self._draft, self._adapt(node)
+        if (node.domain, node.op) in MAP_READERS:
+            self._name(node.outputs[0], read_map(draft, node, self._maps), scope)
+            return
         kinds = [self._protos[name] if name else None for name in node.inputs]
         values = [draft.array(name) if name else None for name in node.inputs]
         types = [draft.types[name] if name else None for name in node.inputs]
-        check_elements(types[: len(proto.input)], signature(node.op, node.version, node.domain))
+        explicit = len(node.inputs) - len(node.attrs.get(CAPTURES, ()))
+        check_elements(types[:explicit], signature(node.op, node.version, node.domain))
         check_operands(
             node, [rank(kind) for kind in kinds], [None if kind is None else kind.shape for kind in types], values
         )
@@ -281,17 +268,26 @@ class Walk:
             return
         if is_composite(node) and self._expand(node, kinds, scope, place):
             return
-        if (held := self._sequences.read(node)) is not None:
-            self._name(node.outputs[0], held, scope)
-            return
+        for known in (self._sequences, self._counters):
+            if (held := known.read(node)) is not None:
+                self._name(node.outputs[0], held, scope)
+                return
         if CAPTURES in node.attrs:
             input_types = [self._protos[scope.names[name]] if name else TypeProto() for name in proto.input]
             graphs = {item.name: item.g for item in proto.attribute if item.type == AttributeProto.GRAPH}
             walk = partial(self._walk_body, scope, node)
-            given = values[: len(node.inputs) - len(node.attrs[CAPTURES])]
-            flow = ControlFlow(node, graphs, input_types, given, len(proto.output), walk, self._shaped_walks)
+            flow = ControlFlow(
+                node, graphs, input_types, values[:explicit], proto.output, partial(is_rank_free, self._source), walk,
+                self._budget,
+            )  # fmt: skip
             output_types = flow.types()
-            node = replace(node, bodies=flow.bodies)
+            if flow.ranks:
+                self._add_node(with_ranks(proto, flow.ranks), scope)
+                return
+            if flow.first:
+                self._write_out(proto, scope, flow)
+                return
+            node = replace(self._counted(node, flow.trips), bodies=flow.bodies)
         else:
             output_types = self._infer(node, kinds, values)
         if output_types and node.inputs and node.inputs[0]:
@@ -301,11 +297,12 @@ class Walk:
         outputs = [self._define(scope, name, output_types[k]) if name else "" for k, name in enumerate(node.outputs)]
         node = replace(node, outputs=tuple(outputs))
         self._sequences.note(node)
+        self._counters.note(node)
         shapes = [draft.shape(name) if name else () for name in (*node.inputs, *node.outputs)]
         if None not in shapes:
             count = len(node.inputs)
             check_shapes(node, shapes[:count], shapes[count:])  # type: ignore[arg-type]
-        shape = self._shape_of(node)
+        shape = known_shape(node, self._protos[node.inputs[0]]) if node.op in ("Shape", "Size") else None
         if shape is not None:
             draft.constants[outputs[0]] = shape
             return
@@ -327,6 +324,52 @@ class Walk:
             self._note(result.inputs)
         return result
 
+    def _counted(self, node: Node, trips: int | None) -> Node:
+        """A Loop that has a trip count and no condition, where it is known how often it runs."""
+        if trips is None:
+            return node
+        count = self._draft.constant(np.asarray(trips, np.int64))
+        self._note([count])
+        first = min(len(node.inputs) - len(node.attrs[CAPTURES]), 2)
+        return replace(node, inputs=((count, "")[:first] + node.inputs[first:]))
+
+    def _write_out(self, proto: NodeProto, scope: NameScope, flow: ControlFlow) -> None:
+        """Put the first iterations of a Loop before what is left of it, if anything is."""
+        draft, body, count = self._draft, flow.graphs["body"], len(proto.input) - 2
+        states, rows = [scope.names[name] for name in proto.input[2:]], list[list[str]]()
+        condition = ""
+        for number in range(flow.first):
+            inner = scope.inner()
+            own = (draft.constant(np.asarray(number)), draft.constant(np.asarray(True)), *states)
+            self._note(own)
+            inner.names.update(zip((value.name for value in body.input), own, strict=True))
+            self._add_graph(body, inner)
+            condition, *results = (inner.names[value.name] for value in body.output)
+            states = results[:count]
+            rows.append(list(map(self._row, results[count:])))
+        if flow.trips != flow.first:
+            inner = scope.inner()
+            rest = loop_after(proto, flow.first)
+            most = flow.values[0]
+            trips = "" if most is None else draft.constant(np.asarray(most.item() - flow.first))
+            self._note([trips])
+            inner.names.update(zip(rest.input, (trips, condition, *states), strict=True))
+            self._add_node(rest, inner)
+            results = [inner.names[name] for name in rest.output]
+            states = results[:count]
+            rows.append(results[count:])
+        stacks = [draft.emit("Concat", *parts, axis=0) for parts in zip(*rows, strict=True)]
+        for name, tensor in zip(proto.output, (*states, *stacks), strict=True):
+            if name:
+                self._name(name, tensor, scope)
+
+    def _row(self, name: str) -> str:
+        """A tensor as the only row of another."""
+        shape = self._draft.shape(name)
+        if shape is not None:
+            return self._draft.emit("Reshape", name, shape=(1, *shape))
+        return self._draft.emit("Unsqueeze", name, self._draft.constant(np.zeros(1, np.int64)))
+
     def _walk_body(
         self,
         scope: NameScope,
@@ -334,12 +377,13 @@ class Walk:
         body: GraphProto,
         input_types: Sequence[TypeProto],
         known: Mapping[int, Array] | None = None,
+        ways: Mapping[int, Array] | None = None,
     ) -> WalkedBody:
-        """A walk over a body of a node whose inputs have these types, and some of them known values."""
+        """A walk over a body of a node whose inputs have these types. See `BodyWalk`."""
         if len(body.input) != len(input_types):
             raise TypeFault(f"{len(body.input)} inputs of the body where {len(input_types)} are given")
         probe = Walk(self._weights)
-        probe._shaped_walks = self._shaped_walks
+        probe._budget = self._budget
         inner = NameScope(scope.opsets, {"": ""}, scope.place)
         first = len(node.inputs) - len(node.attrs[CAPTURES])
         captures: dict[int, str] = {}
@@ -357,6 +401,7 @@ class Walk:
         inner = inner.inner()
         own = [probe._define(inner, value.name, kind) for value, kind in zip(body.input, input_types, strict=True)]
         probe._draft.constants.update((own[place], value) for place, value in (known or {}).items())
+        probe._counters = Counters(probe._draft, {own[place]: way for place, way in (ways or {}).items()})
         probe._add_graph(body, inner)
         missing = [value.name for value in body.output if not inner.names.get(value.name)]
         if missing:
@@ -387,21 +432,6 @@ class Walk:
         scalars = {name: self._draft.emit("Reshape", name, shape=()) for name in vectors}
         inputs = tuple(scalars.get(name, name) for name in node.inputs)
         return replace(node, inputs=inputs)
-
-    def _shape_of(self, node: Node) -> Any:
-        """The value of a Shape or Size node, if known."""
-        if node.op not in ("Shape", "Size") or node.domain:
-            return None
-        tensor = self._protos[node.inputs[0]].tensor_type
-        if not tensor.HasField("shape"):
-            return None
-        dims = list(tensor.shape.dim)
-        if node.op == "Shape":
-            dims = dims[slice(node.attrs.get("start", 0), node.attrs.get("end"))]
-        if not all(dim.HasField("dim_value") for dim in dims):
-            return None
-        extents = np.asarray([dim.dim_value for dim in dims], np.int64)
-        return extents if node.op == "Shape" else np.asarray(np.prod(extents), np.int64)
 
     def _expand(self, node: Node, kinds: Sequence[TypeProto | None], scope: NameScope, place: str) -> bool:
         """Add the nodes of a composite op's definition in its place, where it has one for these operands."""
@@ -468,23 +498,3 @@ class Walk:
             raise ModelError(f"{quote(name)} is defined twice")
         scope.names[name] = tensor
         self._note((tensor,))
-
-
-def _op(proto: NodeProto, scope: NameScope, place: str) -> OpSchema:
-    """The schema of a node's op. Raises ModelError for an op that ONNX or this package does not have."""
-    name = proto.op_type
-    domain, version = domain_and_version(proto.domain, scope.opsets)
-    if domain not in DOMAINS or version is None:
-        known = "has no opset version in the model" if domain in DOMAINS else "is not supported"
-        raise ModelError(f"{place}: domain {quote(domain)} {known}; export the model with ONNX's own ops")
-    try:
-        schema = op_schema(name, version, domain)
-    except onnx.defs.SchemaError as error:
-        raise ModelError(f"{place}: opset {version} has no op {quote(name)}") from error
-    # GroupNormalization was declared deprecated when it came, and means what it says in the versions up to the next.
-    if schema.deprecated and onnx.defs.has(name, schema.since_version - 1, domain):
-        raise ModelError(f"{place}: op {name} is not part of opset {version} any more")
-    is_known = (domain, name) in contrib.OPS or (domain, name) in MAP_OPS
-    if not is_known and not is_computed(name, domain, modern_version(domain, schema.since_version)):
-        raise ModelError(f"{place}: op {name} of opset {version} is not supported: nothing here runs it")
-    return OpSchema(domain, version, schema)

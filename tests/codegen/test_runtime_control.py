@@ -403,6 +403,32 @@ def test_what_is_different(threads: int, is_ascending: bool, items: int, each: i
     assert times.tolist() == [*counts[order].tolist(), *padding]
 
 
+# Rows that are written
+
+
+@THREADS
+@pytest.mark.parametrize("width", [1, 4, 8, 12, 100])
+def test_rows_in_the_places_of_others(threads: int, width: int) -> None:
+    """The last one stays; what is for no place is not written, nor is anything beside the rows."""
+    rng = np.random.default_rng(width)
+    places, sources = rng.integers(-3, 40, 200), rng.integers(0, 256, (200, width)).astype(np.uint8)
+    rows = rng.integers(0, 256, (37 + 2, width)).astype(np.uint8)
+    expected = rows.copy()
+    for place, source in zip(places, sources, strict=True):
+        if 0 <= place < 37:
+            expected[1 + place] = source
+    part = 16
+    routine: Control[Operand] = Control(
+        ControlKind.ROUTINE,
+        (at(places), at(sources), at(rows[1:])),
+        size=-(-width // part),
+        note="tw_write_rows",
+        numbers=(200, 37, width, part),
+    )
+    run([routine], threads)
+    assert np.array_equal(rows, expected)
+
+
 # Routines, whose number of rounds only a run tells
 
 

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import onnx.parser
-import onnxruntime
 import pytest
-from onnx import ModelProto, TensorProto, helper, numpy_helper
-from onnx.reference import ReferenceEvaluator
+from onnx import TensorProto, helper
 
-from tunewright.codegen.host import detect
 from tunewright.codegen.runtime.control import ProgramStop
 from tunewright.graph.control.steps import LoopStart, MovingView, TensorCopy
-from tunewright.graph.evaluation.fallback import CORRECTIONS
 from tunewright.graph.fusion.fusion import TaskCall
-from tunewright.tuner.models.model import Model, open_model
 from tunewright.tuner.session.image_store import ImageStore
-from tunewright.tuner.session.session import InferenceSession
+
+from .control_models import check, model_of, onnxruntime_of, opened, session_of
 
 X = np.random.default_rng(1).standard_normal((5, 3)).astype(np.float32)
 Y = np.random.default_rng(2).standard_normal((5, 3)).astype(np.float32)
@@ -98,42 +92,6 @@ SAME_TWICE = """g (float[3] x, bool c) => (float[3] y, float[3] z, float[3] w) {
             k = Constant <value_floats = [1.0, 2.0, 3.0]> () s = Constant <value = int64[1] {3}> ()
             q = Neg(x) r = Reshape(q, s) }>
 }"""
-
-
-def model_of(text: str, opset: int = 21, weights: dict[str, Any] | None = None) -> ModelProto:
-    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : {opset}]> {text}')
-    model.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in (weights or {}).items())
-    return model
-
-
-def opened(model: ModelProto) -> Model:
-    return open_model(model.SerializeToString())
-
-
-def session_of(model: ModelProto, threads: int = 1) -> InferenceSession:
-    return InferenceSession.of(opened(model), detect(threads), {})
-
-
-def onnxruntime_of(model: ModelProto) -> Any:
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.log_severity_level = 1, 4
-    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-
-
-def check(
-    model: ModelProto, feeds: dict[str, Any], threads: int = 1, *, native: bool = True, runtime: bool = True
-) -> None:
-    """Compare two runs with ONNX Runtime, unless it refuses the model, and with the evaluator."""
-    session = session_of(model, threads)
-    assert not session.coverage().fallback or not native
-    evaluated: Any = ReferenceEvaluator(model, new_ops=CORRECTIONS).run(None, feeds)
-    expected = onnxruntime_of(model).run(None, feeds) if runtime else evaluated
-    for _ in range(2):
-        for result, wanted, other in zip(session.run(None, feeds), expected, evaluated, strict=True):
-            assert result.shape == wanted.shape
-            assert result.dtype == wanted.dtype
-            np.testing.assert_allclose(result, wanted, rtol=1e-5, atol=1e-6)
-            np.testing.assert_allclose(result, other, rtol=1e-5, atol=1e-6)
 
 
 THREADS = pytest.mark.parametrize("threads", [1, 2, 3])

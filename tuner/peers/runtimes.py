@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from ..errors import Refused
 from ..foreign import exceptions, import_silent
+from ..session.maps import fed_inputs
 
 
 class PeerFailed(Exception):
@@ -61,6 +62,8 @@ class OnnxRuntime:
             self._session = onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
         except self._errors as error:
             raise PeerFailed(one_line(error)) from error
+        if any(argument.type.startswith("map(") for argument in self._session.get_inputs()):
+            self._feeds = fed_inputs(model, feeds)
 
     def run(self) -> list[Any]:
         try:

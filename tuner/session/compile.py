@@ -155,7 +155,7 @@ class _Compiler:
 
     def _port(self, port: GraphPort) -> ImagePort:
         sizes = ((axis, self._plain(self._graph.outputs[place].tensor)) for axis, place in port.sizes)
-        return ImagePort(port.label, port.tensor, self._value(port.tensor), port.keys, tuple(sizes))
+        return ImagePort(port.label, port.tensor, self._value(port.tensor), port.keys, tuple(sizes), port.map)
 
     def _pack(self, packers: int) -> tuple[NDArray[np.uint8], ...]:
         memory = aligned_block(sum(self._blocks_bytes))

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tunewright.codegen.artifact import Artifact
 from tunewright.codegen.expr.dtype import DType
 from tunewright.codegen.runtime.control import Control, Move
-from tunewright.graph.ir import Keys, Node, TensorType
+from tunewright.graph.ir import Keys, MapInput, Node, TensorType
 
 if TYPE_CHECKING:  # what a processor's sessions start without
     from tunewright.codegen.cuda.build import GpuArtifact
@@ -66,10 +66,10 @@ class TensorValue:
 
 @dataclass(frozen=True, slots=True)
 class ImagePort:
-    """An input or output of the model. `label` is the model's name for it: hostile text. `keys` as in `GraphPort`.
+    """An input or output of the model. `label` is the model's name for it: hostile text.
 
-    `sizes` are axes of an output with the places of the int64 that only a run makes, and up to which the output goes;
-    extents in its type are their bounds.
+    `keys` and `map` are as in `GraphPort`. `sizes` are axes of an output with the places of the int64 that only a run
+    makes, and up to which the output goes; extents in its type are their bounds.
     """
 
     label: str
@@ -77,6 +77,7 @@ class ImagePort:
     value: TensorValue
     keys: Keys = ()
     sizes: tuple[tuple[int, Location], ...] = ()
+    map: MapInput | None = None
 
     @property
     def kind(self) -> TensorType:

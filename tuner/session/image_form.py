@@ -14,7 +14,7 @@ from tunewright.codegen.artifact import Artifact, Phase, objects_sha256
 from tunewright.codegen.expr.dtype import DType
 from tunewright.codegen.ir.ir import Buffer
 from tunewright.codegen.runtime.control import Control, ControlKind, Move
-from tunewright.graph.ir import TensorType
+from tunewright.graph.ir import MapInput, TensorType
 
 from .image import Area, ControlCall, Copy, Image, ImagePort, KernelCall, KernelCode, Location, TensorValue
 
@@ -141,9 +141,16 @@ def _buffer(form: Sequence[Any]) -> Buffer:
 
 
 def _port(form: Sequence[Any]) -> ImagePort:
-    label, tensor, (kind, location), keys, sizes = form
+    label, tensor, (kind, location), keys, sizes, given = form
     cuts = tuple((axis, _location(size)) for axis, size in sizes)
-    return ImagePort(label, tensor, TensorValue(_kind(kind), _location(location)), tuple(keys), cuts)
+    return ImagePort(label, tensor, TensorValue(_kind(kind), _location(location)), tuple(keys), cuts, _map(given))
+
+
+def _map(form: Sequence[Any] | None) -> MapInput | None:
+    if form is None:
+        return None
+    key, value, keys, absent = form
+    return MapInput(key, value, None if keys is None else tuple(keys), absent)
 
 
 def _kind(form: Sequence[Any]) -> TensorType:

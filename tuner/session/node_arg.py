@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tunewright.codegen.expr.dtype import DType
-from tunewright.graph.ir import TensorType
+from tunewright.graph.ir import MapInput, TensorType
 
 from ..errors import InputError
 from .image import ImagePort
@@ -36,6 +36,7 @@ class OpenPort:
 
     label: str
     kind: OpenType
+    map: MapInput | None = None
 
 
 Port = ImagePort | OpenPort
@@ -57,6 +58,14 @@ class NodeArg:
             return NodeArg(label, inner.sub(lambda match: OTHER_NAMES[match[0]], kind.dtype), [])
         name = OTHER_NAMES.get(kind.dtype, kind.dtype.replace("float8_", "float8"))
         return NodeArg(label, f"tensor({name})", None if kind.shape is None else list(kind.shape))
+
+    @staticmethod
+    def of_input(port: Port) -> NodeArg:
+        """An input: a dict where the model takes one."""
+        if port.map is None:
+            return NodeArg.of(port.label, port.kind)
+        value = OTHER_NAMES.get(port.map.value, port.map.value)
+        return NodeArg(port.label, f"map({port.map.key},tensor({value}))", [])
 
     @staticmethod
     def of_output(port: Port) -> NodeArg:

@@ -18,6 +18,7 @@ from ..text import counted, dims_text, printable
 from .compilation import compiling_process
 from .evaluation import VendorSession, is_installed, vendor_errors
 from .image_store import Coverage
+from .maps import as_map, is_fed_map
 from .node_arg import OpenPort, OpenType
 
 if TYPE_CHECKING:
@@ -84,7 +85,8 @@ class OpenModel:
         self.outputs = [_port(tensor) for tensor in signature.outputs]
         self._bound = {bound.label: bound.value for bound in signature.bound}
         self._places = _places(signature)
-        self._open_at, self._runtime, self._check = open_at, runtime, check
+        is_fed = all(port.map is None or is_fed_map(port.map, port.kind.dtype) for port in self.inputs)
+        self._open_at, self._runtime, self._check = open_at, runtime if is_fed else None, check
         self._sessions: OrderedDict[Sizes, SessionOfSize] = OrderedDict()  # the last one was run last
         self._counts: OrderedDict[Sizes, int] = OrderedDict()
         self._eager_left = EAGER_SIZES
@@ -154,7 +156,8 @@ class OpenModel:
         if session is None and self._runtime is not None:
             if all(sizes):
                 self._count(sizes)
-            results = self._runtime.run(feeds | self._bound)
+            maps = {port.label: as_map(feeds[port.label], port.map) for port in self.inputs if port.map is not None}
+            results = self._runtime.run(feeds | maps | self._bound)
             if results is not None:
                 return results
         if not all(sizes):
@@ -388,7 +391,7 @@ def _end_process(process: Child, parent: int) -> None:
 
 
 def _port(tensor: OpenTensor) -> OpenPort:
-    return OpenPort(tensor.label, OpenType(tensor.dtype, tensor.extents))
+    return OpenPort(tensor.label, OpenType(tensor.dtype, tensor.extents), tensor.map)
 
 
 def _places(signature: OpenSignature) -> dict[str, list[tuple[int, int]]]:

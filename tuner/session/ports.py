@@ -7,9 +7,22 @@ from typing import Any
 
 import numpy as np
 
+from tunewright.graph.ir import MapInput
+
 from ..errors import InputError
 from ..text import printable
-from .node_arg import Port, check_array, numpy_type
+from .maps import as_row
+from .node_arg import NodeArg, Port, check_array, numpy_type
+
+
+def _row(port: Port, form: MapInput, value: Any) -> Any:
+    """A dict as the row that the model has for it; rows are taken as they are. Raises InputError for anything else."""
+    if isinstance(value, Mapping):
+        return as_row(port.label, value, form, port.kind.dtype)
+    if not isinstance(value, np.ndarray):
+        keys, values = ("strings" if kind == "string" else kind for kind in (form.key, form.value))
+        raise InputError(f"input {port.label!r} is a dict of {keys} to {values}, not a {type(value).__name__}")
+    return value
 
 
 class Ports:
@@ -30,6 +43,8 @@ class Ports:
                     raise InputError(fault) from None
                 text = printable(f"{type(error).__name__}: {error}")  # a mapping that fails for what it says it has
                 raise InputError(f"input {port.label!r} could not be got: {text}") from error
+            if port.map is not None:
+                array = _row(port, port.map, array)
             if type(array) is not np.ndarray or array.dtype is not dtype or array.shape != shape:
                 array = check_array(port.label, array, port.kind)
             arrays.append(array)
@@ -62,6 +77,9 @@ class Ports:
             fault = f"inputs are given by name, in a dict, not a {type(input_feed).__name__}"
         if not fault:
             return ""
-        takes = ", ".join(f"{port.label!r} ({port.kind})" for port in self.inputs) or "none"
+        takes = ", ".join(
+            f"{port.label!r} ({NodeArg.of_input(port).type if port.map else port.kind})" for port in self.inputs
+        )
+        takes = takes or "none"
         weights = f", and in place of its own weights {', '.join(map(repr, self.weights))}" if self.weights else ""
         return f"{fault}; the model takes {takes}{weights}"

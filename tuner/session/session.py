@@ -415,7 +415,7 @@ class InferenceSession:
 
     def get_inputs(self) -> list[NodeArg]:
         """The inputs that `run` takes."""
-        return [NodeArg.of(port.label, port.kind) for port in self._known_ports().inputs]
+        return [NodeArg.of_input(port) for port in self._known_ports().inputs]
 
     def get_overridable_initializers(self) -> list[NodeArg]:
         """The weights that `run` takes in the place of the model's own: those that are inputs of the model as well."""

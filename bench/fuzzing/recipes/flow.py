@@ -121,6 +121,40 @@ def _branch_type(results: Sequence[DraftTensor]) -> TypeProto:
 
 
 def loop(d: ModelDraft) -> tuple[DraftTensor, ...]:
+    """A Loop of either kind."""
+    return counted_loop(d) if d.chance(0.4) else free_loop(d)
+
+
+def counted_loop(d: ModelDraft) -> tuple[DraftTensor, ...]:
+    """A Loop over rows, in the form of exporters: a counter ends it, and what stays is carried along."""
+    x, step = _float(d, ranked=True), d.among(1, 2)
+    extent, *part = x.shape or ()
+    if extent < step:
+        raise InvalidNode("rows")
+    trips, dtype = d.between(1, min(extent // step, 4)), d.among("int64", "int32")
+    counter, most = d.constant(np.asarray(0, dtype), plain=True), d.ints(9) if d.chance(0.3) else None
+    initial, weight = d.fresh(x.dtype, tuple(part)), d.fresh(x.dtype, tuple(part))
+    with d.body():
+        i, on, k, s, w = (
+            d.parameter(*kind)
+            for kind in (("int64", ()), ("bool", ()), (dtype, ()), (x.dtype, tuple(part)), (x.dtype, tuple(part)))
+        )
+        count = d.op("Add", k, d.constant(np.asarray(step, dtype), plain=True))
+        total = d.op(d.among("Add", "Mul", "Sub"), s, d.op("Gather", x, k, axis=0))
+        after = d.op(d.among("Add", "Max"), total, w)
+        limit = np.asarray(step * trips - d.between(0, step - 1), dtype)
+        if d.chance(0.5):
+            stop = d.op("Less", count, d.constant(limit, plain=True))
+        else:
+            stop = d.op("Less", d.op("Cast", count, to=1), d.constant(limit.astype(np.float32), plain=True))
+        graph = body_graph(d.content.nodes, [i, on, k, s, w], [stop, count, after, w, total], "body")
+    inputs = [most.name if most else "", "", counter.name, initial.name, weight.name]
+    node = helper.make_node("Loop", inputs, [d.name("t") for _ in range(4)], body=graph)
+    kinds = [tensor_kind(dtype, ()), *(tensor_kind(x.dtype, part) for _ in range(2))]
+    return d.add(node, [*kinds, tensor_kind(x.dtype, [trips, *part])])
+
+
+def free_loop(d: ModelDraft) -> tuple[DraftTensor, ...]:
     """A Loop with a state, perhaps an output of each trip, and any number of trips."""
     state = _float(d)
     trips = d.between(0, 3)

@@ -41,13 +41,13 @@ UNSUPPORTED: Mapping[str, str] = {
     ),
     **dict.fromkeys(("RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit", "TfIdfVectorizer"), "texts"),
     "ImageDecoder": "needs files of images",
-    **dict.fromkeys((f"{LEARNED}.CategoryMapper", f"{LEARNED}.DictVectorizer"), "texts"),
+    f"{LEARNED}.CategoryMapper": "texts",
     "com.microsoft.DynamicQuantizeLSTM": "ONNX Runtime rounds to bytes on the way, and ours does not",
     "com.microsoft.QAttention": "a DynamicQuantizeMatMul and an Attention, which are drawn",
     "com.microsoft.QLinearReduceMean": "ONNX Runtime has no kernel for it",
     "com.microsoft.TransposeMatMul": "FusedMatMul by its old name",
     "com.microsoft.QLinearAveragePool": "a GlobalAveragePool of windows",
-    **dict.fromkeys((f"{LEARNED}.CastMap", f"{LEARNED}.ZipMap"), "maps"),
+    **dict.fromkeys((f"{LEARNED}.CastMap", f"{LEARNED}.DictVectorizer", f"{LEARNED}.ZipMap"), "maps"),
 }
 """Ops of ONNX without a recipe, and why."""
 
