@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from math import inf
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ from tunewright.db.store import open_store
 from tunewright.tuner.cli import comparison
 from tunewright.workers.measure import noise
 from tunewright.workers.measure.noise import Disturbance
+from tunewright.workers.measure.sampling import CallLatency
 
 from ..commands import Command
 
@@ -43,7 +45,25 @@ def test_on_a_busy_machine(
     assert (f"~ taken while the machine was too busy to rely on it: {said}" in out) == bool(steal_s)
     [row] = [line for line in out.splitlines() if line.lstrip().startswith("tunewright ")]
     assert row.count("~") == (3 if steal_s else 0)
-    assert ("kernels take ~" in out) == bool(steal_s)
+    [kernels] = [line for line in out.splitlines() if "kernels take" in line]
+    assert ("~" in kernels) == bool(steal_s)
+
+
+def test_kernels_are_timed_in_turn_with_runs(
+    untuned: list[object], command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Timed at another moment, the part may well be more than the whole."""
+
+    def time_in_turns(
+        calls: Mapping[str, Callable[[], Any]], others: Mapping[str, Callable[[], float]]
+    ) -> dict[str, CallLatency]:
+        assert list(others) == [comparison.KERNELS] and others[comparison.KERNELS]() > 0
+        return {name: CallLatency((2e-3,) * 9) for name in calls} | {comparison.KERNELS: CallLatency((1e-3,) * 9)}
+
+    monkeypatch.setattr(comparison, "time_in_turns", time_in_turns)
+    data = command("bench", *untuned, "--json").data
+    assert (data["tunewright_ms"], data["kernels_ms"]) == (2.0, 1.0)
+    assert data["least_ms"].keys() == data["intervals_ms"].keys() == {"tunewright"}
 
 
 def test_times_that_lie_apart(untuned: list[object], command: Command, monkeypatch: pytest.MonkeyPatch) -> None:

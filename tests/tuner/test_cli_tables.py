@@ -302,6 +302,13 @@ def test_trials_of_a_table_are_those_of_the_job() -> None:
     assert "86420" not in printed(tune_report.render, TUNED | {"tasks": [before]}, 160)
 
 
+def test_a_part_is_not_told_as_more_than_the_whole() -> None:
+    assert "of tunewright's time, kernels take 119 ms" in printed(bench_report.render, MEASURED, 160)
+    out = printed(bench_report.render, MEASURED | {"kernels_ms": 124.41, "noise": "others"}, 160)
+    assert "kernels take all of tunewright's time, as far as can be told: ~124 ms in a loop without" in out
+    assert "of tunewright's time, kernels take" not in out
+
+
 SLOW = {"fallback": {"Resize": 1, "Sin": 2}}
 
 
@@ -326,7 +333,8 @@ def test_how_much_of_a_model_has_no_kernel(render: Callable[..., None], data: di
     [
         ({}, 1.0, 4.0, 0.0),
         ({"Sin": 1}, 1.0, 4.0, 0.75),
-        ({"Sin": 1}, 5.0, 4.0, 0.0),
+        ({"Sin": 1}, 5.0, 4.0, None),
+        ({"Sin": 1}, 4.0, 4.0, 0.0),
         ({"Sin": 1}, 0.0, 4.0, 1.0),
         ({"Sin": 1}, 1.0, None, None),
         ({"Sin": 1}, None, 4.0, None),

@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 
 DEFAULT = "tunewright, default"
 
+KERNELS = "kernels"
+"""What our kernels take of a run, among what is timed in turn."""
+
 REFERENCE = "onnxruntime"
 """The peer whose outputs are the reference."""
 
@@ -155,15 +158,16 @@ def _time_in_turn(
             stack.enter_context(HostLock(settings().objects).exclusive())
         watch(f"timing in turn: {', '.join(calls)}")
         disturbance_watch = Watch()  # by others than this process, in which all of them run
-        latencies = time_in_turns(calls)
+        samplers = {name: partial(session.kernels_s, arrays) for name, session in sessions.items()}
+        latencies = time_in_turns(calls, others={KERNELS: samplers[OURS]} if driver is None else {})
         wait_for_threads()
-        device = None
+        kernels, device = latencies.pop(KERNELS, None), None
         if driver is not None:
-            samplers = {name: partial(session.kernels_s, arrays) for name, session in sessions.items()}
             device = time_on_device(driver, samplers | {name: peer.device_s for name, peer in _on_device(open_peers)})
-        kernels_s = tuned.kernels_s(arrays) if device is None else device.latencies[OURS].median_s
+            kernels = device.latencies[OURS]
+        assert kernels is not None
         noise = _noise(disturbance_watch, prepared, latencies, device)
-        return _Comparison(latencies, device, kernels_s, errors, tuned.coverage(), noise)
+        return _Comparison(latencies, device, kernels.median_s, errors, tuned.coverage(), noise)
 
 
 def _noise(

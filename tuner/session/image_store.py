@@ -135,10 +135,13 @@ class Coverage:
 
 
 def fallback_share(fallback: Mapping[str, int], kernels_ms: float | None, whole_ms: float | None) -> float | None:
-    """The part of a run that nodes without a kernel take: what kernels don't. None where that is not known."""
+    """The part of a run that nodes without a kernel take: what kernels don't.
+
+    None where that is not known: as where kernels took longer by themselves than all of a run did at another moment.
+    """
     if not fallback:
         return 0.0
-    return None if kernels_ms is None or not whole_ms else max(0.0, 1.0 - kernels_ms / whole_ms)
+    return None if kernels_ms is None or not whole_ms or kernels_ms > whole_ms else 1.0 - kernels_ms / whole_ms
 
 
 LIMIT_BYTES = 16 << 30
