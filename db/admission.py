@@ -99,6 +99,9 @@ ODD_RATIO = 100.0
 """How many times as fast as any run a single sample may be, and so the end of an interval: samples are divided by the
 pace beside them, which may be of an odd moment of a busy machine. They decide nothing."""
 
+ODD_TIMES = ("low_s", "high_s", "samples_s")
+"""The times that this goes for."""
+
 PLAIN_OPS, PRODUCT_OPS = {"add", "sub", "mul"}, {"mul", "cast"}
 """Ops of indices in which no value occurs twice for one reason or another, and of products of values as they are."""
 
@@ -184,7 +187,10 @@ def check_time(task: Task, target: Target, record: Record) -> None:
         if value is not None and value > MAX_TIME_S:
             raise ValueError(f"{name} is {value:.3g} s; a time is at most {MAX_TIME_S:g} s")
         if value is not None and value < bound_s:
-            reason = f"a run of this task on {target} takes {bound_s:.3g} s at least"
+            is_odd = name in ODD_TIMES
+            reason = f"a run of this task on {target} takes {least_s if is_odd else bound_s:.3g} s at least"
+            if is_odd:
+                reason += f", and a single sample, which may be of an odd moment, {bound_s:.3g} s"
             raise ValueError(f"{name} is {value:.3g} s, which can't be: {reason}")
 
 

@@ -207,6 +207,18 @@ def test_times_that_contradict_each_other_are_refused(filled, samples, changed, 
         admission.check_agreement(exchange.parse(json.dumps(taken)).record.measurement)
 
 
+def test_both_floors_of_times_are_told_apart(filled, samples):
+    good = json.loads(line(samples, samples.record(1, samples.measurement(3e-6)), START))
+    said = []
+    for changed in ({"samples_s": [3e-6, 1e-12]}, {"warm_s": 1e-12}):
+        with pytest.raises(exchange.BadLine, match="which can't be") as bad:
+            filled.import_([json.dumps(good | changed)])
+        said.append(str(bad.value).partition(" takes ")[2])
+    run, single = said[1], said[0]
+    assert re.fullmatch(r"\S+ s at least", run)
+    assert re.fullmatch(re.escape(run) + r", and a single sample, which may be of an odd moment, \S+ s", single)
+
+
 def test_products_are_bounded_by_what_multiplies():
     """Two multiply-adds of vectors a cycle, or matrix registers; where work may be saved the bound is lower."""
     a, b = Tensor("a", (128, 64), DType.F32), Tensor("b", (64, 128), DType.F32)
