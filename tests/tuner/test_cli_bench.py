@@ -82,3 +82,24 @@ def test_a_peer_with_other_outputs_is_not_timed() -> None:
     assert comparison._compare_outputs({}).unlike == {}
     fewer = SimpleNamespace(run=list)
     assert list(comparison._compare_outputs({**peers, "tvm": fewer}).unlike) == ["openvino", "tvm"]
+
+
+def test_a_third_party_is_asked_where_outputs_are_suspect() -> None:
+    def array(*values: float) -> list[Any]:
+        return [np.array(values, np.float32)]
+
+    asked: list[bool] = []
+
+    def plain() -> list[Any]:
+        asked.append(True)
+        return array(1, 2)
+
+    peers = {"onnxruntime": SimpleNamespace(run=lambda: array(1, 1.5))}
+    outputs = comparison._compare_outputs(peers, plain)
+    assert comparison._errors(array(1, 1.5), outputs)["plain_rel_err"] == {} and not asked
+    errors = comparison._errors(array(1, 2), outputs)
+    assert errors["max_rel_err"] > 0.3 and errors["plain_rel_err"] == {"tunewright": 0.0, "onnxruntime": 0.25} and asked
+    others = comparison._compare_outputs({"torch": peers["onnxruntime"]}, plain)
+    assert comparison._errors(array(1, 2), others)["plain_rel_err"] == {}
+    refused = comparison._compare_outputs(peers, lambda: None)
+    assert comparison._errors(array(1, 2), refused)["plain_rel_err"] == {}

@@ -82,6 +82,7 @@ MEASURED: dict[str, Any] = {
     "noise": "",
     "mismatch": None,
     "reference": None,
+    "plain_rel_err": {},
     "tasks": {"tuned": 1, "transferred": 0, "default": 0, "kept": 0},
     "fallback": {},
 }
@@ -300,6 +301,27 @@ def test_trials_of_a_table_are_those_of_the_job() -> None:
     assert "1234" in rows and "86420" not in rows
     before = {name: value for name, value in TASK.items() if name != "job_trials"}  # of another version
     assert "86420" not in printed(tune_report.render, TUNED | {"tasks": [before]}, 160)
+
+
+@pytest.mark.parametrize(
+    ("ours", "reference", "said"),
+    [
+        (
+            0.004,
+            0.29,
+            "tunewright 0.004, onnxruntime itself 0.29; so it is onnxruntime's optimised kernels that are off",
+        ),
+        (0.29, 0.0, "tunewright 0.29, onnxruntime itself 0; so it is tunewright that is off: tell the maintainers"),
+        (0.2, 0.2, "so they don't tell who is off"),
+    ],
+)
+def test_who_is_off(ours: float, reference: float, said: str) -> None:
+    differing = MEASURED | {"reference": "onnxruntime", "max_rel_err": 0.29}
+    errors = {"plain_rel_err": {"tunewright": ours, "onnxruntime": reference}}
+    out = printed(bench_report.render, differing | errors, 160)
+    assert "largest error against onnxruntime: 0.29 of an output's magnitude\n" in out
+    assert "against onnxruntime without its graph optimisations: " in out and said in out
+    assert "optimisations" not in printed(bench_report.render, differing, 160)
 
 
 def test_a_part_is_not_told_as_more_than_the_whole() -> None:

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from ..peers.peak_memory import OURS
 from ..text import counted, duration, mark_noise, printable, ratio, slow_share, times
-from .comparison import DEFAULT
+from .comparison import DEFAULT, REFERENCE, SUSPECT_ERROR
 from .tables import figures, is_wide, new_table, print_legends, print_table
 
 
@@ -54,6 +54,8 @@ def _render_outputs(console: Console, data: Mapping[str, Any]) -> None:
         console.print(f"the outputs are not those of {data['reference']}: {printable(data['mismatch'])}")
     elif data["reference"]:
         console.print(f"largest error against {data['reference']}: {data['max_rel_err']:.2g} of an output's magnitude")
+        if all(error is not None for error in data["plain_rel_err"].values()) and data["plain_rel_err"]:
+            console.print(_who_is_off(data["plain_rel_err"]), soft_wrap=True)
     tasks = data["tasks"]
     untuned = tasks["transferred"] + tasks["default"] - tasks["kept"]
     if untuned:
@@ -61,6 +63,19 @@ def _render_outputs(console: Console, data: Mapping[str, Any]) -> None:
         console.print(
             f"{untuned} of {counted(total, 'task is', 'tasks are')} not tuned for {data['target']}: tunewright tune"
         )
+
+
+def _who_is_off(errors: Mapping[str, float]) -> str:
+    """Which of two that differ is off, by their errors against the reference without its graph optimisations."""
+    (ours, ours_off), (reference, reference_off) = ((name, errors[name]) for name in (OURS, REFERENCE))
+    if reference_off > SUSPECT_ERROR >= ours_off:
+        verdict = f"so it is {reference}'s optimised kernels that are off"
+    elif ours_off > SUSPECT_ERROR >= reference_off:
+        verdict = f"so it is {ours} that is off: tell the maintainers, with the model"
+    else:
+        verdict = "so they don't tell who is off"
+    both = f"{ours} {ours_off:.2g}, {reference} itself {reference_off:.2g}"
+    return f"against {reference} without its graph optimisations: {both}; {verdict}"
 
 
 def _table(console: Console, data: Mapping[str, Any]) -> Table:
