@@ -331,6 +331,14 @@ def test_a_part_is_not_told_as_more_than_the_whole() -> None:
     assert "of tunewright's time, kernels take" not in out
 
 
+def test_a_peak_of_bad_moments_is_marked_with_all_shares_of_it() -> None:
+    out = printed(tune_report.render, TUNED | {"peak_gflops": 92.0, "peak_noise": "it was busy"}, 160)
+    assert "the peak measured on it is ~92 GFLOP/s\n" in out and "to rely on it: it was busy\n" in out
+    rows = printed(tune_report.render, TUNED, 160).splitlines(), out.splitlines()
+    [(before, marked)] = [(one, two) for one, two in zip(*rows, strict=False) if "%" in one and one != two]
+    assert marked.count("~") == before.count("~") + 1
+
+
 SLOW = {"fallback": {"Resize": 1, "Sin": 2}}
 
 
