@@ -73,6 +73,7 @@ MEASURED: dict[str, Any] = {
     "intervals_ms": dict.fromkeys(("tunewright", comparison.DEFAULT, "onnxruntime", "openvino"), (123.41, 124.51)),
     "least_ms": dict.fromkeys(("tunewright", comparison.DEFAULT, "onnxruntime", "openvino"), 121.21),
     "kernels_ms": 119.41,
+    "runtime_nodes": 0,
     "peak_mb": {"tunewright": 101.4, "onnxruntime": 202.6},
     "versions": {"tunewright": "0.1.0", "onnxruntime": "1.27.1", "openvino": "2026.4.0"},
     "failures": {},
@@ -337,6 +338,23 @@ def test_a_peak_of_bad_moments_is_marked_with_all_shares_of_it() -> None:
     rows = printed(tune_report.render, TUNED, 160).splitlines(), out.splitlines()
     [(before, marked)] = [(one, two) for one, two in zip(*rows, strict=False) if "%" in one and one != two]
     assert marked.count("~") == before.count("~") + 1
+
+
+@pytest.mark.parametrize(("count", "said"), [(1, "1 node is no task: the runtime itself does it"),
+                                             (2, "2 nodes are no task: the runtime itself does them")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("render", "data"),
+    [
+        (tune_report.render, TUNED | dict.fromkeys(("tasks_default_ms", "tasks_tuned_ms", "tasks_apart_ms"), 1.0)),
+        (bench_report.render, MEASURED),
+    ],
+    ids=["tune", "bench"],
+)
+def test_what_is_no_task_is_told_beside_times_of_tasks_and_kernels(
+    render: Callable[..., None], data: dict[str, Any], count: int, said: str
+) -> None:
+    assert "no task" not in printed(render, data, 160)
+    assert said in printed(render, data | {"runtime_nodes": count}, 160)
 
 
 SLOW = {"fallback": {"Resize": 1, "Sin": 2}}

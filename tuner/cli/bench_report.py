@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ..peers.peak_memory import OURS
-from ..text import counted, duration, mark_noise, printable, ratio, slow_share, times
+from ..text import counted, duration, mark_noise, printable, ratio, runtime_nodes_text, slow_share, times
 from .comparison import DEFAULT, REFERENCE, SUSPECT_ERROR
 from .tables import figures, is_wide, new_table, print_legends, print_table
 
@@ -41,7 +41,8 @@ def _kernels_text(data: Mapping[str, Any]) -> str:
     """What kernels take of a run."""
     kernels, whole_ms = mark_noise(duration(data["kernels_ms"]), data["noise"]), data["tunewright_ms"]
     if data["kernels_ms"] <= whole_ms:
-        return f"of tunewright's time, kernels take {kernels}"
+        more = runtime_nodes_text(data["runtime_nodes"])
+        return f"of tunewright's time, kernels take {kernels}" + (f"; {more}, in that time" if more else "")
     # Timed in turn with runs, they can take longer only by chance.
     return (
         f"kernels take all of tunewright's time, as far as can be told: {kernels} in a loop without the rest of a run"

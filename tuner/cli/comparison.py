@@ -83,6 +83,7 @@ def compare(
     return {
         "model": prepared.model.label,
         "threads": prepared.target.threads if driver is None else None,
+        "runtime_nodes": prepared.model.runtime_nodes,
         **_times_json(times, open_peers, default=default),
         **times.errors,
         "failures": failures,

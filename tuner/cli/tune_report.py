@@ -28,6 +28,7 @@ from ..text import (
     op_counts,
     printable,
     ratio,
+    runtime_nodes_text,
     share,
     sized_name,
     slow_share,
@@ -112,7 +113,8 @@ def _print_whole(console: Console, data: Mapping[str, Any]) -> list[str]:
         whole = _gain_text(gain) if data["tasks"] else _default_text(gain)
         console.print(f"the whole model: {whole}", soft_wrap=True)
     if by_tasks := _sum_text(gain, data):
-        console.print(f"the sum of its tasks: {by_tasks}; {SUM_WORDS}", soft_wrap=True)
+        more = runtime_nodes_text(data.get("runtime_nodes", 0))  # a job of before that was told has none
+        console.print(f"the sum of its tasks: {'; '.join(filter(None, (by_tasks, SUM_WORDS, more)))}", soft_wrap=True)
     if slow:
         console.print(slow, soft_wrap=True)
     return [whole, by_tasks, slow.partition(" ")[0]]

@@ -144,6 +144,7 @@ class TuningJob:
             failed={status.value: count for status, count in statuses.items() if status in FAILED},
             voided=statuses.get(Status.VOIDED, 0),
             fallback=times.fallback,
+            runtime_nodes=times.runtime_nodes,
             whole_model=times.reason,
             ended_by=ended_by,
             tasks_default_s=total_s(context.assembly.separate_uses, [task.default_s for task in tasks]),

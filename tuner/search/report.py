@@ -133,6 +133,7 @@ class Report:
     rejected_s: Time = None  # where the defaults were kept, what a run takes on what was found instead
     rejected_interval: Interval | None = None  # how many times as fast that was
     noise: str = ""  # why the machine was too busy to rely on these, for people; empty where it was not
+    runtime_nodes: int = 0  # native nodes that are no task, but the runtime's own
     peak_noise: str = ""  # why the machine may reach more than `peak_gflops`, for people
     voided: int = 0  # trials of this job that people took back by its end
 

@@ -90,6 +90,7 @@ class ModelTimes:
 
     latencies: Mapping[str, CallLatency] = field(default_factory=dict)
     fallback: Mapping[str, int] = field(default_factory=dict)  # op -> nodes
+    runtime_nodes: int = 0  # that are no task: see `Model.runtime_nodes`
     reason: str = ""  # why nothing was timed, one line
     disturbance: Disturbance = UNDISTURBED
 
@@ -135,7 +136,7 @@ def time_sessions(model: Model, target: Target, objects: Path, variants: Variant
         with HostLock(objects).exclusive():
             watch = Watch()
             latencies = compiled.time()
-            return ModelTimes(latencies, model.fallback_ops, disturbance=watch.disturbance())
+            return ModelTimes(latencies, model.fallback_ops, model.runtime_nodes, disturbance=watch.disturbance())
     except (DeviceFault, Unloadable, MemoryError) as fault:  # the findings of the job stand
         return ModelTimes(reason=_line(message(fault)))
 
@@ -147,6 +148,7 @@ class CompiledVariants:
     executables: Mapping[str, Executable]  # by name
     feeds: Mapping[str, NDArray[Any]]
     fallback: Mapping[str, int]  # op -> nodes
+    runtime_nodes: int
 
     @staticmethod
     def of(model: Model, target: Target, cache: ObjectCache | None, variants: Variants) -> CompiledVariants:
@@ -155,7 +157,7 @@ class CompiledVariants:
             name: executable_of_schedules(model.fastest(variant.times_s), target, variant.schedules, cache)
             for name, variant in variants.items()
         }
-        return CompiledVariants(executables, example_feeds(model), model.fallback_ops)
+        return CompiledVariants(executables, example_feeds(model), model.fallback_ops, model.runtime_nodes)
 
     def time(self) -> dict[str, CallLatency]:
         """Time the variants in turn. Nodes without a kernel may use other threads than ours."""
@@ -212,8 +214,8 @@ class UploadTiming:
                 watch = Watch(lambda: [child.pid])
                 samples_s = child.request("time", TIME_S)
                 disturbance = watch.disturbance()
-        fallback = _check_fallback(loaded["fallback"])
-        return ModelTimes(_check_latencies(samples_s, variants), fallback, disturbance=disturbance)
+        fallback, runtime_nodes = _check_fallback(loaded["fallback"]), int(loaded["runtime_nodes"])
+        return ModelTimes(_check_latencies(samples_s, variants), fallback, runtime_nodes, disturbance=disturbance)
 
     def _write_model(self, path: Path) -> Path:
         """The model as a file."""
@@ -247,15 +249,15 @@ _loaded: list[CompiledVariants] = []
 
 
 def load(path: str, dims: dict[str, int], target: dict[str, Any], wanted: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Read a model and build its kernels, those of each name: `fallback`, or a `reason` why that can't be."""
+    """Read a model and build its kernels, those of each name: `fallback` and `runtime_nodes`, or a `reason` why not."""
     machine = Target.from_json(target)
     variants = {name: Variant.from_json(data) for name, data in wanted.items()}
     try:
         model = open_for(machine, Path(path), dims)
         _loaded.append(CompiledVariants.of(model, machine, None, variants))
     except (ModelError, Refused, MemoryError) as fault:
-        return {"reason": message(fault), "fallback": {}}
-    return {"reason": "", "fallback": model.fallback_ops}
+        return {"reason": message(fault), "fallback": {}, "runtime_nodes": 0}
+    return {"reason": "", "fallback": model.fallback_ops, "runtime_nodes": model.runtime_nodes}
 
 
 def time() -> dict[str, list[float]]:
