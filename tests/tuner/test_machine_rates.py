@@ -69,15 +69,34 @@ def test_both_rates_are_the_highest_and_a_good_moment_counts() -> None:
     assert BAD.highest(other).noise == BUSY and GOOD.highest(None) == GOOD
 
 
+def test_threads_as_fast_as_one_alone_were_all_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rates._OwnTime, "at_once", lambda self: 0.0)
+    monkeypatch.setattr(time, "sleep", lambda pause_s: None)
+    monkeypatch.setattr(rates, "_alone_s", lambda target: 1.0)
+    assert rates.measure(detect(1), tmp_path).noise == ""
+    monkeypatch.setattr(rates, "_alone_s", lambda target: 1e-9)
+    assert rates.measure(detect(1), tmp_path).noise == BUSY
+
+
+@pytest.mark.parametrize(("own_s", "part"), [(2.0, 1.0), (1.0, 0.0), (1.3, 0.3)])
+def test_two_threads_that_ran_for_longer_than_one_ran_at_once(
+    own_s: float, part: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch = rates._OwnTime(2)
+    watch._start_s, watch._own_s = time.perf_counter() - 1.0, time.process_time() - own_s
+    assert watch.at_once() == pytest.approx(part, abs=0.2)
+
+
 @pytest.mark.parametrize(
     ("shares", "moments", "is_noisy"),
-    [([1.0, 1.0], 2, False), ([0.5, 1.0, 0.5, 1.0], 4, False), ([0.5] * 4, 4, True), ([0.5, 0.5, 0.5, 0.95], 4, False)],
+    [([1.0, 1.0], 2, False), ([0.0, 1.0, 0.1, 1.0], 4, False), ([0.1] * 4, 4, True), ([0.0, 0.0, 0.0, 0.3], 4, False)],
 )
-def test_moments_without_all_processors_do_not_count(
+def test_moments_in_which_a_thread_was_always_missing_do_not_count(
     shares: list[float], moments: int, is_noisy: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(rates, "_alone_s", lambda target: 0.0)  # as where threads share a core
     left, pauses = list(shares), list[float]()
-    monkeypatch.setattr(rates._OwnTime, "share", lambda self: left.pop(0))
+    monkeypatch.setattr(rates._OwnTime, "at_once", lambda self: left.pop(0))
     monkeypatch.setattr(time, "sleep", pauses.append)
     found = rates.measure(detect(1), tmp_path)
     assert len(pauses) == moments - 1 and not left

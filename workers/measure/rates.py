@@ -34,13 +34,19 @@ ROUNDS = 20_000
 
 
 GOOD_MOMENTS, MOST_MOMENTS = 2, 4
-"""Moments with all processors that end the measurement, and the most that are tried."""
+"""Moments in which all threads ran at once that end the measurement, and the most that are tried."""
 
 PAUSE_S = 0.1
 """Between moments: what holds a processor up is over by then, as a rule."""
 
-OWN_SHARE = 0.9
-"""Least part of a moment that all threads must have been on a processor."""
+AT_ONCE = 0.2
+"""Least part of a moment in which all threads must have been on processors at once: samples take far less than the time
+for which a system lets others run, so the fastest of them is of then."""
+
+FULL_SPEED = 0.8
+"""Part of the speed of one thread alone that each of all must have had, which tells the same on a busy machine. Where
+they share the units of a core they never do. A thread that is missing leaves its work to others, so that it takes twice
+as long."""
 
 BUSY = "the machine was busy with other things each time that its peak was measured, so it may be higher"
 
@@ -69,8 +75,10 @@ def measure(target: Target, objects: Path) -> PeakRates:
     """
     with HostLock(objects).exclusive(), ThreadPool(target.threads) as pool:
         read_bytes = 4 * target.threads * target.l2_bytes
-        kernels = _peak_kernel(target), _read_kernel(target, read_bytes)
-        programs = [_program(kernel, target, pool) for kernel in kernels]
+        programs = [
+            _program(kernel, target, pool) for kernel in (_peak_kernel(target), _read_kernel(target, read_bytes))
+        ]
+        alone_s = _alone_s(target)
         moments: list[list[float]] = []
         good = 0
         while good < GOOD_MOMENTS and len(moments) < MOST_MOMENTS:
@@ -78,22 +86,30 @@ def measure(target: Target, objects: Path) -> PeakRates:
                 time.sleep(PAUSE_S)
             watch = _OwnTime(target.threads)
             moments.append([min(program.time(samples=RATE_SAMPLES, repeats=1)) for program in programs])
-            good += watch.share() >= OWN_SHARE
+            good += watch.at_once() >= AT_ONCE or FULL_SPEED * target.threads * moments[-1][0] <= alone_s
     peak_s, read_s = map(min, zip(*moments, strict=True))
     vectors = _accumulators(target) * target.lanes(4)
     noise = "" if good else BUSY
     return PeakRates(2 * vectors * ROUNDS * target.threads / peak_s, read_bytes / read_s, noise)
 
 
+def _alone_s(target: Target) -> float:
+    """Seconds in which one thread does what all of them do in a run of the peak kernel."""
+    with ThreadPool(1) as pool:
+        samples = max(1, RATE_SAMPLES // target.threads)
+        return min(_program(_peak_kernel(target), target, pool).time(samples=samples, repeats=1))
+
+
 class _OwnTime:
-    """The part of the time since its creation that so many threads of this process were on processors."""
+    """The time that threads of this process were on processors since its creation."""
 
     def __init__(self, threads: int) -> None:
         self._threads, self._start_s, self._own_s = threads, time.perf_counter(), time.process_time()
 
-    def share(self) -> float:
+    def at_once(self) -> float:
+        """The part of the time in which so many threads ran at once, at the least: else one of them was missing."""
         elapsed_s = max(time.perf_counter() - self._start_s, 1e-9)
-        return (time.process_time() - self._own_s) / elapsed_s / self._threads
+        return (time.process_time() - self._own_s) / elapsed_s - (self._threads - 1)
 
 
 def noise(target: Target, objects: Path) -> Noise:
