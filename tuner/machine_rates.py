@@ -32,16 +32,18 @@ def machine_rates(target: Target) -> PeakRates:
 
     Measured once in a process, or until that was in a good moment. Waits and raises as `measure` does.
     """
-    known = _measured.get(target)
+    key = settings().rates, target
+    known = _known.get(key)
     if known is None or known.noise:
-        _measured[target] = known = _kept(target, measure(target, settings().objects).highest(known))
+        _known[key] = known = _highest(target, measure(target, settings().objects).highest(known))
     return known
 
 
-_measured: dict[Target, PeakRates] = {}
+_known: dict[tuple[Path, Target], PeakRates] = {}
+"""By the folder in which they are kept, too: where another one can't be used, that shows."""
 
 
-def _kept(target: Target, measured: PeakRates) -> PeakRates:
+def _highest(target: Target, measured: PeakRates) -> PeakRates:
     """The highest of what was measured now and of what is kept, which is kept then."""
     folder = settings().rates
     path = _path(folder, target)

@@ -22,12 +22,12 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[PeakRates]
     found: list[PeakRates] = []
     monkeypatch.setenv("TUNEWRIGHT_HOME", str(tmp_path))
     monkeypatch.setattr(machine_rates, "measure", lambda target, objects: found.pop(0))
-    monkeypatch.setattr(machine_rates, "_measured", {})
+    monkeypatch.setattr(machine_rates, "_known", {})
     return found
 
 
 def ask(monkeypatch: pytest.MonkeyPatch, threads: int = 1) -> PeakRates:
-    monkeypatch.setattr(machine_rates, "_measured", {})
+    monkeypatch.setattr(machine_rates, "_known", {})
     return machine_rates.machine_rates(detect(threads))
 
 
