@@ -8,7 +8,7 @@ can't be checked: they are stored as history, and `current` keeps them from bein
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -63,6 +63,11 @@ skipped, and repeated values are reused. Nothing is saved of plain products (`_i
 that multiplies directly: of the trials of bench/training the fastest takes 1.4 times this bound. Too generous a bound
 lets a wrong hint in, which does no harm; too strict a bound would refuse real measurements."""
 
+PEAK_RATIO = 2 * ARITHMETIC_SAVING
+"""How many times the peak that was measured on a target a task may seem to reach, beside the bound by its vectors and
+clock: machines of one target differ in their clocks, and what multiplies narrow values in matrix registers saves
+nothing else. Confirmations of bench/training reach 1.6 times the peak."""
+
 MAX_FOLDS = 1 << 512
 """Bound of products of extents, which may exceed a float."""
 
@@ -99,6 +104,9 @@ ODD_RATIO = 100.0
 """How many times as fast as any run a single sample may be, and so the end of an interval: samples are divided by the
 pace beside them, which may be of an odd moment of a busy machine. They decide nothing."""
 
+ODD_TIMES = ("low_s", "high_s", "samples_s")
+"""The times that this goes for."""
+
 PLAIN_OPS, PRODUCT_OPS = {"add", "sub", "mul"}, {"mul", "cast"}
 """Ops of indices in which no value occurs twice for one reason or another, and of products of values as they are."""
 
@@ -117,18 +125,19 @@ KINDS = ("cpu", CUDA)
 """Kinds of targets that this version knows."""
 
 
-def first_fault(entries: Sequence[RecordEntry]) -> EntryFault | None:
-    """The fault of the first entry that has one."""
-    return min((*_time_faults(entries), *_schedule_faults(entries)), key=lambda fault: fault.index, default=None)
+def first_fault(entries: Sequence[RecordEntry], peaks_flops_s: Mapping[str, float]) -> EntryFault | None:
+    """The fault of the first entry that has one. Peaks are by the keys of targets on which one was measured."""
+    faults = (*_time_faults(entries, peaks_flops_s), *_schedule_faults(entries))
+    return min(faults, key=lambda fault: fault.index, default=None)
 
 
-def _time_faults(entries: Sequence[RecordEntry]) -> Iterator[EntryFault]:
+def _time_faults(entries: Sequence[RecordEntry], peaks_flops_s: Mapping[str, float]) -> Iterator[EntryFault]:
     """The first entry that names what can't be, or has too large a task, or times that can't be or disagree."""
     for index, entry in enumerate(entries):
         try:
             check_names(entry.task, entry.target)
             check_result(entry.task, entry.record.measurement)
-            check_time(entry.task, entry.target, entry.record)
+            check_time(entry.task, entry.target, entry.record, peaks_flops_s.get(entry.record.target_key))
             check_agreement(entry.record.measurement)
         except ValueError as error:
             yield EntryFault(index, str(error))
@@ -164,10 +173,14 @@ def check_result(task: Task, measurement: Measurement) -> None:
         raise ValueError(f"{reason}; results of this task are off {limit:.3g} at most")
 
 
-def check_time(task: Task, target: Target, record: Record) -> None:
-    """Raises ValueError for times that are impossible on the target, or too long to be true."""
+def check_time(task: Task, target: Target, record: Record, peak_flops_s: float | None = None) -> None:
+    """Raises ValueError for times that are impossible on the target, or too long to be true.
+
+    `peak_flops_s` is the highest that was measured on the target, if any was.
+    """
     measurement = record.measurement
-    least_s = fastest_s(task, target, saves_work(record.schedule.sketch))
+    peak_s = 2 * sum(map(_folds, task.stages)) / (PEAK_RATIO * peak_flops_s) if peak_flops_s else 0.0
+    least_s = max(fastest_s(task, target, saves_work(record.schedule.sketch)), peak_s)
     odd_s = least_s / ODD_RATIO
     samples_s = measurement.samples_s
     bounds = (
@@ -184,7 +197,10 @@ def check_time(task: Task, target: Target, record: Record) -> None:
         if value is not None and value > MAX_TIME_S:
             raise ValueError(f"{name} is {value:.3g} s; a time is at most {MAX_TIME_S:g} s")
         if value is not None and value < bound_s:
-            reason = f"a run of this task on {target} takes {bound_s:.3g} s at least"
+            is_odd = name in ODD_TIMES
+            reason = f"a run of this task on {target} takes {least_s if is_odd else bound_s:.3g} s at least"
+            if is_odd:
+                reason += f", and a single sample, which may be of an odd moment, {bound_s:.3g} s"
             raise ValueError(f"{name} is {value:.3g} s, which can't be: {reason}")
 
 

@@ -1,13 +1,7 @@
-"""Connections: drivers, settings, and one clear line for each error of a database.
-
-SQLite 3.7.0 to 3.51.2 can corrupt a database in WAL mode when two connections write or checkpoint at the same instant
-(fixed in 3.51.3; 3.52.0 was withdrawn). So Python's library is used if it is fixed, else that of pysqlite3 if it is
-installed and fixed, else the rollback journal.
-"""
+"""Connections: drivers, settings, and one clear line for each error of a database."""
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import re
@@ -18,7 +12,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -26,6 +19,7 @@ from sqlalchemy import URL, Connection, Engine, QueuePool, create_engine, event,
 from sqlalchemy import exc as sql
 
 from .errors import Damaged, Reason, StoreError, Unreachable, Unwritable
+from .sqlite_library import sqlite_module, wal_is_safe
 
 WRITE_OPTION = "tunewright_writes"
 """Execution option of writing connections: on SQLite such a transaction begins with the write lock."""
@@ -219,22 +213,6 @@ def immutable_url(path: Path) -> URL:
     """A SQLite file that is only read, and that no process writes meanwhile."""
     name = f"file:{quote(str(path.absolute()))}"
     return URL.create("sqlite", database=name, query={"mode": "ro", "immutable": "1", "uri": "true"})
-
-
-def wal_is_safe(version: tuple[int, ...]) -> bool:
-    """Whether this version of the SQLite library may use WAL mode."""
-    return version >= (3, 51, 3) and version != (3, 52, 0)
-
-
-def sqlite_module() -> ModuleType:
-    """The DB-API module for SQLite; `wal_is_safe` depends on its `sqlite_version_info`."""
-    if wal_is_safe(sqlite3.sqlite_version_info):
-        return sqlite3
-    try:
-        bundled = importlib.import_module("pysqlite3.dbapi2")
-    except ImportError:
-        return sqlite3
-    return bundled if wal_is_safe(bundled.sqlite_version_info) else sqlite3
 
 
 def _sqlite_engine(url: URL, wait_s: float, reads_only: bool) -> Engine:

@@ -23,12 +23,12 @@ from .engine import (
     sqlite_name,
     sqlite_version,
     translate_errors,
-    wal_is_safe,
 )
 from .fleet import Fleet, TunerDevice
 from .job import JobState
 from .leases import is_lease_over
 from .schema import HEAD, current_revision, refuse_foreign
+from .sqlite_library import wal_is_safe
 from .tables import JobRow
 
 LONGEST_CHECK_S = 1.0

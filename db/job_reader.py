@@ -145,11 +145,14 @@ class JobReader(DatabasePart):
 
     @read_session
     def peak_gflops(self, session: Session, target_key: str) -> float | None:
-        """The GFLOP/s of a target by the newest job that measured them; None where none did."""
+        """The highest GFLOP/s of a target that its newest jobs measured; None where none did.
+
+        A peak can only be underestimated, by what else the machine did meanwhile.
+        """
         peak = JobRow.result["peak_gflops"].as_string()
         query = select(peak).where(JobRow.target_key == target_key, JobRow.result.is_not(null()), peak.is_not(None))
         texts = session.scalars(query.order_by(JobRow.id.desc()).limit(MAX_CANDIDATES))
-        return next((value for text in texts if (value := _positive(text)) is not None), None)
+        return max(filter(None, map(_positive, texts)), default=None)
 
     @read_session
     def oldest_queued_s(self, session: Session) -> float | None:

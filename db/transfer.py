@@ -23,6 +23,7 @@ from .admission import first_fault
 from .choice import lock_pairs, update_bests
 from .database import KEYS_AT_ONCE, DatabasePart, batches, column_of, read_session, write_session
 from .exchange import BadLine, EntryKind, ForeignLine, ImportCounts, RecordEntry, Void, parse, to_json
+from .job_reader import JobReader
 from .tables import ConfirmationRow, MeasurementColumns, RepeatRow, TargetRow, TaskRow, TrialRow
 from .translate import measurement_values, stored_measurement, target_values, task_values
 from .voids import void_marks, void_values, voids_in_force
@@ -89,7 +90,7 @@ class Transfer(DatabasePart):
                     reason = " ".join(str(error).split())
                     fault = BadLine(number, reason, stored, is_foreign=isinstance(error, ForeignLine))
                     break
-            if (entry_fault := first_fault(entries)) is not None:
+            if (entry_fault := first_fault(entries, self._peaks_flops_s(entries))) is not None:
                 number, stored = batch[entry_fault.index][0], added_count + known_count + entry_fault.index
                 entries, fault = entries[: entry_fault.index], BadLine(number, entry_fault.reason, stored)
             new_count = self._store(entries)
@@ -97,6 +98,12 @@ class Transfer(DatabasePart):
             if fault:
                 raise fault
         return ImportCounts(added_count, known_count)
+
+    def _peaks_flops_s(self, entries: Iterable[RecordEntry]) -> dict[str, float]:
+        """The peaks of targets that jobs here measured."""
+        jobs, keys = JobReader(self.database), {entry.record.target_key for entry in entries}
+        peaks = {key: jobs.peak_gflops(key) for key in keys}
+        return {key: 1e9 * peak for key, peak in peaks.items() if peak is not None}
 
     # Each a transaction
 

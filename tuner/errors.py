@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
+MENDS: dict[type[OSError], str] = {
+    FileExistsError: "it is a file, where a folder is needed: name another one",
+    NotADirectoryError: "a part of it is a file, where a folder is needed: name another place",
+    IsADirectoryError: "it is a folder, where a file is needed: name a file in it",
+    FileNotFoundError: "check the name; a folder to write to must be there",
+    PermissionError: "this account may not; name another place, or let it",
+}
+"""What to do where the system only says what is wrong with a path."""
+
 
 class Refused(Exception):
     """A request that can't be carried out and that the user can mend: one line says how."""
@@ -32,7 +41,8 @@ def message(error: BaseException) -> str:
     """One line for people."""
     match error:
         case OSError(strerror=str(reason), filename=name) if name is not None:
-            return f"{name!r}: {reason}"
+            mend = MENDS.get(type(error))
+            return f"{name!r}: {reason}; {mend}" if mend else f"{name!r}: {reason}"
         case MemoryError():
             return f"not enough memory: {error}" if str(error) else "not enough memory"
         case _:

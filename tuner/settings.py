@@ -47,6 +47,11 @@ class Environment:
         return self.home / "picks"
 
     @property
+    def rates(self) -> Path:
+        """Folder of the peak rates that machines were found to reach."""
+        return self.home / "rates"
+
+    @property
     def local_key(self) -> Path:
         """File of the key that `serve` makes for its account, and that commands show to a server on this machine."""
         return self.home / "local_key"

@@ -301,6 +301,13 @@ def op_counts(fallback: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {printable(op)}" for op, count in fallback.items())
 
 
+def runtime_nodes_text(count: int) -> str:
+    """Why the time of kernels is more than that of tasks, e.g. "1 node is no task: ..."; empty where it is not."""
+    if not count:
+        return ""
+    return f"{counted(count, 'node is', 'nodes are')} no task: the runtime itself does {'them' if count > 1 else 'it'}"
+
+
 def slow_share(fallback: Mapping[str, int], part: float | None, noise: str = "") -> str:
     """The ops without a kernel, from op -> nodes, and their part of a run, if known.
 

@@ -161,6 +161,7 @@ class TaskLine(Answer):
     peak_share: float | None = Field(
         description="Of the most that the machine was measured to compute, what its best one does."
     )
+    peak_noise: Text = Field(description="Why the machine may compute more than that; empty where it does not.")
     why_above_peak: Text = Field(description="Why that is more than 1; empty where it is not clearly so.")
 
 
@@ -288,6 +289,7 @@ def task_lines(
             reason=_reason(times, run.uses[n], counts, gains is not None, gain, most),
             improved_trial=history.times.get(key, Times()).improved_trial,
             peak_share=peak_share,
+            peak_noise=values.word(job.result, "peak_noise"),
             why_above_peak=why_above_peak,
         )
         lines.append(line)

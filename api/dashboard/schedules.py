@@ -204,7 +204,7 @@ class Standing:
     best_trial: TrialDetail | None
     by: Job | None  # the job at hand, or that measured the best
     snapshot_id: int  # of the newest snapshot; 0: there is none
-    peak_gflops: float | None  # that the target was measured to reach, by whichever job did last
+    peak_gflops: float | None  # the most that jobs measured the target to reach
 
     @staticmethod
     def load(store: Store, task_key: str, target_key: str, job: Job | None = None) -> Standing:

@@ -127,7 +127,8 @@ def _how_to_bind(dimensions: Iterable[OpenDimension]) -> str:
     plain = {key: key.replace("_", "a").isalnum() and key.isascii() for key in groups}
     options = [f"--dim {key}=1" if is_plain else f"--dim {quote(f'{key}=1')}" for key, is_plain in plain.items()]
     items = [f"{quote(key)}: 1" for key in groups]
-    example = f"for instance {join_some(options, ' ')}, in Python dims={{{join_some(items)}}}"
+    python = f'in Python dims={{{join_some(items)}}}, in a request "dims" likewise'
+    example = f"for instance {join_some(options, ' ')}, {python}"
     if len(groups) == 1:
         return f"dimension {descriptions[0]} is open; bind it to a number, {example}"
     return f"{len(groups)} dimensions are open: {join_some(descriptions)}; bind each to a number, {example}"

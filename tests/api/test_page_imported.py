@@ -119,7 +119,7 @@ def test_a_target_has_one_peak(one: Any, look: Any, kit: Any) -> None:
     store.add_task(product())
     store.record(Record(product().key, target.key, others(product(), target, 1)[0], good(1e-3)))
     assert "estimated peak" in look(f"/tasks/{product().key}")[0].words
-    for number, peak in enumerate((207.0, None, "x", 0.0)):
+    for number, peak in enumerate((92.0, 207.0, 92.0, None, "x", 0.0)):
         other = product(16 + number)
         store.add_task(other)
         spec = JobSpec("ab" * 32, target.key, (SpecTask(other.key, 1),), {})

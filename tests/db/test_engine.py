@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from sqlalchemy import event, text
 
-from tunewright.db import engine
+from tunewright.db import engine, sqlite_library
 from tunewright.db.errors import StoreError, Unreachable, Unwritable
 from tunewright.db.inspection import inspect
 from tunewright.db.schema import HEAD
@@ -33,7 +33,7 @@ from tunewright.search_space.measurement import Status
     ],
 )
 def test_wal_only_with_a_mended_sqlite(version, safe):
-    assert engine.wal_is_safe(version) is safe
+    assert sqlite_library.wal_is_safe(version) is safe
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def faulty_sqlite(monkeypatch):
 
 @pytest.fixture
 def mended_sqlite():
-    if not engine.wal_is_safe(engine.sqlite_module().sqlite_version_info):
+    if not sqlite_library.wal_is_safe(sqlite_library.sqlite_module().sqlite_version_info):
         pytest.skip("no SQLite that may use WAL is installed")
 
 
@@ -53,11 +53,11 @@ def test_a_mended_sqlite_is_preferred(monkeypatch):
     monkeypatch.setitem(sys.modules, "pysqlite3", SimpleNamespace(dbapi2=bundled))
     monkeypatch.setitem(sys.modules, "pysqlite3.dbapi2", bundled)
     monkeypatch.setattr("sqlite3.sqlite_version_info", (3, 40, 1))
-    assert engine.sqlite_module() is bundled
+    assert sqlite_library.sqlite_module() is bundled
     monkeypatch.setattr(bundled, "sqlite_version_info", (3, 51, 1))
-    assert engine.sqlite_module() is sqlite3
+    assert sqlite_library.sqlite_module() is sqlite3
     monkeypatch.setattr("sqlite3.sqlite_version_info", (3, 54, 0))
-    assert engine.sqlite_module() is sqlite3
+    assert sqlite_library.sqlite_module() is sqlite3
 
 
 def pragmas(store):
@@ -87,7 +87,7 @@ def test_settings_without_wal(make_url, faulty_sqlite):
 
 
 def test_a_faulty_sqlite_takes_a_database_out_of_wal(make_url, mended_sqlite, samples, monkeypatch):
-    url, module = make_url("sqlite"), engine.sqlite_module()
+    url, module = make_url("sqlite"), sqlite_library.sqlite_module()
     monkeypatch.setattr(engine, "sqlite_module", lambda: module)  # two libraries in one process see no locks
     with open_store(url) as store:
         samples.fill(store)
@@ -255,7 +255,7 @@ def test_a_file_that_is_no_database(tmp_path):
 
 def test_a_file_that_another_process_holds(make_url):
     url = make_url("sqlite")
-    other = engine.sqlite_module().connect(url.removeprefix("sqlite:///"), isolation_level=None)
+    other = sqlite_library.sqlite_module().connect(url.removeprefix("sqlite:///"), isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")
     try:
         assert "database is locked: another process is writing to it" in fails(url, wait_s=0.1)
@@ -359,7 +359,7 @@ def test_a_read_only_file_can_be_read(make_url, samples):
         samples.fill(store)
         store.record(samples.record(1))
     path = url.removeprefix("sqlite:///")
-    connection = engine.sqlite_module().connect(path)
+    connection = sqlite_library.sqlite_module().connect(path)
     connection.execute("PRAGMA journal_mode=delete")
     connection.close()
     with open_store(f"sqlite:///file:{path}?mode=ro&uri=true") as store:

@@ -19,10 +19,11 @@ from tunewright.codegen.target import Target
 from tunewright.db import admission, exchange
 from tunewright.db.errors import NotFound
 from tunewright.db.exchange import EntryKind
-from tunewright.db.job import SearchBudget
+from tunewright.db.job import JobState, SearchBudget
 from tunewright.db.store import open_store
 from tunewright.graph.task import Axis, Stage, Task, Tensor
-from tunewright.search_space.measurement import Measurement, Status
+from tunewright.search_space.measurement import Measurement, Record, Status
+from tunewright.search_space.schedule import Schedule
 
 from .conftest import FROZEN
 
@@ -207,6 +208,18 @@ def test_times_that_contradict_each_other_are_refused(filled, samples, changed, 
         admission.check_agreement(exchange.parse(json.dumps(taken)).record.measurement)
 
 
+def test_both_floors_of_times_are_told_apart(filled, samples):
+    good = json.loads(line(samples, samples.record(1, samples.measurement(3e-6)), START))
+    said = []
+    for changed in ({"samples_s": [3e-6, 1e-12]}, {"warm_s": 1e-12}):
+        with pytest.raises(exchange.BadLine, match="which can't be") as bad:
+            filled.import_([json.dumps(good | changed)])
+        said.append(str(bad.value).partition(" takes ")[2])
+    run, single = said[1], said[0]
+    assert re.fullmatch(r"\S+ s at least", run)
+    assert re.fullmatch(re.escape(run) + r", and a single sample, which may be of an odd moment, \S+ s", single)
+
+
 def test_products_are_bounded_by_what_multiplies():
     """Two multiply-adds of vectors a cycle, or matrix registers; where work may be saved the bound is lower."""
     a, b = Tensor("a", (128, 64), DType.F32), Tensor("b", (64, 128), DType.F32)
@@ -228,6 +241,34 @@ def test_products_are_bounded_by_what_multiplies():
     assert admission.fastest_s(product(body), narrow, saves=False) == pytest.approx(2 * bound_s)
     assert admission.saves_work("winograd4") and admission.saves_work("magic")
     assert not admission.saves_work("contraction")
+
+
+def test_a_measured_peak_bounds_what_may_be_saved(filled, samples):
+    """Winograd's method may save arithmetic, but no machine is 80 times as fast as another one of its target."""
+    a, b, out = (
+        Tensor(name, shape, DType.F32) for name, shape in (("a", (256, 512)), ("b", (512, 256)), ("c", (256, 256)))
+    )
+    body = op("mul", Load("a", (Var("i"), Var("k")), DType.F32), Load("b", (Var("k"), Var("j")), DType.F32))
+    stage = Stage("c", (Axis("i", 256), Axis("j", 256)), body, (Axis("k", 512),), "sum", (Var("i"), Var("j")))
+    task, target = Task("MatMul", (a, b), (out,), (), (stage,)), samples.target()
+    peak_gflops = 1.0
+    bound_s = task.flops / (32 * 1e9 * peak_gflops)
+    schedule = Schedule("magic", 1, ())  # it may save arithmetic
+
+    def good(median_s):
+        return Measurement(Status.OK, (median_s,), median_s)
+
+    def entry(median_s, day=0):
+        record, moment = Record(task.key, target.key, schedule, good(median_s)), START + timedelta(days=day)
+        return json.dumps(exchange.to_json(task.to_json(), target.to_json(), record, moment, EntryKind.TRIAL))
+
+    assert admission.fastest_s(task, target) < bound_s / 2
+    assert filled.import_([entry(bound_s / 2)]).added == 1  # as long as no peak is known
+    lease = filled.jobs.open(samples.spec(), "", SearchBudget(9), "h")
+    filled.jobs.finish(lease, JobState.SUCCEEDED, result={"peak_gflops": peak_gflops})
+    with pytest.raises(exchange.BadLine, match=f"which can't be: a run .* takes {bound_s:.3g} s at least"):
+        filled.import_([entry(bound_s / 2.1)])
+    assert filled.import_([entry(bound_s * 1.01, day=1)]).added == 1
 
 
 @pytest.mark.parametrize("path", FROZEN, ids=lambda path: path.stem)

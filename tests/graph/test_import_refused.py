@@ -79,7 +79,7 @@ def test_open_dimensions_say_how_to_bind_them(monkeypatch: pytest.MonkeyPatch):
     refused(
         parsed(body),
         "2 dimensions are open: 'batch' of input 'x', 1 of input 'x'",
-        "--dim batch=1 --dim 'x:1=1', in Python dims={'batch': 1, 'x:1': 1}",
+        "--dim batch=1 --dim 'x:1=1', in Python dims={'batch': 1, 'x:1': 1}, in a request \"dims\" likewise",
     )
     refused(
         parsed(body), "dimension 1 of input 'x' is open", "--dim 'x:1=1', in Python dims={'x:1': 1}", dims={"batch": 1}

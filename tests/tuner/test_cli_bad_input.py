@@ -13,6 +13,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from tunewright.db.store import open_store
 from tunewright.graph.evaluation.onnx_form import MAX_ELEMENTS
 from tunewright.tuner.arguments import MOST_SIZE
 
@@ -129,7 +130,7 @@ CASES = [
     (huge_weight, []),
     (huge_filled, [f"{HUGE}"]),
     (missing, ["missing.onnx", "No such file"]),
-    (a_folder, ["directory"]),
+    (a_folder, ["directory; it is a folder, where a file is needed: name a file in it"]),
 ]
 
 
@@ -138,6 +139,15 @@ CASES = [
 def test_models(name: str, make: Callable[[Path], Path], words: list[str], command: Command, tmp_path: Path) -> None:
     answer = command(name, make(tmp_path), "--db", f"sqlite:///{tmp_path / 'tuning.db'}")
     refused(answer if name != "tune" else without_progress(answer), *words)
+
+
+def test_what_is_wrong_with_a_place_to_write_to(model: Path, command: Command, tmp_path: Path) -> None:
+    url, file = f"sqlite:///{tmp_path / 'tuning.db'}", tmp_path / "file"
+    file.write_text("")
+    with open_store(url):
+        pass
+    refused(command("run", model, "--output", file, "--db", url), "file': File exists", "name another one")
+    refused(command("run", model, "--output", file / "out", "--db", url), "Not a directory", "name another place")
 
 
 def without_progress(answer):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from math import inf
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ from tunewright.db.store import open_store
 from tunewright.tuner.cli import comparison
 from tunewright.workers.measure import noise
 from tunewright.workers.measure.noise import Disturbance
+from tunewright.workers.measure.sampling import CallLatency
 
 from ..commands import Command
 
@@ -43,7 +45,25 @@ def test_on_a_busy_machine(
     assert (f"~ taken while the machine was too busy to rely on it: {said}" in out) == bool(steal_s)
     [row] = [line for line in out.splitlines() if line.lstrip().startswith("tunewright ")]
     assert row.count("~") == (3 if steal_s else 0)
-    assert ("kernels take ~" in out) == bool(steal_s)
+    [kernels] = [line for line in out.splitlines() if "kernels take" in line]
+    assert ("~" in kernels) == bool(steal_s)
+
+
+def test_kernels_are_timed_in_turn_with_runs(
+    untuned: list[object], command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Timed at another moment, the part may well be more than the whole."""
+
+    def time_in_turns(
+        calls: Mapping[str, Callable[[], Any]], others: Mapping[str, Callable[[], float]]
+    ) -> dict[str, CallLatency]:
+        assert list(others) == [comparison.KERNELS] and others[comparison.KERNELS]() > 0
+        return {name: CallLatency((2e-3,) * 9) for name in calls} | {comparison.KERNELS: CallLatency((1e-3,) * 9)}
+
+    monkeypatch.setattr(comparison, "time_in_turns", time_in_turns)
+    data = command("bench", *untuned, "--json").data
+    assert (data["tunewright_ms"], data["kernels_ms"]) == (2.0, 1.0)
+    assert data["least_ms"].keys() == data["intervals_ms"].keys() == {"tunewright"}
 
 
 def test_times_that_lie_apart(untuned: list[object], command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,3 +82,24 @@ def test_a_peer_with_other_outputs_is_not_timed() -> None:
     assert comparison._compare_outputs({}).unlike == {}
     fewer = SimpleNamespace(run=list)
     assert list(comparison._compare_outputs({**peers, "tvm": fewer}).unlike) == ["openvino", "tvm"]
+
+
+def test_a_third_party_is_asked_where_outputs_are_suspect() -> None:
+    def array(*values: float) -> list[Any]:
+        return [np.array(values, np.float32)]
+
+    asked: list[bool] = []
+
+    def plain() -> list[Any]:
+        asked.append(True)
+        return array(1, 2)
+
+    peers = {"onnxruntime": SimpleNamespace(run=lambda: array(1, 1.5))}
+    outputs = comparison._compare_outputs(peers, plain)
+    assert comparison._errors(array(1, 1.5), outputs)["plain_rel_err"] == {} and not asked
+    errors = comparison._errors(array(1, 2), outputs)
+    assert errors["max_rel_err"] > 0.3 and errors["plain_rel_err"] == {"tunewright": 0.0, "onnxruntime": 0.25} and asked
+    others = comparison._compare_outputs({"torch": peers["onnxruntime"]}, plain)
+    assert comparison._errors(array(1, 2), others)["plain_rel_err"] == {}
+    refused = comparison._compare_outputs(peers, lambda: None)
+    assert comparison._errors(array(1, 2), refused)["plain_rel_err"] == {}

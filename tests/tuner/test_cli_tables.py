@@ -74,6 +74,7 @@ MEASURED: dict[str, Any] = {
     "least_ms": dict.fromkeys(("tunewright", comparison.DEFAULT, "onnxruntime", "openvino"), 121.21),
     "kernels_ms": 119.41,
     "runtime": "",
+    "runtime_nodes": 0,
     "peak_mb": {"tunewright": 101.4, "onnxruntime": 202.6},
     "versions": {"tunewright": "0.1.0", "onnxruntime": "1.27.1", "openvino": "2026.4.0"},
     "failures": {},
@@ -83,6 +84,7 @@ MEASURED: dict[str, Any] = {
     "noise": "",
     "mismatch": None,
     "reference": None,
+    "plain_rel_err": {},
     "tasks": {"tuned": 1, "transferred": 0, "default": 0, "kept": 0},
     "fallback": {},
 }
@@ -303,6 +305,59 @@ def test_trials_of_a_table_are_those_of_the_job() -> None:
     assert "86420" not in printed(tune_report.render, TUNED | {"tasks": [before]}, 160)
 
 
+@pytest.mark.parametrize(
+    ("ours", "reference", "said"),
+    [
+        (
+            0.004,
+            0.29,
+            "tunewright 0.004, onnxruntime itself 0.29; so it is onnxruntime's optimised kernels that are off",
+        ),
+        (0.29, 0.0, "tunewright 0.29, onnxruntime itself 0; so it is tunewright that is off: tell the maintainers"),
+        (0.2, 0.2, "so they don't tell who is off"),
+    ],
+)
+def test_who_is_off(ours: float, reference: float, said: str) -> None:
+    differing = MEASURED | {"reference": "onnxruntime", "max_rel_err": 0.29}
+    errors = {"plain_rel_err": {"tunewright": ours, "onnxruntime": reference}}
+    out = printed(bench_report.render, differing | errors, 160)
+    assert "largest error against onnxruntime: 0.29 of an output's magnitude\n" in out
+    assert "against onnxruntime without its graph optimisations: " in out and said in out
+    assert "optimisations" not in printed(bench_report.render, differing, 160)
+
+
+def test_a_part_is_not_told_as_more_than_the_whole() -> None:
+    assert "of tunewright's time, kernels take 119 ms" in printed(bench_report.render, MEASURED, 160)
+    out = printed(bench_report.render, MEASURED | {"kernels_ms": 124.41, "noise": "others"}, 160)
+    assert "kernels take all of tunewright's time, as far as can be told: ~124 ms in a loop without" in out
+    assert "of tunewright's time, kernels take" not in out
+
+
+def test_a_peak_of_bad_moments_is_marked_with_all_shares_of_it() -> None:
+    out = printed(tune_report.render, TUNED | {"peak_gflops": 92.0, "peak_noise": "it was busy"}, 160)
+    assert "the peak measured on it is ~92 GFLOP/s\n" in out and "to rely on it: it was busy\n" in out
+    rows = printed(tune_report.render, TUNED, 160).splitlines(), out.splitlines()
+    [(before, marked)] = [(one, two) for one, two in zip(*rows, strict=False) if "%" in one and one != two]
+    assert marked.count("~") == before.count("~") + 1
+
+
+@pytest.mark.parametrize(("count", "said"), [(1, "1 node is no task: the runtime itself does it"),
+                                             (2, "2 nodes are no task: the runtime itself does them")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("render", "data"),
+    [
+        (tune_report.render, TUNED | dict.fromkeys(("tasks_default_ms", "tasks_tuned_ms", "tasks_apart_ms"), 1.0)),
+        (bench_report.render, MEASURED),
+    ],
+    ids=["tune", "bench"],
+)
+def test_what_is_no_task_is_told_beside_times_of_tasks_and_kernels(
+    render: Callable[..., None], data: dict[str, Any], count: int, said: str
+) -> None:
+    assert "no task" not in printed(render, data, 160)
+    assert said in printed(render, data | {"runtime_nodes": count}, 160)
+
+
 SLOW = {"fallback": {"Resize": 1, "Sin": 2}}
 
 
@@ -327,7 +382,8 @@ def test_how_much_of_a_model_has_no_kernel(render: Callable[..., None], data: di
     [
         ({}, 1.0, 4.0, 0.0),
         ({"Sin": 1}, 1.0, 4.0, 0.75),
-        ({"Sin": 1}, 5.0, 4.0, 0.0),
+        ({"Sin": 1}, 5.0, 4.0, None),
+        ({"Sin": 1}, 4.0, 4.0, 0.0),
         ({"Sin": 1}, 0.0, 4.0, 1.0),
         ({"Sin": 1}, 1.0, None, None),
         ({"Sin": 1}, None, 4.0, None),

@@ -239,6 +239,8 @@ def test_tasks_count_iterations() -> None:
     model = opened(model_of(NESTED))
     assert [count for _, count in model.tasks.values()] == [8, 8, 8]
     assert opened(model_of(BRANCHES)).native_nodes == 5
+    found = opened(model_of("found (float[16] x) => (float[M] y) { y = Unique(x) }"))
+    assert found.native_nodes == found.runtime_nodes + len(found.tasks) and found.runtime_nodes > 0
 
 
 def test_no_state_is_copied_in_an_iteration() -> None:

@@ -142,6 +142,20 @@ def test_what_changes_in_the_database_counts(home: Path, target: str, starts: li
     assert len(list((home / "images").glob("*.image"))) == 2
 
 
+def test_processes_that_wait_beside_it_change_nothing(home: Path, target: str, starts: list[Any]) -> None:
+    url = f"sqlite:///{home / 'tuning.db'}"
+    record(url, "default", target)
+    with open_store(url) as store:
+        store.fleet.enlist("t1", "host", 1, "1.0", "local")
+        first = outputs(home / "small.onnx", target, db=url)
+        for _ in range(2):
+            store.fleet.report("t1", [])
+            assert outputs(home / "small.onnx", target, db=url) == first
+        assert len(starts) == 1
+        record(url, "other", target)  # it is seen at once, in the journal as well
+        assert outputs(home / "small.onnx", target, db=url)[2] != first[2]
+
+
 def test_what_changes_in_the_model_counts(home: Path, target: str, starts: list[Any]) -> None:
     path = home / "small.onnx"
     first = outputs(path, target)

@@ -153,7 +153,8 @@ def test_a_file_that_can_not_be_written_is_named(model: Path, tmp_path: Path, co
     path = tmp_path / "missing" / "m.json"
     answer = command("lock", model, "--threads", 1, "-o", path)
     assert answer.code == 2
-    assert answer.err == f"error: {str(path)!r}: No such file or directory\n"
+    said = "No such file or directory; check the name; a folder to write to must be there"
+    assert answer.err == f"error: {str(path)!r}: {said}\n"
 
 
 def test_nothing_is_pinned_that_must_not_run(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from itertools import cycle, repeat
+from itertools import cycle, groupby, repeat
 from math import inf
 
 import numpy as np
@@ -246,6 +246,23 @@ def test_each_round_begins_with_the_next_call(clock: Clock) -> None:
     assert list(latencies) == ["a", "b", "c"]
     assert latencies["b"].median_s == pytest.approx(LONG_RUN_S)
     assert latencies["b"].median_ms == pytest.approx(latencies["b"].least_ms) == pytest.approx(1e3 * LONG_RUN_S)
+
+
+def test_what_times_itself_has_its_turn_beside_the_first_call(clock: Clock) -> None:
+    sampled: list[str] = []
+
+    def sampler() -> float:
+        sampled.append("part")
+        return LONG_RUN_S / 2
+
+    def whole() -> None:
+        sampled.append("whole")
+        clock.call(repeat(LONG_RUN_S))()
+
+    latencies = time_in_turns({"whole": whole}, others={"part": sampler})
+    assert latencies["part"].median_s == LONG_RUN_S / 2 and len(latencies["part"].samples_s) == MIN_ROUNDS
+    assert sampled.count("part") == MIN_ROUNDS and sampled[WARM_UP] == "part" != sampled[WARM_UP + 1]
+    assert max(len(list(turns)) for name, turns in groupby(sampled) if name == "part") == 2
 
 
 def noisy(clock: Clock) -> Callable[[], None]:

@@ -25,14 +25,15 @@ from tunewright.db.errors import StoreError
 from tunewright.db.inspection import Inspection, ServiceState, inspect
 from tunewright.db.reader import open_reader
 from tunewright.db.store import Store
-from tunewright.workers.measure.rates import measure, noise
+from tunewright.workers.measure.rates import noise
 from tunewright.workers.sandbox.confine import confinement, landlock_version
 
 from ..lookup.experience import is_proven, newest_snapshot
+from ..machine_rates import machine_rates
 from ..peers.runtimes import PEERS, how_to_install, is_installed, module_of
 from ..session.image_store import room_bytes
 from ..settings import Environment, settings
-from ..text import counted, large, printable, short
+from ..text import counted, large, mark_noise, printable, short
 
 PACKAGES = ("numpy", "onnx", "llvmlite", "sqlalchemy", "alembic", "typer", "rich", "platformdirs")
 """Required packages, without the cost model's, which has two names."""
@@ -124,7 +125,7 @@ def _machine() -> Iterator[Check]:
     yield Check("caches", "ok", ", ".join(f"{name} {size >> 10:,} KiB" for name, size in caches))
     yield Check("target", "ok", f"{target} ({short(target.key)})")
     try:
-        speeds = measure(target, settings().objects)
+        speeds = machine_rates(target)
     except OSError as error:
         mend = "TUNEWRIGHT_HOME must name a folder that you may make, and write to"
         yield Check("kernels", "fault", f"can't be kept: {printable(error)}", mend)
@@ -134,10 +135,10 @@ def _machine() -> Iterator[Check]:
             "kernels", "fault", f"can't be built and run: {printable(error)}", "tell the maintainers, with this list"
         )
         return
-    rates = (
-        f"{large(speeds.peak_flops_s, 'FLOP/s')}, reading beyond the L2 caches {large(speeds.bandwidth_bytes_s, 'B/s')}"
-    )
-    yield Check("kernels", "ok", f"built and run; measured on {counted(target.threads, 'thread')}: {rates}")
+    peak = mark_noise(large(speeds.peak_flops_s, "FLOP/s"), speeds.noise)
+    rates = f"{peak}, reading beyond the L2 caches {mark_noise(large(speeds.bandwidth_bytes_s, 'B/s'), speeds.noise)}"
+    text = f"built and run; measured on {counted(target.threads, 'thread')}: {rates}"
+    yield Check("kernels", "ok", f"{text} (~ {speeds.noise})" if speeds.noise else text)
     yield _noise(target)
 
 

@@ -28,6 +28,7 @@ from ..text import (
     op_counts,
     printable,
     ratio,
+    runtime_nodes_text,
     share,
     sized_name,
     slow_share,
@@ -53,12 +54,13 @@ SUM_WORDS = (
 def render(console: Console, data: Mapping[str, Any], dims: Mapping[str, int] = MappingProxyType({})) -> None:
     """Print each task's default and best time, then the model's, which was tuned for the sizes `dims`."""
     figures_shown: list[str] = []
+    peak, peak_noise = data["peak_gflops"], data.get("peak_noise", "")  # a job of before that was told has none
     if data["tasks"]:
-        figures_shown += _print_tasks(console, data["tasks"])
+        figures_shown += _print_tasks(console, data["tasks"], peak_noise)
     else:
         console.print(_no_task_text(data["fallback"]), soft_wrap=True)
-    peak = data["peak_gflops"]
-    measured = "" if peak is None else f"; the peak measured on it is {peak:.0f} GFLOP/s"
+    shown_peak = "" if peak is None else f"{mark_noise(f'{peak:.0f}', peak_noise)} GFLOP/s"
+    measured = f"; the peak measured on it is {shown_peak}" if shown_peak else ""
     name = sized_name(printable(data["model"]), dims)
     console.print(f"{name} on {data['target']}: {counted(data['trials'], 'trial')}{measured}")
     if (by := data.get("ended_by")) in ENDINGS and data["tasks"]:  # a job of before that was told has none
@@ -68,9 +70,10 @@ def render(console: Console, data: Mapping[str, Any], dims: Mapping[str, int] = 
         console.print(failures(data["failed"]))
     if data.get("voided"):  # a job of before that was told has none
         console.print(taken_back(data["voided"]))
-    figures_shown += _print_whole(console, data)
+    figures_shown += [*_print_whole(console, data), shown_peak]
     vendor = ModelGain.of_job(None, data).vendor
     reasons = [
+        peak_noise,
         data.get("noise", ""),
         "" if vendor is None else vendor.noise,
         *(task.get("noise", "") for task in data["tasks"]),
@@ -124,7 +127,8 @@ def _print_whole(console: Console, data: Mapping[str, Any]) -> list[str]:
     if gain.vendor_text:
         console.print(gain.vendor_text, soft_wrap=True)
     if by_tasks := _sum_text(gain, data):
-        console.print(f"the sum of its tasks: {by_tasks}; {SUM_WORDS}", soft_wrap=True)
+        more = runtime_nodes_text(data.get("runtime_nodes", 0))  # a job of before that was told has none
+        console.print(f"the sum of its tasks: {'; '.join(filter(None, (by_tasks, SUM_WORDS, more)))}", soft_wrap=True)
     if slow:
         console.print(slow, soft_wrap=True)
     return [whole, gain.vendor_text, by_tasks, slow.partition(" ")[0]]
@@ -184,18 +188,18 @@ def _sum_text(gain: ModelGain, data: Mapping[str, Any]) -> str:
     return f"{total}, {speedup(default_ms, apart_ms)} by schedules and {speedup(apart_ms, tuned_ms)} by segments"
 
 
-def _table(console: Console, tasks: Sequence[Mapping[str, Any]], rates: int) -> Table:
+def _table(console: Console, tasks: Sequence[Mapping[str, Any]], rates: int, peak_noise: str) -> Table:
     """A table with a line a task, with so many of the rates."""
     numbers = NUMBERS[: len(NUMBERS) - RATES + rates]
     table = new_table(console, ("task", "op"), numbers)
     for task in tasks:
         key, op = task["key"][: key_letters(console)], Text(printable(task["op"]))
-        table.add_row(key, op, *_numbers(task)[: len(numbers)])
+        table.add_row(key, op, *_numbers(task, peak_noise)[: len(numbers)])
     return table
 
 
-def _numbers(task: Mapping[str, Any]) -> list[str]:
-    """The cells of a task, in the order of `NUMBERS`."""
+def _numbers(task: Mapping[str, Any], peak_noise: str) -> list[str]:
+    """The cells of a task, in the order of `NUMBERS`. `peak_noise`: why the peak can't be relied on."""
     default_ms, best_ms, gflops = task["default_ms"], task["best_ms"], task["gflops"]
     noise, is_tried = task.get("noise", ""), not task.get("confirmed", True)
     intervals = values.interval(task, "default_interval_ms"), values.interval(task, "best_interval_ms")
@@ -204,7 +208,7 @@ def _numbers(task: Mapping[str, Any]) -> list[str]:
         duration(default_ms),
         duration(best_ms),
         gain_within(ratio(default_ms, best_ms), gain_interval),
-        share(task["fraction_of_peak"] or None),
+        mark_noise(share(task["fraction_of_peak"] or None), peak_noise),
         f"{gflops:.1f}" if gflops else "-",  # what only moves data has no operations to count
     ]
     return [
@@ -214,11 +218,11 @@ def _numbers(task: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _print_tasks(console: Console, tasks: Sequence[Mapping[str, Any]]) -> list[str]:
+def _print_tasks(console: Console, tasks: Sequence[Mapping[str, Any]], peak_noise: str) -> list[str]:
     """Print the table of the tasks; return its figures."""
-    table = _table(console, tasks, RATES if is_wide(console) else 0)
+    table = _table(console, tasks, RATES if is_wide(console) else 0, peak_noise)
     if is_wide(console) and is_too_wide(table):
-        table = _table(console, tasks, RATES - 1)
+        table = _table(console, tasks, RATES - 1, peak_noise)
         table.width = WIDE if is_too_wide(table) else None
     print_table(console, table)
     why = dict.fromkeys(

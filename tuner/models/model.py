@@ -131,8 +131,13 @@ class Model:
     @property
     def native_nodes(self) -> int:
         """The number of nodes, after rewriting, that are part of a task, or of the runtime's own between tasks."""
-        control = sum(isinstance(step, Branch | LoopStart | Routine) for step in self.steps)
-        return control + len({node.outputs for step in self.steps if isinstance(step, TaskCall) for node in step.nodes})
+        nodes = {node.outputs for step in self.steps if isinstance(step, TaskCall) for node in step.nodes}
+        return self.runtime_nodes + len(nodes)
+
+    @property
+    def runtime_nodes(self) -> int:
+        """The number of those that are the runtime's own: they are no task, and nothing of them is tuned."""
+        return sum(isinstance(step, Branch | LoopStart | Routine) for step in self.steps)
 
     @property
     def fallbacks(self) -> list[Fallback]:

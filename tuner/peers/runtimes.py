@@ -44,9 +44,17 @@ def one_line(error: Exception) -> str:
 
 
 class OnnxRuntime:
-    """ONNX Runtime on the CPU, with all its graph optimisations."""
+    """ONNX Runtime on the CPU, with all its graph optimisations or none of them."""
 
-    def __init__(self, model: Path | bytes, feeds: Mapping[str, Any], threads: int, dims: Mapping[str, int]) -> None:
+    def __init__(
+        self,
+        model: Path | bytes,
+        feeds: Mapping[str, Any],
+        threads: int,
+        dims: Mapping[str, int],
+        *,
+        is_optimised: bool = True,
+    ) -> None:
         onnxruntime = import_silent("onnxruntime")
         self.version: str = onnxruntime.__version__
         self._feeds = dict(feeds)
@@ -55,6 +63,8 @@ class OnnxRuntime:
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
         options.log_severity_level = 3
+        if not is_optimised:
+            options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         for name, extent in dims.items():
             options.add_free_dimension_override_by_name(name, extent)
         source = model if isinstance(model, bytes) else str(model)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
 from math import inf
 
 from tunewright.codegen.target import Target
@@ -19,14 +18,13 @@ from tunewright.graph.task import Task
 from tunewright.search_space.measurement import FAILED, Status
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import holds
-from tunewright.workers.measure.rates import PeakRates, measure
 from tunewright.workers.pool import Pool
 
 from ..lookup.ladder import lookup
 from ..lookup.result import TRANSFERRED
 from ..lookup.verdict import VendorTime
+from ..machine_rates import machine_rates
 from ..models.assembly import Assembly, total_s
-from ..settings import settings
 from .confirmation import Confirmation
 from .context import JobContext, trials_of
 from .learning import Learning
@@ -127,7 +125,7 @@ class TuningJob:
         context, tasks, rates = self._context, [], None
         if context.states:
             context.enter(JobStage.CONFIRMING)
-            rates = machine_rates(context.target)
+            rates = machine_rates(context.target) if is_here(context.target) else None
             tasks = Confirmation(context, rates.peak_flops_s if rates else None).run()
         context.enter(JobStage.RUNNING)
         times = self._whole_model(tasks)
@@ -144,9 +142,11 @@ class TuningJob:
             default_s=None,
             tuned_s=None,
             peak_gflops=rates.peak_flops_s / 1e9 if rates else None,
+            peak_noise=rates.noise if rates else "",
             failed={status.value: count for status, count in statuses.items() if status in FAILED},
             voided=statuses.get(Status.VOIDED, 0),
             fallback=times.fallback,
+            runtime_nodes=times.runtime_nodes,
             whole_model=times.reason,
             ended_by=ended_by,
             tasks_default_s=total_s(context.assembly.separate_uses, [task.default_s for task in tasks]),
@@ -273,9 +273,3 @@ def _borrow(store: Store, target: Target, states: Sequence[TaskState]) -> None:
             state.borrowed.append(result.schedule)
         hints = store.hints(state.task.key, target.key)
         state.borrowed += [s for s in hints if s not in state.borrowed and holds(state.task, target, s)]
-
-
-@cache
-def machine_rates(target: Target) -> PeakRates | None:
-    """The peak rates of this machine, measured once in a process; None where the target is another machine."""
-    return measure(target, settings().objects) if is_here(target) else None

@@ -92,7 +92,7 @@ class TaskReport:
     flops: int
     default_s: Time  # None where the default schedule failed
     best_s: Time  # None where no schedule holds
-    fraction_of_peak: float | None  # of the machine's multiply-add peak, measured by this process; None: not known
+    fraction_of_peak: float | None  # of the machine's multiply-add peak, see `machine_rates`; None: not known
     schedule: dict[str, Any]
     default_interval_s: TimeInterval = None  # of `default_s`, and the next of `best_s`; None: not known
     best_interval_s: TimeInterval = None
@@ -138,6 +138,8 @@ class Report:
     rejected_s: Time = None  # where the defaults were kept, what a run takes on what was found instead
     rejected_interval: Interval | None = None  # how many times as fast that was
     noise: str = ""  # why the machine was too busy to rely on these, for people; empty where it was not
+    runtime_nodes: int = 0  # native nodes that are no task, but the runtime's own
+    peak_noise: str = ""  # why the machine may reach more than `peak_gflops`, for people
     voided: int = 0  # trials of this job that people took back by its end
     vendor: VendorTime | None = None  # the whole model in a vendor's runtime; None: nobody asked for it
     own_outcome: JobOutcome | None = None  # where that is taken, what came of our kernels, which all times above are of

@@ -94,6 +94,7 @@ class ModelTimes:
 
     latencies: Mapping[str, CallLatency] = field(default_factory=dict)
     fallback: Mapping[str, int] = field(default_factory=dict)  # op -> nodes
+    runtime_nodes: int = 0  # that are no task: see `Model.runtime_nodes`
     reason: str = ""  # why nothing was timed, one line
     disturbance: Disturbance = UNDISTURBED
     vendor_version: str = ""  # of the vendor's runtime, where it was asked for and is there
@@ -147,8 +148,14 @@ def time_sessions(
         with HostLock(objects).exclusive():
             watch = Watch()
             latencies = compiled.time()
-            version, fault = compiled.vendor_version, compiled.vendor_fault
-            return ModelTimes(latencies, model.fallback_ops, "", watch.disturbance(), version, fault)
+            return ModelTimes(
+                latencies,
+                model.fallback_ops,
+                model.runtime_nodes,
+                disturbance=watch.disturbance(),
+                vendor_version=compiled.vendor_version,
+                vendor_fault=compiled.vendor_fault,
+            )
     except (DeviceFault, Unloadable, MemoryError) as fault:  # the findings of the job stand
         return ModelTimes(reason=_line(message(fault)))
 
@@ -160,6 +167,7 @@ class CompiledVariants:
     executables: Mapping[str, Executable]  # by name
     feeds: Mapping[str, NDArray[Any]]
     fallback: Mapping[str, int]  # op -> nodes
+    runtime_nodes: int
     vendor: VendorModel | None = None  # what runs the model in the place of some of the executables
     vendor_names: Collection[str] = ()  # of these
     vendor_version: str = ""
@@ -179,7 +187,7 @@ class CompiledVariants:
             for name, variant in variants.items()
             if not variant.is_vendor
         }
-        compiled = CompiledVariants(executables, example_feeds(model), model.fallback_ops)
+        compiled = CompiledVariants(executables, example_feeds(model), model.fallback_ops, model.runtime_nodes)
         names = [name for name, variant in variants.items() if variant.is_vendor]
         return compiled._with_vendor(names, vendor) if names else compiled
 
@@ -264,9 +272,17 @@ class UploadTiming:
                 watch = Watch(lambda: [child.pid])
                 samples_s = child.request("time", TIME_S)
                 disturbance = watch.disturbance()
-        fallback, version, fault = _check_fallback(loaded["fallback"]), *map(_line, loaded["vendor"])
+        fallback, runtime_nodes = _check_fallback(loaded["fallback"]), int(loaded["runtime_nodes"])
+        version, fault = map(_line, loaded["vendor"])
         names = [name for name, variant in variants.items() if not (variant.is_vendor and fault)]
-        return ModelTimes(_check_latencies(samples_s, names), fallback, "", disturbance, version, fault)
+        return ModelTimes(
+            _check_latencies(samples_s, names),
+            fallback,
+            runtime_nodes,
+            disturbance=disturbance,
+            vendor_version=version,
+            vendor_fault=fault,
+        )
 
     def _write_model(self, path: Path) -> Path:
         """The model as a file."""
@@ -300,7 +316,7 @@ _loaded: list[CompiledVariants] = []
 
 
 def load(path: str, dims: dict[str, int], target: dict[str, Any], wanted: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Read a model and build its kernels, those of each name: `fallback`, or a `reason` why that can't be.
+    """Read a model and build its kernels, those of each name: `fallback` and `runtime_nodes`, or a `reason` why not.
 
     And the version of the vendor's runtime, with why it is left out.
     """
@@ -310,11 +326,12 @@ def load(path: str, dims: dict[str, int], target: dict[str, Any], wanted: dict[s
         model = open_for(machine, Path(path), dims)
         compiled = CompiledVariants.of(model, machine, None, variants, VendorModel(Path(path), dims))
     except (ModelError, Refused, MemoryError) as fault:
-        return {"reason": message(fault), "fallback": {}, "vendor": ["", ""]}
+        return {"reason": message(fault), "fallback": {}, "runtime_nodes": 0, "vendor": ["", ""]}
     _loaded.append(compiled)
     return {
         "reason": "",
         "fallback": model.fallback_ops,
+        "runtime_nodes": model.runtime_nodes,
         "vendor": [compiled.vendor_version, compiled.vendor_fault],
     }
 

@@ -2,9 +2,9 @@
 
 Three kinds of files. An image holds a compiled model: kernels, plan, packed constants. The large ones of these are in
 files by content, see `weights`. A cache entry names the image of a session's key, see `session_key`: when only the
-database has changed, a new entry often names an image that is there already. Files are told apart by identity, size and
-times, as build tools do: one that changed a moment ago is not recognised, as it may change once more without looking
-different.
+database has changed, a new entry often names an image that is there already. Models and lock files are told apart by
+identity, size and times, as build tools do: one that changed a moment ago is not recognised, as it may change once more
+without looking different. Databases are told apart by what lookups read of them.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from tunewright.codegen.private_folder import PrivateFolder
 from tunewright.codegen.runtime.memory import aligned_block
 from tunewright.codegen.target import CUDA, Target
 from tunewright.db.location import plain_file
+from tunewright.db.lookup_state import lookup_state
 from tunewright.graph.ir import DefaultInput, TensorType
 
 from ..files import code_digest, file_state
@@ -50,7 +51,7 @@ BLOCK_BYTES = 1 << 20
 def session_key(
     model: Path | str | bytes, dims: Mapping[str, int], target: Target, db: str, lock: Path | None
 ) -> str | None:
-    """The key; None where the database is no file, or a file has changed a moment ago.
+    """The key; None where the database is no file, or can't be read, or another file has changed a moment ago.
 
     Schedules come from `lock`, or else from the database at the URL `db`.
     """
@@ -100,12 +101,12 @@ def is_whole(model: Path | str | bytes) -> bool:
 
 
 def _database(url: str) -> list[Any] | None:
-    """The state of a SQLite database that nobody is writing to at this moment."""
+    """What tells what lookups find in a SQLite database; None where that can't be read, or it is no file."""
     file = plain_file(url)
-    if file is None or Path(f"{file}-journal").exists():
+    if file is None:
         return None
-    states = [_file(file), _file(Path(f"{file}-wal"))]
-    return None if None in states else states
+    state = lookup_state(file) if file.exists() else []
+    return None if state is None else [os.path.abspath(file), *state]  # noqa: PTH100 - as in `_file`
 
 
 def _file(path: Path) -> list[Any] | None:
@@ -136,10 +137,13 @@ class Coverage:
 
 
 def fallback_share(fallback: Mapping[str, int], kernels_ms: float | None, whole_ms: float | None) -> float | None:
-    """The part of a run that nodes without a kernel take: what kernels don't. None where that is not known."""
+    """The part of a run that nodes without a kernel take: what kernels don't.
+
+    None where that is not known: as where kernels took longer by themselves than all of a run did at another moment.
+    """
     if not fallback:
         return 0.0
-    return None if kernels_ms is None or not whole_ms else max(0.0, 1.0 - kernels_ms / whole_ms)
+    return None if kernels_ms is None or not whole_ms or kernels_ms > whole_ms else 1.0 - kernels_ms / whole_ms
 
 
 LIMIT_BYTES = 16 << 30

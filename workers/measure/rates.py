@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,25 +33,83 @@ ROUNDS = 20_000
 """Steps of the peak kernel's loop: a quarter of a millisecond, or more."""
 
 
+GOOD_MOMENTS, MOST_MOMENTS = 2, 4
+"""Moments in which all threads ran at once that end the measurement, and the most that are tried."""
+
+PAUSE_S = 0.1
+"""Between moments: what holds a processor up is over by then, as a rule."""
+
+AT_ONCE = 0.2
+"""Least part of a moment in which all threads must have been on processors at once: samples take far less than the time
+for which a system lets others run, so the fastest of them is of then."""
+
+FULL_SPEED = 0.8
+"""Part of the speed of one thread alone that each of all must have had, which tells the same on a busy machine. Where
+they share the units of a core they never do. A thread that is missing leaves its work to others, so that it takes twice
+as long."""
+
+BUSY = "the machine was busy with other things each time that its peak was measured, so it may be higher"
+
+
 @dataclass(frozen=True, slots=True)
 class PeakRates:
     """The rates that no kernel of this machine exceeds, with all threads of the target at work."""
 
     peak_flops_s: float  # float32 multiply-adds on registers, two operations each
     bandwidth_bytes_s: float  # reading an array that exceeds the second-level caches
+    noise: str = ""  # why the machine may reach more, for people; empty where it does not
+
+    def highest(self, other: PeakRates | None) -> PeakRates:
+        """The higher rates of both. They can be relied on where either was measured in a good moment."""
+        if other is None:
+            return self
+        peak_flops_s = max(self.peak_flops_s, other.peak_flops_s)
+        bandwidth_bytes_s = max(self.bandwidth_bytes_s, other.bandwidth_bytes_s)
+        return PeakRates(peak_flops_s, bandwidth_bytes_s, self.noise and other.noise)
 
 
 def measure(target: Target, objects: Path) -> PeakRates:
-    """Measure both rates, in about a sixth of a second. The best of several samples counts, as noise only slows.
+    """Measure both rates, in about half a second. The best of several moments counts, as noise only slows.
 
     Waits until no process with the same folder of objects builds or times candidates.
     """
     with HostLock(objects).exclusive(), ThreadPool(target.threads) as pool:
-        peak_s = _best_s(_peak_kernel(target), target, pool)
         read_bytes = 4 * target.threads * target.l2_bytes
-        read_s = _best_s(_read_kernel(target, read_bytes), target, pool)
+        programs = [
+            _program(kernel, target, pool) for kernel in (_peak_kernel(target), _read_kernel(target, read_bytes))
+        ]
+        alone_s = _alone_s(target)
+        moments: list[list[float]] = []
+        good = 0
+        while good < GOOD_MOMENTS and len(moments) < MOST_MOMENTS:
+            if moments:
+                time.sleep(PAUSE_S)
+            watch = _OwnTime(target.threads)
+            moments.append([min(program.time(samples=RATE_SAMPLES, repeats=1)) for program in programs])
+            good += watch.at_once() >= AT_ONCE or FULL_SPEED * target.threads * moments[-1][0] <= alone_s
+    peak_s, read_s = map(min, zip(*moments, strict=True))
     vectors = _accumulators(target) * target.lanes(4)
-    return PeakRates(2 * vectors * ROUNDS * target.threads / peak_s, read_bytes / read_s)
+    noise = "" if good else BUSY
+    return PeakRates(2 * vectors * ROUNDS * target.threads / peak_s, read_bytes / read_s, noise)
+
+
+def _alone_s(target: Target) -> float:
+    """Seconds in which one thread does what all of them do in a run of the peak kernel."""
+    with ThreadPool(1) as pool:
+        samples = max(1, RATE_SAMPLES // target.threads)
+        return min(_program(_peak_kernel(target), target, pool).time(samples=samples, repeats=1))
+
+
+class _OwnTime:
+    """The time that threads of this process were on processors since its creation."""
+
+    def __init__(self, threads: int) -> None:
+        self._threads, self._start_s, self._own_s = threads, time.perf_counter(), time.process_time()
+
+    def at_once(self) -> float:
+        """The part of the time in which so many threads ran at once, at the least: else one of them was missing."""
+        elapsed_s = max(time.perf_counter() - self._start_s, 1e-9)
+        return (time.process_time() - self._own_s) / elapsed_s - (self._threads - 1)
 
 
 def noise(target: Target, objects: Path) -> Noise:
@@ -64,10 +123,6 @@ def noise(target: Target, objects: Path) -> Noise:
         while watch.disturbance().elapsed_s < WATCH_S:
             samples_s += program.time(samples=SAMPLES, repeats=REPEATS)
         return Noise.of(watch.disturbance(), target.threads, interval(samples_s).width)
-
-
-def _best_s(kernel: Kernel, target: Target, pool: ThreadPool) -> float:
-    return min(_program(kernel, target, pool).time(samples=RATE_SAMPLES, repeats=1))
 
 
 def _program(kernel: Kernel, target: Target, pool: ThreadPool) -> Program:

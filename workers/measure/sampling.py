@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from math import comb, inf
 from statistics import median
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -266,15 +267,18 @@ def time_in_turns(
     budget_s: float = BUDGET_S,
     settle: Callable[[], None] = wait_for_threads,
     min_rounds: int = MIN_ROUNDS,
+    others: Mapping[str, Callable[[], float]] = MappingProxyType({}),
 ) -> dict[str, CallLatency]:
-    """Time several calls in turns, as `sample_in_turns` does.
+    """Time several calls in turns, as `sample_in_turns` does; `others` time themselves, in seconds.
 
-    `settle` waits until the threads of the last call are idle.
+    `settle` waits until the threads of the last call are idle. Of `others` and the first of the calls the turns are
+    neighbours: so a part is of the whole that was timed with it.
     """
     for call in calls.values():
         for _ in range(WARM_UP):
             call()
-    samplers = {name: partial(_turn_s, call, settle) for name, call in calls.items()}
+    samplers = {name: partial(_sample_s, sampler, settle) for name, sampler in others.items()}
+    samplers |= {name: partial(_turn_s, call, settle) for name, call in calls.items()}
     return sample_in_turns(samplers, budget_s, min_rounds)
 
 
@@ -330,6 +334,11 @@ def _turn_s(call: Callable[[], Any], settle: Callable[[], None]) -> float:
         once_s = _call_s(call)
     count = min(max(round(TURN_S / max(once_s, 1e-9)), MIN_CALLS), MAX_CALLS)
     return median(_call_s(call) for _ in range(count))
+
+
+def _sample_s(sampler: Callable[[], float], settle: Callable[[], None]) -> float:
+    settle()
+    return sampler()
 
 
 def _call_s(call: Callable[[], Any]) -> float:
