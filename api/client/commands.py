@@ -15,7 +15,7 @@ from tunewright.tuner.cli.answers import CommandInterrupt, messages
 from tunewright.tuner.cli.tables import figures, new_table, print_legends, print_table
 from tunewright.tuner.errors import Refused
 from tunewright.tuner.explain import values
-from tunewright.tuner.explain.gain import GainBasis, ModelGain
+from tunewright.tuner.explain.gain import GainBasis, ModelGain, TaskSum
 from tunewright.tuner.search.report import verdict
 from tunewright.tuner.search.stage import stage_words
 from tunewright.tuner.search.view import moment_view
@@ -182,7 +182,7 @@ def render_job(console: Console, job: Job) -> None:
         console.print(f"at work on it: {printable(job.holder)}{f'; {stage}' if stage else ''}", soft_wrap=True)
     elif job.state == "paused" and stage:
         console.print(f"it was paused while {stage}", soft_wrap=True)
-    _print_trials_gain(console, job)
+    _print_task_sum(console, job)
 
 
 def _done(job: Job) -> int:
@@ -190,19 +190,19 @@ def _done(job: Job) -> int:
     return int(values.number(job.progress, "trials") or 0)
 
 
-def _print_trials_gain(console: Console, job: Job) -> None:
-    """Print what the tasks of a job without a result come to, which goes by trials."""
-    gain = ModelGain.of_job(job.progress, None)
-    if gain.speedup is None:
+def _print_task_sum(console: Console, job: Job) -> None:
+    """Print what the tasks of a job without a result come to."""
+    tasks = TaskSum.of_job(job.progress, None)
+    if tasks.speedup is None:
         return
     default, tuned, speedup = (
-        mark_trial(mark_noise(figure, gain.noise))
-        for figure in (duration(gain.default_ms), duration(gain.tuned_ms), times(gain.speedup))
+        mark_trial(mark_noise(figure, tasks.noise), tasks.is_tried)
+        for figure in (duration(tasks.default_ms), duration(tasks.best_ms), times(tasks.speedup))
     )
-    faster = f"{speedup} as fast" if is_clear(gain.speedup) else "no gain"
+    faster = f"{speedup} as fast" if is_clear(tasks.speedup) else "no gain"
     after = "on the best found" if job.is_finished else "so far"
-    console.print(f"the sum of its tasks, by trials: {default} by default, {tuned} {after}: {faster}", soft_wrap=True)
-    print_legends(console, [default], [gain.noise])
+    console.print(f"the sum of its tasks: {default} by default, {tuned} {after}: {faster}", soft_wrap=True)
+    print_legends(console, [default], [tasks.noise])
 
 
 def _render_result(console: Console, result: Mapping[str, Any], dims: Mapping[str, int]) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tunewright.tuner.explain import values
+from tunewright.tuner.explain.gain import TaskSum
 from tunewright.tuner.search.stage import JobStage
 from tunewright.tuner.search.view import FurtherGain, JobMoment, TaskFigures, shares
 from tunewright.tuner.text import counted, duration, is_clear, mark_noise, printable, ratio, short, times
@@ -61,7 +62,7 @@ class JobMonitor:
         self._opened_s = time.monotonic()
         self._spent_s, self._told_s = job.spent_s, self._opened_s  # of searching, and when that was known
         self._confirmed, self._to_confirm = 0, 0
-        self._noise = ""
+        self._noise, self._is_tried = "", True
         self._note = ""
         self._trials, self._budget = 0, job.trials
         self._left_s: float | None = None
@@ -158,6 +159,7 @@ class JobMonitor:
             taken_at=now,
             headline=self._headline,
             noise=self._noise,
+            is_tried=self._is_tried,
             confirmed=self._confirmed,
             to_confirm=self._to_confirm,
             note=self._note,
@@ -175,7 +177,7 @@ class JobMonitor:
             self._spent_s, self._told_s = spent_s, time.monotonic()
         self._left_s = values.finite(progress.get("left_s"))
         self._speedup = values.finite(progress.get("speedup")) or self._speedup
-        self._noise = _noise(progress, "noise")
+        self._noise, self._is_tried = _noise(progress, "noise"), TaskSum.of_job(progress, None).is_tried
         self._confirmed, self._to_confirm = (
             int(values.number(progress, name) or 0) for name in ("confirmed", "to_confirm")
         )
@@ -202,6 +204,9 @@ class JobMonitor:
         if row is None:
             return
         row.op = printable(data.get("op") or row.op)
+        if isinstance(earlier := data.get("confirmed"), Mapping):  # by jobs before this one, beside its default's trial
+            self._update_times({"task_key": data.get("task_key"), **earlier}, "confirmed", is_past)
+            return
         row.default_ms = values.finite(data.get("default_ms")) or row.default_ms
         row.best_ms = best_ms or row.best_ms
         noise, default_noise = _noise(data, "noise"), _noise(data, "default_noise")

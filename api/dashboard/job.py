@@ -21,14 +21,14 @@ from tunewright.db.bounds import LARGEST_ID
 from tunewright.db.job import UNFINISHED, Job, JobState
 from tunewright.db.store import Store
 from tunewright.tuner.explain import values
-from tunewright.tuner.explain.curves import Improvement, active_s, improvements, speedups
-from tunewright.tuner.explain.gain import ExpectedGain, GainBasis
+from tunewright.tuner.explain.curves import Improvement, Speedup, active_s, improvements, speedups
+from tunewright.tuner.explain.gain import ExpectedGain, GainBasis, TaskSum
 from tunewright.tuner.noise import total_noise
 from tunewright.tuner.search.report import ENDINGS, SearchEnd
 from tunewright.tuner.search.scheduling.outlook import MINUTE_S, again_words
 from tunewright.tuner.search.stage import AFTER_SEARCH, stage_words
 from tunewright.tuner.search.view import CLEAR_GAIN
-from tunewright.tuner.text import gain, mark_noise, mark_trial
+from tunewright.tuner.text import NOISE_MARK, gain, mark_noise, mark_trial, times
 from tunewright.tuner.units import in_ms, in_s
 
 from ..http.problems import ProblemKind
@@ -124,6 +124,12 @@ class Part(Answer):
     name: Text = Field(description="For people.")
     before_ms: float | None
     after_ms: float | None
+    is_tried: bool = Field(description="Whether a trial is in it, which nothing has confirmed.")
+    noise: Text = Field(description="Why the machine was too busy to rely on it; empty where it was not.")
+
+    def mark(self, time: str) -> str:
+        """A time of it, marked as it needs to be."""
+        return mark_trial(mark_noise(time, self.noise), self.is_tried)
 
 
 class Step(Answer):
@@ -132,6 +138,8 @@ class Step(Answer):
     trial: int = Field(description="Trials of the job by then.")
     at_s: float = Field(description="Seconds by then in which a process was at work on the job.")
     speedup: float = Field(description="How many times as fast as by default.")
+    is_noisy: bool = Field(description="Whether the machine was too busy to rely on it.")
+    is_tried: bool = Field(description="Whether a trial is in it, which nothing has confirmed.")
 
 
 class Curve(Answer):
@@ -278,7 +286,10 @@ ABSCISSAS = {
 
 def job_charts(view: JobPage) -> dict[str, Markup]:
     """`parts`, `model` and `tasks`."""
-    parts = [Share(part.name, in_s(part.before_ms), in_s(part.after_ms), _url(view, part.key)) for part in view.parts]
+    parts = [
+        Share(part.name, in_s(part.before_ms), in_s(part.after_ms), _url(view, part.key), part.mark)
+        for part in view.parts
+    ]
     before, after = view.sides
     return {
         "parts": shares(
@@ -300,12 +311,14 @@ def job_charts(view: JobPage) -> dict[str, Markup]:
 
 
 def model_figure(view: JobPage, by: Abscissa) -> Figure:
-    """The speedup of the model by trials on the way, and that of the whole model as timed at its end."""
-    series = [_series(view, by, view.model, "by trials")]
+    """The speedup of the model's tasks on the way, and that of the whole model as timed at its end."""
+    series = [_series(view, by, view.model, "sum of its tasks")]
     if view.latency.is_timed and view.latency.speedup and view.model.steps:
-        series.append(Series("timed", [Point(view.end(by), view.latency.speedup)], note=view.latency.result_text))
+        speedup = mark_noise(times(view.latency.speedup), view.latency.noise)
+        point = Point(view.end(by), view.latency.speedup, text=speedup)
+        series.append(Series("timed", [point], note=view.latency.result_text))
     is_kept = view.latency.is_kept
-    title = "Speedup by trials; the model keeps its defaults" if is_kept else "Speedup of the model, by trials"
+    title = "Speedup of its tasks; the model keeps its defaults" if is_kept else "Speedup of the model, by its tasks"
     return _curve_figure(view, by, title, series)
 
 
@@ -322,8 +335,16 @@ def _curve_figure(view: JobPage, by: Abscissa, title: str, series: Sequence[Seri
 
 
 def _series(view: JobPage, by: Abscissa, curve: Curve, name: str) -> Series:
-    points = [Point(float(step.trial) if by is Abscissa.TRIALS else step.at_s, step.speedup) for step in curve.steps]
-    note = mark_trial(mark_noise(gain(curve.steps[-1].speedup), curve.noise)) if curve.steps else ""
+    points = [
+        Point(
+            float(step.trial) if by is Abscissa.TRIALS else step.at_s,
+            step.speedup,
+            text=mark_trial(f"{NOISE_MARK * step.is_noisy}{times(step.speedup)}", step.is_tried),
+        )
+        for step in curve.steps
+    ]
+    last = curve.steps[-1] if curve.steps else None
+    note = mark_trial(mark_noise(gain(last.speedup), curve.noise), last.is_tried) if last else ""
     return Series(name, points, note=note, href=_url(view, curve.key))
 
 
@@ -370,6 +391,7 @@ def job_page(store: Store, histories: Histories, job_id: int, query: JobPageAske
     behind = query.start + ROWS
     log, next_before = log_lines(history.events, ops, query.before)
     fallback = job.result.get("fallback") if job.result else None
+    searched_s = active_s(history.spine, datetime.now(UTC) if job.state in UNFINISHED else job.updated_at)
     return JobPage(
         asked=query,
         job=line_of(job, {target.key: str(target) for target in targets}),
@@ -382,14 +404,9 @@ def job_page(store: Store, histories: Histories, job_id: int, query: JobPageAske
         parts=_parts(tasks, _remainder(run)),
         parts_of=run.of,
         parts_noise=run.noise,
-        model=Curve(
-            key="",
-            op="",
-            steps=[Step.show(point, trial=point.trials) for point in speedups(history.spine)],
-            noise=values.word(job.progress, "noise"),
-        ),
+        model=_model_curve(job, history, searched_s),
         curves=_curves(history, page_tasks),
-        searched_s=active_s(history.spine, datetime.now(UTC) if job.state in UNFINISHED else job.updated_at),
+        searched_s=searched_s,
         tasks=page_tasks,
         next_start=behind if behind < len(tasks) else None,
         task_count=len(tasks),
@@ -400,7 +417,7 @@ def job_page(store: Store, histories: Histories, job_id: int, query: JobPageAske
         if isinstance(fallback, dict)
         else {},
         fallback_share=values.number(job.result, "fallback_share"),
-        fallback_noise=run.latency.noise or total_noise(times.noise for times in run.summed),
+        fallback_noise=run.latency.noise or total_noise(times.noise for times in run.times),
         log=log,
         next_before=next_before,
         newest=history.newest,
@@ -455,12 +472,18 @@ def _parts(tasks: Sequence[TaskLine], besides: Sequence[Part]) -> list[Part]:
     """Shares of a run: the heaviest tasks, the time besides tasks where the model was timed, and the rest."""
     used = [task for task in tasks if task.before_ms != 0 or task.after_ms != 0]
     most = PARTS - len(besides)
-    parts = [Part(key=task.key, name=task.op, before_ms=task.before_ms, after_ms=task.after_ms) for task in used[:most]]
+    parts = [Part.show(task, name=task.op, is_tried=not task.is_confirmed) for task in used[:most]]
     rest = used[most:]
     name = f"{len(rest)} more tasks" if len(rest) > 1 else "1 more task"
-    before_ms, after_ms = total_ms([task.before_ms for task in rest]), total_ms([task.after_ms for task in rest])
-    others = [Part(key="", name=name, before_ms=before_ms, after_ms=after_ms)] if rest else []
-    return [*parts, *besides, *others]
+    others = Part(
+        key="",
+        name=name,
+        before_ms=total_ms([task.before_ms for task in rest]),
+        after_ms=total_ms([task.after_ms for task in rest]),
+        is_tried=not all(task.is_confirmed for task in rest),
+        noise=total_noise(task.noise for task in rest),
+    )
+    return [*parts, *besides, *([others] if rest else [])]
 
 
 def _remainder(run: ModelRun) -> list[Part]:
@@ -468,10 +491,29 @@ def _remainder(run: ModelRun) -> list[Part]:
     if run.besides_ms is None:
         return []
     before_ms, after_ms = run.besides_ms
-    return [Part(key="", name="besides its tasks", before_ms=before_ms, after_ms=after_ms)]
+    noise = total_noise([run.noise, *(times.noise for times in run.times)])
+    return [
+        Part(
+            key="",
+            name="besides its tasks",
+            before_ms=before_ms,
+            after_ms=after_ms,
+            is_tried=not all(times.is_confirmed for times in run.times),
+            noise=noise,
+        )
+    ]
 
 
 # Curves
+
+
+def _model_curve(job: Job, history: JobHistory, end_s: float) -> Curve:
+    """What its tasks came to as the search went on, and in the end by its result: as that is told everywhere."""
+    points, told = speedups(history.spine), TaskSum.of_job(job.progress, None)
+    if job.result is not None and points and (speedup := (end := TaskSum.of_job(None, job.result)).speedup):
+        points, told = [*points, Speedup(history.trials, end_s, speedup, bool(end.noise), end.is_tried)], end
+    steps = [Step.show(point, trial=point.trials) for point in points]
+    return Curve(key="", op="", steps=steps, noise=told.noise)
 
 
 def _curves(history: JobHistory, tasks: Sequence[TaskLine]) -> list[Curve]:
@@ -491,9 +533,10 @@ def _curves(history: JobHistory, tasks: Sequence[TaskLine]) -> list[Curve]:
 def _steps(start: Times, task_improvements: Sequence[Improvement]) -> list[Step]:
     if not start.default_ms:
         return []
-    first = [Step(trial=0, at_s=0.0, speedup=start.default_ms / (start.first_ms or start.default_ms))]
+    speedup = start.default_ms / (start.first_ms or start.default_ms)
+    first = [Step(trial=0, at_s=0.0, speedup=speedup, is_noisy=bool(start.noise), is_tried=True)]
     later = [
-        Step(trial=improvement.trial, at_s=improvement.at_s, speedup=start.default_ms / best_ms)
+        Step.show(improvement, speedup=start.default_ms / best_ms, is_tried=True)
         for improvement in task_improvements
         if (best_ms := in_ms(improvement.best_s))
     ]

@@ -46,7 +46,7 @@ COUNTING_SHARE = 0.05
 QUICK_S = 0.05
 """What takes no longer than this is counted at each look."""
 
-KEPT_OF_PROGRESS = ("stage", "trials", "spent_s", "speedup")
+KEPT_OF_PROGRESS = ("stage", "trials", "spent_s", "speedup", "noise", "is_tried")
 
 OTHERS = frozenset(EventKind) - {EventKind.PROGRESS}
 
@@ -88,9 +88,9 @@ class Times:
             noise=values.word(entry, "noise"),
         )
 
-    def confirmed(self, event: Event) -> Times:
-        """Those of a confirmation, after these of trials: a gain is the ratio of two times of one kind."""
-        return replace(Times.of_report(event.data), first_ms=self.first_ms, improved_trial=self.improved_trial)
+    def confirmed(self, told: Mapping[str, Any]) -> Times:
+        """Those of a confirmation, as an event tells it, after these of trials."""
+        return replace(Times.of_report(told), first_ms=self.first_ms, improved_trial=self.improved_trial)
 
     def after(self, event: Event) -> Times:
         """The times of trials after an event of the task: a default or an improvement."""
@@ -228,10 +228,12 @@ class _JobReader:
             added.setdefault(key, []).append(event)
             by_trials, known = tried.get(key, Times()), times.get(key, Times())
             if event.kind is EventKind.CONFIRMED:
-                times[key] = by_trials.confirmed(event)
+                times[key] = by_trials.confirmed(event.data)
                 continue
             tried[key] = by_trials.after(event)
-            if event.kind is EventKind.IMPROVED or not known.is_confirmed:  # another process tells defaults again
+            if isinstance(earlier := event.data.get("confirmed"), Mapping):  # by jobs before this one
+                times[key] = tried[key].confirmed(earlier)
+            elif event.kind is EventKind.IMPROVED or not known.is_confirmed:  # another process tells defaults again
                 times[key] = tried[key]
         self.tried, self.times = tried, times
         self.of_tasks = {**self.of_tasks, **{key: (*self.of_tasks.get(key, ()), *new) for key, new in added.items()}}

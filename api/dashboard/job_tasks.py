@@ -154,8 +154,7 @@ class TaskLine(Answer):
 class ModelRun:
     """One run of the model by the times of its tasks, in the order of the job's tasks; None: not known."""
 
-    times: Sequence[Times]  # as told of each
-    summed: Sequence[Times]  # what sums are of: those of the report, and before there is one, of trials alone
+    times: Sequence[Times]  # as told of each, and what sums are of
     uses: Sequence[int]
     before_ms: Sequence[float | None]  # of each task, on default schedules
     after_ms: Sequence[float | None]  # on the best ones, or again on defaults where these were kept
@@ -186,14 +185,14 @@ class ModelRun:
         """Whether it is the run that was timed, or a sum of confirmed times or of trials."""
         if self.besides_ms:
             return GainBasis.MODEL
-        return GainBasis.TASKS if all(times.is_confirmed for times in self.summed) else GainBasis.TRIALS
+        return GainBasis.TASKS if all(times.is_confirmed for times in self.times) else GainBasis.TRIALS
 
     @property
     def noise(self) -> str:
         """Why the times can't be relied on: the noise of the run, or of the first task that has any; empty without."""
         if self.besides_ms:
             return self.latency.noise
-        return total_noise(times.noise for times in self.summed)
+        return total_noise(times.noise for times in self.times)
 
     def expected(self, progress: Mapping[str, Any] | None) -> ExpectedGain:
         """What the search expected of going on, as parts of what `of` says."""
@@ -205,23 +204,21 @@ class ModelRun:
 
 
 def model_run(job: Job, history: JobHistory) -> ModelRun:
-    """A run of the job's model, by its report or, without one, by the trials so far, as the search goes."""
+    """A run of the job's model, by its report or, without one, by what is known so far."""
     tasks, reported = job.spec.tasks, _report_times(job.result)
     is_kept = values.word(job.result, "outcome") == JobOutcome.DEFAULTS_KEPT
     times = [(reported or history.times).get(task.task_key, Times()) for task in tasks]
-    summed = times if reported else [history.tried.get(task.task_key, Times()) for task in tasks]
     assembly = _assembly(job)
     uses = _chosen(
         job,
         assembly,
-        [_known_s(time, history.counts.get(key.task_key)) for time, key in zip(summed, tasks, strict=True)],
+        [_known_s(time, history.counts.get(key.task_key)) for time, key in zip(times, tasks, strict=True)],
     )
     return ModelRun(
         times,
-        summed,
         uses,
-        [_part(count, time.default_ms) for count, time in zip(assembly.separate_uses, summed, strict=True)],
-        [_part(count, time.default_ms if is_kept else time.best_ms) for count, time in zip(uses, summed, strict=True)],
+        [_part(count, time.default_ms) for count, time in zip(assembly.separate_uses, times, strict=True)],
+        [_part(count, time.default_ms if is_kept else time.best_ms) for count, time in zip(uses, times, strict=True)],
         Latency.of_job(job),
     )
 

@@ -172,11 +172,14 @@ class Search:
 
 def _default_event(state: TaskState, default_s: float | None, best_s: float | None, noise: str) -> NewEvent:
     """`noise` is that of the default; that of the best known counts too."""
-    data = {
+    data: dict[str, object] = {
         "task_key": state.task.key,
         "op": state.task.op,
         "default_ms": in_ms(default_s),
         "best_ms": in_ms(best_s),
         "noise": noise or state.best_noise,
     }
+    if (confirmed := state.told).is_confirmed:
+        times_ms = {"default_ms": in_ms(confirmed.default_s), "best_ms": in_ms(confirmed.best_s)}
+        data["confirmed"] = times_ms | {"noise": confirmed.noise}
     return NewEvent(EventKind.DEFAULT, data)

@@ -45,23 +45,28 @@ class Progress:
 
     @property
     def speedup(self) -> float | None:
-        """The speed-up over the defaults by trials; None while not known."""
+        """The speed-up over the defaults; None while not known."""
         return ratio(self.default_s, self.tuned_s)
 
     @property
     def default_s(self) -> float | None:
-        """Seconds of all tasks of a run on their defaults, by trials; None while one was not timed."""
-        return total_s(self.assembly.separate_uses, [task.default_s for task in self.tasks])
+        """Seconds of all tasks of a run on their defaults, as is told of each; None while one was not timed."""
+        return total_s(self.assembly.separate_uses, [task.told.default_s for task in self.tasks])
 
     @property
     def tuned_s(self) -> float | None:
         """Seconds of the chosen tasks of a run on their best schedules."""
-        return total_s(self.chosen, [task.best_s for task in self.tasks])
+        return total_s(self.chosen, [task.told.best_s for task in self.tasks])
 
     @property
     def noise(self) -> str:
         """Why the machine was too busy to rely on these sums; empty where it was not."""
-        return total_noise(noise for task in self.tasks for noise in (task.best_noise, task.default_noise))
+        return total_noise(task.told.noise for task in self.tasks)
+
+    @property
+    def is_tried(self) -> bool:
+        """Whether a trial is in these sums: what is not confirmed (yet)."""
+        return not all(task.told.is_confirmed for task in self.tasks)
 
     @property
     def chosen(self) -> list[int]:
@@ -130,6 +135,7 @@ class Progress:
             "default_ms": in_ms(self.default_s),
             "tuned_ms": in_ms(self.tuned_s),
             "noise": self.noise,
+            "is_tried": self.is_tried,
             "remaining_gain": self.remaining_gain,
             "again_gain": self.again_gain,
             "chosen": self.chosen,

@@ -187,8 +187,8 @@ class JobShown(Answer):
     )
     progress: dict[str, Any] | None = Field(
         description="The newest that a tuner process told: `stage` (`done` once the job is finished), `trials` (all "
-        "that are stored), what a run takes by trials (`default_ms`, `tuned_ms`, and their ratio `speedup`), `left_s` "
-        "until the search ends, `remaining_gain`: by which share the rest of the search is expected to make its tasks "
+        "that are stored), what its tasks take of a run (`default_ms`, `tuned_ms`, and their ratio `speedup`), "
+        "`left_s` until the search ends, `remaining_gain`: by which share the rest of the search is expected to make its tasks "
         "faster, all together."
     )
     result: dict[str, Any] | None = Field(description="The report of a job that has succeeded.")
