@@ -203,11 +203,12 @@ def percent(part: float) -> str:
     return f"{100 * part:g}%"
 
 
-def limits(trials: int | None, minutes: float | None, until: float | None) -> list[str]:
-    """The limits of a search, whichever comes first."""
+def limits(trials: int | None, minutes: float | None, until: float | None, before_s: float = 0.0) -> list[str]:
+    """The limits of a search, whichever comes first; `before_s` were spent before its minutes count."""
+    more = f" more than the {clock(before_s)} spent before" if before_s else ""
     return [
         *([] if trials is None else [counted(trials, "trial")]),
-        *([] if minutes is None else [counted(minutes, "minute")]),
+        *([] if minutes is None else [f"{counted(minutes, 'minute')}{more}"]),
         *([] if until is None else [until_words(until)]),
     ]
 
@@ -263,6 +264,14 @@ def clock(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def spent(seconds: float, most_s: float | None, before_s: float = 0.0) -> str:
+    """The time of a search and its bound, e.g. "0:27 of 1:00", and what was spent before that bound counts."""
+    if most_s is None:
+        return clock(seconds)
+    before = f", after {clock(before_s)} before" if before_s else ""
+    return f"{clock(seconds - before_s)} of {clock(most_s)}{before}"
 
 
 def sparkline(values: Sequence[float]) -> str:

@@ -21,7 +21,6 @@ from tunewright.tuner.search.stage import stage_words
 from tunewright.tuner.search.view import moment_view
 from tunewright.tuner.settings import settings
 from tunewright.tuner.text import (
-    clock,
     counted,
     duration,
     gain_within,
@@ -33,6 +32,7 @@ from tunewright.tuner.text import (
     printable,
     short,
     sized_name,
+    spent,
     times,
     trials_done,
     until_words,
@@ -128,7 +128,7 @@ def note_existing(job: Job, trials: int | None, minutes: float | None, until: fl
         "priority": priority,
     }
     own = {"trials": job.trials, "minutes": job.minutes, "until": job.until, "priority": job.priority}
-    standing = ", ".join(limits(job.trials, job.minutes, job.until))
+    standing = ", ".join(limits(job.trials, job.minutes, job.until, job.before_s))
     text = f"job {job.id} was there already: {standing}, priority {job.priority}"
     other = [name for name, value in own.items() if bounds[name] != value]
     if not other:
@@ -171,9 +171,9 @@ def render_job(console: Console, job: Job) -> None:
     if job.error:
         console.print(printable(job.error), soft_wrap=True)
     done = trials_done(_done(job), job.trials)
-    limit = "" if job.minutes is None else f" of {clock(60 * job.minutes)}"
+    time = spent(job.spent_s, None if job.minutes is None else 60 * job.minutes, job.before_s)
     until = "" if job.until is None else f", {until_words(job.until)}"
-    console.print(f"{done}, {clock(job.spent_s)}{limit} of searching{until}, priority {job.priority}")
+    console.print(f"{done}, {time} of searching{until}, priority {job.priority}")
     target = printable(job.target_name or short(job.target)) or NO_DEVICE
     console.print(f"{counted(len(job.tasks), 'task')} for {target}")
     confirmed, to_confirm = (int(values.number(job.progress, name) or 0) for name in ("confirmed", "to_confirm"))

@@ -58,7 +58,7 @@ class JobMonitor:
         self._stage = JobStage.READING
         self._ahead, self._has_device = ahead, bool(job.target)
         self._headline = self._queue_text if job.state == "queued" else HEADLINES.get(job.state, HEADLINES["started"])
-        self._past_end = None if job.progress is None else _without_trials(job.progress)  # what the past ends with
+        self._past_end = None if job.progress is None else _as_told(job.progress)  # what the past ends with
         self._opened_s = time.monotonic()
         self._spent_s, self._told_s = job.spent_s, self._opened_s  # of searching, and when that was known
         self._confirmed, self._to_confirm = 0, 0
@@ -116,7 +116,7 @@ class JobMonitor:
     def _take_past(self, event: JobEvent) -> None:
         """Take in an event from before the view began."""
         match event.kind:
-            case "progress" if _without_trials(event.data) == self._past_end:
+            case "progress" if _as_told(event.data) == self._past_end:
                 self._past_end = None
             case "default" | "improved" | "confirmed":
                 self._update_times(event.data, event.kind, is_past=True)
@@ -220,9 +220,9 @@ class JobMonitor:
             self._note = f"improved{place}: {row.op} {mark_noise(duration(best_ms), noise)} by trial{by}"
 
 
-def _without_trials(progress: Mapping[str, Any]) -> dict[str, Any]:
-    """The progress as its process told it: of a job, trials are those that are stored by now."""
-    return {name: value for name, value in progress.items() if name != "trials"}
+def _as_told(progress: Mapping[str, Any]) -> dict[str, Any]:
+    """The progress as its process told it: of a job, trials and seconds are those that are stored by now."""
+    return {name: value for name, value in progress.items() if name not in ("trials", "spent_s")}
 
 
 def _noise(data: Mapping[str, Any], name: str) -> str:

@@ -576,6 +576,11 @@ class TestOutOfTime:
         assert (line["left_s"], line["remaining_gain"], line["outlook"]) == (None, None, "unknown")
         assert "paused, minutes over: too noisy to tell" in whole(client.get("/")).words
 
+    def test_its_progress_is_that_of_a_job_that_is_over(self, client, search, paused):
+        progress = client.get(f"/v1/jobs/{search.id}").json()["progress"]
+        assert [progress[name] for name in ("stage", "left_s", "remaining_gain")] == ["done", None, None]
+        assert progress["again_gain"] == 0.045  # of more budget
+
     def test_a_job_that_somebody_paused_has_no_outcome(self, one, client, search):
         searched(search)
         one.store.jobs.pause(search.id)

@@ -69,7 +69,7 @@ class TestSubmit:
         assert jobs.list() == [job]
         (event,) = jobs.events(job.id)
         assert (event.number, event.kind, event.created_at) == (1, EventKind.QUEUED, clock.now)
-        budget = {"trials": 7, "seconds": 1.5, "until": 0.02}
+        budget = {"trials": 7, "seconds": 1.5, "until": 0.02, "before_s": 0.0}
         assert event.data == {"label": label, "priority": 3, "budget": budget}
 
     @pytest.mark.parametrize("budget", [SearchBudget(None, 120.0), SearchBudget(None, until=0.02), SearchBudget(5)])
@@ -185,13 +185,18 @@ class TestSubmit:
         jobs.pause_leased(lease)
         for _ in range(2):
             job = jobs.submit(samples.spec(), "", BUDGET).job if how == "submitted" else jobs.resume(lease.job_id)
-            assert (job.state, job.budget) == (JobState.QUEUED, SearchBudget(9, 120.0, 0.02))
+            assert (job.state, job.budget) == (JobState.QUEUED, SearchBudget(9, 60.0, 0.02, before_s=60.0))
             jobs.pause(job.id)
             job = jobs.resume(job.id)
-        assert kinds(jobs, job.id)[2:5] == ["paused", "changed", "resumed"]
-        assert [job_event.data for job_event in jobs.events(job.id) if job_event.kind is EventKind.CHANGED] == [
-            {"minutes": 2.0}
-        ]
+        assert kinds(jobs, job.id)[2:4] == ["paused", "resumed"]
+        assert (job.budget.seconds_left(60.0), job.budget.seconds_left(100.0)) == (60.0, 20.0)
+
+    def test_minutes_of_a_command_are_those_of_one_run(self, jobs, samples):
+        lease = jobs.open(samples.spec(), "", SearchBudget(None, 60.0), "command")
+        jobs.renew(lease, spent_s=61.0)
+        jobs.pause_leased(lease, result={})
+        again = jobs.get(jobs.open(samples.spec(), "", SearchBudget(None, 30.0), "command").job_id)
+        assert (again.spent_s, again.budget) == (61.0, SearchBudget(None, 30.0, before_s=61.0))
 
 
 class TestOpen:

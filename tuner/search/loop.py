@@ -68,7 +68,7 @@ class Search:
     def _budget_end(self) -> SearchEnd | None:
         if self._context.trials_left <= 0:
             return SearchEnd.TRIALS
-        return SearchEnd.MINUTES if self._context.budget_s >= self._budget.seconds else None
+        return SearchEnd.MINUTES if self._context.seconds_left <= 0 else None
 
     def _gain_end(self) -> SearchEnd | None:
         """The end of the search where the expected gain is below the budget's; else None."""
