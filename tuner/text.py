@@ -27,6 +27,12 @@ NOISE_MARK = "~"
 NOISE_LEGEND = "taken while the machine was too busy to rely on it"
 """The meaning of `NOISE_MARK`."""
 
+VOID_MARK = "†"
+"""Suffix of a figure of a job whose schedule was taken back since."""
+
+VOID_LEGEND = "taken back since, and used no more: what is told of the whole is from before that"
+"""The meaning of `VOID_MARK`."""
+
 MOST_MORE = 3
 """Digits that the ends of an interval have more than their figure, at most."""
 
@@ -89,6 +95,11 @@ def mark_trial(text: str, is_tried: bool = True) -> str:
     return f"{text}{TRIAL_MARK}" if is_tried and text.lstrip(NOISE_MARK)[:1].isdigit() else text
 
 
+def mark_void(text: str, is_voided: bool) -> str:
+    """A figure, marked where its schedule was taken back since, e.g. "274 µs†"."""
+    return f"{text}{VOID_MARK}" if is_voided and text != "-" else text
+
+
 def legends(figures: Iterable[str], reasons: Iterable[str] = ()) -> list[str]:
     """A line for each mark that is at any of these figures, and for no other.
 
@@ -99,6 +110,8 @@ def legends(figures: Iterable[str], reasons: Iterable[str] = ()) -> list[str]:
     if any(NOISE_MARK in figure for figure in figures):
         because = f"{', for example' if len(causes) > 1 else ''}: {printable(causes[0])}" if causes else ""
         lines.append(f"{NOISE_MARK} {NOISE_LEGEND}{because}")
+    if any(VOID_MARK in figure for figure in figures):
+        lines.append(f"{VOID_MARK} {VOID_LEGEND}")
     return lines
 
 

@@ -23,6 +23,7 @@ from tunewright.db.store import Store
 from tunewright.tuner.explain import values
 from tunewright.tuner.explain.curves import Improvement, Speedup, active_s, improvements, speedups
 from tunewright.tuner.explain.gain import ExpectedGain, GainBasis, TaskSum
+from tunewright.tuner.explain.taken_back import mark_taken_back
 from tunewright.tuner.noise import total_noise
 from tunewright.tuner.search.report import ENDINGS, SearchEnd
 from tunewright.tuner.search.scheduling.outlook import MINUTE_S, again_words
@@ -378,7 +379,7 @@ def job(
 
 def job_page(store: Store, histories: Histories, job_id: int, query: JobPageAsked) -> JobPage:
     """The job as it stands. Raises NotFound, StoreError."""
-    job = store.jobs.get(job_id)
+    [job] = mark_taken_back(store, [store.jobs.get(job_id)])
     history = histories.of(job, store.jobs, store.trials)
     job = replace(job, trials=history.trials)  # there may be more by now: the page has one count
     ops = names(store, [task.task_key for task in job.spec.tasks])

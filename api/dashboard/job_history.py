@@ -172,7 +172,7 @@ class _JobReader:
     times: Mapping[str, Times] = field(default_factory=dict)
     expected: Mapping[str, Any] = field(default_factory=dict)
     counts: Counts = field(default_factory=dict)
-    counted_of: datetime | None = None  # when the job had changed last as its trials were counted
+    counted_of: tuple[datetime, int] | None = None  # when the job had changed last, and the newest void, at that count
     count_again_s: float = 0.0
 
     def __len__(self) -> int:
@@ -265,10 +265,10 @@ class _JobReader:
 
     def count(self, job: Job, trials: TrialLog) -> Counts:
         """How the job's trials ended; of a job that goes on as they had a moment ago, where counting takes long."""
-        is_still = job.state is not JobState.RUNNING
-        if job.updated_at != self.counted_of and (is_still or self.clock() >= self.count_again_s):
+        is_still, newest = job.state is not JobState.RUNNING, (job.updated_at, trials.newest_void())
+        if newest != self.counted_of and (is_still or self.clock() >= self.count_again_s):
             begun_s = self.clock()
-            self.counts, self.counted_of = trials.counts(job.id), job.updated_at
+            self.counts, self.counted_of = trials.counts(job.id), newest
             ended_s = self.clock()
             took_s = ended_s - begun_s
             self.count_again_s = ended_s + took_s / COUNTING_SHARE if took_s > QUICK_S else ended_s

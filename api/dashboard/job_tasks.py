@@ -147,7 +147,9 @@ class TaskLine(Answer):
     peak_share: float | None = Field(
         description="Of the most that the machine was measured to compute, what its best one does."
     )
-    why_above_peak: Text = Field(description="Why that is more than 1; empty where it is not clearly so.")
+    default_voided: bool = Field(description="Whether the default that was confirmed was taken back since.")
+    best_voided: bool = Field(description="Whether the best that was confirmed was taken back since.")
+    why_above_peak: Text = Field(description="Why that is more than 1; empty where it is not.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,12 +243,13 @@ def task_lines(
     ]
     saved_ms = sum(saving_ms or 0.0 for saving_ms in savings_ms)
     most = max((gain for gain in gains or () if gain is not None), default=0.0)
-    peaks = {values.word(entry, "key"): _peak(entry) for entry in values.entries(job.result, "tasks")}
+    entries = {values.word(entry, "key"): entry for entry in values.entries(job.result, "tasks")}
     lines = []
     for n, task in enumerate(job.spec.tasks):
         key, times, counts = task.task_key, run.times[n], history.counts.get(task.task_key, {})
         trials, gain = sum(counts.values()), gains[n] if gains else None
-        peak_share, why_above_peak = peaks.get(key, (None, ""))
+        entry = entries.get(key, {})
+        peak_share, why_above_peak = _peak(entry)
         line = TaskLine.show(
             times,
             task,
@@ -268,6 +271,8 @@ def task_lines(
             reason=_reason(times, run.uses[n], counts, gains is not None, gain, most),
             improved_trial=history.times.get(key, Times()).improved_trial,
             peak_share=peak_share,
+            default_voided=entry.get("default_voided") is True,
+            best_voided=entry.get("best_voided") is True,
             why_above_peak=why_above_peak,
         )
         lines.append(line)

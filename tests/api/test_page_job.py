@@ -436,6 +436,28 @@ class TestFinished:
         assert "2.20x timed on the whole model: 2.15x to 2.25x" in words and "1.95 ms to 2.05 ms" in words
         assert "1.05x 1.00x to 1.10x" in words
 
+    def test_what_was_taken_back_since_is_marked_wherever_it_is_told(self, one, client, search):
+        searched(search)
+        small, large = search.tasks
+        best, default = search.schedule(4), search.schedule(1)
+        result = report(search, default_ms=11.0, failed={"crash": 1}, voided=0)
+        result["tasks"][1] |= {"schedule": best.to_json()}
+        result["tasks"][0] |= {"default_schedule": default.key}
+        search.store.jobs.finish(search.lease, JobState.SUCCEEDED, result=result)
+        assert "†" not in page(client, search.id)
+        for task, schedule in ((large, best), (small, default), (large, search.schedule(2))):
+            one.store.voids.void(task.key, search.target.key, schedule.key, "wrong on odd days")
+        said, told = twin(client, search.id), client.get(f"/v1/jobs/{search.id}").json()["result"]
+        marks = {task["key"]: (task["default_voided"], task["best_voided"]) for task in said["tasks"]}
+        assert marks == {small.key: (True, False), large.key: (False, True)}
+        assert [entry.get("best_voided", False) for entry in told["tasks"]] == [False, True]
+        assert (told["voided"], told["failed"]) == (said["voided"], {"timeout": 1}) == (3, {"timeout": 1})
+        words = page(client, search.id)
+        assert "1.05 ms † " in words and "4.00x † " in words and "2.10 ms † " in words and "4.20 ms †" not in words
+        assert "† Taken back since, and used no more" in words
+        one.store.voids.lift(large.key, search.target.key, best.key)
+        assert not any(task["best_voided"] for task in twin(client, search.id)["tasks"])
+
     def test_defaults_that_were_kept(self, client, search):
         changes = {"outcome": "defaults_kept", "tuned_ms": 11.0, "rejected_ms": 11.9, "rejected_interval": [0.9, 1.01]}
         searched(search)
@@ -528,11 +550,12 @@ class TestFinished:
     @pytest.mark.parametrize(
         ("sketch", "why"), [("winograd4", FEWER_MULTIPLICATIONS), ("contraction", OTHER_MOMENT), (None, OTHER_MOMENT)]
     )
-    def test_more_than_the_peak_is_explained(self, client, search, sketch, why):
+    @pytest.mark.parametrize("share", [1.4, 1.016])
+    def test_more_than_the_peak_is_explained(self, client, search, sketch, why, share):
         """In the words of the command line, for its kind of schedule."""
         assert "100% of peak" not in page(client, search.id)
         result = report(search)
-        result["tasks"][0] |= {"fraction_of_peak": 1.4, "schedule": {"sketch": sketch}}
+        result["tasks"][0] |= {"fraction_of_peak": share, "schedule": {"sketch": sketch}}
         search.store.jobs.finish(search.lease, JobState.SUCCEEDED, result=result)
         assert page(client, search.id).count(f"* Above 100% of peak: {escape(why)}.") == 1
         assert [task["why_above_peak"] for task in twin(client, search.id)["tasks"]].count(why) == 1

@@ -25,6 +25,7 @@ from ..text import (
     is_clear,
     mark_noise,
     mark_trial,
+    mark_void,
     op_counts,
     printable,
     ratio,
@@ -187,17 +188,18 @@ def _numbers(task: Mapping[str, Any]) -> list[str]:
     noise, is_tried = task.get("noise", ""), not task.get("confirmed", True)
     intervals = values.interval(task, "default_interval_ms"), values.interval(task, "best_interval_ms")
     gain_interval = task_gain_interval(default_ms, best_ms, *intervals, not is_tried)
+    is_default_voided, is_voided = task.get("default_voided", False), task.get("best_voided", False)
     cells = [
-        duration(default_ms),
-        duration(best_ms),
-        gain_within(ratio(default_ms, best_ms), gain_interval),
-        share(task["fraction_of_peak"] or None),
-        f"{gflops:.1f}" if gflops else "-",  # what only moves data has no operations to count
+        (duration(default_ms), is_default_voided),
+        (duration(best_ms), is_voided),
+        (gain_within(ratio(default_ms, best_ms), gain_interval), is_voided or is_default_voided),
+        (share(task["fraction_of_peak"] or None), is_voided),
+        (f"{gflops:.1f}" if gflops else "-", is_voided),  # what only moves data has no operations to count
     ]
     return [
         uses(task.get("chosen", task["occurrences"]), task["occurrences"]),
         "-" if (trials := task.get("job_trials")) is None else str(trials),  # a job of before that was told has none
-        *(mark_trial(mark_noise(figure, noise), is_tried) for figure in cells),
+        *(mark_void(mark_trial(mark_noise(figure, noise), is_tried), is_gone) for figure, is_gone in cells),
     ]
 
 
