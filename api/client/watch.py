@@ -9,7 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tunewright.tuner.explain import values
+from tunewright.tuner.explain.curves import NOISES
 from tunewright.tuner.explain.gain import TaskSum
+from tunewright.tuner.noise import total_noise
 from tunewright.tuner.search.stage import JobStage
 from tunewright.tuner.search.view import FurtherGain, JobMoment, TaskFigures, shares
 from tunewright.tuner.text import counted, duration, is_clear, mark_noise, printable, ratio, short, times
@@ -209,15 +211,16 @@ class JobMonitor:
             return
         row.default_ms = values.finite(data.get("default_ms")) or row.default_ms
         row.best_ms = best_ms or row.best_ms
-        noise, default_noise = _noise(data, "noise"), _noise(data, "default_noise")
-        row.is_confirmed, row.noise = kind == "confirmed", noise or default_noise
+        row.is_confirmed, row.noise = kind == "confirmed", total_noise(_noise(data, name) for name in NOISES)
         if kind == "improved" and not is_past and best_ms is not None:
             gain = ratio(row.default_ms, best_ms)
             faster = mark_noise(times(gain), row.noise)
             by = f", {faster} as fast as by default" if gain is not None and is_clear(gain) else ""
             trial = values.finite(data.get("trial"))
             place = f" after {counted(int(trial) + 1, 'trial')}" if trial is not None else ""  # it tells those before
-            self._note = f"improved{place}: {row.op} {mark_noise(duration(best_ms), noise)} by trial{by}"
+            self._note = (
+                f"improved{place}: {row.op} {mark_noise(duration(best_ms), _noise(data, 'noise'))} by trial{by}"
+            )
 
 
 def _as_told(progress: Mapping[str, Any]) -> dict[str, Any]:

@@ -22,7 +22,9 @@ from tunewright.db.jobs import Jobs
 from tunewright.db.trials import TrialLog
 from tunewright.search_space.measurement import FAILED, Status
 from tunewright.tuner.explain import values
+from tunewright.tuner.explain.curves import NOISES
 from tunewright.tuner.explain.gain import task_gain_interval
+from tunewright.tuner.noise import total_noise
 from tunewright.tuner.search.stage import STAGES
 
 from ..http.schemas.base import Answer
@@ -108,7 +110,7 @@ class Times:
             improved_trial,
             default_interval_ms=values.interval(event.data, "default_interval_ms"),  # older events have none
             best_interval_ms=values.interval(event.data, "best_interval_ms"),
-            noise=values.word(event.data, "noise") or values.word(event.data, "default_noise"),
+            noise=total_noise(values.word(event.data, name) for name in NOISES),
         )
 
 
@@ -309,6 +311,9 @@ class LogLine(Answer):
     best_interval_ms: tuple[float, float] | None
     noise: Text = Field(description="Why the machine was too busy to rely on these; empty where it was not.")
     default_noise: Text = Field(description="The same of `default_ms` alone, where an improvement is told beside it.")
+    gain_noise: Text = Field(
+        description="The same of the ratio of both, which may have been timed at different moments of a busy machine."
+    )
     trial: int | None = Field(description="From 1 on.")
     words: Text = Field(description="What else it says: who has the job, what it is at, why it failed.")
 
@@ -358,6 +363,7 @@ def _log_line(event: Event, ops: Mapping[str, str]) -> LogLine:
         key=key,
         op=ops.get(key) or values.word(data, "op"),
         default_noise=values.word(data, "default_noise"),
+        gain_noise=total_noise(values.word(data, name) for name in NOISES),
         trial=None if trial is None else int(trial) + 1,
         words=_words(event.kind, data),
     )

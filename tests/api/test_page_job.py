@@ -816,6 +816,8 @@ def test_an_improvement_on_a_noisy_default_is_noisy(client, search):
     about = {"task_key": large.key, "op": large.op, "default_ms": 4.0, "best_ms": 1.0, "trial": 1}
     search.tell(EventKind.IMPROVED, **about, noise="", default_noise="it was busy")
     assert re.search(r"takes 1.00 ms ° , ~ 4.00x ° as fast", page(client, search.id))
+    search.tell(EventKind.IMPROVED, **about, noise="", default_noise="", apart_noise="others were busy")
+    assert re.search(r"takes 1.00 ms ° , ~ 4.00x ° as fast", page(client, search.id))
     search.tell(EventKind.IMPROVED, **about, noise="it was busy", default_noise="")
     assert re.search(r"takes ~ 1.00 ms ° , ~ 4.00x ° as fast", page(client, search.id))
 

@@ -32,6 +32,10 @@ ENDS = frozenset({EventKind.PAUSED, EventKind.RETURNED, EventKind.SUCCEEDED, Eve
 """Events that end a process's work on a job."""
 
 
+NOISES = ("noise", "default_noise", "apart_noise")
+"""Why a gain told by an event can't be relied on: either time can't, or they are of different moments."""
+
+
 @dataclass(frozen=True, slots=True)
 class Improvement:
     """A trial that was faster than all of its task before."""
@@ -73,7 +77,7 @@ def improvements(events: Sequence[Event]) -> dict[str, list[Improvement]]:
         if event.kind is EventKind.IMPROVED:
             trial, best_ms = values.number(event.data, "trial"), values.number(event.data, "best_ms")
             if trial is not None and best_ms:
-                is_noisy = any(values.word(event.data, name) for name in ("noise", "default_noise"))
+                is_noisy = any(values.word(event.data, name) for name in NOISES)
                 improvement = Improvement(int(trial) + 1, clock.at_s(moment), best_ms / 1e3, is_noisy)
                 by_task.setdefault(values.word(event.data, "task_key"), []).append(improvement)
     return by_task

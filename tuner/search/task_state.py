@@ -106,6 +106,7 @@ class TaskState:
     borrowed: list[Schedule] = field(default_factory=list)  # best for a similar target or task, and yet to be proposed
     compared: KnownTimes | None = None  # as default and best were confirmed last; None: they never were
     _is_compared_best: bool = False  # whether no trial since then was faster than all others
+    apart_noise: str = ""  # why the best is hard to compare with the default, which was timed at another moment
 
     @staticmethod
     def of(
@@ -154,7 +155,7 @@ class TaskState:
 
     def confirm(self, times: KnownTimes, found: Schedule | None = None) -> None:
         """Take in how default and best were confirmed; `found` was found since then, and is faster."""
-        self.compared = times
+        self.compared, self.apart_noise = times, ""
         self._is_compared_best = found is None or self.best is None or found != self.best[0]
 
     @property
@@ -162,7 +163,8 @@ class TaskState:
         """The times that are told of it: as confirmed, unless something faster was found since; else of trials."""
         if self.compared is not None and self._is_compared_best:
             return self.compared
-        return KnownTimes(self.default_s, self.best_s, self.best_noise or self.default_noise)
+        noise = self.best_noise or self.default_noise or self.apart_noise
+        return KnownTimes(self.default_s, self.best_s, noise)
 
     @property
     def _default(self) -> KnownTimes | Measurement | None:
