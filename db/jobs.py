@@ -219,6 +219,15 @@ class Jobs(JobReader):
                 change.add_event(row, EventKind.RETURNED, holder=row.holder, state=state.value)
                 change.settle(row, state)
 
+    @change_jobs
+    def take_from(self, change: Change, holder: str) -> None:
+        """End the leases of a process that has died, as who started it knows: as when they expire, but at once."""
+        is_held = JobRow.state == JobState.RUNNING.value, JobRow.attached.is_(False), JobRow.holder == clean(holder)
+        query = select(JobRow).where(*is_held)
+        for row in change.session.scalars(query.with_for_update()).all():
+            if change.requeue_lost(row):
+                change.settle(row, JobState.QUEUED)
+
     @retry_write
     def pause_leased(self, write: str, lease: Lease, *, result: Mapping[str, Any] | None = None) -> None:
         """End the lease and pause the job, or end it if that is wished. Raises LeaseLost.

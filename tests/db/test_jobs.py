@@ -245,6 +245,33 @@ class TestOpen:
         assert jobs.get(lost.job_id).state is JobState.CANCELLED
 
 
+class TestTakeFrom:
+    def test_who_died_has_no_job_from_then_on(self, jobs, samples, target):
+        lost, other = (submit(jobs, samples, number) for number in (1, 2))
+        leases = [jobs.lease([target], holder) for holder in ("vm:1", "vm:12")]
+        jobs.take_from("vm:1")
+        found = jobs.get(lost.id)
+        assert (found.state, found.holder, found.attempts) == (JobState.QUEUED, "", 1)
+        assert kinds(jobs, lost.id) == ["queued", "started", "lost"]
+        assert (jobs.get(other.id).state, jobs.get(other.id).holder) == (JobState.RUNNING, "vm:12")
+        with pytest.raises(LeaseLost):
+            jobs.renew(leases[0])
+        assert jobs.lease([target], "vm:3").job_id == lost.id
+
+    def test_a_job_that_kills_them_all_fails(self, jobs, samples, target, clock):
+        job = submit(jobs, samples)
+        for _ in range(ATTEMPTS):
+            clock.advance(300)  # behind any pause
+            jobs.lease([target], "vm:1")
+            jobs.take_from("vm:1")
+        assert jobs.get(job.id).state is JobState.FAILED
+
+    def test_the_job_of_a_command_is_left_alone(self, jobs, samples):
+        lease = jobs.open(samples.spec(), "", BUDGET, "vm:1")
+        jobs.take_from("vm:1")
+        assert jobs.get(lease.job_id).holder == "vm:1"
+
+
 class TestLease:
     def test_by_priority_then_age(self, jobs, samples, target):
         ids = [submit(jobs, samples, n, priority=p).id for n, p in enumerate((0, 5, -1, 5))]
