@@ -279,7 +279,7 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def spent(seconds: float, most_s: float | None, before_s: float = 0.0) -> str:
+def search_time(seconds: float, most_s: float | None, before_s: float = 0.0) -> str:
     """The time of a search and its bound, e.g. "0:27 of 1:00", and what was spent before that bound counts."""
     if most_s is None:
         return clock(seconds)

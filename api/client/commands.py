@@ -30,9 +30,9 @@ from tunewright.tuner.text import (
     mark_trial,
     percent,
     printable,
+    search_time,
     short,
     sized_name,
-    spent,
     times,
     trials_done,
     until_words,
@@ -171,7 +171,7 @@ def render_job(console: Console, job: Job) -> None:
     if job.error:
         console.print(printable(job.error), soft_wrap=True)
     done = trials_done(_done(job), job.trials)
-    time = spent(job.spent_s, None if job.minutes is None else 60 * job.minutes, job.before_s)
+    time = search_time(job.spent_s, None if job.minutes is None else 60 * job.minutes, job.before_s)
     until = "" if job.until is None else f", {until_words(job.until)}"
     console.print(f"{done}, {time} of searching{until}, priority {job.priority}")
     target = printable(job.target_name or short(job.target)) or NO_DEVICE

@@ -61,16 +61,16 @@ def test_what_was_confirmed_is_told_until_something_faster_is_found(is_warm: boo
     state, [first, second, third] = state_of(), others(3)
     state.tell(state.default, measured())
     state.tell(first, measured(9e-4))
-    assert (state.told.default_s, state.told.best_s, state.told.is_confirmed) == (1e-3, 9e-4, False)
+    assert (state.times.default_s, state.times.best_s, state.times.is_confirmed) == (1e-3, 9e-4, False)
     confirmed = KnownTimes(8e-4, 7e-4, "it was busy", is_confirmed=True, is_warm=is_warm)
     state.confirm(confirmed)
     state.tell(second, measured(9.5e-4))
-    assert state.told == confirmed and state.known_s == 7e-4
+    assert state.times == confirmed and state.known_s == 7e-4
     state.tell(third, measured(6e-4))
-    assert (state.told.default_s, state.told.best_s, state.told.is_confirmed) == (default_s, 6e-4, False)
-    assert state.told.noise == ("" if is_warm else "it was busy")
+    assert (state.times.default_s, state.times.best_s, state.times.is_confirmed) == (default_s, 6e-4, False)
+    assert state.times.noise == ("" if is_warm else "it was busy")
     state.confirm(confirmed, third)  # as is known of it when the next job begins
-    assert (state.told.best_s, state.told.is_confirmed) == (6e-4, False)
+    assert (state.times.best_s, state.times.is_confirmed) == (6e-4, False)
 
 
 def test_a_confirmation_tells_whether_constants_were_close_by() -> None:

@@ -187,7 +187,7 @@ def _default_event(state: TaskState, default_s: float | None, best_s: float | No
         "best_ms": in_ms(best_s),
         "noise": noise or state.best_noise,
     }
-    if (confirmed := state.told).is_confirmed:
+    if (confirmed := state.times).is_confirmed:
         times_ms = {"default_ms": in_ms(confirmed.default_s), "best_ms": in_ms(confirmed.best_s)}
         data["confirmed"] = times_ms | {"noise": confirmed.noise}
     return NewEvent(EventKind.DEFAULT, data)

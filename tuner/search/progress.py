@@ -51,22 +51,22 @@ class Progress:
     @property
     def default_s(self) -> float | None:
         """Seconds of all tasks of a run on their defaults, as is told of each; None while one was not timed."""
-        return total_s(self.assembly.separate_uses, [task.told.default_s for task in self.tasks])
+        return total_s(self.assembly.separate_uses, [task.times.default_s for task in self.tasks])
 
     @property
     def tuned_s(self) -> float | None:
         """Seconds of the chosen tasks of a run on their best schedules."""
-        return total_s(self.chosen, [task.told.best_s for task in self.tasks])
+        return total_s(self.chosen, [task.times.best_s for task in self.tasks])
 
     @property
     def noise(self) -> str:
         """Why the machine was too busy to rely on these sums; empty where it was not."""
-        return total_noise(task.told.noise for task in self.tasks)
+        return total_noise(task.times.noise for task in self.tasks)
 
     @property
     def is_tried(self) -> bool:
         """Whether a trial is in these sums: what is not confirmed (yet)."""
-        return not all(task.told.is_confirmed for task in self.tasks)
+        return not all(task.times.is_confirmed for task in self.tasks)
 
     @property
     def chosen(self) -> list[int]:

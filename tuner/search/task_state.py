@@ -159,7 +159,7 @@ class TaskState:
         self._is_compared_best = found is None or self.best is None or found != self.best[0]
 
     @property
-    def told(self) -> KnownTimes:
+    def times(self) -> KnownTimes:
         """The times that are told of it: as confirmed, unless something faster was found since; else of trials."""
         if self.compared is not None and self._is_compared_best:
             return self.compared
@@ -208,7 +208,7 @@ class TaskState:
     @property
     def known_s(self) -> float | None:
         """The best time that is told; infinite where all that was tried fails, None where nothing was tried."""
-        best_s = self.told.best_s
+        best_s = self.times.best_s
         return best_s if best_s is not None or not self.measured else inf
 
     def fails(self, schedule: Schedule) -> bool:

@@ -182,20 +182,20 @@ class JobMoment:
     @staticmethod
     def of(progress: Progress, failed: Mapping[str, int] | None = None) -> JobMoment:
         states, chosen = progress.tasks, progress.chosen
-        before = shares(progress.assembly.separate_uses, [state.told.default_s for state in states])
-        after = shares(chosen, [state.told.best_s for state in states])
+        before = shares(progress.assembly.separate_uses, [state.times.default_s for state in states])
+        after = shares(chosen, [state.times.best_s for state in states])
         rows = (
             TaskFigures(
                 t.task.op,
                 t.occurrences,
                 count,
                 trials,
-                t.told.default_s,
-                t.told.best_s,
+                t.times.default_s,
+                t.times.best_s,
                 first,
                 now,
-                t.told.is_confirmed,
-                t.told.noise,
+                t.times.is_confirmed,
+                t.times.noise,
             )
             for t, count, trials, first, now in zip(states, chosen, progress.task_trials, before, after, strict=True)
         )
