@@ -1,4 +1,5 @@
-"""The page of a job. Read `job_page` first; the table of tasks is in `job_tasks`, events are in `job_history`.
+"""The page of a job. Read `job_page` first; the table of tasks is in `job_tasks`, curves in `job_curves`, events in
+`job_history`.
 
 At a glance: how much faster it is now, where the time goes, which task still has something to gain, and whether more
 budget is worth it.
@@ -21,8 +22,8 @@ from tunewright.db.bounds import LARGEST_ID
 from tunewright.db.job import UNFINISHED, Job, JobState
 from tunewright.db.store import Store
 from tunewright.tuner.explain import values
-from tunewright.tuner.explain.curves import Improvement, Speedup, active_s, improvements, speedups
-from tunewright.tuner.explain.gain import ExpectedGain, GainBasis, TaskSum
+from tunewright.tuner.explain.curves import active_s
+from tunewright.tuner.explain.gain import ExpectedGain, GainBasis
 from tunewright.tuner.explain.taken_back import mark_taken_back
 from tunewright.tuner.noise import total_noise
 from tunewright.tuner.search.report import ENDINGS, SearchEnd
@@ -30,7 +31,7 @@ from tunewright.tuner.search.scheduling.outlook import MINUTE_S, again_words
 from tunewright.tuner.search.stage import AFTER_SEARCH, stage_words
 from tunewright.tuner.search.view import CLEAR_GAIN
 from tunewright.tuner.text import NOISE_MARK, gain, mark_noise, mark_trial, times
-from tunewright.tuner.units import in_ms, in_s
+from tunewright.tuner.units import in_s
 
 from ..http.problems import ProblemKind
 from ..http.routes.jobs import of_job
@@ -41,7 +42,8 @@ from .drawing.bars import Share, shares
 from .drawing.figure import Figure, Point, Series
 from .drawing.scales import AxisSpec, Unit
 from .html import task_url
-from .job_history import FailureLine, Histories, JobHistory, LogLine, Times, failure_lines, log_lines
+from .job_curves import Curve, model_curve, task_curves
+from .job_history import FailureLine, Histories, JobHistory, LogLine, failure_lines, log_lines
 from .job_tasks import Latency, ModelRun, TaskLine, TaskSort, model_run, names, sort_tasks, task_lines, total_ms
 from .jobs import LITTLE_GAIN, JobLine, Outlook, line_of
 from .page import add_page
@@ -49,9 +51,6 @@ from .views import Text
 
 ROWS = 25
 """Tasks on one page."""
-
-MOST_STEPS = 40
-"""Steps of a curve: of those with more, some between the first and the last are left out."""
 
 PARTS = 6
 """Tasks whose share of a run is shown apart."""
@@ -131,25 +130,6 @@ class Part(Answer):
     def mark(self, time: str) -> str:
         """A time of it, marked as it needs to be."""
         return mark_trial(mark_noise(time, self.noise), self.is_tried)
-
-
-class Step(Answer):
-    """A point of a curve, which holds until the next one."""
-
-    trial: int = Field(description="Trials of the job by then.")
-    at_s: float = Field(description="Seconds by then in which a process was at work on the job.")
-    speedup: float = Field(description="How many times as fast as by default.")
-    is_noisy: bool = Field(description="Whether the machine was too busy to rely on it.")
-    is_tried: bool = Field(description="Whether a trial is in it, which nothing has confirmed.")
-
-
-class Curve(Answer):
-    """How a task, or the whole model, came to be faster."""
-
-    key: Text = Field(description="Of the task; empty for the whole model.")
-    op: Text
-    steps: list[Step]
-    noise: Text = Field(description="Why the machine was too busy to rely on its end; empty where it was not.")
 
 
 class JobDevice(Answer):
@@ -405,8 +385,8 @@ def job_page(store: Store, histories: Histories, job_id: int, query: JobPageAske
         parts=_parts(tasks, _remainder(run)),
         parts_of=run.of,
         parts_noise=run.noise,
-        model=_model_curve(job, history, searched_s),
-        curves=_curves(history, page_tasks),
+        model=model_curve(job, history, searched_s),
+        curves=task_curves(history, page_tasks),
         searched_s=searched_s,
         tasks=page_tasks,
         next_start=behind if behind < len(tasks) else None,
@@ -503,46 +483,6 @@ def _remainder(run: ModelRun) -> list[Part]:
             noise=noise,
         )
     ]
-
-
-# Curves
-
-
-def _model_curve(job: Job, history: JobHistory, end_s: float) -> Curve:
-    """What its tasks came to as the search went on, and in the end by its result: as that is told everywhere."""
-    points, told = speedups(history.spine), TaskSum.of_job(job.progress, None)
-    if job.result is not None and points and (speedup := (end := TaskSum.of_job(None, job.result)).speedup):
-        points, told = [*points, Speedup(history.trials, end_s, speedup, bool(end.noise), end.is_tried)], end
-    steps = [Step.show(point, trial=point.trials) for point in points]
-    return Curve(key="", op="", steps=steps, noise=told.noise)
-
-
-def _curves(history: JobHistory, tasks: Sequence[TaskLine]) -> list[Curve]:
-    """Curves of the tasks whose first time is known."""
-    own = {task.key: history.of_tasks.get(task.key, ()) for task in tasks}
-    events = sorted(
-        (event for part in (history.spine, *own.values()) for event in part), key=lambda event: event.number
-    )
-    improvements_by_task = improvements(events)
-    return [
-        Curve(key=task.key, op=task.op, steps=steps, noise=tried.noise)
-        for task in tasks
-        if (tried := history.tried.get(task.key)) and (steps := _steps(tried, improvements_by_task.get(task.key, [])))
-    ]
-
-
-def _steps(start: Times, task_improvements: Sequence[Improvement]) -> list[Step]:
-    if not start.default_ms:
-        return []
-    speedup = start.default_ms / (start.first_ms or start.default_ms)
-    first = [Step(trial=0, at_s=0.0, speedup=speedup, is_noisy=bool(start.noise), is_tried=True)]
-    later = [
-        Step.show(improvement, speedup=start.default_ms / best_ms, is_tried=True)
-        for improvement in task_improvements
-        if (best_ms := in_ms(improvement.best_s))
-    ]
-    stride = -(-len(later) // MOST_STEPS) or 1
-    return [*first, *later[(len(later) - 1) % stride :: stride]]  # the last one is what it came to
 
 
 def _settings(job: Job) -> Settings:

@@ -10,7 +10,8 @@ import pytest
 from markupsafe import escape
 
 from tunewright.api.dashboard import job_history as history
-from tunewright.api.dashboard.job import MOST_STEPS, JobPageAsked, _steps, job_page
+from tunewright.api.dashboard.job import JobPageAsked, job_page
+from tunewright.api.dashboard.job_curves import MOST_STEPS, _steps
 from tunewright.api.dashboard.job_history import Histories, Times
 from tunewright.api.dashboard.job_tasks import Reason, total_ms
 from tunewright.codegen.host import machine
