@@ -143,12 +143,14 @@ class SearchBudget:
     """When a search stops: at the first of these bounds.
 
     `trials` of the job; `seconds` of searching; the expected gain of another minute, as a share of the time of all
-    tasks of the model, falling below `until`.
+    tasks of the model, falling below `until`. Each run of a command has its seconds, and so has a job that somebody
+    else takes over from it: what was spent before does not count.
     """
 
     trials: int | None  # None: no bound
     seconds: float = inf
     until: float | None = None
+    before_s: float = 0.0  # of searching before `seconds` count
 
     @staticmethod
     def of(trials: int | None, minutes: float | None, until: float | None) -> SearchBudget:
@@ -161,17 +163,23 @@ class SearchBudget:
         """Trials left after `done`; infinite without a bound."""
         return inf if self.trials is None else self.trials - done
 
+    def seconds_left(self, spent_s: float) -> float:
+        """Seconds left after so many of searching in all; infinite without a bound."""
+        return self.before_s + self.seconds - spent_s
+
     def to_json(self) -> dict[str, Any]:
         return {
             "trials": self.trials,
             "seconds": None if self.seconds == inf else self.seconds,
             "until": self.until,
+            "before_s": self.before_s,
         }
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> SearchBudget:
-        """The inverse of `to_json`; also of older data without `until`."""
-        return SearchBudget(data["trials"], inf if data["seconds"] is None else data["seconds"], data.get("until"))
+        """The inverse of `to_json`; also of older data without the last ones."""
+        seconds = inf if data["seconds"] is None else data["seconds"]
+        return SearchBudget(data["trials"], seconds, data.get("until"), data.get("before_s", 0.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +204,11 @@ class Job:
     result: dict[str, Any] | None = None  # if it succeeded, or its budget's time paused it
     error: str = ""  # why it failed, one line
     owner: str = ""  # id of the API key that submitted it; empty: a local command
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has all that it was to have: it is finished, or its time is over and its findings confirmed."""
+        return self.state not in UNFINISHED or (self.state is JobState.PAUSED and self.result is not None)
 
 
 @dataclass(frozen=True, slots=True)

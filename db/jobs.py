@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from math import inf
 from typing import Any, TypeVar
 
 from sqlalchemy import bindparam, delete, func, select
@@ -136,7 +135,8 @@ class Jobs(JobReader):
                     row = None
             if row is None:
                 row = self._add(change, spec, values)
-            row.budget, row.attempts = budget.to_json(), 0  # an explicit request may try again
+            row.budget = replace(budget, before_s=row.spent_s or 0.0).to_json()
+            row.attempts = 0  # an explicit request may try again
             return change.begin_lease(row, holder, lease_s)
 
         return self._transact(work)
@@ -218,6 +218,15 @@ class Jobs(JobReader):
                 state = obey(row, JobState.PAUSED if row.attached else JobState.QUEUED)
                 change.add_event(row, EventKind.RETURNED, holder=row.holder, state=state.value)
                 change.settle(row, state)
+
+    @change_jobs
+    def take_from(self, change: Change, holder: str) -> None:
+        """End the leases of a process that has died, as who started it knows: as when they expire, but at once."""
+        is_held = JobRow.state == JobState.RUNNING.value, JobRow.attached.is_(False), JobRow.holder == clean(holder)
+        query = select(JobRow).where(*is_held)
+        for row in change.session.scalars(query.with_for_update()).all():
+            if change.requeue_lost(row):
+                change.settle(row, JobState.QUEUED)
 
     @retry_write
     def pause_leased(self, write: str, lease: Lease, *, result: Mapping[str, Any] | None = None) -> None:
@@ -430,15 +439,12 @@ def _check_quota(session: Session, owner: str, most_unfinished: int) -> None:
 def _detach(change: Change, row: JobRow) -> None:
     """Queue a job of a command that is paused or lost, for any process.
 
-    The minutes of a command are those of one run, but of a job of the queue those of all runs: so the time spent is
-    added.
+    The minutes of a command are those of one run, but of a job of the queue those of all runs from here on.
     """
     if row.state == JobState.RUNNING.value:
         change.end_lease(row)
-    budget = SearchBudget.from_json(row.budget)
-    if row.attached and budget.seconds < inf and row.spent_s:
-        row.budget = replace(budget, seconds=row.spent_s + budget.seconds).to_json()
-        change.add_event(row, EventKind.CHANGED, minutes=round((row.spent_s + budget.seconds) / 60, 2))
+    if row.attached:
+        row.budget = replace(SearchBudget.from_json(row.budget), before_s=row.spent_s).to_json()
     row.attached, row.attempts, row.wish = False, 0, None
     change.settle(row, JobState.QUEUED)
     change.add_event(row, EventKind.RESUMED)

@@ -21,7 +21,7 @@ from tunewright.search_space.measurement import NOISE, PACE, Status
 from tunewright.search_space.schedule import Schedule
 
 from .database import DatabasePart, read_session
-from .tables import JobRow, TrialRow
+from .tables import JobRow, TrialRow, VoidRow
 from .translate import STATUSES, to_record
 from .trial import LONGEST_ERROR, TrialDetail, TrialLine, TrialOrder, TrialPage
 
@@ -137,6 +137,11 @@ class TrialLog(DatabasePart):
         for task_key, status, count in session.execute(query.group_by(TrialRow.task_key, TrialRow.status)):
             counts.setdefault(task_key, {})[STATUSES[status]] = count
         return counts
+
+    @read_session
+    def newest_void(self, session: Session) -> int:
+        """The number of the newest void, or lift of one, of any trials; 0 without any. Counts change with it."""
+        return session.scalar(select(func.max(VoidRow.id))) or 0
 
     @read_session
     def page(

@@ -30,6 +30,12 @@ NOISE_MARK = "~"
 NOISE_LEGEND = "taken while the machine was too busy to rely on it"
 """The meaning of `NOISE_MARK`."""
 
+VOID_MARK = "†"
+"""Suffix of a figure of a job whose schedule was taken back since."""
+
+VOID_LEGEND = "taken back since, and used no more: what is told of the whole is from before that"
+"""The meaning of `VOID_MARK`."""
+
 MOST_MORE = 3
 """Digits that the ends of an interval have more than their figure, at most."""
 
@@ -92,6 +98,11 @@ def mark_trial(text: str, is_tried: bool = True) -> str:
     return f"{text}{TRIAL_MARK}" if is_tried and text.lstrip(NOISE_MARK)[:1].isdigit() else text
 
 
+def mark_void(text: str, is_voided: bool) -> str:
+    """A figure, marked where its schedule was taken back since, e.g. "274 µs†"."""
+    return f"{text}{VOID_MARK}" if is_voided and text != "-" else text
+
+
 def legends(figures: Iterable[str], reasons: Iterable[str] = ()) -> list[str]:
     """A line for each mark that is at any of these figures, and for no other.
 
@@ -102,6 +113,8 @@ def legends(figures: Iterable[str], reasons: Iterable[str] = ()) -> list[str]:
     if any(NOISE_MARK in figure for figure in figures):
         because = f"{', for example' if len(causes) > 1 else ''}: {printable(causes[0])}" if causes else ""
         lines.append(f"{NOISE_MARK} {NOISE_LEGEND}{because}")
+    if any(VOID_MARK in figure for figure in figures):
+        lines.append(f"{VOID_MARK} {VOID_LEGEND}")
     return lines
 
 
@@ -206,11 +219,12 @@ def percent(part: float) -> str:
     return f"{100 * part:g}%"
 
 
-def limits(trials: int | None, minutes: float | None, until: float | None) -> list[str]:
-    """The limits of a search, whichever comes first."""
+def limits(trials: int | None, minutes: float | None, until: float | None, before_s: float = 0.0) -> list[str]:
+    """The limits of a search, whichever comes first; `before_s` were spent before its minutes count."""
+    more = f" more than the {clock(before_s)} spent before" if before_s else ""
     return [
         *([] if trials is None else [counted(trials, "trial")]),
-        *([] if minutes is None else [counted(minutes, "minute")]),
+        *([] if minutes is None else [f"{counted(minutes, 'minute')}{more}"]),
         *([] if until is None else [until_words(until)]),
     ]
 
@@ -266,6 +280,14 @@ def clock(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def search_time(seconds: float, most_s: float | None, before_s: float = 0.0) -> str:
+    """The time of a search and its bound, e.g. "0:27 of 1:00", and what was spent before that bound counts."""
+    if most_s is None:
+        return clock(seconds)
+    before = f", after {clock(before_s)} before" if before_s else ""
+    return f"{clock(seconds - before_s)} of {clock(most_s)}{before}"
 
 
 def sparkline(values: Sequence[float]) -> str:

@@ -15,13 +15,12 @@ from tunewright.tuner.cli.answers import CommandInterrupt, messages
 from tunewright.tuner.cli.tables import figures, new_table, print_legends, print_table
 from tunewright.tuner.errors import Refused
 from tunewright.tuner.explain import values
-from tunewright.tuner.explain.gain import GainBasis, ModelGain
+from tunewright.tuner.explain.gain import GainBasis, ModelGain, TaskSum
 from tunewright.tuner.search.report import verdict
 from tunewright.tuner.search.stage import stage_words
 from tunewright.tuner.search.view import moment_view
 from tunewright.tuner.settings import settings
 from tunewright.tuner.text import (
-    clock,
     counted,
     duration,
     gain_within,
@@ -31,6 +30,7 @@ from tunewright.tuner.text import (
     mark_trial,
     percent,
     printable,
+    search_time,
     short,
     sized_name,
     times,
@@ -128,7 +128,7 @@ def note_existing(job: Job, trials: int | None, minutes: float | None, until: fl
         "priority": priority,
     }
     own = {"trials": job.trials, "minutes": job.minutes, "until": job.until, "priority": job.priority}
-    standing = ", ".join(limits(job.trials, job.minutes, job.until))
+    standing = ", ".join(limits(job.trials, job.minutes, job.until, job.before_s))
     text = f"job {job.id} was there already: {standing}, priority {job.priority}"
     other = [name for name, value in own.items() if bounds[name] != value]
     if not other:
@@ -171,9 +171,9 @@ def render_job(console: Console, job: Job) -> None:
     if job.error:
         console.print(printable(job.error), soft_wrap=True)
     done = trials_done(_done(job), job.trials)
-    limit = "" if job.minutes is None else f" of {clock(60 * job.minutes)}"
+    time = search_time(job.spent_s, None if job.minutes is None else 60 * job.minutes, job.before_s)
     until = "" if job.until is None else f", {until_words(job.until)}"
-    console.print(f"{done}, {clock(job.spent_s)}{limit} of searching{until}, priority {job.priority}")
+    console.print(f"{done}, {time} of searching{until}, priority {job.priority}")
     target = printable(job.target_name or short(job.target)) or NO_DEVICE
     console.print(f"{counted(len(job.tasks), 'task')} for {target}")
     confirmed, to_confirm = (int(values.number(job.progress, name) or 0) for name in ("confirmed", "to_confirm"))
@@ -182,7 +182,7 @@ def render_job(console: Console, job: Job) -> None:
         console.print(f"at work on it: {printable(job.holder)}{f'; {stage}' if stage else ''}", soft_wrap=True)
     elif job.state == "paused" and stage:
         console.print(f"it was paused while {stage}", soft_wrap=True)
-    _print_trials_gain(console, job)
+    _print_task_sum(console, job)
 
 
 def _done(job: Job) -> int:
@@ -190,19 +190,19 @@ def _done(job: Job) -> int:
     return int(values.number(job.progress, "trials") or 0)
 
 
-def _print_trials_gain(console: Console, job: Job) -> None:
-    """Print what the tasks of a job without a result come to, which goes by trials."""
-    gain = ModelGain.of_job(job.progress, None)
-    if gain.speedup is None:
+def _print_task_sum(console: Console, job: Job) -> None:
+    """Print what the tasks of a job without a result come to."""
+    tasks = TaskSum.of_job(job.progress, None)
+    if tasks.speedup is None:
         return
     default, tuned, speedup = (
-        mark_trial(mark_noise(figure, gain.noise))
-        for figure in (duration(gain.default_ms), duration(gain.tuned_ms), times(gain.speedup))
+        mark_trial(mark_noise(figure, tasks.noise), tasks.is_tried)
+        for figure in (duration(tasks.default_ms), duration(tasks.best_ms), times(tasks.speedup))
     )
-    faster = f"{speedup} as fast" if is_clear(gain.speedup) else "no gain"
+    faster = f"{speedup} as fast" if is_clear(tasks.speedup) else "no gain"
     after = "on the best found" if job.is_finished else "so far"
-    console.print(f"the sum of its tasks, by trials: {default} by default, {tuned} {after}: {faster}", soft_wrap=True)
-    print_legends(console, [default], [gain.noise])
+    console.print(f"the sum of its tasks: {default} by default, {tuned} {after}: {faster}", soft_wrap=True)
+    print_legends(console, [default], [tasks.noise])
 
 
 def _render_result(console: Console, result: Mapping[str, Any], dims: Mapping[str, int]) -> None:

@@ -40,6 +40,7 @@ class Job:
     dims: Mapping[str, int] = field(default_factory=dict)  # of the model's open dimensions, and values of inputs
     priority: int
     spent_s: float
+    before_s: float = 0.0  # of these, before its minutes count: a command spent them
     attempts: int  # processes that took it up since the last new trial
     holder: str  # the process at work on it
     wish: str | None

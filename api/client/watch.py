@@ -9,6 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tunewright.tuner.explain import values
+from tunewright.tuner.explain.curves import NOISES
+from tunewright.tuner.explain.gain import TaskSum
+from tunewright.tuner.noise import total_noise
 from tunewright.tuner.search.stage import JobStage
 from tunewright.tuner.search.view import FurtherGain, JobMoment, TaskFigures, shares
 from tunewright.tuner.text import counted, duration, is_clear, mark_noise, printable, ratio, short, times
@@ -57,11 +60,11 @@ class JobMonitor:
         self._stage = JobStage.READING
         self._ahead, self._has_device = ahead, bool(job.target)
         self._headline = self._queue_text if job.state == "queued" else HEADLINES.get(job.state, HEADLINES["started"])
-        self._past_end = None if job.progress is None else _without_trials(job.progress)  # what the past ends with
+        self._past_end = None if job.progress is None else _as_told(job.progress)  # what the past ends with
         self._opened_s = time.monotonic()
         self._spent_s, self._told_s = job.spent_s, self._opened_s  # of searching, and when that was known
         self._confirmed, self._to_confirm = 0, 0
-        self._noise = ""
+        self._noise, self._is_tried = "", True
         self._note = ""
         self._trials, self._budget = 0, job.trials
         self._left_s: float | None = None
@@ -115,7 +118,7 @@ class JobMonitor:
     def _take_past(self, event: JobEvent) -> None:
         """Take in an event from before the view began."""
         match event.kind:
-            case "progress" if _without_trials(event.data) == self._past_end:
+            case "progress" if _as_told(event.data) == self._past_end:
                 self._past_end = None
             case "default" | "improved" | "confirmed":
                 self._update_times(event.data, event.kind, is_past=True)
@@ -158,6 +161,7 @@ class JobMonitor:
             taken_at=now,
             headline=self._headline,
             noise=self._noise,
+            is_tried=self._is_tried,
             confirmed=self._confirmed,
             to_confirm=self._to_confirm,
             note=self._note,
@@ -175,7 +179,7 @@ class JobMonitor:
             self._spent_s, self._told_s = spent_s, time.monotonic()
         self._left_s = values.finite(progress.get("left_s"))
         self._speedup = values.finite(progress.get("speedup")) or self._speedup
-        self._noise = _noise(progress, "noise")
+        self._noise, self._is_tried = _noise(progress, "noise"), TaskSum.of_job(progress, None).is_tried
         self._confirmed, self._to_confirm = (
             int(values.number(progress, name) or 0) for name in ("confirmed", "to_confirm")
         )
@@ -202,22 +206,26 @@ class JobMonitor:
         if row is None:
             return
         row.op = printable(data.get("op") or row.op)
+        if isinstance(earlier := data.get("confirmed"), Mapping):  # by jobs before this one, beside its default's trial
+            self._update_times({"task_key": data.get("task_key"), **earlier}, "confirmed", is_past)
+            return
         row.default_ms = values.finite(data.get("default_ms")) or row.default_ms
         row.best_ms = best_ms or row.best_ms
-        noise, default_noise = _noise(data, "noise"), _noise(data, "default_noise")
-        row.is_confirmed, row.noise = kind == "confirmed", noise or default_noise
+        row.is_confirmed, row.noise = kind == "confirmed", total_noise(_noise(data, name) for name in NOISES)
         if kind == "improved" and not is_past and best_ms is not None:
             gain = ratio(row.default_ms, best_ms)
             faster = mark_noise(times(gain), row.noise)
             by = f", {faster} as fast as by default" if gain is not None and is_clear(gain) else ""
             trial = values.finite(data.get("trial"))
             place = f" after {counted(int(trial) + 1, 'trial')}" if trial is not None else ""  # it tells those before
-            self._note = f"improved{place}: {row.op} {mark_noise(duration(best_ms), noise)} by trial{by}"
+            self._note = (
+                f"improved{place}: {row.op} {mark_noise(duration(best_ms), _noise(data, 'noise'))} by trial{by}"
+            )
 
 
-def _without_trials(progress: Mapping[str, Any]) -> dict[str, Any]:
-    """The progress as its process told it: of a job, trials are those that are stored by now."""
-    return {name: value for name, value in progress.items() if name != "trials"}
+def _as_told(progress: Mapping[str, Any]) -> dict[str, Any]:
+    """The progress as its process told it: of a job, trials and seconds are those that are stored by now."""
+    return {name: value for name, value in progress.items() if name not in ("trials", "spent_s")}
 
 
 def _noise(data: Mapping[str, Any], name: str) -> str:

@@ -1,4 +1,5 @@
-"""The page of a job. Read `job_page` first; the table of tasks is in `job_tasks`, events are in `job_history`.
+"""The page of a job. Read `job_page` first; the table of tasks is in `job_tasks`, curves in `job_curves`, events in
+`job_history`.
 
 At a glance: how much faster it is now, where the time goes, which task still has something to gain, and whether more
 budget is worth it.
@@ -21,15 +22,16 @@ from tunewright.db.bounds import LARGEST_ID
 from tunewright.db.job import UNFINISHED, Job, JobState
 from tunewright.db.store import Store
 from tunewright.tuner.explain import values
-from tunewright.tuner.explain.curves import Improvement, active_s, improvements, speedups
+from tunewright.tuner.explain.curves import active_s
 from tunewright.tuner.explain.gain import ExpectedGain, GainBasis
+from tunewright.tuner.explain.taken_back import mark_taken_back
 from tunewright.tuner.noise import total_noise
 from tunewright.tuner.search.report import ENDINGS, SearchEnd
 from tunewright.tuner.search.scheduling.outlook import MINUTE_S, again_words
 from tunewright.tuner.search.stage import AFTER_SEARCH, stage_words
 from tunewright.tuner.search.view import CLEAR_GAIN
-from tunewright.tuner.text import gain, mark_noise, mark_trial
-from tunewright.tuner.units import in_ms, in_s
+from tunewright.tuner.text import NOISE_MARK, gain, mark_noise, mark_trial, times
+from tunewright.tuner.units import in_s
 
 from ..http.problems import ProblemKind
 from ..http.routes.jobs import of_job
@@ -40,7 +42,8 @@ from .drawing.bars import Share, shares
 from .drawing.figure import Figure, Point, Series
 from .drawing.scales import AxisSpec, Unit
 from .html import task_url
-from .job_history import FailureLine, Histories, JobHistory, LogLine, Times, failure_lines, log_lines
+from .job_curves import Curve, model_curve, task_curves
+from .job_history import FailureLine, Histories, JobHistory, LogLine, failure_lines, log_lines
 from .job_tasks import Latency, ModelRun, TaskLine, TaskSort, model_run, names, sort_tasks, task_lines, total_ms
 from .jobs import LITTLE_GAIN, JobLine, Outlook, line_of
 from .page import add_page
@@ -48,9 +51,6 @@ from .views import Text
 
 ROWS = 25
 """Tasks on one page."""
-
-MOST_STEPS = 40
-"""Steps of a curve: of those with more, some between the first and the last are left out."""
 
 PARTS = 6
 """Tasks whose share of a run is shown apart."""
@@ -124,23 +124,12 @@ class Part(Answer):
     name: Text = Field(description="For people.")
     before_ms: float | None
     after_ms: float | None
+    is_tried: bool = Field(description="Whether a trial is in it, which nothing has confirmed.")
+    noise: Text = Field(description="Why the machine was too busy to rely on it; empty where it was not.")
 
-
-class Step(Answer):
-    """A point of a curve, which holds until the next one."""
-
-    trial: int = Field(description="Trials of the job by then.")
-    at_s: float = Field(description="Seconds by then in which a process was at work on the job.")
-    speedup: float = Field(description="How many times as fast as by default.")
-
-
-class Curve(Answer):
-    """How a task, or the whole model, came to be faster."""
-
-    key: Text = Field(description="Of the task; empty for the whole model.")
-    op: Text
-    steps: list[Step]
-    noise: Text = Field(description="Why the machine was too busy to rely on its end; empty where it was not.")
+    def mark(self, time: str) -> str:
+        """A time of it, marked as it needs to be."""
+        return mark_trial(mark_noise(time, self.noise), self.is_tried)
 
 
 class JobDevice(Answer):
@@ -278,7 +267,10 @@ ABSCISSAS = {
 
 def job_charts(view: JobPage) -> dict[str, Markup]:
     """`parts`, `model` and `tasks`."""
-    parts = [Share(part.name, in_s(part.before_ms), in_s(part.after_ms), _url(view, part.key)) for part in view.parts]
+    parts = [
+        Share(part.name, in_s(part.before_ms), in_s(part.after_ms), _url(view, part.key), part.mark)
+        for part in view.parts
+    ]
     before, after = view.sides
     return {
         "parts": shares(
@@ -300,12 +292,14 @@ def job_charts(view: JobPage) -> dict[str, Markup]:
 
 
 def model_figure(view: JobPage, by: Abscissa) -> Figure:
-    """The speedup of the model by trials on the way, and that of the whole model as timed at its end."""
-    series = [_series(view, by, view.model, "by trials")]
+    """The speedup of the model's tasks on the way, and that of the whole model as timed at its end."""
+    series = [_series(view, by, view.model, "sum of its tasks")]
     if view.latency.is_timed and view.latency.speedup and view.model.steps:
-        series.append(Series("timed", [Point(view.end(by), view.latency.speedup)], note=view.latency.result_text))
+        speedup = mark_noise(times(view.latency.speedup), view.latency.noise)
+        point = Point(view.end(by), view.latency.speedup, text=speedup)
+        series.append(Series("timed", [point], note=view.latency.result_text))
     is_kept = view.latency.is_kept
-    title = "Speedup by trials; the model keeps its defaults" if is_kept else "Speedup of the model, by trials"
+    title = "Speedup of its tasks; the model keeps its defaults" if is_kept else "Speedup of the model, by its tasks"
     return _curve_figure(view, by, title, series)
 
 
@@ -322,8 +316,16 @@ def _curve_figure(view: JobPage, by: Abscissa, title: str, series: Sequence[Seri
 
 
 def _series(view: JobPage, by: Abscissa, curve: Curve, name: str) -> Series:
-    points = [Point(float(step.trial) if by is Abscissa.TRIALS else step.at_s, step.speedup) for step in curve.steps]
-    note = mark_trial(mark_noise(gain(curve.steps[-1].speedup), curve.noise)) if curve.steps else ""
+    points = [
+        Point(
+            float(step.trial) if by is Abscissa.TRIALS else step.at_s,
+            step.speedup,
+            text=mark_trial(f"{NOISE_MARK * step.is_noisy}{times(step.speedup)}", step.is_tried),
+        )
+        for step in curve.steps
+    ]
+    last = curve.steps[-1] if curve.steps else None
+    note = mark_trial(mark_noise(gain(last.speedup), curve.noise), last.is_tried) if last else ""
     return Series(name, points, note=note, href=_url(view, curve.key))
 
 
@@ -357,7 +359,7 @@ def job(
 
 def job_page(store: Store, histories: Histories, job_id: int, query: JobPageAsked) -> JobPage:
     """The job as it stands. Raises NotFound, StoreError."""
-    job = store.jobs.get(job_id)
+    [job] = mark_taken_back(store, [store.jobs.get(job_id)])
     history = histories.of(job, store.jobs, store.trials)
     job = replace(job, trials=history.trials)  # there may be more by now: the page has one count
     ops = names(store, [task.task_key for task in job.spec.tasks])
@@ -370,6 +372,7 @@ def job_page(store: Store, histories: Histories, job_id: int, query: JobPageAske
     behind = query.start + ROWS
     log, next_before = log_lines(history.events, ops, query.before)
     fallback = job.result.get("fallback") if job.result else None
+    searched_s = active_s(history.spine, datetime.now(UTC) if job.state in UNFINISHED else job.updated_at)
     return JobPage(
         asked=query,
         job=line_of(job, {target.key: str(target) for target in targets}),
@@ -382,14 +385,9 @@ def job_page(store: Store, histories: Histories, job_id: int, query: JobPageAske
         parts=_parts(tasks, _remainder(run)),
         parts_of=run.of,
         parts_noise=run.noise,
-        model=Curve(
-            key="",
-            op="",
-            steps=[Step.show(point, trial=point.trials) for point in speedups(history.spine)],
-            noise=values.word(job.progress, "noise"),
-        ),
-        curves=_curves(history, page_tasks),
-        searched_s=active_s(history.spine, datetime.now(UTC) if job.state in UNFINISHED else job.updated_at),
+        model=model_curve(job, history, searched_s),
+        curves=task_curves(history, page_tasks),
+        searched_s=searched_s,
         tasks=page_tasks,
         next_start=behind if behind < len(tasks) else None,
         task_count=len(tasks),
@@ -400,7 +398,7 @@ def job_page(store: Store, histories: Histories, job_id: int, query: JobPageAske
         if isinstance(fallback, dict)
         else {},
         fallback_share=values.number(job.result, "fallback_share"),
-        fallback_noise=run.latency.noise or total_noise(times.noise for times in run.summed),
+        fallback_noise=run.latency.noise or total_noise(times.noise for times in run.times),
         log=log,
         next_before=next_before,
         newest=history.newest,
@@ -455,12 +453,18 @@ def _parts(tasks: Sequence[TaskLine], besides: Sequence[Part]) -> list[Part]:
     """Shares of a run: the heaviest tasks, the time besides tasks where the model was timed, and the rest."""
     used = [task for task in tasks if task.before_ms != 0 or task.after_ms != 0]
     most = PARTS - len(besides)
-    parts = [Part(key=task.key, name=task.op, before_ms=task.before_ms, after_ms=task.after_ms) for task in used[:most]]
+    parts = [Part.show(task, name=task.op, is_tried=not task.is_confirmed) for task in used[:most]]
     rest = used[most:]
     name = f"{len(rest)} more tasks" if len(rest) > 1 else "1 more task"
-    before_ms, after_ms = total_ms([task.before_ms for task in rest]), total_ms([task.after_ms for task in rest])
-    others = [Part(key="", name=name, before_ms=before_ms, after_ms=after_ms)] if rest else []
-    return [*parts, *besides, *others]
+    others = Part(
+        key="",
+        name=name,
+        before_ms=total_ms([task.before_ms for task in rest]),
+        after_ms=total_ms([task.after_ms for task in rest]),
+        is_tried=not all(task.is_confirmed for task in rest),
+        noise=total_noise(task.noise for task in rest),
+    )
+    return [*parts, *besides, *([others] if rest else [])]
 
 
 def _remainder(run: ModelRun) -> list[Part]:
@@ -468,37 +472,17 @@ def _remainder(run: ModelRun) -> list[Part]:
     if run.besides_ms is None:
         return []
     before_ms, after_ms = run.besides_ms
-    return [Part(key="", name="besides its tasks", before_ms=before_ms, after_ms=after_ms)]
-
-
-# Curves
-
-
-def _curves(history: JobHistory, tasks: Sequence[TaskLine]) -> list[Curve]:
-    """Curves of the tasks whose first time is known."""
-    own = {task.key: history.of_tasks.get(task.key, ()) for task in tasks}
-    events = sorted(
-        (event for part in (history.spine, *own.values()) for event in part), key=lambda event: event.number
-    )
-    improvements_by_task = improvements(events)
+    noise = total_noise([run.noise, *(times.noise for times in run.times)])
     return [
-        Curve(key=task.key, op=task.op, steps=steps, noise=tried.noise)
-        for task in tasks
-        if (tried := history.tried.get(task.key)) and (steps := _steps(tried, improvements_by_task.get(task.key, [])))
+        Part(
+            key="",
+            name="besides its tasks",
+            before_ms=before_ms,
+            after_ms=after_ms,
+            is_tried=not all(times.is_confirmed for times in run.times),
+            noise=noise,
+        )
     ]
-
-
-def _steps(start: Times, task_improvements: Sequence[Improvement]) -> list[Step]:
-    if not start.default_ms:
-        return []
-    first = [Step(trial=0, at_s=0.0, speedup=start.default_ms / (start.first_ms or start.default_ms))]
-    later = [
-        Step(trial=improvement.trial, at_s=improvement.at_s, speedup=start.default_ms / best_ms)
-        for improvement in task_improvements
-        if (best_ms := in_ms(improvement.best_s))
-    ]
-    stride = -(-len(later) // MOST_STEPS) or 1
-    return [*first, *later[(len(later) - 1) % stride :: stride]]  # the last one is what it came to
 
 
 def _settings(job: Job) -> Settings:

@@ -22,7 +22,9 @@ from tunewright.db.jobs import Jobs
 from tunewright.db.trials import TrialLog
 from tunewright.search_space.measurement import FAILED, Status
 from tunewright.tuner.explain import values
+from tunewright.tuner.explain.curves import NOISES
 from tunewright.tuner.explain.gain import task_gain_interval
+from tunewright.tuner.noise import total_noise
 from tunewright.tuner.search.stage import STAGES
 
 from ..http.schemas.base import Answer
@@ -46,7 +48,7 @@ COUNTING_SHARE = 0.05
 QUICK_S = 0.05
 """What takes no longer than this is counted at each look."""
 
-KEPT_OF_PROGRESS = ("stage", "trials", "spent_s", "speedup")
+KEPT_OF_PROGRESS = ("stage", "trials", "spent_s", "speedup", "noise", "is_tried")
 
 OTHERS = frozenset(EventKind) - {EventKind.PROGRESS}
 
@@ -88,9 +90,9 @@ class Times:
             noise=values.word(entry, "noise"),
         )
 
-    def confirmed(self, event: Event) -> Times:
-        """Those of a confirmation, after these of trials: a gain is the ratio of two times of one kind."""
-        return replace(Times.of_report(event.data), first_ms=self.first_ms, improved_trial=self.improved_trial)
+    def confirmed(self, told: Mapping[str, Any]) -> Times:
+        """Those of a confirmation, as an event tells it, after these of trials."""
+        return replace(Times.of_report(told), first_ms=self.first_ms, improved_trial=self.improved_trial)
 
     def after(self, event: Event) -> Times:
         """The times of trials after an event of the task: a default or an improvement."""
@@ -108,7 +110,7 @@ class Times:
             improved_trial,
             default_interval_ms=values.interval(event.data, "default_interval_ms"),  # older events have none
             best_interval_ms=values.interval(event.data, "best_interval_ms"),
-            noise=values.word(event.data, "noise") or values.word(event.data, "default_noise"),
+            noise=total_noise(values.word(event.data, name) for name in NOISES),
         )
 
 
@@ -172,7 +174,7 @@ class _JobReader:
     times: Mapping[str, Times] = field(default_factory=dict)
     expected: Mapping[str, Any] = field(default_factory=dict)
     counts: Counts = field(default_factory=dict)
-    counted_of: datetime | None = None  # when the job had changed last as its trials were counted
+    counted_of: tuple[datetime, int] | None = None  # when the job had changed last, and the newest void, at that count
     count_again_s: float = 0.0
 
     def __len__(self) -> int:
@@ -228,10 +230,12 @@ class _JobReader:
             added.setdefault(key, []).append(event)
             by_trials, known = tried.get(key, Times()), times.get(key, Times())
             if event.kind is EventKind.CONFIRMED:
-                times[key] = by_trials.confirmed(event)
+                times[key] = by_trials.confirmed(event.data)
                 continue
             tried[key] = by_trials.after(event)
-            if event.kind is EventKind.IMPROVED or not known.is_confirmed:  # another process tells defaults again
+            if isinstance(earlier := event.data.get("confirmed"), Mapping):  # by jobs before this one
+                times[key] = tried[key].confirmed(earlier)
+            elif event.kind is EventKind.IMPROVED or not known.is_confirmed:  # another process tells defaults again
                 times[key] = tried[key]
         self.tried, self.times = tried, times
         self.of_tasks = {**self.of_tasks, **{key: (*self.of_tasks.get(key, ()), *new) for key, new in added.items()}}
@@ -263,10 +267,10 @@ class _JobReader:
 
     def count(self, job: Job, trials: TrialLog) -> Counts:
         """How the job's trials ended; of a job that goes on as they had a moment ago, where counting takes long."""
-        is_still = job.state is not JobState.RUNNING
-        if job.updated_at != self.counted_of and (is_still or self.clock() >= self.count_again_s):
+        is_still, newest = job.state is not JobState.RUNNING, (job.updated_at, trials.newest_void())
+        if newest != self.counted_of and (is_still or self.clock() >= self.count_again_s):
             begun_s = self.clock()
-            self.counts, self.counted_of = trials.counts(job.id), job.updated_at
+            self.counts, self.counted_of = trials.counts(job.id), newest
             ended_s = self.clock()
             took_s = ended_s - begun_s
             self.count_again_s = ended_s + took_s / COUNTING_SHARE if took_s > QUICK_S else ended_s
@@ -307,6 +311,9 @@ class LogLine(Answer):
     best_interval_ms: tuple[float, float] | None
     noise: Text = Field(description="Why the machine was too busy to rely on these; empty where it was not.")
     default_noise: Text = Field(description="The same of `default_ms` alone, where an improvement is told beside it.")
+    gain_noise: Text = Field(
+        description="The same of the ratio of both, which may have been timed at different moments of a busy machine."
+    )
     trial: int | None = Field(description="From 1 on.")
     words: Text = Field(description="What else it says: who has the job, what it is at, why it failed.")
 
@@ -356,6 +363,7 @@ def _log_line(event: Event, ops: Mapping[str, str]) -> LogLine:
         key=key,
         op=ops.get(key) or values.word(data, "op"),
         default_noise=values.word(data, "default_noise"),
+        gain_noise=total_noise(values.word(data, name) for name in NOISES),
         trial=None if trial is None else int(trial) + 1,
         words=_words(event.kind, data),
     )

@@ -162,15 +162,16 @@ class TaskLine(Answer):
         description="Of the most that the machine was measured to compute, what its best one does."
     )
     peak_noise: Text = Field(description="Why the machine may compute more than that; empty where it does not.")
-    why_above_peak: Text = Field(description="Why that is more than 1; empty where it is not clearly so.")
+    default_voided: bool = Field(description="Whether the default that was confirmed was taken back since.")
+    best_voided: bool = Field(description="Whether the best that was confirmed was taken back since.")
+    why_above_peak: Text = Field(description="Why that is more than 1; empty where it is not.")
 
 
 @dataclass(frozen=True, slots=True)
 class ModelRun:
     """One run of the model by the times of its tasks, in the order of the job's tasks; None: not known."""
 
-    times: Sequence[Times]  # as told of each
-    summed: Sequence[Times]  # what sums are of: those of the report, and before there is one, of trials alone
+    times: Sequence[Times]  # as told of each, and what sums are of
     uses: Sequence[int]
     before_ms: Sequence[float | None]  # of each task, on default schedules
     after_ms: Sequence[float | None]  # on the best ones, or again on defaults where these were kept
@@ -201,14 +202,14 @@ class ModelRun:
         """Whether it is the run that was timed, or a sum of confirmed times or of trials."""
         if self.besides_ms:
             return GainBasis.MODEL
-        return GainBasis.TASKS if all(times.is_confirmed for times in self.summed) else GainBasis.TRIALS
+        return GainBasis.TASKS if all(times.is_confirmed for times in self.times) else GainBasis.TRIALS
 
     @property
     def noise(self) -> str:
         """Why the times can't be relied on: the noise of the run, or of the first task that has any; empty without."""
         if self.besides_ms:
             return self.latency.noise
-        return total_noise(times.noise for times in self.summed)
+        return total_noise(times.noise for times in self.times)
 
     def expected(self, progress: Mapping[str, Any] | None) -> ExpectedGain:
         """What the search expected of going on, as parts of what `of` says."""
@@ -220,25 +221,23 @@ class ModelRun:
 
 
 def model_run(job: Job, history: JobHistory) -> ModelRun:
-    """A run of the job's model, by its report or, without one, by the trials so far, as the search goes."""
+    """A run of the job's model, by its report or, without one, by what is known so far."""
     tasks, reported = job.spec.tasks, _report_times(job.result)
     latency = Latency.of_job(job)
     times = [(reported or history.times).get(task.task_key, Times()) for task in tasks]
-    summed = times if reported else [history.tried.get(task.task_key, Times()) for task in tasks]
     assembly = _assembly(job)
     uses = _chosen(
         job,
         assembly,
-        [_known_s(time, history.counts.get(key.task_key)) for time, key in zip(summed, tasks, strict=True)],
+        [_known_s(time, history.counts.get(key.task_key)) for time, key in zip(times, tasks, strict=True)],
     )
     return ModelRun(
         times,
-        summed,
         uses,
-        [_part(count, time.default_ms) for count, time in zip(assembly.separate_uses, summed, strict=True)],
+        [_part(count, time.default_ms) for count, time in zip(assembly.separate_uses, times, strict=True)],
         [
             _part(count, time.default_ms if latency.is_kept else time.best_ms)
-            for count, time in zip(uses, summed, strict=True)
+            for count, time in zip(uses, times, strict=True)
         ],
         latency,
     )
@@ -262,12 +261,13 @@ def task_lines(
     ]
     saved_ms = sum(saving_ms or 0.0 for saving_ms in savings_ms)
     most = max((gain for gain in gains or () if gain is not None), default=0.0)
-    peaks = {values.word(entry, "key"): _peak(entry) for entry in values.entries(job.result, "tasks")}
+    entries = {values.word(entry, "key"): entry for entry in values.entries(job.result, "tasks")}
     lines = []
     for n, task in enumerate(job.spec.tasks):
         key, times, counts = task.task_key, run.times[n], history.counts.get(task.task_key, {})
         trials, gain = sum(counts.values()), gains[n] if gains else None
-        peak_share, why_above_peak = peaks.get(key, (None, ""))
+        entry = entries.get(key, {})
+        peak_share, why_above_peak = _peak(entry)
         line = TaskLine.show(
             times,
             task,
@@ -290,6 +290,8 @@ def task_lines(
             improved_trial=history.times.get(key, Times()).improved_trial,
             peak_share=peak_share,
             peak_noise=values.word(job.result, "peak_noise"),
+            default_voided=entry.get("default_voided") is True,
+            best_voided=entry.get("best_voided") is True,
             why_above_peak=why_above_peak,
         )
         lines.append(line)

@@ -20,6 +20,7 @@ from tunewright.db.job import UNFINISHED, Job, JobState, Wish
 from tunewright.db.store import Store
 from tunewright.tuner.explain import values
 from tunewright.tuner.explain.gain import GainBasis, ModelGain
+from tunewright.tuner.search.progress import standing
 from tunewright.tuner.search.report import JobOutcome, is_out_of_time, verdict
 from tunewright.tuner.search.scheduling.outlook import MINUTE_S
 from tunewright.tuner.text import short, sized_name
@@ -78,6 +79,7 @@ class JobLine(Answer):
     trials: int = Field(description="Candidates measured so far.")
     most_trials: int | None = Field(description="Most candidates to measure; null: no limit.")
     spent_s: float = Field(description="Seconds of searching so far.")
+    before_s: float = Field(description="How many of them came before `most_s` counts: a command spent them.")
     most_s: float | None = Field(description="Most seconds of searching; null: no limit.")
     speedup: float | None = Field(description="How many times as fast as by default the model is.")
     speedup_of: GainBasis = Field(
@@ -221,11 +223,10 @@ def _select(store: Store, query: JobsAsked) -> tuple[Sequence[Job], str | None, 
 
 def _forecast(job: Job) -> tuple[float | None, float | None, float | None]:
     """The newest forecast of the rest of a search: its seconds, what it brings (0.02 is 2%), and what of that a minute
-    brings on the average. None of a job that is finished or out of time, and where nothing is told.
+    brings on the average. None where nothing is told, or to come.
     """
-    if job.state not in UNFINISHED or (job.state is JobState.PAUSED and job.result is not None):
-        return None, None, None
-    left_s, gain = values.number(job.progress, "left_s"), values.number(job.progress, "remaining_gain")
+    progress = standing(job)
+    left_s, gain = values.number(progress, "left_s"), values.number(progress, "remaining_gain")
     if left_s is None or gain is None or left_s < MINUTE_S:
         return left_s, gain, None
     return left_s, gain, (1.0 + gain) ** (MINUTE_S / left_s) - 1.0
@@ -261,6 +262,7 @@ def line_of(job: Job, targets: Mapping[str, str]) -> JobLine:
         target=TargetName.known(key, targets),
         tasks=len(job.spec.tasks),
         most_trials=job.budget.trials,
+        before_s=job.budget.before_s,
         most_s=None if job.budget.seconds == inf else job.budget.seconds,
         speedup_of=gain.of,
     )

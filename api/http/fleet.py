@@ -44,8 +44,10 @@ class FleetCounts:
 def strike_off(store: Store) -> None:
     """Forget tuner processes that were killed on this machine: else they are listed until they are silent for long.
 
-    Raises StoreError.
+    Their jobs are free again: else they would seem to be at work until their leases expire. Raises StoreError.
     """
     for tuner in store.fleet.tuners():
-        if is_gone(holder_name(tuner.host, tuner.pid)):
+        holder = holder_name(tuner.host, tuner.pid)
+        if is_gone(holder):
             store.fleet.leave(tuner.id)
+            store.jobs.take_from(holder)

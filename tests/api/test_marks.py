@@ -159,7 +159,7 @@ def test_what_is_by_trials_is_marked(name: str) -> None:
 
 def test_a_job_that_goes_on_is_told_by_its_trials() -> None:
     out = printed(commands.render_job, begun(True, NOISE))
-    assert "by trials: ~3.00 ms° by default, ~2.00 ms° so far: ~1.50x° as fast" in out
+    assert "the sum of its tasks: ~3.00 ms° by default, ~2.00 ms° so far: ~1.50x° as fast" in out
     assert "at work on it: host:1; timing default and best schedules side by side: 1 of 1 task\n" in out
     paused = printed(commands.render_job, replace(begun(True, ""), state="paused", holder=""))
     assert "it was paused while timing default and best schedules side by side: 1 of 1 task\n" in paused

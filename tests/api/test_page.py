@@ -3,6 +3,7 @@
 import hashlib
 import re
 
+import onnx
 import pytest
 from fastapi.routing import APIRoute
 from markupsafe import escape
@@ -347,6 +348,15 @@ def test_scripts_are_small_and_plain():
     assert max(map(len, scripts)) < 11_000
     for script in scripts:
         assert not re.search(rb"\beval\b|innerHTML|document\.write|new Function|insertAdjacentHTML|https?:", script)
+
+
+def test_models_are_known_by_the_tags_that_they_begin_with():
+    [line] = [line for line in assets()["submit.js"].content.decode().splitlines() if line.startswith("const BEGINS")]
+    tags = [int(number, 16) for number in re.findall(r"0x[0-9a-f]+", line)]
+    fields = onnx.ModelProto.DESCRIPTOR.fields
+    wire_types = {field.number: 0 if field.type == field.TYPE_INT64 else 2 for field in fields}
+    keys = [number << 3 | wire_type for number, wire_type in wire_types.items()]
+    assert sorted(tags) == sorted(key if key < 0x80 else key & 0x7F | 0x80 for key in keys)
 
 
 def test_addresses():

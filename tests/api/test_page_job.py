@@ -10,22 +10,27 @@ import pytest
 from markupsafe import escape
 
 from tunewright.api.dashboard import job_history as history
-from tunewright.api.dashboard.job import MOST_STEPS, JobPageAsked, _steps, job_page
+from tunewright.api.dashboard.job import JobPageAsked, job_page
+from tunewright.api.dashboard.job_curves import MOST_STEPS, _steps
 from tunewright.api.dashboard.job_history import Histories, Times
-from tunewright.api.dashboard.job_tasks import Reason
+from tunewright.api.dashboard.job_tasks import Reason, total_ms
+from tunewright.codegen.host import machine
 from tunewright.db.fleet import TunerDevice
 from tunewright.db.job import EventKind, JobSpec, JobState, NewEvent, SearchBudget, SpecTask
 from tunewright.db.store import open_store
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
 from tunewright.tuner.explain.curves import Improvement
+from tunewright.tuner.explain.gain import GainBasis
 from tunewright.tuner.explain.peak import FEWER_MULTIPLICATIONS, OTHER_MOMENT
 from tunewright.tuner.models.model import open_model
+from tunewright.tuner.search.lease_keeper import LeaseKeeper
 from tunewright.tuner.units import in_s
 
 from ..tuner.conftest import small_model
-from ..tuner.fake_pool import FakePool, by_key, is_default
+from ..tuner.fake_pool import LEASE_S, FakePool, by_key, is_default, leased, work
 from ..tuner.fake_pool import job as tune
+from ..tuner.fake_pool import took as fake_took
 from .page import whole
 
 HOSTILE = ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "{{ 7 * 7 }}", "' onclick='x"]
@@ -295,27 +300,34 @@ class TestConfirming:
         search.tell(EventKind.STAGE, stage="confirming")
         times = {"default_ms": 4.4, "best_ms": 1.5, "default_interval_ms": [4.3, 4.5], "best_interval_ms": [1.4, 1.6]}
         search.tell(EventKind.CONFIRMED, task_key=large.key, op=large.op, noise="", **times)
-        sums = {"speedup": 2.5, "default_ms": 10.0, "tuned_ms": 4.0}
+        sums = {
+            "speedup": 2.16,
+            "default_ms": 10.8,
+            "tuned_ms": 5.0,
+            "is_tried": True,
+        }  # of both tasks, as in the table
         search.progress(stage="confirming", confirmed=1, to_confirm=3, left_s=None, noise="it was busy", **sums)
 
     @pytest.mark.parametrize("ended", [None, JobState.CANCELLED])
-    def test_all_that_is_told_of_its_tasks_together_goes_by_trials(self, client, search, confirming, ended):
+    def test_what_its_tasks_come_to_is_one_figure(self, client, search, confirming, ended):
         if ended:
             search.store.jobs.finish(search.lease, ended)
         said, asked = twin(client, search.id), client.get(f"/v1/jobs/{search.id}").json()
         [listed] = client.get("/v1/pages/jobs").json()["jobs"]
         for one in (asked, listed, said["job"]):
-            assert (one["speedup"], one["speedup_of"], one["noise"]) == (2.5, "trials", "it was busy")
-        assert (said["latency"]["speedup"], said["latency"]["of"], said["parts_of"]) == (2.5, "trials", "trials")
+            assert (one["speedup"], one["speedup_of"], one["noise"]) == (2.16, "trials", "it was busy")
+        assert (said["latency"]["speedup"], said["latency"]["of"], said["parts_of"]) == (2.16, "trials", "trials")
         assert said["latency"]["noise"] == said["model"]["noise"] == "it was busy"
         parts = [(part["before_ms"], part["after_ms"]) for part in said["parts"]]
-        assert [sum(side) for side in zip(*parts, strict=True)] == [10.0, 4.0]
-        assert said["model"]["steps"][-1]["speedup"] == 2.5
+        assert [sum(side) for side in zip(*parts, strict=True)] == [10.8, 5.0]
+        assert said["model"]["steps"][-1] == {"trial": 6, "speedup": 2.16, "is_noisy": True, "is_tried": True} | {
+            "at_s": said["model"]["steps"][-1]["at_s"]
+        }
         words = page(client, search.id)
-        assert "~ 2.50x °" in words and "by trials of its tasks" in words and "~ 4.00 ms °" in words
+        assert "~ 2.16x °" in words and "by its tasks, as confirmed or by trials" in words and "~ 5.00 ms °" in words
         assert "while its tasks were timed to rely on the figures marked ~: it was busy" in words
-        assert "goes by trials as long as the job has no result" in words
-        assert "~ 2.50x °" in " ".join(re.sub(r"<[^>]*>", " ", client.get("/").text).split())
+        assert "sum of its tasks from 2.50x° to ~2.16x°." in words
+        assert "~ 2.16x °" in " ".join(re.sub(r"<[^>]*>", " ", client.get("/").text).split())
         assert ("What comes of it is timed at the end" in words) is (ended is None)
 
     def test_the_table_tells_which_times_are_confirmed(self, client, search, confirming):
@@ -426,6 +438,28 @@ class TestFinished:
         assert "2.20x timed on the whole model: 2.15x to 2.25x" in words and "1.95 ms to 2.05 ms" in words
         assert "1.05x 1.00x to 1.10x" in words
 
+    def test_what_was_taken_back_since_is_marked_wherever_it_is_told(self, one, client, search):
+        searched(search)
+        small, large = search.tasks
+        best, default = search.schedule(4), search.schedule(1)
+        result = report(search, default_ms=11.0, failed={"crash": 1}, voided=0)
+        result["tasks"][1] |= {"schedule": best.to_json()}
+        result["tasks"][0] |= {"default_schedule": default.key}
+        search.store.jobs.finish(search.lease, JobState.SUCCEEDED, result=result)
+        assert "†" not in page(client, search.id)
+        for task, schedule in ((large, best), (small, default), (large, search.schedule(2))):
+            one.store.voids.void(task.key, search.target.key, schedule.key, "wrong on odd days")
+        said, told = twin(client, search.id), client.get(f"/v1/jobs/{search.id}").json()["result"]
+        marks = {task["key"]: (task["default_voided"], task["best_voided"]) for task in said["tasks"]}
+        assert marks == {small.key: (True, False), large.key: (False, True)}
+        assert [entry.get("best_voided", False) for entry in told["tasks"]] == [False, True]
+        assert (told["voided"], told["failed"]) == (said["voided"], {"timeout": 1}) == (3, {"timeout": 1})
+        words = page(client, search.id)
+        assert "1.05 ms † " in words and "4.00x † " in words and "2.10 ms † " in words and "4.20 ms †" not in words
+        assert "† Taken back since, and used no more" in words
+        one.store.voids.lift(large.key, search.target.key, best.key)
+        assert not any(task["best_voided"] for task in twin(client, search.id)["tasks"])
+
     def test_defaults_that_were_kept(self, client, search):
         changes = {"outcome": "defaults_kept", "tuned_ms": 11.0, "rejected_ms": 11.9, "rejected_interval": [0.9, 1.01]}
         searched(search)
@@ -435,7 +469,7 @@ class TestFinished:
         assert all(task["after_ms"] == task["before_ms"] for task in said["tasks"])
         words = page(client, search.id)
         assert "defaults kept" in words and "succeeded" not in words
-        assert "it came to its end: defaults kept" in words and "Speedup by trials" in words
+        assert "it came to its end: defaults kept" in words and "Speedup of its tasks" in words
         assert "none: defaults kept what was found: 0.92x (0.90x to 1.01x)" in words
         assert "promised so far made the whole model no faster" in words and "worth it" not in words
         assert said["job"]["state"] == "succeeded"  # for programs
@@ -484,6 +518,17 @@ class TestFinished:
         assert "by default, its tasks one by one ~10.5 ms" in words and "tuned, its tasks one by one ~4.10 ms" in words
         assert "That is another figure than the time of one run" in words and "Besides its tasks" not in words
 
+    def test_each_bar_is_marked_as_its_task_is(self, client, search):
+        """One that nothing confirmed, as there was nothing to compare, marks the sum, but no other bar."""
+        small, large = search.tasks
+        result = report(search, default_ms=3.0, tuned_ms=1.0)
+        result["tasks"][0] |= {"confirmed": False, "noise": "it was busy"}
+        search.store.jobs.finish(search.lease, JobState.SUCCEEDED, result=result)
+        source = client.get(f"/jobs/{search.id}").text
+        assert f"<title>Relu {small.shape}: ~2.10 ms°</title>".replace("->", "-&gt;") in source
+        assert f"<title>Relu {large.shape}: 8.40 ms</title>".replace("->", "-&gt;") in source
+        assert "one by one ~10.5 ms°" in page(client, search.id)
+
     def test_bars_are_marked_as_the_run_is(self, client, search):
         search.store.jobs.finish(search.lease, JobState.SUCCEEDED, result=report(search, noise="it was busy"))
         assert twin(client, search.id)["parts_of"] == "model"
@@ -525,11 +570,12 @@ class TestFinished:
     @pytest.mark.parametrize(
         ("sketch", "why"), [("winograd4", FEWER_MULTIPLICATIONS), ("contraction", OTHER_MOMENT), (None, OTHER_MOMENT)]
     )
-    def test_more_than_the_peak_is_explained(self, client, search, sketch, why):
+    @pytest.mark.parametrize("share", [1.4, 1.016])
+    def test_more_than_the_peak_is_explained(self, client, search, sketch, why, share):
         """In the words of the command line, for its kind of schedule."""
         assert "100% of peak" not in page(client, search.id)
         result = report(search)
-        result["tasks"][0] |= {"fraction_of_peak": 1.4, "schedule": {"sketch": sketch}}
+        result["tasks"][0] |= {"fraction_of_peak": share, "schedule": {"sketch": sketch}}
         search.store.jobs.finish(search.lease, JobState.SUCCEEDED, result=result)
         assert page(client, search.id).count(f"* Above 100% of peak: {escape(why)}.") == 1
         assert [task["why_above_peak"] for task in twin(client, search.id)["tasks"]].count(why) == 1
@@ -572,6 +618,11 @@ class TestOutOfTime:
         [line] = client.get("/v1/pages/jobs").json()["jobs"]
         assert (line["left_s"], line["remaining_gain"], line["outlook"]) == (None, None, "unknown")
         assert "paused, minutes over: too noisy to tell" in whole(client.get("/")).words
+
+    def test_its_progress_is_that_of_a_job_that_is_over(self, client, search, paused):
+        progress = client.get(f"/v1/jobs/{search.id}").json()["progress"]
+        assert [progress[name] for name in ("stage", "left_s", "remaining_gain")] == ["done", None, None]
+        assert progress["again_gain"] == 0.045  # of more budget
 
     def test_a_job_that_somebody_paused_has_no_outcome(self, one, client, search):
         searched(search)
@@ -735,6 +786,32 @@ def test_what_a_real_search_tells():
     assert Reason.UNKNOWN not in {task.reason for task in view.tasks}
 
 
+def test_the_tasks_of_a_job_come_to_one_figure():
+    """Also where side by side they take other times than in trials, and for the next job of the model, as it begins."""
+
+    def compared(candidate):
+        return replace(fake_took(2e-3 if is_default(candidate) else 1.6e-3), provenance=machine())
+
+    network = open_model(small_model().SerializeToString())
+    views = []
+
+    def nothing_found(candidate):
+        views.append(job_page(store, Histories(), keeper.lease.job_id, JobPageAsked()))
+        return FAILED
+
+    with open_store("sqlite://") as store:
+        first = tune(network, store, FakePool(by_key, compared), trials=12)
+        views.append(job_page(store, Histories(), first.job_id, JobPageAsked()))
+        with LeaseKeeper(store.jobs, leased(network, store, seed=1), LEASE_S) as keeper:
+            keeper.tell()
+            work(network, store, FakePool(nothing_found, compared), keeper)
+    for one in (views[0], views[-1]):
+        assert one.latency.of is one.parts_of is GainBasis.TASKS
+        assert one.latency.speedup == one.model.steps[-1].speedup == pytest.approx(1.25)
+        assert total_ms([part.before_ms for part in one.parts]) == pytest.approx(one.latency.default_ms)
+        assert not any(part.is_tried for part in one.parts) and not one.model.steps[-1].is_tried
+
+
 def test_marks_of_noise_are_those_of_the_trials():
     """An improvement is marked in the events as its trial is on its page."""
 
@@ -758,6 +835,8 @@ def test_an_improvement_on_a_noisy_default_is_noisy(client, search):
     large = search.tasks[1]
     about = {"task_key": large.key, "op": large.op, "default_ms": 4.0, "best_ms": 1.0, "trial": 1}
     search.tell(EventKind.IMPROVED, **about, noise="", default_noise="it was busy")
+    assert re.search(r"takes 1.00 ms ° , ~ 4.00x ° as fast", page(client, search.id))
+    search.tell(EventKind.IMPROVED, **about, noise="", default_noise="", apart_noise="others were busy")
     assert re.search(r"takes 1.00 ms ° , ~ 4.00x ° as fast", page(client, search.id))
     search.tell(EventKind.IMPROVED, **about, noise="it was busy", default_noise="")
     assert re.search(r"takes ~ 1.00 ms ° , ~ 4.00x ° as fast", page(client, search.id))

@@ -302,7 +302,7 @@ class TestPlots:
             words[name] = [text.get_text() for text in figure.findobj(Text)]
             ends[name] = [text.get_text() for axes in figure.axes for text in axes.texts]
         said = "timed: defaults kept" if kept else "timed: ~2.00x (1.90x to 2.10x)"
-        assert {"by trials: 2.00x°", said} <= set(words["speedup"]) and ends["speedup"] == []
+        assert {"sum of its tasks: 2.00x°", said} <= set(words["speedup"]) and ends["speedup"] == []
         assert any("it keeps its defaults" in text for text in words["speedup"]) is kept
         assert {"~3.00 ms", "~3.00 ms" if kept else "~2.00 ms"} <= set(ends["time"])
         assert "by default, its tasks one by one" in words["time"]

@@ -300,8 +300,14 @@ def test_one_that_is_killed_is_struck_off(tuners, kit, monkeypatch, tmp_path):
         here = platform.node()
         for name, host, number in (("own", here, pid), ("elsewhere", "elsewhere", pid), ("alive", here, os.getpid())):
             store.fleet.enlist(name, host, number, "0", "ray")
+        store.add_target(kit.target())
+        store.add_task(kit.task(8))
+        spec = JobSpec("", kit.target().key, (SpecTask(kit.task(8).key, 1),))
+        job_id = store.jobs.submit(spec, "m", SearchBudget(9)).job.id
+        store.jobs.lease([kit.target().key], f"{here}:{pid}")
         os.kill(pid, signal.SIGKILL)
         wait_for(lambda: {tuner.id for tuner in store.fleet.tuners()} == {"elsewhere", "alive"})
+        wait_for(lambda: not store.jobs.get(job_id).holder)
         wait_for(lambda: one.pids and one.pids[0] != pid)
 
 

@@ -369,7 +369,7 @@ def test_a_job_is_told_alike_everywhere(real: Any, kit: Any, path: Path, command
     }
     assert command("jobs", "list", "--json").data == {"jobs": [shown]}
     assert real.client().get("/v1/jobs").json()["items"] == [asked]
-    assert (shown["progress"], shown["target_name"]) == (standing | {"trials": 0}, str(kit.target()))
+    assert (shown["progress"], shown["target_name"]) == (standing | {"trials": 0, "spent_s": 0.0}, str(kit.target()))
     kit.store_trials(real.store, lease, 5)
     row = next(line for line in command("jobs", "list").out.splitlines() if "running" in line).split()
     assert row[:5] == [str(lease.job_id), "running", "small.onnx,", "rows=4", str(kit.target())]
@@ -391,6 +391,10 @@ def test_a_job_that_was_there() -> None:
         "job 7 was there already: 100 trials, until a minute brings less than 2%, priority 0; not taken: --until none"
     )
     assert note_existing(job, None, None, 0.005, 0).endswith("; not taken: --trials none, --until 0.5%")
+    left_behind = from_json(Job, JOB | {"trials": None, "minutes": 1.0, "before_s": 61.4, "spent_s": 88.0})
+    assert note_existing(left_behind, None, 0.3, None, 0) == (
+        "job 7 was there already: 1 minute more than the 1:01 spent before, priority 0; not taken: --minutes 0.3"
+    )
     unbounded = from_json(Job, JOB | {"trials": None, "minutes": 2.0})
     assert note_existing(unbounded, None, 2.0, None, 0) == "job 7 was there already: 2 minutes, priority 0"
     assert from_json(Job, JOB).is_new is None

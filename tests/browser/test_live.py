@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import re
 from typing import Any
 
+import pytest
 from playwright.sync_api import Browser, FilePayload, Page, Route, expect
 
 from .conftest import Show
@@ -176,6 +178,26 @@ def test_refusal_is_told(show: Show) -> None:
     press(page, "Tune")
     expect(page.get_by_role("alert")).to_contain_text("model")
     seen.forget("status of 4")
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "words"),
+    [
+        ("packed.onnx", gzip.compress(b"model"), "packed.onnx does not begin as an ONNX model"),
+        ("junk.onnx", b"junk", "must be unpacked"),
+        ("none.onnx", b"", "none.onnx is empty."),
+    ],
+)
+def test_what_can_not_be_a_model_is_told_as_it_is_chosen(show: Show, name: str, data: bytes, words: str) -> None:
+    page, seen = show("/")
+    if page.locator("#submit:not([open])").count():
+        page.locator("#submit summary").click()
+    page.set_input_files("#submit [type=file]", {"name": name, "mimeType": "application/octet-stream", "buffer": data})
+    expect(page.get_by_role("alert")).to_contain_text(words)
+    good: FilePayload = {"name": "good.onnx", "mimeType": "application/octet-stream", "buffer": model(24, 40)}
+    page.set_input_files("#submit [type=file]", good)
+    expect(page.locator("#said")).to_be_hidden()
+    assert not any("/v1/models" in address for address in seen.asked)
 
 
 def test_what_went_wrong_is_told_as_it_is(show: Show, shown: Shown) -> None:

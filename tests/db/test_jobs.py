@@ -69,7 +69,7 @@ class TestSubmit:
         assert jobs.list() == [job]
         (event,) = jobs.events(job.id)
         assert (event.number, event.kind, event.created_at) == (1, EventKind.QUEUED, clock.now)
-        budget = {"trials": 7, "seconds": 1.5, "until": 0.02}
+        budget = {"trials": 7, "seconds": 1.5, "until": 0.02, "before_s": 0.0}
         assert event.data == {"label": label, "priority": 3, "budget": budget}
 
     @pytest.mark.parametrize("budget", [SearchBudget(None, 120.0), SearchBudget(None, until=0.02), SearchBudget(5)])
@@ -185,13 +185,18 @@ class TestSubmit:
         jobs.pause_leased(lease)
         for _ in range(2):
             job = jobs.submit(samples.spec(), "", BUDGET).job if how == "submitted" else jobs.resume(lease.job_id)
-            assert (job.state, job.budget) == (JobState.QUEUED, SearchBudget(9, 120.0, 0.02))
+            assert (job.state, job.budget) == (JobState.QUEUED, SearchBudget(9, 60.0, 0.02, before_s=60.0))
             jobs.pause(job.id)
             job = jobs.resume(job.id)
-        assert kinds(jobs, job.id)[2:5] == ["paused", "changed", "resumed"]
-        assert [job_event.data for job_event in jobs.events(job.id) if job_event.kind is EventKind.CHANGED] == [
-            {"minutes": 2.0}
-        ]
+        assert kinds(jobs, job.id)[2:4] == ["paused", "resumed"]
+        assert (job.budget.seconds_left(60.0), job.budget.seconds_left(100.0)) == (60.0, 20.0)
+
+    def test_minutes_of_a_command_are_those_of_one_run(self, jobs, samples):
+        lease = jobs.open(samples.spec(), "", SearchBudget(None, 60.0), "command")
+        jobs.renew(lease, spent_s=61.0)
+        jobs.pause_leased(lease, result={})
+        again = jobs.get(jobs.open(samples.spec(), "", SearchBudget(None, 30.0), "command").job_id)
+        assert (again.spent_s, again.budget) == (61.0, SearchBudget(None, 30.0, before_s=61.0))
 
 
 class TestOpen:
@@ -238,6 +243,33 @@ class TestOpen:
         lease = jobs.open(samples.spec(), "", BUDGET, "h2", 10)
         assert lease.job_id != lost.job_id
         assert jobs.get(lost.job_id).state is JobState.CANCELLED
+
+
+class TestTakeFrom:
+    def test_who_died_has_no_job_from_then_on(self, jobs, samples, target):
+        lost, other = (submit(jobs, samples, number) for number in (1, 2))
+        leases = [jobs.lease([target], holder) for holder in ("vm:1", "vm:12")]
+        jobs.take_from("vm:1")
+        found = jobs.get(lost.id)
+        assert (found.state, found.holder, found.attempts) == (JobState.QUEUED, "", 1)
+        assert kinds(jobs, lost.id) == ["queued", "started", "lost"]
+        assert (jobs.get(other.id).state, jobs.get(other.id).holder) == (JobState.RUNNING, "vm:12")
+        with pytest.raises(LeaseLost):
+            jobs.renew(leases[0])
+        assert jobs.lease([target], "vm:3").job_id == lost.id
+
+    def test_a_job_that_kills_them_all_fails(self, jobs, samples, target, clock):
+        job = submit(jobs, samples)
+        for _ in range(ATTEMPTS):
+            clock.advance(300)  # behind any pause
+            jobs.lease([target], "vm:1")
+            jobs.take_from("vm:1")
+        assert jobs.get(job.id).state is JobState.FAILED
+
+    def test_the_job_of_a_command_is_left_alone(self, jobs, samples):
+        lease = jobs.open(samples.spec(), "", BUDGET, "vm:1")
+        jobs.take_from("vm:1")
+        assert jobs.get(lease.job_id).holder == "vm:1"
 
 
 class TestLease:

@@ -147,6 +147,14 @@ def test_all_of_a_name_is_there() -> None:
     assert all(any(word in row for row in rows) for word in ("BatchNormalization", "MaxPool", "ends"))
 
 
+def test_what_was_taken_back_since_is_marked() -> None:
+    gone = TUNED | {"tasks": [TASK | {"best_voided": True}], "voided": 1}
+    out = printed(tune_report.render, gone, 160)
+    assert "123 ms " in out and "98.7 µs†" in out and "1250.25x†" in out and "54.3%†" in out
+    assert f"† {text.VOID_LEGEND}" in out and "1 trial was taken back" in out
+    assert "†" not in printed(tune_report.render, TUNED, 160)
+
+
 def test_a_job_of_tune_is_told_with_its_sizes(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tune, "tune_model", lambda console, model, **options: TUNED)
     assert "m.onnx, sr=16000, n=2 on cpu:" in command("tune", "m.onnx", "--dim", "n=2", "--bind", "sr=16000").out

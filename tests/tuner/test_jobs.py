@@ -17,7 +17,7 @@ from tunewright.codegen.host import machine
 from tunewright.db.errors import StoreError
 from tunewright.db.job import EventKind, JobState, LeaseLost
 from tunewright.db.store import Store, open_store
-from tunewright.search_space.measurement import Candidate, Measurement, Record
+from tunewright.search_space.measurement import NOISE, Candidate, Measurement, Record
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule, spaces
 from tunewright.tuner.cli.model_io import shares
@@ -31,6 +31,7 @@ from tunewright.tuner.search.confirmation import COMPARED_AGAIN
 from tunewright.tuner.search.job import TuningJob, judge
 from tunewright.tuner.search.learning import Learning
 from tunewright.tuner.search.lease_keeper import LeaseKeeper
+from tunewright.tuner.search.loop import RECENT
 from tunewright.tuner.search.progress import Progress
 from tunewright.tuner.search.report import JobOutcome as ReportOutcome
 from tunewright.tuner.search.report import Report, SearchEnd, TaskReport
@@ -171,6 +172,23 @@ def test_a_task_without_any_schedule_is_refused(network: Model, store: Store, mo
     assert {one.match for one in found.values()} == {Match.NONE}
     with pytest.raises(Refused, match="its default and all else that was tried fail"):
         InferenceSession.of_results(network, TARGET, found)
+
+
+def test_a_gain_over_a_default_of_another_moment_is_noisy_where_trials_in_between_are(
+    network: Model, store: Store
+) -> None:
+    """Short trials can't tell that of themselves."""
+    turn = count()
+
+    def outcome(candidate: Candidate) -> Measurement:
+        number = next(turn)
+        return replace(took(1e-3 / (1 + number)), provenance={NOISE: "others were busy"} if number == 4 else {})
+
+    found = job(network, store, FakePool(outcome), trials=20)
+    events = store.jobs.events(found.job_id, kinds=[EventKind.IMPROVED])
+    noises = {event.data["trial"]: (event.data["noise"], event.data["apart_noise"]) for event in events}
+    assert set(noises.values()) == {("", ""), ("", "others were busy"), ("others were busy", "others were busy")}
+    assert all(bool(apart) == (4 <= trial < 4 + RECENT) for trial, (_, apart) in noises.items())
 
 
 def test_a_job_tells_what_happens_to_it(network: Model, store: Store) -> None:

@@ -21,6 +21,7 @@ from tunewright.tuner.search.task_state import (
     MOST_FINALISTS,
     OF_EACH,
     WITHIN,
+    KnownTimes,
     TaskState,
     finalist_count,
     is_current,
@@ -35,8 +36,8 @@ def state_of(*known: Schedule) -> TaskState:
     return TaskState.of(TASK, 1, TARGET, records, AnalyticModel(), strategy="evolutionary", seed=0)
 
 
-def measured() -> Measurement:
-    return Measurement(Status.OK, (1e-3,), 1e-3, 1e-3, 1e-3)
+def measured(time_s: float = 1e-3) -> Measurement:
+    return Measurement(Status.OK, (time_s,), time_s, time_s, time_s)
 
 
 def others(count: int) -> list[Schedule]:
@@ -52,6 +53,30 @@ def test_the_default_comes_first_and_then_what_is_borrowed() -> None:
     assert asked[:3] == [state.default, *borrowed]
     assert len({schedule.key for schedule in asked}) == len(asked)
     assert state.borrowed == []
+
+
+@pytest.mark.parametrize(("is_warm", "default_s"), [(False, 8e-4), (True, 1e-3)])
+def test_what_was_confirmed_is_told_until_something_faster_is_found(is_warm: bool, default_s: float) -> None:
+    """The default's one trial may be of a bad moment; but trials never have constants in the caches."""
+    state, [first, second, third] = state_of(), others(3)
+    state.tell(state.default, measured())
+    state.tell(first, measured(9e-4))
+    assert (state.times.default_s, state.times.best_s, state.times.is_confirmed) == (1e-3, 9e-4, False)
+    confirmed = KnownTimes(8e-4, 7e-4, "it was busy", is_confirmed=True, is_warm=is_warm)
+    state.confirm(confirmed)
+    state.tell(second, measured(9.5e-4))
+    assert state.times == confirmed and state.known_s == 7e-4
+    state.tell(third, measured(6e-4))
+    assert (state.times.default_s, state.times.best_s, state.times.is_confirmed) == (default_s, 6e-4, False)
+    assert state.times.noise == ("" if is_warm else "it was busy")
+    state.confirm(confirmed, third)  # as is known of it when the next job begins
+    assert (state.times.best_s, state.times.is_confirmed) == (6e-4, False)
+
+
+def test_a_confirmation_tells_whether_constants_were_close_by() -> None:
+    stored = replace(measured(), incumbent_s=2e-3, warm_s=5e-4)
+    assert KnownTimes.of_confirmation(stored) == KnownTimes(2e-3, 1e-3, is_confirmed=True)
+    assert KnownTimes.of_confirmation(replace(stored, warm_s=1e-3)).is_warm
 
 
 def test_one_at_a_time() -> None:

@@ -218,7 +218,12 @@ def test_a_run_that_was_out_of_time_is_taken_up_with_any_budget(
     url = f"sqlite:///{tmp_path / 'tuning.db'}"
     data = small_model("n").SerializeToString()
     first = tune(data, db=url, trials=5, minutes=1e-9, threads=1, dims={"n": 5})
-    second = tune(data, db=url, trials=4, threads=1, dims={"n": 5})
+    told: list[Progress] = []
+    second = tune(data, db=url, trials=4, threads=1, dims={"n": 5}, watch=told.append)
+    with open_store(url) as store:
+        job = store.jobs.get(first.job_id)
+    assert job.progress is not None and job.progress["spent_s"] <= job.spent_s  # of both
+    assert told[-1].spent_s == pytest.approx(job.spent_s) and job.budget.before_s > 0
     third = tune(data, db=url, trials=4, threads=1, dims={"n": 5})
     assert (first.trials, second.trials, third.trials) == (0, 4, 4)
     assert first.job_id == second.job_id != third.job_id

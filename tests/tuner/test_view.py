@@ -131,13 +131,19 @@ class TestTheLines:
 
     def test_the_curve(self) -> None:
         [line] = [line for line in drawn(*curve(1.0, 1.0, 1.5, 1.5, 2.0)).splitlines() if "█" in line]
-        bars = line.removeprefix("as fast as by default, by trials: 1.00x ").removesuffix(" 2.00x").strip()
+        bars = line.removeprefix("as fast as by default: 1.00x° ").removesuffix(" 2.00x°").strip()
         assert len(bars) == views.CURVE_CELLS
         assert list(bars) == sorted(bars) and bars[0] == BARS[0] and bars[-1] == BARS[-1]
 
+    def test_both_ends_of_the_curve_are_marked(self) -> None:
+        start, *rest = curve(1.0, 1.5, 2.0)
+        shown = drawn(replace(start, noise="it was busy"), *rest[:-1], replace(rest[-1], is_tried=False))
+        [line] = [line for line in shown.splitlines() if "█" in line]
+        assert "default: ~1.00x° " in line and line.rstrip().endswith(" 2.00x")
+
     def test_where_there_is_no_curve(self) -> None:
-        assert "as fast as by default, by" not in drawn(*curve(1.0, 1.0, 1.001))
-        assert "as fast as by default, by" not in drawn(*curve(1.0, 2.0), encoding="ascii")
+        assert "as fast as by default:" not in drawn(*curve(1.0, 1.0, 1.001))
+        assert "as fast as by default:" not in drawn(*curve(1.0, 2.0), encoding="ascii")
 
     def test_the_last_line_is_what_it_was(self) -> None:
         wanted = (

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..explain import values
-from ..explain.gain import GainBasis, ModelGain, sum_basis, sum_noise, task_gain_interval
+from ..explain.gain import GainBasis, ModelGain, TaskSum, task_gain_interval
 from ..explain.peak import why_above_peak
 from ..search.report import ENDINGS, VERDICTS, JobOutcome, SearchEnd
 from ..text import (
@@ -25,6 +25,7 @@ from ..text import (
     is_clear,
     mark_noise,
     mark_trial,
+    mark_void,
     op_counts,
     printable,
     ratio,
@@ -115,7 +116,7 @@ def _no_task_text(fallback: Mapping[str, int]) -> str:
 def _print_whole(console: Console, data: Mapping[str, Any]) -> list[str]:
     """Print the time of a run of the model, and its part without kernels; return the figures."""
     gain, fallback = ModelGain.of_job(None, data), data["fallback"]
-    noise, part = gain.noise or sum_noise(data["tasks"]), data.get("fallback_share")  # a job of before has none
+    noise, part = gain.noise or TaskSum.of_job(None, data).noise, data.get("fallback_share")  # a job of before has none
     slow = slow_share(fallback, part, noise) if fallback else ""
     if gain.why_untimed:
         console.print(f"the whole model was not timed: {printable(gain.why_untimed)}", soft_wrap=True)
@@ -167,11 +168,11 @@ def _sum_text(gain: ModelGain, data: Mapping[str, Any]) -> str:
     Of a model that keeps its defaults by these alone.
     """
     apart_ms = values.number(data, "tasks_apart_ms")  # a job of before has none
-    default_ms, tuned_ms = values.number(data, "tasks_default_ms"), values.number(data, "tasks_tuned_ms")
-    noise, is_tried = sum_noise(data["tasks"]), sum_basis(data["tasks"]) is GainBasis.TRIALS
+    tasks = TaskSum.of_job(None, data)
+    default_ms, tuned_ms = tasks.default_ms, tasks.best_ms
 
     def marked(figure: str) -> str:
-        return mark_trial(mark_noise(figure, noise), is_tried)
+        return mark_trial(mark_noise(figure, tasks.noise), tasks.is_tried)
 
     if gain.is_kept and default_ms:
         return f"{marked(duration(default_ms))} by default"
@@ -204,17 +205,18 @@ def _numbers(task: Mapping[str, Any], peak_noise: str) -> list[str]:
     noise, is_tried = task.get("noise", ""), not task.get("confirmed", True)
     intervals = values.interval(task, "default_interval_ms"), values.interval(task, "best_interval_ms")
     gain_interval = task_gain_interval(default_ms, best_ms, *intervals, not is_tried)
+    is_default_voided, is_voided = task.get("default_voided", False), task.get("best_voided", False)
     cells = [
-        duration(default_ms),
-        duration(best_ms),
-        gain_within(ratio(default_ms, best_ms), gain_interval),
-        mark_noise(share(task["fraction_of_peak"] or None), peak_noise),
-        f"{gflops:.1f}" if gflops else "-",  # what only moves data has no operations to count
+        (duration(default_ms), is_default_voided),
+        (duration(best_ms), is_voided),
+        (gain_within(ratio(default_ms, best_ms), gain_interval), is_voided or is_default_voided),
+        (mark_noise(share(task["fraction_of_peak"] or None), peak_noise), is_voided),
+        (f"{gflops:.1f}" if gflops else "-", is_voided),  # what only moves data has no operations to count
     ]
     return [
         uses(task.get("chosen", task["occurrences"]), task["occurrences"]),
         "-" if (trials := task.get("job_trials")) is None else str(trials),  # a job of before that was told has none
-        *(mark_trial(mark_noise(figure, noise), is_tried) for figure in cells),
+        *(mark_void(mark_trial(mark_noise(figure, noise), is_tried), is_gone) for figure, is_gone in cells),
     ]
 
 

@@ -32,6 +32,10 @@ ENDS = frozenset({EventKind.PAUSED, EventKind.RETURNED, EventKind.SUCCEEDED, Eve
 """Events that end a process's work on a job."""
 
 
+NOISES = ("noise", "default_noise", "apart_noise")
+"""Why a gain told by an event can't be relied on: either time can't, or they are of different moments."""
+
+
 @dataclass(frozen=True, slots=True)
 class Improvement:
     """A trial that was faster than all of its task before."""
@@ -39,6 +43,7 @@ class Improvement:
     trial: int  # of the job, from 1 on
     at_s: float  # see `active_s`
     best_s: float
+    is_noisy: bool = False  # whether the machine was too busy to rely on it
 
 
 class Speedup(NamedTuple):
@@ -47,6 +52,8 @@ class Speedup(NamedTuple):
     trials: int  # of the job, done
     at_s: float  # see `active_s`
     speedup: float
+    is_noisy: bool = False  # whether the machine was too busy to rely on it
+    is_tried: bool = True  # whether a trial is in it, which nothing has confirmed
 
 
 def active_s(events: Sequence[Event], until: datetime) -> float:
@@ -70,7 +77,8 @@ def improvements(events: Sequence[Event]) -> dict[str, list[Improvement]]:
         if event.kind is EventKind.IMPROVED:
             trial, best_ms = values.number(event.data, "trial"), values.number(event.data, "best_ms")
             if trial is not None and best_ms:
-                improvement = Improvement(int(trial) + 1, clock.at_s(moment), best_ms / 1e3)
+                is_noisy = any(values.word(event.data, name) for name in NOISES)
+                improvement = Improvement(int(trial) + 1, clock.at_s(moment), best_ms / 1e3, is_noisy)
                 by_task.setdefault(values.word(event.data, "task_key"), []).append(improvement)
     return by_task
 
@@ -86,7 +94,8 @@ def speedups(events: Sequence[Event], most: int = MOST_POINTS) -> list[Speedup]:
     for event, moment in _moments(events):
         trials, speedup = values.number(event.data, "trials"), values.number(event.data, "speedup")
         if event.kind is EventKind.PROGRESS and trials is not None and speedup:
-            points.append(Speedup(int(trials), clock.at_s(moment), speedup))
+            is_noisy, is_tried = bool(values.word(event.data, "noise")), event.data.get("is_tried") is not False
+            points.append(Speedup(int(trials), clock.at_s(moment), speedup, is_noisy, is_tried))
     return _thin(points, most)
 
 

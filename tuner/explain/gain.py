@@ -22,9 +22,7 @@ class GainBasis(StrEnum):
 
     MODEL = "model"  # the whole model, run on default schedules and as tuned in turn
     TASKS = "tasks"  # its tasks, each timed beside its default in fresh processes
-    TRIALS = (
-        "trials"  # its tasks, of any of which there are only trials: what the search goes by, and nothing confirmed
-    )
+    TRIALS = "trials"  # its tasks, of any of which there are only trials, which nothing has confirmed
 
 
 def task_gain_interval(
@@ -40,14 +38,42 @@ def task_gain_interval(
     return ratio_within(default_interval_ms, best_interval_ms)
 
 
-def sum_basis(tasks: Sequence[Mapping[str, Any]]) -> GainBasis:
-    """The basis of what the tasks of a report come to: trials, as soon as one of them was compared with nothing."""
-    return GainBasis.TRIALS if any(task.get("confirmed") is False for task in tasks) else GainBasis.TASKS
+@dataclass(frozen=True, slots=True)
+class TaskSum:
+    """The time of all tasks of a run, each by itself, on default schedules and on the best; None where not known."""
 
+    default_ms: float | None
+    best_ms: float | None
+    is_tried: bool  # whether a trial is in it: else all of it is confirmed
+    noise: str  # why the machine was too busy to rely on it; empty where it was not
 
-def sum_noise(tasks: Sequence[Mapping[str, Any]]) -> str:
-    """Why that can't be relied on; empty where it can."""
-    return total_noise(values.word(task, "noise") for task in tasks)
+    @property
+    def speedup(self) -> float | None:
+        """The ratio of both."""
+        return ratio(self.default_ms, self.best_ms)
+
+    @staticmethod
+    def of_job(progress: Mapping[str, Any] | None, result: Mapping[str, Any] | None) -> TaskSum:
+        """That of a job by its result or, before it has one, by its newest progress."""
+        if result is None:
+            return TaskSum(
+                values.number(progress, "default_ms"),
+                values.number(progress, "tuned_ms"),
+                progress is None or progress.get("is_tried") is not False,  # older versions told of trials alone
+                values.word(progress, "noise"),
+            )
+        tasks = values.entries(result, "tasks")
+        return TaskSum(
+            values.number(result, "tasks_default_ms"),
+            values.number(result, "tasks_tuned_ms"),
+            any(task.get("confirmed") is False for task in tasks),
+            total_noise(values.word(task, "noise") for task in tasks),
+        )
+
+    @property
+    def basis(self) -> GainBasis:
+        """What its gain is of."""
+        return GainBasis.TRIALS if self.is_tried else GainBasis.TASKS
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,20 +127,15 @@ class ModelGain:
     @staticmethod
     def of_job(progress: Mapping[str, Any] | None, result: Mapping[str, Any] | None) -> ModelGain:
         """The gain of a job from its newest progress and its result, as far as it has them."""
-        if result is None:  # until it ends all that is told of its tasks together goes by trials
-            return ModelGain(
-                GainBasis.TRIALS,
-                values.number(progress, "default_ms"),
-                values.number(progress, "tuned_ms"),
-                noise=values.word(progress, "noise"),
-            )
+        tasks = TaskSum.of_job(progress, result)
+        if result is None:
+            return ModelGain(tasks.basis, tasks.default_ms, tasks.best_ms, noise=tasks.noise)
         default_ms, tuned_ms = values.number(result, "default_ms"), values.number(result, "tuned_ms")
         is_timed = default_ms is not None and tuned_ms is not None
-        tasks = [] if is_timed else values.entries(result, "tasks")
         return ModelGain(
-            GainBasis.MODEL if is_timed else sum_basis(tasks),
-            default_ms if is_timed else values.number(result, "tasks_default_ms"),
-            tuned_ms if is_timed else values.number(result, "tasks_tuned_ms"),
+            GainBasis.MODEL if is_timed else tasks.basis,
+            default_ms if is_timed else tasks.default_ms,
+            tuned_ms if is_timed else tasks.best_ms,
             values.interval(result, "default_interval_ms") if is_timed else None,
             values.interval(result, "tuned_interval_ms") if is_timed else None,
             values.interval(result, "speedup_interval"),
@@ -122,7 +143,7 @@ class ModelGain:
             values.number(result, "rejected_ms"),
             values.interval(result, "rejected_interval"),
             values.word(result, "whole_model"),
-            values.word(result, "noise") or sum_noise(tasks),
+            values.word(result, "noise") or ("" if is_timed else tasks.noise),
             _vendor(result),
             JobOutcome.of(values.word(result, "own_outcome"), False),
         )

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from tunewright.search_space.sketches import saves_multiplications
 
-ABOVE = 1.02
-"""A share of what is allowed beyond what a clock that changes with heat explains."""
+ABOVE = 1.0005
+"""A share of the peak that is told as more than 100%."""
+
+ABOVE_BANDWIDTH = 1.02
+"""A share of a bandwidth beyond what a clock that changes with heat explains."""
 
 FEWER_MULTIPLICATIONS = (
     "Winograd's method gets by with fewer multiplications than the plain method, whose number is what counts here"
@@ -20,7 +23,7 @@ def why_above_peak(share: float | None, sketch: str, *, is_measured: bool = True
 
     `is_measured` is whether the peak is.
     """
-    if share is None or share <= ABOVE:
+    if share is None or share < ABOVE:
         return ""
     if saves_multiplications(sketch):
         return FEWER_MULTIPLICATIONS
@@ -29,4 +32,4 @@ def why_above_peak(share: float | None, sketch: str, *, is_measured: bool = True
 
 def why_above_bandwidth(share: float) -> str:
     """Why more bytes a second are read than come from where they are said to; empty where they are not."""
-    return NEAR_OPERANDS if share > ABOVE else ""
+    return NEAR_OPERANDS if share > ABOVE_BANDWIDTH else ""

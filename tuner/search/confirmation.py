@@ -24,7 +24,7 @@ from ..units import in_ms
 from .context import JobContext, log_trial
 from .report import Report, TaskReport
 from .stage import JobStage
-from .task_state import PACKED, TaskState, is_current, time_s
+from .task_state import PACKED, KnownTimes, TaskState, is_current, time_s
 
 _log = logging.getLogger("tunewright")
 
@@ -62,6 +62,9 @@ class Confirmation:
         """The tasks, in their order. Raises LeaseLost, and JobStop where the job is to end."""
         settled = unchanged_reports(self._context, self._finalists)
         reports = {key: self._with_peak_fraction(known.report) for key, known in settled.items()}
+        for state in self._context.states:
+            if state.task.key in reports:
+                _tell_times(state, reports[state.task.key])
         self._context.keeper.tell([_confirmed_event(reports[key]) for key, known in settled.items() if not known.at])
         open_keys = {state.task.key for state in self._context.states if self._has_rivals(*self._field(state))}
         self._report_progress(reports, open_keys)
@@ -71,6 +74,7 @@ class Confirmation:
                 if self._context.claim(state) is None:
                     continue
                 reports[state.task.key] = self._report(state, *self._compare_finalists(state))
+                _tell_times(state, reports[state.task.key])
                 self._context.release()
                 self._report_progress(reports, open_keys)
             if len(open_states) == len(self._context.states) - len(reports):  # others have all of them
@@ -217,6 +221,12 @@ class Confirmation:
         target = self._context.target
         is_near = is_warm_in_model(task.constant_bytes, self._constant_bytes, target.l2_bytes, target.l3_bytes)
         return is_near and fastest_s < LASTING_S
+
+
+def _tell_times(state: TaskState, report: TaskReport) -> None:
+    """What is told of a task from now on: its times from side by side."""
+    if report.is_confirmed:
+        state.confirm(KnownTimes(report.default_s, report.best_s, report.noise, is_confirmed=True))
 
 
 def _with_warm_times(measurement: Measurement) -> Measurement:

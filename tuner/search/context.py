@@ -73,9 +73,14 @@ class JobContext:
         return time.monotonic() - self.started_at - self._waited_s
 
     @property
-    def budget_s(self) -> float:
-        """Seconds of the job that count: of a command's job those of this run alone."""
-        return self.search_s if self.job.attached else self.job.spent_s + self.search_s
+    def spent_s(self) -> float:
+        """Seconds of searching for the job, over all processes."""
+        return self.job.spent_s + self.search_s
+
+    @property
+    def seconds_left(self) -> float:
+        """Seconds that the budget leaves; infinite where it has no bound."""
+        return self.job.budget.seconds_left(self.spent_s)
 
     @property
     def trials_left(self) -> float:
@@ -102,7 +107,7 @@ class JobContext:
             self.assembly,
             self.earlier,
             last,
-            self.budget_s,
+            self.spent_s,
             forecast=self.forecast,
             task_trials=[self.own_of[state.task.key] for state in self.states],
             confirmed=self.confirmed,

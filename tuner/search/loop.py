@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import deque
 from collections.abc import Sequence
 from contextlib import closing
 
@@ -17,7 +18,7 @@ from tunewright.search_space.measurement import Candidate, Measurement, Record, 
 from tunewright.search_space.schedule import Schedule
 from tunewright.workers.pool import ReferenceFailed
 
-from ..noise import noise_of_measurement
+from ..noise import noise_of_measurement, total_noise
 from ..units import in_ms
 from .context import JobContext, log_trial, trials_of
 from .learning import Learning
@@ -28,6 +29,9 @@ from .task_state import TaskState, time_s
 
 _log = logging.getLogger("tunewright")
 
+RECENT = 8
+"""Trials that tell whether the machine is busy by now: a single one is too short to say so of itself."""
+
 
 class Search:
     """Spends the budget of a job, and reports each trial of this process."""
@@ -36,6 +40,7 @@ class Search:
         self._context, self._learning, self._budget = context, learning, context.job.budget
         self._measured_s = 0.0
         self._default_keys: set[str] = set()  # keys of tasks whose default was told
+        self._noises: deque[str] = deque(maxlen=RECENT)  # of the newest trials, of any task
         self._scheduler = TaskScheduler(
             context.assembly,
             [floor_s(state.task, context.target) for state in context.states],
@@ -68,7 +73,7 @@ class Search:
     def _budget_end(self) -> SearchEnd | None:
         if self._context.trials_left <= 0:
             return SearchEnd.TRIALS
-        return SearchEnd.MINUTES if self._context.budget_s >= self._budget.seconds else None
+        return SearchEnd.MINUTES if self._context.seconds_left <= 0 else None
 
     def _gain_end(self) -> SearchEnd | None:
         """The end of the search where the expected gain is below the budget's; else None."""
@@ -122,6 +127,7 @@ class Search:
         state, context = self._context.states[index], self._context
         log_trial("task", state.task, schedule, measurement)
         record = Record(state.task.key, context.target.key, schedule, measurement)
+        self._noises.append(noise_of_measurement(measurement))
         events = [*self._default(state, schedule, measurement), *self._improvement(state, schedule, measurement)]
         is_new = context.store.record(record, context.keeper.lease, events)
         state.tell(schedule, measurement)
@@ -157,6 +163,7 @@ class Search:
         better = measurement.status is Status.OK and (state.best is None or time_s(measurement) < time_s(state.best[1]))
         if not better or schedule == state.default:
             return []
+        state.apart_noise = total_noise(self._noises)
         data = {
             "task_key": state.task.key,
             "op": state.task.op,
@@ -165,6 +172,7 @@ class Search:
             "noise": noise_of_measurement(measurement),
             "default_ms": in_ms(state.default_s),
             "default_noise": state.default_noise,
+            "apart_noise": state.apart_noise,
             "trial": self._context.own,
         }
         return [NewEvent(EventKind.IMPROVED, data)]
@@ -172,11 +180,14 @@ class Search:
 
 def _default_event(state: TaskState, default_s: float | None, best_s: float | None, noise: str) -> NewEvent:
     """`noise` is that of the default; that of the best known counts too."""
-    data = {
+    data: dict[str, object] = {
         "task_key": state.task.key,
         "op": state.task.op,
         "default_ms": in_ms(default_s),
         "best_ms": in_ms(best_s),
         "noise": noise or state.best_noise,
     }
+    if (confirmed := state.times).is_confirmed:
+        times_ms = {"default_ms": in_ms(confirmed.default_s), "best_ms": in_ms(confirmed.best_s)}
+        data["confirmed"] = times_ms | {"noise": confirmed.noise}
     return NewEvent(EventKind.DEFAULT, data)

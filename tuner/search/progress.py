@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from math import inf, isfinite
 from typing import Any
 
-from tunewright.db.job import SearchBudget
+from tunewright.db.job import Job, SearchBudget
 from tunewright.search_space.measurement import Measurement
 from tunewright.search_space.schedule import Schedule
 
@@ -45,23 +45,28 @@ class Progress:
 
     @property
     def speedup(self) -> float | None:
-        """The speed-up over the defaults by trials; None while not known."""
+        """The speed-up over the defaults; None while not known."""
         return ratio(self.default_s, self.tuned_s)
 
     @property
     def default_s(self) -> float | None:
-        """Seconds of all tasks of a run on their defaults, by trials; None while one was not timed."""
-        return total_s(self.assembly.separate_uses, [task.default_s for task in self.tasks])
+        """Seconds of all tasks of a run on their defaults, as is told of each; None while one was not timed."""
+        return total_s(self.assembly.separate_uses, [task.times.default_s for task in self.tasks])
 
     @property
     def tuned_s(self) -> float | None:
         """Seconds of the chosen tasks of a run on their best schedules."""
-        return total_s(self.chosen, [task.best_s for task in self.tasks])
+        return total_s(self.chosen, [task.times.best_s for task in self.tasks])
 
     @property
     def noise(self) -> str:
         """Why the machine was too busy to rely on these sums; empty where it was not."""
-        return total_noise(noise for task in self.tasks for noise in (task.best_noise, task.default_noise))
+        return total_noise(task.times.noise for task in self.tasks)
+
+    @property
+    def is_tried(self) -> bool:
+        """Whether a trial is in these sums: what is not confirmed (yet)."""
+        return not all(task.times.is_confirmed for task in self.tasks)
 
     @property
     def chosen(self) -> list[int]:
@@ -76,7 +81,7 @@ class Progress:
         """
         if self.stage in AFTER_SEARCH:
             return None
-        left_s = min(self.budget.seconds - self.spent_s, self._lasts_s)
+        left_s = min(self.budget.seconds_left(self.spent_s), self._lasts_s)
         return max(left_s, 0.0) if isfinite(left_s) else None
 
     @property
@@ -130,6 +135,7 @@ class Progress:
             "default_ms": in_ms(self.default_s),
             "tuned_ms": in_ms(self.tuned_s),
             "noise": self.noise,
+            "is_tried": self.is_tried,
             "remaining_gain": self.remaining_gain,
             "again_gain": self.again_gain,
             "chosen": self.chosen,
@@ -137,6 +143,19 @@ class Progress:
             "confirmed": self.confirmed,
             "to_confirm": self.to_confirm,
         }
+
+
+def standing(job: Job) -> dict[str, Any] | None:
+    """The newest progress of a job as it holds now; None where none was told.
+
+    Trials and seconds are those that are stored: a process may end before it tells its last ones. Nothing goes on in a
+    job that is over, and nothing more is to come, whatever its process was at.
+    """
+    if job.progress is None:
+        return None
+    progress = job.progress | {"trials": job.trials, "spent_s": job.spent_s}
+    over = {"stage": JobStage.DONE.value, "left_s": None, "remaining_gain": None}
+    return progress | over if job.is_over else progress
 
 
 Watch = Callable[[Progress], None]

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from math import inf, isqrt
+from typing import Self
 
 from tunewright.codegen.cuda import nvrtc
 from tunewright.codegen.host import machine
@@ -72,6 +73,24 @@ def finalist_count(task: Task, trials: int) -> int:
     return max(FEWEST_FINALISTS, min(isqrt(trials), MOST_FINALISTS, room))
 
 
+@dataclass(frozen=True, slots=True)
+class KnownTimes:
+    """Seconds of a task's default and best, as they are told; None where they are not known."""
+
+    default_s: float | None
+    best_s: float | None
+    noise: str = ""  # why the machine was too busy to rely on both; empty where it was not
+    is_confirmed: bool = False  # whether they were timed side by side, in fresh processes; else they are of trials
+    is_warm: bool = False  # whether constants were in the caches then, as they never are in trials
+
+    @classmethod
+    def of_confirmation(cls, measurement: Measurement) -> Self:
+        """The times of a stored confirmation, which has that of the default beside it."""
+        is_warm = measurement.warm_s is not None and measurement.median_s == measurement.warm_s
+        noise = noise_of_measurement(measurement)
+        return cls(measurement.incumbent_s, measurement.median_s, noise, is_confirmed=True, is_warm=is_warm)
+
+
 @dataclass(slots=True)
 class TaskState:
     """The trials of one task, those of other jobs among them, and who proposes the next ones."""
@@ -85,6 +104,9 @@ class TaskState:
     refuted: set[str] = field(default_factory=set)  # keys of schedules that worked once, but not when compared
     best: tuple[Schedule, Measurement] | None = None  # the fastest trial; the first of equals
     borrowed: list[Schedule] = field(default_factory=list)  # best for a similar target or task, and yet to be proposed
+    compared: KnownTimes | None = None  # as default and best were confirmed last; None: they never were
+    _is_compared_best: bool = False  # whether no trial since then was faster than all others
+    apart_noise: str = ""  # why the best is hard to compare with the default, which was timed at another moment
 
     @staticmethod
     def of(
@@ -128,14 +150,41 @@ class TaskState:
             return False
         entry = self.measured[schedule.key] = schedule, measurement
         if measurement.status is Status.OK and (self.best is None or time_s(measurement) < time_s(self.best[1])):
-            self.best = entry
+            self.best, self._is_compared_best = entry, False
         return True
+
+    def confirm(self, times: KnownTimes, found: Schedule | None = None) -> None:
+        """Take in how default and best were confirmed; `found` was found since then, and is faster."""
+        self.compared, self.apart_noise = times, ""
+        self._is_compared_best = found is None or self.best is None or found != self.best[0]
+
+    @property
+    def times(self) -> KnownTimes:
+        """The times that are told of it: as confirmed, unless something faster was found since; else of trials."""
+        if self.compared is not None and self._is_compared_best:
+            return self.compared
+        noise = self.best_noise or self.default_noise or self.apart_noise
+        return KnownTimes(self.default_s, self.best_s, noise)
+
+    @property
+    def _default(self) -> KnownTimes | Measurement | None:
+        """What tells the time of the default: it was confirmed under the conditions of trials, or is of its trial.
+
+        A single trial may be of a bad moment, and would stay.
+        """
+        entry, compared = self.measured.get(self.default.key), self.compared
+        if entry is None or compared is None or compared.default_s is None or compared.is_warm:
+            return entry[1] if entry else None
+        return compared if entry[1].status is Status.OK else entry[1]
 
     @property
     def default_s(self) -> float | None:
         """The time of the default schedule, if it has been measured and works."""
-        entry = self.measured.get(self.default.key)
-        return entry[1].median_s if entry else None
+        match self._default:
+            case KnownTimes() as confirmed:
+                return confirmed.default_s
+            case measurement:
+                return measurement.median_s if measurement else None
 
     @property
     def best_s(self) -> float | None:
@@ -145,8 +194,11 @@ class TaskState:
     @property
     def default_noise(self) -> str:
         """Why the time of the default can't be relied on; empty where it can, or is not known."""
-        entry = self.measured.get(self.default.key)
-        return noise_of_measurement(entry[1] if entry else None)
+        match self._default:
+            case KnownTimes() as confirmed:
+                return confirmed.noise
+            case measurement:
+                return noise_of_measurement(measurement)
 
     @property
     def best_noise(self) -> str:
@@ -155,8 +207,9 @@ class TaskState:
 
     @property
     def known_s(self) -> float | None:
-        """The best time; infinite where all that was tried fails, None where nothing was tried."""
-        return self.best_s if self.best_s is not None or not self.measured else inf
+        """The best time that is told; infinite where all that was tried fails, None where nothing was tried."""
+        best_s = self.times.best_s
+        return best_s if best_s is not None or not self.measured else inf
 
     def fails(self, schedule: Schedule) -> bool:
         """Whether a schedule is known to fail."""

@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isinf
 from typing import TYPE_CHECKING
 
@@ -137,6 +137,7 @@ class JobMoment:
     taken_at: float  # time.monotonic()
     headline: str = ""  # what the job is at, where that is no stage
     noise: str = ""  # why the machine was too busy to rely on the speed-up; empty where it was not
+    is_tried: bool = True  # whether a trial is in the speed-up: else all of it is confirmed
     confirmed: int = 0  # tasks whose times are confirmed
     to_confirm: int = 0  # and of how many that is so in the end; 0: not known yet
     note: str = ""  # what the newest event tells, and no moment after it: each is printed
@@ -171,28 +172,30 @@ class JobMoment:
 
     @property
     def speedup_text(self) -> str:
-        """The speed-up by trials in words; empty while it is not known."""
+        """The speed-up in words; empty while it is not known."""
         if self.speedup is None:
             return ""
-        faster = f"{mark_noise(times(self.speedup), self.noise)} as fast by trials"
+        how = " by trials" if self.is_tried else ""
+        faster = f"{mark_noise(times(self.speedup), self.noise)} as fast{how}"
         return f"{faster if is_clear(self.speedup) else 'no gain'} so far"
 
     @staticmethod
     def of(progress: Progress, failed: Mapping[str, int] | None = None) -> JobMoment:
         states, chosen = progress.tasks, progress.chosen
-        before = shares(progress.assembly.separate_uses, [state.default_s for state in states])
-        after = shares(chosen, [state.best_s for state in states])
+        before = shares(progress.assembly.separate_uses, [state.times.default_s for state in states])
+        after = shares(chosen, [state.times.best_s for state in states])
         rows = (
             TaskFigures(
                 t.task.op,
                 t.occurrences,
                 count,
                 trials,
-                t.default_s,
-                t.best_s,
+                t.times.default_s,
+                t.times.best_s,
                 first,
                 now,
-                noise=t.best_noise or t.default_noise,
+                t.times.is_confirmed,
+                t.times.noise,
             )
             for t, count, trials, first, now in zip(states, chosen, progress.task_trials, before, after, strict=True)
         )
@@ -214,6 +217,7 @@ class JobMoment:
             taken_at=time.monotonic(),
             headline=_wait_text(progress) if progress.stage is JobStage.WAITING else "",
             noise=progress.noise,
+            is_tried=progress.is_tried,
             confirmed=progress.confirmed,
             to_confirm=progress.to_confirm,
             failed=dict(failed or {}),
@@ -272,14 +276,14 @@ class _LiveView:
         self._last: JobMoment | None = None
         self._started = time.monotonic()
         self._resume_text = ""
-        self._curve: list[tuple[int, float]] = []  # trials, and the speed-up since then
+        self._curve: list[JobMoment] = []  # each at which the speed-up became another
 
     def show(self, moment: JobMoment) -> None:
         last = self._last
         if moment.note:
             self._console.print(moment.note, soft_wrap=True)  # above the table
-        if moment.speedup is not None and (not self._curve or self._curve[-1][1] != moment.speedup):
-            self._curve.append((moment.trials, moment.speedup))
+        if moment.speedup is not None and (not self._curve or self._curve[-1].speedup != moment.speedup):
+            self._curve.append(replace(moment, tasks=()))
         if moment.is_searching and (last is None or not last.is_searching):
             self._resume_text = _resume_text(moment)
         self._last = moment
@@ -321,13 +325,17 @@ class _LiveView:
         """The speed-up since this view began, as a sparkline; empty without one, or where it can't be drawn."""
         if len(self._curve) < 2 or self._console.options.ascii_only:
             return ""
-        (first, slowest), fastest = self._curve[0], self._curve[-1][1]
-        if not is_clear(fastest / slowest):
+        first, speedups = self._curve[0].trials, [moment.speedup or 0.0 for moment in self._curve]
+        if not is_clear(speedups[-1] / speedups[0]):
             return ""
-        starts = [trials for trials, _ in self._curve]
+        starts = [moment.trials for moment in self._curve]
         cells = [first + (last.trials - first) * (n + 1) / CURVE_CELLS for n in range(CURVE_CELLS)]
-        line = sparkline([self._curve[bisect_right(starts, cell) - 1][1] for cell in cells])
-        return f"as fast as by default, by trials: {times(slowest)} {line} {mark_noise(times(fastest), last.noise)}"
+        line = sparkline([speedups[bisect_right(starts, cell) - 1] for cell in cells])
+        begin, end = (
+            mark_trial(mark_noise(times(moment.speedup), moment.noise), moment.is_tried)
+            for moment in (self._curve[0], self._curve[-1])
+        )
+        return f"as fast as by default: {begin} {line} {end}"
 
 
 def _row_count(tasks: int, room: int) -> int:

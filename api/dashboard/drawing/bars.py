@@ -26,6 +26,7 @@ class Share:
     before: float | None
     after: float | None
     href: str | None = None
+    mark: Callable[[str], str] = str  # gives a time of it the marks that it needs, such as "~"
 
 
 def shares(
@@ -41,7 +42,7 @@ def shares(
 
     The first six parts have a colour and a number of their own, all others are one grey part: give what weighs most
     first, and in the order of the curves beside it. A side of which any part is unknown is not drawn. `format_time`
-    gives a time the marks that it needs, such as "~".
+    gives a sum the marks that it needs, such as "~".
     """
     every = (before, [part.before for part in parts]), (after, [part.after for part in parts])
     sides = [(name, side) for name, side in ((name, _side(values)) for name, values in every) if sum(side)]
@@ -51,17 +52,18 @@ def shares(
     names = [part.name for part in parts[:SERIES]]
     names += [f"{more} more" if more > 1 else parts[-1].name] * (more > 0)
 
-    def figure_of(time_s: float) -> str:
-        return format_time(value_text(time_s, Unit.TIME))
-
-    sums = [(name, figure_of(sum(side))) for name, side in sides]
+    marks = [part.mark for part in parts[:SERIES]] + [format_time if more > 1 else parts[-1].mark] * (more > 0)
+    sums = [(name, format_time(value_text(sum(side), Unit.TIME))) for name, side in sides]
     notes = [" → ".join(f"{100 * side[n] / sum(side):.1f}%" for _, side in sides) for n in range(len(names))]
     listing = enumeration([f"{name} {note}" for name, note in zip(names, notes, strict=True)], SERIES + 1)
     words = f"{'; '.join(map(' '.join, sums))}. Shares: {listing}."
     widest = max(sum(side) for _, side in sides)
     rows = []
     for n, ((_, side), texts) in enumerate(zip(sides, sums, strict=True)):
-        tips = [f"{name}: {figure_of(value)}" for name, value in zip(names, side, strict=True)]
+        tips = [
+            f"{name}: {mark(value_text(value, Unit.TIME))}"
+            for name, mark, value in zip(names, marks, side, strict=True)
+        ]
         rows.append(_stack(_ROW_PX * n + 22, texts, [value / widest for value in side], tips))
     shape: Attributes = {"class": "stack", "role": "img", "width": "100%", "height": _ROW_PX * len(rows)}
     drawing = element("svg", shape, element("title", {}, title), element("desc", {}, words), *rows)

@@ -36,12 +36,16 @@ _GAP = 3  # units of the frame between neighbouring columns
 
 
 class Point(NamedTuple):
-    """A place, with its tooltip and where it leads. Without both it takes about ten bytes."""
+    """A place, with its tooltip and where it leads. Without both it takes about ten bytes.
+
+    `text` is its height in words, where that needs marks.
+    """
 
     x: float
     y: float
     tip: str = ""
     href: str | None = None
+    text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +146,7 @@ class Figure:
         return f"{value_text(place.x, self.x.unit)}, {value_text(place.y, self.y.unit)}"
 
     def _words(self, series: Sequence[Series], mark_texts: Sequence[str]) -> str:
-        about, unit = f"{self.y.label} against {self.x.label}.", self.y.unit
+        about = f"{self.y.label} against {self.x.label}."
         match self.kind:
             case "histogram":
                 return self.words
@@ -150,9 +154,15 @@ class Figure:
                 dots = sum(len(part.points) for part in series if part.shape == "dots")
                 return f"{about} {counted(dots, 'candidate')}. {self.words} {enumeration(mark_texts)}".strip()
             case "steps":
-                ends = [(part.name, part.points[0].y, part.points[-1].y) for part in series]
-                each = [f"{name} from {value_text(a, unit)} to {value_text(b, unit)}" for name, a, b in ends]
+                each = [f"{part.name} from {self._reach(part)}" for part in series]
                 return f"{about} {enumeration(each)}."
+
+    def _height(self, point: Point) -> str:
+        return point.text or value_text(point.y, self.y.unit)
+
+    def _reach(self, series: Series) -> str:
+        """Where a curve begins and ends, in words."""
+        return f"{self._height(series.points[0])} to {self._height(series.points[-1])}"
 
     def _draw(self, frame: Frame, index: int, series: Series) -> Markup:
         match series.shape:
@@ -167,7 +177,7 @@ class Figure:
                 return join([path(f"fill {series.kind}", _column(frame, point), point.tip) for point in series.points])
 
     def _draw_steps(self, frame: Frame, index: int, series: Series) -> Markup:
-        points, unit = series.points, self.y.unit
+        points = series.points
         kind, places = series_class(index), [frame.at(point.x, point.y) for point in points]
         d, (at_x, at_y) = f"M{places[0][0]} {places[0][1]}", places[0]
         for to_x, to_y in places[1:]:
@@ -176,14 +186,14 @@ class Figure:
                 at_x, at_y = to_x, to_y
         if at_x < GRID:
             d += f"H{GRID}"
-        words = f"{series.name}: {value_text(points[0].y, unit)} to {value_text(points[-1].y, unit)}"
+        words = f"{series.name}: {self._reach(series)}"
         reach = path("reach", d)  # a wider line that nobody sees, for the pointer
         group = element("g", {}, tip(words), reach, path(f"line {kind}", d))
         whole = link(series.href, group, label=words, is_repeated=index < SERIES)  # the legend has it too
         if index >= SERIES or len(points) > DOTTED:
             return whole
         tips = [
-            f"{series.name}: {value_text(point.y, unit)} ({self.x.label} {value_text(point.x, self.x.unit)})"
+            f"{series.name}: {self._height(point)} ({self.x.label} {value_text(point.x, self.x.unit)})"
             for point in points
         ]
         dots = [path("dot", dot(*place), words) for place, words in zip(places, tips, strict=True)]

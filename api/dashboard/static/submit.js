@@ -11,11 +11,23 @@ const progress = form.querySelector("progress");
 
 const refuse = (words) => document.dispatchEvent(new CustomEvent("refused", { detail: words }));
 
+const BEGINS = [0x08, 0x12, 0x1a, 0x22, 0x28, 0x32, 0x3a, 0x42, 0x72, 0xa2, 0xca, 0xd2]; // tags of a model's fields
+
 chosen.addEventListener("change", () => {
   digest.value = ""; // that of another file
   sizes.hidden = true;
   sizes.querySelectorAll("label").forEach((one) => one.remove());
+  refuse("");
+  if (chosen.files.length) look(chosen.files[0]).catch((error) => refuse(error.message));
 });
+
+/** Say at once what can't be a model; of all others the server says what they are once they are sent. */
+async function look(file) {
+  const [first] = new Uint8Array(await file.slice(0, 1).arrayBuffer());
+  if (BEGINS.includes(first) || file !== chosen.files[0]) return;
+  const what = first === undefined ? "is empty" : "does not begin as an ONNX model: what is packed must be unpacked first";
+  refuse(`${file.name} ${what}.`);
+}
 
 form.addEventListener("submit", (event) => {
   if (digest.value) return; // the file is there: live.js sends the rest

@@ -29,6 +29,7 @@ from tunewright.db.job import (
 )
 from tunewright.db.jobs import Jobs
 from tunewright.db.uploads import Upload
+from tunewright.tuner.explain.taken_back import mark_taken_back
 from tunewright.tuner.targets import default_devices
 from tunewright.tuner.text import counted, short
 
@@ -303,7 +304,7 @@ def _job_answer(service: Service, job_id: int, ask: Callable[[Jobs], Job]) -> Jo
 def _job_answers(service: Service, jobs: Sequence[Job]) -> list[JobShown]:
     ops = service.store.catalog.ops([task.task_key for job in jobs for task in job.spec.tasks])
     names = {target.key: str(target) for target in service.store.targets()}
-    return [JobShown.of(job, ops, names) for job in jobs]
+    return [JobShown.of(job, ops, names) for job in mark_taken_back(service.store, jobs)]
 
 
 def of_job(ask: Callable[[], Result], job_id: int) -> Result:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, Field, StringConstraints
 
 from tunewright.codegen.target import MAX_THREADS
-from tunewright.db.job import DEFAULT_TRIALS, UNFINISHED, Job, JobState, Trial, Wish
+from tunewright.db.job import DEFAULT_TRIALS, Job, JobState, Trial, Wish
 from tunewright.graph.binding import BOUND_MARK, plain_names
 from tunewright.search_space.measurement import Status
 from tunewright.tuner.arguments import (
@@ -25,8 +25,8 @@ from tunewright.tuner.arguments import (
 )
 from tunewright.tuner.explain import values
 from tunewright.tuner.explain.gain import GainBasis, ModelGain
+from tunewright.tuner.search.progress import standing
 from tunewright.tuner.search.report import JobOutcome
-from tunewright.tuner.search.stage import JobStage
 from tunewright.tuner.text import ONNX_RUNTIME, Interval, counted
 
 from .base import (
@@ -145,6 +145,7 @@ class JobShown(Answer):
                     "dims": {"batch": 4},
                     "priority": 0,
                     "spent_s": 61.5,
+                    "before_s": 0.0,
                     "attempts": 1,
                     "holder": "worker-3:4711",
                     "wish": None,
@@ -185,6 +186,10 @@ class JobShown(Answer):
     dims: dict[str, int] = Field(description="Sizes of the model's open dimensions, and values of inputs, by name.")
     priority: int
     spent_s: float = Field(description="Seconds of searching so far.")
+    before_s: float = Field(
+        description="How many of them came before its `minutes` count: a command spent them, before the job was left "
+        "to others or the command was given again."
+    )
     attempts: int = Field(description="Tuner processes that took it up since the last new trial.")
     holder: str = Field(description="The tuner process at work on it; empty where there is none.")
     wish: Wish | None = Field(description="What the tuner process has been asked for and not yet done.")
@@ -193,10 +198,10 @@ class JobShown(Answer):
         "as were asked for. It waits until one comes, be it for ever. Empty for all others."
     )
     progress: dict[str, Any] | None = Field(
-        description="The newest that a tuner process told: `stage` (`done` once the job is finished), `trials` (all "
-        "that are stored), what a run takes by trials (`default_ms`, `tuned_ms`, and their ratio `speedup`), `left_s` "
-        "until the search ends, `remaining_gain`: by which share the rest of the search is expected to make its tasks "
-        "faster, all together."
+        description="The newest that a tuner process told: `stage` (`done` once the job is over), `trials` and "
+        "`spent_s` (all that are stored), what its tasks take of a run (`default_ms`, `tuned_ms`, and their ratio "
+        "`speedup`), `left_s` until the search ends, `remaining_gain`: by which share the rest of the search is "
+        "expected to make its tasks faster, all together."
     )
     result: dict[str, Any] | None = Field(description="The report of a job that has succeeded.")
     outcome: JobOutcome | None = Field(
@@ -242,7 +247,8 @@ class JobShown(Answer):
             settings=job.spec.settings,
             dims=dims_of(job),
             waits_for=waits_for(job),
-            progress=_progress(job),
+            before_s=job.budget.before_s,
+            progress=standing(job),
             outcome=gain.outcome,
             speedup=gain.speedup,
             vendor=gain.vendor_text,
@@ -257,17 +263,6 @@ def dims_of(job: Job) -> dict[str, int]:
     dims = job.spec.settings.get("dims")
     bound = dims if isinstance(dims, dict) else {}
     return plain_names({str(name): int(values.number(bound, name) or 0) for name in bound})
-
-
-def _progress(job: Job) -> dict[str, Any] | None:
-    """What was told last, but for trials: those stored count, as a process may end before it tells of its last ones.
-
-    Nothing goes on in a job that is finished, whatever its process was at.
-    """
-    if job.progress is None:
-        return None
-    progress = job.progress | {"trials": job.trials}
-    return progress if job.state in UNFINISHED else progress | {"stage": JobStage.DONE.value}
 
 
 def waits_for(job: Job) -> str:
