@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import prod
 
 from tunewright.codegen.expr.expr import Expr
+from tunewright.codegen.expr.symbolic import SymbolicInt, is_plain
 from tunewright.graph.task import Axis
 
 
@@ -40,7 +41,9 @@ def runs(extent: int, size: int) -> list[TileRun]:
     tiles = -(-extent // size)
     small = tiles * size - extent
     full = tiles - small
-    return [TileRun(0, full, size), *([TileRun(full, small, size - 1, full)] if small else [])]
+    # Of a symbolic extent there may be smaller tiles or none, which one code is for.
+    are_smaller = size > 1 if isinstance(extent, SymbolicInt) else small
+    return [TileRun(0, full, size), *([TileRun(full, small, size - 1, full)] if are_smaller else [])]
 
 
 def unravel(number: Expr, extents: Sequence[int]) -> list[Expr]:

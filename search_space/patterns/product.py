@@ -121,7 +121,8 @@ def is_prefetch_worthwhile(target: Target) -> bool:
 
 def row_pitch(size: int) -> int:
     """Return the pitch of rows of `size` floats: an odd number of cache lines, so that neighbours share no set."""
-    return (-(-size // LINE) | 1) * LINE
+    lines = -(-size // LINE)
+    return (lines + 1 - lines % 2) * LINE
 
 
 @lru_cache(maxsize=256)
