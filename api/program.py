@@ -31,6 +31,7 @@ from tunewright.tuner.cli.options import (
     SeedOption,
     StrategyOption,
     UntilOption,
+    VendorOption,
     parse_bind,
     parse_dims,
     parse_share,
@@ -92,6 +93,7 @@ def submit(
     dims: DimOption = None,
     bind: BindOption = None,
     strategy: StrategyOption = "evolutionary",
+    vendor: VendorOption = False,
     priority: PriorityOption = 0,
 ) -> CommandAnswer:
     """Have a server tune a model. Only its structure is sent: no weights, and no names but those of its inputs."""
@@ -112,6 +114,7 @@ def submit(
                 threads=threads,
                 seed=seed,
                 strategy=strategy,
+                vendor=vendor,
                 priority=priority,
             )
         if job.is_new is False:

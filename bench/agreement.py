@@ -17,12 +17,10 @@ import numpy as np
 from tunewright.bench.light import LIGHT_MODELS, light_model
 from tunewright.codegen.host import detect
 from tunewright.tuner import cli
-from tunewright.tuner.cli.comparison import worst_error
 from tunewright.tuner.models.model import example_feeds, open_model
 from tunewright.tuner.peers.runtimes import OnnxRuntime
+from tunewright.tuner.session.agreement import WHOLE_TOLERANCE, worst_error
 from tunewright.tuner.session.session import InferenceSession
-
-TOLERANCE = 1e-3
 
 
 def main() -> int:
@@ -35,7 +33,7 @@ def main() -> int:
         error, line = compare(data, dims)
         worst = max(worst, error)
         print(f"{label:36} {line}", flush=True)
-    return int(worst > TOLERANCE)
+    return int(worst > WHOLE_TOLERANCE)
 
 
 def compare(data: bytes, dims: dict[str, int]) -> tuple[float, str]:

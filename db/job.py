@@ -22,6 +22,9 @@ LEASE_S = 30.0
 THREADS = "threads"
 """The setting for the number of threads of a job without a target."""
 
+VENDOR = "vendor"
+"""The setting, true where it is there, of a job that times the whole model in a vendor's runtime too."""
+
 DEFAULT_TRIALS = 200
 """Trials of a search without any bound."""
 

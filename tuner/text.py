@@ -18,6 +18,9 @@ TRIAL_MARK = "°"
 TRIAL_LEGEND = "by trials, not confirmed"
 """The meaning of `TRIAL_MARK`."""
 
+ONNX_RUNTIME = "ONNX Runtime"
+"""The vendor's runtime that may run what we don't, or run it faster."""
+
 IMPORTED = "imported: timed elsewhere, not here yet"
 """What is said of a time that another database told, and that no machine here took."""
 

@@ -118,6 +118,7 @@ class Client(Closeable):
         threads: int | None = None,
         seed: int = 0,
         strategy: StrategyName = "evolutionary",
+        vendor: bool = False,
         priority: int = 0,
         label: str | None = None,
     ) -> Job:
@@ -129,9 +130,12 @@ class Client(Closeable):
         dimensions by name, `bind` gives inputs of one number their values. The search ends after so
         many `trials` or `minutes`, or once another minute is expected to make the model's tasks, all
         together, faster by less than the share `until`, whichever comes first; where none of them is given, after 200
-        trials. Raises ModelError for a model that can't be read, and OSError.
+        trials. With `vendor` the whole model, sent with its weights, is timed in ONNX Runtime too, which is taken where
+        it is faster. Raises ModelError for a model that can't be read, and OSError.
         """
-        with_weights = check_flag("with_weights", with_weights)
+        with_weights, vendor = check_flag("with_weights", with_weights), check_flag("vendor", vendor)
+        if vendor and not with_weights:
+            raise Refused("vendor needs the whole model: send it with its weights (with_weights, --with-weights)")
         check_text("label", label, "net.onnx")
         trials, minutes, until = check_trials(trials), check_minutes(minutes), check_until(until)
         threads, seed, priority = check_threads(threads), check_seed(seed), check_priority(priority)
@@ -154,6 +158,7 @@ class Client(Closeable):
             ("trials", trials),
             ("until", until),
             ("label", name[:LONGEST_LABEL] or None),
+            ("vendor", vendor or None),
         )
         body |= {field: value for field, value in options if value is not None}
         answer = self._connection.request(

@@ -46,8 +46,9 @@ class Job:
     waits_for: str = ""  # the kind of device that a queued job without a target waits for, in words
     progress: Mapping[str, Any] | None
     result: Mapping[str, Any] | None  # of one that succeeded
-    outcome: str | None = None  # faster, defaults_kept, too_noisy or untimed: what came of it for the model as a whole
-    speedup: float | None = None  # how many times as fast as by default a run is
+    outcome: str | None = None  # for the model as a whole: faster, defaults_kept, too_noisy, vendor or untimed
+    speedup: float | None = None  # how many times as fast as by default a run is on our kernels
+    vendor: str = ""  # what a run takes in a vendor's runtime, and what came of that, in words
     speedup_of: str = ""  # what that was measured of: the model, its tasks, or trials, which nothing has confirmed
     speedup_interval: tuple[float, float] | None = None  # 95%
     noise: str = ""  # why the machine was too busy to rely on the times

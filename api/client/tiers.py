@@ -17,7 +17,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,8 @@ from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 from tunewright.search_space.sketches import current
 from tunewright.tuner.errors import Refused
-from tunewright.tuner.lookup.result import KeptDefaults, LookupResult, Match, default_results, read, unmeasured_result
+from tunewright.tuner.lookup.result import LookupResult, Match, read, unmeasured_result
+from tunewright.tuner.lookup.verdict import ModelVerdict, default_results
 
 from .address import normal
 from .wire import Exchange, ExchangeError
@@ -52,6 +53,9 @@ HEX = re.compile("[0-9a-f]{64}")
 
 _log = logging.getLogger("tunewright.lookup")
 
+NO_VERDICT = ModelVerdict()
+"""That of a model of which nothing was told."""
+
 
 @dataclass(frozen=True, slots=True)
 class Answers:
@@ -59,24 +63,15 @@ class Answers:
 
     found: Mapping[str, LookupResult]  # by task key, for each task
     unanswered: Mapping[str, str]  # task key -> why the server said nothing of it, where no answer was kept either
-    kept: KeptDefaults | None = None  # what was told of them where they are of a model that keeps its defaults
+    verdict: ModelVerdict = NO_VERDICT  # what was told of their model
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """Whether a model keeps its defaults, as a server answered, and when it did."""
+class KnownVerdict:
+    """The verdict on a model as a server answered, and when it did."""
 
-    kept: KeptDefaults | None
+    verdict: ModelVerdict
     received_s: float
-
-    @staticmethod
-    def read(data: Any, received_s: float) -> Verdict | None:
-        """From JSON data; None where it is none."""
-        if data is None:
-            return Verdict(None, received_s)
-        if not isinstance(data, list) or not all(isinstance(entry, dict) and "key" in entry for entry in data):
-            return None
-        return Verdict({str(entry["key"]): entry for entry in data}, received_s)
 
 
 class Breaker:
@@ -139,7 +134,7 @@ class Lookups:
         self._breaker = _breakers.setdefault(self.server, Breaker())
         self._lock = threading.Lock()
         self._memory: OrderedDict[tuple[str, str], tuple[LookupResult, float]] = OrderedDict()  # with when it was kept
-        self._verdicts: dict[tuple[str, str], Verdict] = {}  # by target and model
+        self._verdicts: dict[tuple[str, str], KnownVerdict] = {}  # by target and model
         self._pruned: set[str] = set()
 
     def lookup(self, tasks: Iterable[Task], target: Target | Mapping[str, Any]) -> dict[str, LookupResult]:
@@ -149,7 +144,7 @@ class Lookups:
     def answers(self, tasks: Iterable[Task], target: Target | Mapping[str, Any], *, is_model: bool = False) -> Answers:
         """The results of `lookup`, and which tasks nobody answered for: those have their default.
 
-        Where `is_model` these are all tasks of one: also whether that keeps its defaults, see `tuner.lookup.result`.
+        Where `is_model` these are all tasks of one: also the verdict on it.
         """
         tasks_by_key = {task.key: task for task in tasks}
         device = _target(target)
@@ -161,33 +156,37 @@ class Lookups:
                 result, stored_s = stored
                 (results if 0 <= time.time() - stored_s < _fresh_s(result) else stale)[key] = result
         model = _model_key(tasks_by_key) if is_model else ""
-        verdict = self._verdict(model, device)
-        is_open = is_model and not (verdict and 0 <= time.time() - verdict.received_s < FRESH_S)
+        known = self._verdict(model, device)
+        is_open = is_model and not (known and 0 <= time.time() - known.received_s < FRESH_S)
         questions = [task for key, task in tasks_by_key.items() if is_open or key not in results]
         if questions:
-            fresh, reasons, new_verdict = self._ask(questions, device, is_model=is_open)
+            fresh, reasons, verdict = self._ask(questions, device, is_model=is_open)
             for result in fresh.values():
                 self._store_answer(result, device)
-            if new_verdict is not None:
-                verdict = new_verdict
-                self._store_verdict(model, device, new_verdict)
+            if verdict is not None:
+                known = KnownVerdict(verdict, time.time())
+                self._store_verdict(model, device, known)
             results = stale | results | fresh
             unanswered = {key: reason for key, reason in reasons.items() if key not in results}
         complete = {key: results.get(key) or unmeasured_result(task, device) for key, task in tasks_by_key.items()}
+        verdict = NO_VERDICT if known is None else known.verdict
         return Answers(complete, unanswered, self._check_verdict(verdict, complete, device))
 
     def _check_verdict(
-        self, verdict: Verdict | None, results: Mapping[str, LookupResult], target: Target
-    ) -> KeptDefaults | None:
-        """The verdict on a model that keeps its defaults, where it fits these tasks."""
-        if verdict is None or verdict.kept is None:
-            return None
+        self, verdict: ModelVerdict, results: Mapping[str, LookupResult], target: Target
+    ) -> ModelVerdict:
+        """The verdict, without the defaults that a model keeps where these are not of its tasks."""
+        if verdict.kept is None:
+            return verdict
         try:
             default_results(results, target, verdict.kept)
         except ValueError as error:
-            self._note(f"{self.server}: what it says of the model can't be used: {error}")
-            return None
-        return verdict.kept
+            self._note_verdict(error)
+            return replace(verdict, kept=None)
+        return verdict
+
+    def _note_verdict(self, error: ValueError) -> None:
+        self._note(f"{self.server}: what it says of the model can't be used: {error}")
 
     def download(self, target: Target | Mapping[str, Any], timeout_s: float = 60.0) -> int:
         """Keep everything that the server knows of a target, so that it need not be asked; how many tasks that are.
@@ -215,7 +214,7 @@ class Lookups:
 
     def _ask(
         self, tasks: Sequence[Task], target: Target, *, is_model: bool
-    ) -> tuple[dict[str, LookupResult], dict[str, str], Verdict | None]:
+    ) -> tuple[dict[str, LookupResult], dict[str, str], ModelVerdict | None]:
         """The server's results, without those that it leaves to the client; by task key why others have none; and the
         verdict on their model.
         """
@@ -239,8 +238,13 @@ class Lookups:
                 except ValueError as error:
                     reasons[task.key] = f"an answer can't be used: {error}"
                     self._note(f"{self.server}: {reasons[task.key]}")
-        verdict = Verdict.read(exchange.model_defaults, time.time()) if is_model and failure is None else None
-        return results, reasons, verdict
+        if not is_model or failure is not None:
+            return results, reasons, None
+        try:
+            return results, reasons, ModelVerdict.read(exchange.model_verdict)
+        except ValueError as error:
+            self._note_verdict(error)
+            return results, reasons, None
 
     def _api_key(self) -> str | None:
         if self._key is None:
@@ -277,10 +281,23 @@ class Lookups:
         return result, kept_s
 
     def _store_answer(self, result: LookupResult, target: Target) -> None:
-        if _fresh_s(result) or result.match is Match.PREDICTED:
-            now_s = time.time()
-            self._remember(result, target, now_s)
-            self._write(result.task.key, target, result.to_json(), now_s)
+        """Keep it in the place of an older one, or nothing where it is not worth keeping."""
+        if not (_fresh_s(result) or result.match is Match.PREDICTED):
+            self._forget(result.task.key, target)
+            return
+        now_s = time.time()
+        self._remember(result, target, now_s)
+        self._write(result.task.key, target, result.to_json(), now_s)
+
+    def _forget(self, task_key: str, target: Target) -> None:
+        """Keep nothing of a task: its record was taken back, or the server has another database now."""
+        with self._lock:
+            self._memory.pop((target.key, task_key), None)
+        path = self._path(task_key, target)
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            self._note(f"an old answer can't be removed from {str(path.parent)!r}: {error.strerror}")
 
     def _remember(self, result: LookupResult, target: Target, kept_s: float) -> None:
         with self._lock:
@@ -289,7 +306,7 @@ class Lookups:
             while len(self._memory) > REMEMBERED:
                 self._memory.popitem(last=False)
 
-    def _verdict(self, model: str, target: Target) -> Verdict | None:
+    def _verdict(self, model: str, target: Target) -> KnownVerdict | None:
         """The stored verdict on a model; None where there is none that can be used."""
         if not model:
             return None
@@ -299,15 +316,14 @@ class Lookups:
                 return self._verdicts[place]
         try:
             data = json.loads(_small_file(self._path(f"model-{model}", target)))
-            return Verdict.read(data["answer"]["kept"], float(data["kept_s"]))
+            return KnownVerdict(ModelVerdict.read(data["answer"]), float(data["kept_s"]))
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
 
-    def _store_verdict(self, model: str, target: Target, verdict: Verdict) -> None:
+    def _store_verdict(self, model: str, target: Target, known: KnownVerdict) -> None:
         with self._lock:
-            self._verdicts[target.key, model] = verdict
-        entries = None if verdict.kept is None else list(verdict.kept.values())
-        self._write(f"model-{model}", target, {"kept": entries}, verdict.received_s)
+            self._verdicts[target.key, model] = known
+        self._write(f"model-{model}", target, known.verdict.to_json(), known.received_s)
 
     def _path(self, task_key: str, target: Target) -> Path:
         return self._folder / target.key / f"{task_key}.json"

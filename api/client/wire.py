@@ -64,16 +64,14 @@ class Exchange:
         self._over = threading.Event()
         self._sockets: list[socket.socket] = []
         self._deadline_s = 0.0
-        self.model_defaults: Any = (
-            None  # as JSON data, what a server told of the tasks of a model that keeps its defaults
-        )
+        self.model_verdict: Any = {}  # as JSON data, the verdict on a model that a server told
 
     def lookups(
         self, tasks: Sequence[Task], target: Target, is_model: bool = False
     ) -> tuple[dict[str, Any], str | None]:
         """Task key -> answer as JSON data, of those that came in time; and what went wrong, if something did.
 
-        Where `is_model` these are all tasks of one, and `model_defaults` is the verdict on it then.
+        Where `is_model` these are all tasks of one, and `model_verdict` is the verdict on it then.
         """
         answers: dict[str, Any] = {}
 
@@ -129,7 +127,7 @@ class Exchange:
     ) -> list[dict[str, Any]]:
         """The answers to one request, in the order of the tasks. Raises ExchangeError.
 
-        Where `others` is given, these and those keys are all tasks of a model; `model_defaults` is the verdict on it
+        Where `others` is given, these and those keys are all tasks of a model; `model_verdict` is the verdict on it
         then.
         """
         body: dict[str, Any] = {"target": target.to_json(), "tasks": [task.key for task in tasks]}
@@ -157,7 +155,7 @@ class Exchange:
         if not fits or data.get("target") != target.key:
             raise ExchangeError("its answer is not what was asked for: is that a tunewright server?")
         if others is not None:
-            self.model_defaults = data.get("kept")
+            self.model_verdict = data
         return list(items)
 
     def _unpack(self, answer: httpx.Response) -> Iterator[bytes]:

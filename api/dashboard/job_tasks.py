@@ -19,7 +19,7 @@ from tunewright.tuner.explain.gain import ExpectedGain, GainBasis, ModelGain
 from tunewright.tuner.explain.peak import why_above_peak
 from tunewright.tuner.models.assembly import Assembly, total_s
 from tunewright.tuner.noise import total_noise
-from tunewright.tuner.search.report import JobOutcome
+from tunewright.tuner.search.report import VERDICTS, JobOutcome
 from tunewright.tuner.search.view import CLEAR_GAIN
 from tunewright.tuner.text import between, gain, is_slower, mark_noise, ratio, times
 from tunewright.tuner.units import in_ms, in_s
@@ -50,6 +50,13 @@ class Latency(Answer):
     )
     rejected: float | None = Field(description="How many times as fast as by default that is.")
     rejected_interval: tuple[float, float] | None
+    vendor_text: Text = Field(
+        description="What a run takes in a vendor's runtime beside our kernels, which all other times are of, and what "
+        "came of that; empty where the job did not ask for it."
+    )
+    own_outcome: JobOutcome | None = Field(
+        description="Where that runtime was taken, what the job did for our kernels; else null."
+    )
     why_not: Text = Field(description="Why a finished job has not timed the model; empty where it has.")
     noise: Text = Field(description="Why the machine was too busy to rely on the times; empty where it was not.")
 
@@ -60,8 +67,13 @@ class Latency(Answer):
 
     @property
     def is_kept(self) -> bool:
-        """Whether the model stays on its defaults."""
-        return self.outcome is JobOutcome.DEFAULTS_KEPT
+        """Whether our kernels stay on the model's defaults."""
+        return (self.own_outcome or self.outcome) is JobOutcome.DEFAULTS_KEPT
+
+    @property
+    def is_vendor(self) -> bool:
+        """Whether a vendor's runtime runs the model."""
+        return self.outcome is JobOutcome.VENDOR
 
     @property
     def is_slower(self) -> bool:
@@ -71,8 +83,10 @@ class Latency(Answer):
     @property
     def result_text(self) -> str:
         """The outcome of timing the model, for people."""
+        if self.is_vendor:
+            return VERDICTS[JobOutcome.VENDOR]
         if self.is_kept:
-            return "defaults kept"
+            return VERDICTS[JobOutcome.DEFAULTS_KEPT]
         speedup = times(self.speedup) if self.speedup_interval else gain(self.speedup)
         return mark_noise(speedup, self.noise) + between(self.speedup_interval)
 
@@ -207,7 +221,7 @@ class ModelRun:
 def model_run(job: Job, history: JobHistory) -> ModelRun:
     """A run of the job's model, by its report or, without one, by the trials so far, as the search goes."""
     tasks, reported = job.spec.tasks, _report_times(job.result)
-    is_kept = values.word(job.result, "outcome") == JobOutcome.DEFAULTS_KEPT
+    latency = Latency.of_job(job)
     times = [(reported or history.times).get(task.task_key, Times()) for task in tasks]
     summed = times if reported else [history.tried.get(task.task_key, Times()) for task in tasks]
     assembly = _assembly(job)
@@ -221,8 +235,11 @@ def model_run(job: Job, history: JobHistory) -> ModelRun:
         summed,
         uses,
         [_part(count, time.default_ms) for count, time in zip(assembly.separate_uses, summed, strict=True)],
-        [_part(count, time.default_ms if is_kept else time.best_ms) for count, time in zip(uses, summed, strict=True)],
-        Latency.of_job(job),
+        [
+            _part(count, time.default_ms if latency.is_kept else time.best_ms)
+            for count, time in zip(uses, summed, strict=True)
+        ],
+        latency,
     )
 
 

@@ -156,6 +156,7 @@ class JobsPage(Answer):
     counts: dict[JobState, int] = Field(description="How many jobs there are in each state, whatever was asked for.")
     kept: int = Field(description="Of those that succeeded, those that left their models on their defaults.")
     unsure: int = Field(description="Of them, those whose machines were too busy to tell what they came to.")
+    vendor: int = Field(description="Of them, those whose models a vendor's runtime runs.")
     targets: list[TargetName] = Field(description="The targets that processes here have or had.")
     at_work: list[Text] = Field(description="Keys of those that tuner processes are at work for.")
     tuners: int = Field(description="Tuner processes that were heard of in the last minute.")
@@ -166,9 +167,10 @@ class JobsPage(Answer):
         count = self.counts[state]
         if state is not JobState.SUCCEEDED:
             return f"{count:,} {state.value}"
-        each = {None: count - self.kept - self.unsure} | {
+        each = {None: count - self.kept - self.unsure - self.vendor} | {
             JobOutcome.DEFAULTS_KEPT: self.kept,
             JobOutcome.TOO_NOISY: self.unsure,
+            JobOutcome.VENDOR: self.vendor,
         }
         return ", ".join(f"{number:,} {verdict(state, outcome)}" for outcome, number in each.items() if number)
 
@@ -191,6 +193,7 @@ def jobs(service: ServiceDep, query: Annotated[JobsAsked, Query()]) -> JobsPage:
         counts=store.jobs.counts(),
         kept=outcomes[JobOutcome.DEFAULTS_KEPT],
         unsure=outcomes[JobOutcome.TOO_NOISY],
+        vendor=outcomes[JobOutcome.VENDOR],
         targets=[TargetName.of(target) for target in store.fleet.all_targets()],
         at_work=[target.key for target in store.fleet.targets()],
         tuners=len(tuners),

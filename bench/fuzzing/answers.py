@@ -26,7 +26,7 @@ from tunewright.tuner.models.model import Model, open_model
 from tunewright.tuner.session.session import InferenceSession
 
 from .case import Feeds, FuzzCase, RunPlan
-from .foreign import is_foreign, write_calls
+from .foreign import evaluate_node, is_foreign, write_calls
 from .program import FlatProgram, flatten
 
 OURS, RUNTIME, EVALUATOR = "ours", "onnxruntime", "evaluator"
@@ -171,18 +171,17 @@ def run_evaluator(case: FuzzCase, flat: FlatProgram) -> tuple[CaseAnswer, list[d
         for feeds in case.feeds:
             values = evaluate_tensors(flat, feeds)
             tensors.append(values)
-            outputs.append(tuple(values[name] for name in flat.outputs))
+            outputs.append(tuple(map(values.get, flat.outputs)))
     except fallback.EvaluationError as error:
         return CaseAnswer(error=_line(error), is_clear=True), tensors
     return CaseAnswer(tuple(outputs)), tensors
 
 
 def evaluate_tensors(flat: FlatProgram, feeds: Feeds) -> dict[str, Any]:
-    """The values of all tensors. Raises EvaluationError."""
+    """The values of all tensors, but those that `evaluate_node` leaves out. Raises EvaluationError."""
     values = flat.initial_values(feeds)
     for node in flat.nodes:
-        results = fallback.evaluate(node, [values[name] if name else None for name in node.inputs])
-        values |= {name: result for name, result in zip(node.outputs, results, strict=True) if name}
+        values |= evaluate_node(node, values)
     return values
 
 

@@ -7,7 +7,7 @@ shows as a difference of ONNX Runtime's.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -31,10 +31,26 @@ def is_foreign(node: Node) -> bool:
     return node.domain == contrib.CLASSIC or (node.domain, node.op) in contrib.OPS
 
 
-def write_calls(flat: FlatProgram, feeds: Feeds) -> FlatProgram:
-    """The program with main ops in the place of calls of others, where there are such. Raises EvaluationError.
+def evaluate_node(node: Node, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The results of a node by name. Raises EvaluationError.
 
-    Shapes are those that the feeds lead to.
+    A call of another op that can't be computed has none, nor has what depends on one.
+    """
+    if any(name and name not in values for name in node.inputs):
+        return {}
+    try:
+        results = fallback.evaluate(node, [values[name] if name else None for name in node.inputs])
+    except fallback.EvaluationError:
+        if is_foreign(node):
+            return {}
+        raise
+    return {name: result for name, result in zip(node.outputs, results, strict=True) if name}
+
+
+def write_calls(flat: FlatProgram, feeds: Feeds) -> FlatProgram:
+    """The program with main ops in the place of calls of others, where these can be written so.
+
+    Shapes are those that the feeds lead to. Raises EvaluationError.
     """
     if not any(map(is_foreign, flat.nodes)):
         return flat
@@ -54,32 +70,29 @@ class _Writer:
 
     def add(self, node: Node) -> None:
         """Add a node, or what stands in for it."""
-        if is_foreign(node) and self._write(node):
-            return
-        self._run(node)
+        if not (is_foreign(node) and self._write(node)):
+            self._run(node)
 
     def _run(self, node: Node) -> None:
-        results = fallback.evaluate(node, [self._values[name] if name else None for name in node.inputs])
-        self._values |= {name: result for name, result in zip(node.outputs, results, strict=True) if name}
+        self._values |= evaluate_node(node, self._values)
         self.program.nodes.append(node)
 
     def _write(self, node: Node) -> bool:
         """Whether a call can be written in other ops; then they are added."""
-        if (node.domain, node.op) not in contrib.OPS.keys() | contrib.STANDARD.keys():
+        is_known = (node.domain, node.op) in contrib.OPS.keys() | contrib.STANDARD.keys()
+        if not is_known or any(name and name not in self._values for name in node.inputs):
             return False
         call = _CallWriter(self, node, f"call {self._count} ")
         self._count += 1
         try:
             results = call.results()
-        except contrib.Unsupported as fault:
-            if node.domain == contrib.CLASSIC:  # as ours, which leaves it to the evaluator
-                return False
-            raise fallback.EvaluationError(f"{node.op} with {fault}") from fault
-        for name, result in zip(node.outputs, results, strict=False):
-            if name and not result:
-                raise fallback.EvaluationError(f"a result of {node.op} that is not computed")
-            if name:
-                self._run(Node("Identity", (result,), (name,), {}, "", contrib.OPSET))
+        except (contrib.Unsupported, fallback.EvaluationError):  # as ours, which leaves it as it is
+            return False
+        pairs = [(name, result) for name, result in zip(node.outputs, results, strict=False) if name]
+        if not all(result for _, result in pairs):
+            return False
+        for name, result in pairs:
+            self._run(Node("Identity", (result,), (name,), {}, "", contrib.OPSET))
         return True
 
     def put(self, node: Node, called_op: str) -> None:

@@ -14,7 +14,8 @@ from tunewright.graph.evaluation.fallback import EvaluationError
 from .answers import EVALUATOR, OURS, RUNTIME, CaseAnswers, as_array
 from .bounds import MANY_RUNS, Bound, has_varying_shape, output_bound
 from .case import FuzzCase
-from .explanations import EXPLANATIONS, SHAPE_EXPLANATIONS, VARYING_SHAPE, Difference
+from .explanations import EXPLANATIONS, SHAPE_EXPLANATIONS, VARYING_SHAPE
+from .explanations.difference import Difference
 from .values import FLOATS, epsilon, limits
 
 QUICK_ULPS = 2.0
@@ -274,7 +275,7 @@ def _near_elements(a: Any, b: Any) -> Any:
 
 def _describe(difference: Difference) -> str:
     """The first wrong element, with all answers to it."""
-    wrong = np.argwhere(np.logical_not(difference.right))
+    wrong = np.argwhere(difference.wrong)
     at = tuple(int(i) for i in wrong[0])
     values = ", ".join(f"{name} {array[at]!s}" for name, array in difference.arrays.items())
     place = f"feed {difference.number}, output {difference.position} at {list(at)}"

@@ -43,6 +43,16 @@ def as_float64(array: Array) -> Any:
     return np.asarray(array).astype(np.float64)
 
 
+def is_finite(value: Any) -> bool:
+    """Whether a value has no NaN and no infinities."""
+    return not is_float_array(value) or bool(np.isfinite(as_float64(value)).all())
+
+
+def has_nan(value: Any) -> bool:
+    """Whether a value has NaN."""
+    return is_float_array(value) and bool(np.isnan(as_float64(value)).any())
+
+
 def epsilon(name: str) -> float:
     """The distance of a type's floats at 1."""
     return float(_info(name).eps)

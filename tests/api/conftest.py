@@ -22,6 +22,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from tunewright.api.app import create_app
+from tunewright.api.client import tiers
 from tunewright.api.dashboard import page as page_routes
 from tunewright.api.http.descriptions import Descriptions
 from tunewright.api.http.protocol import BoundedProtocol
@@ -378,6 +379,15 @@ def _no_base_model() -> Iterator[None]:
 def _patient_lookups(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever else this machine does, no rung of a lookup is left out for want of time."""
     monkeypatch.setattr(lookup_service, "LIMIT_S", 20.0)
+
+
+@pytest.fixture(autouse=True)
+def _no_server_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No answer is kept and no failure remembered: a server may get the port that one of an earlier test had."""
+    monkeypatch.setattr(tiers, "_breakers", {})
+    monkeypatch.setattr(tiers, "_shared", {})
+    monkeypatch.setattr(tiers, "_logged_notes", set())
+    monkeypatch.setattr(tiers, "_home", lambda: tmp_path / "lookups")
 
 
 @pytest.fixture(autouse=True)

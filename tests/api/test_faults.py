@@ -17,8 +17,8 @@ from .conftest import TARGET, make_task, measured, points
 
 INSIDES = re.compile(
     r"Error\b|Exception|Traceback|__\w+__|NoneType|not (iterable|subscriptable)|has no attribute|positional argument|"
-    r"keyword argument|unpack|invalid literal|could not convert|indices must|not supported between|is not a valid \w+$|"
-    r"isoformat|object of type|\.py\b"
+    r"keyword argument|(values to|cannot) unpack|invalid literal|could not convert|indices must|not supported between|"
+    r"is not a valid \w+$|isoformat|object of type|\.py\b"
 )
 """What Python says, and we don't."""
 
@@ -100,6 +100,12 @@ def test_bodies_that_are_nothing(client, data):
     path = data.draw(st.sampled_from(["/v1/jobs", "/v1/lookups", "/v1/records", "/v1/models"]))
     kind = data.draw(st.sampled_from(["application/json", "text/plain", "application/octet-stream", "a/b+json", "x"]))
     check(client.post(path, content=data.draw(st.binary(max_size=40)), headers={"Content-Type": kind}))
+
+
+def test_a_packed_body_is_told_to_be_so(client):
+    answer = client.post("/v1/records", content=b"\x1f\x8b", headers={"Content-Type": "application/json"})
+    check(answer)
+    assert "it is packed by gzip, so unpack it first" in answer.json()["detail"]
 
 
 @pytest.mark.parametrize(

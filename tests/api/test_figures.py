@@ -60,7 +60,7 @@ class Ended:
     texts: dict[str, str] = field(default_factory=dict)
 
 
-@pytest.fixture(params=["faster", "defaults_kept", "too_noisy"])
+@pytest.fixture(params=["faster", "defaults_kept", "too_noisy", "vendor"])
 def ended(
     request: pytest.FixtureRequest,
     tmp_path: Path,
@@ -75,7 +75,11 @@ def ended(
     disturbance = STOLEN if request.param == "too_noisy" else UNDISTURBED
     with open_store(url) as store:
         report = job(
-            open_model(path), store, FakePool(tried, compared), timing=takes(disturbance, default=4.2e-3, tuned=tuned_s)
+            open_model(path),
+            store,
+            FakePool(tried, compared),
+            timing=takes(disturbance, default=4.2e-3, tuned=tuned_s, vendor=2e-3),
+            vendor=request.param == "vendor",
         )
     assert report.outcome == request.param
     with running(url) as one:
@@ -124,9 +128,32 @@ def test_people_read_the_same(ended: Ended, tmp_path: Path) -> None:
             assert duration(1e3 * found.rejected_s) in text and "keeps its defaults" in text, place
 
 
+def test_a_vendor_is_told_of_in_the_same_words(ended: Ended, tmp_path: Path) -> None:
+    """Where it was timed, and nowhere else."""
+    printed, number, vendor = StringIO(), ended.report.job_id, ended.report.vendor
+    tune_report.render(Console(file=printed, width=200), ended.report.to_json())
+    asked = ended.client.get(f"/v1/jobs/{number}").json()
+    texts = {
+        "page": whole(ended.client.get(f"/jobs/{number}")).words,
+        "tune": printed.getvalue(),
+        "show": ended.command("jobs", "show", number).out,
+        "report": _report(ended, tmp_path),
+    }
+    assert asked["outcome"] == ended.report.outcome and (vendor is None) is (ended.report.outcome != "vendor")
+    words = "" if vendor is None else vendor.conclusion(is_taken=True)
+    assert asked["vendor"] == ended.client.get(f"/v1/pages/jobs/{number}").json()["latency"]["vendor_text"] == words
+    for place, text in texts.items():
+        assert words in text and ("ONNX Runtime 1.2.3 takes" in text) is (vendor is not None), place
+
+
 def test_one_verdict_everywhere(ended: Ended, tmp_path: Path) -> None:
     """What the job came to, in the words of its outcome."""
-    words = {"faster": "succeeded", "defaults_kept": "defaults kept", "too_noisy": "too noisy to tell"}
+    words = {
+        "faster": "succeeded",
+        "defaults_kept": "defaults kept",
+        "too_noisy": "too noisy to tell",
+        "vendor": "runs in ONNX Runtime",
+    }
     number, expected = ended.report.job_id, words[ended.report.outcome]
     texts = {
         "page": whole(ended.client.get(f"/jobs/{number}")).words,
@@ -186,3 +213,7 @@ def test_the_model_runs_on_what_its_job_decided(ended: Ended, place: str, monkey
         is_kept = ended.report.rejected_s is not None
         assert one["expected_ms"] == pytest.approx(1e3 * (task.default_s if is_kept else task.best_s))
         assert (one["schedule"] == task.schedule) is not is_kept
+    vendor = ended.report.vendor
+    assert answer["vendor"] == (vendor and vendor.to_json())
+    if vendor is not None:
+        assert vendor.note in answer["notes"]

@@ -40,6 +40,15 @@ def test_a_job_is_submitted(one, client, kit):
     assert one.store.task(kit.task(32).key) == kit.task(32)
 
 
+def test_a_vendor_is_asked_for(client, kit):
+    """A job that asks for none is the one that it was before there was any."""
+    model = kit.send(client, 8)
+    asked, plain = (submit(client, model, **how).json() for how in ({"vendor": True}, {"vendor": False}))
+    assert asked["settings"]["vendor"] is True and asked["vendor"] == ""
+    assert "vendor" not in plain["settings"] and plain["id"] != asked["id"]
+    assert not submit(client, model).json()["is_new"]
+
+
 def test_values_of_inputs_are_kept_beside_sizes(one, client, kit):
     """As the processes that read the model take them."""
     answer = submit(client, kit.send(client, 8), dims={"batch": 2}, bind={"sr": 16000, "loud": 0})

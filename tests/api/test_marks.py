@@ -46,6 +46,7 @@ RAN: dict[str, Any] = {
     "outputs": [],
     "tasks": MEASURED["tasks"],
     "first_run_ms": 1.0,
+    "runtime": "",
     "fallback": {"NonZero ~1 ms°": 1},
     "reasons": [],
 }

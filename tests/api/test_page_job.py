@@ -142,7 +142,8 @@ class TestWhileItRuns:
     def test_how_much_faster_it_is_so_far(self, client, search):
         searched(search)
         said = twin(client, search.id)
-        told = {"of": "trials", "default_ms": 10.0, "tuned_ms": 4.0, "speedup": 2.5, "why_not": "", "noise": ""}
+        told = {"of": "trials", "default_ms": 10.0, "tuned_ms": 4.0, "speedup": 2.5}
+        told |= dict.fromkeys(("why_not", "noise", "vendor_text"), "")
         assert {name: value for name, value in said["latency"].items() if value is not None} == told
         assert all(not task["is_confirmed"] for task in said["tasks"])
         words = page(client, search.id)
@@ -441,6 +442,24 @@ class TestFinished:
         listed, words = client.get("/v1/pages/jobs").json(), whole(client.get("/")).words
         assert (listed["counts"]["succeeded"], listed["kept"], listed["unsure"]) == (1, 1, 0)
         assert "1 defaults kept" in words and "1 succeeded" not in words
+
+    def test_a_vendor_that_was_taken(self, client, search):
+        """Beside kernels that keep the defaults: no gain of ours is told for one that is in use."""
+        vendor = {"version": "1.2.3\x1b[2J", "time_ms": 5.0, "own_ms": 10.0, "speedup_interval": [1.9, 2.1]}
+        changes = {"outcome": "vendor", "own_outcome": "defaults_kept", "tuned_ms": 11.0, "rejected_ms": 11.9}
+        searched(search)
+        search.store.jobs.finish(search.lease, JobState.SUCCEEDED, result=report(search, **changes, vendor=vendor))
+        said, words = twin(client, search.id), page(client, search.id)
+        assert said["latency"]["outcome"] == said["job"]["outcome"] == "vendor"
+        assert (
+            "1.2.3\\x1b[2J takes 5.00 ms, our kernels 10.0 ms: it is 2.00x as fast (1.90x to 2.10x), so it runs"
+            in words
+        )
+        assert "it came to its end: runs in ONNX Runtime" in words and "our kernels keep its defaults" in words
+        assert "was not measured beside it" not in words and "succeeded" not in words
+        listed, words = client.get("/v1/pages/jobs").json(), whole(client.get("/")).words
+        assert (listed["counts"]["succeeded"], listed["kept"], listed["vendor"]) == (1, 0, 1)
+        assert "1 runs in ONNX Runtime" in words and "1 succeeded" not in words
 
     def test_what_is_slower_for_certain_is_called_so(self, client, search):
         changes = {"outcome": "defaults_kept", "tuned_ms": 11.0, "rejected_ms": 11.7}

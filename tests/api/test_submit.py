@@ -136,6 +136,14 @@ def test_the_whole_model_is_sent_if_wanted(real: Any, path: Path, command: Comma
     assert structure.data["tasks"] == said.data["tasks"]
 
 
+def test_a_vendor_needs_the_whole_model(real: Any, path: Path, command: Command) -> None:
+    said = command("submit", path, "--dim", "rows=5", "--vendor")
+    assert said.code and "--with-weights" in said.err
+    said = command("submit", path, "--dim", "rows=5", "--vendor", "--with-weights", "--json")
+    assert said.data["settings"]["vendor"] is True
+    real.store.jobs.cancel(said.data["id"])
+
+
 def test_a_job_is_watched_to_its_end(real: Any, kit: Any, path: Path, command: Command) -> None:
     thread = tune(real, kit)
     said = command("submit", path, "--dim", "rows=4", "--trials", "6", "--watch")

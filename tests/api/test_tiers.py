@@ -30,14 +30,6 @@ from .conftest import CRASHED, TARGET, exact_answer, make_task, measured, points
 TASKS = [make_task(extent) for extent in (64, 128, 192)]
 
 
-@pytest.fixture(autouse=True)
-def _new_process(monkeypatch):
-    """No server has failed yet, and nothing was said."""
-    monkeypatch.setattr(tiers, "_breakers", {})
-    monkeypatch.setattr(tiers, "_shared", {})
-    monkeypatch.setattr(tiers, "_logged_notes", set())
-
-
 @pytest.fixture
 def make(tmp_path) -> Callable[..., Lookups]:
     def make(server, key="tw_x", **settings):
@@ -100,6 +92,23 @@ class TestRealServer:
         assert lookups.lookup(TASKS[:1], TARGET)[TASKS[0].key].match is Match.DEFAULT
         store_best(one.store, TASKS[0])
         assert lookups.lookup(TASKS[:1], TARGET)[TASKS[0].key].match is Match.EXACT
+
+    def test_what_a_server_takes_back_is_not_kept_either(self, one, make, monkeypatch):
+        monkeypatch.setattr(lookup_cache, "LOOK_S", 0.0)
+        [task, *_] = TASKS
+        record = store_best(one.store, task, confirm=True)
+        lookups = of(one, make)
+
+        def match(asked):
+            return asked.answers([task], TARGET, is_model=True).found[task.key].match
+
+        assert match(lookups) is Match.EXACT
+        one.store.voids.void(task.key, TARGET.key, record.schedule.key, "it was wrong")
+        assert match(lookups) is Match.EXACT  # for a minute
+        with monkeypatch.context() as later:
+            later.setattr(tiers, "FRESH_S", -1.0)
+            assert match(lookups) is Match.DEFAULT
+        assert match(lookups) is match(of(one, make)) is Match.DEFAULT
 
     def test_stale_answers_are_used_when_the_server_is_away(self, one, make, monkeypatch):
         store_best(one.store, TASKS[0])
@@ -453,6 +462,15 @@ class TestFiles:
 
     def test_another_server_has_its_own(self, lookups, make):
         assert make("http://127.0.0.1:1")._stored_answer(TASKS[0], TARGET) is None
+
+    @pytest.mark.parametrize("test", ["one", "the next"])
+    def test_a_test_finds_none_of_an_earlier_one_whose_server_had_the_same_port(self, test):
+        shared = tiers.lookups("http://127.0.0.1:1")
+        assert shared._stored_answer(TASKS[0], TARGET) is None and not shared._breaker.rest_s
+        shared._store_answer(LookupResult(TASKS[0], Match.EXACT, points(TASKS[0])[0], measured()), TARGET)
+        shared._breaker.record_failure()
+        tiers._shared.clear()
+        assert tiers.lookups("http://127.0.0.1:1")._stored_answer(TASKS[0], TARGET) is not None
 
     def test_there_is_an_end_to_them(self, lookups, make, monkeypatch):
         monkeypatch.setattr(tiers, "KEPT", 3)

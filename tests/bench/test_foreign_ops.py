@@ -144,6 +144,42 @@ def test_the_evaluator_has_a_word_on_outputs_without_such_ops() -> None:
     assert judge(case, alone) == CaseVerdict(None, ("ONNX Runtime stands alone",), (OURS, RUNTIME))
 
 
+def test_a_call_that_nobody_can_write_leaves_the_rest_to_the_evaluator() -> None:
+    """Two classes with weights of both, as tensors, which ONNX's evaluator can't read. `Unique` finds NaN once."""
+    tree = {
+        "nodes_treeids": [0, 0, 0], "nodes_nodeids": [0, 1, 2], "nodes_featureids": [0, 0, 0],
+        "nodes_values_as_tensor": numpy_helper.from_array(np.array([1.0, 0.0, 0.0])),
+        "nodes_modes": ["BRANCH_LEQ", "LEAF", "LEAF"], "nodes_truenodeids": [1, 0, 0],
+        "nodes_falsenodeids": [2, 0, 0], "class_treeids": [0, 0], "class_nodeids": [1, 2], "class_ids": [0, 1],
+        "class_weights_as_tensor": numpy_helper.from_array(np.array([0.3, 0.7])), "classlabels_int64s": [4, 5],
+    }  # fmt: skip
+    x = np.array([[3], [np.nan], [-np.inf], [np.nan]])
+    case = case_of("TreeEnsembleClassifier", LEARNED, {"x": x}, {}, onnx.TensorProto.INT64, **tree)
+    model = case.proto()
+    model.graph.node[0].output.append("scores")
+    model.graph.node.extend([
+        helper.make_node("Unique", ["x"], ["z"]),
+        helper.make_node("Floor", ["x"], ["floors"]),
+        helper.make_node("Neg", ["y"], ["negative"]),
+    ])  # fmt: skip
+    kinds = {"z": onnx.TensorProto.DOUBLE, "floors": onnx.TensorProto.DOUBLE, "negative": onnx.TensorProto.INT64}
+    model.graph.output.extend(
+        helper.make_value_info(name, helper.make_tensor_type_proto(kind, None)) for name, kind in kinds.items()
+    )
+    case = replace(case, model=model.SerializeToString())
+    answers = answer_case(case)
+    [(classes, unique, floors, negative)] = answers.ours.outputs
+    assert np.array_equal(unique, [-np.inf, 3, np.nan], equal_nan=True)
+    [(by_evaluator, *others, after)] = answers.evaluator.outputs
+    assert by_evaluator is None and after is None
+    assert all(map(np.array_equal, others, (unique, floors), (True, True)))
+    without = CaseAnswer(((classes, np.array([-np.inf, 3]), floors, negative),))  # as ONNX Runtime may have it
+    assert judge(case, replace(answers, runtime=without)).reasons == ("what is no number",)
+    for wrong in ((classes, unique, floors + 1, negative), (classes, unique, floors, -negative)):
+        finding = judge(case, replace(answers, ours=CaseAnswer((wrong,)))).finding
+        assert finding is not None and finding.kind == "values (ours)"
+
+
 def test_numbers_that_onnx_runtime_has_the_other_way_round() -> None:
     x = np.array([[1.0], [-1.0]], np.float32)
     trees: dict[str, Any] = {

@@ -7,7 +7,7 @@ from typing import Self
 
 from tunewright.codegen.host import detect
 from tunewright.codegen.target import Target
-from tunewright.db.job import JobSpec, Lease, SearchBudget, SpecTask
+from tunewright.db.job import VENDOR, JobSpec, Lease, SearchBudget, SpecTask
 from tunewright.db.store import Store
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Candidate, Measurement, Status
@@ -78,17 +78,26 @@ def tasks(network: Model) -> list[Task]:
     return [task for task, _ in network.tasks.values()]
 
 
-def spec_of(network: Model, store: Store, seed: int = 0, target: Target = TARGET) -> JobSpec:
+def spec_of(network: Model, store: Store, seed: int = 0, target: Target = TARGET, *, vendor: bool = False) -> JobSpec:
     store.add_target(target)
     for task in tasks(network):
         store.add_task(task)
     uses = tuple(SpecTask(key, count) for key, (_, count) in network.tasks.items())
-    return JobSpec(network.sha256, target.key, uses, {"seed": seed} | network.assembly.settings)
+    settings = {"seed": seed} | ({VENDOR: True} if vendor else {}) | network.assembly.settings
+    return JobSpec(network.sha256, target.key, uses, settings)
 
 
-def leased(network: Model, store: Store, trials: int = 12, seed: int = 0, until: float | None = None) -> Lease:
+def leased(
+    network: Model,
+    store: Store,
+    trials: int = 12,
+    seed: int = 0,
+    until: float | None = None,
+    *,
+    vendor: bool = False,
+) -> Lease:
     budget = SearchBudget(trials, until=until)
-    lease = store.jobs.open(spec_of(network, store, seed), network.label, budget, "me", LEASE_S)
+    lease = store.jobs.open(spec_of(network, store, seed, vendor=vendor), network.label, budget, "me", LEASE_S)
     assert lease is not None
     return lease
 
@@ -101,9 +110,11 @@ def job(
     seed: int = 0,
     timing: Timing | None = None,
     until: float | None = None,
+    *,
+    vendor: bool = False,
 ) -> Report:
     """What a job came to that this process works on from its begin to its end."""
-    with LeaseKeeper(store.jobs, leased(network, store, trials, seed, until), LEASE_S) as keeper:
+    with LeaseKeeper(store.jobs, leased(network, store, trials, seed, until, vendor=vendor), LEASE_S) as keeper:
         return work(network, store, pool, keeper, timing)
 
 

@@ -18,7 +18,7 @@ from tunewright.db.transfer import IMPORTED_NOISE
 from tunewright.search_space.measurement import NOISE
 from tunewright.search_space.sketches import spaces
 from tunewright.tuner import cli
-from tunewright.tuner.lookup.result import kept_defaults
+from tunewright.tuner.lookup.verdict import model_verdict
 from tunewright.tuner.search import tuning
 from tunewright.tuner.search.strategies.strategy import STRATEGIES
 from tunewright.tuner.settings import DEBUG_LADDER
@@ -62,7 +62,7 @@ def is_kept(tuned: list[object], command: Command) -> bool:
     """Whether the model keeps its defaults: a machine that is busy may not see that it is faster."""
     with open_store(str(tuned[2])) as store:
         tasks = [task["key"] for task in command("tasks", *tuned, "--json").data["tasks"]]
-        return kept_defaults(store, tasks, detect(1).key) is not None
+        return model_verdict(store, tasks, detect(1).key).kept is not None
 
 
 def program(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:

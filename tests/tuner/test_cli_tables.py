@@ -73,6 +73,7 @@ MEASURED: dict[str, Any] = {
     "intervals_ms": dict.fromkeys(("tunewright", comparison.DEFAULT, "onnxruntime", "openvino"), (123.41, 124.51)),
     "least_ms": dict.fromkeys(("tunewright", comparison.DEFAULT, "onnxruntime", "openvino"), 121.21),
     "kernels_ms": 119.41,
+    "runtime": "",
     "peak_mb": {"tunewright": 101.4, "onnxruntime": 202.6},
     "versions": {"tunewright": "0.1.0", "onnxruntime": "1.27.1", "openvino": "2026.4.0"},
     "failures": {},

@@ -23,7 +23,8 @@ from tunewright.search_space.sketches import default_schedule, spaces
 from tunewright.tuner.cli.model_io import shares
 from tunewright.tuner.errors import Refused
 from tunewright.tuner.lookup.ladder import lookup
-from tunewright.tuner.lookup.result import Basis, Match, default_results, kept_defaults, measured_times_s, read
+from tunewright.tuner.lookup.result import Basis, Match, measured_times_s, read
+from tunewright.tuner.lookup.verdict import default_results, model_verdict
 from tunewright.tuner.models.assembly import Assembly, CallRange, TaskChain
 from tunewright.tuner.models.model import Model, open_model
 from tunewright.tuner.search.confirmation import COMPARED_AGAIN
@@ -647,7 +648,7 @@ def test_a_winner_that_makes_its_model_no_faster_is_not_used(network: Model, sto
     assert report.rejected_interval[0] <= 1.0
     assert Report.from_json(json.loads(json.dumps(report.to_json()))).outcome is ReportOutcome.DEFAULTS_KEPT
     found = lookup(store, tasks(network), TARGET)
-    told = kept_defaults(store, found, TARGET.key)
+    told = model_verdict(store, found, TARGET.key).kept
     assert told is not None
     kept = default_results(found, TARGET, told)
     assert kept is not None
@@ -671,8 +672,8 @@ def test_a_winner_that_makes_its_model_no_faster_is_not_used(network: Model, sto
         assert (coverage.tuned, coverage.untuned, coverage.kept) == (0, 0, len(kept))
         assert shares(coverage) == {"tuned": 0, "transferred": 0, "default": len(kept), "kept": len(kept)}
         assert session.notes == ()  # they were tuned: it is no remedy
-    assert kept_defaults(store, [], TARGET.key) is kept_defaults(store, found, "0" * 64) is None
-    assert kept_defaults(store, [*found][:1], TARGET.key) is None  # as with other dimensions
+    assert model_verdict(store, [], TARGET.key).kept is model_verdict(store, found, "0" * 64).kept is None
+    assert model_verdict(store, [*found][:1], TARGET.key).kept is None  # as with other dimensions
     for nonsense in (
         {},
         {key: {"chosen": 1} for key in told},
@@ -681,7 +682,7 @@ def test_a_winner_that_makes_its_model_no_faster_is_not_used(network: Model, sto
         with pytest.raises(ValueError):
             default_results(found, TARGET, nonsense)
     job(network, store, FakePool(by_key), seed=1, timing=takes(default=3e-3, tuned=2e-3))
-    assert kept_defaults(store, found, TARGET.key) is None
+    assert model_verdict(store, found, TARGET.key).kept is None
 
 
 def test_a_busy_machine_overrules_no_quiet_one(network: Model, store: Store) -> None:
@@ -693,7 +694,7 @@ def test_a_busy_machine_overrules_no_quiet_one(network: Model, store: Store) -> 
         timing = takes(disturbance, default=3e-3, tuned=tuned_s)
         report = job(network, store, FakePool(by_key), seed=next(seeds), timing=timing)
         assert report.outcome is not None
-        return report.outcome.value, kept_defaults(store, network.tasks, TARGET.key) is not None
+        return report.outcome.value, model_verdict(store, network.tasks, TARGET.key).kept is not None
 
     assert end(2e-3, STOLEN) == ("too_noisy", False)
     assert end(3e-3, STOLEN) == ("defaults_kept", True)
@@ -717,7 +718,7 @@ def test_a_default_that_is_taken_back_is_kept_no_more(network: Model, store: Sto
 
     found = lookup(store, tasks(network), TARGET)
     assert found[key].schedule != default and found[key].match is Match.EXACT
-    told = kept_defaults(store, found, TARGET.key)
+    told = model_verdict(store, found, TARGET.key).kept
     assert told is not None and set(told) == set(others)
     kept = default_results(found, TARGET, told)
     assert kept is not None
@@ -725,10 +726,10 @@ def test_a_default_that_is_taken_back_is_kept_no_more(network: Model, store: Sto
     assert all(kept[other].is_kept for other in others)
 
     store.voids.lift(key, TARGET.key, default.key)
-    assert set(kept_defaults(store, found, TARGET.key) or ()) == set(found)
+    assert set(model_verdict(store, found, TARGET.key).kept or ()) == set(found)
     for other in found:
         store.voids.void(other, TARGET.key, default_schedule(network.tasks[other][0], TARGET).key, "odd")
-    assert kept_defaults(store, found, TARGET.key) is None
+    assert model_verdict(store, found, TARGET.key).kept is None
     again = job(network, store, pool, seed=1, timing=takes(default=3e-3, tuned=3.3e-3))
     assert [task.default_s for task in again.tasks] == [None] * len(found)
 

@@ -12,9 +12,9 @@ from onnx import ModelProto, TensorProto, helper
 
 from tunewright.graph.onnx_import import ModelError, load
 from tunewright.tuner import InferenceSession
-from tunewright.tuner.cli.comparison import worst_error
 from tunewright.tuner.cli.run import run_model
 from tunewright.tuner.lookup.source import ScheduleSource
+from tunewright.tuner.session.agreement import worst_error
 
 ML = "ai.onnx.ml"
 LABELS = {"classlabels_int64s": [3, 1, 8]}, {"classlabels_strings": ["red", "green", "blue"]}

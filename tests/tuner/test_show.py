@@ -20,8 +20,9 @@ from tunewright.tuner.cli import tune_report
 from tunewright.tuner.cli.task_details import _measurement_text, show_task
 from tunewright.tuner.lookup.ladder import lookup
 from tunewright.tuner.lookup.predictor import predict
-from tunewright.tuner.lookup.result import LookupResult, Match, default_results, kept_defaults
+from tunewright.tuner.lookup.result import LookupResult, Match
 from tunewright.tuner.lookup.source import PreparedModel
+from tunewright.tuner.lookup.verdict import default_results, model_verdict
 from tunewright.tuner.models.model import Model, open_model
 from tunewright.tuner.search.report import JobOutcome as ReportOutcome
 
@@ -85,7 +86,7 @@ def test_a_default_takes_the_same_time_wherever_it_is_told(network: Model, url: 
             if voided is not None:
                 store.voids.void(entry.key, TARGET.key, voided.key, "wrong on odd sizes")
             results = lookup(store, tasks(network), TARGET)
-            kept = default_results(results, TARGET, kept_defaults(store, results, TARGET.key) or {})
+            kept = default_results(results, TARGET, model_verdict(store, results, TARGET.key).kept or {})
             assert kept is not None
             told = kept[entry.key].to_json()
             data = show_task(entry.key, "default", (), None, url, {}, 1)["measured"]

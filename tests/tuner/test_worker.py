@@ -567,6 +567,16 @@ def test_an_uploaded_model_is_timed_in_a_child(store: Store) -> None:
     assert times.ratio("default", "tuned") is not None and times.disturbance.elapsed_s > 0
 
 
+def test_an_uploaded_model_has_a_vendor_beside_it(store: Store) -> None:
+    """In the same child, if its outputs are those of the kernels there."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    data = small_model("n").SerializeToString()
+    wanted = {"default": Variant({}), "vendor": Variant({}, is_vendor=True)}
+    times = timing(store, data, hashlib.sha256(data).hexdigest())(wanted)
+    assert times.reason == times.vendor_fault == "" and times.vendor_version == onnxruntime.__version__
+    assert times.latencies.keys() == {"default", "vendor"} and times.ratio("default", "vendor") is not None
+
+
 def test_why_a_model_is_not_timed(store: Store) -> None:
     broken = b"no model at all"
     found = timing(store, broken, hashlib.sha256(broken).hexdigest())({"default": Variant({})})

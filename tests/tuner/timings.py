@@ -12,6 +12,10 @@ STOLEN = Disturbance(1.0, 0.5)
 """Half of the time the processors were away."""
 
 
+VENDOR_VERSION = "1.2.3"
+"""That of the vendor's runtime, of an older line than any that is installed."""
+
+
 def takes(disturbance: Disturbance = UNDISTURBED, **times_s: float) -> Callable[[Variants], ModelTimes]:
     """Times the whole model: nine rounds of each, which go up and down together by 3%, and apart by half a percent."""
 
@@ -25,6 +29,7 @@ def takes(disturbance: Disturbance = UNDISTURBED, **times_s: float) -> Callable[
                 for k, name in enumerate(wanted)
             },
             disturbance=disturbance,
+            vendor_version=VENDOR_VERSION if "vendor" in wanted else "",
         )
 
     return timing

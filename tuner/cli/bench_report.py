@@ -25,11 +25,14 @@ def render(console: Console, data: Mapping[str, Any]) -> None:
     for name, failure in data["failures"].items():
         console.print(f"{name} can't run this model: {printable(failure)}")
     console.print(f"{printable(data['model'])}, {_place(data)}")
-    if device is None:
-        console.print(f"of tunewright's time, kernels take {mark_noise(duration(data['kernels_ms']), noise)}")
+    kernels = mark_noise(duration(data["kernels_ms"]), noise)
+    if data["runtime"]:
+        console.print(f"{OURS} ran it in {printable(data['runtime'])}; our kernels take {kernels}")
+    elif device is None:
+        console.print(f"of tunewright's time, kernels take {kernels}")
     else:
         console.print("a run brings inputs to the device and outputs back; on the device they are there already")
-    if data["fallback"]:
+    if data["fallback"] and not data["runtime"]:
         console.print(slow_share(data["fallback"], data["fallback_share"], noise))
     if data["peak_mb"]:
         peaks = ", ".join(f"{name} {peak_mb:.0f} MB" for name, peak_mb in data["peak_mb"].items())
@@ -43,6 +46,8 @@ def _render_outputs(console: Console, data: Mapping[str, Any]) -> None:
         console.print(f"the outputs are not those of {data['reference']}: {printable(data['mismatch'])}")
     elif data["reference"]:
         console.print(f"largest error against {data['reference']}: {data['max_rel_err']:.2g} of an output's magnitude")
+    if data["runtime"]:
+        return
     tasks = data["tasks"]
     untuned = tasks["transferred"] + tasks["default"] - tasks["kept"]
     if untuned:

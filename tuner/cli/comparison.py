@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -14,9 +13,7 @@ from rich.console import Console
 
 from tunewright.codegen.host import machine
 from tunewright.codegen.target import CUDA
-from tunewright.graph.evaluation.onnx_form import dtype_name
 from tunewright.workers.lock import HostLock
-from tunewright.workers.measure.check import difference
 from tunewright.workers.measure.noise import Noise, Watch
 from tunewright.workers.measure.sampling import CallLatency, interval, time_in_turns, wait_for_threads
 
@@ -26,9 +23,9 @@ from ..peers import runtimes as peers
 from ..peers.cuda_runtimes import CUDA_PEERS, CudaOpener, CudaPeer, check_cuda_peers, cuda_fault
 from ..peers.peak_memory import OURS, PeakMemory, peak_memory
 from ..peers.runtimes import Peer
+from ..session.agreement import worst_error
 from ..session.caches import object_cache
 from ..session.image_store import Coverage, fallback_share
-from ..session.maps import as_rows
 from ..session.session import InferenceSession
 from ..settings import settings
 from ..targets import local_target
@@ -69,7 +66,7 @@ def compare(
     outputs = _compare_outputs(open_peers)
     open_peers = {name: peer for name, peer in open_peers.items() if name not in outputs.unlike}
     failures |= outputs.unlike
-    times = _time_in_turn(prepared, arrays, open_peers, outputs, driver, watch, default=default)
+    times = _time_in_turn(prepared, arrays, model, open_peers, outputs, driver, watch, default=default)
     light = [name for name in open_peers if name not in peers.ASKED_FOR]
     peaks = _memory(light, model, arrays, prepared, source, watch) if memory and driver is None else {}
     facts = machine()
@@ -80,7 +77,12 @@ def compare(
         **times.errors,
         "failures": failures,
         "tasks": model_io.shares(times.coverage),
-        "notes": [*prepared.notes, *(f"{name}: {peer.note}" for name, peer in _on_device(open_peers) if peer.note)],
+        "runtime": times.coverage.runtime,
+        "notes": [
+            *times.notes,
+            *prepared.notes,
+            *(f"{name}: {peer.note}" for name, peer in _on_device(open_peers) if peer.note),
+        ],
         "peak_mb": {name: peak.peak_bytes / 1e6 for name, peak in peaks.items()},
         "libraries_mb": {name: peak.libraries_bytes / 1e6 for name, peak in peaks.items()},
         "versions": {OURS: facts["tunewright"]} | {name: peer.version for name, peer in open_peers.items()},
@@ -126,12 +128,14 @@ class _Comparison:
     kernels_s: float  # of our run
     errors: Mapping[str, Any]
     coverage: Coverage
+    notes: Sequence[str]  # on the vendor's runtime that ours is to run in
     noise: str  # why the times can't be relied on
 
 
 def _time_in_turn(
     prepared: PreparedModel,
     arrays: Mapping[str, Any],
+    model: Path,
     open_peers: Mapping[str, Peer],
     outputs: _PeerOutputs,
     driver: Driver | None,
@@ -142,7 +146,7 @@ def _time_in_turn(
     """Run the model in a session of ours, on default schedules too where it says so, and in the peers."""
     watch(f"opening {OURS}")
     with ExitStack() as stack:
-        tuned = stack.enter_context(model_io.session_of(prepared))
+        tuned = stack.enter_context(model_io.session_of(prepared, model))
         sessions = {OURS: tuned}
         if default:
             untuned = InferenceSession.of(prepared.model, prepared.target, {}, object_cache())
@@ -163,7 +167,7 @@ def _time_in_turn(
             device = time_on_device(driver, samplers | {name: peer.device_s for name, peer in _on_device(open_peers)})
         kernels_s = tuned.kernels_s(arrays) if device is None else device.latencies[OURS].median_s
         noise = _noise(disturbance_watch, prepared, latencies, device)
-        return _Comparison(latencies, device, kernels_s, errors, tuned.coverage(), noise)
+        return _Comparison(latencies, device, kernels_s, errors, tuned.coverage(), tuned.vendor_notes, noise)
 
 
 def _noise(
@@ -299,26 +303,3 @@ def _open(
         except peers.PeerFailed as error:
             failures[name] = str(error)
     return open_peers, failures
-
-
-def worst_error(ours: Sequence[Any], theirs: Sequence[Any]) -> tuple[float | None, str | None]:
-    """The largest error of any output, relative to the largest magnitude in it.
-
-    None where outputs can't be compared (another type or shape, or NaN at other places), and then what is wrong.
-    """
-    if len(ours) != len(theirs):
-        return None, f"outputs are {len(ours)}, not {len(theirs)}"
-    worst = 0.0
-    for number, (mine, right) in enumerate(zip(map(as_rows, ours), map(as_rows, theirs), strict=True)):
-        kind, right_kind = dtype_name(mine), dtype_name(right)
-        if mine.shape != right.shape or kind != right_kind:
-            return None, f"output {number} is {kind}{list(mine.shape)}, not {right_kind}{list(right.shape)}"
-        if kind == "string":
-            if mine.tolist() != right.tolist():
-                return None, f"output {number} has other strings"
-            continue
-        fault, error = difference(mine, right, math.inf)
-        if not math.isfinite(error):
-            return None, f"output {number}: {fault}"
-        worst = max(worst, error)
-    return worst, None

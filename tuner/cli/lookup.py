@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from tunewright.graph.task import Task, Tensor
 
     from ..lookup.result import LookupResult
+    from ..lookup.source import PreparedModel
+    from ..lookup.verdict import VendorTime
 
 
 @command()
@@ -60,7 +62,8 @@ def lookup(
             {**result.to_json(), "occurrences": prepared.model.tasks[key][1], "chosen": _uses(chosen, key)}
             for key, result in prepared.results.items()
         ],
-        "notes": list(prepared.notes),
+        "vendor": _vendor_json(prepared.vendor),
+        "notes": _notes(prepared),
         "kept": answer_count,
     }
     return CommandAnswer(data, render_lookup)
@@ -91,7 +94,7 @@ def lock(
         count = f"{len(prepared.unanswered)} of {counted(len(prepared.results), 'task')}"
         raise Refused(f"{source.server} could not be asked for {count}: {reason}; a lock pins, so nothing was written")
     path = output or model.with_name(f"{model.name}.lock.json")
-    write_lock(path, prepared.model, prepared.target, prepared.dims, prepared.results)
+    write_lock(path, prepared.model, prepared.target, prepared.dims, prepared.results, prepared.vendor)
     chosen = prepared.fastest_model.tasks
     data = {
         "model": prepared.model.label,
@@ -99,9 +102,20 @@ def lock(
         "file": str(path),
         "tasks": len(chosen),
         "matches": dict(Counter(prepared.results[key].match.value for key in chosen)),
-        "notes": list(prepared.notes),
+        "vendor": _vendor_json(prepared.vendor),
+        "notes": _notes(prepared),
     }
     return CommandAnswer(data, render_lock)
+
+
+def _vendor_json(vendor: VendorTime | None) -> dict[str, Any] | None:
+    return None if vendor is None else vendor.to_json()
+
+
+def _notes(prepared: PreparedModel) -> list[str]:
+    """The notes on a model, and on the vendor's runtime that its last job took."""
+    taken = [] if prepared.vendor is None else [prepared.vendor.note]
+    return [*taken, *prepared.notes]
 
 
 @command()

@@ -20,12 +20,14 @@ MADE_UP = "made up"
 """Source of the arrays that no option gives."""
 
 
-def session_of(prepared: PreparedModel, images: ImageStore | None = None) -> InferenceSession:
-    """A session on the schedules found. Raises Refused where a task has none that may work.
+def session_of(prepared: PreparedModel, model: Path, images: ImageStore | None = None) -> InferenceSession:
+    """A session on the schedules found, or in the vendor's runtime that the model's job took.
+
+    Raises Refused where a task has none that may work.
 
     `images` as in `InferenceSession.of_results`.
     """
-    return InferenceSession.of_results(prepared.model, prepared.target, prepared.results, object_cache(), images)
+    return InferenceSession.of_prepared(prepared, model, object_cache(), images)
 
 
 def shares(coverage: Coverage) -> dict[str, int]:

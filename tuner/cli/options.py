@@ -15,7 +15,7 @@ from tunewright.graph.binding import BOUND_MARK
 
 from ..arguments import MOST_SEED, MOST_SIZE, StrategyName
 from ..errors import Refused
-from ..text import counted, shorten
+from ..text import ONNX_RUNTIME, counted, shorten
 
 if TYPE_CHECKING:
     from ..search.sizes import SizeRange
@@ -76,6 +76,10 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Answer with one JSON o
 DimOption = Annotated[
     list[str] | None,
     typer.Option("--dim", metavar="NAME=NUMBER", help="Bind an open dimension; may be given several times."),
+]
+VendorOption = Annotated[
+    bool,
+    typer.Option("--vendor", help=f"Time the whole model in {ONNX_RUNTIME} too, and take that where it is faster."),
 ]
 SizesOption = Annotated[
     list[str] | None,

@@ -79,7 +79,7 @@ def run_model(
         prepared = source.prepare(model, dims, threads, target, weights)
     arrays, origins = model_io.feeds(prepared.model, inputs)
     images = image_store() if is_whole(model) and not weights else None
-    with model_io.session_of(prepared, images) as session:
+    with model_io.session_of(prepared, model, images) as session:
         start_s = time.perf_counter()
         results = [as_rows(result) for result in session.run(None, arrays)]
         run_s = time.perf_counter() - start_s
@@ -93,7 +93,8 @@ def run_model(
         "outputs": outputs,
         "first_run_ms": 1e3 * run_s,
         "tasks": model_io.shares(coverage),
-        "notes": list(prepared.notes),
+        "runtime": coverage.runtime,
+        "notes": [*session.vendor_notes, *prepared.notes],
         "fallback": dict(coverage.fallback),
         "reasons": prepared.model.fallback_reasons,
     }
@@ -144,6 +145,9 @@ def render(console: Console, data: Mapping[str, Any]) -> None:
         console.print(f"output {printable(entry['name'])}: {entry['dtype']} {shape(entry['shape'])}{values}{file}")
     tasks = data["tasks"]
     transferred = f", {tasks['transferred']} on what suits similar ones" if tasks["transferred"] else ""
+    if data["runtime"]:
+        console.print(f"first run {duration(data['first_run_ms'])}, in {printable(data['runtime'])}")
+        return
     console.print(
         f"first run {duration(data['first_run_ms'])}; {counted(tasks['tuned'], 'task')} tuned{transferred}, "
         f"{tasks['default']} on their default"

@@ -32,7 +32,8 @@ from ..explain import values
 from ..explain.texts import GPU_PARTS, PARTS, parts_of, readable, text_of
 from ..lookup.ladder import look_up
 from ..lookup.predictor import predict
-from ..lookup.result import Match, default_time
+from ..lookup.result import Match
+from ..lookup.verdict import default_time
 from ..models.model import open_for
 from ..noise import noise_of_measurement
 from ..settings import settings

@@ -30,6 +30,7 @@ from .options import (
     TargetOption,
     ThreadsOption,
     UntilOption,
+    VendorOption,
     parse_dims,
     parse_share,
     parse_sizes,
@@ -69,6 +70,7 @@ def tune(
     sizes: SizesOption = None,
     bind: BindOption = None,
     strategy: StrategyOption = "evolutionary",
+    vendor: VendorOption = False,
 ) -> CommandAnswer:
     """Search for fast kernels of a model's tasks. The same command goes on where it was stopped."""
     from .tune_report import render, render_sizes
@@ -85,6 +87,7 @@ def tune(
         "threads": threads,
         "dims": parse_dims(dims, bind),
         "strategy": strategy,
+        "vendor": vendor,
     }
     choices = parse_sizes(sizes)
     try:

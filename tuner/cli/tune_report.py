@@ -69,7 +69,12 @@ def render(console: Console, data: Mapping[str, Any], dims: Mapping[str, int] = 
     if data.get("voided"):  # a job of before that was told has none
         console.print(taken_back(data["voided"]))
     figures_shown += _print_whole(console, data)
-    reasons = [data.get("noise", ""), *(task.get("noise", "") for task in data["tasks"])]
+    vendor = ModelGain.of_job(None, data).vendor
+    reasons = [
+        data.get("noise", ""),
+        "" if vendor is None else vendor.noise,
+        *(task.get("noise", "") for task in data["tasks"]),
+    ]
     print_legends(console, figures_shown, reasons)
 
 
@@ -78,6 +83,7 @@ def render_sizes(console: Console, data: Mapping[str, Any]) -> None:
     table = new_table(console, ("size",), ("trials", "default", "tuned", "speedup"))
     reports: list[Mapping[str, Any]] = data["sizes"]
     noises: list[str] = []
+    vendors: list[str] = []
     for report in reports:
         gain = ModelGain.of_job(None, report)
         speedup = "no gain" if gain.is_kept else f"{times(gain.speedup)}{between(gain.speedup_interval)}"
@@ -86,7 +92,11 @@ def render_sizes(console: Console, data: Mapping[str, Any]) -> None:
         shown = [mark_trial(mark_noise(text, gain.noise), is_tried) for text in (*map(duration, figures_ms), speedup)]
         noises.append(gain.noise)
         table.add_row(Text(dims_text(report["dims"])), str(report["trials"]), *shown)
+        if gain.vendor_text:
+            vendors.append(f"{dims_text(report['dims'])}: {gain.vendor_text}")
     print_table(console, table)
+    for text in vendors:
+        console.print(text, soft_wrap=True)
     first = reports[0]
     console.print(f"{printable(first['model'])} on {first['target']}: sizes in between take over what is best nearby")
     print_legends(console, figures(table), noises)
@@ -109,12 +119,15 @@ def _print_whole(console: Console, data: Mapping[str, Any]) -> list[str]:
         whole = ""
     else:
         whole = _gain_text(gain) if data["tasks"] else _default_text(gain)
-        console.print(f"the whole model: {whole}", soft_wrap=True)
+        where = " on our kernels" if gain.is_vendor else ""
+        console.print(f"the whole model{where}: {whole}", soft_wrap=True)
+    if gain.vendor_text:
+        console.print(gain.vendor_text, soft_wrap=True)
     if by_tasks := _sum_text(gain, data):
         console.print(f"the sum of its tasks: {by_tasks}; {SUM_WORDS}", soft_wrap=True)
     if slow:
         console.print(slow, soft_wrap=True)
-    return [whole, by_tasks, slow.partition(" ")[0]]
+    return [whole, gain.vendor_text, by_tasks, slow.partition(" ")[0]]
 
 
 def _default_text(gain: ModelGain) -> str:

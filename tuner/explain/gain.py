@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from tunewright.codegen.codec import from_json
+
+from ..lookup.verdict import VendorTime
 from ..noise import total_noise
 from ..search.report import JobOutcome
 from ..text import Interval, is_slower, ratio, ratio_within
@@ -61,6 +65,18 @@ class ModelGain:
     rejected_interval: Interval | None = None  # how many times as fast as by default that is
     why_untimed: str = ""  # why the whole model was not timed
     noise: str = ""  # why the machine was too busy to rely on the times; empty where it was not
+    vendor: VendorTime | None = None  # the model in a vendor's runtime, where the job timed it there
+    own_outcome: JobOutcome | None = None  # where that was taken, what came of our kernels
+
+    @property
+    def is_vendor(self) -> bool:
+        """Whether a vendor's runtime runs the model."""
+        return self.outcome is JobOutcome.VENDOR
+
+    @property
+    def vendor_text(self) -> str:
+        """The time in the vendor's runtime and what came of it, in words; empty where the job asked for none."""
+        return "" if self.vendor is None else self.vendor.conclusion(self.is_vendor)
 
     @property
     def speedup(self) -> float | None:
@@ -69,8 +85,8 @@ class ModelGain:
 
     @property
     def is_kept(self) -> bool:
-        """Whether the model keeps its defaults, as no schedules made it faster."""
-        return self.outcome is JobOutcome.DEFAULTS_KEPT
+        """Whether our kernels keep the model's defaults, as no schedules made it faster."""
+        return (self.own_outcome or self.outcome) is JobOutcome.DEFAULTS_KEPT
 
     @property
     def is_slower(self) -> bool:
@@ -107,7 +123,16 @@ class ModelGain:
             values.interval(result, "rejected_interval"),
             values.word(result, "whole_model"),
             values.word(result, "noise") or sum_noise(tasks),
+            _vendor(result),
+            JobOutcome.of(values.word(result, "own_outcome"), False),
         )
+
+
+def _vendor(result: Mapping[str, Any]) -> VendorTime | None:
+    """The model in a vendor's runtime by a result; None where nothing is told of that."""
+    with suppress(ValueError):
+        return from_json(VendorTime, result.get("vendor"))
+    return None
 
 
 @dataclass(frozen=True, slots=True)

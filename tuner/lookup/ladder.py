@@ -29,7 +29,8 @@ from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import current, holds
 
 from ..settings import settings
-from .result import KeptDefaults, LookupResult, Match, Pick, ResultSource, kept_defaults, unmeasured_result
+from .result import LookupResult, Match, Pick, ResultSource, unmeasured_result
+from .verdict import ModelVerdict, model_verdict
 
 if TYPE_CHECKING:
     from tunewright.db.catalog import Catalog
@@ -288,26 +289,24 @@ def work_ratio(task: Task, measured: Task) -> float:
     return task.traffic_bytes / max(measured.traffic_bytes, 1)
 
 
-def look_up_in(
-    db: str | None, tasks: Sequence[Task], target: Target
-) -> tuple[dict[str, LookupResult], KeptDefaults | None]:
+def look_up_in(db: str | None, tasks: Sequence[Task], target: Target) -> tuple[dict[str, LookupResult], ModelVerdict]:
     """The results for all tasks of a model, by the database of that URL and its cost model.
 
-    Also the tasks' fields of the model's last job, where it keeps its defaults. Without the default database the base
-    model answers. Raises NoDatabase where one was named and is not there, StoreError where it can't be read.
+    And the verdict of the model's last job. Without the default database the base model answers. Raises NoDatabase
+    where one was named and is not there, StoreError where it can't be read.
     """
     if db is None and is_absent(settings().db):  # before the first job: SQL would be imported to be told so
-        return look_up(None, tasks, target), None
+        return look_up(None, tasks, target), ModelVerdict()
     from tunewright.db.reader import NoDatabase, open_reader
 
     try:
         with open_reader(db or settings().db) as store:
             results = look_up(store, tasks, target)
-            return results, kept_defaults(store, results, target.key)
+            return results, model_verdict(store, results, target.key)
     except NoDatabase:
         if db is not None:
             raise
-    return look_up(None, tasks, target), None
+    return look_up(None, tasks, target), ModelVerdict()
 
 
 def look_up(store: Store | None, tasks: Sequence[Task], target: Target) -> dict[str, LookupResult]:

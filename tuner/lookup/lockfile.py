@@ -3,7 +3,8 @@
 {"schema": 1, "model": "m.onnx", "model_sha256": "...", "made_by": "0.1.0", "target": {...}, "dims": {"batch": 1},
  "segments": [[chain, start, stop], ...],
  "tasks": [{"key", "op", "occurrences", "match", "basis", "confirmed", "expected_ms", "interval_ms", "schedule",
-            "source", "provenance"}, ...]}
+            "source", "provenance"}, ...],
+ "vendor": {"runtime", "version", "time_ms", ...}}
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from ..errors import Refused
 from ..models.model import Model, SegmentPlace
 from ..text import short
 from .result import LookupResult, Match, measured_times_s, read
+from .verdict import VendorTime
 
 SCHEMA = 1
 """Version of the format. It grows when an old reader would misunderstand a file, not when a field is added."""
@@ -41,6 +43,7 @@ class Lock:
     dims: Mapping[str, int]
     entries: Mapping[str, Any]  # task key -> answer, as `LookupResult.to_json` wrote it
     places: tuple[SegmentPlace, ...] = ()  # of the segments that stand for calls
+    vendor: VendorTime | None = None  # the runtime that runs the model on this target
 
     @property
     def threads(self) -> int | None:
@@ -88,9 +91,17 @@ class Lock:
 
 
 def write_lock(
-    path: Path, model: Model, target: Target, dims: Mapping[str, int], results: Mapping[str, LookupResult]
+    path: Path,
+    model: Model,
+    target: Target,
+    dims: Mapping[str, int],
+    results: Mapping[str, LookupResult],
+    vendor: VendorTime | None = None,
 ) -> None:
-    """Pin the fastest schedules of a model. Raises Refused where a task has no schedule to run, OSError."""
+    """Pin the fastest schedules of a model, and the vendor's runtime that runs it where one does.
+
+    Raises Refused where a task has no schedule to run, OSError.
+    """
     model = model.fastest(measured_times_s(results))
     for result in (results[key] for key in model.tasks):
         if result.match is Match.NONE:
@@ -104,6 +115,7 @@ def write_lock(
         "dims": dict(dims),
         "segments": model.places,
         "tasks": [{**results[key].to_json(), "occurrences": count} for key, (_, count) in model.tasks.items()],
+        "vendor": None if vendor is None else vendor.to_json(),
     }
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -129,7 +141,7 @@ def read_lock(path: Path) -> Lock:
         dims = {name: check_type(f"dims.{name}", value, int) for name, value in item(data, "dims", dict).items()}
         entries = {item(entry, "key", str): entry for entry in item(data, "tasks", list)}
         places = tuple(_segment(segment) for segment in check_type("segments", data.get("segments", []), list))
-        return Lock(path, str(data["model_sha256"]), target, dims, entries, places)
+        return Lock(path, str(data["model_sha256"]), target, dims, entries, places, VendorTime.read(data.get("vendor")))
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Refused(f"{str(path)!r} is no lock file, or is cut short; tunewright lock makes one") from error
     except KeyError as error:

@@ -9,20 +9,17 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from math import inf, isfinite
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
-from tunewright.search_space.measurement import NOISE, Measurement, Status
+from tunewright.search_space.measurement import Measurement, Status
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule, holds, spaces
 
 from ..units import in_ms
-
-if TYPE_CHECKING:
-    from tunewright.db.store import Store
 
 DRAWN = 64
 """Points of a space among which a replacement for a default that fails is looked for."""
@@ -228,84 +225,3 @@ def _source(data: Any) -> ResultSource | None:
         return None
     task_key, target_key, target = (str(data[name])[:LONGEST_TEXT] for name in ("task", "target", "target_name"))
     return ResultSource(task_key, target_key, target)
-
-
-DEFAULTS_KEPT = "defaults_kept"
-"""The `outcome` in the result of such a job: see `search.report`."""
-
-TASK_FIELDS = ("key", "chosen", "default_ms", "default_interval_ms", "default_schedule", "noise", "confirmed")
-"""Fields of a task in the result of such a job that lookups use. Jobs of older versions lack the last ones."""
-
-KeptDefaults = Mapping[str, Mapping[str, Any]]
-"""These fields of each task of such a model, by key; but of those whose default was taken back since."""
-
-
-def kept_defaults(store: Store, task_keys: Collection[str], target_key: str) -> KeptDefaults | None:
-    """The tasks' fields of the model's last job, if that kept the defaults; else None, as where all are taken back.
-
-    Raises StoreError.
-    """
-    job = store.jobs.last_for_tasks(task_keys, target_key)
-    if job is None or job.result is None or job.result.get("outcome") != DEFAULTS_KEPT:
-        return None
-    voided = store.voids.in_force(task_keys, target_key)
-    tasks = [task for task in job.result["tasks"] if (task["key"], task["default_schedule"]) not in voided]
-    return {task["key"]: {name: task[name] for name in TASK_FIELDS if name in task} for task in tasks} or None
-
-
-def default_results(
-    results: Mapping[str, LookupResult], target: Target, kept_tasks: KeptDefaults
-) -> dict[str, LookupResult] | None:
-    """The default schedules of such a model, with their times. `results` are the best ones of its tasks.
-
-    A task that `kept_tasks` lacks has its default taken back, and keeps its best. None where this version has other
-    defaults than those that were timed. Raises ValueError where `kept_tasks` is not of these tasks.
-    """
-    if not kept_tasks or not kept_tasks.keys() <= results.keys():
-        raise ValueError("it tells nothing of the tasks")
-    try:
-        kept = {key: (results[key], entry) for key, entry in kept_tasks.items()}
-        if any(
-            default_schedule(result.task, target).key != entry["default_schedule"] for result, entry in kept.values()
-        ):
-            return None
-        return {**results, **{key: _default_result(result, target, entry) for key, (result, entry) in kept.items()}}
-    except (KeyError, TypeError) as error:
-        raise ValueError("it tells nothing of the tasks") from error
-
-
-def _default_result(best: LookupResult, target: Target, entry: Mapping[str, Any]) -> LookupResult:
-    """The default with its time."""
-    task, told = best.task, default_time(entry)
-    if told is None:
-        return unmeasured_result(task, target)
-    default, is_chosen = default_schedule(task, target), bool(entry["chosen"])
-    if best.match is Match.EXACT and best.confirmed and best.schedule == default:  # the newest comparison of it
-        return LookupResult(task, Match.DEFAULT, default, best.measurement, confirmed=True, is_chosen=is_chosen)
-    return LookupResult(task, Match.DEFAULT, default, *told, is_chosen=is_chosen)
-
-
-class DefaultTime(NamedTuple):
-    """The time of a default by a job's result."""
-
-    measurement: Measurement
-    is_confirmed: bool  # it is of a comparison in fresh processes, else of a trial
-
-
-def default_time(entry: Mapping[str, Any]) -> DefaultTime | None:
-    """The time of a default by a task's fields in a job's result; None where there is none.
-
-    Raises KeyError, TypeError or ValueError for other data.
-    """
-    if entry["default_ms"] is None:
-        return None
-    interval_ms, noise = entry["default_interval_ms"], entry.get("noise", "")
-    low_s, high_s = map(seconds, interval_ms) if interval_ms else (None, None)
-    measurement = Measurement(
-        Status.OK,
-        median_s=seconds(entry["default_ms"]),
-        low_s=low_s,
-        high_s=high_s,
-        provenance={NOISE: str(noise)[:LONGEST_TEXT]} if noise else {},
-    )
-    return DefaultTime(measurement, entry.get("confirmed", True) is True)

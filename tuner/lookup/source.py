@@ -16,7 +16,8 @@ from ..targets import local_target
 from ..text import counted
 from .ladder import look_up_in
 from .lockfile import read_lock
-from .result import KeptDefaults, LookupResult, default_results, measured_times_s
+from .result import LookupResult, measured_times_s
+from .verdict import ModelVerdict, VendorTime, default_results
 
 KEPT_NOTE = (
     "the last tuning job did not see this model become faster as a whole, so it keeps its defaults; "
@@ -42,6 +43,7 @@ class PreparedModel:
     notes: tuple[str, ...] = ()  # what people should know, a line each
     unanswered: Mapping[str, str] = field(default_factory=dict)  # task key -> why the server said nothing of it
     other: Mapping[str, LookupResult] | None = None  # what is best for the tasks, where this model keeps its defaults
+    vendor: VendorTime | None = None  # the runtime that runs the model by its last job, where it is installed
 
     @property
     def best(self) -> Mapping[str, LookupResult]:
@@ -118,24 +120,26 @@ class ScheduleSource:
         if lock is not None:
             model = lock.merge_segments(model)
             results, notes = lock.results(model, target)
-            return PreparedModel(model, target, dims, results, tuple(notes))
+            vendor = lock.vendor if target == lock.target else None
+            return PreparedModel(model, target, dims, results, tuple(notes), vendor=vendor)
         tasks = [task for task, _ in model.tasks.values()]
         if self.server is None:
-            results, kept_defaults = look_up_in(self.db, tasks, target)
-            return _apply_verdict(PreparedModel(model, target, dims, results), kept_defaults)
+            results, verdict = look_up_in(self.db, tasks, target)
+            return _apply_verdict(PreparedModel(model, target, dims, results), verdict)
         client = import_module(TIERS).lookups(self.server)
         answers = client.answers(tasks, target, is_model=True)
         prepared = PreparedModel(model, target, dims, answers.found, tuple(client.notes), answers.unanswered)
-        return _apply_verdict(prepared, answers.kept)
+        return _apply_verdict(prepared, answers.verdict)
 
 
-def _apply_verdict(prepared: PreparedModel, kept_defaults: KeptDefaults | None) -> PreparedModel:
-    """The prepared model on its default schedules, where its last job kept them."""
-    results = None if kept_defaults is None else default_results(prepared.results, prepared.target, kept_defaults)
-    if results is None:
+def _apply_verdict(prepared: PreparedModel, verdict: ModelVerdict) -> PreparedModel:
+    """The prepared model with the vendor's runtime that its last job took; on its defaults, where that kept them."""
+    prepared, kept = replace(prepared, vendor=verdict.vendor), verdict.kept
+    results = None if kept is None else default_results(prepared.results, prepared.target, kept)
+    if kept is None or results is None:
         return prepared
-    notes = [*prepared.notes, KEPT_NOTE]
-    if kept_defaults is not None and (voided := len(results) - len(kept_defaults)):
+    notes = [*prepared.notes, *([] if verdict.vendor else [KEPT_NOTE])]
+    if voided := len(results) - len(kept):
         notes.append(VOIDED_NOTE.format(counted(voided, "task")))
     return replace(prepared, results=results, notes=tuple(notes), other=prepared.results)
 

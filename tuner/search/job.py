@@ -12,6 +12,7 @@ from functools import cache
 from math import inf
 
 from tunewright.codegen.target import Target
+from tunewright.db.job import VENDOR as VENDOR_SETTING
 from tunewright.db.job import Job, JobSpec, JobState
 from tunewright.db.store import Store
 from tunewright.graph.task import Task
@@ -23,6 +24,7 @@ from tunewright.workers.pool import Pool
 
 from ..lookup.ladder import lookup
 from ..lookup.result import TRANSFERRED
+from ..lookup.verdict import VendorTime
 from ..models.assembly import Assembly, total_s
 from ..settings import settings
 from .confirmation import Confirmation
@@ -36,7 +38,7 @@ from .stage import JobStage
 from .task_state import TaskState
 from .whole_model import ModelTimes, Timing, Variant, is_here
 
-DEFAULT, TUNED = "default", "tuned"
+DEFAULT, TUNED, VENDOR = "default", "tuned", "vendor"
 """Names of the variants of a whole model that are timed."""
 
 STRATEGY = "evolutionary"
@@ -150,7 +152,12 @@ class TuningJob:
             tasks_default_s=total_s(context.assembly.separate_uses, [task.default_s for task in tasks]),
             tasks_apart_s=total_s(context.assembly.separate_uses, [task.best_s for task in tasks]),
         )
-        return judge(report, times, context.target, context.assembly)
+        report = judge(report, times, context.target, context.assembly)
+        return judge_vendor(report, times, context.target) if self._wants_vendor else report
+
+    @property
+    def _wants_vendor(self) -> bool:
+        return bool(self._context.job.spec.settings.get(VENDOR_SETTING))
 
     def _whole_model(self, tasks: Sequence[TaskReport]) -> ModelTimes:
         """Times of the model by default and tuned; a variant that is known to fail is not run."""
@@ -172,12 +179,12 @@ class TuningJob:
                 for count, state in zip(uses, self._context.states, strict=True)
             )
         }
+        rivals = {VENDOR: Variant({}, is_vendor=True)} if self._wants_vendor and tasks else {}
         if len(variants) == 2 and self._is_default(tasks):  # one and the same model: two timings would differ by luck
-            times = self._timing({DEFAULT: apart})
-            return replace(
-                times, latencies=dict.fromkeys(variants, *times.latencies.values()) if times.latencies else {}
-            )
-        return self._timing(variants)
+            times = self._timing({DEFAULT: apart} | rivals)
+            own = {TUNED: times.latencies[DEFAULT]} if times.latencies else {}
+            return replace(times, latencies={**times.latencies, **own})
+        return self._timing(variants | rivals)
 
     def _is_default(self, tasks: Sequence[TaskReport]) -> bool:
         """Whether the best schedules are the defaults."""
@@ -194,7 +201,7 @@ def judge(report: Report, times: ModelTimes, target: Target, assembly: Assembly)
     A model whose gain may be chance keeps its defaults; a gain on a busy machine is not told for one.
     """
     default, tuned, speedup = times.time_interval(DEFAULT), times.time_interval(TUNED), times.ratio(DEFAULT, TUNED)
-    noise = times.noise(target).reason
+    noise = times.noise(target, (DEFAULT, TUNED)).reason
     report = replace(report, noise=noise, outcome=JobOutcome.UNTIMED)
     if default is not None:
         report = replace(report, default_s=default.median_s, default_interval_s=(default.low_s, default.high_s))
@@ -215,6 +222,37 @@ def judge(report: Report, times: ModelTimes, target: Target, assembly: Assembly)
         rejected_s=report.tuned_s if is_other else None,
         rejected_interval=speedup if is_other else None,
     )
+
+
+def judge_vendor(report: Report, times: ModelTimes, target: Target) -> Report:
+    """The report with the time in the vendor's runtime, which is taken where it is faster than all of ours.
+
+    On a machine too busy to tell it is not.
+    """
+    if not report.tasks:
+        fault = "the model has no task, by which a choice is kept"
+        return replace(report, vendor=VendorTime(fault=fault))
+    time, version = times.time_interval(VENDOR), times.vendor_version
+    own = DEFAULT if report.outcome is JobOutcome.DEFAULTS_KEPT or TUNED not in times.latencies else TUNED
+    own_time = times.time_interval(own)
+    if time is None or own_time is None:
+        fault = times.vendor_fault or times.reason or "no schedule of ours works"
+        return replace(report, vendor=VendorTime(version, fault=fault))
+    gains = [gain for name in (DEFAULT, TUNED) if (gain := times.ratio(name, VENDOR)) is not None]
+    is_faster, noise = all(low > 1.0 for low, _ in gains), times.noise(target).reason
+    vendor = VendorTime(
+        version,
+        time.median_s,
+        (time.low_s, time.high_s),
+        own_time.median_s,
+        (own_time.low_s, own_time.high_s),
+        times.ratio(own, VENDOR),
+        "the machine was too busy to tell" if noise and is_faster else "",
+        noise,
+    )
+    if not is_faster or noise:
+        return replace(report, vendor=vendor)
+    return replace(report, vendor=vendor, outcome=JobOutcome.VENDOR, own_outcome=report.outcome)
 
 
 def _assembly(spec: JobSpec) -> Assembly:

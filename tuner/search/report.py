@@ -10,9 +10,9 @@ from typing import Annotated, Any
 from tunewright.codegen.codec import IN_MS, JsonName, from_json, to_json
 from tunewright.db.job import JobState
 
-from ..lookup.result import DEFAULTS_KEPT
+from ..lookup.verdict import DEFAULTS_KEPT, VENDOR, VendorTime
 from ..session.image_store import fallback_share
-from ..text import Interval, ratio
+from ..text import ONNX_RUNTIME, Interval, ratio
 from ..units import in_ms
 
 Time = Annotated[float | None, IN_MS]
@@ -46,6 +46,7 @@ class JobOutcome(StrEnum):
     FASTER = "faster"  # beyond the interval of the gain: what was found is in use
     DEFAULTS_KEPT = DEFAULTS_KEPT  # nothing found makes the model faster beyond it: its tasks keep their defaults
     TOO_NOISY = "too_noisy"  # it looked faster on a machine too busy to tell: what was found is in use
+    VENDOR = VENDOR  # a vendor's runtime runs it faster than any of our kernels, beyond the interval: that is in use
     UNTIMED = "untimed"  # the model could not be run on both: what was found for each task is in use
 
     @staticmethod
@@ -56,8 +57,12 @@ class JobOutcome(StrEnum):
         return next((outcome for outcome in JobOutcome if outcome == word), None)
 
 
-VERDICTS = {JobOutcome.DEFAULTS_KEPT: "defaults kept", JobOutcome.TOO_NOISY: "too noisy to tell"}
-"""Words for outcomes of jobs that succeeded without a gain that can be told."""
+VERDICTS = {
+    JobOutcome.DEFAULTS_KEPT: "defaults kept",
+    JobOutcome.TOO_NOISY: "too noisy to tell",
+    JobOutcome.VENDOR: f"runs in {ONNX_RUNTIME}",
+}
+"""Words for outcomes of jobs that succeeded without a gain of our kernels that can be told, or is in use."""
 
 
 def verdict(state: str, outcome: JobOutcome | None) -> str:
@@ -134,16 +139,18 @@ class Report:
     rejected_interval: Interval | None = None  # how many times as fast that was
     noise: str = ""  # why the machine was too busy to rely on these, for people; empty where it was not
     voided: int = 0  # trials of this job that people took back by its end
+    vendor: VendorTime | None = None  # the whole model in a vendor's runtime; None: nobody asked for it
+    own_outcome: JobOutcome | None = None  # where that is taken, what came of our kernels, which all times above are of
 
     @property
     def speedup(self) -> float | None:
-        """The speed-up of the model over its defaults, as it runs from now on; None where it was not timed."""
+        """The speed-up of the model over its defaults, as our kernels run it; None where it was not timed."""
         return ratio(self.default_s, self.tuned_s)
 
     @property
     def kernels_s(self) -> float | None:
         """Seconds of a run of the tuned model that its tasks take, by their own times; None where one holds nowhere."""
-        is_default = self.outcome is JobOutcome.DEFAULTS_KEPT
+        is_default = (self.own_outcome or self.outcome) is JobOutcome.DEFAULTS_KEPT
         used = [(task.chosen, task.default_s if is_default else task.best_s) for task in self.tasks if task.chosen]
         known_s = [count * time_s for count, time_s in used if time_s is not None]
         return sum(known_s) if len(known_s) == len(used) else None

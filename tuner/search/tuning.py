@@ -10,9 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tunewright.codegen.target import Target
+from tunewright.codegen.target import CUDA, Target
 from tunewright.db.errors import StoreError
-from tunewright.db.job import UNFINISHED, Job, JobSpec, JobState, Lease, LeaseLost, SearchBudget, SpecTask
+from tunewright.db.job import UNFINISHED, VENDOR, Job, JobSpec, JobState, Lease, LeaseLost, SearchBudget, SpecTask
 from tunewright.db.jobs import Jobs
 from tunewright.db.store import Store, open_store
 from tunewright.workers.pool import Machines, Pool, PoolError
@@ -21,6 +21,7 @@ from tunewright.workers.sandbox.process import ChildStartError, start_fork_serve
 from ..arguments import (
     check_choice,
     check_dims,
+    check_flag,
     check_minutes,
     check_model,
     check_seed,
@@ -32,15 +33,18 @@ from ..arguments import (
 )
 from ..errors import Refused, message
 from ..models.model import Model, open_for
+from ..session.evaluation import is_installed
+from ..session.vendor import VendorModel
 from ..settings import PATIENCE_S, settings, store_url
 from ..targets import check_target, local_target
+from ..text import ONNX_RUNTIME
 from .job import TuningJob
 from .lease_keeper import SHARE, JobStop, LeaseKeeper, holder_name
 from .progress import Progress, Watch
 from .report import Report
 from .stage import JobStage
 from .strategies.strategy import STRATEGIES
-from .whole_model import time_sessions
+from .whole_model import Timing, time_sessions
 
 POOLS = ("local", "ray")
 """Pools that measure candidates: processes of this machine, or a Ray cluster."""
@@ -64,6 +68,7 @@ def tune(
     dims: Mapping[str, int] | None = None,
     bind: Mapping[str, int] | None = None,
     strategy: str = "evolutionary",
+    vendor: bool = False,
     watch: Watch | None = None,
 ) -> Report:
     """Search for fast schedules of a model's tasks on this machine, and keep every trial in the database.
@@ -73,8 +78,9 @@ def tune(
     after so many `trials`, after so many `minutes`, or once another minute is expected to make the model's tasks, all
     together, faster by less than the share `until` (0.02 is 2%), whichever comes first; what is not given is no bound,
     and where none is given it ends after 200 trials. `threads` is what kernels run on (None: all processors), `dims`
-    the open dimensions by name, `bind` the values of inputs of one number. `watch` is called at each stage and after
-    each trial.
+    the open dimensions by name, `bind` the values of inputs of one number. With
+    `vendor` the whole model runs in ONNX Runtime too, which is taken for it where it is faster. `watch` is called at
+    each stage and after each trial.
 
     Raises Refused for settings that mean nothing and for a job that somebody else stopped, ModelError for a model that
     can't be read, StoreError for a database that can't be used. On KeyboardInterrupt the job stays in the database, as
@@ -95,13 +101,25 @@ def tune(
         start_fork_server()
     report(Progress(JobStage.READING, 0, budget, 0.0, ()))
     device = local_target(target, threads)
+    _check_vendor(check_flag("vendor", vendor), device)
     network = open_for(device, model, dims)
     if network.fallbacks:
         report(Progress(JobStage.READING, 0, budget, 0.0, (), fallback=network.fallback_ops))
     make_pool = partial(open_pool, pool, device, ray_address)
     with open_store(store_url(db), patience_s=PATIENCE_S) as store:
         options = {"seed": seed, "strategy": strategy} | ({"dims": dims} if dims else {})
-        return _tune(network, device, store, budget, options, make_pool, report)
+        options |= {VENDOR: True} if vendor else {}
+        file = VendorModel(model if isinstance(model, bytes) else Path(model), dims)
+        timing = partial(time_sessions, network, device, settings().objects, vendor=file)
+        return _tune(network, device, store, budget, options, timing, make_pool, report)
+
+
+def _check_vendor(is_wanted: bool, target: Target) -> None:
+    """Raises Refused where a vendor's runtime is wanted that can't be had."""
+    if is_wanted and target.kind == CUDA:
+        raise Refused(f"{ONNX_RUNTIME} is timed on processors alone, and the target is {target}: leave vendor out")
+    if is_wanted and not is_installed():
+        raise Refused(f"{ONNX_RUNTIME} is not installed: pip install onnxruntime")
 
 
 def _tune(
@@ -110,6 +128,7 @@ def _tune(
     store: Store,
     budget: SearchBudget,
     options: Mapping[str, Any],
+    timing: Timing,
     make_pool: Callable[[], Pool],
     watch: Watch,
 ) -> Report:
@@ -128,7 +147,7 @@ def _tune(
     if lease is None:
         return replace(opening.other_report(), seconds=time.monotonic() - began_at)
     with LeaseKeeper(store.jobs, lease, settings().lease_s) as keeper:
-        return _run(model, target, store, keeper, make_pool, watch)
+        return _run(model, target, store, keeper, timing, make_pool, watch)
 
 
 def _run(
@@ -136,11 +155,11 @@ def _run(
     target: Target,
     store: Store,
     keeper: LeaseKeeper,
+    timing: Timing,
     make_pool: Callable[[], Pool],
     watch: Watch,
 ) -> Report:
     """The report of a job that is leased. However this ends, the job is somebody else's to take up."""
-    timing = partial(time_sessions, model, target, settings().objects)
     try:
         with make_pool() as workers:
             job = store.jobs.get(keeper.lease.job_id)

@@ -1,4 +1,4 @@
-"""Timing of whole models on default and tuned schedules, side by side.
+"""Timing of whole models on default and tuned schedules, side by side, and in a vendor's runtime on demand.
 
 `time_sessions` does it in this process, for a model that its user runs anyway. Models that were sent to the service are
 strangers': `UploadTiming` runs them in a confined child, and whatever goes wrong there is a reason, not an error.
@@ -7,9 +7,9 @@ strangers': `UploadTiming` runs them in a confined child, and whatever goes wron
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf, isfinite
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from tunewright.codegen.cuda.driver import DeviceFault, Unloadable
 from tunewright.codegen.host import available_cores, detect
 from tunewright.codegen.llvm.build import ObjectCache
-from tunewright.codegen.target import Target
+from tunewright.codegen.target import CUDA, Target
 from tunewright.db.errors import NotFound
 from tunewright.graph.onnx_import import ModelError
 from tunewright.search_space.schedule import Schedule
@@ -39,8 +39,10 @@ from tunewright.workers.sandbox.process import Child, ChildError, ChildLimits, R
 
 from ..errors import Refused, message
 from ..models.model import Model, example_feeds, open_for
+from ..session.agreement import disagreement
 from ..session.executable import Executable, executable_of_schedules
 from ..session.session import InferenceSession
+from ..session.vendor import VendorFault, VendorModel
 from ..text import printable
 
 if TYPE_CHECKING:
@@ -61,18 +63,20 @@ class Variant:
 
     schedules: Mapping[str, Schedule]
     times_s: Mapping[str, float] = field(default_factory=dict)
+    is_vendor: bool = False  # in a vendor's runtime instead: beside others, whose outputs it has to have
 
     def to_json(self) -> dict[str, Any]:
         """Plain data; `from_json` inverts it."""
         schedules = {key: schedule.to_json() for key, schedule in self.schedules.items()}
         times_s = {key: time_s if isfinite(time_s) else None for key, time_s in self.times_s.items()}
-        return {"schedules": schedules, "times_s": times_s}
+        return {"schedules": schedules, "times_s": times_s, "is_vendor": self.is_vendor}
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Variant:
         """The inverse of `to_json`."""
         schedules = {key: Schedule.from_json(schedule) for key, schedule in data["schedules"].items()}
-        return Variant(schedules, {key: inf if time_s is None else time_s for key, time_s in data["times_s"].items()})
+        times_s = {key: inf if time_s is None else time_s for key, time_s in data["times_s"].items()}
+        return Variant(schedules, times_s, bool(data.get("is_vendor")))
 
 
 Variants = Mapping[str, Variant]
@@ -92,6 +96,8 @@ class ModelTimes:
     fallback: Mapping[str, int] = field(default_factory=dict)  # op -> nodes
     reason: str = ""  # why nothing was timed, one line
     disturbance: Disturbance = UNDISTURBED
+    vendor_version: str = ""  # of the vendor's runtime, where it was asked for and is there
+    vendor_fault: str = ""  # why the model was not timed in it, one line
 
     def time_interval(self, name: str) -> Interval | None:
         """The interval of one run in seconds; None where it was not timed."""
@@ -112,9 +118,10 @@ class ModelTimes:
         ratio_of_medians = own_time.median_s / other_time.median_s
         return min(ratios.low_s, ratio_of_medians), max(ratios.high_s, ratio_of_medians)
 
-    def noise(self, target: Target) -> Noise:
-        """The noise of the times. Load on a machine's processors does not disturb its GPU."""
-        spread = max((interval(latency.samples_s).width for latency in self.latencies.values()), default=0.0)
+    def noise(self, target: Target, names: Collection[str] | None = None) -> Noise:
+        """The noise of the times, of all or of these names. Load on a machine's processors does not disturb its GPU."""
+        latencies = [latency for name, latency in self.latencies.items() if names is None or name in names]
+        spread = max((interval(latency.samples_s).width for latency in latencies), default=0.0)
         disturbance = UNDISTURBED if target.gpu is not None else self.disturbance
         return Noise.of(disturbance, target.threads, spread)
 
@@ -128,14 +135,20 @@ def is_here(target: Target) -> bool:
     return detect(target.threads) == target and len(available_cores()) >= target.threads
 
 
-def time_sessions(model: Model, target: Target, objects: Path, variants: Variants) -> ModelTimes:
-    """Time a model in this process, when nobody builds or times candidates on this machine."""
+def time_sessions(
+    model: Model, target: Target, objects: Path, variants: Variants, *, vendor: VendorModel | None = None
+) -> ModelTimes:
+    """Time a model in this process, when nobody builds or times candidates on this machine.
+
+    `vendor` is the same model for the vendor's runtime, where a variant asks for that.
+    """
     try:
-        compiled = CompiledVariants.of(model, target, ObjectCache(objects), variants)
+        compiled = CompiledVariants.of(model, target, ObjectCache(objects), variants, vendor)
         with HostLock(objects).exclusive():
             watch = Watch()
             latencies = compiled.time()
-            return ModelTimes(latencies, model.fallback_ops, disturbance=watch.disturbance())
+            version, fault = compiled.vendor_version, compiled.vendor_fault
+            return ModelTimes(latencies, model.fallback_ops, "", watch.disturbance(), version, fault)
     except (DeviceFault, Unloadable, MemoryError) as fault:  # the findings of the job stand
         return ModelTimes(reason=_line(message(fault)))
 
@@ -147,24 +160,63 @@ class CompiledVariants:
     executables: Mapping[str, Executable]  # by name
     feeds: Mapping[str, NDArray[Any]]
     fallback: Mapping[str, int]  # op -> nodes
+    vendor: VendorModel | None = None  # what runs the model in the place of some of the executables
+    vendor_names: Collection[str] = ()  # of these
+    vendor_version: str = ""
+    vendor_fault: str = ""  # why they are left out
 
     @staticmethod
-    def of(model: Model, target: Target, cache: ObjectCache | None, variants: Variants) -> CompiledVariants:
+    def of(
+        model: Model,
+        target: Target,
+        cache: ObjectCache | None,
+        variants: Variants,
+        vendor: VendorModel | None = None,
+    ) -> CompiledVariants:
         """Compile the variants. Raises Refused and BuildError, as opening a session does."""
         executables = {
             name: executable_of_schedules(model.fastest(variant.times_s), target, variant.schedules, cache)
             for name, variant in variants.items()
+            if not variant.is_vendor
         }
-        return CompiledVariants(executables, example_feeds(model), model.fallback_ops)
+        compiled = CompiledVariants(executables, example_feeds(model), model.fallback_ops)
+        names = [name for name, variant in variants.items() if variant.is_vendor]
+        return compiled._with_vendor(names, vendor) if names else compiled
+
+    def _with_vendor(self, names: Sequence[str], vendor: VendorModel | None) -> CompiledVariants:
+        """The same with variants in the vendor's runtime, if it says there what our kernels say."""
+        executable = next(iter(self.executables.values()))
+        if vendor is None or executable.target.kind == CUDA:
+            return replace(self, vendor_fault="it is asked on processors alone")
+        try:
+            stand_in = vendor.open(executable.target.threads, executable.image)
+        except VendorFault as refusal:
+            return replace(self, vendor_fault=str(refusal))
+        with InferenceSession.of_executable(executable) as session:
+            ours = session.run(None, self.feeds)
+        theirs = stand_in.run([self.feeds[port.label] for port in stand_in.inputs])
+        fault = "it fails on made-up inputs" if theirs is None else disagreement(theirs, ours)
+        if fault:
+            return replace(self, vendor_version=stand_in.version, vendor_fault=fault)
+        executables = {**self.executables, **dict.fromkeys(names, executable)}
+        return replace(
+            self, executables=executables, vendor=vendor, vendor_names=names, vendor_version=stand_in.version
+        )
 
     def time(self) -> dict[str, CallLatency]:
         """Time the variants in turn. Nodes without a kernel may use other threads than ours."""
-        settle = wait_for_threads if self.fallback else wait_for_own_threads
+        settle = wait_for_threads if self.fallback or self.vendor else wait_for_own_threads
         return time_openings(self._open, list(self.executables), settle)
 
     def _open(self, stack: ExitStack, names: Sequence[str]) -> dict[str, Callable[[], Any]]:
-        sessions = {name: stack.enter_context(InferenceSession.of_executable(self.executables[name])) for name in names}
+        sessions = {name: stack.enter_context(self._session(name)) for name in names}
         return {name: partial(session.run, None, self.feeds) for name, session in sessions.items()}
+
+    def _session(self, name: str) -> InferenceSession:
+        executable, stand_in = self.executables[name], None
+        if self.vendor is not None and name in self.vendor_names:
+            stand_in = self.vendor.open(executable.target.threads, executable.image)
+        return InferenceSession.of_executable(executable, stand_in)
 
 
 class UploadTiming:
@@ -212,8 +264,9 @@ class UploadTiming:
                 watch = Watch(lambda: [child.pid])
                 samples_s = child.request("time", TIME_S)
                 disturbance = watch.disturbance()
-        fallback = _check_fallback(loaded["fallback"])
-        return ModelTimes(_check_latencies(samples_s, variants), fallback, disturbance=disturbance)
+        fallback, version, fault = _check_fallback(loaded["fallback"]), *map(_line, loaded["vendor"])
+        names = [name for name, variant in variants.items() if not (variant.is_vendor and fault)]
+        return ModelTimes(_check_latencies(samples_s, names), fallback, "", disturbance, version, fault)
 
     def _write_model(self, path: Path) -> Path:
         """The model as a file."""
@@ -226,7 +279,7 @@ def _line(text: str) -> str:
     return printable(" ".join(text.split()))[:REASON_LETTERS]
 
 
-def _check_latencies(samples_s: Any, names: Variants) -> dict[str, CallLatency]:
+def _check_latencies(samples_s: Any, names: Collection[str]) -> dict[str, CallLatency]:
     """Check that the answer of a confined child is times of all openings."""
     checked = {name: tuple(float(time_s) for time_s in samples_s[name]) for name in names}
     counts = {len(times_s) for times_s in checked.values()}
@@ -247,15 +300,23 @@ _loaded: list[CompiledVariants] = []
 
 
 def load(path: str, dims: dict[str, int], target: dict[str, Any], wanted: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Read a model and build its kernels, those of each name: `fallback`, or a `reason` why that can't be."""
+    """Read a model and build its kernels, those of each name: `fallback`, or a `reason` why that can't be.
+
+    And the version of the vendor's runtime, with why it is left out.
+    """
     machine = Target.from_json(target)
     variants = {name: Variant.from_json(data) for name, data in wanted.items()}
     try:
         model = open_for(machine, Path(path), dims)
-        _loaded.append(CompiledVariants.of(model, machine, None, variants))
+        compiled = CompiledVariants.of(model, machine, None, variants, VendorModel(Path(path), dims))
     except (ModelError, Refused, MemoryError) as fault:
-        return {"reason": message(fault), "fallback": {}}
-    return {"reason": "", "fallback": model.fallback_ops}
+        return {"reason": message(fault), "fallback": {}, "vendor": ["", ""]}
+    _loaded.append(compiled)
+    return {
+        "reason": "",
+        "fallback": model.fallback_ops,
+        "vendor": [compiled.vendor_version, compiled.vendor_fault],
+    }
 
 
 def time() -> dict[str, list[float]]:

@@ -71,6 +71,11 @@ class VendorSession:
         model = self._model if isinstance(self._model, bytes) else str(self._model)
         return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
+    @property
+    def version(self) -> str:
+        """The version of ONNX Runtime."""
+        return str(import_silent("onnxruntime").__version__)
+
     def arguments(self) -> tuple[list[Any], list[Any]]:
         """The inputs and the outputs: each with `name`, `type` and `shape`."""
         return self._session.get_inputs(), self._session.get_outputs()

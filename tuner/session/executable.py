@@ -25,6 +25,7 @@ from tunewright.workers.lock import HostLock
 from ..errors import Refused
 from ..lookup.result import TRANSFERRED, LookupResult, Match, measured_times_s
 from ..lookup.source import ScheduleSource
+from ..lookup.verdict import VendorTime
 from ..models.model import Model
 from ..text import short
 from .compile import build_kernels, compile_model
@@ -45,12 +46,14 @@ class Executable:
     notes: tuple[str, ...] = ()
     name: str = ""
     defaults: tuple[DefaultInput, ...] = ()
+    vendor: VendorTime | None = None  # the runtime that runs the model instead, where it is installed
 
     @property
     def entry(self) -> CacheEntry:
         """The cache entry of this executable."""
         schedules = {key: schedule.to_json() for key, schedule in self.schedules.items()}
-        return CacheEntry(self.name, self.target.threads, self.notes, self.coverage, schedules, self.defaults)
+        vendor = None if self.vendor is None else self.vendor.to_json()
+        return CacheEntry(self.name, self.target.threads, self.notes, self.coverage, schedules, self.defaults, vendor)
 
 
 def open_executable(
@@ -71,7 +74,8 @@ def open_executable(
     trim_heap()  # what reading took, before constants are packed beside those that were read
     store = images if images is not None and is_whole(source) else None
     model = replace(prepared.model, last_use=True)
-    return executable_of_results(model, prepared.target, prepared.results, objects, store, prepared.notes)
+    executable = executable_of_results(model, prepared.target, prepared.results, objects, store, prepared.notes)
+    return replace(executable, vendor=prepared.vendor)
 
 
 def executable_of_results(

@@ -127,11 +127,12 @@ class Coverage:
     transferred: int = 0  # on the best of a similar target or task, on what was imported, or on the cost model's pick
     kept: int = 0  # on their default, as a job of the model found nothing that makes it faster
     vendor: Mapping[str, int] = field(default_factory=dict)  # op -> nodes of `fallback` that ONNX Runtime runs
+    runtime: str = ""  # what runs the whole model, with its version, as its job took it; then the kernels only stand by
 
     @property
     def share(self) -> float:
-        """Native nodes among all."""
-        return self.native / max(self.native + sum(self.fallback.values()), 1)
+        """Native nodes among all; none where another runtime runs the model."""
+        return 0.0 if self.runtime else self.native / max(self.native + sum(self.fallback.values()), 1)
 
 
 def fallback_share(fallback: Mapping[str, int], kernels_ms: float | None, whole_ms: float | None) -> float | None:
@@ -166,13 +167,15 @@ class CacheEntry:
     coverage: Coverage
     schedules: Mapping[str, Any]  # task key -> schedule as JSON
     defaults: tuple[DefaultInput, ...] = ()  # the weights that a run may be given
+    vendor: Mapping[str, Any] | None = None  # a `VendorTime` as JSON, where the model's last job took that
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> CacheEntry:
         """The inverse of `asdict`, by way of JSON. Raises LookupError, TypeError or ValueError on other data."""
         coverage = Coverage(**data["coverage"])
         defaults = tuple(_default(form) for form in data["defaults"])
-        return CacheEntry(data["image"], data["threads"], tuple(data["notes"]), coverage, data["schedules"], defaults)
+        notes, schedules, vendor = tuple(data["notes"]), data["schedules"], data["vendor"]
+        return CacheEntry(data["image"], data["threads"], notes, coverage, schedules, defaults, vendor)
 
 
 @dataclass(frozen=True, slots=True)

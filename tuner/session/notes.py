@@ -7,19 +7,21 @@ from collections.abc import Iterator, Mapping
 
 from tunewright.codegen.host import available_cores
 
-from ..text import counted, op_counts
+from ..text import ONNX_RUNTIME, counted, op_counts
 from .evaluation import is_installed
 from .image_store import Coverage
 
 
 def coverage_notes(coverage: Coverage) -> Iterator[str]:
-    """Notes on untuned tasks and on nodes without a kernel."""
+    """Notes on untuned tasks and on nodes without a kernel; none where another runtime runs the model."""
+    if coverage.runtime:
+        return
     tasks = coverage.tuned + coverage.transferred + coverage.untuned + coverage.kept
     if coverage.untuned:
         which = f"{coverage.untuned} of {counted(tasks, 'task runs', 'tasks run')} untuned"
         yield f"{which}; tuning for these dims and threads may make them faster"
     if coverage.vendor:
-        yield _fallback_note(coverage.vendor, "ONNX Runtime")
+        yield _fallback_note(coverage.vendor, ONNX_RUNTIME)
     if others := Counter(coverage.fallback) - Counter(coverage.vendor):
         advice = "" if is_installed() else "; where the package onnxruntime is installed, that runs them"
         yield _fallback_note(others, "ONNX's reference evaluator, slowly") + advice

@@ -49,12 +49,14 @@ if TYPE_CHECKING:
     from tunewright.workers.sandbox.process import Child
 
     from ..lookup.result import LookupResult
+    from ..lookup.source import PreparedModel
     from ..models.model import Model
     from .compilation import Compilation
     from .device_model import DeviceModel
     from .executable import Executable
     from .open_model import OpenModel
     from .stand_in import StandIn
+    from .vendor import VendorRunner
 
 
 SAMPLES, SAMPLE_S = 21, 2e-3
@@ -78,6 +80,8 @@ class InferenceSession:
 
     Where dimensions stay open, runs may be of any size, and each gets kernels of its own: see `OpenModel`.
 
+    Where the model's last job took a vendor's runtime, that runs it; inputs on which it fails go through the kernels.
+
     `model` is a path or the ONNX bytes; `threads` what the kernels run on (all available processors where None); `dims`
     binds open dimensions by name, and `bind` gives inputs of one number their value: they are inputs no more, and
     what hangs on them alone is computed now, such as the condition of an `If`. With `target="cuda"` all kernels run on
@@ -99,9 +103,11 @@ class InferenceSession:
     _stand_in: StandIn | None = None  # what answers until then
     _has_stand_in = True  # where there may be one
     _process: Child | None = None  # what compiles in the background; None: one for this session alone
-    _runner: CompiledModel | DeviceModel | OpenModel
+    _runner: CompiledModel | DeviceModel | OpenModel | VendorRunner
     _open_model: OpenModel | None = None  # None: all dimensions are bound
     _defaults: Mapping[str, TensorType] = MappingProxyType({})
+    _vendor_notes: tuple[str, ...] = ()  # on the vendor's runtime that the model's last job took
+    _vendor_bytes = 0  # what the model takes in a vendor's runtime that runs it, about
 
     def __init__(
         self,
@@ -218,7 +224,8 @@ class InferenceSession:
             images.put_entry(key, entry)
 
     def _keep_origin(self, origin: Origin) -> None:
-        """Take weights that are inputs as well from runs, too."""
+        """Take weights that are inputs as well from runs, too; run in the runtime that the model's job took."""
+        self._take_vendor(origin.model, origin.dims)
         if self._defaults:
             self._origin = origin
             self._ports = Ports(self._ports.inputs, self._ports.outputs, self._defaults)
@@ -236,10 +243,23 @@ class InferenceSession:
         return cls.of_executable(executable_of_schedules(model, target, schedules, cache))
 
     @classmethod
-    def of_executable(cls, executable: Executable) -> Self:
-        """A session of a compiled model."""
+    def of_executable(cls, executable: Executable, vendor: StandIn | None = None) -> Self:
+        """A session of a compiled model, which `vendor` runs where it is given."""
         session = cls.__new__(cls)
         session._start(executable)  # noqa: SLF001
+        if vendor is not None:
+            session._run_in(vendor)  # noqa: SLF001
+        return session
+
+    @classmethod
+    def of_prepared(
+        cls, prepared: PreparedModel, source: Path, cache: ObjectCache | None = None, images: ImageStore | None = None
+    ) -> Self:
+        """A session of the prepared model in the file `source`, also in a vendor's runtime; raises as `of_results`."""
+        session = cls.of_results(prepared.model, prepared.target, prepared.results, cache, images)
+        if prepared.vendor is not None:
+            session._vendor_time = prepared.vendor.to_json()  # noqa: SLF001
+            session._take_vendor(source, prepared.dims)  # noqa: SLF001
         return session
 
     @classmethod
@@ -286,14 +306,36 @@ class InferenceSession:
 
     def _adopt(self, model: CompiledModel | DeviceModel, entry: CacheEntry, notes: Iterable[str] = ()) -> None:
         self._model, self._runner = model, model
+        self._vendor_time, self._threads = entry.vendor, entry.threads
         self._coverage = replace(entry.coverage, vendor=dict(Counter(model.vendor_ops)))
-        self._notes = (*entry.notes, *coverage_notes(self._coverage), *notes)
+        self._entry_notes, self._thread_notes = entry.notes, tuple(notes)
         self._schedules = entry.schedules
         self._defaults = {default.label: default.kind for default in entry.defaults}
         if self._compilation is None:
             self._begin()
         self._ports = Ports(model.image.inputs, model.image.outputs)
         self._has_maps = any(port.keys for port in model.image.outputs)
+
+    def _take_vendor(self, model: Path | bytes, dims: Mapping[str, int]) -> None:
+        """Run the model in the vendor's runtime that its last job took, where that can be; `notes` tell of it."""
+        if self._vendor_time is None or not isinstance(self._model, CompiledModel):
+            return
+        from .vendor import VendorModel, taken_vendor
+
+        source = VendorModel(model, dims)
+        stand_in, note = taken_vendor(self._vendor_time, source, self._threads, self._model.image, self._stand_in)
+        if stand_in is not None:
+            self._run_in(stand_in)
+            self._vendor_bytes = source.size_bytes
+        self._vendor_notes = (note,)
+
+    def _run_in(self, vendor: StandIn) -> None:
+        """Run the model in the vendor's runtime; the kernels stand by."""
+        from .vendor import VendorRunner
+
+        assert isinstance(self._model, CompiledModel)
+        self._runner = VendorRunner(vendor, self._model)
+        self._coverage = replace(self._coverage, runtime=vendor.name)
 
     def _begin(self) -> None:
         """Be open for runs."""
@@ -347,7 +389,14 @@ class InferenceSession:
     def notes(self) -> tuple[str, ...]:
         """What keeps the session from being as fast as it can be, a line each."""
         self.wait()
-        return self._notes if self._open_model is None else self._open_model.notes
+        if self._open_model is not None:
+            return self._open_model.notes
+        return (*self._vendor_notes, *self._entry_notes, *coverage_notes(self._coverage), *self._thread_notes)
+
+    @property
+    def vendor_notes(self) -> tuple[str, ...]:
+        """Those of the notes on the vendor's runtime that the model's last job took: none where it took our kernels."""
+        return self._vendor_notes
 
     @property
     def schedules(self) -> dict[str, Schedule]:
@@ -445,7 +494,8 @@ class InferenceSession:
         if self._open_model is not None:
             return {}
         image = self._model.image
-        return {**{id(block): block.nbytes for block in image.constants}, self: image.arena_bytes}
+        own_bytes = image.arena_bytes + self._vendor_bytes
+        return {**{id(block): block.nbytes for block in image.constants}, self: own_bytes}
 
     def _arrays(self, input_feed: Mapping[str, Any]) -> list[Any]:
         """The inputs, as the model wants them. Raises Refused where the session is closed."""

@@ -1,4 +1,7 @@
-"""StandIn: a whole model in ONNX Runtime, which answers while its kernels are compiled. Light to import."""
+"""StandIn: a whole model in ONNX Runtime, in the place of kernels: until they are compiled, or where it is faster.
+
+Light to import.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import Any
 
 from tunewright.graph.ir import TensorType
 
+from ..text import ONNX_RUNTIME
 from .evaluation import VendorSession, is_installed, vendor_errors
 from .image import Array, ImagePort, TensorValue
 
@@ -43,6 +47,21 @@ class StandIn:
         if len(known) < len(inputs) + len(outputs):
             return None
         return StandIn(session, known[: len(inputs)], known[len(inputs) :])
+
+    @property
+    def version(self) -> str:
+        """The version of ONNX Runtime."""
+        return self._session.version
+
+    @property
+    def name(self) -> str:
+        """The runtime with its version, for people."""
+        return f"{ONNX_RUNTIME} {self.version}"
+
+    @property
+    def ports(self) -> tuple[ImagePort, ...]:
+        """The inputs, then the outputs."""
+        return (*self.inputs, *self.outputs)
 
     def run(self, arrays: Sequence[Array]) -> list[Any] | None:
         """The outputs for values of the inputs, in order; None where ONNX Runtime fails on these."""

@@ -15,7 +15,18 @@ from fastapi import APIRouter, Depends, Header, Query, Response
 from tunewright.codegen.target import Target
 from tunewright.db.access import Key, KeyScope
 from tunewright.db.errors import NotFound
-from tunewright.db.job import THREADS, Conflict, Idempotency, Job, JobSpec, JobState, SearchBudget, SpecTask, Submission
+from tunewright.db.job import (
+    THREADS,
+    VENDOR,
+    Conflict,
+    Idempotency,
+    Job,
+    JobSpec,
+    JobState,
+    SearchBudget,
+    SpecTask,
+    Submission,
+)
 from tunewright.db.jobs import Jobs
 from tunewright.db.uploads import Upload
 from tunewright.tuner.targets import default_devices
@@ -186,6 +197,7 @@ def _submit(
         settings={"seed": request.seed, "strategy": request.strategy}
         | ({"dims": request.bindings} if request.bindings else {})
         | ({THREADS: request.threads} if target is None and request.threads is not None else {})
+        | ({VENDOR: True} if request.vendor else {})
         | model_tasks.assembly.settings,
     )
     with _check_idempotency():

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from tunewright.db.access import Key, KeyScope
 from tunewright.graph.task import Task
-from tunewright.tuner.lookup.result import kept_defaults
+from tunewright.tuner.lookup.verdict import model_verdict
 
 from ..access import count_as_change, needs
 from ..etags import NOT_MODIFIED, IfNoneMatch, cache_headers, not_modified
@@ -65,14 +65,18 @@ async def look_up(
     job = b""
     if tune is not None:
         job_id = await in_thread(partial(lookups.tune, target_key, target, LookupResult(items, definitions), key.owner))
-        job = b', "job": %s' % json.dumps(job_id).encode()
-    defaults = b""
+        job = b', "job": %s' % _encode(job_id)
+    verdict = b""
     if lookup.is_model:
-        entries = await in_thread(partial(kept_defaults, service.store, [*lookup.tasks, *lookup.others], target_key))
-        defaults = b', "kept": %s' % json.dumps(None if entries is None else list(entries.values())).encode()
+        told = await in_thread(partial(model_verdict, service.store, [*lookup.tasks, *lookup.others], target_key))
+        verdict = b"".join(b", %s: %s" % (_encode(field), _encode(part)) for field, part in told.to_json().items())
     text = b", ".join(items[task_key].text for task_key in lookup.tasks)
-    content = b'{"target": "%s", "items": [%s]%s%s}' % (target_key.encode(), text, defaults, job)
+    content = b'{"target": "%s", "items": [%s]%s%s}' % (target_key.encode(), text, verdict, job)
     return Response(content, media_type="application/json")
+
+
+def _encode(data: Any) -> bytes:
+    return json.dumps(data).encode()
 
 
 @router.get(

@@ -27,7 +27,7 @@ from tunewright.tuner.explain import values
 from tunewright.tuner.explain.gain import GainBasis, ModelGain
 from tunewright.tuner.search.report import JobOutcome
 from tunewright.tuner.search.stage import JobStage
-from tunewright.tuner.text import Interval, counted
+from tunewright.tuner.text import ONNX_RUNTIME, Interval, counted
 
 from .base import (
     AS_WHOLE,
@@ -95,6 +95,11 @@ class JobAsked(RequestModel):
     )
     seed: Whole = Field(0, ge=0, le=MOST_SEED, description="The same seed tries candidates in the same order.")
     strategy: StrategyName = Field("evolutionary", description="How candidates are chosen.")
+    vendor: bool = Field(
+        False,
+        description=f"Whether the whole model is timed in {ONNX_RUNTIME} too, which is taken for it where it is "
+        "faster. Only with the weights, and on processors.",
+    )
     priority: Whole = Field(0, ge=LEAST_PRIORITY, le=MOST_PRIORITY, description="The higher goes first.")
 
     @property
@@ -148,6 +153,7 @@ class JobShown(Answer):
                     "result": None,
                     "outcome": None,
                     "speedup": 1.8,
+                    "vendor": "",
                     "speedup_of": "trials",
                     "speedup_interval": None,
                     "noise": "",
@@ -173,7 +179,8 @@ class JobShown(Answer):
         "by less than this share; null: no limit."
     )
     settings: dict[str, Any] = Field(
-        description="What else changes the search: seed, strategy, dims, and chains: which tasks may stand for others."
+        description="What else changes the search: seed, strategy, dims, vendor, and chains: which tasks may stand for "
+        "others."
     )
     dims: dict[str, int] = Field(description="Sizes of the model's open dimensions, and values of inputs, by name.")
     priority: int
@@ -195,9 +202,16 @@ class JobShown(Answer):
     outcome: JobOutcome | None = Field(
         description="What came of it for the model as a whole: it is `faster`, its defaults were kept as nothing found "
         "makes it faster beyond the interval (`defaults_kept`), it looked faster on a machine too busy to tell "
-        "(`too_noisy`), or it could not be timed (`untimed`). Null: not yet."
+        "(`too_noisy`), a vendor's runtime is faster than our kernels and taken (`vendor`), or it could not be timed "
+        "(`untimed`). Null: not yet."
     )
-    speedup: float | None = Field(description="How many times as fast as by default a run is, as far as it is known.")
+    speedup: float | None = Field(
+        description="How many times as fast as by default a run is on our kernels, as far as it is known."
+    )
+    vendor: str = Field(
+        description="What a run takes in a vendor's runtime beside our kernels, and what came of that, in words; empty "
+        "where the job did not ask for it."
+    )
     speedup_of: GainBasis = Field(
         description="What that was measured of: the whole `model` or its `tasks`, each beside its default in fresh "
         "processes, or `trials`, which nothing has confirmed."
@@ -231,6 +245,7 @@ class JobShown(Answer):
             progress=_progress(job),
             outcome=gain.outcome,
             speedup=gain.speedup,
+            vendor=gain.vendor_text,
             speedup_of=gain.of,
             speedup_interval=gain.speedup_interval,
             noise=gain.noise,

@@ -50,7 +50,9 @@ class LookupAsked(RequestModel):
         description="Tasks by key, for those that were `unknown` when asked for before.",
     )
     is_model: bool = Field(
-        False, description="Whether these are all tasks of one model: its last job may have kept the defaults."
+        False,
+        description="Whether these are all tasks of one model: its last job may have kept the defaults, or taken "
+        "a vendor's runtime.",
     )
     others: list[Digest] = Field(
         default_factory=list,
@@ -105,6 +107,22 @@ class KeptShown(Answer):
     confirmed: bool = Field(True, description="Whether that is of a comparison; else it is of a trial.")
 
 
+class VendorShown(Answer):
+    """A run of a model in a vendor's runtime, timed in turn with one on our kernels."""
+
+    runtime: str = Field(description="For people.", examples=["ONNX Runtime"])
+    version: str = Field(description="Of the runtime; empty where it is not there.", examples=["1.31.1"])
+    time_ms: float | None = Field(description="What a run takes in it; null: it was not timed.")
+    interval_ms: tuple[float, float] | None = Field(description="95% interval of that.")
+    own_ms: float | None = Field(description="What a run takes on our kernels.")
+    own_interval_ms: tuple[float, float] | None
+    speedup_interval: tuple[float, float] | None = Field(
+        description="How many times as fast as on our kernels it is in the runtime: the 95% interval."
+    )
+    fault: str = Field(description="Why it is not taken whatever it takes; empty where nothing is wrong.")
+    noise: str = Field(description="Why the machine was too busy to rely on the times; empty where it was not.")
+
+
 class LookupAnswer(Answer):
     """Answers in the order of the keys."""
 
@@ -114,6 +132,11 @@ class LookupAnswer(Answer):
         None,
         description="Of the model, where its last job found nothing that makes it faster as a whole: its tasks, but "
         "those whose default was taken back. It runs these on their defaults, whatever is best for them elsewhere.",
+    )
+    vendor: VendorShown | None = Field(
+        None,
+        description="Of the model, where its last job found a vendor's runtime faster than our kernels: that runs it "
+        "wherever it is installed in this version line or a later one.",
     )
     job: int | None = Field(None, description="With `tune=background`: the job that was queued for the misses.")
 

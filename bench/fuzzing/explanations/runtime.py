@@ -1,0 +1,124 @@
+"""What ONNX Runtime differs in: its faults, and its approximations."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..answers import EVALUATOR, OURS, RUNTIME
+from ..bounds import FLUSH_FACTOR, Leeway, may_overflow
+from ..case import op_name
+from ..exactness import COARSE, CURVES, GATED, NORMS, is_exact
+from ..values import FLOATS, INTEGERS, as_float64, is_float_array, limits
+from .difference import Difference, ExplainedElements
+
+BYTES = frozenset({"ConvInteger", "MatMulInteger", "QLinearConv", "QLinearMatMul"})
+
+TREES = "ai.onnx.ml.TreeEnsemble"
+
+
+def overflows_integers(difference: Difference) -> bool:
+    """Integers leave the range of their type; numpy and ours compute them modulo 2^n."""
+    if difference.who != RUNTIME:
+        return False
+    values = [value for node in difference.upstream() for value in difference.operands(node)]
+    whole = [a for a in values if isinstance(a, np.ndarray) and a.dtype.name in INTEGERS and a.size]
+    return any(float(np.abs(as_float64(a)).max()) >= np.iinfo(a.dtype).max / (2 * a.size) for a in whole)
+
+
+def runs_rare_activations(difference: Difference) -> bool:
+    """ONNX Runtime has other default parameters for some activations, and overflows in others."""
+    nodes = [node for node in difference.upstream() if node.op in GATED]
+    activations = {name for node in nodes for name in node.attrs.get("activations", ())}
+    return difference.who == RUNTIME and not activations <= {"Sigmoid", "Tanh", "Relu"}
+
+
+def divides_by_nothing(difference: Difference) -> bool:
+    """ONNX Runtime's norms of constant rows divide 0 by 0."""
+    if difference.who != RUNTIME:
+        return False
+    values = difference.arrays[RUNTIME][difference.wrong].astype(np.float64)
+    return bool(np.isnan(values).all()) and difference.has_op(NORMS | {"LpNormalization"})
+
+
+def aligns_whole_corners(difference: Difference) -> bool:
+    """ONNX Runtime aligns corners by the whole extent where a scale makes a fraction of it."""
+    resized = [n for n in difference.upstream() if n.op == "Resize"]
+    return difference.who == RUNTIME and any(
+        node.attrs.get("coordinate_transformation_mode") == "align_corners" for node in resized
+    )
+
+
+def counts_from_the_last_key(difference: Difference) -> bool:
+    """ONNX Runtime's causal attention lets the last query see the last key; ONNX's those up to its number."""
+    attentions = [n for n in difference.upstream() if n.op == "Attention" and n.attrs.get("is_causal")]
+    extents = [[np.shape(array)[-2] for array in difference.operands(node)[:2]] for node in attentions]
+    return difference.who == RUNTIME and any(queries != keys for queries, keys in extents)
+
+
+def leaves_out_empty(difference: Difference) -> bool:
+    """ONNX Runtime gives the wrong shape for folds of empty tensors, and 0 for a mean of nothing."""
+    arrays = [value for node in difference.upstream() for value in difference.operands(node)]
+    return difference.who == RUNTIME and any(isinstance(array, np.ndarray) and not array.size for array in arrays)
+
+
+def overflows(difference: Difference) -> bool:
+    """ONNX Runtime's formula leaves the range of the type on the way to a result within it."""
+    if difference.who != RUNTIME or difference.bound is None:
+        return False
+    values = difference.arrays[RUNTIME][difference.wrong]
+    is_lost = values.dtype.name not in FLOATS or not np.isfinite(as_float64(values)).any()
+    operands = [difference.operands(node) for node in difference.upstream() if not is_exact(node)]
+    return is_lost and any(may_overflow([a for a in arrays if is_float_array(a)]) for arrays in operands)
+
+
+def stands_alone(difference: Difference) -> bool:
+    """Ours and the evaluator are right, or agree; only ONNX Runtime differs."""
+    if difference.who != RUNTIME or EVALUATOR not in difference.arrays:
+        return False
+    ours, theirs = difference.arrays[OURS], difference.arrays[EVALUATOR]
+    if is_float_array(ours):
+        are_alike = np.isclose(ours, theirs, rtol=1e-6, atol=FLUSH_FACTOR * limits(ours.dtype.name)[1])
+    else:
+        are_alike = ours == theirs
+    explained = np.logical_or(difference.right, are_alike)
+    if difference.bound is not None:
+        explained |= np.logical_and(*map(difference.bound.allows, (ours, theirs)))
+    return bool(explained.all())
+
+
+def is_coarse(difference: Difference) -> ExplainedElements:
+    """ONNX Runtime's sigmoids and their kind are made by approximations whose error is absolute."""
+    if difference.who != RUNTIME or not difference.has_op(COARSE):
+        return False
+    return difference.allowed_elements(Leeway(coarse=True))
+
+
+def reads_coarse_curves(difference: Difference) -> bool:
+    """ONNX Runtime derives the output from coarse curves, as in Unique."""
+    return difference.who == RUNTIME and difference.has_op(COARSE | CURVES)
+
+
+def counts_wide(difference: Difference) -> bool:
+    """ONNX Runtime did not round narrow floats before it counted, as in NonZero."""
+    return difference.who == RUNTIME and difference.is_narrow()
+
+
+def saturates_bytes(difference: Difference) -> bool:
+    """ONNX Runtime's products of unsigned and signed bytes, on processors without VNNI.
+
+    Not in calls of its own ops, for which values are drawn with which they can't.
+    """
+    if all(difference.program.called_op(node) for node in difference.upstream() if node.op in BYTES):
+        return False
+    agree = np.array_equal(
+        difference.arrays[OURS], difference.arrays.get(EVALUATOR, difference.arrays[OURS]), equal_nan=True
+    )
+    return difference.who == RUNTIME and agree and difference.has_op(BYTES)
+
+
+def takes_softmax_for_logistic(difference: Difference) -> bool:
+    """ONNX Runtime's numbers of SOFTMAX and LOGISTIC in TreeEnsemble are each the other's of ONNX."""
+    if difference.who != RUNTIME or TREES not in map(difference.program.called_op, difference.upstream()):
+        return False
+    nodes = [node for node in difference.case.proto().graph.node if op_name(node) == TREES]
+    return any(a.name == "post_transform" and a.i in (1, 2) for node in nodes for a in node.attribute)
