@@ -28,8 +28,8 @@ from tunewright.bench.selection import select_names
 from tunewright.bench.suite import MODELS
 from tunewright.codegen.host import detect, machine
 from tunewright.tuner import cli
-from tunewright.tuner.cli.comparison import worst_error
 from tunewright.tuner.models.model import example_feeds, open_model
+from tunewright.tuner.session.agreement import worst_error
 from tunewright.tuner.session.image_store import SETTLED_NS
 
 ROUNDS = 3
