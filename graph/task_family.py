@@ -19,14 +19,14 @@ class SymbolicTask(Task):
     """A task in which some numbers are symbolic. It is equal to no other, and is kept nowhere."""
 
     @property
-    def key(self) -> str:  # type: ignore[override]
+    def key(self) -> str:
         """A name for caches of this process."""
         known: str | None = self.__dict__.get("_name")
         if known is None:
             known = self.__dict__["_name"] = f"symbolic {next(_serial)}"
         return known
 
-    family = key  # type: ignore[assignment]
+    family = key
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,8 @@ class TaskFamily:
 
     @staticmethod
     def of(one: Task, other: Task) -> TaskFamily | None:
-        """The family of two tasks; None where they are of different forms, or differ in other literals."""
-        if one.family != other.family or one.key == other.key:
+        """The family of two tasks; None where they are of different forms, or differ in constants or other literals."""
+        if one.family != other.family or one.key == other.key or _constants(one) != _constants(other):
             return None
         walk, other_walk = _read(one), _read(other)
         if walk.others != other_walk.others or len(walk.numbers) != len(other_walk.numbers):
@@ -54,6 +54,11 @@ class TaskFamily:
         pairs = zip(walk.numbers, other_walk.numbers, strict=True)
         places = tuple(-1 if a == b else symbols.setdefault((a, b), len(symbols)) for a, b in pairs)
         return TaskFamily(one, tuple(walk.numbers), tuple(walk.others), places, len(symbols))
+
+    @property
+    def differences(self) -> int:
+        """Of how many numbers it leaves the value open."""
+        return sum(place >= 0 for place in self.places)
 
     def match(self, task: Task) -> tuple[int, ...] | None:
         """The values of the symbols that make the task of this family; None where it is none of it."""
@@ -74,9 +79,11 @@ class TaskFamily:
         numbers = [own if place < 0 else symbols[place] for own, place in zip(self.numbers, self.places, strict=True)]
         given = iter(numbers)
         task = _NumberWalk(lambda _: next(given)).task(self.task)
-        return SymbolicTask(
-            task.op, task.inputs, task.outputs, task.temporaries, task.stages, task.is_decisive
-        ), trace
+        return SymbolicTask(task.op, task.inputs, task.outputs, task.temporaries, task.stages, task.is_decisive), trace
+
+
+def _constants(task: Task) -> list[Tensor]:
+    return [tensor for tensor in task.inputs if tensor.constant]
 
 
 def _read(task: Task) -> _NumberWalk:

@@ -21,7 +21,7 @@ from ..fields import quote, word
 from .dtype import DType
 from .nodes import TABLE, ExprNode, fact, make, no_node
 from .semantics import OPS, Number, compute, fold, is_in_range
-from .symbolic import SymbolicInt
+from .symbolic import is_symbolic
 
 
 def _operator(name: str) -> Callable[[Arithmetic, Expr | Number], Expr]:
@@ -196,13 +196,13 @@ def arity(name: str) -> int:
     return 1 if name in UNARY else 3 if name in DOTS or name in ("fma", "select") else 2
 
 
-def const(value: Number | SymbolicInt, dtype: DType | None = None) -> Const:
+def const(value: Number, dtype: DType | None = None) -> Const:
     """A literal; without a dtype, bool, int and float become BOOL, I64 and F32.
 
     Floats are rounded to their dtype. Raises ValueError if another dtype can't hold the value: 0.5 is no I64. A
     symbolic number is a variable, which stands for a literal of 64 bits.
     """
-    if isinstance(value, SymbolicInt):
+    if is_symbolic(value):
         if dtype is None or dtype is DType.I64:
             return cast("Const", Var(value.name))
         value = int(value)

@@ -15,10 +15,10 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 MOST = 1 << 56
-"""Numbers of a trace are below it, of either sign. Larger ones stand for infinity, and comparisons with them are clear."""
+"""Numbers of a trace are below it, of either sign. Larger ones stand for infinity: comparisons with them are clear."""
 
 PREFIX = "$"
 """What the names of symbolic numbers begin with, as variables of expressions. No loop has such a name."""
@@ -62,10 +62,11 @@ class Trace:
     _serial: int = field(default_factory=lambda: next(_serial))
 
     @staticmethod
-    def of(values: Sequence[int]) -> tuple[Trace, list[SymbolicInt]]:
-        """A trace with a symbol for each value."""
+    def of(values: Sequence[int]) -> tuple[Trace, list[int]]:
+        """A trace with a symbol for each value, in the place of ints."""
         trace = Trace(len(values), list(values))
-        return trace, [SymbolicInt(trace, number) for number in range(len(values))]
+        symbols: list[Any] = [SymbolicInt(trace, number) for number in range(len(values))]
+        return trace, symbols
 
     def compute(self, op: str, left: Operand, right: Operand) -> SymbolicInt:
         """The result of an arithmetic op; equal ones are one number."""
@@ -268,14 +269,19 @@ class SymbolicInt:
         return int(self).bit_length()
 
 
+def is_symbolic(number: object) -> TypeGuard[SymbolicInt]:
+    """Whether a number is symbolic."""
+    return isinstance(number, SymbolicInt)
+
+
 def is_plain(number: int, value: int) -> bool:
     """Whether a number is this one whatever the symbols are."""
-    return not isinstance(number, SymbolicInt) and number == value
+    return not is_symbolic(number) and number == value
 
 
 def plain_at(values: Sequence[int]) -> Callable[[int], int]:
     """What gives each number its value among those of a trace."""
-    return lambda number: values[number.number] if isinstance(number, SymbolicInt) else number
+    return lambda number: values[number.number] if is_symbolic(number) else number
 
 
 def _operand(value: int | SymbolicInt) -> Operand:

@@ -2,8 +2,8 @@
 
 Read `Kernel` first, then the statements: `Block`, `For`, `If`, `Store`, `Prefetch`, `Alloc`. Expressions are those of
 `codegen.expr`; a `Load` names a buffer. All extents are static, so an odd size is a second, smaller loop beside the
-first (or lanes switched off by `count`), never a bound computed at run time. In a symbolic kernel some of them, and some
-numbers in expressions, are those of a `Trace` (`expr.symbolic`): static too, but of several sizes.
+first (or lanes switched off by `count`), never a bound computed at run time. In a symbolic kernel some extents,
+and some numbers in expressions, are those of a `Trace` (`expr.symbolic`): static too, but of several sizes.
 
 Parallelism is a loop kind. Each top-level statement of a kernel is a *phase*. On a CPU the threads share the
 iterations of its `parallel` loop and meet at a barrier before the next phase; a phase that is no parallel loop runs

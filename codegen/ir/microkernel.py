@@ -16,7 +16,7 @@ from typing import NamedTuple
 from ..expr.dtype import DType
 from ..expr.expr import Expr, Load, Var, loads, rebuild, variables
 from ..expr.index import NOTHING, Form, build, form
-from ..expr.symbolic import SymbolicInt
+from ..expr.symbolic import is_symbolic
 from .ir import Alloc, Block, Buffer, For, If, Scope, Stmt, Store, accessed_buffers, expressions, rewrite, statements
 
 MIN_STORES = 2000
@@ -61,7 +61,7 @@ def extract_call(stmt: Alloc, buffers: Mapping[str, Buffer]) -> Call | None:
     outer = tuple([_as_seen(buffer) for name, buffer in buffers.items() if name in names])
     loops = frozenset(part.var for part in inside if isinstance(part, For))
     extents = [part.extent for part in inside if isinstance(part, For)]
-    if any(isinstance(n, SymbolicInt) for n in chain(extents, *(buffer.shape for buffer in outer))):
+    if any(is_symbolic(number) for number in chain(extents, *(buffer.shape for buffer in outer))):
         return None  # a microkernel has no such numbers but in its integers
     if any(buffer.scope is Scope.REGISTER for buffer in outer) or not _places(inside, own) <= loops:
         return None
@@ -73,7 +73,7 @@ def extract_call(stmt: Alloc, buffers: Mapping[str, Buffer]) -> Call | None:
 
 def _as_seen(buffer: Buffer) -> Buffer:
     """A buffer without its first extent, where that is symbolic: no address depends on it."""
-    is_open = bool(buffer.shape) and isinstance(buffer.shape[0], SymbolicInt)
+    is_open = bool(buffer.shape) and is_symbolic(buffer.shape[0])
     return replace(buffer, shape=(1, *buffer.shape[1:])) if is_open else buffer
 
 

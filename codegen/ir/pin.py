@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from operator import index
 
 from ..expr.expr import Expr, Load, Substitution, const, loads, transform
-from ..expr.symbolic import SymbolicInt, Trace
+from ..expr.symbolic import Trace, is_symbolic
 from .ir import Alloc, Block, Buffer, For, If, Kernel, LoopKind, Stmt, Store, expressions, rewrite, statements
 
 
@@ -23,9 +23,11 @@ def pin(kernel: Kernel, trace: Trace) -> Kernel:
                     index(extent)
             case For(extent=extent, kind=LoopKind.UNROLL):
                 index(extent)
-        for access in (*loads(*expressions(stmt)), *([stmt] if isinstance(stmt, Store) else [])):
-            if access.count is not None:
-                index(access.count)
+        counts = [load.count for load in loads(*expressions(stmt))]
+        counts += [stmt.count] if isinstance(stmt, Store) else []
+        for count in counts:
+            if count is not None:
+                index(count)
     for packing in kernel.packings.values():
         for extent in (*packing.padded, *(extent for split in packing.splits for extent in split)):
             index(extent)
@@ -53,13 +55,16 @@ class _Pinned:
             )
             for name, packing in kernel.packings.items()
         }
-        params, scratch, words = (tuple(map(self.buffer, group)) for group in (kernel.params, kernel.scratch, kernel.words))
+        params, scratch, words = (
+            tuple(map(self.buffer, group)) for group in (kernel.params, kernel.scratch, kernel.words)
+        )
         body = self.statement(rewrite(kernel.body, fresh))
         assert isinstance(body, Block)
         return Kernel(params, scratch, body, packings, words)
 
     def number(self, number: int) -> int:
-        return self.values.get(number.number, number) if isinstance(number, SymbolicInt) else number
+        known = self.values.get(number.number) if is_symbolic(number) else None
+        return number if known is None else known
 
     def numbers(self, numbers: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(map(self.number, numbers))
@@ -77,11 +82,11 @@ class _Pinned:
                 return Alloc(self.buffer(buffer), self.statement(inner))
             case If(then=then):
                 return replace(stmt, then=self.statement(then))
-            case Store(count=int() | SymbolicInt() as count):
+            case Store(count=count) if count is not None:
                 return replace(stmt, count=self.number(count))
         return stmt
 
     def _plain_lanes(self, node: Expr) -> Expr:
-        if isinstance(node, Load) and isinstance(node.count, SymbolicInt):
+        if isinstance(node, Load) and node.count is not None:
             return Load(node.tensor, node.index, node.dtype, self.number(node.count))
         return node

@@ -124,10 +124,8 @@ def build_all(kernels: Iterable[Kernel], target: Target, cache: ObjectCache | No
         return [finish() for finish in [builder.start(kernel) for kernel in kernels]]
 
 
-def build_symbolic(
-    kernel: Kernel, trace: Trace, target: Target, cache: ObjectCache | None = None
-) -> SymbolicArtifact:
-    """Compile a kernel with numbers of a trace, as `build`. The caller has verified it: the trace has that on record."""
+def build_symbolic(kernel: Kernel, trace: Trace, target: Target, cache: ObjectCache | None = None) -> SymbolicArtifact:
+    """Compile a kernel with numbers of a trace, as `build`. It was verified, and the trace has what that took."""
     builder = _Builder(target, cache)
     finish, names = builder.write(kernel)
     numbers: Any = tuple(trace.named(name) for name in names)

@@ -24,7 +24,7 @@ from ..expr.expr import HORIZONTAL, Const, Expr, Load, Op, Ramp, Var
 from ..expr.math import expand, is_expandable
 from ..expr.nodes import fact
 from ..expr.semantics import fold
-from ..expr.symbolic import SymbolicInt, is_symbolic_name
+from ..expr.symbolic import is_symbolic, is_symbolic_name
 from ..ir.ir import (
     Alloc,
     Barrier,
@@ -144,7 +144,7 @@ class _FunctionEmitter:
         note = ""
         match phase:
             case For(var, extent, body, LoopKind.PARALLEL):
-                note = f"iterations 0 .. {extent!r} - 1 in parallel"
+                note = f"iterations 0 .. {extent - 1!r} in parallel"
                 self._loop(var, "%begin", "%end", body)
             case _:
                 self._statement(phase)
@@ -365,13 +365,10 @@ class _FunctionEmitter:
     def _displace(self, pointer: str, parts: list[tuple[int, int, str]]) -> str:
         """A pointer moved by multiples of values: by their depths, scales and texts."""
         for depth, scale, text in sorted(parts, key=itemgetter(0)):
-            if isinstance(scale, SymbolicInt):
-                offset = self._once(f"mul i64 {text}, {self._number(scale)}", depth)
-                pointer = self._once(f"getelementptr i8, ptr {pointer}, i64 {offset}", depth)
-            elif scale > 0:
+            if not is_symbolic(scale) and scale > 0:
                 pointer = self._once(f"getelementptr [{scale} x i8], ptr {pointer}, i64 {text}", depth)
             else:
-                offset = self._once(f"mul i64 {text}, {scale}", depth)
+                offset = self._once(f"mul i64 {text}, {self._number(scale)}", depth)
                 pointer = self._once(f"getelementptr i8, ptr {pointer}, i64 {offset}", depth)
             if depth < LOCAL:
                 # A mask of ones costs no instruction, but ends LLVM's view of the pointer as a function of the loops.
@@ -391,9 +388,7 @@ class _FunctionEmitter:
 
     def _number(self, number: int) -> str:
         """The text of a number; one that is symbolic is read behind the addresses of the buffers."""
-        if not isinstance(number, SymbolicInt):
-            return str(number)
-        return self._variable(number.name).text
+        return self._variable(number.name).text if is_symbolic(number) else str(number)
 
     def _variable(self, name: str) -> SsaValue:
         known = self._vars.get(name)

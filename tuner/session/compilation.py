@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -28,6 +29,7 @@ from .origin import Origin
 
 if TYPE_CHECKING:
     from .executable import Executable
+    from .kernel_families import KernelFamilies
 
 TIME_S = 3600.0
 """Time limit of the process."""
@@ -180,9 +182,19 @@ def compile_kept(
     os.environ.update(variables)
     db, server, lock = place
     source = ScheduleSource(db, server, None if lock is None else Path(lock))
-    executable = open_executable(Path(model), source, dims, threads, target, object_cache(), image_store())
+    executable = open_executable(
+        Path(model), source, dims, threads, target, object_cache(), image_store(), kernel_families()
+    )
     wait_for_writes()
     return asdict(executable.entry)
+
+
+@cache
+def kernel_families() -> KernelFamilies:
+    """What this process, which is for one model, has built for it so far."""
+    from .kernel_families import KernelFamilies
+
+    return KernelFamilies()
 
 
 CALLS: dict[str, Callable[..., dict[str, Any]]] = {"compile": compile_kept}

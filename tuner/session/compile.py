@@ -58,6 +58,7 @@ from .image import (
     TensorValue,
     size_bytes,
 )
+from .kernel_families import KernelFamilies
 from .lifetimes import control_access, keep_through_loops
 
 TRIMMED_BYTES = 16 << 20
@@ -65,9 +66,18 @@ TRIMMED_BYTES = 16 << 20
 
 
 def build_kernels(
-    model: Model, schedules: Mapping[str, Schedule], target: Target, cache: ObjectCache | None
+    model: Model,
+    schedules: Mapping[str, Schedule],
+    target: Target,
+    cache: ObjectCache | None,
+    families: KernelFamilies | None = None,
 ) -> dict[str, KernelCode]:
-    """Task key -> the code of its schedule, the same that was measured. Raises BuildError; of a GPU NoCompiler too."""
+    """Task key -> the code of its schedule, the same that was measured. Raises BuildError; of a GPU NoCompiler too.
+
+    `families` are those of the model at other sizes, on a processor.
+    """
+    if families is not None and target.kind != CUDA:
+        return {**families.build({key: task for key, (task, _) in model.tasks.items()}, schedules, target, cache)}
     kernels = (lower(Candidate(task, target, schedules[key])) for key, (task, _) in model.tasks.items())
     artifacts: Iterable[KernelCode] = (
         (gpu_build(kernel, target, cache) for kernel in kernels)
