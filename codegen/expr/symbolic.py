@@ -69,7 +69,9 @@ class Trace:
         return trace, symbols
 
     def compute(self, op: str, left: Operand, right: Operand) -> SymbolicInt:
-        """The result of an arithmetic op; equal ones are one number."""
+        """The result of an arithmetic op; equal ones are one number. Raises ZeroDivisionError: an outcome, too."""
+        if op in ("//", "%") and isinstance(right, Place) and self.decide("==", right, 0):
+            raise ZeroDivisionError
         key = op, left, right
         number = self._numbers.get(key)
         if number is None:

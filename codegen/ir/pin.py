@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import index
 
@@ -32,6 +32,12 @@ def pin(kernel: Kernel, trace: Trace) -> Kernel:
         for extent in (*packing.padded, *(extent for split in packing.splits for extent in split)):
             index(extent)
     return _Pinned(trace, trace.pinned()).kernel(kernel)
+
+
+def kernel_at(kernel: Kernel, trace: Trace, symbols: Sequence[int]) -> Kernel | None:
+    """The kernel at values of the symbols, all plain; None where it is not for them."""
+    values = trace.replay(symbols)
+    return None if values is None else _Pinned(trace, dict(enumerate(values))).kernel(kernel)
 
 
 @dataclass(frozen=True, slots=True)

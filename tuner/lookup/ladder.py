@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from tunewright.db.catalog import Catalog
     from tunewright.db.store import Store
 
+    from .near_picks import NearPicks
+
 RELATIVES = 2000
 """Tasks of a family that are compared."""
 
@@ -289,31 +291,35 @@ def work_ratio(task: Task, measured: Task) -> float:
     return task.traffic_bytes / max(measured.traffic_bytes, 1)
 
 
-def look_up_in(db: str | None, tasks: Sequence[Task], target: Target) -> tuple[dict[str, LookupResult], ModelVerdict]:
+def look_up_in(
+    db: str | None, tasks: Sequence[Task], target: Target, near: NearPicks | None = None
+) -> tuple[dict[str, LookupResult], ModelVerdict]:
     """The results for all tasks of a model, by the database of that URL and its cost model.
 
     And the verdict of the model's last job. Without the default database the base model answers. Raises NoDatabase
     where one was named and is not there, StoreError where it can't be read.
     """
     if db is None and is_absent(settings().db):  # before the first job: SQL would be imported to be told so
-        return look_up(None, tasks, target), ModelVerdict()
+        return look_up(None, tasks, target, near), ModelVerdict()
     from tunewright.db.reader import NoDatabase, open_reader
 
     try:
         with open_reader(db or settings().db) as store:
-            results = look_up(store, tasks, target)
+            results = look_up(store, tasks, target, near)
             return results, model_verdict(store, results, target.key)
     except NoDatabase:
         if db is not None:
             raise
-    return look_up(None, tasks, target), ModelVerdict()
+    return look_up(None, tasks, target, near), ModelVerdict()
 
 
-def look_up(store: Store | None, tasks: Sequence[Task], target: Target) -> dict[str, LookupResult]:
+def look_up(
+    store: Store | None, tasks: Sequence[Task], target: Target, near: NearPicks | None = None
+) -> dict[str, LookupResult]:
     """The results for tasks by an open database, or by the base model alone. Raises StoreError."""
     from .predictor import FixedPredictor
 
-    predictor = FixedPredictor(store, settings().picks)
+    predictor = FixedPredictor(store, settings().picks, near)
     if store is not None:
         results = Ladder(store, predictor).find(tasks, target)
     else:

@@ -28,8 +28,8 @@ from .image_store import CacheEntry, ImageStore
 from .origin import Origin
 
 if TYPE_CHECKING:
+    from .across_sizes import AcrossSizes
     from .executable import Executable
-    from .kernel_families import KernelFamilies
 
 TIME_S = 3600.0
 """Time limit of the process."""
@@ -181,20 +181,20 @@ def compile_kept(
     os.nice(NICENESS - os.nice(0))  # it may be nice already
     os.environ.update(variables)
     db, server, lock = place
-    source = ScheduleSource(db, server, None if lock is None else Path(lock))
+    source = ScheduleSource(db, server, None if lock is None else Path(lock), across_sizes().picks)
     executable = open_executable(
-        Path(model), source, dims, threads, target, object_cache(), image_store(), kernel_families()
+        Path(model), source, dims, threads, target, object_cache(), image_store(), across_sizes()
     )
     wait_for_writes()
     return asdict(executable.entry)
 
 
 @cache
-def kernel_families() -> KernelFamilies:
-    """What this process, which is for one model, has built for it so far."""
-    from .kernel_families import KernelFamilies
+def across_sizes() -> AcrossSizes:
+    """What this process, which is for one model, keeps of it from one size to the next."""
+    from .across_sizes import AcrossSizes
 
-    return KernelFamilies()
+    return AcrossSizes()
 
 
 CALLS: dict[str, Callable[..., dict[str, Any]]] = {"compile": compile_kept}

@@ -15,8 +15,8 @@ from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import lower
 from tunewright.search_space.symbolic import lower_family
 
-MOST_VARIANTS = 8
-"""Kernels of one schedule for different sizes of a family: such as with and without tiles that are cut off."""
+MOST_VARIANTS = 64
+"""Kernels of one schedule for different sizes of a family, such as with and without smaller tiles at the end."""
 
 MOST_TASKS = 4
 """Tasks of a family that others are compared with."""
