@@ -91,7 +91,7 @@ class Trace:
         """The name of a number as a variable, unlike those of other traces."""
         return f"{PREFIX}{self._serial}.{number}"
 
-    def named(self, name: str) -> SymbolicInt:
+    def by_name(self, name: str) -> SymbolicInt:
         """The number that a variable stands for."""
         return SymbolicInt(self, int(name.rpartition(".")[2]))
 

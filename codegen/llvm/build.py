@@ -128,7 +128,7 @@ def build_symbolic(kernel: Kernel, trace: Trace, target: Target, cache: ObjectCa
     """Compile a kernel with numbers of a trace, as `build`. It was verified, and the trace has what that took."""
     builder = _Builder(target, cache)
     finish, names = builder.write(kernel)
-    numbers: Any = tuple(trace.named(name) for name in names)
+    numbers: Any = tuple(trace.by_name(name) for name in names)
     return SymbolicArtifact(replace(finish(), numbers=numbers), trace)
 
 

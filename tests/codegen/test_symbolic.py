@@ -86,7 +86,7 @@ def test_a_literal_is_a_variable_of_its_trace() -> None:
     trace, (n,) = Trace.of([6])
     other, (m,) = Trace.of([6])
     variables: list[Expr] = [const(n), const(m)]
-    assert variables == [Var(trace.name(0)), Var(other.name(0))] and trace.named(trace.name(0)) == n
+    assert variables == [Var(trace.name(0)), Var(other.name(0))] and trace.by_name(trace.name(0)) == n
     assert isinstance(const(7), Const) and other.ranges() == {other.name(0): (m, m)}
     assert is_plain(1, 1) and not is_plain(n, 6) and not trace.guards
 

@@ -29,14 +29,13 @@ from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import current, holds
 
 from ..settings import settings
+from .near_picks import NearPicks, work_ratio
 from .result import LookupResult, Match, Pick, ResultSource, unmeasured_result
 from .verdict import ModelVerdict, model_verdict
 
 if TYPE_CHECKING:
     from tunewright.db.catalog import Catalog
     from tunewright.db.store import Store
-
-    from .near_picks import NearPicks
 
 RELATIVES = 2000
 """Tasks of a family that are compared."""
@@ -282,13 +281,6 @@ def _numbers(data: Any) -> Iterator[float]:
 def distances(own: Numbers, others: Iterable[Numbers]) -> Numbers:
     """The distances of tasks from one of their family: sums of the logarithms of the ratios of their numbers."""
     return np.array([np.abs(own - other).sum() if own.shape == other.shape else np.inf for other in others])
-
-
-def work_ratio(task: Task, measured: Task) -> float:
-    """The work of a task among that of a task of its family: by operations, or by bytes where there are none."""
-    if task.flops and measured.flops:
-        return task.flops / measured.flops
-    return task.traffic_bytes / max(measured.traffic_bytes, 1)
 
 
 def look_up_in(

@@ -9,7 +9,6 @@ from tunewright.graph.task import Task
 from tunewright.graph.task_family import TaskFamily
 from tunewright.search_space.sketches import holds
 
-from .ladder import work_ratio
 from .result import Pick
 
 NEAR = 1.5
@@ -42,3 +41,10 @@ class NearPicks:
     def add(self, task: Task, target: Target, pick: Pick | None) -> None:
         """Keep what was picked for a task."""
         self._picks.setdefault((task.family, target.key), []).append(NearPick(task, pick))
+
+
+def work_ratio(task: Task, measured: Task) -> float:
+    """The work of a task among that of a task of its family: by operations, or by bytes where there are none."""
+    if task.flops and measured.flops:
+        return task.flops / measured.flops
+    return task.traffic_bytes / max(measured.traffic_bytes, 1)
