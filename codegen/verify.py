@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
+from types import MappingProxyType
 from typing import Any
 
 from .expr.dtype import FLOATS, INTEGERS, DType
@@ -30,7 +31,7 @@ from .expr.expr import (
     transform,
     variables,
 )
-from .expr.index import Domain, contiguous
+from .expr.index import Domain, Ranges, contiguous
 from .expr.math import has_expansion
 from .expr.nodes import fact
 from .expr.semantics import OPS
@@ -86,8 +87,8 @@ class VerifyError(Exception):
     """A kernel breaks a rule. Says in which statement, which value, and which limit."""
 
 
-def verify(kernel: Kernel) -> None:
-    """Check a kernel. Raises VerifyError.
+def verify(kernel: Kernel, ranges: Ranges = MappingProxyType({})) -> None:
+    """Check a kernel. Raises VerifyError. `ranges` are those of variables without a loop, such as symbolic numbers.
 
     Every name is bound once, every index has the rank of its buffer and is proven to be inside it under the loops and
     conditions around it, dtypes and lanes fit, parallel loops are phases, registers are indexed by what unrolling
@@ -105,7 +106,7 @@ def verify(kernel: Kernel) -> None:
     for words in kernel.words:
         _words(kernel, words)
         buffers[words.name] = words
-    place = _Context(buffers, frozenset(kernel.packings), {}, Domain({}), ())
+    place = _Context(buffers, frozenset(kernel.packings), {}, Domain(ranges), ())
     for phase in kernel.body.body:
         match phase:
             case For(kind=LoopKind.PARALLEL):
@@ -184,7 +185,7 @@ class _Context:
 
     def enter(self, loop: For) -> _Context:
         """The context inside a loop."""
-        text = f"{loop.kind} {loop.var} < {loop.extent}"
+        text = f"{loop.kind} {loop.var} < {loop.extent!r}"
         if loop.var in self.loops:
             raise self.fail(text, f"an outer loop has the variable {loop.var}")
         if loop.extent < 1:
@@ -446,7 +447,7 @@ class _Context:
                 if base.lanes != 1 or lanes < 2 or base.dtype is not DType.I64:
                     raise self.fail(node, f"{lanes} lanes from a base of {base.lanes} lanes of {base.dtype}")
             case Var(name):
-                if name not in self.loops:
+                if name not in self.loops and name not in self.domain.ranges:
                     raise self.fail(node, "there is no loop of that variable")
 
     def quotient(self, dividend: Expr, divisor: Expr) -> None:

@@ -7,7 +7,24 @@ from dataclasses import dataclass
 from math import prod
 
 from tunewright.codegen.expr.expr import Expr
+from tunewright.codegen.expr.symbolic import is_symbolic
 from tunewright.graph.task import Axis
+
+
+@dataclass(frozen=True, slots=True)
+class IndexRange:
+    """The indices start .. stop - 1. Where they are symbolic, `range` would make them plain."""
+
+    start: int
+    stop: int
+
+    @property
+    def extent(self) -> int:
+        """How many there are."""
+        return self.stop - self.start
+
+    def __contains__(self, index: int) -> bool:
+        return self.start <= index < self.stop
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +57,9 @@ def runs(extent: int, size: int) -> list[TileRun]:
     tiles = -(-extent // size)
     small = tiles * size - extent
     full = tiles - small
-    return [TileRun(0, full, size), *([TileRun(full, small, size - 1, full)] if small else [])]
+    # Of a symbolic extent there may be smaller tiles or none, which one code is for.
+    are_smaller = size > 1 if is_symbolic(extent) else small > 0
+    return [TileRun(0, full, size), *([TileRun(full, small, size - 1, full)] if are_smaller else [])]
 
 
 def unravel(number: Expr, extents: Sequence[int]) -> list[Expr]:

@@ -60,6 +60,7 @@ def artifact_json(artifact: Artifact | GpuArtifact) -> dict[str, Any]:
     else:
         objects = artifact.objects
         form = {"phases": [[phase.symbol, phase.iterations] for phase in artifact.phases]}
+        form |= {"numbers": list(artifact.numbers)} if artifact.numbers else {}
     return form | {
         "objects": [base64.b64encode(code).decode() for code in objects],
         "sha256": artifact.sha256,
@@ -80,7 +81,7 @@ def read_artifact(data: Mapping[str, Any]) -> Artifact | GpuArtifact:
     }
     if "launches" not in data:
         phases = tuple(Phase(symbol, iterations) for symbol, iterations in data["phases"])
-        return Artifact(objects=objects, phases=phases, **common)
+        return Artifact(objects=objects, phases=phases, numbers=tuple(data.get("numbers", ())), **common)
     usage = {symbol: Usage(*figures) for symbol, figures in data["usage"].items()}
     return GpuArtifact(code=objects[0], launches=tuple(map(Launch.from_json, data["launches"])), usage=usage, **common)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from ..fields import quote, word
 from .dtype import DType
 from .nodes import TABLE, ExprNode, fact, make, no_node
 from .semantics import OPS, Number, compute, fold, is_in_range
+from .symbolic import is_symbolic
 
 
 def _operator(name: str) -> Callable[[Arithmetic, Expr | Number], Expr]:
@@ -198,8 +199,13 @@ def arity(name: str) -> int:
 def const(value: Number, dtype: DType | None = None) -> Const:
     """A literal; without a dtype, bool, int and float become BOOL, I64 and F32.
 
-    Floats are rounded to their dtype. Raises ValueError if another dtype can't hold the value: 0.5 is no I64.
+    Floats are rounded to their dtype. Raises ValueError if another dtype can't hold the value: 0.5 is no I64. A
+    symbolic number is a variable, which stands for a literal of 64 bits.
     """
+    if is_symbolic(value):
+        if dtype is None or dtype is DType.I64:
+            return cast("Const", Var(value.name))
+        value = int(value)
     if dtype is None:
         dtype = DType.BOOL if isinstance(value, bool) else DType.I64 if isinstance(value, int) else DType.F32
     if type(value) is int and dtype is DType.I64 and -(1 << 63) <= value < 1 << 63:

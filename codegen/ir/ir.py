@@ -2,7 +2,8 @@
 
 Read `Kernel` first, then the statements: `Block`, `For`, `If`, `Store`, `Prefetch`, `Alloc`. Expressions are those of
 `codegen.expr`; a `Load` names a buffer. All extents are static, so an odd size is a second, smaller loop beside the
-first (or lanes switched off by `count`), never a bound computed at run time.
+first (or lanes switched off by `count`), never a bound computed at run time. In a symbolic kernel some extents,
+and some numbers in expressions, are those of a `Trace` (`expr.symbolic`): static too, but of several sizes.
 
 Parallelism is a loop kind. Each top-level statement of a kernel is a *phase*. On a CPU the threads share the
 iterations of its `parallel` loop and meet at a barrier before the next phase; a phase that is no parallel loop runs
@@ -90,7 +91,7 @@ class Buffer:
 
     def __str__(self) -> str:
         swizzle = f" {self.swizzle}" if self.swizzle else ""
-        return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}] {self.scope}{swizzle}"
+        return f"{self.name}: {self.dtype}[{', '.join(map(repr, self.shape))}] {self.scope}{swizzle}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -444,7 +445,7 @@ def _lines(stmt: Stmt, depth: int) -> Iterator[str]:
             for part in body:
                 yield from _lines(part, depth)
         case For(var, extent, body, kind):
-            yield f"{pad}{kind} {var} < {extent}:"
+            yield f"{pad}{kind} {var} < {extent!r}:"
             yield from _lines(body, depth + 1)
         case If(condition, then):
             yield f"{pad}if {condition}:"

@@ -9,12 +9,14 @@ Transactions on Mathematical Software 41(3), 2015.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import NamedTuple
 
 from ..expr.dtype import DType
 from ..expr.expr import Expr, Load, Var, loads, rebuild, variables
 from ..expr.index import NOTHING, Form, build, form
+from ..expr.symbolic import is_symbolic
 from .ir import Alloc, Block, Buffer, For, If, Scope, Stmt, Store, accessed_buffers, expressions, rewrite, statements
 
 MIN_STORES = 2000
@@ -56,14 +58,23 @@ def extract_call(stmt: Alloc, buffers: Mapping[str, Buffer]) -> Call | None:
     inside = list(statements(stmt))
     own = {part.buffer.name: part.buffer for part in inside if isinstance(part, Alloc)}
     names = accessed_buffers(stmt) - own.keys()
-    outer = tuple([buffer for name, buffer in buffers.items() if name in names])
+    outer = tuple([_as_seen(buffer) for name, buffer in buffers.items() if name in names])
     loops = frozenset(part.var for part in inside if isinstance(part, For))
+    extents = [part.extent for part in inside if isinstance(part, For)]
+    if any(is_symbolic(number) for number in chain(extents, *(buffer.shape for buffer in outer))):
+        return None  # a microkernel has no such numbers but in its integers
     if any(buffer.scope is Scope.REGISTER for buffer in outer) or not _places(inside, own) <= loops:
         return None
     integers = _Integers(loops)
     body = rewrite(stmt, integers)
     assert isinstance(body, Alloc)
     return Call(Microkernel(body, len(integers.values), outer), tuple(integers.values))
+
+
+def _as_seen(buffer: Buffer) -> Buffer:
+    """A buffer without its first extent, where that is symbolic: no address depends on it."""
+    is_open = bool(buffer.shape) and is_symbolic(buffer.shape[0])
+    return replace(buffer, shape=(1, *buffer.shape[1:])) if is_open else buffer
 
 
 def _stores(stmt: Stmt) -> int:

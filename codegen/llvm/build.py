@@ -13,11 +13,13 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..artifact import Artifact, Phase, objects_sha256
+from ..artifact import Artifact, Phase, SymbolicArtifact, objects_sha256
+from ..expr.symbolic import Trace
 from ..ir.ir import For, Kernel, LoopKind
 from ..private_folder import PrivateFolder
 from ..target import Target
@@ -122,6 +124,14 @@ def build_all(kernels: Iterable[Kernel], target: Target, cache: ObjectCache | No
         return [finish() for finish in [builder.start(kernel) for kernel in kernels]]
 
 
+def build_symbolic(kernel: Kernel, trace: Trace, target: Target, cache: ObjectCache | None = None) -> SymbolicArtifact:
+    """Compile a kernel with numbers of a trace, as `build`. It was verified, and the trace has what that took."""
+    builder = _Builder(target, cache)
+    finish, names = builder.write(kernel)
+    numbers: Any = tuple(trace.by_name(name) for name in names)
+    return SymbolicArtifact(replace(finish(), numbers=numbers), trace)
+
+
 class _Builder:
     """Builds kernels for one target; each text is compiled once, in `thread` where there is one."""
 
@@ -134,16 +144,23 @@ class _Builder:
 
     def start(self, kernel: Kernel) -> Callable[[], Artifact]:
         """Write the text of a kernel, and have compiled what is not in the cache. Returns what waits for the rest."""
+        finish, _ = self.write(kernel, verify)
+        return finish
+
+    def write(
+        self, kernel: Kernel, check: Callable[[Kernel], None] | None = None
+    ) -> tuple[Callable[[], Artifact], tuple[str, ...]]:
+        """As `start`, with the names of the symbolic numbers that the text reads. `check` is for what is compiled."""
         symbol, functions = _source(kernel, self._target, self._pipeline)
         _ir_log.debug("%s\n%s", symbol, kernel)
         _llvm_log.debug("%s", functions)
         if _assembly_log.isEnabledFor(logging.DEBUG):
             _assembly_log.debug("%s", assembly(kernel, self._target, self._pipeline))
         contents = {text: self._cached(text) for text in functions.modules}
-        if None in contents.values():
-            verify(kernel)
+        if check is not None and None in contents.values():
+            check(kernel)
         objects = [self._compile(text) if content is None else content for text, content in contents.items()]
-        return lambda: _artifact(kernel, symbol, [_result(item) for item in objects])
+        return lambda: _artifact(kernel, symbol, [_result(item) for item in objects]), functions.numbers
 
     def _key(self, text: str) -> str:
         return f"{self._options}\n{text}"

@@ -24,6 +24,7 @@ from ..expr.expr import HORIZONTAL, Const, Expr, Load, Op, Ramp, Var
 from ..expr.math import expand, is_expandable
 from ..expr.nodes import fact
 from ..expr.semantics import fold
+from ..expr.symbolic import is_symbolic, is_symbolic_name
 from ..ir.ir import (
     Alloc,
     Barrier,
@@ -73,16 +74,17 @@ def emit(kernel: Kernel, target: Target, symbol: str) -> LlvmSource:
     arguments = [(buffer, numbers[buffer.name]) for buffer in (*kernel.params, *kernel.scratch)]
     arguments += [(words, numbers[bytes_name(words.name)]) for words in kernel.words]
     callees: dict[Function, str] = {}  # the microkernels that phases call, each once, and their provisional names
+    table = NumberTable(len(numbers))
 
     def callee(microkernel: Microkernel) -> str:
         return callees.setdefault(_microkernel(target, microkernel), f"{symbol}_m{len(callees)}")
 
     phases = [
-        _FunctionEmitter(book, target, callee).phase(f"{symbol}_p{number}", phase, arguments)
+        _FunctionEmitter(book, target, callee, table).phase(f"{symbol}_p{number}", phase, arguments)
         for number, phase in enumerate(kernel.body.body)
     ]
     microkernels = tuple(function._replace(name=name) for function, name in callees.items())
-    return LlvmSource(target.triple, tuple(phases), microkernels)
+    return LlvmSource(target.triple, tuple(phases), microkernels, tuple(table.numbers))
 
 
 @lru_cache(maxsize=256)
@@ -91,12 +93,31 @@ def _microkernel(target: Target, microkernel: Microkernel) -> Function:
     return _FunctionEmitter(AddressBook(), target).microkernel(microkernel)
 
 
+class NumberTable:
+    """The symbolic numbers that the phases of a kernel read, in the cells behind the addresses of its buffers."""
+
+    def __init__(self, buffers: int) -> None:
+        self._buffers = buffers
+        self.numbers: dict[str, int] = {}  # name -> its place
+
+    def cell(self, name: str) -> int:
+        """The cell of a number, from the first address on."""
+        return self._buffers + self.numbers.setdefault(name, len(self.numbers))
+
+
 class _FunctionEmitter:
     """The emitter of one function. `callee` gives the name of a microkernel to be called; in one there are none."""
 
-    def __init__(self, book: AddressBook, target: Target, callee: Callable[[Microkernel], str] | None = None) -> None:
+    def __init__(
+        self,
+        book: AddressBook,
+        target: Target,
+        callee: Callable[[Microkernel], str] | None = None,
+        table: NumberTable | None = None,
+    ) -> None:
         self._book = book
         self._callee = callee
+        self._table = table
         self._registers = target.vector_registers
         self._x86_bits = target.vector_bits if target.triple.startswith("x86_64") else 0
         self._product_bits = {"dot_bits": target.dot_bits, "pair_bits": target.pair_bits}
@@ -123,7 +144,7 @@ class _FunctionEmitter:
         note = ""
         match phase:
             case For(var, extent, body, LoopKind.PARALLEL):
-                note = f"iterations 0 .. {extent - 1} in parallel"
+                note = f"iterations 0 .. {extent - 1!r} in parallel"
                 self._loop(var, "%begin", "%end", body)
             case _:
                 self._statement(phase)
@@ -166,7 +187,7 @@ class _FunctionEmitter:
             case For(var, extent, body, kind) if kind is LoopKind.UNROLL or extent <= 1:
                 self._unroll(var, extent, body)
             case For(var, extent, body):
-                self._loop(var, "0", str(extent), body)
+                self._loop(var, "0", self._number(extent), body)
             case If(condition, then):
                 self._branch(condition, then)
             case Alloc(buffer, body):
@@ -327,7 +348,7 @@ class _FunctionEmitter:
         steady, offset = True, address.offset
         for expr, scale in address.terms:
             if isinstance(expr, Var):
-                text, _, _, depth, number = self._vars[expr.name]
+                text, _, _, depth, number = self._variable(expr.name)
             else:
                 text, _, _, depth, number = self._value(expr)
                 steady = steady and depth != LOCAL and not _has_loads(expr)
@@ -344,10 +365,10 @@ class _FunctionEmitter:
     def _displace(self, pointer: str, parts: list[tuple[int, int, str]]) -> str:
         """A pointer moved by multiples of values: by their depths, scales and texts."""
         for depth, scale, text in sorted(parts, key=itemgetter(0)):
-            if scale > 0:
+            if not is_symbolic(scale) and scale > 0:
                 pointer = self._once(f"getelementptr [{scale} x i8], ptr {pointer}, i64 {text}", depth)
             else:
-                offset = self._once(f"mul i64 {text}, {scale}", depth)
+                offset = self._once(f"mul i64 {text}, {self._number(scale)}", depth)
                 pointer = self._once(f"getelementptr i8, ptr {pointer}, i64 {offset}", depth)
             if depth < LOCAL:
                 # A mask of ones costs no instruction, but ends LLVM's view of the pointer as a function of the loops.
@@ -361,7 +382,22 @@ class _FunctionEmitter:
         return self._at(place.pointer, place.offset)
 
     def _at(self, pointer: str, offset: int, depth: int = LOCAL) -> str:
-        return self._once(f"getelementptr i8, ptr {pointer}, i64 {offset}", depth) if offset else pointer
+        if offset == 0:
+            return pointer
+        return self._once(f"getelementptr i8, ptr {pointer}, i64 {self._number(offset)}", depth)
+
+    def _number(self, number: int) -> str:
+        """The text of a number; one that is symbolic is read behind the addresses of the buffers."""
+        return self._variable(number.name).text if is_symbolic(number) else str(number)
+
+    def _variable(self, name: str) -> SsaValue:
+        known = self._vars.get(name)
+        if known is None and self._table is not None and is_symbolic_name(name):
+            slot = self._at("%args", 8 * self._table.cell(name), 0)
+            known = self._vars[name] = SsaValue(self._once(f"load i64, ptr {slot}", 0), DType.I64, 1, 0)
+        if known is None:
+            raise KeyError(name)
+        return known
 
     def _load(self, node: Load) -> SsaValue:
         memory = self._memory(node.tensor)
@@ -431,7 +467,7 @@ class _FunctionEmitter:
 
     def _value(self, node: Expr) -> SsaValue:
         if isinstance(node, Var):
-            return self._vars[node.name]
+            return self._variable(node.name)
         result = self._memo.get(node) or self._invariants.values.get(node)
         if result is None:
             match node:

@@ -149,6 +149,7 @@ class LlvmSource(NamedTuple):
     triple: str
     phases: tuple[Function, ...]
     microkernels: tuple[Function, ...]
+    numbers: tuple[str, ...] = ()  # names of the symbolic numbers that the phases read, in order
 
     @property
     def modules(self) -> tuple[str, ...]:
@@ -173,7 +174,7 @@ class LlvmSource(NamedTuple):
             return function._replace(name=names.get(function.name, function.name), body=body)
 
         phases, microkernels = (tuple(map(rename_function, group)) for group in (self.phases, self.microkernels))
-        return LlvmSource(self.triple, phases, microkernels)
+        return LlvmSource(self.triple, phases, microkernels, self.numbers)
 
 
 PLAIN = (Store, Prefetch)

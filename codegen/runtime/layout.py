@@ -174,7 +174,7 @@ class StepWriter:
             operands = [*operands, *list(accumulate(sizes_bytes, initial=scratch_at))[:-1]]
         if len(operands) != len(buffers):
             raise ValueError(f"{len(operands)} operands for {len(artifact.params)} params")
-        self._add_operands(operands, buffers)
+        self._add_operands(operands, buffers, *artifact.numbers)
         for phase in artifact.phases:
             if phase.iterations > 0:
                 self._rows.append(_StepRow(functions[phase.symbol], start, phase.iterations))

@@ -21,6 +21,7 @@ from tunewright.codegen.expr.expr import Const, Expr, Load, Op, Var, const, free
 from tunewright.codegen.expr.index import Linear, linear
 from tunewright.graph.task import Axis, Stage, Task, Tensor
 
+from ..axes import IndexRange
 from .fused_stage import FusedStage, fuse_stages
 from .padding import match_padding
 from .product import Product, factors, last_axes
@@ -35,7 +36,7 @@ Extents = NDArray[np.int64]  # [points], or a single number
 class Padding:
     """The padding around a tensor."""
 
-    inside: tuple[range, ...]  # indices that are no padding, by dimension; without those that no window reaches
+    inside: tuple[IndexRange, ...]  # indices that are no padding, by dimension; without those that no window reaches
     fill: Const
 
 
@@ -212,15 +213,15 @@ def _match_padding(fused_stage: FusedStage) -> tuple[Load, Padding] | None:
     return (interior.element, Padding(interior.inside, fill)) if interior.element.index == tuple(index) else None
 
 
-def _inside_index(axis: str, inside: range) -> Expr:
+def _inside_index(axis: str, inside: IndexRange) -> Expr:
     """Return the index of the elements along a padded axis."""
-    return Var(axis) + -inside.start if len(inside) > 1 else const(0)
+    return Var(axis) + -inside.start if inside.extent > 1 else const(0)
 
 
 def _copy_stage(fused_stage: FusedStage, source: Load, padding: Padding) -> FusedStage:
     """Return the copy of a padded tensor's source to its place inside of the padding."""
     names = [at.name for at in fused_stage.index if isinstance(at, Var)]
-    axes = tuple(Axis(name, len(inside)) for name, inside in zip(names, padding.inside, strict=True))
+    axes = tuple(Axis(name, inside.extent) for name, inside in zip(names, padding.inside, strict=True))
     stage = Stage(fused_stage.output, axes, Load(source.tensor, tuple(map(Var, names)), source.dtype))
     index = tuple(at + inside.start for at, inside in zip(stage.index, padding.inside, strict=True))
     return FusedStage.of(stage, index)
@@ -231,9 +232,9 @@ def _shift(fused_stage: FusedStage, output: str, padding: Padding) -> FusedStage
     extents = {a.name: a.extent for a in fused_stage.stage.axes}
     for at, inside in zip(fused_stage.index, padding.inside, strict=True):
         if isinstance(at, Var):
-            extents[at.name] = min(extents[at.name], len(inside))
+            extents[at.name] = min(extents[at.name], inside.extent)
     ends = [form.bounds(extents)[1] if (form := linear(at)) else -1 for at in fused_stage.index]
-    if ends != [len(inside) - 1 for inside in padding.inside]:
+    if ends != [inside.extent - 1 for inside in padding.inside]:
         return None
     axes = tuple(replace(a, extent=extents[a.name]) for a in fused_stage.stage.axes)
     index = tuple(at + inside.start for at, inside in zip(fused_stage.index, padding.inside, strict=True))

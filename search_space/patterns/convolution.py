@@ -8,6 +8,7 @@ from functools import lru_cache
 from tunewright.codegen.expr.expr import Expr, Var, loads
 from tunewright.graph.task import Axis, Task
 
+from ..axes import IndexRange
 from .fused_stage import FusedStage
 from .padding import find_source
 from .product import Product, is_packable, match_product
@@ -49,7 +50,7 @@ def match_convolution(task: Task) -> Convolution | None:
     (read,) = [x for x in loads(stage.body) if x != product.panel]
     window_axes, strides = [], set()
     for dimension, (at, extent) in enumerate(zip(read.index, task.tensor(read.tensor).shape, strict=True)):
-        dim = match_window_dim(product.fused_stage, at, range(extent), dimension)
+        dim = match_window_dim(product.fused_stage, at, IndexRange(0, extent), dimension)
         if dim is not None and not (dim.axis and dim.tap):
             continue
         if dim is None or dim.axis not in product.rows or (dim.taps, dim.dilation) != (TAPS, 1):

@@ -14,6 +14,7 @@ from tunewright.codegen.expr.index import Domain, Ranges, linear, simplify
 from tunewright.codegen.expr.semantics import Number
 from tunewright.graph.task import Task
 
+from ..axes import IndexRange
 from .fused_stage import FusedStage
 
 
@@ -23,7 +24,7 @@ class Interior:
 
     fused_stage: FusedStage
     axes: tuple[str, ...]  # of the fused stage, that of each dimension of what it makes
-    inside: tuple[range, ...]  # along each of those
+    inside: tuple[IndexRange, ...]  # along each of those
     element: Expr  # over the axes
 
     def at(self, index: Sequence[Expr]) -> Expr:
@@ -49,7 +50,7 @@ def match_padding(fused_stage: FusedStage, border: Number | None) -> Interior | 
             return None
         element = _strip_clamps(element, domain.ranges)
     ends = [domain.ranges[axis] for axis in axes]
-    return Interior(fused_stage, axes, tuple(range(low, high + 1) for low, high in ends), element)
+    return Interior(fused_stage, axes, tuple(IndexRange(low, high + 1) for low, high in ends), element)
 
 
 def find_source(task: Task, fused_stages: Sequence[FusedStage], read: Load, border: Number | None) -> Interior | None:

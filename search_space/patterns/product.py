@@ -17,6 +17,7 @@ from tunewright.codegen.ir.ir import Packing
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Axis, Stage, Task, Tensor
 
+from ..axes import IndexRange
 from ..registers import INNER, TILE
 from .fused_stage import FLOAT32, FusedStage, fuse_stages
 from .padding import Interior, find_source
@@ -121,7 +122,8 @@ def is_prefetch_worthwhile(target: Target) -> bool:
 
 def row_pitch(size: int) -> int:
     """Return the pitch of rows of `size` floats: an odd number of cache lines, so that neighbours share no set."""
-    return (-(-size // LINE) | 1) * LINE
+    lines = -(-size // LINE)
+    return (lines + 1 - lines % 2) * LINE
 
 
 @lru_cache(maxsize=256)
@@ -191,7 +193,7 @@ def drop_padding(task: Task, product: Product) -> Product:
         or any(linear(e) is None for e in interior.element.index)
     ):
         return product
-    whole = map(range, task.tensor(read.tensor).shape)
+    whole = (IndexRange(0, extent) for extent in task.tensor(read.tensor).shape)
     sides = enumerate(zip(read.index, interior.inside, whole, strict=True))
     edges = [_edge(product, at, inside, n) for n, (at, inside, most) in sides if inside != most]
     if not edges or None in edges:
@@ -208,14 +210,14 @@ def drop_padding(task: Task, product: Product) -> Product:
 
 def _copy_interior(interior: Interior, read: Load) -> tuple[Load, FusedStage]:
     """Return the load of an operand copied without its padding, and the fused stage that copies it."""
-    axes = tuple(Axis(name, len(inside)) for name, inside in zip(interior.axes, interior.inside, strict=True))
+    axes = tuple(Axis(name, inside.extent) for name, inside in zip(interior.axes, interior.inside, strict=True))
     first = [inside.start for inside in interior.inside]
     stage = Stage(INTERIOR, axes, interior.at([Var(a.name) + low for a, low in zip(axes, first, strict=True)]))
     index = tuple(at - low for at, low in zip(read.index, first, strict=True))
     return Load(INTERIOR, index, read.dtype), FusedStage.of(stage)
 
 
-def _edge(product: Product, at: Expr, inside: range, dimension: int) -> WindowDim | None:
+def _edge(product: Product, at: Expr, inside: IndexRange, dimension: int) -> WindowDim | None:
     """The window that leaves what is read along one dimension; None if none slides there along one axis."""
     dim = match_window_dim(product.fused_stage, at, inside, dimension)
     return dim if dim is not None and dim.axis in product.rows and dim.tap else None

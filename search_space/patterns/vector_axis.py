@@ -14,6 +14,9 @@ from .fused_stage import FusedStage
 TRANSPOSE_SCORE = 1.25
 """Score of an access that a transposition in registers makes contiguous."""
 
+LONG_FOLD = 1024
+"""Folds from which on what is written once for all of them hardly counts."""
+
 
 def vector_axes(fused_stage: FusedStage, lanes: int) -> list[str]:
     """The axes that may lie along the lanes, best first: those that make most loads and stores contiguous.
@@ -22,7 +25,7 @@ def vector_axes(fused_stage: FusedStage, lanes: int) -> list[str]:
     once a fold counts as much less as there are folds.
     """
     stage = fused_stage.stage
-    folds = prod(a.extent for a in stage.reduce)
+    folds = min(prod(a.extent for a in stage.reduce), LONG_FOLD)
     scores: dict[str, float] = {}
     for axis in (*stage.axes, *stage.reduce):
         is_reduction = axis in stage.reduce
@@ -30,7 +33,8 @@ def vector_axes(fused_stage: FusedStage, lanes: int) -> list[str]:
         if not is_reduction:
             crossings = sum(_crossed_by(x.index, axis.name, stage.axes) != "" for x in fused_stage.reads)
             score += 2 * _contiguity(fused_stage.index, axis.name) / folds + TRANSPOSE_SCORE * crossings
-        scores[axis.name] = score * min(axis.extent / lanes, 1.0) * (0.9 if is_reduction else 1.0)
+        filled = 1.0 if axis.extent >= lanes else axis.extent / lanes
+        scores[axis.name] = score * filled * (0.9 if is_reduction else 1.0)
     return sorted((a for a in scores if scores[a] > 0), key=lambda a: -scores[a])
 
 

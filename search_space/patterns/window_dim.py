@@ -8,7 +8,7 @@ from functools import lru_cache
 from tunewright.codegen.expr.expr import Expr, Var, const, op
 from tunewright.codegen.expr.index import Domain, linear
 
-from ..axes import TileRun
+from ..axes import IndexRange, TileRun
 from .fused_stage import FusedStage
 
 AT = ".at"
@@ -39,7 +39,7 @@ class WindowDim:
     stride: int
     dilation: int
     start: int  # position of the first tap of the first window
-    inside: range  # the positions that are no padding
+    inside: IndexRange  # the positions that are no padding
 
     @property
     def position(self) -> str:
@@ -72,7 +72,7 @@ class WindowDim:
         """Which of the indices start .. start + size - 1 read inside at that tap: from the first to behind the last."""
         shift = start * self.stride + tap * self.dilation - self.before
         first = max(0, -(shift // self.stride))
-        return first, max(first, min(size, (len(self.inside) - 1 - shift) // self.stride + 1))
+        return first, max(first, min(size, (self.inside.extent - 1 - shift) // self.stride + 1))
 
     def spans(self, run: TileRun) -> list[tuple[int, int]]:
         """Which indices read inside at any tap of any tile of a run, different ones once: from first to behind last."""
@@ -102,7 +102,7 @@ class WindowDim:
         return all(self.is_whole(number * run.size + run.offset, run.size) for number in run.numbers)
 
 
-def match_window_dim(fused_stage: FusedStage, index: Expr, inside: range, dimension: int) -> WindowDim | None:
+def match_window_dim(fused_stage: FusedStage, index: Expr, inside: IndexRange, dimension: int) -> WindowDim | None:
     """How windows move along a dimension that is read at this index; None if it isn't by one axis and one tap."""
     form = linear(index)
     if form is None or any(c < 1 for c in form.coefficients.values()):
@@ -139,8 +139,8 @@ def inside_condition(dim: WindowDim, run: TileRun, span: tuple[int, int], number
         return op("sub", (tile + place) * dim.stride + Var(dim.tap) * dim.dilation, dim.before)
 
     facts = [op("lt", at(first - 1), 0)] if first else []
-    facts += [op("le", const(len(dim.inside)), at(last))] if last < run.size else []
-    facts += [op("le", const(0), at(first)), op("lt", at(last - 1), len(dim.inside))]
+    facts += [op("le", const(dim.inside.extent), at(last))] if last < run.size else []
+    facts += [op("le", const(0), at(first)), op("lt", at(last - 1), dim.inside.extent)]
     domain = Domain({number: (run.first, run.first + run.count - 1), dim.tap: (0, dim.taps - 1)})
     needed: Expr = const(True)
     for fact in facts:

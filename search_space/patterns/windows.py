@@ -40,6 +40,7 @@ from tunewright.codegen.expr.index import linear
 from tunewright.codegen.expr.nodes import fact
 from tunewright.graph.task import Axis, Stage, Task, fold_value, identity
 
+from ..axes import IndexRange
 from ..registers import ACC
 from .fused_stage import FLOAT32, FusedStage, fuse_stages
 from .padding import find_source
@@ -99,7 +100,7 @@ class Windows:
         return prod(d.taps for d in self.dims)
 
 
-NONE = WindowDim(-1, "", 1, "", 1, 0, 0, 0, range(1))
+NONE = WindowDim(-1, "", 1, "", 1, 0, 0, 0, IndexRange(0, 1))
 """The rows of a task that has columns alone."""
 
 ELEMENT = Load(ACC, (), DType.F32)
@@ -296,7 +297,7 @@ def _is_along(index: Sequence[Expr], axis: str) -> bool:
 
 def _absorb_padding(
     task: Task, fused_stages: Sequence[FusedStage], main: int, read: Load, places: Sequence[Expr], along: str
-) -> tuple[tuple[FusedStage, ...], Expr, tuple[range, ...]]:
+) -> tuple[tuple[FusedStage, ...], Expr, tuple[IndexRange, ...]]:
     """Return the phases before, the element at `places`, and the positions inside, along each dimension.
 
     An index is a position, a variable that ends in AT, or the number or the axis that `read` has in that dimension.
@@ -304,7 +305,7 @@ def _absorb_padding(
     neighbours along the variable `along` would no longer be neighbours in memory.
     """
     before = tuple(fused_stages[:main])
-    whole = tuple(map(range, task.tensor(read.tensor).shape))
+    whole = tuple(IndexRange(0, extent) for extent in task.tensor(read.tensor).shape)
     interior = find_source(task, fused_stages, read, _neutral_value(fused_stages[main], read))
     if interior is not None and all(map(_is_inside, places, interior.inside, whole)):
         element = interior.at(places)
@@ -313,11 +314,11 @@ def _absorb_padding(
     return before, Load(read.tensor, tuple(places), read.dtype), whole
 
 
-def _is_inside(place: Expr, inside: range, whole: range) -> bool:
+def _is_inside(place: Expr, inside: IndexRange, whole: IndexRange) -> bool:
     """Whether an index is known not to be padding, or is a position, which is guarded."""
     match place:
         case Const(value):
-            return value in inside
+            return int(value) in inside
         case Var(name) if name.endswith(AT):
             return True
     return inside == whole

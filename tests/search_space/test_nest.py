@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tunewright.codegen.expr.dtype import DType
 from tunewright.codegen.expr.expr import Load, Ramp, const, evaluate
-from tunewright.search_space.axes import balance, runs
+from tunewright.search_space.axes import IndexRange, balance, runs
 from tunewright.search_space.cpu.loops.tile import transpose
 from tunewright.search_space.patterns.window_dim import WindowDim, inside_condition
 
@@ -34,7 +34,7 @@ EDGES = st.builds(
     stride=st.integers(1, 3),
     dilation=st.integers(1, 3),
     start=st.integers(-9, 0),
-    inside=st.builds(range, st.integers(1, 40)),
+    inside=st.builds(IndexRange, st.just(0), st.integers(1, 40)),
 )
 
 

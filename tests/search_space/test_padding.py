@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tunewright.codegen.expr.dtype import DType
 from tunewright.codegen.expr.expr import Const, Expr, Load, Var, const, evaluate, op
 from tunewright.graph.task import Axis, Stage, Tensor, canonical
+from tunewright.search_space.axes import IndexRange
 from tunewright.search_space.patterns.fused_stage import FusedStage, fuse_stages
 from tunewright.search_space.patterns.padding import find_source, match_padding
 
@@ -37,9 +38,9 @@ def test_inside_the_element_is_the_same_and_outside_is_the_border(before: int, e
     interior = match_padding(pointwise(pad(P, before, extent), len(whole)), 0.0)
     assert interior is not None
     (inside,) = interior.inside
-    assert inside == range(before, before + extent)
+    assert inside == IndexRange(before, before + extent)
     assert not [n for n in range(len(whole)) if n not in inside and whole[n]]
-    for n in inside:
+    for n in range(inside.start, inside.stop):
         assert evaluate(interior.at([const(n)]), {}, lambda load, index: x[int(index[0])]) == whole[n]
 
 
@@ -52,7 +53,7 @@ def test_another_border_is_part_of_what_is_inside() -> None:
     fused_stage = pointwise(pad(P, 2, 5, fill=1.0), 9)
     for border in (0.0, None):
         interior = match_padding(fused_stage, border)
-        assert interior is not None and interior.inside == (range(9),)
+        assert interior is not None and interior.inside == (IndexRange(0, 9),)
         assert interior.at([Q]) == pad(Q, 2, 5, fill=1.0)
 
 
@@ -85,4 +86,4 @@ def test_what_something_else_needs_has_to_be_made(reads: int, visible: bool, is_
     read = parts[-1].reads[0]
     interior = find_source(task, parts, read, 0.0)
     assert (interior is not None) is is_interior
-    assert interior is None or (interior.fused_stage is parts[0] and interior.inside == (range(2, 7),))
+    assert interior is None or (interior.fused_stage is parts[0] and interior.inside == (IndexRange(2, 7),))

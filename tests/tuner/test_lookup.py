@@ -18,7 +18,8 @@ from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule, holds, spaces
 from tunewright.tuner.lookup import ladder
 from tunewright.tuner.lookup import result as result_module
-from tunewright.tuner.lookup.ladder import Ladder, distances, lookup, numbers, siblings, work_ratio
+from tunewright.tuner.lookup.ladder import Ladder, distances, lookup, numbers, siblings
+from tunewright.tuner.lookup.near_picks import work_ratio
 from tunewright.tuner.lookup.result import Basis, Match, Pick, read
 from tunewright.tuner.models.model import open_model
 

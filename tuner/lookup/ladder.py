@@ -29,6 +29,7 @@ from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import current, holds
 
 from ..settings import settings
+from .near_picks import NearPicks, work_ratio
 from .result import LookupResult, Match, Pick, ResultSource, unmeasured_result
 from .verdict import ModelVerdict, model_verdict
 
@@ -282,38 +283,35 @@ def distances(own: Numbers, others: Iterable[Numbers]) -> Numbers:
     return np.array([np.abs(own - other).sum() if own.shape == other.shape else np.inf for other in others])
 
 
-def work_ratio(task: Task, measured: Task) -> float:
-    """The work of a task among that of a task of its family: by operations, or by bytes where there are none."""
-    if task.flops and measured.flops:
-        return task.flops / measured.flops
-    return task.traffic_bytes / max(measured.traffic_bytes, 1)
-
-
-def look_up_in(db: str | None, tasks: Sequence[Task], target: Target) -> tuple[dict[str, LookupResult], ModelVerdict]:
+def look_up_in(
+    db: str | None, tasks: Sequence[Task], target: Target, near: NearPicks | None = None
+) -> tuple[dict[str, LookupResult], ModelVerdict]:
     """The results for all tasks of a model, by the database of that URL and its cost model.
 
     And the verdict of the model's last job. Without the default database the base model answers. Raises NoDatabase
     where one was named and is not there, StoreError where it can't be read.
     """
     if db is None and is_absent(settings().db):  # before the first job: SQL would be imported to be told so
-        return look_up(None, tasks, target), ModelVerdict()
+        return look_up(None, tasks, target, near), ModelVerdict()
     from tunewright.db.reader import NoDatabase, open_reader
 
     try:
         with open_reader(db or settings().db) as store:
-            results = look_up(store, tasks, target)
+            results = look_up(store, tasks, target, near)
             return results, model_verdict(store, results, target.key)
     except NoDatabase:
         if db is not None:
             raise
-    return look_up(None, tasks, target), ModelVerdict()
+    return look_up(None, tasks, target, near), ModelVerdict()
 
 
-def look_up(store: Store | None, tasks: Sequence[Task], target: Target) -> dict[str, LookupResult]:
+def look_up(
+    store: Store | None, tasks: Sequence[Task], target: Target, near: NearPicks | None = None
+) -> dict[str, LookupResult]:
     """The results for tasks by an open database, or by the base model alone. Raises StoreError."""
     from .predictor import FixedPredictor
 
-    predictor = FixedPredictor(store, settings().picks)
+    predictor = FixedPredictor(store, settings().picks, near)
     if store is not None:
         results = Ladder(store, predictor).find(tasks, target)
     else:

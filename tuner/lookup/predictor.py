@@ -31,6 +31,8 @@ from .result import Pick
 if TYPE_CHECKING:
     from tunewright.db.store import Store
 
+    from .near_picks import NearPicks
+
 SAMPLED = 1000
 """Points of each space that a pick is made among, beside those around the default."""
 
@@ -121,10 +123,11 @@ class FixedPredictor:
     """Picks by the model of the first use. See `Picker`.
 
     `store` None: by the base model alone. Where a `folder` is given, picks are taken from there, and kept by `save`.
+    `near` has picks for the model at other sizes, which are taken over.
     """
 
-    def __init__(self, store: Store | None, folder: Path | None = None) -> None:
-        self._store, self._folder = store, folder
+    def __init__(self, store: Store | None, folder: Path | None = None, near: NearPicks | None = None) -> None:
+        self._store, self._folder, self._near = store, folder, near
         self._experiences: dict[str, Experience] = {}  # by kind of target
         self._models: dict[str, CostModel] = {}  # likewise
         self._files: dict[str, PickFile | None] = {}  # by key of target
@@ -137,9 +140,14 @@ class FixedPredictor:
         file = None if failed else self._file(target, known)
         if file is not None and task.key in file:
             return file[task.key]
+        near = self._near if not failed else None
+        if near is not None and (taken := near.find(task, target)) is not None:
+            return taken.pick
         if target.kind not in self._models:
             self._models[target.kind] = XGBModel(known.learned)
         pick = pick_by(self._models[target.kind], task, target, failed)
+        if near is not None:
+            near.add(task, target, pick)
         if file is not None:
             file[task.key] = pick
         return pick

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tunewright.codegen.target import CUDA, Target
 
@@ -30,6 +31,9 @@ VOIDED_NOTE = "the defaults of {} were taken back since; what is best beside the
 
 TIERS = "tunewright.api.client.tiers"
 """The client of a server. It is above this folder, so it is found by its name when it is needed."""
+
+if TYPE_CHECKING:
+    from .near_picks import NearPicks
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,7 @@ class ScheduleSource:
     db: str | None = None  # SQLAlchemy URL
     server: str | None = None  # URL
     lock: Path | None = None
+    near: NearPicks | None = None  # picks for the model at other sizes
 
     def __post_init__(self) -> None:
         names = [name for name in ("db", "server", "lock") if getattr(self, name) is not None]
@@ -124,7 +129,7 @@ class ScheduleSource:
             return PreparedModel(model, target, dims, results, tuple(notes), vendor=vendor)
         tasks = [task for task, _ in model.tasks.values()]
         if self.server is None:
-            results, verdict = look_up_in(self.db, tasks, target)
+            results, verdict = look_up_in(self.db, tasks, target, self.near)
             return _apply_verdict(PreparedModel(model, target, dims, results), verdict)
         client = import_module(TIERS).lookups(self.server)
         answers = client.answers(tasks, target, is_model=True)

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -27,6 +28,7 @@ from .image_store import CacheEntry, ImageStore
 from .origin import Origin
 
 if TYPE_CHECKING:
+    from .across_sizes import AcrossSizes
     from .executable import Executable
 
 TIME_S = 3600.0
@@ -179,10 +181,20 @@ def compile_kept(
     os.nice(NICENESS - os.nice(0))  # it may be nice already
     os.environ.update(variables)
     db, server, lock = place
-    source = ScheduleSource(db, server, None if lock is None else Path(lock))
-    executable = open_executable(Path(model), source, dims, threads, target, object_cache(), image_store())
+    source = ScheduleSource(db, server, None if lock is None else Path(lock), across_sizes().picks)
+    executable = open_executable(
+        Path(model), source, dims, threads, target, object_cache(), image_store(), across_sizes()
+    )
     wait_for_writes()
     return asdict(executable.entry)
+
+
+@cache
+def across_sizes() -> AcrossSizes:
+    """What this process, which is for one model, keeps of it from one size to the next."""
+    from .across_sizes import AcrossSizes
+
+    return AcrossSizes()
 
 
 CALLS: dict[str, Callable[..., dict[str, Any]]] = {"compile": compile_kept}

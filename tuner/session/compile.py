@@ -58,16 +58,27 @@ from .image import (
     TensorValue,
     size_bytes,
 )
+from .kernel_families import KernelFamilies
 from .lifetimes import control_access, keep_through_loops
+from .packed_weights import Key, PackedWeights
 
 TRIMMED_BYTES = 16 << 20
 """Bytes of packed constants that are given back to the system at once."""
 
 
 def build_kernels(
-    model: Model, schedules: Mapping[str, Schedule], target: Target, cache: ObjectCache | None
+    model: Model,
+    schedules: Mapping[str, Schedule],
+    target: Target,
+    cache: ObjectCache | None,
+    families: KernelFamilies | None = None,
 ) -> dict[str, KernelCode]:
-    """Task key -> the code of its schedule, the same that was measured. Raises BuildError; of a GPU NoCompiler too."""
+    """Task key -> the code of its schedule, the same that was measured. Raises BuildError; of a GPU NoCompiler too.
+
+    `families` are those of the model at other sizes, on a processor.
+    """
+    if families is not None and target.kind != CUDA:
+        return {**families.build({key: task for key, (task, _) in model.tasks.items()}, schedules, target, cache)}
     kernels = (lower(Candidate(task, target, schedules[key])) for key, (task, _) in model.tasks.items())
     artifacts: Iterable[KernelCode] = (
         (gpu_build(kernel, target, cache) for kernel in kernels)
@@ -77,12 +88,16 @@ def build_kernels(
     return dict(zip(model.tasks, artifacts, strict=True))
 
 
-def compile_model(model: Model, artifacts: Mapping[str, KernelCode], packers: int = 1) -> Image:
+def compile_model(
+    model: Model, artifacts: Mapping[str, KernelCode], packers: int = 1, weights: PackedWeights | None = None
+) -> Image:
     """Put the kernels (by task key), constants and memory of a model together. `packers` threads pack constants.
+
+    Those that `weights` has are not packed again; it gets the others.
 
     A model in its `last_use` loses each constant that has been packed, so that memory does not hold all of them twice.
     """
-    return _Compiler(model, artifacts).image(packers)
+    return _Compiler(model, artifacts, weights).image(packers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +139,8 @@ class _Release:
 class _Compiler:
     """Makes one image."""
 
-    def __init__(self, model: Model, artifacts: Mapping[str, KernelCode]) -> None:
-        self._model, self._graph, self._artifacts = model, model.graph, artifacts
+    def __init__(self, model: Model, artifacts: Mapping[str, KernelCode], weights: PackedWeights | None) -> None:
+        self._model, self._graph, self._artifacts, self._weights = model, model.graph, artifacts, weights
         self._memory = _memory(model, artifacts)
         self._plan = plan(self._memory)
         self._moving = {step.output: step for step in model.steps if isinstance(step, MovingView)}
@@ -158,24 +173,38 @@ class _Compiler:
         return ImagePort(port.label, port.tensor, self._value(port.tensor), port.keys, tuple(sizes), port.map)
 
     def _pack(self, packers: int) -> tuple[NDArray[np.uint8], ...]:
-        memory = aligned_block(sum(self._blocks_bytes))
-        blocks = tuple(np.split(memory, np.cumsum(self._blocks_bytes)[:-1]))
+        constants, kept = self._graph.constants, self._weights or PackedWeights()
+        with ThreadPoolExecutor(packers) as threads:
+            keys = dict(zip(self._own_blocks(), threads.map(self._key, self._own_blocks()), strict=True))
+        known = {packed.number: block for packed, key in keys.items() if (block := kept.get(key)) is not None}
+        sizes_bytes = [0 if number in known else size for number, size in enumerate(self._blocks_bytes)]
+        fresh = np.split(aligned_block(sum(sizes_bytes)), np.cumsum(sizes_bytes)[:-1])
+        blocks = tuple(known.get(number, block) for number, block in enumerate(fresh))
         layouts: dict[str, list[_PackedConstant]] = {}
         for packed in self._packed_constants.values():
             layouts.setdefault(packed.tensor, []).append(packed)
-        constants = self._graph.constants
         release = _Release(constants) if self._model.last_use else None
 
         def write(tensor: str) -> None:
             for packed in layouts[tensor]:
-                packed.write(constants[tensor], blocks[packed.number])
+                if packed.number not in known:
+                    packed.write(constants[tensor], blocks[packed.number])
             if release is not None:
                 release(tensor)
 
         largest_first = sorted(layouts, key=lambda tensor: -constants[tensor].nbytes)
         with ThreadPoolExecutor(packers) as threads:
             list(threads.map(write, largest_first))
+        for packed, key in keys.items():
+            kept.put(key, blocks[packed.number])
         return blocks
+
+    def _own_blocks(self) -> list[_PackedConstant]:
+        """The weights that others may have packed, or want: none where that is not kept."""
+        return [packed for packed in self._packed_constants.values() if packed.number and self._weights is not None]
+
+    def _key(self, packed: _PackedConstant) -> Key:
+        return PackedWeights.key(self._graph.constants[packed.tensor], packed.shape, packed.packing)
 
     def _steps(self, number: int, step: ComputeStep) -> Iterator[Step]:
         match step:

@@ -28,6 +28,7 @@ from ..lookup.source import ScheduleSource
 from ..lookup.verdict import VendorTime
 from ..models.model import Model
 from ..text import short
+from .across_sizes import AcrossSizes
 from .compile import build_kernels, compile_model
 from .image import Image
 from .image_store import CacheEntry, Coverage, ImageStore, compiler_of, image_key, is_whole
@@ -64,17 +65,18 @@ def open_executable(
     target: str,
     objects: ObjectCache | None,
     images: ImageStore | None,
+    across: AcrossSizes | None = None,
 ) -> Executable:
     """Read a model, find schedules for it, and get its image, from the store if it is there.
 
     Raises what `ScheduleSource.prepare` raises, Refused where a task has no schedule that may work, and BuildError
-    where the compiler refuses one.
+    where the compiler refuses one. `across` has what was made for the model at other sizes.
     """
     prepared = place.prepare(source, dims, threads, target)
     trim_heap()  # what reading took, before constants are packed beside those that were read
     store = images if images is not None and is_whole(source) else None
     model = replace(prepared.model, last_use=True)
-    executable = executable_of_results(model, prepared.target, prepared.results, objects, store, prepared.notes)
+    executable = executable_of_results(model, prepared.target, prepared.results, objects, store, prepared.notes, across)
     return replace(executable, vendor=prepared.vendor)
 
 
@@ -85,6 +87,7 @@ def executable_of_results(
     objects: ObjectCache | None,
     images: ImageStore | None = None,
     notes: tuple[str, ...] = (),
+    across: AcrossSizes | None = None,
 ) -> Executable:
     """An opened model on lookup results. Raises Refused where a task has no schedule to run."""
     model = model.fastest(measured_times_s(results))
@@ -100,7 +103,7 @@ def executable_of_results(
         _log.debug("task %s: %s%s", short(key), result.schedule, origin)
     schedules = {key: result.schedule for key, result in results.items()}
     name = image_key(model.sha256, target, _plain_steps(model, schedules)) if images is not None else None
-    image, name = _image(model, target, schedules, objects, images, name)
+    image, name = _image(model, target, schedules, objects, images, name, across)
     tuned = sum(result.match is Match.EXACT and not result.is_imported for result in results.values())
     imported = sum(result.match is Match.EXACT and result.is_imported for result in results.values())
     transferred = sum(result.match in TRANSFERRED for result in results.values()) + imported
@@ -131,6 +134,7 @@ def _image(
     objects: ObjectCache | None,
     images: ImageStore | None,
     name: str | None,
+    across: AcrossSizes | None,
 ) -> tuple[Image, str]:
     """The image, and its name if it is in the store from now on. Raises Refused without a compiler; BuildError."""
     compiler = compiler_of(target) if images is not None else None
@@ -141,12 +145,13 @@ def _image(
     # Who times candidates on this machine is not disturbed. They share the folder of objects.
     try:
         with HostLock(objects.folder).shared() if objects else nullcontext():
-            artifacts = build_kernels(model, schedules, target, objects)
+            artifacts = build_kernels(model, schedules, target, objects, across.kernels if across else None)
     except NoCompiler as error:
         raise Refused(str(error)) from error
     trim_heap()  # what compiling took, before constants are packed
     trim_compiler()
-    image = compile_model(model, artifacts, min(target.threads, len(available_cores())))
+    packers = min(target.threads, len(available_cores()))
+    image = compile_model(model, artifacts, packers, across.weights if across else None)
     if images is None or name is None or compiler is None:
         return image, ""
     pool_code = pool_object() if target.kind != CUDA else b""

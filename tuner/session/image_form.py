@@ -62,7 +62,8 @@ def to_form(image: Image) -> tuple[dict[str, Any], list[bytes]] | None:
 def _identity(artifact: KernelCode) -> str:
     """All that tells an artifact from others, but for its packings."""
     runs = artifact.phases if isinstance(artifact, Artifact) else artifact.launches
-    return f"{artifact.sha256} {runs} {artifact.params} {artifact.scratch}"
+    numbers = artifact.numbers if isinstance(artifact, Artifact) else ()
+    return f"{artifact.sha256} {runs} {artifact.params} {artifact.scratch} {numbers}"
 
 
 def _codes(artifact: KernelCode) -> tuple[bytes, ...]:
@@ -71,7 +72,7 @@ def _codes(artifact: KernelCode) -> tuple[bytes, ...]:
 
 def _artifact_form(artifact: KernelCode, objects: Mapping[bytes, int]) -> dict[str, Any]:
     runs: dict[str, Any] = (
-        {"phases": [astuple(phase) for phase in artifact.phases]}
+        {"phases": [astuple(phase) for phase in artifact.phases], "numbers": artifact.numbers}
         if isinstance(artifact, Artifact)
         else {LAUNCHES: [launch.to_json() for launch in artifact.launches]}
     )
@@ -120,6 +121,7 @@ def _artifact(form: Mapping[str, Any], objects: Sequence[bytes]) -> KernelCode:
         params=params,
         scratch=scratch,
         packings={},
+        numbers=tuple(form["numbers"]),
     )
 
 

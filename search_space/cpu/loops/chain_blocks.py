@@ -36,7 +36,7 @@ from tunewright.codegen.ir.ir import (
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Axis, Stage, Task
 
-from ...axes import unravel
+from ...axes import IndexRange, unravel
 from ...buffers import allocate, params
 from ...patterns.chain import ROW
 from ...patterns.fused_stage import FusedStage
@@ -295,11 +295,11 @@ class ChainBlocks:
         steps: list[Stmt] = []
         for along in link.inner:
             inside = padding.inside[along]
-            for outside in (range(inside.start), range(inside.stop, link.tensor.shape[along])):
-                extents = {d: len(outside) if d == along else link.tensor.shape[d] for d in link.inner}
+            for outside in (IndexRange(0, inside.start), IndexRange(inside.stop, link.tensor.shape[along])):
+                extents = {d: outside.extent if d == along else link.tensor.shape[d] for d in link.inner}
                 axes = [Axis(ROW, self._buffer_rows(number)), *(Axis(f"d{d}", n) for d, n in extents.items())]
                 places = [Var(f"d{d}") + (outside.start if d == along else 0) for d in link.inner]
-                if outside:
+                if outside.extent:
                     steps.append(self._fill(number, (Var(ROW), *places), axes))
         return Block(tuple(steps))
 

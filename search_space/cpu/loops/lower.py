@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 
 from tunewright.codegen.expr.expr import Expr, Var, const, op
+from tunewright.codegen.expr.symbolic import is_plain
 from tunewright.codegen.ir.ir import Block, For, If, LoopKind, Stmt
 from tunewright.codegen.target import Target
 
@@ -67,7 +68,7 @@ def _variants(nest: Nest, tile: Mapping[str, Expr], axes: Sequence[str], runs: d
     slots = nest.chunks(axis) * nest.tiles_per_chunk(axis)
     variants: list[Stmt] = []
     for run in nest.runs(axis):
-        number = const(run.first) if run.count == 1 else tile[axis]
+        number = const(run.first) if is_plain(run.count, 1) else tile[axis]
         body = _variants(nest, {**tile, axis: number}, rest, {**runs, axis: run})
         variants.append(_only(tile[axis], run, slots, body))
     return Block(tuple(variants)) if len(variants) > 1 else variants[0]
@@ -75,7 +76,7 @@ def _variants(nest: Nest, tile: Mapping[str, Expr], axes: Sequence[str], runs: d
 
 def _only(number: Expr, run: TileRun, slots: int, body: Stmt) -> Stmt:
     """The body where the number of a tile, of `slots` numbers, is one of the run's."""
-    if run.count == 1 and slots > 1:
+    if is_plain(run.count, 1) and slots > 1:
         return If(op("eq", number, run.first), body)
     if run.first + run.count < slots:
         body = If(op("lt", number, run.first + run.count), body)

@@ -215,7 +215,7 @@ class PatchView:
         are_apart = list(filter(None, rows)) == [axis.name for axis in sides.rows]
         are_steps_short = all(1 <= step <= MOST_STEP for step in self.steps)
         edges = {self._row_of(at): extent for at, extent in zip(self.load.index, self.shape, strict=True)}
-        are_edges = all(edges.get(edge.axis) == len(edge.inside) for edge in self.product.edges)
+        are_edges = all(edges.get(edge.axis) == edge.inside.extent for edge in self.product.edges)
         is_known = is_last and is_whole and are_apart and are_steps_short and are_edges
         return is_known and len(sides.rows) >= 2 and len(self.shape) in FETCH_RANKS
 

@@ -1,0 +1,106 @@
+"""Symbolic kernels: one kernel agrees with the oracle at all sizes that its trace is for."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tunewright.codegen.expr.symbolic import Trace
+from tunewright.codegen.ir.pin import kernel_at
+from tunewright.codegen.llvm.build import ObjectCache, build_symbolic
+from tunewright.codegen.verify import VerifyError, verify
+from tunewright.graph.oracle import example_inputs, reference
+from tunewright.graph.task import Task
+from tunewright.graph.task_family import TaskFamily
+from tunewright.search_space.sketch import find_space
+from tunewright.search_space.sketches import SKETCHES, default_schedule
+from tunewright.search_space.symbolic import SymbolicKernel, lower_family
+
+from .oracle import HOST, interpret, native
+from .test_sketches import MODELS, agree, schedules, tasks_of
+
+pytestmark = pytest.mark.slow
+
+EXTENTS = (1, 2, 7, 13, 24, 25, 31, 64, 97)
+"""One, small ones, primes, multiples of vectors and of tiles and their neighbours."""
+
+FIXED = {"b": 11, "c": 16, "d": 4}
+
+
+@pytest.fixture(scope="module")
+def objects(tmp_path_factory: pytest.TempPathFactory) -> ObjectCache:
+    return ObjectCache(tmp_path_factory.mktemp("objects"))
+
+
+def at_sizes(name: str, letter: str, extents: tuple[int, ...]) -> list[list[Task]]:
+    """The tasks of a line of MODELS at several sizes."""
+    return [tasks_of(MODELS[name], {"a": 5, **FIXED, letter: extent}) for extent in extents]
+
+
+@pytest.mark.parametrize("name", MODELS)
+@settings(deadline=None, max_examples=1)
+@given(letter=st.sampled_from("ab"), base=st.sampled_from((19, 37)), seed=st.integers(0, 2**31))
+def test_a_kernel_agrees_with_the_oracle_at_every_size_that_it_is_for(
+    name: str, objects: ObjectCache, letter: str, base: int, seed: int
+) -> None:
+    """In the interpreter where it is quick, and in native code."""
+    first, second, *others = at_sizes(name, letter, (base, base + 4, *EXTENTS))
+    for task in second:
+        family = next(filter(None, (TaskFamily.of(other, task) for other in first)), None)
+        values = family.match(task) if family is not None else None
+        if family is None or values is None:
+            continue
+        for one in SKETCHES:
+            if not find_space(one, task, HOST):
+                continue
+            for schedule in schedules(task, HOST, one.name, 1, seed):
+                symbolic = lower_family(family, values, schedule, HOST)
+                if symbolic is None:
+                    continue
+                code = build_symbolic(*symbolic, HOST, objects)
+                sizes = [task, *(other for tasks in others for other in tasks)]
+                assert sum(_agrees(symbolic, code.at, family, size, seed) for size in sizes) >= 1
+
+
+def _agrees(symbolic: SymbolicKernel, code_at: object, family: TaskFamily, task: Task, seed: int) -> bool:
+    """Whether a kernel is for a task; then it agrees with the oracle."""
+    values = family.match(task)
+    plain = kernel_at(*symbolic, values) if values is not None else None
+    if values is None or plain is None:
+        return False
+    verify(plain)
+    artifact = code_at(values)  # type: ignore[operator]
+    arrays = example_inputs(task, seed)
+    expected = reference(task, arrays)
+    agree(task, native(task, plain, arrays, artifact=artifact), expected)
+    if task.flops < 20_000:
+        agree(task, interpret(task, plain, arrays), expected)
+    return True
+
+
+def test_the_verifier_refuses_what_holds_for_no_size() -> None:
+    [[one], [other]] = at_sizes("dense", "a", (67, 71))
+    family = TaskFamily.of(one, other)
+    assert family is not None
+    symbolic = lower_family(family, (71,), default_schedule(other, HOST), HOST)
+    assert symbolic is not None
+    kernel, trace = symbolic
+    verify(kernel, trace.ranges())
+    with pytest.raises(VerifyError, match="no loop of that variable"):
+        verify(kernel)
+    assert trace.replay([71]) and not trace.replay([0])
+
+
+def test_kernels_for_some_sizes_are_for_all_larger_ones() -> None:
+    [[one], [other]] = at_sizes("dense", "a", (67, 71))
+    family = TaskFamily.of(one, other)
+    assert family is not None
+    schedule, traces = default_schedule(other, HOST), list[Trace]()
+    for extent in range(48, 200):
+        if not any(trace.replay([extent]) for trace in traces):
+            symbolic = lower_family(family, (extent,), schedule, HOST)
+            assert symbolic is not None and symbolic.trace.replay([extent])
+            traces.append(symbolic.trace)
+    assert all(any(trace.replay([extent]) for trace in traces) for extent in range(200, 2000, 7))
+    assert len(traces) < 152 / 4
