@@ -53,6 +53,7 @@ from .function import (
     Function,
     FunctionBuilder,
     LlvmSource,
+    NumberTable,
     SsaValue,
     evaluation_order,
     parameters,
@@ -91,18 +92,6 @@ def emit(kernel: Kernel, target: Target, symbol: str) -> LlvmSource:
 def _microkernel(target: Target, microkernel: Microkernel) -> Function:
     """A microkernel as a function. Those of a task are asked for again and again."""
     return _FunctionEmitter(AddressBook(), target).microkernel(microkernel)
-
-
-class NumberTable:
-    """The symbolic numbers that the phases of a kernel read, in the cells behind the addresses of its buffers."""
-
-    def __init__(self, buffers: int) -> None:
-        self._buffers = buffers
-        self.numbers: dict[str, int] = {}  # name -> its place
-
-    def cell(self, name: str) -> int:
-        """The cell of a number, from the first address on."""
-        return self._buffers + self.numbers.setdefault(name, len(self.numbers))
 
 
 class _FunctionEmitter:
