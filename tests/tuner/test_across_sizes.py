@@ -26,6 +26,7 @@ from tunewright.tuner.session import compile as compile_module
 from tunewright.tuner.session.across_sizes import AcrossSizes
 from tunewright.tuner.session.executable import executable_of_results
 from tunewright.tuner.session.kernel_families import KernelFamilies
+from tunewright.tuner.session.packed_weights import PackedWeights
 from tunewright.tuner.session.session import InferenceSession
 
 DENSE = "x[{a}, 8] w[8, 16] z[16] | t = MatMul(x, w) u = Add(t, z) y = Relu(u) | y[{a}, 16] ; w z"
@@ -98,3 +99,13 @@ def test_weights_are_packed_once(monkeypatch: pytest.MonkeyPatch) -> None:
         with InferenceSession.of_executable(executable) as session:
             np.testing.assert_allclose(session.run(None, {"x": x})[0], x @ weight, rtol=1e-4, atol=1e-4)
     assert len(packed) == 1
+
+
+def test_weights_of_the_last_two_sizes_are_kept() -> None:
+    weights, blocks = PackedWeights(), [np.zeros(3, np.uint8) for _ in range(3)]
+    keys = [PackedWeights.key(np.arange(4.0) + n, (4,), None) for n in range(3)]
+    for key, block in zip(keys, blocks, strict=True):
+        weights.begin_size()
+        weights.put(key, block)
+    assert [weights.get(key) is block for key, block in zip(keys, blocks, strict=True)] == [False, True, True]
+    assert keys[0] == PackedWeights.key(np.arange(8.0)[::2] / 2, (4,), None) != keys[1]

@@ -174,6 +174,7 @@ class _Compiler:
 
     def _pack(self, packers: int) -> tuple[NDArray[np.uint8], ...]:
         constants, kept = self._graph.constants, self._weights or PackedWeights()
+        kept.begin_size()
         with ThreadPoolExecutor(packers) as threads:
             keys = dict(zip(self._own_blocks(), threads.map(self._key, self._own_blocks()), strict=True))
         known = {packed.number: block for packed, key in keys.items() if (block := kept.get(key)) is not None}

@@ -15,10 +15,14 @@ Key = tuple[str, str, tuple[int, ...], Packing | None]
 
 
 class PackedWeights:
-    """Packed weights by what they were and how they were packed. Reading a weight takes less than packing it again."""
+    """Packed weights by what they were and how they were packed: those of the last two sizes, as they take memory.
+
+    Reading a weight takes less than packing it again.
+    """
 
     def __init__(self) -> None:
         self._blocks: dict[Key, NDArray[np.uint8]] = {}
+        self._earlier: dict[Key, NDArray[np.uint8]] = {}
 
     @staticmethod
     def key(weight: Array, shape: tuple[int, ...], packing: Packing | None) -> Key:
@@ -26,10 +30,14 @@ class PackedWeights:
         content = np.ascontiguousarray(weight)
         return hashlib.sha256(content.data.cast("B")).hexdigest(), str(weight.dtype), shape, packing
 
+    def begin_size(self) -> None:
+        """Begin another size: what the one before the last had is forgotten."""
+        self._earlier, self._blocks = self._blocks, {}
+
     def get(self, key: Key) -> NDArray[np.uint8] | None:
-        """The block of a layout, if it was put."""
-        return self._blocks.get(key)
+        """The block of a layout, if it was put at this size or the last."""
+        return self._blocks.get(key, self._earlier.get(key))
 
     def put(self, key: Key, block: NDArray[np.uint8]) -> None:
-        """Keep a block, which nobody changes any more."""
+        """Keep a block of this size, which nobody changes any more."""
         self._blocks[key] = block
