@@ -90,10 +90,13 @@ def _open(
     """What one process tells, which keeps what it compiles in `home`."""
     command = [sys.executable, "-P", "-m", "tunewright.bench.opening_child", which]
     command += [str(model), str(feeds), str(outputs), str(threads), str(int(goes_on))]
-    environment = {**os.environ, "TUNEWRIGHT_HOME": str(home)}
-    told = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE)
+    told = subprocess.run(command, env=_environment(home), check=True, stdout=subprocess.PIPE)
     found: dict[str, Any] = json.loads(told.stdout)
     return found
+
+
+def _environment(home: Path) -> dict[str, str]:
+    return {**os.environ, "TUNEWRIGHT_HOME": str(home), "PYTHONPATH": os.pathsep.join(sys.path)}
 
 
 def _outputs(path: Path, when: str) -> list[Any]:
@@ -104,8 +107,10 @@ def _outputs(path: Path, when: str) -> list[Any]:
 def import_s() -> float:
     """What the first import of our front door takes, the start of Python left out."""
     code = "import time; start = time.perf_counter(); import tunewright.tuner; print(time.perf_counter() - start)"
-    runs = [subprocess.run([sys.executable, "-P", "-c", code], check=True, stdout=subprocess.PIPE) for _ in range(5)]
-    return median(float(run.stdout) for run in runs)
+    command = [sys.executable, "-P", "-c", code]
+    with TemporaryDirectory() as home:
+        runs = [subprocess.check_output(command, env=_environment(Path(home))) for _ in range(5)]
+    return median(map(float, runs))
 
 
 def summary(entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
