@@ -81,7 +81,7 @@ def measure(name: str, threads: int) -> Entry:
     times = {f"{label}_s": median(one[label]["first_s"] for one in rounds) for label in rounds[0]}
     later = {key: value for key, value in rounds[0]["cold"].items() if key not in ("open_s", "first_s")}
     worst = max((error for error, _ in errors if error is not None), default=None)
-    return {**times, **later, "error": worst, "fault": next((fault for _, fault in errors if fault), None)}
+    return {**times, **later, "rel_err": worst, "fault": next((fault for _, fault in errors if fault), None)}
 
 
 def _open(
