@@ -25,7 +25,7 @@ from tunewright.bench.entries import Entries, Entry, code_sha256
 from tunewright.bench.files import RESULTS, stay_in_folder
 from tunewright.bench.selection import select_names
 from tunewright.bench.suite import MODELS
-from tunewright.bench.turns import sample_in_turn
+from tunewright.bench.turns import sample_in_turn, sampler
 from tunewright.codegen.host import detect, machine
 from tunewright.tuner import cli
 from tunewright.tuner.models.model import example_feeds, open_model
@@ -87,22 +87,8 @@ def _peer(content: bytes, threads: int, spins: bool) -> Any:
 
 def times_ms(runs: Runs) -> dict[str, float]:
     """Medians of samples in turn."""
-    samples = sample_in_turn({label: _sampler(run) for label, run in runs.items()}, ROUNDS)
+    samples = sample_in_turn({label: sampler(run, SAMPLE_S) for label, run in runs.items()}, ROUNDS)
     return {label: 1e3 * median(samples_s) for label, samples_s in samples.items()}
-
-
-def _sampler(run: Callable[[], object]) -> Callable[[], float]:
-    start = time.perf_counter()
-    run()
-    repeats = max(1, round(SAMPLE_S / (time.perf_counter() - start)))
-
-    def sample() -> float:
-        start = time.perf_counter()
-        for _ in range(repeats):
-            run()
-        return (time.perf_counter() - start) / repeats
-
-    return sample
 
 
 @contextmanager

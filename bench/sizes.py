@@ -24,7 +24,7 @@ import onnxruntime
 
 from tunewright.bench.files import RESULTS, write_whole
 from tunewright.bench.suite.opened import OPEN_MODELS, OpenForm, SizeSteps
-from tunewright.bench.turns import sample_in_turn
+from tunewright.bench.turns import sample_in_turn, sampler
 from tunewright.codegen.host import detect, machine
 from tunewright.tuner.session.session import InferenceSession
 
@@ -117,7 +117,7 @@ def _measure_size(
     static = open_static() if open_static else None
     if static is not None:
         runs["static"] = lambda: static.run(None, feed)
-    samples = sample_in_turn({label: _sampler(run) for label, run in runs.items()}, ROUNDS)
+    samples = sample_in_turn({label: sampler(run, SAMPLE_S) for label, run in runs.items()}, ROUNDS)
     if static is not None:
         static.close()
     times_ms = {f"{label}_ms": 1e3 * median(samples_s) for label, samples_s in samples.items()}
@@ -138,20 +138,6 @@ def draw_feed(peer: Any, sizes: Sizes) -> Feed:
 def _is_near(ours: Any, theirs: Any) -> bool:
     scale = float(np.abs(theirs).max(initial=0.0)) or 1.0
     return ours.shape == theirs.shape and float(np.abs(ours - theirs).max(initial=0.0)) <= TOLERANCE * scale
-
-
-def _sampler(run: Callable[[], Any]) -> Callable[[], float]:
-    start = time.perf_counter()
-    run()
-    repeats = max(1, round(SAMPLE_S / max(time.perf_counter() - start, 1e-9)))
-
-    def sample() -> float:
-        start = time.perf_counter()
-        for _ in range(repeats):
-            run()
-        return (time.perf_counter() - start) / repeats
-
-    return sample
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

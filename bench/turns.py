@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -20,6 +21,21 @@ def sample_in_turn(samples: Mapping[Label, Sample], rounds: int) -> dict[Label, 
             samples_by_label[label].append(samples[label]())
         order = [*order[1:], *order[:1]]
     return remove_drift(samples_by_label)
+
+
+def sampler(run: Callable[[], object], sample_s: float) -> Sample:
+    """Samples of a run, each the mean of as many as take about `sample_s`. The first run is none of them."""
+    start = time.perf_counter()
+    run()
+    repeats = max(1, round(sample_s / max(time.perf_counter() - start, 1e-9)))
+
+    def sample() -> float:
+        start = time.perf_counter()
+        for _ in range(repeats):
+            run()
+        return (time.perf_counter() - start) / repeats
+
+    return sample
 
 
 def summary(samples_s: Sequence[float]) -> dict[str, Any]:

@@ -126,12 +126,11 @@ class Client(Closeable):
 
         An unfinished job of the same model, target and settings is answered as it is. `target` is a key, or the begin
         of it, or the name of a target at work; None: the one that tuner processes are at work for, or where none is,
-        that of the first that comes. `dims` binds open
-        dimensions by name, `bind` gives inputs of one number their values. The search ends after so
-        many `trials` or `minutes`, or once another minute is expected to make the model's tasks, all
-        together, faster by less than the share `until`, whichever comes first; where none of them is given, after 200
-        trials. With `vendor` the whole model, sent with its weights, is timed in ONNX Runtime too, which is taken where
-        it is faster. Raises ModelError for a model that can't be read, and OSError.
+        that of the first that comes. `dims` binds open dimensions by name, `bind` gives inputs of one number their
+        values. The search ends after so many `trials` or `minutes`, or once another minute is expected to make the
+        model's tasks, all together, faster by less than the share `until`, whichever comes first; where none of them is
+        given, after 200 trials. With `vendor` the whole model, sent with its weights, is timed in ONNX Runtime too,
+        which is taken where it is faster. Raises ModelError for a model that can't be read, and OSError.
         """
         with_weights, vendor = check_flag("with_weights", with_weights), check_flag("vendor", vendor)
         if vendor and not with_weights:
@@ -160,14 +159,12 @@ class Client(Closeable):
             ("label", name[:LONGEST_LABEL] or None),
             ("vendor", vendor or None),
         )
-        body |= {field: value for field, value in options if value is not None}
-        answer = self._connection.request(
-            "POST",
-            "/v1/jobs",
-            json=body,
-            headers={"Idempotency-Key": uuid.uuid4().hex},
-            timeout_s=READING_S,
-        )
+        return self._queue(body | {field: value for field, value in options if value is not None})
+
+    def _queue(self, body: Mapping[str, Any]) -> Job:
+        """The job that is asked for; sent again after a fault, it is the same one."""
+        headers = {"Idempotency-Key": uuid.uuid4().hex}
+        answer = self._connection.request("POST", "/v1/jobs", json=body, headers=headers, timeout_s=READING_S)
         return self._job(answer.data)
 
     def job(self, job_id: int) -> Job:

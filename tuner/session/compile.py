@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from math import prod
@@ -16,7 +16,7 @@ from tunewright.codegen.cuda.build import build as gpu_build
 from tunewright.codegen.gpu import WIDEST_BYTES
 from tunewright.codegen.ir.fill import fill
 from tunewright.codegen.ir.ir import Packing
-from tunewright.codegen.llvm.build import ObjectCache, build_all
+from tunewright.codegen.llvm.build import ObjectCache
 from tunewright.codegen.runtime.control import ALL, ENDLESS, RING, Control, ControlKind, Move
 from tunewright.codegen.runtime.memory import aligned_block, room_bytes, trim_heap
 from tunewright.codegen.runtime.plan import Access, ArenaProblem, plan
@@ -77,15 +77,12 @@ def build_kernels(
 
     `families` are those of the model at other sizes, on a processor.
     """
-    if families is not None and target.kind != CUDA:
-        return {**families.build({key: task for key, (task, _) in model.tasks.items()}, schedules, target, cache)}
-    kernels = (lower(Candidate(task, target, schedules[key])) for key, (task, _) in model.tasks.items())
-    artifacts: Iterable[KernelCode] = (
-        (gpu_build(kernel, target, cache) for kernel in kernels)
-        if target.kind == CUDA
-        else build_all(kernels, target, cache)
-    )
-    return dict(zip(model.tasks, artifacts, strict=True))
+    tasks = {key: task for key, (task, _) in model.tasks.items()}
+    if target.kind != CUDA:
+        return {**(families or KernelFamilies()).build(tasks, schedules, target, cache)}
+    return {
+        key: gpu_build(lower(Candidate(task, target, schedules[key])), target, cache) for key, task in tasks.items()
+    }
 
 
 def compile_model(
@@ -176,7 +173,8 @@ class _Compiler:
         constants, kept = self._graph.constants, self._weights or PackedWeights()
         kept.begin_size()
         with ThreadPoolExecutor(packers) as threads:
-            keys = dict(zip(self._own_blocks(), threads.map(self._key, self._own_blocks()), strict=True))
+            own = self._own_blocks()
+            keys = dict(zip(own, threads.map(self._key, own), strict=True))
         known = {packed.number: block for packed, key in keys.items() if (block := kept.get(key)) is not None}
         sizes_bytes = [0 if number in known else size for number, size in enumerate(self._blocks_bytes)]
         fresh = np.split(aligned_block(sum(sizes_bytes)), np.cumsum(sizes_bytes)[:-1])

@@ -64,7 +64,7 @@ Sizes = tuple[int, ...]
 
 
 class OpenModel:
-    """Runs a model at the size of its inputs, on kernels for this size alone.
+    """Runs a model at the size of its inputs, on kernels for this size, some of which serve others too.
 
     A size gets kernels in the background. Until they are there ONNX Runtime computes the outputs, which may differ in
     their last bits; where that is not installed or does not take the model, the run waits for its kernels. Threads may

@@ -78,7 +78,7 @@ class InferenceSession:
     the model, or weights are given, it waits, as all else does that tells of the kernels. `ready` says whether they are
     there, `wait` waits for it. What opening raises is raised by `wait` and by each `run` then.
 
-    Where dimensions stay open, runs may be of any size, and each gets kernels of its own: see `OpenModel`.
+    Where dimensions stay open, runs may be of any size, and each gets kernels: see `OpenModel`.
 
     Where the model's last job took a vendor's runtime, that runs it; inputs on which it fails go through the kernels.
 
