@@ -28,9 +28,12 @@ from tunewright.tuner.session.compilation import Compilation
 from tunewright.tuner.session.session import InferenceSession
 
 from .conftest import small_model
+from .control_models import model_of
 
 pytest.importorskip("onnxruntime")
 
+# It returns twice the rows that it is told to take.
+CHOSEN_ROWS = """g (float[4, 8] x, bool[4] take) => (float[n, 8] y) { r = Compress<axis = 0>(x, take) y = Add(r, r) }"""
 X = np.linspace(-1, 1, 32, dtype=np.float32).reshape(4, 8)
 
 
@@ -113,6 +116,23 @@ def test_threads_go_on_while_kernels_take_over(home: Path, compile_now: threadin
         begun.wait()
         compile_now.set()
         assert all(results)
+
+
+@pytest.mark.usefixtures("home")
+def test_outputs_whose_size_a_run_tells_are_there_early(compile_now: threading.Event) -> None:
+    model = model_of(CHOSEN_ROWS).SerializeToString()
+    with InferenceSession(model, threads=1, background=True) as session:
+        for chosen in (0, 2, 4):
+            feeds = {"x": X, "take": np.arange(4) < chosen}
+            [early] = session.run(None, feeds)
+            assert early.shape == (chosen, 8)
+        assert not session.ready and [port.shape for port in session.get_inputs()] == [[4, 8], [4]]
+        with ThreadPoolExecutor(1) as thread:  # only the kernels tell what is known of their sizes
+            outputs = thread.submit(session.get_outputs)
+            assert not session.ready
+            compile_now.set()
+            assert [port.shape for port in outputs.result()] == [None]
+        assert session.wait() and np.allclose(session.run(None, feeds)[0], early)
 
 
 @pytest.mark.usefixtures("home")

@@ -28,6 +28,7 @@ from tunewright.workers.measure.sampling import CallLatency
 
 from ..commands import Command
 from .conftest import small_model
+from .control_models import model_of
 from .fake_pool import TARGET, FakePool, by_key, job
 from .timings import STOLEN, VENDOR_VERSION, takes
 
@@ -151,6 +152,14 @@ def test_both_are_timed_in_turn(path: Path) -> None:
     assert (found.vendor_version, found.vendor_fault) == (onnxruntime.__version__, "")
     parsed = {name: Variant.from_json(variant.to_json()) for name, variant in variants().items()}
     assert parsed == variants()
+
+
+def test_outputs_may_have_sizes_that_a_run_tells(tmp_path: Path) -> None:
+    file = tmp_path / "chosen.onnx"
+    text = "g (float[4, 8] x, bool[4] take) => (float[n, 8] y) { r = Compress<axis = 0>(x, take) y = Add(r, r) }"
+    file.write_bytes(model_of(text).SerializeToString())
+    found = time_sessions(open_model(file), TARGET, settings().objects, variants(), vendor=VendorModel(file, {}))
+    assert found.latencies.keys() == {"default", "vendor"} and not found.vendor_fault
 
 
 @pytest.mark.parametrize("fault", ["wrong", "fails", "absent", "refused", "bound"])

@@ -379,9 +379,10 @@ class InferenceSession:
                 del self._opening
         return True
 
-    def _known_ports(self) -> Ports:
-        """The inputs and outputs, which ONNX Runtime knows first; waits where it is not there."""
-        if self._stand_in is None:
+    def _known_ports(self, *, with_outputs: bool = False) -> Ports:
+        """The inputs and outputs, which ONNX Runtime knows first; waits where it does not."""
+        stand_in = self._stand_in
+        if stand_in is None or (with_outputs and stand_in.has_open_outputs):
             self.wait()
         return self._ports
 
@@ -424,7 +425,7 @@ class InferenceSession:
 
     def get_outputs(self) -> list[NodeArg]:
         """The outputs that `run` returns."""
-        return [NodeArg.of_output(port) for port in self._known_ports().outputs]
+        return [NodeArg.of_output(port) for port in self._known_ports(with_outputs=True).outputs]
 
     def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> list[Any]:
         """The outputs of that name, in that order; all of them for None. Inputs are given by name.

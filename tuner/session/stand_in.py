@@ -33,8 +33,9 @@ class StandIn:
     def of(model: Path | bytes, dims: Mapping[str, int], threads: int) -> StandIn | None:
         """A model with its open dimensions bound.
 
-        None where ONNX Runtime is not there or refuses the model, and where it leaves a size open or a type is none of
-        ELEMENTS: nothing is promised that the kernels might not keep.
+        None where ONNX Runtime is not there or refuses the model, and where it leaves an input's size open or a type is
+        none of ELEMENTS: nothing is promised that the kernels might not keep. An output whose size it leaves open has
+        no shape.
         """
         if not is_installed():
             return None
@@ -44,7 +45,7 @@ class StandIn:
             return None
         inputs, outputs = ([_port(argument) for argument in arguments] for arguments in session.arguments())
         known = [port for port in (*inputs, *outputs) if port is not None]
-        if len(known) < len(inputs) + len(outputs):
+        if len(known) < len(inputs) + len(outputs) or any(port.kind.shape is None for port in known[: len(inputs)]):
             return None
         return StandIn(session, known[: len(inputs)], known[len(inputs) :])
 
@@ -63,20 +64,26 @@ class StandIn:
         """The inputs, then the outputs."""
         return (*self.inputs, *self.outputs)
 
+    @property
+    def has_open_outputs(self) -> bool:
+        """Whether there are outputs whose size ONNX Runtime leaves open."""
+        return any(port.kind.shape is None for port in self.outputs)
+
     def run(self, arrays: Sequence[Array]) -> list[Any] | None:
         """The outputs for values of the inputs, in order; None where ONNX Runtime fails on these."""
         labels = (port.label for port in self.inputs)
         results = self._session.run(dict(zip(labels, arrays, strict=True)))
         if results is None or any(
-            result.shape != port.value.kind.shape for result, port in zip(results, self.outputs, strict=True)
+            port.kind.shape not in (None, result.shape) for result, port in zip(results, self.outputs, strict=True)
         ):
             return None
         return results
 
 
 def _port(argument: Any) -> ImagePort | None:
-    """An input or output; None where its size is open, or its type is none of ELEMENTS."""
+    """An input or output, without a shape where its size is open; None where its type is none of ELEMENTS."""
     dtype = ELEMENTS.get(argument.type.removeprefix("tensor(").removesuffix(")"))
-    if dtype is None or not all(isinstance(extent, int) for extent in argument.shape):
+    if dtype is None:
         return None
-    return ImagePort(argument.name, "", TensorValue(TensorType(dtype, tuple(argument.shape)), None))
+    shape = tuple(argument.shape) if all(isinstance(extent, int) for extent in argument.shape) else None
+    return ImagePort(argument.name, "", TensorValue(TensorType(dtype, shape), None))

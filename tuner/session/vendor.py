@@ -55,7 +55,8 @@ class VendorModel:
 
 
 def _facts(port: ImagePort) -> tuple[Any, ...]:
-    return port.label, port.kind, bool(port.keys or port.sizes)
+    kind = replace(port.kind, shape=None) if port.sizes else port.kind  # a size that a run tells
+    return port.label, kind, bool(port.keys)
 
 
 class VendorRunner:
