@@ -291,7 +291,7 @@ def _operand(value: int | SymbolicInt) -> Operand:
 
 
 def _simplify(op: str, left: int | SymbolicInt, right: int | SymbolicInt) -> int | SymbolicInt | None:
-    """The result where no number need be made for it."""
+    """The result where no number need be made for it. Only plain ints are looked at: no condition comes of it."""
     match op, left, right:
         case ("+", SymbolicInt(), int(far)) | ("+" | "-", int(far), SymbolicInt()) if abs(far) >= MOST:
             return far
@@ -301,11 +301,11 @@ def _simplify(op: str, left: int | SymbolicInt, right: int | SymbolicInt) -> int
             return 0 if near == 0 else far if near > 0 else -far
         case "//", int(far), SymbolicInt() as near if abs(far) >= MOST:
             return far if near > 0 else -far
-        case ("+" | "-", SymbolicInt(), 0) | ("*" | "//", SymbolicInt(), 1):
+        case ("+" | "-", SymbolicInt(), int(0)) | ("*" | "//", SymbolicInt(), int(1)):
             return left
-        case ("+", 0, SymbolicInt()) | ("*", 1, SymbolicInt()):
+        case ("+", int(0), SymbolicInt()) | ("*", int(1), SymbolicInt()):
             return right
-        case ("*", 0, _) | ("*", _, 0) | ("%", _, 1):
+        case ("*", int(0), _) | ("*", _, int(0)) | ("%", _, int(1)):
             return 0
         case ("-", SymbolicInt(number=one), SymbolicInt(number=other)) if one == other:
             return 0

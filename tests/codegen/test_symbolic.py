@@ -53,6 +53,12 @@ def test_what_is_replayed_is_what_the_same_code_does(
     assert trace.replay(values) == trace.values
 
 
+def test_sums_and_products_are_no_conditions() -> None:
+    trace, (n, m) = Trace.of([8, 1])
+    for one, other in ((n, m), (m, n), (n, 0), (n, 1), (0, n), (1, n), (n, 3), (3, n), (m, m)):
+        assert [one + other, one - other, one * other, one % 3, one // 2] and not trace.guards
+
+
 def test_comparisons_are_conditions() -> None:
     trace, (n, m) = Trace.of([8, 3])
     assert n > m and n != 5 and not n < 2
