@@ -161,6 +161,8 @@ def select(
     if name in BINARY and (word := BINARY[name][column]):
         if word in DIVISIONS and (args[1].startswith("%") or args[1] == splat(0, source, lanes)):
             args = [args[0], _divisor(word, source, lanes, args[0], args[1], emit)]
+        if word in ("fdiv", "frem") and lanes > 1 and op.args[0].lanes > 1 and op.args[1].lanes > 1:
+            args = [args[0], _fence(source, lanes, args[1], emit)]  # LLVM takes 0 / 0 for 0 in lanes of known zeros
         return emit(_binary(word, source, lanes, args[0], args[1]))
     if name in COMPARISONS:
         return emit(f"{COMPARE[name][column]} {kind} {args[0]}, {args[1]}")
@@ -229,9 +231,15 @@ def _zip(dtype: DType, lanes: int, args: Sequence[str], half: int, emit: Emit) -
     shuffle = emit(f"shufflevector {kind} {args[0]}, {kind} {args[1]}, <{lanes} x i32> <{_picks(lanes, half)}>")
     if not dtype.is_float or dtype.is_narrow:
         return shuffle
-    # A fence costs no instruction, but ends LLVM's view of a shuffle as one of other shuffles. It looks for shorter
-    # ways through all rounds of a transposition, which takes longer than all else it does, and finds none.
-    return emit(f"call {kind} @llvm.arithmetic.fence.{suffix(dtype, lanes)}({kind} {shuffle})")
+    # LLVM looks for shorter ways through all rounds of a transposition, which takes longer than all else it does, and
+    # finds none.
+    return _fence(dtype, lanes, shuffle, emit)
+
+
+def _fence(dtype: DType, lanes: int, arg: str, emit: Emit) -> str:
+    """The value, of which LLVM does not see how it was made. That costs no instruction."""
+    kind = type_name(dtype, lanes)
+    return emit(f"call {kind} @llvm.arithmetic.fence.{suffix(dtype, lanes)}({kind} {arg})")
 
 
 @cache

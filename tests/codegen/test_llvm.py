@@ -381,6 +381,28 @@ def test_count_switches_trailing_lanes_off(execute, dtype, count):
     np.testing.assert_array_equal(got["z"], [x[1], np.full(count, x[0, 0])])
 
 
+@pytest.mark.parametrize("dtype", [F32, F64])
+@pytest.mark.parametrize("name", ["div", "rem"])
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_lanes_out_of_use_add_nothing_to_a_sum_of_quotients(execute, count, name, dtype):
+    """LLVM sees that both operands are 0 there, and takes 0 / 0 for 0."""
+    x, y = draw(dtype, count, 1), np.abs(draw(dtype, count, 2)) + 1
+    operands = (load(tensor, ramp(0, 8), dtype=dtype, count=count) for tensor in "xy")
+    so_far = load("sum", ramp(0, 8), dtype=dtype)
+    added = op("select", op("lt", ramp(0, 8), count), so_far + op(name, *operands), so_far)
+    total = block(
+        store("sum", ramp(0, 8), value=const(0.0, dtype)),
+        store("sum", ramp(0, 8), value=added),
+        store("z", 0, value=Op("hsum", (load("sum", ramp(0, 8), dtype=dtype),), dtype)),
+    )
+    body = Alloc(buffer("sum", 8, dtype=dtype, scope=Scope.REGISTER), total)
+    got = execute(
+        kernel([buffer(b, s, dtype=dtype) for b, s in {"x": count, "y": count, "z": 1}.items()], body), x=x, y=y
+    )
+    wanted = x / y if name == "div" else np.fmod(x, y)
+    np.testing.assert_allclose(got["z"], wanted.sum(), rtol=1e-5)
+
+
 GATHERS = {  # by loop variable i < 2, into 32 elements
     "stride 2": ramp(0, 8) * 2 + 1,
     "backwards": 20 - ramp(i, 8),

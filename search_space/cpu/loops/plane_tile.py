@@ -108,11 +108,8 @@ class ColumnStretch:
 
 def _vector(columns: WindowDim, first: int, lanes: int) -> ColumnVector:
     count = min(lanes, columns.extent - first)
-    reaches = []
-    for tap in range(columns.taps):
-        inside = [lane for lane in range(count) if columns.is_inside(first + lane, tap)]
-        reaches.append(range(inside[0], inside[-1] + 1) if inside else range(0))
-    return ColumnVector(count, tuple(reaches))
+    spans = (columns.inside_span(first, count, tap) for tap in range(columns.taps))
+    return ColumnVector(count, tuple(range(start, stop) if start < stop else range(0) for start, stop in spans))
 
 
 class PlaneWeights:
