@@ -76,7 +76,8 @@ class PlaneSketch(PatternSketch[Windows]):
         planes = match_planes(task)
         if planes is None or min(planes.columns.extent, target.lanes(4)) < FEWEST_LANES or planes.taps > BODY_LIMIT:
             return None
-        return planes
+        most_code = planes.taps * (1 + sum(-(-count // target.lanes(4)) for count in _padded(planes)))
+        return planes if most_code <= CODE_LIMIT else None
 
     def offer(self, task: Task, planes: Windows, target: Target) -> Space:
         knobs = (
@@ -115,6 +116,13 @@ class PlaneSketch(PatternSketch[Windows]):
 
 def _count(planes: Windows) -> int:
     return prod(a.extent for a in planes.others)
+
+
+def _padded(planes: Windows) -> list[int]:
+    """How many windows of a row read padding on the left, and on the right."""
+    columns = planes.columns
+    after = columns.offset(columns.extent - 1, columns.taps - 1) + 1 - columns.inside.stop
+    return [max(0, -(-positions // columns.stride)) for positions in (columns.before, after)]
 
 
 def _lanes(planes: Windows, target: Target) -> tuple[int, ...]:

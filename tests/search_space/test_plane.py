@@ -92,3 +92,12 @@ def test_channels_last_are_left_to_windows() -> None:
     constants = {"p": "4, 4, 1, 1", "w": "4, 1, 3, 3", "q": "4, 4, 1, 1"}
     tasks = tasks_of(graph_of(nodes, {"x": "1, 4, 9, 16"}, constants))
     assert tasks and all(match_planes(task) is None for task in tasks)
+
+
+@pytest.mark.parametrize(("padding", "is_offered"), [(0, True), (30, True), (128, False)])
+def test_wide_windows_are_left_to_others_where_each_vector_of_padding_would_be_code(
+    padding: int, is_offered: bool
+) -> None:
+    nodes = f"y = Conv<pads=[{padding}, {padding}], strides=[2]>(x, w)"
+    (task,) = tasks_of(graph_of(nodes, {"x": "1, 1, 999"}, {"w": "1, 1, 256"}))
+    assert (SKETCH.recognise(task, WIDE) is not None) is is_offered
