@@ -188,6 +188,5 @@ def _default_event(state: TaskState, default_s: float | None, best_s: float | No
         "noise": noise or state.best_noise,
     }
     if (confirmed := state.times).is_confirmed:
-        times_ms = {"default_ms": in_ms(confirmed.default_s), "best_ms": in_ms(confirmed.best_s)}
-        data["confirmed"] = times_ms | {"noise": confirmed.noise}
+        data["confirmed"] = confirmed.to_json()
     return NewEvent(EventKind.DEFAULT, data)
