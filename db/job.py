@@ -73,7 +73,7 @@ class EventKind(StrEnum):
     STARTED = "started"  # a process took it up; data: holder, attempt
     STAGE = "stage"  # data: stage
     DEFAULT = "default"  # a task's default is known to the job from here on; data: task_key, op, default_ms, best_ms
-    IMPROVED = "improved"  # a task's best became better; data: task_key, op, best_ms, default_ms, trial
+    IMPROVED = "improved"  # a task's best became better; data: task_key, op, best_ms, default_ms, trial (or None)
     PROGRESS = "progress"  # now and then; data: trials, speedup, left_s, ...
     CONFIRMED = "confirmed"  # a task's finalists were compared; data: task_key, and of its report op, times, noise
     LOST = "lost"  # its process went away without a word; data: holder

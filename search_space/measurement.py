@@ -18,6 +18,9 @@ NOISE = "noise"
 PACE = "pace"
 """The entry with how many times its noted time the schedule took that a trial was timed in turn with."""
 
+DEFAULT_INTERVAL = "default_interval_s"
+"""The entry of a confirmation with the 95% interval of the default beside it: both ends, with a space between."""
+
 
 class Status(StrEnum):
     """How a candidate ended. Everything but OK is a failure that is stored and learned from."""
@@ -62,7 +65,10 @@ class Measurement:
     build_s: float = 0.0  # time spent lowering and compiling
     object_sha256: str = ""  # of the object code that was timed
     provenance: dict[str, str] = field(default_factory=dict)  # machine, compiler and library versions
-    incumbent_s: float | None = None  # noted of what this one was timed in turn with: the fastest one, or its anchor
+    # Noted of what this one was timed in turn with: of a trial the fastest one, or its anchor; of a confirmation the
+    # default, whose interval is `DEFAULT_INTERVAL` in the provenance. Its noise is in that of this one, as a gain is of
+    # both.
+    incumbent_s: float | None = None
     warm_s: float | None = None  # median with all operands in the caches; the other figures are with constants cold
     warm_samples_s: tuple[float, ...] = ()  # what that is the median of, as comparisons give it: not stored
 

@@ -103,10 +103,15 @@ def mark_void(text: str, is_voided: bool) -> str:
     return f"{text}{VOID_MARK}" if is_voided and text != "-" else text
 
 
+def cause(noise: str, *figures: str) -> str:
+    """The noise of figures that are marked for it; empty where none is: "no gain" of noisy times has no mark."""
+    return noise if any(NOISE_MARK in figure for figure in figures) else ""
+
+
 def legends(figures: Iterable[str], reasons: Iterable[str] = ()) -> list[str]:
     """A line for each mark that is at any of these figures, and for no other.
 
-    `reasons` say why the machine was too busy: the first of several is an example.
+    `reasons` say why the machine was too busy, each the `cause` of a mark: the first of several is an example.
     """
     figures, causes = list(figures), list(dict.fromkeys(reason for reason in reasons if reason))
     lines = [f"{TRIAL_MARK} {TRIAL_LEGEND}"] if any(TRIAL_MARK in figure for figure in figures) else []

@@ -21,6 +21,7 @@ from tunewright.tuner.search.stage import stage_words
 from tunewright.tuner.search.view import moment_view
 from tunewright.tuner.settings import settings
 from tunewright.tuner.text import (
+    cause,
     counted,
     duration,
     gain_within,
@@ -231,9 +232,11 @@ def render_jobs(console: Console, jobs: Sequence[Job]) -> None:
         console.print("no jobs")
         return
     table = new_table(console, ("job", "state", "model", "target"), ("tasks", "trials", "speedup", "priority", "age"))
-    now = datetime.now(UTC)
+    now, causes = datetime.now(UTC), []
     for job in jobs:
         gain = ModelGain.of_job(job.progress, job.result)
+        speedup = mark_noise(gain_within(gain.speedup, gain.speedup_interval), gain.noise)
+        causes.append(cause(gain.noise, speedup))
         done = _done(job)
         table.add_row(
             str(job.id),
@@ -242,14 +245,12 @@ def render_jobs(console: Console, jobs: Sequence[Job]) -> None:
             Text(printable(job.target_name or short(job.target) or NO_DEVICE)),
             str(len(job.tasks)),
             str(done) if job.trials is None else f"{done}/{job.trials}",
-            mark_trial(
-                mark_noise(gain_within(gain.speedup, gain.speedup_interval), gain.noise), gain.of == GainBasis.TRIALS
-            ),
+            mark_trial(speedup, gain.of == GainBasis.TRIALS),
             str(job.priority),
             _age((now - job.created_at).total_seconds()),
         )
     print_table(console, table)
-    print_legends(console, figures(table), [ModelGain.of_job(job.progress, job.result).noise for job in jobs])
+    print_legends(console, figures(table), causes)
 
 
 def _age(seconds: float) -> str:

@@ -8,7 +8,6 @@ budget is worth it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from math import inf
@@ -44,7 +43,18 @@ from .drawing.scales import AxisSpec, Unit
 from .html import task_url
 from .job_curves import Curve, model_curve, task_curves
 from .job_history import FailureLine, Histories, JobHistory, LogLine, failure_lines, log_lines
-from .job_tasks import Latency, ModelRun, TaskLine, TaskSort, model_run, names, sort_tasks, task_lines, total_ms
+from .job_tasks import (
+    Latency,
+    ModelRun,
+    TaskLine,
+    TaskSort,
+    as_told,
+    model_run,
+    names,
+    sort_tasks,
+    task_lines,
+    total_ms,
+)
 from .jobs import LITTLE_GAIN, JobLine, Outlook, line_of
 from .page import add_page
 from .views import Text
@@ -361,12 +371,14 @@ def job_page(store: Store, histories: Histories, job_id: int, query: JobPageAske
     """The job as it stands. Raises NotFound, StoreError."""
     [job] = mark_taken_back(store, [store.jobs.get(job_id)])
     history = histories.of(job, store.jobs, store.trials)
-    job = replace(job, trials=history.trials)  # there may be more by now: the page has one count
+    job = as_told(job, history)
     ops = names(store, [task.task_key for task in job.spec.tasks])
     targets = [store.target(job.spec.target_key)] if job.spec.target_key else []
     tuners = store.fleet.tuners()
     run, progress = model_run(job, history), _forecast(job, history)
-    expected = run.expected(progress)
+    ended_by = values.member(job.result, "ended_by", SearchEnd)
+    is_exhausted = ended_by is SearchEnd.EXHAUSTED  # older versions told last what they expected before
+    expected = ExpectedGain.nothing(len(run.times)) if is_exhausted else run.expected(progress)
     tasks = task_lines(job, history, run, expected.by_task, ops)
     page_tasks = sort_tasks(tasks, query.sort)[query.start : query.start + ROWS]
     behind = query.start + ROWS
@@ -380,7 +392,7 @@ def job_page(store: Store, histories: Histories, job_id: int, query: JobPageAske
         confirmed=int(values.number(job.progress, "confirmed") or 0),
         to_confirm=int(values.number(job.progress, "to_confirm") or 0),
         latency=run.latency,
-        prospect=_prospect(job, progress, expected),
+        prospect=_prospect(progress, expected.gain, ended_by),
         promising=_promises(tasks),
         parts=_parts(tasks, _remainder(run)),
         parts_of=run.of,
@@ -425,10 +437,8 @@ def _forecast(job: Job, history: JobHistory) -> Mapping[str, Any] | None:
     return next((data for data in told if values.number(data, "again_gain") is not None), None)
 
 
-def _prospect(job: Job, progress: Mapping[str, Any] | None, expected: ExpectedGain) -> Prospect:
+def _prospect(progress: Mapping[str, Any] | None, gain: float | None, ended_by: SearchEnd | None) -> Prospect:
     """What more budget would bring."""
-    by = values.member(job.result, "ended_by", SearchEnd)
-    gain = 0.0 if by is SearchEnd.EXHAUSTED else expected.gain
     outlook = Outlook.UNKNOWN
     if gain is not None:
         outlook = Outlook.LITTLE if gain < LITTLE_GAIN else Outlook.SOME
@@ -437,7 +447,7 @@ def _prospect(job: Job, progress: Mapping[str, Any] | None, expected: ExpectedGa
         outlook=outlook,
         again_s=None if spent_s is None else max(spent_s, MINUTE_S),
         again_gain=gain,
-        ended_by=by,
+        ended_by=ended_by,
     )
 
 

@@ -40,10 +40,12 @@ class Curve(Answer):
 
 
 def model_curve(job: Job, history: JobHistory, end_s: float) -> Curve:
-    """What its tasks came to as the search went on, and in the end by its result: as that is told everywhere."""
-    points, told = speedups(history.spine), TaskSum.of_job(job.progress, None)
-    if job.result is not None and points and (speedup := (end := TaskSum.of_job(None, job.result)).speedup):
-        points, told = [*points, Speedup(history.trials, end_s, speedup, bool(end.noise), end.is_tried)], end
+    """What its tasks came to as the search went on, and by now, or by its result: as that is told everywhere."""
+    points, told = speedups(history.spine), TaskSum.of_job(job.progress, job.result)
+    if told.speedup is None:  # older results have none
+        told = TaskSum.of_job(job.progress, None)
+    elif points and (job.result is not None or told.speedup != points[-1].speedup):
+        points = [*points, Speedup(history.trials, end_s, told.speedup, bool(told.noise), told.is_tried)]
     steps = [Step.show(point, trial=point.trials) for point in points]
     return Curve(key="", op="", steps=steps, noise=told.noise)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import inf
 from typing import Any
@@ -15,7 +15,7 @@ from tunewright.db.job import Job
 from tunewright.db.store import Store
 from tunewright.search_space.measurement import FAILED, Status
 from tunewright.tuner.explain import values
-from tunewright.tuner.explain.gain import ExpectedGain, GainBasis, ModelGain
+from tunewright.tuner.explain.gain import ExpectedGain, GainBasis, ModelGain, TaskSum
 from tunewright.tuner.explain.peak import why_above_peak
 from tunewright.tuner.models.assembly import Assembly, total_s
 from tunewright.tuner.noise import total_noise
@@ -241,6 +241,20 @@ def model_run(job: Job, history: JobHistory) -> ModelRun:
         ],
         latency,
     )
+
+
+def as_told(job: Job, history: JobHistory) -> Job:
+    """The job as the events of its history have it, so that a page of it has one count and one sum.
+
+    There may be more trials by now than it has, and better times than its progress, which is told now and then.
+    """
+    job = replace(job, trials=history.trials)
+    if job.result is not None or job.progress is None:
+        return job
+    run = model_run(job, history)
+    is_tried = not all(times.is_confirmed for times in run.times)
+    told = TaskSum(total_ms(run.before_ms), total_ms(run.after_ms), is_tried, run.noise)
+    return replace(job, progress=job.progress | told.to_json())
 
 
 def names(store: Store, task_keys: Sequence[str]) -> dict[str, str]:

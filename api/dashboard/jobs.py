@@ -19,8 +19,7 @@ from pydantic import Field
 from tunewright.db.job import UNFINISHED, Job, JobState, Wish
 from tunewright.db.store import Store
 from tunewright.tuner.explain import values
-from tunewright.tuner.explain.gain import GainBasis, ModelGain
-from tunewright.tuner.search.progress import standing
+from tunewright.tuner.explain.gain import GainBasis, ModelGain, standing
 from tunewright.tuner.search.report import JobOutcome, is_out_of_time, verdict
 from tunewright.tuner.search.scheduling.outlook import MINUTE_S
 from tunewright.tuner.text import short, sized_name

@@ -12,7 +12,6 @@ from pydantic import Field
 
 from tunewright.codegen.target import Target
 from tunewright.db.best import Best
-from tunewright.db.job import Job
 from tunewright.db.store import Store
 from tunewright.db.trial import TrialDetail, TrialLine
 from tunewright.graph.task import Task, Tensor
@@ -202,13 +201,12 @@ class Standing:
     default_trial: TrialDetail | None
     best: Best | None  # what a session would use
     best_trial: TrialDetail | None
-    by: Job | None  # the job at hand, or that measured the best
     snapshot_id: int  # of the newest snapshot; 0: there is none
     peak_gflops: float | None  # the most that jobs measured the target to reach
 
     @staticmethod
-    def load(store: Store, task_key: str, target_key: str, job: Job | None = None) -> Standing:
-        """By the keys, for a job if any. Raises Problem for keys that are unknown, StoreError."""
+    def load(store: Store, task_key: str, target_key: str) -> Standing:
+        """By the keys. Raises Problem for keys that are unknown, StoreError."""
         task, target = find_task(store, task_key), find_target(store, target_key)
         try:
             default = default_schedule(task, target)
@@ -216,8 +214,6 @@ class Standing:
             default = None
         best = usable_records(store.catalog, {task.key: task}, target).get(task.key)
         trial = store.trials.get(task.key, target.key, best.schedule.key) if best else None
-        if job is None and trial is not None and trial.line.job_id is not None:
-            job = store.jobs.get(trial.line.job_id)
         snapshots = store.snapshots.list(target.kind, limit=1)
         return Standing(
             task,
@@ -226,7 +222,6 @@ class Standing:
             store.trials.get(task.key, target.key, default.key) if default else None,
             best,
             trial,
-            job,
             snapshots[0].id if snapshots else 0,
             store.jobs.peak_gflops(target.key),
         )

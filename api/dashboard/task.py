@@ -19,15 +19,14 @@ from pydantic import Field
 
 from tunewright.db.bounds import LARGEST_ID
 from tunewright.db.errors import NotFound
-from tunewright.db.job import UNFINISHED, EventKind, Job, JobState
+from tunewright.db.job import UNFINISHED, Job, JobState
 from tunewright.db.store import Store
 from tunewright.db.trial import TrialOrder, TrialPage
 from tunewright.search_space.measurement import Record, Status
-from tunewright.tuner.explain import values
 from tunewright.tuner.explain.gain import task_gain_interval
 from tunewright.tuner.explain.roofline import ceilings
+from tunewright.tuner.search.task_state import KnownTimes
 from tunewright.tuner.text import duration, is_certain, mark_noise, mark_trial, sized_name, times
-from tunewright.tuner.units import in_ms
 
 from ..http.descriptions import Descriptions, DescriptionsDep
 from ..http.paging import Cursor, bad_cursor
@@ -50,10 +49,6 @@ TaskInPath = Annotated[str, Path(pattern=f"^{SHA256}$", description="Key of the 
 
 ROWS = 50
 """Trials on one page."""
-
-
-MOST_REPORTS = 20
-"""Jobs whose reports are looked at for one of a comparison."""
 
 
 class TrialSort(StrEnum):
@@ -340,7 +335,6 @@ class TaskFacts:
     job: Job | None
     newest_event: int  # of the job
     confirmed: Record | None  # the newest comparison, of the best where that is confirmed
-    compared: Mapping[str, Any] | None  # what a job told of the newest comparison; None where none did
     newest: TrialPage  # the newest trial of all
     imported: int  # trials of all
     page: TrialPage
@@ -369,15 +363,14 @@ def _load_facts(store: Store, query: TaskAsked) -> TaskFacts:
     key, target_key = query.task, query.target
     job = None if query.job is None else _job(store, query.job)
     newest_event = store.jobs.newest_event(job.id) if job else 0  # before what the page says, so that none is missed
-    known = Standing.load(store, key, target_key, job)
-    best, by = known.best, known.by
+    known = Standing.load(store, key, target_key)
+    best = known.best
     confirmed = store.confirmations([key], target_key).get(key) if best and best.is_confirmed_here else None
     return TaskFacts(
         known=known,
         job=job,
         newest_event=newest_event,
         confirmed=confirmed,
-        compared=_find_comparison(store, by, confirmed) if confirmed else None,
         newest=store.trials.page(key, target_key, order=TrialOrder.NEWEST, limit=1),
         imported=store.trials.imported(key, target_key),
         page=_trials(store, query),
@@ -444,9 +437,8 @@ def _gain(facts: TaskFacts, best: TrialBrief | None) -> Gain | None:
     if best.is_confirmed:
         if facts.confirmed is None or facts.confirmed.measurement.incumbent_s is None:  # of before that was kept
             return None
-        default_ms: float | None = 1e3 * facts.confirmed.measurement.incumbent_s
-        interval_ms = values.interval(facts.compared, "default_interval_ms")
-        noise = values.word(facts.compared, "noise")
+        compared = KnownTimes.of_confirmation(facts.confirmed.measurement).to_json()
+        default_ms, interval_ms, noise = compared["default_ms"], compared["default_interval_ms"], compared["noise"]
     else:
         default = facts.known.brief(facts.known.default_trial)
         if default is None or default.is_imported or facts.known.default == facts.known.schedule:
@@ -464,30 +456,4 @@ def _gain(facts: TaskFacts, best: TrialBrief | None) -> Gain | None:
         is_confirmed=best.is_confirmed,
         noise=ratio_noise,
         default_noise=ratio_noise if best.is_confirmed else noise,
-    )
-
-
-def _find_comparison(store: Store, by: Job | None, confirmed: Record) -> Mapping[str, Any] | None:
-    """What was told of a comparison: by the job at hand, which may not have ended, or else by one of the newest.
-
-    Who confirmed a schedule need not be who measured it. Raises StoreError.
-    """
-    events = store.jobs.events(by.id, kinds={EventKind.CONFIRMED}) if by else []
-    if (told := _comparison([event.data for event in events], "task_key", confirmed)) is not None:
-        return told
-    newest = store.jobs.list([JobState.SUCCEEDED], target_key=confirmed.target_key, limit=MOST_REPORTS)
-    reports = (values.entries(job.result, "tasks") for job in ([by] if by else []) + newest)
-    return next((told for tasks in reports if (told := _comparison(tasks, "key", confirmed)) is not None), None)
-
-
-def _comparison(told: Sequence[Mapping[str, Any]], key: str, confirmed: Record) -> Mapping[str, Any] | None:
-    """What of all that was told, by task at `key`, is of this comparison: the default's time is equal to the bit."""
-    default_ms = in_ms(confirmed.measurement.incumbent_s)
-    return next(
-        (
-            entry
-            for entry in told
-            if entry.get(key) == confirmed.task_key and values.number(entry, "default_ms") == default_ms
-        ),
-        None,
     )

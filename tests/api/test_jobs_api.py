@@ -256,15 +256,23 @@ def test_jobs_are_listed(one, client, kit):
 def test_nothing_goes_on_in_a_finished_job(one, client, kit, end):
     job_id = submit(client, kit.send(client, 8)).json()["id"]
     lease = one.store.jobs.lease([kit.target().key], "h")
-    told = {"stage": "running", "trials": 0, "spent_s": 3.5, "left_s": 27.5, "remaining_gain": 0.01, "again_gain": 0.02}
+    told = {
+        "speedup": 1.5,
+        "stage": "running",
+        "trials": 0,
+        "spent_s": 3.5,
+        "left_s": 27.5,
+        "remaining_gain": 0.01,
+        "again_gain": 0.02,
+    }
     one.store.jobs.renew(lease, progress=told | {"spent_s": 1.0}, spent_s=3.5)  # as of the process at work alone
     assert client.get(f"/v1/jobs/{job_id}").json()["progress"] == told
-    one.store.jobs.finish(lease, end, result={"tasks": []} if end is JobState.SUCCEEDED else None)
-    assert client.get(f"/v1/jobs/{job_id}").json()["progress"] == told | {
-        "stage": "done",
-        "left_s": None,
-        "remaining_gain": None,
-    }
+    result = {"tasks": [], "tasks_default_ms": 6.0, "tasks_tuned_ms": 6.0} if end is JobState.SUCCEEDED else None
+    one.store.jobs.finish(lease, end, result=result)
+    over: dict[str, object] = {"stage": "done", "left_s": None, "remaining_gain": None}
+    if result:  # which tells what its tasks come to, whatever they did before
+        over |= {"speedup": 1.0, "default_ms": 6.0, "tuned_ms": 6.0, "noise": "", "is_tried": False}
+    assert client.get(f"/v1/jobs/{job_id}").json()["progress"] == told | over
     assert client.get("/v1/jobs").json()["items"][0]["progress"]["stage"] == "done"
 
 

@@ -139,6 +139,14 @@ def test_each_mark_has_its_legend_and_no_legend_is_alone(name: str, is_confirmed
     assert (f"{NOISE_LEGEND}: {NOISE}" in out) == bool(legends[0])
 
 
+def test_the_reason_is_that_of_a_figure_that_is_marked() -> None:
+    """Where there is no gain nothing is marked, however busy the machine was."""
+    [quiet], [noisy] = listed(True, "no figure is marked for this"), listed(True, NOISE)
+    flat = from_json(Job, quiet.to_json() | {"result": quiet.result | FLAT})  # type: ignore[operator]
+    out = printed(commands.render_jobs, [flat, noisy])
+    assert out.count(NOISE_MARK) == 2 and f"{NOISE_LEGEND}: {NOISE}" in out
+
+
 FLAT = {"default_ms": 2.0, "tuned_ms": 2.0}
 
 ALWAYS = ("tune, jobs show", "tasks", "lookup", "show", "submit --watch")

@@ -30,7 +30,6 @@ from tunewright.tuner.units import in_s
 from ..tuner.conftest import small_model
 from ..tuner.fake_pool import LEASE_S, FakePool, by_key, is_default, leased, work
 from ..tuner.fake_pool import job as tune
-from ..tuner.fake_pool import took as fake_took
 from .page import whole
 
 HOSTILE = ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "{{ 7 * 7 }}", "' onclick='x"]
@@ -154,6 +153,16 @@ class TestWhileItRuns:
         words = page(client, search.id)
         assert "2.50x ° so far, by trials of its tasks" in words
         assert "4.00 ms ° 10.0 ms ° by default" in words
+
+    def test_an_improvement_is_in_every_figure_at_once(self, client, search):
+        """The progress is told once a second."""
+        searched(search)
+        search.improve(search.tasks[1], 0.5, 4.0)
+        said = twin(client, search.id)
+        assert sum(part["after_ms"] for part in said["parts"]) == said["latency"]["tuned_ms"] == 3.0
+        assert said["latency"]["speedup"] == said["job"]["speedup"] == pytest.approx(10 / 3)
+        assert said["model"]["steps"][-1]["speedup"] == said["latency"]["speedup"]
+        assert said["model"]["steps"][-1]["trial"] == said["job"]["trials"] == said["trials"] == 7
 
     def test_tasks_that_are_called_alike_are_told_apart(self, client, search):
         searched(search)
@@ -299,7 +308,7 @@ class TestConfirming:
         large = search.tasks[1]
         search.tell(EventKind.STAGE, stage="confirming")
         times = {"default_ms": 4.4, "best_ms": 1.5, "default_interval_ms": [4.3, 4.5], "best_interval_ms": [1.4, 1.6]}
-        search.tell(EventKind.CONFIRMED, task_key=large.key, op=large.op, noise="", **times)
+        search.tell(EventKind.CONFIRMED, task_key=large.key, op=large.op, noise="it was busy", **times)
         sums = {
             "speedup": 2.16,
             "default_ms": 10.8,
@@ -410,8 +419,11 @@ class TestFinished:
     def test_nothing_was_left_to_try(self, client, search):
         searched(search)
         search.store.jobs.finish(search.lease, JobState.SUCCEEDED, result=report(search, ended_by="exhausted"))
-        words = page(client, search.id)
+        said, words = twin(client, search.id), page(client, search.id)
         assert "more budget brings nothing" in words and "Most of that" not in words
+        assert (said["prospect"]["again_gain"], said["promising"]) == (0.0, [])
+        assert {(task["expected_share"], task["reason"]) for task in said["tasks"]} == {(None, "exhausted")}
+        assert words.count("nothing is left to try") == 2 and "more trials are expected" not in words
 
     @pytest.mark.parametrize(
         "result", [{}, {"tasks": "?"}, {"tasks": [1, {"key": None}], "fallback": 3, "ended_by": "?"}]
@@ -790,7 +802,10 @@ def test_the_tasks_of_a_job_come_to_one_figure():
     """Also where side by side they take other times than in trials, and for the next job of the model, as it begins."""
 
     def compared(candidate):
-        return replace(fake_took(2e-3 if is_default(candidate) else 1.6e-3), provenance=machine())
+        time_s, part = (2e-3, 0.05) if is_default(candidate) else (1.6e-3, 0.01)  # the default's lie apart
+        samples_s = tuple(time_s * (1 + part * n) for n in range(-2, 3))
+        edges_s = samples_s[0], samples_s[-1]
+        return Measurement(Status.OK, samples_s, time_s, *edges_s, provenance=machine())
 
     network = open_model(small_model().SerializeToString())
     views = []
@@ -810,6 +825,11 @@ def test_the_tasks_of_a_job_come_to_one_figure():
         assert one.latency.speedup == one.model.steps[-1].speedup == pytest.approx(1.25)
         assert total_ms([part.before_ms for part in one.parts]) == pytest.approx(one.latency.default_ms)
         assert not any(part.is_tried for part in one.parts) and not one.model.steps[-1].is_tried
+        assert "20% apart" in one.latency.noise and one.model.steps[-1].is_noisy and one.model.noise
+        for task in one.tasks:
+            assert task.default_interval_ms == pytest.approx((1.8, 2.2))
+            assert task.best_interval_ms == pytest.approx((1.568, 1.632))
+            assert task.speedup_interval and "20% apart" in task.noise and task.is_confirmed
 
 
 def test_marks_of_noise_are_those_of_the_trials():

@@ -9,8 +9,8 @@ from tunewright.api.dashboard import analysis
 from tunewright.api.dashboard import task as views
 from tunewright.api.http import descriptions
 from tunewright.api.http.descriptions import Descriptions
-from tunewright.db.job import EventKind, JobSpec, JobState, NewEvent, SearchBudget, SpecTask
-from tunewright.search_space.measurement import NOISE, Record, Status
+from tunewright.db.job import JobSpec, JobState, SearchBudget, SpecTask
+from tunewright.search_space.measurement import DEFAULT_INTERVAL, NOISE, Record, Status
 from tunewright.search_space.schedule import Schedule
 from tunewright.tuner.explain.calibration import Calibration, Pair
 from tunewright.tuner.text import large
@@ -114,10 +114,10 @@ def test_side_by_side(one, look, kit):
     made = tried(one.store, target, 2)
     winner = others(task, target, 3)[2]
     made.record(winner, good(5e-4), lease)
-    confirmed = replace(good(6e-4), incumbent_s=2.4e-3, provenance={NOISE: "other processes took 40% of it"})
+    provenance = {NOISE: "other processes took 40% of it", DEFAULT_INTERVAL: "0.0023 0.0025"}
+    confirmed = replace(good(6e-4), incumbent_s=2.4e-3, provenance=provenance)
     one.store.confirm(Record(task.key, target.key, winner, confirmed), lease)
-    entry = {"key": task.key, "default_ms": 2.4, "default_interval_ms": [2.3, 2.5]}
-    one.store.jobs.finish(lease, JobState.SUCCEEDED, result={"tasks": [entry], "peak_gflops": 123.0})
+    one.store.jobs.finish(lease, JobState.SUCCEEDED, result={"peak_gflops": 123.0})
     page, view = look(made.path())
     gain = {"default_ms": 2.4, "best_ms": 0.6, "is_confirmed": True, "noise": "other processes took 40% of it"}
     gain["default_noise"] = gain["noise"]
@@ -141,23 +141,16 @@ def test_side_by_side(one, look, kit):
 @pytest.mark.parametrize(
     ("edges", "said"),
     [
-        ([0.99, 1.3], "the two are not told apart; their ratio is 1.13x (0.98x to 1.31x)."),
-        (None, "their ratio is 1.13x, but that this is a gain is not yet confirmed."),
+        ("0.00099 0.0013", "the two are not told apart; their ratio is 1.13x (0.98x to 1.31x)."),
+        ("", "their ratio is 1.13x, but that this is a gain is not yet confirmed."),
     ],
 )
 def test_a_gain_that_is_not_certain_is_none(one, look, kit, edges, said):
-    """By the report of the job that confirmed it, which need not be the one that measured it."""
     target, task = kit.target(), product()
     one.store.add_target(target)
-    first = queued(one.store, task, target)
     made = tried(one.store, target, 2)
-    winner = others(task, target, 3)[2]
-    made.record(winner, good(5e-4), first)
-    one.store.jobs.finish(first, JobState.SUCCEEDED, result={})
-    second = queued(one.store, task, target)
-    one.store.confirm(Record(task.key, target.key, winner, replace(good(1e-3), incumbent_s=1.13e-3)), second)
-    entry = {"key": task.key, "default_ms": 1.13, "default_interval_ms": edges}
-    one.store.jobs.finish(second, JobState.SUCCEEDED, result={"tasks": [entry]})
+    confirmed = replace(good(1e-3), incumbent_s=1.13e-3, provenance={DEFAULT_INTERVAL: edges})
+    one.store.confirm(Record(task.key, target.key, made.schedules[0], confirmed))
     page, _ = look(made.path())
     assert said in page.words and "as fast" not in page.words and "Why the best schedule is fast" not in page.words
 
@@ -167,9 +160,8 @@ def test_a_job_that_has_not_ended_tells_the_interval_of_what_it_confirmed(one, l
     one.store.add_target(target)
     lease = queued(one.store, task, target)
     made = tried(one.store, target, 2)
-    record = Record(task.key, target.key, made.schedules[0], replace(good(1e-3), incumbent_s=1.5e-3))
-    told = {"task_key": task.key, "default_ms": 1.5, "default_interval_ms": [1.4, 1.6], "best_ms": 1.0}
-    one.store.confirm(record, lease, [NewEvent(EventKind.CONFIRMED, told)])
+    confirmed = replace(good(1e-3), incumbent_s=1.5e-3, provenance={DEFAULT_INTERVAL: "0.0014 0.0016"})
+    one.store.confirm(Record(task.key, target.key, made.schedules[0], confirmed), lease)
     page, view = look(made.path(), job=lease.job_id)
     assert view["gain"]["default_interval_ms"] == [1.4, 1.6]
     assert "1.50 ms (1.40 ms to 1.60 ms): that is 1.50x as fast" in page.words and "not yet confirmed" not in page.words

@@ -20,7 +20,7 @@ from tunewright.search_space.schedule import Schedule
 from tunewright.tuner.models.assembly import Assembly, CallRange, TaskChain
 from tunewright.tuner.search.confirmation import COMPARED_AGAIN, HEAD_START, Confirmation, _chain_neighbours
 from tunewright.tuner.search.context import JobContext
-from tunewright.tuner.search.task_state import TaskState
+from tunewright.tuner.search.task_state import KnownTimes, TaskState
 from tunewright.workers.measure.cache_flush import LASTING_S
 from tunewright.workers.pool import ReferenceFailed
 
@@ -97,7 +97,9 @@ def test_times_that_lie_far_apart_are_marked(wide: int, other: int, by_warm: boo
     assert report.noise == "times of one and the same schedule lie 12% apart"
     assert report.best_interval_s == pytest.approx((1e-4 * (1 - parts[1] / 2), 1e-4 * (1 + parts[1] / 2)))
     choice = one._choice(state, [(DEFAULT, timed(0, 2e-4)), (OTHER, timed(1, 1e-4))])
-    assert choice is not None and (NOISE in choice[1].provenance) == (wide == 1)
+    assert choice is not None and choice[1].provenance[NOISE] == report.noise
+    told = KnownTimes.of_confirmation(Measurement.from_json(choice[1].to_json()))  # of what is stored
+    assert told.to_json().items() <= report.to_json().items()
 
 
 def test_what_else_was_busy_is_told_beside_it() -> None:

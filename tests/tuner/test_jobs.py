@@ -17,11 +17,12 @@ from tunewright.codegen.host import machine
 from tunewright.db.errors import StoreError
 from tunewright.db.job import EventKind, JobState, LeaseLost
 from tunewright.db.store import Store, open_store
-from tunewright.search_space.measurement import NOISE, Candidate, Measurement, Record
+from tunewright.search_space.measurement import NOISE, Candidate, Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule, spaces
 from tunewright.tuner.cli.model_io import shares
 from tunewright.tuner.errors import Refused
+from tunewright.tuner.explain.curves import improvements
 from tunewright.tuner.lookup.ladder import lookup
 from tunewright.tuner.lookup.result import Basis, Match, measured_times_s, read
 from tunewright.tuner.lookup.verdict import default_results, model_verdict
@@ -37,7 +38,7 @@ from tunewright.tuner.search.report import JobOutcome as ReportOutcome
 from tunewright.tuner.search.report import Report, SearchEnd, TaskReport
 from tunewright.tuner.search.scheduling.scheduler import SMALLEST_LATER
 from tunewright.tuner.search.stage import JobStage
-from tunewright.tuner.search.task_state import FEWEST_FINALISTS, finalist_count
+from tunewright.tuner.search.task_state import FEWEST_FINALISTS, TIME_FIELDS, KnownTimes, finalist_count
 from tunewright.tuner.search.view import JobMoment
 from tunewright.tuner.search.whole_model import ModelTimes, Variant, Variants, time_sessions
 from tunewright.tuner.session.session import InferenceSession
@@ -267,7 +268,10 @@ def test_a_job_ends_when_nothing_is_left_to_try(network: Model, store: Store, mo
     monkeypatch.setattr("tunewright.tuner.search.strategies.evolutionary.Evolutionary.ask", asked_at_most(5))
     report = job(network, store, FakePool(by_key), trials=1000)
     assert report.trials == 10
-    assert store.jobs.get(report.job_id).state is JobState.SUCCEEDED
+    ended = store.jobs.get(report.job_id)
+    assert (ended.state, report.ended_by) == (JobState.SUCCEEDED, SearchEnd.EXHAUSTED)
+    assert ended.progress and (ended.progress["again_gain"], ended.progress["task_gains"]) == (0.0, [None, None])
+    assert job(network, store, FakePool(by_key), until=1e-9).ended_by is SearchEnd.EXHAUSTED
 
 
 def asked_at_most(points: int):
@@ -410,6 +414,48 @@ def test_what_nothing_could_change_is_not_compared_again(network: Model, store: 
     ]
     kinds = [event.kind for event in store.jobs.events(again.job_id)]
     assert kinds.count(EventKind.CONFIRMED) == 2
+
+
+def spread(candidate: Candidate) -> Measurement:
+    """The default's times lie apart, and those of no other."""
+    time_s, part = (2e-3, 0.06) if is_default(candidate) else (1e-3, 0.01)
+    samples_s = tuple(time_s * (1 + part * n) for n in range(-2, 3))
+    return now(Measurement(Status.OK, samples_s, time_s, samples_s[0], samples_s[-1]))
+
+
+def test_what_was_confirmed_is_told_alike_from_then_on(network: Model, store: Store) -> None:
+    """With its intervals and its mark: as it is confirmed, in the report, of the record, as the next job begins."""
+    first = job(network, store, FakePool(by_key_now, spread))
+    again = job(network, store, FakePool(by_key_now, spread), until=1e9)
+    confirmed, defaults = (
+        {event.data["task_key"]: event.data for event in store.jobs.events(number, kinds=[kind])}
+        for number, kind in ((first.job_id, EventKind.CONFIRMED), (again.job_id, EventKind.DEFAULT))
+    )
+    records = store.best_many(network.tasks, TARGET.key)
+    for task in first.tasks:
+        told = {name: confirmed[task.key][name] for name in TIME_FIELDS}
+        assert "24% apart" in told["noise"] and None not in told.values()
+        kept = KnownTimes.of_confirmation(records[task.key].measurement).to_json()
+        assert defaults[task.key]["confirmed"] == kept == told
+        assert told.items() <= task.to_json().items()
+
+
+def test_what_another_model_has_confirmed_since_is_not_told_as_before(network: Model, store: Store) -> None:
+    """Though the same schedule won: the times of the newest comparison are told everywhere."""
+    job(network, store, FakePool(by_key_now, spread))
+    slower = FakePool(by_key_now, lambda candidate: took_longer(spread(candidate)))
+    job(replace(network, sha256="0" * 64), store, slower, until=1e9)
+    pool = FakePool(by_key_now, spread)
+    last = job(network, store, pool, until=1e9)
+    records = store.best_many(network.tasks, TARGET.key)
+    assert len(pool.comparisons) == 2
+    assert {task.key: task.best_s for task in last.tasks} == {
+        key: record.measurement.median_s for key, record in records.items()
+    }
+
+
+def took_longer(measurement: Measurement) -> Measurement:
+    return replace(measurement, median_s=1.01 * (measurement.median_s or 0.0))
 
 
 def test_what_was_found_since_is_compared(network: Model, store: Store) -> None:
@@ -630,6 +676,23 @@ def test_a_task_that_another_job_has_is_passed_over(network: Model, store: Store
     job(network, store, FakePool(outcome, by_key), 40)
     assert set(order[:8]) == {second.key}
     assert set(order) == {first.key, second.key}
+
+
+def test_what_another_job_finds_meanwhile_is_told(network: Model, store: Store) -> None:
+    """The sum of all tasks is of it, too: what tells each task by its events must not fall behind."""
+    [_, second] = tasks(network)
+    found = next(s for space in spaces(second, TARGET) for s in map(space.schedule, space.points) if s != space.default)
+
+    def outcome(candidate: Candidate) -> Measurement:
+        if candidate.task.key != second.key:
+            store.record(Record(second.key, TARGET.key, found, took(1e-9)))
+        return by_key(candidate)
+
+    mine = job(network, store, FakePool(outcome))
+    events = store.jobs.events(mine.job_id, kinds=[EventKind.IMPROVED])
+    [event] = [event for event in events if event.data["task_key"] == second.key]
+    assert event.data["best_ms"] == pytest.approx(1e-6) and event.data["trial"] is None
+    assert improvements(events).keys() <= {task.key for task in tasks(network)} - {second.key}
 
 
 def test_a_trial_whose_answer_was_lost_counts_once(network: Model, store: Store, monkeypatch) -> None:

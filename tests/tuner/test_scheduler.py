@@ -152,7 +152,9 @@ def test_the_forecast_is_of_the_whole_model():
     assert scheduler.forecast().gains_s[-1] == pytest.approx(1e-3 * (1 - 2**-LEFT), rel=0.01)
     assert scheduler.forecast().by_task(60.0).keys() == {1}
     scheduler.exhaust(1)
-    assert scheduler.forecast() is None
+    nothing = scheduler.forecast()
+    assert (nothing.tasks, nothing.by_task(60.0), nothing.speedup(60.0), nothing.lasts_s(9.0, 0.01)) == ((), {}, 0, 0)
+    assert nothing.model_s == forecast.model_s and nothing.lasts_s(9.0, None) == inf
 
 
 @pytest.mark.parametrize("seconds", [0.0, 1e-3, 60.0, 1e9])

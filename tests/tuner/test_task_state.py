@@ -12,7 +12,7 @@ from tunewright.codegen.gpu import KNOWN
 from tunewright.codegen.host import machine
 from tunewright.codegen.target import Target
 from tunewright.costmodel.model import AnalyticModel
-from tunewright.search_space.measurement import Measurement, Record, Status
+from tunewright.search_space.measurement import DEFAULT_INTERVAL, Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import spaces
 from tunewright.tuner.search import task_state
@@ -77,6 +77,13 @@ def test_a_confirmation_tells_whether_constants_were_close_by() -> None:
     stored = replace(measured(), incumbent_s=2e-3, warm_s=5e-4)
     assert KnownTimes.of_confirmation(stored) == KnownTimes(2e-3, 1e-3, is_confirmed=True)
     assert KnownTimes.of_confirmation(replace(stored, warm_s=1e-3)).is_warm
+
+
+@pytest.mark.parametrize("text", ["", "1e-3", "1e-3 2e-3 3e-3", "2e-3 1e-3", "0 1e-3", "1e-3 inf", "nan nan", "a b"])
+def test_an_interval_beside_a_confirmation_may_be_any_text(text: str) -> None:
+    """It comes with imports; what older versions confirmed has none."""
+    stored = replace(measured(), incumbent_s=2e-3, provenance={DEFAULT_INTERVAL: text})
+    assert KnownTimes.of_confirmation(stored).default_interval_s is None
 
 
 def test_one_at_a_time() -> None:

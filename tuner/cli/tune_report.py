@@ -17,6 +17,7 @@ from ..search.report import ENDINGS, VERDICTS, JobOutcome, SearchEnd
 from ..text import (
     between,
     between_ms,
+    cause,
     counted,
     dims_text,
     duration,
@@ -94,7 +95,7 @@ def render_sizes(console: Console, data: Mapping[str, Any]) -> None:
         figures_ms = (gain.default_ms, gain.default_ms if gain.is_kept else gain.tuned_ms)
         is_tried = gain.of is GainBasis.TRIALS
         shown = [mark_trial(mark_noise(text, gain.noise), is_tried) for text in (*map(duration, figures_ms), speedup)]
-        noises.append(gain.noise)
+        noises.append(cause(gain.noise, *shown))
         table.add_row(Text(dims_text(report["dims"])), str(report["trials"]), *shown)
         if gain.vendor_text:
             vendors.append(f"{dims_text(report['dims'])}: {gain.vendor_text}")

@@ -9,10 +9,12 @@ from enum import StrEnum
 from typing import Any
 
 from tunewright.codegen.codec import from_json
+from tunewright.db.job import Job
 
 from ..lookup.verdict import VendorTime
 from ..noise import total_noise
 from ..search.report import JobOutcome
+from ..search.stage import JobStage
 from ..text import Interval, is_slower, ratio, ratio_within
 from . import values
 
@@ -70,10 +72,37 @@ class TaskSum:
             total_noise(values.word(task, "noise") for task in tasks),
         )
 
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, as the progress of a job has it."""
+        return {
+            "speedup": self.speedup,
+            "default_ms": self.default_ms,
+            "tuned_ms": self.best_ms,
+            "noise": self.noise,
+            "is_tried": self.is_tried,
+        }
+
     @property
     def basis(self) -> GainBasis:
         """What its gain is of."""
         return GainBasis.TRIALS if self.is_tried else GainBasis.TASKS
+
+
+def standing(job: Job) -> dict[str, Any] | None:
+    """The newest progress of a job as it holds now; None where none was told.
+
+    Trials and seconds are those that are stored: a process may end before it tells its last ones. Nothing goes on in a
+    job that is over, and nothing more is to come, whatever its process was at. What its tasks come to is by its result.
+    """
+    if job.progress is None:
+        return None
+    progress = job.progress | {"trials": job.trials, "spent_s": job.spent_s}
+    if (
+        job.result is not None and (told := TaskSum.of_job(None, job.result)).speedup is not None
+    ):  # older ones have none
+        progress |= told.to_json()
+    over = {"stage": JobStage.DONE.value, "left_s": None, "remaining_gain": None}
+    return progress | over if job.is_over else progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +191,11 @@ class ExpectedGain:
 
     gain: float | None = None  # by which that becomes faster: 0.02 is 2%; None: not known
     by_task: Sequence[float | None] | None = None  # the part of it that each task should save; None: nothing is left
+
+    @staticmethod
+    def nothing(tasks: int) -> ExpectedGain:
+        """That of so many tasks of which nothing is left to try."""
+        return ExpectedGain(0.0, [None] * tasks)
 
     @staticmethod
     def of_progress(progress: Mapping[str, Any] | None, tasks: int) -> ExpectedGain:

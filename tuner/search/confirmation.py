@@ -13,18 +13,16 @@ from tunewright.codegen.target import Target
 from tunewright.costmodel.roofline import peak_factor
 from tunewright.db.job import EventKind, JobState, NewEvent
 from tunewright.graph.task import Task
-from tunewright.search_space.measurement import NOISE, Candidate, Measurement, Record, Status
+from tunewright.search_space.measurement import Candidate, Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
 from tunewright.workers.measure.cache_flush import LASTING_S, is_warm_in_model
-from tunewright.workers.measure.noise import noise_note, noise_of
-from tunewright.workers.measure.sampling import interval, reliable_interval
+from tunewright.workers.measure.sampling import interval
 from tunewright.workers.pool import ReferenceFailed
 
-from ..units import in_ms
 from .context import JobContext, log_trial
 from .report import Report, TaskReport
 from .stage import JobStage
-from .task_state import PACKED, KnownTimes, TaskState, is_current, time_s
+from .task_state import PACKED, TIME_FIELDS, KnownTimes, TaskState, confirmation, is_current, time_s
 
 _log = logging.getLogger("tunewright")
 
@@ -91,10 +89,10 @@ class Confirmation:
         self._context.report(JobStage.CONFIRMING)
 
     def _report(self, state: TaskState, compared: Comparison, is_confirmed: bool = True) -> TaskReport:
-        works = {schedule.key: m for schedule, m in self._judge(state, compared) if m.status is Status.OK}
         choice = self._choice(state, compared)
-        schedule = choice[0] if choice is not None and choice[0].key in works else state.default
-        default, best = works.get(state.default.key), works.get(schedule.key)
+        schedule, times = state.default, KnownTimes(None, None)
+        if choice is not None and choice[1].status is Status.OK:
+            schedule, times = choice[0], KnownTimes.of_confirmation(choice[1])
         report = TaskReport(
             key=state.task.key,
             op=state.task.op,
@@ -102,13 +100,13 @@ class Confirmation:
             chosen=state.occurrences,
             trials=len(state.measured),
             flops=state.task.flops,
-            default_s=default.median_s if default else None,
-            best_s=best.median_s if best else None,
+            default_s=times.default_s,
+            best_s=times.best_s,
             fraction_of_peak=None,
             schedule=schedule.to_json(),
-            default_interval_s=reliable_interval(default),
-            best_interval_s=reliable_interval(best),
-            noise=_noise(best) or _noise(default),  # a gain is of both
+            default_interval_s=times.default_interval_s,
+            best_interval_s=times.best_interval_s,
+            noise=times.noise,
             is_confirmed=is_confirmed,
             default_key=state.default.key,
         )
@@ -193,14 +191,14 @@ class Confirmation:
         With the measurement that counts, and the time of the default beside it.
         """
         judged = self._judge(state, compared)
-        times_s = {schedule.key: time_s(m) for schedule, m in judged if m.status is Status.OK}
+        works = {schedule.key: m for schedule, m in judged if m.status is Status.OK}
 
         def rank(entry: tuple[Schedule, Measurement]) -> float:
             share = 1 - HEAD_START if entry[0] == state.default else 1.0
-            return share * times_s.get(entry[0].key, inf)
+            return share * time_s(works[entry[0].key]) if entry[0].key in works else inf
 
         chosen = min(judged, key=rank, default=None)
-        return chosen and (chosen[0], replace(chosen[1], incumbent_s=times_s.get(state.default.key)))
+        return chosen and (chosen[0], confirmation(chosen[1], works.get(state.default.key)))
 
     def _times_s(self, state: TaskState, compared: Comparison) -> dict[str, float]:
         """Seconds of each schedule that works, as it runs in this model, by its key."""
@@ -211,10 +209,8 @@ class Confirmation:
         works = [m for _, m in compared if m.status is Status.OK]
         fastest_s = min(map(time_s, works), default=inf)
         if not self._is_judged_warm(state.task, fastest_s) or any(m.warm_s is None for m in works):
-            return [(schedule, _with_noise(m)) for schedule, m in compared]
-        return [
-            (schedule, _with_noise(_with_warm_times(m)) if m.status is Status.OK else m) for schedule, m in compared
-        ]
+            return compared
+        return [(schedule, _with_warm_times(m) if m.status is Status.OK else m) for schedule, m in compared]
 
     def _is_judged_warm(self, task: Task, fastest_s: float) -> bool:
         """Whether runs are short, and the constants stay in the caches from one run of the model to the next."""
@@ -226,7 +222,16 @@ class Confirmation:
 def _tell_times(state: TaskState, report: TaskReport) -> None:
     """What is told of a task from now on: its times from side by side."""
     if report.is_confirmed:
-        state.confirm(KnownTimes(report.default_s, report.best_s, report.noise, is_confirmed=True))
+        state.confirm(
+            KnownTimes(
+                report.default_s,
+                report.best_s,
+                report.noise,
+                is_confirmed=True,
+                default_interval_s=report.default_interval_s,
+                best_interval_s=report.best_interval_s,
+            )
+        )
 
 
 def _with_warm_times(measurement: Measurement) -> Measurement:
@@ -236,18 +241,7 @@ def _with_warm_times(measurement: Measurement) -> Measurement:
     return replace(measurement, samples_s=samples_s, median_s=measurement.warm_s, low_s=low_s, high_s=high_s)
 
 
-def _noise(measurement: Measurement | None) -> str:
-    """The reason why a measurement is unreliable; empty where it is reliable."""
-    return noise_note(measurement.provenance) if measurement else ""
-
-
-def _with_noise(measurement: Measurement) -> Measurement:
-    """The measurement with a note on the spread of its samples, where that is too wide."""
-    noise = noise_of(measurement.median_s, measurement.low_s, measurement.high_s, _noise(measurement))
-    return replace(measurement, provenance=measurement.provenance | {NOISE: noise}) if noise else measurement
-
-
-EVENT_FIELDS = ("op", "default_ms", "best_ms", "default_interval_ms", "best_interval_ms", "noise")
+EVENT_FIELDS = ("op", *TIME_FIELDS)
 """Fields of a task's report in the event of its confirmation."""
 
 
@@ -278,7 +272,8 @@ def unchanged_reports(context: JobContext, finalists: Finalists) -> dict[str, Kn
     store, key = context.store, context.target.key
     keys = [state.task.key for state in context.states]
     confirmed, best = store.confirmations(keys, key), store.best_many(keys, key)
-    known = _last_reports(context) | _own_reports(context, confirmed)
+    reports = [*_last_reports(context).items(), *_own_reports(context, confirmed).items()]
+    known = {task: one for task, one in reports if task in confirmed and _is_of(one.report, confirmed[task])}
     if not known:
         return {}
     tried_at = {
@@ -292,7 +287,7 @@ def unchanged_reports(context: JobContext, finalists: Finalists) -> dict[str, Kn
 
     def is_settled(state: TaskState) -> bool:
         task = state.task.key
-        if task not in known or task not in confirmed:
+        if task not in known:
             return False
         report, since = known[task].report, known[task].at
         if not _stands(report, confirmed[task], best.get(task), context.target) or (
@@ -321,8 +316,6 @@ def _own_reports(context: JobContext, confirmed: Mapping[str, Record]) -> dict[s
         event, record = newest.get(key), confirmed.get(key)
         if event is None or record is None or event.data.get("default_ms") is None:
             continue
-        if not isclose(event.data.get("best_ms") or 0.0, in_ms(record.measurement.median_s) or 0.0, rel_tol=1e-9):
-            continue  # another job has confirmed it since
         data = {
             "key": key,
             "op": state.task.op,
@@ -352,6 +345,11 @@ def _last_report(context: JobContext) -> Report | None:
         return None
     done = context.store.jobs.list([JobState.SUCCEEDED], model_sha256=sha256, target_key=key, limit=1)
     return Report.from_json(done[0].result) if done and done[0].result else None
+
+
+def _is_of(reported: TaskReport, confirmed: Record) -> bool:
+    """Whether a report is of that comparison: none of another job, whose times are told by now, came after its own."""
+    return isclose(reported.best_s or 0.0, confirmed.measurement.median_s or 0.0, rel_tol=1e-9)
 
 
 def _stands(reported: TaskReport, confirmed: Record, best: Record | None, target: Target) -> bool:

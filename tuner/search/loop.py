@@ -58,9 +58,7 @@ class Search:
         while not (ended := self._budget_end() or self._gain_end()):
             self._context.keeper.check()
             batch = self._scheduler.next_batch(self._context.trials_left, busy)
-            if batch is None and not busy:
-                return SearchEnd.EXHAUSTED
-            if batch is None:
+            if batch is None:  # other jobs are at all that have something left to try
                 self._context.wait()
                 busy.clear()
                 continue
@@ -76,20 +74,27 @@ class Search:
         return SearchEnd.MINUTES if self._context.seconds_left <= 0 else None
 
     def _gain_end(self) -> SearchEnd | None:
-        """The end of the search where the expected gain is below the budget's; else None."""
+        """The end of the search where nothing is left to try, or the expected gain is below the budget's; else None."""
         for index, state in enumerate(self._context.states):
             self._scheduler.promise(index, state.strategy.promise())
-        forecast, until = self._scheduler.forecast(), self._budget.until
-        self._context.forecast = forecast
-        return SearchEnd.UNTIL if forecast and until is not None and forecast.is_below(until) else None
+        self._context.forecast = forecast = self._scheduler.forecast()
+        if forecast is None:
+            return None
+        if not forecast.tasks:
+            return SearchEnd.EXHAUSTED
+        until = self._budget.until
+        return SearchEnd.UNTIL if until is not None and forecast.is_below(until) else None
 
     def _round(self, index: int, size: int) -> bool:
         """Give a task so many trials; False where another job has it."""
         start, measured_s = time.monotonic(), self._measured_s
         state = self._context.states[index]
         self._learning.refit(self._context.states)  # before the claim: others may have their turn meanwhile
+        best = state.best
         fresh = self._context.claim(state)
         if fresh is not None:
+            if state.best is not best and state.best is not None and state.best[0] != state.default:  # by another job
+                self._context.keeper.tell([self._improved_event(state, state.best[1], None)])
             self._scheduler.add(index, [time_s(measurement) for measurement in fresh])
             self._learning.note(len(fresh))
             self._try(index, size)
@@ -163,6 +168,10 @@ class Search:
         better = measurement.status is Status.OK and (state.best is None or time_s(measurement) < time_s(state.best[1]))
         if not better or schedule == state.default:
             return []
+        return [self._improved_event(state, measurement, self._context.own)]
+
+    def _improved_event(self, state: TaskState, measurement: Measurement, trial: int | None) -> NewEvent:
+        """The event of an improvement by a trial of the job, or, where it is None, of another job."""
         state.apart_noise = total_noise(self._noises)
         data = {
             "task_key": state.task.key,
@@ -173,9 +182,9 @@ class Search:
             "default_ms": in_ms(state.default_s),
             "default_noise": state.default_noise,
             "apart_noise": state.apart_noise,
-            "trial": self._context.own,
+            "trial": trial,
         }
-        return [NewEvent(EventKind.IMPROVED, data)]
+        return NewEvent(EventKind.IMPROVED, data)
 
 
 def _default_event(state: TaskState, default_s: float | None, best_s: float | None, noise: str) -> NewEvent:
@@ -188,6 +197,5 @@ def _default_event(state: TaskState, default_s: float | None, best_s: float | No
         "noise": noise or state.best_noise,
     }
     if (confirmed := state.times).is_confirmed:
-        times_ms = {"default_ms": in_ms(confirmed.default_s), "best_ms": in_ms(confirmed.best_s)}
-        data["confirmed"] = times_ms | {"noise": confirmed.noise}
+        data["confirmed"] = confirmed.to_json()
     return NewEvent(EventKind.DEFAULT, data)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from math import inf, isfinite
 from typing import Any
 
-from tunewright.db.job import Job, SearchBudget
+from tunewright.db.job import SearchBudget
 from tunewright.search_space.measurement import Measurement
 from tunewright.search_space.schedule import Schedule
 
@@ -143,19 +143,6 @@ class Progress:
             "confirmed": self.confirmed,
             "to_confirm": self.to_confirm,
         }
-
-
-def standing(job: Job) -> dict[str, Any] | None:
-    """The newest progress of a job as it holds now; None where none was told.
-
-    Trials and seconds are those that are stored: a process may end before it tells its last ones. Nothing goes on in a
-    job that is over, and nothing more is to come, whatever its process was at.
-    """
-    if job.progress is None:
-        return None
-    progress = job.progress | {"trials": job.trials, "spent_s": job.spent_s}
-    over = {"stage": JobStage.DONE.value, "left_s": None, "remaining_gain": None}
-    return progress | over if job.is_over else progress
 
 
 Watch = Callable[[Progress], None]

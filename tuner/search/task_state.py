@@ -5,22 +5,26 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from math import inf, isqrt
-from typing import Self
+from typing import Any, Self
 
+from tunewright.codegen.codec import to_json
 from tunewright.codegen.cuda import nvrtc
 from tunewright.codegen.host import machine
 from tunewright.codegen.target import CUDA, Target
 from tunewright.costmodel.model import CostModel
 from tunewright.graph.task import Task
-from tunewright.search_space.measurement import Measurement, Record, Status
+from tunewright.search_space.measurement import DEFAULT_INTERVAL, NOISE, Measurement, Record, Status
 from tunewright.search_space.schedule import Illegal, Schedule
 from tunewright.search_space.sketches import default_schedule, holds, spaces
 from tunewright.search_space.space import Space
+from tunewright.workers.measure.sampling import reliable_interval
 
-from ..noise import noise_of_measurement
+from ..noise import noise_of_measurement, total_noise
+from ..text import Interval
+from .report import Time, TimeInterval
 from .strategies.history import SearchProblem
 from .strategies.strategy import STRATEGIES, Strategy
 
@@ -73,22 +77,61 @@ def finalist_count(task: Task, trials: int) -> int:
     return max(FEWEST_FINALISTS, min(isqrt(trials), MOST_FINALISTS, room))
 
 
+TIME_FIELDS = ("default_ms", "best_ms", "default_interval_ms", "best_interval_ms", "noise")
+"""What reports and events have of two times that were confirmed."""
+
+
 @dataclass(frozen=True, slots=True)
 class KnownTimes:
     """Seconds of a task's default and best, as they are told; None where they are not known."""
 
-    default_s: float | None
-    best_s: float | None
+    default_s: Time
+    best_s: Time
     noise: str = ""  # why the machine was too busy to rely on both; empty where it was not
     is_confirmed: bool = False  # whether they were timed side by side, in fresh processes; else they are of trials
     is_warm: bool = False  # whether constants were in the caches then, as they never are in trials
+    default_interval_s: TimeInterval = None
+    best_interval_s: TimeInterval = None
 
     @classmethod
     def of_confirmation(cls, measurement: Measurement) -> Self:
-        """The times of a stored confirmation, which has that of the default beside it."""
-        is_warm = measurement.warm_s is not None and measurement.median_s == measurement.warm_s
-        noise = noise_of_measurement(measurement)
-        return cls(measurement.incumbent_s, measurement.median_s, noise, is_confirmed=True, is_warm=is_warm)
+        """The times of a confirmation, as `confirmation` makes it and the database keeps it."""
+        return cls(
+            measurement.incumbent_s,
+            measurement.median_s,
+            noise_of_measurement(measurement),
+            is_confirmed=True,
+            is_warm=measurement.warm_s is not None and measurement.median_s == measurement.warm_s,
+            default_interval_s=_interval_beside(measurement),
+            best_interval_s=reliable_interval(measurement),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, as events have it of a task."""
+        data = to_json(self)
+        return {name: data[name] for name in TIME_FIELDS}
+
+
+def confirmation(best: Measurement, default: Measurement | None) -> Measurement:
+    """The measurement to keep of what was chosen, with the default beside it; None where that failed.
+
+    It is noisy where either is: from then on one mark is told of the two times and of their ratio.
+    """
+    provenance = {name: value for name, value in best.provenance.items() if name != DEFAULT_INTERVAL}
+    if noise := total_noise(map(noise_of_measurement, (best, default))):
+        provenance[NOISE] = noise
+    if (interval := reliable_interval(default)) is not None:
+        provenance[DEFAULT_INTERVAL] = " ".join(repr(float(edge_s)) for edge_s in interval)
+    return replace(best, provenance=provenance, incumbent_s=default.median_s if default else None)
+
+
+def _interval_beside(measurement: Measurement) -> Interval | None:
+    """The interval of the default beside a confirmation; older versions kept none, and what is imported may be any."""
+    with suppress(ValueError):
+        low_s, high_s = map(float, measurement.provenance.get(DEFAULT_INTERVAL, "").split())
+        if 0 < low_s < high_s < inf:
+            return low_s, high_s
+    return None
 
 
 @dataclass(slots=True)

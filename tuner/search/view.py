@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from math import isinf
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ from rich.text import Text
 
 from ..settings import settings
 from ..text import (
+    cause,
     clock,
     counted,
     failures,
@@ -427,8 +429,9 @@ def _resume_text(first: JobMoment) -> str:
 
 def _legends(last: JobMoment, rows: Sequence[TaskFigures], told: Sequence[str]) -> list[Text]:
     """The meanings of the marks in these rows of the table, and in what is told of the whole."""
-    figures = [*told, *(figure for row in rows for figure in _numbers(row))]
-    return [Text(line, style="dim") for line in legends(figures, [*(row.noise for row in rows), last.noise])]
+    cells = [_numbers(row) for row in rows]
+    causes = [*(cause(row.noise, *figures) for row, figures in zip(rows, cells, strict=True)), cause(last.noise, *told)]
+    return [Text(line, style="dim") for line in legends([*told, *chain.from_iterable(cells)], causes)]
 
 
 def _failure_text(last: JobMoment) -> str:

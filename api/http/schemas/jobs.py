@@ -24,8 +24,7 @@ from tunewright.tuner.arguments import (
     StrategyName,
 )
 from tunewright.tuner.explain import values
-from tunewright.tuner.explain.gain import GainBasis, ModelGain
-from tunewright.tuner.search.progress import standing
+from tunewright.tuner.explain.gain import GainBasis, ModelGain, standing
 from tunewright.tuner.search.report import JobOutcome
 from tunewright.tuner.text import ONNX_RUNTIME, Interval, counted
 

@@ -205,13 +205,13 @@ class TaskScheduler:
         return gains_s
 
     def forecast(self) -> Forecast | None:
-        """The expected gain of the search from here on.
+        """The expected gain of the search from here on: none where nothing is left to try.
 
-        None while a task that the model needs was not tried, and where nothing is left to try.
+        None while a task that the model needs was not tried.
         """
         separate_uses = self._assembly.separate_uses
         reachable = [index for index, task in enumerate(self._tasks) if not task.exhausted]
-        if not reachable or any(separate_uses[index] and not self._tasks[index].trials for index in reachable):
+        if any(separate_uses[index] and not self._tasks[index].trials for index in reachable):
             return None
         known_s = [task.best_s[-1] if task.succeeded else None for task in self._tasks]
         times_s = [self._best_s(task) for task in self._tasks]
