@@ -97,9 +97,8 @@ def standing(job: Job) -> dict[str, Any] | None:
     if job.progress is None:
         return None
     progress = job.progress | {"trials": job.trials, "spent_s": job.spent_s}
-    if (
-        job.result is not None and (told := TaskSum.of_job(None, job.result)).speedup is not None
-    ):  # older ones have none
+    told = None if job.result is None else TaskSum.of_job(None, job.result)
+    if told is not None and told.speedup is not None:  # older results have none
         progress |= told.to_json()
     over = {"stage": JobStage.DONE.value, "left_s": None, "remaining_gain": None}
     return progress | over if job.is_over else progress
