@@ -103,7 +103,7 @@ MODELS = {
     "half_turned": "float16: x[{8d}, {8a}] w[{8a}, {8d}] | y = Gemm<transA=1, transB=1>(x, w) | y ; w",
     "half_conv": "float16: x[1, {8d}, {a}, {b}] w[{c}, {8d}, 3, 3] z[{c}] | t = Conv<pads=[1, 1, 1, 1]>(x, w, z)"
     " y = Relu(t) | y ; w z",
-    "half_first": "float16: x[{d}, 3, {a}, {b}] w[{8c}, 3, 7, 7] z[{8c}]"
+    "half_first": "float16: x[{d}, 3, {a}, {b}] w[{8a}, 3, 7, 7] z[{8a}]"
     " | t = Conv<pads=[3, 3, 3, 3], strides=[2, 2]>(x, w, z) y = Relu(t) | y ; w z",
     "half_attended": "float16: q[{d}, {a}, {b}] k[{d}, {c}, {b}] m[{a}, {c}] v[{d}, {c}, {2b}]"
     " | t = Transpose<perm=[0, 2, 1]>(k) r = MatMul(q, t) s = Add(r, m) p = Softmax(s) y = MatMul(p, v)"
@@ -123,7 +123,7 @@ MODELS = {
     "quantised": "x[{a}, {4b}] w[{4b}, {c}] | s = Constant<value_float=0.0625>() z = Constant<value=uint8 {7}>()"
     " o = Constant<value=int8 {0}>() p = QuantizeLinear(x, s, z) q = DequantizeLinear(p, s, z)"
     " v = QuantizeLinear(w, s, o) k = DequantizeLinear(v, s, o) t = MatMul(q, k) y = Relu(t) | y ; w",
-    "quantised_conv": "x[1, {4d}, {a}, {b}] w[{8c}, {4d}, 3, 3] | s = Constant<value_float=0.0625>()"
+    "quantised_conv": "x[1, {4d}, {a}, {b}] w[{2c}, {4d}, 3, 3] | s = Constant<value_float=0.0625>()"
     " z = Constant<value=uint8 {9}>() o = Constant<value=int8 {0}>() p = QuantizeLinear(x, s, z)"
     " q = DequantizeLinear(p, s, z) v = QuantizeLinear(w, s, o) k = DequantizeLinear(v, s, o)"
     " t = Conv<pads=[1, 1, 1, 1]>(q, k) y = Relu(t) | y ; w",
