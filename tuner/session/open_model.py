@@ -328,7 +328,7 @@ class OpenModel:
     def notes(self) -> tuple[str, ...]:
         """What keeps it from being as fast as it can be, a line each."""
         names = ", ".join(repr(printable(key)) for key in self._places)
-        lines = [f"open: {names}; each size gets kernels of its own, tune with --dim for the sizes that matter"]
+        lines = [f"open: {names}; sizes get kernels as they are run, tune with --sizes for those that matter"]
         if self._runtime is None:
             lines.append("the first run at a size waits for its kernels, as ONNX Runtime is not there or refuses it")
         for sizes, fault in list(self._faults.items())[-1:]:
