@@ -54,7 +54,12 @@ def resize(x: Array, attrs: Mapping[str, Any]) -> Array:
             weights = _weights(extent, places, scale, attrs).astype(result.dtype)
             result = np.moveaxis(np.tensordot(weights, result, (1, axis)), 0, axis)
         outside = outside | ((places < 0) | (places > extent - 1)).reshape(-1, *(1,) * (x.ndim - 1 - axis))
-    return np.asarray(np.where(outside, attrs["extrapolation_value"], result) if cropped else result, x.dtype)
+    if cropped:
+        result = np.where(outside, attrs["extrapolation_value"], result)
+    if x.dtype.kind in "iu":  # cubic weights lead out of its range
+        info = np.iinfo(x.dtype.name)
+        result = np.clip(result, info.min, info.max)
+    return np.asarray(result, x.dtype)
 
 
 def taps(attrs: Mapping[str, Any], axis: int, extent: int) -> tuple[NDArray[np.int64], Floats | None] | None:

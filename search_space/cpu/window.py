@@ -313,13 +313,24 @@ class ColumnRun:
     @staticmethod
     def all(dim: WindowDim, size: int) -> list[ColumnRun]:
         """Return the tiles of `size` windows along a dimension, and the smaller last one."""
+        tiles, whole = -(-dim.extent // size), dim.whole
+        first, stop = -(-whole.start // size), whole.stop // size
+        if first >= stop:
+            return ColumnRun.at_edges(dim, size, 0, tiles)
+        inside = ColumnRun(first, stop - first, (tuple(range(dim.taps)),) * size)
+        return [*ColumnRun.at_edges(dim, size, 0, first), inside, *ColumnRun.at_edges(dim, size, stop, tiles - stop)]
+
+    @staticmethod
+    def at_edges(dim: WindowDim, size: int, first: int, count: int) -> list[ColumnRun]:
+        """The runs of so many tiles, each of which is looked at."""
 
         def taps(tile: int) -> tuple[tuple[int, ...], ...]:
-            places = range(tile * size, min((tile + 1) * size, dim.extent))
-            return tuple(tuple(t for t in range(dim.taps) if dim.is_inside(p, t)) for p in places)
+            place = tile * size
+            windows = (place + n for n in range(min(size, dim.extent - place)))
+            return tuple(tuple(t for t in range(dim.taps) if dim.is_inside(window, t)) for window in windows)
 
         runs = []
-        for tile_taps, group in groupby(range(-(-dim.extent // size)), key=taps):
+        for tile_taps, group in groupby((first + n for n in range(count)), key=taps):
             tiles = list(group)
             runs.append(ColumnRun(tiles[0], len(tiles), tile_taps))
         return runs

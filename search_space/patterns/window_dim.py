@@ -64,6 +64,14 @@ class WindowDim:
         return self.offset(place, tap) in self.inside
 
     @property
+    def whole(self) -> IndexRange:
+        """The windows that read no padding at any tap."""
+        stride = max(1, self.stride)  # there is one window where it is 0
+        room = self.inside.stop - 1 - self.offset(0, self.taps - 1)  # how far the last tap may move
+        start = max(0, -(-self.before // stride))
+        return IndexRange(start, max(start, min(self.extent, room // stride + 1)))
+
+    @property
     def before(self) -> int:
         """Positions of padding in front of the first tap of the first window."""
         return self.inside.start - self.start

@@ -26,6 +26,17 @@ def test_resize_to_the_nearest(rounding: str, coordinates: str):
         agree("Resize", [normal(1, 2, 5, 7), None, np.array([1, 1, 1.7, 0.6], np.float32)], 13, **attrs)
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.int64])
+def test_cubic_weights_do_not_lead_out_of_the_range_of_whole_numbers(dtype: type):
+    x: Any = np.array([[100, 2, 100], [2, 2, 100]], dtype)[None, None]
+    x[x == 100] = min(np.iinfo(dtype).max, 1000)
+    operands = [None, np.array([1, 1, 3, 2], np.float32)]
+    [result] = computed("Resize", [x, *operands], 18, mode="cubic")
+    [exact] = computed("Resize", [x.astype(np.float64), *operands], 18, mode="cubic")
+    assert (exact < 0).any() and result.dtype == dtype
+    np.testing.assert_array_equal(result, np.clip(exact, np.iinfo(dtype).min, np.iinfo(dtype).max).astype(dtype))
+
+
 @pytest.mark.parametrize("mode", ["nearest", "linear"])
 def test_resize_of_opset_10(mode: str, runs: Any):
     x = normal(1, 2, 7, 6)

@@ -14,7 +14,7 @@ from tunewright.graph.oracle import example_inputs, reference
 from tunewright.graph.task import Task
 from tunewright.graph.task_family import TaskFamily
 from tunewright.search_space.sketch import find_space
-from tunewright.search_space.sketches import SKETCHES, default_schedule
+from tunewright.search_space.sketches import SKETCHES, default_schedule, sketch
 from tunewright.search_space.symbolic import SymbolicKernel, lower_family
 
 from .oracle import HOST, interpret, native
@@ -92,15 +92,36 @@ def test_the_verifier_refuses_what_holds_for_no_size() -> None:
     assert trace.replay([71]) and not trace.replay([0])
 
 
-def test_kernels_for_some_sizes_are_for_all_larger_ones() -> None:
-    [[one], [other]] = at_sizes("dense", "a", (67, 71))
-    family = TaskFamily.of(one, other)
+POOLING = (
+    "x[1, 5, {a}, 16] | p = Transpose<perm=[0, 3, 1, 2]>(x)"
+    " t = MaxPool<kernel_shape=[3, 3], pads=[1, 1, 1, 1], strides=[2, 2]>(p) y = Transpose<perm=[0, 2, 3, 1]>(t) | y"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "largest", "most"),
+    [
+        (MODELS["dense"], "contraction", 2000, 10),
+        (POOLING, "window", 500, 4),
+    ],  # parallel chunks of padding change there
+)
+def test_kernels_for_some_sizes_are_for_larger_ones(text: str, name: str, largest: int, most: int) -> None:
+    def task_at(extent: int) -> Task:
+        [task] = tasks_of(text, {**FIXED, "a": extent})
+        return task
+
+    def values_at(extent: int) -> tuple[int, ...]:
+        values = family.match(task_at(extent)) if family is not None else None
+        assert values is not None
+        return values
+
+    family = TaskFamily.of(task_at(67), task_at(71))
     assert family is not None
-    schedule, traces = default_schedule(other, HOST), list[Trace]()
-    for extent in range(48, 200):
-        if not any(trace.replay([extent]) for trace in traces):
-            symbolic = lower_family(family, (extent,), schedule, HOST)
-            assert symbolic is not None and symbolic.trace.replay([extent])
+    schedule, traces = sketch(name).space(task_at(71), HOST).default, list[Trace]()
+    for extent in range(49, 260, 2):
+        if not any(trace.replay(values_at(extent)) for trace in traces):
+            symbolic = lower_family(family, values_at(extent), schedule, HOST)
+            assert symbolic is not None and symbolic.trace.replay(values_at(extent))
             traces.append(symbolic.trace)
-    assert all(any(trace.replay([extent]) for trace in traces) for extent in range(200, 2000, 7))
-    assert len(traces) < 152 / 4
+    assert all(any(trace.replay(values_at(extent)) for trace in traces) for extent in range(261, largest, 14))
+    assert len(traces) <= most

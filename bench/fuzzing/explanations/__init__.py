@@ -34,6 +34,7 @@ EXPLANATIONS: Mapping[str, Callable[[Difference], ExplainedElements]] = {
     "logarithms of sums that cancel": anyone.cancels_in_a_logarithm,
     "gates and norms that cancel": anyone.agrees_in_single,
     "zeros of either sign": anyone.has_zeros_of_either_sign,
+    "whole numbers are cut after each axis": anyone.cuts_after_each_axis,
     "windows over nothing": anyone.pools_nothing,
     "angles without a place behind the point": ours.turns_far,
     "whole numbers overflow": runtime.overflows_integers,

@@ -106,6 +106,16 @@ def _is_next_to_nothing(difference: Difference) -> ExplainedElements:
     return np.asarray(np.maximum(*sizes) < largest)
 
 
+def cuts_after_each_axis(difference: Difference) -> bool:
+    """Cubic antialiasing of whole numbers leaves their range along one axis, and ONNX Runtime, which runs that for ours
+    as well, cuts it there before the next.
+    """
+    resized = [node for node in difference.upstream() if node.op == "Resize" and node.attrs.get("antialias")]
+    cubic = [node for node in resized if node.attrs.get("mode") == "cubic"]
+    is_whole = any(not is_float_array(difference.operands(node)[0]) for node in cubic)
+    return difference.who in (OURS, RUNTIME) and is_whole
+
+
 def pools_nothing(difference: Difference) -> bool:
     """A window that lies in the padding alone has no largest element, and no place of one."""
     return any(
