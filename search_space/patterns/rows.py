@@ -260,13 +260,16 @@ class RowPlan:
             s.fused_stage.stage.output for s in self.steps
         }
 
+        known = "of the row"  # no constant, with which what is read besides might be folded away
+
         def clear(node: Expr) -> Expr:
-            return Const(0, node.dtype) if isinstance(node, Load) and node.tensor in row_values else node
+            is_known = isinstance(node, Load) and node.tensor in row_values
+            return Load(known, (const(0),), node.dtype) if is_known else node
 
         fused_stages = (s.fused_stage for s in self.steps if not s.is_map)
         values = [e for p in fused_stages for e in (p.epilogue, *(() if p.stage.reduce else (p.stage.body,)))]
         remainders = [transform(e, clear) for e in values]
-        return not loads(*remainders) and not free_vars(*remainders)
+        return not free_vars(*remainders) and all(load.tensor == known for load in loads(*remainders))
 
     def output_host(self, name: str) -> FusedStage | None:
         """Return the fused stage whose output may store a step's values until it reads them, if there is one.

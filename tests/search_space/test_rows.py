@@ -25,7 +25,7 @@ from tunewright.search_space.patterns import rows
 from tunewright.search_space.patterns.fused_stage import FusedStage, fuse_stages
 from tunewright.search_space.patterns.rows import RowGroup, match_row_plan, row_group
 from tunewright.search_space.schedule import Schedule
-from tunewright.search_space.sketches import default_schedule, lower
+from tunewright.search_space.sketches import default_schedule, lower, spaces
 
 TARGET = detect(2)
 LANES = TARGET.lanes(4)
@@ -59,6 +59,16 @@ def test_what_only_an_output_waits_for_waits_in_it_if_rows_are_whole_vectors() -
     assert odd.output_host(odd.steps[1].fused_stage.output) is None
     assert (whole.live_bytes, odd.live_bytes) == (0, 4 * (4 * LANES + 1))
     assert replace(whole, may_use_output=False).live_bytes == 4 * 4 * LANES
+
+
+def test_rows_side_by_side_read_nothing_else_by_row() -> None:
+    before = "k = Constant<value_int=0>() z = Constant<value_float=0.0>() a = ArgMax<axis=1>(x) c = Equal(a, k)"
+    task = task_of("Where(c, z, w)", [24, 40], ", float[24, 1] w", before)
+    plan = match_row_plan(task, LANES)
+    assert plan is not None and not plan.is_batchable
+    [space] = [space for space in spaces(task, TARGET) if space.sketch == "rows"]
+    for row in space.sample(8, np.random.default_rng(0)):
+        verify(lower(Candidate(task, TARGET, space.schedule(row))))
 
 
 def test_rows_that_a_tensor_names_are_not_asked_for_early() -> None:
