@@ -5,8 +5,8 @@ ONNX's nodes in the place of each call. Those of ONNX itself are functions under
 not cover stays. Of classic machine learning (`ai.onnx.ml`) these are most ops: what strings they have goes in and out
 by LabelEncoder, which stays.
 
-What the contributed ones compute is what ONNX Runtime computes on a processor, but for its
-shortcuts in low precision: products are exact, and what it quantises on the way is not quantised.
+What the contributed ones compute is what ONNX Runtime computes on a processor, but for its shortcuts in low precision:
+products are exact.
 
 Source: ONNX Runtime, docs/ContribOperators.md, and its results.
 """
@@ -17,6 +17,7 @@ from . import (
     activations,
     attention,
     blocks,
+    byte_lstm,
     encoders,
     features,
     layers,
@@ -37,5 +38,5 @@ __all__ = [
 ]  # fmt: skip
 
 # Importing them fills OPS and STANDARD.
-_ = (activations, attention, blocks, layers, quantisation, rotary, sampling, standard_attention)
+_ = (activations, attention, blocks, byte_lstm, layers, quantisation, rotary, sampling, standard_attention)
 __ = (encoders, features, linear_models, ngrams, optimisers, support_vectors, trees)

@@ -247,31 +247,3 @@ def _q_attention(call: ContribCall) -> Sequence[str]:
     )
     projected = _product(call, call.operand("input"), call.operand("weight"), zero_points, scales, call.operand("bias"))
     return attend_to_projection(call, projected)
-
-
-_LSTM = {
-    "hidden_size": int | None, "direction": "forward", "input_forget": 0, "clip": float | None,
-    "activations": list[str], "activation_alpha": list[float], "activation_beta": list[float],
-}  # fmt: skip
-
-
-@contrib_op(
-    "DynamicQuantizeLSTM(X:T, W:T2, R:T2, B?:T, sequence_lens?:T1, initial_h?:T, initial_c?:T, P?:T, W_scale:T,"
-    " W_zero_point:T2, R_scale:T, R_zero_point:T2) -> Y?:T, Y_h?:T, Y_c?:T",
-    {"T": "float", "T1": "int32", "T2": BYTES},
-    _LSTM,
-)
-def _dynamic_quantize_lstm(call: ContribCall) -> Sequence[str]:
-    """An LSTM whose weights are bytes. Its activations are not rounded to bytes here."""
-    w, r = (_lstm_weight(call, name) for name in "WR")
-    others = [call.operand(name) for name in ("B", "sequence_lens", "initial_h", "initial_c", "P")]
-    attrs = {name: call.attr(name) for name in _LSTM}
-    return call.emit_all("LSTM", [call.operand("X"), w, r, *others], 3, **attrs)
-
-
-def _lstm_weight(call: ContribCall, name: str) -> str:
-    """The real numbers of a weight `[D, inputs, 4 * H]`, turned as an LSTM has it. Scales are `[D]` or `[D, 4 * H]`."""
-    weight, scale, zero_point = (call.operand(name + part) for part in ("", "_scale", "_zero_point"))
-    axes = (1, 2) if len(call.shape(scale)) == 1 else (1,)
-    centred = call.emit("Sub", call.cast(weight, "float32"), call.unsqueeze(call.cast(zero_point, "float32"), *axes))
-    return call.emit("Transpose", call.emit("Mul", centred, call.unsqueeze(scale, *axes)), perm=[0, 2, 1])

@@ -42,7 +42,7 @@ UNSUPPORTED: Mapping[str, str] = {
     **dict.fromkeys(("RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit", "TfIdfVectorizer"), "texts"),
     "ImageDecoder": "needs files of images",
     f"{LEARNED}.CategoryMapper": "texts",
-    "com.microsoft.DynamicQuantizeLSTM": "ONNX Runtime rounds to bytes on the way, and ours does not",
+    "com.microsoft.DynamicQuantizeLSTM": "a state that is rounded to the other of two bytes changes all that follows",
     "com.microsoft.QAttention": "a DynamicQuantizeMatMul and an Attention, which are drawn",
     "com.microsoft.QLinearReduceMean": "ONNX Runtime has no kernel for it",
     "com.microsoft.TransposeMatMul": "FusedMatMul by its old name",
