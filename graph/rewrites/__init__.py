@@ -44,7 +44,7 @@ from .sizes import cut_outputs, sizes
 from .sub_kernels import sub_kernels
 from .weights import batch_norms, matrix_products, pads, scales, whole_pools
 from .widening import narrow_floats
-from .written_rows import written_rows
+from .written_rows import whole_rows, written_rows
 from .zero_points import zero_points
 
 __all__ = ["STEPS", "Rewrite", "RewriteStep", "rewrite"]
@@ -101,7 +101,7 @@ STEPS = (
         ),
     ),
     RewriteStep("sizes", (Rewrite("bounds of sizes", sizes),), once=True),
-    RewriteStep("rows", (Rewrite("rows that are written", written_rows),), once=True),
+    RewriteStep("rows", (Rewrite("whole rows", whole_rows), Rewrite("rows that are written", written_rows)), once=True),
     RewriteStep("sizes of outputs", (Rewrite("cut outputs", cut_outputs),), once=True),
     RewriteStep(
         "packed bytes", (Rewrite("products of blocks", byte_block_matmuls, rounds="scales of blocks"),), once=True

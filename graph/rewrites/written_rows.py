@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -12,6 +13,30 @@ from tunewright.graph.ir import Node
 from ..evaluation.rows import WRITE
 from ..ops import NotNative, define
 from .edit import Edit, Result, each
+
+
+@each("ScatterElements")
+def whole_rows(edit: Edit, node: Node) -> Result:
+    """Updates of elements that are updates of whole rows, as PyTorch writes `index_add` of them.
+
+    Before: `y = ScatterElements(x, Expand(i), u) axis=0`, x [1000, 8], i [500, 1], u [500, 8].
+    After: `y = ScatterND(x, Reshape(i), u)`.
+    """
+    x, indices, updates = node.inputs
+    expand = edit.producer(indices, "Expand")
+    if expand is None or node.attrs["axis"] != 0:
+        return None
+    numbers, shape, own = (edit.shape(name) for name in (expand.inputs[0], x, updates))
+    if numbers is None or shape is None or own is None or not shape:
+        return None
+    count, *row = own
+    is_of_rows = numbers[-len(own) :] == (count, *[1] * len(row)) and list(shape[1:]) == row
+    if not is_of_rows:
+        return None
+    rows = edit.emit("Reshape", expand.inputs[0], shape=(count, 1))
+    return replace(
+        node, op="ScatterND", inputs=(x, rows, updates), attrs={"reduction": node.attrs.get("reduction", "none")}
+    )
 
 
 @each("ScatterElements", "ScatterND")
