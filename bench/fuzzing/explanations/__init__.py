@@ -19,6 +19,7 @@ SHAPE_EXPLANATIONS: Mapping[str, Callable[[Difference], bool]] = {
     "ONNX Runtime's curves are coarse": runtime.reads_coarse_curves,
     "what is no number": anyone.meets_nan,
     "ONNX Runtime and empty tensors": runtime.leaves_out_empty,
+    "ONNX Runtime shrinks in float32": runtime.shrinks_in_single,
 }
 """Explanations of differing shapes, by name."""
 
@@ -48,6 +49,7 @@ EXPLANATIONS: Mapping[str, Callable[[Difference], ExplainedElements]] = {
     "ONNX Runtime and empty tensors": runtime.leaves_out_empty,
     "ONNX Runtime overflows on the way": runtime.overflows,
     "ONNX Runtime saturates bytes": runtime.saturates_bytes,
+    "ONNX Runtime shrinks in float32": runtime.shrinks_in_single,
     "ONNX Runtime stands alone": runtime.stands_alone,
     "the evaluator stands alone": evaluator.stands_alone,
 }

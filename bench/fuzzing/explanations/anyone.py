@@ -20,7 +20,7 @@ QUANTISING = frozenset({"DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul",
 
 ORDERS = frozenset({
     "ArgMax", "ArgMin", "Cast", "DynamicQuantizeLinear", "Hardmax", "MaxRoiPool", "QLinearConv", "QLinearMatMul",
-    "QuantizeLinear", "ReduceMax", "ReduceMin", "Sign", "TopK", "Unique",
+    "QuantizeLinear", "ReduceLogSumExp", "ReduceMax", "ReduceMin", "Sign", "TopK", "Unique",
 })  # fmt: skip
 """Ops whose results for NaN ONNX does not define."""
 
