@@ -50,8 +50,8 @@ def test_few_updates_stay_with_their_kernel():
 
 @pytest.mark.parametrize("reduction", ["", ', reduction = "add"', ', reduction = "max"'])
 def test_elements_of_whole_rows_are_rows(reduction: str, runs: Any):
-    text = f'''g (float[20,3,4] x, int64[40,1,1] i, float[40,3,4] u) => (float[20,3,4] y) <int64[3] s = {{40,3,4}}>
-        {{ e = Expand(i, s) y = ScatterElements <axis = 0{reduction}> (x, e, u) }}'''
+    text = f"""g (float[20,3,4] x, int64[40,1,1] i, float[40,3,4] u) => (float[20,3,4] y) <int64[3] s = {{40,3,4}}>
+        {{ e = Expand(i, s) y = ScatterElements <axis = 0{reduction}> (x, e, u) }}"""
     graph = load(parsed(text, 18 if reduction else 13).SerializeToString())
     changed = whole_rows(graph)
     assert [node.op for node in changed.nodes if node.op.startswith("Scatter")] == ["ScatterND"]
