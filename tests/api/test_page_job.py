@@ -92,8 +92,11 @@ def twin(client, job_id, **asked):
 
 def page(client, job_id, **asked):
     """The words of the page, with a space for each piece of markup."""
-    source = whole(client.get(f"/jobs/{job_id}", params=asked)).source
-    return " ".join(re.sub(r"<[^>]*>", " ", source).split())
+    return page_words(client, f"/jobs/{job_id}", **asked)
+
+
+def page_words(client, path, **asked):
+    return " ".join(re.sub(r"<[^>]*>", " ", whole(client.get(path, params=asked)).source).split())
 
 
 def searched(search):
@@ -151,7 +154,7 @@ class TestWhileItRuns:
         assert {name: value for name, value in said["latency"].items() if value is not None} == told
         assert all(not task["is_confirmed"] for task in said["tasks"])
         words = page(client, search.id)
-        assert "2.50x ° so far, by trials of its tasks" in words
+        assert "2.50x ° so far, by its tasks, not all confirmed" in words
         assert "4.00 ms ° 10.0 ms ° by default" in words
 
     def test_an_improvement_is_in_every_figure_at_once(self, client, search):
@@ -333,10 +336,10 @@ class TestConfirming:
             "at_s": said["model"]["steps"][-1]["at_s"]
         }
         words = page(client, search.id)
-        assert "~ 2.16x °" in words and "by its tasks, as confirmed or by trials" in words and "~ 5.00 ms °" in words
+        assert "~ 2.16x °" in words and "by its tasks, not all confirmed" in words and "~ 5.00 ms °" in words
         assert "while its tasks were timed to rely on the figures marked ~: it was busy" in words
         assert "sum of its tasks from 2.50x° to ~2.16x°." in words
-        assert "~ 2.16x °" in " ".join(re.sub(r"<[^>]*>", " ", client.get("/").text).split())
+        assert "~ 2.16x ° by its tasks, not all confirmed" in page_words(client, "/")
         assert ("What comes of it is timed at the end" in words) is (ended is None)
 
     def test_the_table_tells_which_times_are_confirmed(self, client, search, confirming):
@@ -455,7 +458,7 @@ class TestFinished:
         small, large = search.tasks
         best, default = search.schedule(4), search.schedule(1)
         result = report(search, default_ms=11.0, failed={"crash": 1}, voided=0)
-        result["tasks"][1] |= {"schedule": best.to_json()}
+        result["tasks"][1] |= {"schedule": best.to_json(), "fraction_of_peak": 0.5}
         result["tasks"][0] |= {"default_schedule": default.key}
         search.store.jobs.finish(search.lease, JobState.SUCCEEDED, result=result)
         assert "†" not in page(client, search.id)
@@ -468,6 +471,7 @@ class TestFinished:
         assert (told["voided"], told["failed"]) == (said["voided"], {"timeout": 1}) == (3, {"timeout": 1})
         words = page(client, search.id)
         assert "1.05 ms † " in words and "4.00x † " in words and "2.10 ms † " in words and "4.20 ms †" not in words
+        assert "50.0% † of peak" in words and "25.0% of peak" in words
         assert "† Taken back since, and used no more" in words
         one.store.voids.lift(large.key, search.target.key, best.key)
         assert not any(task["best_voided"] for task in twin(client, search.id)["tasks"])
