@@ -43,6 +43,7 @@ class _Row:
     default_ms: float | None = None
     best_ms: float | None = None
     is_confirmed: bool = False
+    is_default_confirmed: bool = False
     noise: str = ""
 
 
@@ -144,6 +145,7 @@ class JobMonitor:
                 None,
                 part,
                 row.is_confirmed,
+                row.is_default_confirmed,
                 row.noise,
             )
             for row, part in zip(every, parts, strict=True)
@@ -212,6 +214,7 @@ class JobMonitor:
         row.default_ms = values.finite(data.get("default_ms")) or row.default_ms
         row.best_ms = best_ms or row.best_ms
         row.is_confirmed, row.noise = kind == "confirmed", total_noise(_noise(data, name) for name in NOISES)
+        row.is_default_confirmed = row.is_confirmed or data.get("default_confirmed") is True
         if kind == "improved" and not is_past and best_ms is not None:
             gain = ratio(row.default_ms, best_ms)
             faster = mark_noise(times(gain), row.noise)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
-from tunewright.db.job import Job
+from tunewright.db.job import Event, EventKind, Job
 from tunewright.tuner.explain.curves import Improvement, Speedup, improvements, speedups
 from tunewright.tuner.explain.gain import TaskSum
 from tunewright.tuner.units import in_ms
@@ -60,17 +60,24 @@ def task_curves(history: JobHistory, tasks: Sequence[TaskLine]) -> list[Curve]:
     return [
         Curve(key=task.key, op=task.op, steps=steps, noise=tried.noise)
         for task in tasks
-        if (tried := history.tried.get(task.key)) and (steps := _steps(tried, improvements_by_task.get(task.key, [])))
+        if (tried := history.tried.get(task.key))
+        and (steps := _steps(_first_times(own[task.key]) or tried, improvements_by_task.get(task.key, [])))
     ]
+
+
+def _first_times(events: Sequence[Event]) -> Times | None:
+    """The times that were told of a task first: as confirmed before the job, or of its default."""
+    first = next((event for event in events if event.kind is EventKind.DEFAULT), None)
+    return None if first is None else Times().by_event(first)
 
 
 def _steps(start: Times, task_improvements: Sequence[Improvement]) -> list[Step]:
     if not start.default_ms:
         return []
-    speedup = start.default_ms / (start.first_ms or start.default_ms)
-    first = [Step(trial=0, at_s=0.0, speedup=speedup, is_noisy=bool(start.noise), is_tried=True)]
+    speedup, is_tried = start.default_ms / (start.best_ms or start.default_ms), not start.is_confirmed
+    first = [Step(trial=0, at_s=0.0, speedup=speedup, is_noisy=bool(start.noise), is_tried=is_tried)]
     later = [
-        Step.show(improvement, speedup=start.default_ms / best_ms, is_tried=True)
+        Step.show(improvement, speedup=(in_ms(improvement.default_s) or start.default_ms) / best_ms, is_tried=True)
         for improvement in task_improvements
         if (best_ms := in_ms(improvement.best_s))
     ]

@@ -65,9 +65,9 @@ class Times:
 
     default_ms: float | None = None
     best_ms: float | None = None
-    first_ms: float | None = None  # the best as the job began
     improved_trial: int | None = None  # of the last improvement, from 1 on
-    is_confirmed: bool = False  # whether they were taken side by side, in fresh processes; else they are of trials
+    is_confirmed: bool = False  # whether they were taken side by side, in fresh processes; else the best's is a trial's
+    is_default_confirmed: bool = False  # whether that of the default is of such a comparison, too
     default_interval_ms: tuple[float, float] | None = None
     best_interval_ms: tuple[float, float] | None = None
     noise: str = ""  # why the machine was too busy to rely on them
@@ -81,10 +81,12 @@ class Times:
     @staticmethod
     def of_report(entry: Mapping[str, Any]) -> Times:
         """The times of a task in a job's report, or in an event."""
+        is_confirmed = entry.get("confirmed") is not False
         return Times(
             values.number(entry, "default_ms"),
             values.number(entry, "best_ms"),
-            is_confirmed=entry.get("confirmed") is not False,
+            is_confirmed=is_confirmed,
+            is_default_confirmed=is_confirmed,
             default_interval_ms=values.interval(entry, "default_interval_ms"),
             best_interval_ms=values.interval(entry, "best_interval_ms"),
             noise=values.word(entry, "noise"),
@@ -92,22 +94,28 @@ class Times:
 
     def confirmed(self, told: Mapping[str, Any]) -> Times:
         """Those of a confirmation, as an event tells it, after these of trials."""
-        return replace(Times.of_report(told), first_ms=self.first_ms, improved_trial=self.improved_trial)
+        return replace(Times.of_report(told), improved_trial=self.improved_trial)
+
+    def by_event(self, event: Event) -> Times:
+        """Those that an event of the task tells, after these of trials: as confirmed where it has such."""
+        if event.kind is EventKind.CONFIRMED:
+            return self.confirmed(event.data)
+        earlier = event.data.get("confirmed")  # by jobs before this one
+        return self.confirmed(earlier) if isinstance(earlier, Mapping) else self.after(event)
 
     def after(self, event: Event) -> Times:
         """The times of trials after an event of the task: a default or an improvement."""
         default_ms, best_ms = values.number(event.data, "default_ms"), values.number(event.data, "best_ms")
-        first_ms, improved_trial = self.first_ms, self.improved_trial
+        improved_trial = self.improved_trial
         if event.kind is EventKind.DEFAULT and best_ms is not None:
-            first_ms = best_ms if first_ms is None else first_ms
             best_ms = best_ms if self.best_ms is None else min(best_ms, self.best_ms)
         if event.kind is EventKind.IMPROVED and (trial := values.number(event.data, "trial")) is not None:
             improved_trial = int(trial) + 1
         return Times(
             self.default_ms if default_ms is None else default_ms,
             self.best_ms if best_ms is None else best_ms,
-            first_ms,
             improved_trial,
+            is_default_confirmed=event.data.get("default_confirmed") is True,
             default_interval_ms=values.interval(event.data, "default_interval_ms"),  # older events have none
             best_interval_ms=values.interval(event.data, "best_interval_ms"),
             noise=total_noise(values.word(event.data, name) for name in NOISES),
@@ -229,14 +237,12 @@ class _JobReader:
             key = values.word(event.data, "task_key")
             added.setdefault(key, []).append(event)
             by_trials, known = tried.get(key, Times()), times.get(key, Times())
-            if event.kind is EventKind.CONFIRMED:
-                times[key] = by_trials.confirmed(event.data)
-                continue
-            tried[key] = by_trials.after(event)
-            if isinstance(earlier := event.data.get("confirmed"), Mapping):  # by jobs before this one
-                times[key] = tried[key].confirmed(earlier)
-            elif event.kind is EventKind.IMPROVED or not known.is_confirmed:  # another process tells defaults again
-                times[key] = tried[key]
+            told = by_trials.by_event(event)
+            if event.kind is not EventKind.CONFIRMED:
+                tried[key] = by_trials.after(event)
+            # Another process tells defaults again.
+            if told.is_confirmed or event.kind is EventKind.IMPROVED or not known.is_confirmed:
+                times[key] = told
         self.tried, self.times = tried, times
         self.of_tasks = {**self.of_tasks, **{key: (*self.of_tasks.get(key, ()), *new) for key, new in added.items()}}
 

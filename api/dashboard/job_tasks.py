@@ -138,8 +138,9 @@ class TaskLine(Answer):
         description="Within which that lies, by both intervals; null: not known, or nothing confirmed it."
     )
     is_confirmed: bool = Field(
-        description="Whether these were timed side by side in fresh processes. Else they are times of trials."
+        description="Whether these were timed side by side in fresh processes. Else the best's is of a trial."
     )
+    is_default_confirmed: bool = Field(description="Whether the time of the default is of such a comparison, too.")
     default_interval_ms: tuple[float, float] | None = Field(description="95% interval of the median; null: not known.")
     best_interval_ms: tuple[float, float] | None
     noise: Text = Field(description="Why the machine was too busy to rely on these; empty where it was not.")

@@ -17,6 +17,7 @@ from fastapi import APIRouter, Path, Query
 from markupsafe import Markup
 from pydantic import Field
 
+from tunewright.codegen.target import Target
 from tunewright.db.bounds import LARGEST_ID
 from tunewright.db.errors import NotFound
 from tunewright.db.job import UNFINISHED, Job, JobState
@@ -25,8 +26,9 @@ from tunewright.db.trial import TrialOrder, TrialPage
 from tunewright.search_space.measurement import Record, Status
 from tunewright.tuner.explain.gain import task_gain_interval
 from tunewright.tuner.explain.roofline import ceilings
-from tunewright.tuner.search.task_state import KnownTimes
+from tunewright.tuner.search.task_state import KnownDefault, KnownTimes
 from tunewright.tuner.text import duration, is_certain, mark_noise, mark_trial, sized_name, times
+from tunewright.tuner.units import in_ms
 
 from ..http.descriptions import Descriptions, DescriptionsDep
 from ..http.paging import Cursor, bad_cursor
@@ -127,8 +129,9 @@ class Gain(Answer):
         description="Within which their ratio lies, by both intervals; null: not known, or nothing confirmed it."
     )
     is_confirmed: bool = Field(
-        description="Whether both were timed in turn, in fresh processes. Else they are times of trials."
+        description="Whether both were timed in turn, in fresh processes. Else the best's time is of a trial."
     )
+    is_default_confirmed: bool = Field(description="Whether the time of the default is of such a comparison, too.")
     noise: Text = Field(description="Why the machine was too busy to rely on their ratio; empty where it was not.")
     default_noise: Text = Field(description="The same of the default's time. Those timed in turn share it.")
 
@@ -334,7 +337,7 @@ class TaskFacts:
     known: Standing
     job: Job | None
     newest_event: int  # of the job
-    confirmed: Record | None  # the newest comparison, of the best where that is confirmed
+    confirmed: Record | None  # the newest comparison that was made here
     newest: TrialPage  # the newest trial of all
     imported: int  # trials of all
     page: TrialPage
@@ -364,8 +367,8 @@ def _load_facts(store: Store, query: TaskAsked) -> TaskFacts:
     job = None if query.job is None else _job(store, query.job)
     newest_event = store.jobs.newest_event(job.id) if job else 0  # before what the page says, so that none is missed
     known = Standing.load(store, key, target_key)
-    best = known.best
-    confirmed = store.confirmations([key], target_key).get(key) if best and best.is_confirmed_here else None
+    is_compared = store.confirmed_here([key], target_key)
+    confirmed = store.confirmations([key], target_key).get(key) if is_compared else None
     return TaskFacts(
         known=known,
         job=job,
@@ -431,22 +434,26 @@ def _page(
 
 
 def _gain(facts: TaskFacts, best: TrialBrief | None) -> Gain | None:
-    """How much faster than the default the best is: both as confirmed, or both by their trials here."""
+    """How much faster than the default the best is: both as confirmed, or as `KnownDefault` has it beside a trial."""
     if best is None or not best.median_ms or best.is_imported:
         return None
-    if best.is_confirmed:
-        if facts.confirmed is None or facts.confirmed.measurement.incumbent_s is None:  # of before that was kept
-            return None
-        compared = KnownTimes.of_confirmation(facts.confirmed.measurement).to_json()
-        default_ms, interval_ms, noise = compared["default_ms"], compared["default_interval_ms"], compared["noise"]
-    else:
-        default = facts.known.brief(facts.known.default_trial)
-        if default is None or default.is_imported or facts.known.default == facts.known.schedule:
-            return None
-        default_ms, interval_ms, noise = default.median_ms, default.interval_ms, default.noise
-    if default_ms is None:
+    known, compared = facts.known, _compared(facts.confirmed, facts.known.target)
+    trial = known.default_trial
+    if trial is not None and not trial.line.is_imported and trial.line.status is not Status.OK:  # maybe taken back
         return None
-    edges, ratio_noise = (interval_ms, best.interval_ms), best.noise or noise
+    if best.is_confirmed:
+        if compared is None:
+            return None
+        default = KnownDefault(compared.default_s, compared.default_interval_s, compared.noise, is_confirmed=True)
+    else:
+        if trial is None or trial.line.is_imported or known.default == known.schedule:
+            return None
+        default = KnownDefault.beside_trial(trial.record.measurement, compared)
+    default_ms = in_ms(default.time_s)
+    interval_ms = None if default.interval_s is None else (1e3 * default.interval_s[0], 1e3 * default.interval_s[1])
+    if default_ms is None:  # older versions kept none beside a confirmation
+        return None
+    edges, noise = (interval_ms, best.interval_ms), best.noise or default.noise
     return Gain(
         default_ms=default_ms,
         best_ms=best.median_ms,
@@ -454,6 +461,14 @@ def _gain(facts: TaskFacts, best: TrialBrief | None) -> Gain | None:
         best_interval_ms=best.interval_ms,
         interval=task_gain_interval(default_ms, best.median_ms, *edges, best.is_confirmed),
         is_confirmed=best.is_confirmed,
-        noise=ratio_noise,
-        default_noise=ratio_noise if best.is_confirmed else noise,
+        is_default_confirmed=default.is_confirmed,
+        noise=noise,
+        default_noise=noise if best.is_confirmed else default.noise,
     )
+
+
+def _compared(confirmed: Record | None, target: Target) -> KnownTimes | None:
+    """The times of the newest comparison, if that worked."""
+    if confirmed is None or confirmed.measurement.status is not Status.OK:
+        return None
+    return KnownTimes.of_confirmation(confirmed.measurement, target)

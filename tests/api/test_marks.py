@@ -239,7 +239,10 @@ def test_what_was_imported_is_shown_as_such() -> None:
 
 
 def test_rows_that_are_left_out_have_no_legend() -> None:
-    lines = [views.TaskFigures("Conv", 1, 1, 3, 2e-3, 1e-3, is_confirmed=n < 9) for n in range(10)]
+    lines = [
+        views.TaskFigures("Conv", 1, 1, 3, 2e-3, 1e-3, is_confirmed=n < 9, is_default_confirmed=n < 9)
+        for n in range(10)
+    ]
     moment = replace(watched(True, ""), tasks=tuple(lines))
     out = io.StringIO()
     render_moment(Console(file=out, width=100, height=12, markup=False, highlight=False), moment)

@@ -355,6 +355,23 @@ class TestConfirming:
         [large] = [t for t in twin(client, search.id)["tasks"] if t["key"] == search.tasks[1].key]
         assert (large["is_confirmed"], large["default_ms"], large["best_ms"]) == (False, 4.0, 0.9)
 
+    def test_a_curve_goes_on_from_what_was_confirmed_before(self, client, search):
+        """The default, as it was confirmed, has no mark where it is told beside a trial, and its interval."""
+        task = search.tasks[1]
+        times = {"default_ms": 4.5, "best_ms": 1.5, "default_interval_ms": [4.4, 4.6], "best_interval_ms": [1.4, 1.6]}
+        about = {"task_key": task.key, "op": task.op}
+        search.trial(task, took(4.0), (EventKind.DEFAULT, about | times | {"confirmed": times}))
+        found = times | {"best_ms": 1.2, "best_interval_ms": [1.1, 1.3], "default_confirmed": True, "trial": 1}
+        search.trial(task, took(1.2), (EventKind.IMPROVED, about | found))
+        said = twin(client, search.id)
+        [curve] = [one for one in said["curves"] if one["key"] == task.key]
+        steps = [(step["speedup"], step["is_tried"]) for step in curve["steps"]]
+        assert steps == [(pytest.approx(3.0), False), (pytest.approx(3.75), True)]
+        [line] = [one for one in said["tasks"] if one["key"] == task.key]
+        assert (line["is_confirmed"], line["is_default_confirmed"], line["speedup_interval"]) == (False, True, None)
+        words = page(client, search.id)
+        assert "4.50 ms 4.40 ms to 4.60 ms" in words and "1.20 ms ° 1.10 ms to 1.30 ms" in words and "3.75x °" in words
+
     def test_how_far_it_is(self, client, search, confirming):
         words = page(client, search.id)
         assert "timing default and best schedules side by side: 1 of 3 tasks" in words
@@ -894,7 +911,7 @@ class TestHistory:
             assert [event.kind.value for event in found.events] == ["queued", "started", *["default"] * (n + 1)]
             assert [event.kind.value for event in found.spine] == ["queued", "started", *["progress"] * (n + 1)]
             assert found.of_tasks == {search.tasks[0].key: found.events[2:]}
-            assert found.times == {search.tasks[0].key: Times(1.0 + n, 1.0, 1.0)}
+            assert found.times == {search.tasks[0].key: Times(1.0 + n, 1.0)}
             assert (found.newest, found.expected["again_gain"]) == (4 + 2 * n, n / 10)
             assert found.counts == {search.tasks[0].key: {Status.OK: n + 1}}
         assert found == self.read(Histories(), store, search)
@@ -925,7 +942,7 @@ class TestHistory:
         trials = [event.data["trial"] for event in found.events if event.kind is EventKind.IMPROVED]
         assert len(found.events) <= 20 and trials[-1] == 59
         key = search.tasks[0].key
-        assert found.of_tasks[key] == found.events[2:] and found.times[key] == Times(100.0, 41.0, None, 60)
+        assert found.of_tasks[key] == found.events[2:] and found.times[key] == Times(100.0, 41.0, 60)
         assert [event.kind.value for event in found.events[:2]] == ["queued", "started"]
 
     def test_what_was_not_looked_at_for_long_is_let_go_of(self, store, search, kit, monkeypatch):

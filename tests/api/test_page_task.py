@@ -9,6 +9,7 @@ from tunewright.api.dashboard import analysis
 from tunewright.api.dashboard import task as views
 from tunewright.api.http import descriptions
 from tunewright.api.http.descriptions import Descriptions
+from tunewright.codegen.host import machine
 from tunewright.db.job import JobSpec, JobState, SearchBudget, SpecTask
 from tunewright.search_space.measurement import DEFAULT_INTERVAL, NOISE, Record, Status
 from tunewright.search_space.schedule import Schedule
@@ -44,7 +45,7 @@ def test_it_says_why_the_winner_won(one, look, kit):
     assert "compared with the reference" in page.words and "0.0001 is tolerated" in page.words
     assert view["best"]["schedule"]["key"] == made.schedules[0].key
     assert view["default"]["schedule"]["key"] == made.default.key
-    gain = {"default_ms": 2.0, "best_ms": 1.0, "interval": None, "is_confirmed": False}
+    gain = {"default_ms": 2.0, "best_ms": 1.0, "interval": None, "is_confirmed": False, "is_default_confirmed": False}
     quiet = {"noise": "", "default_noise": ""}
     assert view["gain"] == gain | quiet | {"default_interval_ms": [1.98, 2.02], "best_interval_ms": [0.99, 1.01]}
     assert view["form"]["words"] != view["default_form"]["words"]
@@ -120,7 +121,7 @@ def test_side_by_side(one, look, kit):
     one.store.jobs.finish(lease, JobState.SUCCEEDED, result={"peak_gflops": 123.0})
     page, view = look(made.path())
     gain = {"default_ms": 2.4, "best_ms": 0.6, "is_confirmed": True, "noise": "other processes took 40% of it"}
-    gain["default_noise"] = gain["noise"]
+    gain |= {"default_noise": gain["noise"], "is_default_confirmed": True}
     gain["interval"] = pytest.approx([2.3 / 0.606, 2.5 / 0.594])
     assert view["gain"] == gain | {"default_interval_ms": [2.3, 2.5], "best_interval_ms": pytest.approx([0.594, 0.606])}
     assert (
@@ -165,6 +166,42 @@ def test_a_job_that_has_not_ended_tells_the_interval_of_what_it_confirmed(one, l
     page, view = look(made.path(), job=lease.job_id)
     assert view["gain"]["default_interval_ms"] == [1.4, 1.6]
     assert "1.50 ms (1.40 ms to 1.60 ms): that is 1.50x as fast" in page.words and "not yet confirmed" not in page.words
+
+
+@pytest.mark.parametrize("is_warm", [False, True])
+def test_a_trial_is_held_against_the_default_as_it_was_confirmed(one, look, kit, is_warm):
+    """One trial of the default may be of a bad moment; but none has constants in the caches."""
+    target, task = kit.target(), product()
+    one.store.add_target(target)
+    lease = queued(one.store, task, target)
+    made = tried(one.store, target, 2)
+    provenance = {**machine(), DEFAULT_INTERVAL: "0.0014 0.0016"}
+    confirmed = replace(good(1e-3), incumbent_s=1.5e-3, provenance=provenance, warm_s=1e-3 if is_warm else None)
+    one.store.confirm(Record(task.key, target.key, made.schedules[0], confirmed), lease)
+    one.store.record(Record(task.key, target.key, others(task, target, 9)[8], good(5e-4)), lease)
+    page, view = look(made.path())
+    gain = view["gain"]
+    assert (gain["best_ms"], gain["interval"], gain["is_confirmed"]) == (0.5, None, False)
+    assert (gain["default_ms"], gain["is_default_confirmed"]) == ((2.0, False) if is_warm else (1.5, True))
+    assert gain["default_interval_ms"] == pytest.approx((1.98, 2.02) if is_warm else (1.4, 1.6))
+    told = (
+        "2.00 ms° (1.98 ms to 2.02 ms): that is 4.00x°" if is_warm else "1.50 ms (1.40 ms to 1.60 ms): that is 3.00x°"
+    )
+    assert f"The default takes {told} as fast." in page.words
+    assert ("confirmed default, best by a trial" in page.words) is not is_warm
+
+
+def test_a_default_that_was_taken_back_is_held_against_nothing(one, look, kit):
+    target, task = kit.target(), product()
+    one.store.add_target(target)
+    lease = queued(one.store, task, target)
+    made = tried(one.store, target, 2)
+    confirmed = replace(good(1e-3), incumbent_s=1.5e-3, provenance=machine())
+    one.store.confirm(Record(task.key, target.key, made.schedules[0], confirmed), lease)
+    one.store.voids.void(task.key, target.key, made.default.key, "wrong on odd days")
+    page, view = look(made.path())
+    assert view["gain"] is None and "The default was taken back." in page.words
+    assert view["best"]["median_ms"] == 1.0 and view["best"]["is_confirmed"]
 
 
 def test_schedules_of_other_versions_do_not_look_the_best(one, look, kit):

@@ -98,7 +98,7 @@ def test_times_that_lie_far_apart_are_marked(wide: int, other: int, by_warm: boo
     assert report.best_interval_s == pytest.approx((1e-4 * (1 - parts[1] / 2), 1e-4 * (1 + parts[1] / 2)))
     choice = one._choice(state, [(DEFAULT, timed(0, 2e-4)), (OTHER, timed(1, 1e-4))])
     assert choice is not None and choice[1].provenance[NOISE] == report.noise
-    told = KnownTimes.of_confirmation(Measurement.from_json(choice[1].to_json()))  # of what is stored
+    told = KnownTimes.of_confirmation(Measurement.from_json(choice[1].to_json()), TARGET)  # of what is stored
     assert told.to_json().items() <= report.to_json().items()
 
 

@@ -55,8 +55,8 @@ def test_pauses_take_no_time() -> None:
         (610, EventKind.SUCCEEDED, {}),
     )
     assert improvements(events) == {
-        "a": [Improvement(5, 3.0, 3e-3), Improvement(10, 15.0, 2e-3)],
-        "b": [Improvement(12, 17.0, 1e-3)],
+        "a": [Improvement(5, 3.0, 3e-3, default_s=4e-3), Improvement(10, 15.0, 2e-3, default_s=4e-3)],
+        "b": [Improvement(12, 17.0, 1e-3, default_s=4e-3)],
     }
     assert [active_s(events, at(s)) for s in (0, 10, 15, 20, 300, 600, 606, 10_000)] == [0, 0, 5, 10, 10, 10, 16, 20]
 
@@ -70,7 +70,7 @@ def test_a_process_that_went_away_has_worked_until_its_last_word() -> None:
         (5000, EventKind.STARTED, {}),
         improved(5002, 4, 3.0),
     )
-    assert improvements(events)["a"] == [Improvement(5, 10.0, 3e-3)]
+    assert improvements(events)["a"] == [Improvement(5, 10.0, 3e-3, default_s=4e-3)]
     assert active_s(events, at(5003)) == 11.0
     assert active_s(events, at(1000)) == 8.0
 
@@ -88,7 +88,7 @@ def test_events_without_usable_numbers_are_passed_over(odd: object) -> None:
         (0.0, EventKind.STARTED, {}), (at_s, kind, data | {"best_ms": odd}), (2.0, kind, {}), improved(3.0, 2, 2.0),
         (4.0, EventKind.PROGRESS, {"trials": 3, "speedup": odd}), progress(5.0, 4, 2.0),
     )  # fmt: skip
-    assert improvements(events) == {"a": [Improvement(3, 3.0, 2e-3)]}
+    assert improvements(events) == {"a": [Improvement(3, 3.0, 2e-3, default_s=4e-3)]}
     assert speedups(events) == [Speedup(4, 5.0, 2.0)]
 
 

@@ -17,6 +17,7 @@ from tunewright.codegen.host import machine
 from tunewright.db.errors import StoreError
 from tunewright.db.job import EventKind, JobState, LeaseLost
 from tunewright.db.store import Store, open_store
+from tunewright.graph.task import Task
 from tunewright.search_space.measurement import NOISE, Candidate, Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule, spaces
@@ -435,9 +436,49 @@ def test_what_was_confirmed_is_told_alike_from_then_on(network: Model, store: St
     for task in first.tasks:
         told = {name: confirmed[task.key][name] for name in TIME_FIELDS}
         assert "24% apart" in told["noise"] and None not in told.values()
-        kept = KnownTimes.of_confirmation(records[task.key].measurement).to_json()
+        kept = KnownTimes.of_confirmation(records[task.key].measurement, TARGET).to_json()
         assert defaults[task.key]["confirmed"] == kept == told
         assert told.items() <= task.to_json().items()
+
+
+def test_trials_of_a_job_before_are_told_with_their_intervals(network: Model, store: Store) -> None:
+    """As that job told them, which confirmed nothing."""
+    [task, _] = tasks(network)
+    found = next(s for space in spaces(task, TARGET) for s in map(space.schedule, space.points) if s != space.default)
+    default = Candidate(task, TARGET, default_schedule(task, TARGET))
+    store.add_target(TARGET)
+    store.add_task(task)
+    for candidate in (default, Candidate(task, TARGET, found)):
+        store.record(Record(task.key, TARGET.key, candidate.schedule, spread(candidate)))
+    report = job(network, store, FakePool(by_key_now, spread), trials=2)
+    [event] = [
+        event.data
+        for event in store.jobs.events(report.job_id, kinds=[EventKind.DEFAULT])
+        if event.data["task_key"] == task.key
+    ]
+    assert (event["default_ms"], event["best_ms"]) == (2.0, 1.0)
+    assert event["default_interval_ms"] == pytest.approx([2.0 * 0.88, 2.0 * 1.12])
+    assert event["best_interval_ms"] == pytest.approx([0.98, 1.02])
+    assert event["default_confirmed"] is False and "confirmed" not in event
+
+
+def test_what_another_job_confirms_meanwhile_is_told(network: Model, store: Store) -> None:
+    """A trial that is slower than that is no improvement."""
+    kept = replace(now(took(1e-9)), incumbent_s=2e-9)
+    others: list[Task] = []
+
+    def outcome(candidate: Candidate) -> Measurement:
+        if not others:
+            others.extend(task for task in tasks(network) if task != candidate.task)
+            schedule = default_schedule(others[0], TARGET)
+            store.record(Record(others[0].key, TARGET.key, schedule, now(took(1.0))))
+            store.confirm(Record(others[0].key, TARGET.key, schedule, kept))
+        return by_key_now(candidate)
+
+    mine = job(network, store, FakePool(outcome, spread))
+    events = store.jobs.events(mine.job_id, kinds=[EventKind.DEFAULT, EventKind.IMPROVED])
+    [event] = [event.data for event in events if event.data["task_key"] == others[0].key]
+    assert event["confirmed"] == KnownTimes.of_confirmation(kept, TARGET).to_json()
 
 
 def test_what_another_model_has_confirmed_since_is_not_told_as_before(network: Model, store: Store) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -12,10 +13,12 @@ from tunewright.codegen.gpu import KNOWN
 from tunewright.codegen.host import machine
 from tunewright.codegen.target import Target
 from tunewright.costmodel.model import AnalyticModel
-from tunewright.search_space.measurement import DEFAULT_INTERVAL, Measurement, Record, Status
+from tunewright.db.store import Store
+from tunewright.search_space.measurement import DEFAULT_INTERVAL, NOISE, Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import spaces
 from tunewright.tuner.search import task_state
+from tunewright.tuner.search.context import recall
 from tunewright.tuner.search.task_state import (
     FEWEST_FINALISTS,
     MOST_FINALISTS,
@@ -55,6 +58,10 @@ def test_the_default_comes_first_and_then_what_is_borrowed() -> None:
     assert state.borrowed == []
 
 
+def record(schedule: Schedule, measurement: Measurement) -> Record:
+    return Record(TASK.key, TARGET.key, schedule, measurement)
+
+
 @pytest.mark.parametrize(("is_warm", "default_s"), [(False, 8e-4), (True, 1e-3)])
 def test_what_was_confirmed_is_told_until_something_faster_is_found(is_warm: bool, default_s: float) -> None:
     """The default's one trial may be of a bad moment; but trials never have constants in the caches."""
@@ -62,28 +69,81 @@ def test_what_was_confirmed_is_told_until_something_faster_is_found(is_warm: boo
     state.tell(state.default, measured())
     state.tell(first, measured(9e-4))
     assert (state.times.default_s, state.times.best_s, state.times.is_confirmed) == (1e-3, 9e-4, False)
-    confirmed = KnownTimes(8e-4, 7e-4, "it was busy", is_confirmed=True, is_warm=is_warm)
-    state.confirm(confirmed)
-    state.tell(second, measured(9.5e-4))
-    assert state.times == confirmed and state.known_s == 7e-4
+    interval_s = "7.9e-4 8.1e-4"
+    provenance = {**machine(), NOISE: "it was busy", DEFAULT_INTERVAL: interval_s}
+    winner = replace(measured(7e-4), incumbent_s=8e-4, warm_s=7e-4 if is_warm else 5e-4, provenance=provenance)
+    confirmed = record(first, winner)
+    state.recall(confirmed, confirmed, TARGET)
+    assert state.times == KnownTimes.of_confirmation(winner, TARGET)
+    assert not state.improves(measured(9.5e-4)) and not state.improves(measured(7e-4))
+    state.tell(second, measured(9.5e-4))  # faster than no trial, or than all others
+    state.tell(others(4)[3], measured(8e-4))
+    assert state.times == KnownTimes.of_confirmation(winner, TARGET) and state.known_s == 7e-4
+    assert state.improves(measured(6e-4))
     state.tell(third, measured(6e-4))
-    assert (state.times.default_s, state.times.best_s, state.times.is_confirmed) == (default_s, 6e-4, False)
-    assert state.times.noise == ("" if is_warm else "it was busy")
-    state.confirm(confirmed, third)  # as is known of it when the next job begins
-    assert (state.times.best_s, state.times.is_confirmed) == (6e-4, False)
+    for _ in range(2):
+        told = state.times
+        assert (told.default_s, told.best_s, told.is_confirmed) == (default_s, 6e-4, False)
+        assert told.noise == ("" if is_warm else "it was busy") and told.is_default_confirmed is not is_warm
+        assert told.default_interval_s == (None if is_warm else (7.9e-4, 8.1e-4))
+        state.recall(confirmed, record(third, measured(6e-4)), TARGET)  # as when the next job begins
 
 
-def test_a_confirmation_tells_whether_constants_were_close_by() -> None:
-    stored = replace(measured(), incumbent_s=2e-3, warm_s=5e-4)
-    assert KnownTimes.of_confirmation(stored) == KnownTimes(2e-3, 1e-3, is_confirmed=True)
-    assert KnownTimes.of_confirmation(replace(stored, warm_s=1e-3)).is_warm
+def test_a_default_that_was_taken_back_is_told_no_longer() -> None:
+    state, [winner] = state_of(), others(1)
+    state.tell(state.default, Measurement(Status.VOIDED))
+    state.tell(winner, measured())
+    confirmed = record(winner, replace(measured(), incumbent_s=2e-3, provenance=machine()))
+    state.recall(confirmed, confirmed, TARGET)
+    assert (state.times.default_s, state.times.best_s, state.times.is_confirmed) == (None, 1e-3, True)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_job_goes_by_the_rule_of_the_database(seed: int, store: Store) -> None:
+    """Whatever is tried and confirmed, in whatever order: while the job goes on, and as another begins."""
+    store.add_target(TARGET)
+    store.add_task(TASK)
+    state, chance, best_s = state_of(), random.Random(seed), None
+    for schedule in [state.default, *others(12)]:
+        outcome = measured(chance.randint(1, 9) * 1e-4) if chance.random() < 0.8 else Measurement(Status.CRASH)
+        improves = state.improves(outcome)
+        store.record(record(schedule, outcome))
+        state.tell(schedule, outcome)
+        assert improves == (best_of(store) != best_s)
+        if chance.random() < 0.4:
+            kept = replace(measured(chance.randint(1, 9) * 1e-4), incumbent_s=5e-4, provenance=machine())
+            winner = chance.choice([s for s, m in state.measured.values() if m.status is Status.OK] or [None])
+            if winner is not None:
+                store.confirm(record(winner, kept if chance.random() < 0.9 else Measurement(Status.CRASH)))
+                recall(store, TARGET, [state])
+        best_s = best_of(store)
+        fresh = TaskState.of(
+            TASK, 1, TARGET, store.records(TASK.key, TARGET.key), AnalyticModel(), strategy="random", seed=0
+        )
+        recall(store, TARGET, [fresh])
+        assert state.times.best_s == fresh.times.best_s == best_s
+        assert state.times == fresh.times
+
+
+def best_of(store: Store) -> float | None:
+    best = store.best(TASK.key, TARGET.key)
+    return best.measurement.median_s if best else None
+
+
+def test_a_confirmation_tells_whether_its_default_can_be_held_against_trials() -> None:
+    """Where constants were not close by, and the code is of the compiler at hand: it may have another default."""
+    stored = replace(measured(), incumbent_s=2e-3, warm_s=5e-4, provenance=machine())
+    told = KnownTimes.of_confirmation(stored, TARGET)
+    assert (told.default_s, told.best_s, told.is_confirmed, told.is_as_trials) == (2e-3, 1e-3, True, True)
+    assert not KnownTimes.of_confirmation(replace(stored, warm_s=1e-3), TARGET).is_as_trials
+    assert not KnownTimes.of_confirmation(replace(stored, provenance={}), TARGET).is_as_trials
 
 
 @pytest.mark.parametrize("text", ["", "1e-3", "1e-3 2e-3 3e-3", "2e-3 1e-3", "0 1e-3", "1e-3 inf", "nan nan", "a b"])
 def test_an_interval_beside_a_confirmation_may_be_any_text(text: str) -> None:
     """It comes with imports; what older versions confirmed has none."""
     stored = replace(measured(), incumbent_s=2e-3, provenance={DEFAULT_INTERVAL: text})
-    assert KnownTimes.of_confirmation(stored).default_interval_s is None
+    assert KnownTimes.of_confirmation(stored, TARGET).default_interval_s is None
 
 
 def test_one_at_a_time() -> None:

@@ -81,8 +81,12 @@ class TestTheTable:
     def test_times_of_trials_are_marked_until_they_are_confirmed(self) -> None:
         assert "° by trials, not confirmed" in drawn(MOMENT)
         assert "°" not in drawn(replace(MOMENT, tasks=LINES[1:]))  # nothing is known yet
-        confirmed = drawn(replace(MOMENT, tasks=(replace(LINES[0], is_confirmed=True), LINES[1])))
+        confirmed = drawn(
+            replace(MOMENT, tasks=(replace(LINES[0], is_confirmed=True, is_default_confirmed=True), LINES[1]))
+        )
         assert "0.09870" in confirmed and "°" not in confirmed
+        found_since = drawn(replace(MOMENT, tasks=(replace(LINES[0], is_default_confirmed=True), LINES[1])))
+        assert "123.4 " in found_since and "0.09870°" in found_since and "1250.25x°" in found_since
 
     def test_a_sum_of_noisy_times_is_noisy(self) -> None:
         quiet, noisy = (replace(MOMENT, speedup=2.0, noise=noise) for noise in ("", "it was busy"))

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from tunewright.db.job import Event, EventKind
 
+from ..units import in_s
 from . import values
 
 MOST_POINTS = 300
@@ -38,12 +39,13 @@ NOISES = ("noise", "default_noise", "apart_noise")
 
 @dataclass(frozen=True, slots=True)
 class Improvement:
-    """A trial that was faster than all of its task before."""
+    """A trial that was faster than the best of its task before: see `Store.best`."""
 
     trial: int  # of the job, from 1 on
     at_s: float  # see `active_s`
     best_s: float
     is_noisy: bool = False  # whether the machine was too busy to rely on it
+    default_s: float | None = None  # as it was told beside it
 
 
 class Speedup(NamedTuple):
@@ -78,7 +80,8 @@ def improvements(events: Sequence[Event]) -> dict[str, list[Improvement]]:
             trial, best_ms = values.number(event.data, "trial"), values.number(event.data, "best_ms")
             if trial is not None and best_ms:
                 is_noisy = any(values.word(event.data, name) for name in NOISES)
-                improvement = Improvement(int(trial) + 1, clock.at_s(moment), best_ms / 1e3, is_noisy)
+                default_s = in_s(values.number(event.data, "default_ms"))
+                improvement = Improvement(int(trial) + 1, clock.at_s(moment), best_ms / 1e3, is_noisy, default_s)
                 by_task.setdefault(values.word(event.data, "task_key"), []).append(improvement)
     return by_task
 

@@ -19,7 +19,7 @@ from tunewright.workers.measure.cache_flush import LASTING_S, is_warm_in_model
 from tunewright.workers.measure.sampling import interval
 from tunewright.workers.pool import ReferenceFailed
 
-from .context import JobContext, log_trial
+from .context import JobContext, log_trial, recall
 from .report import Report, TaskReport
 from .stage import JobStage
 from .task_state import PACKED, TIME_FIELDS, KnownTimes, TaskState, confirmation, is_current, time_s
@@ -60,9 +60,7 @@ class Confirmation:
         """The tasks, in their order. Raises LeaseLost, and JobStop where the job is to end."""
         settled = unchanged_reports(self._context, self._finalists)
         reports = {key: self._with_peak_fraction(known.report) for key, known in settled.items()}
-        for state in self._context.states:
-            if state.task.key in reports:
-                _tell_times(state, reports[state.task.key])
+        self._recall([state for state in self._context.states if state.task.key in reports])
         self._context.keeper.tell([_confirmed_event(reports[key]) for key, known in settled.items() if not known.at])
         open_keys = {state.task.key for state in self._context.states if self._has_rivals(*self._field(state))}
         self._report_progress(reports, open_keys)
@@ -72,7 +70,7 @@ class Confirmation:
                 if self._context.claim(state) is None:
                     continue
                 reports[state.task.key] = self._report(state, *self._compare_finalists(state))
-                _tell_times(state, reports[state.task.key])
+                self._recall([state])
                 self._context.release()
                 self._report_progress(reports, open_keys)
             if len(open_states) == len(self._context.states) - len(reports):  # others have all of them
@@ -81,6 +79,10 @@ class Confirmation:
         times_s = [inf if report.best_s is None and report.trials else report.best_s for report in ordered]
         chosen = self._context.assembly.uses(times_s)
         return [replace(report, chosen=count) for report, count in zip(ordered, chosen, strict=True)]
+
+    def _recall(self, states: Sequence[TaskState]) -> None:
+        """What is told of these tasks from now on: as they were confirmed."""
+        recall(self._context.store, self._context.target, states)
 
     def _report_progress(self, reports: Mapping[str, TaskReport], open_keys: Collection[str]) -> None:
         """Report how many tasks are timed side by side, of how many: those with these keys, where not done yet."""
@@ -92,7 +94,7 @@ class Confirmation:
         choice = self._choice(state, compared)
         schedule, times = state.default, KnownTimes(None, None)
         if choice is not None and choice[1].status is Status.OK:
-            schedule, times = choice[0], KnownTimes.of_confirmation(choice[1])
+            schedule, times = choice[0], KnownTimes.of_confirmation(choice[1], self._context.target)
         report = TaskReport(
             key=state.task.key,
             op=state.task.op,
@@ -217,21 +219,6 @@ class Confirmation:
         target = self._context.target
         is_near = is_warm_in_model(task.constant_bytes, self._constant_bytes, target.l2_bytes, target.l3_bytes)
         return is_near and fastest_s < LASTING_S
-
-
-def _tell_times(state: TaskState, report: TaskReport) -> None:
-    """What is told of a task from now on: its times from side by side."""
-    if report.is_confirmed:
-        state.confirm(
-            KnownTimes(
-                report.default_s,
-                report.best_s,
-                report.noise,
-                is_confirmed=True,
-                default_interval_s=report.default_interval_s,
-                best_interval_s=report.best_interval_s,
-            )
-        )
 
 
 def _with_warm_times(measurement: Measurement) -> Measurement:

@@ -120,18 +120,17 @@ class JobContext:
     def claim(self, state: TaskState) -> list[Measurement] | None:
         """Claim the task for this job; returns the measurements that others have added meanwhile, now also in `state`.
 
-        None where another job has the task. Raises LeaseLost.
+        What they have confirmed is in it, too. None where another job has the task. Raises LeaseLost.
         """
-        key = state.task.key
+        key, fresh = state.task.key, []
         if not self.store.jobs.claim(self.keeper.lease, key):
             return None
-        if self.store.schedule_keys(key, self.target.key) <= state.measured.keys():
-            return []
-        fresh = []
-        for record in self.store.records(key, self.target.key):
-            if record.schedule.key not in state.measured:
-                state.tell(record.schedule, record.measurement)
-                fresh.append(record.measurement)
+        if not self.store.schedule_keys(key, self.target.key) <= state.measured.keys():
+            for record in self.store.records(key, self.target.key):
+                if record.schedule.key not in state.measured:
+                    state.tell(record.schedule, record.measurement)
+                    fresh.append(record.measurement)
+        recall(self.store, self.target, [state])
         return fresh
 
     def release(self) -> None:
@@ -146,6 +145,16 @@ class JobContext:
         self.store.jobs.wait(WAIT_S)
         self.keeper.check()
         self._waited_s += time.monotonic() - started
+
+
+def recall(store: Store, target: Target, states: Sequence[TaskState]) -> None:
+    """Tell the tasks what the database has as confirmed here, and as their best: what sessions and lookups use."""
+    keys = [state.task.key for state in states]
+    confirmed, best = store.confirmations(keys, target.key), store.best_many(keys, target.key)
+    own_keys = store.confirmed_here(keys, target.key)
+    for state in states:
+        key = state.task.key
+        state.recall(confirmed[key] if key in own_keys else None, best.get(key), target)
 
 
 def trials_of(store: Store, job_id: int) -> Counter[str]:

@@ -26,14 +26,14 @@ from ..lookup.verdict import VendorTime
 from ..machine_rates import machine_rates
 from ..models.assembly import Assembly, total_s
 from .confirmation import Confirmation
-from .context import JobContext, trials_of
+from .context import JobContext, recall, trials_of
 from .learning import Learning
 from .lease_keeper import JobStop, LeaseKeeper
 from .loop import Search
 from .progress import Watch
 from .report import JobOutcome, Report, SearchEnd, TaskReport
 from .stage import JobStage
-from .task_state import KnownTimes, TaskState, is_current
+from .task_state import TaskState
 from .whole_model import ModelTimes, Timing, Variant, is_here
 
 DEFAULT, TUNED, VENDOR = "default", "tuned", "vendor"
@@ -77,7 +77,7 @@ class TuningJob:
             for task, occurrences in tasks
         ]
         _borrow(store, target, states)
-        _recall(store, target, states)
+        recall(store, target, states)
         self._context = JobContext(
             job,
             store,
@@ -274,18 +274,3 @@ def _borrow(store: Store, target: Target, states: Sequence[TaskState]) -> None:
             state.borrowed.append(result.schedule)
         hints = store.hints(state.task.key, target.key)
         state.borrowed += [s for s in hints if s not in state.borrowed and holds(state.task, target, s)]
-
-
-def _recall(store: Store, target: Target, states: Sequence[TaskState]) -> None:
-    """Tell the tasks what was confirmed of them here: by code of this version, so with the default that it has."""
-    keys = [state.task.key for state in states]
-    confirmed, best = store.confirmations(keys, target.key), store.best_many(keys, target.key)
-    own_keys = store.confirmed_here(keys, target.key)
-    for state in states:
-        record, fastest = confirmed.get(state.task.key), best.get(state.task.key)
-        if record is None or fastest is None or state.task.key not in own_keys or state.fails(state.default):
-            continue
-        measurement = record.measurement
-        if measurement.status is Status.OK and is_current(measurement.provenance, target):
-            found = None if fastest.schedule == record.schedule else fastest.schedule
-            state.confirm(KnownTimes.of_confirmation(measurement), found)

@@ -14,18 +14,17 @@ from contextlib import closing
 
 from tunewright.costmodel.roofline import floor_s
 from tunewright.db.job import EventKind, NewEvent
-from tunewright.search_space.measurement import Candidate, Measurement, Record, Status
+from tunewright.search_space.measurement import Candidate, Measurement, Record
 from tunewright.search_space.schedule import Schedule
 from tunewright.workers.pool import ReferenceFailed
 
 from ..noise import noise_of_measurement, total_noise
-from ..units import in_ms
 from .context import JobContext, log_trial, trials_of
 from .learning import Learning
 from .report import SearchEnd
 from .scheduling.scheduler import TaskScheduler
 from .stage import JobStage
-from .task_state import TaskState, time_s
+from .task_state import KnownDefault, KnownTimes, TaskState, time_s
 
 _log = logging.getLogger("tunewright")
 
@@ -90,11 +89,11 @@ class Search:
         start, measured_s = time.monotonic(), self._measured_s
         state = self._context.states[index]
         self._learning.refit(self._context.states)  # before the claim: others may have their turn meanwhile
-        best = state.best
+        before_s = state.times.default_s, state.times.best_s
         fresh = self._context.claim(state)
         if fresh is not None:
-            if state.best is not best and state.best is not None and state.best[0] != state.default:  # by another job
-                self._context.keeper.tell([self._improved_event(state, state.best[1], None)])
+            if (state.times.default_s, state.times.best_s) != before_s:
+                self._context.keeper.tell(self._news(state))
             self._scheduler.add(index, [time_s(measurement) for measurement in fresh])
             self._learning.note(len(fresh))
             self._try(index, size)
@@ -146,56 +145,61 @@ class Search:
         context.report(JobStage.SEARCHING, (state, schedule, measurement))
 
     def _tell_defaults(self) -> None:
-        """Report the tasks whose default was measured before the job."""
-        known = [state for state in self._context.states if state.default_s is not None]
-        self._default_keys = {state.task.key for state in known}
+        """Report the tasks whose default was measured before the job, or whose best is known."""
+        times = [(state, state.times) for state in self._context.states]
+        known = [(state, one) for state, one in times if one.default_s is not None or one.best_s is not None]
+        self._default_keys = {state.task.key for state, one in known if one.default_s is not None}
         if known and not self._context.own:  # else the process before this one has told them, or their trials did
-            self._context.keeper.tell(
-                [_default_event(state, state.default_s, state.best_s, state.default_noise) for state in known]
-            )
+            self._context.keeper.tell([_default_event(*one) for one in known])
+
+    def _news(self, state: TaskState) -> list[NewEvent]:
+        """What other jobs have found, or confirmed, of a task meanwhile."""
+        if state.times.is_confirmed:
+            if state.times.default_s is not None:
+                self._default_keys.add(state.task.key)
+            return [_default_event(state, state.times)]
+        if state.found is None or state.found[0] == state.default:
+            return []
+        return [self._improved_event(state, state.found[1], None)]
 
     def _default(self, state: TaskState, schedule: Schedule, measurement: Measurement) -> list[NewEvent]:
         """The event, where the default is known with this trial, or was found out by another job."""
-        default_s = measurement.median_s if schedule == state.default else state.default_s
-        if default_s is None or state.task.key in self._default_keys:
+        is_default = schedule == state.default
+        default = KnownDefault.beside_trial(measurement, state.compared) if is_default else state.default_time
+        if default.time_s is None or state.task.key in self._default_keys:
             return []
         self._default_keys.add(state.task.key)
-        noise = noise_of_measurement(measurement) if schedule == state.default else state.default_noise
-        return [_default_event(state, default_s, min(default_s, state.best_s or default_s), noise)]
+        found = measurement if is_default and state.improves(measurement) else state.found and state.found[1]
+        return [_default_event(state, KnownTimes.of_trial(found, default) if found else state.times)]
 
     def _improvement(self, state: TaskState, schedule: Schedule, measurement: Measurement) -> list[NewEvent]:
-        """The event, where this is faster than all before; the default is what others improve on."""
-        better = measurement.status is Status.OK and (state.best is None or time_s(measurement) < time_s(state.best[1]))
-        if not better or schedule == state.default:
+        """The event, where this is the best from now on; the default is what others improve on."""
+        if not state.improves(measurement) or schedule == state.default:
             return []
         return [self._improved_event(state, measurement, self._context.own)]
 
     def _improved_event(self, state: TaskState, measurement: Measurement, trial: int | None) -> NewEvent:
         """The event of an improvement by a trial of the job, or, where it is None, of another job."""
         state.apart_noise = total_noise(self._noises)
-        data = {
-            "task_key": state.task.key,
-            "op": state.task.op,
-            "best_ms": 1e3 * time_s(measurement),
-            "best_interval_ms": [in_ms(measurement.low_s), in_ms(measurement.high_s)],
-            "noise": noise_of_measurement(measurement),
-            "default_ms": in_ms(state.default_s),
-            "default_noise": state.default_noise,
-            "apart_noise": state.apart_noise,
-            "trial": trial,
-        }
-        return NewEvent(EventKind.IMPROVED, data)
+        return NewEvent(
+            EventKind.IMPROVED,
+            {
+                "task_key": state.task.key,
+                "op": state.task.op,
+                **state.times_of(measurement).to_json(),
+                "noise": noise_of_measurement(measurement),
+                "default_confirmed": state.default_time.is_confirmed,
+                "default_noise": state.default_time.noise,
+                "apart_noise": state.apart_noise,
+                "trial": trial,
+            },
+        )
 
 
-def _default_event(state: TaskState, default_s: float | None, best_s: float | None, noise: str) -> NewEvent:
-    """`noise` is that of the default; that of the best known counts too."""
-    data: dict[str, object] = {
-        "task_key": state.task.key,
-        "op": state.task.op,
-        "default_ms": in_ms(default_s),
-        "best_ms": in_ms(best_s),
-        "noise": noise or state.best_noise,
-    }
-    if (confirmed := state.times).is_confirmed:
-        data["confirmed"] = confirmed.to_json()
+def _default_event(state: TaskState, times: KnownTimes) -> NewEvent:
+    """What is known of a task besides what the job tries."""
+    data: dict[str, object] = {"task_key": state.task.key, "op": state.task.op, **times.to_json()}
+    data["default_confirmed"] = times.is_default_confirmed
+    if times.is_confirmed:
+        data["confirmed"] = times.to_json()
     return NewEvent(EventKind.DEFAULT, data)

@@ -88,28 +88,65 @@ class KnownTimes:
     default_s: Time
     best_s: Time
     noise: str = ""  # why the machine was too busy to rely on both; empty where it was not
-    is_confirmed: bool = False  # whether they were timed side by side, in fresh processes; else they are of trials
-    is_warm: bool = False  # whether constants were in the caches then, as they never are in trials
+    is_confirmed: bool = False  # whether they were timed side by side, in fresh processes; else the best's is a trial's
+    is_default_confirmed: bool = False  # whether that of the default is of such a comparison, too
+    is_as_trials: bool = False  # whether constants were cold then, and the default that of this version, as in trials
     default_interval_s: TimeInterval = None
     best_interval_s: TimeInterval = None
 
     @classmethod
-    def of_confirmation(cls, measurement: Measurement) -> Self:
+    def of_confirmation(cls, measurement: Measurement, target: Target) -> Self:
         """The times of a confirmation, as `confirmation` makes it and the database keeps it."""
+        is_warm = measurement.warm_s is not None and measurement.median_s == measurement.warm_s
         return cls(
             measurement.incumbent_s,
             measurement.median_s,
             noise_of_measurement(measurement),
             is_confirmed=True,
-            is_warm=measurement.warm_s is not None and measurement.median_s == measurement.warm_s,
+            is_default_confirmed=True,
+            is_as_trials=not is_warm and is_current(measurement.provenance, target),
             default_interval_s=_interval_beside(measurement),
             best_interval_s=reliable_interval(measurement),
+        )
+
+    @classmethod
+    def of_trial(cls, best: Measurement | None, default: KnownDefault, apart_noise: str = "") -> Self:
+        """The times of a best that is a trial. `apart_noise`: why the two are hard to compare, of different moments."""
+        return cls(
+            default.time_s,
+            best.median_s if best else None,
+            noise_of_measurement(best) or default.noise or apart_noise,
+            is_default_confirmed=default.is_confirmed,
+            default_interval_s=default.interval_s,
+            best_interval_s=_trial_interval(best),
         )
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, as events have it of a task."""
         data = to_json(self)
         return {name: data[name] for name in TIME_FIELDS}
+
+
+@dataclass(frozen=True, slots=True)
+class KnownDefault:
+    """The time of a task's default, as it is told beside a best that is a trial; None where it is not known."""
+
+    time_s: float | None
+    interval_s: Interval | None
+    noise: str  # why the machine was too busy to rely on it; empty where it was not
+    is_confirmed: bool  # whether it is of a comparison; else of its trial
+
+    @classmethod
+    def beside_trial(cls, trial: Measurement | None, confirmed: KnownTimes | None) -> Self:
+        """As it was confirmed last, where it was timed as trials are; else of its trial, which must work in any case.
+
+        A single trial may be of a bad moment, and would stay.
+        """
+        works = trial is not None and trial.status is Status.OK
+        if works and confirmed is not None and confirmed.default_s is not None and confirmed.is_as_trials:
+            return cls(confirmed.default_s, confirmed.default_interval_s, confirmed.noise, is_confirmed=True)
+        time_s, noise = trial.median_s if trial else None, noise_of_measurement(trial)
+        return cls(time_s, _trial_interval(trial), noise, is_confirmed=False)
 
 
 def confirmation(best: Measurement, default: Measurement | None) -> Measurement:
@@ -123,6 +160,13 @@ def confirmation(best: Measurement, default: Measurement | None) -> Measurement:
     if (interval := reliable_interval(default)) is not None:
         provenance[DEFAULT_INTERVAL] = " ".join(repr(float(edge_s)) for edge_s in interval)
     return replace(best, provenance=provenance, incumbent_s=default.median_s if default else None)
+
+
+def _trial_interval(trial: Measurement | None) -> Interval | None:
+    """The interval of a trial, as pages of its task and lookups have it: with a width, of however few samples."""
+    if trial is None or trial.low_s is None or trial.high_s is None or trial.low_s == trial.high_s:
+        return None
+    return trial.low_s, trial.high_s
 
 
 def _interval_beside(measurement: Measurement) -> Interval | None:
@@ -147,8 +191,8 @@ class TaskState:
     refuted: set[str] = field(default_factory=set)  # keys of schedules that worked once, but not when compared
     best: tuple[Schedule, Measurement] | None = None  # the fastest trial; the first of equals
     borrowed: list[Schedule] = field(default_factory=list)  # best for a similar target or task, and yet to be proposed
-    compared: KnownTimes | None = None  # as default and best were confirmed last; None: they never were
-    _is_compared_best: bool = False  # whether no trial since then was faster than all others
+    compared: KnownTimes | None = None  # as default and best were confirmed last; None: they were not, or all failed
+    found: tuple[Schedule, Measurement] | None = None  # the fastest trial since then that was faster; without, of all
     apart_noise: str = ""  # why the best is hard to compare with the default, which was timed at another moment
 
     @staticmethod
@@ -193,60 +237,53 @@ class TaskState:
             return False
         entry = self.measured[schedule.key] = schedule, measurement
         if measurement.status is Status.OK and (self.best is None or time_s(measurement) < time_s(self.best[1])):
-            self.best, self._is_compared_best = entry, False
+            self.best = entry
+        if self.improves(measurement):
+            self.found = entry
         return True
 
-    def confirm(self, times: KnownTimes, found: Schedule | None = None) -> None:
-        """Take in how default and best were confirmed; `found` was found since then, and is faster."""
-        self.compared, self.apart_noise = times, ""
-        self._is_compared_best = found is None or self.best is None or found != self.best[0]
+    def improves(self, measurement: Measurement) -> bool:
+        """Whether a trial that ends now is the best from then on: faster than what sessions use so far, if anything.
+
+        By the rule of `Store.best`: a trial from before the last confirmation, however fast, was compared then.
+        """
+        standing_s = time_s(self.found[1]) if self.found else self.compared.best_s if self.compared else None
+        return measurement.status is Status.OK and (standing_s is None or time_s(measurement) < standing_s)
+
+    def recall(self, confirmed: Record | None, best: Record | None, target: Target) -> None:
+        """Take in what the database has of the task: its newest confirmation that was made here, and its best."""
+        before = self.found
+        self.compared = None
+        if confirmed is not None and confirmed.measurement.status is Status.OK:
+            self.compared = KnownTimes.of_confirmation(confirmed.measurement, target)
+            if self.fails(self.default):  # it was taken back
+                self.compared = replace(self.compared, default_s=None, default_interval_s=None)
+        if best is not None and best.schedule.key in self.measured:  # others are imported
+            self.found = None if best == confirmed else (best.schedule, best.measurement)
+        else:
+            self.found = None if confirmed else self.best
+        if self.found != before:
+            self.apart_noise = ""
 
     @property
     def times(self) -> KnownTimes:
         """The times that are told of it: as confirmed, unless something faster was found since; else of trials."""
-        if self.compared is not None and self._is_compared_best:
-            return self.compared
-        noise = self.best_noise or self.default_noise or self.apart_noise
-        return KnownTimes(self.default_s, self.best_s, noise)
+        return self.compared if self.compared and self.found is None else self.times_of(self.found and self.found[1])
+
+    def times_of(self, found: Measurement | None) -> KnownTimes:
+        """What they are where this trial is the best."""
+        return KnownTimes.of_trial(found, self.default_time, self.apart_noise)
 
     @property
-    def _default(self) -> KnownTimes | Measurement | None:
-        """What tells the time of the default: it was confirmed under the conditions of trials, or is of its trial.
-
-        A single trial may be of a bad moment, and would stay.
-        """
-        entry, compared = self.measured.get(self.default.key), self.compared
-        if entry is None or compared is None or compared.default_s is None or compared.is_warm:
-            return entry[1] if entry else None
-        return compared if entry[1].status is Status.OK else entry[1]
-
-    @property
-    def default_s(self) -> float | None:
-        """The time of the default schedule, if it has been measured and works."""
-        match self._default:
-            case KnownTimes() as confirmed:
-                return confirmed.default_s
-            case measurement:
-                return measurement.median_s if measurement else None
+    def default_time(self) -> KnownDefault:
+        """The time of the default schedule, as it is told beside trials."""
+        entry = self.measured.get(self.default.key)
+        return KnownDefault.beside_trial(entry[1] if entry else None, self.compared)
 
     @property
     def best_s(self) -> float | None:
         """The time of the fastest trial."""
         return self.best[1].median_s if self.best else None
-
-    @property
-    def default_noise(self) -> str:
-        """Why the time of the default can't be relied on; empty where it can, or is not known."""
-        match self._default:
-            case KnownTimes() as confirmed:
-                return confirmed.noise
-            case measurement:
-                return noise_of_measurement(measurement)
-
-    @property
-    def best_noise(self) -> str:
-        """The same of the fastest trial."""
-        return noise_of_measurement(self.best[1] if self.best else None)
 
     @property
     def known_s(self) -> float | None:

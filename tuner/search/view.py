@@ -98,7 +98,8 @@ class TaskFigures:
     best_s: float | None
     before_share: float | None = None  # of the time of all tasks on default schedules
     share: float | None = None  # of that as things stand
-    is_confirmed: bool = False  # whether the times are confirmed; else they are of trials
+    is_confirmed: bool = False  # whether the times are confirmed; else the best's is of a trial
+    is_default_confirmed: bool = False  # whether that of the default is confirmed
     noise: str = ""  # why the machine was too busy to rely on them; empty where it was not
 
     @property
@@ -197,6 +198,7 @@ class JobMoment:
                 first,
                 now,
                 t.times.is_confirmed,
+                t.times.is_default_confirmed,
                 t.times.noise,
             )
             for t, count, trials, first, now in zip(states, chosen, progress.task_trials, before, after, strict=True)
@@ -348,11 +350,15 @@ def _row_count(tasks: int, room: int) -> int:
 
 def _numbers(row: TaskFigures) -> list[str]:
     """The cells of a task."""
-    figures = ms(in_ms(row.default_s)), ms(in_ms(row.best_s)), gain(ratio(row.default_s, row.best_s))
+    figures = (
+        (ms(in_ms(row.default_s)), row.is_default_confirmed),
+        (ms(in_ms(row.best_s)), row.is_confirmed),
+        (gain(ratio(row.default_s, row.best_s)), row.is_confirmed),
+    )
     return [
         uses(row.chosen, row.occurrences),
         "-" if row.trials is None else str(row.trials),
-        *(mark_trial(mark_noise(figure, row.noise), not row.is_confirmed) for figure in figures),
+        *(mark_trial(mark_noise(figure, row.noise), not is_confirmed) for figure, is_confirmed in figures),
         share(row.share),
         share(row.before_share),
     ]
