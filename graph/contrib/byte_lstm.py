@@ -38,7 +38,7 @@ def _dynamic_quantize_lstm(call: ContribCall) -> Sequence[str]:
     is_usual = activations in ([], [*ACTIVATIONS] * len(directions))
     if not is_usual or call.attr("input_forget") or call.attr("clip") is not None or call.operand("sequence_lens"):
         return _in_real_numbers(call)
-    parts = [_Direction(call, number, is_backward).results() for number, is_backward in enumerate(directions)]
+    parts = [_LstmDirection(call, number, is_backward).results() for number, is_backward in enumerate(directions)]
     axes = (1, 0, 0)
     joined = zip(axes, zip(*parts, strict=True), strict=True)
     return [call.emit("Concat", *(call.unsqueeze(part, axis) for part in of_all), axis=axis) for axis, of_all in joined]
@@ -59,7 +59,7 @@ def _real_weight(call: ContribCall, name: str) -> str:
     return call.emit("Transpose", call.emit("Mul", centred, call.unsqueeze(scale, *axes)), perm=[0, 2, 1])
 
 
-class _Direction:
+class _LstmDirection:
     """One direction of a call."""
 
     def __init__(self, call: ContribCall, number: int, is_backward: bool) -> None:
