@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import erfc, sqrt
 from typing import Any
 
 import numpy as np
@@ -173,7 +174,11 @@ def test_svm_classifier(kernel: str, post_transform: str, counts: Sequence[int])
 @pytest.mark.parametrize("post_transform", POST_TRANSFORMS)
 @pytest.mark.parametrize("counts", [(3, 4), (2, 3, 4), (1, 2, 3, 1, 2, 1, 3)])
 def test_svm_probabilities(post_transform: str, counts: Sequence[int]) -> None:
-    """Some are so far apart that they are cut off, one row is of NaN."""
+    """Some are so far apart that they are cut off, one row is of NaN.
+
+    Next to 0 and 1 the last bit of a probability decides of the third digit of its probit.
+    """
+    inverse = np.vectorize(lambda z: 0.5 * erfc(-z / sqrt(2))) if post_transform == "PROBIT" else np.asarray
     classes, vectors = len(counts), sum(counts)
     pairs = classes * (classes - 1) // 2
     x = rows(23, 5)
@@ -184,7 +189,7 @@ def test_svm_probabilities(post_transform: str, counts: Sequence[int]) -> None:
             kernel_params=[0.2, 0.1, 2.0], coefficients=weights(classes - 1, vectors),
             support_vectors=weights(vectors, 5), vectors_per_class=counts, rho=weights(pairs),
             prob_a=(np.asarray(weights(pairs)) * scale).tolist(), prob_b=weights(pairs),
-            post_transform=post_transform, classlabels_ints=list(range(3, 3 + classes)),
+            post_transform=post_transform, classlabels_ints=list(range(3, 3 + classes)), inverse=inverse,
         )  # fmt: skip
 
 
