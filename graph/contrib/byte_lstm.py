@@ -11,7 +11,9 @@ from collections.abc import Sequence
 from onnx import GraphProto, parser
 
 from ..evaluation.onnx_form import element_type
+from ..evaluation.recurrent import DEFAULT_ACTIVATIONS
 from .call import BYTES, ContribCall, contrib_op
+from .quantisation import product_of_bytes
 
 _ATTRS = {
     "hidden_size": int | None, "direction": "forward", "input_forget": 0, "clip": float | None,
@@ -20,9 +22,6 @@ _ATTRS = {
 
 DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
 """Of each direction, whether it goes backward."""
-
-ACTIVATIONS = ("sigmoid", "tanh", "tanh")
-"""Those of the gates, of the new cell state, and of what is shown of it."""
 
 
 @contrib_op(
@@ -34,8 +33,8 @@ ACTIVATIONS = ("sigmoid", "tanh", "tanh")
 def _dynamic_quantize_lstm(call: ContribCall) -> Sequence[str]:
     """Step by step; with lengths, limits or other activations it is that of the weights as real numbers."""
     directions = DIRECTIONS[call.attr("direction")]
-    activations = [name.lower() for name in call.attr("activations") or ()]
-    is_usual = activations in ([], [*ACTIVATIONS] * len(directions))
+    activations = [name.capitalize() for name in call.attr("activations") or ()]
+    is_usual = activations in ([], [*DEFAULT_ACTIVATIONS["LSTM"]] * len(directions))
     if not is_usual or call.attr("input_forget") or call.attr("clip") is not None or call.operand("sequence_lens"):
         return _in_real_numbers(call)
     parts = [_LstmDirection(call, number, is_backward).results() for number, is_backward in enumerate(directions)]
@@ -94,11 +93,10 @@ class _LstmDirection:
         """The input's part of all steps `[T, B, 4 * H]`, biases added."""
         call = self.call
         x, x_scale, x_zero_point = call.emit_all("DynamicQuantizeLinear", [call.operand("X")], 3)
-        product = call.emit("MatMulInteger", x, self._part("W"), x_zero_point, self._part("W_zero_point"))
-        scale = call.emit("Mul", x_scale, self._part("W_scale"))
         biases, wide = self._part("B"), 4 * self.hidden
-        halves = [call.slice(biases, 0, start, start + wide) for start in (0, wide)] if biases else []
-        return call.sum(call.emit("Mul", call.cast(product, "float32"), scale), *halves)
+        bias = call.sum(*(call.slice(biases, 0, start, start + wide) for start in (0, wide))) if biases else ""
+        zero_points, scales = (x_zero_point, self._part("W_zero_point")), (x_scale, self._part("W_scale"))
+        return product_of_bytes(call, x, self._part("W"), zero_points, scales, bias)
 
     def _body(self) -> GraphProto:
         """A step: it takes the states and its row of what is projected, and returns the states and what it shows."""

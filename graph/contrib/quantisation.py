@@ -186,7 +186,7 @@ def _pool(call: ContribCall, op: str, **attrs: object) -> str:
     return _result(call, channels_last(call, call.emit(op, channels_first(call, x), **attrs)), "y", "X")
 
 
-def _product(
+def product_of_bytes(
     call: ContribCall, a: str, b: str, zero_points: Sequence[str], scales: Sequence[str], bias: str = ""
 ) -> str:
     """The product of bytes as real numbers, and a bias."""
@@ -201,7 +201,7 @@ def _product(
 )
 def _mat_mul_integer_to_float(call: ContribCall) -> str:
     zero_points, scales = ([call.operand(f"{x}_{part}") for x in "ab"] for part in ("zero_point", "scale"))
-    return _product(call, call.operand("A"), call.operand("B"), zero_points, scales, call.operand("bias"))
+    return product_of_bytes(call, call.operand("A"), call.operand("B"), zero_points, scales, call.operand("bias"))
 
 
 @contrib_op(
@@ -211,7 +211,7 @@ def _mat_mul_integer_to_float(call: ContribCall) -> str:
 def _dynamic_quantize_mat_mul(call: ContribCall) -> str:
     a, scale, zero_point = call.emit_all("DynamicQuantizeLinear", [call.operand("A")], 3)
     zero_points, scales = (zero_point, call.operand("b_zero_point")), (scale, call.operand("b_scale"))
-    return _product(call, a, call.operand("B"), zero_points, scales, call.operand("bias"))
+    return product_of_bytes(call, a, call.operand("B"), zero_points, scales, call.operand("bias"))
 
 
 @contrib_op(
@@ -245,5 +245,7 @@ def _q_attention(call: ContribCall) -> Sequence[str]:
     zero_points, scales = (
         [call.operand(f"{x}_{part}") for x in ("input", "weight")] for part in ("zero_point", "scale")
     )
-    projected = _product(call, call.operand("input"), call.operand("weight"), zero_points, scales, call.operand("bias"))
+    projected = product_of_bytes(
+        call, call.operand("input"), call.operand("weight"), zero_points, scales, call.operand("bias")
+    )
     return attend_to_projection(call, projected)

@@ -23,8 +23,10 @@ from .corrections import Correction, OnnxCall
 
 ActivationFunction = Callable[[Any], Any]
 
-_DEFAULTS = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
-RECURRENT_OPS = frozenset(_DEFAULTS)
+DEFAULT_ACTIVATIONS = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
+"""Those of each cell where a node says none."""
+
+RECURRENT_OPS = frozenset(DEFAULT_ACTIVATIONS)
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 """Gates of each cell."""
@@ -107,7 +109,7 @@ class Activation:
 
 def recurrent_activations(node: Node, directions: int) -> list[Activation]:
     """The activations of all directions, in ONNX's order. Raises KeyError for one that ONNX does not have."""
-    names = node.attrs.get("activations") or _DEFAULTS[node.op] * directions
+    names = node.attrs.get("activations") or DEFAULT_ACTIVATIONS[node.op] * directions
     alphas, betas = (list(node.attrs.get(f"activation_{which}", ())) for which in ("alpha", "beta"))
 
     def choose(name: str) -> Activation:

@@ -76,8 +76,10 @@ class PlaneSketch(PatternSketch[Windows]):
         planes = match_planes(task)
         if planes is None or min(planes.columns.extent, target.lanes(4)) < FEWEST_LANES or planes.taps > BODY_LIMIT:
             return None
-        most_code = planes.taps * (1 + sum(-(-count // target.lanes(4)) for count in _padded(planes)))
-        return planes if most_code <= CODE_LIMIT else None
+        whole = planes.columns.whole
+        padded = whole.start, planes.columns.extent - whole.stop  # windows at both ends; each vector of them is code
+        least_code = planes.taps * (1 + sum(-(-count // target.lanes(4)) for count in padded))
+        return planes if least_code <= CODE_LIMIT else None
 
     def offer(self, task: Task, planes: Windows, target: Target) -> Space:
         knobs = (
@@ -116,13 +118,6 @@ class PlaneSketch(PatternSketch[Windows]):
 
 def _count(planes: Windows) -> int:
     return prod(a.extent for a in planes.others)
-
-
-def _padded(planes: Windows) -> list[int]:
-    """How many windows of a row read padding on the left, and on the right."""
-    columns = planes.columns
-    after = columns.offset(columns.extent - 1, columns.taps - 1) + 1 - columns.inside.stop
-    return [max(0, -(-positions // columns.stride)) for positions in (columns.before, after)]
 
 
 def _lanes(planes: Windows, target: Target) -> tuple[int, ...]:

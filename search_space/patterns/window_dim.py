@@ -68,7 +68,7 @@ class WindowDim:
         """The windows that read no padding at any tap."""
         stride = max(1, self.stride)  # there is one window where it is 0
         room = self.inside.stop - 1 - self.offset(0, self.taps - 1)  # how far the last tap may move
-        start = max(0, -(-self.before // stride))
+        start = min(self.extent, max(0, -(-self.before // stride)))
         return IndexRange(start, max(start, min(self.extent, room // stride + 1)))
 
     @property
