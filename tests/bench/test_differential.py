@@ -338,6 +338,17 @@ def test_what_onnx_runtime_counts_before_it_rounds_is_explained():
     assert judge(case, replace(answers, ours=one, runtime=none)).finding is not None
 
 
+def test_another_meaning_within_a_function_is_explained():
+    """LogSoftmax of opset 10 goes over all axes from the first on, later over the last one."""
+    body = [node("LogSoftmax", ["a"], ["b"], axis=0)]
+    function = helper.make_function("own", "f", ["a"], ["b"], body, [helper.make_opsetid("", 10)])
+    case = case_of([node("f", ["x"], ["y"], domain="own")], {"x": np.zeros((1, 2), np.float32)}, functions=[function])
+    answers = answer_case(case)
+    assert judge(case, answers).reasons == ("ONNX Runtime reads functions by the model's opset",)
+    wrong = CaseAnswer(((np.ones((1, 2), np.float32),),))
+    assert judge(case, replace(answers, ours=wrong)).finding is not None
+
+
 def test_another_shape_is_a_finding():
     case = steps_of_41()
     answers = answer_case(case)

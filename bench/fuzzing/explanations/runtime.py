@@ -7,6 +7,7 @@ import numpy as np
 from ..answers import EVALUATOR, OURS, RUNTIME
 from ..bounds import FLUSH_FACTOR, Leeway, may_overflow
 from ..case import op_name
+from ..draft import schema_of
 from ..exactness import COARSE, CURVES, GATED, NORMS, is_exact
 from ..values import FLOATS, INTEGERS, as_float64, is_float_array, limits
 from .difference import Difference, ExplainedElements
@@ -122,6 +123,21 @@ def saturates_bytes(difference: Difference) -> bool:
         difference.arrays[OURS], difference.arrays.get(EVALUATOR, difference.arrays[OURS]), equal_nan=True
     )
     return difference.who == RUNTIME and agree and difference.has_op(BYTES)
+
+
+def reads_functions_by_the_models_opset(difference: Difference) -> bool:
+    """ONNX Runtime takes the ops within a function for the model's opset's, where some mean something else."""
+    [version] = {opset.version for opset in difference.case.proto().opset_import if opset.domain in ("", "ai.onnx")}
+    nodes = [node for node in difference.upstream() if not node.domain]
+    return difference.who == RUNTIME and any(
+        _since(node.op, node.version) != _since(node.op, version) for node in nodes if node.version != version
+    )
+
+
+def _since(op: str, version: int) -> int:
+    """The opset that an op has its meaning from."""
+    schema = schema_of(op, version)
+    return schema.since_version if schema is not None else 0
 
 
 def takes_softmax_for_logistic(difference: Difference) -> bool:
