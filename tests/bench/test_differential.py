@@ -43,13 +43,14 @@ DOCS = Path(__file__).parents[2] / "docs" / "bench.md"
 
 def case_of(
     nodes: list[onnx.NodeProto], feeds: dict[str, Array], constants: dict[str, Any] | None = None, opset: int = 17,
-    outputs: tuple[str, ...] = ("y",), **options: Any,
+    outputs: tuple[str, ...] = ("y",), learned: int = 0, **options: Any,
 ) -> FuzzCase:  # fmt: skip
     kinds = {name: helper.np_dtype_to_tensor_dtype(array.dtype) for name, array in feeds.items()}
     inputs = [helper.make_tensor_value_info(name, kinds[name], array.shape) for name, array in feeds.items()]
     tensors = [numpy_helper.from_array(np.asarray(value), name) for name, value in (constants or {}).items()]
     graph = helper.make_graph(nodes, "g", inputs, [helper.make_empty_tensor_value_info(o) for o in outputs], tensors)
     opsets = [helper.make_opsetid("", opset), *([helper.make_opsetid("own", 1)] if options else [])]
+    opsets += [helper.make_opsetid(LEARNED, learned)] if learned else []
     model = helper.make_model(graph, opset_imports=opsets, ir_version=10, **options)
     return FuzzCase(0, model.SerializeToString(), (feeds,), RunPlan(0))
 
@@ -347,6 +348,15 @@ def test_another_meaning_within_a_function_is_explained():
     assert judge(case, answers).reasons == ("ONNX Runtime reads functions by the model's opset",)
     wrong = CaseAnswer(((np.ones((1, 2), np.float32),),))
     assert judge(case, replace(answers, ours=wrong)).finding is not None
+
+
+def test_small_numbers_that_onnx_runtime_squares_are_explained():
+    normalizer = node("Normalizer", ["x"], ["y"], domain=LEARNED, norm="L2")
+    case = case_of([normalizer], {"x": np.array([[1, 1e-25]], np.float32)}, learned=5)
+    answers = answer_case(case)
+    assert judge(case, answers).reasons == ("ONNX Runtime squares small numbers",)
+    wrong = CaseAnswer(((np.array([[1, 1e-15]], np.float32),),))
+    assert judge(case, replace(answers, runtime=wrong)).finding is not None
 
 
 def test_another_shape_is_a_finding():

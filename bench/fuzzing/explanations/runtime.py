@@ -7,12 +7,17 @@ import numpy as np
 from ..answers import EVALUATOR, OURS, RUNTIME
 from ..bounds import FLUSH_FACTOR, Leeway, may_overflow
 from ..case import op_name
-from ..draft import schema_of
 from ..exactness import COARSE, CURVES, GATED, NORMS, is_exact
 from ..values import FLOATS, INTEGERS, as_float64, is_float_array, limits
 from .difference import Difference, ExplainedElements
 
 BYTES = frozenset({"ConvInteger", "MatMulInteger", "QLinearConv", "QLinearMatMul"})
+
+SOFTMAXES, ONE_AXIS = ("Hardmax", "LogSoftmax", "Softmax"), 13
+"""Ops that are over one axis from an opset on, and over all from this one to the last before."""
+
+NORMALIZER, SMALL_SQUARES = "ai.onnx.ml.Normalizer", 16.0
+"""An op, and up to how often the root of the least normal number is small for it."""
 
 TREES = "ai.onnx.ml.TreeEnsemble"
 
@@ -126,18 +131,21 @@ def saturates_bytes(difference: Difference) -> bool:
 
 
 def reads_functions_by_the_models_opset(difference: Difference) -> bool:
-    """ONNX Runtime takes the ops within a function for the model's opset's, where some mean something else."""
+    """ONNX Runtime takes the softmaxes of a function for those of the model's opset, which are over other axes."""
     [version] = {opset.version for opset in difference.case.proto().opset_import if opset.domain in ("", "ai.onnx")}
-    nodes = [node for node in difference.upstream() if not node.domain]
-    return difference.who == RUNTIME and any(
-        _since(node.op, node.version) != _since(node.op, version) for node in nodes if node.version != version
-    )
+    own = {node.version >= ONE_AXIS for node in difference.upstream() if node.op in SOFTMAXES}
+    return difference.who == RUNTIME and (version < ONE_AXIS) in own
 
 
-def _since(op: str, version: int) -> int:
-    """The opset that an op has its meaning from."""
-    schema = schema_of(op, version)
-    return schema.since_version if schema is not None else 0
+def squares_small_numbers(difference: Difference) -> ExplainedElements:
+    """ONNX Runtime normalises by the root of a quotient of squares, and that of a small number is 0."""
+    if difference.who != RUNTIME or NORMALIZER not in map(difference.program.called_op, difference.upstream()):
+        return False
+    answer = difference.arrays[RUNTIME]
+    if difference.bound is None or not is_float_array(answer):
+        return False
+    error = np.abs(as_float64(answer) - difference.bound.centre)
+    return np.asarray(error < SMALL_SQUARES * limits(answer.dtype.name)[1] ** 0.5)
 
 
 def takes_softmax_for_logistic(difference: Difference) -> bool:
