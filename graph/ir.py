@@ -7,7 +7,7 @@ the user's side, and in `Node.place`, quoted for messages. Read `Graph` first.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -144,7 +144,7 @@ class Graph:
     """Nodes in an order that computes them; `constants` holds the tensors whose values are known.
 
     `defaults` are the constants that are inputs of the model too, `bound` the inputs that were given their values when
-    it was read.
+    it was read. `has_external_data`: whether constants were read from other files than the model's.
 
     The owner of a graph may remove constants that nothing needs any more: they are most of its memory.
     """
@@ -156,10 +156,15 @@ class Graph:
     types: Mapping[str, TensorType]
     defaults: tuple[DefaultInput, ...] = ()
     bound: tuple[BoundInput, ...] = ()
+    has_external_data: bool = False
 
     def type(self, tensor: str) -> TensorType:
         """The type of a tensor. Raises KeyError."""
         return self.types[tensor]
+
+    def described_as(self, origin: Graph) -> Graph:
+        """The graph with what `origin` tells of the model it was made from."""
+        return replace(self, defaults=origin.defaults, bound=origin.bound, has_external_data=origin.has_external_data)
 
     def float_tensors(self, names: Iterable[str]) -> Iterator[str]:
         """The tensors of floats among some names, of which "" is none."""

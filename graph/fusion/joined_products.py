@@ -206,7 +206,7 @@ def _join(graph: Graph, joined: Sequence[_JoinedProduct]) -> tuple[Graph, list[N
             splits[node.outputs] = first[node.outputs].add_to(draft)
         elif node.outputs not in gone:
             draft.add(node)
-    result = replace(draft.finish(graph.inputs, graph.outputs), defaults=graph.defaults, bound=graph.bound)
+    result = draft.finish(graph.inputs, graph.outputs).described_as(graph)
     return result, [splits[name] for name in first]
 
 

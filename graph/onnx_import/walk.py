@@ -123,7 +123,7 @@ class Walk:
         graph = self._draft.finish(inputs, outputs)
         constant_weights = [value for value in defaults if value.name not in weight_inputs]
         kept = tuple(DefaultInput(value.name, dimensions.bind(value)) for value in constant_weights)
-        return replace(graph, defaults=kept, bound=bound)
+        return replace(graph, defaults=kept, bound=bound, has_external_data=self._weights.has_external)
 
     def _define(self, scope: NameScope, name: str, proto: TypeProto) -> str:
         """Our tensor for a name that the model defines here. Raises ModelError if taken, TypeFault by its type."""

@@ -47,6 +47,11 @@ class Weights:
         self._most_left_out_bytes = most_left_out_bytes
         self._left_out_bytes = 0
 
+    @property
+    def has_external(self) -> bool:
+        """Whether values were read from other files."""
+        return self._external_bytes > 0
+
     def array(self, tensor: TensorProto) -> Array:
         """The values of a tensor. Raises ModelError if type, shape, data or place is not acceptable."""
         place = f"weight {quote(tensor.name)}"

@@ -170,7 +170,7 @@ def rewrite(
     The result computes the same up to rounding, has the same inputs and outputs, and its tensors are numbered anew.
     What every rewrite did is logged at level DEBUG.
     """
-    defaults, bound = graph.defaults, graph.bound  # all the way they are constants like any
+    origin = graph  # defaults and bound inputs are constants like any all the way
     is_enabled = {
         "layout": layout == "NHWC",
         "widen": widen,
@@ -189,7 +189,7 @@ def rewrite(
     for step in STEPS:
         if is_enabled.get(step.name, True):
             graph = _run_step(graph, step, unchanged)
-    return replace(renumber(graph), defaults=defaults, bound=bound)
+    return renumber(graph).described_as(origin)
 
 
 def _run_step(graph: Graph, step: RewriteStep, unchanged: dict[Callable[[Graph], Graph], Graph]) -> Graph:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +12,6 @@ from tunewright.search_space.sketches import default_schedule
 from tunewright.tuner.models.model import open_model
 from tunewright.tuner.session import compile as compile_module
 from tunewright.tuner.session.compile import build_kernels, compile_model
-from tunewright.tuner.session.image_store import BLOCK_BYTES, EXTERNAL, is_whole
 
 from .conftest import small_model
 
@@ -38,12 +36,3 @@ def test_a_model_in_its_last_use_loses_what_was_packed(monkeypatch: pytest.Monke
     assert len(kept.constants) > 1 and any(block.any() for block in kept.constants)
     for block, other in zip(kept.constants, lost.constants, strict=True):
         assert np.array_equal(block, other)
-
-
-@pytest.mark.parametrize("start", [0, BLOCK_BYTES - 3, BLOCK_BYTES, 2 * BLOCK_BYTES + 1])
-def test_a_weight_elsewhere_is_seen_wherever_it_is_named(start: int, tmp_path: Path) -> None:
-    path = tmp_path / "model.onnx"
-    path.write_bytes(bytes(start) + EXTERNAL + bytes(5))
-    assert not is_whole(path) and not is_whole(path.read_bytes())
-    path.write_bytes(bytes(start + 5))
-    assert is_whole(path) and is_whole(path.read_bytes())

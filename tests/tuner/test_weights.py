@@ -68,6 +68,15 @@ def test_a_weight_that_is_in_use_is_looked_for_on_disk(files: WeightFiles, tmp_p
     assert files.put(weight) == digest and path.exists()
 
 
+def test_a_weight_that_is_put_again_is_not_read_again(files: WeightFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    weight = drawn(500)
+    digest = files.put(weight)
+    monkeypatch.setattr("hashlib.sha256", lambda _: pytest.fail("read"))
+    assert files.put(weight) == digest
+    with pytest.raises(pytest.fail.Exception):
+        files.put(weight.copy())
+
+
 def test_threads_get_the_same_weight(files: WeightFiles) -> None:
     digest = files.put(drawn(1 << 20))
     found: list[Any] = []

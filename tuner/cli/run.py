@@ -70,7 +70,6 @@ def run_model(
 ) -> dict[str, Any]:
     """Run the model once; the outputs go to numbered files in folder `output`, where given."""
     from ..session.caches import image_store
-    from ..session.image_store import is_whole
     from ..session.maps import as_rows
     from . import model_io
 
@@ -78,7 +77,7 @@ def run_model(
     if weights := model_io.weight_labels(prepared.model, inputs):
         prepared = source.prepare(model, dims, threads, target, weights)
     arrays, origins = model_io.feeds(prepared.model, inputs)
-    images = image_store() if is_whole(model) and not weights else None
+    images = image_store() if not weights else None
     with model_io.session_of(prepared, model, images) as session:
         start_s = time.perf_counter()
         results = [as_rows(result) for result in session.run(None, arrays)]

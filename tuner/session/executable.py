@@ -31,7 +31,7 @@ from ..text import short
 from .across_sizes import AcrossSizes
 from .compile import build_kernels, compile_model
 from .image import Image
-from .image_store import CacheEntry, Coverage, ImageStore, compiler_of, image_key, is_whole
+from .image_store import CacheEntry, Coverage, ImageStore, compiler_of, image_key
 
 _log = logging.getLogger("tunewright.schedule")
 
@@ -74,9 +74,10 @@ def open_executable(
     """
     prepared = place.prepare(source, dims, threads, target)
     trim_heap()  # what reading took, before constants are packed beside those that were read
-    store = images if images is not None and is_whole(source) else None
     model = replace(prepared.model, last_use=True)
-    executable = executable_of_results(model, prepared.target, prepared.results, objects, store, prepared.notes, across)
+    executable = executable_of_results(
+        model, prepared.target, prepared.results, objects, images, prepared.notes, across
+    )
     return replace(executable, vendor=prepared.vendor)
 
 
@@ -89,7 +90,11 @@ def executable_of_results(
     notes: tuple[str, ...] = (),
     across: AcrossSizes | None = None,
 ) -> Executable:
-    """An opened model on lookup results. Raises Refused where a task has no schedule to run."""
+    """An opened model on lookup results. Raises Refused where a task has no schedule to run.
+
+    Of a model with external data no image is kept, as its file does not tell when that changes.
+    """
+    images = None if model.graph.has_external_data else images
     model = model.fastest(measured_times_s(results))
     results = {key: results[key] for key in model.tasks}
     for result in results.values():

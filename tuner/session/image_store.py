@@ -41,12 +41,6 @@ from .weights import WeightFiles, pieces_of, read
 SETTLED_NS = 2_000_000_000
 """Least age of a change. Clocks of file systems are this coarse."""
 
-EXTERNAL = b"location"
-"""Each weight outside of a model's file has an entry of this name in it."""
-
-BLOCK_BYTES = 1 << 20
-"""Bytes of a model's file that are read at a time: mapped, all of it would count as memory of this process."""
-
 
 def session_key(
     model: Path | str | bytes, dims: Mapping[str, int], target: Target, db: str, lock: Path | None
@@ -85,19 +79,6 @@ def compiler_of(target: Target) -> str | None:
         return nvrtc.version()
     except nvrtc.NoCompiler:
         return None
-
-
-def is_whole(model: Path | str | bytes) -> bool:
-    """Whether all weights are certainly in the model's own bytes."""
-    if isinstance(model, bytes):
-        return EXTERNAL not in model
-    end = b""  # of what was read before: the word may lie across
-    with Path(model).open("rb") as file:
-        while block := file.read(BLOCK_BYTES):
-            if EXTERNAL in end + block:
-                return False
-            end = block[-len(EXTERNAL) :]
-    return True
 
 
 def _database(url: str) -> list[Any] | None:
