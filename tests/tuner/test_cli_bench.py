@@ -10,9 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import helper, numpy_helper, parser
 
+from tunewright.codegen.target import Target
 from tunewright.db.store import open_store
 from tunewright.tuner.cli import comparison
+from tunewright.tuner.lookup.source import PreparedModel
+from tunewright.tuner.models.model import open_for
 from tunewright.workers.measure import noise
 from tunewright.workers.measure.noise import Disturbance
 from tunewright.workers.measure.sampling import CallLatency
@@ -103,3 +107,17 @@ def test_a_third_party_is_asked_where_outputs_are_suspect() -> None:
     assert comparison._errors(array(1, 2), others)["plain_rel_err"] == {}
     refused = comparison._compare_outputs(peers, lambda: None)
     assert comparison._errors(array(1, 2), refused)["plain_rel_err"] == {}
+
+
+@pytest.mark.parametrize(
+    ("largest", "features", "expected"),
+    [(127, "+avx2", True), (64, "+avx2", False), (127, "+avx2,+avxvnni", False), (127, "", False)],
+)
+def test_where_the_reference_saturates(largest: int, features: str, expected: bool) -> None:
+    weights = numpy_helper.from_array(np.full((64, 32), largest, np.int8), "w")
+    net = parser.parse_graph("g (uint8[8,64] x) => (int32[8,32] y) { y = MatMulInteger (x, w) }")
+    net.initializer.append(weights)
+    proto = helper.make_model(net, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    target = Target("cpu", "x86_64-unknown-linux-gnu", "x86-64-v3", features, 256, 16, 1, 1 << 15, 1 << 20, 0)
+    prepared = PreparedModel(open_for(target, proto.SerializeToString()), target, {}, {})
+    assert comparison.may_saturate(prepared) == expected

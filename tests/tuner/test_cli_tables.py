@@ -85,6 +85,7 @@ MEASURED: dict[str, Any] = {
     "mismatch": None,
     "reference": None,
     "plain_rel_err": {},
+    "reference_saturates": False,
     "tasks": {"tuned": 1, "transferred": 0, "default": 0, "kept": 0},
     "fallback": {},
 }
@@ -332,6 +333,12 @@ def test_who_is_off(ours: float, reference: float, said: str) -> None:
     assert "largest error against onnxruntime: 0.29 of an output's magnitude\n" in out
     assert "against onnxruntime without its graph optimisations: " in out and said in out
     assert "optimisations" not in printed(bench_report.render, differing, 160)
+
+
+def test_what_saturates_is_no_measure() -> None:
+    differing = MEASURED | {"reference": "onnxruntime", "reference_saturates": True}
+    assert "they may saturate; ours are exact" in printed(bench_report.render, differing | {"max_rel_err": 0.02}, 160)
+    assert "saturate" not in printed(bench_report.render, differing | {"max_rel_err": 1e-6}, 160)
 
 
 def test_a_part_is_not_told_as_more_than_the_whole() -> None:

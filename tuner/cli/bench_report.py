@@ -58,6 +58,12 @@ def _render_outputs(console: Console, data: Mapping[str, Any]) -> None:
         console.print(f"the outputs are not those of {data['reference']}: {printable(data['mismatch'])}")
     elif data["reference"]:
         console.print(f"largest error against {data['reference']}: {data['max_rel_err']:.2g} of an output's magnitude")
+        if data["reference_saturates"] and (data["max_rel_err"] or 0.0) > SUSPECT_ERROR:
+            console.print(
+                f"{data['reference']} adds up products of bytes in 16 bits on this processor, where they may saturate; "
+                "ours are exact, so its outputs don't tell who is off",
+                soft_wrap=True,
+            )
         if all(error is not None for error in data["plain_rel_err"].values()) and data["plain_rel_err"]:
             console.print(_who_is_off(data["plain_rel_err"]), soft_wrap=True)
     if data["runtime"]:
