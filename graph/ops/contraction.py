@@ -108,7 +108,7 @@ def conv_transpose(d: Definition) -> None:
     x = d.reshape(x, layout.join(batch, extents, (groups, group_channels)))
     w = d.reshape(w, _transposed_weights(layout, kernel, groups, group_channels, group_features))
     tiles = tuple(e * k for e, k in zip(extents, kernel, strict=True)) == outputs
-    if kernel == strides and tiles and not any(before):
+    if kernel == strides and tiles and not any(before) and all(dilation == 1 for dilation in dilations):
         pairs = [extent for pair in zip(extents, kernel, strict=True) for extent in pair]
         y = d.reshape(y, layout.join(batch, pairs, (groups, group_features)))
         tiled = ActivationLayout(layout.channels_last, len(pairs))

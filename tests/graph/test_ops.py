@@ -229,6 +229,7 @@ CONVOLUTIONS = [
     Case("Conv", f32(1, 3, 6, 6), f32(4, 3, 3, 3), auto_pad="VALID"),
     Case("ConvTranspose", f32(1, 3, 5, 4), f32(3, 2, 2, 2), strides=(2, 2)),
     Case("ConvTranspose", f32(2, 3, 5, 4), f32(3, 2, 2, 3), f32(2), strides=(2, 3)),
+    Case("ConvTranspose", f32(1, 3, 5, 4), f32(3, 2, 2, 2), strides=(2, 2), dilations=(2, 1), pads=(0, 0, 1, 0)),
     Case("ConvTranspose", f32(1, 4, 4, 3), f32(4, 3, 2, 2), f32(6), strides=(2, 2), group=2),
     Case("ConvTranspose", f32(1, 3, 5, 4), f32(3, 2, 3, 3), f32(2), strides=(2, 2), pads=(1, 1, 1, 1)),
     Case("ConvTranspose", f32(1, 3, 5, 4), f32(3, 2, 3, 3)),
