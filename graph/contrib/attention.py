@@ -19,6 +19,11 @@ from .rotary import rotate
 _T = "float float16 bfloat16"
 _LOWEST = float(np.finfo(np.float32).min)
 
+LEAST_SCALE = 2.0**-16
+"""The least scale that products of queries and keys are multiplied by, where they may be infinite without it. Queries
+are by less, as ONNX multiplies both by its root.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Scores:
@@ -52,8 +57,11 @@ def attend(call: ContribCall, q: str, k: str, v: str, scores: Scores) -> tuple[s
     turned = call.emit("Transpose", k, perm=[0, 1, 3, 2])
     if groups > 1:  # [B, K, N / K, S, D] times [B, K, 1, D, T]
         q, turned = call.reshape(q, batch, kv_heads, groups, length, size), call.unsqueeze(turned, 2)
+    if scores.scale < LEAST_SCALE:
+        q = call.emit("Mul", q, call.like(q, scores.scale))
     product = call.emit("MatMul", q, turned)
-    product = call.emit("Mul", product, call.like(product, scores.scale))
+    if scores.scale >= LEAST_SCALE:
+        product = call.emit("Mul", product, call.like(product, scores.scale))
     if groups > 1:
         product = call.reshape(product, batch, heads, length, total)
     capped = product

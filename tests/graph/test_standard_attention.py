@@ -20,6 +20,7 @@ from .correcting import RNG, normal
 OPERANDS = ("Q", "K", "V", "attn_mask", "past_key", "past_value", "nonpad_kv_seqlen")
 HEADS = {"Q": normal(2, 6, 5, 3), "K": normal(2, 2, 7, 3), "V": normal(2, 2, 7, 4)}
 FLAT = {"Q": normal(2, 5, 18), "K": normal(2, 7, 6), "V": normal(2, 7, 8)}
+ENDLESS = {**HEADS, **{name: np.abs(HEADS[name]) * np.float32(1e25) for name in "QK"}}  # before they are scaled
 COUNTS = {"q_num_heads": 6, "kv_num_heads": 2}
 PAST = {"past_key": normal(2, 2, 3, 3), "past_value": normal(2, 2, 3, 4)}
 
@@ -80,6 +81,8 @@ def agree(model: ModelProto, operands: Mapping[str, Any], wanted: list[Any], tol
         ({**HEADS, "nonpad_kv_seqlen": np.array([6, 3])}, {"is_causal": 1}),
         ({**HEADS, "attn_mask": normal(1, 1, 5, 6), "nonpad_kv_seqlen": np.array([1, 5])}, {"is_causal": 1}),
         (HEADS, {"left_window_size": 1, "right_window_size": 2}),
+        (ENDLESS, {"scale": 0.0}),
+        (ENDLESS, {"scale": 1e-20}),
         ({**HEADS, **PAST}, {"left_window_size": 0, "is_causal": 1}),
         ({**FLAT, "nonpad_kv_seqlen": np.array([6, 3])}, {**COUNTS, "left_window_size": 2, "right_window_size": 0}),
     ],
