@@ -8,6 +8,7 @@ budget is worth it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from math import inf
@@ -296,7 +297,7 @@ def job_charts(view: JobPage) -> dict[str, Markup]:
             view,
             view.asked.x,
             "Speedup of each task listed below, by trials",
-            [_series(view, view.asked.x, curve, curve.op) for curve in view.curves],
+            [_task_series(view, view.asked.x, curve) for curve in view.curves],
         ).draw(),
     }
 
@@ -337,6 +338,16 @@ def _series(view: JobPage, by: Abscissa, curve: Curve, name: str) -> Series:
     last = curve.steps[-1] if curve.steps else None
     note = mark_trial(mark_noise(gain(last.speedup), curve.noise), last.is_tried) if last else ""
     return Series(name, points, note=note, href=_url(view, curve.key))
+
+
+def _task_series(view: JobPage, by: Abscissa, curve: Curve) -> Series:
+    """The curve of a task; its figure only where a trial is in it.
+
+    What was confirmed before the job is where its curve begins, and may have been confirmed anew since: of that the
+    table tells.
+    """
+    series = _series(view, by, curve, curve.op)
+    return series if curve.steps and curve.steps[-1].is_tried else replace(series, note="")
 
 
 # View

@@ -372,6 +372,22 @@ class TestConfirming:
         words = page(client, search.id)
         assert "4.50 ms 4.40 ms to 4.60 ms" in words and "1.20 ms ° 1.10 ms to 1.30 ms" in words and "3.75x °" in words
 
+    def test_the_legend_repeats_no_confirmation_of_an_earlier_job(self, client, search):
+        """The job confirms the same task anew: that is in the table, beside which there is no second figure."""
+        again, faster = search.tasks
+        times = {"default_ms": 3.5, "best_ms": 2.0}
+        for task in (again, faster):
+            about = {"task_key": task.key, "op": task.op}
+            search.trial(task, took(3.6), (EventKind.DEFAULT, about | times | {"confirmed": times}))
+        search.improve(faster, 1.0, 3.6)
+        search.tell(EventKind.CONFIRMED, task_key=again.key, op=again.op, default_ms=6.0, best_ms=1.5)
+        curves = {one["key"]: one for one in twin(client, search.id)["curves"]}
+        assert curves[again.key]["steps"][-1] | {"at_s": 0.0} == curves[again.key]["steps"][0]
+        legend = client.get(f"/jobs/{search.id}").text.partition("<h3>Each task")[2].partition("</ul>")[0]
+        assert re.findall(r'class="note">([^<]*)<', legend) == ["3.60x°"]
+        words = page(client, search.id)
+        assert "4.00x" in words and "no figure where none was faster than what was confirmed before" in words
+
     def test_how_far_it_is(self, client, search, confirming):
         words = page(client, search.id)
         assert "timing default and best schedules side by side: 1 of 3 tasks" in words
