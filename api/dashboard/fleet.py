@@ -16,6 +16,7 @@ from tunewright.db.job import JobState
 from tunewright.db.store import Store
 from tunewright.db.workload import Shift, Shifts, TargetQueue
 from tunewright.tuner.search.lease_keeper import holder_name
+from tunewright.tuner.text import clock
 from tunewright.workers.pool import can_time
 
 from ..http.schemas.base import Answer
@@ -27,6 +28,9 @@ router = APIRouter(tags=["pages"])
 
 WATCHED_S = 3600.0
 """How far back utilisation goes."""
+
+HOUR = "the last hour"
+"""That in words."""
 
 MOST_TUNERS = 200
 """Processes that are listed: those longest at work."""
@@ -63,6 +67,11 @@ class FleetTuner(Answer):
     busy_share: float = Field(description="Which part of the time it had a job, of the last `watched_s` seconds.")
     watched_s: float = Field(description="An hour, or since it began.")
     devices: list[FleetDevice]
+
+    @property
+    def period_text(self) -> str:
+        """The time that its utilisation is of, for people."""
+        return HOUR if round(self.watched_s) >= WATCHED_S else f"{clock(self.watched_s)} since it began"
 
 
 class HolderLine(Answer):
@@ -121,6 +130,12 @@ class FleetPage(Answer):
     gaps: list[GapLine] = Field(description="Of the newest jobs, the newest first.")
     gaps_are_cut: bool = Field(description="Whether there are more than are listed.")
     gap_jobs: int = Field(description="How many of the newest jobs were looked at.")
+
+    @property
+    def period_text(self) -> str:
+        """The time that the utilisation of all tuner processes is of, for people."""
+        periods = list(dict.fromkeys(tuner.period_text for tuner in self.tuners)) or [HOUR]
+        return periods[0] if len(periods) == 1 else f"{HOUR}, or since each began"
 
 
 @add_page(router, "/fleet", "fleet.html", summary="The fleet")

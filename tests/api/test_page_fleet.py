@@ -86,6 +86,24 @@ def test_the_last_hour_counts(one, fleet):
     assert job and view["queues"][0]["queued"] == 1
 
 
+@pytest.mark.parametrize(
+    ("begun_s", "expected"),
+    [([133], "2:13 since it began"), ([4000], "the last hour"), ([4000, 133], "the last hour, or since each began")],
+)
+def test_the_utilisation_of_all_is_of_the_time_that_they_were_there(serve, begun_s, expected):
+    now = datetime.now(UTC)
+    clock = [now]
+    with serve() as one:
+        one.store.database.clock = lambda: clock[0]
+        for number, seconds in enumerate(begun_s):
+            clock[0] = now - timedelta(seconds=seconds)
+            one.store.fleet.enlist(f"t{number}", "host-2", number, "0.1.0", "local")
+        clock[0] = now
+        for number in range(len(begun_s)):
+            one.store.fleet.report(f"t{number}", [])
+        assert f"with a job, of {expected}<" in one.client().get("/fleet").text
+
+
 def test_commands_that_tune_by_themselves(one, fleet):
     job = submit(one.store, 8)
     one.store.jobs.lease([TARGET.key], "laptop:77")
