@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import queue
+import re
 import signal
 import subprocess
 import sys
@@ -248,7 +249,8 @@ def test_pause_resume_and_cancel_while_it_runs(store: Store, submit: Submit, hea
     assert len(store.jobs.trials(job.id)) == 5
 
 
-def test_a_drained_tuner_gives_its_job_back_and_another_goes_on(store: Store, submit: Submit) -> None:
+def test_a_drained_tuner_gives_its_job_back_and_another_goes_on(store: Store, submit: Submit, caplog) -> None:
+    caplog.set_level(logging.INFO)
     gate, job = Gate(), submit(trials=10)
     with at_work(store, Machine(gate)) as drain:
         gate.open(3)
@@ -257,8 +259,12 @@ def test_a_drained_tuner_gives_its_job_back_and_another_goes_on(store: Store, su
         gate.open(1)
     assert store.jobs.get(job.id).state is JobState.QUEUED
     assert store.jobs.get(job.id).attempts == 0
+    before = store.counts()["trials"]
+    assert before >= 3
     assert tuner(store, Machine(by_key)).run(once=True) == 1
     check(store, job.id, 10)
+    [said] = [line for line in caplog.messages if "succeeded" in line]
+    assert re.fullmatch(rf"job {job.id} succeeded: {10 - before} trials in [\d.]+ s by this process, 10 in all", said)
     assert kinds(store, job.id)[-4:] == [
         EventKind.STARTED,
         EventKind.RETURNED,

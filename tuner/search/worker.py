@@ -223,8 +223,8 @@ class TunerProcess:
                 self._fail(lease, bug)
             else:
                 self._backoff.pop(target_key, None)
-                done = report.job_id, report.trials, report.seconds
-                _log.info("job %d succeeded: %d trials in %.1f s", *done, extra=about)
+                done = report.job_id, report.trials - job.trials, report.seconds, report.trials
+                _log.info("job %d succeeded: %d trials in %.1f s by this process, %d in all", *done, extra=about)
 
     def _run(self, job: Job, keeper: LeaseKeeper) -> Report:
         target = self._store.target(job.spec.target_key)
