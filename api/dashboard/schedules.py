@@ -12,6 +12,7 @@ from pydantic import Field
 
 from tunewright.codegen.target import Target
 from tunewright.db.best import Best
+from tunewright.db.job import Job
 from tunewright.db.store import Store
 from tunewright.db.trial import TrialDetail, TrialLine
 from tunewright.graph.task import Task, Tensor
@@ -19,6 +20,7 @@ from tunewright.graph.tolerance import tolerance
 from tunewright.search_space.measurement import Status
 from tunewright.search_space.schedule import Illegal, Schedule
 from tunewright.search_space.sketches import default_schedule, holds
+from tunewright.tuner.explain import values
 from tunewright.tuner.explain.meanings import MEANINGS
 from tunewright.tuner.explain.nest import to_json
 from tunewright.tuner.lookup.ladder import usable_records
@@ -202,11 +204,11 @@ class Standing:
     best: Best | None  # what a session would use
     best_trial: TrialDetail | None
     snapshot_id: int  # of the newest snapshot; 0: there is none
-    peak_gflops: float | None  # the most that jobs measured the target to reach
+    peak_gflops: float | None  # what the job that it is looked at for measured, or the most that any job did
 
     @staticmethod
-    def load(store: Store, task_key: str, target_key: str) -> Standing:
-        """By the keys. Raises Problem for keys that are unknown, StoreError."""
+    def load(store: Store, task_key: str, target_key: str, job: Job | None = None) -> Standing:
+        """By the keys, for a job or for none. Raises Problem for keys that are unknown, StoreError."""
         task, target = find_task(store, task_key), find_target(store, target_key)
         try:
             default = default_schedule(task, target)
@@ -223,7 +225,7 @@ class Standing:
             best,
             trial,
             snapshots[0].id if snapshots else 0,
-            store.jobs.peak_gflops(target.key),
+            _peak_gflops(job, target) or store.jobs.peak_gflops(target.key),
         )
 
     @property
@@ -265,3 +267,8 @@ class Standing:
         return TrialBrief.show(
             self.best, trial, schedule=schedule, status=Status.OK, is_confirmed=is_confirmed, noise=noise
         )
+
+
+def _peak_gflops(job: Job | None, target: Target) -> float | None:
+    """The peak of a target in a job's report, which the shares in it are of; None without one."""
+    return values.number(job.result, "peak_gflops") if job and job.spec.target_key == target.key else None

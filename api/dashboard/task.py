@@ -152,7 +152,10 @@ class TaskPage(Answer):
     asked: TaskAsked
     task: TaskHead
     target: TargetName
-    job: JobName | None = Field(description="The job whose trials the table shows; null: all of them.")
+    job: JobName | None = Field(
+        description="The job whose trials the table shows, and whose peak shares are of if it measured one; null: all "
+        "trials, and the highest peak that any job measured."
+    )
     best: TrialBrief | None = Field(
         description="What a session would use, with the time that it was chosen for; null: nothing is known to work."
     )
@@ -347,7 +350,7 @@ class TaskFacts:
         """A value that changes with what is analysed."""
         newest_id = self.newest.trials[0].id if self.newest.trials else 0
         counts = tuple(sorted(self.newest.counts.items()))  # taking back changes that alone
-        return newest_id, counts, self.known.snapshot_id, self.known.peak_gflops, self.known.schedule
+        return newest_id, counts, self.known.snapshot_id, self.known.schedule
 
 
 async def task_page(store: Store, descriptions: Descriptions, query: TaskAsked) -> TaskPage:
@@ -366,7 +369,7 @@ def _load_facts(store: Store, query: TaskAsked) -> TaskFacts:
     key, target_key = query.task, query.target
     job = None if query.job is None else _job(store, query.job)
     newest_event = store.jobs.newest_event(job.id) if job else 0  # before what the page says, so that none is missed
-    known = Standing.load(store, key, target_key)
+    known = Standing.load(store, key, target_key, job)
     is_compared = store.confirmed_here([key], target_key)
     confirmed = store.confirmations([key], target_key).get(key) if is_compared else None
     return TaskFacts(

@@ -21,6 +21,7 @@ from tunewright.api.dashboard.job import JobPageAsked, job_page
 from tunewright.api.dashboard.job_history import Histories
 from tunewright.api.dashboard.report import command
 from tunewright.api.dashboard.report.plots import draw_speedup, draw_time
+from tunewright.api.dashboard.schedules import Standing
 from tunewright.api.http import descriptions
 from tunewright.db.job import EventKind, JobSpec, JobState, NewEvent, SearchBudget, SpecTask
 from tunewright.db.store import open_store
@@ -216,6 +217,30 @@ def test_a_finished_job(url, tmp_path, written):
     words = Page(source).words
     assert "2.20x" in words and "all its trials were done" in words and "not finished" not in words
     assert "The task that takes most of a run" in words
+
+
+def test_all_shares_of_a_peak_are_of_its_own(url, tmp_path, written):
+    """Also once a later job has found a higher one; as a task is looked at for no job, it has that."""
+    task = product()
+    entry = {"key": task.key, "chosen": 1, "default_ms": 2.0, "best_ms": 1.0}
+    share = task.flops / 1e-3 / 2e8
+    result = {"default_ms": 2.0, "tuned_ms": 1.0, "peak_gflops": 0.2, "tasks": [entry | {"fraction_of_peak": share}]}
+    job = searched(url, tmp_path / "out", [task], state=JobState.SUCCEEDED, result=result)
+    with open_store(url) as store:
+        later = store.jobs.submit(
+            JobSpec("cd" * 32, TARGET.key, (SpecTask(task.key, 1),), {"seed": 1}), "net.onnx", SearchBudget(100)
+        ).job
+        lease = store.jobs.lease([TARGET.key], "host-1:4712")
+        assert lease is not None
+        store.jobs.finish(lease, JobState.SUCCEEDED, result=result | {"peak_gflops": 0.25})
+        of_job, of_later, of_none = (
+            Standing.load(store, task.key, TARGET.key, one).peak_gflops
+            for one in (store.jobs.get(job.job_id), store.jobs.get(later.id), None)
+        )
+        assert (of_job, of_later, of_none) == (0.2, 0.25, 0.25)
+    words = Page(written(job)).words
+    assert "measured peak 200 MFLOP/s" in words and "250 MFLOP/s" not in words
+    assert words.count(f"{share:.1%}") >= 3  # in the table, in words, and at a glance
 
 
 def test_a_report_is_called_by_the_sizes_too(url, tmp_path, written):
