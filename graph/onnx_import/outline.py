@@ -36,6 +36,7 @@ class Outline:
     ops: Mapping[str, int]  # op -> nodes, functions not expanded; hostile text
     with_weights: bool  # whether it holds values that `structure.strip` would leave out
     has_external_data: bool  # whether some of them lie in other files
+    is_whole: bool  # whether no placeholder stands for values, as one does in a structure
 
 
 def outline(source: Path | str | bytes) -> Outline:
@@ -57,6 +58,7 @@ def outline(source: Path | str | bytes) -> Outline:
             len(a.floats) > MAX_KEPT and len(set(a.floats)) > 1 for node in _nodes(model) for a in node.attribute
         ),
         any(tensor.data_location == TensorProto.EXTERNAL for tensor in weights),
+        len(weights) == len(tensors),
     )
 
 

@@ -142,6 +142,7 @@ class PlainDescription:
 class PlainTasks:
     tasks: list[tuple[Task, int]]
     assembly: Assembly = field(default_factory=Assembly)
+    is_whole: bool = True
 
 
 class PlainReader:

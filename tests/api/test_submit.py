@@ -144,6 +144,13 @@ def test_a_vendor_needs_the_whole_model(real: Any, path: Path, command: Command)
     real.store.jobs.cancel(said.data["id"])
 
 
+def test_a_vendor_for_a_structure_is_refused(real: Any, path: Path, command: Command) -> None:
+    model = command("submit", path, "--dim", "rows=5", "--json").data["model"]
+    answer = real.client().post("/v1/jobs", json={"model": model, "dims": {"rows": 5}, "vendor": True})
+    assert answer.status_code == 422 and answer.json()["errors"][0]["pointer"] == "#/vendor"
+    assert "needs the whole model: send it with its weights" in answer.json()["detail"]
+
+
 def test_a_job_is_watched_to_its_end(real: Any, kit: Any, path: Path, command: Command) -> None:
     thread = tune(real, kit)
     said = command("submit", path, "--dim", "rows=4", "--trials", "6", "--watch")

@@ -79,6 +79,8 @@ def test_tasks_are_those_of_the_model(reader: Reader, sent: Any) -> None:
     wanted = open_model(small_model(4).SerializeToString())
     assert [(task.key, count) for task, count in found.tasks] == [(k, n) for k, (_, n) in wanted.tasks.items()]
     assert (found.native_nodes, found.fallback) == (wanted.native_nodes, wanted.fallback_ops)
+    assert not found.is_whole
+    assert reader.tasks(sent(small_model(4)), {}).is_whole
 
 
 def test_tasks_are_those_of_the_target(reader: Reader, sent: Any) -> None:
@@ -254,6 +256,7 @@ def test_a_description_that_makes_no_sense(answer: Any) -> None:
         changed(TASKS, tasks=[changed(TASKS["tasks"][0], occurrences=1.0)]),
         changed(TASKS, tasks=TASKS["tasks"] * 2),
         changed(TASKS, native_nodes=-1),
+        changed(TASKS, is_whole=1),
         changed(TASKS, fallback={"Op": None}),
     ],
 )

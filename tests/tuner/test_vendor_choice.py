@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tunewright.db.store import Store, open_store
+from tunewright.graph.onnx_import.structure import strip
 from tunewright.search_space.measurement import Status
 from tunewright.tuner import InferenceSession, tune
 from tunewright.tuner.errors import Refused
@@ -182,6 +183,15 @@ def test_one_that_is_none_for_this_model(path: Path, fault: str, monkeypatch: py
     file = VendorModel(path, {"x=": 1} if fault == "bound" else {})
     found = time_sessions(open_model(path), TARGET, settings().objects, variants(), vendor=file)
     assert found.latencies.keys() == {"default"} and words[fault] in found.vendor_fault
+
+
+def test_a_structure_lacks_what_it_needs(path: Path) -> None:
+    """Jobs of older services may ask for it."""
+    structure = path.with_name("structure.onnx")
+    structure.write_bytes(strip(path).data)
+    file = VendorModel(structure, {})
+    found = time_sessions(open_model(structure), TARGET, settings().objects, variants(), vendor=file)
+    assert found.vendor_fault == "it needs the model with its weights"
 
 
 def test_that_is_said_in_the_report(path: Path, url: str, monkeypatch: pytest.MonkeyPatch, command: Command) -> None:

@@ -107,17 +107,18 @@ class ModelTasks:
     assembly: Assembly  # of the tasks, by their number
     fallback: Mapping[str, int]  # op -> nodes without a native kernel
     native_nodes: int
+    is_whole: bool  # whether the model came with its weights, or has none
 
     @staticmethod
     def from_json(data: Any) -> ModelTasks:
         """Raises TypeError, KeyError or ValueError on anything else."""
         items = data["tasks"]
         _require(isinstance(items, list) and len(items) <= MOST_TASKS and _is_count(data["native_nodes"], least=0))
-        _require(all(_is_count(item["occurrences"]) for item in items))
+        _require(all(_is_count(item["occurrences"]) for item in items) and isinstance(data["is_whole"], bool))
         tasks = tuple((Task.from_json(item["task"]), item["occurrences"]) for item in items)
         _require(len({task.key for task, _ in tasks}) == len(tasks))
         assembly = Assembly.of_json([count for _, count in tasks], data["chains"])
-        return ModelTasks(tasks, assembly, _counts(data["fallback"]), data["native_nodes"])
+        return ModelTasks(tasks, assembly, _counts(data["fallback"]), data["native_nodes"], data["is_whole"])
 
 
 class Reader(Closeable):
@@ -233,6 +234,7 @@ def _tasks(data: bytes, dims: Mapping[str, int], target: Target | None) -> dict[
         "chains": model.assembly.to_json(),
         "fallback": model.fallback_ops,
         "native_nodes": model.native_nodes,
+        "is_whole": outline(data).is_whole,
     }
 
 

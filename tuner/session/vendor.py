@@ -42,11 +42,18 @@ class VendorModel:
             raise VendorFault("it does not take values for inputs that are bound")
         stand_in = opened or StandIn.of(self.model, self.dims, threads)
         if stand_in is None:
-            raise VendorFault("it does not take the model")
+            raise VendorFault(self._refusal())
         ours, theirs = ([*map(_facts, ports)] for ports in ((*image.inputs, *image.outputs), stand_in.ports))
         if ours != theirs:
             raise VendorFault("the model has other inputs or outputs there")
         return stand_in
+
+    def _refusal(self) -> str:
+        """Why the runtime refused the model: a structure is no fault of its."""
+        from tunewright.graph.onnx_import.outline import outline  # takes long to import, and is seldom needed
+
+        is_whole = outline(self.model).is_whole
+        return "it does not take the model" if is_whole else "it needs the model with its weights"
 
     @property
     def size_bytes(self) -> int:

@@ -109,6 +109,8 @@ async def submit_job(
         model_tasks = await service.readers.read(partial(_tasks, service, upload, request.bindings, target))
         if not model_tasks.tasks:
             raise Problem(ProblemKind.NOTHING_TO_TUNE, "no node of the model has a kernel")
+        if request.vendor and not model_tasks.is_whole:
+            raise invalid("body", ["vendor"], "needs the whole model: send it with its weights")
         job = await in_thread(partial(_submit, service, request, upload, target, model_tasks, key.owner, once))
     answer.headers["Location"] = f"/v1/jobs/{job.id}"
     answer.headers["Retry-After"] = str(ASK_AGAIN_S)
