@@ -10,6 +10,9 @@ from typing import NamedTuple
 from tunewright.search_space.measurement import Measurement, Status
 from tunewright.search_space.schedule import Schedule
 
+from .tables import BestRow
+from .translate import to_schedule
+
 
 @dataclass(frozen=True, slots=True)
 class Best:
@@ -35,7 +38,7 @@ class Best:
 
     @property
     def schedule(self) -> Schedule:
-        return Schedule.from_json(json.loads(self.schedule_json))
+        return to_schedule(self.schedule_json, BestRow)
 
     @property
     def interval_s(self) -> tuple[float, float] | None:

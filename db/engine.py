@@ -18,7 +18,7 @@ from urllib.parse import quote, unquote
 from sqlalchemy import URL, Connection, Engine, QueuePool, create_engine, event, make_url
 from sqlalchemy import exc as sql
 
-from .errors import Damaged, Reason, StoreError, Unreachable, Unwritable
+from .errors import Damaged, Reason, StoreError, Unreachable, Unreadable, Unwritable
 from .sqlite_library import sqlite_module, wal_is_safe
 
 WRITE_OPTION = "tunewright_writes"
@@ -134,6 +134,8 @@ def translate_errors(url: URL, name: str = "") -> Iterator[None]:
         if "database is locked" in message:
             message += ": another process is writing to it"
         raise StoreError(f"{name}: {message}") from error
+    except Unreadable as error:
+        raise Damaged(name, error.fault) from error
     except sql.TimeoutError as error:
         raise StoreError(f"{name}: all connections of this process are in use") from error
 

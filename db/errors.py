@@ -21,6 +21,14 @@ class Damaged(StoreError):
         self.name = name
 
 
+class Unreadable(StoreError):
+    """A row holds what was never stored in it: no name of the database is known yet, see `translate_errors`."""
+
+    def __init__(self, table: str, column: str) -> None:
+        self.fault = f"a row of its table {table} can't be read: its {column} is not what was stored"
+        super().__init__(f"the database is damaged: {self.fault}")
+
+
 Reason = Literal["disk full", "disk fails", "database read-only"]
 """Why nothing can be stored."""
 

@@ -16,7 +16,7 @@ from tunewright.codegen.target import Target
 from .database import Database, DatabasePart, read_session, write_session
 from .errors import NotFound
 from .tables import BestRow, JobRow, TargetRow, TunerRow
-from .translate import clean, from_row
+from .translate import clean, from_row, to_target
 
 SILENT_S = 60.0
 """A tuner that was silent for so long counts as dead."""
@@ -120,7 +120,7 @@ class Fleet(DatabasePart):
             if device.quarantined_until is None or device.quarantined_until <= now
         )
         rows = session.scalars(select(TargetRow).where(TargetRow.key.in_(keys)))
-        targets = {row.key: Target.from_json(row.data) for row in rows}
+        targets = {row.key: to_target(row.data) for row in rows}
         return [targets[key] for key in keys if key in targets]
 
     @read_session
@@ -135,7 +135,7 @@ class Fleet(DatabasePart):
         keys = {device.target_key for devices in device_lists for device in _devices(devices)}
         condition = or_(own_bests.exists(), begun_jobs.exists(), TargetRow.key.in_(sorted(keys)))
         rows = session.scalars(select(TargetRow).where(condition).order_by(TargetRow.key))
-        return [Target.from_json(row.data) for row in rows]
+        return [to_target(row.data) for row in rows]
 
     # Within a transaction
 

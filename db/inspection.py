@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, and_, func, select
+from sqlalchemy import Connection, Engine, Table, and_, func, select
 from sqlalchemy import exc as sql
 
 from .database import Database, row_counts
@@ -24,18 +24,22 @@ from .engine import (
     sqlite_version,
     translate_errors,
 )
+from .errors import Unreadable
 from .fleet import Fleet, TunerDevice
 from .job import JobState
 from .leases import is_lease_over
 from .schema import HEAD, current_revision, refuse_foreign
 from .sqlite_library import wal_is_safe
-from .tables import JobRow
+from .tables import JobRow, ReadType, Row
 
 LONGEST_CHECK_S = 1.0
 """How long SQLite may look for damage. A large database is checked in part."""
 
 STEPS_BETWEEN_LOOKS = 10_000
 """Steps of SQLite's machine between two looks at the clock."""
+
+ROWS_AT_ONCE = 1000
+"""Rows that are held while all are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +63,7 @@ class Inspection:
     file: Path | None = None  # of SQLite
     journal_mode: str = ""  # likewise
     wal_is_safe: bool = True  # False: this SQLite library could corrupt a database in WAL mode, which it isn't used for
-    damage: str = ""  # what SQLite's own check found first
+    damage: str = ""  # what SQLite's own check found first, or reading all rows
     is_checked: bool = True  # False: there was no time to look all through for damage
     counts: Mapping[str, int] = field(default_factory=dict)  # rows; only where the schema is the one of this version
     work: ServiceState | None = None  # likewise
@@ -98,7 +102,7 @@ def _inspection(engine: Engine, connection: Connection) -> Inspection:
     if engine.dialect.name != "sqlite":
         version = ".".join(map(str, engine.dialect.server_version_info or ()))
         return Inspection(name, revision, f"PostgreSQL {version}", counts=counts, work=work)
-    damage = _damage(connection)
+    damage = _damage(connection, revision == HEAD)
     return Inspection(
         name=name,
         revision=revision,
@@ -133,13 +137,21 @@ def _work(engine: Engine) -> ServiceState:
     )
 
 
-def _damage(connection: Connection) -> str | None:
-    """The first damage that SQLite finds, empty if there is none; None where the check took too long."""
+def _damage(connection: Connection, is_current: bool) -> str | None:
+    """The first damage that SQLite finds, or reading rows of the current schema; empty if there is none.
+
+    None where that took too long.
+    """
     driver: Any = connection.connection.driver_connection
     deadline_s = time.monotonic() + LONGEST_CHECK_S
     driver.set_progress_handler(lambda: time.monotonic() > deadline_s, STEPS_BETWEEN_LOOKS)
     try:
         damage = str(connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar())
+        if damage == "ok" and is_current:  # SQLite knows nothing of what texts mean
+            for table in Row.metadata.sorted_tables:
+                _read_texts(connection, table)
+    except Unreadable as error:
+        return error.fault
     except sql.OperationalError as error:
         if "interrupted" not in str(error.orig):
             raise
@@ -147,3 +159,11 @@ def _damage(connection: Connection) -> str | None:
     finally:
         driver.set_progress_handler(None, 0)
     return "" if damage == "ok" else damage
+
+
+def _read_texts(connection: Connection, table: Table) -> None:
+    """Raises Unreadable."""
+    columns = [column for column in table.columns if isinstance(column.type, ReadType)]
+    if columns:
+        for _ in connection.execute(select(*columns).execution_options(yield_per=ROWS_AT_ONCE)):
+            pass

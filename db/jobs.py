@@ -39,7 +39,7 @@ from .job_reader import JobReader, jobs_of
 from .leases import NO_TARGET, Change, begin_change, change_jobs, claim_task, is_available, job_row, next_job, obey
 from .schema import LOCK
 from .tables import IS_UNFINISHED, ClaimRow, JobRow, JobTaskRow, SubmissionRow, TargetRow
-from .translate import clean, target_values
+from .translate import clean, target_values, to_target
 
 RELEASE_CLAIMS = delete(ClaimRow).where(ClaimRow.job_id == bindparam("job"), ClaimRow.epoch == bindparam("epoch"))
 """Delete the claims of a lease."""
@@ -148,7 +148,7 @@ class Jobs(JobReader):
         """The targets with a job that `lease` would find now; None among them for jobs that wait for any device."""
         target_keys = select(JobRow.target_key).where(is_available(self.database.now(session)))
         query = select(TargetRow).where(TargetRow.key.in_(target_keys)).order_by(TargetRow.key)
-        targets = [Target.from_json(row.data) for row in session.scalars(query)]
+        targets = [to_target(row.data) for row in session.scalars(query)]
         return [*targets, None] if session.scalar(select(target_keys.where(NO_TARGET).exists())) else [*targets]
 
     @retry

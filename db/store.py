@@ -5,7 +5,6 @@ Rows stay inside; `translate` turns them into domain objects and back. Every val
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -33,7 +32,7 @@ from .schema import HEAD, current_revision, upgrade
 from .snapshots import Snapshots
 from .tables import RepeatRow, TargetRow, TaskRow, TrialRow, VoidRow
 from .transfer import Transfer
-from .translate import TIMING, target_values, task_values, to_record, to_timing
+from .translate import TIMING, target_values, task_values, to_record, to_schedule, to_target, to_task, to_timing
 from .trials import TrialLog
 from .uploads import Uploads
 from .voids import Voids
@@ -167,7 +166,7 @@ class Store(Recorder, Transfer, Closeable):
 
     def task(self, task_key: str) -> Task:
         """The task of a key. Raises NotFound."""
-        return Task.from_json(self._data(TaskRow, task_key, "task"))
+        return to_task(self._data(TaskRow, task_key, "task"))
 
     @read_session
     def task_keys(self, session: Session, prefix: str = "") -> list[str]:
@@ -177,12 +176,12 @@ class Store(Recorder, Transfer, Closeable):
 
     def target(self, target_key: str) -> Target:
         """The target of a key. Raises NotFound."""
-        return Target.from_json(self._data(TargetRow, target_key, "target"))
+        return to_target(self._data(TargetRow, target_key, "target"))
 
     def tasks(self, task_keys: Iterable[str]) -> dict[str, Task]:
         """The stored ones of these tasks, by key."""
         tasks: dict[str, Task] = {}
-        self._fetch(TaskRow, set(task_keys), tasks, Task.from_json)
+        self._fetch(TaskRow, set(task_keys), tasks, to_task)
         return tasks
 
     @read_session
@@ -191,7 +190,7 @@ class Store(Recorder, Transfer, Closeable):
         query = select(TargetRow).order_by(TargetRow.key)
         if kind is not None:
             query = query.where(TargetRow.kind == kind)
-        return [Target.from_json(row.data) for row in session.scalars(query)]
+        return [to_target(row.data) for row in session.scalars(query)]
 
     # Trials
 
@@ -251,7 +250,7 @@ class Store(Recorder, Transfer, Closeable):
             tuple_(TrialRow.sketch, TrialRow.sketch_version).in_(sorted(current())),
         )
         query = select(TrialRow.schedule).where(*conditions).order_by(TrialRow.median_s, TrialRow.id).limit(limit)
-        return [Schedule.from_json(data) for data in session.scalars(query)]
+        return [to_schedule(data) for data in session.scalars(query)]
 
     def examples(
         self, target_kind: str, after: int = 0, through: int | None = None
@@ -267,10 +266,10 @@ class Store(Recorder, Transfer, Closeable):
         target_keys = select(TargetRow.key).where(TargetRow.kind == target_kind)
         conditions = TrialRow.target_key.in_(target_keys), TrialRow.id > after, TrialRow.status != Status.VOIDED.value
         for page in self._pages(EXAMPLES.where(*conditions), through):
-            self._fetch(TaskRow, {row.task_key for row in page}, tasks, Task.from_json)
-            self._fetch(TargetRow, {row.target_key for row in page}, targets, Target.from_json)
+            self._fetch(TaskRow, {row.task_key for row in page}, tasks, to_task)
+            self._fetch(TargetRow, {row.target_key for row in page}, targets, to_target)
             for row in page:
-                schedule = Schedule.from_json(json.loads(row.schedule))
+                schedule = to_schedule(row.schedule)
                 yield Candidate(tasks[row.task_key], targets[row.target_key], schedule), to_timing(row)
 
     # The whole

@@ -6,8 +6,9 @@ plain text, so that a new one needs no migration.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import (
     JSON,
@@ -30,12 +31,47 @@ from sqlalchemy import (
     text,
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy.sql.operators import OperatorType
+
+from .errors import Unreadable
+
+Value = TypeVar("Value")
 
 Id = BigInteger().with_variant(Integer, "sqlite")  # SQLite counts up only what is declared INTEGER
 Key = String(64)  # a SHA-256 in hexadecimal
 
 
-class Instant(TypeDecorator[datetime]):
+class ReadType(TypeDecorator[Value]):
+    """A type whose values are read from text, which damage may have changed: then Unreadable says where."""
+
+    __abstract__ = True
+    place = "", ""  # the names of the table and the column
+
+    def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], Value | None] | None:
+        read = super().result_processor(dialect, coltype)
+        if read is None:  # the driver reads
+            return None
+
+        def process(value: Any) -> Value | None:
+            try:
+                return read(value)
+            except (ValueError, TypeError) as error:
+                raise Unreadable(*self.place) from error
+
+        return process
+
+
+class Json(ReadType[Any]):
+    """JSON data."""
+
+    impl = JSON
+    cache_ok = True
+
+    def coerce_compared_value(self, op: OperatorType | None, value: Any) -> Any:
+        return self.impl_instance.coerce_compared_value(op, value)
+
+
+class Instant(ReadType[datetime]):
     """A moment in UTC. SQLite has no time zones: there it is stored without, and read back with UTC."""
 
     impl = DateTime(timezone=True)
@@ -73,7 +109,7 @@ class TaskRow(Row):
 
     key: Mapped[str] = mapped_column(Key, primary_key=True)
     op: Mapped[str] = mapped_column(Text)
-    data: Mapped[dict[str, Any]] = mapped_column(JSON)  # Task.to_json
+    data: Mapped[dict[str, Any]] = mapped_column(Json)  # Task.to_json
     family: Mapped[str] = mapped_column(Key, index=True)  # that of tasks which differ in numbers only, see `family`
     shape: Mapped[str] = mapped_column(Text, server_default=text("''"))  # Task.shape; empty: stored by an older version
 
@@ -85,7 +121,7 @@ class TargetRow(Row):
 
     key: Mapped[str] = mapped_column(Key, primary_key=True)
     kind: Mapped[str] = mapped_column(Text)
-    data: Mapped[dict[str, Any]] = mapped_column(JSON)  # Target.to_json
+    data: Mapped[dict[str, Any]] = mapped_column(Json)  # Target.to_json
 
 
 IS_UNFINISHED = text("state IN ('queued', 'running', 'paused')")
@@ -109,12 +145,12 @@ class JobRow(Row):
     model_sha256: Mapped[str] = mapped_column(Key)  # empty: a job of tasks without a model
     target_key: Mapped[str | None] = mapped_column(Key, ForeignKey("targets.key"))  # none: that of the first device
     label: Mapped[str] = mapped_column(Text)
-    settings: Mapped[dict[str, Any]] = mapped_column(JSON)
+    settings: Mapped[dict[str, Any]] = mapped_column(Json)
     state: Mapped[str] = mapped_column(String(16))
     created_at: Mapped[datetime] = mapped_column(Instant)
     updated_at: Mapped[datetime] = mapped_column(Instant)
-    result: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
-    budget: Mapped[dict[str, Any]] = mapped_column(JSON)  # SearchBudget.to_json
+    result: Mapped[dict[str, Any] | None] = mapped_column(Json(none_as_null=True))
+    budget: Mapped[dict[str, Any]] = mapped_column(Json)  # SearchBudget.to_json
     attached: Mapped[bool] = mapped_column(Boolean, default=False)
     priority: Mapped[int] = mapped_column(Integer, default=0)
     spent_s: Mapped[float] = mapped_column(Double, default=0.0)
@@ -124,7 +160,7 @@ class JobRow(Row):
     leased_until: Mapped[datetime | None] = mapped_column(Instant)  # none: nobody has it leased
     not_before: Mapped[datetime | None] = mapped_column(Instant)  # when it may be leased again after a loss
     wish: Mapped[str | None] = mapped_column(String(16))
-    progress: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    progress: Mapped[dict[str, Any] | None] = mapped_column(Json(none_as_null=True))
     error: Mapped[str] = mapped_column(Text, default="")
     owner: Mapped[str] = mapped_column(String(32), default="")
     written: Mapped[str] = mapped_column(String(16), default="")  # id of the newest write under the lease, see `leases`
@@ -150,7 +186,7 @@ class EventRow(Row):
     job_id: Mapped[int] = mapped_column(Id, ForeignKey("jobs.id"), primary_key=True)
     number: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
     kind: Mapped[str] = mapped_column(String(16))
-    data: Mapped[dict[str, Any]] = mapped_column(JSON)
+    data: Mapped[dict[str, Any]] = mapped_column(Json)
     created_at: Mapped[datetime] = mapped_column(Instant)
 
 
@@ -186,7 +222,7 @@ class UploadRow(Row):
     size_bytes: Mapped[int] = mapped_column(BigInteger)
     label: Mapped[str] = mapped_column(Text)
     with_weights: Mapped[bool] = mapped_column(Boolean)
-    description: Mapped[dict[str, Any]] = mapped_column(JSON)
+    description: Mapped[dict[str, Any]] = mapped_column(Json)
     owner: Mapped[str] = mapped_column(String(32))
     created_at: Mapped[datetime] = mapped_column(Instant, index=True)
 
@@ -209,7 +245,7 @@ class KeyRow(Row):
     id: Mapped[str] = mapped_column(String(32), primary_key=True)
     name: Mapped[str] = mapped_column(Text)
     secret_sha256: Mapped[str] = mapped_column(Key)
-    scopes: Mapped[list[str]] = mapped_column(JSON)
+    scopes: Mapped[list[str]] = mapped_column(Json)
     is_passing: Mapped[bool] = mapped_column(Boolean)  # a browser session or a link: forgotten when it is over
     created_at: Mapped[datetime] = mapped_column(Instant)
     expires_at: Mapped[datetime | None] = mapped_column(Instant)
@@ -229,7 +265,7 @@ class TunerRow(Row):
     pool: Mapped[str] = mapped_column(String(16))
     started_at: Mapped[datetime] = mapped_column(Instant)
     seen_at: Mapped[datetime] = mapped_column(Instant)
-    devices: Mapped[list[dict[str, Any]]] = mapped_column(JSON)
+    devices: Mapped[list[dict[str, Any]]] = mapped_column(Json)
     job_id: Mapped[int | None] = mapped_column(Id, ForeignKey("jobs.id"))
     draining: Mapped[bool] = mapped_column(Boolean)
 
@@ -250,19 +286,19 @@ class MeasurementColumns:
     task_key: Mapped[str] = mapped_column(Key, ForeignKey("tasks.key"))
     target_key: Mapped[str] = mapped_column(Key, ForeignKey("targets.key"))
     schedule_key: Mapped[str] = mapped_column(Key)
-    schedule: Mapped[dict[str, Any]] = mapped_column(JSON)  # Schedule.to_json
+    schedule: Mapped[dict[str, Any]] = mapped_column(Json)  # Schedule.to_json
     sketch: Mapped[str] = mapped_column(Text)
     sketch_version: Mapped[int] = mapped_column(Integer)
     status: Mapped[str] = mapped_column(String(32))
     median_s: Mapped[float | None] = mapped_column(Double)
     low_s: Mapped[float | None] = mapped_column(Double)
     high_s: Mapped[float | None] = mapped_column(Double)
-    samples_s: Mapped[list[float]] = mapped_column(JSON)
+    samples_s: Mapped[list[float]] = mapped_column(Json)
     max_rel_err: Mapped[float | None] = mapped_column(Double)  # may be infinite
     error: Mapped[str] = mapped_column(Text)
     build_s: Mapped[float] = mapped_column(Double)
     object_sha256: Mapped[str] = mapped_column(Text)
-    provenance: Mapped[dict[str, str]] = mapped_column(JSON)
+    provenance: Mapped[dict[str, str]] = mapped_column(Json)
     created_at: Mapped[datetime] = mapped_column(Instant)
     incumbent_s: Mapped[float | None] = mapped_column(Double, sort_order=SORT_ADDED)
     warm_s: Mapped[float | None] = mapped_column(Double, sort_order=SORT_ADDED)
@@ -341,13 +377,13 @@ class BestRow(Row):
 
     target_key: Mapped[str] = mapped_column(Key, ForeignKey("targets.key"), primary_key=True)
     task_key: Mapped[str] = mapped_column(Key, ForeignKey("tasks.key"), primary_key=True)
-    schedule: Mapped[dict[str, Any]] = mapped_column(JSON)  # Schedule.to_json
+    schedule: Mapped[dict[str, Any]] = mapped_column(Json)  # Schedule.to_json
     sketch: Mapped[str] = mapped_column(Text)
     sketch_version: Mapped[int] = mapped_column(Integer)
     median_s: Mapped[float] = mapped_column(Double)
     low_s: Mapped[float | None] = mapped_column(Double)
     high_s: Mapped[float | None] = mapped_column(Double)
-    provenance: Mapped[dict[str, str]] = mapped_column(JSON)
+    provenance: Mapped[dict[str, str]] = mapped_column(Json)
     is_confirmed: Mapped[bool] = mapped_column(Boolean)
     created_at: Mapped[datetime] = mapped_column(Instant, server_default=LONG_AGO)  # of the trial or confirmation
     is_imported: Mapped[bool] = mapped_column(Boolean, server_default=false())
@@ -368,6 +404,16 @@ class CostModelRow(Row):
     parent_sha256: Mapped[str | None] = mapped_column(Key)  # it may be of a model that is in no database
     trials: Mapped[int] = mapped_column(Integer)
     newest_trial_id: Mapped[int] = mapped_column(BigInteger)
-    metrics: Mapped[dict[str, Any]] = mapped_column(JSON)
+    metrics: Mapped[dict[str, Any]] = mapped_column(Json)
     job_id: Mapped[int | None] = mapped_column(Id, ForeignKey("jobs.id"))
     content: Mapped[bytes | None] = mapped_column(LargeBinary)  # last: SQLite reads what is before it without it
+
+
+def _name_places() -> None:
+    for table in Row.metadata.tables.values():
+        for column in table.columns:
+            if isinstance(column.type, ReadType):
+                column.type.place = table.name, column.name
+
+
+_name_places()

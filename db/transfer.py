@@ -17,15 +17,15 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from tunewright.search_space.measurement import NOISE, Record
-from tunewright.search_space.schedule import Schedule
 
 from .admission import first_fault
 from .choice import lock_pairs, update_bests
 from .database import KEYS_AT_ONCE, DatabasePart, batches, column_of, read_session, write_session
+from .engine import translate_errors
 from .exchange import BadLine, EntryKind, ForeignLine, ImportCounts, RecordEntry, Void, parse, to_json
 from .job_reader import JobReader
 from .tables import ConfirmationRow, MeasurementColumns, RepeatRow, TargetRow, TaskRow, TrialRow
-from .translate import measurement_values, stored_measurement, target_values, task_values
+from .translate import measurement_values, stored_record, target_values, task_values
 from .voids import void_marks, void_values, voids_in_force
 
 PAGE = 1000
@@ -63,8 +63,8 @@ class Transfer(DatabasePart):
                 targets = self._data_of(TargetRow, {measured.target_key for measured in page}, targets)
                 for measured in page:
                     definitions = tasks[measured.task_key], targets[measured.target_key]
-                    schedule = Schedule.from_json(measured.schedule)
-                    record = Record(measured.task_key, measured.target_key, schedule, stored_measurement(measured))
+                    with translate_errors(self.database.engine.url):
+                        record = stored_record(measured)
                     void = None if measured.voided_at is None else Void(measured.voided_at, measured.void_reason)
                     yield to_json(*definitions, record, measured.created_at, kind, void)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
 from dataclasses import fields, replace
@@ -13,7 +14,8 @@ from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
 
-from .tables import MeasurementColumns
+from .errors import Unreadable
+from .tables import BestRow, MeasurementColumns, TargetRow, TaskRow, TrialRow
 
 Item = TypeVar("Item")
 
@@ -27,6 +29,28 @@ def from_row(kind: Callable[..., Item], row: Any, **others: Any) -> Item:
     """A data class of a row with columns named like its fields, except those in `others`."""
     names = (field.name for field in fields(cast("type[Any]", kind)))
     return kind(**{name: getattr(row, name) for name in names if name not in others}, **others)
+
+
+def to_task(data: dict[str, Any]) -> Task:
+    """The task of a TaskRow's data. Raises Unreadable."""
+    return _read(lambda: Task.from_json(data), TaskRow, "data")
+
+
+def to_target(data: dict[str, Any]) -> Target:
+    """The target of a TargetRow's data. Raises Unreadable."""
+    return _read(lambda: Target.from_json(data), TargetRow, "data")
+
+
+def to_schedule(data: dict[str, Any] | str, row: type[MeasurementColumns | BestRow] = TrialRow) -> Schedule:
+    """The schedule of a row of this kind, given as JSON data or text. Raises Unreadable."""
+    return _read(lambda: Schedule.from_json(json.loads(data) if isinstance(data, str) else data), row, "schedule")
+
+
+def _read(read: Callable[[], Item], row: type[Any], column: str) -> Item:
+    try:
+        return read()
+    except (KeyError, TypeError, ValueError) as error:
+        raise Unreadable(row.__tablename__, column) from error
 
 
 def task_values(task: Task) -> dict[str, Any]:
@@ -93,7 +117,7 @@ def stored_measurement(row: MeasurementColumns) -> Measurement:
     return from_row(
         Measurement,
         row,
-        status=Status(row.measured_status or row.status),
+        status=_read(lambda: Status(row.measured_status or row.status), type(row), "status"),
         samples_s=tuple(row.samples_s),
         warm_samples_s=(),  # not stored
         provenance=dict(row.provenance),
@@ -122,4 +146,9 @@ def to_timing(row: Any) -> Measurement:
 
 def to_record(row: MeasurementColumns) -> Record:
     """The trial or confirmation of a row."""
-    return Record(row.task_key, row.target_key, Schedule.from_json(row.schedule), to_measurement(row))
+    return Record(row.task_key, row.target_key, to_schedule(row.schedule, type(row)), to_measurement(row))
+
+
+def stored_record(row: MeasurementColumns) -> Record:
+    """The same as it was taken, also if it is taken back."""
+    return Record(row.task_key, row.target_key, to_schedule(row.schedule, type(row)), stored_measurement(row))

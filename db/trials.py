@@ -6,7 +6,6 @@ a million trials costs the same as one of ten.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, fields
@@ -18,11 +17,10 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from tunewright.codegen.fields import quote
 from tunewright.search_space.measurement import NOISE, PACE, Status
-from tunewright.search_space.schedule import Schedule
 
 from .database import DatabasePart, read_session
 from .tables import JobRow, TrialRow, VoidRow
-from .translate import STATUSES, to_record
+from .translate import STATUSES, to_record, to_schedule
 from .trial import LONGEST_ERROR, TrialDetail, TrialLine, TrialOrder, TrialPage
 
 
@@ -264,7 +262,7 @@ def _walk(
 def _line(row: Row[Any]) -> TrialLine:
     """The line of a row of `LINES`."""
     values = row._asdict()
-    values["schedule"] = Schedule.from_json(json.loads(row.schedule))
+    values["schedule"] = to_schedule(row.schedule)
     values["status"] = STATUSES[row.status]
     if values["status"] is Status.VOIDED:
         values |= {"median_s": None, "low_s": None, "high_s": None}

@@ -20,7 +20,7 @@ from .database import KEYS_AT_ONCE, DatabasePart, batches, read_session, write_s
 from .errors import NotFound
 from .exchange import Void, check_reason
 from .tables import ConfirmationRow, MeasurementColumns, RepeatRow, TrialRow, VoidRow
-from .translate import clean
+from .translate import clean, to_schedule
 
 TABLES: tuple[type[MeasurementColumns], ...] = (TrialRow, RepeatRow, ConfirmationRow)
 
@@ -68,7 +68,7 @@ class Voids(DatabasePart):
         schedules: dict[str, Schedule] = {}
         for row in TABLES:
             query = select(row.schedule_key, row.schedule).where(*row.of(task_key, target_key))
-            schedules |= {key: Schedule.from_json(data) for key, data in session.execute(query)}
+            schedules |= {key: to_schedule(data, row) for key, data in session.execute(query)}
         return [schedules[key] for key in sorted(schedules)]
 
     @read_session

@@ -22,7 +22,7 @@ from starlette.routing import Match
 from starlette.types import Scope
 
 from tunewright.codegen.fields import abridge, json_fault, quote
-from tunewright.db.errors import StoreError, Unreachable, Unwritable
+from tunewright.db.errors import Damaged, StoreError, Unreachable, Unreadable, Unwritable
 from tunewright.db.job import QuotaExceeded
 from tunewright.search_space.counts import counted
 
@@ -307,12 +307,14 @@ def unavailable(error: StoreError) -> Problem:
     _log.warning("the database can't be used", extra={"reason": str(error)})
     if isinstance(error, Unwritable):
         return Problem(ProblemKind.UNWRITABLE, f"nothing was stored: {error.reason}", retry_after_s=30)
-    away = isinstance(error, Unreachable)
-    return Problem(
-        ProblemKind.UNAVAILABLE,
-        "the database can't be reached" if away else "the database refused the request",
-        retry_after_s=5,
-    )
+    match error:
+        case Unreachable():
+            detail = "the database can't be reached"
+        case Damaged() | Unreadable():
+            detail = "the database is damaged where the answer is stored; the log says where"
+        case _:
+            detail = "the database refused the request"
+    return Problem(ProblemKind.UNAVAILABLE, detail, retry_after_s=5)
 
 
 def internal() -> Problem:

@@ -319,6 +319,16 @@ def test_other_errors_of_the_database(one, client, kit, monkeypatch):
     assert "/home/me" not in answer.text
 
 
+def test_a_row_that_can_not_be_read(one, client, kit, caplog):
+    kit.enlist(one.store, kit.target())
+    job_id = client.post("/v1/jobs", json={"model": kit.send(client, 8)}).json()["id"]
+    with one.store.database.write_core() as connection:
+        connection.exec_driver_sql("UPDATE jobs SET settings = '{AAAA'")
+    answer = client.get(f"/v1/jobs/{job_id}")
+    kit.problem(answer, "database-unavailable", 503)
+    assert "damaged" in answer.text and "JSON" not in answer.text
+
+
 class Lines:
     """What was logged."""
 

@@ -271,20 +271,20 @@ def test_a_backup_without_digests_is_restored(file_url, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "statement",
+    ("statement", "fault"),
     [
-        "UPDATE trials SET schedule = '{\"a'",
-        "UPDATE trials SET created_at = 'monday'",
-        "UPDATE trials SET median_s = 'soon'",
-        "UPDATE trials SET provenance = '{\"a\": Infinity}'",
+        ("UPDATE trials SET schedule = '{\"a'", "a row of its table trials can't be read: its schedule is not what"),
+        ("UPDATE trials SET created_at = 'monday'", "a row of its table trials can't be read: its created_at is not"),
+        ("UPDATE trials SET median_s = 'soon'", "its table trials can't be copied: "),
+        ("UPDATE trials SET provenance = '{\"a\": Infinity}'", "its table trials can't be copied: "),
     ],
 )
-def test_rows_that_cannot_be_read_are_seen_without_digests(file_url, tmp_path, statement):
+def test_rows_that_cannot_be_read_are_seen_without_digests(file_url, tmp_path, statement, fault):
     file = tmp_path / "b.sqlite"
     without_digests(file_url, file)
     edit(file, statement)
     text = said(lambda: restore(file, f"sqlite:///{tmp_path}/new.db"))
-    assert text.startswith(f"{str(file)!r} is damaged: its table trials can't be copied: ")
+    assert text.startswith(f"{str(file)!r} is damaged: {fault}")
     with open_store(f"sqlite:///{tmp_path}/new.db") as store:
         assert set(store.counts().values()) == {0}
 

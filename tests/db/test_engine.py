@@ -5,6 +5,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -154,6 +155,17 @@ def test_inspection_of_a_damaged_file(make_url, samples, look):
     except StoreError as error:
         damage = str(error)
     assert damage
+
+
+def test_inspection_of_texts_that_say_nothing(make_url, samples, look):
+    """SQLite's own check knows nothing of them."""
+    url = make_url("sqlite")
+    with open_store(url) as store:
+        samples.fill(store)
+        store.record(samples.record(1))
+    with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection, connection:
+        connection.execute("UPDATE trials SET samples_s = '[0.001, AAAA'")
+    assert look(url).damage == "a row of its table trials can't be read: its samples_s is not what was stored"
 
 
 @pytest.mark.postgres

@@ -16,6 +16,7 @@ from rich.console import Console
 from tunewright.codegen.expr.dtype import DType
 from tunewright.codegen.expr.expr import Load, Var, op
 from tunewright.codegen.target import Target
+from tunewright.db.errors import Damaged
 from tunewright.db.store import open_store
 from tunewright.graph.task import Axis, Stage, Task, Tensor
 from tunewright.search_space.measurement import Measurement, Record, Status
@@ -94,6 +95,29 @@ def test_a_backup_that_was_changed_is_refused(url: str, command: Command, tmp_pa
     answer = command("restore", file, "--db", f"sqlite:///{tmp_path}/new.db")
     refused(answer, "b.sqlite' is damaged: its table trials", "restore another copy")
     assert not (tmp_path / "new.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("column", "statement", "value"),
+    [
+        ("samples_s", "UPDATE trials SET samples_s = ? WHERE id = 2", "[0.001, AAAA"),
+        ("samples_s", "UPDATE trials SET samples_s = ? WHERE id = 2", "[0.001\0\0\0"),
+        ("schedule", "UPDATE trials SET schedule = ? WHERE id = 2", '{"skAAAA": 1}'),
+        ("created_at", "UPDATE trials SET created_at = ? WHERE id = 2", "AAAA-01-01"),
+        ("status", "UPDATE trials SET status = ? WHERE id = 2", "AAAA"),
+    ],
+)
+def test_a_row_that_can_not_be_read_is_told_of(
+    url: str, command: Command, column: str, statement: str, value: str
+) -> None:
+    with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection, connection:
+        connection.execute(statement, (value,))
+    fault = f"{url} is damaged: a row of its table trials can't be read: its {column} is not what was stored"
+    answer = command("export", "--db", url)  # of the rows before it there are lines
+    assert (answer.code, answer.err) == (2, f"error: {fault}\n")
+    with open_store(url) as store, pytest.raises(Damaged) as caught:
+        store.records(relu().key, TARGET.key)
+    assert str(caught.value) == fault
 
 
 def test_what_takes_long_is_shown_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
