@@ -17,6 +17,8 @@ from typing import Any
 from sqlalchemy import URL, Connection, Engine, LargeBinary, Table, delete, func, insert, select, text
 from sqlalchemy import exc as sql
 
+from tunewright.codegen.write_faults import naming
+
 from .database import MAIN_TABLES, row_counts
 from .digests import check_digests, store_digests
 from .engine import (
@@ -165,15 +167,13 @@ def _write_partial(file: Path) -> Iterator[Path]:
     Errors name `file`, as users know only that.
     """
     partial = file.with_name(f".{file.name}.{os.getpid()}.partial")
-    try:
+    with naming(file):
         os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         try:
             yield partial
         finally:
             for name in (partial.name, f"{partial.name}-journal"):
                 partial.with_name(name).unlink(missing_ok=True)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(file)) from error
 
 
 def _copy_file(engine: Engine, partial: Path, file: Path, wait_s: float, watch: Watch) -> None:

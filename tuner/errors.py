@@ -43,6 +43,8 @@ def message(error: BaseException) -> str:
         case OSError(strerror=str(reason), filename=name) if name is not None:
             mend = MENDS.get(type(error))
             return f"{name!r}: {reason}; {mend}" if mend else f"{name!r}: {reason}"
+        case OSError(strerror=str(reason)):
+            return reason
         case MemoryError():
             return f"not enough memory: {error}" if str(error) else "not enough memory"
         case _:

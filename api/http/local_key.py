@@ -11,6 +11,7 @@ import os
 import secrets
 from pathlib import Path
 
+from tunewright.codegen.write_faults import naming
 from tunewright.db.access import LOCAL, KeyScope, new_token
 from tunewright.db.keys import TOKEN
 from tunewright.db.store import Store
@@ -56,7 +57,7 @@ def _write(path: Path) -> str:
     passing = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
     descriptor = os.open(passing, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
-        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        with naming(path), os.fdopen(descriptor, "w", encoding="ascii") as file:
             file.write(token + "\n")
         if _read(path) is None:
             path.unlink(missing_ok=True)  # others could know it

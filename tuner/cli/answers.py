@@ -13,6 +13,8 @@ from typing import Any
 
 from rich.console import Console
 
+from tunewright.codegen.write_faults import naming
+
 from ..text import printable
 
 PIPE_COLUMNS = 160
@@ -54,6 +56,13 @@ class CommandAnswer:
         """Print it, and the notes in it."""
         for note in self.data.get("notes", ()):
             print(f"note: {printable(note)}", file=sys.stderr)
+        with naming(STDOUT):
+            self._print(as_json)
+            sys.stdout.flush()  # here a full disk can be told of
+        if self.footer:
+            messages().print(self.footer, soft_wrap=True)
+
+    def _print(self, as_json: bool) -> None:
         if as_json:
             print(json.dumps(self.data, allow_nan=False))
         elif self.alone:
@@ -61,8 +70,10 @@ class CommandAnswer:
             self.render(messages(), self.data)
         else:
             self.render(_console(sys.stdout.isatty()), self.data)
-        if self.footer:
-            messages().print(self.footer, soft_wrap=True)
+
+
+STDOUT = "standard output"
+"""Its name in errors."""
 
 
 def quiet_lookups() -> None:

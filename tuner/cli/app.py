@@ -9,6 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, MutableMapping, Sequence
+from contextlib import suppress
 from typing import Annotated, Any, TextIO, TypeVar
 
 import typer
@@ -169,7 +170,8 @@ def _report_error(text: str, as_json: bool, code: int) -> int:
     line = printable(text)
     print(f"error: {line}" if code != INTERRUPTED else line, file=sys.stderr)
     if as_json:
-        print(json.dumps({"error": {"message": line}}))
+        with suppress(OSError):  # it may be standard output that is full
+            print(json.dumps({"error": {"message": line}}), flush=True)
     return code
 
 

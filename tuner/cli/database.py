@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from tunewright.codegen.write_faults import naming
+
 from ..errors import Refused
 from ..settings import PATIENCE_S, settings, store_url
 from ..text import counted, large, printable
-from .answers import CommandAnswer, messages
+from .answers import STDOUT, CommandAnswer, messages
 from .app import app, command, db_app
 from .options import DbOption, JsonOption
 
@@ -40,7 +42,8 @@ def export(db: DbOption = None, as_json: JsonOption = False) -> None:
     count = 0
     with open_reader(db or settings().db) as store:
         for entry in store.export():
-            print(json.dumps(entry, separators=(",", ":"), allow_nan=False))
+            with naming(STDOUT):
+                print(json.dumps(entry, separators=(",", ":"), allow_nan=False))
             count += 1
     if as_json:
         print(json.dumps({"exported": count}))

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from tunewright.codegen.write_faults import naming
+
 from ..text import counted, duration, printable, shape, slow_nodes
 from .answers import CommandAnswer
 from .app import command
@@ -110,9 +112,11 @@ def _save(folder: Path, data: Mapping[str, Any], results: Sequence[Any]) -> None
     for number, (result, entry) in enumerate(zip(results, data["outputs"], strict=True)):
         entry["file"] = f"output_{number}.npy"
         array = result.astype(np.str_) if entry["dtype"] == "string" else result
-        np.save(folder / entry["file"], array, allow_pickle=False)
+        with naming(folder / entry["file"]):
+            np.save(folder / entry["file"], array, allow_pickle=False)
     text = json.dumps({"model": data["model"], "inputs": data["inputs"], "outputs": data["outputs"]}, indent=2)
-    (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
+    with naming(folder / MANIFEST):
+        (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
 
 
 def _type_json(array: Any) -> dict[str, Any]:

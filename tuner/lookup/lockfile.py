@@ -20,6 +20,7 @@ from typing import Any
 from tunewright.codegen.fields import check_type, item, quote, read_json
 from tunewright.codegen.host import available_cores, machine
 from tunewright.codegen.target import CUDA, Target
+from tunewright.codegen.write_faults import naming
 
 from ..errors import Refused
 from ..models.model import Model, SegmentPlace
@@ -119,12 +120,13 @@ def write_lock(
     }
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        draft.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
-        draft.replace(path)
-    except OSError as error:
+        with naming(path):
+            draft.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+            draft.replace(path)
+    except OSError:
         with suppress(OSError):
             draft.unlink(missing_ok=True)
-        raise OSError(error.errno, error.strerror, str(path)) from error
+        raise
 
 
 def read_lock(path: Path) -> Lock:

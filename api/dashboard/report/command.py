@@ -20,6 +20,7 @@ from markupsafe import Markup
 from rich.console import Console
 
 from tunewright.codegen.host import machine
+from tunewright.codegen.write_faults import naming
 from tunewright.db.reader import open_reader
 from tunewright.db.store import Store
 from tunewright.tuner.search.report import JobOutcome, verdict
@@ -77,8 +78,9 @@ def _write(path: Path, data: bytes) -> None:
     """All of a file or nothing. Raises OSError."""
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        fresh.write_bytes(data)
-        fresh.replace(path)
+        with naming(path):
+            fresh.write_bytes(data)
+            fresh.replace(path)
     finally:
         fresh.unlink(missing_ok=True)
 
