@@ -28,9 +28,6 @@ from ..http.schemas.base import Answer
 from .job_history import JobHistory, Times
 from .views import Text
 
-MUCH = 0.5
-"""Tasks with at least this part of the largest expected gain stand out."""
-
 
 class Latency(Answer):
     """What one run of the whole model takes."""
@@ -107,7 +104,7 @@ class Reason(StrEnum):
     UNTRIED = "untried"  # each task has one trial before any has two
     FAILING = "failing"  # all that was tried fails, or was taken back
     EXHAUSTED = "exhausted"  # its spaces hold nothing more to try
-    MOST = "most"  # more trials are expected to bring the model most here, or nearly
+    MOST = "most"  # no task is expected to bring the model more by more trials
     SOME = "some"
     LITTLE = "little"
     UNUSED = "unused"  # as things stand the model runs others in its place
@@ -405,4 +402,4 @@ def _reason(
         return Reason.EXHAUSTED
     if gain < CLEAR_GAIN:
         return Reason.LITTLE if uses else Reason.UNUSED
-    return Reason.MOST if gain >= MUCH * most else Reason.SOME
+    return Reason.MOST if gain >= most else Reason.SOME

@@ -202,6 +202,14 @@ class TestWhileItRuns:
         ]
         assert "more trials are expected to bring most here faster last at trial 5" in page(client, search.id)
 
+    @pytest.mark.parametrize("parts", [(0.039, 0.04), (0.0009, 0.00092)])
+    def test_most_is_said_of_the_task_of_which_most_is_expected(self, client, search, parts):
+        searched(search)
+        search.progress(task_gains=list(parts))
+        assert {task["key"]: task["reason"] for task in twin(client, search.id)["tasks"]} == dict(
+            zip((task.key for task in search.tasks), ("some", "most"), strict=True)
+        )
+
     def test_what_a_search_of_less_than_a_minute_promises_is_of_a_minute(self, client, search):
         searched(search)
         search.progress(spent_s=12.0, again_gain=0.045, remaining_gain=0.03, task_gains=[0.001, 0.04])
