@@ -108,6 +108,11 @@ def cause(noise: str, *figures: str) -> str:
     return noise if any(NOISE_MARK in figure for figure in figures) else ""
 
 
+def moments(reasons: Iterable[str]) -> str:
+    """Why the machine was too busy for several times of one schedule, each taken at a moment of its own."""
+    return "; or, at another time, ".join(dict.fromkeys(filter(None, reasons)))
+
+
 def legends(figures: Iterable[str], reasons: Iterable[str] = ()) -> list[str]:
     """A line for each mark that is at any of these figures, and for no other.
 

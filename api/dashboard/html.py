@@ -242,6 +242,7 @@ _templates.filters |= {
     "counted": text.counted,  # 3 | counted("trial")
     "large": text.large,  # 3.6e9 | large("FLOP")
     "taken_back": text.taken_back,  # 2 | taken_back
+    "moments": text.moments,  # [noise, noise of the trial] | moments
     "uses": text.uses,  # chosen | uses(occurrences)
     "ago": _ago,
     "moment": _moment,

@@ -202,6 +202,14 @@ def test_of_several_reasons_one_is_an_example() -> None:
     assert f"{NOISE_LEGEND}, for example: {NOISE}\n" in out
 
 
+def test_a_schedule_has_the_reasons_of_both_its_times_as_on_pages() -> None:
+    data = measured(True, NOISE)
+    beside = {"trial_ms": 1.2, "trial_noise": "its times lie apart"}
+    prediction = {"expected_ms": 1.1, "deviation": 0.5, "judged_on": 12, "contributions": []}
+    out = printed(task_details.render, data | {"measured": data["measured"] | beside, "prediction": prediction})
+    assert f"{NOISE_LEGEND}: {NOISE}; or, at another time, its times lie apart\n" in out
+
+
 def imported(noise: str = "") -> Mapping[str, Any]:
     data = tuned(False, noise)
     tasks = [data["tasks"][0] | {"basis": basis} for basis in ("imported", "measured")]

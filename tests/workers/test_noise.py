@@ -25,6 +25,7 @@ from tunewright.workers.measure.noise import (
     Noise,
     Watch,
     noise_note,
+    noise_of,
     run_undisturbed,
     steal_s,
 )
@@ -73,6 +74,13 @@ def test_a_processor_that_is_free_may_be_busy(monkeypatch: pytest.MonkeyPatch) -
 )
 def test_what_older_versions_divided_by_a_drift_beyond_belief_is_noted(provenance: dict[str, str], note: str) -> None:
     assert noise_note(provenance) == note
+
+
+def test_a_spread_is_told_once() -> None:
+    """A comparison's note may be of the other schedule, whose times lie apart otherwise."""
+    spread = "times of one and the same schedule lie {} apart"
+    assert noise_of(1.0, 0.9, 1.1, "others") == f"others, {spread.format('20%')}"
+    assert noise_of(1.0, 0.9, 1.1, f"others, {spread.format('27%')}") == f"others, {spread.format('27%')}"
 
 
 def test_disturbances_add_up() -> None:

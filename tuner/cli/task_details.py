@@ -48,6 +48,7 @@ from ..text import (
     large,
     mark_noise,
     mark_trial,
+    moments,
     percentage,
     printable,
     shape,
@@ -272,7 +273,7 @@ def render_prediction(console: Console, data: Mapping[str, Any]) -> None:
 
 def _print_legends(console: Console, data: Mapping[str, Any], figures: Collection[str]) -> None:
     measured = data["measured"] or {}
-    print_legends(console, figures, [measured.get("noise", ""), measured.get("trial_noise", "")])
+    print_legends(console, figures, [moments([measured.get("noise", ""), measured.get("trial_noise", "")])])
 
 
 def listing(data: Mapping[str, Any], part: str) -> str:

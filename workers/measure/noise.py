@@ -90,6 +90,9 @@ NOISY_OTHERS = 0.1
 NOISY_SPREAD = 0.1
 """Largest width of the interval of a median, as a part of it: smaller gains can't be seen."""
 
+SPREAD_WORDS = "times of one and the same schedule lie"
+"""How a reason tells of a spread."""
+
 BELIEVED_DRIFT = 2.2
 """The largest drift beside which a schedule may be found faster. At a larger one the incumbent may be held up, or its
 stored time be too good, and what is divided by the drift would be too good as well: the next incumbent's time, and so
@@ -151,7 +154,7 @@ class Noise:
             reasons.append(f"other processes took {self.others:.0%} of the processors that it ran on")
         if self.spread > NOISY_SPREAD:
             apart = percentage(self.spread, "their median")
-            reasons.append(f"times of one and the same schedule lie {apart} apart")
+            reasons.append(f"{SPREAD_WORDS} {apart} apart")
         return ", ".join(reasons)
 
 
@@ -176,12 +179,13 @@ def noise_note(provenance: Mapping[str, str]) -> str:
 def noise_of(median_s: float | None, low_s: float | None, high_s: float | None, note: str = "") -> str:
     """Why a time is unreliable: its stored `note`, and the spread of its samples where that is too wide.
 
-    Of trials only the spread is known: steal and other processes are not watched during a search.
+    Of trials only the spread is known: steal and other processes are not watched during a search. A note that tells of
+    a spread is of this time and another one that it was compared with: it is the reason of both.
     """
     if not median_s or low_s is None or high_s is None:
         return note
     spread = Noise(spread=(high_s - low_s) / median_s).reason
-    return note if spread in note else ", ".join(filter(None, (note, spread)))
+    return note if SPREAD_WORDS in note else ", ".join(filter(None, (note, spread)))
 
 
 class Watch:
