@@ -226,17 +226,22 @@ def _escape(data: Any) -> Any:
             return data
 
 
+SUM_LEGEND = "a speed-up with neither ° nor an interval: by its tasks, each confirmed"
+"""What a figure is of while the whole model was not timed: a sum has no interval."""
+
+
 def render_jobs(console: Console, jobs: Sequence[Job]) -> None:
     """Print a table of jobs."""
     if not jobs:
         console.print("no jobs")
         return
     table = new_table(console, ("job", "state", "model", "target"), ("tasks", "trials", "speedup", "priority", "age"))
-    now, causes = datetime.now(UTC), []
+    now, causes, has_sums = datetime.now(UTC), [], False
     for job in jobs:
         gain = ModelGain.of_job(job.progress, job.result)
         speedup = mark_noise(gain_within(gain.speedup, gain.speedup_interval), gain.noise)
         causes.append(cause(gain.noise, speedup))
+        has_sums |= gain.of == GainBasis.TASKS and gain.speedup is not None and is_clear(gain.speedup)
         done = _done(job)
         table.add_row(
             str(job.id),
@@ -251,6 +256,8 @@ def render_jobs(console: Console, jobs: Sequence[Job]) -> None:
         )
     print_table(console, table)
     print_legends(console, figures(table), causes)
+    if has_sums:
+        console.print(SUM_LEGEND, soft_wrap=True)
 
 
 def _age(seconds: float) -> str:

@@ -175,6 +175,18 @@ def test_a_job_that_goes_on_is_told_by_its_trials() -> None:
     assert "as fast" not in printed(commands.render_job, replace(begun(True, ""), progress={"trials": 1}))
 
 
+def test_a_confirmed_sum_is_told_from_a_model_that_was_timed() -> None:
+    """While a job times the whole model, all its tasks are confirmed: no mark, and no interval."""
+    [timed], summed = listed(True, ""), replace(begun(True, ""), progress=SUMMED)
+    assert commands.SUM_LEGEND in printed(commands.render_jobs, [timed, summed])
+    assert commands.SUM_LEGEND not in printed(commands.render_jobs, [timed, *listed(False, "")])
+    flat = replace(summed, progress=SUMMED | FLAT)
+    assert commands.SUM_LEGEND not in printed(commands.render_jobs, [flat])
+
+
+SUMMED = {"stage": "running", "trials": 60, "default_ms": 3.0, "tuned_ms": 2.0, "is_tried": False}
+
+
 def test_all_figures_of_a_task_are_marked() -> None:
     [row] = [line for line in printed(tune_report.render, tuned(False, NOISE)).splitlines() if "1234.5" in line]
     assert row.split("1 ms°")[1].split() == [

@@ -328,6 +328,10 @@ class TestConfirming:
         }  # of both tasks, as in the table
         search.progress(stage="confirming", confirmed=1, to_confirm=3, left_s=None, noise="it was busy", **sums)
 
+    def test_a_sum_of_confirmed_tasks_says_so_where_it_has_no_interval(self, client, search, confirming):
+        search.progress(stage="running", default_ms=10.8, tuned_ms=5.0, speedup=2.16, is_tried=False)
+        assert "2.16x by its tasks, each confirmed" in page_words(client, "/")
+
     @pytest.mark.parametrize("ended", [None, JobState.CANCELLED])
     def test_what_its_tasks_come_to_is_one_figure(self, client, search, confirming, ended):
         if ended:
