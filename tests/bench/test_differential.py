@@ -359,6 +359,14 @@ def test_small_numbers_that_onnx_runtime_squares_are_explained():
     assert judge(case, replace(answers, runtime=wrong)).finding is not None
 
 
+@pytest.mark.parametrize("size", [1e300, 1e-300])
+def test_what_leaves_float32_is_explained(size: float) -> None:
+    case = case_of([node("Normalizer", ["x"], ["y"], domain=LEARNED)], {"x": np.full((1, 1), size)}, learned=3)
+    answers = answer_case(case)
+    assert not np.array_equal(answers.ours.outputs, answers.runtime.outputs)
+    assert judge(case, answers).reasons == ("float64 in float32",)
+
+
 def test_another_shape_is_a_finding():
     case = steps_of_41()
     answers = answer_case(case)

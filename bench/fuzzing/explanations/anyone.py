@@ -67,10 +67,12 @@ def computes_in_float32(difference: Difference) -> bool:
 
 
 def _has_beyond_float32(difference: Difference) -> bool:
-    """Whether float64 operands of classic machine learning are infinite as float32."""
+    """Whether float64 operands of classic machine learning are infinite as float32, or next to nothing."""
     calls = [node for node in difference.upstream() if difference.program.called_op(node)]
     doubles = [a for node in calls for a in difference.operands(node) if is_float_array(a) and a.dtype == np.float64]
-    return any(bool((np.abs(a[np.isfinite(a)]) > limits("float32")[0]).any()) for a in doubles)
+    sizes = [np.abs(a[np.isfinite(a) & (a != 0)]) for a in doubles]
+    most, least, *_ = limits("float32")
+    return any(bool(((size > most) | (size < least)).any()) for size in sizes)
 
 
 def stays_wide(difference: Difference) -> ExplainedElements:
