@@ -91,7 +91,7 @@ def fill(url: str, tasks: list[Task], target: Target, trials_a_task: int) -> Syn
         later = MOMENT + timedelta(days=1)
         sink.write(ConfirmationRow, ({**row, "created_at": later} for row in confirmed))
         names = set(BestRow.__table__.columns.keys())
-        best_rows = ({**row, "is_confirmed": place % 2 == 0} for place, row in enumerate(best))
+        best_rows = ({**row, "is_confirmed": place % 2 == 0, "samples": SAMPLES} for place, row in enumerate(best))
         sink.write(BestRow, ({name: value for name, value in row.items() if name in names} for row in best_rows))
         sink.close()
     return SyntheticRecords(tasks, trials, len(confirmed))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
-from tunewright.search_space.measurement import Measurement, Status
+from tunewright.search_space.measurement import SPREAD, Measurement, Status, told_interval
 from tunewright.search_space.schedule import Schedule
 
 from .tables import BestRow
@@ -27,6 +27,7 @@ class Best:
     median_s: float
     low_s: float | None
     high_s: float | None
+    samples: int  # their number; 0 also: an older version stored it
     provenance_json: str
     is_confirmed: bool  # it won a comparison in fresh processes
     is_imported: bool  # it was imported, and no trial here worked
@@ -42,21 +43,27 @@ class Best:
 
     @property
     def interval_s(self) -> tuple[float, float] | None:
-        """The 95% interval of the median; None where it is not known or, as older versions stored it, has no width."""
-        if self.low_s is None or self.high_s is None or self.low_s == self.high_s:
+        """The 95% interval of the median: see `told_interval`."""
+        return told_interval(self.low_s, self.high_s, self.samples)
+
+    @property
+    def spread(self) -> float | None:
+        """How far its samples lie apart, as a part of the median, where they are too few for an interval."""
+        if self.interval_s is not None or self.low_s is None or self.high_s is None or not self.median_s:
             return None
-        return self.low_s, self.high_s
+        return (self.high_s - self.low_s) / self.median_s or None
 
     @property
     def measurement(self) -> Measurement:
         """The measurement without what lookups don't return: samples, errors, the object."""
         low_s, high_s = self.interval_s or (None, None)
+        spread = {} if self.spread is None else {SPREAD: repr(self.spread)}
         return Measurement(
             Status.OK,
             median_s=self.median_s,
             low_s=low_s,
             high_s=high_s,
-            provenance=json.loads(self.provenance_json),
+            provenance=json.loads(self.provenance_json) | spread,
         )
 
 

@@ -262,13 +262,16 @@ MARKED_TABLES: tuple[type[MeasurementColumns | VoidRow], ...] = (TrialRow, Repea
 Flag = ColumnElement[bool] | InstrumentedAttribute[bool]
 
 
-def _bests(row: type[BestRow | TrialRow], is_confirmed: Flag) -> Select[*tuple[Any, ...]]:
+def _bests(
+    row: type[BestRow | TrialRow], is_confirmed: Flag, samples: ColumnElement[int] | InstrumentedAttribute[int]
+) -> Select[*tuple[Any, ...]]:
     """The columns of `Best`, in its order, of rows of a kind."""
     expressions = {
         "op": TaskRow.op,
         "schedule_json": cast(row.schedule, Text),
         "provenance_json": cast(row.provenance, Text),
         "is_confirmed": is_confirmed,
+        "samples": samples,
     }
     columns = (
         expressions[field.name] if field.name in expressions else getattr(row, field.name) for field in fields(Best)
@@ -276,7 +279,8 @@ def _bests(row: type[BestRow | TrialRow], is_confirmed: Flag) -> Select[*tuple[A
     return select(*columns).join(TaskRow, TaskRow.key == row.task_key)
 
 
-_BEST, _TRIAL = _bests(BestRow, BestRow.is_confirmed), _bests(TrialRow, false())
+_BEST = _bests(BestRow, BestRow.is_confirmed, BestRow.samples)
+_TRIAL = _bests(TrialRow, false(), func.json_array_length(TrialRow.samples_s))
 
 IS_IMPORTED = case((BestRow.is_imported, 1), else_=0)
 

@@ -54,6 +54,7 @@ BEST_COLUMNS = (
     "provenance",
     "created_at",
     "is_imported",
+    "samples",
 )
 """Columns of a best that are copied from the measurement. The first two are its key."""
 
@@ -115,7 +116,8 @@ def update_best_by_trial(
         with Session(connection) as session:
             _store_best(database, session, target_key, [task_key])
     elif best_s is None or values["median_s"] < best_s:
-        _upsert(database, connection, [{name: values[name] for name in BEST_COLUMNS} | {"is_confirmed": False}])
+        copied = values | {"samples": len(values["samples_s"]), "is_confirmed": False}
+        _upsert(database, connection, [{name: copied[name] for name in (*BEST_COLUMNS, "is_confirmed")}])
 
 
 def _store_best(database: Database, session: Session, target_key: str, task_keys: Sequence[str]) -> None:

@@ -308,6 +308,11 @@ class MeasurementColumns:
     void_reason: Mapped[str] = mapped_column(Text, server_default=text("''"), sort_order=SORT_ADDED)
     measured_status: Mapped[str | None] = mapped_column(String(32), sort_order=SORT_ADDED)
 
+    @property
+    def samples(self) -> int:
+        """The number of its samples."""
+        return len(self.samples_s)
+
     @classmethod
     def of(cls, task_key: Any, target_key: Any, schedule_key: Any = None) -> list[ColumnElement[bool]]:
         """Conditions on the rows of a task on a target, or of one schedule."""
@@ -387,6 +392,7 @@ class BestRow(Row):
     is_confirmed: Mapped[bool] = mapped_column(Boolean)
     created_at: Mapped[datetime] = mapped_column(Instant, server_default=LONG_AGO)  # of the trial or confirmation
     is_imported: Mapped[bool] = mapped_column(Boolean, server_default=false())
+    samples: Mapped[int] = mapped_column(Integer, server_default=text("0"))  # their number; 0 also: not known
 
 
 class CostModelRow(Row):

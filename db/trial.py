@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from tunewright.search_space.measurement import Record, Status
+from tunewright.search_space.measurement import Record, Status, told_interval
 from tunewright.search_space.schedule import Schedule
 
 LONGEST_ERROR = 500
@@ -46,6 +46,11 @@ class TrialLine:
     is_imported: bool  # it was not timed here
     noise: str  # the begin of the note why its time can't be relied on; hostile text is possible, here and below
     pace: str  # the begin of what its provenance has as `PACE`
+
+    @property
+    def interval_s(self) -> tuple[float, float] | None:
+        """The 95% interval of the median: see `told_interval`."""
+        return told_interval(self.low_s, self.high_s, self.samples)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,26 @@ NOISE = "noise"
 PACE = "pace"
 """The entry with how many times its noted time the schedule took that a trial was timed in turn with."""
 
+SPREAD = "spread"
+"""The entry in lookups with how far samples that are too few for an interval lie apart, as a part of their median."""
+
 DEFAULT_INTERVAL = "default_interval_s"
 """The entry of a confirmation with the 95% interval of the default beside it: both ends, with a space between."""
+
+
+SAMPLES_OF_INTERVAL = 5
+"""Fewest samples whose interval is told: the range of two holds the median with a chance of a half only."""
+
+
+def told_interval(low_s: float | None, high_s: float | None, samples: int) -> tuple[float, float] | None:
+    """The 95% interval of the median of so many samples, as all that shows a time tells it.
+
+    None where it is not known, where they are too few, and where it has no width: no time is known without doubt. The
+    clock is too coarse then, or the samples were divided by themselves, as older versions did.
+    """
+    if low_s is None or high_s is None or low_s == high_s or samples < SAMPLES_OF_INTERVAL:
+        return None
+    return low_s, high_s
 
 
 class Status(StrEnum):
@@ -58,7 +76,7 @@ class Measurement:
     # every round, in one process after the other, had been as fast as the middle one.
     samples_s: tuple[float, ...] = ()
     median_s: float | None = None
-    low_s: float | None = None  # 95% interval of the median
+    low_s: float | None = None  # 95% interval of the median; of few samples their range, which `interval_s` leaves out
     high_s: float | None = None
     max_rel_err: float | None = None  # largest error against the oracle, relative to its largest magnitude
     error: str = ""  # one line for people; empty if OK
@@ -71,6 +89,11 @@ class Measurement:
     incumbent_s: float | None = None
     warm_s: float | None = None  # median with all operands in the caches; the other figures are with constants cold
     warm_samples_s: tuple[float, ...] = ()  # what that is the median of, as comparisons give it: not stored
+
+    @property
+    def interval_s(self) -> tuple[float, float] | None:
+        """The 95% interval of the median, by the samples: see `told_interval`."""
+        return told_interval(self.low_s, self.high_s, len(self.samples_s))
 
     def to_json(self) -> dict[str, Any]:
         """Plain data of all that is stored."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from math import isfinite
 
 from tunewright.db.trial import TrialLine
-from tunewright.search_space.measurement import NOISE, PACE, Measurement
+from tunewright.search_space.measurement import NOISE, PACE, SPREAD, Measurement
 from tunewright.workers.measure.noise import noise_note, noise_of
 
 from .text import shorten
@@ -21,8 +23,19 @@ def time_noise(
 
     The unit does not matter. What failed has no time to rely on.
     """
+    if not median_s:
+        return ""
     note = noise_note({name: str(provenance.get(name, "")) for name in (NOISE, PACE)})
-    return noise_of(median_s, low_s, high_s, shorten(note, LONGEST_NOISE)) if median_s else ""
+    spread = _told_spread(provenance) if low_s is None or high_s is None else (high_s - low_s) / median_s
+    return noise_of(spread, shorten(note, LONGEST_NOISE))
+
+
+def _told_spread(provenance: Mapping[str, object]) -> float:
+    """How far samples that are too few for an interval lie apart, as lookups tell it; 0 where they don't."""
+    with suppress(ValueError):  # it may be any text
+        if isfinite(spread := float(str(provenance.get(SPREAD, "")))):
+            return spread
+    return 0.0
 
 
 def noise_of_measurement(measured: Measurement | None) -> str:

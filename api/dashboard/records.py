@@ -21,7 +21,7 @@ from tunewright.tuner.noise import noise_of_measurement, time_noise
 from ..http.paging import bad_cursor, cut, text_of
 from ..http.problems import ProblemKind
 from ..http.routes.lookup_service import LookupService, LookupServiceDep
-from ..http.schemas.base import SHA256, Answer
+from ..http.schemas.base import FEW_HAVE_NONE, SHA256, Answer
 from ..http.schemas.records import Age, LookupAsked, LookupItem, ScheduleShown
 from ..http.service import ServiceDep, in_thread
 from .page import add_page
@@ -75,7 +75,7 @@ class TimedTask(Answer):
     op: Text
     shape: Text = Field(description="Empty where an older version stored it.")
     target: TargetName
-    interval_ms: tuple[float, float] | None = Field(description="95% interval of the median; null: not known.")
+    interval_ms: tuple[float, float] | None = Field(description=FEW_HAVE_NONE)
     is_confirmed: bool = Field(
         description="Whether it won a comparison in fresh processes here; else it is of a trial, or imported."
     )

@@ -28,7 +28,7 @@ from tunewright.tuner.noise import noise_of_line, noise_of_measurement
 from tunewright.tuner.text import shorten
 
 from ..http.descriptions import Descriptions, Failure
-from ..http.schemas.base import Answer, Digest
+from ..http.schemas.base import FEW_HAVE_NONE, Answer, Digest
 from ..http.service import find_target, find_task
 from .views import IS_IMPORTED, MOST_KNOBS, KnobValues, Text
 
@@ -103,7 +103,7 @@ class TrialBrief(Answer):
     schedule: ScheduleTold
     status: Status
     median_ms: float | None
-    interval_ms: tuple[float, float] | None = Field(description="95% interval of the median.")
+    interval_ms: tuple[float, float] | None = Field(description=FEW_HAVE_NONE)
     samples: int | None = Field(description="How many it is of; null where that is not told.")
     max_rel_err: float | None = Field(description="Largest error against the reference; null where there is no number.")
     error: Text
@@ -265,7 +265,13 @@ class Standing:
         trial, noise = self.brief(self.best_trial) or NO_TRIAL, noise_of_measurement(self.best.measurement)
         is_confirmed = self.best.is_confirmed_here
         return TrialBrief.show(
-            self.best, trial, schedule=schedule, status=Status.OK, is_confirmed=is_confirmed, noise=noise
+            self.best,
+            trial,
+            schedule=schedule,
+            status=Status.OK,
+            samples=self.best.samples or None,
+            is_confirmed=is_confirmed,
+            noise=noise,
         )
 
 

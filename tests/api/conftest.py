@@ -73,7 +73,7 @@ CRASHED = Measurement(Status.CRASH, error="it crashed")
 def measured(median_s: float = 1e-3) -> Measurement:
     """A good run."""
     return Measurement(
-        Status.OK, (median_s,), median_s, 0.9 * median_s, 1.1 * median_s, 0.0, provenance={"llvm": "22.1"}
+        Status.OK, (median_s,) * 5, median_s, 0.9 * median_s, 1.1 * median_s, 0.0, provenance={"llvm": "22.1"}
     )
 
 

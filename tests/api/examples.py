@@ -44,7 +44,7 @@ def others(task: Task, target: Target, count: int) -> list[Schedule]:
     return [schedule for schedule, _ in zip((one for one in found if one != default), range(count), strict=False)]
 
 
-def good(median_s: float, samples: int = 3) -> Measurement:
+def good(median_s: float, samples: int = 5) -> Measurement:
     """A run that worked."""
     times_s = tuple(median_s * (1 + 0.01 * (n % 3 - 1)) for n in range(samples))
     return Measurement(

@@ -338,7 +338,7 @@ def test_trials_are_listed(one, client, kit):
             if number == 3
             else Measurement(
                 Status.OK,
-                (1e-3,),
+                (1e-3,) * 5,
                 1e-3,
                 0.9e-3,
                 1.1e-3,

@@ -26,6 +26,7 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 DISTURBED = {
     "quiet": good(1e-3),
     "spread": replace(good(1e-3), low_s=0.5e-3, high_s=1.5e-3),  # which no note says
+    "spread of few": replace(good(1e-3), samples_s=(1e-3,) * 3, low_s=0.5e-3, high_s=1.5e-3),  # which have no interval
     "noted": replace(good(1e-3), provenance={NOISE: "others took 40%"}),
     "timed beside what was held up once": replace(good(1e-3), provenance={PACE: "0.08"}),  # by an older version
     "slow moment": replace(good(1e-3), provenance={PACE: "0.5"}),
@@ -73,6 +74,32 @@ def test_one_record_has_one_mark(one: Any, look: Any, kit: Any, kind: str) -> No
     for page in (task_page, schedule_page, records_page):
         figures = page.words.count("1.00 ms°")
         assert figures and page.words.count("~1.00 ms°") == (figures if reason else 0)
+
+
+@pytest.mark.parametrize("samples", [3, 5])
+def test_few_samples_have_no_interval_wherever_they_are_told(one: Any, look: Any, kit: Any, samples: int) -> None:
+    made = tried(one.store, kit.target(), 0)
+    [best] = others(made.task, made.target, 1)
+    made.record(best, good(1e-3, samples))
+    task_page, task = look(made.path())
+    schedule_page, schedule = look(made.path(best))
+    records_page, records = look("/records", task=made.task.key, on=made.target.key)
+    [row] = [row for row in task["rows"] if row["schedule"]["key"] == best.key]
+    found = ladder.lookup(made.store, [made.task], made.target)[made.task.key]
+    shown = task_details._measurement_json(made.store, made.task, made.target, found.schedule) or {}
+    told = {
+        "best": task["best"]["interval_ms"],
+        "row": row["interval_ms"],
+        "trial": schedule["trial"]["interval_ms"],
+        "record": records["records"][0]["interval_ms"],
+        "lookup on a page": records["tried"]["item"]["interval_ms"],
+        "lookup": found.to_json()["interval_ms"],
+        "show": shown["low_ms"] and [shown["low_ms"], shown["high_ms"]],
+    }
+    expected = pytest.approx([0.99, 1.01]) if samples == 5 else None
+    assert all(interval == expected for interval in told.values()), told
+    for page in (task_page, schedule_page, records_page):
+        assert ("990 µs to 1.01 ms" in page.words) is (samples == 5)
 
 
 def test_the_noise_of_the_default_marks_no_other_time(one: Any, look: Any, kit: Any) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -18,7 +19,7 @@ from tunewright.db import recorder
 from tunewright.db.errors import Unreachable
 from tunewright.db.job import SearchBudget
 from tunewright.db.store import Store, open_store
-from tunewright.search_space.measurement import Measurement, Status
+from tunewright.search_space.measurement import Measurement, Record, Status
 
 from .conftest import FROZEN, in_threads, plan, selected
 
@@ -40,11 +41,15 @@ def agreed(store: Store, task_keys, target_key) -> bool:
     confirmed = store.confirmations(task_keys, target_key)
     assert {best.task_key: best for best in store.catalog.best_on(target_key)}.items() >= bests.items()
     return bests.keys() == walked.keys() and all(
-        (best.schedule, best.median_s, best.measurement.provenance)
-        == (walked[key].schedule, walked[key].measurement.median_s, walked[key].measurement.provenance)
+        (best.schedule, best.median_s, best.samples, json.loads(best.provenance_json)) == of_record(walked[key])
         and (not best.is_confirmed or best.is_imported or walked[key] == confirmed[key])
         for key, best in bests.items()
     )
+
+
+def of_record(record: Record) -> tuple[Any, ...]:
+    measurement = record.measurement
+    return record.schedule, measurement.median_s, len(measurement.samples_s), measurement.provenance
 
 
 steps = st.tuples(

@@ -28,7 +28,7 @@ CRASHED = Measurement(Status.CRASH, error="it crashed")
 
 
 def took(median_s: float) -> Measurement:
-    return Measurement(Status.OK, (median_s,), median_s, 0.9 * median_s, 1.1 * median_s, 0.0, provenance={"m": "1"})
+    return Measurement(Status.OK, (median_s,) * 5, median_s, 0.9 * median_s, 1.1 * median_s, 0.0, provenance={"m": "1"})
 
 
 def product(rows: int, inner: int, columns: int) -> Task:

@@ -14,7 +14,6 @@ from tunewright.search_space.measurement import Measurement, Status
 from tunewright.workers.device.builder import Build
 from tunewright.workers.device.comparison import MAX_PROCESSES, MIN_PROCESSES, ROUNDS, Comparison
 from tunewright.workers.measure.cache_flush import LASTING_S
-from tunewright.workers.measure.sampling import reliable_interval
 from tunewright.workers.pool import Limits
 from tunewright.workers.sandbox.process import Child, RequestFailed
 
@@ -142,7 +141,7 @@ def test_the_steadiest_of_few_has_an_interval(make) -> None:
         return 1e-3 * (1 + 0.1 * n + 0.02 * rng.exponential()) * held_up
 
     steady = compared(make, 3, time_of)[0][0]
-    edges_s = reliable_interval(steady)
+    edges_s = steady.interval_s
     assert edges_s is not None and edges_s[1] - edges_s[0] > 1e-5
     assert len(set(steady.samples_s)) == len(steady.samples_s), "it is no drift of its own"
 

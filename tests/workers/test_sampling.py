@@ -22,7 +22,6 @@ from tunewright.workers.measure.sampling import (
     PRECISION,
     WARM_UP,
     interval,
-    reliable_interval,
     remove_drift,
     repeats,
     time_in_turns,
@@ -112,12 +111,6 @@ def test_a_schedule_that_was_alone_in_a_round_is_not_its_own_drift() -> None:
     even = remove_drift(samples_s)
     assert even[1] == pytest.approx([3.0 * even[0][0]] * 3, rel=0.01)
     assert [later / even[0][3] for later in even[0][3:]] == pytest.approx([1.0, 1.2, 1.4])
-
-
-def test_no_interval_is_shown_without_width() -> None:
-    """The clock was too coarse, or an older version divided samples by themselves."""
-    same, apart = (Measurement(Status.OK, (1.0,) * 5, 1.0, low_s, 1.0) for low_s in (1.0, 0.9))
-    assert reliable_interval(same) is None and reliable_interval(apart) == (0.9, 1.0)
 
 
 @pytest.mark.parametrize("taken", [{}, {3: [1.0, 2.0]}, {0: [1.0, 0.0], 1: [1.0, 2.0]}])

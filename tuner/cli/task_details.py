@@ -25,7 +25,6 @@ from tunewright.search_space.measurement import Candidate, Measurement, Status
 from tunewright.search_space.schedule import Illegal, Schedule
 from tunewright.search_space.sketches import default_schedule, lower, spaces
 from tunewright.search_space.space import ENUMERABLE, Space
-from tunewright.workers.measure.sampling import reliable_interval
 
 from ..errors import Refused
 from ..explain import values
@@ -209,14 +208,14 @@ def _timing(store: Store, task: Task, target: Target, schedule: Schedule, trial:
     record = store.confirmations([task.key], target.key).get(task.key)
     if record is not None and record.schedule == schedule:
         is_imported = not store.confirmed_here([task.key], target.key)
-        return _Timing(record.measurement, reliable_interval(record.measurement), not is_imported, is_imported)
+        return _Timing(record.measurement, record.measurement.interval_s, not is_imported, is_imported)
     if (told := _compared_default(store, task, target, schedule)) is not None:
         edges_s = None if told.low_s is None or told.high_s is None else (told.low_s, told.high_s)
         return _Timing(told, edges_s, is_confirmed=True, is_imported=False)
     if trial is None:
         return None
     measurement = trial.record.measurement
-    return _Timing(measurement, reliable_interval(measurement), is_confirmed=False, is_imported=trial.line.is_imported)
+    return _Timing(measurement, measurement.interval_s, is_confirmed=False, is_imported=trial.line.is_imported)
 
 
 def _compared_default(store: Store, task: Task, target: Target, schedule: Schedule) -> Measurement | None:

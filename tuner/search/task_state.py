@@ -20,7 +20,6 @@ from tunewright.search_space.measurement import DEFAULT_INTERVAL, NOISE, Measure
 from tunewright.search_space.schedule import Illegal, Schedule
 from tunewright.search_space.sketches import default_schedule, holds, spaces
 from tunewright.search_space.space import Space
-from tunewright.workers.measure.sampling import reliable_interval
 
 from ..noise import noise_of_measurement, total_noise
 from ..text import Interval
@@ -106,7 +105,7 @@ class KnownTimes:
             is_default_confirmed=True,
             is_as_trials=not is_warm and is_current(measurement.provenance, target),
             default_interval_s=_interval_beside(measurement),
-            best_interval_s=reliable_interval(measurement),
+            best_interval_s=measurement.interval_s,
         )
 
     @classmethod
@@ -118,7 +117,7 @@ class KnownTimes:
             noise_of_measurement(best) or default.noise or apart_noise,
             is_default_confirmed=default.is_confirmed,
             default_interval_s=default.interval_s,
-            best_interval_s=_trial_interval(best),
+            best_interval_s=best.interval_s if best else None,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -146,7 +145,7 @@ class KnownDefault:
         if works and confirmed is not None and confirmed.default_s is not None and confirmed.is_as_trials:
             return cls(confirmed.default_s, confirmed.default_interval_s, confirmed.noise, is_confirmed=True)
         time_s, noise = trial.median_s if trial else None, noise_of_measurement(trial)
-        return cls(time_s, _trial_interval(trial), noise, is_confirmed=False)
+        return cls(time_s, trial.interval_s if trial else None, noise, is_confirmed=False)
 
 
 def confirmation(best: Measurement, default: Measurement | None) -> Measurement:
@@ -157,16 +156,9 @@ def confirmation(best: Measurement, default: Measurement | None) -> Measurement:
     provenance = {name: value for name, value in best.provenance.items() if name != DEFAULT_INTERVAL}
     if noise := total_noise(map(noise_of_measurement, (best, default))):
         provenance[NOISE] = noise
-    if (interval := reliable_interval(default)) is not None:
+    if default is not None and (interval := default.interval_s) is not None:
         provenance[DEFAULT_INTERVAL] = " ".join(repr(float(edge_s)) for edge_s in interval)
     return replace(best, provenance=provenance, incumbent_s=default.median_s if default else None)
-
-
-def _trial_interval(trial: Measurement | None) -> Interval | None:
-    """The interval of a trial, as pages of its task and lookups have it: with a width, of however few samples."""
-    if trial is None or trial.low_s is None or trial.high_s is None or trial.low_s == trial.high_s:
-        return None
-    return trial.low_s, trial.high_s
 
 
 def _interval_beside(measurement: Measurement) -> Interval | None:

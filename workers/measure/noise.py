@@ -176,16 +176,14 @@ def noise_note(provenance: Mapping[str, str]) -> str:
     return ""
 
 
-def noise_of(median_s: float | None, low_s: float | None, high_s: float | None, note: str = "") -> str:
+def noise_of(spread: float, note: str = "") -> str:
     """Why a time is unreliable: its stored `note`, and the spread of its samples where that is too wide.
 
     Of trials only the spread is known: steal and other processes are not watched during a search. A note that tells of
     a spread is of this time and another one that it was compared with: it is the reason of both.
     """
-    if not median_s or low_s is None or high_s is None:
-        return note
-    spread = Noise(spread=(high_s - low_s) / median_s).reason
-    return note if SPREAD_WORDS in note else ", ".join(filter(None, (note, spread)))
+    reason = Noise(spread=spread).reason
+    return note if SPREAD_WORDS in note else ", ".join(filter(None, (note, reason)))
 
 
 class Watch:

@@ -72,19 +72,6 @@ class Interval(NamedTuple):
         return (self.high_s - self.low_s) / self.median_s if self.median_s else 0.0
 
 
-def reliable_interval(measurement: Measurement | None) -> tuple[float, float] | None:
-    """The 95% interval of a median, to be shown; None where it is not known, has no width, or samples are too few.
-
-    The range of two samples holds the median with a chance of a half only, and that of one says nothing. No time is
-    known without doubt: the clock is too coarse then, or the samples were divided by themselves, as older versions did.
-    """
-    if measurement is None or measurement.low_s is None or measurement.high_s is None:
-        return None
-    if measurement.low_s == measurement.high_s:
-        return None
-    return (measurement.low_s, measurement.high_s) if len(measurement.samples_s) >= MIN_SAMPLES else None
-
-
 def interval(samples_s: Sequence[float]) -> Interval:
     """Median and 95% interval of at least one sample.
 

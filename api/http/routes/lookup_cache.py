@@ -116,12 +116,13 @@ def exact_item(best: Best) -> Item:
     if best.interval_s is not None:
         low_s, high_s = best.interval_s
         interval = f"[{1e3 * low_s!r}, {1e3 * high_s!r}]"
+    provenance = best.provenance_json if best.spread is None else json.dumps(best.measurement.provenance)
     basis = Basis.IMPORTED if best.is_imported else Basis.MEASURED
     text = (
         f'{{"key": "{best.task_key}", "op": {json.dumps(best.op)}, "match": "{Match.EXACT}", '
         f'"basis": "{basis}", "confirmed": {"true" if best.is_confirmed_here else "false"}, '
         f'"expected_ms": {1e3 * best.median_s!r}, "interval_ms": {interval}, "schedule": {best.schedule_json}, '
-        f'"source": null, "provenance": {best.provenance_json}}}'
+        f'"source": null, "provenance": {provenance}}}'
     )
     return Item(text.encode(), Match.EXACT, best.is_confirmed_here)
 

@@ -35,6 +35,10 @@ Whole = Annotated[int, AS_WHOLE]
 """A whole number of a request body. Bounds come before AS_WHOLE in a type of its own, or JSON schemas lack them."""
 
 
+FEW_HAVE_NONE = "95% interval of the median; null: not known, or of fewer than five samples."
+"""What is said of an interval."""
+
+
 class Answer(BaseModel):
     """Base of all responses."""
 
@@ -45,7 +49,7 @@ class Answer(BaseModel):
         """The answer whose fields are `values`, and else the attributes of their names of the first source with them.
 
         A field that sources call otherwise says so by its `validation_alias`. Objects in these become answers likewise.
-        A time `x_ms` may also come of an attribute `x_s`, and `interval_ms` of `low_s` and `high_s`. Raises
+        A time `x_ms` may also come of an attribute `x_s`, and `interval_ms` of `interval_s`. Raises
         AttributeError for a field that no source has.
         """
         names = {name: str(field.validation_alias or name) for name, field in cls.model_fields.items()}
@@ -68,15 +72,14 @@ def _read(sources: tuple[object, ...], name: str) -> object:
 
 
 def _interval_ms(sources: tuple[object, ...]) -> tuple[float, float] | None:
-    """Both ends; None where they are not known, or the same: no time is known so well."""
     for source in sources:
         if hasattr(source, "interval_ms"):
             given: tuple[float, float] | None = source.interval_ms
             return given
-        if hasattr(source, "low_s") and hasattr(source, "high_s"):
-            low_ms, high_ms = in_ms(source.low_s), in_ms(source.high_s)
-            return None if low_ms is None or high_ms is None or low_ms == high_ms else (low_ms, high_ms)
-    raise AttributeError("none of the sources has interval_ms, or low_s and high_s")
+        if hasattr(source, "interval_s"):
+            edges_s: tuple[float, float] | None = source.interval_s
+            return None if edges_s is None else (1e3 * edges_s[0], 1e3 * edges_s[1])
+    raise AttributeError("none of the sources has interval_ms or interval_s")
 
 
 class RequestModel(BaseModel):

@@ -34,6 +34,7 @@ from .base import (
     EXAMPLE_MOMENT,
     EXAMPLE_TARGET,
     EXAMPLE_TASK,
+    FEW_HAVE_NONE,
     Answer,
     Digest,
     RequestModel,
@@ -295,7 +296,7 @@ class TrialShown(Answer):
     )
     status: Status
     median_ms: float | None = Field(description="Time of one run; null unless `ok`.")
-    interval_ms: tuple[float, float] | None = Field(description="95% interval of the median.")
+    interval_ms: tuple[float, float] | None = Field(description=FEW_HAVE_NONE)
     samples_ms: list[float]
     incumbent_ms: float | None = Field(
         description="Noted of what was timed in turn: the times are as if it took that. May be null."

@@ -13,7 +13,7 @@ from tunewright.db.exchange import LONGEST_REASON, check_reason
 from tunewright.tuner.lookup.result import Basis
 
 from ...client.wire import KEYS_AT_ONCE, MOST_OTHERS
-from .base import EXAMPLE_TARGET, EXAMPLE_TASK, NOT_BLANK, Answer, Digest, RequestModel
+from .base import EXAMPLE_TARGET, EXAMPLE_TASK, FEW_HAVE_NONE, NOT_BLANK, Answer, Digest, RequestModel
 
 
 class Age(StrEnum):
@@ -87,7 +87,7 @@ class LookupItem(Answer):
     basis: Basis | None = Field(None, description="What the expected time is.")
     confirmed: bool | None = Field(None, description="Whether the schedule won a comparison in fresh processes.")
     expected_ms: float | None = None
-    interval_ms: tuple[float, float] | None = Field(None, description="95% interval of the median measured.")
+    interval_ms: tuple[float, float] | None = Field(None, description=FEW_HAVE_NONE)
     schedule: ScheduleShown | None = Field(
         None, description="With the match `default` it may be null: there was no time to make it. Use your own default."
     )
