@@ -359,6 +359,12 @@ def test_small_numbers_that_onnx_runtime_squares_are_explained():
     assert judge(case, replace(answers, runtime=wrong)).finding is not None
 
 
+def test_lone_places_of_a_grid_are_explained() -> None:
+    feeds: dict[str, Array] = {"x": np.ones((1, 2, 3), np.float32)}
+    case = case_of([node("AffineGrid", ["x", "s"], ["y"], align_corners=1)], feeds, {"s": [1, 1, 1, 2]}, opset=20)
+    assert "ONNX Runtime puts a lone place last" in judge(case, answer_case(case)).reasons
+
+
 @pytest.mark.parametrize("size", [1e300, 1e-300])
 def test_what_leaves_float32_is_explained(size: float) -> None:
     case = case_of([node("Normalizer", ["x"], ["y"], domain=LEARNED)], {"x": np.full((1, 1), size)}, learned=3)

@@ -46,6 +46,7 @@ EXPLANATIONS: Mapping[str, Callable[[Difference], ExplainedElements]] = {
     "ONNX Runtime takes softmax for logistic": runtime.takes_softmax_for_logistic,
     "ONNX Runtime squares small numbers": runtime.squares_small_numbers,
     "ONNX Runtime reads functions by the model's opset": runtime.reads_functions_by_the_models_opset,
+    "ONNX Runtime puts a lone place last": runtime.puts_a_lone_place_last,
     "ONNX Runtime aligns whole corners": runtime.aligns_whole_corners,
     "ONNX Runtime counts from the last key": runtime.counts_from_the_last_key,
     "ONNX Runtime and empty tensors": runtime.leaves_out_empty,

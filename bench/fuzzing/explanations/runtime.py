@@ -54,6 +54,13 @@ def aligns_whole_corners(difference: Difference) -> bool:
     )
 
 
+def puts_a_lone_place_last(difference: Difference) -> bool:
+    """ONNX Runtime's grids with aligned corners have the one place of an axis at its last corner, others at 0."""
+    grids = [n for n in difference.upstream() if n.op == "AffineGrid" and n.attrs.get("align_corners")]
+    sizes = [np.asarray(difference.operands(node)[1]) for node in grids]
+    return difference.who == RUNTIME and any(bool((size[2:] == 1).any()) for size in sizes)
+
+
 def counts_from_the_last_key(difference: Difference) -> bool:
     """ONNX Runtime's causal attention lets the last query see the last key; ONNX's those up to its number."""
     attentions = [n for n in difference.upstream() if n.op == "Attention" and n.attrs.get("is_causal")]
