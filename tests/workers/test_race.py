@@ -25,6 +25,7 @@ from tunewright.workers.measure.race import (
     Race,
     RaceResult,
     Runner,
+    without_drift,
 )
 from tunewright.workers.measure.sampling import MIN_SAMPLES, SAMPLE_S, interval
 
@@ -188,6 +189,13 @@ class Hindered(Scheduled):
 
     def time(self, samples: int, repeats: int = 1, *, deadline_s: float = inf) -> list[float]:
         return [5 * sample_s for sample_s in super().time(samples, repeats, deadline_s=deadline_s)]
+
+
+def test_one_sample_of_the_incumbent_that_is_held_up_makes_none_of_the_challenger_too_good() -> None:
+    assert without_drift([2.0] * 5, [1.0, 50.0, 1.25, 1.0, 1.0], 1.0) == [2.0, 2.0, 1.6, 2.0, 2.0]
+    assert without_drift([2.0, 2.0, 40.0], [1.0, 1.0, 20.0], 1.0) == [2.0] * 3  # both were
+    assert without_drift([0.1, 2.0, 2.0], [0.0, 1.0, 1.0], 1.0) == [0.1, 2.0, 2.0]  # a coarse clock
+    assert without_drift([], [], 1.0) == []
 
 
 @pytest.mark.parametrize("run_s", [1e-4, 2 * LONG_RUN_S])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from statistics import median
 from typing import NamedTuple
 
 from tunewright.codegen.closeable import Closeable
@@ -265,13 +266,13 @@ class Race:
     def _samples_s(self) -> list[float]:
         """The samples of the challenger divided by the drift; the incumbent may have started over meanwhile."""
         assert self._incumbent is not None
-        return _without_drift(self._challenger_s, self._incumbent_s, self._incumbent.time_s)
+        return without_drift(self._challenger_s, self._incumbent_s, self._incumbent.time_s)
 
     def _outcome(self, incumbent: Incumbent, *, is_fastest: bool) -> RaceResult:
         samples_s, baseline_s, incumbent_s = self._samples_s, self._incumbent_s, incumbent.time_s
         if is_fastest and incumbent.anchor is not None and self._anchor_s:
             baseline_s, incumbent_s = self._anchor_s, incumbent.anchor.time_s
-            samples_s = _without_drift(self._challenger_s, baseline_s, incumbent_s)
+            samples_s = without_drift(self._challenger_s, baseline_s, incumbent_s)
         drift = interval(baseline_s).median_s / incumbent_s
         if drift > BELIEVED_DRIFT and interval(samples_s).median_s < incumbent.time_s:
             return RaceResult(self._challenger_s, False, self._ran, doubt=drift_noise(drift))
@@ -302,9 +303,17 @@ class Race:
         return estimate.low_s > incumbent_s or estimate.high_s < incumbent_s or is_equal
 
 
-def _without_drift(samples_s: list[float], baseline_samples_s: list[float], time_s: float) -> list[float]:
-    """Samples divided by the drift beside them. A coarse clock may show no time for a sample."""
+def without_drift(samples_s: list[float], baseline_samples_s: list[float], time_s: float) -> list[float]:
+    """Samples divided by the drift beside them. A coarse clock may show no time for a sample.
+
+    What holds up the machine holds up both. Where a quotient is far below the others, the baseline's sample alone was
+    held up: the middle of them is what the drift was.
+    """
+    pairs = [(own_s, other_s or time_s) for own_s, other_s in zip(samples_s, baseline_samples_s, strict=False)]
+    if not pairs:
+        return []
+    least = median(own_s / other_s for own_s, other_s in pairs) / BELIEVED_DRIFT
+    usual_s = median(other_s for _, other_s in pairs)
     return [
-        sample_s * time_s / (baseline_s or time_s)
-        for sample_s, baseline_s in zip(samples_s, baseline_samples_s, strict=False)
+        time_s * own_s / (other_s if own_s >= least * other_s else min(other_s, usual_s)) for own_s, other_s in pairs
     ]
