@@ -197,13 +197,17 @@ def _print_task_sum(console: Console, job: Job) -> None:
     if tasks.speedup is None:
         return
     default, tuned, speedup = (
-        mark_trial(mark_noise(figure, tasks.noise), tasks.is_tried)
-        for figure in (duration(tasks.default_ms), duration(tasks.best_ms), times(tasks.speedup))
+        mark_trial(mark_noise(figure, tasks.noise), is_tried)
+        for figure, is_tried in (
+            (duration(tasks.default_ms), tasks.is_default_tried),
+            (duration(tasks.best_ms), tasks.is_tried),
+            (times(tasks.speedup), tasks.is_tried),
+        )
     )
     faster = f"{speedup} as fast" if is_clear(tasks.speedup) else "no gain"
     after = "on the best found" if job.is_finished else "so far"
     console.print(f"the sum of its tasks: {default} by default, {tuned} {after}: {faster}", soft_wrap=True)
-    print_legends(console, [default], [tasks.noise])
+    print_legends(console, [default, tuned], [tasks.noise])
 
 
 def _render_result(console: Console, result: Mapping[str, Any], dims: Mapping[str, int]) -> None:

@@ -7,7 +7,7 @@ budget is worth it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -136,10 +136,15 @@ class Part(Answer):
     before_ms: float | None
     after_ms: float | None
     is_tried: bool = Field(description="Whether a trial is in it, which nothing has confirmed.")
+    is_default_tried: bool = Field(description="Whether one is in `before_ms`.")
     noise: Text = Field(description="Why the machine was too busy to rely on it; empty where it was not.")
 
-    def mark(self, time: str) -> str:
-        """A time of it, marked as it needs to be."""
+    def mark_before(self, time: str) -> str:
+        """The time before, marked as it needs to be."""
+        return mark_trial(mark_noise(time, self.noise), self.is_default_tried)
+
+    def mark_after(self, time: str) -> str:
+        """The time after."""
         return mark_trial(mark_noise(time, self.noise), self.is_tried)
 
 
@@ -261,8 +266,13 @@ class JobPage(Answer):
         """Where curves end."""
         return float(self.trials) if by is Abscissa.TRIALS else self.searched_s
 
-    def part_time(self, time: str) -> str:
-        """A time out of `parts`, marked as it needs to be."""
+    def mark_before(self, time: str) -> str:
+        """The sum of `parts` before, marked as it needs to be."""
+        is_tried = self.parts_of is GainBasis.TRIALS and any(part.is_default_tried for part in self.parts)
+        return mark_trial(mark_noise(time, self.parts_noise), is_tried)
+
+    def mark_after(self, time: str) -> str:
+        """The sum of `parts` after."""
         return mark_trial(mark_noise(time, self.parts_noise), self.parts_of is GainBasis.TRIALS)
 
 
@@ -279,7 +289,13 @@ ABSCISSAS = {
 def job_charts(view: JobPage) -> dict[str, Markup]:
     """`parts`, `model` and `tasks`."""
     parts = [
-        Share(part.name, in_s(part.before_ms), in_s(part.after_ms), _url(view, part.key), part.mark)
+        Share(
+            part.name,
+            in_s(part.before_ms),
+            in_s(part.after_ms),
+            _url(view, part.key),
+            (part.mark_before, part.mark_after),
+        )
         for part in view.parts
     ]
     before, after = view.sides
@@ -290,7 +306,7 @@ def job_charts(view: JobPage) -> dict[str, Markup]:
             before=before,
             after=after,
             nothing=view.why_no_parts,
-            format_time=view.part_time,
+            marks=(view.mark_before, view.mark_after),
         ),
         "model": model_figure(view, view.asked.x).draw(),
         "tasks": _curve_figure(
@@ -474,7 +490,10 @@ def _parts(tasks: Sequence[TaskLine], besides: Sequence[Part]) -> list[Part]:
     """Shares of a run: the heaviest tasks, the time besides tasks where the model was timed, and the rest."""
     used = [task for task in tasks if task.before_ms != 0 or task.after_ms != 0]
     most = PARTS - len(besides)
-    parts = [Part.show(task, name=task.op, is_tried=not task.is_confirmed) for task in used[:most]]
+    parts = [
+        Part.show(task, name=task.op, is_tried=not task.is_confirmed, is_default_tried=_is_default_tried([task]))
+        for task in used[:most]
+    ]
     rest = used[most:]
     name = f"{len(rest)} more tasks" if len(rest) > 1 else "1 more task"
     others = Part(
@@ -483,9 +502,15 @@ def _parts(tasks: Sequence[TaskLine], besides: Sequence[Part]) -> list[Part]:
         before_ms=total_ms([task.before_ms for task in rest]),
         after_ms=total_ms([task.after_ms for task in rest]),
         is_tried=not all(task.is_confirmed for task in rest),
+        is_default_tried=_is_default_tried(rest),
         noise=total_noise(task.noise for task in rest),
     )
     return [*parts, *besides, *([others] if rest else [])]
+
+
+def _is_default_tried(tasks: Iterable[TaskLine]) -> bool:
+    """Whether a trial is in what these take of a run on default schedules."""
+    return any(task.before_ms != 0 and not task.is_default_confirmed for task in tasks)
 
 
 def _remainder(run: ModelRun) -> list[Part]:
@@ -501,6 +526,7 @@ def _remainder(run: ModelRun) -> list[Part]:
             before_ms=before_ms,
             after_ms=after_ms,
             is_tried=not all(times.is_confirmed for times in run.times),
+            is_default_tried=run.is_default_tried,
             noise=noise,
         )
     ]

@@ -37,6 +37,7 @@ class Latency(Answer):
     )
     default_ms: float | None = Field(description="On default schedules.")
     tuned_ms: float | None = Field(description="As it is run from now on, or by the best trials so far.")
+    is_default_tried: bool = Field(description="Whether a trial is in `default_ms`, which nothing has confirmed.")
     default_interval_ms: tuple[float, float] | None = Field(description="95% interval of the median; null: not known.")
     tuned_interval_ms: tuple[float, float] | None
     speedup: float | None = Field(description="The ratio of both.")
@@ -203,6 +204,12 @@ class ModelRun:
         return GainBasis.TASKS if all(times.is_confirmed for times in self.times) else GainBasis.TRIALS
 
     @property
+    def is_default_tried(self) -> bool:
+        """Whether a trial is in what its tasks take on default schedules."""
+        parts = zip(self.before_ms, self.times, strict=True)
+        return any(part_ms != 0 and not times.is_default_confirmed for part_ms, times in parts)
+
+    @property
     def noise(self) -> str:
         """Why the times can't be relied on: the noise of the run, or of the first task that has any; empty without."""
         if self.besides_ms:
@@ -251,7 +258,7 @@ def as_told(job: Job, history: JobHistory) -> Job:
         return job
     run = model_run(job, history)
     is_tried = not all(times.is_confirmed for times in run.times)
-    told = TaskSum(total_ms(run.before_ms), total_ms(run.after_ms), is_tried, run.noise)
+    told = TaskSum(total_ms(run.before_ms), total_ms(run.after_ms), is_tried, run.is_default_tried, run.noise)
     return replace(job, progress=job.progress | told.to_json())
 
 

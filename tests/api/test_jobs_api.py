@@ -271,7 +271,14 @@ def test_nothing_goes_on_in_a_finished_job(one, client, kit, end):
     one.store.jobs.finish(lease, end, result=result)
     over: dict[str, object] = {"stage": "done", "left_s": None, "remaining_gain": None}
     if result:  # which tells what its tasks come to, whatever they did before
-        over |= {"speedup": 1.0, "default_ms": 6.0, "tuned_ms": 6.0, "noise": "", "is_tried": False}
+        over |= {
+            "speedup": 1.0,
+            "default_ms": 6.0,
+            "tuned_ms": 6.0,
+            "noise": "",
+            "is_tried": False,
+            "is_default_tried": False,
+        }
     assert client.get(f"/v1/jobs/{job_id}").json()["progress"] == told | over
     assert client.get("/v1/jobs").json()["items"][0]["progress"]["stage"] == "done"
 

@@ -175,6 +175,13 @@ def test_a_job_that_goes_on_is_told_by_its_trials() -> None:
     assert "as fast" not in printed(commands.render_job, replace(begun(True, ""), progress={"trials": 1}))
 
 
+def test_a_confirmed_default_beside_a_trial_has_no_mark_in_the_sum_either() -> None:
+    job = begun(True, "")
+    out = printed(commands.render_job, replace(job, progress={**(job.progress or {}), "is_default_tried": False}))
+    assert "the sum of its tasks: 3.00 ms by default, 2.00 ms° so far: 1.50x° as fast" in out
+    assert f"{TRIAL_MARK} {TRIAL_LEGEND}" in out
+
+
 def test_a_confirmed_sum_is_told_from_a_model_that_was_timed() -> None:
     """While a job times the whole model, all its tasks are confirmed: no mark, and no interval."""
     [timed], summed = listed(True, ""), replace(begun(True, ""), progress=SUMMED)

@@ -25,6 +25,7 @@ from tunewright.tuner.explain.gain import GainBasis
 from tunewright.tuner.explain.peak import FEWER_MULTIPLICATIONS, OTHER_MOMENT
 from tunewright.tuner.models.model import open_model
 from tunewright.tuner.search.lease_keeper import LeaseKeeper
+from tunewright.tuner.text import duration
 from tunewright.tuner.units import in_s
 
 from ..tuner.conftest import small_model
@@ -149,7 +150,7 @@ class TestWhileItRuns:
     def test_how_much_faster_it_is_so_far(self, client, search):
         searched(search)
         said = twin(client, search.id)
-        told = {"of": "trials", "default_ms": 10.0, "tuned_ms": 4.0, "speedup": 2.5}
+        told = {"of": "trials", "default_ms": 10.0, "tuned_ms": 4.0, "speedup": 2.5, "is_default_tried": True}
         told |= dict.fromkeys(("why_not", "noise", "vendor_text"), "")
         assert {name: value for name, value in said["latency"].items() if value is not None} == told
         assert all(not task["is_confirmed"] for task in said["tasks"])
@@ -383,6 +384,25 @@ class TestConfirming:
         assert (line["is_confirmed"], line["is_default_confirmed"], line["speedup_interval"]) == (False, True, None)
         words = page(client, search.id)
         assert "4.50 ms 4.40 ms to 4.60 ms" in words and "1.20 ms ° 1.10 ms to 1.30 ms" in words and "3.75x °" in words
+
+    @pytest.mark.parametrize("confirmed", [1, 2])
+    def test_a_sum_of_defaults_has_the_mark_of_the_trials_in_it(self, client, search, confirmed):
+        """A default that was confirmed has none beside a trial, in the headline as in the table."""
+        edges = {"default_interval_ms": [3.9, 4.1], "best_interval_ms": [0.9, 1.1]}
+        for n, task in enumerate(search.tasks):
+            told = {"task_key": task.key, "op": task.op, "default_ms": 4.0, "best_ms": 1.0}
+            search.trial(task, took(4.0), (EventKind.DEFAULT, told))
+            found = told | edges | {"default_confirmed": n < confirmed, "trial": 1}
+            search.trial(task, took(1.0), (EventKind.IMPROVED, found))
+        search.progress(stage="searching", default_ms=8.0, tuned_ms=2.0, speedup=4.0, is_tried=True)
+        said, words = twin(client, search.id), page(client, search.id)
+        is_tried, default_ms = confirmed < 2, said["latency"]["default_ms"]
+        mark = "°" * is_tried
+        assert said["latency"]["is_default_tried"] is is_tried and said["latency"]["of"] == "trials"
+        assert [one["is_default_tried"] for one in said["parts"]].count(True) == 2 - confirmed
+        assert f"{duration(default_ms)}{' ' * is_tried}{mark} by default" in words
+        sums = re.findall(r"<desc>([^<]*)<", client.get(f"/jobs/{search.id}").text)[0]
+        assert re.search(rf"by default [\d.]+ ms{mark}; so far [\d.]+ ms°", sums), sums
 
     def test_the_legend_repeats_no_confirmation_of_an_earlier_job(self, client, search):
         """The job confirms the same task anew: that is in the table, beside which there is no second figure."""

@@ -13,12 +13,16 @@ from tunewright.codegen.gpu import KNOWN
 from tunewright.codegen.host import machine
 from tunewright.codegen.target import Target
 from tunewright.costmodel.model import AnalyticModel
+from tunewright.db.job import SearchBudget
 from tunewright.db.store import Store
 from tunewright.search_space.measurement import DEFAULT_INTERVAL, NOISE, Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import spaces
+from tunewright.tuner.models.assembly import Assembly
 from tunewright.tuner.search import task_state
 from tunewright.tuner.search.context import recall
+from tunewright.tuner.search.progress import Progress
+from tunewright.tuner.search.stage import JobStage
 from tunewright.tuner.search.task_state import (
     FEWEST_FINALISTS,
     MOST_FINALISTS,
@@ -86,6 +90,8 @@ def test_what_was_confirmed_is_told_until_something_faster_is_found(is_warm: boo
         assert (told.default_s, told.best_s, told.is_confirmed) == (default_s, 6e-4, False)
         assert told.noise == ("" if is_warm else "it was busy") and told.is_default_confirmed is not is_warm
         assert told.default_interval_s == (None if is_warm else (7.9e-4, 8.1e-4))
+        sums = Progress(JobStage.SEARCHING, 4, SearchBudget(9), 1.0, [state], Assembly((1,)))
+        assert (sums.is_tried, sums.is_default_tried) == (True, is_warm)
         state.recall(confirmed, record(third, measured(6e-4)), TARGET)  # as when the next job begins
 
 

@@ -47,6 +47,7 @@ class TaskSum:
     default_ms: float | None
     best_ms: float | None
     is_tried: bool  # whether a trial is in it: else all of it is confirmed
+    is_default_tried: bool  # whether one is in what the defaults take
     noise: str  # why the machine was too busy to rely on it; empty where it was not
 
     @property
@@ -58,17 +59,22 @@ class TaskSum:
     def of_job(progress: Mapping[str, Any] | None, result: Mapping[str, Any] | None) -> TaskSum:
         """That of a job by its result or, before it has one, by its newest progress."""
         if result is None:
+            told = progress or {}
+            is_tried = told.get("is_tried") is not False  # older versions told of trials alone
             return TaskSum(
-                values.number(progress, "default_ms"),
-                values.number(progress, "tuned_ms"),
-                progress is None or progress.get("is_tried") is not False,  # older versions told of trials alone
-                values.word(progress, "noise"),
+                values.number(told, "default_ms"),
+                values.number(told, "tuned_ms"),
+                is_tried,
+                is_tried and told.get("is_default_tried") is not False,  # older ones of both alike
+                values.word(told, "noise"),
             )
         tasks = values.entries(result, "tasks")
+        is_tried = any(task.get("confirmed") is False for task in tasks)  # then its default's time is a trial's, too
         return TaskSum(
             values.number(result, "tasks_default_ms"),
             values.number(result, "tasks_tuned_ms"),
-            any(task.get("confirmed") is False for task in tasks),
+            is_tried,
+            is_tried,
             total_noise(values.word(task, "noise") for task in tasks),
         )
 
@@ -80,6 +86,7 @@ class TaskSum:
             "tuned_ms": self.best_ms,
             "noise": self.noise,
             "is_tried": self.is_tried,
+            "is_default_tried": self.is_default_tried,
         }
 
     @property
@@ -111,6 +118,7 @@ class ModelGain:
     of: GainBasis
     default_ms: float | None = None
     tuned_ms: float | None = None
+    is_default_tried: bool = False  # whether a trial is in `default_ms`
     default_interval_ms: Interval | None = None  # 95%, of the median; and so are the next two
     tuned_interval_ms: Interval | None = None
     speedup_interval: Interval | None = None
@@ -157,13 +165,14 @@ class ModelGain:
         """The gain of a job from its newest progress and its result, as far as it has them."""
         tasks = TaskSum.of_job(progress, result)
         if result is None:
-            return ModelGain(tasks.basis, tasks.default_ms, tasks.best_ms, noise=tasks.noise)
+            return ModelGain(tasks.basis, tasks.default_ms, tasks.best_ms, tasks.is_default_tried, noise=tasks.noise)
         default_ms, tuned_ms = values.number(result, "default_ms"), values.number(result, "tuned_ms")
         is_timed = default_ms is not None and tuned_ms is not None
         return ModelGain(
             GainBasis.MODEL if is_timed else tasks.basis,
             default_ms if is_timed else tasks.default_ms,
             tuned_ms if is_timed else tasks.best_ms,
+            not is_timed and tasks.is_default_tried,
             values.interval(result, "default_interval_ms") if is_timed else None,
             values.interval(result, "tuned_interval_ms") if is_timed else None,
             values.interval(result, "speedup_interval"),

@@ -69,6 +69,12 @@ class Progress:
         return not all(task.times.is_confirmed for task in self.tasks)
 
     @property
+    def is_default_tried(self) -> bool:
+        """Whether a trial is in the sum of the defaults, which may be confirmed beside a best that is a trial."""
+        uses = zip(self.assembly.separate_uses, self.tasks, strict=True)
+        return any(count and not task.times.is_default_confirmed for count, task in uses)
+
+    @property
     def chosen(self) -> list[int]:
         """The uses of each task by the times so far."""
         return self.assembly.uses([task.known_s for task in self.tasks])
@@ -136,6 +142,7 @@ class Progress:
             "tuned_ms": in_ms(self.tuned_s),
             "noise": self.noise,
             "is_tried": self.is_tried,
+            "is_default_tried": self.is_default_tried,
             "remaining_gain": self.remaining_gain,
             "again_gain": self.again_gain,
             "chosen": self.chosen,

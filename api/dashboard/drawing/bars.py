@@ -18,6 +18,10 @@ _NUMBERED = 0.06
 """A part of the width that has room for a number."""
 
 
+Mark = Callable[[str], str]
+"""Gives a time the marks that it needs, such as "~"."""
+
+
 @dataclass(frozen=True, slots=True)
 class Share:
     """The share of one task in a run, in seconds before and after; None where that isn't known."""
@@ -26,7 +30,7 @@ class Share:
     before: float | None
     after: float | None
     href: str | None = None
-    mark: Callable[[str], str] = str  # gives a time of it the marks that it needs, such as "~"
+    marks: tuple[Mark, Mark] = (str, str)  # of its times before and after
 
 
 def shares(
@@ -36,33 +40,40 @@ def shares(
     before: str,
     after: str,
     nothing: str,
-    format_time: Callable[[str], str] = str,
+    marks: tuple[Mark, Mark] = (str, str),
 ) -> Markup:
     """Two bars on one scale, each cut into its parts, with a legend that tells their shares.
 
     The first six parts have a colour and a number of their own, all others are one grey part: give what weighs most
-    first, and in the order of the curves beside it. A side of which any part is unknown is not drawn. `format_time`
-    gives a sum the marks that it needs, such as "~".
+    first, and in the order of the curves beside it. A side of which any part is unknown is not drawn. `marks` are
+    those of the sums before and after.
     """
-    every = (before, [part.before for part in parts]), (after, [part.after for part in parts])
-    sides = [(name, side) for name, side in ((name, _side(values)) for name, values in every) if sum(side)]
+    more = len(parts) - SERIES
+
+    def marked(n: int) -> list[Mark]:
+        own = [part.marks[n] for part in parts]
+        return own if more <= 1 else [*own[:SERIES], marks[n]]
+
+    every = (
+        (before, _side([part.before for part in parts]), marks[0], marked(0)),
+        (after, _side([part.after for part in parts]), marks[1], marked(1)),
+    )
+    sides = [side for side in every if sum(side[1])]
     if not sides:
         return figure("shares", empty(title, nothing))
-    more = len(parts) - SERIES
     names = [part.name for part in parts[:SERIES]]
     names += [f"{more} more" if more > 1 else parts[-1].name] * (more > 0)
 
-    marks = [part.mark for part in parts[:SERIES]] + [format_time if more > 1 else parts[-1].mark] * (more > 0)
-    sums = [(name, format_time(value_text(sum(side), Unit.TIME))) for name, side in sides]
-    notes = [" → ".join(f"{100 * side[n] / sum(side):.1f}%" for _, side in sides) for n in range(len(names))]
+    sums = [(name, mark(value_text(sum(side), Unit.TIME))) for name, side, mark, _ in sides]
+    notes = [" → ".join(f"{100 * side[n] / sum(side):.1f}%" for _, side, *_ in sides) for n in range(len(names))]
     listing = enumeration([f"{name} {note}" for name, note in zip(names, notes, strict=True)], SERIES + 1)
     words = f"{'; '.join(map(' '.join, sums))}. Shares: {listing}."
-    widest = max(sum(side) for _, side in sides)
+    widest = max(sum(side) for _, side, *_ in sides)
     rows = []
-    for n, ((_, side), texts) in enumerate(zip(sides, sums, strict=True)):
+    for n, ((_, side, _, part_marks), texts) in enumerate(zip(sides, sums, strict=True)):
         tips = [
             f"{name}: {mark(value_text(value, Unit.TIME))}"
-            for name, mark, value in zip(names, marks, side, strict=True)
+            for name, mark, value in zip(names, part_marks, side, strict=True)
         ]
         rows.append(_stack(_ROW_PX * n + 22, texts, [value / widest for value in side], tips))
     shape: Attributes = {"class": "stack", "role": "img", "width": "100%", "height": _ROW_PX * len(rows)}

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from tunewright.tuner.text import duration, printable, share, shorten
 
+from ..drawing.bars import Mark
 from ..drawing.frame import SERIES, series_class
 from ..drawing.scales import AxisSpec, Scale, scale
 from ..html import assets
@@ -147,25 +148,25 @@ def _show(axes: Axes, which: str, axis: AxisSpec, along: Scale) -> None:
 # Time by task
 
 
-def _sides(view: JobPage) -> list[tuple[str, list[float]]]:
-    """The known sides of a run, before and after: its parts in milliseconds."""
+def _sides(view: JobPage) -> list[tuple[str, list[float], Mark]]:
+    """The known sides of a run, before and after: its parts in milliseconds, and the marks of its sum."""
     every = [part.before_ms for part in view.parts], [part.after_ms for part in view.parts]
-    sides = []
-    for word, values in zip(view.sides, every, strict=True):
+    sides: list[tuple[str, list[float], Mark]] = []
+    for word, values, mark in zip(view.sides, every, (view.mark_before, view.mark_after), strict=True):
         numbers = [value for value in values if value is not None]
         if sum(numbers) and len(numbers) == len(values):
-            sides.append((word, numbers))
+            sides.append((word, numbers, mark))
     return sides
 
 
 def draw_time(figure: Figure, view: JobPage) -> None:
     """Two bars: a run before and after."""
     sides = _sides(view)
-    longest = max(sum(values) for _, values in sides)
+    longest = max(sum(values) for _, values, _ in sides)
     axes = figure.subplots()
     figure.suptitle(f"{_title(view)}: what each task takes of a run")
     artists: list[Artist] = []
-    for row, (_, values) in enumerate(sides):
+    for row, (_, values, mark) in enumerate(sides):
         begin = 0.0
         for n, value in enumerate(values):
             colour, edge = _colour(series_class(n)), _colour("paper")
@@ -174,10 +175,10 @@ def draw_time(figure: Figure, view: JobPage) -> None:
             if n < SERIES and value > NUMBERED * longest:
                 axes.text(begin + value / 2, row, f"{n + 1}", color=edge, ha="center", va="center", weight="bold")
             begin += value
-        axes.text(begin + 0.01 * longest, row, view.part_time(duration(begin)), va="center")
+        axes.text(begin + 0.01 * longest, row, mark(duration(begin)), va="center")
     axes.set_xlim(0, 1.12 * longest)
     axes.set_ylim(len(sides) - 0.5, -0.5)
-    axes.set_yticks(range(len(sides)), [word for word, _ in sides])
+    axes.set_yticks(range(len(sides)), [word for word, *_ in sides])
     axes.set_xticks([])
     axes.tick_params(length=0)
     axes.spines[["bottom", "left"]].set_visible(False)
@@ -185,12 +186,12 @@ def draw_time(figure: Figure, view: JobPage) -> None:
 
 
 def _tell(
-    figure: Figure, artists: Sequence[Artist], parts: Sequence[Part], sides: Sequence[tuple[str, list[float]]]
+    figure: Figure, artists: Sequence[Artist], parts: Sequence[Part], sides: Sequence[tuple[str, list[float], Mark]]
 ) -> None:
     """The legend: of each part its number, its name and its share of a run."""
     lines = [
         f"{f'{n + 1} ' if n < SERIES else ''}{_name(part.name)}: "
-        + " → ".join(share(values[n] / sum(values)) for _, values in sides)
+        + " → ".join(share(values[n] / sum(values)) for _, values, _ in sides)
         for n, part in enumerate(parts)
     ]
     places = [str(n) for n in range(len(lines))]  # a name that begins with "_" would be left out
