@@ -107,11 +107,12 @@ def check_ranges(where: str, numbers: object, ranges: Mapping[str, tuple[int, in
             raise ValueError(f"{where}: {name} must be a whole number in {low} .. {high}, not {quote(value)}")
 
 
-def word(name: str, value: Any, kind: type[Word]) -> Word:
-    """The member of an enumeration that a text names. Raises ValueError."""
-    if isinstance(value, str) and value in {member.value for member in kind}:
+def word(name: str, value: Any, kind: type[Word], besides: Collection[Word] = ()) -> Word:
+    """The member of an enumeration that a text names, one `besides` these. Raises ValueError."""
+    members = [member for member in kind if member not in besides]
+    if isinstance(value, str) and value in {member.value for member in members}:
         return kind(value)
-    raise ValueError(f"{name} is {quote(value)}, not one of {', '.join(kind)}")
+    raise ValueError(f"{name} is {quote(value)}, not one of {', '.join(members)}")
 
 
 def check_names(data: Any, required: Collection[str], allowed: Collection[str]) -> None:

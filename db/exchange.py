@@ -25,6 +25,7 @@ from typing import IO, Any, NamedTuple, TypeVar
 from tunewright.codegen.fields import check_type, json_fault, quote, read_json, word
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
+from tunewright.search_space.counts import counted
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
 
@@ -122,7 +123,8 @@ class Lines:
                 return
             is_summary = text.lstrip().startswith('{"exported"')
             if is_summary and text.strip() != f'{{"exported": {records}}}':
-                reason = f"it says {text.strip()[:80]}, but {records} records precede it"
+                preceding = counted(records, "record precedes", "records precede")
+                reason = f"it says {text.strip()[:80]}, but {preceding} it"
                 self._fault = BadLine(number, reason, records)
                 return
             records += not is_summary and bool(text.strip())
@@ -331,6 +333,7 @@ def _measurement(data: dict[str, Any]) -> Measurement:
     missing = [field.name for field in fields(Measurement) if field.name not in data.keys() | LATER_FIELDS]
     if missing:
         raise ValueError(f"{missing[0]!r} is missing")
+    word("status", data["status"], Status, besides=[Status.VOIDED])  # a void stands beside the status that was measured
     _check_texts(data)
     own = {name: value for name, value in data.items() if name != "warm_samples_s"}
     measurement = Measurement.from_json(own | {"max_rel_err": math.inf} if data["max_rel_err"] == "inf" else own)

@@ -112,7 +112,6 @@ def change(line, path, value):
         ("schedule.values", {"1a": 1}, "a name in schedule.values is '1a', not a name"),
         ("schedule.values.tile_m", 2**63, "schedule.values.tile_m is 9223372036854775808, not in -9223372036854775808"),
         ("schedule.values", {f"k{n}": n for n in range(101)}, "schedule.values has 101 entries; it may have 100"),
-        ("status", "fine", "status is 'fine', not one of ok, "),
         ("status", ["ok"], ""),
         ("median_s", None, "the status is ok, but there is no median_s above zero"),
         ("median_s", "1", "median_s is '1', not a number"),
@@ -150,6 +149,14 @@ def test_a_fault_is_named(line, path, value, message):
         exchange.parse(json.dumps(wrong))
     assert message in str(error.value)
     assert str(error.value).isprintable()
+
+
+@pytest.mark.parametrize("status", ["okay", "voided"])
+def test_a_status_is_a_way_for_a_measurement_to_end(line, status):
+    with pytest.raises(ValueError) as error:
+        exchange.parse(json.dumps({**line, "status": status}))
+    ends = "ok, build_error, wrong_result, crash, timeout, out_of_memory"
+    assert str(error.value) == f"status is '{status}', not one of {ends}"
 
 
 @pytest.mark.parametrize("reason", ["\ud800", "a\nb", "\u202e", "x" * 501])
@@ -244,6 +251,18 @@ def test_bytes_that_are_no_text(line):
     assert fault(b"\xff\xfe" + text) == "line 1: this is no text: byte 1 is 0xff, which is no UTF-8"
     assert fault(text + b"\n" + text[:9] + b"\xff") == "line 2: this is no text: byte 10 is 0xff, which is no UTF-8"
     assert fault(gzip.compress(text)) == "line 1: this is no text: it is packed by gzip, so unpack it first"
+
+
+@pytest.mark.parametrize(
+    ("count", "preceding"), [(0, "0 records precede"), (1, "1 record precedes"), (2, "2 records precede")]
+)
+def test_a_summary_that_counts_wrongly(line, count, preceding):
+    text = json.dumps(line) + "\n"
+    lines = exchange.Lines(io.BytesIO((text * count + '{"exported": 3}\n').encode()), 1 << 20)
+    assert len(list(lines)) == count
+    with pytest.raises(exchange.BadLine) as told:
+        lines.check()
+    assert told.value.reason == f'it says {{"exported": 3}}, but {preceding} it'
 
 
 def test_a_byte_order_mark_at_the_begin_is_passed_over(line):
