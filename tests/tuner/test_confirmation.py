@@ -105,7 +105,7 @@ def test_times_that_lie_far_apart_are_marked(wide: int, other: int, by_warm: boo
 def test_what_else_was_busy_is_told_beside_it() -> None:
     one, state = confirming(scaled(1 << 10), 500)
     report = one._report(state, [(DEFAULT, spread(1e-4, 0.2, provenance={NOISE: "others"}))])
-    assert report.noise == "others, times of one and the same schedule lie 20% apart"
+    assert report.noise == "others; times of one and the same schedule lie 20% apart"
 
 
 def test_few_samples_have_no_interval() -> None:

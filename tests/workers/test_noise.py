@@ -79,7 +79,7 @@ def test_what_older_versions_divided_by_a_drift_beyond_belief_is_noted(provenanc
 def test_a_spread_is_told_once() -> None:
     """A comparison's note may be of the other schedule, whose times lie apart otherwise."""
     spread = "times of one and the same schedule lie {} apart"
-    assert noise_of(0.2, "others") == f"others, {spread.format('20%')}"
+    assert noise_of(0.2, "others") == f"others; {spread.format('20%')}"
     assert noise_of(0.2, f"others, {spread.format('27%')}") == f"others, {spread.format('27%')}"
 
 

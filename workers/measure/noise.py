@@ -183,7 +183,9 @@ def noise_of(spread: float, note: str = "") -> str:
     a spread is of this time and another one that it was compared with: it is the reason of both.
     """
     reason = Noise(spread=spread).reason
-    return note if SPREAD_WORDS in note else ", ".join(filter(None, (note, reason)))
+    if SPREAD_WORDS in note:
+        return note
+    return "; ".join(filter(None, (note, reason)))  # a note has commas of its own
 
 
 class Watch:
