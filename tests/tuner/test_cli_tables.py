@@ -299,6 +299,23 @@ def test_a_bench_does_not_send_to_tune_what_was_tuned(kept: int, untuned: int) -
     assert ("not tuned" in out) == (untuned > 0)
 
 
+@pytest.mark.parametrize(
+    ("data", "threads", "said"),
+    [
+        (MEASURED, 8, "tunewright tune"),
+        (MEASURED, 1, "tunewright tune --threads 1"),
+        (MEASURED_ON_GPU, None, "tunewright tune --target cuda"),
+    ],
+)
+def test_a_bench_names_the_command_that_tunes_for_what_it_measured(
+    monkeypatch: pytest.MonkeyPatch, data: Mapping[str, Any], threads: int | None, said: str
+) -> None:
+    monkeypatch.setattr(bench_report, "available_cores", lambda: list(range(8)))
+    untuned = {"tuned": 0, "transferred": 0, "default": 1, "kept": 0}
+    out = printed(bench_report.render, {**data, "threads": threads, "tasks": untuned}, 40)
+    assert out.endswith(f"1 of 1 task is not tuned for cpu:x:8x256: {said}\n")
+
+
 def test_nothing_to_tune() -> None:
     out = printed(tune_report.render, TUNED | {"tasks": [], "fallback": {"Relu": 2}}, 160)
     assert "no op of the model has a native kernel: 2 Relu\n" in out

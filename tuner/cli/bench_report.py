@@ -8,6 +8,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from tunewright.codegen.host import available_cores
+from tunewright.codegen.target import CUDA
+
 from ..peers.peak_memory import OURS
 from ..text import counted, duration, mark_noise, printable, ratio, runtime_nodes_text, slow_share, times
 from .comparison import DEFAULT, REFERENCE, SUSPECT_ERROR
@@ -72,9 +75,15 @@ def _render_outputs(console: Console, data: Mapping[str, Any]) -> None:
     untuned = tasks["transferred"] + tasks["default"] - tasks["kept"]
     if untuned:
         total = tasks["tuned"] + tasks["kept"] + untuned
-        console.print(
-            f"{untuned} of {counted(total, 'task is', 'tasks are')} not tuned for {data['target']}: tunewright tune"
-        )
+        which = f"{untuned} of {counted(total, 'task is', 'tasks are')} not tuned for {data['target']}"
+        console.print(f"{which}: {_tune_command(data['threads'])}", soft_wrap=True)
+
+
+def _tune_command(threads: int | None) -> str:
+    """The command that tunes for what was measured: so many threads, or where that is None the GPU."""
+    if threads is None:
+        return f"tunewright tune --target {CUDA}"
+    return "tunewright tune" if threads == len(available_cores()) else f"tunewright tune --threads {threads}"
 
 
 def _who_is_off(errors: Mapping[str, float]) -> str:
