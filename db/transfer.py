@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from typing import Any
 
@@ -33,6 +33,10 @@ PAGE = 1000
 
 MAX_CLOCK_AHEAD = timedelta(minutes=10)
 """How far a record may be ahead of the database's clock: what is measured here is dated after all confirmations."""
+
+FIRST_MOMENT = datetime(2020, 1, 1, tzinfo=UTC)
+"""The earliest date of a record: no version is that old, so such a date does not tell what is newer. Whatever is
+exported has a date of its own: `LONG_AGO` is of bests alone."""
 
 TRIAL_KEY = ("task_key", "target_key", "schedule_key")
 
@@ -71,8 +75,8 @@ class Transfer(DatabasePart):
     def import_(self, lines: Iterable[str]) -> ImportCounts:
         """Store lines of `export`; blank lines are skipped. Nothing stored is changed or removed.
 
-        Importing known records does nothing. Raises BadLine where a line is no record, from the future, or impossible
-        (`admission`); the lines before it are stored, so importing the corrected file is safe.
+        Importing known records does nothing. Raises BadLine where a line is no record, of a date that can't be, or
+        impossible (`admission`); the lines before it are stored, so importing the corrected file is safe.
         """
         numbered = ((number, line) for number, line in enumerate(lines, 1) if line.strip())
         added_count = known_count = 0
@@ -171,10 +175,12 @@ class Transfer(DatabasePart):
 
 
 def _check_moments(entry: RecordEntry, latest: datetime) -> None:
-    """Raises ValueError for what is later than that."""
+    """Raises ValueError for what is later than that, or from before there were records."""
     for name, moment in (("created_at", entry.created_at), ("voided_at", entry.void.at if entry.void else None)):
         if moment is not None and moment > latest:
             raise ValueError(f"{name} is {moment.isoformat()}, which is yet to come")
+        if moment is not None and moment < FIRST_MOMENT:
+            raise ValueError(f"{name} is {moment.isoformat()}, but there were no records before {FIRST_MOMENT.year}")
 
 
 def _repeats(session: Session, trials: list[dict[str, Any]]) -> list[dict[str, Any]]:

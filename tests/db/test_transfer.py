@@ -141,6 +141,17 @@ class TestMerge:
         assert (error.value.number, error.value.stored) == (1, 0)
         assert counted(at(here, seconds).import_(lines_of(there))) == (1, 0)
 
+    @pytest.mark.parametrize("name", ["created_at", "voided_at"])
+    def test_a_record_from_before_there_were_records_is_refused(self, pair, samples, name):
+        here, there = pair
+        there.record(samples.record(1))
+        [line] = map(json.loads, lines_of(there))
+        line |= {"schema": 3, "void_reason": "odd", "voided_at": line["created_at"]} if name == "voided_at" else {}
+        for moment in ("0001-01-01T00:00:00+00:00", "2019-12-31T23:59:59.999999+00:00"):
+            with pytest.raises(BadLine, match=rf"line 1: {name} is .*, but there were no records before 2020"):
+                here.import_([json.dumps(line | {name: moment})])
+        assert counted(here.import_([json.dumps(line | {name: "2020-01-01T00:00:00+00:00"})])) == (1, 0)
+
 
 def test_imported_notes_of_noise_are_told_in_own_words(pair, samples, key):
     """They stand on pages in the product's voice."""

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import insert, text
 
+from tunewright.db import transfer
 from tunewright.db.job import SearchBudget
 from tunewright.db.store import Store
 from tunewright.db.tables import TrialRow
@@ -176,7 +177,8 @@ def test_only_those_of_the_target_are_shown(filled, samples, leases, of_task):
             assert (len(page.trials), page.total, page.next) == (count, count, None)
 
 
-def test_imported_trials_are_in_order_of_creation(filled, samples, of_task, clock):
+def test_imported_trials_are_in_order_of_creation(filled, samples, of_task, clock, monkeypatch):
+    monkeypatch.setattr(transfer, "FIRST_MOMENT", datetime.min.replace(tzinfo=UTC))  # older versions took any
     filled.record(samples.record(1))
     (line,) = filled.export()
     moments = [clock.now - timedelta(microseconds=n) for n in (1, 2)] + [datetime(1969, 7, 20, 20, 17, 40, 1, UTC)]
