@@ -10,8 +10,7 @@ from typing import NamedTuple
 from tunewright.search_space.measurement import SPREAD, Measurement, Status, told_interval
 from tunewright.search_space.schedule import Schedule
 
-from .tables import BestRow
-from .translate import to_schedule
+from .errors import read_stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +38,7 @@ class Best:
 
     @property
     def schedule(self) -> Schedule:
-        return to_schedule(self.schedule_json, BestRow)
+        return read_stored(lambda: Schedule.from_json(json.loads(self.schedule_json)), "bests", "schedule")
 
     @property
     def interval_s(self) -> tuple[float, float] | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable
+from typing import Literal, TypeVar
 
 
 class StoreError(Exception):
@@ -27,6 +28,17 @@ class Unreadable(StoreError):
     def __init__(self, table: str, column: str) -> None:
         self.fault = f"a row of its table {table} can't be read: its {column} is not what was stored"
         super().__init__(f"the database is damaged: {self.fault}")
+
+
+Item = TypeVar("Item")
+
+
+def read_stored(read: Callable[[], Item], table: str, column: str) -> Item:
+    """What `read` makes of what a row of the table holds. Raises Unreadable where that can't be read."""
+    try:
+        return read()
+    except (KeyError, TypeError, ValueError) as error:
+        raise Unreadable(table, column) from error
 
 
 Reason = Literal["disk full", "disk fails", "database read-only"]

@@ -14,8 +14,8 @@ from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
 
-from .errors import Unreadable
-from .tables import BestRow, MeasurementColumns, TargetRow, TaskRow, TrialRow
+from .errors import read_stored
+from .tables import MeasurementColumns, TargetRow, TaskRow, TrialRow
 
 Item = TypeVar("Item")
 
@@ -41,16 +41,13 @@ def to_target(data: dict[str, Any]) -> Target:
     return _read(lambda: Target.from_json(data), TargetRow, "data")
 
 
-def to_schedule(data: dict[str, Any] | str, row: type[MeasurementColumns | BestRow] = TrialRow) -> Schedule:
+def to_schedule(data: dict[str, Any] | str, row: type[MeasurementColumns] = TrialRow) -> Schedule:
     """The schedule of a row of this kind, given as JSON data or text. Raises Unreadable."""
     return _read(lambda: Schedule.from_json(json.loads(data) if isinstance(data, str) else data), row, "schedule")
 
 
 def _read(read: Callable[[], Item], row: type[Any], column: str) -> Item:
-    try:
-        return read()
-    except (KeyError, TypeError, ValueError) as error:
-        raise Unreadable(row.__tablename__, column) from error
+    return read_stored(read, row.__tablename__, column)
 
 
 def task_values(task: Task) -> dict[str, Any]:
