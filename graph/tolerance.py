@@ -8,6 +8,11 @@ from tunewright.codegen.expr.dtype import DType
 
 from .task import Task
 
+MODERATE = (2.0**-16, 1.0)
+"""Least and largest size of a factor that may move behind a sum of products: sums without a large one might have too
+few digits where those with it don't, those without a small one might overflow. (Attention's is one over the root of a
+row's length.)"""
+
 TOLERANCE = {
     DType.F64.numpy: 1e-10,
     DType.F32.numpy: 1e-4,

@@ -12,17 +12,13 @@ from math import sqrt
 
 import numpy as np
 
+from ..tolerance import MODERATE
 from .cache_quantisation import CacheQuantisation
 from .call import ContribCall, Unsupported, contrib_op
 from .rotary import rotate
 
 _T = "float float16 bfloat16"
 _LOWEST = float(np.finfo(np.float32).min)
-
-LEAST_SCALE = 2.0**-16
-"""The least scale that products of queries and keys are multiplied by, where they may be infinite without it. Queries
-are by less, as ONNX multiplies both by its root.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +53,11 @@ def attend(call: ContribCall, q: str, k: str, v: str, scores: Scores) -> tuple[s
     turned = call.emit("Transpose", k, perm=[0, 1, 3, 2])
     if groups > 1:  # [B, K, N / K, S, D] times [B, K, 1, D, T]
         q, turned = call.reshape(q, batch, kv_heads, groups, length, size), call.unsqueeze(turned, 2)
-    if scores.scale < LEAST_SCALE:
+    is_small = scores.scale < MODERATE[0]  # ONNX multiplies queries and keys by its root
+    if is_small:
         q = call.emit("Mul", q, call.like(q, scores.scale))
     product = call.emit("MatMul", q, turned)
-    if scores.scale >= LEAST_SCALE:
+    if not is_small:
         product = call.emit("Mul", product, call.like(product, scores.scale))
     if groups > 1:
         product = call.reshape(product, batch, heads, length, total)

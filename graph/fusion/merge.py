@@ -31,6 +31,7 @@ from tunewright.codegen.expr.expr import (
 from tunewright.codegen.expr.index import linear
 
 from ..task import Axis, Stage, Tensor
+from ..tolerance import MODERATE
 from .groups import (
     Group,
     align_shapes,
@@ -169,12 +170,6 @@ def _ops(body: Expr) -> int:
 
 
 # Constant factors, which may move from an operand of a sum of products to its result
-
-
-MODERATE = (2.0**-16, 1.0)
-"""Least and largest size of a factor that may move behind a sum of products: sums without a large one might have too
-few digits where those with it don't, those without a small one might overflow. (Attention's is one over the root of a
-row's length.)"""
 
 
 def split_factor(body: Expr) -> tuple[Expr, Const | None]:

@@ -273,7 +273,7 @@ class InferenceSession:
     ) -> Self:
         """A session of an opened model on lookup results. Raises Refused where a task has no schedule to run.
 
-        It starts from its image in `images`, and leaves one there; None for a model with weights in other files.
+        It starts from its image in `images`, and leaves one there if it may.
         """
         from .executable import executable_of_results
 
