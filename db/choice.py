@@ -194,6 +194,13 @@ def newest_confirmations(session: Session, task_keys: Iterable[str], target_key:
         yield from _rows(session, ConfirmationRow, ids)
 
 
+def newest_comparisons(session: Session, task_keys: Iterable[str], target_key: str) -> Iterator[ConfirmationRow]:
+    """The newest confirmation of each task that was made here, of any status; one taken back only without others."""
+    for keys in batches(dict.fromkeys(task_keys), KEYS_AT_ONCE):
+        ids = session.scalars(_newest_comparison_ids(), _values(keys, target_key)).all()
+        yield from _rows(session, ConfirmationRow, ids)
+
+
 def trial_created_at(now: datetime, confirmed_at: datetime | None) -> datetime:
     """The creation of a trial that is stored now: after the newest confirmation, whatever clock that came from.
 
@@ -245,6 +252,13 @@ def _newest_confirmation_ids() -> Select[Any]:
     return select(ids).where(TaskRow.key.in_(bindparam("keys", expanding=True)))
 
 
+@cache
+def _newest_comparison_ids() -> Select[Any]:
+    """Of each task the id of its newest confirmation here, else of the newest here that was taken back."""
+    ids = func.coalesce(*(_newest_confirmation(False, is_voided=is_voided) for is_voided in (False, True)))
+    return select(ids).where(TaskRow.key.in_(bindparam("keys", expanding=True)))
+
+
 # Subqueries for a TaskRow of the outer query, each with an index:
 
 
@@ -271,9 +285,10 @@ def _is_failure_here(row: type[MeasurementColumns]) -> ColumnElement[bool]:
     return or_(*conditions)
 
 
-def _newest_confirmation(is_imported: bool) -> ScalarSelect[int]:
-    """The id of the newest confirmation."""
-    conditions = *_usable(ConfirmationRow, is_imported), ConfirmationRow.status != Status.VOIDED.value
+def _newest_confirmation(is_imported: bool, *, is_voided: bool = False) -> ScalarSelect[int]:
+    """The id of the newest confirmation, of those that were taken back or of the others."""
+    is_taken_back = ConfirmationRow.status == Status.VOIDED.value
+    conditions = *_usable(ConfirmationRow, is_imported), is_taken_back if is_voided else ~is_taken_back
     query = select(ConfirmationRow.id).where(*conditions)
     query = query.order_by(ConfirmationRow.created_at.desc(), ConfirmationRow.schedule_key.desc())
     return query.limit(1).correlate(TaskRow).scalar_subquery()

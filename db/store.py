@@ -6,7 +6,7 @@ Rows stay inside; `translate` turns them into domain objects and back. Every val
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from sqlalchemy import ColumnElement, Row, Select, Text, and_, bindparam, cast, func, or_, select, tuple_, update
@@ -20,7 +20,7 @@ from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import current
 
 from .catalog import Catalog
-from .choice import best_rows, newest_confirmations
+from .choice import best_rows, newest_comparisons, newest_confirmations
 from .database import Database, column_of, read_session, retry, row_counts, write_session
 from .engine import choose_journal, make_engine, make_file, parse_url, translate_errors
 from .errors import NotFound, Reason
@@ -32,7 +32,17 @@ from .schema import HEAD, current_revision, upgrade
 from .snapshots import Snapshots
 from .tables import RepeatRow, TargetRow, TaskRow, TrialRow, VoidRow
 from .transfer import Transfer
-from .translate import TIMING, target_values, task_values, to_record, to_schedule, to_target, to_task, to_timing
+from .translate import (
+    TIMING,
+    stored_record,
+    target_values,
+    task_values,
+    to_record,
+    to_schedule,
+    to_target,
+    to_task,
+    to_timing,
+)
 from .trials import TrialLog
 from .uploads import Uploads
 from .voids import Voids
@@ -229,10 +239,18 @@ class Store(Recorder, Transfer, Closeable):
         return {row.task_key: to_record(row) for row in rows}
 
     @read_session
-    def confirmed_here(self, session: Session, task_keys: Iterable[str], target_key: str) -> set[str]:
-        """The keys of those tasks whose newest confirmation was made here."""
-        rows = newest_confirmations(session, task_keys, target_key)
-        return {row.task_key for row in rows if not row.is_imported}
+    def comparisons(self, session: Session, task_keys: Iterable[str], target_key: str) -> dict[str, Record]:
+        """The newest confirmation of each task that was made here, of any status.
+
+        Where the schedules of all were taken back, the newest of these, voided but with its times: what it tells of
+        the default still holds.
+        """
+        comparisons = {}
+        for row in newest_comparisons(session, task_keys, target_key):
+            record = stored_record(row)
+            timed = replace(record.measurement, status=Status(row.status))
+            comparisons[row.task_key] = replace(record, measurement=timed)
+        return comparisons
 
     @read_session
     def schedule_keys(self, session: Session, task_key: str, target_key: str) -> set[str]:

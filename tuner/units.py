@@ -2,6 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from tunewright.codegen.codec import IN_MS
+
+from .text import Interval
+
+Time = Annotated[float | None, IN_MS]
+"""Seconds; None where it is not known."""
+
+TimeInterval = Annotated[Interval | None, IN_MS]
+"""The 95% interval of a time; likewise."""
+
 
 def in_ms(seconds: float | None) -> float | None:
     """Milliseconds."""

@@ -17,7 +17,6 @@ from fastapi import APIRouter, Path, Query
 from markupsafe import Markup
 from pydantic import Field
 
-from tunewright.codegen.target import Target
 from tunewright.db.bounds import LARGEST_ID
 from tunewright.db.errors import NotFound
 from tunewright.db.job import UNFINISHED, Job, JobState
@@ -26,7 +25,7 @@ from tunewright.db.trial import TrialOrder, TrialPage
 from tunewright.search_space.measurement import Record, Status
 from tunewright.tuner.explain.gain import task_gain_interval
 from tunewright.tuner.explain.roofline import ceilings
-from tunewright.tuner.search.task_state import KnownDefault, KnownTimes
+from tunewright.tuner.known_times import KnownDefault, KnownTimes
 from tunewright.tuner.text import duration, is_certain, mark_noise, mark_trial, sized_name, times
 from tunewright.tuner.units import in_ms
 
@@ -340,7 +339,7 @@ class TaskFacts:
     known: Standing
     job: Job | None
     newest_event: int  # of the job
-    confirmed: Record | None  # the newest comparison that was made here
+    compared: Record | None  # see `Store.comparisons`
     newest: TrialPage  # the newest trial of all
     imported: int  # trials of all
     page: TrialPage
@@ -370,13 +369,11 @@ def _load_facts(store: Store, query: TaskAsked) -> TaskFacts:
     job = None if query.job is None else _job(store, query.job)
     newest_event = store.jobs.newest_event(job.id) if job else 0  # before what the page says, so that none is missed
     known = Standing.load(store, key, target_key, job)
-    is_compared = store.confirmed_here([key], target_key)
-    confirmed = store.confirmations([key], target_key).get(key) if is_compared else None
     return TaskFacts(
         known=known,
         job=job,
         newest_event=newest_event,
-        confirmed=confirmed,
+        compared=store.comparisons([key], target_key).get(key),
         newest=store.trials.page(key, target_key, order=TrialOrder.NEWEST, limit=1),
         imported=store.trials.imported(key, target_key),
         page=_trials(store, query),
@@ -440,18 +437,13 @@ def _gain(facts: TaskFacts, best: TrialBrief | None) -> Gain | None:
     """How much faster than the default the best is: both as confirmed, or as `KnownDefault` has it beside a trial."""
     if best is None or not best.median_ms or best.is_imported:
         return None
-    known, compared = facts.known, _compared(facts.confirmed, facts.known.target)
-    trial = known.default_trial
-    if trial is not None and not trial.line.is_imported and trial.line.status is not Status.OK:  # maybe taken back
+    known, compared = facts.known, KnownTimes.of_comparison(facts.compared, facts.known.target)
+    trial = known.default_trial if known.default_trial and not known.default_trial.line.is_imported else None
+    if not best.is_confirmed and (trial is None or known.default == known.schedule):
         return None
-    if best.is_confirmed:
-        if compared is None:
-            return None
-        default = KnownDefault(compared.default_s, compared.default_interval_s, compared.noise, is_confirmed=True)
-    else:
-        if trial is None or trial.line.is_imported or known.default == known.schedule:
-            return None
-        default = KnownDefault.beside_trial(trial.record.measurement, compared)
+    default = KnownDefault.beside_best(best.is_confirmed, trial.record.measurement if trial else None, compared)
+    if default is None:  # maybe taken back
+        return None
     default_ms = in_ms(default.time_s)
     interval_ms = None if default.interval_s is None else (1e3 * default.interval_s[0], 1e3 * default.interval_s[1])
     if default_ms is None:  # older versions kept none beside a confirmation
@@ -468,10 +460,3 @@ def _gain(facts: TaskFacts, best: TrialBrief | None) -> Gain | None:
         noise=noise,
         default_noise=noise if best.is_confirmed else default.noise,
     )
-
-
-def _compared(confirmed: Record | None, target: Target) -> KnownTimes | None:
-    """The times of the newest comparison, if that worked."""
-    if confirmed is None or confirmed.measurement.status is not Status.OK:
-        return None
-    return KnownTimes.of_confirmation(confirmed.measurement, target)

@@ -191,6 +191,23 @@ def test_a_trial_is_held_against_the_default_as_it_was_confirmed(one, look, kit,
     assert ("confirmed default, best by a trial" in page.words) is not is_warm
 
 
+def test_a_default_keeps_the_time_by_which_it_lost_to_what_was_taken_back(one, look, kit):
+    target, task = kit.target(), product()
+    one.store.add_target(target)
+    lease = queued(one.store, task, target)
+    made = tried(one.store, target, 2)
+    provenance = {**machine(), DEFAULT_INTERVAL: "0.0014 0.0016"}
+    winner = made.schedules[0]
+    one.store.confirm(
+        Record(task.key, target.key, winner, replace(good(1e-3), incumbent_s=1.5e-3, provenance=provenance)), lease
+    )
+    one.store.voids.void(task.key, target.key, winner.key, "wrong on odd days")
+    _, view = look(made.path())
+    gain = view["gain"]
+    assert (gain["default_ms"], gain["default_interval_ms"]) == (1.5, [1.4, 1.6]) and gain["is_default_confirmed"]
+    assert not gain["is_confirmed"] and gain["best_ms"] != 1.0
+
+
 def test_a_default_that_was_taken_back_is_held_against_nothing(one, look, kit):
     target, task = kit.target(), product()
     one.store.add_target(target)

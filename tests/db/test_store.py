@@ -284,6 +284,19 @@ class TestConfirmations:
         assert filled.best(*key) == last
         assert filled.confirmations([key[0], "00"], key[1]) == {key[0]: last}
 
+    def test_one_taken_back_tells_of_the_default_only_where_there_is_no_other(self, filled, samples):
+        task, target = samples.task().key, samples.target().key
+        for number in range(2):
+            filled.record(samples.record(number))
+            self.confirm(filled, samples, number, (number + 1) * 1e-3)
+        assert filled.comparisons([task, "00"], target) == filled.confirmations([task], target)
+        filled.voids.void(task, target, samples.schedule(1).key, "wrong on odd sizes")
+        assert filled.comparisons([task], target)[task] == samples.record(0, samples.measurement(1e-3))
+        filled.voids.void(task, target, samples.schedule(0).key, "wrong on odd sizes")
+        newest = filled.comparisons([task], target)[task]
+        assert (newest.schedule, newest.measurement.status) == (samples.schedule(1), Status.VOIDED)
+        assert newest.measurement.median_s == 2e-3 and filled.confirmations([task], target) == {}
+
     def test_a_failed_one_leaves_nothing_before_it(self, filled, samples):
         key = samples.task().key, samples.target().key
         filled.record(samples.record(0))

@@ -17,10 +17,11 @@ from tunewright.codegen.target import Target
 from tunewright.graph.task import Axis, Stage, Task, Tensor, canonical
 from tunewright.search_space.measurement import NOISE, Candidate, Measurement, Status
 from tunewright.search_space.schedule import Schedule
+from tunewright.tuner.known_times import KnownTimes
 from tunewright.tuner.models.assembly import Assembly, CallRange, TaskChain
 from tunewright.tuner.search.confirmation import COMPARED_AGAIN, HEAD_START, Confirmation, _chain_neighbours
 from tunewright.tuner.search.context import JobContext
-from tunewright.tuner.search.task_state import KnownTimes, TaskState
+from tunewright.tuner.search.task_state import TaskState
 from tunewright.workers.measure.cache_flush import LASTING_S
 from tunewright.workers.pool import ReferenceFailed
 

@@ -24,6 +24,7 @@ from tunewright.search_space.sketches import default_schedule, spaces
 from tunewright.tuner.cli.model_io import shares
 from tunewright.tuner.errors import Refused
 from tunewright.tuner.explain.curves import improvements
+from tunewright.tuner.known_times import TIME_FIELDS, KnownTimes
 from tunewright.tuner.lookup.ladder import lookup
 from tunewright.tuner.lookup.result import Basis, Match, measured_times_s, read
 from tunewright.tuner.lookup.verdict import default_results, model_verdict
@@ -39,7 +40,7 @@ from tunewright.tuner.search.report import JobOutcome as ReportOutcome
 from tunewright.tuner.search.report import Report, SearchEnd, TaskReport
 from tunewright.tuner.search.scheduling.scheduler import SMALLEST_LATER
 from tunewright.tuner.search.stage import JobStage
-from tunewright.tuner.search.task_state import FEWEST_FINALISTS, TIME_FIELDS, KnownTimes, finalist_count
+from tunewright.tuner.search.task_state import FEWEST_FINALISTS, finalist_count
 from tunewright.tuner.search.view import JobMoment
 from tunewright.tuner.search.whole_model import ModelTimes, Variant, Variants, time_sessions
 from tunewright.tuner.session.session import InferenceSession

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from tunewright.codegen.host import machine
 from tunewright.db import exchange
 from tunewright.db.exchange import EntryKind
 from tunewright.db.store import open_store
@@ -18,6 +19,7 @@ from tunewright.search_space.measurement import NOISE, Candidate, Measurement, R
 from tunewright.search_space.sketches import default_schedule
 from tunewright.tuner.cli import tune_report
 from tunewright.tuner.cli.task_details import _measurement_text, show_task
+from tunewright.tuner.known_times import KnownDefault
 from tunewright.tuner.lookup.ladder import lookup
 from tunewright.tuner.lookup.predictor import predict
 from tunewright.tuner.lookup.result import LookupResult, Match
@@ -70,7 +72,7 @@ def test_of_a_schedule_that_was_only_tried(network: Model, url: str) -> None:
 def slower_side_by_side(candidate: Candidate) -> Measurement:
     """Other times than by trial, on a busy machine."""
     measured = by_key(candidate)
-    return replace(took(1.25 * (measured.median_s or 0.0)), provenance={NOISE: "others"})
+    return replace(took(1.25 * (measured.median_s or 0.0)), provenance=machine() | {NOISE: "others"})
 
 
 def test_a_default_takes_the_same_time_wherever_it_is_told(network: Model, url: str) -> None:
@@ -97,6 +99,8 @@ def test_a_default_takes_the_same_time_wherever_it_is_told(network: Model, url: 
             )
             assert (data["median_ms"], data["confirmed"], data["noise"]) == (told["expected_ms"], True, entry.noise)
             assert data["trial_ms"] != data["median_ms"]
+            known = KnownDefault.of_task(store, entry.key, TARGET, entry.default_key)
+            assert known is not None and known.time_s == entry.default_s and known.is_confirmed  # as pages have it
         store.voids.void(entry.key, TARGET.key, entry.default_key, "wrong on odd sizes")
     assert show_task(entry.key, "default", (), None, url, {}, 1)["measured"]["status"] == "voided"
 

@@ -18,8 +18,9 @@ from tunewright.db.store import Store
 from tunewright.search_space.measurement import DEFAULT_INTERVAL, NOISE, Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import spaces
+from tunewright.tuner import known_times
+from tunewright.tuner.known_times import KnownTimes, is_current
 from tunewright.tuner.models.assembly import Assembly
-from tunewright.tuner.search import task_state
 from tunewright.tuner.search.context import recall
 from tunewright.tuner.search.progress import Progress
 from tunewright.tuner.search.stage import JobStage
@@ -28,10 +29,8 @@ from tunewright.tuner.search.task_state import (
     MOST_FINALISTS,
     OF_EACH,
     WITHIN,
-    KnownTimes,
     TaskState,
     finalist_count,
-    is_current,
 )  # fmt: skip
 
 from ..search_space.test_winograd import conv
@@ -228,11 +227,11 @@ def nvrtc_at_hand(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], N
                 raise nvrtc.NoCompiler("there is none")
             return version
 
-        task_state._compiler_versions.cache_clear()
+        known_times._compiler_versions.cache_clear()
         monkeypatch.setattr(nvrtc, "version", told)
 
     yield use
-    task_state._compiler_versions.cache_clear()
+    known_times._compiler_versions.cache_clear()
 
 
 def test_code_of_a_gpu_is_as_new_as_the_compiler_of_gpus(nvrtc_at_hand: Callable[[str], None]) -> None:

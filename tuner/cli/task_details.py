@@ -16,7 +16,6 @@ from tunewright.codegen.fields import quote
 from tunewright.codegen.gpu import KNOWN
 from tunewright.codegen.ir.ir import Kernel
 from tunewright.codegen.target import CUDA, Target
-from tunewright.db.job import JobState
 from tunewright.db.reader import NoDatabase, open_reader
 from tunewright.db.store import Store
 from tunewright.db.trial import TrialDetail
@@ -27,12 +26,11 @@ from tunewright.search_space.sketches import default_schedule, lower, spaces
 from tunewright.search_space.space import ENUMERABLE, Space
 
 from ..errors import Refused
-from ..explain import values
 from ..explain.texts import GPU_PARTS, PARTS, parts_of, readable, text_of
+from ..known_times import KnownDefault
 from ..lookup.ladder import look_up
 from ..lookup.predictor import predict
 from ..lookup.result import Match
-from ..lookup.verdict import default_time
 from ..models.model import open_for
 from ..noise import noise_of_measurement
 from ..settings import settings
@@ -54,9 +52,6 @@ from ..text import (
 )
 from ..units import in_ms
 from .tables import print_legends
-
-MOST_JOBS = 20
-"""Jobs whose results are looked at for one that compared a default."""
 
 
 def show_task(
@@ -170,10 +165,18 @@ def _schedule(store: Store | None, task: Task, target: Target, choice: str) -> t
 
 
 class _Timing(NamedTuple):
-    measurement: Measurement
+    status: Status
+    time_s: float | None
     interval_s: Interval | None
+    noise: str
     is_confirmed: bool
-    is_imported: bool
+    is_imported: bool = False
+
+    @staticmethod
+    def of(measurement: Measurement, *, is_confirmed: bool, is_imported: bool) -> _Timing:
+        noise = noise_of_measurement(measurement)
+        interval_s = measurement.interval_s
+        return _Timing(measurement.status, measurement.median_s, interval_s, noise, is_confirmed, is_imported)
 
 
 def _measurement_json(store: Store, task: Task, target: Target, schedule: Schedule) -> dict[str, Any] | None:
@@ -188,9 +191,9 @@ def _measurement_json(store: Store, task: Task, target: Target, schedule: Schedu
     low_s, high_s = timing.interval_s or (None, None)
     tried = trial.record.measurement if trial and not trial.line.is_imported else None
     return {
-        "noise": noise_of_measurement(timing.measurement),
-        "status": timing.measurement.status.value,
-        "median_ms": in_ms(timing.measurement.median_s),
+        "noise": timing.noise,
+        "status": timing.status.value,
+        "median_ms": in_ms(timing.time_s),
         "low_ms": in_ms(low_s),
         "high_ms": in_ms(high_s),
         "confirmed": timing.is_confirmed,
@@ -201,32 +204,18 @@ def _measurement_json(store: Store, task: Task, target: Target, schedule: Schedu
 
 
 def _timing(store: Store, task: Task, target: Target, schedule: Schedule, trial: TrialDetail | None) -> _Timing | None:
-    """The newest confirmation of a schedule; of a default that lost it, what its job told; else the trial.
-
-    As lookups have it of a model that keeps its defaults.
-    """
+    """The newest confirmation of a schedule; of the default, what is told beside the best; else the trial."""
     record = store.confirmations([task.key], target.key).get(task.key)
     if record is not None and record.schedule == schedule:
-        is_imported = not store.confirmed_here([task.key], target.key)
-        return _Timing(record.measurement, record.measurement.interval_s, not is_imported, is_imported)
-    if (told := _compared_default(store, task, target, schedule)) is not None:
-        edges_s = None if told.low_s is None or told.high_s is None else (told.low_s, told.high_s)
-        return _Timing(told, edges_s, is_confirmed=True, is_imported=False)
+        is_here = task.key in store.comparisons([task.key], target.key)
+        return _Timing.of(record.measurement, is_confirmed=is_here, is_imported=not is_here)
+    if schedule == default_schedule(task, target):
+        known = KnownDefault.of_task(store, task.key, target, schedule.key)
+        if known is not None and known.is_confirmed:
+            return _Timing(Status.OK, known.time_s, known.interval_s, known.noise, is_confirmed=True)
     if trial is None:
         return None
-    measurement = trial.record.measurement
-    return _Timing(measurement, measurement.interval_s, is_confirmed=False, is_imported=trial.line.is_imported)
-
-
-def _compared_default(store: Store, task: Task, target: Target, schedule: Schedule) -> Measurement | None:
-    """What the newest job says that compared the default; None for another schedule, or one that is taken back."""
-    is_voided = (task.key, schedule.key) in store.voids.in_force([task.key], target.key)
-    if is_voided or schedule != default_schedule(task, target):
-        return None
-    jobs = store.jobs.list((JobState.SUCCEEDED, JobState.PAUSED), target_key=target.key, limit=MOST_JOBS)
-    told = (entry for job in jobs for entry in values.entries(job.result, "tasks") if entry.get("key") == task.key)
-    times = (default_time(entry) for entry in told if entry.get("default_schedule") == schedule.key)
-    return next((time.measurement for time in times if time is not None and time.is_confirmed), None)
+    return _Timing.of(trial.record.measurement, is_confirmed=False, is_imported=trial.line.is_imported)
 
 
 def _parse_schedule(text: str) -> Schedule:

@@ -19,10 +19,11 @@ from tunewright.workers.measure.cache_flush import LASTING_S, is_warm_in_model
 from tunewright.workers.measure.sampling import interval
 from tunewright.workers.pool import ReferenceFailed
 
+from ..known_times import TIME_FIELDS, KnownTimes, confirmation, is_current
 from .context import JobContext, log_trial, recall
 from .report import Report, TaskReport
 from .stage import JobStage
-from .task_state import PACKED, TIME_FIELDS, KnownTimes, TaskState, confirmation, is_current, time_s
+from .task_state import PACKED, TaskState, time_s
 
 _log = logging.getLogger("tunewright")
 

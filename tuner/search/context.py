@@ -150,11 +150,9 @@ class JobContext:
 def recall(store: Store, target: Target, states: Sequence[TaskState]) -> None:
     """Tell the tasks what the database has as confirmed here, and as their best: what sessions and lookups use."""
     keys = [state.task.key for state in states]
-    confirmed, best = store.confirmations(keys, target.key), store.best_many(keys, target.key)
-    own_keys = store.confirmed_here(keys, target.key)
+    compared, best = store.comparisons(keys, target.key), store.best_many(keys, target.key)
     for state in states:
-        key = state.task.key
-        state.recall(confirmed[key] if key in own_keys else None, best.get(key), target)
+        state.recall(compared.get(state.task.key), best.get(state.task.key), target)
 
 
 def trials_of(store: Store, job_id: int) -> Counter[str]:

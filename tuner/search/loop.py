@@ -18,13 +18,14 @@ from tunewright.search_space.measurement import Candidate, Measurement, Record
 from tunewright.search_space.schedule import Schedule
 from tunewright.workers.pool import ReferenceFailed
 
+from ..known_times import KnownDefault, KnownTimes
 from ..noise import noise_of_measurement, total_noise
 from .context import JobContext, log_trial, trials_of
 from .learning import Learning
 from .report import SearchEnd
 from .scheduling.scheduler import TaskScheduler
 from .stage import JobStage
-from .task_state import KnownDefault, KnownTimes, TaskState, time_s
+from .task_state import TaskState, time_s
 
 _log = logging.getLogger("tunewright")
 

@@ -7,19 +7,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any
 
-from tunewright.codegen.codec import IN_MS, JsonName, from_json, to_json
+from tunewright.codegen.codec import JsonName, from_json, to_json
 from tunewright.db.job import JobState
 
 from ..lookup.verdict import DEFAULTS_KEPT, VENDOR, VendorTime
 from ..session.image_store import fallback_share
 from ..text import ONNX_RUNTIME, Interval, ratio
-from ..units import in_ms
-
-Time = Annotated[float | None, IN_MS]
-"""Seconds; None where it is not known."""
-
-TimeInterval = Annotated[Interval | None, IN_MS]
-"""The 95% interval of a time; likewise."""
+from ..units import Time, TimeInterval, in_ms
 
 
 class SearchEnd(StrEnum):

@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cache
 from math import inf, isqrt
-from typing import Any, Self
 
-from tunewright.codegen.codec import to_json
-from tunewright.codegen.cuda import nvrtc
-from tunewright.codegen.host import machine
-from tunewright.codegen.target import CUDA, Target
+from tunewright.codegen.target import Target
 from tunewright.costmodel.model import CostModel
 from tunewright.graph.task import Task
-from tunewright.search_space.measurement import DEFAULT_INTERVAL, NOISE, Measurement, Record, Status
+from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.schedule import Illegal, Schedule
 from tunewright.search_space.sketches import default_schedule, holds, spaces
 from tunewright.search_space.space import Space
 
-from ..noise import noise_of_measurement, total_noise
-from ..text import Interval
-from .report import Time, TimeInterval
+from ..known_times import KnownDefault, KnownTimes, is_current
 from .strategies.history import SearchProblem
 from .strategies.strategy import STRATEGIES, Strategy
 
@@ -43,24 +36,6 @@ OF_EACH, WITHIN = 2, 2.0
 """Finalists of each sketch, where trials don't tell which sketch is the fastest, and times that of the first finalist
 besides the default that theirs may have taken: constants close by halve none by more."""
 
-VERSIONS, GPU_VERSIONS = ("tunewright", "llvmlite", "llvm"), ("tunewright", "nvrtc")
-"""Entries of a measurement's provenance with the compiler's versions: another version may make other code."""
-
-
-@cache
-def _compiler_versions(kind: str) -> Mapping[str, str]:
-    """The versions of the present compiler for a kind of target. NVRTC's is unknown where only nodes have it."""
-    versions = machine()
-    if kind == CUDA:
-        with suppress(nvrtc.NoCompiler):
-            versions["nvrtc"] = nvrtc.version()
-    return {name: versions[name] for name in (GPU_VERSIONS if kind == CUDA else VERSIONS) if name in versions}
-
-
-def is_current(provenance: Mapping[str, str], target: Target) -> bool:
-    """Whether the measured code came from the present version of the compiler for its target."""
-    return _compiler_versions(target.kind).items() <= provenance.items()
-
 
 def time_s(measurement: Measurement) -> float:
     """The median; infinite where it has none."""
@@ -74,100 +49,6 @@ def finalist_count(task: Task, trials: int) -> int:
     """
     room = LOADED_BYTES // (PACKED * max(task.constant_bytes, 1))
     return max(FEWEST_FINALISTS, min(isqrt(trials), MOST_FINALISTS, room))
-
-
-TIME_FIELDS = ("default_ms", "best_ms", "default_interval_ms", "best_interval_ms", "noise")
-"""What reports and events have of two times that were confirmed."""
-
-
-@dataclass(frozen=True, slots=True)
-class KnownTimes:
-    """Seconds of a task's default and best, as they are told; None where they are not known."""
-
-    default_s: Time
-    best_s: Time
-    noise: str = ""  # why the machine was too busy to rely on both; empty where it was not
-    is_confirmed: bool = False  # whether they were timed side by side, in fresh processes; else the best's is a trial's
-    is_default_confirmed: bool = False  # whether that of the default is of such a comparison, too
-    is_as_trials: bool = False  # whether constants were cold then, and the default that of this version, as in trials
-    default_interval_s: TimeInterval = None
-    best_interval_s: TimeInterval = None
-
-    @classmethod
-    def of_confirmation(cls, measurement: Measurement, target: Target) -> Self:
-        """The times of a confirmation, as `confirmation` makes it and the database keeps it."""
-        is_warm = measurement.warm_s is not None and measurement.median_s == measurement.warm_s
-        return cls(
-            measurement.incumbent_s,
-            measurement.median_s,
-            noise_of_measurement(measurement),
-            is_confirmed=True,
-            is_default_confirmed=True,
-            is_as_trials=not is_warm and is_current(measurement.provenance, target),
-            default_interval_s=_interval_beside(measurement),
-            best_interval_s=measurement.interval_s,
-        )
-
-    @classmethod
-    def of_trial(cls, best: Measurement | None, default: KnownDefault, apart_noise: str = "") -> Self:
-        """The times of a best that is a trial. `apart_noise`: why the two are hard to compare, of different moments."""
-        return cls(
-            default.time_s,
-            best.median_s if best else None,
-            noise_of_measurement(best) or default.noise or apart_noise,
-            is_default_confirmed=default.is_confirmed,
-            default_interval_s=default.interval_s,
-            best_interval_s=best.interval_s if best else None,
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data, as events have it of a task."""
-        data = to_json(self)
-        return {name: data[name] for name in TIME_FIELDS}
-
-
-@dataclass(frozen=True, slots=True)
-class KnownDefault:
-    """The time of a task's default, as it is told beside a best that is a trial; None where it is not known."""
-
-    time_s: float | None
-    interval_s: Interval | None
-    noise: str  # why the machine was too busy to rely on it; empty where it was not
-    is_confirmed: bool  # whether it is of a comparison; else of its trial
-
-    @classmethod
-    def beside_trial(cls, trial: Measurement | None, confirmed: KnownTimes | None) -> Self:
-        """As it was confirmed last, where it was timed as trials are; else of its trial, which must work in any case.
-
-        A single trial may be of a bad moment, and would stay.
-        """
-        works = trial is not None and trial.status is Status.OK
-        if works and confirmed is not None and confirmed.default_s is not None and confirmed.is_as_trials:
-            return cls(confirmed.default_s, confirmed.default_interval_s, confirmed.noise, is_confirmed=True)
-        time_s, noise = trial.median_s if trial else None, noise_of_measurement(trial)
-        return cls(time_s, trial.interval_s if trial else None, noise, is_confirmed=False)
-
-
-def confirmation(best: Measurement, default: Measurement | None) -> Measurement:
-    """The measurement to keep of what was chosen, with the default beside it; None where that failed.
-
-    It is noisy where either is: from then on one mark is told of the two times and of their ratio.
-    """
-    provenance = {name: value for name, value in best.provenance.items() if name != DEFAULT_INTERVAL}
-    if noise := total_noise(map(noise_of_measurement, (best, default))):
-        provenance[NOISE] = noise
-    if default is not None and (interval := default.interval_s) is not None:
-        provenance[DEFAULT_INTERVAL] = " ".join(repr(float(edge_s)) for edge_s in interval)
-    return replace(best, provenance=provenance, incumbent_s=default.median_s if default else None)
-
-
-def _interval_beside(measurement: Measurement) -> Interval | None:
-    """The interval of the default beside a confirmation; older versions kept none, and what is imported may be any."""
-    with suppress(ValueError):
-        low_s, high_s = map(float, measurement.provenance.get(DEFAULT_INTERVAL, "").split())
-        if 0 < low_s < high_s < inf:
-            return low_s, high_s
-    return None
 
 
 @dataclass(slots=True)
@@ -242,18 +123,17 @@ class TaskState:
         standing_s = time_s(self.found[1]) if self.found else self.compared.best_s if self.compared else None
         return measurement.status is Status.OK and (standing_s is None or time_s(measurement) < standing_s)
 
-    def recall(self, confirmed: Record | None, best: Record | None, target: Target) -> None:
-        """Take in what the database has of the task: its newest confirmation that was made here, and its best."""
+    def recall(self, compared: Record | None, best: Record | None, target: Target) -> None:
+        """Take in what the database has of the task: its comparison (see `Store.comparisons`), and its best."""
         before = self.found
-        self.compared = None
-        if confirmed is not None and confirmed.measurement.status is Status.OK:
-            self.compared = KnownTimes.of_confirmation(confirmed.measurement, target)
-            if self.fails(self.default):  # it was taken back
-                self.compared = replace(self.compared, default_s=None, default_interval_s=None)
+        self.compared = KnownTimes.of_comparison(compared, target)
+        if self.compared is not None and self.fails(self.default):  # it was taken back
+            self.compared = replace(self.compared, default_s=None, default_interval_s=None)
         if best is not None and best.schedule.key in self.measured:  # others are imported
-            self.found = None if best == confirmed else (best.schedule, best.measurement)
+            self.found = None if best == compared else (best.schedule, best.measurement)
         else:
-            self.found = None if confirmed else self.best
+            is_compared = compared is not None and compared.measurement.status is not Status.VOIDED
+            self.found = None if is_compared else self.best
         if self.found != before:
             self.apart_noise = ""
 
