@@ -365,6 +365,18 @@ def test_lone_places_of_a_grid_are_explained() -> None:
     assert "ONNX Runtime puts a lone place last" in judge(case, answer_case(case)).reasons
 
 
+def test_means_of_nearly_equal_numbers_are_explained_beside_others() -> None:
+    """What a mean's rounding may change follows from the numbers that it is taken of, not from all of the tensor."""
+    x = np.array([[1, 1 - 3e-4], [1e-3, -9.0]], np.float32)
+    case = case_of([node("MeanVarianceNormalization", ["x"], ["y"], axes=[1])], {"x": x})
+    answers = answer_case(case)
+    right = bound_of(case).centre
+    for shift, is_explained in ((4e-4, True), (4e-2, False)):
+        moved = np.add(right, [[shift], [0.0]]).astype(np.float32)
+        verdict = judge(case, replace(answers, ours=CaseAnswer(((moved,),))))
+        assert (verdict.finding is None) is is_explained
+
+
 @pytest.mark.parametrize("size", [1e300, 1e-300])
 def test_what_leaves_float32_is_explained(size: float) -> None:
     case = case_of([node("Normalizer", ["x"], ["y"], domain=LEARNED)], {"x": np.full((1, 1), size)}, learned=3)

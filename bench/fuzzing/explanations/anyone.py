@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
 
-from tunewright.graph.ir import Array
+from tunewright.graph.ir import Array, Node
 
 from ..answers import EVALUATOR, OURS, RUNTIME
 from ..bounds import FLUSH_FACTOR, Leeway, largest, may_overflow
@@ -187,14 +188,32 @@ def agrees_in_single(difference: Difference) -> bool:
         return False
     wrong = difference.wrong
     states = [result for node in difference.upstream() if node.op in GATED for result in difference.results(node)]
-    means = [_steepness(difference.operands(node)[:1]) for node in difference.upstream() if node.op in NORMS]
+    means = [_steepness(node, difference.operands(node)[:1]) for node in difference.upstream() if node.op in NORMS]
     near = 1e-7 * max(1.0, largest(states), *means)  # a gate mixes its new state with the old one
     return bool(np.isclose(answer[wrong], theirs[wrong], rtol=1e-5, atol=near, equal_nan=True).all())
 
 
-def _steepness(operands: Sequence[Any]) -> float:
-    """The factor by which a norm enlarges a rounding error of the mean: size over deviation of its operand."""
-    if not operands or not is_float_array(operands[0]) or not is_finite(operands[0]):
+def _steepness(node: Node, operands: Sequence[Any]) -> float:
+    """The factor by which a norm enlarges a rounding error of the mean: size over deviation of what it is taken of."""
+    if not operands or not is_float_array(operands[0]) or not is_finite(operands[0]) or not np.size(operands[0]):
         return 0.0
-    deviation = float(as_float64(operands[0]).std())
-    return 4 * largest(operands) / deviation if deviation else 0.0
+    groups = _normalised_groups(node, as_float64(operands[0]))
+    deviations = groups.std(axis=1)
+    sizes = np.abs(groups).max(axis=1)
+    return float(np.max(4 * sizes[deviations > 0] / deviations[deviations > 0], initial=0.0))
+
+
+def _normalised_groups(node: Node, x: Array) -> Array:
+    """The elements of each mean of a norm, as rows."""
+    match node.op:
+        case "LayerNormalization":
+            return x.reshape(-1, prod(x.shape[node.attrs.get("axis", -1) :]))
+        case "MeanVarianceNormalization":
+            axes = tuple(axis % x.ndim for axis in node.attrs.get("axes", (0, 2, 3)))
+            rest = tuple(axis for axis in range(x.ndim) if axis not in axes)
+            return x.transpose(*rest, *axes).reshape(-1, prod(x.shape[axis] for axis in axes))
+        case "GroupNormalization":
+            return x.reshape(x.shape[0] * node.attrs["num_groups"], -1)
+        case "InstanceNormalization":
+            return x.reshape(x.shape[0] * x.shape[1], -1)
+    return x.reshape(1, -1)
