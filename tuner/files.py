@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
+from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -12,6 +14,9 @@ import numpy as np
 
 SOURCES = ("codegen", "graph", "search_space", "db", "tuner")
 """The folders whose code decides the image of a model."""
+
+CODE_SUFFIXES = (".py", ".ll")
+"""Suffixes of the files with code."""
 
 LIBRARIES = ("onnx", "llvmlite", "numpy")
 """The packages that decide it too."""
@@ -28,20 +33,36 @@ def file_state(path: Path) -> list[int] | None:
 
 @cache
 def code_digest(folders: tuple[str, ...] = SOURCES) -> str | None:
-    """Digest of the code of some folders and of LIBRARIES; None where the code can't be read."""
+    """Digest of the state of the code of some folders and of LIBRARIES; None where there is no code.
+
+    By the states of the files: to read all of them would take a good part of the time that a kept model opens in.
+    """
     digest = hashlib.sha256()
     for folder in folders:
-        paths = [Path(path) for path in import_module(f"tunewright.{folder}").__path__]
-        files = sorted(file for path in paths for kind in ("*.py", "*.ll") for file in path.rglob(kind))
-        if not files:
+        paths = import_module(f"tunewright.{folder}").__path__
+        states = sorted(state for path in paths for state in _code_states(path))
+        if not states:
             return None
-        for file in files:
-            content = file.read_bytes()
-            digest.update(f"{file.name} {len(content)}\n".encode() + content)
+        digest.update("\n".join(states).encode())
     for name in LIBRARIES:
         spec = find_spec(name)
         if spec is None or spec.origin is None:
             return None
-        digest.update(f"{spec.origin} {file_state(Path(spec.origin))}\n".encode())
+        digest.update(_code_state(spec.origin, Path(spec.origin).stat()).encode())
     digest.update(np.__version__.encode())
     return digest.hexdigest()
+
+
+def _code_state(path: str, status: os.stat_result) -> str:
+    """Without the device and inode, which are others at each start of a container."""
+    return f"{path} {status.st_size} {status.st_mtime_ns}"
+
+
+def _code_states(folder: str) -> Iterator[str]:
+    """The state of each file of code in a folder."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.endswith(CODE_SUFFIXES):
+                yield _code_state(entry.path, entry.stat())
+            elif entry.is_dir() and entry.name != "__pycache__":
+                yield from _code_states(entry.path)

@@ -217,7 +217,8 @@ MAPPINGS = Path("/proc/self/smaps")
 COMPILER = "libllvmlite"
 """Prefix of the file name of the library that contains LLVM."""
 
-_HEAD = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (\S{4}) \S+ \S+ \S+ *(.*)")
+_MAPPING = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) (\S{4}) \S+ \S+ \S+ *(/.*)\n((?:[A-Z].*\n)*)", re.MULTILINE)
+"""A mapping of a file, and the details of it that follow, a line each."""
 
 
 def trim_heap() -> None:
@@ -256,12 +257,8 @@ def clean_mappings(mappings: str, library: str) -> Iterator[tuple[int, int]]:
 
     Pages that were written, relocated tables say, would be lost. They may lie where nothing can be written any more.
     """
-    place: tuple[int, int] | None = None
-    for line in mappings.splitlines():
-        head = _HEAD.fullmatch(line)
-        if head is not None:
-            begin, end, rights, path = head.groups()
-            ours = Path(path).name.startswith(library) and rights in ("r--p", "r-xp")
-            place = (int(begin, 16), int(end, 16)) if ours else None
-        elif place is not None and line.startswith("Anonymous:") and line.split()[1] == "0":
-            yield place
+    for mapping in _MAPPING.finditer(mappings):
+        begin, end, rights, path, details = mapping.groups()
+        is_clean = rights in ("r--p", "r-xp") and re.search(r"^Anonymous: +0 ", details, re.MULTILINE)
+        if is_clean and Path(path).name.startswith(library):
+            yield int(begin, 16), int(end, 16)

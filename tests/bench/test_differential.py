@@ -339,6 +339,15 @@ def test_what_onnx_runtime_counts_before_it_rounds_is_explained():
     assert judge(case, replace(answers, ours=one, runtime=none)).finding is not None
 
 
+def test_numbers_beyond_their_type_may_be_counted_as_others():
+    nodes = [node("ReduceL1", ["x", "axes"], ["t"]), node("Unique", ["t"], ["y"])]
+    case = case_of(nodes, {"x": np.array([[-(2**63), 1 - 2**63]])}, {"axes": [0]}, opset=21)
+    answers = answer_case(case)
+    one, two = (CaseAnswer(((np.zeros(count, np.int64),),)) for count in (1, 2))
+    assert judge(case, replace(answers, ours=two, runtime=one)).reasons == ("whole numbers overflow",)
+    assert judge(case, replace(answers, ours=one, runtime=two)).finding is not None
+
+
 def test_another_meaning_within_a_function_is_explained():
     """LogSoftmax of opset 10 goes over all axes from the first on, later over the last one."""
     body = [node("LogSoftmax", ["a"], ["b"], axis=0)]

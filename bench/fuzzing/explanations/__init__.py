@@ -20,6 +20,7 @@ SHAPE_EXPLANATIONS: Mapping[str, Callable[[Difference], bool]] = {
     "what is no number": anyone.meets_nan,
     "ONNX Runtime and empty tensors": runtime.leaves_out_empty,
     "ONNX Runtime shrinks in float32": runtime.shrinks_in_single,
+    "whole numbers overflow": runtime.overflows_integers,
 }
 """Explanations of differing shapes, by name."""
 

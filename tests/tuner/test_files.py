@@ -1,0 +1,51 @@
+"""Files of the code as what tells one version of it from another."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tunewright.tuner import files
+
+ONE_S = 1_000_000_000
+
+
+def code_digest() -> str | None:
+    files.code_digest.cache_clear()
+    return files.code_digest(("one",))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setattr(files, "import_module", lambda _: SimpleNamespace(__path__=[str(tmp_path)]))
+    yield tmp_path
+    files.code_digest.cache_clear()
+
+
+def test_code_that_changes_has_another_digest(folder: Path) -> None:
+    assert code_digest() is None
+    module = folder / "inner" / "module.py"
+    module.parent.mkdir()
+    module.write_text("x = 1")
+    first = code_digest()
+    assert first is not None and code_digest() == first
+    status = module.stat()
+    module.write_text("x = 2")
+    os.utime(module, ns=(status.st_atime_ns, status.st_mtime_ns + ONE_S))
+    second = code_digest()
+    module.with_suffix(".ll").write_text("")
+    assert len({first, second, code_digest()}) == 3
+
+
+def test_what_is_no_code_changes_nothing(folder: Path) -> None:
+    (folder / "module.py").write_text("x = 1")
+    digest = code_digest()
+    cache = folder / "__pycache__"
+    cache.mkdir()
+    for file in (cache / "module.py", folder / "notes.txt"):
+        file.write_text("")
+    assert code_digest() == digest
