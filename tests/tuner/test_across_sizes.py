@@ -17,7 +17,8 @@ from tunewright.codegen.llvm import build
 from tunewright.graph.oracle import example_inputs, reference
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Candidate
-from tunewright.search_space.sketches import default_schedule, lower
+from tunewright.search_space.schedule import Schedule
+from tunewright.search_space.sketches import default_schedule, holds, lower, spaces
 from tunewright.tuner.lookup.ladder import look_up
 from tunewright.tuner.lookup.near_picks import NearPicks
 from tunewright.tuner.lookup.result import Pick
@@ -37,6 +38,14 @@ def dense(rows: int) -> Task:
     return task
 
 
+def shared(*sizes: int) -> Schedule:
+    """A schedule with tiles of four rows that is legal for all of so many rows."""
+    tasks = [dense(rows) for rows in sizes]
+    [space, *_] = spaces(tasks[0], HOST)
+    schedules = (space.schedule(point) for point in space.points)
+    return next(s for s in schedules if s["tile_i0"] == 4 and all(holds(task, HOST, s) for task in tasks))
+
+
 def test_one_kernel_serves_several_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     families, texts, compile_text = KernelFamilies(), list[str](), build.compile_text
 
@@ -45,8 +54,9 @@ def test_one_kernel_serves_several_sizes(monkeypatch: pytest.MonkeyPatch) -> Non
         return compile_text(text, *arguments)
 
     monkeypatch.setattr(build, "compile_text", counted)
-    schedule, counts = default_schedule(dense(71), HOST), []
-    for rows in (67, 167, 263, 359):  # of the same remainders
+    sizes = 67, 167, 263, 359  # of the same remainders
+    schedule, counts = shared(*sizes), []
+    for rows in sizes:
         task = dense(rows)
         [artifact] = families.build({task.key: task}, {task.key: schedule}, HOST, None).values()
         arrays, kernel = example_inputs(task, 0), lower(Candidate(task, HOST, schedule))
@@ -67,7 +77,7 @@ def test_other_weights_and_schedules_are_other_kernels() -> None:
 
 def test_picks_are_taken_over_where_the_work_is_about_as_much() -> None:
     picks, one = NearPicks(), dense(60)
-    pick = Pick(default_schedule(one, HOST), 1e-5)
+    pick = Pick(shared(60, 72), 1e-5)
     picks.add(one, HOST, pick)
     near = picks.find(dense(72), HOST)
     assert near is not None and near.pick is not None

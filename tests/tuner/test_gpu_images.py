@@ -103,7 +103,7 @@ def test_all_of_an_image_is_kept(name: str, gpu: Interpreted, tmp_path: Path) ->
     """But for what only compiling takes. Constants come back packed."""
     image, store = image_of(name), ImageStore(tmp_path / "images")
     assert store.put("name", image, b"", "13.5")
-    stored = store.get("name", 4, "13.5")
+    stored = store.get("name", "13.5")
     assert stored is not None and not stored.pool_code
     kept = stored.image
     assert (kept.inputs, kept.outputs, kept.output_types) == (image.inputs, image.outputs, image.output_types)
@@ -118,7 +118,7 @@ def test_all_of_an_image_is_kept(name: str, gpu: Interpreted, tmp_path: Path) ->
                 assert getattr(mine.artifact, field) == getattr(right.artifact, field)
         else:
             assert isinstance(mine, Copy) and mine == right
-    assert store.get("name", 4, "13.0") is None and store.get("name", 4, None) is not None
+    assert store.get("name", "13.0") is None and store.get("name", None) is not None
 
 
 def test_tensor_maps_are_kept(tmp_path: Path) -> None:

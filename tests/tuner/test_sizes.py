@@ -363,7 +363,7 @@ def test_an_image_on_disk_knows_sizes(tmp_path: Path) -> None:
         expected = own.run(None, feed)
         image = own._model.image
         assert store.put("image", image, b"")
-        stored = store.get("image", 1)
+        stored = store.get("image")
         assert stored is not None
         assert stored.image.outputs == image.outputs
         assert stored.image.steps == image.steps

@@ -13,7 +13,6 @@ import pytest
 
 from tunewright.codegen.private_folder import PrivateFolder
 from tunewright.tuner.session import compile as compile_module
-from tunewright.tuner.session import weights
 from tunewright.tuner.session.session import InferenceSession
 from tunewright.tuner.session.weights import WeightFiles
 
@@ -31,19 +30,17 @@ def files(tmp_path: Path) -> WeightFiles:
     return WeightFiles(PrivateFolder(tmp_path / "weights"))
 
 
-@pytest.mark.parametrize("readers", [1, 3])
-def test_what_is_put_is_there(files: WeightFiles, readers: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(weights, "PIECE_BYTES", 100)
+def test_what_is_put_is_there(files: WeightFiles) -> None:
     drafts = [drawn(size) for size in (1, 333, 1000)]
     sizes = [(files.put(weight), weight.nbytes) for weight in drafts]
     expected = [weight.tolist() for weight in drafts]
     del drafts
-    found = files.get([*sizes, sizes[0]], readers)
+    found = files.get([*sizes, sizes[0]])
     assert [weight.tolist() for weight in found] == [*expected, expected[0]]
     assert all(weight.ctypes.data % 64 == 0 for weight in found)
-    again = files.get(sizes[1:], readers)
+    again = files.get(sizes[1:])
     assert again[0] is found[1] and again[1] is found[2]
-    assert files.get([], readers) == ()
+    assert files.get([]) == ()
 
 
 def test_what_is_gone_or_cut_short_is_told(files: WeightFiles, tmp_path: Path) -> None:
@@ -51,10 +48,10 @@ def test_what_is_gone_or_cut_short_is_told(files: WeightFiles, tmp_path: Path) -
     [path] = (tmp_path / "weights").iterdir()
     os.truncate(path, 499)
     with pytest.raises(ValueError, match="cut short"):
-        files.get([(digest, 500)], 2)
+        files.get([(digest, 500)])
     path.unlink()
     with pytest.raises(FileNotFoundError):
-        files.get([(digest, 500)], 2)
+        files.get([(digest, 500)])
 
 
 def test_a_weight_that_is_in_use_is_looked_for_on_disk(files: WeightFiles, tmp_path: Path) -> None:
@@ -64,7 +61,7 @@ def test_a_weight_that_is_in_use_is_looked_for_on_disk(files: WeightFiles, tmp_p
     [path] = (tmp_path / "weights").iterdir()
     path.unlink()
     with pytest.raises(FileNotFoundError):
-        files.get([(digest, 500)], 2)
+        files.get([(digest, 500)])
     assert files.put(weight) == digest and path.exists()
 
 
@@ -80,7 +77,7 @@ def test_a_weight_that_is_put_again_is_not_read_again(files: WeightFiles, monkey
 def test_threads_get_the_same_weight(files: WeightFiles) -> None:
     digest = files.put(drawn(1 << 20))
     found: list[Any] = []
-    threads = [threading.Thread(target=lambda: found.append(files.get([(digest, 1 << 20)], 2)[0])) for _ in range(4)]
+    threads = [threading.Thread(target=lambda: found.append(files.get([(digest, 1 << 20)])[0])) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:

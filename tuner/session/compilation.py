@@ -118,7 +118,7 @@ class Compilation(Closeable):
                 entry = CacheEntry.from_json(self._child.request("compile", TIME_S, **_plain(self._origin, path)))
         except (RequestFailed, ChildError):
             return None
-        stored = self._images.get(entry.image, entry.threads) if entry.image else None
+        stored = self._images.get(entry.image) if entry.image else None
         if stored is None:
             return None
         pool_functions(stored.pool_code)

@@ -144,7 +144,7 @@ def _image(
     """The image, and its name if it is in the store from now on. Raises Refused without a compiler; BuildError."""
     compiler = compiler_of(target) if images is not None else None
     if images is not None and name is not None:
-        stored = images.get(name, target.threads, compiler)
+        stored = images.get(name, compiler)
         if stored is not None:
             return stored.image, name
     # Who times candidates on this machine is not disturbed. They share the folder of objects.

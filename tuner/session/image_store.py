@@ -25,7 +25,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tunewright.codegen.host import available_cores
 from tunewright.codegen.private_folder import PrivateFolder
 from tunewright.codegen.runtime.memory import aligned_block
 from tunewright.codegen.target import CUDA, Target
@@ -36,7 +35,7 @@ from tunewright.graph.ir import DefaultInput, TensorType
 from ..files import code_digest, file_state
 from .image import Image
 from .image_form import from_form, to_form
-from .weights import WeightFiles, pieces_of, read
+from .weights import WeightFiles
 
 SETTLED_NS = 2_000_000_000
 """Least age of a change. Clocks of file systems are this coarse."""
@@ -195,17 +194,14 @@ class ImageStore:
         with suppress(OSError):
             self._files.write(self._entry_path(key), [json.dumps(asdict(entry)).encode()], lasting=True)
 
-    def get(self, name: str, readers: int = 1, compiler: str | None = "") -> StoredImage | None:
-        """The image of that name, if it is there, whole, and of that compiler, see `compiler_of`; of any for None.
-
-        At most `readers` threads read.
-        """
+    def get(self, name: str, compiler: str | None = "") -> StoredImage | None:
+        """The image of that name, if it is there, whole, and of that compiler, see `compiler_of`; of any for None."""
         path = self._image_path(name)
         wait_for_writes()
         try:
             with path.open("rb") as file:
                 os.utime(file.fileno())  # it is in use
-                return self._read(file.fileno(), min(readers, len(available_cores())), compiler)
+                return self._read(file.fileno(), compiler)
         except (OSError, ValueError, LookupError, TypeError):
             return None
 
@@ -242,14 +238,14 @@ class ImageStore:
         digests = [(self._weights.put(weight), weight.nbytes) for weight in weights]
         self._files.write(path, _parts({**header, "weights": digests}, codes, small), lasting=True)
 
-    def _read(self, handle: int, readers: int, compiler: str | None) -> StoredImage:
+    def _read(self, handle: int, compiler: str | None) -> StoredImage:
         """Read what `_write` wrote. Raises ValueError where it is not whole, or of another compiler; OSError."""
         header, codes, constants_start = _read_head(handle)
         if compiler not in (None, header["compiler"]):
             raise ValueError("an image of another compiler")
         small = aligned_block(header["constants_bytes"])
-        read(pieces_of(handle, constants_start, small), readers)
-        weights = self._weights.get([(digest, size) for digest, size in header["weights"]], readers)
+        _fill(small, handle, constants_start)
+        weights = self._weights.get([(digest, size) for digest, size in header["weights"]])
         return StoredImage(from_form(header, codes[1:], (small, *weights)), codes[0])
 
     def _entry_path(self, key: str) -> Path:
@@ -294,6 +290,16 @@ def _parts(header: Mapping[str, Any], codes: Sequence[bytes], constants: NDArray
     begin = MAGIC + len(text).to_bytes(8, "little") + len(head).to_bytes(8, "little") + hashlib.sha256(head).digest()
     gap_bytes = -(len(begin) + len(head)) % PAGE_BYTES
     return [begin, head, bytes(gap_bytes), constants.data]
+
+
+def _fill(block: NDArray[np.uint8], handle: int, start: int) -> None:
+    """Fill memory from a place of a file on. Raises ValueError where the file is too short, and OSError."""
+    view, done = block.data, 0
+    while done < block.nbytes:
+        count = os.preadv(handle, [view[done:]], start + done)
+        if count == 0:
+            raise ValueError("a file that was cut short")
+        done += count
 
 
 def _read_head(handle: int) -> tuple[dict[str, Any], list[bytes], int]:

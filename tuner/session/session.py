@@ -282,7 +282,7 @@ class InferenceSession:
     def _start_from_image(self, images: ImageStore, key: str, target: Target) -> bool:
         """Start from the stored image of the key, if there is one."""
         entry = images.entry(key)
-        stored = images.get(entry.image, entry.threads, compiler_of(target)) if entry is not None else None
+        stored = images.get(entry.image, compiler_of(target)) if entry is not None else None
         if entry is None or stored is None:
             return False
         if stored.pool_code:
