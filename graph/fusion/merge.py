@@ -88,7 +88,8 @@ def inline(first: Group, second: Group, tensor: str, is_exact: bool) -> Group | 
     if any(_loses_neighbours(s, tensor, places, stage.body) for s in reading):
         return None
     body, factor = split_factor(stage.body) if products and not is_exact else (stage.body, None)
-    if not is_affine(body) and (products or not _is_cheap([stage], reading, tensor)):
+    is_moved = is_affine(body) or _is_cast_in_registers(body, first)
+    if not is_moved and (products or not _is_cheap([stage], reading, tensor)):
         return None
     stages = [_substitute_loads(s, tensor, places, body if s in products else stage.body) for s in reader.stages]
     if not fit(stages):
@@ -102,6 +103,12 @@ def inline(first: Group, second: Group, tensor: str, is_exact: bool) -> Group | 
             left, right = (isinstance(x, Load) and x.tensor == tensor for x in read)
             group = _scale_tensor(group, product.output, factor * factor if left and right else factor)
     return group
+
+
+def _is_cast_in_registers(body: Expr, group: Group) -> bool:
+    """Whether a body is an element of a narrow constant: kernels read those as they are."""
+    source = narrow_source(body)
+    return source is not body and isinstance(source, Load) and group.tensors[source.tensor].constant
 
 
 def _places(stage: Stage) -> Mapping[str, int] | None:

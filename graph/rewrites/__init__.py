@@ -42,6 +42,7 @@ from .simplify import (
 )
 from .sizes import cut_outputs, sizes
 from .sub_kernels import sub_kernels
+from .weight_types import narrow_weights
 from .weights import batch_norms, matrix_products, pads, scales, whole_pools
 from .widening import narrow_floats
 from .written_rows import whole_rows, written_rows
@@ -148,6 +149,7 @@ STEPS = (
     RewriteStep("resize", (Rewrite("interpolations", interpolations, rounds="interpolations"),), once=True),
     # With the Transposes gone, more patterns show.
     RewriteStep("tidy", (Rewrite("scales", scales, rounds="scales into weights"), *_CLEAN, *_RECOGNISE)),
+    RewriteStep("narrow weights", (Rewrite("narrow weights", narrow_weights),), once=True),  # else casts would fold
 )
 """The steps of `rewrite`, in order."""
 
@@ -174,6 +176,7 @@ def rewrite(
     is_enabled = {
         "layout": layout == "NHWC",
         "widen": widen,
+        "narrow weights": widen,
         "sizes": widen,
         "rows": widen,
         "sizes of outputs": widen and not is_body,

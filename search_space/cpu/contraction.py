@@ -33,7 +33,7 @@ from ..axes import balance, runs
 from ..buffers import kernel_around, own_buffer
 from ..counts import enumeration
 from ..description import SchedulePoint
-from ..patterns.fused_stage import FLOAT64, FusedStage
+from ..patterns.fused_stage import FLOAT64, FLOATS, FusedStage
 from ..patterns.product import (
     INTERIOR,
     Product,
@@ -84,7 +84,7 @@ class ContractionSketch(PatternSketch[Product]):
         if self._is_transposed:
             product = match_transposed_product(task)
         else:
-            product = match_product(task) or match_product(task, FLOAT64)
+            product = match_product(task, FLOATS) or match_product(task, FLOAT64)
         if product is None or _is_folded_faster(task, product):
             return None
         if product.extent(product.vector) * 2 < lanes_of(product, target):

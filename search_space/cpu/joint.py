@@ -260,9 +260,9 @@ class _JointTile:
                 register = Buffer(HOIST, (self.lanes,), DType.F32, Scope.REGISTER)
                 vector = self._whole(register)
                 total = self._sum(acc, part)
-                factor = substitute(scalar, self.places)
+                factor = op("cast", substitute(scalar, self.places), dtype=DType.F32)
                 fold = self._each_row(Store(total.tensor, total.index, op("fma", factor, vector, total)))
-                read = Store(HOIST, vector.index, self._vectorize(panel, part))
+                read = Store(HOIST, vector.index, op("cast", self._vectorize(panel, part), dtype=DType.F32))
                 folds.append(Alloc(register, Block((read, fold))))
         body: Stmt = Block(tuple(folds))
         for axis in reversed(self.joint.products[0].fused_stage.stage.reduce):

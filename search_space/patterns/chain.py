@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tunewright.codegen.expr.expr import Const, Expr, Load, Op, Var, const, free_vars
+from tunewright.codegen.expr.expr import Const, Expr, Load, Op, Var, const, free_vars, narrow_source
 from tunewright.codegen.expr.index import Linear, linear
 from tunewright.graph.task import Axis, Stage, Task, Tensor
 
 from ..axes import IndexRange
-from .fused_stage import FusedStage, fuse_stages
+from .fused_stage import FLOATS, FusedStage, fuse_stages
 from .padding import match_padding
 from .product import Product, factors, last_axes
 
@@ -336,8 +336,10 @@ def _cut_along(task: Task, stages: Sequence[tuple[FusedStage, Padding | None]], 
 
 def _shared_axes(fused_stage: FusedStage) -> set[str]:
     """Axes of both factors of a product."""
-    match fused_stage.stage.body:
-        case Op("mul", (Load() as left, Load() as right)) if fused_stage.stage.reduce:
+    body = fused_stage.stage.body
+    operands = [narrow_source(x) for x in body.children] if isinstance(body, Op) and body.name == "mul" else []
+    match operands:
+        case [Load() as left, Load() as right] if fused_stage.stage.reduce:
             return set(free_vars(left)) & set(free_vars(right)) & {a.name for a in fused_stage.stage.axes}
     return set()
 
@@ -356,7 +358,7 @@ def _link(
 
 def _match_product(fused_stage: FusedStage, outputs: set[str]) -> Product | None:
     """The fused stage as a product whose panel comes from outside the chain; None if it isn't one."""
-    operands = factors(fused_stage.stage)
+    operands = factors(fused_stage.stage, FLOATS)
     if operands is None:
         return None
     products = (Product.along(fused_stage, operands, vector) for vector in last_axes(fused_stage))

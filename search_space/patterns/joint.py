@@ -11,7 +11,7 @@ from functools import lru_cache
 from tunewright.codegen.expr.expr import Var, free_vars, loads
 from tunewright.graph.task import Stage, Task
 
-from .fused_stage import FusedStage
+from .fused_stage import FLOATS, FusedStage
 from .product import Product, factors, is_packable
 from .vector_axis import is_contiguous
 
@@ -86,7 +86,7 @@ def _last_axis(stage: Stage) -> str:
 
 def _match_product(task: Task, stage: Stage, vector: str) -> Product | None:
     """Match a stage as a product whose panel is packable or contiguous; None if it is anything else."""
-    operands = factors(stage)
+    operands = factors(stage, FLOATS)
     product = Product.along(FusedStage.of(stage), operands, vector) if operands else None
     axes = [a.name for a in stage.axes if a.name != vector]
     if product is None or set(free_vars(product.panel)) & set(axes[-1:]):  # a vector of the panel serves several rows

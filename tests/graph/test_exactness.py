@@ -15,7 +15,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper, parser
 from tunewright.graph.fusion.fusion import TaskCall, partition
 from tunewright.graph.ir import Graph
 from tunewright.graph.onnx_import import load
-from tunewright.graph.rewrites import STEPS, rewrite
+from tunewright.graph.rewrites import STEPS, rewrite, weight_types
 from tunewright.graph.rounding import decisive_tensors, has_exact_inverse
 
 ROUNDED = frozenset(item.name for step in STEPS for item in step.rewrites if item.rounds)
@@ -261,6 +261,12 @@ def rewrites_of(graph: Graph) -> list[tuple[str, Graph, Graph]]:
 
 DRAWN = 400
 """Models that are drawn."""
+
+
+@pytest.fixture(autouse=True)
+def all_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also weights that are too small for another type to matter."""
+    monkeypatch.setattr(weight_types, "LEAST_BYTES", 1)
 
 
 @pytest.mark.parametrize("first", range(0, DRAWN, 20))
