@@ -1,4 +1,4 @@
-"""Best: results of `Catalog`."""
+"""What is known of a task at best: results of `Catalog` and `Store`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
-from tunewright.search_space.measurement import SPREAD, Measurement, Status, told_interval
+from tunewright.search_space.measurement import SPREAD, Measurement, Record, Status, told_interval
 from tunewright.search_space.schedule import Schedule
 
 from .errors import read_stored
+
+
+@dataclass(frozen=True, slots=True)
+class Comparisons:
+    """The newest confirmations of a task on a target that were made here."""
+
+    standing: Record | None  # the newest whose winner was not taken back, of any status; None: there is none
+    newest: Record  # of all, as it was made: what it tells of the default holds whatever becomes of the winner
 
 
 @dataclass(frozen=True, slots=True)

@@ -194,11 +194,21 @@ def newest_confirmations(session: Session, task_keys: Iterable[str], target_key:
         yield from _rows(session, ConfirmationRow, ids)
 
 
-def newest_comparisons(session: Session, task_keys: Iterable[str], target_key: str) -> Iterator[ConfirmationRow]:
-    """The newest confirmation of each task that was made here, of any status; one taken back only without others."""
+def newest_comparisons(
+    session: Session, task_keys: Iterable[str], target_key: str
+) -> Iterator[tuple[ConfirmationRow | None, ConfirmationRow]]:
+    """Of each task the newest confirmations that were made here: the newest not taken back, if any, and that of all."""
     for keys in batches(dict.fromkeys(task_keys), KEYS_AT_ONCE):
-        ids = session.scalars(_newest_comparison_ids(), _values(keys, target_key)).all()
-        yield from _rows(session, ConfirmationRow, ids)
+        pairs = session.execute(_newest_comparison_ids(), _values(keys, target_key)).all()
+        rows = {row.id: row for row in _rows(session, ConfirmationRow, {number for pair in pairs for number in pair})}
+        for numbers in pairs:
+            found = [rows[number] for number in numbers if number is not None]
+            if found:
+                yield rows.get(numbers[0]), max(found, key=_moment)
+
+
+def _moment(row: ConfirmationRow) -> tuple[datetime, str]:
+    return row.created_at, row.schedule_key
 
 
 def trial_created_at(now: datetime, confirmed_at: datetime | None) -> datetime:
@@ -254,9 +264,9 @@ def _newest_confirmation_ids() -> Select[Any]:
 
 @cache
 def _newest_comparison_ids() -> Select[Any]:
-    """Of each task the id of its newest confirmation here, else of the newest here that was taken back."""
-    ids = func.coalesce(*(_newest_confirmation(False, is_voided=is_voided) for is_voided in (False, True)))
-    return select(ids).where(TaskRow.key.in_(bindparam("keys", expanding=True)))
+    """Of each task the ids of its newest confirmation here, and of the newest here that was taken back."""
+    columns: list[Any] = [_newest_confirmation(False, is_voided=is_voided) for is_voided in (False, True)]
+    return select(*columns).where(TaskRow.key.in_(bindparam("keys", expanding=True)))
 
 
 # Subqueries for a TaskRow of the outer query, each with an index:

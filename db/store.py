@@ -6,7 +6,7 @@ Rows stay inside; `translate` turns them into domain objects and back. Every val
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from sqlalchemy import ColumnElement, Row, Select, Text, and_, bindparam, cast, func, or_, select, tuple_, update
@@ -19,6 +19,7 @@ from tunewright.search_space.measurement import Candidate, Measurement, Record, 
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import current
 
+from .best import Comparisons
 from .catalog import Catalog
 from .choice import best_rows, newest_comparisons, newest_confirmations
 from .database import Database, column_of, read_session, retry, row_counts, write_session
@@ -239,18 +240,12 @@ class Store(Recorder, Transfer, Closeable):
         return {row.task_key: to_record(row) for row in rows}
 
     @read_session
-    def comparisons(self, session: Session, task_keys: Iterable[str], target_key: str) -> dict[str, Record]:
-        """The newest confirmation of each task that was made here, of any status.
-
-        Where the schedules of all were taken back, the newest of these, voided but with its times: what it tells of
-        the default still holds.
-        """
-        comparisons = {}
-        for row in newest_comparisons(session, task_keys, target_key):
-            record = stored_record(row)
-            timed = replace(record.measurement, status=Status(row.status))
-            comparisons[row.task_key] = replace(record, measurement=timed)
-        return comparisons
+    def comparisons(self, session: Session, task_keys: Iterable[str], target_key: str) -> dict[str, Comparisons]:
+        """The newest confirmations of each task that has any that were made here."""
+        return {
+            newest.task_key: Comparisons(None if standing is None else to_record(standing), stored_record(newest))
+            for standing, newest in newest_comparisons(session, task_keys, target_key)
+        }
 
     @read_session
     def schedule_keys(self, session: Session, task_key: str, target_key: str) -> set[str]:

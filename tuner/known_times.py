@@ -13,13 +13,14 @@ from tunewright.codegen.codec import to_json
 from tunewright.codegen.cuda import nvrtc
 from tunewright.codegen.host import machine
 from tunewright.codegen.target import CUDA, Target
-from tunewright.search_space.measurement import DEFAULT_INTERVAL, NOISE, Measurement, Record, Status
+from tunewright.search_space.measurement import DEFAULT_INTERVAL, NOISE, Measurement, Status
 
 from .noise import noise_of_measurement, total_noise
 from .text import Interval
 from .units import Time, TimeInterval
 
 if TYPE_CHECKING:
+    from tunewright.db.best import Comparisons
     from tunewright.db.store import Store
 
 VERSIONS, GPU_VERSIONS = ("tunewright", "llvmlite", "llvm"), ("tunewright", "nvrtc")
@@ -74,16 +75,21 @@ class KnownTimes:
         )
 
     @classmethod
-    def of_comparison(cls, compared: Record | None, target: Target) -> Self | None:
-        """The times of a task's comparison as `Store.comparisons` has it; None where there is none, or all failed.
+    def of_comparisons(cls, compared: Comparisons | None, target: Target) -> Self | None:
+        """The default by the newest comparison, and the best by the newest that stands; None where all failed.
 
-        Where its winner was taken back it is the default's alone, which is as good as before.
+        `compared` None: there was none.
         """
-        if compared is None or compared.measurement.status not in (Status.OK, Status.VOIDED):
+        if compared is None or compared.newest.measurement.status is not Status.OK:
             return None
-        times = cls.of_confirmation(compared.measurement, target)
-        is_voided = compared.measurement.status is Status.VOIDED
-        return replace(times, best_s=None, best_interval_s=None) if is_voided else times
+        newest = cls.of_confirmation(compared.newest.measurement, target)
+        if compared.standing == compared.newest:
+            return newest
+        best = compared.standing.measurement if compared.standing else None
+        if best is None or best.status is not Status.OK:
+            return replace(newest, best_s=None, best_interval_s=None)
+        noise = total_noise((newest.noise, noise_of_measurement(best)))
+        return replace(newest, best_s=best.median_s, best_interval_s=best.interval_s, noise=noise)
 
     @classmethod
     def of_trial(cls, best: Measurement | None, default: KnownDefault, apart_noise: str = "") -> Self:
@@ -123,8 +129,8 @@ class KnownDefault:
         if (task_key, default_key) in store.voids.in_force([task_key], target.key):
             return None
         tried = trial.record.measurement if trial is not None and not trial.line.is_imported else None
-        is_confirmed = best is not None and best == compared
-        return cls.beside_best(is_confirmed, tried, KnownTimes.of_comparison(compared, target))
+        is_confirmed = best is not None and compared is not None and best == compared.standing
+        return cls.beside_best(is_confirmed, tried, KnownTimes.of_comparisons(compared, target))
 
     @classmethod
     def beside_best(cls, is_confirmed: bool, trial: Measurement | None, compared: KnownTimes | None) -> Self | None:

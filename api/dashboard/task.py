@@ -17,12 +17,13 @@ from fastapi import APIRouter, Path, Query
 from markupsafe import Markup
 from pydantic import Field
 
+from tunewright.db.best import Comparisons
 from tunewright.db.bounds import LARGEST_ID
 from tunewright.db.errors import NotFound
 from tunewright.db.job import UNFINISHED, Job, JobState
 from tunewright.db.store import Store
 from tunewright.db.trial import TrialOrder, TrialPage
-from tunewright.search_space.measurement import Record, Status
+from tunewright.search_space.measurement import Status
 from tunewright.tuner.explain.gain import task_gain_interval
 from tunewright.tuner.explain.roofline import ceilings
 from tunewright.tuner.known_times import KnownDefault, KnownTimes
@@ -339,7 +340,7 @@ class TaskFacts:
     known: Standing
     job: Job | None
     newest_event: int  # of the job
-    compared: Record | None  # see `Store.comparisons`
+    compared: Comparisons | None
     newest: TrialPage  # the newest trial of all
     imported: int  # trials of all
     page: TrialPage
@@ -437,7 +438,7 @@ def _gain(facts: TaskFacts, best: TrialBrief | None) -> Gain | None:
     """How much faster than the default the best is: both as confirmed, or as `KnownDefault` has it beside a trial."""
     if best is None or not best.median_ms or best.is_imported:
         return None
-    known, compared = facts.known, KnownTimes.of_comparison(facts.compared, facts.known.target)
+    known, compared = facts.known, KnownTimes.of_comparisons(facts.compared, facts.known.target)
     trial = known.default_trial if known.default_trial and not known.default_trial.line.is_imported else None
     if not best.is_confirmed and (trial is None or known.default == known.schedule):
         return None

@@ -15,6 +15,7 @@ from sqlalchemy import event
 
 from tunewright.db import choice, transfer
 from tunewright.db import store as store_module
+from tunewright.db.best import Comparisons
 from tunewright.db.errors import NotFound, StoreError
 from tunewright.db.job import Lease, LeaseLost, SearchBudget
 from tunewright.search_space.measurement import Candidate, Measurement, Record, Status
@@ -284,18 +285,19 @@ class TestConfirmations:
         assert filled.best(*key) == last
         assert filled.confirmations([key[0], "00"], key[1]) == {key[0]: last}
 
-    def test_one_taken_back_tells_of_the_default_only_where_there_is_no_other(self, filled, samples):
+    def test_of_one_taken_back_is_known_what_it_tells_of_the_default(self, filled, samples):
         task, target = samples.task().key, samples.target().key
         for number in range(2):
             filled.record(samples.record(number))
             self.confirm(filled, samples, number, (number + 1) * 1e-3)
-        assert filled.comparisons([task, "00"], target) == filled.confirmations([task], target)
-        filled.voids.void(task, target, samples.schedule(1).key, "wrong on odd sizes")
-        assert filled.comparisons([task], target)[task] == samples.record(0, samples.measurement(1e-3))
-        filled.voids.void(task, target, samples.schedule(0).key, "wrong on odd sizes")
-        newest = filled.comparisons([task], target)[task]
-        assert (newest.schedule, newest.measurement.status) == (samples.schedule(1), Status.VOIDED)
-        assert newest.measurement.median_s == 2e-3 and filled.confirmations([task], target) == {}
+        older, newer = (samples.record(number, samples.measurement((number + 1) * 1e-3)) for number in range(2))
+        assert filled.comparisons([task, "00"], target) == {task: Comparisons(newer, newer)}
+        filled.voids.void(task, target, newer.schedule.key, "wrong on odd sizes")
+        assert filled.comparisons([task], target) == {task: Comparisons(older, newer)}
+        filled.voids.void(task, target, older.schedule.key, "wrong on odd sizes")
+        assert filled.comparisons([task], target) == {task: Comparisons(None, newer)}
+        filled.voids.lift(task, target, older.schedule.key)
+        assert filled.comparisons([task], target) == {task: Comparisons(older, newer)}
 
     def test_a_failed_one_leaves_nothing_before_it(self, filled, samples):
         key = samples.task().key, samples.target().key

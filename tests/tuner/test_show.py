@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 
 from tunewright.codegen.host import machine
+from tunewright.costmodel.model import AnalyticModel
 from tunewright.db import exchange
 from tunewright.db.exchange import EntryKind
 from tunewright.db.store import open_store
@@ -26,7 +27,9 @@ from tunewright.tuner.lookup.result import LookupResult, Match
 from tunewright.tuner.lookup.source import PreparedModel
 from tunewright.tuner.lookup.verdict import default_results, model_verdict
 from tunewright.tuner.models.model import Model, open_model
+from tunewright.tuner.search.context import recall
 from tunewright.tuner.search.report import JobOutcome as ReportOutcome
+from tunewright.tuner.search.task_state import TaskState
 
 from .conftest import small_model
 from .fake_pool import TARGET, FakePool, by_key, is_default, job, tasks, took
@@ -103,6 +106,32 @@ def test_a_default_takes_the_same_time_wherever_it_is_told(network: Model, url: 
             assert known is not None and known.time_s == entry.default_s and known.is_confirmed  # as pages have it
         store.voids.void(entry.key, TARGET.key, entry.default_key, "wrong on odd sizes")
     assert show_task(entry.key, "default", (), None, url, {}, 1)["measured"]["status"] == "voided"
+
+
+def test_a_default_has_the_time_of_the_newest_comparison_also_where_an_older_one_stands(
+    network: Model, url: str
+) -> None:
+    """Another winner, which is taken back, does not bring its older time back."""
+    task = tasks(network)[0]
+    default = default_schedule(task, TARGET)
+    [older, newer] = [one for one in points(task, TARGET, 40) if one != default][:2]
+    with open_store(url) as store:
+        store.add_target(TARGET)
+        store.add_task(task)
+        records = [Record(task.key, TARGET.key, schedule, took(4e-3)) for schedule in (default, older, newer)]
+        for record in records:
+            store.record(record)
+        for schedule, time_s, default_s in ((older, 1e-3, 3e-3), (newer, 5e-4, 2e-3)):
+            measured = replace(took(time_s), incumbent_s=default_s, provenance=machine())
+            store.confirm(Record(task.key, TARGET.key, schedule, measured))
+        store.voids.void(task.key, TARGET.key, newer.key, "wrong on odd sizes")
+        known = KnownDefault.of_task(store, task.key, TARGET, default.key)
+        assert known is not None and (known.time_s, known.is_confirmed) == (2e-3, True)
+        state = TaskState.of(task, 1, TARGET, records, AnalyticModel(), strategy="evolutionary", seed=0)
+        recall(store, TARGET, [state])
+        assert (state.times.default_s, state.times.best_s, state.times.is_confirmed) == (2e-3, 1e-3, True)
+    data = show_task(task.key, "default", (), None, url, {}, 1)["measured"]
+    assert (data["median_ms"], data["confirmed"]) == (2.0, True)
 
 
 def test_the_tasks_have_the_times_of_the_defaults_that_are_kept(network: Model) -> None:

@@ -13,6 +13,7 @@ from tunewright.codegen.gpu import KNOWN
 from tunewright.codegen.host import machine
 from tunewright.codegen.target import Target
 from tunewright.costmodel.model import AnalyticModel
+from tunewright.db.best import Comparisons
 from tunewright.db.job import SearchBudget
 from tunewright.db.store import Store
 from tunewright.search_space.measurement import DEFAULT_INTERVAL, NOISE, Measurement, Record, Status
@@ -76,7 +77,8 @@ def test_what_was_confirmed_is_told_until_something_faster_is_found(is_warm: boo
     provenance = {**machine(), NOISE: "it was busy", DEFAULT_INTERVAL: interval_s}
     winner = replace(measured(7e-4), incumbent_s=8e-4, warm_s=7e-4 if is_warm else 5e-4, provenance=provenance)
     confirmed = record(first, winner)
-    state.recall(confirmed, confirmed, TARGET)
+    compared = Comparisons(confirmed, confirmed)
+    state.recall(compared, confirmed, TARGET)
     assert state.times == KnownTimes.of_confirmation(winner, TARGET)
     assert not state.improves(measured(9.5e-4)) and not state.improves(measured(7e-4))
     state.tell(second, measured(9.5e-4))  # faster than no trial, or than all others
@@ -91,7 +93,7 @@ def test_what_was_confirmed_is_told_until_something_faster_is_found(is_warm: boo
         assert told.default_interval_s == (None if is_warm else (7.9e-4, 8.1e-4))
         sums = Progress(JobStage.SEARCHING, 4, SearchBudget(9), 1.0, [state], Assembly((1,)))
         assert (sums.is_tried, sums.is_default_tried) == (True, is_warm)
-        state.recall(confirmed, record(third, measured(6e-4)), TARGET)  # as when the next job begins
+        state.recall(compared, record(third, measured(6e-4)), TARGET)  # as when the next job begins
 
 
 def test_a_default_that_was_taken_back_is_told_no_longer() -> None:
@@ -99,7 +101,7 @@ def test_a_default_that_was_taken_back_is_told_no_longer() -> None:
     state.tell(state.default, Measurement(Status.VOIDED))
     state.tell(winner, measured())
     confirmed = record(winner, replace(measured(), incumbent_s=2e-3, provenance=machine()))
-    state.recall(confirmed, confirmed, TARGET)
+    state.recall(Comparisons(confirmed, confirmed), confirmed, TARGET)
     assert (state.times.default_s, state.times.best_s, state.times.is_confirmed) == (None, 1e-3, True)
 
 

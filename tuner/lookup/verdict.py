@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from tunewright.codegen.codec import IN_MS, from_json, to_json
 from tunewright.codegen.target import Target
 from tunewright.search_space.measurement import NOISE, Measurement, Status
-from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule
 
-from ..known_times import KnownDefault
 from ..text import ONNX_RUNTIME, Interval, between, between_ms, duration, mark_noise, printable, ratio, times
 from ..units import in_ms
 from .result import LONGEST_TEXT, LookupResult, Match, seconds, unmeasured_result
@@ -154,28 +152,9 @@ def model_verdict(store: Store, task_keys: Collection[str], target_key: str) -> 
     if (result.get("own_outcome") if is_taken else result.get("outcome")) != DEFAULTS_KEPT:
         return ModelVerdict(vendor=vendor)
     voided = store.voids.in_force(task_keys, target_key)
-    kept = {}
-    for told in result["tasks"]:
-        key = told["key"]
-        if (key, told["default_schedule"]) in voided:
-            continue
-        kept[key] = {name: told[name] for name in TASK_FIELDS if name in told}
-        if (key, Schedule.from_json(told["schedule"]).key) in voided:
-            kept[key] |= _default_fields(
-                KnownDefault.of_task(store, key, store.target(target_key), told["default_schedule"])
-            )
+    tasks = [task for task in result["tasks"] if (task["key"], task["default_schedule"]) not in voided]
+    kept = {task["key"]: {name: task[name] for name in TASK_FIELDS if name in task} for task in tasks}
     return ModelVerdict(kept or None, vendor)  # None also where all are taken back
-
-
-def _default_fields(known: KnownDefault | None) -> dict[str, Any]:
-    """The time of a default, as `default_time` reads it of an entry."""
-    known = known or KnownDefault(None, None, "", is_confirmed=False)
-    return {
-        "default_ms": in_ms(known.time_s),
-        "default_interval_ms": _in_ms(known.interval_s),
-        "noise": known.noise,
-        "confirmed": known.is_confirmed,
-    }
 
 
 def default_results(

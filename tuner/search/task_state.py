@@ -10,6 +10,7 @@ from math import inf, isqrt
 
 from tunewright.codegen.target import Target
 from tunewright.costmodel.model import CostModel
+from tunewright.db.best import Comparisons
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.schedule import Illegal, Schedule
@@ -123,17 +124,17 @@ class TaskState:
         standing_s = time_s(self.found[1]) if self.found else self.compared.best_s if self.compared else None
         return measurement.status is Status.OK and (standing_s is None or time_s(measurement) < standing_s)
 
-    def recall(self, compared: Record | None, best: Record | None, target: Target) -> None:
-        """Take in what the database has of the task: its comparison (see `Store.comparisons`), and its best."""
+    def recall(self, compared: Comparisons | None, best: Record | None, target: Target) -> None:
+        """Take in what the database has of the task: its comparisons, and its best."""
         before = self.found
-        self.compared = KnownTimes.of_comparison(compared, target)
+        standing = compared.standing if compared else None
+        self.compared = KnownTimes.of_comparisons(compared, target)
         if self.compared is not None and self.fails(self.default):  # it was taken back
             self.compared = replace(self.compared, default_s=None, default_interval_s=None)
         if best is not None and best.schedule.key in self.measured:  # others are imported
-            self.found = None if best == compared else (best.schedule, best.measurement)
+            self.found = None if best == standing else (best.schedule, best.measurement)
         else:
-            is_compared = compared is not None and compared.measurement.status is not Status.VOIDED
-            self.found = None if is_compared else self.best
+            self.found = None if standing else self.best
         if self.found != before:
             self.apart_noise = ""
 
