@@ -377,11 +377,16 @@ def load(dtype: DType, lanes: int, used: int, where: str, masks: bool, emit: Emi
 def store(dtype: DType, lanes: int, used: int, where: str, value: str, masks: bool, emit: Emit) -> str:
     """The instruction that stores the leading lanes of a value, of the type that it has in memory, to a pointer.
 
-    `masks`: whether the machine has masked stores; without them a shorter vector is placed first.
+    `masks`: whether the machine has masked stores; without them a shorter vector is placed first. One lane is a scalar.
     """
     kind, size = memory_type(dtype, lanes), dtype.size_bytes
     if used == lanes:
         return f"store {kind} {value}, ptr {where}, align {size}"
+    if used == 1:
+        # A mask of one lane won't do: where the value was just cut short by a cast, LLVM 22 stores that lane as wide as
+        # it was before, over what comes after it (https://github.com/llvm/llvm-project/issues/179489).
+        first = emit(f"extractelement {kind} {value}, i64 0")
+        return f"store {memory_type(dtype)} {first}, ptr {where}, align {size}"
     if masks:
         operands = f"{kind} {value}, ptr align {size} {where}, {_mask(lanes, used)}"
         return f"call void @llvm.masked.store.{suffix(dtype, lanes)}.p0({operands})"

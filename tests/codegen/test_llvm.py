@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import ml_dtypes
@@ -30,6 +31,7 @@ from tunewright.codegen.ir.ir import Alloc, Block, Buffer, For, If, Kernel, Loop
 from tunewright.codegen.llvm import build as build_module
 from tunewright.codegen.llvm import emit as emit_module
 from tunewright.codegen.llvm.build import assembly
+from tunewright.codegen.llvm.ops import memory_type
 from tunewright.codegen.target import Target
 
 F32, F64, F16, BF16, I64, I32, I16, I8, U64, U32, U16, U8, BOOL = DType
@@ -379,6 +381,33 @@ def test_count_switches_trailing_lanes_off(execute, dtype, count):
     assert not got["y"][0].any()
     np.testing.assert_array_equal(got["whole"], np.pad(x[1], (0, LANES - count)))
     np.testing.assert_array_equal(got["z"], [x[1], np.full(count, x[0, 0])])
+
+
+@pytest.mark.parametrize(
+    ("source", "target"), [(s, t) for s in DType for t in DType if castable(s, t) and s.size_bytes > t.size_bytes]
+)
+def test_lanes_out_of_use_are_not_written_with_a_value_that_was_cut_short(execute, source, target):
+    """LLVM joins a cast with the store behind it. The last row shows what is written behind the others."""
+    cases = [(lanes, count) for lanes in (4, 8, 16) for count in (1, lanes // 2 + 1, lanes - 1)]
+    x, y = np.abs(draw(source, (len(cases), LANES))), draw(target, (len(cases) + 1, LANES), 1)
+    body, want = [], y.copy()
+    for row, (lanes, count) in enumerate(cases):
+        value = Op("cast", (load("x", row, ramp(0, lanes), dtype=source),), target)
+        body.append(store("y", row, ramp(0, lanes), value=value, count=count))
+        want[row, :count] = x[row, :count].astype(target.numpy)
+    params = [buffer("x", *x.shape, dtype=source), buffer("y", *y.shape, dtype=target)]
+    np.testing.assert_array_equal(execute(kernel(params, block(*body)), x=x, y=y)["y"], want)
+
+
+@pytest.mark.parametrize("target", [AVX512, AVX2, NEON], ids=str)
+@pytest.mark.parametrize("dtype", DType)
+def test_one_lane_is_stored_as_a_scalar(target, dtype):
+    """Some versions of LLVM store too much for a mask of one lane."""
+    value = load("x", ramp(0, LANES), dtype=dtype)
+    params = [buffer(name, LANES, dtype=dtype) for name in "xy"]
+    text = str(emit_module.emit(kernel(params, store("y", ramp(0, LANES), value=value, count=1)), target, "f"))
+    assert re.findall(r"^ *(?:store|call void).*", text, re.MULTILINE)[0].split()[:2] == ["store", memory_type(dtype)]
+    assert "masked" not in text
 
 
 @pytest.mark.parametrize("dtype", [F32, F64])

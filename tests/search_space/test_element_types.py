@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import onnx
 import pytest
 
@@ -12,12 +13,13 @@ from tunewright.codegen.gpu import KNOWN
 from tunewright.codegen.target import Target
 from tunewright.graph.fusion.fusion import TaskCall, partition
 from tunewright.graph.onnx_import import load
+from tunewright.graph.oracle import example_inputs, reference
 from tunewright.graph.rewrites import rewrite
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Candidate
 from tunewright.search_space.sketches import lower, sketch, spaces
 
-from .oracle import NARROW, SMALL_GPU, WIDE, agree
+from .oracle import HOST, NARROW, SMALL_GPU, WIDE, agree, native
 
 TEXTS = {
     "curves": ("double", "[37] x", "y = Exp(x)"),
@@ -35,10 +37,30 @@ TEXTS = {
     "order": ("double", "[17, 19] x", "y = Transpose(x)"),
 }
 
+CUT_TEXTS = {
+    "brain_product": ("float[5, 3] x, float[3, {n}] w", "a = MatMul(x, w) y = Cast <to = 16> (a)", "bfloat16"),
+    "brain_rows": ("float[5, {n}] x", "a = Softmax(x) y = Cast <to = 16> (a)", "bfloat16"),
+    "half_pool": (
+        "float[1, {n}, 4, 3] x",
+        "a = MaxPool <kernel_shape = [3, 3]> (x) b = Transpose <perm = [0, 2, 3, 1]> (a) y = Cast <to = 10> (b)",
+        "float16",
+    ),
+    "short_sums": ("int32[5, {n}] x, int32[{n}] w", "a = Add(x, w) y = Cast <to = 5> (a)", "int16"),
+    "byte_sums": ("int32[5, {n}] x, int32[{n}] w", "a = Add(x, w) y = Cast <to = 2> (a)", "uint8"),
+    "byte_order": ("int16[{n}, 5] x", "a = Transpose(x) y = Cast <to = 3> (a)", "int8"),
+    "whole_order": ("int64[{n}, 5] x", "a = Transpose(x) y = Cast <to = 6> (a)", "int32"),
+}
+"""Inputs, nodes, and the type of y, for which values are cut short."""
+
 
 def tasks_of(name: str) -> list[Task]:
     kind, inputs, nodes = TEXTS[name]
-    head = f'<ir_version: 10, opset_import: ["" : 20]> m ({kind}{inputs}) => ({kind} y)'
+    return parse_tasks(f"{kind}{inputs}", nodes, kind)
+
+
+def parse_tasks(inputs: str, nodes: str, kind: str) -> list[Task]:
+    """The tasks of a model with an output y of some type."""
+    head = f'<ir_version: 10, opset_import: ["" : 20]> m ({inputs}) => ({kind} y)'
     model = onnx.parser.parse_model(f"{head} {{ {nodes.replace(') ', ')' + chr(10))} }}")
     return [step.task for step in partition(rewrite(load(model.SerializeToString()))) if isinstance(step, TaskCall)]
 
@@ -52,6 +74,25 @@ def test_all_sketches_agree_with_the_oracle(name: str, target: Target) -> None:
         tolerance = 1e-13 if task.outputs[0].dtype is DType.F64 else 0.0
         for space in spaces(task, target):
             agree(sketch(space.sketch), task, target, 1, 3, tolerance)
+
+
+@pytest.mark.parametrize("name", CUT_TEXTS)
+@pytest.mark.parametrize("columns", [17, 18, 33, 47])
+def test_values_cut_short_keep_to_their_place(name: str, columns: int) -> None:
+    """In native code: a vector at an edge writes its lanes in use alone, also where there is one."""
+    inputs, nodes, kind = CUT_TEXTS[name]
+    tasks = parse_tasks(inputs.replace("{n}", str(columns)), nodes, kind)
+    assert tasks[-1].outputs[0].dtype is DType(kind)
+    for task in tasks:
+        arrays = example_inputs(task, 1)
+        expected = [array.astype(np.float64) for array in reference(task, arrays)]
+        for space in spaces(task, HOST):
+            rows = space.sample(6, np.random.default_rng(columns))
+            for schedule in (space.default, *map(space.schedule, rows)):
+                kernel = lower(Candidate(task, HOST, schedule))
+                for right, own in zip(expected, native(task, kernel, arrays), strict=True):
+                    tolerance = 2.0**-8 if "float" in kind else 0.0
+                    np.testing.assert_allclose(own.astype(np.float64).reshape(right.shape), right, tolerance, 1e-6)
 
 
 @pytest.mark.parametrize("name", TEXTS)
