@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import onnx.parser
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -11,11 +13,12 @@ from tunewright.codegen.llvm.build import build
 from tunewright.graph.oracle import example_inputs, reference
 from tunewright.graph.rewrites import weight_types
 from tunewright.graph.task import Task
+from tunewright.search_space.cpu.loops.nest import SLAB
 from tunewright.search_space.measurement import Candidate
 from tunewright.search_space.sketch import find_space
 from tunewright.search_space.sketches import SKETCHES, default_schedule, lower
 
-from .oracle import HOST, interpret, native
+from .oracle import HOST, WIDE, interpret, native
 from .test_sketches import SIZES, agree, fuse_model, schedules
 
 MODELS = {
@@ -61,6 +64,15 @@ def test_a_task_reads_its_weights_as_they_are_stored(name: str, kind: str) -> No
         assert weights and all(tensor.dtype.is_narrow for tensor in weights)
         is_product = name != "table"
         assert (default_schedule(task, HOST).sketch == "generic") is not is_product or name in ("one row", "turned")
+
+
+def test_casts_are_shared_by_tiles_of_few_rows() -> None:
+    """With tiles of many rows they cost little in registers."""
+    [task] = tasks_of("dense", "float16", {"a": 13, "b": 11, "c": 67, "d": 2})
+    for target, held in ((replace(WIDE, vector_bits=256, vector_registers=16), 1), (WIDE, 0)):
+        schedule = default_schedule(task, target)
+        assert schedule["held"] == held
+        assert (SLAB in str(lower(Candidate(task, target, schedule)))) is bool(held)
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -20,7 +20,7 @@ from math import prod
 
 from tunewright.codegen.expr.expr import Expr, Var, const, op
 from tunewright.codegen.expr.symbolic import is_plain
-from tunewright.codegen.ir.ir import Block, For, If, LoopKind, Stmt
+from tunewright.codegen.ir.ir import Alloc, Block, For, If, LoopKind, Stmt
 from tunewright.codegen.target import Target
 
 from ...axes import TileRun, unravel
@@ -55,9 +55,18 @@ def _tile_loops(nest: Nest, chunk: Mapping[str, Expr]) -> Stmt:
         tile[axis] = chunk[axis] * inside + step
     body = _variants(nest, tile, nest.spatial, {})
     for axis in reversed(nest.order or nest.spatial):
+        if nest.slab is not None and axis == nest.vector:
+            fill = _only_tiles(nest, axis, tile[axis], nest.slab.fill(axis, tile, nest.lanes))
+            body = Alloc(nest.slab.buffer, Block((fill, body)))
         if nest.tiles_per_chunk(axis) > 1:
             body = For(axis + TILE, nest.tiles_per_chunk(axis), body)
     return body
+
+
+def _only_tiles(nest: Nest, axis: str, number: Expr, body: Stmt) -> Stmt:
+    """The body where there is a tile of that number along an axis: the last chunk may have fewer."""
+    tiles, slots = nest.tiles(axis), nest.chunks(axis) * nest.tiles_per_chunk(axis)
+    return If(op("lt", number, tiles), body) if tiles < slots else body
 
 
 def _variants(nest: Nest, tile: Mapping[str, Expr], axes: Sequence[str], runs: dict[str, TileRun]) -> Stmt:
