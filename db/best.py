@@ -14,7 +14,7 @@ from .errors import read_stored
 
 
 @dataclass(frozen=True, slots=True)
-class Comparisons:
+class TaskComparisons:
     """The newest confirmations of a task on a target that were made here."""
 
     standing: Record | None  # the newest whose winner was not taken back, of any status; None: there is none

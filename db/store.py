@@ -19,7 +19,7 @@ from tunewright.search_space.measurement import Candidate, Measurement, Record, 
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import current
 
-from .best import Comparisons
+from .best import TaskComparisons
 from .catalog import Catalog
 from .choice import best_rows, newest_comparisons, newest_confirmations
 from .database import Database, column_of, read_session, retry, row_counts, write_session
@@ -240,10 +240,10 @@ class Store(Recorder, Transfer, Closeable):
         return {row.task_key: to_record(row) for row in rows}
 
     @read_session
-    def comparisons(self, session: Session, task_keys: Iterable[str], target_key: str) -> dict[str, Comparisons]:
+    def comparisons(self, session: Session, task_keys: Iterable[str], target_key: str) -> dict[str, TaskComparisons]:
         """The newest confirmations of each task that has any that were made here."""
         return {
-            newest.task_key: Comparisons(None if standing is None else to_record(standing), stored_record(newest))
+            newest.task_key: TaskComparisons(None if standing is None else to_record(standing), stored_record(newest))
             for standing, newest in newest_comparisons(session, task_keys, target_key)
         }
 

@@ -20,7 +20,7 @@ from .text import Interval
 from .units import Time, TimeInterval
 
 if TYPE_CHECKING:
-    from tunewright.db.best import Comparisons
+    from tunewright.db.best import TaskComparisons
     from tunewright.db.store import Store
 
 VERSIONS, GPU_VERSIONS = ("tunewright", "llvmlite", "llvm"), ("tunewright", "nvrtc")
@@ -75,7 +75,7 @@ class KnownTimes:
         )
 
     @classmethod
-    def of_comparisons(cls, compared: Comparisons | None, target: Target) -> Self | None:
+    def of_comparisons(cls, compared: TaskComparisons | None, target: Target) -> Self | None:
         """The default by the newest comparison, and the best by the newest that stands; None where all failed.
 
         `compared` None: there was none.

@@ -17,7 +17,7 @@ from fastapi import APIRouter, Path, Query
 from markupsafe import Markup
 from pydantic import Field
 
-from tunewright.db.best import Comparisons
+from tunewright.db.best import TaskComparisons
 from tunewright.db.bounds import LARGEST_ID
 from tunewright.db.errors import NotFound
 from tunewright.db.job import UNFINISHED, Job, JobState
@@ -340,7 +340,7 @@ class TaskFacts:
     known: Standing
     job: Job | None
     newest_event: int  # of the job
-    compared: Comparisons | None
+    compared: TaskComparisons | None
     newest: TrialPage  # the newest trial of all
     imported: int  # trials of all
     page: TrialPage

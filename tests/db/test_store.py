@@ -15,7 +15,7 @@ from sqlalchemy import event
 
 from tunewright.db import choice, transfer
 from tunewright.db import store as store_module
-from tunewright.db.best import Comparisons
+from tunewright.db.best import TaskComparisons
 from tunewright.db.errors import NotFound, StoreError
 from tunewright.db.job import Lease, LeaseLost, SearchBudget
 from tunewright.search_space.measurement import Candidate, Measurement, Record, Status
@@ -291,13 +291,13 @@ class TestConfirmations:
             filled.record(samples.record(number))
             self.confirm(filled, samples, number, (number + 1) * 1e-3)
         older, newer = (samples.record(number, samples.measurement((number + 1) * 1e-3)) for number in range(2))
-        assert filled.comparisons([task, "00"], target) == {task: Comparisons(newer, newer)}
+        assert filled.comparisons([task, "00"], target) == {task: TaskComparisons(newer, newer)}
         filled.voids.void(task, target, newer.schedule.key, "wrong on odd sizes")
-        assert filled.comparisons([task], target) == {task: Comparisons(older, newer)}
+        assert filled.comparisons([task], target) == {task: TaskComparisons(older, newer)}
         filled.voids.void(task, target, older.schedule.key, "wrong on odd sizes")
-        assert filled.comparisons([task], target) == {task: Comparisons(None, newer)}
+        assert filled.comparisons([task], target) == {task: TaskComparisons(None, newer)}
         filled.voids.lift(task, target, older.schedule.key)
-        assert filled.comparisons([task], target) == {task: Comparisons(older, newer)}
+        assert filled.comparisons([task], target) == {task: TaskComparisons(older, newer)}
 
     def test_a_failed_one_leaves_nothing_before_it(self, filled, samples):
         key = samples.task().key, samples.target().key

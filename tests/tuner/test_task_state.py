@@ -13,7 +13,7 @@ from tunewright.codegen.gpu import KNOWN
 from tunewright.codegen.host import machine
 from tunewright.codegen.target import Target
 from tunewright.costmodel.model import AnalyticModel
-from tunewright.db.best import Comparisons
+from tunewright.db.best import TaskComparisons
 from tunewright.db.job import SearchBudget
 from tunewright.db.store import Store
 from tunewright.search_space.measurement import DEFAULT_INTERVAL, NOISE, Measurement, Record, Status
@@ -77,7 +77,7 @@ def test_what_was_confirmed_is_told_until_something_faster_is_found(is_warm: boo
     provenance = {**machine(), NOISE: "it was busy", DEFAULT_INTERVAL: interval_s}
     winner = replace(measured(7e-4), incumbent_s=8e-4, warm_s=7e-4 if is_warm else 5e-4, provenance=provenance)
     confirmed = record(first, winner)
-    compared = Comparisons(confirmed, confirmed)
+    compared = TaskComparisons(confirmed, confirmed)
     state.recall(compared, confirmed, TARGET)
     assert state.times == KnownTimes.of_confirmation(winner, TARGET)
     assert not state.improves(measured(9.5e-4)) and not state.improves(measured(7e-4))
@@ -101,7 +101,7 @@ def test_a_default_that_was_taken_back_is_told_no_longer() -> None:
     state.tell(state.default, Measurement(Status.VOIDED))
     state.tell(winner, measured())
     confirmed = record(winner, replace(measured(), incumbent_s=2e-3, provenance=machine()))
-    state.recall(Comparisons(confirmed, confirmed), confirmed, TARGET)
+    state.recall(TaskComparisons(confirmed, confirmed), confirmed, TARGET)
     assert (state.times.default_s, state.times.best_s, state.times.is_confirmed) == (None, 1e-3, True)
 
 

@@ -10,7 +10,7 @@ from math import inf, isqrt
 
 from tunewright.codegen.target import Target
 from tunewright.costmodel.model import CostModel
-from tunewright.db.best import Comparisons
+from tunewright.db.best import TaskComparisons
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.schedule import Illegal, Schedule
@@ -124,7 +124,7 @@ class TaskState:
         standing_s = time_s(self.found[1]) if self.found else self.compared.best_s if self.compared else None
         return measurement.status is Status.OK and (standing_s is None or time_s(measurement) < standing_s)
 
-    def recall(self, compared: Comparisons | None, best: Record | None, target: Target) -> None:
+    def recall(self, compared: TaskComparisons | None, best: Record | None, target: Target) -> None:
         """Take in what the database has of the task: its comparisons, and its best."""
         before = self.found
         standing = compared.standing if compared else None
