@@ -53,7 +53,7 @@ from ..sketch import LOCAL_BYTES, PREFETCH, PatternSketch
 from ..space import Columns, Knob, Space, Tiling, point_columns
 from .loops.blocking import Shape, block_choices, chunk_cycles, tile_cycles, tiling
 from .loops.lower import lower, plain_nest
-from .loops.nest import Nest, Slab
+from .loops.nest import Nest, WidePanel
 
 MOST_ROWS, MOST_OUTER_ROWS = 28, 4
 """Extents of a register tile along the last row axis and the one before."""
@@ -68,7 +68,7 @@ times as long on a Xeon with AVX-512, with four 1.1 to 2.0, with eight 0.7 to 1.
 
 S = TypeVar("S", int, NDArray[np.int64])
 
-SLAB_SAYS = "Narrow weights are cast once for all rows of a piece, not in registers at each tile."
+WIDE_SAYS = "Narrow weights are cast once for all rows of a piece, not in registers at each tile."
 
 CAST_TILES, CAST_ROWS = 3, 8
 """Tiles that read the same narrow weights from which on these are cast once by default, if tiles have few rows. With
@@ -108,8 +108,8 @@ class ContractionSketch(PatternSketch[Product]):
         knobs.append(Knob("unroll", self.copies(product.fused_stage.stage.reduce[-1].extent, target)))
         knobs.append(Knob("columns_inside", (0, 1)))
         knobs.append(Knob("ahead", (0, 1) if is_packable(task, product.panel) else (0,), PREFETCH))
-        if _has_slab(task, product):
-            knobs.append(Knob("held", (0, 1), SLAB_SAYS))
+        if _is_panel_narrow(task, product):
+            knobs.append(Knob("held", (0, 1), WIDE_SAYS))
         preferred = _preferred(task, product, target, knobs)
         return self.space_of(
             tuple(knobs),
@@ -127,8 +127,8 @@ class ContractionSketch(PatternSketch[Product]):
         nest = nest_of(product, schedule, target)
         product, packings, copies = _pack(task, product, nest)
         if dict(schedule.values).get("held"):
-            slab = _slab(product, packings[product.panel.tensor].shape[-1])
-            product, nest = _read_slab(product, slab), replace(nest, slab=slab)
+            wide = _wide_panel(product, packings[product.panel.tensor].shape[-1])
+            product, nest = _read_wide(product, wide), replace(nest, wide_panel=wide)
         early = {name: prefetch_rows(packing.shape[-1]) for name, packing in packings.items() if schedule["ahead"]}
         if (
             is_packable(task, product.broadcast)
@@ -275,9 +275,9 @@ def _is_distinct(product: Product, target: Target, columns: Columns) -> NDArray[
         size = columns[f"tile_{axis}"]
         distinct &= size == -(-product.extent(axis) // -(-product.extent(axis) // size))
     if held.any():  # where one tile reads it, or others come between, nothing is gained
-        slab_bytes = vectors * lanes_of(product, target) * prod(a.extent for a in product.fused_stage.stage.reduce) * 4
+        panel_bytes = vectors * lanes_of(product, target) * prod(a.extent for a in product.fused_stage.stage.reduce) * 4
         is_of_use = (rows_inside > 1) & (columns["columns_inside"] == 0) & (columns["ahead"] == 0)
-        distinct &= ~held | (is_of_use & (slab_bytes <= LOCAL_BYTES))
+        distinct &= ~held | (is_of_use & (panel_bytes <= LOCAL_BYTES))
     order_matters = (rows_inside > 1) & (columns_inside > 1)
     return np.asarray(distinct & (order_matters | (columns["columns_inside"] == 0)))
 
@@ -350,23 +350,23 @@ def nest_of(product: Product, schedule: Schedule, target: Target) -> Nest:
     )
 
 
-def _has_slab(task: Task, product: Product) -> bool:
+def _is_panel_narrow(task: Task, product: Product) -> bool:
     """Whether weights are narrow, so that they may be cast once for several tiles."""
     return is_packable(task, product.panel) and product.panel.dtype is not product.dtype
 
 
-def _slab(product: Product, width: int) -> Slab:
+def _wide_panel(product: Product, width: int) -> WidePanel:
     """The part of the packed panel that is cast at once."""
     extents = {axis.name: axis.extent for axis in product.fused_stage.stage.reduce}
     names = [at.name for at in product.panel.index if isinstance(at, Var) and at.name in extents]
-    return Slab(product.panel, tuple(Axis(name, extents[name]) for name in names), width)
+    return WidePanel(product.panel, tuple(Axis(name, extents[name]) for name in names), width)
 
 
-def _read_slab(product: Product, slab: Slab) -> Product:
+def _read_wide(product: Product, wide: WidePanel) -> Product:
     """The product with the panel read there."""
     stage = product.fused_stage.stage
-    body = transform(stage.body, lambda x: slab.place if narrow_source(x) == slab.panel and x != slab.panel else x)
-    return replace(product, fused_stage=replace(product.fused_stage, stage=replace(stage, body=body)), panel=slab.place)
+    body = transform(stage.body, lambda x: wide.place if narrow_source(x) == wide.panel and x != wide.panel else x)
+    return replace(product, fused_stage=replace(product.fused_stage, stage=replace(stage, body=body)), panel=wide.place)
 
 
 def _pack(task: Task, product: Product, nest: Nest) -> tuple[Product, dict[str, Packing], list[FusedStage]]:

@@ -13,7 +13,7 @@ from tunewright.codegen.llvm.build import build
 from tunewright.graph.oracle import example_inputs, reference
 from tunewright.graph.rewrites import weight_types
 from tunewright.graph.task import Task
-from tunewright.search_space.cpu.loops.nest import SLAB
+from tunewright.search_space.cpu.loops.nest import WIDE as WIDE_PANEL
 from tunewright.search_space.measurement import Candidate
 from tunewright.search_space.sketch import find_space
 from tunewright.search_space.sketches import SKETCHES, default_schedule, lower
@@ -72,7 +72,7 @@ def test_casts_are_shared_by_tiles_of_few_rows() -> None:
     for target, held in ((replace(WIDE, vector_bits=256, vector_registers=16), 1), (WIDE, 0)):
         schedule = default_schedule(task, target)
         assert schedule["held"] == held
-        assert (SLAB in str(lower(Candidate(task, target, schedule)))) is bool(held)
+        assert (WIDE_PANEL in str(lower(Candidate(task, target, schedule)))) is bool(held)
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -55,9 +55,9 @@ def _tile_loops(nest: Nest, chunk: Mapping[str, Expr]) -> Stmt:
         tile[axis] = chunk[axis] * inside + step
     body = _variants(nest, tile, nest.spatial, {})
     for axis in reversed(nest.order or nest.spatial):
-        if nest.slab is not None and axis == nest.vector:
-            fill = _only_tiles(nest, axis, tile[axis], nest.slab.fill(axis, tile, nest.lanes))
-            body = Alloc(nest.slab.buffer, Block((fill, body)))
+        if nest.wide_panel is not None and axis == nest.vector:
+            fill = _only_tiles(nest, axis, tile[axis], nest.wide_panel.fill(axis, tile, nest.lanes))
+            body = Alloc(nest.wide_panel.buffer, Block((fill, body)))
         if nest.tiles_per_chunk(axis) > 1:
             body = For(axis + TILE, nest.tiles_per_chunk(axis), body)
     return body

@@ -21,12 +21,12 @@ CALLER = frozenset({"chunk"})
 """The fixed axes of a nest inside a chunk of the caller, which has no parallel loop."""
 
 
-SLAB = ".slab"
+WIDE = ".wide"
 """A part of a packed panel in float32, next to a core."""
 
 
 @dataclass(frozen=True, slots=True)
-class Slab:
+class WidePanel:
     """The part of a packed narrow panel that register tiles at one place along the lanes read, as float32.
 
     Where several tiles read it, to cast it once is less work than in the registers of each.
@@ -39,12 +39,12 @@ class Slab:
     @property
     def buffer(self) -> Buffer:
         """Its memory: [reduction, width]."""
-        return Buffer(SLAB, (*(axis.extent for axis in self.axes), self.width), DType.F32, Scope.SHARED)
+        return Buffer(WIDE, (*(axis.extent for axis in self.axes), self.width), DType.F32, Scope.SHARED)
 
     @property
     def place(self) -> Load:
         """What tiles read instead of `panel`."""
-        return Load(SLAB, self.panel.index[-len(self.axes) - 1 :], DType.F32)
+        return Load(WIDE, self.panel.index[-len(self.axes) - 1 :], DType.F32)
 
     def fill(self, vector: str, tile: Mapping[str, Expr], lanes: int) -> Stmt:
         """Fill the memory. `tile` are the numbers of the tiles; but for the axis along the lanes they are indices."""
@@ -53,7 +53,7 @@ class Slab:
         steps: list[Stmt] = []
         for base in range(0, self.width, lanes):
             value, *at = (vectorize(x, vector + INNER, const(base), lanes) for x in (panel, *self.place.index))
-            steps.append(Store(SLAB, tuple(at), op("cast", value, dtype=DType.F32)))
+            steps.append(Store(WIDE, tuple(at), op("cast", value, dtype=DType.F32)))
         fill: Stmt = Block(tuple(steps))
         for axis in reversed(self.axes):
             fill = For(axis.name, axis.extent, fill)
@@ -74,7 +74,9 @@ class Nest:
     fixed: frozenset[str] = frozenset()  # axes whose loops are the caller's
     edges: tuple[WindowDim, ...] = ()  # where the body is not evaluated; one an axis and one a tap at most
     prefetch: Mapping[str, int] = field(default_factory=dict)  # tensor -> steps of the innermost reduction to prefetch
-    slab: Slab | None = None  # what the body reads of it; made once for all tiles at one place along the lanes
+    wide_panel: WidePanel | None = (
+        None  # what the body reads of it; made once for all tiles at one place along the lanes
+    )
     compact: bool = False  # whether short tiles cross the lanes in little code: in registers or by way of memory
 
     def tiles(self, axis: str) -> int:
