@@ -252,6 +252,13 @@ class JobPage(Answer):
         return f"by default{of}", f"{'tuned' if self.job.is_searched else 'so far'}{of}"
 
     @property
+    def why_no_speedup(self) -> str:
+        """Why no speed-up of a job is known, where it never will be; empty where it is or may be."""
+        if self.latency.speedup is not None or not self.job.is_searched:
+            return ""
+        return self.latency.default_fault or ("not every default was timed" if self.task_count else "it has no tasks")
+
+    @property
     def why_no_parts(self) -> str:
         """Why nothing can be told of where the time goes; empty where it can."""
         if any(total_ms(side) for side in zip(*((part.before_ms, part.after_ms) for part in self.parts), strict=True)):
@@ -337,6 +344,8 @@ def _url(view: JobPage, key: str) -> str | None:
 
 def _curve_figure(view: JobPage, by: Abscissa, title: str, series: Sequence[Series]) -> Figure:
     nothing = "Nothing was found" if view.trials else "There were no trials"
+    if view.why_no_speedup and view.trials:
+        nothing = f"No speedup is known: {view.why_no_speedup}"
     if not view.job.is_finished:
         nothing = "Nothing was found yet" if view.trials else "There are no trials yet"
     return Figure("steps", title, ABSCISSAS[by], SPEEDUP, series, nothing=f"{nothing}.", until=view.end(by))

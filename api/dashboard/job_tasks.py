@@ -35,7 +35,7 @@ class Latency(Answer):
     of: GainBasis = Field(
         description="What the times are of: runs of the whole `model`, its `tasks` timed side by side, or `trials`."
     )
-    default_ms: float | None = Field(description="On default schedules.")
+    default_ms: float | None = Field(description="On default schedules; null: not known, or one of them can't be run.")
     tuned_ms: float | None = Field(description="As it is run from now on, or by the best trials so far.")
     is_default_tried: bool = Field(description="Whether a trial is in `default_ms`, which nothing has confirmed.")
     default_interval_ms: tuple[float, float] | None = Field(description="95% interval of the median; null: not known.")
@@ -56,6 +56,9 @@ class Latency(Answer):
         description="Where that runtime was taken, what the job did for our kernels; else null."
     )
     why_not: Text = Field(description="Why a finished job has not timed the model; empty where it has.")
+    default_fault: Text = Field(
+        description="Why a finished job could not run it on its default schedules; empty where it could."
+    )
     noise: Text = Field(description="Why the machine was too busy to rely on the times; empty where it was not.")
 
     @property

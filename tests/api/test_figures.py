@@ -140,6 +140,35 @@ def test_people_read_the_same(ended: Ended, tmp_path: Path) -> None:
             assert duration(1e3 * found.rejected_s) in text and "keeps its defaults" in text, place
 
 
+@pytest.mark.parametrize("ended", ["faster"], indirect=True)
+def test_a_model_without_a_default_has_the_time_that_was_measured(ended: Ended, tmp_path: Path) -> None:
+    """Its defaults were taken back: no sum of tasks stands for that time, and everything says why there is no gain."""
+    keys = [(task.key, task.default_key) for task in ended.report.tasks]
+    with open_store(ended.url) as store:
+        for task_key, default_key in keys:
+            store.voids.void(task_key, TARGET.key, default_key, "wrong on odd sizes")
+        pool = FakePool(tried, compared)
+        report = job(open_model(ended.path), store, pool, seed=1, timing=takes(tuned=2.6e-3))
+    found: Any = report  # of which what is asked for is known
+    why = "the default schedule of 2 tasks was taken back"
+    assert (found.default_s, found.speedup, found.default_fault) == (None, None, why)
+    page = ended.client.get(f"/v1/pages/jobs/{found.job_id}").json()["latency"]
+    assert (page["of"], page["tuned_ms"], page["default_fault"]) == ("model", 1e3 * found.tuned_s, why)
+    assert page["tuned_interval_ms"] == pytest.approx([1e3 * edge_s for edge_s in found.tuned_interval_s])
+    shown = " ".join(ended.command("jobs", "show", found.job_id).out.split())
+    time, total = duration(1e3 * found.tuned_s), duration(1e3 * found.kernels_s)
+    assert time != total
+    assert f"the whole model: {time} (" in shown and f"tuned; it was not timed by default: {why}" in shown
+    assert f"the sum of its tasks: {total} tuned" in shown
+    told = replace(ended, report=found)
+    for text in (whole(ended.client.get(f"/jobs/{found.job_id}")).words, _report(told, tmp_path)):
+        assert re.search(rf"Speed-up ?- ?{why}", text)
+        assert f"No speedup is known: {why}." in text and "Nothing was found" not in text
+        assert re.search(rf"One run ?{time} .*?; ?not timed by default", text)
+        assert "not known yet" not in text and "mark at its end" not in text
+        assert "†" not in text  # of what was taken back before the job, it tells nothing
+
+
 def test_a_vendor_is_told_of_in_the_same_words(ended: Ended, tmp_path: Path) -> None:
     """Where it was timed, and nowhere else."""
     printed, number, vendor = StringIO(), ended.report.job_id, ended.report.vendor

@@ -151,7 +151,7 @@ class TestWhileItRuns:
         searched(search)
         said = twin(client, search.id)
         told = {"of": "trials", "default_ms": 10.0, "tuned_ms": 4.0, "speedup": 2.5, "is_default_tried": True}
-        told |= dict.fromkeys(("why_not", "noise", "vendor_text"), "")
+        told |= dict.fromkeys(("why_not", "default_fault", "noise", "vendor_text"), "")
         assert {name: value for name, value in said["latency"].items() if value is not None} == told
         assert all(not task["is_confirmed"] for task in said["tasks"])
         words = page(client, search.id)

@@ -476,6 +476,30 @@ def test_what_is_not_known_of_another_machine() -> None:
     assert whole == "the whole model was not timed: it is no cpu:x:8x256"
 
 
+def test_what_ran_on_its_tuned_schedules_alone_has_that_time() -> None:
+    """And not the sum of its tasks, which is told as such."""
+    why = "the default schedule of 1 task was taken back"
+    result = TUNED | {"default_ms": None, "tasks_tuned_ms": 0.9, "default_fault": why}
+    whole, total = printed(tune_report.render, result, 160).splitlines()[-2:]
+    assert whole == f"the whole model: 1.18 ms tuned; it was not timed by default: {why}"
+    assert total.startswith("the sum of its tasks: 900 \N{MICRO SIGN}s tuned; ")
+    old = printed(tune_report.render, result | {"default_fault": ""}, 160)  # of before it was told
+    assert "the whole model: 1.18 ms tuned; it was not timed by default\n" in old
+
+
+def test_what_was_not_timed_of_a_size_is_told() -> None:
+    sums = {"tasks_default_ms": 2.4, "tasks_tuned_ms": 1.2}
+    sizes = [
+        TUNED | {"dims": {"n": 1}},
+        TUNED | sums | {"dims": {"n": 2}, "default_ms": None, "default_fault": "it fails"},
+        TUNED | sums | {"dims": {"n": 4}, "default_ms": None, "tuned_ms": None, "whole_model": "no weights"},
+    ]
+    shown = printed(tune_report.render_sizes, {"sizes": sizes}, 160)
+    assert "n=2: the whole model was not timed by default: it fails\n" in shown
+    assert "n=4: the whole model was not timed: no weights; its times are the sums of its tasks\n" in shown
+    assert "n=1:" not in shown
+
+
 @pytest.mark.parametrize(
     ("value_ms", "shown"),
     [

@@ -132,6 +132,18 @@ def test_a_job_on_which_nothing_works(network: Model, store: Store) -> None:
     assert report.default_s is None and report.tuned_s is None
     assert report.failed == {"crash": 12}
     assert [task.best_s for task in report.tasks] == [None, None]
+    assert report.default_fault == "the default schedule of 2 tasks fails"
+
+
+def test_a_model_of_which_nothing_works_is_not_timed(network: Model, store: Store, tmp_path: Path) -> None:
+    """Not in a vendor's runtime either, beside which there is nothing."""
+
+    def timing(variants: Variants) -> ModelTimes:
+        return time_sessions(network, TARGET, tmp_path, variants)
+
+    report = job(network, store, FakePool(lambda candidate: FAILED), timing=timing, vendor=True)
+    assert report.whole_model == "no schedule of ours works" and report.outcome is ReportOutcome.UNTIMED
+    assert report.vendor is not None and report.vendor.fault == report.whole_model
 
 
 def test_a_task_without_a_reference_leaves_the_others(network: Model, store: Store, caplog) -> None:
@@ -855,6 +867,8 @@ def test_a_default_that_is_taken_back_is_kept_no_more(network: Model, store: Sto
     assert model_verdict(store, found, TARGET.key).kept is None
     again = job(network, store, pool, seed=1, timing=takes(default=3e-3, tuned=3.3e-3))
     assert [task.default_s for task in again.tasks] == [None] * len(found)
+    assert again.default_fault == "the default schedule of 2 tasks was taken back"
+    assert report.default_fault == "" == again.whole_model
 
 
 def test_a_model_whose_defaults_fail_is_run_on_what_was_found(network: Model, store: Store) -> None:

@@ -88,7 +88,7 @@ def render_sizes(console: Console, data: Mapping[str, Any]) -> None:
     table = new_table(console, ("size",), ("trials", "default", "tuned", "speedup"))
     reports: list[Mapping[str, Any]] = data["sizes"]
     noises: list[str] = []
-    vendors: list[str] = []
+    said: list[str] = []
     for report in reports:
         gain = ModelGain.of_job(None, report)
         speedup = "no gain" if gain.is_kept else f"{times(gain.speedup)}{between(gain.speedup_interval)}"
@@ -97,14 +97,20 @@ def render_sizes(console: Console, data: Mapping[str, Any]) -> None:
         shown = [mark_trial(mark_noise(text, gain.noise), is_tried) for text in (*map(duration, figures_ms), speedup)]
         noises.append(cause(gain.noise, *shown))
         table.add_row(Text(dims_text(report["dims"])), str(report["trials"]), *shown)
-        if gain.vendor_text:
-            vendors.append(f"{dims_text(report['dims'])}: {gain.vendor_text}")
+        said += [f"{dims_text(report['dims'])}: {text}" for text in (_size_text(gain), gain.vendor_text) if text]
     print_table(console, table)
-    for text in vendors:
+    for text in said:
         console.print(text, soft_wrap=True)
     first = reports[0]
     console.print(f"{printable(first['model'])} on {first['target']}: sizes in between take over what is best nearby")
     print_legends(console, figures(table), noises)
+
+
+def _size_text(gain: ModelGain) -> str:
+    """What of a size was not timed, and why; empty where all of it was."""
+    if not gain.is_timed:
+        return f"the whole model was not timed{_because(gain.why_untimed)}; its times are the sums of its tasks"
+    return "" if gain.default_ms else f"the whole model was not timed by default{_because(gain.default_fault)}"
 
 
 def _no_task_text(fallback: Mapping[str, int]) -> str:
@@ -119,13 +125,13 @@ def _print_whole(console: Console, data: Mapping[str, Any]) -> list[str]:
     gain, fallback = ModelGain.of_job(None, data), data["fallback"]
     noise, part = gain.noise or TaskSum.of_job(None, data).noise, data.get("fallback_share")  # a job of before has none
     slow = slow_share(fallback, part, noise) if fallback else ""
-    if gain.why_untimed:
-        console.print(f"the whole model was not timed: {printable(gain.why_untimed)}", soft_wrap=True)
-        whole = ""
-    else:
+    whole = ""
+    if gain.is_timed:
         whole = _gain_text(gain) if data["tasks"] else _default_text(gain)
         where = " on our kernels" if gain.is_vendor else ""
         console.print(f"the whole model{where}: {whole}", soft_wrap=True)
+    else:
+        console.print(f"the whole model was not timed{_because(gain.why_untimed)}", soft_wrap=True)
     if gain.vendor_text:
         console.print(gain.vendor_text, soft_wrap=True)
     if by_tasks := _sum_text(gain, data):
@@ -134,6 +140,10 @@ def _print_whole(console: Console, data: Mapping[str, Any]) -> list[str]:
     if slow:
         console.print(slow, soft_wrap=True)
     return [whole, gain.vendor_text, by_tasks, slow.partition(" ")[0]]
+
+
+def _because(why: str) -> str:
+    return f": {printable(why)}" if why else ""  # of a job of before that was told none is known
 
 
 def _default_text(gain: ModelGain) -> str:
@@ -154,6 +164,8 @@ def _gain_text(gain: ModelGain) -> str:
         how = "slower" if gain.is_slower else "no gain for certain"
         return f"{begin}, {other} with what was found: {speedup_text}, {how}, so it keeps its defaults"
     tuned = mark_noise(duration(gain.tuned_ms), gain.noise) + between_ms(gain.tuned_interval_ms)
+    if gain.default_ms is None:
+        return f"{tuned} tuned; it was not timed by default{_because(gain.default_fault)}"
     if gain.speedup is None:
         return f"{begin}, {tuned} tuned"
     if gain.outcome is None and not is_clear(gain.speedup):  # a job of before its gain had an interval
@@ -175,8 +187,10 @@ def _sum_text(gain: ModelGain, data: Mapping[str, Any]) -> str:
     def marked(figure: str) -> str:
         return mark_trial(mark_noise(figure, tasks.noise), tasks.is_tried)
 
-    if gain.is_kept and default_ms:
-        return f"{marked(duration(default_ms))} by default"
+    if gain.is_kept:
+        return f"{marked(duration(default_ms))} by default" if default_ms else ""
+    if default_ms is None and tuned_ms:
+        return f"{marked(duration(tuned_ms))} tuned"
     if gain.speedup is None or not default_ms or not tuned_ms or not apart_ms:
         return ""
 

@@ -126,9 +126,15 @@ class ModelGain:
     rejected_ms: float | None = None  # where the defaults were kept, what it takes on what was found instead
     rejected_interval: Interval | None = None  # how many times as fast as by default that is
     why_untimed: str = ""  # why the whole model was not timed
+    default_fault: str = ""  # why it can't be run on its default schedules
     noise: str = ""  # why the machine was too busy to rely on the times; empty where it was not
     vendor: VendorTime | None = None  # the model in a vendor's runtime, where the job timed it there
     own_outcome: JobOutcome | None = None  # where that was taken, what came of our kernels
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether the whole model was run."""
+        return self.of is GainBasis.MODEL
 
     @property
     def is_vendor(self) -> bool:
@@ -167,7 +173,7 @@ class ModelGain:
         if result is None:
             return ModelGain(tasks.basis, tasks.default_ms, tasks.best_ms, tasks.is_default_tried, noise=tasks.noise)
         default_ms, tuned_ms = values.number(result, "default_ms"), values.number(result, "tuned_ms")
-        is_timed = default_ms is not None and tuned_ms is not None
+        is_timed = default_ms is not None or tuned_ms is not None  # one of them, where the other can't be run
         return ModelGain(
             GainBasis.MODEL if is_timed else tasks.basis,
             default_ms if is_timed else tasks.default_ms,
@@ -180,6 +186,7 @@ class ModelGain:
             values.number(result, "rejected_ms"),
             values.interval(result, "rejected_interval"),
             values.word(result, "whole_model"),
+            values.word(result, "default_fault"),
             values.word(result, "noise") or ("" if is_timed else tasks.noise),
             _vendor(result),
             JobOutcome.of(values.word(result, "own_outcome"), False),

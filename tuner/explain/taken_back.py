@@ -42,11 +42,24 @@ def _marked(store: Store, job: Job, voids: Voids) -> Job:
 
 
 def _marked_task(entry: Mapping[str, Any], voids: Voids) -> dict[str, Any]:
-    """A task of a report; a schedule of another version, or none, is not known to be taken back."""
+    """A task of a report; a schedule of another version, or none, is not known to be taken back.
+
+    One without a time is not marked: that it was taken back already is why the report has none.
+    """
     key = values.word(entry, "key")
     try:
         best_key = Schedule.from_json(entry["schedule"]).key
     except (KeyError, TypeError, ValueError):
         best_key = ""
-    marks = {"default_voided": values.word(entry, "default_schedule"), "best_voided": best_key}
-    return {**entry, **{name: True for name, schedule_key in marks.items() if (key, schedule_key) in voids}}
+    marks = (
+        ("default_voided", "default_ms", values.word(entry, "default_schedule")),
+        ("best_voided", "best_ms", best_key),
+    )
+    return {
+        **entry,
+        **{
+            mark: True
+            for mark, time, schedule_key in marks
+            if (key, schedule_key) in voids and entry.get(time) is not None
+        },
+    }

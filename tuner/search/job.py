@@ -25,6 +25,7 @@ from ..lookup.result import TRANSFERRED
 from ..lookup.verdict import VendorTime
 from ..machine_rates import machine_rates
 from ..models.assembly import Assembly, total_s
+from ..text import counted
 from .confirmation import Confirmation
 from .context import JobContext, recall, trials_of
 from .learning import Learning
@@ -149,6 +150,7 @@ class TuningJob:
             fallback=times.fallback,
             runtime_nodes=times.runtime_nodes,
             whole_model=times.reason,
+            default_fault=self._default_fault,
             ended_by=ended_by,
             tasks_default_s=total_s(context.assembly.separate_uses, [task.default_s for task in tasks]),
             tasks_apart_s=total_s(context.assembly.separate_uses, [task.best_s for task in tasks]),
@@ -180,12 +182,27 @@ class TuningJob:
                 for count, state in zip(uses, self._context.states, strict=True)
             )
         }
+        if tasks and not variants:
+            times = self._timing({})  # which tells of nodes without a kernel
+            return replace(times, reason=times.reason or "no schedule of ours works")
         rivals = {VENDOR: Variant({}, is_vendor=True)} if self._wants_vendor and tasks else {}
         if len(variants) == 2 and self._is_default(tasks):  # one and the same model: two timings would differ by luck
             times = self._timing({DEFAULT: apart} | rivals)
             own = {TUNED: times.latencies[DEFAULT]} if times.latencies else {}
             return replace(times, latencies={**times.latencies, **own})
         return self._timing(variants | rivals)
+
+    @property
+    def _default_fault(self) -> str:
+        """Why the model can't be run on its default schedules; empty where it can."""
+        uses = zip(self._context.states, self._context.assembly.separate_uses, strict=True)
+        failing = [state for state, count in uses if count and state.fails(state.default)]
+        entries = [state.measured.get(state.default.key) for state in failing]
+        voided = sum(entry is not None and entry[1].status is Status.VOIDED for entry in entries)
+        counts = {"was taken back": voided, "fails": len(failing) - voided}
+        return " and ".join(
+            f"the default schedule of {counted(count, 'task')} {what}" for what, count in counts.items() if count
+        )
 
     def _is_default(self, tasks: Sequence[TaskReport]) -> bool:
         """Whether the best schedules are the defaults."""

@@ -122,6 +122,7 @@ class Report:
     failed: Mapping[str, int]  # status -> trials of this job, but for those that were taken back
     fallback: Mapping[str, int]  # op -> nodes without a native kernel
     whole_model: str = ""  # why the whole model was not timed, one line; empty where it was
+    default_fault: str = ""  # why it can't be run on its default schedules, one line; empty where it can
     ended_by: SearchEnd | None = None  # None in a report from before that was told
     outcome: JobOutcome | None = None  # likewise
     default_interval_s: TimeInterval = None  # of `default_s`
