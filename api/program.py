@@ -32,6 +32,7 @@ from tunewright.tuner.cli.options import (
     StrategyOption,
     UntilOption,
     VendorOption,
+    check_ray_address,
     parse_bind,
     parse_dims,
     parse_share,
@@ -148,6 +149,9 @@ def serve(
     as_json: JsonOption = False,
 ) -> None:
     """Serve: take models and jobs over HTTP, have them tuned, answer lookups. Ends on Ctrl-C or SIGTERM."""
+    check_ray_address(pool, ray_address)
+    if ray_address is not None and not tuners:
+        raise Refused("--tuners 0 takes no --ray-address: nothing would join the cluster")
     _require("serve", "fastapi", "uvicorn")
     from . import serve as service
     from .http.service import Options

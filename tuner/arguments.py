@@ -64,6 +64,13 @@ def check_text(name: str, value: Any, example: str) -> None:
         raise Refused(f"{name} is a {type(value).__name__}; it must be a text, such as {example}")
 
 
+def check_ray_address(pool: str, ray_address: Any) -> None:
+    """Raises Refused for an address of a cluster that is none, or that nothing would join."""
+    check_text("ray_address", ray_address, "ray://HOST:10001")
+    if ray_address is not None and pool != "ray":
+        raise Refused(f"pool={pool!r} takes no ray_address; pool='ray' does")
+
+
 def check_flag(name: str, value: Any) -> bool:
     """A setting that is on or off. Raises Refused for all else, such as "no", which would count as on."""
     if isinstance(value, bool):

@@ -21,6 +21,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tunewright.api import program
 from tunewright.api.http.local_key import local_key
 from tunewright.api.http.service import Options
 from tunewright.api.serve import ServeOptions, ServiceAddress, _shown_host, _strike_off, serve
@@ -33,6 +34,7 @@ from tunewright.tuner.cli.work import JsonLines
 from tunewright.tuner.errors import Refused
 from tunewright.tuner.settings import PATIENCE_S
 
+from ..commands import commands
 from ..waiting import wait_for
 from .conftest import TLS
 
@@ -198,6 +200,18 @@ def test_a_port_that_is_taken(tmp_path, monkeypatch):
         port = taken.getsockname()[1]
         with pytest.raises(Refused, match=f"port {port} of 127.0.0.1 is taken"):
             serve(ServeOptions(port=port, tuners=0))
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        (["--pool", "local"], "--pool local takes no --ray-address; --pool ray does"),
+        (["--tuners", "0"], "--tuners 0 takes no --ray-address: nothing would join the cluster"),
+    ],
+)
+def test_a_cluster_that_nothing_would_join_is_refused(options, word, capfd):
+    answer = commands(program.execute, capfd)("serve", *options, "--ray-address", "head:6379")
+    assert (answer.code, answer.err) == (2, f"error: {word}\n")
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])

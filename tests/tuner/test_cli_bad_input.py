@@ -208,6 +208,8 @@ def test_the_largest_size_is_that_of_a_tensor() -> None:
         ),
         (["tune", "m", "--threads", "5000"], "error: --threads must be at most 4096, not 5000"),
         (["tune", "m", "--pool", "moon"], "error: --pool must be local or ray, not 'moon'"),
+        (["tune", "m", "--ray-address", "a"], "error: --pool local takes no --ray-address; --pool ray does"),
+        (["work", "--ray-address", "a"], "error: --pool local takes no --ray-address; --pool ray does"),
         (["tune", "m", "--strategy", "luck"], "error: --strategy must be evolutionary or random, not 'luck'"),
         (["tune", "m", "--target", "tpu"], "error: --target must be auto, cpu or cuda, not 'tpu'"),
         (["tune", "m", "more"], "error: 'more' is one argument too many; see tunewright tune --help"),

@@ -135,6 +135,7 @@ def test_unknown_words_are_refused(setting: str, word: str, tmp_path: Path) -> N
         ("strategy", None),
         ("target", {}),
         ("ray_address", 8265),
+        ("ray_address", "ray://head:10001"),  # which the local pool would not join
         ("db", 5),
         ("dims", {"n": 0}),
         ("until", 0),

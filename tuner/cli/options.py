@@ -132,6 +132,12 @@ RayAddressOption = Annotated[
 ]
 
 
+def check_ray_address(pool: str, ray_address: str | None) -> None:
+    """Raises Refused where a cluster is named that nothing would join."""
+    if ray_address is not None and pool != "ray":
+        raise Refused(f"--pool {pool} takes no --ray-address; --pool ray does")
+
+
 def parse_dims(texts: Iterable[str] | None, bind_texts: Iterable[str] | None = None) -> dict[str, int]:
     """Dimensions by name, from "NAME=1" and so on, and inputs by name and "=", from "INPUT=1". Raises Refused."""
     dims = {f"{name}{BOUND_MARK}": number for name, number in parse_bind(bind_texts).items()}

@@ -31,6 +31,7 @@ from .options import (
     ThreadsOption,
     UntilOption,
     VendorOption,
+    check_ray_address,
     parse_dims,
     parse_share,
     parse_sizes,
@@ -75,6 +76,7 @@ def tune(
     """Search for fast kernels of a model's tasks. The same command goes on where it was stopped."""
     from .tune_report import render, render_sizes
 
+    check_ray_address(pool, ray_address)
     options: dict[str, Any] = {
         "db": db,
         "target": target,

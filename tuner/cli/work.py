@@ -18,7 +18,7 @@ from ..settings import settings, store_url
 from ..text import counted
 from .answers import CommandAnswer
 from .app import command
-from .options import DbOption, RayAddressOption
+from .options import DbOption, RayAddressOption, check_ray_address
 
 
 class JsonLines(logging.Formatter):
@@ -64,6 +64,7 @@ def work(
     from ..search.tuning import open_machines
     from ..search.worker import Drain, TunerProcess
 
+    check_ray_address(pool, ray_address)
     drain, environment = Drain(), settings()
     with drain.on_signals(), log_to_stderr():
         try:

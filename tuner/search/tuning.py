@@ -24,9 +24,9 @@ from ..arguments import (
     check_flag,
     check_minutes,
     check_model,
+    check_ray_address,
     check_seed,
     check_source,
-    check_text,
     check_threads,
     check_trials,
     check_until,
@@ -90,7 +90,7 @@ def tune(
     model, dims, threads = check_model(model), check_dims(dims, bind), check_threads(threads)
     check_choice("strategy", strategy, STRATEGIES)
     check_choice("pool", pool, POOLS)
-    check_text("ray_address", ray_address, "ray://HOST:10001")
+    check_ray_address(pool, ray_address)
     check_target(target)
     budget = SearchBudget.of(check_trials(trials), check_minutes(minutes), check_until(until))
     seed = check_seed(seed)
