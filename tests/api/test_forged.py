@@ -235,6 +235,16 @@ class TestVoid:
             again = list(other.export())
         assert sorted(map(str, again)) == sorted(map(str, lines))
 
+    def test_is_offered_by_clients_until_they_ask_anew(self, tuned, client, tmp_path, monkeypatch):
+        """For an hour at most, as `void` says."""
+        kept = Lookups(tuned.url, tuned.token, tmp_path)
+        assert kept.lookup([TUNED], TARGET)[TUNED.key].schedule == BEST
+        self.ask(client, "void")
+        assert kept.lookup([TUNED], TARGET)[TUNED.key].schedule == BEST
+        assert max(tiers.CONFIRMED_FRESH_S, tiers.FRESH_S) == 3600
+        monkeypatch.setattr(tiers, "CONFIRMED_FRESH_S", -1.0)
+        assert Lookups(tuned.url, tuned.token, tmp_path).lookup([TUNED], TARGET)[TUNED.key].schedule == SECOND
+
     def test_is_not_brought_back_by_sending_it_again(self, tuned, client):
         self.ask(client, "void")
         assert client.post("/v1/records", content=json.dumps(line(TUNED, BEST))).json()["added"] == 1

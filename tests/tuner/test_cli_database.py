@@ -173,6 +173,8 @@ def test_void_takes_back_and_undo_lifts_that(url: str, command: Command) -> None
     refused(command("void", relu().key, "--reason", " ", *where), "--reason is blank; say why")
     refused(command("void", relu().key, "--reason", "x", "--schedule", "00ff00", *where), "there is none")
     refused(command("void", "fff000", "--reason", "x", *where), "key of one task", "there is none")
+    said = command("void", relu().key, "--schedule", data["schedule_key"][:10], "--reason", "x", *where).out
+    assert "taken back, and offered no more; clients of a server ask anew within an hour" in said
     said = command("void", relu().key, "--undo", "--schedule", data["schedule_key"][:10], *where).out
     assert "counts again" in said
     with open_store(url) as store:

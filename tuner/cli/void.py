@@ -1,4 +1,4 @@
-"""`tunewright void`: taking a schedule back, so that nothing offers it any more, and lifting that."""
+"""`tunewright void`: taking a schedule back, so that it is offered no more, and lifting that."""
 
 from __future__ import annotations
 
@@ -26,6 +26,9 @@ KEY = re.compile("[0-9a-f]{6,64}")
 """A key, or the begin of one."""
 
 BEST = "best"
+
+KEPT_NOTE = "clients of a server ask anew within an hour"
+"""What is still to come then: they use what they keep, as `Lookups` says for how long."""
 
 
 @command()
@@ -115,7 +118,7 @@ def render(console: Console, data: dict[str, Any]) -> None:
 
     schedule = printable(Schedule.from_json(data["schedule"]))
     records = counted(data["records"], "record")
-    done = "taken back; nothing offers it any more" if data["voided"] else "counts again"
+    done = f"taken back, and offered no more; {KEPT_NOTE}" if data["voided"] else "counts again"
     console.print(f"{schedule}, {records}: {done}", soft_wrap=True)
     if data["voided"]:
         undo = f"tunewright void {data['task']} --target {data['target']} --schedule {data['schedule_key']} --undo"

@@ -26,7 +26,10 @@ VOIDING = [needs(KeyScope.RECORDS_VOID), Depends(count_as_change)]
     dependencies=VOIDING,
 )
 def void_records(service: ServiceDep, task_key: TaskInPath, request: VoidAsked) -> VoidShown:
-    """Offer a schedule of a task on a target no more: no lookup, session or job uses it. Its records are kept."""
+    """Offer a schedule of a task on a target no more: no lookup, session or job uses it. Its records are kept.
+
+    Clients use answers that they keep for up to an hour before they ask anew.
+    """
     schedule = request.schedule or _best(service, task_key, request.target)
     try:
         count = service.store.voids.void(task_key, request.target, schedule, request.reason)
