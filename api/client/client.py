@@ -140,7 +140,7 @@ class Client(Closeable):
         threads, seed, priority = check_threads(threads), check_seed(seed), check_priority(priority)
         target = self.target_key(target)
         name = label if label is not None else "" if isinstance(model, bytes) else Path(model).name
-        payload = _whole(model) if with_weights else _structure(model)
+        payload = _payload(model, with_weights)
         self._send(payload, name)
         body = {
             "model": payload.sha256,
@@ -366,6 +366,13 @@ class _Payload:
                 yield bytes(view[start : start + PIECE_BYTES])
 
         return _Payload(hashlib.sha256(data).hexdigest(), len(data), pieces)
+
+
+def _payload(model: Path | str | bytes, with_weights: bool) -> _Payload:
+    from tunewright.graph.onnx_import import faults_named
+
+    with faults_named(model):
+        return _whole(model) if with_weights else _structure(model)
 
 
 def _structure(model: Path | str | bytes) -> _Payload:

@@ -20,13 +20,13 @@ from tunewright.graph.ir import Graph
 from .check import check_structure, foreign_format
 from .open_inputs import open_signature
 from .plain import make_plain
-from .protobuf import ModelError, OpenDimensionsError, forget_negative_extents, quote
+from .protobuf import ModelError, OpenDimensionsError, faults_named, forget_negative_extents, quote
 from .walk import Walk
 from .weights import MAX_LEFT_OUT_BYTES, RawData, Weights
 
 __all__ = [
-    "MAX_LEFT_OUT_BYTES", "MAX_MODEL_BYTES", "ModelError", "OpenDimensionsError", "load", "make_plain",
-    "open_signature", "quote", "read_model",
+    "MAX_LEFT_OUT_BYTES", "MAX_MODEL_BYTES", "ModelError", "OpenDimensionsError", "faults_named", "load",
+    "make_plain", "open_signature", "quote", "read_model",
 ]  # fmt: skip
 
 MAX_MODEL_BYTES = 2**31 - 1
@@ -97,6 +97,9 @@ def _parse(data: bytes) -> ModelProto:
     try:
         model: ModelProto = ModelProto.FromString(data)
     except DecodeError as error:
-        raise ModelError(f"not an ONNX model, or cut short: {len(data):,} bytes don't parse as a protobuf") from error
+        raise ModelError(
+            f"not an ONNX model, or cut short: {len(data):,} bytes don't parse as a protobuf; "
+            "name an .onnx file, and if it is one, make or copy it anew"
+        ) from error
     forget_negative_extents(model)
     return model

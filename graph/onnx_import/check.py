@@ -171,6 +171,7 @@ _MAGIC: Mapping[bytes, tuple[str, str]] = {
     b"\x89HDF\r\n\x1a\n": ("an HDF5 file, as Keras saves its models", EXPORT),
     b"\x80\x02": ("a pickle of Python, as PyTorch saved its models", EXPORT),
     b"GGUF": ("a GGUF file", EXPORT),
+    b"\x93NUMPY": ("an array of NumPy", "name the model; arrays are for run --input NAME=FILE.npy"),
 }
 """First bytes -> format and remedy. No ONNX model begins so: these are tags of fields that it hasn't."""
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import heapq
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 
 import onnx
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto
@@ -31,6 +33,17 @@ class MisfitError(ModelError):
 
 class StructuralFault(TypeFault):
     """A fault that no other sizes of the open dimensions would mend."""
+
+
+@contextmanager
+def faults_named(source: Path | str | bytes) -> Iterator[None]:
+    """Have every ModelError name the file that the model is in."""
+    try:
+        yield
+    except ModelError as error:
+        if isinstance(source, bytes):
+            raise
+        raise type(error)(f"{str(source)!r}: {error}") from error
 
 
 def quote(text: object) -> str:

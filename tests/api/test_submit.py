@@ -136,6 +136,19 @@ def test_the_whole_model_is_sent_if_wanted(real: Any, path: Path, command: Comma
     assert structure.data["tasks"] == said.data["tasks"]
 
 
+@pytest.mark.parametrize("options", [[], ["--with-weights"]])
+def test_what_is_no_model_is_named(real: Any, command: Command, tmp_path: Path, options: list[str]) -> None:
+    file = tmp_path / "letter.onnx"
+    file.write_text("a letter to my bank\n" * 40)
+    said = command("submit", file, *options)
+    assert said.code == 2 and "letter.onnx': not an ONNX model, or cut short" in said.err
+    assert "name an .onnx file, and if it is one, make or copy it anew" in said.err
+    array = tmp_path / "x.npy"
+    np.save(array, np.ones(4))
+    said = command("submit", array, *options)
+    assert said.code == 2 and "x.npy': this is an array of NumPy, not ONNX: name the model" in said.err
+
+
 def test_a_vendor_needs_the_whole_model(real: Any, path: Path, command: Command) -> None:
     said = command("submit", path, "--dim", "rows=5", "--vendor")
     assert said.code and "--with-weights" in said.err

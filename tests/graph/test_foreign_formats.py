@@ -37,6 +37,7 @@ FILES = {
     "bzip2": (bz2.compress(model()), "a bzip2 file, not ONNX: unpack it first"),
     "xz": (lzma.compress(model()), "an xz file, not ONNX: unpack it first"),
     "zip": (zipped(b"x"), "a zip archive, as PyTorch saves its models, not ONNX: unpack it first, or export"),
+    "npy": (b"\x93NUMPY\x01\0" + bytes(100), "an array of NumPy, not ONNX: name the model; arrays are for run --input"),
     "tflite": (b"\x1c\0\0\0TFL3" + bytes(40), "a TensorFlow Lite model, not ONNX: export the model to ONNX first"),
     "ort": (b"\x1c\0\0\0ORTM" + bytes(40), "a model in ONNX Runtime's own format, not ONNX: export the model"),
     "safetensors": (len(SAFETENSORS).to_bytes(8, "little") + SAFETENSORS + bytes(4), "a safetensors file, not ONNX"),

@@ -23,7 +23,7 @@ from tunewright.graph.fusion.fusion import Fallback, TaskCall, partition
 from tunewright.graph.fusion.joined_products import join_products
 from tunewright.graph.fusion.segments import CallChain, chains
 from tunewright.graph.ir import Graph
-from tunewright.graph.onnx_import import ModelError, load
+from tunewright.graph.onnx_import import faults_named, load
 from tunewright.graph.rewrites import rewrite
 from tunewright.graph.task import Task
 
@@ -190,12 +190,8 @@ def open_model(
     label = "model" if isinstance(source, bytes) else source.name
     with ThreadPoolExecutor(1, "tunewright-digest") as thread:
         sha256 = thread.submit(_sha256, source)  # of a large file it takes as long as reading it
-        try:
+        with faults_named(source):
             graph = rewrite(load(source, dims or {}, weight_inputs=overrides), widen=widen, dots=dots)
-        except ModelError as error:
-            if isinstance(source, bytes):
-                raise
-            raise type(error)(f"{str(source)!r}: {error}") from error
         graph, steps = join_products(graph, multiprocessors) if multiprocessors else (graph, partition(graph))
         segments = chains(graph, steps)
         flat_graph, flat_steps = lower(graph, steps, dots=dots) if widen else (graph, list[FlatStep](steps))
