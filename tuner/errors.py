@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 MENDS: dict[type[OSError], str] = {
     FileExistsError: "it is a file, where a folder is needed: name another one",
     NotADirectoryError: "a part of it is a file, where a folder is needed: name another place",
     IsADirectoryError: "it is a folder, where a file is needed: name a file in it",
-    FileNotFoundError: "check the name; a folder to write to must be there",
+    FileNotFoundError: "check the name",
     PermissionError: "this account may not; name another place, or let it",
 }
 """What to do where the system only says what is wrong with a path."""
@@ -41,7 +44,7 @@ def message(error: BaseException) -> str:
     """One line for people."""
     match error:
         case OSError(strerror=str(reason), filename=name) if name is not None:
-            mend = MENDS.get(type(error))
+            mend = _mend(error, name)
             return f"{name!r}: {reason}; {mend}" if mend else f"{name!r}: {reason}"
         case OSError(strerror=str(reason)):
             return reason
@@ -49,3 +52,10 @@ def message(error: BaseException) -> str:
             return f"not enough memory: {error}" if str(error) else "not enough memory"
         case _:
             return " ".join(str(error).split()) or type(error).__name__
+
+
+def _mend(error: OSError, name: Any) -> str | None:
+    """What to do about a path that the system refused; None where it has said enough."""
+    if isinstance(error, FileNotFoundError) and isinstance(name, str) and not (folder := Path(name).parent).is_dir():
+        return f"check the name: there is no folder {str(folder)!r}"
+    return MENDS.get(type(error))

@@ -31,7 +31,7 @@ def refused(answer, *words: str) -> None:
     assert line.isprintable()
     assert "Traceback" not in line
     for word in words:
-        assert word in line, line
+        assert line.endswith(word[:-1]) if word.endswith("$") else word in line, line
     assert answer.out == ""
 
 
@@ -129,7 +129,7 @@ CASES = [
     (huge_input, [f"{HUGE}"]),
     (huge_weight, []),
     (huge_filled, [f"{HUGE}"]),
-    (missing, ["missing.onnx", "No such file"]),
+    (missing, ["missing.onnx': No such file or directory; check the name$"]),
     (a_folder, ["directory; it is a folder, where a file is needed: name a file in it"]),
 ]
 
@@ -148,6 +148,16 @@ def test_what_is_wrong_with_a_place_to_write_to(model: Path, command: Command, t
         pass
     refused(command("run", model, "--output", file, "--db", url), "file': File exists", "name another one")
     refused(command("run", model, "--output", file / "out", "--db", url), "Not a directory", "name another place")
+
+
+def test_a_file_that_is_not_there(model: Path, command: Command, tmp_path: Path) -> None:
+    """Where only it is missing, no folder is missed, and where nothing is written, none need be there."""
+    file, url = tmp_path / "no", f"sqlite:///{tmp_path / 'tuning.db'}"
+    said = f"error: {str(file)!r}: No such file or directory; check the name$"
+    refused(command("import", file, "--db", url), said)
+    refused(command("restore", file, "--db", url), said)
+    refused(command("run", model, "--input", f"x={file}"), said)
+    refused(command("tasks", file / "m.onnx"), f"check the name: there is no folder {str(file)!r}$")
 
 
 def without_progress(answer):

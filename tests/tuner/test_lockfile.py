@@ -153,7 +153,7 @@ def test_a_file_that_can_not_be_written_is_named(model: Path, tmp_path: Path, co
     path = tmp_path / "missing" / "m.json"
     answer = command("lock", model, "--threads", 1, "-o", path)
     assert answer.code == 2
-    said = "No such file or directory; check the name; a folder to write to must be there"
+    said = f"No such file or directory; check the name: there is no folder {str(path.parent)!r}"
     assert answer.err == f"error: {str(path)!r}: {said}\n"
 
 
