@@ -148,6 +148,23 @@ def test_all_of_a_name_is_there() -> None:
     assert all(any(word in row for row in rows) for word in ("BatchNormalization", "MaxPool", "ends"))
 
 
+@pytest.mark.parametrize("width", [72, 80, 100])
+@pytest.mark.parametrize("render", [tune_report.render, lookup_tables.render_tasks, lookup_tables.render_lookup])
+def test_names_of_ops_break_behind_a_plus(render: Callable[..., None], width: int) -> None:
+    """And not within a word, as long as a word has room."""
+    intervals = {"default_interval_ms": [120.0, 125.0], "best_interval_ms": [100.0, 105.0], "best_ms": 102.0}
+    op = "QLinear+Conv+Relu+Max+Add+Sub+Clip+Softmax+Resize"
+    cells = [op[4 * n :] for n in range(5)]
+    data = TUNED | {"tasks": [TASK | intervals | {"op": cell} for cell in cells]}
+    words = {word for cell in cells for word in cell.split("+")}
+    place = slice(10 if width < 100 else 14, None)
+    lines = [row[place].split("  ")[0].strip() for row in printed(render, data, width).splitlines()[3:]]
+    shown = "".join(lines)
+    assert shown.startswith("".join(cells)), shown
+    for line in lines[: lines.index("")]:
+        assert set(line.strip("+").split("+")) <= words, line
+
+
 def test_what_was_taken_back_since_is_marked() -> None:
     gone = TUNED | {"tasks": [TASK | {"best_voided": True}], "voided": 1}
     out = printed(tune_report.render, gone, 160)

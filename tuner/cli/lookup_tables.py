@@ -15,7 +15,7 @@ from tunewright.search_space.schedule import Schedule
 from ..lookup.result import Basis, Match
 from ..noise import time_noise
 from ..text import counted, duration, large, mark_noise, mark_trial, printable, shape, slow_nodes, uses
-from .tables import WIDE, figures, key_letters, new_table, print_legends, print_table
+from .tables import WIDE, OpName, figures, key_letters, new_table, print_legends, print_table
 
 NOT_MEASURED = {
     Basis.IMPORTED: "by another database, not measured here",
@@ -49,7 +49,7 @@ def render_tasks(console: Console, data: Mapping[str, Any]) -> None:
     for task in data["tasks"]:
         table.add_row(
             task["key"][: key_letters(console)],
-            Text(printable(task["op"])),
+            OpName(task["op"]),
             f"{_shapes(task['inputs'])} -> {_shapes(task['outputs'])}",
             large(task["flops"]),
             uses(task["chosen"], task["occurrences"]),
@@ -108,7 +108,7 @@ def render_lookup(console: Console, data: Mapping[str, Any]) -> None:
     for task in data["tasks"]:
         row = [
             task["key"][: key_letters(console)],
-            Text(printable(task["op"])),
+            OpName(task["op"]),
             task["match"],
             uses(task["chosen"], task["occurrences"]),
             _time_text(task["expected_ms"], task["basis"], _noise(task), is_confirmed=task["confirmed"]),

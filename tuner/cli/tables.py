@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 from rich import box
-from rich.console import Console
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.measure import Measurement
 from rich.table import Table
+from rich.text import Text
 
-from ..text import legends
+from ..text import legends, printable
 
 WIDE = 100
 """Columns of a terminal from which on nothing is left out."""
@@ -29,6 +32,27 @@ def is_wide(console: Console) -> bool:
 def key_letters(console: Console) -> int:
     """Letters of a task's key to show: enough to name it."""
     return 12 if is_wide(console) else 8
+
+
+class OpName:
+    """The name of a task in a cell, such as Transpose+Conv+Relu: where it has no room it breaks behind a +."""
+
+    def __init__(self, op: str) -> None:
+        self._parts = re.findall(r"[^+]*\+*", printable(op))
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        """From the longest part on, it is whole in all of them."""
+        return Measurement(max(map(cell_len, self._parts)), cell_len("".join(self._parts)))
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """As many parts on each line as there is room for; a longer part is broken as any other word."""
+        line = ""
+        for part in self._parts:
+            if line and cell_len(line + part) > options.max_width:
+                yield Text(line.strip())
+                line = ""
+            line += part
+        yield Text(line.strip())
 
 
 def new_table(console: Console, names: Sequence[str], numbers: Sequence[str]) -> Table:

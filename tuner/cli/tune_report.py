@@ -38,7 +38,7 @@ from ..text import (
     times,
     uses,
 )
-from .tables import WIDE, figures, is_too_wide, is_wide, key_letters, new_table, print_legends, print_table
+from .tables import WIDE, OpName, figures, is_too_wide, is_wide, key_letters, new_table, print_legends, print_table
 
 NUMBERS = ("times", "trials", "default", "best", "speedup", "of peak", "GFLOP/s")
 RATES = 2
@@ -209,7 +209,7 @@ def _table(console: Console, tasks: Sequence[Mapping[str, Any]], rates: int, pea
     numbers = NUMBERS[: len(NUMBERS) - RATES + rates]
     table = new_table(console, ("task", "op"), numbers)
     for task in tasks:
-        key, op = task["key"][: key_letters(console)], Text(printable(task["op"]))
+        key, op = task["key"][: key_letters(console)], OpName(task["op"])
         table.add_row(key, op, *_numbers(task, peak_noise)[: len(numbers)])
     return table
 
