@@ -94,7 +94,11 @@ def test_a_default_takes_the_same_time_wherever_it_is_told(network: Model, url: 
             kept = default_results(results, TARGET, model_verdict(store, results, TARGET.key).kept or {})
             assert kept is not None
             told = kept[entry.key].to_json()
-            data = show_task(entry.key, "default", (), None, url, {}, 1)["measured"]
+            shown = show_task(entry.key, "default", (), None, url, {}, 1)
+            assert shown["expected_ms"] == pytest.approx(1e3 * (kept[entry.key].expected_s or 0.0))
+            named = show_task(entry.key, json.dumps(shown["schedule"]), (), None, url, {}, 1)
+            assert (named["match"], named["expected_ms"]) == ("given", shown["expected_ms"])
+            data = shown["measured"]
             assert (told["expected_ms"], told["confirmed"], told["provenance"]) == (
                 pytest.approx(1e3 * (entry.default_s or 0.0)),
                 True,
@@ -105,7 +109,8 @@ def test_a_default_takes_the_same_time_wherever_it_is_told(network: Model, url: 
             known = KnownDefault.of_task(store, entry.key, TARGET, entry.default_key)
             assert known is not None and known.time_s == entry.default_s and known.is_confirmed  # as pages have it
         store.voids.void(entry.key, TARGET.key, entry.default_key, "wrong on odd sizes")
-    assert show_task(entry.key, "default", (), None, url, {}, 1)["measured"]["status"] == "voided"
+    gone = show_task(entry.key, "default", (), None, url, {}, 1)
+    assert (gone["measured"]["status"], gone["expected_ms"]) == ("voided", None)
 
 
 def test_a_default_has_the_time_of_the_newest_comparison_also_where_an_older_one_stands(

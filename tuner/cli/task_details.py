@@ -81,6 +81,7 @@ def show_task(
         task = _task(store, prefix, model, dims, target)
         chosen, match, expected_s = _schedule(store, task, target, schedule)
         measured = None if store is None else _measurement_json(store, task, target, chosen)
+        expected_ms = in_ms(expected_s) if expected_s is not None or measured is None else measured["median_ms"]
         prediction = predict(store, task, target, chosen)
     candidate = Candidate(task, target, chosen)
     try:
@@ -96,7 +97,7 @@ def show_task(
         "spaces": [_space(space) for space in spaces(task, target)],
         "schedule": chosen.to_json(),
         "match": match,
-        "expected_ms": in_ms(expected_s),
+        "expected_ms": expected_ms,
         "measured": measured,
         "prediction": prediction.to_json() if prediction else None,
         **_texts(kernel, target, part_names),
