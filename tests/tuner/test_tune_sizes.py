@@ -47,6 +47,8 @@ def test_combinations() -> None:
     ]  # fmt: skip
     with pytest.raises(Refused, match="4 x 5 sizes are 20, each a job of its own; give 16 at most"):
         combinations({"a": SizeRange(1, 64), "b": (1, 2, 3, 4, 5)})
+    with pytest.raises(Refused, match="17 sizes are too many, each a job of its own; give 16 at most"):
+        combinations({"a": range(1, 18)})
 
 
 def test_each_size_has_a_job_and_its_part_of_the_trials(model: Path, command: Command) -> None:
@@ -80,6 +82,12 @@ def test_sizes_that_mean_nothing(sizes: list[str], said: str, model: Path, comma
     arguments = [part for text in sizes for part in ("--sizes", text)]
     done = command("tune", model, *arguments, "--trials", 1)
     assert done.code and said in done.err and "Traceback" not in done.err
+
+
+def test_a_dimension_that_is_none_is_refused_before_the_first_job(model: Path, command: Command) -> None:
+    done = command("tune", model, "--sizes", "other=1..64", "--dim", "batch=2")
+    said = "no dimension 'other' is open in the model; open ones: 'batch'"
+    assert (done.code, done.err) == (2, f"error: {str(model)!r}: {said}\n")
 
 
 def test_a_dimension_with_a_size_has_no_others(model: Path) -> None:

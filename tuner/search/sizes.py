@@ -9,7 +9,9 @@ from math import log2
 from pathlib import Path
 from typing import Any
 
-from ..arguments import LEAST_MINUTES, check_minutes, check_trials
+from tunewright.graph.onnx_import import faults_named, open_signature, read_model
+
+from ..arguments import LEAST_MINUTES, check_minutes, check_model, check_trials
 from ..errors import Refused
 from ..text import counted
 from .progress import Progress
@@ -59,7 +61,8 @@ def combinations(choices: Mapping[str, Choice]) -> list[dict[str, int]]:
     combined = [dict(zip(picks, sizes, strict=True)) for sizes in product(*picks.values())]
     if len(combined) > MOST_JOBS:
         factors = " x ".join(str(len(sizes)) for sizes in picks.values())
-        raise Refused(f"{factors} sizes are {len(combined)}, each a job of its own; give {MOST_JOBS} at most")
+        count = f"{factors} sizes are {len(combined)}" if len(picks) > 1 else f"{factors} sizes are too many"
+        raise Refused(f"{count}, each a job of its own; give {MOST_JOBS} at most")
     return combined
 
 
@@ -79,12 +82,15 @@ def tune_sizes(
     `dims` binds the other open dimensions; `settings` are those of `tune`. `begin` is told the size, its number and how
     many there are. Raises what `tune` raises, and Refused where there are too many sizes.
     """
+    model = check_model(model)
     trials, minutes, sizes = check_trials(trials), check_minutes(minutes), combinations(choices)
     if trials is not None and trials < len(sizes):
         few = counted(trials, "trial is", "trials are")
         raise Refused(f"{few} fewer than the {len(sizes)} sizes to tune for; give one for each at least")
     if twice := (dims or {}).keys() & choices.keys():
         raise Refused(f"{min(twice)!r} is given a size, and sizes to tune for; give one of them")
+    with faults_named(model):  # before anything is said of the first job
+        open_signature(read_model(model)[0], {**(dims or {}), **sizes[0]})
     for number, own in enumerate(sizes):
         begin(own, number + 1, len(sizes))
         share = None if trials is None else trials // len(sizes) + (number < trials % len(sizes))
