@@ -9,6 +9,7 @@ from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -33,36 +34,51 @@ def file_state(path: Path) -> list[int] | None:
 
 @cache
 def code_digest(folders: tuple[str, ...] = SOURCES) -> str | None:
-    """Digest of the state of the code of some folders and of LIBRARIES; None where there is no code.
+    """Digest of the code of some folders and of LIBRARIES; None where it is not in files, as in a zipped package.
 
-    By the states of the files: to read all of them would take a good part of the time that a kept model opens in.
+    By sizes and times of the files: to read all of them would take a good part of the time that a kept model opens in.
     """
+    try:
+        return _digest_of(folders)
+    except OSError:
+        return None
+
+
+def _digest_of(folders: tuple[str, ...]) -> str | None:
     digest = hashlib.sha256()
     for folder in folders:
         paths = import_module(f"tunewright.{folder}").__path__
-        states = sorted(state for path in paths for state in _code_states(path))
-        if not states:
+        files = sorted(file for path in paths for file in _code_files(path))
+        if not files:
             return None
-        digest.update("\n".join(states).encode())
+        is_clamped = len({file.time_ns for file in files}) == 1  # as in layers of containers: they tell of no change
+        for file in files:
+            digest.update(f"{file.path} {file.size_bytes} {file.time_ns}\n".encode())
+            digest.update(Path(file.path).read_bytes() if is_clamped else b"")
     for name in LIBRARIES:
         spec = find_spec(name)
         if spec is None or spec.origin is None:
             return None
-        digest.update(_code_state(spec.origin, Path(spec.origin).stat()).encode())
+        status = Path(spec.origin).stat()
+        digest.update(f"{spec.origin} {status.st_size} {status.st_mtime_ns}\n".encode())
     digest.update(np.__version__.encode())
     return digest.hexdigest()
 
 
-def _code_state(path: str, status: os.stat_result) -> str:
-    """Without the device and inode, which are others at each start of a container."""
-    return f"{path} {status.st_size} {status.st_mtime_ns}"
+class _CodeFile(NamedTuple):
+    """A file of code, without the device and inode, which are others at each start of a container."""
+
+    path: str
+    size_bytes: int
+    time_ns: int  # of its last change
 
 
-def _code_states(folder: str) -> Iterator[str]:
-    """The state of each file of code in a folder."""
+def _code_files(folder: str) -> Iterator[_CodeFile]:
+    """The files of code in a folder. Raises OSError."""
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.name.endswith(CODE_SUFFIXES):
-                yield _code_state(entry.path, entry.stat())
+                status = entry.stat()
+                yield _CodeFile(entry.path, status.st_size, status.st_mtime_ns)
             elif entry.is_dir() and entry.name != "__pycache__":
-                yield from _code_states(entry.path)
+                yield from _code_files(entry.path)

@@ -53,8 +53,9 @@ class KnownTimes:
     default_s: Time
     best_s: Time
     noise: str = ""  # why the machine was too busy to rely on both; empty where it was not
-    is_confirmed: bool = False  # whether they were timed side by side, in fresh processes; else the best's is a trial's
-    is_default_confirmed: bool = False  # whether that of the default is of such a comparison, too
+    is_confirmed: bool = False  # whether that of the best is of a comparison in fresh processes; else it is a trial's
+    is_default_confirmed: bool = False  # whether that of the default is of one, the same
+    is_apart: bool = False  # but that it is of a newer one, whose winner was taken back: they were not side by side
     is_as_trials: bool = False  # whether constants were cold then, and the default that of this version, as in trials
     default_interval_s: TimeInterval = None
     best_interval_s: TimeInterval = None
@@ -76,20 +77,22 @@ class KnownTimes:
 
     @classmethod
     def of_comparisons(cls, compared: TaskComparisons | None, target: Target) -> Self | None:
-        """The default by the newest comparison, and the best by the newest that stands; None where all failed.
+        """The default by the newest comparison, and the best by the newest that stands; None where there is neither.
 
-        `compared` None: there was none.
+        `compared` None: there was none. One that was taken back is passed over if it failed.
         """
-        if compared is None or compared.newest.measurement.status is not Status.OK:
+        if compared is None:
             return None
-        newest = cls.of_confirmation(compared.newest.measurement, target)
-        if compared.standing == compared.newest:
-            return newest
-        best = compared.standing.measurement if compared.standing else None
-        if best is None or best.status is not Status.OK:
-            return replace(newest, best_s=None, best_interval_s=None)
-        noise = total_noise((newest.noise, noise_of_measurement(best)))
-        return replace(newest, best_s=best.median_s, best_interval_s=best.interval_s, noise=noise)
+        newest = compared.newest.measurement
+        standing = compared.standing.measurement if compared.standing else None
+        works = standing is not None and standing.status is Status.OK
+        if newest.status is not Status.OK or newest == standing:
+            return cls.of_confirmation(standing, target) if standing is not None and works else None
+        times = cls.of_confirmation(newest, target)
+        if standing is None or not works:
+            return replace(times, best_s=None, best_interval_s=None, is_confirmed=False)
+        noise = total_noise((times.noise, noise_of_measurement(standing)))
+        return replace(times, best_s=standing.median_s, best_interval_s=standing.interval_s, noise=noise, is_apart=True)
 
     @classmethod
     def of_trial(cls, best: Measurement | None, default: KnownDefault, apart_noise: str = "") -> Self:
@@ -134,7 +137,7 @@ class KnownDefault:
 
     @classmethod
     def beside_best(cls, is_confirmed: bool, trial: Measurement | None, compared: KnownTimes | None) -> Self | None:
-        """As it is told beside a best that `is_confirmed`: by the same comparison, else as beside a trial.
+        """As it is told beside a best that `is_confirmed`: by the newest comparison, else as beside a trial.
 
         `trial`: of the default, made here. None where it does not work.
         """

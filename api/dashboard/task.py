@@ -450,12 +450,13 @@ def _gain(facts: TaskFacts, best: TrialBrief | None) -> Gain | None:
     if default_ms is None:  # older versions kept none beside a confirmation
         return None
     edges, noise = (interval_ms, best.interval_ms), best.noise or default.noise
+    is_side_by_side = best.is_confirmed and compared is not None and not compared.is_apart
     return Gain(
         default_ms=default_ms,
         best_ms=best.median_ms,
         default_interval_ms=interval_ms,
         best_interval_ms=best.interval_ms,
-        interval=task_gain_interval(default_ms, best.median_ms, *edges, best.is_confirmed),
+        interval=task_gain_interval(default_ms, best.median_ms, *edges, is_side_by_side),
         is_confirmed=best.is_confirmed,
         is_default_confirmed=default.is_confirmed,
         noise=noise,

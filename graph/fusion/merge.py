@@ -88,7 +88,7 @@ def inline(first: Group, second: Group, tensor: str, is_exact: bool) -> Group | 
     if any(_loses_neighbours(s, tensor, places, stage.body) for s in reading):
         return None
     body, factor = split_factor(stage.body) if products and not is_exact else (stage.body, None)
-    is_moved = is_affine(body) or _is_cast_in_registers(body, first)
+    is_moved = is_affine(body) or (products == reading and _is_cast_in_registers(body, first))
     if not is_moved and (products or not _is_cheap([stage], reading, tensor)):
         return None
     stages = [_substitute_loads(s, tensor, places, body if s in products else stage.body) for s in reader.stages]
@@ -108,7 +108,8 @@ def inline(first: Group, second: Group, tensor: str, is_exact: bool) -> Group | 
 def _is_cast_in_registers(body: Expr, group: Group) -> bool:
     """Whether a body is an element of a narrow constant: kernels read those as they are."""
     source = narrow_source(body)
-    return source is not body and isinstance(source, Load) and group.tensors[source.tensor].constant
+    is_constant = isinstance(source, Load) and group.tensors[source.tensor].constant
+    return source is not body and is_constant and is_affine(source)
 
 
 def _places(stage: Stage) -> Mapping[str, int] | None:

@@ -2,7 +2,8 @@
 
 In the file a placeholder is a tensor of type and extents, "in an external file" at LOCATION, which is none. Its other
 entries say what rewriting needs to know: which placeholders were equal (`group`), the least and the largest of bytes
-(`range`), or the one value that all elements have (`fill`).
+(`range`), a narrow type that has all values of a float32 weight (`narrow`), or the one value that all elements have
+(`fill`).
 
 Values are made up, the same wherever and whenever: those of matrices and kernels around 0 with a deviation of about
 1 / sqrt(fan in), all others between 0.5 and 1, so that variances are positive and signals pass through the depth.
@@ -21,9 +22,12 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
 from tunewright.graph.ir import Array
+from tunewright.graph.narrow_types import NARROW
 
 LOCATION = "tunewright:structure"
 """The location of placeholders; no file has this name."""
+
+NARROW_TYPES = {dtype.name: dtype for dtype in NARROW}
 
 BLOCK = 1 << 16
 """Elements that are drawn for one group. Larger arrays are views of the block that all groups share."""
@@ -53,6 +57,7 @@ class Placeholder:
     deviation: float = 0.0  # of its values around 0; 0: they lie between 0.5 and 1
     fill: bytes = b""  # the one element that it consists of, little-endian
     range: tuple[int, int] | None = None  # the least and the largest value of bytes; made-up ones have both
+    narrow: str = ""  # the narrow type that has all values of a float32 weight; empty: none
 
     def entries(self) -> dict[str, str]:
         """The entries of `external_data`; `read` inverts it."""
@@ -63,6 +68,8 @@ class Placeholder:
             entries["deviation"] = f"{self.deviation:.4g}"
         if self.range is not None:
             entries["range"] = "{} {}".format(*self.range)
+        if self.narrow:
+            entries["narrow"] = self.narrow
         return entries
 
     @staticmethod
@@ -77,13 +84,15 @@ class Placeholder:
             raise PlaceholderError("a placeholder of an element type that weights don't have")
         fill, group = entries.pop("fill", ""), entries.pop("group", "")
         deviation, ends = entries.pop("deviation", "0"), entries.pop("range", "")
-        if entries or bool(fill) == bool(group):
+        narrow = entries.pop("narrow", "")
+        is_narrow = not narrow or (narrow in NARROW_TYPES and dtype_of(tensor) == np.float32)
+        if entries or bool(fill) == bool(group) or not is_narrow:
             raise PlaceholderError("entries of a placeholder that don't go together")
         try:
             if fill:
                 return Placeholder(fill=_element(fill, dtype_of(tensor)))
             span = _range(ends, dtype_of(tensor)) if ends else None
-            placeholder = Placeholder(int(group), float(deviation), range=span)
+            placeholder = Placeholder(int(group), float(deviation), range=span, narrow=narrow)
         except ValueError as error:
             raise PlaceholderError("an entry of a placeholder that is no number") from error
         if not (0 <= placeholder.group < MAX_GROUP and 0 <= placeholder.deviation <= 1):
@@ -92,17 +101,17 @@ class Placeholder:
 
     def values(self, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Array:
         """The array that stands for the weight, not writable."""
-        count = prod(shape)
+        count, kept = prod(shape), NARROW_TYPES.get(self.narrow, dtype)
         if self.fill:
             element = np.frombuffer(self.fill, dtype.newbyteorder("<")).astype(dtype)
             return _fill_shape(np.repeat(element, min(count, BLOCK)), shape)
         if count > BLOCK:
             start = self.group * 257 % BLOCK
-            block = _shared_block(self.deviation, dtype.str, self.range)[start : start + BLOCK]
+            block = _shared_block(self.deviation, kept.name, self.range)[start : start + BLOCK]
         else:
             draws = np.random.default_rng([_SEED, self.group]).random(count)
-            block = _scale_draws(draws, self.deviation, dtype, self.range)
-        return _fill_shape(block, shape)
+            block = _scale_draws(draws, self.deviation, kept, self.range)
+        return _fill_shape(block.astype(dtype, copy=False), shape)
 
 
 def deviation_of(shape: tuple[int, ...]) -> float:

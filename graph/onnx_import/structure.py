@@ -8,7 +8,7 @@ rewriting looks at is therefore kept, and all else replaced:
   dimensions of inputs; text constants; all integers that say where something is (int32, int64, bool); and tensors of
   at most MAX_KEPT elements. Of a tensor with equal elements the one value is kept.
 - Placeholders (`onnx_import.placeholders`) stand for all other weights: type, extents, which of them are equal,
-  and of bytes the least and the largest: kernels for small ones are others.
+  of bytes the least and the largest, and whether a narrow type has all values of float32: kernels are others then.
 - What such weights come to before the model runs is computed here and kept, where the result is of a kind that is kept:
   the one row that a Gather picks, say.
 - All other names, documentation, metadata and whatever the format may hold besides are gone.
@@ -40,6 +40,7 @@ from onnx import (
 from ..evaluation.fallback import FOLDED_OPS
 from ..evaluation.onnx_form import DTYPES, dtype_name
 from ..ir import Array
+from ..narrow_types import narrow_type
 from . import ModelError, make_plain, quote, read_model
 from .output_types import value_info
 from .placeholders import PLACEHOLDER_TYPES, Placeholder, deviation_of
@@ -235,7 +236,8 @@ class _Strip:
             return Placeholder(fill=fill)
         group = self._group((data_type, hashlib.sha256(np.ascontiguousarray(array).data).digest()))
         ends = (int(array.min()), int(array.max())) if data_type in (TensorProto.INT8, TensorProto.UINT8) else None
-        return Placeholder(group, deviation_of(array.shape), range=ends)
+        narrow = narrow_type(array) if data_type == TensorProto.FLOAT else None
+        return Placeholder(group, deviation_of(array.shape), range=ends, narrow=narrow.name if narrow else "")
 
     def _group(self, identity: object) -> int:
         return self._groups.setdefault(identity, len(self._groups))

@@ -7,23 +7,18 @@ Narrow weights take half the memory, and half the time to read. Kernels cast the
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 
-import ml_dtypes
-import numpy as np
 from onnx import TensorProto
 
 from tunewright.graph.ir import Array, Graph, Node, TensorType
 
-from ..evaluation.onnx_form import cast_version
+from ..evaluation.onnx_form import cast_version, is_channels_last
+from ..narrow_types import narrow_type
 
 LEAST_BYTES = 1 << 16
 """Smaller constants stay as they are."""
-
-SAMPLE = 1024
-"""Elements that are looked at first: of most weights one of them needs float32."""
-
-NARROW = (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
 
 
 def narrow_weights(graph: Graph) -> Graph:
@@ -39,13 +34,19 @@ def narrow_weights(graph: Graph) -> Graph:
     narrow = {
         name: array
         for name, wide in graph.constants.items()
-        if name not in results and all(_casts_in_registers(graph, *reader) for reader in readers[name])
+        if name not in results
+        and _is_cast_in_registers(graph, readers[name])
         and (array := _narrowed(wide)) is not None
-    }  # fmt: skip
+    }
     return _with_casts(graph, narrow) if narrow else graph
 
 
-def _casts_in_registers(graph: Graph, node: Node, place: int) -> bool:
+def _is_cast_in_registers(graph: Graph, readers: Sequence[tuple[Node, int]]) -> bool:
+    """Whether the kernels of all readers, and there are any, read a constant as it is stored."""
+    return bool(readers) and all(_reads_as_stored(graph, *reader) for reader in readers)
+
+
+def _reads_as_stored(graph: Graph, node: Node, place: int) -> bool:
     """Whether the kernel of a node reads this operand as it is stored."""
     if node.domain:
         return False
@@ -53,20 +54,15 @@ def _casts_in_registers(graph: Graph, node: Node, place: int) -> bool:
         case "MatMul":
             return place == 1 and node.inputs[0] not in graph.constants
         case "Conv":
-            return place == 1 and node.attrs["group"] == 1 and set(node.attrs["kernel_shape"]) == {1}
+            is_product = node.attrs["group"] == 1 and set(node.attrs["kernel_shape"]) == {1}
+            return place == 1 and is_product and is_channels_last(node)  # else scalars of it are read
     return node.op == "Gather" and place == 0
 
 
 def _narrowed(array: Array) -> Array | None:
     """The constant in a narrow type; None if it is small, no float32, or changes by it."""
-    if array.dtype != np.float32 or array.nbytes < LEAST_BYTES:
-        return None
-    sample = array.reshape(-1)[:: max(1, array.size // SAMPLE)]
-    for dtype in NARROW:
-        with np.errstate(over="ignore"):  # what is beyond the type is infinite, and differs
-            if all(np.array_equal(some, some.astype(dtype).astype(np.float32)) for some in (sample, array)):
-                return array.astype(dtype)
-    return None
+    dtype = narrow_type(array) if array.nbytes >= LEAST_BYTES else None
+    return None if dtype is None else array.astype(dtype)
 
 
 def _with_casts(graph: Graph, narrow: dict[str, Array]) -> Graph:

@@ -212,11 +212,22 @@ def _preferred(task: Task, product: Product, target: Target, knobs: Sequence[Kno
     copies = [n for n in choices["unroll"] if n * prod(tile) <= most and depth % n == 0]
     values["unroll"] = max(copies, default=1)
     values["ahead"] = int(is_prefetch_worthwhile(target) and 1 in choices["ahead"])
-    is_low = prod(values[f"tile_{axis}"] for axis in product.rows[-2:]) <= CAST_ROWS
-    if "held" in choices and is_low and _tiles_beside(product, values) >= CAST_TILES:
-        held = values | {"ahead": 0, "held": 1}
-        values = held if _legal(product, target, point_columns(held))[0] else values
-    return values
+    held = values | {"ahead": 0, "held": 1}
+    is_better = "held" in choices and _is_wide_panel_faster(product, values, target)
+    return held if is_better and _legal(product, target, point_columns(held))[0] else values
+
+
+def _is_wide_panel_faster(product: Product, values: Mapping[str, int], target: Target) -> bool:
+    """Whether to cast a part of a narrow panel once for all rows that read it takes less time than in registers."""
+    rows = prod(values[f"tile_{axis}"] for axis in product.rows[-2:])
+    is_near = _wide_panel_bytes(product, target, values["vectors"]) <= target.l2_bytes // 2
+    return is_near and rows <= CAST_ROWS and _tiles_beside(product, values) >= CAST_TILES
+
+
+def _wide_panel_bytes(product: Product, target: Target, vectors: S) -> S:
+    """The bytes of a wide panel."""
+    depth = prod(axis.extent for axis in product.fused_stage.stage.reduce)
+    return vectors * (4 * lanes_of(product, target) * depth)
 
 
 def _tiles_beside(product: Product, values: Mapping[str, int]) -> int:
@@ -275,7 +286,7 @@ def _is_distinct(product: Product, target: Target, columns: Columns) -> NDArray[
         size = columns[f"tile_{axis}"]
         distinct &= size == -(-product.extent(axis) // -(-product.extent(axis) // size))
     if held.any():  # where one tile reads it, or others come between, nothing is gained
-        panel_bytes = vectors * lanes_of(product, target) * prod(a.extent for a in product.fused_stage.stage.reduce) * 4
+        panel_bytes = _wide_panel_bytes(product, target, vectors)
         is_of_use = (rows_inside > 1) & (columns["columns_inside"] == 0) & (columns["ahead"] == 0)
         distinct &= ~held | (is_of_use & (panel_bytes <= LOCAL_BYTES))
     order_matters = (rows_inside > 1) & (columns_inside > 1)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -77,6 +78,10 @@ def node(op: str, inputs: str, outputs: str = "y", **attrs: Any) -> Any:
 def random(*shape: int) -> Any:
     return RNG.standard_normal(shape).astype(np.float32)
 
+
+HALVES = random(128, 256).astype(np.float16).astype(np.float32)
+BRAINS = random(128, 256).astype(ml_dtypes.bfloat16).astype(np.float32)
+"""Large enough to be kept in the type that has all their values."""
 
 LIGHT = sorted({*LIGHT_MODELS} - {"vgg19", "zfnet512"})
 """Without those of which alexnet has every op, and which are hundreds of megabytes of the same."""
@@ -326,6 +331,14 @@ MODELS = {
     "half precision": made(
         [node("Cast", "w", "v", to=1), node("MatMul", "x v")], {"w": random(6, 20).astype(np.float16)}
     ),
+    "float16 in float32": made([node("MatMul", "x w")], {"w": HALVES}, (4, 128)),
+    "bfloat16 in float32": made([node("MatMul", "x w")], {"w": BRAINS}, (4, 128)),
+    "scaled float16": made(
+        [node("Mul", "w s", "v"), node("MatMul", "x v")], {"w": HALVES, "s": np.float32(0.3)}, (4, 128)
+    ),
+    "table of float16": made(
+        [node("ArgMax", "x", "i", axis=-1), node("Gather", "w i")], {"w": HALVES}, (4, 128)
+    ),
     "large weights": made(
         [node("Gemm", "x w b", "a", transB=1), node("Gemm", "a v")],
         {"w": random(700, 512), "b": random(700), "v": random(700, 300)},
@@ -471,6 +484,7 @@ def test_a_weight_that_is_an_input_too(opset: int) -> None:
         lambda tensor: tensor.external_data.add(key="deviation", value="1e9"),
         lambda tensor: tensor.external_data.add(key="zero", value="2"),
         lambda tensor: tensor.external_data.add(key="range", value="0 5"),  # of floats
+        lambda tensor: tensor.external_data.add(key="narrow", value="int8"),
         lambda tensor: tensor.dims.__setitem__(0, -1),
         lambda tensor: tensor.dims.__setitem__(0, 2**40),
         lambda tensor: setattr(tensor, "data_type", TensorProto.INT64),

@@ -16,8 +16,11 @@ from tunewright.graph.onnx_import import load
 from tunewright.graph.rewrites import rewrite, weight_types
 
 RNG = np.random.default_rng(0)
-HALVES = RNG.integers(-99, 99, (40, 24)).astype(np.float32)
-"""Each is a float16 and a bfloat16."""
+HALVES = RNG.integers(-2047, 2047, (40, 24)).astype(np.float32)
+"""Each is a float16."""
+
+BRAINS = RNG.integers(-99, 99, (40, 24)).astype(np.float32)
+"""Each is a bfloat16, and a float16 too."""
 
 
 @pytest.fixture(autouse=True)
@@ -42,8 +45,9 @@ def types_of(graph: Graph) -> list[str]:
     ("weight", "expected"),
     [
         (HALVES, "float16"),
-        (HALVES * 2.0**40, "bfloat16"),
-        (HALVES * 2.0**-40, "bfloat16"),
+        (BRAINS, "bfloat16"),
+        (BRAINS * 2.0**40, "bfloat16"),
+        (BRAINS * 2.0**-40, "bfloat16"),
         (HALVES + 2.0**-20, "float32"),
         (np.where(HALVES[-1, -1] == HALVES, 0.1, HALVES), "float32"),  # which a sample may miss
         (np.full_like(HALVES, np.nan), "float32"),
@@ -85,3 +89,17 @@ def test_small_constants_stay() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(weight_types, "LEAST_BYTES", HALVES.nbytes + 1)
         assert types_of(graph_of("y = MatMul(x, w)", HALVES)) == ["float32"]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "ops"),
+    [
+        ("e = Gather(w, i) y = MatMul(z, e)", ["Cast+Gather", "MatMul"]),
+        ("e = Gather(w, i) t = Transpose(e) y = MatMul(x, t)", ["Cast+Gather+Transpose", "MatMul"]),
+        ("e = Gather(w, i) y = Relu(e)", ["Cast+Gather+Relu"]),
+    ],
+)
+def test_rows_of_a_table_are_looked_up_once(nodes: str, ops: list[str]) -> None:
+    """Not for each multiply-add that reads them."""
+    graph = graph_of(nodes, HALVES.T.copy(), inputs="float[3, 40] x, float[5, 3] z, int64[3] i")
+    assert [step.task.op for step in partition(graph) if isinstance(step, TaskCall)] == ops

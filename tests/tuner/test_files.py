@@ -41,6 +41,25 @@ def test_code_that_changes_has_another_digest(folder: Path) -> None:
     assert len({first, second, code_digest()}) == 3
 
 
+def test_times_that_are_all_the_same_tell_nothing(folder: Path) -> None:
+    """As where a build sets them: what the files say is read then."""
+    digests = set()
+    for text in ("x = 1", "x = 2"):
+        for name in ("one.py", "other.py"):
+            (folder / name).write_text(text)
+            os.utime(folder / name, ns=(ONE_S, ONE_S))
+        digests.add(code_digest())
+    assert len(digests) == 2
+
+
+def test_code_in_no_folder_has_no_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for path in (tmp_path / "none", tmp_path / "package.zip" / "inner"):
+        (tmp_path / "package.zip").write_bytes(b"")
+        monkeypatch.setattr(files, "import_module", lambda _, path=path: SimpleNamespace(__path__=[str(path)]))
+        assert code_digest() is None
+    files.code_digest.cache_clear()
+
+
 def test_what_is_no_code_changes_nothing(folder: Path) -> None:
     (folder / "module.py").write_text("x = 1")
     digest = code_digest()

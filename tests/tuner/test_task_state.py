@@ -96,6 +96,24 @@ def test_what_was_confirmed_is_told_until_something_faster_is_found(is_warm: boo
         state.recall(compared, record(third, measured(6e-4)), TARGET)  # as when the next job begins
 
 
+def test_of_comparisons_that_were_taken_back_the_default_holds() -> None:
+    """The best is that of the newest that stands, which was not beside it; what failed tells of nothing."""
+    older, newer = (
+        record(schedule, replace(measured(time_s), incumbent_s=2 * time_s, provenance=machine()))
+        for schedule, time_s in zip(others(2), (7e-4, 6e-4), strict=True)
+    )
+    failed = record(others(2)[1], Measurement(Status.CRASH))
+    both = KnownTimes.of_comparisons(TaskComparisons(older, newer), TARGET)
+    assert both is not None
+    assert (both.default_s, both.best_s, both.is_confirmed, both.is_apart) == (1.2e-3, 7e-4, True, True)
+    alone = KnownTimes.of_comparisons(TaskComparisons(None, newer), TARGET)
+    assert alone is not None and (alone.default_s, alone.best_s, alone.is_confirmed) == (1.2e-3, None, False)
+    stands = KnownTimes.of_comparisons(TaskComparisons(older, failed), TARGET)
+    assert stands == KnownTimes.of_confirmation(older.measurement, TARGET)
+    assert KnownTimes.of_comparisons(TaskComparisons(failed, failed), TARGET) is None
+    assert KnownTimes.of_comparisons(TaskComparisons(None, failed), TARGET) is None
+
+
 def test_a_default_that_was_taken_back_is_told_no_longer() -> None:
     state, [winner] = state_of(), others(1)
     state.tell(state.default, Measurement(Status.VOIDED))
