@@ -386,6 +386,25 @@ def test_means_of_nearly_equal_numbers_are_explained_beside_others() -> None:
         assert (verdict.finding is None) is is_explained
 
 
+def test_means_of_nearly_equal_numbers_explain_nothing_of_others() -> None:
+    x = np.array([[1, 1 + 1.2e-7, 1, 1], [1, 2, 3, 4]], np.float32)
+    case = case_of([node("MeanVarianceNormalization", ["x"], ["t"], axes=[1]), node("Neg", ["t"], ["y"])], {"x": x})
+    answers = answer_case(case)
+    first, second = bound_of(case).centre
+    for shift in (0.0, 1e-2):  # which the mean of the first row explains, and only there
+        for row, is_explained in ((second, True), (second[::-1], False)):
+            wrong = CaseAnswer(((np.array([first + shift, row], np.float32),),))
+            assert (judge(case, replace(answers, ours=wrong)).finding is None) is is_explained
+
+
+def test_means_of_nearly_equal_numbers_are_explained_where_they_have_moved() -> None:
+    x = np.array([[1, 1 - 3e-4], [1e-3, -9.0]], np.float32)
+    nodes = [node("MeanVarianceNormalization", ["x"], ["t"], axes=[1]), node("Transpose", ["t"], ["y"])]
+    case = case_of(nodes, {"x": x})
+    moved = np.add(bound_of(case).centre, [[4e-4, 0.0], [4e-4, 0.0]]).astype(np.float32)
+    assert judge(case, replace(answer_case(case), ours=CaseAnswer(((moved,),)))).finding is None
+
+
 @pytest.mark.parametrize("size", [1e300, 1e-300])
 def test_what_leaves_float32_is_explained(size: float) -> None:
     case = case_of([node("Normalizer", ["x"], ["y"], domain=LEARNED)], {"x": np.full((1, 1), size)}, learned=3)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tunewright.graph.ir import Array, Node
+from tunewright.graph.rewrites.layout import ELEMENTWISE_OPS
 
 from ..answers import EVALUATOR, OURS, RUNTIME
 from ..bounds import FLUSH_FACTOR, Leeway, largest, may_overflow
@@ -188,19 +189,46 @@ def agrees_in_single(difference: Difference) -> bool:
         return False
     wrong = difference.wrong
     states = [result for node in difference.upstream() if node.op in GATED for result in difference.results(node)]
-    means = [_steepness(node, difference.operands(node)[:1]) for node in difference.upstream() if node.op in NORMS]
-    near = 1e-7 * max(1.0, largest(states), *means)  # a gate mixes its new state with the old one
+    state = max(1.0, largest(states))  # a gate mixes its new state with the old one
+    near = 1e-7 * np.maximum(state, _steepness(difference))
+    near = np.broadcast_to(near, answer.shape)[wrong]
     return bool(np.isclose(answer[wrong], theirs[wrong], rtol=1e-5, atol=near, equal_nan=True).all())
 
 
-def _steepness(node: Node, operands: Sequence[Any]) -> float:
-    """The factor by which a norm enlarges a rounding error of the mean: size over deviation of what it is taken of."""
+def _steepness(difference: Difference) -> Array:
+    """The factor by which norms enlarge a rounding error of the mean: for each element of the output that of its own
+    means, or the largest for all where elements have moved since.
+    """
+    steepest = np.zeros(())
+    for node in difference.upstream():
+        if node.op in NORMS:
+            factors = _factors(node, difference.operands(node)[:1])
+            is_in_place = factors.shape == difference.right.shape and _keeps_places(difference, node)
+            steepest = np.maximum(steepest, factors if is_in_place else factors.max(initial=0.0))
+    return steepest
+
+
+def _factors(node: Node, operands: Sequence[Any]) -> Array:
+    """For each element of a norm's operand, size over deviation of those that its mean is taken of."""
     if not operands or not is_float_array(operands[0]) or not is_finite(operands[0]) or not np.size(operands[0]):
-        return 0.0
-    groups = _normalised_groups(node, as_float64(operands[0]))
-    deviations = groups.std(axis=1)
-    sizes = np.abs(groups).max(axis=1)
-    return float(np.max(4 * sizes[deviations > 0] / deviations[deviations > 0], initial=0.0))
+        return np.zeros(())
+    x = as_float64(operands[0])
+    groups, places = (_normalised_groups(node, a) for a in (x, np.arange(x.size).reshape(x.shape)))
+    sizes, deviations = np.abs(groups).max(axis=1), groups.std(axis=1)
+    factors = np.zeros(x.size)
+    factors[places] = np.divide(4 * sizes, deviations, out=np.zeros_like(sizes), where=deviations > 0)[:, np.newaxis]
+    return factors.reshape(x.shape)
+
+
+def _keeps_places(difference: Difference, node: Node) -> bool:
+    """Whether all that is made of a node's results has its elements at the same places."""
+    made = set(filter(None, node.outputs))
+    for later in difference.upstream():
+        if not made.isdisjoint(later.inputs):
+            if later.op not in ELEMENTWISE_OPS:
+                return False
+            made.update(filter(None, later.outputs))
+    return True
 
 
 def _normalised_groups(node: Node, x: Array) -> Array:
