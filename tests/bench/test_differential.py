@@ -18,12 +18,21 @@ import pytest
 from onnx import helper, numpy_helper
 
 from tunewright.bench import differential
-from tunewright.bench.fuzzing.answers import EVALUATOR, OURS, RUNTIME, CaseAnswer, answer_case, evaluate_tensors
+from tunewright.bench.fuzzing.answers import (
+    EVALUATOR,
+    NOT_ASKED,
+    OURS,
+    RUNTIME,
+    CaseAnswer,
+    answer_case,
+    evaluate_tensors,
+)
 from tunewright.bench.fuzzing.bounds import Bound, Leeway, output_bound
 from tunewright.bench.fuzzing.case import FuzzCase, RunPlan
 from tunewright.bench.fuzzing.draft import CONTRIBUTED, LEARNED
 from tunewright.bench.fuzzing.exactness import COARSE, CURVES, EXACT, LINEAR, MOVING, STEPS
 from tunewright.bench.fuzzing.explanations import EXPLANATIONS, SHAPE_EXPLANATIONS, VARYING_SHAPE
+from tunewright.bench.fuzzing.explanations.runtime import CALCULATING
 from tunewright.bench.fuzzing.generator import generate_case
 from tunewright.bench.fuzzing.judge import CaseVerdict, Finding, judge
 from tunewright.bench.fuzzing.judge_process import Judgement
@@ -113,7 +122,7 @@ def test_every_op_of_the_opsets_has_a_recipe_or_a_reason():
 
 def test_ops_are_judged_by_names_that_onnx_has():
     known = {schema.name for schema in onnx.defs.get_all_schemas_with_history()} | {"Silu"}
-    assert known >= EXACT | CURVES | STEPS | LINEAR | COARSE | MOVING
+    assert known >= EXACT | CURVES | STEPS | LINEAR | COARSE | MOVING | CALCULATING
     assert not EXACT & CURVES
 
 
@@ -346,6 +355,14 @@ def test_numbers_beyond_their_type_may_be_counted_as_others():
     one, two = (CaseAnswer(((np.zeros(count, np.int64),),)) for count in (1, 2))
     assert judge(case, replace(answers, ours=two, runtime=one)).reasons == ("whole numbers overflow",)
     assert judge(case, replace(answers, ours=one, runtime=two)).finding is not None
+
+
+def test_numbers_that_nothing_is_calculated_from_explain_no_shape() -> None:
+    nodes = [node("Slice", ["x", "starts", "ends"], ["y"])]
+    case = case_of(nodes, {"x": np.zeros(3, np.float32)}, {"starts": [1], "ends": [2**63 - 1]})
+    longer = CaseAnswer(((np.zeros(3, np.float32),),))
+    finding = judge(case, replace(answer_case(case), ours=longer, evaluator=NOT_ASKED)).finding
+    assert finding is not None and finding.kind == "shape (ours)"
 
 
 def test_another_meaning_within_a_function_is_explained():

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
 from ..answers import EVALUATOR, OURS, RUNTIME
@@ -9,9 +12,16 @@ from ..bounds import FLUSH_FACTOR, Leeway, may_overflow
 from ..case import op_name
 from ..exactness import COARSE, CURVES, GATED, NORMS, is_exact
 from ..values import FLOATS, INTEGERS, as_float64, is_float_array, limits
-from .difference import Difference, ExplainedElements
+from .difference import Difference, ExplainedElements, ops_of
 
 BYTES = frozenset({"ConvInteger", "MatMulInteger", "QLinearConv", "QLinearMatMul"})
+
+CALCULATING = frozenset({
+    "Abs", "Add", "BitShift", "Col2Im", "CumProd", "CumSum", "Div", "Einsum", "Gemm", "GridSample", "MatMul", "Mod",
+    "Mul", "Neg", "PRelu", "Pow", "Range", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMean",
+    "ReduceProd", "ReduceSum", "ReduceSumSquare", "Resize", "ScatterElements", "ScatterND", "Shrink", "Sub", "Upsample",
+})  # fmt: skip
+"""Ops whose results may leave the range of an integer type that the operands are within."""
 
 SOFTMAXES, ONE_AXIS = ("Hardmax", "LogSoftmax", "Softmax"), 13
 """Ops that are over one axis from an opset on, and over all from this one to the last before."""
@@ -26,9 +36,14 @@ def overflows_integers(difference: Difference) -> bool:
     """Integers leave the range of their type; numpy and ours compute them modulo 2^n."""
     if difference.who != RUNTIME:
         return False
-    values = [value for node in difference.upstream() for value in difference.operands(node)]
-    whole = [a for a in values if isinstance(a, np.ndarray) and a.dtype.name in INTEGERS and a.size]
-    return any(float(np.abs(as_float64(a)).max()) >= np.iinfo(a.dtype).max / (2 * a.size) for a in whole)
+    nodes = [node for node in difference.upstream() if not CALCULATING.isdisjoint(ops_of(node))]
+    operands = [a for node in nodes if _whole(difference.results(node)) for a in _whole(difference.operands(node))]
+    return any(float(np.abs(as_float64(a)).max()) >= np.iinfo(a.dtype).max / (2 * a.size) for a in operands)
+
+
+def _whole(values: Sequence[Any]) -> list[Any]:
+    """The arrays of integers that are not empty."""
+    return [a for a in values if isinstance(a, np.ndarray) and a.dtype.name in INTEGERS and a.size]
 
 
 def runs_rare_activations(difference: Difference) -> bool:
