@@ -52,7 +52,7 @@ DOCS = Path(__file__).parents[2] / "docs" / "bench.md"
 
 def case_of(
     nodes: list[onnx.NodeProto], feeds: dict[str, Array], constants: dict[str, Any] | None = None, opset: int = 17,
-    outputs: tuple[str, ...] = ("y",), learned: int = 0, **options: Any,
+    outputs: tuple[str, ...] = ("y",), learned: int = 0, contributed: int = 0, **options: Any,
 ) -> FuzzCase:  # fmt: skip
     kinds = {name: helper.np_dtype_to_tensor_dtype(array.dtype) for name, array in feeds.items()}
     inputs = [helper.make_tensor_value_info(name, kinds[name], array.shape) for name, array in feeds.items()]
@@ -60,6 +60,7 @@ def case_of(
     graph = helper.make_graph(nodes, "g", inputs, [helper.make_empty_tensor_value_info(o) for o in outputs], tensors)
     opsets = [helper.make_opsetid("", opset), *([helper.make_opsetid("own", 1)] if options else [])]
     opsets += [helper.make_opsetid(LEARNED, learned)] if learned else []
+    opsets += [helper.make_opsetid(CONTRIBUTED, contributed)] if contributed else []
     model = helper.make_model(graph, opset_imports=opsets, ir_version=10, **options)
     return FuzzCase(0, model.SerializeToString(), (feeds,), RunPlan(0))
 
@@ -383,6 +384,18 @@ def test_small_numbers_that_onnx_runtime_squares_are_explained():
     assert judge(case, answers).reasons == ("ONNX Runtime squares small numbers",)
     wrong = CaseAnswer(((np.array([[1, 1e-15]], np.float32),),))
     assert judge(case, replace(answers, runtime=wrong)).finding is not None
+
+
+def test_softmaxes_of_one_byte_are_explained() -> None:
+    softmax = node("QLinearSoftmax", ["x", "step", "zero", "step", "zero"], ["y"], domain=CONTRIBUTED, opset=13)
+    constants = {"step": np.float32(1 / 256), "zero": np.uint8(0)}
+    for count, is_explained in ((1, True), (2, False)):
+        case = case_of([softmax], {"x": np.full((1, count), 195, np.uint8)}, constants, contributed=1)
+        answers = answer_case(case)
+        zeros = CaseAnswer(((np.zeros((1, count), np.uint8),),))
+        verdict = judge(case, replace(answers, runtime=zeros))
+        assert ("ONNX Runtime wraps the softmax of one byte" in verdict.reasons) is is_explained
+        assert (verdict.finding is None) is is_explained
 
 
 def test_lone_places_of_a_grid_are_explained() -> None:

@@ -31,6 +31,8 @@ NORMALIZER, SMALL_SQUARES = "ai.onnx.ml.Normalizer", 16.0
 
 TREES = "ai.onnx.ml.TreeEnsemble"
 
+BYTES_SOFTMAX = "com.microsoft.QLinearSoftmax"
+
 
 def overflows_integers(difference: Difference) -> bool:
     """Integers leave the range of their type; numpy and ours compute them modulo 2^n."""
@@ -150,6 +152,13 @@ def saturates_bytes(difference: Difference) -> bool:
         difference.arrays[OURS], difference.arrays.get(EVALUATOR, difference.arrays[OURS]), equal_nan=True
     )
     return difference.who == RUNTIME and agree and difference.has_op(BYTES)
+
+
+def wraps_a_lone_softmax(difference: Difference) -> bool:
+    """ONNX Runtime's softmax of one byte is 1, whose steps it doesn't cut to the largest byte: 256 becomes 0."""
+    calls = [node for node in difference.upstream() if difference.program.called_op(node) == BYTES_SOFTMAX]
+    softmaxes = [(node.attrs["axis"], difference.results(node)) for node in calls if node.op == "Softmax"]
+    return difference.who == RUNTIME and any(np.shape(a)[axis] == 1 for axis, results in softmaxes for a in results)
 
 
 def reads_functions_by_the_models_opset(difference: Difference) -> bool:
