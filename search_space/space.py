@@ -83,7 +83,7 @@ KNOB_MEANINGS: Mapping[str, str] = {
     "unroll": "copies of the innermost body",
     "order": "channels outside rows (0), between (1), inside columns (2)",
     "columns_inside": "whether tiles go along the columns first (1)",
-    "held": "whether weights are kept as they are multiplied (1): in registers, or cast",
+    "held": "whether weights are kept as they are multiplied (1)",
     "ahead": "whether what comes next is fetched ahead (1)",
     "parts": "parts that a long fold is cut into",
     "block": "rows of a block",

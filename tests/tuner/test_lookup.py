@@ -35,7 +35,7 @@ def product(rows: int, inner: int, columns: int) -> Task:
     """The one task of x w."""
     inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [rows, inner])]
     outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [rows, columns])]
-    weights = [helper.make_tensor("w", TensorProto.FLOAT, [inner, columns], [0.5] * (inner * columns))]
+    weights = [helper.make_tensor("w", TensorProto.FLOAT, [inner, columns], [0.3] * (inner * columns))]
     nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
     graph = helper.make_graph(nodes, "g", inputs, outputs, weights)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
