@@ -181,7 +181,7 @@ def _map_pages(size_bytes: int) -> NDArray[np.uint8]:
     return np.frombuffer(pages, np.uint8)
 
 
-class _Mapping:
+class _FilePages:
     """Pages of a file, which numpy keeps as the base of their arrays. Python's own mappings hold the file open."""
 
     __slots__ = ("__array_interface__", "_address", "_size_bytes", "_unmap")
@@ -211,15 +211,18 @@ def map_file(handle: int, size_bytes: int) -> NDArray[np.uint8]:
     system.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
     address = system.mmap(None, size_bytes, mmap.PROT_READ, mmap.MAP_PRIVATE, handle, 0)
     if address in (None, ctypes.c_void_p(-1).value):
-        error = ctypes.get_errno()
-        raise OSError(error, os.strerror(error))
-    block = np.asarray(_Mapping(address, size_bytes))
+        raise _system_error()
+    block = np.asarray(_FilePages(address, size_bytes))
     if sys.platform == "linux":  # else, and where Linux refuses, pages come when they are touched
         for advice in (mmap.MADV_HUGEPAGE, POPULATE_READ):
             is_refused = system.madvise(ctypes.c_void_p(address), ctypes.c_size_t(size_bytes), ctypes.c_int(advice))
             if is_refused and ctypes.get_errno() != errno.EINVAL:  # a page can't be read
-                raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+                raise _system_error()
     return block
+
+
+def _system_error() -> OSError:
+    return OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
 @dataclass(frozen=True, slots=True)

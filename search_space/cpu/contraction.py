@@ -24,7 +24,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tunewright.codegen.expr.expr import Load, Var, free_vars, narrow_source, transform
+from tunewright.codegen.expr.expr import Load, Var, free_vars
 from tunewright.codegen.ir.ir import Kernel, Packing, Stmt
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Axis, Stage, Task
@@ -53,7 +53,8 @@ from ..sketch import LOCAL_BYTES, PREFETCH, PatternSketch
 from ..space import Columns, Knob, Space, Tiling, point_columns
 from .loops.blocking import Shape, block_choices, chunk_cycles, tile_cycles, tiling
 from .loops.lower import lower, plain_nest
-from .loops.nest import Nest, WidePanel
+from .loops.nest import Nest
+from .loops.wide_panel import WidePanel
 
 MOST_ROWS, MOST_OUTER_ROWS = 28, 4
 """Extents of a register tile along the last row axis and the one before."""
@@ -71,8 +72,11 @@ S = TypeVar("S", int, NDArray[np.int64])
 WIDE_SAYS = "Narrow weights are cast once for all rows of a piece, not in registers at each tile."
 
 CAST_TILES, CAST_ROWS = 3, 8
-"""Tiles that read the same narrow weights from which on these are cast once by default, if tiles have few rows. With
-AVX2 and 6 rows products of 128 rows take 0.72 to 0.85 of the time so, with AVX-512 and 14 rows up to 1.2 times."""
+"""Tiles that read the same narrow weights from which on these are cast once by default, if tiles have few rows.
+
+On a busy Xeon, beside float32 weights, products in tiles of 6 rows (AVX2) took up to 1.2 times as long with casts in
+registers, and no longer when cast once; in tiles of 14 rows (AVX-512) no longer with casts in registers.
+"""
 
 BODY_DEFAULT = 64
 """Multiply-adds in one copy of the body of a default."""
@@ -127,8 +131,8 @@ class ContractionSketch(PatternSketch[Product]):
         nest = nest_of(product, schedule, target)
         product, packings, copies = _pack(task, product, nest)
         if dict(schedule.values).get("held"):
-            wide = _wide_panel(product, packings[product.panel.tensor].shape[-1])
-            product, nest = _read_wide(product, wide), replace(nest, wide_panel=wide)
+            wide = WidePanel.of(product, packings[product.panel.tensor].shape[-1])
+            product, nest = wide.read_by(product), replace(nest, wide_panel=wide)
         early = {name: prefetch_rows(packing.shape[-1]) for name, packing in packings.items() if schedule["ahead"]}
         if (
             is_packable(task, product.broadcast)
@@ -364,20 +368,6 @@ def nest_of(product: Product, schedule: Schedule, target: Target) -> Nest:
 def _is_panel_narrow(task: Task, product: Product) -> bool:
     """Whether weights are narrow, so that they may be cast once for several tiles."""
     return is_packable(task, product.panel) and product.panel.dtype is not product.dtype
-
-
-def _wide_panel(product: Product, width: int) -> WidePanel:
-    """The part of the packed panel that is cast at once."""
-    extents = {axis.name: axis.extent for axis in product.fused_stage.stage.reduce}
-    names = [at.name for at in product.panel.index if isinstance(at, Var) and at.name in extents]
-    return WidePanel(product.panel, tuple(Axis(name, extents[name]) for name in names), width)
-
-
-def _read_wide(product: Product, wide: WidePanel) -> Product:
-    """The product with the panel read there."""
-    stage = product.fused_stage.stage
-    body = transform(stage.body, lambda x: wide.place if narrow_source(x) == wide.panel and x != wide.panel else x)
-    return replace(product, fused_stage=replace(product.fused_stage, stage=replace(stage, body=body)), panel=wide.place)
 
 
 def _pack(task: Task, product: Product, nest: Nest) -> tuple[Product, dict[str, Packing], list[FusedStage]]:

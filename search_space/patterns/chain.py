@@ -336,11 +336,11 @@ def _cut_along(task: Task, stages: Sequence[tuple[FusedStage, Padding | None]], 
 
 def _shared_axes(fused_stage: FusedStage) -> set[str]:
     """Axes of both factors of a product."""
-    body = fused_stage.stage.body
-    operands = [narrow_source(x) for x in body.children] if isinstance(body, Op) and body.name == "mul" else []
-    match operands:
-        case [Load() as left, Load() as right] if fused_stage.stage.reduce:
-            return set(free_vars(left)) & set(free_vars(right)) & {a.name for a in fused_stage.stage.axes}
+    match fused_stage.stage.body:
+        case Op("mul", (first, second)) if fused_stage.stage.reduce:
+            left, right = narrow_source(first), narrow_source(second)
+            if isinstance(left, Load) and isinstance(right, Load):
+                return set(free_vars(left)) & set(free_vars(right)) & {a.name for a in fused_stage.stage.axes}
     return set()
 
 

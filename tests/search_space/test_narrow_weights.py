@@ -9,17 +9,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tunewright.codegen.llvm.build import build
-from tunewright.graph.oracle import example_inputs, reference
+from tunewright.codegen.llvm.build import ObjectCache
 from tunewright.graph.rewrites import weight_types
 from tunewright.graph.task import Task
-from tunewright.search_space.cpu.loops.nest import WIDE as WIDE_PANEL
+from tunewright.search_space.cpu.loops.wide_panel import WIDE_PANEL
 from tunewright.search_space.measurement import Candidate
-from tunewright.search_space.sketch import find_space
-from tunewright.search_space.sketches import SKETCHES, default_schedule, lower
+from tunewright.search_space.sketches import default_schedule, lower
 
-from .oracle import HOST, WIDE, interpret, native
-from .test_sketches import SIZES, agree, fuse_model, schedules
+from .oracle import HOST, WIDE
+from .test_sketches import SIZES, all_sketches_agree, fuse_model
 
 MODELS = {
     "dense": "float[{a}, {b}, {c}] x, {t}[{c}, {e}] w, float[{e}] z |"
@@ -78,14 +76,8 @@ def test_casts_are_shared_by_tiles_of_few_rows() -> None:
 @pytest.mark.parametrize("name", MODELS)
 @settings(deadline=None, max_examples=3, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(kind=st.sampled_from(NARROW), sizes=SIZES, seed=st.integers(0, 2**31))
-def test_random_schedules_agree_with_the_oracle(name: str, kind: str, sizes: dict[str, int], seed: int) -> None:
+def test_random_schedules_agree_with_the_oracle(
+    name: str, objects: ObjectCache, kind: str, sizes: dict[str, int], seed: int
+) -> None:
     for task in tasks_of(name, kind, sizes):
-        arrays = example_inputs(task, seed)
-        expected = reference(task, arrays)
-        for one in SKETCHES:
-            if not find_space(one, task, HOST):
-                continue
-            for schedule in schedules(task, HOST, one.name, 3, seed):
-                kernel = lower(Candidate(task, HOST, schedule))
-                agree(task, native(task, kernel, arrays, artifact=build(kernel, HOST)), expected)
-                agree(task, interpret(task, kernel, arrays), expected)
+        all_sketches_agree(task, objects, seed)

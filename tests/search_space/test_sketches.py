@@ -238,10 +238,27 @@ SIZES = st.fixed_dictionaries(
 )
 
 
-@pytest.fixture(scope="module")
-def objects(tmp_path_factory: pytest.TempPathFactory) -> ObjectCache:
-    """Object code: schedules have microkernels in common."""
-    return ObjectCache(tmp_path_factory.mktemp("objects"))
+def all_sketches_agree(task: Task, objects: ObjectCache, seed: int) -> None:
+    """Random schedules of all sketches agree with the oracle, in the interpreter and in native code.
+
+    Also with all that could be a microkernel made one, for which tiles of tasks so small are too short.
+    """
+    arrays = example_inputs(task, seed)
+    expected = reference(task, arrays)
+    for one in SKETCHES:
+        if not find_space(one, task, HOST):
+            continue
+        for schedule in schedules(task, HOST, one.name, 2, seed):
+            kernel = lower(Candidate(task, HOST, schedule))
+            codes = {}
+            for worth in (microkernel.MIN_STORES, 1):
+                with pytest.MonkeyPatch.context() as patch:
+                    patch.setattr(microkernel, "MIN_STORES", worth)
+                    artifact = build(kernel, HOST, objects)  # which verifies it
+                    codes[artifact.sha256] = artifact
+            for artifact in codes.values():
+                agree(task, native(task, kernel, arrays, artifact=artifact), expected)
+            agree(task, interpret(task, kernel, arrays), expected)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -250,24 +267,8 @@ def objects(tmp_path_factory: pytest.TempPathFactory) -> ObjectCache:
 def test_random_schedules_agree_with_the_oracle(
     name: str, objects: ObjectCache, sizes: dict[str, int], seed: int
 ) -> None:
-    """Also with all that could be a microkernel made one, for which tiles of tasks so small are too short."""
     for task in tasks_of(MODELS[name], sizes):
-        arrays = example_inputs(task, seed)
-        expected = reference(task, arrays)
-        for one in SKETCHES:
-            if not find_space(one, task, HOST):
-                continue
-            for schedule in schedules(task, HOST, one.name, 2, seed):
-                kernel = lower(Candidate(task, HOST, schedule))
-                codes = {}
-                for worth in (microkernel.MIN_STORES, 1):
-                    with pytest.MonkeyPatch.context() as patch:
-                        patch.setattr(microkernel, "MIN_STORES", worth)
-                        artifact = build(kernel, HOST, objects)  # which verifies it
-                        codes[artifact.sha256] = artifact
-                for artifact in codes.values():
-                    agree(task, native(task, kernel, arrays, artifact=artifact), expected)
-                agree(task, interpret(task, kernel, arrays), expected)
+        all_sketches_agree(task, objects, seed)
 
 
 @pytest.mark.parametrize("name", MODELS)

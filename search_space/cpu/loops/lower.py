@@ -2,6 +2,7 @@
 
     parallel chunk                     chunks of the output, shared by the threads
       tile loops (order)               origins of register tiles inside the chunk
+        .wide = cast(panel)            where narrow weights are cast for several tiles: see `wide_panel`
         if size                        an odd extent has tiles of two sizes
           acc[tile] = identity         register buffer, one vector a lane group
           reduce loops                 the innermost unrolled

@@ -6,58 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
 
-from tunewright.codegen.expr.dtype import DType
-from tunewright.codegen.expr.expr import Expr, Load, const, op, substitute
-from tunewright.codegen.expr.lanes import vectorize
-from tunewright.codegen.ir.ir import Block, Buffer, For, Scope, Stmt, Store
-from tunewright.graph.task import Axis
-
 from ...axes import TileRun, balance, runs
 from ...patterns.fused_stage import FusedStage
 from ...patterns.window_dim import WindowDim
-from ...registers import INNER, TILE
+from .wide_panel import WidePanel
 
 CALLER = frozenset({"chunk"})
 """The fixed axes of a nest inside a chunk of the caller, which has no parallel loop."""
-
-
-WIDE = ".wide"
-"""A part of a packed panel in float32, next to a core."""
-
-
-@dataclass(frozen=True, slots=True)
-class WidePanel:
-    """The part of a packed narrow panel that register tiles at one place along the lanes read, as float32.
-
-    Where several tiles read it, to cast it once is less work than in the registers of each.
-    """
-
-    panel: Load  # of the packed panel, over the axes and the parts of the axis along the lanes
-    axes: tuple[Axis, ...]  # of the reduction, in the order in which the panel has them
-    width: int  # elements along the lanes
-
-    @property
-    def buffer(self) -> Buffer:
-        """Its memory: [reduction, width]."""
-        return Buffer(WIDE, (*(axis.extent for axis in self.axes), self.width), DType.F32, Scope.SHARED)
-
-    @property
-    def place(self) -> Load:
-        """What tiles read instead of `panel`."""
-        return Load(WIDE, self.panel.index[-len(self.axes) - 1 :], DType.F32)
-
-    def fill(self, vector: str, tile: Mapping[str, Expr], lanes: int) -> Stmt:
-        """Fill the memory. `tile` are the numbers of the tiles; but for the axis along the lanes they are indices."""
-        places = dict(tile) | {vector + TILE: tile[vector]}
-        panel = replace(self.panel, index=tuple(substitute(at, places) for at in self.panel.index))
-        steps: list[Stmt] = []
-        for base in range(0, self.width, lanes):
-            value, *at = (vectorize(x, vector + INNER, const(base), lanes) for x in (panel, *self.place.index))
-            steps.append(Store(WIDE, tuple(at), op("cast", value, dtype=DType.F32)))
-        fill: Stmt = Block(tuple(steps))
-        for axis in reversed(self.axes):
-            fill = For(axis.name, axis.extent, fill)
-        return fill
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +29,7 @@ class Nest:
     fixed: frozenset[str] = frozenset()  # axes whose loops are the caller's
     edges: tuple[WindowDim, ...] = ()  # where the body is not evaluated; one an axis and one a tap at most
     prefetch: Mapping[str, int] = field(default_factory=dict)  # tensor -> steps of the innermost reduction to prefetch
-    wide_panel: WidePanel | None = (
-        None  # what the body reads of it; made once for all tiles at one place along the lanes
-    )
+    wide_panel: WidePanel | None = None  # which the body reads, filled once for the tiles at one place along the lanes
     compact: bool = False  # whether short tiles cross the lanes in little code: in registers or by way of memory
 
     def tiles(self, axis: str) -> int:
