@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tunewright.codegen.expr.dtype import DType
-from tunewright.codegen.expr.expr import Const, Expr, Load, Op
+from tunewright.codegen.expr.expr import Const, Expr, Load, Op, narrow_source
 
 LARGEST_ROUNDED = 127
 """The largest rounded activation of a block, in size."""
@@ -22,14 +22,17 @@ class BlockProduct:
     x: Load
     x_scale: Load | None  # where x is rounded to bytes
     number: Load
-    zero: Load
-    scale: Load
+    zero: Load | Const  # one number where all zero points are
+    scale: Load  # float32, or a narrow type that is cast
 
 
 def match_block_product(body: Expr) -> BlockProduct | None:
     """The term that a body is; None where it is something else."""
     match body:
-        case Op("mul", (activation, Op("mul", (Op("cast", (Op("sub", (number, zero)),)), Load() as scale)))):
+        case Op("mul", (activation, Op("mul", (Op("cast", (Op("sub", (number, zero)),)), factor)))):
+            scale = narrow_source(factor)
+            if not isinstance(scale, Load):
+                return None
             match activation:
                 case Load():
                     x, x_scale = activation, None
@@ -37,9 +40,16 @@ def match_block_product(body: Expr) -> BlockProduct | None:
                     pass
                 case _:
                     return None
-            match number, zero:
-                case Op("mod", (Op("cast", (Load(dtype=DType.U8) as q,)), Const(16))), Op("cast", (Load() as z,)):
-                    return BlockProduct(4, x, x_scale, q, z, scale)
-                case Op("cast", (Load(dtype=DType.U8) as q,)), Op("cast", (Load() as z,)):
-                    return BlockProduct(8, x, x_scale, q, z, scale)
+            match zero:
+                case Const():
+                    zero_point: Load | Const = zero
+                case Op("cast", (Load() as zero_point,)):
+                    pass
+                case _:
+                    return None
+            match number:
+                case Op("mod", (Op("cast", (Load(dtype=DType.U8) as q,)), Const(16))):
+                    return BlockProduct(4, x, x_scale, q, zero_point, scale)
+                case Op("cast", (Load(dtype=DType.U8) as q,)):
+                    return BlockProduct(8, x, x_scale, q, zero_point, scale)
     return None

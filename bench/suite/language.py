@@ -101,9 +101,9 @@ def _rms_norm(net: Network, x: str, features: int) -> str:
     return net.add("Mul", scaled, net.constant(np.linspace(0.9, 1.1, features, dtype=np.float32)))
 
 
-def _t5_perceptron(net: Network, x: str) -> str:
-    inner = _dynamic(net, _rms_norm(net, x, T5_FEATURES), T5_FEATURES, T5_INNER, sqrt(2))
-    return net.add("Add", x, _dynamic(net, net.add("Relu", inner), T5_INNER, T5_FEATURES, BRANCH_GAIN))
+def _t5_perceptron(net: Network, x: str, linear: Linear = _dynamic) -> str:
+    inner = linear(net, _rms_norm(net, x, T5_FEATURES), T5_FEATURES, T5_INNER, sqrt(2))
+    return net.add("Add", x, linear(net, net.add("Relu", inner), T5_INNER, T5_FEATURES, BRANCH_GAIN))
 
 
 def _t5_bias(net: Network, rows: int, columns: int) -> str:
@@ -113,15 +113,24 @@ def _t5_bias(net: Network, rows: int, columns: int) -> str:
 
 def t5_encoder_int8() -> bytes:
     """Raffel et al., "Exploring the Limits of Transfer Learning" (2019), the small size, quantised dynamically."""
-    net, tokens = Network("t5_encoder_int8"), 64
+    return _t5_encoder("t5_encoder_int8", _dynamic)
+
+
+def t5_encoder() -> bytes:
+    """The same in float32."""
+    return _t5_encoder("t5_encoder", _plain)
+
+
+def _t5_encoder(name: str, linear: Linear) -> bytes:
+    net, tokens = Network(name), 64
     ids = net.input("ids", (1, tokens), TensorProto.INT64)
     x = net.add("Gather", net.table(32128, T5_FEATURES), ids, axis=0)
-    layer, bias = _Decoder(net, T5_FEATURES, T5_HEADS, _dynamic), _t5_bias(net, tokens, tokens)
+    layer, bias = _Decoder(net, T5_FEATURES, T5_HEADS, linear), _t5_bias(net, tokens, tokens)
     for _ in range(T5_LAYERS):
         normal = _rms_norm(net, x, T5_FEATURES)
         query, keys, values = (layer.project(normal, tokens) for _ in range(3))
         x = net.add("Add", x, layer.attend(query, (keys, values), tokens, bias, 1 / 8))
-        x = _t5_perceptron(net, x)
+        x = _t5_perceptron(net, x, linear)
     return net.onnx(_rms_norm(net, x, T5_FEATURES))
 
 

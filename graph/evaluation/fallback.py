@@ -155,8 +155,9 @@ def _constant_of_shape(node: Node, shape: Array) -> Array:
     return np.broadcast_to(value, tuple(map(int, shape)))
 
 
-def _block_matmul(node: Node, x: Any, numbers: Any, scales: Any, zeros: Any, x_scales: Any = None) -> Array:
-    weights = (numbers.astype(np.float32) - zeros[..., None]) * scales[..., None]
+def _block_matmul(node: Node, x: Any, numbers: Any, scales: Any, zeros: Any = None, x_scales: Any = None) -> Array:
+    zero = node.attrs["zero"] if zeros is None else zeros[..., None]
+    weights = (numbers.astype(np.float32) - zero) * scales[..., None]
     if x_scales is not None:
         x = (x.reshape(*x_scales.shape, -1) * x_scales[..., None]).reshape(x.shape)
     return np.asarray(np.matmul(x, weights.reshape(len(numbers), -1).T))

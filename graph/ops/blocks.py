@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from math import inf, nan, prod
 
 from tunewright.codegen.expr.dtype import DType
-from tunewright.codegen.expr.expr import Expr, op
+from tunewright.codegen.expr.expr import Expr, const, op
 
 from ..block_product import LARGEST_ROUNDED, LEAST_BLOCK
 from ..task import Index, load
@@ -21,9 +21,10 @@ F32 = DType.F32
 def block_matmul(d: Definition) -> None:
     """Matrix product with weights of four or eight bits in blocks: the sum of x * (number - zero point) * scale.
 
-    `x` is floats, or bytes with a scale for each block.
+    `x` is floats, or bytes with a scale for each block. Where all zero points are one, it is an attribute.
     """
-    x, numbers, scales, zeros = d.input(0, F32, DType.I8), d.input(1, DType.U8), d.input(2, F32), d.input(3, DType.U8)
+    x, numbers, scales = d.input(0, F32, DType.I8), d.input(1, DType.U8), d.input(2, F32)
+    zeros = d.input(3, DType.U8) if d.has(3) else None
     columns, *blocks = numbers.shape
     rows = prod(x.shape) // prod(blocks)
     x, y = d.reshape(x, (rows, *blocks)), d.reshape(d.output(), (rows, columns))
@@ -33,12 +34,17 @@ def block_matmul(d: Definition) -> None:
         value = load(x, [row, *r])
         return value if x_scales is None else op("cast", value, dtype=F32) * load(x_scales, [row, r[0]])
 
+    def zero(column: Expr, block: Expr) -> Expr:
+        if zeros is None:
+            return const(d.attr("zero"), DType.I32)
+        return op("cast", load(zeros, [column, block]), dtype=DType.I32)
+
     def product(i: Index, r: Index) -> Expr:
         (row, column), block = i, r[0]
         number = op("cast", load(numbers, [column, *r]), dtype=DType.I32)
         if d.attr("bits") == 4:  # says that there are no larger ones
             number = op("mod", number, 1 << 4)
-        weight = op("cast", number - op("cast", load(zeros, [column, block]), dtype=DType.I32), dtype=F32)
+        weight = op("cast", number - zero(column, block), dtype=F32)
         return activation(row, r) * (weight * load(scales, [column, block]))
 
     d.fold(y, "sum", blocks, product)

@@ -27,7 +27,8 @@ def block_matmuls(edit: Edit, node: Node) -> Result:
     """A product of few rows with known weights of four or eight bits reads these as they are.
 
     Before: `w = Transpose(Reshape(DequantizeLinear(q, s, z) axis=0, (N, K))); y = MatMul(x, w)`, where each row of q
-    is a block of K. After: `y = BlockMatMul(x, q, s, z)` with q [N, blocks, size], s and z [N, blocks].
+    is a block of K. After: `y = BlockMatMul(x, q, s, z)` with q [N, blocks, size], s and z [N, blocks], without z where
+    all zero points are one, as where a model has none.
     """
     return _block_matmul(edit, node, is_rounded=False)
 
@@ -49,19 +50,25 @@ def _block_matmul(edit: Edit, node: Node, *, is_rounded: bool) -> str | None:
         return None
     if not edit.may_round(node.outputs[0]):
         return None
-    numbers = blocks[0]
+    numbers, scales, zeros = blocks
     columns, count, size = numbers.shape
     if columns < LEAST_COLUMNS or count < 2 or size % 2 or size > MOST_SIZE:
         return None
     output = edit.new_tensor(TensorType(kind.dtype, kind.shape))
-    operands = (x, *map(edit.constant, blocks))
+    attrs, zero = {"bits": 4 if numbers.max() < 1 << 4 else 8}, ""
+    if zeros.min() == zeros.max():
+        attrs["zero"] = int(zeros.flat[0])
+    else:
+        zero = edit.constant(zeros)
+    operands = (edit.constant(numbers), edit.constant(scales), zero)
     if is_rounded:
         rounding = edit.producer(x, "RoundBlocks")
         assert rounding is not None
-        rounded, scales = _rounded(edit, rounding)
-        operands = (rounded, *operands[1:], scales)
-    bits = 4 if numbers.max() < 1 << 4 else 8
-    edit.add(Node("BlockMatMul", operands, (output,), {"bits": bits}, version=NORMAL_VERSION))
+        rounded, x_scales = _rounded(edit, rounding)
+        operands = (rounded, *operands, x_scales)
+    else:
+        operands = (x, *operands)
+    edit.add(Node("BlockMatMul", operands, (output,), attrs, version=NORMAL_VERSION))
     return output
 
 

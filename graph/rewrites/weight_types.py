@@ -20,6 +20,9 @@ from ..narrow_types import narrow_type
 LEAST_BYTES = 1 << 16
 """Smaller constants stay as they are."""
 
+SCALES = 2
+"""The operand of a BlockMatMul that is its scales."""
+
 
 def narrow_weights(graph: Graph) -> Graph:
     """The graph with constants that only products and gathers read in a narrow type, if none of them changes by it.
@@ -51,6 +54,8 @@ def _reads_as_stored(graph: Graph, node: Node, place: int) -> bool:
     if node.domain:
         return False
     match node.op:
+        case "BlockMatMul":
+            return place == SCALES
         case "MatMul":
             return place == 1 and node.inputs[0] not in graph.constants
         case "Conv":

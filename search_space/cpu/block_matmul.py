@@ -112,8 +112,9 @@ class BlockMatMulSketch(PatternSketch[BlockMatMul]):
                 joined=2,
             ),
             product.scales.name: lines,
-            product.zeros.name: lines,
         }
+        if not isinstance(product.zeros, int):
+            packings[product.zeros.name] = lines
         numbers = Buffer(product.numbers.name, packings[product.numbers.name].shape, DType.U8)
         words = (words_of(numbers), words_of(buffer(product.x))) if product.x_scales else ()
         is_early = bool(schedule["ahead"])
@@ -238,13 +239,19 @@ class _Tile:
         product = self._product
         for base in self._bases:
             index = Var("tile"), Var("block"), self._lane(base)
-            scale = Load(product.scales.name, index, F32)
-            zero = op("cast", Load(product.zeros.name, index, DType.U8), dtype=F32)
+            scale = op("cast", Load(product.scales.name, index, product.scales.dtype), dtype=F32)
+            zero = self._zero(index)
             for row in range(rows):
                 total = self._load(SUMS, first + row, Var("block"))
                 acc, part = self._at(ACC, row, base), op("cast", self._at(PART, row, base), dtype=F32)
                 value = op("fma", self._scale(scale, first + row), part - zero * total, acc)
                 yield Store(ACC, acc.index, value)
+
+    def _zero(self, index: tuple[Expr, ...]) -> Expr:
+        zeros = self._product.zeros
+        if isinstance(zeros, int):
+            return const(zeros, F32)
+        return op("cast", Load(zeros.name, index, zeros.dtype), dtype=F32)
 
     def _finish(self, rows: int, first: Expr) -> Iterator[Stmt]:
         """Write the results: of the last tile as many as there are columns."""

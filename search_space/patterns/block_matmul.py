@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
-from tunewright.codegen.expr.expr import Var
+from tunewright.codegen.expr.expr import Load, Var
 from tunewright.codegen.ir.ir import WORD_BYTES
 from tunewright.graph.block_product import match_block_product
 from tunewright.graph.task import Task, Tensor
@@ -18,8 +18,9 @@ from .fused_stage import FusedStage, fuse_stages
 class BlockMatMul:
     """The main fused stage of a task as such a product, and its tensors.
 
-    `x` is [rows, blocks, size], or without rows where there is one; `numbers` are [columns, blocks, size], `scales` and
-    `zeros` [columns, blocks]. Where `x` is rounded to bytes, `x_scales` are [rows, blocks].
+    `x` is [rows, blocks, size], or without rows where there is one; `numbers` are [columns, blocks, size], `scales`, of
+    a type that is cast to float32, and `zeros` [columns, blocks], or one number. Where `x` is rounded to bytes,
+    `x_scales` are [rows, blocks].
     """
 
     before: tuple[FusedStage, ...]
@@ -28,7 +29,7 @@ class BlockMatMul:
     x: Tensor
     numbers: Tensor
     scales: Tensor
-    zeros: Tensor
+    zeros: Tensor | int
     row: str  # "" where there is one
     column: str
     bits: int  # of a weight, 4 or 8
@@ -74,19 +75,21 @@ def match_block_matmul(task: Task) -> BlockMatMul | None:
     operands = match_block_product(fused_stage.stage.body)
     if operands is None or fused_stage.stage.combiner != "sum":
         return None
-    bits, loads = operands.bits, (operands.x, operands.number, operands.zero, operands.scale)
+    bits, loads = operands.bits, (operands.x, operands.number, operands.scale)
     names = {tensor.name: tensor for tensor in (*task.inputs, *task.temporaries)}
-    x, numbers, zeros, scales = (names.get(load.tensor) for load in loads)
+    x, numbers, scales = (names.get(load.tensor) for load in loads)
+    zeros = names.get(operands.zero.tensor) if isinstance(operands.zero, Load) else int(operands.zero.value)
     x_scales = names.get(operands.x_scale.tensor) if operands.x_scale else None
     if x is None or numbers is None or zeros is None or scales is None or (operands.x_scale and x_scales is None):
         return None
-    if not (numbers.constant and zeros.constant and scales.constant) or numbers.shape[1:] != x.shape[-2:]:
+    weights = [tensor for tensor in (numbers, scales, zeros) if not isinstance(tensor, int)]
+    if not all(tensor.constant for tensor in weights) or numbers.shape[1:] != x.shape[-2:]:
         return None
     row, column = operands.x.index[0] if len(x.shape) == 3 else None, operands.number.index[0]
     if (
         not isinstance(column, Var)
         or len(numbers.shape) != 3
-        or sum(_reads(fused_stages, tensor.name) for tensor in (numbers, zeros, scales)) > 3
+        or any(_reads(fused_stages, tensor.name) > 1 for tensor in weights)
     ):
         return None
     before, after = tuple(fused_stages[:main]), tuple(fused_stages[main + 1 :])
