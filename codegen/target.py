@@ -108,6 +108,11 @@ class Target:
         return 0 < self.vector_bits <= self.dot_bits
 
     @property
+    def fuses(self) -> bool:
+        """Whether a product that something is added to is rounded once."""
+        return self.triple.startswith("aarch64") or "+fma" in self._x86_features
+
+    @property
     def _x86_features(self) -> list[str]:
         return self.features.split(",") if self.triple.startswith("x86_64") else []
 

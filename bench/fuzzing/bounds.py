@@ -316,7 +316,7 @@ class _Run:
         if self._leeway.coarse and node.op in COARSE:
             return COARSE_SCALE * self._coarse_scale(node, arrays)
         if node.op in CANCELLING:
-            return 1.0
+            return _subtrahend(node)
         if node.op in CANCELLING_BY_OPERAND:
             return np.abs(as_float64(arrays[0]))
         return np.nansum(np.abs(as_float64(arrays[0]))) if node.op in TURNING else 0.0
@@ -328,7 +328,7 @@ class _Run:
             return max(1.0, read) * max(1.0, weight) / float(np.sqrt(max(node.attrs.get("epsilon", 1e-5), 1e-12)))
         if node.op == "Resize":
             return largest(arrays[:1])
-        return max(1.0, largest(arrays[5:7])) if node.op in GATED else 1.0
+        return max(1.0, largest(arrays[5:7])) if node.op in GATED else _subtrahend(node)
 
     def _overflow(self, node: Node, arrays: Sequence[Any], own_results: list[Any]) -> list[Any]:
         """Results in their own type; any value where another order of the sum would leave its range."""
@@ -409,6 +409,11 @@ class _Run:
         return np.where(np.abs(as_float64(array)) < FLUSH_FACTOR * limits(array.dtype.name)[1], 0, array).astype(
             array.dtype
         )
+
+
+def _subtrahend(node: Node) -> float:
+    """What a formula such as `alpha * exp(x) - alpha` subtracts, 1 at least."""
+    return max(1.0, abs(node.attrs.get("alpha", 1.0))) if node.op in ("Celu", "Elu") else 1.0
 
 
 def _largest_product(node: Node, arrays: Sequence[Any]) -> float:

@@ -24,6 +24,7 @@ from ..expr.expr import HORIZONTAL, Const, Expr, Load, Op, Ramp, Var
 from ..expr.math import expand, is_expandable
 from ..expr.nodes import fact
 from ..expr.semantics import fold
+from ..expr.steps import quick_steps
 from ..expr.symbolic import is_symbolic, is_symbolic_name
 from ..ir.ir import (
     Alloc,
@@ -110,6 +111,7 @@ class _FunctionEmitter:
         self._registers = target.vector_registers
         self._x86_bits = target.vector_bits if target.triple.startswith("x86_64") else 0
         self._product_bits = {"dot_bits": target.dot_bits, "pair_bits": target.pair_bits}
+        self._fuses = target.fuses
         self._masks = self._x86_bits >= 512  # whether the machine has masked loads and stores
         self._builder = FunctionBuilder()
         self._once = self._builder.once
@@ -282,15 +284,19 @@ class _FunctionEmitter:
         self._memo = self._early_values.pop(id(stmt), {})
         memory = self._memory(stmt.tensor)
         address = self._book.address(stmt, memory.buffer)
-        value = self._broadcast(self._value(expand(stmt.value)), address.lanes)
+        value = self._broadcast(self._value(self._expand(stmt.value)), address.lanes)
         if address.lanes > 1 and address.step != memory.size_bytes:
             self._scatter(stmt, memory, address, value)
         else:
             self._write(memory, self._place(memory, address), value)
 
+    def _expand(self, value: Expr) -> Expr:
+        """What is stored, in ops that the machine has."""
+        return expand(quick_steps(value) if self._fuses else value)
+
     def _compute(self, stores: Sequence[Store]) -> None:
         """Compute values ahead of the stores that need them, side by side."""
-        values = [expand(stmt.value) for stmt in stores]
+        values = [self._expand(stmt.value) for stmt in stores]
         memos = [self._early_values.setdefault(id(stmt), {}) for stmt in stores]
         for nodes in zip_longest(*map(evaluation_order, values)):
             for self._memo, node in zip(memos, nodes, strict=True):

@@ -243,14 +243,13 @@ class _Fusion:
         return any(not self.decisive.isdisjoint(self.graph.nodes[number].outputs) for number in group.nodes)
 
     def _is_left_to_reader(self, number: int, group: Group) -> bool:
-        """Whether a group only moves elements, and its only reader can do that while reading."""
+        """Whether a group only moves or widens elements, and its only reader can do that while reading."""
         stage = group.pointwise
         readers = self.readers.get(group.outputs[0], set())
         if stage is None or len(readers) != 1 or group.outputs[0] in self.result_roots:
             return False
-        body, _ = split_factor(stage.body)
         reader = self.units[min(readers)]
-        if not is_affine(body) or not isinstance(reader, Group) or all(x.index == stage.index for x in loads(body)):
+        if not isinstance(reader, Group) or not (_moves(stage) or _widens(group, stage)):
             return False
         return inline(group, reader, group.outputs[0], self._is_exact(reader)) is not None
 
@@ -330,6 +329,19 @@ def _separate(group: Group) -> list[Group]:
         used = dict.fromkeys([*(x.tensor for x in loads(stage.body)), stage.output])
         groups.append(Group(group.nodes, {name: group.tensors[name] for name in used}, (stage,), (stage.output,)))
     return groups
+
+
+def _moves(stage: Stage) -> bool:
+    """Whether a stage only puts elements elsewhere, perhaps times a constant."""
+    body, _ = split_factor(stage.body)
+    return is_affine(body) and any(x.index != stage.index for x in loads(body))
+
+
+def _widens(group: Group, stage: Stage) -> bool:
+    """Whether a stage makes an element of each of a narrower type, as where bytes are dequantised."""
+    size_bytes = group.tensors[stage.output].dtype.size_bytes
+    reads = [x for x in loads(stage.body) if not group.tensors[x.tensor].constant]
+    return len(reads) == 1 and reads[0].index == stage.index and reads[0].dtype.size_bytes < size_bytes
 
 
 def _is_concatenation(group: Group) -> bool:

@@ -9,7 +9,7 @@ last (`integer_products`), or of those that they multiply fast (`dot_products`),
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 from typing import Any
@@ -177,9 +177,12 @@ def _integer_product(edit: Edit, node: Node, dots: bool = False) -> Result:
         return None
     zeros = (left.zero, right.zero)[: 2 if right.zero else 1 if left.zero else 0]
     integer = Node(INTEGER_OPS[node.op], (left.values, right.values, *zeros), node.outputs, node.attrs)
+    operands: tuple[str, ...] | None = integer.inputs
     if dots and not _is_dot(edit, integer):
-        return None
-    total = edit.emit(integer.op, *integer.inputs, **node.attrs)
+        operands = _whole_words(edit, integer)
+        if operands is None:
+            return None
+    total = edit.emit(integer.op, *operands, **node.attrs)
     scale = edit.emit("Mul", left.scale, right.scale)
     if is_conv and right.axis is not None:
         scale = for_channels(edit, scale, rank)
@@ -188,6 +191,9 @@ def _integer_product(edit: Edit, node: Node, dots: bool = False) -> Result:
         result = edit.emit("Add", result, for_channels(edit, node.inputs[2], rank))
     return result
 
+
+WORD_BYTES = 4
+"""Bytes that are multiplied at a time."""
 
 LEAST_COLUMNS = 16
 """Columns of weights below which most lanes of a vector would be idle."""
@@ -205,8 +211,29 @@ def _is_dot(edit: Edit, node: Node) -> bool:
     if (zero and prod(edit.shape(zero) or ()) != 1) or (zero_behind and edit.array(zero_behind) is None):
         return False
     if node.op == "MatMulInteger":
-        return len(shape) == 2 and not shape[0] % 4 and shape[1] >= LEAST_COLUMNS
-    return node.attrs["group"] == 1 and not shape[1] % 4 and shape[0] >= LEAST_COLUMNS
+        return len(shape) == 2 and not shape[0] % WORD_BYTES and shape[1] >= LEAST_COLUMNS
+    return node.attrs["group"] == 1 and not shape[1] % WORD_BYTES and shape[0] >= LEAST_COLUMNS
+
+
+def _whole_words(edit: Edit, node: Node) -> tuple[str, ...] | None:
+    """The operands of a convolution with zeros as further channels, such as the fourth of colours, if it is a dot then.
+
+    None where it is not, or more zeros than numbers would be multiplied.
+    """
+    left, right, *zeros = node.inputs
+    weights, points = edit.array(right), edit.array(zeros[1]) if len(zeros) > 1 else np.int8(0)
+    if node.op != "ConvInteger" or weights is None or points is None or np.any(points):
+        return None
+    channels = weights.shape[1]
+    more = -channels % WORD_BYTES
+    if more > channels:
+        return None
+    filled = edit.constant(np.pad(weights, ((0, 0), (0, more), *((0, 0),) * (weights.ndim - 2))))
+    if not _is_dot(edit, replace(node, inputs=(left, filled, *zeros))):
+        return None
+    after = (0, more, *(0,) * (weights.ndim - 2))
+    padded = edit.emit("Pad", left, pads=(*(0,) * weights.ndim, *after), mode="constant", value=0)
+    return padded, filled, *zeros
 
 
 @each(*FLOAT_OPS)

@@ -176,6 +176,16 @@ def test_what_cancels_has_the_room_of_its_operands():
     assert not bound.allows(np.array([[1.0]]))
 
 
+@pytest.mark.parametrize("op", ["Celu", "Elu"])
+def test_what_a_formula_subtracts_may_be_large(op: str):
+    """`alpha * exp(x) - alpha` in single precision is off by as much as alpha is."""
+    x = np.array([-1e-4], np.float32)
+    small, large = (bound_of(case_of([node(op, ["x"], ["y"], alpha=alpha)], {"x": x})) for alpha in (1.0, 1000.0))
+    for bound, error in ((small, 1e-4), (large, 1e-2)):
+        assert bound.allows(bound.centre + 1e-3 * error).all()
+        assert not bound.allows(bound.centre + error).any()
+
+
 @pytest.mark.parametrize("op", ["If", "Loop", "Scan"])
 def test_what_cancels_in_a_body_has_the_room_of_its_operands(op: str):
     """An evaluator that ran the body at once would say nothing of what is rounded inside."""
