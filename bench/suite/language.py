@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import sqrt
 
+import ml_dtypes
 import numpy as np
 from onnx import TensorProto
 
@@ -205,10 +206,14 @@ QWEN_FEATURES, QWEN_HEADS, QWEN_GROUPS, QWEN_INNER, QWEN_SIZE = 896, 14, 2, 4864
 
 
 def _four_bits(net: Network, x: str, inputs: int, outputs: int, gain: float) -> str:
-    """Weights of 4 bits with a scale for each 32 of them, as ONNX Runtime's quantiser writes it."""
+    """Weights of 4 bits with a scale for each 32 of them, as ONNX Runtime's quantiser writes it.
+
+    Scales are bfloat16, as weights of this model are, whose largest are eight steps of their block.
+    """
     rng, block = np.random.default_rng([inputs, outputs]), 32
     packed = rng.integers(0, 256, (outputs, inputs // block, block // 2), dtype=np.uint8)
-    scales = np.full((outputs, inputs // block), gain / sqrt(inputs) / 4.6, np.float32)
+    scales = rng.uniform(0.8, 1.2, (outputs, inputs // block)) * gain / sqrt(inputs) / 4.6
+    scales = scales.astype(ml_dtypes.bfloat16).astype(np.float32)
     options = {"K": inputs, "N": outputs, "bits": 4, "block_size": block, "accuracy_level": 4}
     return net.add(
         "MatMulNBits", x, net.constant(packed), net.constant(scales), domain=MICROSOFT, **options

@@ -30,6 +30,7 @@ from tunewright.codegen.expr.expr import (
 )
 from tunewright.codegen.expr.index import linear
 
+from ..block_product import match_block_product
 from ..task import Axis, Stage, Tensor
 from ..tolerance import MODERATE
 from .groups import (
@@ -88,7 +89,7 @@ def inline(first: Group, second: Group, tensor: str, is_exact: bool) -> Group | 
     if any(_loses_neighbours(s, tensor, places, stage.body) for s in reading):
         return None
     body, factor = split_factor(stage.body) if products and not is_exact else (stage.body, None)
-    is_moved = is_affine(body) or (products == reading and _is_cast_in_registers(body, first))
+    is_moved = is_affine(body) or (all(map(_casts_in_registers, reading)) and _is_narrow_constant(body, first))
     if not is_moved and (products or not _is_cheap([stage], reading, tensor)):
         return None
     stages = [_substitute_loads(s, tensor, places, body if s in products else stage.body) for s in reader.stages]
@@ -105,8 +106,13 @@ def inline(first: Group, second: Group, tensor: str, is_exact: bool) -> Group | 
     return group
 
 
-def _is_cast_in_registers(body: Expr, group: Group) -> bool:
-    """Whether a body is an element of a narrow constant: kernels read those as they are."""
+def _casts_in_registers(stage: Stage) -> bool:
+    """Whether kernels of a stage read narrow constants as they are."""
+    return is_product(stage) or match_block_product(stage.body) is not None
+
+
+def _is_narrow_constant(body: Expr, group: Group) -> bool:
+    """Whether a body is an element of a narrow constant, cast."""
     source = narrow_source(body)
     is_constant = isinstance(source, Load) and group.tensors[source.tensor].constant
     return source is not body and is_constant and is_affine(source)

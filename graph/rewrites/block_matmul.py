@@ -55,19 +55,15 @@ def _block_matmul(edit: Edit, node: Node, *, is_rounded: bool) -> str | None:
     if columns < LEAST_COLUMNS or count < 2 or size % 2 or size > MOST_SIZE:
         return None
     output = edit.new_tensor(TensorType(kind.dtype, kind.shape))
-    attrs, zero = {"bits": 4 if numbers.max() < 1 << 4 else 8}, ""
+    rounding = edit.producer(x, "RoundBlocks") if is_rounded else None
+    values, *x_scales = _rounded(edit, rounding) if rounding else (x,)
+    attrs = {"bits": 4 if numbers.max() < 1 << 4 else 8}
+    zero = ""
     if zeros.min() == zeros.max():
         attrs["zero"] = int(zeros.flat[0])
     else:
         zero = edit.constant(zeros)
-    operands = (edit.constant(numbers), edit.constant(scales), zero)
-    if is_rounded:
-        rounding = edit.producer(x, "RoundBlocks")
-        assert rounding is not None
-        rounded, x_scales = _rounded(edit, rounding)
-        operands = (rounded, *operands, x_scales)
-    else:
-        operands = (x, *operands)
+    operands = (values, edit.constant(numbers), edit.constant(scales), zero, *x_scales)
     edit.add(Node("BlockMatMul", operands, (output,), attrs, version=NORMAL_VERSION))
     return output
 

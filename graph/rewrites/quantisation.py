@@ -177,12 +177,10 @@ def _integer_product(edit: Edit, node: Node, dots: bool = False) -> Result:
         return None
     zeros = (left.zero, right.zero)[: 2 if right.zero else 1 if left.zero else 0]
     integer = Node(INTEGER_OPS[node.op], (left.values, right.values, *zeros), node.outputs, node.attrs)
-    operands: tuple[str, ...] | None = integer.inputs
-    if dots and not _is_dot(edit, integer):
-        operands = _whole_words(edit, integer)
-        if operands is None:
-            return None
-    total = edit.emit(integer.op, *operands, **node.attrs)
+    whole = integer if not dots or _is_dot(edit, integer) else _whole_words(edit, integer)
+    if whole is None:
+        return None
+    total = edit.emit(whole.op, *whole.inputs, **node.attrs)
     scale = edit.emit("Mul", left.scale, right.scale)
     if is_conv and right.axis is not None:
         scale = for_channels(edit, scale, rank)
@@ -215,10 +213,10 @@ def _is_dot(edit: Edit, node: Node) -> bool:
     return node.attrs["group"] == 1 and not shape[1] % WORD_BYTES and shape[0] >= LEAST_COLUMNS
 
 
-def _whole_words(edit: Edit, node: Node) -> tuple[str, ...] | None:
-    """The operands of a convolution with zeros as further channels, such as the fourth of colours, if it is a dot then.
+def _whole_words(edit: Edit, node: Node) -> Node | None:
+    """A convolution with zeros as further channels, such as the fourth of colours, by which it becomes a dot.
 
-    None where it is not, or more zeros than numbers would be multiplied.
+    None where it does not, or more zeros than numbers would be multiplied.
     """
     left, right, *zeros = node.inputs
     weights, points = edit.array(right), edit.array(zeros[1]) if len(zeros) > 1 else np.int8(0)
@@ -233,7 +231,7 @@ def _whole_words(edit: Edit, node: Node) -> tuple[str, ...] | None:
         return None
     after = (0, more, *(0,) * (weights.ndim - 2))
     padded = edit.emit("Pad", left, pads=(*(0,) * weights.ndim, *after), mode="constant", value=0)
-    return padded, filled, *zeros
+    return replace(node, inputs=(padded, filled, *zeros))
 
 
 @each(*FLOAT_OPS)

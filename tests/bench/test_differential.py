@@ -182,8 +182,8 @@ def test_what_a_formula_subtracts_may_be_large(op: str):
     x = np.array([-1e-4], np.float32)
     small, large = (bound_of(case_of([node(op, ["x"], ["y"], alpha=alpha)], {"x": x})) for alpha in (1.0, 1000.0))
     for bound, error in ((small, 1e-4), (large, 1e-2)):
-        assert bound.allows(bound.centre + 1e-3 * error).all()
-        assert not bound.allows(bound.centre + error).any()
+        assert bound.allows(np.add(bound.centre, 1e-3 * error)).all()
+        assert not bound.allows(np.add(bound.centre, error)).any()
 
 
 @pytest.mark.parametrize("op", ["If", "Loop", "Scan"])

@@ -52,6 +52,7 @@ def test_a_block_that_is_not_finite_is_no_number(bad: float, runs: Any) -> None:
         ({"rows": "16"}, True),
         ({"rows": "17"}, False),  # so many rows are computed faster in floats
         ({"most": 16}, True),
+        ({"zero": 8}, True),
         ({"blocks": 1}, False),
         ({"size": 7}, False),
         ({"columns": 15}, False),

@@ -63,6 +63,20 @@ CASES = {
         """,
         ["Conv+Add+Relu"],
     ),
+    "bytes between tasks": (
+        """
+        g (float[5,7] x, float[7,3] v, float[7,3] w) => (float[5,3] y) <float s = {0.5}, uint8 z = {3}>
+        { a = MatMul(x, v) q = QuantizeLinear(a, s, z) b = MatMul(x, w) d = DequantizeLinear(q, s, z) y = Add(b, d) }
+        """,
+        ["MatMul+QuantizeLinear", "MatMul+DequantizeLinear+Add"],
+    ),
+    "bytes that a product reads": (
+        """
+        g (uint8[5,7] x, float[7,3] w) => (float[5,3] y) <float s = {0.5}, uint8 z = {3}>
+        { t = Transpose(x) u = Transpose(t) a = DequantizeLinear(u, s, z) b = Relu(a) y = MatMul(b, w) }
+        """,
+        ["Transpose+Transpose+DequantizeLinear+Relu", "MatMul"],
+    ),
     "two products meet": (
         """
         g (float[5,7] x, float[7,3] v, float[7,3] w) => (float[5,3] y)

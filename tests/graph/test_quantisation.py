@@ -285,6 +285,20 @@ DOTS: dict[str, tuple[bool, str, str, str, dict[str, Any]]] = {
         "float[7,17] y",
         {"w": unsigned(12, 17), "f": unsigned(17)},
     ),
+    "three colours": (
+        True,
+        "float[2,3,6,7] x",
+        POINTS + " b = DequantizeLinear (w, t, o) g = Conv <pads=[1,2,1,0]> (a, b) y = QuantizeLinear (g, u, v)",
+        "uint8[2,16,6,7] y",
+        {"w": signed(16, 3, 3, 3)},
+    ),
+    "one colour": (
+        False,
+        "float[2,1,6,7] x",
+        POINTS + " b = DequantizeLinear (w, t, o) y = Conv (a, b)",
+        "float[2,16,4,5] y",
+        {"w": signed(16, 1, 3, 3)},
+    ),
     "groups": (
         False,
         "float[1,8,9,8] x",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx.parser
 import pytest
@@ -40,8 +41,13 @@ def graph_of(
     then: str = "y = Relu (t)",
     kind: str = "float y",
     is_rounded: bool = False,
+    zero: int | None = None,
+    has_narrow_scales: bool = False,
 ) -> Graph:
-    """A product with weights in blocks, as MatMulNBits is imported. `is_rounded`: activations are rounded."""
+    """A product with weights in blocks, as MatMulNBits is imported. `is_rounded`: activations are rounded.
+
+    `zero`: all zero points are this one. `has_narrow_scales`: bfloat16 has all scales.
+    """
     depth = blocks * size
     text = (
         f'<ir_version: 10, opset_import: ["" : 21]> m (float[{rows},{depth}] x) => ({kind}) {{'
@@ -54,10 +60,12 @@ def graph_of(
     known = {
         "q": rng.integers(0, most, (count, size), np.uint8, endpoint=True),
         "s": rng.uniform(0.5, 2, count).astype(np.float32),
-        "z": rng.integers(0, 15, count, np.uint8),
+        "z": rng.integers(0, 15, count, np.uint8) if zero is None else np.full(count, zero, np.uint8),
         "g": np.array([columns, depth]),
     }
     known["q"].flat[0] = most
+    if has_narrow_scales:
+        known["s"] = known["s"].astype(ml_dtypes.bfloat16).astype(np.float32)
     for name, value in known.items():
         model.graph.initializer.append(numpy_helper.from_array(value, name))
     graph = load(model.SerializeToString())
@@ -92,6 +100,23 @@ def test_any_schedule_agrees_with_the_oracle(rows: str, columns: int, blocks: in
     space, arrays = SKETCH.space(task, HOST), example_inputs(task, 1)
     expected: Any = reference(task, arrays)[0]
     for row in [space.row(space.default), *space.sample(4, np.random.default_rng(2))]:
+        kernel = SKETCH.lower(task, space.schedule(row), HOST)
+        verify(kernel)
+        for [result] in (interpret(task, kernel, arrays), native(task, kernel, arrays)):
+            largest = float(np.abs(expected).max())
+            np.testing.assert_allclose(result.reshape(expected.shape), expected, rtol=0, atol=1e-5 * largest)
+
+
+@pytest.mark.parametrize("is_rounded", [False, True])
+def test_what_is_read_of_scales_and_zero_points(is_rounded: bool) -> None:
+    """One zero point is part of the code, and scales that bfloat16 has are read as such."""
+    sizes = "2", 130, 128, 16
+    task = task_of(*sizes, zero=8, has_narrow_scales=True, is_rounded=is_rounded)
+    shapes = [(tensor.dtype, tensor.shape) for tensor in task.inputs if tensor.constant]
+    assert shapes == [(DType.U8, (130, 128, 16)), (DType.BF16, (130, 128))]
+    space, arrays = SKETCH.space(task, HOST), example_inputs(task, 1)
+    expected: Any = reference(task, arrays)[0]
+    for row in [space.row(space.default), *space.sample(3, np.random.default_rng(2))]:
         kernel = SKETCH.lower(task, space.schedule(row), HOST)
         verify(kernel)
         for [result] in (interpret(task, kernel, arrays), native(task, kernel, arrays)):

@@ -1,0 +1,99 @@
+"""Quantisation without divisions: the same numbers as with them."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tunewright.codegen.expr.dtype import DType
+from tunewright.codegen.expr.expr import Expr, Load, Ramp, Var, const, op, walk
+from tunewright.codegen.expr.steps import quick_steps
+from tunewright.codegen.ir.ir import Block, Buffer, For, Kernel, Store
+from tunewright.codegen.llvm.build import assembly
+from tunewright.codegen.target import Target
+
+LANES = 16
+
+FUSING = Target("cpu", "x86_64-unknown-linux-gnu", "haswell", "+avx2,+fma", 256, 16, 1, 32 << 10, 1 << 20, 0)
+SEPARATE = Target("cpu", "x86_64-unknown-linux-gnu", "x86-64", "", 128, 16, 1, 32 << 10, 1 << 20, 0)
+
+
+def quantised(x: Expr, scale: float, zero: int = 0, dtype: DType = DType.U8) -> Expr:
+    """What `QuantizeLinear` computes, as the op is defined."""
+    limits = np.iinfo(dtype.value)
+    steps = op("round", op("div", x, const(scale, DType.F32)))
+    steps = steps + float(zero) if zero else steps
+    return op("cast", op("min", op("max", steps, float(limits.min)), float(limits.max)), dtype=dtype)
+
+
+def kernel(points: int, scale: float, zero: int, dtype: DType) -> Kernel:
+    place = Ramp(Var("i") * LANES, LANES)
+    body = Store("y", (place,), quantised(Load("x", (place,), DType.F32), scale, zero, dtype))
+    params = Buffer("x", (points,), DType.F32), Buffer("y", (points,), dtype)
+    return Kernel(params, (), Block((For("i", points // LANES, body),)))
+
+
+def turns(scale: float, zero: int, dtype: DType) -> Any:
+    """Floats around each place where the result changes, far ones, and some between."""
+    limits = np.iinfo(dtype.value)
+    whole = np.arange(limits.min - 2, limits.max + 2) - zero
+    places = ((whole + 0.5) * np.float64(np.float32(scale))).astype(np.float32)
+    near = (places.view(np.int32)[:, None] + np.arange(-5, 6, dtype=np.int32)).view(np.float32)
+    between = np.random.default_rng(0).uniform(places[0], places[-1], 1000).astype(np.float32)
+    far = np.array([inf, -inf, 3e38, -3e38, 0.0, -0.0, 1e-45, -1e-45], np.float32)
+    x = np.concatenate([near.ravel(), between, far])
+    return np.append(x, np.zeros(-len(x) % LANES, np.float32))
+
+
+def expected(x: Any, scale: float, zero: int, dtype: DType) -> Any:
+    limits = np.iinfo(dtype.value)
+    with np.errstate(over="ignore"):
+        return np.clip(np.rint(x / np.float32(scale)) + zero, limits.min, limits.max).astype(dtype.value)
+
+
+@given(
+    exponent=st.floats(-30, 20),
+    part=st.floats(1, 2),
+    zero=st.integers(-128, 255),
+    dtype=st.sampled_from([DType.U8, DType.I8]),
+)
+def test_any_float_comes_to_the_same_number(execute, exponent: float, part: float, zero: int, dtype: DType) -> None:
+    scale = float(np.float32(part * 2.0 ** round(exponent)))
+    x = turns(scale, zero, dtype)
+    result = execute(kernel(len(x), scale, zero, dtype), x=x)["y"]
+    np.testing.assert_array_equal(result, expected(x, scale, zero, dtype))
+
+
+def test_a_machine_that_rounds_twice_divides() -> None:
+    whole = kernel(64, 0.1, 3, DType.U8)
+    assert "div" not in assembly(whole, FUSING)
+    assert "div" in assembly(whole, SEPARATE)
+
+
+X = Load("x", (Ramp(Var("i"), LANES),), DType.F32)
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        quantised(X, -0.1),
+        quantised(X, 1e-30),
+        quantised(X, 0.1, dtype=DType.U16),
+        op("round", op("div", X, const(0.1, DType.F32))),
+        op("cast", op("min", op("max", op("round", op("div", X, X)), 0.0), 255.0), dtype=DType.U8),
+        op("cast", op("min", op("max", op("round", op("div", X, const(0.1, DType.F32))), 0.5), 255.0), dtype=DType.U8),
+    ],
+    ids=["negative scale", "small scale", "many steps", "no limits", "variable scale", "limits between numbers"],
+)
+def test_other_steps_stay(steps: Expr) -> None:
+    assert quick_steps(steps) is steps
+
+
+def test_steps_inside_of_others_are_found() -> None:
+    inner = op("cast", quantised(X, 0.1), dtype=DType.F32) * 0.1 + X
+    assert not [node for node in walk(quick_steps(quantised(inner, 0.2))) if getattr(node, "name", "") == "div"]
