@@ -38,7 +38,7 @@ def quick_steps(expr: Expr) -> Expr:
 
     For machines whose `fma` rounds once.
     """
-    return transform(expr, _quick) if _has_steps(expr) else expr
+    return transform(expr, lambda node: _as_floats(_quick(node))) if _has_steps(expr) else expr
 
 
 @fact
@@ -75,7 +75,8 @@ def _match(node: Expr) -> _Steps | None:
     limits = [float(value) for value in (zero, low.value, high.value)]
     if not all(value.is_integer() for value in limits) or not 0 < limits[2] - limits[1] <= MOST_STEPS:
         return None
-    return _Steps(x, float(scale.value), *map(int, limits))
+    steps, held = _Steps(x, float(scale.value), *map(int, limits)), np.iinfo(dtype.value)
+    return steps if held.min <= steps.low and steps.high <= held.max else None
 
 
 def _quick(node: Expr) -> Expr:
@@ -89,6 +90,26 @@ def _quick(node: Expr) -> Expr:
     quotient = op("fma", x, inverse.high, x * inverse.low)
     bits = op("bitcast", quotient + WHOLE, dtype=I32)
     return op("cast", bits + const(steps.zero, I32) if steps.zero else bits, dtype=node.dtype)
+
+
+def _as_floats(node: Expr) -> Expr:
+    """Quick steps that are floats again at once, less a zero point or not, without what makes whole numbers of them."""
+    match node:
+        case Op("cast", (Op("sub", (Op("cast", (Op("cast", (bits,)),), DType.I32), Const(behind))),), DType.F32):
+            pass
+        case Op("cast", (Op("cast", (bits,)),), DType.F32):
+            behind = 0
+        case _:
+            return node
+    match bits:
+        case Op("bitcast", (Op("add", (_, Const(added))) as total,)) if added == WHOLE:
+            zero = 0
+        case Op("add", (Op("bitcast", (Op("add", (_, Const(added))) as total,)), Const(zero))) if added == WHOLE:
+            pass
+        case _:
+            return node
+    whole = total - WHOLE
+    return whole + float(zero - behind) if zero != behind else whole
 
 
 class _Inverse(NamedTuple):

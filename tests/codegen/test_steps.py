@@ -69,6 +69,19 @@ def test_any_float_comes_to_the_same_number(execute, exponent: float, part: floa
     np.testing.assert_array_equal(result, expected(x, scale, zero, dtype))
 
 
+@pytest.mark.parametrize(("zero", "behind"), [(0, 0), (3, 3), (3, 200), (0, 4), (255, 0)])
+def test_numbers_that_are_floats_again(execute, zero: int, behind: int) -> None:
+    place = Ramp(Var("i") * LANES, LANES)
+    whole = quantised(Load("x", (place,), DType.F32), 0.1, zero)
+    whole = op("cast", whole, dtype=DType.I32) - const(behind, DType.I32) if behind else whole
+    x = turns(0.1, zero, DType.U8)
+    params = Buffer("x", (len(x),), DType.F32), Buffer("y", (len(x),), DType.F32)
+    store = Store("y", (place,), op("cast", whole, dtype=DType.F32) * 0.1)
+    result = execute(Kernel(params, (), Block((For("i", len(x) // LANES, store),))), x=x)["y"]
+    numbers = expected(x, 0.1, zero, DType.U8).astype(np.float32) - np.float32(behind)
+    np.testing.assert_array_equal(result, numbers * np.float32(0.1))
+
+
 def test_a_machine_that_rounds_twice_divides() -> None:
     whole = kernel(64, 0.1, 3, DType.U8)
     assert "div" not in assembly(whole, FUSING)
@@ -86,9 +99,18 @@ X = Load("x", (Ramp(Var("i"), LANES),), DType.F32)
         quantised(X, 0.1, dtype=DType.U16),
         op("round", op("div", X, const(0.1, DType.F32))),
         op("cast", op("min", op("max", op("round", op("div", X, X)), 0.0), 255.0), dtype=DType.U8),
+        op("cast", op("min", op("max", op("round", op("div", X, const(0.1, DType.F32))), -9.0), 200.0), dtype=DType.U8),
         op("cast", op("min", op("max", op("round", op("div", X, const(0.1, DType.F32))), 0.5), 255.0), dtype=DType.U8),
     ],
-    ids=["negative scale", "small scale", "many steps", "no limits", "variable scale", "limits between numbers"],
+    ids=[
+        "negative scale",
+        "small scale",
+        "many steps",
+        "no limits",
+        "variable scale",
+        "beyond",
+        "limits between numbers",
+    ],
 )
 def test_other_steps_stay(steps: Expr) -> None:
     assert quick_steps(steps) is steps
