@@ -1,0 +1,43 @@
+"""The benchmark of quantised models: what it makes, and what it sums up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("onnxruntime")
+
+from tunewright.bench.quantised import summary
+from tunewright.bench.suite.quantised import QUANTISED
+from tunewright.codegen.target import Target
+from tunewright.tuner.models.model import open_for
+
+DOTS = Target(
+    "cpu", "x86_64-unknown-linux-gnu", "icelake-server", "+avx512vnni", 512, 32, 1, 48 << 10, 1280 << 10, 48 << 20
+)
+
+
+def test_bytes_go_from_task_to_task() -> None:
+    content = QUANTISED["mobilenet_v2_int8"]()
+    assert QUANTISED["mobilenet_v2_int8"]() == content
+    model = open_for(DOTS, content)
+    assert not model.fallbacks
+    between = {task.outputs[0].dtype.value for task, _ in model.tasks.values() if "Conv" in task.op}
+    assert between == {"uint8"}
+    assert sum("ConvInteger" in task.op for task, _ in model.tasks.values()) > 30
+
+
+def test_speeds_are_of_one_run() -> None:
+    def entry(ours_ms: float, **peers: float) -> dict[str, Any]:
+        return {"tunewright_ms": ours_ms, "peers": peers}
+
+    rows = {
+        "resnet50": entry(40.0, onnxruntime=50.0),
+        "resnet50_int8": entry(10.0, onnxruntime=12.0, openvino=11.0),
+        "t5_encoder_int8": entry(5.0, onnxruntime=10.0),
+    }
+    figures = summary(rows)
+    assert figures["over_float32"] == {"geometric_mean": pytest.approx(4.0), "models": {"resnet50": 4.0}}
+    assert figures["over_peers"]["models"] == {"resnet50": 1.1, "t5_encoder": 2.0}
+    assert summary({})["over_peers"] == {"geometric_mean": None, "models": {}}
