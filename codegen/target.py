@@ -108,9 +108,9 @@ class Target:
         return 0 < self.vector_bits <= self.dot_bits
 
     @property
-    def fuses(self) -> bool:
-        """Whether a product that something is added to is rounded once."""
-        return self.triple.startswith("aarch64") or "+fma" in self._x86_features
+    def has_fma(self) -> bool:
+        """Whether `fma` of floats rounds once: where an instruction multiplies and adds."""
+        return self.triple.startswith(("aarch64", "arm64")) or "+fma" in self._x86_features
 
     @property
     def _x86_features(self) -> list[str]:

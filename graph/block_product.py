@@ -10,6 +10,8 @@ from tunewright.codegen.expr.expr import Const, Expr, Load, Op, narrow_source
 LARGEST_ROUNDED = 127
 """The largest rounded activation of a block, in size."""
 
+LARGEST_BYTE = 255
+
 LEAST_BLOCK = 1e-36
 """Blocks of activations that are nowhere larger are rounded to zeros: their scale would have no inverse."""
 
@@ -29,7 +31,7 @@ class BlockProduct:
 def match_block_product(body: Expr) -> BlockProduct | None:
     """The term that a body is; None where it is something else."""
     match body:
-        case Op("mul", (activation, Op("mul", (Op("cast", (Op("sub", (number, zero)),)), factor)))):
+        case Op("mul", (activation, Op("mul", (Op("cast", (Op("sub", (number, zero), DType.I32),)), factor)))):
             scale = narrow_source(factor)
             if not isinstance(scale, Load):
                 return None
@@ -40,16 +42,19 @@ def match_block_product(body: Expr) -> BlockProduct | None:
                     pass
                 case _:
                     return None
-            match zero:
-                case Const():
-                    zero_point: Load | Const = zero
-                case Op("cast", (Load() as zero_point,)):
-                    pass
-                case _:
-                    return None
+            point = _match_zero_point(zero)
             match number:
-                case Op("mod", (Op("cast", (Load(dtype=DType.U8) as q,)), Const(16))):
-                    return BlockProduct(4, x, x_scale, q, zero_point, scale)
-                case Op("cast", (Load(dtype=DType.U8) as q,)):
-                    return BlockProduct(8, x, x_scale, q, zero_point, scale)
+                case Op("mod", (Op("cast", (Load(dtype=DType.U8) as q,)), Const(16))) if point is not None:
+                    return BlockProduct(4, x, x_scale, q, point, scale)
+                case Op("cast", (Load(dtype=DType.U8) as q,)) if point is not None:
+                    return BlockProduct(8, x, x_scale, q, point, scale)
+    return None
+
+
+def _match_zero_point(zero: Expr) -> Load | Const | None:
+    match zero:
+        case Const(value) if 0 <= value <= LARGEST_BYTE:
+            return zero
+        case Op("cast", (Load(dtype=DType.U8) as load,)):
+            return load
     return None

@@ -29,6 +29,7 @@ from .exactness import (
     CANCELLING_BY_OPERAND,
     COARSE,
     CURVES,
+    EXPONENTIAL_UNITS,
     FORMULAS,
     GATED,
     LINEAR,
@@ -413,7 +414,10 @@ class _Run:
 
 def _subtrahend(node: Node) -> float:
     """What a formula such as `alpha * exp(x) - alpha` subtracts, 1 at least."""
-    return max(1.0, abs(node.attrs.get("alpha", 1.0))) if node.op in ("Celu", "Elu") else 1.0
+    if node.op not in EXPONENTIAL_UNITS:
+        return 1.0
+    alpha, gamma = (node.attrs.get(name, 2.0 if node.op == "Selu" else 1.0) for name in ("alpha", "gamma"))
+    return max(1.0, abs(alpha * gamma))
 
 
 def _largest_product(node: Node, arrays: Sequence[Any]) -> float:

@@ -83,6 +83,9 @@ COARSE = NORMS | GATED | {
 }  # fmt: skip
 """Ops that others compute by approximations with an absolute error, or by formulas that cancel."""
 
+EXPONENTIAL_UNITS = frozenset({"Celu", "Elu", "Selu"})
+"""Ops whose formula subtracts an attribute from its product with an exponential."""
+
 REGROUPED = frozenset({"Mul", "Div", "Reciprocal", "LeakyRelu", "PRelu"})
 """Products, which rewrites may combine where no step function reads a result of them."""
 

@@ -270,9 +270,6 @@ class Packing:
         )
 
 
-WORD_BYTES = 4
-"""Bytes of a word."""
-
 _WORDS = ".words"
 
 

@@ -23,8 +23,8 @@ from ..expr.dtype import DType
 from ..expr.expr import HORIZONTAL, Const, Expr, Load, Op, Ramp, Var
 from ..expr.math import expand, is_expandable
 from ..expr.nodes import fact
+from ..expr.quantise import without_divisions
 from ..expr.semantics import fold
-from ..expr.steps import quick_steps
 from ..expr.symbolic import is_symbolic, is_symbolic_name
 from ..ir.ir import (
     Alloc,
@@ -111,7 +111,7 @@ class _FunctionEmitter:
         self._registers = target.vector_registers
         self._x86_bits = target.vector_bits if target.triple.startswith("x86_64") else 0
         self._product_bits = {"dot_bits": target.dot_bits, "pair_bits": target.pair_bits}
-        self._fuses = target.fuses
+        self._has_fma = target.has_fma
         self._masks = self._x86_bits >= 512  # whether the machine has masked loads and stores
         self._builder = FunctionBuilder()
         self._once = self._builder.once
@@ -292,7 +292,7 @@ class _FunctionEmitter:
 
     def _expand(self, value: Expr) -> Expr:
         """What is stored, in ops that the machine has."""
-        return expand(quick_steps(value) if self._fuses else value)
+        return expand(without_divisions(value) if self._has_fma else value)
 
     def _compute(self, stores: Sequence[Store]) -> None:
         """Compute values ahead of the stores that need them, side by side."""
@@ -497,7 +497,7 @@ class _FunctionEmitter:
             args.append(arg)
             lanes, depth, known = max(lanes, arg.lanes), max(depth, arg.depth), known and arg.number is not None
         across = node.name in HORIZONTAL
-        if known and not across:
+        if known and not across and not (node.name == "fma" and node.dtype.is_float):  # LLVM rounds it as the machine
             numbers = [arg.number for arg in args if arg.number is not None]
             number = fold(node.name, [arg.dtype for arg in node.args], numbers, node.dtype)
             return SsaValue(literal(number, node.dtype), node.dtype, 1, 0, number)

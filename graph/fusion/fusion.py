@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
+from tunewright.codegen.expr.dtype import BYTES
 from tunewright.codegen.expr.expr import Expr, Load, const, loads, transform
 
 from ..ir import Graph, Node
@@ -243,15 +244,17 @@ class _Fusion:
         return any(not self.decisive.isdisjoint(self.graph.nodes[number].outputs) for number in group.nodes)
 
     def _is_left_to_reader(self, number: int, group: Group) -> bool:
-        """Whether a group only moves or widens elements, and its only reader can do that while reading."""
-        stage = group.pointwise
-        readers = self.readers.get(group.outputs[0], set())
-        if stage is None or len(readers) != 1 or group.outputs[0] in self.result_roots:
+        """Whether a group only moves elements, or dequantises them, and its only reader can do that while reading."""
+        stage, output = group.pointwise, group.outputs[0]
+        readers = self.readers.get(output, set())
+        if stage is None or len(readers) != 1 or output in self.result_roots | self.walked:
             return False
         reader = self.units[min(readers)]
-        if not isinstance(reader, Group) or not (_moves(stage) or _widens(group, stage)):
+        if not isinstance(reader, Group):
             return False
-        return inline(group, reader, group.outputs[0], self._is_exact(reader)) is not None
+        if not _moves(stage) and not (reader.pointwise is not None and _widens_bytes(group, stage)):
+            return False
+        return inline(group, reader, output, self._is_exact(reader)) is not None
 
     def _distribute_parts(self, number: int) -> None:
         """Replace a concatenation: the groups that make the parts store them where they belong, if all of them can.
@@ -337,11 +340,14 @@ def _moves(stage: Stage) -> bool:
     return is_affine(body) and any(x.index != stage.index for x in loads(body))
 
 
-def _widens(group: Group, stage: Stage) -> bool:
-    """Whether a stage makes an element of each of a narrower type, as where bytes are dequantised."""
-    size_bytes = group.tensors[stage.output].dtype.size_bytes
+def _widens_bytes(group: Group, stage: Stage) -> bool:
+    """Whether a stage makes a larger element of each byte, as where bytes are dequantised: memory better has those.
+
+    Constants that are read as well, such as scales, don't count.
+    """
+    is_larger = group.tensors[stage.output].dtype.size_bytes > 1
     reads = [x for x in loads(stage.body) if not group.tensors[x.tensor].constant]
-    return len(reads) == 1 and reads[0].index == stage.index and reads[0].dtype.size_bytes < size_bytes
+    return is_larger and len(reads) == 1 and reads[0].index == stage.index and reads[0].dtype in BYTES
 
 
 def _is_concatenation(group: Group) -> bool:

@@ -21,7 +21,7 @@ F32 = DType.F32
 def block_matmul(d: Definition) -> None:
     """Matrix product with weights of four or eight bits in blocks: the sum of x * (number - zero point) * scale.
 
-    `x` is floats, or bytes with a scale for each block. Where all zero points are one, it is an attribute.
+    `x` is floats, or bytes with a scale for each block. Where all zero points are one number, it is an attribute.
     """
     x, numbers, scales = d.input(0, F32, DType.I8), d.input(1, DType.U8), d.input(2, F32)
     zeros = d.input(3, DType.U8) if d.has(3) else None

@@ -306,15 +306,15 @@ def shrink(d: Definition) -> None:
     """0 within a bound, elsewhere nearer to 0 by a bias. Whole numbers stay exact, and whole."""
     x = d.input(0, *ARITHMETIC)
     bound, bias = float(d.attr("lambd", 0.5)), float(d.attr("bias", 0.0))
-    is_whole = not x.dtype.is_float and bias.is_integer() and bias >= 0 and is_in_range(int(bias), x.dtype)
+    is_whole = not x.dtype.is_float and bias.is_integer() and is_in_range(int(abs(bias)), x.dtype)
     d.require(x.dtype.is_float or is_whole or x.dtype.size_bytes <= 4, "a bias that is no whole number")
 
     def body(i: Index) -> Expr:
         value = load(x, i)
         compared = value if x.dtype.is_float else op("cast", value, dtype=F64)
         moved = value if is_whole else compared
-        step = const(bias, moved.dtype)
-        less, more = (moved - step, moved + step)
+        step = const(abs(bias), moved.dtype)  # unsigned numbers have no negative one
+        less, more = (moved - step, moved + step) if bias >= 0 else (moved + step, moved - step)
         if not (is_whole or x.dtype.is_float):
             less, more = convert(less, x.dtype), convert(more, x.dtype)
         above = op("select", op("lt", const(bound, compared.dtype), compared), less, const(0, x.dtype))

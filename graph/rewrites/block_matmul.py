@@ -55,17 +55,24 @@ def _block_matmul(edit: Edit, node: Node, *, is_rounded: bool) -> str | None:
     if columns < LEAST_COLUMNS or count < 2 or size % 2 or size > MOST_SIZE:
         return None
     output = edit.new_tensor(TensorType(kind.dtype, kind.shape))
-    rounding = edit.producer(x, "RoundBlocks") if is_rounded else None
-    values, *x_scales = _rounded(edit, rounding) if rounding else (x,)
-    attrs = {"bits": 4 if numbers.max() < 1 << 4 else 8}
-    zero = ""
-    if zeros.min() == zeros.max():
-        attrs["zero"] = int(zeros.flat[0])
-    else:
-        zero = edit.constant(zeros)
-    operands = (values, edit.constant(numbers), edit.constant(scales), zero, *x_scales)
+    values, x_scales = x, ""
+    if is_rounded:
+        rounding = edit.producer(x, "RoundBlocks")
+        assert rounding is not None
+        values, x_scales = _rounded(edit, rounding)
+    zero, attrs = _zero_point(edit, zeros)
+    optional = (zero, x_scales) if x_scales else (zero,) if zero else ()
+    operands = (values, edit.constant(numbers), edit.constant(scales), *optional)
+    attrs["bits"] = 4 if numbers.max() < 1 << 4 else 8
     edit.add(Node("BlockMatMul", operands, (output,), attrs, version=NORMAL_VERSION))
     return output
+
+
+def _zero_point(edit: Edit, zeros: Array) -> tuple[str, dict[str, int]]:
+    """Zero points as a tensor, or as an attribute where all are one number, but for 0: nothing is taken away then."""
+    if zeros.min() == zeros.max() > 0:
+        return "", {"zero": int(zeros.flat[0])}
+    return edit.constant(zeros), {}
 
 
 def _rounded(edit: Edit, node: Node) -> tuple[str, str]:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tunewright.codegen.expr.dtype import BYTES, DType
+from tunewright.codegen.expr.dtype import BYTES, WORD_BYTES, DType
 from tunewright.graph.ir import Graph, Node
 
 from ..evaluation.onnx_form import element_type
@@ -190,9 +190,6 @@ def _integer_product(edit: Edit, node: Node, dots: bool = False) -> Result:
     return result
 
 
-WORD_BYTES = 4
-"""Bytes that are multiplied at a time."""
-
 LEAST_COLUMNS = 16
 """Columns of weights below which most lanes of a vector would be idle."""
 
@@ -214,23 +211,26 @@ def _is_dot(edit: Edit, node: Node) -> bool:
 
 
 def _whole_words(edit: Edit, node: Node) -> Node | None:
-    """A convolution with zeros as further channels, such as the fourth of colours, by which it becomes a dot.
+    """A convolution with further channels, such as a fourth beside three colours, by which it becomes a dot.
 
-    None where it does not, or more zeros than numbers would be multiplied.
+    Their weights are zero points, so they count for nothing. None where it does not become one, or if more of them than
+    of others would be multiplied.
     """
     left, right, *zeros = node.inputs
-    weights, points = edit.array(right), edit.array(zeros[1]) if len(zeros) > 1 else np.int8(0)
-    if node.op != "ConvInteger" or weights is None or points is None or np.any(points):
+    weights, points = edit.array(right), edit.array(zeros[1]) if len(zeros) > 1 else np.zeros((), np.int8)
+    if node.op != "ConvInteger" or node.attrs["group"] != 1 or weights is None or points is None:
         return None
-    channels = weights.shape[1]
+    columns, channels, *kernel = weights.shape
     more = -channels % WORD_BYTES
-    if more > channels:
+    if more > channels or points.size not in (1, columns):
         return None
-    filled = edit.constant(np.pad(weights, ((0, 0), (0, more), *((0, 0),) * (weights.ndim - 2))))
+    points = points.reshape(-1, *(1,) * (weights.ndim - 1)).astype(weights.dtype)
+    nothing = np.broadcast_to(points, (columns, more, *kernel))
+    filled = edit.constant(np.concatenate([weights, nothing], axis=1))
     if not _is_dot(edit, replace(node, inputs=(left, filled, *zeros))):
         return None
-    after = (0, more, *(0,) * (weights.ndim - 2))
-    padded = edit.emit("Pad", left, pads=(*(0,) * weights.ndim, *after), mode="constant", value=0)
+    pads = (*(0,) * weights.ndim, 0, more, *(0,) * len(kernel))
+    padded = edit.emit("Pad", left, pads=pads, mode="constant", value=0)
     return replace(node, inputs=(padded, filled, *zeros))
 
 

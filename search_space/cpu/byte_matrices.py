@@ -23,11 +23,10 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from tunewright.codegen.expr.dtype import DType
+from tunewright.codegen.expr.dtype import WORD_BYTES, DType
 from tunewright.codegen.expr.expr import Expr, Load, Var, const, op, substitute
 from tunewright.codegen.expr.lanes import vectorize
 from tunewright.codegen.ir.ir import (
-    WORD_BYTES,
     Alloc,
     Block,
     Buffer,

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
+from tunewright.codegen.expr.dtype import WORD_BYTES
 from tunewright.codegen.expr.expr import Load, Var
-from tunewright.codegen.ir.ir import WORD_BYTES
 from tunewright.graph.block_product import match_block_product
 from tunewright.graph.task import Task, Tensor
 

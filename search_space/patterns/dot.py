@@ -8,9 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
-from tunewright.codegen.expr.dtype import BYTES, DType
+from tunewright.codegen.expr.dtype import BYTES, WORD_BYTES, DType
 from tunewright.codegen.expr.expr import Expr, Load, Var, const, free_vars, op
-from tunewright.codegen.ir.ir import WORD_BYTES
 from tunewright.graph.task import Axis, Stage, Task
 
 from .fused_stage import FusedStage

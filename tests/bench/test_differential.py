@@ -176,7 +176,7 @@ def test_what_cancels_has_the_room_of_its_operands():
     assert not bound.allows(np.array([[1.0]]))
 
 
-@pytest.mark.parametrize("op", ["Celu", "Elu"])
+@pytest.mark.parametrize("op", ["Celu", "Elu", "Selu"])
 def test_what_a_formula_subtracts_may_be_large(op: str):
     """`alpha * exp(x) - alpha` in single precision is off by as much as alpha is."""
     x = np.array([-1e-4], np.float32)

@@ -70,3 +70,13 @@ def test_which_products_are_packed(options: dict[str, Any], is_packed: bool, run
     feeds = {port.tensor: rng.standard_normal(before.type(port.tensor).shape).astype(np.float32)}
     [expected], [actual] = runs.nodes(before, feeds), runs.nodes(after, feeds)
     runs.close(actual, expected, 1e-5)
+
+
+@pytest.mark.parametrize("is_rounded", [False, True])
+@pytest.mark.parametrize("zero", [None, 0, 8])
+def test_one_zero_point_is_no_operand(zero: int | None, is_rounded: bool) -> None:
+    after = rewrite(graph_of("1", 48, 3, 16, zero=zero, is_rounded=is_rounded), dots=True)
+    [node] = [node for node in after.nodes if node.op == "BlockMatMul"]
+    assert node.attrs.get("zero") == (zero or None)
+    assert bool(node.input(3)) is not bool(zero)
+    assert all(node.inputs[-1:]) and bool(node.input(4)) is is_rounded

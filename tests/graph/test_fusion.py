@@ -72,10 +72,27 @@ CASES = {
     ),
     "bytes that a product reads": (
         """
-        g (uint8[5,7] x, float[7,3] w) => (float[5,3] y) <float s = {0.5}, uint8 z = {3}>
-        { t = Transpose(x) u = Transpose(t) a = DequantizeLinear(u, s, z) b = Relu(a) y = MatMul(b, w) }
+        g (float[5,7] x, float[7,3] v, float[3,3] w) => (float[5,3] y) <float s = {0.5}, uint8 z = {3}>
+        { a = MatMul(x, v) q = QuantizeLinear(a, s, z) d = DequantizeLinear(q, s, z) b = Relu(d) y = MatMul(b, w) }
         """,
-        ["Transpose+Transpose+DequantizeLinear+Relu", "MatMul"],
+        ["MatMul+QuantizeLinear+DequantizeLinear+Relu", "MatMul"],
+    ),
+    "bytes that rows are made of": (
+        """
+        g (float[5,7] x, float[7,3] v) => (float[5,3] y) <float s = {0.5}, uint8 z = {3}>
+        { a = MatMul(x, v) q = QuantizeLinear(a, s, z) d = DequantizeLinear(q, s, z) y = Softmax(d) }
+        """,
+        ["MatMul+QuantizeLinear+DequantizeLinear", "Softmax"],
+    ),
+    "bytes that are read twice": (
+        """
+        g (float[5,7] x, float[7,3] v) => (float[5,3] y, float[3,5] o) <float s = {0.5}, uint8 z = {3}>
+        {
+          a = MatMul(x, v) q = QuantizeLinear(a, s, z) d = DequantizeLinear(q, s, z)
+          y = Exp(d) t = Exp(d) o = Transpose(t)
+        }
+        """,
+        ["MatMul+QuantizeLinear+DequantizeLinear", "Exp", "Exp+Transpose"],
     ),
     "two products meet": (
         """

@@ -154,6 +154,8 @@ UNARY = [
     Case("Shrink", f32(11), lambd=0.4, bias=0.2),
     Case("Shrink", np.array([2**32 - 2, 0, 1, 7], np.uint32), bias=0.5),
     Case("Shrink", np.array([-7, -1, 0, 1, 7], np.int32), bias=-2.25),
+    Case("Shrink", np.array([-(2**31), 2**31 - 1, 1, 0], np.int32), bias=-1.0),
+    Case("Shrink", np.array([0, 1, 254, 255], np.uint8), bias=-3.0),
     Case("Shrink", np.array([0, 3], np.uint8), bias=1000.0, lambd=4.0),
     Case("ThresholdedRelu", f32(11), alpha=0.4),
     Case("Swish", f32(11), version=24),

@@ -292,6 +292,20 @@ DOTS: dict[str, tuple[bool, str, str, str, dict[str, Any]]] = {
         "uint8[2,16,6,7] y",
         {"w": signed(16, 3, 3, 3)},
     ),
+    "two channels, of unsigned weights": (
+        True,
+        "float[2,2,6,7] x",
+        POINTS + " b = DequantizeLinear (w, t, z) g = Conv (a, b) y = QuantizeLinear (g, u, v)",
+        "uint8[2,16,4,5] y",
+        {"w": unsigned(16, 2, 3, 3)},
+    ),
+    "five channels, of weights with a zero point": (
+        True,
+        "float[2,5,6,7] x",
+        POINTS + " b = DequantizeLinear (w, t, n) g = Conv (a, b) y = QuantizeLinear (g, u, v)",
+        "uint8[2,16,4,5] y",
+        {"w": signed(16, 5, 3, 3) // 2},
+    ),
     "one colour": (
         False,
         "float[2,1,6,7] x",

@@ -108,12 +108,13 @@ def test_any_schedule_agrees_with_the_oracle(rows: str, columns: int, blocks: in
 
 
 @pytest.mark.parametrize("is_rounded", [False, True])
-def test_what_is_read_of_scales_and_zero_points(is_rounded: bool) -> None:
-    """One zero point is part of the code, and scales that bfloat16 has are read as such."""
-    sizes = "2", 130, 128, 16
-    task = task_of(*sizes, zero=8, has_narrow_scales=True, is_rounded=is_rounded)
-    shapes = [(tensor.dtype, tensor.shape) for tensor in task.inputs if tensor.constant]
-    assert shapes == [(DType.U8, (130, 128, 16)), (DType.BF16, (130, 128))]
+@pytest.mark.parametrize("zero", [0, 8])
+def test_what_is_read_of_scales_and_zero_points(zero: int, is_rounded: bool) -> None:
+    """One zero point is part of the code, but for 0, and scales that bfloat16 has are read as such."""
+    task = task_of("2", 130, 128, 16, zero=zero, has_narrow_scales=True, is_rounded=is_rounded)
+    shapes = {(tensor.dtype, tensor.shape) for tensor in task.inputs if tensor.constant}
+    zeros = set() if zero else {(DType.U8, (130, 128))}
+    assert shapes == {(DType.U8, (130, 128, 16)), (DType.BF16, (130, 128))} | zeros
     space, arrays = SKETCH.space(task, HOST), example_inputs(task, 1)
     expected: Any = reference(task, arrays)[0]
     for row in [space.row(space.default), *space.sample(3, np.random.default_rng(2))]:
