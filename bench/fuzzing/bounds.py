@@ -417,7 +417,7 @@ def _subtrahend(node: Node) -> float:
     if node.op not in EXPONENTIAL_UNITS:
         return 1.0
     alpha, gamma = (node.attrs.get(name, 2.0 if node.op == "Selu" else 1.0) for name in ("alpha", "gamma"))
-    return max(1.0, abs(alpha * gamma))
+    return max(1.0, abs(float(alpha) * float(gamma)))
 
 
 def _largest_product(node: Node, arrays: Sequence[Any]) -> float:
