@@ -7,7 +7,7 @@ one thread and on all. Results: bench/results/models.json, and a plot of it.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -38,21 +38,30 @@ def main() -> int:
     return report(campaign)
 
 
-def report(campaign: Campaign) -> int:
+Rows = Sequence[tuple[str, Entry]]
+"""Cases in order, each with its measurement."""
+
+
+def report(
+    campaign: Campaign,
+    summarise: Callable[[Rows], dict[str, Any]] | None = None,
+    show: Callable[[Console, Mapping[str, Rows]], None] | None = None,
+) -> int:
     """Measure what is missing, then write and show all results. 1 if a case failed."""
+    summarise, show = summarise or summary, show or show_speeds
     entries = open_entries(campaign)
     try:
         failed = run(campaign, entries, cli.messages())
     finally:  # also after an interrupt
         rows_by_heading = panels(campaign, entries)
-        entries.write({heading: summary(rows) for heading, rows in rows_by_heading.items()})
+        entries.write({heading: summarise(rows) for heading, rows in rows_by_heading.items()})
         draw_speeds(campaign.results.with_suffix(".svg"), rows_by_heading)
         show(wide_console(), rows_by_heading)
     print(f"\n{campaign.results} and .svg")
     return int(failed > 0)
 
 
-def summary(rows: Sequence[tuple[str, Entry]]) -> dict[str, Any]:
+def summary(rows: Rows) -> dict[str, Any]:
     """Our speed in units of the best peer's: the geometric mean, and the models where it is lowest and highest."""
     gains = {case: speedup for case, entry in rows if (speedup := gain(entry)) is not None}
     ordered = sorted(gains, key=lambda case: gains[case])
@@ -65,7 +74,7 @@ def summary(rows: Sequence[tuple[str, Entry]]) -> dict[str, Any]:
     }
 
 
-def show(console: Console, panels: Mapping[str, Sequence[tuple[str, Entry]]]) -> None:
+def show_speeds(console: Console, panels: Mapping[str, Rows]) -> None:
     """A table for each number of threads."""
     for heading, rows in panels.items():
         console.print(f"\n{heading}", highlight=False)
@@ -77,7 +86,7 @@ def show(console: Console, panels: Mapping[str, Sequence[tuple[str, Entry]]]) ->
             console.print(f"over {many}: {speed}", highlight=False)
 
 
-def _table(console: Console, rows: Sequence[tuple[str, Mapping[str, Any]]]) -> Any:
+def _table(console: Console, rows: Rows) -> Any:
     peers = list(dict.fromkeys(name for _, entry in rows for name in entry["peers"]))
     table = new_table(console, ("model",), ("tunewright", *peers, "best / ours", "error"))
     for case, entry in rows:

@@ -252,7 +252,7 @@ class _Fusion:
         reader = self.units[min(readers)]
         if not isinstance(reader, Group):
             return False
-        if not _moves(stage) and not (reader.pointwise is not None and _widens_bytes(group, stage)):
+        if not _moves(stage) and not (_widens_bytes(group, stage) and _folds_at_most_once(reader)):
             return False
         return inline(group, reader, output, self._is_exact(reader)) is not None
 
@@ -348,6 +348,11 @@ def _widens_bytes(group: Group, stage: Stage) -> bool:
     is_larger = group.tensors[stage.output].dtype.size_bytes > 1
     reads = [x for x in loads(stage.body) if not group.tensors[x.tensor].constant]
     return is_larger and len(reads) == 1 and reads[0].index == stage.index and reads[0].dtype in BYTES
+
+
+def _folds_at_most_once(group: Group) -> bool:
+    """Whether a group goes through what it reads once, unlike a softmax, which would dequantise in each pass."""
+    return sum(bool(stage.reduce) for stage in group.stages) <= 1
 
 
 def _is_concatenation(group: Group) -> bool:

@@ -184,7 +184,7 @@ def test_entries_are_of_one_state_of_code_and_base_model(planned: Campaign, monk
 
 def test_models_table() -> None:
     console = Console(record=True, width=120)
-    models.show(console, {"threads: 2": [("resnet18", ENTRY), ("mlp", ENTRY | {"peers": {"onnxruntime": 1.0}})]})
+    models.show_speeds(console, {"threads: 2": [("resnet18", ENTRY), ("mlp", ENTRY | {"peers": {"onnxruntime": 1.0}})]})
     text = console.export_text()
     assert "threads: 2" in text
     assert "1.25x" in text

@@ -84,6 +84,16 @@ CASES = {
         """,
         ["MatMul+QuantizeLinear+DequantizeLinear", "Softmax"],
     ),
+    "bytes that windows with a border read": (
+        """
+        g (float[1,3,18,18] x, float[4,3,3,3] v, float[4,1,3,3] w) => (float[1,4,16,16] y) <float s = {0.5}, uint8 z = {3}>
+        {
+          a = Conv(x, v) q = QuantizeLinear(a, s, z) d = DequantizeLinear(q, s, z)
+          y = Conv <group = 4, pads = [1,1,1,1]> (d, w)
+        }
+        """,
+        ["Conv+QuantizeLinear", "DequantizeLinear+Conv"],
+    ),
     "bytes that are read twice": (
         """
         g (float[5,7] x, float[7,3] v) => (float[5,3] y, float[3,5] o) <float s = {0.5}, uint8 z = {3}>
