@@ -86,7 +86,8 @@ CASES = {
     ),
     "bytes that windows with a border read": (
         """
-        g (float[1,3,18,18] x, float[4,3,3,3] v, float[4,1,3,3] w) => (float[1,4,16,16] y) <float s = {0.5}, uint8 z = {3}>
+        g (float[1,3,18,18] x, float[4,3,3,3] v, float[4,1,3,3] w) => (float[1,4,16,16] y)
+        <float s = {0.5}, uint8 z = {3}>
         {
           a = Conv(x, v) q = QuantizeLinear(a, s, z) d = DequantizeLinear(q, s, z)
           y = Conv <group = 4, pads = [1,1,1,1]> (d, w)
