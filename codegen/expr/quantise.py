@@ -136,7 +136,7 @@ class _Inverse(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def _inverse(scale: float, low: int, high: int) -> _Inverse | None:
-    """The inverse of a scale for quotients from low to high; None if one would be rounded to another whole number."""
+    """The inverse of a scale for quotients of low to high whole steps; None if one would be rounded to another."""
     if not SCALES[0] <= scale <= SCALES[1] or max(abs(low), abs(high)) > MOST:
         return None
     divisor = np.float32(scale)

@@ -69,9 +69,9 @@ def merge(first: Group, second: Group, tensor: str, is_exact: bool) -> Group | N
 def inline(first: Group, second: Group, tensor: str, is_exact: bool) -> Group | None:
     """`first`, one stage without reduction, computed where `second` reads its output.
 
-    Products stay products of two loads: they take a producer that only moves elements, and a constant factor moves
-    behind the sum, but where that `is_exact`. Elsewhere elements may be computed again if that is cheaper than to keep
-    them.
+    Products stay products of two loads: they take a producer that only moves elements, or casts those of a narrow
+    constant, and a constant factor moves behind the sum, but where that `is_exact`. Elsewhere elements may be computed
+    again if that is cheaper than to keep them.
     """
     stage = first.pointwise
     places = None if stage is None else _places(stage)

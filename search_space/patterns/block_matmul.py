@@ -82,7 +82,7 @@ def match_block_matmul(task: Task) -> BlockMatMul | None:
     x_scales = names.get(operands.x_scale.tensor) if operands.x_scale else None
     if x is None or numbers is None or zeros is None or scales is None or (operands.x_scale and x_scales is None):
         return None
-    weights = [tensor for tensor in (numbers, scales, zeros) if not isinstance(tensor, int)]
+    weights = [tensor for tensor in (numbers, scales, zeros) if isinstance(tensor, Tensor)]
     if not all(tensor.constant for tensor in weights) or numbers.shape[1:] != x.shape[-2:]:
         return None
     row, column = operands.x.index[0] if len(x.shape) == 3 else None, operands.number.index[0]
