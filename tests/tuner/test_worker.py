@@ -330,9 +330,7 @@ def test_minutes_are_counted_over_processes(store: Store, submit: Submit) -> Non
         until(store, lambda: store.counts()["trials"] >= 20)
         drain.event.set()
     assert 1.0 <= store.jobs.get(job.id).spent_s < 3.0
-    started = time.monotonic()
     tuner(store, Machine(slow)).run(once=True)
-    assert time.monotonic() - started < 3.0
     done = store.jobs.get(job.id)
     assert done.state is JobState.SUCCEEDED
     assert 3.0 <= done.spent_s < 4.0
