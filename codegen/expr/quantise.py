@@ -26,7 +26,8 @@ SCALES = 2.0**-60, 2.0**60
 ROUNDING_MAGIC = 1.5 * 2**23
 """Added to a float32 of at most 2^22 in size, it leaves the nearest whole number, half to even, in the low bits."""
 
-MOST = 1 << 22
+MOST_STEPS = 1 << 22
+"""Whole numbers up to this one are exact with ROUNDING_MAGIC added."""
 
 NEIGHBOURS = np.arange(-4, 5, dtype=np.int32)
 """How many floats off a place the quotients are compared."""
@@ -65,10 +66,12 @@ def _match(node: Expr) -> _Quantisation | None:
     """The quantisation that ends in a cast to bytes here; None if there is none."""
     match node:
         case Op("cast", (Op("min", (Op("max", (steps, Const() as low)), Const() as high)),), dtype) if dtype in BYTES:
-            numbers, limits = _match_steps(steps), (int(low.value), int(high.value))
-            is_whole = limits == (low.value, high.value) and all(is_in_range(limit, dtype) for limit in limits)
-            if numbers is not None and is_whole and limits[0] < limits[1]:
-                return _Quantisation(*numbers, *limits)
+            numbers, limits = _match_steps(steps), (float(low.value), float(high.value))
+            if numbers is None or not all(limit.is_integer() for limit in limits):  # infinities are none
+                return None
+            first, last = map(int, limits)
+            if first < last and is_in_range(first, dtype) and is_in_range(last, dtype):
+                return _Quantisation(*numbers, first, last)
     return None
 
 
@@ -93,36 +96,39 @@ def _floats(node: Expr) -> Expr:
             offset = 0
         case _:
             return node
-    quantisation = _match(inner)
-    shifted = _shifted(quantisation) if quantisation else None
-    if quantisation is None or shifted is None:
+    shifted, zero_point = _shifted_steps(inner)
+    more = zero_point - int(offset)
+    if shifted is None or abs(more) > MOST_STEPS:
         return node
-    more = quantisation.zero_point - int(offset)
     steps = shifted - ROUNDING_MAGIC
-    if abs(more) > MOST:
-        return node
     return steps + float(more) if more else steps
 
 
 def _bytes(node: Expr) -> Expr:
-    quantisation = _match(node)
-    shifted = _shifted(quantisation) if quantisation else None
-    if quantisation is None or shifted is None:
+    """Bytes, from the low bits of a sum."""
+    shifted, zero_point = _shifted_steps(node)
+    if shifted is None:
         return node
     bits = op("bitcast", shifted, dtype=DType.I32)
-    return op("cast", bits + const(quantisation.zero_point, DType.I32), dtype=node.dtype)
+    return op("cast", bits + const(zero_point, DType.I32), dtype=node.dtype)
 
 
-def _shifted(quantisation: _Quantisation) -> Expr | None:
-    """The whole number of steps, plus ROUNDING_MAGIC; None where a division may give another."""
+def _shifted_steps(node: Expr) -> tuple[Expr | None, int]:
+    """The whole number of steps of a quantisation plus ROUNDING_MAGIC, and the zero point, which is to be added.
+
+    None where it is no quantisation, or a division may give another number.
+    """
+    quantisation = _match(node)
+    if quantisation is None:
+        return None, 0
     x, scale, zero_point, low, high = quantisation
     inverse = _inverse(scale, low - zero_point, high - zero_point)
     if inverse is None:
-        return None
+        return None, 0
     x = op("select", op("lt", inverse.least, x), x, inverse.least)  # not `max`, which keeps NaN
     x = op("min", inverse.most, x)
     quotient = op("fma", x, inverse.high, x * inverse.low) if inverse.low else x * inverse.high
-    return quotient + ROUNDING_MAGIC
+    return quotient + ROUNDING_MAGIC, zero_point
 
 
 class _Inverse(NamedTuple):
@@ -137,7 +143,7 @@ class _Inverse(NamedTuple):
 @lru_cache(maxsize=4096)
 def _inverse(scale: float, low: int, high: int) -> _Inverse | None:
     """The inverse of a scale for quotients of low to high whole steps; None if one would be rounded to another."""
-    if not SCALES[0] <= scale <= SCALES[1] or max(abs(low), abs(high)) > MOST:
+    if not SCALES[0] <= scale <= SCALES[1] or max(abs(low), abs(high)) > MOST_STEPS:
         return None
     divisor = np.float32(scale)
     head = np.float32(1 / np.float64(divisor))

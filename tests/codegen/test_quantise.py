@@ -130,10 +130,11 @@ def test_sums_are_rounded_once() -> None:
         op("cast", op("min", op("max", op("round", op("div", X, X)), 0.0), 255.0), dtype=DType.U8),
         op("cast", op("min", op("max", op("round", op("div", X, const(0.1, DType.F32))), -9.0), 200.0), dtype=DType.U8),
         op("cast", op("min", op("max", op("round", op("div", X, const(0.1, DType.F32))), 0.5), 255.0), dtype=DType.U8),
+        op("cast", op("min", op("max", op("round", op("div", X, const(0.1, DType.F32))), -inf), inf), dtype=DType.U8),
     ],
     ids=[
         "negative scale", "small scale", "many steps", "i32", "u32", "i64", "u64", "i16", "no limits",
-        "variable scale", "beyond", "limits between numbers",
+        "variable scale", "beyond", "limits between numbers", "infinite limits",
     ],
 )  # fmt: skip
 def test_other_steps_stay(steps: Expr) -> None:

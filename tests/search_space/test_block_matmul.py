@@ -90,21 +90,25 @@ def task_of(*arguments: Any, **options: Any) -> Task:
     return task
 
 
+def schedules_agree(task: Task, count: int, target: Target = HOST, built_for: tuple[Target, ...] = (HOST,)) -> None:
+    """The default and so many random schedules of a target agree with the oracle, in the interpreter and natively."""
+    space, arrays = SKETCH.space(task, target), example_inputs(task, 1)
+    expected: Any = reference(task, arrays)[0]
+    for row in [space.row(space.default), *space.sample(count, np.random.default_rng(2))]:
+        kernel = SKETCH.lower(task, space.schedule(row), target)
+        verify(kernel)
+        for [result] in (interpret(task, kernel, arrays), *(native(task, kernel, arrays, one) for one in built_for)):
+            largest = float(np.abs(expected).max())
+            np.testing.assert_allclose(result.reshape(expected.shape), expected, rtol=0, atol=1e-5 * largest)
+
+
 @pytest.mark.parametrize(
     ("rows", "columns", "blocks", "size"),
     [("1", 33, 3, 32), ("1", 64, 2, 16), ("5", 47, 5, 16), ("2,3", 100, 2, 128), ("16", 16, 3, 6)],
 )
 @pytest.mark.parametrize("most", [15, 255])
 def test_any_schedule_agrees_with_the_oracle(rows: str, columns: int, blocks: int, size: int, most: int) -> None:
-    task = task_of(rows, columns, blocks, size, most=most, then="y = Add (t, t)")
-    space, arrays = SKETCH.space(task, HOST), example_inputs(task, 1)
-    expected: Any = reference(task, arrays)[0]
-    for row in [space.row(space.default), *space.sample(4, np.random.default_rng(2))]:
-        kernel = SKETCH.lower(task, space.schedule(row), HOST)
-        verify(kernel)
-        for [result] in (interpret(task, kernel, arrays), native(task, kernel, arrays)):
-            largest = float(np.abs(expected).max())
-            np.testing.assert_allclose(result.reshape(expected.shape), expected, rtol=0, atol=1e-5 * largest)
+    schedules_agree(task_of(rows, columns, blocks, size, most=most, then="y = Add (t, t)"), 4)
 
 
 @pytest.mark.parametrize("is_rounded", [False, True])
@@ -115,14 +119,7 @@ def test_what_is_read_of_scales_and_zero_points(zero: int, is_rounded: bool) -> 
     shapes = {(tensor.dtype, tensor.shape) for tensor in task.inputs if tensor.constant}
     zeros = set() if zero else {(DType.U8, (130, 128))}
     assert shapes == {(DType.U8, (130, 128, 16)), (DType.BF16, (130, 128))} | zeros
-    space, arrays = SKETCH.space(task, HOST), example_inputs(task, 1)
-    expected: Any = reference(task, arrays)[0]
-    for row in [space.row(space.default), *space.sample(3, np.random.default_rng(2))]:
-        kernel = SKETCH.lower(task, space.schedule(row), HOST)
-        verify(kernel)
-        for [result] in (interpret(task, kernel, arrays), native(task, kernel, arrays)):
-            largest = float(np.abs(expected).max())
-            np.testing.assert_allclose(result.reshape(expected.shape), expected, rtol=0, atol=1e-5 * largest)
+    schedules_agree(task, 3)
 
 
 @pytest.mark.parametrize("target", [HOST, DOTS, PLAIN], ids=["host", "dots", "plain"])
@@ -140,18 +137,7 @@ def test_rounded_activations(rows: str, columns: int, blocks: int, size: int, mo
     """The products within a block are exact, by any instruction; their sums are scaled as the definition says."""
     task = task_of(rows, columns, blocks, size, most=most, then="y = Add (t, t)", is_rounded=True)
     assert [tensor.dtype for tensor in task.inputs][:2] == [DType.I8, DType.F32]
-    space, arrays = SKETCH.space(task, target), example_inputs(task, 1)
-    expected: Any = reference(task, arrays)[0]
-    for row in [space.row(space.default), *space.sample(3, np.random.default_rng(2))]:
-        kernel = SKETCH.lower(task, space.schedule(row), target)
-        verify(kernel)
-        for [result] in (
-            interpret(task, kernel, arrays),
-            native(task, kernel, arrays, HOST),
-            native(task, kernel, arrays, PLAIN),
-        ):
-            largest = float(np.abs(expected).max())
-            np.testing.assert_allclose(result.reshape(expected.shape), expected, rtol=0, atol=1e-5 * largest)
+    schedules_agree(task, 3, target, built_for=(HOST, PLAIN))
 
 
 @pytest.mark.parametrize("rows", range(1, 12))
