@@ -36,10 +36,12 @@ def summary(rows: Rows) -> dict[str, Any]:
     The former is of two cases, which were measured one after the other.
     """
     entries = dict(rows)
-    bytes_ = {model: entries[name] for model in PAIRS if (name := f"{model}_int8") in entries}
-    floats = {model: entries[model] for model in bytes_ if model in entries}
-    over_float32 = {model: entry["tunewright_ms"] / bytes_[model]["tunewright_ms"] for model, entry in floats.items()}
-    over_peers = {model: gain(entry) for model, entry in bytes_.items()}
+    quantised = {model: entries[name] for model in PAIRS if (name := f"{model}_int8") in entries}
+    floats = {model: entries[model] for model in quantised if model in entries}
+    over_float32 = {
+        model: entry["tunewright_ms"] / quantised[model]["tunewright_ms"] for model, entry in floats.items()
+    }
+    over_peers = {model: gain(entry) for model, entry in quantised.items()}
     return {"over_float32": _figures(over_float32), "over_peers": _figures(over_peers)}
 
 

@@ -102,7 +102,7 @@ def _rms_norm(net: Network, x: str, features: int) -> str:
     return net.add("Mul", scaled, net.constant(np.linspace(0.9, 1.1, features, dtype=np.float32)))
 
 
-def _t5_perceptron(net: Network, x: str, linear: Linear = _dynamic) -> str:
+def _t5_perceptron(net: Network, x: str, linear: Linear) -> str:
     inner = linear(net, _rms_norm(net, x, T5_FEATURES), T5_FEATURES, T5_INNER, sqrt(2))
     return net.add("Add", x, linear(net, net.add("Relu", inner), T5_INNER, T5_FEATURES, BRANCH_GAIN))
 
@@ -152,7 +152,7 @@ def t5_decoder_int8() -> bytes:
         query = layer.project(_rms_norm(net, x, T5_FEATURES), 1)
         across = [net.input(f"encoder.{number}.{name}", (1, T5_HEADS, others, 64)) for name in ("key", "value")]
         x = net.add("Add", x, layer.attend(query, across, 1, None, 1 / 8))
-        x = _t5_perceptron(net, x)
+        x = _t5_perceptron(net, x, _dynamic)
     x = net.add("Mul", _rms_norm(net, x, T5_FEATURES), net.scalar(T5_FEATURES**-0.5))
     return net.onnx(net.add("MatMul", x, net.transpose(words, 1, 0)), *caches)
 
