@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
-FOLDERS = ("api", "bench", "codegen", "costmodel", "db", "graph", "search_space", "tuner", "workers")
+FOLDERS = ("api", "bench", "codegen", "costmodel", "db", "graph", "integrations", "search_space", "tuner", "workers")
 
 PARTICIPLES = {
     "asked", "begun", "called", "confided", "found", "given", "heard", "held", "kept", "laid",
