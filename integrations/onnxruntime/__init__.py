@@ -1,4 +1,10 @@
 """An execution provider for ONNX Runtime, which runs what it can of a model on Tunewright's kernels.
-Read first: `provider`.
+Read first: `registration.session_options`.
 May import: what `integrations` may.
 """
+
+from __future__ import annotations
+
+from .registration import register, session_options
+
+__all__ = ["register", "session_options"]

@@ -1,0 +1,323 @@
+"""A shared object of relocatable ones, for hosts that load libraries: what a linker would make. x86-64 alone.
+
+It needs the C library and its mathematics, and nothing else. Symbols of one group of objects are seen by no other group.
+Source: System V ABI, "Program Loading and Dynamic Linking"; its supplement for x86-64, table of relocations.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+from .elf import (
+    HEADER,
+    IDENTITY,
+    RELOCATION,
+    SHARED,
+    SYMBOL,
+    X86_64,
+    ObjectFault,
+    RelocatableObject,
+    Section,
+    SectionFlag,
+    Symbol,
+    read_object,
+)
+
+LIBRARIES = ("libm.so.6", "libc.so.6")
+"""What a shared object needs."""
+
+PAGE_BYTES = 4096
+WORD_BYTES = 8
+STUB_BYTES = 16
+
+_PROGRAM_HEADER = struct.Struct("<IIQQQQQQ")
+_LOAD, _DYNAMIC, _STACK = 1, 2, 0x6474E551  # types of segments
+_READ, _WRITE, _EXECUTE = 4, 2, 1
+
+# Relocations of x86-64.
+_ABSOLUTE_64, _RELATIVE_32, _CALL_32, _TABLE_32 = 1, 2, 4, 9
+_TABLE_32_RELAXED, _TABLE_32_RELAXED_REX = 41, 42
+_FILL_TABLE, _ADD_BASE = 6, 8  # what the loader does
+_RELATIVE = {_RELATIVE_32, _CALL_32}
+_TABLE = {_TABLE_32, _TABLE_32_RELAXED, _TABLE_32_RELAXED_REX}
+
+# Keys of the dynamic section.
+_NEEDED, _HASH, _NAMES, _SYMBOLS, _RELOCATIONS = 1, 4, 5, 6, 7
+_RELOCATIONS_BYTES, _RELOCATION_BYTES, _NAMES_BYTES, _SYMBOL_BYTES = 8, 9, 10, 11
+
+_SKIPPED = (".eh_frame",)
+"""Sections that nothing here reads: no exception passes through kernels."""
+
+Group = tuple[Sequence[bytes], Mapping[str, str]]
+"""Objects that see each other, and which of their symbols are seen from outside: symbol -> name there."""
+
+
+class _Segment(Enum):
+    """Parts of the file with one protection."""
+
+    CONSTANT = _READ
+    CODE = _READ | _EXECUTE
+    DATA = _READ | _WRITE
+
+
+class _Place(NamedTuple):
+    """A section of one of the objects."""
+
+    group: int
+    object: int
+    section: int
+
+
+def link(groups: Sequence[Group]) -> bytes:
+    """The shared object as the bytes of its file.
+
+    What a group takes and does not have is taken from LIBRARIES when the object is loaded. Raises ObjectFault where
+    objects are damaged or of another kind, and where one lacks a symbol that is to be seen.
+    """
+    return _Link(groups).file()
+
+
+@dataclass
+class _Link:
+    groups: Sequence[Group]
+    _objects: list[list[RelocatableObject]] = field(init=False)
+    _definitions: list[dict[str, tuple[int, Symbol]]] = field(init=False)  # by group: name -> object, symbol
+    _addresses: dict[_Place, int] = field(init=False, default_factory=dict)
+    _imports: dict[str, int] = field(init=False, default_factory=dict)  # name -> its number
+    _table: dict[tuple[int, int, int] | str, int] = field(init=False, default_factory=dict)  # symbol -> number of a word
+    _stubs: dict[str, int] = field(init=False, default_factory=dict)  # import -> number of a stub
+    _fixed: list[tuple[int, int]] = field(init=False, default_factory=list)  # address of a word, address in it
+
+    def __post_init__(self) -> None:
+        self._objects = [[read_object(data) for data in objects] for objects, _ in self.groups]
+        self._definitions = [_definitions(objects) for objects in self._objects]
+        self._collect()
+
+    def _collect(self) -> None:
+        """Count what is taken from elsewhere, and the words and stubs that stand for it."""
+        for place, section in self._sections():
+            for relocation in section.relocations:
+                key = self._key(place, relocation.symbol)
+                if isinstance(key, str):
+                    self._imports.setdefault(key, len(self._imports))
+                if relocation.kind in _TABLE or isinstance(key, str):
+                    self._table.setdefault(key, len(self._table))
+                if relocation.kind in _RELATIVE and isinstance(key, str):
+                    self._stubs.setdefault(key, len(self._stubs))
+
+    def _sections(self) -> Iterator[tuple[_Place, Section]]:
+        for group, objects in enumerate(self._objects):
+            for number, item in enumerate(objects):
+                for index, section in item.sections.items():
+                    if section.flags & SectionFlag.THREAD_LOCAL:
+                        raise ObjectFault(f"section {section.name} is for each thread, which is not linked here")
+                    if not section.name.startswith(_SKIPPED):
+                        yield _Place(group, number, index), section
+
+    def _key(self, place: _Place, number: int) -> tuple[int, int, int] | str:
+        """What a symbol of an object means: group, object and number of its definition, or the name of an import."""
+        symbol = self._objects[place.group][place.object].symbols[number]
+        if symbol.section is not None:
+            return place.group, place.object, number
+        definition = self._definitions[place.group].get(symbol.name)
+        if definition is None:
+            return symbol.name
+        owner, found = definition
+        return place.group, owner, self._objects[place.group][owner].symbols.index(found)
+
+    def _address(self, key: tuple[int, int, int]) -> int:
+        group, owner, number = key
+        symbol = self._objects[group][owner].symbols[number]
+        assert symbol.section is not None
+        return self._addresses[_Place(group, owner, symbol.section)] + symbol.value
+
+    # The file
+
+    def file(self) -> bytes:
+        names = _Names()
+        needed = [names.add(name) for name in LIBRARIES]
+        exports = [(name, group, symbol) for group, (_, seen) in enumerate(self.groups) for symbol, name in seen.items()]
+        name_offsets = [names.add(name) for name in (*self._imports, *(name for name, _, _ in exports))]
+        count = 1 + len(name_offsets)
+        layout = _Layout(HEADER.size + 5 * _PROGRAM_HEADER.size)
+        symbols_at = layout.room(count * SYMBOL.size, WORD_BYTES)
+        names_at = layout.room(len(names.content), 1)
+        hash_at = layout.room((2 + 1 + count) * 4, WORD_BYTES)
+        fixed_words = sum(self._is_fixed(place, section) for place, section in self._sections())
+        fixed_words += sum(not isinstance(key, str) for key in self._table)
+        loader_bytes = (fixed_words + len(self._imports)) * RELOCATION.size
+        loader_at = layout.room(loader_bytes, WORD_BYTES)
+        bounds = {_Segment.CONSTANT: (0, 0)}
+        self._lay_out(layout, _Segment.CONSTANT)
+        bounds[_Segment.CONSTANT] = 0, layout.end
+        code_at = layout.page()
+        self._lay_out(layout, _Segment.CODE)
+        stubs_at = layout.room(len(self._stubs) * STUB_BYTES, STUB_BYTES)
+        bounds[_Segment.CODE] = code_at, layout.end
+        data_at = layout.page()
+        dynamic = [(_NEEDED, offset) for offset in needed]
+        dynamic += [(_HASH, hash_at), (_NAMES, names_at), (_SYMBOLS, symbols_at), (_RELOCATIONS, loader_at)]
+        dynamic += [(_RELOCATIONS_BYTES, loader_bytes), (_RELOCATION_BYTES, RELOCATION.size)]
+        dynamic += [(_NAMES_BYTES, len(names.content)), (_SYMBOL_BYTES, SYMBOL.size), (0, 0)]
+        dynamic_at = layout.room(len(dynamic) * 2 * WORD_BYTES, WORD_BYTES)
+        table_at = layout.room(len(self._table) * WORD_BYTES, WORD_BYTES)
+        self._lay_out(layout, _Segment.DATA)
+        bounds[_Segment.DATA] = data_at, layout.end
+        image = bytearray(layout.end)
+        self._write_sections(image, table_at, stubs_at)
+        self._write_table(image, table_at)
+        for name, number in self._stubs.items():
+            _write_stub(image, stubs_at + number * STUB_BYTES, table_at + self._table[name] * WORD_BYTES)
+        loader = [(at, _ADD_BASE, address) for at, address in self._fixed]
+        loader += [
+            (table_at + self._table[name] * WORD_BYTES, (1 + number) << 32 | _FILL_TABLE, 0)
+            for name, number in self._imports.items()
+        ]
+        _put(image, loader_at, b"".join(RELOCATION.pack(*entry) for entry in loader))
+        places = [None] * len(self._imports) + [self._export(name, group, symbol) for name, group, symbol in exports]
+        entries = (_symbol(offset, place) for offset, place in zip(name_offsets, places, strict=True))
+        _put(image, symbols_at, bytes(SYMBOL.size) + b"".join(entries))
+        _put(image, names_at, names.content)
+        _put(image, hash_at, _hash_table(count))
+        _put(image, dynamic_at, b"".join(struct.pack("<QQ", *entry) for entry in dynamic))
+        _put(image, 0, _headers(bounds, (dynamic_at, len(dynamic) * 2 * WORD_BYTES)))
+        return bytes(image)
+
+    def _is_fixed(self, place: _Place, section: Section) -> int:
+        """How many words of the section get an address within the file."""
+        return sum(
+            relocation.kind == _ABSOLUTE_64 and not isinstance(self._key(place, relocation.symbol), str)
+            for relocation in section.relocations
+        )
+
+    def _lay_out(self, layout: _Layout, segment: _Segment) -> None:
+        for place, section in self._sections():
+            if _segment(section) is segment:
+                self._addresses[place] = layout.room(section.size_bytes, section.alignment)
+
+    def _write_sections(self, image: bytearray, table_at: int, stubs_at: int) -> None:
+        for place, section in self._sections():
+            start = self._addresses[place]
+            _put(image, start, section.content)
+            for relocation in section.relocations:
+                at, key = start + relocation.offset, self._key(place, relocation.symbol)
+                if relocation.kind == _ABSOLUTE_64 and not isinstance(key, str):
+                    self._fixed.append((at, self._address(key) + relocation.addend))
+                    continue
+                if relocation.kind in _TABLE:
+                    target = table_at + self._table[key] * WORD_BYTES
+                elif relocation.kind in _RELATIVE:
+                    target = stubs_at + self._stubs[key] * STUB_BYTES if isinstance(key, str) else self._address(key)
+                else:
+                    raise ObjectFault(f"section {section.name} has a relocation of type {relocation.kind}")
+                image[at : at + 4] = _distance(target + relocation.addend - at)
+
+    def _write_table(self, image: bytearray, table_at: int) -> None:
+        for key, number in self._table.items():
+            if not isinstance(key, str):
+                self._fixed.append((table_at + number * WORD_BYTES, self._address(key)))
+
+    def _export(self, name: str, group: int, symbol: str) -> tuple[int, int]:
+        """Address and number of a symbol's kind. Raises ObjectFault where no object of the group has it."""
+        if symbol not in self._definitions[group]:
+            raise ObjectFault(f"no object has the symbol {symbol!r}, to be seen as {name!r}")
+        owner, found = self._definitions[group][symbol]
+        assert found.section is not None
+        section = self._objects[group][owner].sections[found.section]
+        address = self._addresses[_Place(group, owner, found.section)] + found.value
+        return address, 2 if section.flags & SectionFlag.EXECUTE else 1
+
+
+def _definitions(objects: Sequence[RelocatableObject]) -> dict[str, tuple[int, Symbol]]:
+    """The symbols that the objects of a group give each other. Raises ObjectFault where two have one name."""
+    found: dict[str, tuple[int, Symbol]] = {}
+    for number, item in enumerate(objects):
+        for symbol in item.symbols:
+            if symbol.section is None or symbol.is_local:
+                continue
+            if symbol.name in found:
+                raise ObjectFault(f"two objects have the symbol {symbol.name!r}")
+            found[symbol.name] = number, symbol
+    return found
+
+
+class _Names:
+    """Names one behind the other."""
+
+    def __init__(self) -> None:
+        self.content = b"\0"
+
+    def add(self, name: str) -> int:
+        """Where it begins."""
+        start = len(self.content)
+        self.content += name.encode() + b"\0"
+        return start
+
+
+class _Layout:
+    """Hands out room, from the beginning of the file on; addresses are places in it."""
+
+    def __init__(self, start: int) -> None:
+        self.end = start
+
+    def room(self, size_bytes: int, alignment: int) -> int:
+        start = -(-self.end // alignment) * alignment
+        self.end = start + size_bytes
+        return start
+
+    def page(self) -> int:
+        return self.room(0, PAGE_BYTES)
+
+
+def _segment(section: Section) -> _Segment:
+    if section.flags & SectionFlag.EXECUTE:
+        return _Segment.CODE
+    has_words = any(relocation.kind == _ABSOLUTE_64 for relocation in section.relocations)  # which the loader writes
+    return _Segment.DATA if section.flags & SectionFlag.WRITE or has_words else _Segment.CONSTANT
+
+
+def _put(image: bytearray, at: int, content: bytes) -> None:
+    image[at : at + len(content)] = content
+
+
+def _distance(number: int) -> bytes:
+    try:
+        return struct.pack("<i", number)
+    except struct.error as error:
+        raise ObjectFault(f"two parts are {number:,} bytes apart, more than code can reach") from error
+
+
+def _write_stub(image: bytearray, at: int, word_at: int) -> None:
+    """`jmp *[rip + distance]`: Intel SDM, volume 2, JMP, FF /4."""
+    _put(image, at, b"\xff\x25" + _distance(word_at - (at + 6)))
+
+
+def _symbol(name: int, place: tuple[int, int] | None) -> bytes:
+    """An import where it has no place. The number of its section is any but that of none."""
+    address, kind = place or (0, 0)
+    return SYMBOL.pack(name, 0x10 | kind, 0, 1 if place else 0, address, 0)
+
+
+def _hash_table(count: int) -> bytes:
+    """One bucket with all symbols, the first of which is none."""
+    return struct.pack(f"<{3 + count}I", 1, count, min(1, count - 1), *(n + 1 if 0 < n < count - 1 else 0 for n in range(count)))
+
+
+def _headers(bounds: Mapping[_Segment, tuple[int, int]], dynamic: tuple[int, int]) -> bytes:
+    """The header of the file, and those of its segments."""
+    segments = [
+        _PROGRAM_HEADER.pack(_LOAD, segment.value, start, start, start, end - start, end - start, PAGE_BYTES)
+        for segment, (start, end) in bounds.items()
+    ]
+    at, size = dynamic
+    segments.append(_PROGRAM_HEADER.pack(_DYNAMIC, _READ | _WRITE, at, at, at, size, size, WORD_BYTES))
+    segments.append(_PROGRAM_HEADER.pack(_STACK, _READ | _WRITE, 0, 0, 0, 0, 0, 16))
+    header = HEADER.pack(
+        IDENTITY.ljust(16, b"\0"), SHARED, X86_64, 1, 0, HEADER.size, 0, 0,
+        HEADER.size, _PROGRAM_HEADER.size, len(segments), 64, 0, 0,
+    )  # fmt: skip
+    return header + b"".join(segments)

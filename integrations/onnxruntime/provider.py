@@ -1,0 +1,204 @@
+"""The execution provider: what ONNX Runtime calls, from the list of devices to the run of a group."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import logging
+from collections.abc import Callable, Mapping
+from ctypes import POINTER, byref, c_bool, c_char_p, c_size_t, c_uint32, c_void_p
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from typing import Any
+
+from .c_api import API_VERSION, OrtApi, struct_of
+from .capability import claims
+from .fused_group import FusedGroup
+from .graph import OrtGraph, OrtNode, Unreadable, model_of
+
+NAME = "TunewrightExecutionProvider"
+VENDOR = "Tunewright"
+VENDOR_ID = 0  # of no PCI device
+PROCESSOR = 0  # of OrtHardwareDeviceType
+
+OPTIONS_KEY = "options"
+"""The provider's option that has all others, as JSON."""
+
+_log = logging.getLogger("tunewright.onnxruntime")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How groups are run: arguments of `InferenceSession`."""
+
+    threads: int | None = None
+    db: str | None = None
+    server: str | None = None
+    background: bool = True
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def from_json(text: str) -> Options:
+        return Options(**json.loads(text)) if text else Options()
+
+
+class Callbacks:
+    """Functions of ours that C calls; they must outlive who calls them."""
+
+    def __init__(self) -> None:
+        self._kept: list[Any] = []
+
+    def add(self, result: Any, function: Callable[..., Any], *arguments: Any) -> int:
+        """The address of a function that can't fail."""
+        callback = ctypes.CFUNCTYPE(result, *arguments)(function)
+        self._kept.append(callback)
+        return ctypes.cast(callback, c_void_p).value or 0
+
+    def add_fallible(self, api: OrtApi, function: Callable[..., None], *arguments: Any) -> int:
+        """The address of a function that gives a status: what ours raises, for ONNX Runtime to raise in its turn."""
+
+        def call(*values: Any) -> int | None:
+            try:
+                function(*values)
+            except BaseException as error:  # noqa: BLE001 - no exception may pass through C
+                _log.debug("a call of ONNX Runtime's fails", exc_info=True)
+                return api.status(f"{type(error).__name__}: {error}")
+            return None
+
+        return self.add(c_void_p, call, *arguments)
+
+    def text(self, text: str) -> int:
+        """The address of a text."""
+        kept = ctypes.create_string_buffer(text.encode())
+        self._kept.append(kept)
+        return ctypes.addressof(kept)
+
+    def struct(self, *words: int) -> int:
+        """The address of a struct of these words, behind its version."""
+        kept = struct_of(words)
+        self._kept.append(kept)
+        return ctypes.addressof(kept)
+
+
+class Factory:
+    """What ONNX Runtime has of us from when the library is registered: tells devices, and makes a provider a session."""
+
+    def __init__(self, base: int) -> None:
+        self._api = api = OrtApi(base)
+        self._callbacks = add = Callbacks()
+        self._providers: dict[int, Provider] = {}  # by the address of their struct
+        name, vendor, release = add.text(NAME), add.text(VENDOR), add.text(version("tunewright"))
+        self.address = add.struct(
+            add.add(c_void_p, lambda _: name, c_void_p),
+            add.add(c_void_p, lambda _: vendor, c_void_p),
+            add.add_fallible(api, self._devices, *[c_void_p] * 2, c_size_t, c_void_p, c_size_t, c_void_p),
+            add.add_fallible(api, self._create, *[c_void_p] * 3, c_size_t, *[c_void_p] * 3),
+            add.add(None, self._release, c_void_p, c_void_p),
+            add.add(c_uint32, lambda _: VENDOR_ID, c_void_p),
+            add.add(c_void_p, lambda _: release, c_void_p),
+            0,  # ValidateCompiledModelCompatibilityInfo
+            0,  # CreateAllocator
+            0,  # ReleaseAllocator
+            add.add_fallible(api, _no_transfer, c_void_p, c_void_p),  # where it is missing, ONNX Runtime crashes
+            add.add(c_bool, lambda _: False, c_void_p),  # IsStreamAware
+            0,  # CreateSyncStreamForDevice
+        )
+
+    def _devices(self, this: int, devices: int, count: int, found: int, most: int, number: int) -> None:
+        """Say which devices we run on: processors."""
+        offered = ctypes.cast(devices, POINTER(c_void_p))[:count]
+        taken = [device for device in offered if self._api.plain("HardwareDevice_Type", device) == PROCESSOR][:most]
+        for place, device in enumerate(taken):
+            self._api.call("CreateEpDevice", this, device, None, None, found + 8 * place)
+        ctypes.cast(number, POINTER(c_size_t))[0] = len(taken)
+
+    def _create(self, this: int, devices: int, told: int, count: int, options: int, logger: int, result: int) -> None:
+        provider = Provider(self._api, Options.from_json(self._option(options, OPTIONS_KEY)))
+        self._providers[provider.address] = provider
+        ctypes.cast(result, POINTER(c_void_p))[0] = provider.address
+
+    def _release(self, this: int, provider: int) -> None:
+        if provider in self._providers:
+            self._providers.pop(provider).close()
+
+    def close(self) -> None:
+        """End what compiles, before the interpreter ends the threads that wait for it; sessions may be there still."""
+        for provider in list(self._providers.values()):
+            provider.close()
+
+    def _option(self, options: int, key: str) -> str:
+        """One of the options that the session was given for us; empty where it was not."""
+        full = f"ep.{NAME.lower()}.{key}".encode()
+        has = ctypes.c_int()
+        self._api.call("HasSessionConfigEntry", options, full, byref(has))
+        if not has.value:
+            return ""
+        size = c_size_t()
+        self._api.call("GetSessionConfigEntry", options, full, None, byref(size))
+        text = ctypes.create_string_buffer(size.value)
+        self._api.call("GetSessionConfigEntry", options, full, text, byref(size))
+        return text.value.decode()
+
+
+def _no_transfer(this: int, result: int) -> None:
+    """Say that memory is the processor's, to which nothing need be copied."""
+    ctypes.cast(result, POINTER(c_void_p))[0] = None
+
+
+class Provider:
+    """The provider of one session: says which nodes it takes, and compiles them."""
+
+    def __init__(self, api: OrtApi, options: Options) -> None:
+        self._api, self._options = api, options
+        self._callbacks = add = Callbacks()
+        self._groups: dict[int, tuple[FusedGroup, Callbacks]] = {}  # by the address of their struct
+        name = add.text(NAME)
+        self._fusion = (ctypes.c_uint32 * 2)(API_VERSION, 1)  # without the weights, which we pack
+        self.address = add.struct(
+            add.add(c_void_p, lambda _: name, c_void_p),
+            add.add_fallible(api, self._claim, c_void_p, c_void_p, c_void_p),
+            add.add_fallible(api, self._compile, *[c_void_p] * 3, c_size_t, *[c_void_p] * 2),
+            add.add(None, self._release, c_void_p, c_void_p, c_size_t),
+            *[0] * 22,
+        )
+
+    def _claim(self, this: int, graph: int, support: int) -> None:
+        for group in claims(OrtGraph(self._api, graph)):
+            nodes = (c_void_p * len(group))(*(node.address for node in group))
+            self._api.call("EpGraphSupportInfo_AddNodesToFuse", support, nodes, len(group), self._fusion)
+
+    def _compile(self, this: int, graphs: int, fused: int, count: int, results: int, contexts: int) -> None:
+        for number in range(count):
+            graph = OrtGraph(self._api, ctypes.cast(graphs, POINTER(c_void_p))[number] or 0)
+            node = OrtNode(self._api, ctypes.cast(fused, POINTER(c_void_p))[number] or 0)
+            ctypes.cast(results, POINTER(c_void_p))[number] = self._add_group(graph, node)
+
+    def _add_group(self, graph: OrtGraph, node: OrtNode) -> int:
+        """The address of the struct by which ONNX Runtime runs a group."""
+        inputs, outputs = (tuple(filter(None, values)) for values in (node.inputs, node.outputs))
+        group = FusedGroup(self._api, graph, inputs, outputs, self._options)
+        add = Callbacks()
+        address = add.struct(
+            add.add_fallible(self._api, _no_transfer_state, *[c_void_p] * 3),
+            add.add_fallible(self._api, lambda _this, _state, context: group.run(context), *[c_void_p] * 3),
+            add.add(None, lambda _this, _state: None, c_void_p, c_void_p),
+        )
+        self._groups[address] = group, add
+        return address
+
+    def _release(self, this: int, groups: int, count: int) -> None:
+        for address in ctypes.cast(groups, POINTER(c_void_p))[:count]:
+            group, _ = self._groups.pop(address or 0)
+            group.close()
+
+    def close(self) -> None:
+        """End what compiles."""
+        for group, _ in list(self._groups.values()):
+            group.close()
+
+
+def _no_transfer_state(this: int, context: int, state: int) -> None:
+    """A group keeps nothing between the beginning and the end of its use."""
+    ctypes.cast(state, POINTER(c_void_p))[0] = None

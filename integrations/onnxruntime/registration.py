@@ -1,0 +1,100 @@
+"""How the provider comes into a process, and into the options of a session."""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import threading
+from ctypes import POINTER, c_char_p, c_size_t, c_void_p
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from tunewright.tuner.arguments import check_flag, check_source, check_threads
+from tunewright.tuner.errors import Refused
+
+from .library import connect, write_library
+from .provider import NAME, OPTIONS_KEY, Callbacks, Factory, Options
+
+REGISTRATION = "tunewright"
+"""The name of the library among those of the process."""
+
+_lock = threading.Lock()
+_kept: list[Any] = []
+"""What C goes on to call: the callbacks, the factories, the library."""
+
+
+def session_options(
+    threads: int | None = None,
+    *,
+    db: str | None = None,
+    server: str | None = None,
+    background: bool = True,
+    options: Any = None,
+) -> Any:
+    """Options for `onnxruntime.InferenceSession`, by which what can be of a model runs on our kernels.
+
+    `threads` are those of our kernels and of ONNX Runtime's; the other arguments are those of
+    `tunewright.tuner.InferenceSession`. `options` are ONNX Runtime's `SessionOptions` to add to, new ones where None.
+
+    Raises Refused for arguments that mean nothing, and where ONNX Runtime is not there or too old.
+    """
+    check_source(db, server)
+    own = Options(check_threads(threads), db, server, check_flag("background", background))
+    devices = register()
+    onnxruntime = _onnxruntime()
+    options = onnxruntime.SessionOptions() if options is None else options
+    if threads is not None:
+        options.intra_op_num_threads = threads
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # our kernels need the cores
+    options.add_provider_for_devices(devices, {OPTIONS_KEY: own.to_json()})
+    return options
+
+
+def register() -> list[Any]:
+    """Make the provider known to ONNX Runtime in this process, once; the devices for `add_provider_for_devices`.
+
+    Raises Refused where ONNX Runtime is not there or too old.
+    """
+    onnxruntime = _onnxruntime()
+    with _lock:
+        if not _kept:
+            _register(onnxruntime)
+    return [device for device in onnxruntime.get_ep_devices() if device.ep_name == NAME]
+
+
+def _onnxruntime() -> Any:
+    try:
+        import onnxruntime
+    except ModuleNotFoundError as error:
+        raise Refused("ONNX Runtime is not installed; pip install 'tunewright[onnxruntime]'") from error
+    if not hasattr(onnxruntime, "register_execution_provider_library"):
+        raise Refused(
+            f"ONNX Runtime {onnxruntime.__version__} loads no execution providers; 1.23 and later do: "
+            "pip install --upgrade onnxruntime"
+        )
+    return onnxruntime
+
+
+def _register(onnxruntime: Any) -> None:
+    callbacks = Callbacks()
+    factories: list[Factory] = []
+
+    def create(name: int, base: int, logger: int, found: int, most: int, count: int) -> int | None:
+        factory = Factory(base)
+        factories.append(factory)
+        atexit.register(factory.close)
+        ctypes.cast(found, POINTER(c_void_p))[0] = factory.address
+        ctypes.cast(count, POINTER(c_size_t))[0] = 1
+        return None
+
+    addresses = (
+        callbacks.add(c_void_p, create, *[c_void_p] * 4, c_size_t, c_void_p),
+        callbacks.add(c_void_p, lambda _factory: None, c_void_p),
+    )
+    with TemporaryDirectory(prefix="tunewright-") as folder:
+        path = Path(folder) / "libtunewright_onnxruntime.so"
+        write_library(path)
+        library = connect(path, *addresses)
+        onnxruntime.register_execution_provider_library(REGISTRATION, str(path))
+    _kept.extend((callbacks, factories, library))
