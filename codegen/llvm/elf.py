@@ -103,7 +103,12 @@ def read_object(data: bytes) -> RelocatableObject:
 
 
 def _read(data: bytes) -> RelocatableObject:
-    identity, kind, machine, *_, = HEADER.unpack_from(data)
+    (
+        identity,
+        kind,
+        machine,
+        *_,
+    ) = HEADER.unpack_from(data)
     if not identity.startswith(IDENTITY) or kind != RELOCATABLE or machine != X86_64:
         raise ObjectFault("what is to be linked is no relocatable object for x86-64")
     offset, count, names_number = _section_table(data)

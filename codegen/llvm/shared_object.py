@@ -1,6 +1,6 @@
 """A shared object of relocatable ones, for hosts that load libraries: what a linker would make. x86-64 alone.
 
-It needs the C library and its mathematics, and nothing else. Symbols of one group of objects are seen by no other group.
+It needs the C library and its mathematics, and nothing else. A group of objects sees no symbols of another group.
 Source: System V ABI, "Program Loading and Dynamic Linking"; its supplement for x86-64, table of relocations.
 """
 
@@ -88,7 +88,9 @@ class _Link:
     _definitions: list[dict[str, tuple[int, Symbol]]] = field(init=False)  # by group: name -> object, symbol
     _addresses: dict[_Place, int] = field(init=False, default_factory=dict)
     _imports: dict[str, int] = field(init=False, default_factory=dict)  # name -> its number
-    _table: dict[tuple[int, int, int] | str, int] = field(init=False, default_factory=dict)  # symbol -> number of a word
+    _table: dict[tuple[int, int, int] | str, int] = field(
+        init=False, default_factory=dict
+    )  # symbol -> number of a word
     _stubs: dict[str, int] = field(init=False, default_factory=dict)  # import -> number of a stub
     _fixed: list[tuple[int, int]] = field(init=False, default_factory=list)  # address of a word, address in it
 
@@ -138,56 +140,55 @@ class _Link:
     # The file
 
     def file(self) -> bytes:
-        names = _Names()
-        needed = [names.add(name) for name in LIBRARIES]
-        exports = [(name, group, symbol) for group, (_, seen) in enumerate(self.groups) for symbol, name in seen.items()]
-        name_offsets = [names.add(name) for name in (*self._imports, *(name for name, _, _ in exports))]
-        count = 1 + len(name_offsets)
-        layout = _Layout(HEADER.size + 5 * _PROGRAM_HEADER.size)
-        symbols_at = layout.room(count * SYMBOL.size, WORD_BYTES)
-        names_at = layout.room(len(names.content), 1)
-        hash_at = layout.room((2 + 1 + count) * 4, WORD_BYTES)
-        fixed_words = sum(self._is_fixed(place, section) for place, section in self._sections())
-        fixed_words += sum(not isinstance(key, str) for key in self._table)
-        loader_bytes = (fixed_words + len(self._imports)) * RELOCATION.size
-        loader_at = layout.room(loader_bytes, WORD_BYTES)
-        bounds = {_Segment.CONSTANT: (0, 0)}
-        self._lay_out(layout, _Segment.CONSTANT)
-        bounds[_Segment.CONSTANT] = 0, layout.end
-        code_at = layout.page()
-        self._lay_out(layout, _Segment.CODE)
-        stubs_at = layout.room(len(self._stubs) * STUB_BYTES, STUB_BYTES)
-        bounds[_Segment.CODE] = code_at, layout.end
-        data_at = layout.page()
-        dynamic = [(_NEEDED, offset) for offset in needed]
-        dynamic += [(_HASH, hash_at), (_NAMES, names_at), (_SYMBOLS, symbols_at), (_RELOCATIONS, loader_at)]
-        dynamic += [(_RELOCATIONS_BYTES, loader_bytes), (_RELOCATION_BYTES, RELOCATION.size)]
-        dynamic += [(_NAMES_BYTES, len(names.content)), (_SYMBOL_BYTES, SYMBOL.size), (0, 0)]
-        dynamic_at = layout.room(len(dynamic) * 2 * WORD_BYTES, WORD_BYTES)
-        table_at = layout.room(len(self._table) * WORD_BYTES, WORD_BYTES)
-        self._lay_out(layout, _Segment.DATA)
-        bounds[_Segment.DATA] = data_at, layout.end
-        image = bytearray(layout.end)
-        self._write_sections(image, table_at, stubs_at)
-        self._write_table(image, table_at)
+        tables = _DynamicTables(tuple(self._imports), self._exports)
+        places = self._places(tables)
+        image = bytearray(places.end)
+        self._write_sections(image, places)
+        self._write_table(places)
         for name, number in self._stubs.items():
-            _write_stub(image, stubs_at + number * STUB_BYTES, table_at + self._table[name] * WORD_BYTES)
+            _write_stub(image, places.stub(number), places.word(self._table[name]))
         loader = [(at, _ADD_BASE, address) for at, address in self._fixed]
         loader += [
-            (table_at + self._table[name] * WORD_BYTES, (1 + number) << 32 | _FILL_TABLE, 0)
+            (places.word(self._table[name]), (1 + number) << 32 | _FILL_TABLE, 0)
             for name, number in self._imports.items()
         ]
-        _put(image, loader_at, b"".join(RELOCATION.pack(*entry) for entry in loader))
-        places = [None] * len(self._imports) + [self._export(name, group, symbol) for name, group, symbol in exports]
-        entries = (_symbol(offset, place) for offset, place in zip(name_offsets, places, strict=True))
-        _put(image, symbols_at, bytes(SYMBOL.size) + b"".join(entries))
-        _put(image, names_at, names.content)
-        _put(image, hash_at, _hash_table(count))
-        _put(image, dynamic_at, b"".join(struct.pack("<QQ", *entry) for entry in dynamic))
-        _put(image, 0, _headers(bounds, (dynamic_at, len(dynamic) * 2 * WORD_BYTES)))
+        exports = [self._export(name, group, symbol) for name, group, symbol in self._exports]
+        _put(image, places.symbols, tables.symbols([*[None] * len(self._imports), *exports]))
+        _put(image, places.names, tables.names)
+        _put(image, places.hashes, tables.hashes)
+        _put(image, places.loader, b"".join(RELOCATION.pack(*entry) for entry in loader))
+        _put(image, places.dynamic, tables.dynamic(places, len(loader)))
+        _put(image, 0, _headers(places.bounds, (places.dynamic, tables.dynamic_bytes)))
         return bytes(image)
 
-    def _is_fixed(self, place: _Place, section: Section) -> int:
+    def _places(self, tables: _DynamicTables) -> _Places:
+        """Room for all parts of the file."""
+        fixed_words = sum(self._fixed_words(place, section) for place, section in self._sections())
+        fixed_words += sum(not isinstance(key, str) for key in self._table)
+        layout = _Layout(HEADER.size + 5 * _PROGRAM_HEADER.size)
+        symbols = layout.room(tables.count * SYMBOL.size, WORD_BYTES)
+        names = layout.room(len(tables.names), 1)
+        hashes = layout.room(len(tables.hashes), WORD_BYTES)
+        loader = layout.room((fixed_words + len(self._imports)) * RELOCATION.size, WORD_BYTES)
+        self._lay_out(layout, _Segment.CONSTANT)
+        bounds = {_Segment.CONSTANT: (0, layout.end)}
+        code = layout.page()
+        self._lay_out(layout, _Segment.CODE)
+        stubs = layout.room(len(self._stubs) * STUB_BYTES, STUB_BYTES)
+        bounds[_Segment.CODE] = code, layout.end
+        data = layout.page()
+        dynamic = layout.room(tables.dynamic_bytes, WORD_BYTES)
+        table = layout.room(len(self._table) * WORD_BYTES, WORD_BYTES)
+        self._lay_out(layout, _Segment.DATA)
+        bounds[_Segment.DATA] = data, layout.end
+        return _Places(symbols, names, hashes, loader, stubs, dynamic, table, bounds)
+
+    @property
+    def _exports(self) -> list[tuple[str, int, str]]:
+        """Name outside, group and name inside of what is seen from outside."""
+        return [(name, group, symbol) for group, (_, seen) in enumerate(self.groups) for symbol, name in seen.items()]
+
+    def _fixed_words(self, place: _Place, section: Section) -> int:
         """How many words of the section get an address within the file."""
         return sum(
             relocation.kind == _ABSOLUTE_64 and not isinstance(self._key(place, relocation.symbol), str)
@@ -199,7 +200,7 @@ class _Link:
             if _segment(section) is segment:
                 self._addresses[place] = layout.room(section.size_bytes, section.alignment)
 
-    def _write_sections(self, image: bytearray, table_at: int, stubs_at: int) -> None:
+    def _write_sections(self, image: bytearray, places: _Places) -> None:
         for place, section in self._sections():
             start = self._addresses[place]
             _put(image, start, section.content)
@@ -209,17 +210,17 @@ class _Link:
                     self._fixed.append((at, self._address(key) + relocation.addend))
                     continue
                 if relocation.kind in _TABLE:
-                    target = table_at + self._table[key] * WORD_BYTES
+                    target = places.word(self._table[key])
                 elif relocation.kind in _RELATIVE:
-                    target = stubs_at + self._stubs[key] * STUB_BYTES if isinstance(key, str) else self._address(key)
+                    target = places.stub(self._stubs[key]) if isinstance(key, str) else self._address(key)
                 else:
                     raise ObjectFault(f"section {section.name} has a relocation of type {relocation.kind}")
                 image[at : at + 4] = _distance(target + relocation.addend - at)
 
-    def _write_table(self, image: bytearray, table_at: int) -> None:
+    def _write_table(self, places: _Places) -> None:
         for key, number in self._table.items():
             if not isinstance(key, str):
-                self._fixed.append((table_at + number * WORD_BYTES, self._address(key)))
+                self._fixed.append((places.word(number), self._address(key)))
 
     def _export(self, name: str, group: int, symbol: str) -> tuple[int, int]:
         """Address and number of a symbol's kind. Raises ObjectFault where no object of the group has it."""
@@ -245,17 +246,65 @@ def _definitions(objects: Sequence[RelocatableObject]) -> dict[str, tuple[int, S
     return found
 
 
-class _Names:
-    """Names one behind the other."""
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """Where the parts of the file are; addresses are places in it. `bounds` are those of segments."""
 
-    def __init__(self) -> None:
-        self.content = b"\0"
+    symbols: int
+    names: int
+    hashes: int
+    loader: int  # what the loader has to do
+    stubs: int
+    dynamic: int
+    table: int
+    bounds: Mapping[_Segment, tuple[int, int]]
 
-    def add(self, name: str) -> int:
-        """Where it begins."""
-        start = len(self.content)
-        self.content += name.encode() + b"\0"
+    @property
+    def end(self) -> int:
+        return self.bounds[_Segment.DATA][1]
+
+    def word(self, number: int) -> int:
+        """A word of the table."""
+        return self.table + number * WORD_BYTES
+
+    def stub(self, number: int) -> int:
+        return self.stubs + number * STUB_BYTES
+
+
+class _DynamicTables:
+    """What the loader reads: names, symbols, their hashes, and where all of it is."""
+
+    def __init__(self, imports: Sequence[str], exports: Sequence[tuple[str, int, str]]) -> None:
+        self.names = b"\0"
+        self._needed = [self._add(name) for name in LIBRARIES]
+        self._offsets = [self._add(name) for name in (*imports, *(name for name, _, _ in exports))]
+        self.count = 1 + len(self._offsets)  # the first is none
+        chain = (number + 1 if 0 < number < self.count - 1 else 0 for number in range(self.count))
+        one_bucket = (1, self.count, min(1, self.count - 1))
+        self.hashes = struct.pack(f"<{3 + self.count}I", *one_bucket, *chain)
+        self.dynamic_bytes = (len(LIBRARIES) + 9) * 2 * WORD_BYTES
+
+    def _add(self, name: str) -> int:
+        """Where the name begins."""
+        start = len(self.names)
+        self.names += name.encode() + b"\0"
         return start
+
+    def symbols(self, places: Sequence[tuple[int, int] | None]) -> bytes:
+        """Symbols with their address and kind, or None for imports. Sections don't count, if there is any."""
+        rows = [SYMBOL.pack(0, 0, 0, 0, 0, 0)]
+        for name, place in zip(self._offsets, places, strict=True):
+            address, kind = place or (0, 0)
+            rows.append(SYMBOL.pack(name, 0x10 | kind, 0, 1 if place else 0, address, 0))
+        return b"".join(rows)
+
+    def dynamic(self, places: _Places, loader_entries: int) -> bytes:
+        entries = [(_NEEDED, offset) for offset in self._needed]
+        entries += [(_HASH, places.hashes), (_NAMES, places.names), (_SYMBOLS, places.symbols)]
+        entries += [(_RELOCATIONS, places.loader), (_RELOCATIONS_BYTES, loader_entries * RELOCATION.size)]
+        entries += [(_RELOCATION_BYTES, RELOCATION.size), (_NAMES_BYTES, len(self.names))]
+        entries += [(_SYMBOL_BYTES, SYMBOL.size), (0, 0)]
+        return b"".join(struct.pack("<QQ", *entry) for entry in entries)
 
 
 class _Layout:
@@ -294,17 +343,6 @@ def _distance(number: int) -> bytes:
 def _write_stub(image: bytearray, at: int, word_at: int) -> None:
     """`jmp *[rip + distance]`: Intel SDM, volume 2, JMP, FF /4."""
     _put(image, at, b"\xff\x25" + _distance(word_at - (at + 6)))
-
-
-def _symbol(name: int, place: tuple[int, int] | None) -> bytes:
-    """An import where it has no place. The number of its section is any but that of none."""
-    address, kind = place or (0, 0)
-    return SYMBOL.pack(name, 0x10 | kind, 0, 1 if place else 0, address, 0)
-
-
-def _hash_table(count: int) -> bytes:
-    """One bucket with all symbols, the first of which is none."""
-    return struct.pack(f"<{3 + count}I", 1, count, min(1, count - 1), *(n + 1 if 0 < n < count - 1 else 0 for n in range(count)))
 
 
 def _headers(bounds: Mapping[_Segment, tuple[int, int]], dynamic: tuple[int, int]) -> bytes:

@@ -70,6 +70,10 @@ class Cells:
         else:
             arguments[self._cells] = np.add(self._offsets_bytes, start)
 
+    def places(self) -> list[tuple[int, int]]:
+        """The number of each cell, and the offset of what it points to."""
+        return list(zip(self._cells, self._offsets_bytes, strict=True))
+
     def _check(self, array: NDArray[np.generic]) -> int:
         """The address of an array, which must hold all buffers and parts."""
         for buffer in self._wholes.values():

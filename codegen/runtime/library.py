@@ -92,6 +92,7 @@ class PoolFunctions:
     destroy: Callable[[int], None]
     run: Callable[[int | None, int, int, int | None], None]  # pool, steps, count, word
     time: Callable[..., int]  # pool, steps, count, repeats, samples, deadline_ns, out_ns
+    run_at: int  # address of `run`, for native callers
     steps: Mapping[str, int]  # STEP_SYMBOLS by symbol: the addresses for steps
     library: Library
 
@@ -119,6 +120,7 @@ def pool_functions(code: bytes | None = None) -> PoolFunctions:
                 ctypes.CFUNCTYPE(None, pointer)(destroy),
                 ctypes.CFUNCTYPE(None, pointer, pointer, number, pointer)(run),
                 ctypes.CFUNCTYPE(number, pointer, pointer, *[number] * 4, pointer)(time),
+                run,
                 {symbol: library.addresses[0][symbol] for symbol in STEP_SYMBOLS},
                 library,
             )

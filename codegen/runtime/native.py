@@ -86,6 +86,27 @@ class Program(Closeable):
         """The names that each run must bind."""
         return self._names.keys()
 
+    @property
+    def rows(self) -> tuple[int, int]:
+        """Address and number of its steps, for callers in native code: what `tw_run` of pool.ll takes."""
+        return self._steps_at, self._count
+
+    @property
+    def may_stop(self) -> bool:
+        """Whether a run may come to a stop, which native callers are not told."""
+        return bool(self._stops)
+
+    @property
+    def handle(self) -> int | None:
+        """The pool that steps are shared by, for native callers; None where there is nothing to share."""
+        with self._pool.lock:
+            return self._pool.handle() if self._parallel else None
+
+    def cells(self, name: str) -> list[tuple[int, int]]:
+        """Addresses of words that are to hold the address of a name's memory, and the offsets to be added to it."""
+        at = self._arguments.ctypes.data
+        return [(at + 8 * cell, offset_bytes) for cell, offset_bytes in self._names[name].places()]
+
     def run(self, bindings: Bindings = _NOTHING) -> None:
         """Run all calls once. `bindings` gives memory for each name among the operands.
 

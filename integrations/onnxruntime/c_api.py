@@ -7,7 +7,7 @@ The tables only grow at their end, so a place stays a function's for ever: `onnx
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from ctypes import POINTER, byref, c_char_p, c_int, c_int64, c_size_t, c_uint32, c_void_p
 from typing import Any
 
@@ -16,7 +16,7 @@ API_VERSION = 23
 FAIL = 1
 """The code of an error of no special kind."""
 
-_PLACES = {
+_PLACES: Mapping[str, int] = {
     "CreateStatus": 0, "GetErrorMessage": 2, "GetTensorMutableData": 51, "CastTypeInfoToTensorInfo": 55,
     "GetOnnxTypeFromTypeInfo": 56, "GetTensorElementType": 60, "GetDimensionsCount": 61, "GetDimensions": 62,
     "GetSymbolicDimensions": 63, "GetTensorTypeAndShape": 65, "KernelContext_GetInputCount": 88,
@@ -33,9 +33,9 @@ _PLACES = {
     "OpAttr_GetType": 363, "OpAttr_GetName": 364, "Node_GetNumSubgraphs": 365, "Node_GetSubgraphs": 366,
     "Node_GetGraph": 367,
 }  # fmt: skip
-_EP_PLACES = {"CreateEpDevice": 0, "EpGraphSupportInfo_AddNodesToFuse": 2}
+_EP_PLACES: Mapping[str, int] = {"CreateEpDevice": 0, "EpGraphSupportInfo_AddNodesToFuse": 2}
 
-_PLAIN = {
+_PLAIN: Mapping[str, tuple[Any, ...]] = {
     "CreateStatus": (c_void_p, c_int, c_char_p),
     "GetErrorMessage": (c_char_p, c_void_p),
     "GetEpApi": (c_void_p,),
@@ -67,11 +67,12 @@ class OrtApi:
         self._add(table, _PLACES)
         self._add(self._functions["GetEpApi"](), _EP_PLACES)
 
-    def _add(self, table: int, places: dict[str, int]) -> None:
+    def _add(self, table: int, places: Mapping[str, int]) -> None:
         for name, place in places.items():
             address = _word(table, place)
             if name in _PLAIN:
-                self._functions[name] = ctypes.CFUNCTYPE(*_PLAIN[name])(address)
+                result, *arguments = _PLAIN[name]
+                self._functions[name] = ctypes.CFUNCTYPE(result, *arguments)(address)
             else:  # six words are enough for all: who takes fewer looks at no more
                 self._functions[name] = ctypes.CFUNCTYPE(c_void_p, *[c_void_p] * 6)(address)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
+from onnx import TensorProto
+
 from tunewright.graph import contrib
 
 from .graph import ELEMENT_BITS, OrtGraph, OrtNode, OrtValueInfo
@@ -13,13 +15,29 @@ from .groups import GroupNode, choose_groups
 STANDARD_DOMAINS = ("", "ai.onnx.ml", "ai.onnx.preview")
 """Whose ops are ours, as far as they are of tensors of numbers."""
 
-LEFT_OPS = frozenset({"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"})
+KERNEL_ELEMENTS = frozenset(ELEMENT_BITS) - {TensorProto.INT4, TensorProto.UINT4}
+"""Elements of what goes from node to node; weights may be of fewer bits."""
+
+LEFT_OPS = frozenset(
+    {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
+)
 """Ops whose results no two runtimes share."""
 
 OPEN_EXTENT = 64
 """What an extent counts as that is open."""
 
-PRODUCT_OPS = ("Attention", "Conv", "Einsum", "GRU", "Gemm", "GroupQueryAttention", "LSTM", "MatMul", "RNN", "TreeEnsemble")
+PRODUCT_OPS = (
+    "Attention",
+    "Conv",
+    "Einsum",
+    "GRU",
+    "Gemm",
+    "GroupQueryAttention",
+    "LSTM",
+    "MatMul",
+    "RNN",
+    "TreeEnsemble",
+)
 """Parts of the names of ops that do far more operations than they have results."""
 
 PRODUCT_WORK = 64
@@ -56,7 +74,7 @@ def is_ours(node: OrtNode) -> bool:
     if node.op in LEFT_OPS:
         return False
     values = (*node.inputs, *node.outputs, *node.captures)
-    if not all(value is None or value.element in ELEMENT_BITS for value in values):
+    if not all(value is None or value.element in KERNEL_ELEMENTS or value.is_weight for value in values):
         return False
     return all(is_ours(inner) for body in node.bodies.values() for inner in body.nodes)
 

@@ -5,22 +5,28 @@ from __future__ import annotations
 import ctypes
 import logging
 import threading
+from collections import Counter
 from collections.abc import Sequence
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tunewright.graph.evaluation.onnx_form import DTYPES
 from tunewright.codegen.expr.dtype import DType
+from tunewright.graph.evaluation.onnx_form import DTYPES
 from tunewright.tuner import InferenceSession
 from tunewright.tuner.errors import message, refusals
 from tunewright.tuner.session.evaluation import VendorSession
 
 from .c_api import OrtApi
 from .graph import OrtGraph, OrtValueInfo, model_of
+from .native import ComputeInfo, Slots
 
 if TYPE_CHECKING:
     from .provider import Options
+
+MOST_PLANS = 8
+"""Sizes of a group that run without Python: each keeps memory for what lies between kernels."""
 
 _log = logging.getLogger("tunewright.onnxruntime")
 
@@ -38,8 +44,12 @@ class FusedGroup:
         inputs: Sequence[OrtValueInfo],
         outputs: Sequence[OrtValueInfo],
         options: Options,
+        slots: Slots,
     ) -> None:
-        self._api, self._options = api, options
+        self._api, self._options, self._slots = api, options, slots
+        self.info: ComputeInfo | None = None  # to which plans are added
+        self._plans = Counter[tuple[tuple[int, ...], ...]]()  # how many there are, by the shapes of inputs
+        self._planning = threading.Lock()
         self._inputs = [(value.name, value.shape, _numpy_type(value)) for value in inputs]
         self._outputs = [value.name for value in outputs]
         self._plain: VendorSession | None = None
@@ -48,7 +58,11 @@ class FusedGroup:
         self._session: InferenceSession | None = None
         try:
             self._session = InferenceSession(
-                self._model, threads=options.threads, db=options.db, server=options.server, background=options.background
+                self._model,
+                threads=options.threads,
+                db=options.db,
+                server=options.server,
+                background=options.background,
             )
         except refusals() as error:
             self._leave(error)
@@ -61,6 +75,21 @@ class FusedGroup:
         }
         for number, result in enumerate(self._results(feeds)):
             self._put(context, number, result)
+        self._plan(list(feeds.values()))
+
+    def _plan(self, arrays: Sequence[Any]) -> None:
+        """Have later runs of these sizes go without Python, if their kernels are there."""
+        sizes = tuple(array.shape for array in arrays)
+        with self._planning:
+            count = self._plans[sizes]
+            if self._session is None or self.info is None or count >= self._slots.most:
+                return
+            model = self._session.kernels_for(arrays) if self._plans.total() < MOST_PLANS * self._slots.most else None
+            if model is None:
+                return
+            slot = self._slots.slot(count)
+            is_added = self.info.add(model, slot, waits=count + 1 == self._slots.most)
+            self._plans[sizes] = count + 1 if is_added else self._slots.most
 
     def _results(self, feeds: dict[str, Any]) -> Sequence[Any]:
         session = self._session
@@ -99,26 +128,28 @@ class FusedGroup:
         shape = (ctypes.c_int64 * result.ndim)(*result.shape)
         value = self._api.word("KernelContext_GetOutput", context, number, shape, result.ndim)
         address = self._api.word("GetTensorMutableData", value)
-        if result.nbytes:
+        if address and result.nbytes:
             source = np.ascontiguousarray(result)
             ctypes.memmove(address, source.ctypes.data, source.nbytes)
 
     def close(self) -> None:
-        """End what compiles, and unload the code. Closing twice is harmless, also when no other thread runs any more."""
+        """End what compiles, unload the code. Closing again is harmless, also when no other thread runs any more."""
+        if self.info is not None:
+            self.info.forget()
         session, self._session = self._session, None
         if session is not None:
             session.close()
 
 
 def _numpy_type(value: OrtValueInfo) -> np.dtype[Any]:
-    kind = DType.of(DTYPES[value.element])
-    assert kind is not None
+    kind = None if value.element is None else DType.of(DTYPES[value.element])
+    assert kind is not None  # others are not ours
     return np.dtype(kind.numpy)
 
 
 def _array_at(address: int, shape: tuple[int, ...], kind: np.dtype[Any]) -> Any:
-    size_bytes = int(np.prod(shape)) * kind.itemsize
+    size_bytes = prod(shape) * kind.itemsize
     if not size_bytes:
         return np.empty(shape, kind)
     memory = (ctypes.c_uint8 * size_bytes).from_address(address)
-    return np.frombuffer(memory, kind).reshape(shape)
+    return np.frombuffer(memoryview(memory), kind).reshape(shape)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from ctypes import byref, c_char_p, c_float, c_int, c_int64, c_size_t
 from dataclasses import dataclass
+from enum import IntEnum
 from functools import cached_property
 from typing import Any
 
@@ -18,9 +19,14 @@ IR_VERSION = 10
 
 TENSOR = 1  # of ONNXType
 
-_INT, _INTS, _FLOAT, _FLOATS, _STRING, _STRINGS, _GRAPH, _TENSOR = range(1, 9)  # of OrtOpAttrType
 
-ELEMENT_BITS = {
+class _Kind(IntEnum):
+    """What an attribute holds: OrtOpAttrType."""
+
+    INT, INTS, FLOAT, FLOATS, STRING, STRINGS, GRAPH, TENSOR = range(1, 9)
+
+
+ELEMENT_BITS: Mapping[int, int] = {
     TensorProto.FLOAT: 32, TensorProto.DOUBLE: 64, TensorProto.FLOAT16: 16, TensorProto.BFLOAT16: 16,
     TensorProto.BOOL: 8, TensorProto.INT8: 8, TensorProto.INT16: 16, TensorProto.INT32: 32, TensorProto.INT64: 64,
     TensorProto.UINT8: 8, TensorProto.UINT16: 16, TensorProto.UINT32: 32, TensorProto.UINT64: 64,
@@ -67,27 +73,31 @@ class OrtValueInfo:
         """Its extents, -1 where they are open; none too where not even their number is known."""
         return self.api.shape(self._tensor_info) if self._tensor_info is not None else ()
 
-    def proto(self, *, with_shape: bool = True) -> ValueInfoProto:
+    def proto(self) -> ValueInfoProto:
         """Name and type. Raises Unreadable."""
         if self.element is None:
             raise Unreadable(f"{self.name} is no tensor of numbers")
+        shape = self.shape
+        names = (c_char_p * len(shape))()
+        self.api.call("GetSymbolicDimensions", self._tensor_info, names, len(shape))
         kind = TypeProto(tensor_type=TypeProto.Tensor(elem_type=self.element))
-        if with_shape:
-            shape = self.shape
-            names = (c_char_p * len(shape))()
-            self.api.call("GetSymbolicDimensions", self._tensor_info, names, len(shape))
-            kind.tensor_type.shape.SetInParent()
-            for extent, name in zip(shape, names, strict=True):
-                dimension = kind.tensor_type.shape.dim.add()
-                if extent >= 0:
-                    dimension.dim_value = extent
-                elif name:
-                    dimension.dim_param = name.decode()
+        kind.tensor_type.shape.SetInParent()
+        for extent, name in zip(shape, names, strict=True):
+            dimension = kind.tensor_type.shape.dim.add()
+            if extent >= 0:
+                dimension.dim_value = extent
+            elif name:
+                dimension.dim_param = name.decode()
         return ValueInfoProto(name=self.name, type=kind)
+
+    @cached_property
+    def is_weight(self) -> bool:
+        """Whether it is a constant of the model."""
+        return self.api.flag("ValueInfo_IsConstantInitializer", self.address)
 
     def weight(self) -> TensorProto | None:
         """Its value, if it is a constant of the model. Raises Unreadable."""
-        if not self.api.flag("ValueInfo_IsConstantInitializer", self.address):
+        if not self.is_weight:
             return None
         value = self.api.word("ValueInfo_GetInitializerValue", self.address)
         if self.element is None or not value:
@@ -128,9 +138,8 @@ class OrtNode:
 
     @cached_property
     def domain(self) -> str:
-        return self.api.text("Node_GetDomain", self.address).replace("ai.onnx.ml", "\0").replace("ai.onnx", "").replace(
-            "\0", "ai.onnx.ml"
-        )
+        name = self.api.text("Node_GetDomain", self.address)
+        return "" if name == "ai.onnx" else name
 
     @cached_property
     def inputs(self) -> tuple[OrtValueInfo | None, ...]:
@@ -175,34 +184,33 @@ class OrtNode:
 
 def _attribute(api: OrtApi, address: int) -> AttributeProto | None:
     """An attribute; None for a body, which its node tells. Raises Unreadable."""
-    kind = c_int()
-    api.call("OpAttr_GetType", address, byref(kind))
+    number = c_int()
+    api.call("OpAttr_GetType", address, byref(number))
     name = api.text("OpAttr_GetName", address)
-    match kind.value:
-        case 7:
+    match number.value:
+        case _Kind.GRAPH:
             return None
-        case 8:
+        case _Kind.TENSOR:
             value = api.word("OpAttr_GetTensorAttributeAsOrtValue", address)
             assert value is not None
             try:
                 return helper.make_attribute(name, tensor_proto(api, value))
             finally:
                 api.plain("ReleaseValue", value)
-        case 1:
-            return helper.make_attribute(name, _numbers(api, address, kind.value, c_int64)[0])
-        case 2:
-            return helper.make_attribute(name, _numbers(api, address, kind.value, c_int64), attr_type=AttributeProto.INTS)
-        case 3:
-            return helper.make_attribute(name, _numbers(api, address, kind.value, c_float)[0])
-        case 4:
-            values = _numbers(api, address, kind.value, c_float)
-            return helper.make_attribute(name, values, attr_type=AttributeProto.FLOATS)
-        case 5:
-            return helper.make_attribute(name, _content(api, address, kind.value))
-        case 6:
-            texts = _content(api, address, kind.value).split(b"\0")[:-1]
-            return helper.make_attribute(name, texts, attr_type=AttributeProto.STRINGS)
-    raise Unreadable(f"attribute {name} is of type {kind.value}")
+        case _Kind.INT:
+            return AttributeProto(name=name, type=AttributeProto.INT, i=_numbers(api, address, _Kind.INT)[0])
+        case _Kind.INTS:
+            return AttributeProto(name=name, type=AttributeProto.INTS, ints=_numbers(api, address, _Kind.INTS))
+        case _Kind.FLOAT:
+            return AttributeProto(name=name, type=AttributeProto.FLOAT, f=_numbers(api, address, _Kind.FLOAT)[0])
+        case _Kind.FLOATS:
+            return AttributeProto(name=name, type=AttributeProto.FLOATS, floats=_numbers(api, address, _Kind.FLOATS))
+        case _Kind.STRING:
+            return AttributeProto(name=name, type=AttributeProto.STRING, s=_content(api, address, _Kind.STRING))
+        case _Kind.STRINGS:
+            texts = _content(api, address, _Kind.STRINGS).split(b"\0")[:-1]
+            return AttributeProto(name=name, type=AttributeProto.STRINGS, strings=texts)
+    raise Unreadable(f"attribute {name} is of type {number.value}")
 
 
 def _content(api: OrtApi, address: int, kind: int) -> bytes:
@@ -218,7 +226,8 @@ def _content(api: OrtApi, address: int, kind: int) -> bytes:
     return buffer.raw[: size.value]
 
 
-def _numbers(api: OrtApi, address: int, kind: int, element: Any) -> list[Any]:
+def _numbers(api: OrtApi, address: int, kind: _Kind) -> list[Any]:
+    element: Any = c_int64 if kind in (_Kind.INT, _Kind.INTS) else c_float
     content = _content(api, address, kind)
     return list((element * (len(content) // ctypes.sizeof(element))).from_buffer_copy(content))
 
@@ -233,7 +242,9 @@ class OrtGraph:
     @cached_property
     def nodes(self) -> tuple[OrtNode, ...]:
         """In an order in which they can be computed."""
-        return tuple(OrtNode(self.api, address) for address in self.api.items("Graph", "Nodes", self.address) if address)
+        return tuple(
+            OrtNode(self.api, address) for address in self.api.items("Graph", "Nodes", self.address) if address
+        )
 
     @cached_property
     def inputs(self) -> tuple[OrtValueInfo, ...]:
@@ -278,17 +289,12 @@ class OrtGraph:
         return (weight for value in self.initializers if (weight := value.weight()) is not None)
 
 
-def model_of(
-    graph: OrtGraph, inputs: Sequence[OrtValueInfo], outputs: Sequence[OrtValueInfo], *, with_shapes: bool = True
-) -> ModelProto:
+def model_of(graph: OrtGraph, inputs: Sequence[OrtValueInfo], outputs: Sequence[OrtValueInfo]) -> ModelProto:
     """A model that computes `outputs` of `inputs` by a graph's nodes. Raises Unreadable."""
-    body = graph.proto()
-    for field, values in ((body.input, inputs), (body.output, outputs)):
-        del field[:]
-        field.extend(value.proto(with_shape=with_shapes) for value in values)
-    taken = {value.name for value in inputs}
-    kept = [weight for weight in body.initializer if weight.name not in taken]
-    del body.initializer[:]
-    body.initializer.extend(kept)
+    given = {value.name for value in inputs}
+    body = GraphProto(name="group", node=[node.proto() for node in graph.nodes])
+    body.input.extend(value.proto() for value in inputs)
+    body.output.extend(value.proto() for value in outputs)
+    body.initializer.extend(weight for weight in graph.weights() if weight.name not in given)
     opsets = [helper.make_opsetid(domain, version) for domain, version in graph.opsets.items()]
     return ModelProto(ir_version=IR_VERSION, graph=body, opset_import=opsets, producer_name="tunewright")

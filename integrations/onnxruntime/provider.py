@@ -5,16 +5,19 @@ from __future__ import annotations
 import ctypes
 import json
 import logging
-from collections.abc import Callable, Mapping
-from ctypes import POINTER, byref, c_bool, c_char_p, c_size_t, c_uint32, c_void_p
+from collections.abc import Callable
+from ctypes import POINTER, byref, c_bool, c_size_t, c_uint32, c_void_p
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from typing import Any
 
+from tunewright.codegen.host import detect
+
 from .c_api import API_VERSION, OrtApi, struct_of
 from .capability import claims
 from .fused_group import FusedGroup
-from .graph import OrtGraph, OrtNode, Unreadable, model_of
+from .graph import OrtGraph, OrtNode
+from .native import ComputeInfo, Slots
 
 NAME = "TunewrightExecutionProvider"
 VENDOR = "Tunewright"
@@ -83,7 +86,7 @@ class Callbacks:
 
 
 class Factory:
-    """What ONNX Runtime has of us from when the library is registered: tells devices, and makes a provider a session."""
+    """What ONNX Runtime has of us once the library is registered: tells devices, makes a provider for each session."""
 
     def __init__(self, base: int) -> None:
         self._api = api = OrtApi(base)
@@ -152,6 +155,7 @@ class Provider:
 
     def __init__(self, api: OrtApi, options: Options) -> None:
         self._api, self._options = api, options
+        self._slots = Slots(detect(options.threads).threads)
         self._callbacks = add = Callbacks()
         self._groups: dict[int, tuple[FusedGroup, Callbacks]] = {}  # by the address of their struct
         name = add.text(NAME)
@@ -178,15 +182,17 @@ class Provider:
     def _add_group(self, graph: OrtGraph, node: OrtNode) -> int:
         """The address of the struct by which ONNX Runtime runs a group."""
         inputs, outputs = (tuple(filter(None, values)) for values in (node.inputs, node.outputs))
-        group = FusedGroup(self._api, graph, inputs, outputs, self._options)
+        group = FusedGroup(self._api, graph, inputs, outputs, self._options, self._slots)
         add = Callbacks()
-        address = add.struct(
-            add.add_fallible(self._api, _no_transfer_state, *[c_void_p] * 3),
-            add.add_fallible(self._api, lambda _this, _state, context: group.run(context), *[c_void_p] * 3),
+        group.info = ComputeInfo(
+            API_VERSION,
+            add.add_fallible(self._api, _no_state, *[c_void_p] * 3),
             add.add(None, lambda _this, _state: None, c_void_p, c_void_p),
+            self._api.table,
+            add.add_fallible(self._api, lambda _this, _state, context: group.run(context), *[c_void_p] * 3),
         )
-        self._groups[address] = group, add
-        return address
+        self._groups[group.info.address] = group, add
+        return group.info.address
 
     def _release(self, this: int, groups: int, count: int) -> None:
         for address in ctypes.cast(groups, POINTER(c_void_p))[:count]:
@@ -199,6 +205,6 @@ class Provider:
             group.close()
 
 
-def _no_transfer_state(this: int, context: int, state: int) -> None:
+def _no_state(this: int, context: int, state: int) -> None:
     """A group keeps nothing between the beginning and the end of its use."""
     ctypes.cast(state, POINTER(c_void_p))[0] = None

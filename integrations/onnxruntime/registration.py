@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import threading
-from ctypes import POINTER, c_char_p, c_size_t, c_void_p
+from ctypes import POINTER, c_size_t, c_void_p
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any

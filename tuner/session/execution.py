@@ -22,6 +22,7 @@ from tunewright.graph.ir import TensorType
 
 from .evaluation import NodeRunner
 from .image import Area, Array, Evaluation, Image, KernelCall, Location, TensorValue, size_bytes, view_of
+from .native_run import NativeRun, native_run
 
 SIZE = TensorType("int64", (1,))
 """What holds a size that only a run tells."""
@@ -74,6 +75,17 @@ class CompiledModel:
                     calls = []
                     self._parts.append(NodeRunner(step, pool.threads))
         self._close_program(calls, pool)
+
+    def copy(self, pool: ThreadPool) -> CompiledModel:
+        """The same model with memory of its own between steps, on another pool. It must not outlive this one."""
+        return CompiledModel(self.image, pool, self._code, most_runs=1)
+
+    def native_run(self) -> NativeRun | None:
+        """What native code has to do for a run; None where a run takes Python.
+
+        Who makes use of it must keep the model, and run nothing else on it.
+        """
+        return native_run(self._parts, self._feeds, self._results, self.image)
 
     def _close_program(
         self, calls: Sequence[tuple[Artifact, Sequence[Operand]] | Control[Operand]], pool: ThreadPool
@@ -154,7 +166,7 @@ class CompiledModel:
                 return self._idle_copies.pop()
             if len(self._copies) + 1 >= self._most_runs:
                 return None
-            copy = CompiledModel(self.image, ThreadPool(self._threads, pinned=False), self._code, most_runs=1)
+            copy = self.copy(ThreadPool(self._threads, pinned=False))
             self._copies.append(copy)
             return copy
 

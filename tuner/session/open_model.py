@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tunewright.search_space.schedule import Schedule
     from tunewright.workers.sandbox.process import Child
 
+    from .execution import CompiledModel
     from .origin import Origin
 
 
@@ -34,6 +35,7 @@ class SessionOfSize(Protocol):
 
     def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> list[Any]: ...
     def kernel_times_s(self, arrays: Sequence[Any], samples: int, repeats: int) -> list[float]: ...
+    def kernels_for(self, arrays: Sequence[Any]) -> CompiledModel | None: ...
     def wait(self, timeout_s: float | None = None) -> bool: ...
     def coverage(self) -> Coverage: ...
     def close(self) -> None: ...
@@ -167,6 +169,11 @@ class OpenModel:
     def times_s(self, arrays: Sequence[Any], samples: int, repeats: int = 1) -> list[float]:
         """Seconds of a run of the kernels of this size, by sample."""
         return self._session(self._sizes(arrays)).kernel_times_s(arrays, samples, repeats)
+
+    def kernels_for(self, arrays: Sequence[Any]) -> CompiledModel | None:
+        """What runs at the sizes of these inputs; None where there is nothing yet."""
+        session = self._find(self._sizes(arrays))
+        return None if session is None else session.kernels_for(arrays)
 
     def _sizes(self, arrays: Sequence[Any]) -> Sizes:
         sizes = []

@@ -487,6 +487,13 @@ class InferenceSession:
         """Seconds of a run of the kernels, on arrays as the model wants them, by sample."""
         return self._runner.times_s(arrays, samples, repeats)
 
+    def kernels_for(self, arrays: Sequence[Any]) -> CompiledModel | None:
+        """What runs at the sizes of these inputs; None where there is nothing yet, or no processor's kernels run."""
+        if self._open_model is not None:
+            return self._open_model.kernels_for(arrays)
+        runner = self._runner if self._compilation is None else None
+        return runner if isinstance(runner, CompiledModel) else None
+
     @property
     def memory(self) -> Mapping[Hashable, int]:
         """Bytes of the blocks of memory that it holds, some of which other sessions hold as well, by what tells them
