@@ -12,6 +12,7 @@ from importlib.metadata import version
 from typing import Any
 
 from tunewright.codegen.host import detect
+from tunewright.tuner.text import counted
 
 from .c_api import API_VERSION, OrtApi, struct_of
 from .capability import claims
@@ -169,7 +170,12 @@ class Provider:
         )
 
     def _claim(self, this: int, graph: int, support: int) -> None:
-        for group in claims(OrtGraph(self._api, graph)):
+        claimed = OrtGraph(self._api, graph)
+        groups = list(claims(claimed))
+        if groups or claimed.parent is None:
+            of_all, ours = len(claimed.nodes), sum(map(len, groups))
+            _log.info("of %d nodes %d run on Tunewright's kernels, in %s", of_all, ours, counted(len(groups), "group"))
+        for group in groups:
             nodes = (c_void_p * len(group))(*(node.address for node in group))
             self._api.call("EpGraphSupportInfo_AddNodesToFuse", support, nodes, len(group), self._fusion)
 

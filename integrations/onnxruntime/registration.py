@@ -20,8 +20,9 @@ REGISTRATION = "tunewright"
 """The name of the library among those of the process."""
 
 _lock = threading.Lock()
+_factories: list[Factory] = []
 _kept: list[Any] = []
-"""What C goes on to call: the callbacks, the factories, the library."""
+"""What else C goes on to call: the callbacks, the library."""
 
 
 def session_options(
@@ -78,11 +79,10 @@ def _onnxruntime() -> Any:
 
 def _register(onnxruntime: Any) -> None:
     callbacks = Callbacks()
-    factories: list[Factory] = []
 
     def create(name: int, base: int, logger: int, found: int, most: int, count: int) -> int | None:
         factory = Factory(base)
-        factories.append(factory)
+        _factories.append(factory)
         atexit.register(factory.close)
         ctypes.cast(found, POINTER(c_void_p))[0] = factory.address
         ctypes.cast(count, POINTER(c_size_t))[0] = 1
@@ -97,4 +97,4 @@ def _register(onnxruntime: Any) -> None:
         write_library(path)
         library = connect(path, *addresses)
         onnxruntime.register_execution_provider_library(REGISTRATION, str(path))
-    _kept.extend((callbacks, factories, library))
+    _kept.extend((callbacks, library))

@@ -1,0 +1,303 @@
+"""Models in ONNX Runtime with our provider: the same results, whatever part of them is ours."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx.parser
+import pytest
+from onnx import ModelProto, TensorProto, helper, numpy_helper
+
+onnxruntime = pytest.importorskip("onnxruntime", minversion="1.23")
+
+from tunewright.integrations.onnxruntime import registration, session_options  # noqa: E402
+from tunewright.integrations.onnxruntime.fused_group import FusedGroup  # noqa: E402
+from tunewright.integrations.onnxruntime.provider import NAME  # noqa: E402
+from tunewright.tuner.errors import Refused  # noqa: E402
+
+RNG = np.random.default_rng(5)
+
+PERCEPTRON = """g (float[batch, 64] x) => (float[batch, 32] y)
+    { h = MatMul(x, w1) a = Add(h, b1) r = Relu(a) o = MatMul(r, w2) y = Sigmoid(o) }"""
+
+
+def model(text: str, weights: dict[str, Any] | None = None, opset: int = 18) -> bytes:
+    graph = onnx.parser.parse_graph(text)
+    graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in (weights or {}).items())
+    opsets = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
+    made: ModelProto = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    return bytes(made.SerializeToString())
+
+
+def normal(*shape: int) -> Any:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def perceptron(text: str = PERCEPTRON) -> bytes:
+    return model(text, {"w1": normal(64, 48), "b1": normal(48), "w2": normal(48, 32)})
+
+
+def plain(content: bytes) -> Any:
+    return onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+
+
+def opened(content: bytes, **options: Any) -> Any:
+    return onnxruntime.InferenceSession(content, session_options(1, **{"background": False, **options}))
+
+
+def groups() -> list[FusedGroup]:
+    """Those of all sessions that are there."""
+    providers = [provider for factory in registration._factories for provider in factory._providers.values()]
+    return [group for provider in providers for group, _ in provider._groups.values()]
+
+
+@pytest.fixture(autouse=True)
+def no_sessions() -> Iterator[None]:
+    gc.collect()
+    assert not groups()
+    yield
+    gc.collect()
+    assert not groups(), "a closed session leaves groups behind"
+
+
+def check(content: bytes, feeds: dict[str, Any], runs: int = 3, **options: Any) -> int:
+    """Compare results with those of ONNX Runtime alone; the number of groups."""
+    expected = plain(content).run(None, feeds)
+    session = opened(content, **options)
+    assert session.get_providers()[0] == NAME
+    for _ in range(runs):  # the later ones without Python
+        for own, peer in zip(session.run(None, feeds), expected, strict=True):
+            assert own.dtype == peer.dtype
+            np.testing.assert_allclose(own, peer, rtol=1e-4, atol=1e-5)
+    return len(groups())
+
+
+def test_a_model_that_is_ours_is_one_group() -> None:
+    assert check(perceptron(PERCEPTRON.replace("batch", "3")), {"x": normal(3, 64)}) == 1
+
+
+def test_one_session_runs_every_size() -> None:
+    content = perceptron()
+    session, peer = opened(content), plain(content)
+    for batch in (1, 7, 1, 64, 7, 7, 1):
+        x = normal(batch, 64)
+        np.testing.assert_allclose(session.run(None, {"x": x})[0], peer.run(None, {"x": x})[0], rtol=1e-4, atol=1e-5)
+
+
+def test_a_session_answers_while_its_kernels_are_compiled() -> None:
+    assert check(perceptron(), {"x": normal(3, 64)}, background=True) == 1
+
+
+def test_runs_need_no_python_once_kernels_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = perceptron(PERCEPTRON.replace("batch", "3"))
+    session, x = opened(content), normal(3, 64)
+    expected = session.run(None, {"x": x})[0]
+
+    def fail(group: FusedGroup, context: int) -> None:
+        raise AssertionError("a run came to Python")
+
+    monkeypatch.setattr(FusedGroup, "run", fail)
+    np.testing.assert_array_equal(session.run(None, {"x": x})[0], expected)
+
+
+def test_large_tensors_are_used_where_they_lie(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small ones are copied through memory of the model's own, these are not."""
+    content = model("g (float[64, 512] x) => (float[64, 512] y, float[64, 512] z) { y = Relu(x) z = Exp(x) }")
+    session, x = opened(content), normal(64, 512)
+    session.run(None, {"x": x})
+    monkeypatch.setattr(FusedGroup, "run", None)
+    for _ in range(3):
+        y, z = session.run(None, {"x": x})
+        np.testing.assert_array_equal(y, np.maximum(x, 0))
+        np.testing.assert_allclose(z, np.exp(x), rtol=1e-5)
+
+
+def test_what_is_not_ours_stays_with_onnx_runtime() -> None:
+    text = """g (float[256, 256] x, string[4] s) => (float[256, 256] y, string[4] t)
+        { a = MatMul(x, w) t = Identity(s) b = MatMul(a, w)
+          c = Cast <to=8> (b) d = Cast <to=1> (c) y = Relu(d) }"""
+    content = model(text, {"w": normal(256, 256) / 16})
+    feeds = {"x": normal(256, 256), "s": np.array(["a", "b", "c", "d"], object)}
+    expected, session = plain(content).run(None, feeds), opened(content)
+    results = session.run(None, feeds)
+    np.testing.assert_allclose(results[0], expected[0], rtol=1e-3, atol=1e-4)
+    assert results[1].tolist() == ["a", "b", "c", "d"]
+    assert len(groups()) == 1
+
+
+def test_too_little_work_is_left_to_onnx_runtime() -> None:
+    content = model("g (float[4] x, string[1] s) => (float[4] y, string[1] t) { y = Relu(x) t = Identity(s) }")
+    session = opened(content)
+    assert session.run(None, {"x": normal(4), "s": np.array(["a"], object)})[1].tolist() == ["a"]
+    assert not groups()
+
+
+@pytest.mark.parametrize("trips", [0, 1, 5])
+def test_a_loop_is_ours_with_its_body(trips: int) -> None:
+    body = onnx.parser.parse_graph(
+        "body (int64 i, bool c, float[8, 8] a) => (bool d, float[8, 8] b)"
+        "{ d = Identity(c) m = MatMul(a, w) b = Tanh(m) }"
+    )
+    graph = onnx.parser.parse_graph("g (float[8, 8] x, int64 n) => (float[8, 8] y) { y = Identity(x) }")
+    del graph.node[:]
+    graph.node.append(helper.make_node("Loop", ["n", "", "x"], ["y"], body=body))
+    graph.initializer.append(numpy_helper.from_array(normal(8, 8), "w"))
+    content = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8).SerializeToString()
+    assert check(content, {"x": normal(8, 8), "n": np.array(trips, np.int64)}) == 1
+
+
+@pytest.mark.parametrize("condition", [False, True])
+def test_branches_that_are_ours_in_part(condition: bool) -> None:
+    """The node is not ours, as a branch has texts: what is left of the branches is looked at for itself."""
+    then = onnx.parser.parse_graph("then () => (float[128, 128] t) { u = MatMul(x, w) t = Relu(u) }")
+    other = onnx.parser.parse_graph(
+        "other () => (float[128, 128] e) { k = Identity(s) n = Shape(k) f = Cast <to=1> (n) e = Add(x, f) }"
+    )
+    graph = onnx.parser.parse_graph(
+        "g (float[128, 128] x, bool c, string[1] s) => (float[128, 128] y) { y = Identity(x) }"
+    )
+    del graph.node[:]
+    graph.node.append(helper.make_node("If", ["c"], ["y"], then_branch=then, else_branch=other))
+    graph.initializer.append(numpy_helper.from_array(normal(128, 128), "w"))
+    content = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8).SerializeToString()
+    feeds = {"x": normal(128, 128), "c": np.array(condition), "s": np.array(["a"], object)}
+    assert check(content, feeds) == 1
+
+
+def test_all_kinds_of_attributes_are_read() -> None:
+    text = """g (float[1, 2, 8, 8] x) => (float[1, 3, 4, 4] y, float[2, 3] k, int64[1] n) {
+        c = Conv <strides=[2, 2], auto_pad="SAME_UPPER", group=1> (x, w)
+        l = LeakyRelu <alpha=0.3> (c)
+        y = Clip(l, low, high)
+        k = ConstantOfShape <value = float[1] {2.5}> (size)
+        v = TfIdfVectorizer <max_gram_length=1, max_skip_count=0, min_gram_length=1, mode="TF", ngram_counts=[0],
+            ngram_indexes=[0, 1], pool_int64s=[1, 2], weights=[1.0, 0.5]> (size)
+        f = ReduceSum <keepdims=1> (v)
+        n = Cast <to=7> (f) }"""
+    weights = {
+        "w": normal(3, 2, 3, 3), "low": np.array(-1, np.float32), "high": np.array(1, np.float32),
+        "size": np.array([2, 3], np.int64),
+    }  # fmt: skip
+    check(model(text, weights), {"x": normal(1, 2, 8, 8)})
+
+
+@pytest.mark.parametrize("kind", ["float16", "float64", "int32", "int64", "uint8", "bool"])
+def test_types_go_in_and_out_as_they_are(kind: str) -> None:
+    number = helper.np_dtype_to_tensor_dtype(np.dtype(kind))
+    value = helper.make_tensor_value_info("x", number, [3, 5])
+    result = helper.make_tensor_value_info("y", number, [5, 3])
+    node = helper.make_node("Transpose", ["x"], ["y"])
+    graph = helper.make_graph([node], "g", [value], [result])
+    content = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8).SerializeToString()
+    check(content, {"x": (RNG.standard_normal((3, 5)) * 9).astype(kind)})
+
+
+def test_weights_of_four_bits_are_read() -> None:
+    text = """g (float[2, 64] x) => (float[2, 16] y)
+        { y = com.microsoft.MatMulNBits <K=64, N=16, bits=4, block_size=32> (x, q, s) }"""
+    weights = {"q": RNG.integers(0, 256, (16, 2, 16)).astype(np.uint8), "s": abs(normal(16 * 2))}
+    check(model(text, weights), {"x": normal(2, 64)})
+    scales = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 8])
+    packed = helper.make_tensor("w", TensorProto.INT4, [8, 2], [*range(-8, 8)])
+    nodes = [
+        helper.make_node("DequantizeLinear", ["w", "scale"], ["f"]),
+        helper.make_node("Transpose", ["f"], ["y"]),
+    ]
+    graph = helper.make_graph(nodes, "g", [], [scales], [packed, numpy_helper.from_array(np.float32(0.5), "scale")])
+    content = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10).SerializeToString()
+    np.testing.assert_array_equal(opened(content).run(None, {})[0], plain(content).run(None, {})[0])
+
+
+def test_threads_share_a_session() -> None:
+    content = perceptron()
+    session, peer = opened(content), plain(content)
+    inputs = [normal(batch, 64) for batch in (1, 2, 3, 5) * 8]
+    expected = [peer.run(None, {"x": x})[0] for x in inputs]
+
+    def run(number: int) -> None:
+        np.testing.assert_allclose(session.run(None, {"x": inputs[number]})[0], expected[number], rtol=1e-4, atol=1e-5)
+
+    with ThreadPoolExecutor(8) as threads:
+        for _ in range(4):
+            list(threads.map(run, range(len(inputs))))
+
+
+def test_a_group_that_we_refuse_is_left_to_onnx_runtime(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*arguments: Any, **options: Any) -> None:
+        raise Refused("the database is not there")
+
+    monkeypatch.setattr("tunewright.integrations.onnxruntime.fused_group.InferenceSession", refuse)
+    check(perceptron(), {"x": normal(2, 64)})
+    assert "left to ONNX Runtime's own kernels: the database is not there" in caplog.text
+
+
+def test_it_is_told_what_is_ours(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "tunewright.onnxruntime"):
+        opened(perceptron())
+    assert "of 4 nodes 4 run on Tunewright's kernels, in 1 group" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"threads": 0}, "threads"),
+        ({"db": 3}, "db"),
+        ({"background": "yes"}, "background"),
+    ],
+)
+def test_arguments_that_mean_nothing_are_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(Refused, match=message):
+        session_options(**arguments)
+
+
+def test_a_version_without_plug_ins_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(onnxruntime, "register_execution_provider_library")
+    with pytest.raises(Refused, match=r"1\.23 and later do"):
+        registration.register()
+
+
+END = """
+import numpy, onnxruntime
+from tunewright.integrations.onnxruntime import session_options
+session = onnxruntime.InferenceSession({content!r}, session_options(1))
+for size in (1, 2, 3):
+    session.run(None, {{"x": numpy.zeros((size, 64), numpy.float32)}})
+"""
+
+
+def test_a_process_ends_while_kernels_are_compiled() -> None:
+    program = END.format(content=perceptron())
+    subprocess.run([sys.executable, "-P", "-c", program], check=True, timeout=60)
+
+
+def grown_bytes(action: Callable[[], None], times: int) -> int:
+    """How much more memory the process has after the second half of the times than after the first."""
+    sizes = []
+    for number in range(times):
+        action()
+        if number in (times // 2, times - 1):
+            gc.collect()
+            sizes.append(int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * 4096)
+    return sizes[1] - sizes[0]
+
+
+@pytest.mark.slow
+def test_sessions_leave_no_memory_behind() -> None:
+    content, x = perceptron(PERCEPTRON.replace("batch", "3")), normal(3, 64)
+
+    def use() -> None:
+        session = opened(content)
+        for _ in range(2):
+            session.run(None, {"x": x})
+
+    assert grown_bytes(use, 120) < 60 * 50_000
