@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from dataclasses import dataclass
 from math import prod
 
 from onnx import TensorProto
@@ -44,39 +44,40 @@ PRODUCT_WORK = 64
 """Operations a result of such an op counts for, where the sizes of its sums are not looked at."""
 
 
-def claims(graph: OrtGraph) -> Iterator[list[OrtNode]]:
-    """The groups of nodes that are to be ours.
+@dataclass(frozen=True, slots=True)
+class Capability:
+    """Says which nodes become ours: none that reads a weight which the session was given beside the model."""
 
-    Bodies come before the graph around them. A body is left alone where the node that it belongs to will be ours.
-    """
-    if _is_within_ours(graph):
-        return
-    nodes = graph.nodes
-    for group in choose_groups([_group_node(node) for node in nodes]):
-        yield [nodes[number] for number in group]
+    given: frozenset[str] = frozenset()  # names of these weights
 
+    def claims(self, graph: OrtGraph) -> list[list[OrtNode]]:
+        """The groups of nodes that are to be ours.
 
-def _is_within_ours(graph: OrtGraph) -> bool:
-    node = graph.parent
-    return node is not None and is_ours(node)
+        Bodies come before the graph around them. A body is left alone where the node that it belongs to will be ours.
+        """
+        node = graph.parent
+        if node is not None and self.is_ours(node):
+            return []
+        nodes = graph.nodes
+        groups = choose_groups([self._group_node(node) for node in nodes])
+        return [[nodes[number] for number in group] for group in groups]
 
+    def _group_node(self, node: OrtNode) -> GroupNode:
+        inputs, outputs = ([value.name for value in values if value] for values in (node.inputs, node.outputs))
+        captures = [value.name for value in node.captures]
+        return GroupNode((*inputs, *captures), tuple(outputs), self.is_ours(node), _work(node))
 
-def _group_node(node: OrtNode) -> GroupNode:
-    inputs, outputs = ([value.name for value in values if value] for values in (node.inputs, node.outputs))
-    captures = [value.name for value in node.captures]
-    return GroupNode((*inputs, *captures), tuple(outputs), is_ours(node), _work(node))
-
-
-def is_ours(node: OrtNode) -> bool:
-    """Whether we compute a node: an op that we know, of tensors of numbers, in bodies too."""
-    if node.domain not in STANDARD_DOMAINS and (node.domain, node.op) not in contrib.OPS:
-        return False
-    if node.op in LEFT_OPS:
-        return False
-    values = (*node.inputs, *node.outputs, *node.captures)
-    if not all(value is None or value.element in KERNEL_ELEMENTS or value.is_weight for value in values):
-        return False
-    return all(is_ours(inner) for body in node.bodies.values() for inner in body.nodes)
+    def is_ours(self, node: OrtNode) -> bool:
+        """Whether we compute a node: an op that we know, of tensors of numbers, in bodies too."""
+        if node.domain not in STANDARD_DOMAINS and (node.domain, node.op) not in contrib.OPS:
+            return False
+        values = [value for value in (*node.inputs, *node.outputs, *node.captures) if value]
+        return (
+            node.op not in LEFT_OPS
+            and all(value.element in KERNEL_ELEMENTS or value.is_weight for value in values)
+            and not any(value.name in self.given for value in values)
+            and all(self.is_ours(inner) for body in node.bodies.values() for inner in body.nodes)
+        )
 
 
 def _work(node: OrtNode) -> int:

@@ -8,6 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Sequence
 from math import prod
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from tunewright.tuner.errors import message, refusals
 from tunewright.tuner.session.evaluation import VendorSession
 
 from .c_api import OrtApi
-from .graph import OrtGraph, OrtValueInfo, model_of
+from .graph import OrtValueInfo
 from .native import ComputeInfo, Slots
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class FusedGroup:
     def __init__(
         self,
         api: OrtApi,
-        graph: OrtGraph,
+        model: Path | bytes,
         inputs: Sequence[OrtValueInfo],
         outputs: Sequence[OrtValueInfo],
         options: Options,
@@ -54,7 +55,7 @@ class FusedGroup:
         self._outputs = [value.name for value in outputs]
         self._plain: VendorSession | None = None
         self._plain_lock = threading.Lock()
-        self._model = model_of(graph, inputs, outputs).SerializeToString()
+        self._model = model
         self._session: InferenceSession | None = None
         try:
             self._session = InferenceSession(

@@ -8,6 +8,7 @@ from ctypes import byref, c_char_p, c_float, c_int, c_int64, c_size_t
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, helper
@@ -267,6 +268,12 @@ class OrtGraph:
         """The node whose body it is."""
         address = self.api.word("Graph_GetParentNode", self.address)
         return OrtNode(self.api, address) if address else None
+
+    @property
+    def model_path(self) -> Path | None:
+        """The file that the model was read from; None where it was given as bytes."""
+        text = self.api.text("Graph_GetModelPath", self.address)
+        return Path(text) if text else None
 
     @property
     def opsets(self) -> dict[str, int]:

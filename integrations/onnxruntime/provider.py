@@ -5,19 +5,21 @@ from __future__ import annotations
 import ctypes
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from ctypes import POINTER, byref, c_bool, c_size_t, c_uint32, c_void_p
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from tunewright.codegen.host import detect
+from tunewright.tuner.errors import Refused
 from tunewright.tuner.text import counted
 
 from .c_api import API_VERSION, OrtApi, struct_of
-from .capability import claims
+from .capability import Capability
 from .fused_group import FusedGroup
-from .graph import OrtGraph, OrtNode
+from .graph import OrtGraph, OrtNode, OrtValueInfo, model_of
 from .native import ComputeInfo, Slots
 
 NAME = "TunewrightExecutionProvider"
@@ -27,6 +29,9 @@ PROCESSOR = 0  # of OrtHardwareDeviceType
 
 OPTIONS_KEY = "options"
 """The provider's option that has all others, as JSON."""
+
+GIVEN_KEY = "given"
+"""The option that has the names of weights that the session is given beside the model's file, as JSON."""
 
 _log = logging.getLogger("tunewright.onnxruntime")
 
@@ -45,7 +50,7 @@ class Options:
 
     @staticmethod
     def from_json(text: str) -> Options:
-        return Options(**json.loads(text)) if text else Options()
+        return Options(**json.loads(text))
 
 
 class Callbacks:
@@ -119,7 +124,12 @@ class Factory:
         ctypes.cast(number, POINTER(c_size_t))[0] = len(taken)
 
     def _create(self, this: int, devices: int, told: int, count: int, options: int, logger: int, result: int) -> None:
-        provider = Provider(self._api, Options.from_json(self._option(options, OPTIONS_KEY)))
+        own, given = self._option(options, OPTIONS_KEY), self._option(options, GIVEN_KEY)
+        if not own:
+            raise Refused(
+                "the options of the session are not those that integrations.onnxruntime.session_options gives"
+            )
+        provider = Provider(self._api, Options.from_json(own), json.loads(given) if given else None)
         self._providers[provider.address] = provider
         ctypes.cast(result, POINTER(c_void_p))[0] = provider.address
 
@@ -152,11 +162,17 @@ def _no_transfer(this: int, result: int) -> None:
 
 
 class Provider:
-    """The provider of one session: says which nodes it takes, and compiles them."""
+    """The provider of one session: says which nodes it takes, and compiles them.
 
-    def __init__(self, api: OrtApi, options: Options) -> None:
-        self._api, self._options = api, options
+    `given` are names of weights that the session is given beside the model; None: all are those of its file.
+    """
+
+    def __init__(self, api: OrtApi, options: Options, given: Sequence[str] | None) -> None:
+        self._api, self._options, self._is_file = api, options, given is None
+        self._capability = Capability(frozenset(given or ()))
         self._slots = Slots(detect(options.threads).threads)
+        self._file: Path | None = None  # of the model, if its nodes are one group
+        self._file_inputs: set[str] = set()
         self._callbacks = add = Callbacks()
         self._groups: dict[int, tuple[FusedGroup, Callbacks]] = {}  # by the address of their struct
         name = add.text(NAME)
@@ -171,10 +187,13 @@ class Provider:
 
     def _claim(self, this: int, graph: int, support: int) -> None:
         claimed = OrtGraph(self._api, graph)
-        groups = list(claims(claimed))
+        groups = self._capability.claims(claimed)
         if groups or claimed.parent is None:
             of_all, ours = len(claimed.nodes), sum(map(len, groups))
             _log.info("of %d nodes %d run on Tunewright's kernels, in %s", of_all, ours, counted(len(groups), "group"))
+        is_whole = claimed.parent is None and len(groups) == 1 and len(groups[0]) == len(claimed.nodes)
+        self._file = claimed.model_path if is_whole and self._is_file else None
+        self._file_inputs = {value.name for value in claimed.inputs}
         for group in groups:
             nodes = (c_void_p * len(group))(*(node.address for node in group))
             self._api.call("EpGraphSupportInfo_AddNodesToFuse", support, nodes, len(group), self._fusion)
@@ -188,7 +207,7 @@ class Provider:
     def _add_group(self, graph: OrtGraph, node: OrtNode) -> int:
         """The address of the struct by which ONNX Runtime runs a group."""
         inputs, outputs = (tuple(filter(None, values)) for values in (node.inputs, node.outputs))
-        group = FusedGroup(self._api, graph, inputs, outputs, self._options, self._slots)
+        group = FusedGroup(self._api, self._model(graph, inputs, outputs), inputs, outputs, self._options, self._slots)
         add = Callbacks()
         group.info = ComputeInfo(
             API_VERSION,
@@ -199,6 +218,13 @@ class Provider:
         )
         self._groups[group.info.address] = group, add
         return group.info.address
+
+    def _model(self, graph: OrtGraph, inputs: Sequence[OrtValueInfo], outputs: Sequence[OrtValueInfo]) -> Path | bytes:
+        """The model of a group: the file, where it is that, so that what is known of the file is found."""
+        if self._file is not None and self._file_inputs == {value.name for value in inputs} and self._file.is_file():
+            return self._file
+        content: bytes = model_of(graph, inputs, outputs).SerializeToString()
+        return content
 
     def _release(self, this: int, groups: int, count: int) -> None:
         for address in ctypes.cast(groups, POINTER(c_void_p))[:count]:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import json
 import threading
+from collections.abc import Iterable, Sequence
 from ctypes import POINTER, c_size_t, c_void_p
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -14,7 +17,7 @@ from tunewright.tuner.arguments import check_flag, check_source, check_threads
 from tunewright.tuner.errors import Refused
 
 from .library import connect, write_library
-from .provider import NAME, OPTIONS_KEY, Callbacks, Factory, Options
+from .provider import GIVEN_KEY, NAME, OPTIONS_KEY, Callbacks, Factory, Options
 
 REGISTRATION = "tunewright"
 """The name of the library among those of the process."""
@@ -31,20 +34,18 @@ def session_options(
     db: str | None = None,
     server: str | None = None,
     background: bool = True,
-    options: Any = None,
 ) -> Any:
     """Options for `onnxruntime.InferenceSession`, by which what can be of a model runs on our kernels.
 
     `threads` are those of our kernels and of ONNX Runtime's; the other arguments are those of
-    `tunewright.tuner.InferenceSession`. `options` are ONNX Runtime's `SessionOptions` to add to, new ones where None.
+    `tunewright.tuner.InferenceSession`. What else is to be set can be set in the result.
 
     Raises Refused for arguments that mean nothing, and where ONNX Runtime is not there or too old.
     """
     check_source(db, server)
     own = Options(check_threads(threads), db, server, check_flag("background", background))
     devices = register()
-    onnxruntime = _onnxruntime()
-    options = onnxruntime.SessionOptions() if options is None else options
+    options = _options_type()()
     if threads is not None:
         options.intra_op_num_threads = threads
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # our kernels need the cores
@@ -62,6 +63,33 @@ def register() -> list[Any]:
         if not _kept:
             _register(onnxruntime)
     return [device for device in onnxruntime.get_ep_devices() if device.ep_name == NAME]
+
+
+@cache
+def _options_type() -> Any:
+    """Options that tell the provider where the session is given weights beside those of the model's file."""
+    onnxruntime = _onnxruntime()
+
+    class FileOptions(onnxruntime.SessionOptions):  # type: ignore[misc, name-defined]
+        _given: tuple[str, ...] = ()
+
+        def _note(self, names: Iterable[str]) -> None:
+            self._given = (*self._given, *names)
+            self.add_session_config_entry(f"ep.{NAME.lower()}.{GIVEN_KEY}", json.dumps(self._given))
+
+        def add_initializer(self, name: str, value: Any) -> None:
+            self._note([name])
+            super().add_initializer(name, value)
+
+        def add_external_initializers(self, names: Sequence[str], values: Sequence[Any]) -> None:
+            self._note(names)
+            super().add_external_initializers(names, values)
+
+        def add_external_initializers_from_files_in_memory(self, *arguments: Any) -> None:
+            self._note(())  # they are the graph's when we see it
+            super().add_external_initializers_from_files_in_memory(*arguments)
+
+    return FileOptions
 
 
 def _onnxruntime() -> Any:

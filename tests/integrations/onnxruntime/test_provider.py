@@ -211,7 +211,9 @@ def test_weights_of_four_bits_are_read() -> None:
         helper.make_node("DequantizeLinear", ["w", "scale"], ["f"]),
         helper.make_node("Transpose", ["f"], ["y"]),
     ]
-    graph = helper.make_graph(nodes, "g", [], [scales], [packed, numpy_helper.from_array(np.float32(0.5), "scale")])
+    graph = helper.make_graph(
+        nodes, "g", [], [scales], [packed, numpy_helper.from_array(np.array(0.5, np.float32), "scale")]
+    )
     content = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10).SerializeToString()
     np.testing.assert_array_equal(opened(content).run(None, {})[0], plain(content).run(None, {})[0])
 
@@ -241,6 +243,28 @@ def test_a_group_that_we_refuse_is_left_to_onnx_runtime(
     assert "left to ONNX Runtime's own kernels: the database is not there" in caplog.text
 
 
+def test_a_whole_file_is_opened_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(perceptron())
+    session = onnxruntime.InferenceSession(str(path), session_options(1, background=False))
+    (group,) = groups()
+    assert group._model == path.resolve()
+    x = normal(3, 64)
+    for _ in range(3):
+        expected = plain(path.read_bytes()).run(None, {"x": x})[0]
+        np.testing.assert_allclose(session.run(None, {"x": x})[0], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_weights_that_a_session_is_given_count(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(perceptron())
+    given = onnxruntime.OrtValue.ortvalue_from_numpy(np.zeros((48, 32), np.float32))
+    options = session_options(1, background=False)
+    options.add_initializer("w2", given)
+    session = onnxruntime.InferenceSession(str(path), options)
+    np.testing.assert_array_equal(session.run(None, {"x": normal(3, 64)})[0], np.full((3, 32), 0.5, np.float32))
+
+
 def test_it_is_told_what_is_ours(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "tunewright.onnxruntime"):
         opened(perceptron())
@@ -258,6 +282,14 @@ def test_it_is_told_what_is_ours(caplog: pytest.LogCaptureFixture) -> None:
 def test_arguments_that_mean_nothing_are_refused(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(Refused, match=message):
         session_options(**arguments)
+
+
+def test_options_that_are_not_ours_are_refused() -> None:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.add_provider_for_devices(registration.register(), {})
+    with pytest.raises(onnxruntime.capi.onnxruntime_pybind11_state.Fail, match="session_options gives"):
+        onnxruntime.InferenceSession(perceptron(), options)
 
 
 def test_a_version_without_plug_ins_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
