@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -22,9 +22,7 @@ from tunewright.tuner.session.evaluation import VendorSession
 from .c_api import OrtApi
 from .graph import OrtValueInfo
 from .native import ComputeInfo, Slots
-
-if TYPE_CHECKING:
-    from .provider import Options
+from .options import Options
 
 MOST_PLANS = 8
 """Sizes of a group that run without Python: each keeps memory for what lies between kernels."""

@@ -7,7 +7,6 @@ import json
 import logging
 from collections.abc import Callable, Sequence
 from ctypes import POINTER, byref, c_bool, c_size_t, c_uint32, c_void_p
-from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -21,36 +20,13 @@ from .capability import Capability
 from .fused_group import FusedGroup
 from .graph import OrtGraph, OrtNode, OrtValueInfo, model_of
 from .native import ComputeInfo, Slots
+from .options import GIVEN_KEY, NAME, OPTIONS_KEY, Options
 
-NAME = "TunewrightExecutionProvider"
 VENDOR = "Tunewright"
 VENDOR_ID = 0  # of no PCI device
 PROCESSOR = 0  # of OrtHardwareDeviceType
 
-OPTIONS_KEY = "options"
-"""The provider's option that has all others, as JSON."""
-
-GIVEN_KEY = "given"
-"""The option that has the names of weights that the session is given beside the model's file, as JSON."""
-
 _log = logging.getLogger("tunewright.onnxruntime")
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """How groups are run: arguments of `InferenceSession`."""
-
-    threads: int | None = None
-    db: str | None = None
-    server: str | None = None
-    background: bool = True
-
-    def to_json(self) -> str:
-        return json.dumps(asdict(self))
-
-    @staticmethod
-    def from_json(text: str) -> Options:
-        return Options(**json.loads(text))
 
 
 class Callbacks:

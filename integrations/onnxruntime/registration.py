@@ -17,7 +17,8 @@ from tunewright.tuner.arguments import check_flag, check_source, check_threads
 from tunewright.tuner.errors import Refused
 
 from .library import connect, write_library
-from .provider import GIVEN_KEY, NAME, OPTIONS_KEY, Callbacks, Factory, Options
+from .options import GIVEN_KEY, NAME, OPTIONS_KEY, Options
+from .provider import Callbacks, Factory
 
 REGISTRATION = "tunewright"
 """The name of the library among those of the process."""

@@ -1,0 +1,31 @@
+"""What a session tells its provider, through ONNX Runtime."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+
+NAME = "TunewrightExecutionProvider"
+
+OPTIONS_KEY = "options"
+"""The provider's option that has all others, as JSON."""
+
+GIVEN_KEY = "given"
+"""The option that has the names of weights that the session is given beside the model's file, as JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How groups are run: arguments of `InferenceSession`."""
+
+    threads: int | None = None
+    db: str | None = None
+    server: str | None = None
+    background: bool = True
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def from_json(text: str) -> Options:
+        return Options(**json.loads(text))
