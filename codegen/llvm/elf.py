@@ -98,7 +98,9 @@ def read_object(data: bytes) -> RelocatableObject:
     """The parts of a relocatable object for x86-64. Raises ObjectFault."""
     try:
         return _read(data)
-    except (struct.error, IndexError, UnicodeDecodeError) as error:
+    except ObjectFault:
+        raise
+    except (struct.error, IndexError, OverflowError, ValueError) as error:
         raise ObjectFault(f"the object of {len(data):,} bytes is damaged: {error}") from error
 
 

@@ -102,9 +102,7 @@ class Factory:
     def _create(self, this: int, devices: int, told: int, count: int, options: int, logger: int, result: int) -> None:
         own, given = self._option(options, OPTIONS_KEY), self._option(options, GIVEN_KEY)
         if not own:
-            raise Refused(
-                "the options of the session are not those that integrations.onnxruntime.session_options gives"
-            )
+            raise Refused("the options are none of tunewright.integrations.onnxruntime.session_options")
         provider = Provider(self._api, Options.from_json(own), json.loads(given) if given else None)
         self._providers[provider.address] = provider
         ctypes.cast(result, POINTER(c_void_p))[0] = provider.address
