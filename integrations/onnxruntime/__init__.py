@@ -5,6 +5,7 @@ May import: what `integrations` may.
 
 from __future__ import annotations
 
-from .registration import register, session_options
+from .registration import register, session_options, wait
+from .tuning import tune
 
-__all__ = ["register", "session_options"]
+__all__ = ["register", "session_options", "tune", "wait"]

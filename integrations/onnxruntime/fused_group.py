@@ -53,11 +53,13 @@ class FusedGroup:
         self._outputs = [value.name for value in outputs]
         self._plain: VendorSession | None = None
         self._plain_lock = threading.Lock()
-        self._model = model
+        self.model = model
         self._session: InferenceSession | None = None
+        if not options.runs:
+            return
         try:
             self._session = InferenceSession(
-                self._model,
+                model,
                 threads=options.threads,
                 db=options.db,
                 server=options.server,
@@ -105,7 +107,7 @@ class FusedGroup:
     def _plain_session(self) -> VendorSession:
         with self._plain_lock:
             if self._plain is None:
-                self._plain = VendorSession(self._model, self._options.threads or 0)
+                self._plain = VendorSession(self.model, self._options.threads or 0)
             return self._plain
 
     def _leave(self, error: BaseException) -> None:
@@ -130,6 +132,15 @@ class FusedGroup:
         if address and result.nbytes:
             source = np.ascontiguousarray(result)
             ctypes.memmove(address, source.ctypes.data, source.nbytes)
+
+    def wait(self, timeout_s: float | None) -> bool:
+        """Wait until no kernels are being compiled, for ever where no time is given; whether that is so."""
+        session = self._session
+        try:
+            return session is None or session.wait(timeout_s)
+        except refusals() as error:
+            self._leave(error)
+            return True
 
     def close(self) -> None:
         """End what compiles, unload the code. Closing again is harmless, also when no other thread runs any more."""

@@ -22,6 +22,7 @@ class Options:
     db: str | None = None
     server: str | None = None
     background: bool = True
+    runs: bool = True  # else it is only to be seen which groups there are
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))

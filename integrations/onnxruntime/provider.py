@@ -91,6 +91,11 @@ class Factory:
             0,  # CreateSyncStreamForDevice
         )
 
+    @property
+    def groups(self) -> list[FusedGroup]:
+        """The groups of all sessions."""
+        return [group for provider in list(self._providers.values()) for group in provider.groups]
+
     def _devices(self, this: int, devices: int, count: int, found: int, most: int, number: int) -> None:
         """Say which devices we run on: processors."""
         offered = ctypes.cast(devices, POINTER(c_void_p))[:count]
@@ -158,6 +163,11 @@ class Provider:
             add.add(None, self._release, c_void_p, c_void_p, c_size_t),
             *[0] * 22,
         )
+
+    @property
+    def groups(self) -> list[FusedGroup]:
+        """The groups of the session."""
+        return [group for group, _ in list(self._groups.values())]
 
     def _claim(self, this: int, graph: int, support: int) -> None:
         claimed = OrtGraph(self._api, graph)

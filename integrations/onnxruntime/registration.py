@@ -6,6 +6,7 @@ import atexit
 import ctypes
 import json
 import threading
+import time
 from collections.abc import Iterable, Sequence
 from ctypes import POINTER, c_size_t, c_void_p
 from functools import cache
@@ -13,9 +14,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from tunewright.tuner.arguments import check_flag, check_source, check_threads
+from tunewright.tuner.arguments import check_flag, check_source, check_threads, check_timeout
 from tunewright.tuner.errors import Refused
 
+from .fused_group import FusedGroup
 from .library import connect, write_library
 from .options import GIVEN_KEY, NAME, OPTIONS_KEY, Options
 from .provider import Callbacks, Factory
@@ -44,14 +46,33 @@ def session_options(
     Raises Refused for arguments that mean nothing, and where ONNX Runtime is not there or too old.
     """
     check_source(db, server)
-    own = Options(check_threads(threads), db, server, check_flag("background", background))
+    return options_with(Options(check_threads(threads), db, server, check_flag("background", background)))
+
+
+def options_with(own: Options) -> Any:
+    """Options for ONNX Runtime's session that has a provider of these. Raises Refused as `session_options`."""
     devices = register()
     options = _options_type()()
-    if threads is not None:
-        options.intra_op_num_threads = threads
+    if own.threads is not None:
+        options.intra_op_num_threads = own.threads
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # our kernels need the cores
     options.add_provider_for_devices(devices, {OPTIONS_KEY: own.to_json()})
     return options
+
+
+def groups() -> list[FusedGroup]:
+    """The groups of nodes that are ours, of all sessions of this process."""
+    return [group for factory in _factories for group in factory.groups]
+
+
+def wait(timeout_s: float | None = None) -> bool:
+    """Wait until no session of this process compiles kernels any more, for ever where no time is given; whether so.
+
+    Raises Refused where `timeout_s` is no number.
+    """
+    timeout_s = check_timeout(timeout_s)
+    end_s = None if timeout_s is None else time.monotonic() + timeout_s
+    return all(group.wait(None if end_s is None else max(0.0, end_s - time.monotonic())) for group in groups())
 
 
 def register() -> list[Any]:

@@ -18,9 +18,10 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 onnxruntime = pytest.importorskip("onnxruntime", minversion="1.23")
 
-from tunewright.integrations.onnxruntime import registration, session_options  # noqa: E402
+from tunewright.integrations.onnxruntime import registration, session_options, tune, wait  # noqa: E402
 from tunewright.integrations.onnxruntime.fused_group import FusedGroup  # noqa: E402
 from tunewright.integrations.onnxruntime.options import NAME  # noqa: E402
+from tunewright.integrations.onnxruntime.registration import groups  # noqa: E402
 from tunewright.tuner.errors import Refused  # noqa: E402
 
 RNG = np.random.default_rng(5)
@@ -51,12 +52,6 @@ def plain(content: bytes) -> Any:
 
 def opened(content: bytes, **options: Any) -> Any:
     return onnxruntime.InferenceSession(content, session_options(1, **{"background": False, **options}))
-
-
-def groups() -> list[FusedGroup]:
-    """Those of all sessions that are there."""
-    providers = [provider for factory in registration._factories for provider in factory._providers.values()]
-    return [group for provider in providers for group, _ in provider._groups.values()]
 
 
 @pytest.fixture(autouse=True)
@@ -94,6 +89,33 @@ def test_one_session_runs_every_size() -> None:
 
 def test_a_session_answers_while_its_kernels_are_compiled() -> None:
     assert check(perceptron(), {"x": normal(3, 64)}, background=True) == 1
+
+
+def test_it_can_be_waited_for() -> None:
+    content = perceptron(PERCEPTRON.replace("batch", "3"))
+    session = opened(content, background=True)
+    assert wait(60)
+    (group,) = groups()
+    assert group._session is not None
+    assert group._session.ready
+    del session
+    assert wait()
+    with pytest.raises(Refused):
+        wait("soon")  # type: ignore[arg-type]
+
+
+def test_what_a_session_runs_can_be_tuned(tmp_path: Path) -> None:
+    db = f"sqlite:///{tmp_path / 'tuning.db'}"
+    text = """g (float[batch, 64] x, string[1] s) => (float[batch, 32] y, string[1] t)
+        { y = MatMul(x, w) t = Identity(s) }"""
+    content = model(text, {"w": normal(64, 32)})
+    reports = tune(content, dims={"batch": 256}, db=db, trials=3, threads=1)
+    assert [report.trials for report in reports] == [3]
+    session = opened(model(text.replace("batch", "256"), {"w": normal(64, 32)}), db=db)
+    (group,) = groups()
+    assert group._session is not None
+    assert group._session.coverage().tuned == 1
+    del session, group
 
 
 def test_runs_need_no_python_once_kernels_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,7 +270,7 @@ def test_a_whole_file_is_opened_as_it_is(tmp_path: Path) -> None:
     path.write_bytes(perceptron())
     session = onnxruntime.InferenceSession(str(path), session_options(1, background=False))
     (group,) = groups()
-    assert group._model == path.resolve()
+    assert group.model == path.resolve()
     x = normal(3, 64)
     for _ in range(3):
         expected = plain(path.read_bytes()).run(None, {"x": x})[0]
