@@ -23,6 +23,8 @@ LEFT_OPS = frozenset(
 )
 """Ops whose results no two runtimes share."""
 
+CONTROL_FLOW = ("If", "Loop", "Scan")
+
 OPEN_EXTENT = 64
 """What an extent counts as that is open."""
 
@@ -56,7 +58,7 @@ class Capability:
         Bodies come before the graph around them. A body is left alone where the node that it belongs to will be ours.
         """
         node = graph.parent
-        if node is not None and self.is_ours(node):
+        if node is not None and (self.is_ours(node) or not _is_written_out(node)):
             return []
         nodes = graph.nodes
         groups = choose_groups([self._group_node(node) for node in nodes])
@@ -78,6 +80,18 @@ class Capability:
             and not any(value.name in self.given for value in values)
             and all(self.is_ours(inner) for body in node.bodies.values() for inner in body.nodes)
         )
+
+
+def _is_written_out(node: OrtNode | None) -> bool:
+    """Whether a node and all around it are control flow. Bodies of other ops, such as SequenceMap, are put into others
+    that ONNX Runtime makes of the op later on, where it would not know our groups any more.
+    """
+    while node is not None:
+        if node.op not in CONTROL_FLOW:
+            return False
+        around = node.graph
+        node = None if around is None else around.parent
+    return True
 
 
 def _work(node: OrtNode) -> int:

@@ -142,6 +142,12 @@ class OrtNode:
         name = self.api.text("Node_GetDomain", self.address)
         return "" if name == "ai.onnx" else name
 
+    @property
+    def graph(self) -> OrtGraph | None:
+        """The graph that it is in."""
+        address = self.api.word("Node_GetGraph", self.address)
+        return OrtGraph(self.api, address) if address else None
+
     @cached_property
     def inputs(self) -> tuple[OrtValueInfo | None, ...]:
         """None where one is left out."""

@@ -194,6 +194,18 @@ def test_branches_that_are_ours_in_part(condition: bool) -> None:
     assert check(content, feeds) == 1
 
 
+def test_bodies_of_functions_are_left_alone() -> None:
+    body = onnx.parser.parse_graph("body (float[64, 64] a) => (float[64, 64] b) { m = MatMul(a, w) b = Tanh(m) }")
+    graph = onnx.parser.parse_graph("g (seq(float[64, 64]) s) => (seq(float[64, 64]) t) { t = Identity(s) }")
+    del graph.node[:]
+    graph.node.append(helper.make_node("SequenceMap", ["s"], ["t"], body=body))
+    graph.initializer.append(numpy_helper.from_array(normal(64, 64), "w"))
+    content = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8).SerializeToString()
+    feeds = {"s": [normal(64, 64), normal(64, 64)]}
+    expected = plain(content).run(None, feeds)[0]
+    np.testing.assert_allclose(opened(content).run(None, feeds)[0], expected, rtol=1e-4)
+
+
 def test_all_kinds_of_attributes_are_read() -> None:
     text = """g (float[1, 2, 8, 8] x) => (float[1, 3, 4, 4] y, float[2, 3] k, int64[1] n) {
         c = Conv <strides=[2, 2], auto_pad="SAME_UPPER", group=1> (x, w)
