@@ -1,8 +1,8 @@
 """Models inside ONNX Runtime with our execution provider: `./dev bench provider [NAME ...] [--again]`.
 
-Every model of `suite`, in turn in ONNX Runtime alone, in ONNX Runtime with the provider, and in a session of ours, on one
-thread and on all. Nothing is tuned. Told are the times of a run, how far results are apart, how many groups of nodes are
-ours, and how long opening took: the first time with the provider, and once kernels are kept. Results:
+Every model of `suite`, in turn in ONNX Runtime alone, in ONNX Runtime with the provider, and in a session of ours, on
+one thread and on all. Nothing is tuned. Told are the times of a run, how far results are apart, how many groups of
+nodes are ours, and how long opening took: the first time with the provider, and once kernels are kept. Results:
 bench/results/provider.json.
 """
 

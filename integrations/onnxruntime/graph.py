@@ -308,6 +308,8 @@ def model_of(graph: OrtGraph, inputs: Sequence[OrtValueInfo], outputs: Sequence[
     body = GraphProto(name="group", node=[node.proto() for node in graph.nodes])
     body.input.extend(value.proto() for value in inputs)
     body.output.extend(value.proto() for value in outputs)
-    body.initializer.extend(weight for weight in graph.weights() if weight.name not in given)
+    read = {value.name: value for node in graph.nodes for value in (*node.inputs, *node.captures) if value}
+    weights = (value.weight() for name, value in read.items() if name not in given)  # of graphs around it too
+    body.initializer.extend(weight for weight in weights if weight is not None)
     opsets = [helper.make_opsetid(domain, version) for domain, version in graph.opsets.items()]
     return ModelProto(ir_version=IR_VERSION, graph=body, opset_import=opsets, producer_name="tunewright")
