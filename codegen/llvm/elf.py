@@ -60,7 +60,7 @@ class Section:
     flags: SectionFlag
     alignment: int
     size_bytes: int
-    content: bytes
+    content: bytes | memoryview
     relocations: tuple[Relocation, ...]
 
 

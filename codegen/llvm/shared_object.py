@@ -7,7 +7,7 @@ Source: System V ABI, "Program Loading and Dynamic Linking"; its supplement for 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
@@ -21,6 +21,7 @@ from .elf import (
     X86_64,
     ObjectFault,
     RelocatableObject,
+    Relocation,
     Section,
     SectionFlag,
     Symbol,
@@ -52,8 +53,42 @@ _RELOCATIONS_BYTES, _RELOCATION_BYTES, _NAMES_BYTES, _SYMBOL_BYTES = 8, 9, 10, 1
 _SKIPPED = (".eh_frame",)
 """Sections that nothing here reads: no exception passes through kernels."""
 
-Group = tuple[Sequence[bytes], Mapping[str, str]]
-"""Objects that see each other, and which of their symbols are seen from outside: symbol -> name there."""
+Group = tuple[Sequence[bytes | RelocatableObject], Mapping[str, str]]
+"""Objects that see each other, and which of their symbols other groups see: symbol -> name there."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataBlock:
+    """Memory under a name that starts with a content. `pointers` are the words in it that get an address.
+
+    By their offset: the name of what they point to, and a number of bytes to be added.
+    """
+
+    name: str
+    content: bytes | memoryview
+    pointers: Mapping[int, tuple[str, int]] = field(default_factory=dict)
+    alignment: int = 64
+
+
+def data_object(blocks: Sequence[DataBlock]) -> RelocatableObject:
+    """An object of data alone."""
+    names = dict.fromkeys(name for block in blocks for name, _ in block.pointers.values())
+    own = {block.name: number for number, block in enumerate(blocks)}
+    symbols = [Symbol(block.name, number, 0, is_local=False) for number, block in enumerate(blocks)]
+    symbols += [Symbol(name, None, 0, is_local=False) for name in names if name not in own]
+    numbers = {symbol.name: number for number, symbol in enumerate(symbols)}
+    sections = {
+        number: Section(
+            block.name,
+            SectionFlag.ALLOCATE,
+            block.alignment,
+            len(block.content),
+            block.content,
+            tuple(Relocation(at, _ABSOLUTE_64, numbers[name], add) for at, (name, add) in block.pointers.items()),
+        )
+        for number, block in enumerate(blocks)
+    }
+    return RelocatableObject(sections, tuple(symbols))
 
 
 class _Segment(Enum):
@@ -72,20 +107,22 @@ class _Place(NamedTuple):
     section: int
 
 
-def link(groups: Sequence[Group]) -> bytes:
-    """The shared object as the bytes of its file.
+def link(groups: Sequence[Group], exports: Collection[str]) -> bytearray:
+    """The shared object as the bytes of its file, of which programs see `exports`, names that groups show each other.
 
-    What a group takes and does not have is taken from LIBRARIES when the object is loaded. Raises ObjectFault where
-    objects are damaged or of another kind, and where one lacks a symbol that is to be seen.
+    What a group takes and neither has nor is shown is taken from LIBRARIES when the object is loaded. Raises
+    ObjectFault where objects are damaged or of another kind, and where one lacks a symbol that is to be seen.
     """
-    return _Link(groups).file()
+    return _Link(groups, exports).file()
 
 
 @dataclass
 class _Link:
     groups: Sequence[Group]
+    exports: Collection[str]
+    _shown: dict[str, tuple[int, str]] = field(init=False)  # name -> group, symbol
     _objects: list[list[RelocatableObject]] = field(init=False)
-    _definitions: list[dict[str, tuple[int, Symbol]]] = field(init=False)  # by group: name -> object, symbol
+    _definitions: list[dict[str, tuple[int, int]]] = field(init=False)  # by group: name -> object, symbol's number
     _addresses: dict[_Place, int] = field(init=False, default_factory=dict)
     _imports: dict[str, int] = field(init=False, default_factory=dict)  # name -> its number
     _table: dict[tuple[int, int, int] | str, int] = field(
@@ -93,10 +130,19 @@ class _Link:
     )  # symbol -> number of a word
     _stubs: dict[str, int] = field(init=False, default_factory=dict)  # import -> number of a stub
     _fixed: list[tuple[int, int]] = field(init=False, default_factory=list)  # address of a word, address in it
+    _foreign: list[tuple[int, str, int]] = field(
+        init=False, default_factory=list
+    )  # likewise, of an import; to be added
 
     def __post_init__(self) -> None:
-        self._objects = [[read_object(data) for data in objects] for objects, _ in self.groups]
+        self._objects = [
+            [item if isinstance(item, RelocatableObject) else read_object(item) for item in objects]
+            for objects, _ in self.groups
+        ]
         self._definitions = [_definitions(objects) for objects in self._objects]
+        self._shown = {name: (n, symbol) for n, (_, shown) in enumerate(self.groups) for symbol, name in shown.items()}
+        for name in (*self._shown, *self.exports):
+            self._definition(name)
         self._collect()
 
     def _collect(self) -> None:
@@ -106,7 +152,7 @@ class _Link:
                 key = self._key(place, relocation.symbol)
                 if isinstance(key, str):
                     self._imports.setdefault(key, len(self._imports))
-                if relocation.kind in _TABLE or isinstance(key, str):
+                if relocation.kind in _TABLE or (isinstance(key, str) and relocation.kind != _ABSOLUTE_64):
                     self._table.setdefault(key, len(self._table))
                 if relocation.kind in _RELATIVE and isinstance(key, str):
                     self._stubs.setdefault(key, len(self._stubs))
@@ -125,11 +171,23 @@ class _Link:
         symbol = self._objects[place.group][place.object].symbols[number]
         if symbol.section is not None:
             return place.group, place.object, number
-        definition = self._definitions[place.group].get(symbol.name)
-        if definition is None:
-            return symbol.name
-        owner, found = definition
-        return place.group, owner, self._objects[place.group][owner].symbols.index(found)
+        if symbol.name in self._definitions[place.group]:
+            return self._own_key(place.group, symbol.name)
+        if symbol.name in self._shown:
+            return self._own_key(*self._shown[symbol.name])
+        return symbol.name
+
+    def _own_key(self, group: int, name: str) -> tuple[int, int, int]:
+        owner, number = self._definitions[group][name]
+        return group, owner, number
+
+    def _definition(self, name: str) -> tuple[int, int, Symbol]:
+        """Group, object and symbol of what is shown under a name. Raises ObjectFault where no object has it."""
+        group, symbol = self._shown.get(name, (0, name))
+        if name not in self._shown or symbol not in self._definitions[group]:
+            raise ObjectFault(f"no object has the symbol {symbol!r}, to be seen as {name!r}")
+        owner, number = self._definitions[group][symbol]
+        return group, owner, self._objects[group][owner].symbols[number]
 
     def _address(self, key: tuple[int, int, int]) -> int:
         group, owner, number = key
@@ -139,8 +197,8 @@ class _Link:
 
     # The file
 
-    def file(self) -> bytes:
-        tables = _DynamicTables(tuple(self._imports), self._exports)
+    def file(self) -> bytearray:
+        tables = _DynamicTables(tuple(self._imports), tuple(self.exports))
         places = self._places(tables)
         image = bytearray(places.end)
         self._write_sections(image, places)
@@ -151,25 +209,27 @@ class _Link:
         loader += [
             (places.word(self._table[name]), (1 + number) << 32 | _FILL_TABLE, 0)
             for name, number in self._imports.items()
+            if name in self._table
         ]
-        exports = [self._export(name, group, symbol) for name, group, symbol in self._exports]
+        loader += [(at, (1 + self._imports[name]) << 32 | _ABSOLUTE_64, add) for at, name, add in self._foreign]
+        exports = [self._export(name) for name in self.exports]
         _put(image, places.symbols, tables.symbols([*[None] * len(self._imports), *exports]))
         _put(image, places.names, tables.names)
         _put(image, places.hashes, tables.hashes)
         _put(image, places.loader, b"".join(RELOCATION.pack(*entry) for entry in loader))
         _put(image, places.dynamic, tables.dynamic(places, len(loader)))
         _put(image, 0, _headers(places.bounds, (places.dynamic, tables.dynamic_bytes)))
-        return bytes(image)
+        return image
 
     def _places(self, tables: _DynamicTables) -> _Places:
         """Room for all parts of the file."""
-        fixed_words = sum(self._fixed_words(place, section) for place, section in self._sections())
-        fixed_words += sum(not isinstance(key, str) for key in self._table)
+        words = sum(r.kind == _ABSOLUTE_64 for _, section in self._sections() for r in section.relocations)
+        words += len(self._table)
         layout = _Layout(HEADER.size + 5 * _PROGRAM_HEADER.size)
         symbols = layout.room(tables.count * SYMBOL.size, WORD_BYTES)
         names = layout.room(len(tables.names), 1)
         hashes = layout.room(len(tables.hashes), WORD_BYTES)
-        loader = layout.room((fixed_words + len(self._imports)) * RELOCATION.size, WORD_BYTES)
+        loader = layout.room(words * RELOCATION.size, WORD_BYTES)
         self._lay_out(layout, _Segment.CONSTANT)
         bounds = {_Segment.CONSTANT: (0, layout.end)}
         code = layout.page()
@@ -183,18 +243,6 @@ class _Link:
         bounds[_Segment.DATA] = data, layout.end
         return _Places(symbols, names, hashes, loader, stubs, dynamic, table, bounds)
 
-    @property
-    def _exports(self) -> list[tuple[str, int, str]]:
-        """Name outside, group and name inside of what is seen from outside."""
-        return [(name, group, symbol) for group, (_, seen) in enumerate(self.groups) for symbol, name in seen.items()]
-
-    def _fixed_words(self, place: _Place, section: Section) -> int:
-        """How many words of the section get an address within the file."""
-        return sum(
-            relocation.kind == _ABSOLUTE_64 and not isinstance(self._key(place, relocation.symbol), str)
-            for relocation in section.relocations
-        )
-
     def _lay_out(self, layout: _Layout, segment: _Segment) -> None:
         for place, section in self._sections():
             if _segment(section) is segment:
@@ -206,8 +254,11 @@ class _Link:
             _put(image, start, section.content)
             for relocation in section.relocations:
                 at, key = start + relocation.offset, self._key(place, relocation.symbol)
-                if relocation.kind == _ABSOLUTE_64 and not isinstance(key, str):
-                    self._fixed.append((at, self._address(key) + relocation.addend))
+                if relocation.kind == _ABSOLUTE_64:
+                    if isinstance(key, str):
+                        self._foreign.append((at, key, relocation.addend))
+                    else:
+                        self._fixed.append((at, self._address(key) + relocation.addend))
                     continue
                 if relocation.kind in _TABLE:
                     target = places.word(self._table[key])
@@ -222,27 +273,25 @@ class _Link:
             if not isinstance(key, str):
                 self._fixed.append((places.word(number), self._address(key)))
 
-    def _export(self, name: str, group: int, symbol: str) -> tuple[int, int]:
-        """Address and number of a symbol's kind. Raises ObjectFault where no object of the group has it."""
-        if symbol not in self._definitions[group]:
-            raise ObjectFault(f"no object has the symbol {symbol!r}, to be seen as {name!r}")
-        owner, found = self._definitions[group][symbol]
-        assert found.section is not None
-        section = self._objects[group][owner].sections[found.section]
-        address = self._addresses[_Place(group, owner, found.section)] + found.value
+    def _export(self, name: str) -> tuple[int, int]:
+        """Address and number of a symbol's kind."""
+        group, owner, symbol = self._definition(name)
+        assert symbol.section is not None
+        section = self._objects[group][owner].sections[symbol.section]
+        address = self._addresses[_Place(group, owner, symbol.section)] + symbol.value
         return address, 2 if section.flags & SectionFlag.EXECUTE else 1
 
 
-def _definitions(objects: Sequence[RelocatableObject]) -> dict[str, tuple[int, Symbol]]:
+def _definitions(objects: Sequence[RelocatableObject]) -> dict[str, tuple[int, int]]:
     """The symbols that the objects of a group give each other. Raises ObjectFault where two have one name."""
-    found: dict[str, tuple[int, Symbol]] = {}
-    for number, item in enumerate(objects):
-        for symbol in item.symbols:
+    found: dict[str, tuple[int, int]] = {}
+    for owner, item in enumerate(objects):
+        for number, symbol in enumerate(item.symbols):
             if symbol.section is None or symbol.is_local:
                 continue
             if symbol.name in found:
                 raise ObjectFault(f"two objects have the symbol {symbol.name!r}")
-            found[symbol.name] = number, symbol
+            found[symbol.name] = owner, number
     return found
 
 
@@ -274,10 +323,10 @@ class _Places:
 class _DynamicTables:
     """What the loader reads: names, symbols, their hashes, and where all of it is."""
 
-    def __init__(self, imports: Sequence[str], exports: Sequence[tuple[str, int, str]]) -> None:
+    def __init__(self, imports: Sequence[str], exports: Sequence[str]) -> None:
         self.names = b"\0"
         self._needed = [self._add(name) for name in LIBRARIES]
-        self._offsets = [self._add(name) for name in (*imports, *(name for name, _, _ in exports))]
+        self._offsets = [self._add(name) for name in (*imports, *exports)]
         self.count = 1 + len(self._offsets)  # the first is none
         chain = (number + 1 if 0 < number < self.count - 1 else 0 for number in range(self.count))
         one_bucket = (1, self.count, min(1, self.count - 1))
@@ -329,7 +378,7 @@ def _segment(section: Section) -> _Segment:
     return _Segment.DATA if section.flags & SectionFlag.WRITE or has_words else _Segment.CONSTANT
 
 
-def _put(image: bytearray, at: int, content: bytes) -> None:
+def _put(image: bytearray, at: int, content: bytes | memoryview) -> None:
     image[at : at + len(content)] = content
 
 

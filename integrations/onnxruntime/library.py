@@ -30,7 +30,7 @@ _SYMBOLS = ("CreateEpFactories", "ReleaseEpFactory", "tw_create", "tw_release")
 
 def write_library(path: Path) -> None:
     """Write the file. Raises OSError."""
-    path.write_bytes(link([([emit_object(_TEXT)], dict(zip(_SYMBOLS, _SYMBOLS, strict=True)))]))
+    path.write_bytes(link([([emit_object(_TEXT)], {symbol: symbol for symbol in _SYMBOLS})], _SYMBOLS))
 
 
 def connect(path: Path, create: int, release: int) -> ctypes.CDLL:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tunewright.codegen.llvm.elf import HEADER, ObjectFault, read_object
-from tunewright.codegen.llvm.shared_object import link
+from tunewright.codegen.llvm.shared_object import DataBlock, Group, data_object, link
 from tunewright.codegen.runtime.library import emit_object, pool_object
 
 pytestmark = pytest.mark.skipif(
@@ -69,7 +69,7 @@ define double @helper(double %x) {
 """
 
 
-def load(tmp_path: Path, content: bytes) -> ctypes.CDLL:
+def load(tmp_path: Path, content: bytearray) -> ctypes.CDLL:
     path = tmp_path / "library.so"
     path.write_bytes(content)
     return ctypes.CDLL(str(path))
@@ -77,7 +77,8 @@ def load(tmp_path: Path, content: bytes) -> ctypes.CDLL:
 
 def test_code_reaches_functions_data_and_libraries(tmp_path: Path) -> None:
     names = ("grow", "number", "function", "next", "call_slot", "slot")
-    library = load(tmp_path, link([([emit_object(TEXT)], {name: f"my_{name}" for name in names})]))
+    shown = {name: f"my_{name}" for name in names}
+    library = load(tmp_path, link([([emit_object(TEXT)], shown)], shown.values()))
     library.my_grow.restype = library.my_number.restype = ctypes.c_double
     library.my_grow.argtypes = [ctypes.c_double]
     library.my_function.restype = ctypes.c_void_p
@@ -91,8 +92,11 @@ def test_code_reaches_functions_data_and_libraries(tmp_path: Path) -> None:
 
 
 def test_groups_share_no_names_and_their_objects_do(tmp_path: Path) -> None:
-    groups = [([emit_object(TEXT)], {"grow": "first"}), ([emit_object(OTHER), emit_object(HELPER)], {"grow": "second"})]
-    library = load(tmp_path, link(groups))
+    groups: list[Group] = [
+        ([emit_object(TEXT)], {"grow": "first"}),
+        ([emit_object(OTHER), emit_object(HELPER)], {"grow": "second"}),
+    ]
+    library = load(tmp_path, link(groups, ("first", "second")))
     for function in (library.first, library.second):
         function.restype, function.argtypes = ctypes.c_double, [ctypes.c_double]
     assert library.first(0.0) == 1.0
@@ -100,20 +104,38 @@ def test_groups_share_no_names_and_their_objects_do(tmp_path: Path) -> None:
     assert not hasattr(library, "helper")
 
 
+def test_data_points_into_code_and_other_data(tmp_path: Path) -> None:
+    blocks = [
+        DataBlock("numbers", struct.pack("<3q", 5, 6, 7)),
+        DataBlock("pointers", bytes(32), {0: ("numbers", 8), 16: ("seen", 0), 24: ("exp", 0)}),
+    ]
+    groups: list[Group] = [
+        ([data_object(blocks)], {"pointers": "pointers"}),
+        ([emit_object(HELPER)], {"helper": "seen"}),
+    ]
+    library = load(tmp_path, link(groups, ["pointers", "seen"]))
+    words = (ctypes.c_void_p * 4).in_dll(library, "pointers")
+    assert ctypes.c_int64.from_address(words[0] or 0).value == 6
+    assert words[1] is None
+    assert words[2] == ctypes.cast(library.seen, ctypes.c_void_p).value
+    exp = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_double)(words[3] or 0)
+    assert exp(0.0) == 1.0
+
+
 def test_the_pool_can_be_linked(tmp_path: Path) -> None:
-    assert load(tmp_path, link([([pool_object()], {"tw_run": "run", "tw_pool_create": "create"})])).run
+    assert load(tmp_path, link([([pool_object()], {"tw_run": "run"})], ["run"])).run
 
 
 def test_what_cannot_be_linked_is_said(tmp_path: Path) -> None:
     code = emit_object(HELPER)
     with pytest.raises(ObjectFault, match="no object has the symbol 'absent'"):
-        link([([code], {"absent": "absent"})])
+        link([([code], {"absent": "absent"})], [])
     with pytest.raises(ObjectFault, match="two objects have the symbol 'helper'"):
-        link([([code, code], {"helper": "helper"})])
+        link([([code, code], {})], [])
     with pytest.raises(ObjectFault, match="no relocatable object for x86-64"):
-        link([([b"\x7fELF" + bytes(200)], {})])
+        link([([b"\x7fELF" + bytes(200)], {})], [])
     with pytest.raises(ObjectFault, match="each thread"):
-        link([([emit_object("@own = thread_local global i64 1")], {})])
+        link([([emit_object("@own = thread_local global i64 1")], {})], [])
 
 
 @given(st.data())
