@@ -78,6 +78,7 @@ def _machine() -> Any:
 
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
+    llvm.initialize_native_asmparser()
     target = llvm.Target.from_default_triple()
     # Its features too: a virtual machine may hide some that processors of this name have.
     cpu, features = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
@@ -158,6 +159,12 @@ def pool_text(architecture: str) -> str:
         (folder / f"{name}.ll").read_text(encoding="utf-8")
         for name in (architecture, "pool", "shares", "workers", "control", "sizes", "unique", "coupling", "rows")
     )
+
+
+def instance_text(architecture: str) -> str:
+    """The LLVM IR of the pool with the instances of a program that is linked into a shared object."""
+    own = (resources.files(__package__) / "instance.ll").read_text(encoding="utf-8")
+    return f"{pool_text(architecture)}\n{own}"
 
 
 LINE_BYTES = 64

@@ -1,0 +1,225 @@
+"""A compiled model as a shared library, for programs in which there is no Python: code, weights and pool in one file."""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+from collections.abc import Mapping, Sequence
+from string import Template
+from typing import Any
+
+from tunewright.codegen.artifact import Artifact
+from tunewright.codegen.llvm.shared_object import DataBlock, Group, data_object, link
+from tunewright.codegen.runtime.control import Control
+from tunewright.codegen.runtime.layout import BindingSlice, MovingOperand, Operand
+from tunewright.codegen.runtime.library import ARCHITECTURES, STEP_SYMBOLS, emit_object, instance_text
+from tunewright.codegen.runtime.pool import SPIN_S, STACK_BYTES
+from tunewright.codegen.runtime.processor import requirements_of
+from tunewright.codegen.runtime.static_program import (
+    ARENA,
+    AddressSpace,
+    Source,
+    StaticPort,
+    functions_of,
+    static_program,
+)
+from tunewright.codegen.target import Target
+
+from ..errors import Refused
+from .image import Area, Image, ImagePort, KernelCall, Location, size_bytes
+
+FUNCTIONS = ("describe", "missing", "open", "run", "close")
+"""What programs call, each behind a prefix that the library has to itself."""
+
+PREFIX = re.compile(r"[a-z][a-z0-9_]{0,30}")
+
+PATIENCE_NS, IDLE_NS = 2_000_000, 200_000
+"""How long threads wait awake for each other and for work: as `ThreadPool`."""
+
+
+def shared_library(image: Image, target: Target, prefix: str) -> bytearray:
+    """The library of a compiled model, whose functions are called `<prefix>_open` and so on: see `header`.
+
+    Raises Refused where the model needs Python to run, or is not for an x86-64 processor.
+    """
+    if ARCHITECTURES.get(platform.machine().lower()) != "x86_64" or not target.triple.startswith("x86_64"):
+        raise Refused(f"libraries are made on and for x86-64 processors, not for {target.triple}")
+    return _Library(image, target, prefix).content()
+
+
+class _Library:
+    """Makes one library."""
+
+    def __init__(self, image: Image, target: Target, prefix: str) -> None:
+        self._image, self._target, self._prefix = image, target, prefix
+        self._space = AddressSpace()
+
+    def content(self) -> bytearray:
+        image = self._image
+        calls: list[tuple[Artifact, Sequence[Operand]] | Control[Operand]] = []
+        for step in image.steps:
+            match step:
+                case KernelCall(Artifact() as artifact, locations):
+                    calls.append((artifact, [self._operand(location) for location in locations]))
+                case Control():
+                    calls.append(step.map(self._operand))
+                case _:
+                    raise Refused("the model has nodes without a kernel, which need Python and ONNX Runtime")
+        artifacts = [call[0] for call in calls if not isinstance(call, Control)]
+        names = functions_of(artifacts)
+        ports = [self._port(port, "input", n) for n, port in enumerate(image.inputs)], [
+            self._port(port, "output", n) for n, port in enumerate(image.outputs)
+        ]
+        try:
+            blocks = static_program(
+                calls, names, self._space, image.arena_bytes, ports, requirements_of(self._target.features)
+            )
+        except ValueError as error:
+            raise Refused(f"no library can be made of the model: {error}") from error
+        blocks += [DataBlock(f"constants{n}", memoryview(block)) for n, block in enumerate(image.constants) if block.nbytes]
+        blocks += [DataBlock(f"kept{n}", array.tobytes()) for n, array in enumerate(image.kept) if array.nbytes]
+        blocks.append(DataBlock("description", json.dumps(self._description()).encode() + b"\0"))
+        groups: list[Group] = [([data_object(blocks)], {block.name: block.name for block in blocks})]
+        groups += _kernel_groups(artifacts, names)
+        groups.append(([emit_object(self._functions())], {**self._shown(), **{name: name for name in STEP_SYMBOLS}}))
+        return link(groups, list(self._shown().values()))
+
+    def _shown(self) -> dict[str, str]:
+        return {f"tw_model_{name}": f"{self._prefix}_{name}" for name in FUNCTIONS}
+
+    def _operand(self, location: Location) -> Operand:
+        base: int | BindingSlice
+        match location.area:
+            case Area.INPUT | Area.OUTPUT:
+                base = BindingSlice(f"{location.area} {location.number}", location.offset_bytes)
+            case _:
+                base = self._space.address(_block(location), location.offset_bytes)
+        return MovingOperand(base, location.moves) if location.moves else base
+
+    def _port(self, port: ImagePort, side: str, number: int) -> StaticPort:
+        kind, location = port.kind, port.value.location
+        if port.sizes or port.keys or port.map or kind.shape is None or location is None:
+            raise Refused(f"{side} {port.label!r} is no tensor of a size that is known before the model runs")
+        of_bytes = size_bytes(kind)
+        name = f"{location.area} {location.number}"
+        if location.area is Area.INPUT and side == "output":
+            return StaticPort(of_bytes, "", Source("", location.offset_bytes, location.number))
+        if location.area in (Area.INPUT, Area.OUTPUT):
+            is_whole = side == "input" or (
+                kind == self._image.output_types[location.number] and self._is_first(location.number, number)
+            )
+            if not is_whole:
+                raise Refused(f"{side} {port.label!r} shares memory with another output, which no library does")
+            return StaticPort(of_bytes, name)
+        return StaticPort(of_bytes, "", Source(_block(location), location.offset_bytes))
+
+    def _is_first(self, room: int, number: int) -> bool:
+        """Whether an output is the first in its memory."""
+        for earlier in self._image.outputs[:number]:
+            location = earlier.value.location
+            if location is not None and location.area is Area.OUTPUT and location.number == room:
+                return False
+        return True
+
+    def _description(self) -> Mapping[str, Any]:
+        def told(ports: Sequence[ImagePort]) -> list[Mapping[str, Any]]:
+            return [{"name": port.label, "type": port.kind.dtype, "shape": port.kind.shape} for port in ports]
+
+        return {"inputs": told(self._image.inputs), "outputs": told(self._image.outputs), "cpu": self._target.cpu}
+
+    def _functions(self) -> str:
+        """The functions that programs call, over those of instance.ll."""
+        times = f"i64 {round(SPIN_S * 1e9)}, i64 {PATIENCE_NS}, i64 {IDLE_NS}, i64 {STACK_BYTES}"
+        return f"""{instance_text("x86_64")}
+@description = external global i8
+define ptr @tw_model_describe() {{
+  ret ptr @description
+}}
+define ptr @tw_model_missing() {{
+  %name = call ptr @tw_missing()
+  ret ptr %name
+}}
+define ptr @tw_model_open(i32 %threads) {{
+  %count = sext i32 %threads to i64
+  %instance = call ptr @tw_open(i64 %count, {times})
+  ret ptr %instance
+}}
+define void @tw_model_run(ptr %instance, ptr %inputs, ptr %outputs) {{
+  call void @tw_run_instance(ptr %instance, ptr %inputs, ptr %outputs)
+  ret void
+}}
+define void @tw_model_close(ptr %instance) {{
+  call void @tw_close(ptr %instance)
+  ret void
+}}
+"""
+
+
+def _block(location: Location) -> str:
+    """The name of the block that a location lies in."""
+    return ARENA if location.area is Area.ARENA else f"{location.area}{location.number}"
+
+
+def _kernel_groups(artifacts: Sequence[Artifact], names: Sequence[Mapping[str, str]]) -> list[Group]:
+    """The objects of each kernel with the functions that steps call; equal code once."""
+    shown: dict[tuple[bytes, ...], dict[str, str]] = {}
+    for artifact, of_artifact in zip(artifacts, names, strict=True):
+        shown.setdefault(artifact.objects, {}).update(of_artifact)
+    return list(shown.items())
+
+
+_HEADER = Template("""\
+/* A model compiled by Tunewright $version for $cpu. Link the library, or load it by dlopen.
+   Inputs and outputs are whole tensors, one element behind the other, the last axis fastest:
+$ports */
+#ifndef ${guard}_H
+#define ${guard}_H
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct ${prefix}_model ${prefix}_model;
+
+/* Inputs and outputs as JSON. */
+const char *${prefix}_describe(void);
+/* The name of what this processor lacks and the code needs; NULL if there is no such thing. */
+const char *${prefix}_missing(void);
+/* The model on so many threads, the caller's included; NULL where something is missing, or memory or threads are short. */
+${prefix}_model *${prefix}_open(int threads);
+/* Run it: an address of each input and output, in order. Threads that share a model take turns. */
+void ${prefix}_run(${prefix}_model *model, const void *const *inputs, void *const *outputs);
+/* End it, when nobody runs it any more. */
+void ${prefix}_close(${prefix}_model *model);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
+""")
+
+
+def header(image: Image, target: Target, prefix: str, version: str) -> str:
+    """The C header of the library."""
+    lines = [
+        f"     {side} {number}: {_comment(port.label)}, {port.kind}"
+        for side, ports in (("input", image.inputs), ("output", image.outputs))
+        for number, port in enumerate(ports)
+    ]
+    return _HEADER.substitute(
+        version=version, cpu=target.cpu, ports="\n".join(lines), guard=prefix.upper(), prefix=prefix
+    )
+
+
+def _comment(text: str) -> str:
+    """A name from a model within a comment: letters that can't end it."""
+    return re.sub(r"[^A-Za-z0-9_.:\-\[\]]", "?", text)[:100]
+
+
+def check_prefix(prefix: str) -> str:
+    """The prefix. Raises Refused for one that is none of C's names."""
+    if not PREFIX.fullmatch(prefix):
+        raise Refused(f"{prefix!r} is no prefix for functions: small letters, digits and _, beginning with a letter")
+    return prefix
+
+
