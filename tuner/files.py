@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+
+from tunewright.codegen.write_faults import naming
 
 SOURCES = ("codegen", "graph", "search_space", "db", "tuner")
 """The folders whose code decides the image of a model."""
@@ -21,6 +24,19 @@ CODE_SUFFIXES = (".py", ".ll")
 
 LIBRARIES = ("onnx", "llvmlite", "numpy")
 """The packages that decide it too."""
+
+
+def write_whole(path: Path, content: bytes | bytearray) -> None:
+    """Make or renew a file, in one step for readers. Raises OSError, which names it; nothing is left of it then."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with naming(path):
+            draft.write_bytes(content)
+            draft.replace(path)
+    except OSError:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
+        raise
 
 
 def file_state(path: Path) -> list[int] | None:

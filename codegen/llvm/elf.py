@@ -6,9 +6,9 @@ Source: System V ABI, "Object Files"; its supplement for x86-64.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from enum import IntFlag
+from enum import IntEnum, IntFlag
 from typing import NamedTuple
 
 RELOCATABLE, SHARED = 1, 3
@@ -36,6 +36,17 @@ class SectionFlag(IntFlag):
     ALLOCATE = 2
     EXECUTE = 4
     THREAD_LOCAL = 0x400
+
+
+class SectionKind(IntEnum):
+    """Types of sections that a shared object tells programs that link to it."""
+
+    NONE = 0
+    PROGRAM = 1
+    TEXTS = 3
+    HASHES = 5
+    DYNAMIC = 6
+    LINKED_SYMBOLS = 11
 
 
 class ObjectFault(ValueError):
@@ -165,3 +176,36 @@ def _relocations(table: bytes) -> Iterator[Relocation]:
 
 def _text(names: bytes, start: int) -> str:
     return names[start : names.index(b"\0", start)].decode()
+
+
+@dataclass(frozen=True, slots=True)
+class SectionEntry:
+    """A section of a shared object for programs that link to it: where it is; `link` is the number of another."""
+
+    name: str
+    kind: SectionKind
+    flags: SectionFlag
+    start: int
+    size_bytes: int
+    link: int = 0
+    entry_bytes: int = 0
+
+
+def section_table(entries: Sequence[SectionEntry], start: int) -> tuple[bytes, int, int]:
+    """A table of sections that begins with their names at `start` of the file: its bytes, where the headers begin, and
+    how many there are. The first is none, the last has the names.
+    """
+    texts = b"\0"
+    offsets = []
+    for name in (*(entry.name for entry in entries), ".shstrtab"):
+        offsets.append(len(texts))
+        texts += name.encode() + b"\0"
+    padding = -(start + len(texts)) % 8
+    rows = [bytes(SECTION_HEADER.size)]
+    for offset, entry in zip(offsets, entries, strict=False):
+        locals_end = int(entry.kind is SectionKind.LINKED_SYMBOLS)  # none but the first is local
+        place = (entry.start, entry.start, entry.size_bytes)
+        rest = (entry.link, locals_end, 8, entry.entry_bytes)
+        rows.append(SECTION_HEADER.pack(offset, entry.kind, entry.flags, *place, *rest))
+    rows.append(SECTION_HEADER.pack(offsets[-1], SectionKind.TEXTS, 0, 0, start, len(texts), 0, 0, 1, 0))
+    return texts + bytes(padding) + b"".join(rows), start + len(texts) + padding, len(rows)

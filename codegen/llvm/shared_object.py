@@ -16,6 +16,7 @@ from .elf import (
     HEADER,
     IDENTITY,
     RELOCATION,
+    SECTION_HEADER,
     SHARED,
     SYMBOL,
     X86_64,
@@ -23,9 +24,12 @@ from .elf import (
     RelocatableObject,
     Relocation,
     Section,
+    SectionEntry,
     SectionFlag,
+    SectionKind,
     Symbol,
     read_object,
+    section_table,
 )
 
 LIBRARIES = ("libm.so.6", "libc.so.6")
@@ -97,6 +101,14 @@ class _Segment(Enum):
     CONSTANT = _READ
     CODE = _READ | _EXECUTE
     DATA = _READ | _WRITE
+
+
+_PARTS = (
+    (_Segment.CONSTANT, ".rodata", SectionFlag.ALLOCATE),
+    (_Segment.CODE, ".text", SectionFlag.ALLOCATE | SectionFlag.EXECUTE),
+    (_Segment.DATA, ".data", SectionFlag.ALLOCATE | SectionFlag.WRITE),
+)
+"""The segments as sections, in the order of the file; the first of these is number 1."""
 
 
 class _Place(NamedTuple):
@@ -218,7 +230,9 @@ class _Link:
         _put(image, places.hashes, tables.hashes)
         _put(image, places.loader, b"".join(RELOCATION.pack(*entry) for entry in loader))
         _put(image, places.dynamic, tables.dynamic(places, len(loader)))
-        _put(image, 0, _headers(places.bounds, (places.dynamic, tables.dynamic_bytes)))
+        sections, headers_at, count = section_table(_sections(places, tables), len(image))
+        image += sections
+        _put(image, 0, _headers(places.bounds, (places.dynamic, tables.dynamic_bytes), headers_at, count))
         return image
 
     def _places(self, tables: _DynamicTables) -> _Places:
@@ -273,13 +287,15 @@ class _Link:
             if not isinstance(key, str):
                 self._fixed.append((places.word(number), self._address(key)))
 
-    def _export(self, name: str) -> tuple[int, int]:
-        """Address and number of a symbol's kind."""
+    def _export(self, name: str) -> tuple[int, int, int]:
+        """Address of a symbol, and the numbers of its kind and section."""
         group, owner, symbol = self._definition(name)
         assert symbol.section is not None
         section = self._objects[group][owner].sections[symbol.section]
         address = self._addresses[_Place(group, owner, symbol.section)] + symbol.value
-        return address, 2 if section.flags & SectionFlag.EXECUTE else 1
+        segments = [segment for segment, _, _ in _PARTS]
+        number = 1 + segments.index(_segment(section))
+        return address, 2 if section.flags & SectionFlag.EXECUTE else 1, number
 
 
 def _definitions(objects: Sequence[RelocatableObject]) -> dict[str, tuple[int, int]]:
@@ -339,12 +355,12 @@ class _DynamicTables:
         self.names += name.encode() + b"\0"
         return start
 
-    def symbols(self, places: Sequence[tuple[int, int] | None]) -> bytes:
-        """Symbols with their address and kind, or None for imports. Sections don't count, if there is any."""
+    def symbols(self, places: Sequence[tuple[int, int, int] | None]) -> bytes:
+        """Symbols with their address, kind and section, or None for imports."""
         rows = [SYMBOL.pack(0, 0, 0, 0, 0, 0)]
         for name, place in zip(self._offsets, places, strict=True):
-            address, kind = place or (0, 0)
-            rows.append(SYMBOL.pack(name, 0x10 | kind, 0, 1 if place else 0, address, 0))
+            address, kind, section = place or (0, 0, 0)
+            rows.append(SYMBOL.pack(name, 0x10 | kind, 0, section, address, 0))
         return b"".join(rows)
 
     def dynamic(self, places: _Places, loader_entries: int) -> bytes:
@@ -394,7 +410,29 @@ def _write_stub(image: bytearray, at: int, word_at: int) -> None:
     _put(image, at, b"\xff\x25" + _distance(word_at - (at + 6)))
 
 
-def _headers(bounds: Mapping[_Segment, tuple[int, int]], dynamic: tuple[int, int]) -> bytes:
+def _sections(places: _Places, tables: _DynamicTables) -> list[SectionEntry]:
+    """What programs that link to the file look for: its symbols, and the parts that these lie in."""
+    loaded = SectionFlag.ALLOCATE
+    parts = [
+        SectionEntry(name, SectionKind.PROGRAM, flags, start, end - start)
+        for (_, name, flags), (start, end) in zip(_PARTS, places.bounds.values(), strict=True)
+    ]
+    return [
+        *parts,
+        SectionEntry(".dynstr", SectionKind.TEXTS, loaded, places.names, len(tables.names)),
+        SectionEntry(
+            ".dynsym", SectionKind.LINKED_SYMBOLS, loaded, places.symbols, tables.count * SYMBOL.size, 4, SYMBOL.size
+        ),
+        SectionEntry(".hash", SectionKind.HASHES, loaded, places.hashes, len(tables.hashes), 5, 4),
+        SectionEntry(
+            ".dynamic", SectionKind.DYNAMIC, loaded | SectionFlag.WRITE, places.dynamic, tables.dynamic_bytes, 4, 16
+        ),
+    ]
+
+
+def _headers(
+    bounds: Mapping[_Segment, tuple[int, int]], dynamic: tuple[int, int], sections_at: int, count: int
+) -> bytes:
     """The header of the file, and those of its segments."""
     segments = [
         _PROGRAM_HEADER.pack(_LOAD, segment.value, start, start, start, end - start, end - start, PAGE_BYTES)
@@ -404,7 +442,7 @@ def _headers(bounds: Mapping[_Segment, tuple[int, int]], dynamic: tuple[int, int
     segments.append(_PROGRAM_HEADER.pack(_DYNAMIC, _READ | _WRITE, at, at, at, size, size, WORD_BYTES))
     segments.append(_PROGRAM_HEADER.pack(_STACK, _READ | _WRITE, 0, 0, 0, 0, 0, 16))
     header = HEADER.pack(
-        IDENTITY.ljust(16, b"\0"), SHARED, X86_64, 1, 0, HEADER.size, 0, 0,
-        HEADER.size, _PROGRAM_HEADER.size, len(segments), 64, 0, 0,
+        IDENTITY.ljust(16, b"\0"), SHARED, X86_64, 1, 0, HEADER.size, sections_at, 0,
+        HEADER.size, _PROGRAM_HEADER.size, len(segments), SECTION_HEADER.size, count, count - 1,
     )  # fmt: skip
     return header + b"".join(segments)

@@ -218,6 +218,9 @@ def functions_of(artifacts: Sequence[Artifact]) -> list[dict[str, str]]:
     """For each artifact a name of its own for each of its functions; equal code shares them."""
     numbers: dict[tuple[bytes, ...], int] = {}
     return [
-        {phase.symbol: f"k{numbers.setdefault(artifact.objects, len(numbers))}_{phase.symbol}" for phase in artifact.phases}
+        {
+            phase.symbol: f"k{numbers.setdefault(artifact.objects, len(numbers))}_{phase.symbol}"
+            for phase in artifact.phases
+        }
         for artifact in artifacts
     ]

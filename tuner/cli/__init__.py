@@ -11,13 +11,14 @@ the options can't be used, 130 interrupted.
 
 from __future__ import annotations
 
-from . import bench, database, doctor, keys, lookup, run, show, tune, void, work
+from . import bench, compile_library, database, doctor, keys, lookup, run, show, tune, void, work
 from .answers import messages
 from .app import app, execute, exit_code, main
 
 __all__ = [
     "app",
     "bench",
+    "compile_library",
     "database",
     "doctor",
     "execute",

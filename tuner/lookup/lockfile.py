@@ -10,9 +10,7 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,9 +18,9 @@ from typing import Any
 from tunewright.codegen.fields import check_type, item, quote, read_json
 from tunewright.codegen.host import available_cores, machine
 from tunewright.codegen.target import CUDA, Target
-from tunewright.codegen.write_faults import naming
 
 from ..errors import Refused
+from ..files import write_whole
 from ..models.model import Model, SegmentPlace
 from ..text import short
 from .result import LookupResult, Match, measured_times_s, read
@@ -118,15 +116,7 @@ def write_lock(
         "tasks": [{**results[key].to_json(), "occurrences": count} for key, (_, count) in model.tasks.items()],
         "vendor": None if vendor is None else vendor.to_json(),
     }
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with naming(path):
-            draft.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
-            draft.replace(path)
-    except OSError:
-        with suppress(OSError):
-            draft.unlink(missing_ok=True)
-        raise
+    write_whole(path, f"{json.dumps(data, indent=1)}\n".encode())
 
 
 def read_lock(path: Path) -> Lock:

@@ -1,4 +1,4 @@
-"""A compiled model as a shared library, for programs in which there is no Python: code, weights and pool in one file."""
+"""A compiled model as a shared library, for programs without Python: code, weights and pool of threads in one file."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from string import Template
 from typing import Any
 
 from tunewright.codegen.artifact import Artifact
+from tunewright.codegen.expr.dtype import DType
 from tunewright.codegen.llvm.shared_object import DataBlock, Group, data_object, link
 from tunewright.codegen.runtime.control import Control
 from tunewright.codegen.runtime.layout import BindingSlice, MovingOperand, Operand
@@ -68,17 +69,19 @@ class _Library:
                     raise Refused("the model has nodes without a kernel, which need Python and ONNX Runtime")
         artifacts = [call[0] for call in calls if not isinstance(call, Control)]
         names = functions_of(artifacts)
-        ports = [self._port(port, "input", n) for n, port in enumerate(image.inputs)], [
-            self._port(port, "output", n) for n, port in enumerate(image.outputs)
-        ]
+        ports = (
+            [self._port(port, "input", n) for n, port in enumerate(image.inputs)],
+            [self._port(port, "output", n) for n, port in enumerate(image.outputs)],
+        )
         try:
             blocks = static_program(
                 calls, names, self._space, image.arena_bytes, ports, requirements_of(self._target.features)
             )
         except ValueError as error:
             raise Refused(f"no library can be made of the model: {error}") from error
-        blocks += [DataBlock(f"constants{n}", memoryview(block)) for n, block in enumerate(image.constants) if block.nbytes]
-        blocks += [DataBlock(f"kept{n}", array.tobytes()) for n, array in enumerate(image.kept) if array.nbytes]
+        constants = enumerate(image.constants)
+        blocks += [DataBlock(f"{Area.CONSTANTS}{n}", block.data) for n, block in constants if block.nbytes]
+        blocks += [DataBlock(f"{Area.KEPT}{n}", array.tobytes()) for n, array in enumerate(image.kept) if array.nbytes]
         blocks.append(DataBlock("description", json.dumps(self._description()).encode() + b"\0"))
         groups: list[Group] = [([data_object(blocks)], {block.name: block.name for block in blocks})]
         groups += _kernel_groups(artifacts, names)
@@ -99,8 +102,9 @@ class _Library:
 
     def _port(self, port: ImagePort, side: str, number: int) -> StaticPort:
         kind, location = port.kind, port.value.location
-        if port.sizes or port.keys or port.map or kind.shape is None or location is None:
-            raise Refused(f"{side} {port.label!r} is no tensor of a size that is known before the model runs")
+        is_tensor = DType.of(kind.dtype) is not None and not (port.sizes or port.keys or port.map)
+        if not is_tensor or kind.shape is None or location is None:
+            raise Refused(f"{side} {port.label!r} is no tensor of numbers whose size is known before the model runs")
         of_bytes = size_bytes(kind)
         name = f"{location.area} {location.number}"
         if location.area is Area.INPUT and side == "output":
@@ -185,7 +189,8 @@ typedef struct ${prefix}_model ${prefix}_model;
 const char *${prefix}_describe(void);
 /* The name of what this processor lacks and the code needs; NULL if there is no such thing. */
 const char *${prefix}_missing(void);
-/* The model on so many threads, the caller's included; NULL where something is missing, or memory or threads are short. */
+/* The model on so many threads, the caller's included; NULL where something is missing, or the system gives no more
+   memory or threads. */
 ${prefix}_model *${prefix}_open(int threads);
 /* Run it: an address of each input and output, in order. Threads that share a model take turns. */
 void ${prefix}_run(${prefix}_model *model, const void *const *inputs, void *const *outputs);
@@ -221,5 +226,3 @@ def check_prefix(prefix: str) -> str:
     if not PREFIX.fullmatch(prefix):
         raise Refused(f"{prefix!r} is no prefix for functions: small letters, digits and _, beginning with a letter")
     return prefix
-
-

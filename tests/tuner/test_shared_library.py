@@ -1,0 +1,227 @@
+"""Models as shared libraries: the same bits as a session's, in programs without Python."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import platform
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx.parser
+import pytest
+from onnx import ModelProto, helper, numpy_helper
+
+from tunewright.codegen.host import detect
+from tunewright.tuner import cli
+from tunewright.tuner.errors import Refused
+from tunewright.tuner.models.model import open_model
+from tunewright.tuner.session.execution import CompiledModel
+from tunewright.tuner.session.session import InferenceSession
+from tunewright.tuner.session.shared_library import check_prefix, header, shared_library
+
+pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="libraries are for x86-64")
+
+RNG = np.random.default_rng(8)
+
+NETWORK = """g (float[1, 8, 20, 20] x, float[1, 16] t) => (float[1, 5] y, float[1, 16] passed, float[3] fixed)
+    { c = Conv <pads=[1, 1, 1, 1]> (x, w, b) r = Relu(c) p = GlobalAveragePool(r) f = Flatten(p)
+      a = Add(f, t) y = MatMul(a, v) passed = Identity(t) fixed = Identity(k) }"""
+
+LOOP = "g (float[64] x, int64 n) => (float[64] y, float[64] z) { y = Identity(x) z = Exp(x) }"
+
+
+def network() -> bytes:
+    graph = onnx.parser.parse_graph(NETWORK)
+    shapes = {"w": (16, 8, 3, 3), "b": (16,), "v": (16, 5), "k": (3,)}
+    for name, shape in shapes.items():
+        graph.initializer.append(numpy_helper.from_array(RNG.standard_normal(shape).astype(np.float32), name))
+    return made(graph)
+
+
+def made(graph: Any) -> bytes:
+    model: ModelProto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    return bytes(model.SerializeToString())
+
+
+def loop() -> bytes:
+    """A loop with a number of iterations that a run tells, between kernels."""
+    body = onnx.parser.parse_graph(
+        "body (int64 i, bool c, float[64] a) => (bool d, float[64] b)"
+        "{ d = Identity(c) e = Mul(a, half) b = Add(e, one) }"
+    )
+    graph = onnx.parser.parse_graph(LOOP)
+    graph.node[0].CopyFrom(helper.make_node("Loop", ["n", "", "x"], ["y"], body=body))
+    for name, value in (("half", 0.5), ("one", 1.0)):
+        graph.initializer.append(numpy_helper.from_array(np.array(value, np.float32), name))
+    return made(graph)
+
+
+class Loaded:
+    """A library in this process, with the functions of one prefix."""
+
+    def __init__(self, path: Path, prefix: str) -> None:
+        library = ctypes.CDLL(str(path))
+        pointer = ctypes.c_void_p
+
+        def function(name: str, result: Any, *arguments: Any) -> Any:
+            found = getattr(library, f"{prefix}_{name}")
+            found.restype, found.argtypes = result, arguments
+            return found
+
+        self.describe = function("describe", ctypes.c_char_p)
+        self.missing = function("missing", ctypes.c_char_p)
+        self.open = function("open", pointer, ctypes.c_int)
+        self._run = function("run", None, pointer, pointer, pointer)
+        self.close = function("close", None, pointer)
+
+    def run(self, model: int, feeds: Mapping[str, Any]) -> list[Any]:
+        told = json.loads(self.describe())
+        inputs = [np.ascontiguousarray(feeds[port["name"]]) for port in told["inputs"]]
+        outputs = [np.empty(port["shape"], port["type"]) for port in told["outputs"]]
+        self._run(model, _addresses(inputs), _addresses(outputs))
+        return outputs
+
+
+def _addresses(arrays: Sequence[Any]) -> Any:
+    return (ctypes.c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
+
+
+def library_of(content: bytes, path: Path, features: str = "") -> InferenceSession:
+    """Write the library of a model, and give the session that has the same kernels."""
+    target = detect(2)
+    session = InferenceSession.of(open_model(content, dots=target.has_dots), target, {})
+    assert isinstance(session._model, CompiledModel)
+    path.write_bytes(shared_library(session._model.image, replace(target, features=target.features + features), "net"))
+    return session
+
+
+def feeds_of(content: bytes, seed: int) -> dict[str, Any]:
+    rng = np.random.default_rng(seed)
+    if content == CONTENTS["loop"]:
+        return {"x": rng.standard_normal(64).astype(np.float32), "n": np.array(seed, np.int64)}
+    return {
+        "x": rng.standard_normal((1, 8, 20, 20)).astype(np.float32),
+        "t": rng.standard_normal((1, 16)).astype(np.float32),
+    }
+
+
+CONTENTS = {"network": network(), "loop": loop()}
+
+
+@pytest.mark.parametrize("name", CONTENTS)
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_results_are_those_of_a_session(tmp_path: Path, name: str, threads: int) -> None:
+    content = CONTENTS[name]
+    with library_of(content, tmp_path / "net.so") as session:
+        library = Loaded(tmp_path / "net.so", "net")
+        assert library.missing() is None
+        model = library.open(threads)
+        for seed in range(4):
+            feeds = feeds_of(content, seed)
+            for own, expected in zip(library.run(model, feeds), session.run(None, feeds), strict=True):
+                np.testing.assert_array_equal(own, expected)
+        library.close(model)
+
+
+def test_instances_and_threads_do_not_disturb_each_other(tmp_path: Path) -> None:
+    content = CONTENTS["network"]
+    with library_of(content, tmp_path / "net.so") as session:
+        library = Loaded(tmp_path / "net.so", "net")
+        models = [library.open(1), library.open(2)]
+        expected = [session.run(None, feeds_of(content, seed)) for seed in range(8)]
+
+        def run(number: int) -> None:
+            for own, right in zip(
+                library.run(models[number % 2], feeds_of(content, number % 8)), expected[number % 8], strict=True
+            ):
+                np.testing.assert_array_equal(own, right)
+
+        with ThreadPoolExecutor(6) as threads:
+            list(threads.map(run, range(200)))
+        for model in models:
+            library.close(model)
+
+
+def test_what_the_processor_lacks_is_named(tmp_path: Path) -> None:
+    present = set(detect().features.split(","))
+    absent = next(name for name in ("amx-fp16", "avxvnniint8", "avx512fp16") if f"+{name}" not in present)
+    library_of(CONTENTS["network"], tmp_path / "net.so", f",+{absent}").close()
+    library = Loaded(tmp_path / "net.so", "net")
+    assert library.missing() == absent.encode()
+    assert library.open(1) is None
+
+
+PROGRAM = """
+#include "libsmall.h"
+#include <stdio.h>
+#include <stdlib.h>
+int main(int count, char **arguments) {
+    static float x[1 * 8 * 20 * 20], t[16], y[5], passed[16], fixed[3];
+    FILE *file = fopen(arguments[1], "rb");
+    if (!file || fread(x, sizeof x, 1, file) != 1 || fread(t, sizeof t, 1, file) != 1) return 2;
+    small_model *model = small_open(2);
+    if (!model) { printf("missing %s\\n", small_missing()); return 3; }
+    const void *inputs[] = {x, t};
+    void *outputs[] = {y, passed, fixed};
+    small_run(model, inputs, outputs);
+    small_close(model);
+    for (int i = 0; i < 5; i++) printf("%.9g\\n", y[i]);
+    return 0;
+}
+"""
+
+
+@pytest.mark.skipif(shutil.which("c++") is None, reason="needs a C++ compiler")
+def test_a_program_runs_what_the_command_made(tmp_path: Path) -> None:
+    content = CONTENTS["network"]
+    (tmp_path / "small.onnx").write_bytes(content)
+    assert cli.exit_code(lambda: cli.execute(["compile", str(tmp_path / "small.onnx")])) == 0
+    feeds = feeds_of(content, 3)
+    (tmp_path / "input").write_bytes(feeds["x"].tobytes() + feeds["t"].tobytes())
+    (tmp_path / "program.cc").write_text(PROGRAM)
+    command = ["c++", "-Wall", "-Werror", "program.cc", "libsmall.so", "-Wl,-rpath,$ORIGIN", "-o", "program"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    done = subprocess.run(["./program", "input"], cwd=tmp_path, check=True, capture_output=True, text=True)
+    with InferenceSession(content) as session:
+        np.testing.assert_allclose([float(line) for line in done.stdout.split()], session.run(None, feeds)[0][0], 1e-6)
+
+
+def test_models_that_need_python_are_refused() -> None:
+    text = "g (float[4] x, string[4] s) => (float[4] y, string[4] t) { y = Relu(x) t = Identity(s) }"
+    with InferenceSession.of(open_model(made(onnx.parser.parse_graph(text))), detect(1), {}) as session:
+        assert isinstance(session._model, CompiledModel)
+        with pytest.raises(Refused, match="input 's' is no tensor of numbers"):
+            shared_library(session._model.image, detect(1), "net")
+
+
+def test_nodes_without_a_kernel_are_refused() -> None:
+    text = "g (float[4] x) => (float[4] y) { s = Cast <to=8> (x) f = Cast <to=1> (s) y = Relu(f) }"
+    with InferenceSession.of(open_model(made(onnx.parser.parse_graph(text))), detect(1), {}) as session:
+        assert isinstance(session._model, CompiledModel)
+        with pytest.raises(Refused, match="nodes without a kernel"):
+            shared_library(session._model.image, detect(1), "net")
+
+
+@pytest.mark.parametrize("prefix", ["", "2d", "a-b", "int main", "x" * 40])
+def test_prefixes_are_names(prefix: str) -> None:
+    with pytest.raises(Refused, match="prefix"):
+        check_prefix(prefix)
+
+
+def test_names_from_a_model_stay_in_the_comment() -> None:
+    graph = onnx.parser.parse_graph("g (float[4] x) => (float[4] y) { y = Relu(x) }")
+    graph.input[0].name = graph.node[0].input[0] = '*/ #include "/etc/passwd" \n'
+    with InferenceSession.of(open_model(made(graph)), detect(1), {}) as session:
+        assert isinstance(session._model, CompiledModel)
+        text = header(session._model.image, detect(1), "net", "1")
+        library = shared_library(session._model.image, detect(1), "net")
+    assert text.count("*/") == text.count("/*")
+    assert "#include" not in text
+    assert b"#include" in library  # as JSON, for who asks for names
