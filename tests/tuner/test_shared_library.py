@@ -178,7 +178,10 @@ int main(int count, char **arguments) {
 """
 
 
-@pytest.mark.skipif(shutil.which("c++") is None, reason="needs a C++ compiler")
+needs_compiler = pytest.mark.skipif(shutil.which("c++") is None, reason="needs a C++ compiler")
+
+
+@needs_compiler
 def test_a_program_runs_what_the_command_made(tmp_path: Path) -> None:
     content = CONTENTS["network"]
     (tmp_path / "small.onnx").write_bytes(content)
@@ -191,6 +194,21 @@ def test_a_program_runs_what_the_command_made(tmp_path: Path) -> None:
     done = subprocess.run(["./program", "input"], cwd=tmp_path, check=True, capture_output=True, text=True)
     with InferenceSession(content) as session:
         np.testing.assert_allclose([float(line) for line in done.stdout.split()], session.run(None, feeds)[0][0], 1e-6)
+
+
+@needs_compiler
+@pytest.mark.skipif(shutil.which("qemu-x86_64") is None, reason="needs qemu-user, to be another processor")
+def test_an_older_processor_is_told_what_it_lacks(tmp_path: Path) -> None:
+    library_of(CONTENTS["network"], tmp_path / "net.so").close()
+    (tmp_path / "program.c").write_text(
+        "#include <stdio.h>\nconst char *net_missing(void); void *net_open(int);\n"
+        'int main(void) { printf("%s %d\\n", net_missing(), net_open(1) != NULL); }\n'
+    )
+    command = ["cc", "program.c", "net.so", "-Wl,-rpath,$ORIGIN", "-o", "program"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    emulated = ["qemu-x86_64", "-cpu", "Nehalem", "./program"]
+    done = subprocess.run(emulated, cwd=tmp_path, check=True, capture_output=True, text=True)
+    assert done.stdout == "osxsave 0\n"
 
 
 def test_models_that_need_python_are_refused() -> None:
