@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
 import platform
 import shutil
 import subprocess
@@ -209,6 +210,54 @@ def test_an_older_processor_is_told_what_it_lacks(tmp_path: Path) -> None:
     emulated = ["qemu-x86_64", "-cpu", "Nehalem", "./program"]
     done = subprocess.run(emulated, cwd=tmp_path, check=True, capture_output=True, text=True)
     assert done.stdout == "osxsave 0\n"
+
+
+SCRIPT = """
+const koffi = require('koffi'), fs = require('fs');
+const library = koffi.load('./net.so');
+const describe = library.func('const char *net_describe()');
+const open = library.func('void *net_open(int threads)');
+const run = library.func('void net_run(void *model, const void **inputs, void **outputs)');
+const close = library.func('void net_close(void *model)');
+const told = JSON.parse(describe());
+const size = (port) => port.shape.reduce((a, b) => a * b, 1);
+const inputs = told.inputs.map((port) => new Float32Array(new Uint8Array(fs.readFileSync(port.name)).buffer));
+const outputs = told.outputs.map((port) => new Float32Array(size(port)));
+const model = open(2);
+run(model, inputs, outputs);
+close(model);
+console.log(JSON.stringify(Array.from(outputs[0])));
+"""
+
+
+def _has_koffi() -> bool:
+    """Whether there is Node.js with koffi, which calls functions of libraries: `npm install -g koffi`."""
+    if shutil.which("node") is None or shutil.which("npm") is None:
+        return False
+    return (
+        subprocess.run(["node", "-e", "require('koffi')"], env=_node(), capture_output=True, check=False).returncode
+        == 0
+    )
+
+
+def _node() -> dict[str, str]:
+    root = subprocess.run(["npm", "root", "-g"], capture_output=True, text=True, check=True).stdout.strip()
+    return os.environ | {"NODE_PATH": root}
+
+
+def test_a_script_of_node_runs_a_library(tmp_path: Path) -> None:
+    if not _has_koffi():
+        pytest.skip("needs Node.js with koffi")
+    content = CONTENTS["network"]
+    feeds = feeds_of(content, 5)
+    for name, array in feeds.items():
+        (tmp_path / name).write_bytes(array.tobytes())
+    (tmp_path / "run.js").write_text(SCRIPT)
+    with library_of(content, tmp_path / "net.so") as session:
+        command = ["node", "run.js"]
+        done = subprocess.run(command, cwd=tmp_path, env=_node(), check=True, capture_output=True, text=True)
+        own = np.array(json.loads(done.stdout), np.float32)
+        np.testing.assert_array_equal(own, session.run(None, feeds)[0][0])
 
 
 def test_models_that_need_python_are_refused() -> None:
