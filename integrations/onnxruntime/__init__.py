@@ -5,7 +5,8 @@ May import: what `integrations` may.
 
 from __future__ import annotations
 
+from .compilation import compile_model
 from .registration import register, session_options, wait
 from .tuning import tune
 
-__all__ = ["register", "session_options", "tune", "wait"]
+__all__ = ["compile_model", "register", "session_options", "tune", "wait"]

@@ -9,8 +9,9 @@ from onnx import TensorProto
 
 from tunewright.graph import contrib
 
+from .compiled_group import is_compiled
 from .graph import ELEMENT_BITS, OrtGraph, OrtNode, OrtValueInfo
-from .groups import GroupNode, choose_groups
+from .groups import LEAST_WORK, GroupNode, choose_groups
 
 STANDARD_DOMAINS = ("", "ai.onnx.ml", "ai.onnx.preview")
 """Whose ops are ours, as far as they are of tensors of numbers."""
@@ -71,6 +72,8 @@ class Capability:
 
     def is_ours(self, node: OrtNode) -> bool:
         """Whether we compute a node: an op that we know, of tensors of numbers, in bodies too."""
+        if is_compiled(node):
+            return True
         if node.domain not in STANDARD_DOMAINS and (node.domain, node.op) not in contrib.OPS:
             return False
         values = [value for value in (*node.inputs, *node.outputs, *node.captures) if value]
@@ -96,6 +99,8 @@ def _is_written_out(node: OrtNode | None) -> bool:
 
 def _work(node: OrtNode) -> int:
     """About how many operations a node does."""
+    if is_compiled(node):
+        return LEAST_WORK
     results = sum(_elements(value) for value in node.outputs if value)
     return results * (PRODUCT_WORK if any(part in node.op for part in PRODUCT_OPS) or node.bodies else 1)
 

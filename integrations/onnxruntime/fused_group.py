@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import threading
 from collections import Counter
 from collections.abc import Sequence
-from math import prod
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from tunewright.codegen.expr.dtype import DType
-from tunewright.graph.evaluation.onnx_form import DTYPES
 from tunewright.tuner import InferenceSession
 from tunewright.tuner.errors import message, refusals
 from tunewright.tuner.session.evaluation import VendorSession
 
 from .c_api import OrtApi
 from .graph import OrtValueInfo
+from .kernel_context import KernelContext, numpy_type
 from .native import ComputeInfo, Slots
 from .options import Options
 
@@ -49,7 +44,7 @@ class FusedGroup:
         self.info: ComputeInfo | None = None  # to which plans are added
         self._plans = Counter[tuple[tuple[int, ...], ...]]()  # how many there are, by the shapes of inputs
         self._planning = threading.Lock()
-        self._inputs = [(value.name, value.shape, _numpy_type(value)) for value in inputs]
+        self._inputs = [(value.name, numpy_type(value)) for value in inputs]
         self._outputs = [value.name for value in outputs]
         self._plain: VendorSession | None = None
         self._plain_lock = threading.Lock()
@@ -70,12 +65,10 @@ class FusedGroup:
 
     def run(self, context: int) -> None:
         """Compute the outputs of one run. Raises what the kernels raise."""
-        feeds = {
-            name: self._array(self._api.word("KernelContext_GetInput", context, number) or 0, kind)
-            for number, (name, _, kind) in enumerate(self._inputs)
-        }
+        run = KernelContext(self._api, context)
+        feeds = {name: run.input(number, kind) for number, (name, kind) in enumerate(self._inputs)}
         for number, result in enumerate(self._results(feeds)):
-            self._put(context, number, result)
+            run.output(number, result.shape, result.dtype)[...] = result
         self._plan(list(feeds.values()))
 
     def _plan(self, arrays: Sequence[Any]) -> None:
@@ -115,24 +108,6 @@ class FusedGroup:
         _log.warning("a group of nodes is left to ONNX Runtime's own kernels: %s", message(error))
         self._session = None
 
-    def _array(self, value: int, kind: np.dtype[Any]) -> Any:
-        """An input where it lies."""
-        info = self._api.word("GetTensorTypeAndShape", value)
-        assert info is not None
-        shape = self._api.shape(info)
-        self._api.plain("ReleaseTensorTypeAndShapeInfo", info)
-        address = self._api.word("GetTensorMutableData", value)
-        return _array_at(address or 0, shape, kind)
-
-    def _put(self, context: int, number: int, result: Any) -> None:
-        """Copy a result to where ONNX Runtime wants it."""
-        shape = (ctypes.c_int64 * result.ndim)(*result.shape)
-        value = self._api.word("KernelContext_GetOutput", context, number, shape, result.ndim)
-        address = self._api.word("GetTensorMutableData", value)
-        if address and result.nbytes:
-            source = np.ascontiguousarray(result)
-            ctypes.memmove(address, source.ctypes.data, source.nbytes)
-
     def wait(self, timeout_s: float | None) -> bool:
         """Wait until no kernels are being compiled, for ever where no time is given; whether that is so."""
         session = self._session
@@ -149,17 +124,3 @@ class FusedGroup:
         session, self._session = self._session, None
         if session is not None:
             session.close()
-
-
-def _numpy_type(value: OrtValueInfo) -> np.dtype[Any]:
-    kind = None if value.element is None else DType.of(DTYPES[value.element])
-    assert kind is not None  # others are not ours
-    return np.dtype(kind.numpy)
-
-
-def _array_at(address: int, shape: tuple[int, ...], kind: np.dtype[Any]) -> Any:
-    size_bytes = prod(shape) * kind.itemsize
-    if not size_bytes:
-        return np.empty(shape, kind)
-    memory = (ctypes.c_uint8 * size_bytes).from_address(address)
-    return np.frombuffer(memoryview(memory), kind).reshape(shape)

@@ -17,6 +17,7 @@ from tunewright.tuner.text import counted
 
 from .c_api import API_VERSION, OrtApi, struct_of
 from .capability import Capability
+from .compiled_group import CompiledGroup, is_compiled
 from .fused_group import FusedGroup
 from .graph import OrtGraph, OrtNode, OrtValueInfo, model_of
 from .native import ComputeInfo, Slots
@@ -92,7 +93,7 @@ class Factory:
         )
 
     @property
-    def groups(self) -> list[FusedGroup]:
+    def groups(self) -> list[FusedGroup | CompiledGroup]:
         """The groups of all sessions."""
         return [group for provider in list(self._providers.values()) for group in provider.groups]
 
@@ -150,10 +151,11 @@ class Provider:
         self._api, self._options, self._is_file = api, options, given is None
         self._capability = Capability(frozenset(given or ()))
         self._slots = Slots(detect(options.threads).threads)
+        self._model_file: Path | None = None
         self._file: Path | None = None  # of the model, if its nodes are one group
         self._file_inputs: set[str] = set()
         self._callbacks = add = Callbacks()
-        self._groups: dict[int, tuple[FusedGroup, Callbacks]] = {}  # by the address of their struct
+        self._groups: dict[int, tuple[FusedGroup | CompiledGroup, Callbacks, ComputeInfo]] = {}  # by the info's address
         name = add.text(NAME)
         self._fusion = (ctypes.c_uint32 * 2)(API_VERSION, 1)  # without the weights, which we pack
         self.address = add.struct(
@@ -165,9 +167,9 @@ class Provider:
         )
 
     @property
-    def groups(self) -> list[FusedGroup]:
+    def groups(self) -> list[FusedGroup | CompiledGroup]:
         """The groups of the session."""
-        return [group for group, _ in list(self._groups.values())]
+        return [group for group, _, _ in list(self._groups.values())]
 
     def _claim(self, this: int, graph: int, support: int) -> None:
         claimed = OrtGraph(self._api, graph)
@@ -175,6 +177,7 @@ class Provider:
         if groups or claimed.parent is None:
             of_all, ours = len(claimed.nodes), sum(map(len, groups))
             _log.info("of %d nodes %d run on Tunewright's kernels, in %s", of_all, ours, counted(len(groups), "group"))
+        self._model_file = claimed.model_path
         is_whole = claimed.parent is None and len(groups) == 1 and len(groups[0]) == len(claimed.nodes)
         self._file = claimed.model_path if is_whole and self._is_file else None
         self._file_inputs = {value.name for value in claimed.inputs}
@@ -191,17 +194,30 @@ class Provider:
     def _add_group(self, graph: OrtGraph, node: OrtNode) -> int:
         """The address of the struct by which ONNX Runtime runs a group."""
         inputs, outputs = (tuple(filter(None, values)) for values in (node.inputs, node.outputs))
-        group = FusedGroup(self._api, self._model(graph, inputs, outputs), inputs, outputs, self._options, self._slots)
         add = Callbacks()
-        group.info = ComputeInfo(
+        group = self._group(graph, inputs, outputs)
+        info = ComputeInfo(
             API_VERSION,
             add.add_fallible(self._api, _no_state, *[c_void_p] * 3),
             add.add(None, lambda _this, _state: None, c_void_p, c_void_p),
             self._api.table,
             add.add_fallible(self._api, lambda _this, _state, context: group.run(context), *[c_void_p] * 3),
         )
-        self._groups[group.info.address] = group, add
-        return group.info.address
+        if isinstance(group, FusedGroup):
+            group.info = info
+        self._groups[info.address] = group, add, info
+        return info.address
+
+    def _group(
+        self, graph: OrtGraph, inputs: Sequence[OrtValueInfo], outputs: Sequence[OrtValueInfo]
+    ) -> FusedGroup | CompiledGroup:
+        if len(graph.nodes) == 1 and is_compiled(graph.nodes[0]):
+            file = graph.model_path or self._model_file
+            if file is None:
+                raise Refused("a compiled model is opened from its file, as its library lies beside it")
+            threads = detect(self._options.threads).threads
+            return CompiledGroup(self._api, graph.nodes[0], file.parent, inputs, outputs, threads)
+        return FusedGroup(self._api, self._model(graph, inputs, outputs), inputs, outputs, self._options, self._slots)
 
     def _model(self, graph: OrtGraph, inputs: Sequence[OrtValueInfo], outputs: Sequence[OrtValueInfo]) -> Path | bytes:
         """The model of a group: the file, where it is that, so that what is known of the file is found."""
@@ -212,12 +228,12 @@ class Provider:
 
     def _release(self, this: int, groups: int, count: int) -> None:
         for address in ctypes.cast(groups, POINTER(c_void_p))[:count]:
-            group, _ = self._groups.pop(address or 0)
+            group, _, _ = self._groups.pop(address or 0)
             group.close()
 
     def close(self) -> None:
         """End what compiles."""
-        for group, _ in list(self._groups.values()):
+        for group, _, _ in list(self._groups.values()):
             group.close()
 
 

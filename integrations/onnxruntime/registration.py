@@ -17,6 +17,7 @@ from typing import Any
 from tunewright.tuner.arguments import check_flag, check_source, check_threads, check_timeout
 from tunewright.tuner.errors import Refused
 
+from .compiled_group import CompiledGroup
 from .fused_group import FusedGroup
 from .library import connect, write_library
 from .options import GIVEN_KEY, NAME, OPTIONS_KEY, Options
@@ -60,7 +61,7 @@ def options_with(own: Options) -> Any:
     return options
 
 
-def groups() -> list[FusedGroup]:
+def groups() -> list[FusedGroup | CompiledGroup]:
     """The groups of nodes that are ours, of all sessions of this process."""
     return [group for factory in _factories for group in factory.groups]
 

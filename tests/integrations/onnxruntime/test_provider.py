@@ -96,6 +96,7 @@ def test_it_can_be_waited_for() -> None:
     session = opened(content, background=True)
     assert wait(60)
     (group,) = groups()
+    assert isinstance(group, FusedGroup)
     assert group._session is not None
     assert group._session.ready
     del session
@@ -113,6 +114,7 @@ def test_what_a_session_runs_can_be_tuned(tmp_path: Path) -> None:
     assert [report.trials for report in reports] == [3]
     session = opened(model(text.replace("batch", "256"), {"w": normal(64, 32)}), db=db)
     (group,) = groups()
+    assert isinstance(group, FusedGroup)
     assert group._session is not None
     assert group._session.coverage().untuned == 0
     del session, group

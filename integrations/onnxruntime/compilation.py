@@ -1,0 +1,80 @@
+"""Compiled models: an ONNX file with one node for a model, whose library lies beside it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from onnx import ModelProto, ValueInfoProto, helper
+
+from tunewright.codegen.host import machine
+from tunewright.graph.evaluation.onnx_form import element_type
+from tunewright.tuner.arguments import check_dims, check_model, check_path, check_source, check_threads
+from tunewright.tuner.errors import Refused
+from tunewright.tuner.files import write_whole
+from tunewright.tuner.lookup.source import ScheduleSource
+from tunewright.tuner.session.caches import object_cache
+from tunewright.tuner.session.executable import executable_of_results
+from tunewright.tuner.session.image import ImagePort
+from tunewright.tuner.session.shared_library import shared_library
+
+from .compiled_group import CONTEXT_DOMAIN, CONTEXT_OP, PREFIX
+from .options import NAME
+
+IR_VERSION, OPSET = 10, 21
+
+
+def compile_model(
+    model: Path | str,
+    output: Path | str,
+    *,
+    dims: Mapping[str, int] | None = None,
+    threads: int | None = None,
+    db: str | None = None,
+    server: str | None = None,
+) -> None:
+    """Write `output`, an ONNX file that a session with our provider opens at once, and beside it a library of the model
+    and the model itself, which runs instead where a processor lacks what the code needs.
+
+    `threads` are those that schedules are for; `dims` gives open dimensions a size by their name. All nodes need
+    kernels, and the model's weights are in its own file. Raises as `InferenceSession`, and OSError.
+    """
+    check_source(db, server)
+    source, path = check_model(model), check_path("output", output)
+    if isinstance(source, bytes) or path is None:
+        raise Refused("a model is compiled from a file to a file")
+    source = Path(source)
+    place = ScheduleSource(db, server)
+    prepared = place.prepare(source, check_dims(dims, None), check_threads(threads), "cpu")
+    if prepared.model.graph.has_external_data:
+        raise Refused(f"{source.name} keeps weights in other files, which would have to lie beside the compiled model")
+    executable = executable_of_results(prepared.model, prepared.target, prepared.results, object_cache())
+    library, original = path.with_suffix(".so"), path.with_name(f"{path.stem}.original.onnx")
+    write_whole(library, shared_library(executable.image, prepared.target, PREFIX))
+    shutil.copyfile(source, original)
+    node = helper.make_node(
+        CONTEXT_OP,
+        [port.label for port in executable.image.inputs],
+        [port.label for port in executable.image.outputs],
+        domain=CONTEXT_DOMAIN,
+        source=NAME,
+        main_context=1,
+        embed_mode=0,
+        ep_cache_context=library.name,
+        ep_sdk_version=str(machine()["tunewright"]),
+        hardware_architecture=prepared.target.cpu,
+        notes=json.dumps({"model": original.name}),
+    )
+    inputs, outputs = (
+        [_value(port) for port in ports] for ports in (executable.image.inputs, executable.image.outputs)
+    )
+    graph = helper.make_graph([node], "compiled", inputs, outputs)
+    opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(CONTEXT_DOMAIN, 1)]
+    compiled: ModelProto = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)
+    write_whole(path, compiled.SerializeToString())
+
+
+def _value(port: ImagePort) -> ValueInfoProto:
+    return helper.make_tensor_value_info(port.label, element_type(port.kind.dtype), list(port.kind.shape or ()))
