@@ -197,6 +197,14 @@ def test_a_program_runs_what_the_command_made(tmp_path: Path) -> None:
         np.testing.assert_allclose([float(line) for line in done.stdout.split()], session.run(None, feeds)[0][0], 1e-6)
 
 
+def test_other_names_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "small.onnx").write_bytes(CONTENTS["network"])
+    words = ["compile", str(tmp_path / "small.onnx"), "-o", str(tmp_path / "tuned.onnx")]
+    assert cli.exit_code(lambda: cli.execute(words)) == 2
+    assert "compile_model" in capsys.readouterr().err
+    assert not (tmp_path / "tuned.onnx").exists()
+
+
 @needs_compiler
 @pytest.mark.skipif(shutil.which("qemu-x86_64") is None, reason="needs qemu-user, to be another processor")
 def test_an_older_processor_is_told_what_it_lacks(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from ..errors import Refused
 from ..text import large, printable
 from .answers import CommandAnswer
 from .app import command
@@ -47,6 +48,11 @@ def compile_library(
     from ..session.shared_library import check_prefix, header, shared_library
 
     path = output or model.with_name(f"lib{model.stem}.so")
+    if path.suffix != ".so":
+        raise Refused(
+            f"{str(path)!r} is no name of a library, which ends in .so; an ONNX file for ONNX Runtime is made by "
+            "tunewright.integrations.onnxruntime.compile_model"
+        )
     prefix = check_prefix(_prefix(path))
     source = ScheduleSource.of_options(db, server)
     prepared = source.prepare(model, parse_dims(dims, bind), threads, "cpu")
