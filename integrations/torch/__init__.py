@@ -2,3 +2,8 @@
 Read first: `backend`.
 May import: what `integrations` may.
 """
+
+from __future__ import annotations
+
+from .captured import graphs as graphs
+from .recording import tuning as tuning

@@ -1,0 +1,146 @@
+"""CapturedGraph: a graph that PyTorch gave, and what became of it."""
+
+from __future__ import annotations
+
+import weakref
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tunewright.tuner.text import counted
+
+from .cut import Step, StepModule, Unknown, cut, is_small, step_module, why_not
+from .onnx_writer import OnnxWriter, Untranslated
+from .options import Options
+from .part import Part
+
+MOST_CUTS = 16
+"""Times that a graph is cut again, as a node turned out to have no translation."""
+
+SMALL = "too few nodes in one piece"
+
+_graphs: list[weakref.ref[CapturedGraph]] = []
+
+
+def graphs() -> list[CapturedGraph]:
+    """The graphs that `torch.compile` gave to the backend in this process and that are still in use, in order."""
+    kept = [(reference, graph) for reference in _graphs if (graph := reference()) is not None]
+    _graphs[:] = [reference for reference, _ in kept]
+    return [graph for _, graph in kept]
+
+
+@dataclass(frozen=True, slots=True)
+class RunStep:
+    """A step with what runs it, and the values that nothing reads behind it."""
+
+    run: Callable[..., Sequence[Any]]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    last: tuple[str, ...]
+
+
+class CapturedGraph:
+    """Runs a graph of ATen ops, the most of it by sessions. `parts` are those; `left` has the other nodes by name of
+    the op, with the reason.
+    """
+
+    def __init__(self, module: Any, weights: Collection[int], options: Options) -> None:
+        """`weights` are the numbers of the inputs that stay as they are from run to run."""
+        self._module = module
+        nodes = list(module.graph.nodes)
+        self._placeholders = [node.name for node in nodes if node.op == "placeholder"]
+        self._constants = {node.name: _attribute(module, node) for node in nodes if node.op == "get_attr"}
+        self._weights = {self._placeholders[number] for number in weights} | {*self._constants}
+        self._results = module.graph.output_node().args[0]
+        self._calls = [node for node in nodes if node.op == "call_function"]
+        self.parts: list[Part] = []
+        self._untaken = {node.name: why for node in self._calls if (why := why_not(node))}
+        self._steps = self._run_steps(options)
+        _graphs.append(weakref.ref(self))
+
+    def _run_steps(self, options: Options) -> list[RunStep]:
+        steps, written = self._written()
+        modules = [step_module(step, self._module) for step in steps]
+        rest = {node.name for node in self._results if hasattr(node, "name")}
+        run_steps = []
+        for step, module in zip(reversed(steps), reversed(modules), strict=True):
+            last = tuple({*module.inputs, *module.outputs} - rest)
+            rest |= {*module.inputs}
+            run: Callable[..., Sequence[Any]] = module.module
+            if step.is_ours:
+                numbers = [number for number, name in enumerate(module.inputs) if name in self._weights]
+                run = Part(module, written[step], numbers, options)
+                self.parts.insert(0, run)
+            run_steps.insert(0, RunStep(run, module.inputs, module.outputs, last))
+        return run_steps
+
+    def _written(self) -> tuple[list[Step], dict[Step, OnnxWriter]]:
+        """The steps, and the models of ours. What can't be written is untaken from then on."""
+        written: dict[Step, OnnxWriter] = {}
+        for _ in range(MOST_CUTS):
+            steps = cut(self._module.graph, self._untaken)
+            faults: dict[str, str] = {}
+            for step in steps:
+                if step.is_ours and step not in written:
+                    faults |= self._write(step, written)
+            if not faults:
+                return steps, written
+            self._untaken |= faults
+        self._untaken |= {node.name: "too many nodes have no translation" for node in self._calls}
+        return cut(self._module.graph, self._untaken), {}
+
+    def _write(self, step: Step, written: dict[Step, OnnxWriter]) -> dict[str, str]:
+        """Write a step; its nodes that can't be, with the reasons."""
+        names = [node.name for node in step.nodes]
+        if is_small(step):
+            return dict.fromkeys(names, SMALL)
+        try:
+            written[step] = OnnxWriter(step_module(step, self._module).module)
+        except Unknown as unknown:
+            return {unknown.node: "a number that is no size of a tensor"}
+        except Untranslated as fault:
+            return {fault.node: str(fault)} if fault.node in names else dict.fromkeys(names, str(fault))
+        return {}
+
+    def __call__(self, *arguments: Any) -> list[Any]:
+        """The results for the inputs, in order."""
+        values = dict(zip(self._placeholders, arguments, strict=True)) | self._constants
+        for step in self._steps:
+            results = step.run(*[values[name] for name in step.inputs])
+            values.update(zip(step.outputs, results, strict=True))
+            for name in step.last:
+                del values[name]
+        return [values[result.name] if hasattr(result, "name") else result for result in self._results]
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes it has."""
+        return len(self._calls)
+
+    @property
+    def is_left(self) -> bool:
+        """Whether PyTorch runs all of it."""
+        return all(part.fault for part in self.parts)
+
+    @property
+    def left(self) -> dict[str, int]:
+        """How many nodes PyTorch runs, by their op, for which sessions have no use."""
+        return dict(Counter(str(node.target) for node in self._calls if node.name in self._untaken))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What keeps it from being as fast as it can be, a line each."""
+        lines = [f"left to PyTorch: {part}, because {part.fault}" for part in self.parts if part.fault]
+        if self._untaken:
+            whys = Counter((str(node.target), self._untaken[node.name]) for node in self._calls if node.name in self._untaken)
+            told = ", ".join(f"{count} {op} ({why})" for (op, why), count in whys.most_common())
+            lines.insert(0, f"left to PyTorch: {len(self._untaken)} of {counted(self.nodes, 'node')}: {told}")
+        return (*lines, *(note for part in self.parts if part.session for note in part.session.notes))
+
+
+def _attribute(module: Any, node: Any) -> Any:
+    value = module
+    for name in node.target.split("."):
+        value = getattr(value, name)
+    return value

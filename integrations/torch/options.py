@@ -1,0 +1,39 @@
+"""What `torch.compile` is told with `options`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import torch
+
+from tunewright.tuner.arguments import check_flag, check_source, check_threads
+from tunewright.tuner.errors import Refused
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The arguments of the sessions that run a graph, which are those of `InferenceSession`."""
+
+    threads: int | None = None  # None: as many as PyTorch uses
+    db: str | None = None
+    server: str | None = None
+    background: bool = False
+
+    @staticmethod
+    def read(given: Mapping[str, Any]) -> Options:
+        """The options of these names. Raises Refused for others, and for values that mean nothing."""
+        known = [field.name for field in fields(Options)]
+        for name in given:
+            if name not in known:
+                raise Refused(f"no option is called {name!r}; there are {', '.join(known)}")
+        options = Options(**given)
+        check_source(options.db, options.server)
+        check_flag("background", options.background)
+        check_threads(options.threads)
+        return options
+
+    def with_threads(self) -> Options:
+        """The same, with as many threads as PyTorch uses where none are given."""
+        return self if self.threads is not None else replace(self, threads=torch.get_num_threads())

@@ -1,0 +1,162 @@
+"""Part: what sessions run of a graph, with its weights as constants."""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tunewright.tuner import InferenceSession
+from tunewright.tuner.errors import message, refusals
+from tunewright.tuner.text import counted
+
+from .arrays import as_array, as_tensor
+from .cut import StepModule
+from .onnx_writer import OnnxWriter
+from .options import Options
+from .recording import Run, recording
+
+_log = logging.getLogger("tunewright.torch")
+
+MOST_SETS = 64
+"""Sets of weights that have sessions at a time: as many modules that share code."""
+
+MOST_CHANGES = 2
+"""Times that a weight may be changed in place before it is taken for an input."""
+
+Stamp = tuple[int, int]
+"""What changes with the elements of a tensor: where they lie, and how often they were written."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenPart:
+    """A session, and the weights that are its constants."""
+
+    session: InferenceSession
+    weights: tuple[Any, ...]  # weak references
+    stamps: list[Stamp]
+
+    def has(self, weights: Sequence[Any]) -> bool:
+        """Whether these are the weights, by identity."""
+        return all(kept() is given for kept, given in zip(self.weights, weights, strict=True))
+
+
+def stamp(tensor: Any) -> Stamp:
+    """What tells that it is as it was. Tensors made in inference mode don't count how often they are written."""
+    return tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version  # noqa: SLF001
+
+
+class Part:
+    """Runs a step of a graph by a session, or by PyTorch where none can be had.
+
+    Each set of weights has a session: modules of one class share their compiled code, and weights may be changed. What
+    is changed again and again is an input.
+    """
+
+    def __init__(self, step: StepModule, writer: OnnxWriter, weights: Sequence[int], options: Options) -> None:
+        self._step, self._writer, self.options = step, writer, options
+        self._sessions: OrderedDict[tuple[int, ...], OpenPart] = OrderedDict()  # the last one was run last
+        self._changes: Counter[int] = Counter()
+        self._take_weights(weights)
+        self.fault = ""  # why PyTorch runs it
+        self._undo = [_inverse(order) for order in step.orders]
+
+    def _take_weights(self, numbers: Iterable[int]) -> None:
+        """Take the inputs of these numbers for constants."""
+        self._numbers = (*numbers,)
+        self._fed = [(n, label) for n, label in enumerate(self._writer.labels) if n not in self._numbers]
+
+    @property
+    def session(self) -> InferenceSession | None:
+        """The session that was run last; None before the first run, and where PyTorch runs the part."""
+        return next(reversed(self._sessions.values())).session if self._sessions else None
+
+    def __call__(self, *tensors: Any) -> tuple[Any, ...]:
+        """The outputs for the inputs, in order."""
+        if self.fault:
+            return self._by_pytorch(tensors)
+        try:
+            if (record := recording()) is not None:
+                record.add(self._run_of(tensors))
+                return self._by_pytorch(tensors)
+            results = self._session(tensors).run(None, self._feeds(tensors))
+        except refusals() as error:
+            self._leave(message(error))
+            return self._by_pytorch(tensors)
+        outputs = map(as_tensor, results)
+        return tuple(
+            tensor if order is None else tensor.permute(order)
+            for tensor, order in zip(outputs, self._undo, strict=True)
+        )
+
+    def _by_pytorch(self, tensors: Sequence[Any]) -> tuple[Any, ...]:
+        outputs = self._step.module(*tensors)
+        return tuple(
+            tensor if order is None else tensor.permute(order)
+            for tensor, order in zip(outputs, self._undo, strict=True)
+        )
+
+    def _feeds(self, tensors: Sequence[Any]) -> dict[str, Any]:
+        return {label: as_array(tensors[number]) for number, label in self._fed}
+
+    def _session(self, tensors: Sequence[Any]) -> InferenceSession:
+        """The session of these weights, opened where there is none."""
+        weights = [tensors[number] for number in self._numbers]
+        key = (*map(id, weights),)
+        known = self._sessions.get(key)
+        if known is not None and known.has(weights):
+            if known.stamps == [*map(stamp, weights)]:
+                self._sessions.move_to_end(key)
+                return known.session
+            self._note_changes(known, weights)
+            return self._session(tensors)
+        opened = InferenceSession(
+            self._model(tensors),
+            threads=self.options.threads,
+            db=self.options.db,
+            server=self.options.server,
+            background=self.options.background,
+        )
+        self._sessions[key] = OpenPart(opened, (*map(weakref.ref, weights),), [*map(stamp, weights)])
+        if len(self._sessions) > MOST_SETS:
+            self._sessions.popitem(last=False)
+        _log.info("opened: %s", self)
+        return opened
+
+    def _note_changes(self, known: OpenPart, weights: Sequence[Any]) -> None:
+        """Weights were written: close what has the old ones; what is written often is an input from now on."""
+        pairs = zip(self._numbers, known.stamps, map(stamp, weights), strict=True)
+        changed = [number for number, before, now in pairs if before != now]
+        self._changes.update(changed)
+        often = {number for number in changed if self._changes[number] > MOST_CHANGES}
+        if often:
+            self._take_weights(number for number in self._numbers if number not in often)
+        self._sessions.clear()
+
+    def _model(self, tensors: Sequence[Any]) -> bytes:
+        return self._writer.model({number: tensors[number] for number in self._numbers})
+
+    def _run_of(self, tensors: Sequence[Any]) -> Run:
+        """The model and its sizes, as they are tuned."""
+        sizes = self._writer.sizes({number: tensors[number].shape for number, _ in self._fed})
+        return Run(self, self._model(tensors), sizes)
+
+    def renew(self) -> None:
+        """Open sessions anew, with what the database has by now."""
+        self._sessions.clear()
+
+    def _leave(self, why: str) -> None:
+        """Leave the part to PyTorch from now on."""
+        self.fault = why
+        self._sessions.clear()
+        _log.warning("left to PyTorch: %s, because %s", self, why)
+
+    def __str__(self) -> str:
+        return counted(len(self._step.module.graph.nodes) - len(self._step.inputs) - 1, "node")
+
+
+def _inverse(order: tuple[int, ...] | None) -> tuple[int, ...] | None:
+    return None if order is None else tuple(order.index(axis) for axis in range(len(order)))

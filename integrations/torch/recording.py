@@ -1,0 +1,96 @@
+"""`tuning`: tunes the graphs that are run within it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from tunewright.tuner import tune
+from tunewright.tuner.arguments import check_minutes
+from tunewright.tuner.errors import Refused
+
+from .options import Options
+
+LEAST_MINUTES = 0.01
+"""The least that a graph is given."""
+
+
+class Tunable(Protocol):
+    """A part of a graph, which opens its sessions anew after `renew`."""
+
+    options: Options
+
+    def renew(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What was run: a model, at one size."""
+
+    part: Tunable
+    model: bytes
+    dims: Mapping[str, int]
+
+
+@dataclass(slots=True)
+class Recording:
+    """The runs within one `with tuning(...)`, and the reports once it is over."""
+
+    runs: list[Run] = field(default_factory=list)
+    reports: list[Any] = field(default_factory=list)
+
+    def add(self, run: Run) -> None:
+        """Keep a run, unless it is known."""
+        if run not in self.runs:
+            self.runs.append(run)
+
+
+_recordings: list[Recording] = []
+
+
+def recording() -> Recording | None:
+    """What records runs now."""
+    return _recordings[-1] if _recordings else None
+
+
+@contextmanager
+def tuning(*, minutes: float = 5.0, trials: int | None = None) -> Iterator[Recording]:
+    """Tune what is run within, at its sizes, when the block ends: `minutes` in all, and `trials` a graph at most.
+
+    Within the block PyTorch itself runs the graphs. The first run behind it opens sessions, which take what was found.
+    What `torch.compile` was told with `options` holds for tuning too. Raises what `tunewright.tuner.tune` raises; and
+    Refused where nothing was run, or where schedules come from a server, which has tuner processes of its own.
+    """
+    check_minutes(minutes)
+    record = Recording()
+    _recordings.append(record)
+    try:
+        yield record
+    finally:
+        _recordings.remove(record)
+    if not record.runs:
+        raise Refused(
+            "nothing was tuned: no model compiled with backend='tunewright' was run within `with tuning(...)`, "
+            "or all of it was left to PyTorch"
+        )
+    _tune(record, minutes, trials)
+
+
+def _tune(record: Recording, minutes: float, trials: int | None) -> None:
+    """Tune the runs one after the other; each gets its share of the time that is left."""
+    end_s = time.monotonic() + minutes * 60
+    for number, run in enumerate(record.runs):
+        options = run.part.options
+        if options.server is not None:
+            raise Refused(f"schedules come from {options.server}, and `tuning` keeps them in a database: give `db`")
+        left = (end_s - time.monotonic()) / 60 / (len(record.runs) - number)
+        share = max(left, LEAST_MINUTES)
+        report = tune(
+            run.model, db=options.db, threads=options.threads, dims=run.dims, minutes=share, trials=trials
+        )
+        record.reports.append(report)
+    for run in record.runs:
+        run.part.renew()
