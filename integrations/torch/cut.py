@@ -64,12 +64,18 @@ def why_not(node: Any) -> str:
     if isinstance(target, torch._ops.OpOverload):
         if target._schema.is_mutable:
             return "writes its operand"
-        if not UNTAKEN_TAGS.isdisjoint(target.tags):
+        if not UNTAKEN_TAGS.isdisjoint(target.tags) and not _draws_nothing(node):
             return "random, or of a size that only running tells"
     values = [value for one in (node, *node.all_input_nodes) for value in _values(one)]
     if not all(is_plain(value) or isinstance(value, int | torch.SymInt) for value in values):
         return "a type or device that sessions don't take"
     return ""
+
+
+def _draws_nothing(node: Any) -> bool:
+    """Whether a node is attention that drops nothing out."""
+    arguments = dict(zip((one.name for one in node.target._schema.arguments), node.args, strict=False))
+    return "attention" in node.target.name() and not (arguments | node.kwargs).get("dropout_p", 0.0)
 
 
 def _values(node: Any) -> Iterable[Any]:

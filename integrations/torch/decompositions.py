@@ -20,6 +20,8 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     """By op; those that ONNX knows are left as they are."""
     known = set(_decomp.get_onnx_implemented_overloads(registry()))
     table = _decomp.create_onnx_friendly_decomposition_table(known)
+    for lift in (aten.lift.default, aten.lift_fresh.default):  # of constants, which are no examples
+        table.pop(lift, None)
     return {**table, aten._transformer_encoder_layer_fwd.default: _encoder_layer, **_attentions()}  # noqa: SLF001
 
 

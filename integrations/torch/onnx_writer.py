@@ -7,8 +7,10 @@ still be taken. PyTorch makes no promise about these modules: all that is used o
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
+from types import ModuleType
 from typing import Any
 
 import onnx_ir as ir
@@ -32,11 +34,18 @@ class Untranslated(Exception):
 @cache
 def registry() -> Any:
     """The translations by op. The first time takes a second."""
-    log = logging.getLogger(_registration.__name__)
-    level = log.level
-    log.setLevel(logging.ERROR)  # it warns of packages that are not installed
-    try:
+    with _silent(_registration):  # it warns of packages that are not installed
         return _registration.ONNXRegistry.from_torchlib()
+
+
+@contextmanager
+def _silent(module: ModuleType) -> Iterator[None]:
+    """Have a module of the exporter warn of nothing: what matters is raised."""
+    log = logging.getLogger(module.__name__)
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
     finally:
         log.setLevel(level)
 
@@ -56,7 +65,8 @@ class OnnxWriter:
         self._model = ir.Model(graph, ir_version=IR_VERSION, producer_name="tunewright")
         self._values: dict[str, Any] = {}
         self._inputs: list[Any] = []
-        self._translate(module.graph.nodes)
+        with _silent(_core):  # it warns where it can't tell of which module a node was
+            self._translate(module.graph.nodes)
         for node in self._model.graph:
             node.metadata_props.clear()  # where in the program it comes from: paths of this machine
             node.doc_string = None

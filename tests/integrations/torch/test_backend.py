@@ -1,0 +1,401 @@
+"""`torch.compile(model, backend="tunewright")`: the same results as PyTorch's, and what is refused or left to it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("onnxscript")
+
+from torch import nn  # noqa: E402
+from torch._dynamo.exc import BackendCompilerFailed  # noqa: E402
+from torch._dynamo.utils import counters  # noqa: E402
+
+from tunewright.integrations.torch import graphs, tuning  # noqa: E402
+from tunewright.integrations.torch.backend import backend  # noqa: E402
+from tunewright.tuner.errors import Refused  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:torch", "ignore::FutureWarning:torch")
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> Iterator[None]:
+    """Nothing compiled before, seeded weights, and no gradients."""
+    torch._dynamo.reset()
+    counters.clear()
+    torch.manual_seed(0)
+    with torch.no_grad():
+        yield
+    torch._dynamo.reset()
+
+
+def compiled(model: Any, **options: Any) -> Any:
+    return torch.compile(model, backend=backend, options=options)
+
+
+def same(got: Any, wanted: Any) -> None:
+    """Both are of one structure, and their tensors of one type and shape, with nearly the same elements."""
+    ours, form = torch.utils._pytree.tree_flatten(got)
+    theirs, wanted_form = torch.utils._pytree.tree_flatten(wanted)
+    assert form == wanted_form
+    for one, other in zip(ours, theirs, strict=True):
+        if not isinstance(other, torch.Tensor):
+            assert one == other
+            continue
+        assert (one.dtype, one.shape) == (other.dtype, other.shape)
+        scale = max(float(other.abs().max()), 1e-6) if other.numel() else 1.0
+        np.testing.assert_allclose(one.float().numpy() / scale, other.float().numpy() / scale, atol=1e-4)
+
+
+def check(model: Any, *inputs: Any, left: bool = False) -> Any:
+    """The model compiled, after a run that gave PyTorch's results; `left` tells whether some was left to PyTorch."""
+    model = model.eval() if isinstance(model, nn.Module) else model
+    run = compiled(model)
+    same(run(*inputs), model(*inputs))
+    assert bool(graphs()[-1].left) == left, graphs()[-1].notes
+    assert all(not part.fault for graph in graphs() for part in graph.parts)
+    return run
+
+
+class ConvNet(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8)
+        self.head, self.drop = nn.Linear(8, 5), nn.Dropout(0.5)
+        self.norm.running_mean += 0.5
+
+    def forward(self, x: Any) -> Any:
+        return self.head(self.drop(torch.relu(self.norm(self.conv(x))).mean((2, 3))))
+
+
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.out = nn.Linear(16, 48), nn.Linear(16, 16)
+
+    def forward(self, x: Any) -> Any:
+        q, k, v = self.qkv(x).unflatten(-1, (3, 4, 4)).permute(2, 0, 3, 1, 4)
+        return self.out(nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+
+
+class Shifted(nn.Module):
+    """With a buffer, and a constant that belongs to no module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+        self.register_buffer("shift", torch.randn(8))
+
+    def forward(self, x: Any) -> Any:
+        return torch.tanh(self.linear(x + self.shift)) * torch.tensor([2.0])
+
+
+def mlp() -> Any:
+    return nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 4), nn.Softmax(-1))
+
+
+# Results
+
+
+@pytest.mark.parametrize(
+    ("model", "shape"),
+    [
+        (ConvNet, (2, 3, 8, 8)),
+        (Attention, (2, 5, 16)),
+        (mlp, (3, 8)),
+        (Shifted, (3, 8)),
+        (lambda: nn.TransformerEncoderLayer(16, 4, 32, batch_first=True), (2, 5, 16)),
+        (lambda: nn.TransformerEncoderLayer(16, 4, 32, activation="gelu", norm_first=True), (5, 2, 16)),
+    ],
+)
+def test_the_results_are_those_of_pytorch(model: Callable[[], Any], shape: tuple[int, ...]) -> None:
+    check(model(), torch.randn(shape))
+
+
+def test_the_entry_point_names_the_backend() -> None:
+    """What `backend="tunewright"` finds where the package is installed."""
+    from importlib.metadata import entry_points
+
+    found = [point.load() for point in entry_points(group="torch_dynamo_backends") if point.name == "tunewright"]
+    assert found in ([], [backend])
+
+
+def test_attention_with_a_mask_of_keys() -> None:
+    mask = torch.tensor([[False, False, True], [False, True, True]])
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
+    check(lambda x: layer(x, src_key_padding_mask=mask), torch.randn(2, 3, 8))
+
+
+def test_inference_mode_counts_as_no_grad() -> None:
+    with torch.inference_mode():
+        check(mlp(), torch.randn(3, 8))
+
+
+def test_an_lstm_where_dynamo_takes_it() -> None:
+    with torch._dynamo.config.patch(allow_rnn=True):
+        check(nn.LSTM(4, 6, batch_first=True), torch.randn(2, 3, 4))
+
+
+def test_outputs_keep_their_structure() -> None:
+    class Several(nn.Module):
+        def forward(self, x: Any, y: Any) -> Any:
+            total = x * 2 + y
+            return {"sum": total, "both": (x - y, [total.mean(), x.shape[0]]), "given": x, "none": None}
+
+    check(Several(), torch.randn(3, 4), torch.randn(3, 4), left=False)
+
+
+def test_whole_numbers_go_in_and_out() -> None:
+    class Words(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.words, self.scores = nn.Embedding(20, 8), nn.Linear(8, 20)
+
+        def forward(self, numbers: Any) -> Any:
+            scores = self.scores(self.words(numbers))
+            return scores.argmax(-1), scores > 0
+
+    check(Words(), torch.randint(0, 20, (2, 7)))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])
+def test_other_types_of_numbers(dtype: str) -> None:
+    kind = getattr(torch, dtype)
+    model, x = mlp().to(kind).eval(), torch.randn(3, 8, dtype=kind)
+    got = compiled(model)(x)
+    assert got.dtype == kind
+    np.testing.assert_allclose(got.float().numpy(), model(x).float().numpy(), atol=1e-2)
+
+
+def test_inputs_that_do_not_lie_row_by_row() -> None:
+    check(mlp(), torch.randn(8, 3).t())
+    check(ConvNet(), torch.randn(2, 3, 8, 8).contiguous(memory_format=torch.channels_last))
+
+
+def test_outputs_lie_in_memory_as_those_of_pytorch() -> None:
+    def forward(x: Any) -> Any:
+        return (x * 2 + 1).sigmoid().transpose(1, 2)
+
+    run, x = compiled(forward), torch.randn(2, 3, 4)
+    same(run(x), forward(x))
+    assert run(x).stride() == forward(x).stride()
+
+
+def test_results_are_the_callers_own() -> None:
+    model, x = mlp().eval(), torch.randn(3, 8)
+    run = compiled(model)
+    first = run(x)
+    kept = first.clone()
+    run(torch.randn(3, 8))
+    first += 0  # can be written
+    same(first, kept)
+
+
+# Sizes
+
+
+def test_a_second_size_makes_the_dimension_dynamic_and_others_compile_nothing() -> None:
+    model = ConvNet().eval()
+    run = compiled(model)
+    for batch in (2, 3, 4, 5, 3):
+        x = torch.randn(batch, 3, 8, 8)
+        same(run(x), model(x))
+    assert counters["stats"]["unique_graphs"] == 2
+
+
+def test_a_marked_dimension_compiles_once() -> None:
+    model = Attention().eval()
+    run = compiled(model)
+    for batch in (2, 3):
+        x = torch.randn(batch, 5, 16)
+        torch._dynamo.mark_dynamic(x, 0)
+        same(run(x), model(x))
+    assert counters["stats"]["unique_graphs"] == 1
+    assert not graphs()[-1].left
+
+
+def test_a_size_is_a_result() -> None:
+    class Counted(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return (x.reshape(-1, 2) + x.shape[0]).tanh().exp().sum(1), x.shape[0] * 3
+
+    model = Counted()
+    run = torch.compile(model, backend=backend, dynamic=True)
+    for rows in (4, 6):
+        x = torch.randn(rows, 4)
+        same(run(x), model(x))
+    assert not [part.fault for graph in graphs() for part in graph.parts if part.fault]
+
+
+# Weights
+
+
+def test_changed_weights_are_seen() -> None:
+    model, x = mlp().eval(), torch.randn(3, 8)
+    run = compiled(model)
+    for _ in range(5):
+        same(run(x), model(x))
+        for weight in model.parameters():
+            weight.mul_(1.5)
+    model[0].weight.data = torch.randn(16, 8)
+    same(run(x), model(x))
+
+
+def test_modules_of_one_class_share_code_and_keep_their_weights() -> None:
+    layers = [mlp().eval() for _ in range(3)]
+    runs = [compiled(layer) for layer in layers]
+    x = torch.randn(3, 8)
+    for _ in range(2):
+        for run, layer in zip(runs, layers, strict=True):
+            same(run(x), layer(x))
+
+
+def test_a_buffer_that_the_model_writes_is_an_input() -> None:
+    class Counting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("seen", torch.zeros(4))
+
+        def forward(self, x: Any) -> Any:
+            self.seen += x.sigmoid().exp().sum(0)
+            return x * self.seen
+
+    ours, theirs = Counting().eval(), Counting().eval()
+    run, x = compiled(ours), torch.randn(3, 4)
+    for _ in range(3):
+        same(run(x), theirs(x))
+        same(ours.seen, theirs.seen)
+
+
+# What is refused
+
+
+def test_gradients_are_refused() -> None:
+    with torch.enable_grad(), pytest.raises(BackendCompilerFailed, match=r"torch\.no_grad\(\)") as caught:
+        compiled(mlp())(torch.randn(3, 8))
+    assert isinstance(caught.value.inner_exception, Refused)
+
+
+def test_without_weights_that_want_gradients_the_mode_does_not_matter() -> None:
+    model = mlp().eval().requires_grad_(False)
+    with torch.enable_grad():
+        check(model, torch.randn(3, 8))
+
+
+def test_batch_norm_in_training_is_refused() -> None:
+    with pytest.raises(BackendCompilerFailed, match=r"call model\.eval\(\)"):
+        compiled(ConvNet().train())(torch.randn(2, 3, 8, 8))
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"thread": 2}, "no option is called 'thread'; there are threads, db, server, background"),
+        ({"threads": 0}, "threads is 0"),
+        ({"background": "no"}, "background is 'no'"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(options: dict[str, Any], told: str) -> None:
+    with pytest.raises(BackendCompilerFailed, match=told):
+        compiled(mlp(), **options)(torch.randn(3, 8))
+
+
+def test_a_mode_is_refused() -> None:
+    with pytest.raises(BackendCompilerFailed, match="mode is 'max-autotune'"):
+        torch.compile(mlp(), backend=backend, mode="max-autotune")(torch.randn(3, 8))
+
+
+# What is left to PyTorch
+
+
+class Sorted(nn.Module):
+    """An op without a translation between two products."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 6), nn.Linear(6, 4)
+
+    def forward(self, x: Any) -> Any:
+        y = self.first(x).relu()
+        return self.second(torch.special.bessel_j0(y) + y).sigmoid()
+
+
+def test_an_op_without_translation_is_left_to_pytorch_with_one_note(caplog: Any) -> None:
+    with caplog.at_level(logging.WARNING, "tunewright.torch"):
+        run = check(Sorted(), torch.randn(3, 8), left=True)
+    assert [record.message for record in caplog.records] == [
+        "left to PyTorch: 1 of 14 nodes: 1 aten.special_bessel_j0.default (no ONNX op)"
+    ]
+    [graph] = graphs()
+    assert len(graph.parts) == 2
+    model, x = run._orig_mod, torch.randn(5, 8)
+    same(run(x), model(x))
+
+
+def test_random_numbers_are_pytorchs() -> None:
+    def forward(x: Any) -> Any:
+        return torch.nn.functional.dropout(x.exp() @ x, 0.5, training=True)
+
+    run, x = compiled(forward), torch.randn(4, 4)
+    wanted = x.exp() @ x
+    kept = run(x)
+    assert torch.isclose(kept, 2 * wanted, rtol=1e-3).logical_or(kept == 0).all()
+    assert graphs()[-1].left
+
+
+def test_sizes_that_only_running_tells() -> None:
+    def forward(x: Any) -> Any:
+        return (x @ x).relu(), torch.nonzero(x > 0)
+
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        run, x = compiled(forward), torch.randn(4, 4)
+        same(run(x), forward(x))
+
+
+def test_graph_breaks_make_several_graphs() -> None:
+    class Broken(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = mlp(), nn.Linear(4, 4)
+
+        def forward(self, x: Any) -> Any:
+            y = self.first(x)
+            torch._dynamo.graph_break()
+            return self.second(y)
+
+    check(Broken(), torch.randn(3, 8))
+    assert len(graphs()) == 2
+
+
+def test_complex_numbers_are_left_to_pytorch() -> None:
+    def forward(x: Any) -> Any:
+        return torch.fft.rfft(x @ x).abs()
+
+    run, x = compiled(forward), torch.randn(4, 4)
+    same(run(x), forward(x))
+
+
+# Tuning
+
+
+def test_tuning_tunes_what_runs_within() -> None:
+    model, x = mlp().eval(), torch.randn(3, 8)
+    run = compiled(model, threads=1)
+    with tuning(minutes=0.2, trials=2) as record:
+        same(run(x), model(x))
+        run(x)
+    assert [report.trials for report in record.reports] == [2]
+    same(run(x), model(x))
+    [part] = graphs()[-1].parts
+    coverage = part.session.coverage()
+    assert coverage.tuned + coverage.kept > 0
+
+
+def test_tuning_of_nothing_is_refused() -> None:
+    with pytest.raises(Refused, match="nothing was tuned"), tuning(minutes=1):
+        pass
