@@ -9,11 +9,15 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from .arrays import is_plain, memory_order
 from .onnx_writer import is_known
 
 aten = torch.ops.aten
+
+SOURCES = ("placeholder", "get_attr")
+"""Nodes that compute nothing."""
 
 LEAST_NODES = 4
 """Fewer nodes are not worth a session, unless a product is among them."""
@@ -23,11 +27,6 @@ PRODUCTS = frozenset({
     aten.bmm.default, aten.addmm.default, aten.baddbmm.default, aten.linear.default, aten.matmul.default,
     aten.scaled_dot_product_attention.default, aten._scaled_dot_product_flash_attention_for_cpu.default,
 })  # fmt: skip
-
-UNTAKEN_TAGS = frozenset({
-    torch.Tag.nondeterministic_seeded, torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output,
-})  # fmt: skip
-"""Ops that draw numbers, and those whose results have a size or value that only running tells."""
 
 
 class Unknown(Exception):
@@ -64,11 +63,13 @@ def why_not(node: Any) -> str:
     if isinstance(target, torch._ops.OpOverload):
         if target._schema.is_mutable:
             return "writes its operand"
-        if not UNTAKEN_TAGS.isdisjoint(target.tags) and not _draws_nothing(node):
-            return "random, or of a size that only running tells"
+        if torch.Tag.nondeterministic_seeded in target.tags and not _draws_nothing(node):
+            return "random"
     values = [value for one in (node, *node.all_input_nodes) for value in _values(one)]
     if not all(is_plain(value) or isinstance(value, int | torch.SymInt) for value in values):
         return "a type or device that sessions don't take"
+    if any(free_unbacked_symbols(value) for value in values):
+        return "a size that only running tells"
     return ""
 
 
@@ -96,10 +97,10 @@ def cut(graph: Any, untaken: Mapping[str, str]) -> list[Step]:
     follow from the graph's inputs belong to no step: each has those that it reads.
     """
     places: dict[Any, int] = {}  # even: ours, odd: PyTorch's
-    free = {node for node in graph.nodes if node.op == "placeholder"}
+    free = {node for node in graph.nodes if node.op in SOURCES}
     read_by_output = set(graph.output_node().all_input_nodes)
     for node in graph.nodes:
-        if node.op in ("placeholder", "output"):
+        if node.op in SOURCES or node.op == "output":
             continue
         operands = [operand for operand in node.all_input_nodes if operand not in free]
         if is_number(node) and not operands and node not in read_by_output:

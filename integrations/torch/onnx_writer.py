@@ -19,6 +19,8 @@ from torch.onnx._internal.fx.passes import InsertTypePromotion
 
 from tunewright.tuner.peers.runtimes import FOREIGN_FAULTS, one_line
 
+from .translations import TRANSLATIONS
+
 IR_VERSION = 10
 """Of the file; the exporter's own translations are of opset 18."""
 
@@ -35,7 +37,10 @@ class Untranslated(Exception):
 def registry() -> Any:
     """The translations by op. The first time takes a second."""
     with _silent(_registration):  # it warns of packages that are not installed
-        return _registration.ONNXRegistry.from_torchlib()
+        known = _registration.ONNXRegistry.from_torchlib()
+    for target, function in TRANSLATIONS.items():
+        known.register_op(target, function)
+    return known
 
 
 @contextmanager
