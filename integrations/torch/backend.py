@@ -23,6 +23,8 @@ from .options import Options
 
 _log = logging.getLogger("tunewright.torch")
 
+_told: set[str] = set()  # notes
+
 NORMS = {functional.batch_norm: 1, torch.batch_norm: 3}
 """Batch norm -> the number of the argument that has the running mean; number 5 is whether it is in training."""
 
@@ -55,11 +57,18 @@ def backend(
     except (TorchDynamoException, Refused):
         raise
     except FOREIGN_FAULTS as error:
-        _log.warning("a graph is left to PyTorch: %s", one_line(error))
+        _tell(f"a graph is left to PyTorch: {one_line(error)}")
         return graph_module.forward  # type: ignore[no-any-return]
     for note in captured[0].notes:
-        _log.warning("%s", note)
+        _tell(note)
     return _Switch(run, captured[0], graph_module)
+
+
+def _tell(note: str) -> None:
+    """Say it once: a graph is captured again for other sizes."""
+    if note not in _told:
+        _told.add(note)
+        _log.warning("%s", note)
 
 
 class _Switch:

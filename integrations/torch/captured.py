@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import weakref
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
@@ -97,9 +98,7 @@ class CapturedGraph:
             return dict.fromkeys(names, SMALL)
         try:
             written[step] = OnnxWriter(step_module(step, self._module).module)
-        except Unknown as unknown:
-            return {unknown.node: "a number that is no size of a tensor"}
-        except Untranslated as fault:
+        except (Unknown, Untranslated) as fault:
             return {fault.node: str(fault)} if fault.node in names else dict.fromkeys(names, str(fault))
         return {}
 
@@ -125,21 +124,27 @@ class CapturedGraph:
 
     @property
     def left(self) -> dict[str, int]:
-        """How many nodes PyTorch runs, by their op, for which sessions have no use."""
-        return dict(Counter(str(node.target) for node in self._calls if node.name in self._untaken))
+        """How many nodes PyTorch runs as no session has use for them, by their op."""
+        return dict(Counter(op for op, _ in self._left()))
+
+    def _left(self) -> list[tuple[str, str]]:
+        """The op of each such node, and why it is one."""
+        nodes = [node for node in self._calls if node.name in self._untaken and node.target is not operator.getitem]
+        return [(str(node.target), self._untaken[node.name]) for node in nodes]
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What keeps it from being as fast as it can be, a line each."""
         lines = [f"left to PyTorch: {part}, because {part.fault}" for part in self.parts if part.fault]
-        if self._untaken:
-            whys = Counter((str(node.target), self._untaken[node.name]) for node in self._calls if node.name in self._untaken)
-            told = ", ".join(f"{count} {op} ({why})" for (op, why), count in whys.most_common())
-            lines.insert(0, f"left to PyTorch: {len(self._untaken)} of {counted(self.nodes, 'node')}: {told}")
-        return (*lines, *(note for part in self.parts if part.session for note in part.session.notes))
+        if left := self._left():
+            told = ", ".join(f"{count} {op} ({why})" for (op, why), count in Counter(left).most_common())
+            lines.insert(0, f"left to PyTorch: {len(left)} of {counted(self.nodes, 'node')}: {told}")
+        sessions = [part.session for part in self.parts if part.session is not None]
+        return (*lines, *dict.fromkeys(note for session in sessions for note in session.notes))
 
 
 def _attribute(module: Any, node: Any) -> Any:
+    """What a node takes from the module."""
     value = module
     for name in node.target.split("."):
         value = getattr(value, name)

@@ -30,7 +30,11 @@ PRODUCTS = frozenset({
 
 
 class Unknown(Exception):
-    """A number that does not follow from the sizes of a step's inputs: the name of the node that reads it."""
+    """A number that does not follow from the sizes of a step's inputs, and the name of the node that reads it."""
+
+    def __init__(self, node: str) -> None:
+        super().__init__("it reads a number that is no size of a tensor")
+        self.node = node
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +110,9 @@ def cut(graph: Any, untaken: Mapping[str, str]) -> list[Step]:
         if is_number(node) and not operands and node not in read_by_output:
             free.add(node)
             continue
+        if node.target is operator.getitem and operands:  # a part of a result
+            places[node] = places[operands[0]]
+            continue
         is_ours = node.name not in untaken and not is_number(node)
         before = [places[operand] + (places[operand] % 2 == is_ours) for operand in operands]
         places[node] = max(before, default=0 if is_ours else -1)
@@ -140,6 +147,7 @@ class _Extraction:
             if operand not in own and not (self._step.is_ours and is_number(operand)):
                 self._add_input(operand)
         for node in self._step.nodes:
+            self._reader = node.name
             self._copies[node] = self._graph.node_copy(node, self._copy)
         outputs = [node for node in self._step.nodes if any(user not in own for user in node.users)]
         outputs = [node for node in outputs if not isinstance(node.meta.get("val"), list | tuple)]
@@ -174,13 +182,13 @@ class _Extraction:
         if isinstance(value, int):
             return value
         for read in self._inputs:
-            for axis, extent in enumerate(read.meta["val"].shape):
+            for axis, extent in enumerate(read.meta["val"].shape):  # sessions take tensors alone
                 if isinstance(extent, torch.SymInt) and extent.node.expr == value.node.expr:
                     size = self._graph.call_function(aten.sym_size.int, (self._copies[read], axis))
                     size.meta["val"] = value
                     return size
         if node.op != "call_function" or not is_known(node.target):
-            raise Unknown(node.name)
+            raise Unknown(self._reader)
         return self._graph.node_copy(node, self._copy)
 
     def _in_memory_order(self, node: Any) -> tuple[Any, tuple[int, ...] | None]:

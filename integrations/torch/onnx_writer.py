@@ -7,9 +7,10 @@ still be taken. PyTorch makes no promise about these modules: all that is used o
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -23,6 +24,10 @@ from .translations import TRANSLATIONS
 
 IR_VERSION = 10
 """Of the file; the exporter's own translations are of opset 18."""
+
+
+MOST_BYTES = 1 << 30
+"""Of weights in the model itself. Such messages have two GiB at most."""
 
 
 class Untranslated(Exception):
@@ -133,8 +138,11 @@ class OnnxWriter:
             if not isinstance(extent, int)
         }
 
-    def model(self, weights: Mapping[int, Any]) -> bytes:
-        """The model's bytes with these weights, by the number of the input; what is none of them is an input."""
+    def model(self, weights: Mapping[int, Any], folder: Callable[[], Path]) -> bytes | Path:
+        """The model with these weights, by the number of the input; what is none of them is an input.
+
+        Where it is more than MOST_BYTES, a file in the folder.
+        """
         graph = self._model.graph
         graph.inputs.clear()
         graph.initializers.clear()
@@ -145,7 +153,11 @@ class OnnxWriter:
                     graph.initializers[value.name] = value
                 else:
                     graph.inputs.append(value)
-            return bytes(ir.to_proto(self._model).SerializeToString())
+            if sum(weight.nbytes for weight in weights.values()) <= MOST_BYTES:
+                return bytes(ir.to_proto(self._model).SerializeToString())
+            path = folder() / "graph.onnx"
+            ir.save(self._model, path, external_data="weights")
+            return path
         finally:
             for value in self._inputs:
                 value.const_value = None

@@ -7,11 +7,13 @@ import weakref
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from tunewright.tuner import InferenceSession
-from tunewright.tuner.errors import message, refusals
-from tunewright.tuner.text import counted
+from tunewright.tuner.errors import Refused, message, refusals
+from tunewright.tuner.text import ONNX_RUNTIME, counted
 
 from .arrays import as_array, as_tensor
 from .cut import StepModule
@@ -61,6 +63,7 @@ class Part:
         self._sessions: OrderedDict[tuple[int, ...], OpenPart] = OrderedDict()  # the last one was run last
         self._changes: Counter[int] = Counter()
         self._take_weights(weights)
+        self._folders: list[TemporaryDirectory[str]] = []
         self.fault = ""  # why PyTorch runs it
         self._undo = [_inverse(order) for order in step.orders]
 
@@ -80,7 +83,8 @@ class Part:
             return self._by_pytorch(tensors)
         try:
             if (record := recording()) is not None:
-                record.add(self._run_of(tensors))
+                sizes = self._writer.sizes({number: tensors[number].shape for number, _ in self._fed})
+                record.add(Run(self, sizes, tensors))
                 return self._by_pytorch(tensors)
             results = self._session(tensors).run(None, self._feeds(tensors))
         except refusals() as error:
@@ -114,17 +118,29 @@ class Part:
             self._note_changes(known, weights)
             return self._session(tensors)
         opened = InferenceSession(
-            self._model(tensors),
+            self.model(tensors),
             threads=self.options.threads,
             db=self.options.db,
             server=self.options.server,
             background=self.options.background,
         )
+        self._check(opened)
         self._sessions[key] = OpenPart(opened, (*map(weakref.ref, weights),), [*map(stamp, weights)])
         if len(self._sessions) > MOST_SETS:
             self._sessions.popitem(last=False)
         _log.info("opened: %s", self)
         return opened
+
+    def _check(self, session: InferenceSession) -> None:
+        """Raises Refused where ONNX's evaluator would run nodes, which is slower than PyTorch."""
+        if self.options.background or any(
+            not isinstance(e, int) for one in session.get_inputs() for e in one.shape or ()
+        ):
+            return  # nothing is known yet
+        coverage = session.coverage()
+        if slow := Counter(coverage.fallback) - Counter(coverage.vendor):
+            told = ", ".join(f"{count} {op}" for op, count in slow.items())
+            raise Refused(f"nodes have neither a kernel nor {ONNX_RUNTIME}: {told}")
 
     def _note_changes(self, known: OpenPart, weights: Sequence[Any]) -> None:
         """Weights were written: close what has the old ones; what is written often is an input from now on."""
@@ -136,13 +152,15 @@ class Part:
             self._take_weights(number for number in self._numbers if number not in often)
         self._sessions.clear()
 
-    def _model(self, tensors: Sequence[Any]) -> bytes:
-        return self._writer.model({number: tensors[number] for number in self._numbers})
+    def model(self, tensors: Sequence[Any]) -> bytes | Path:
+        """The part as a model, with the weights among its inputs."""
+        return self._writer.model({number: tensors[number] for number in self._numbers}, self._new_folder)
 
-    def _run_of(self, tensors: Sequence[Any]) -> Run:
-        """The model and its sizes, as they are tuned."""
-        sizes = self._writer.sizes({number: tensors[number].shape for number, _ in self._fed})
-        return Run(self, self._model(tensors), sizes)
+    def _new_folder(self) -> Path:
+        """A folder that is there as long as the part."""
+        folder = TemporaryDirectory(prefix="tunewright-", ignore_cleanup_errors=True)
+        self._folders.append(folder)
+        return Path(folder.name)
 
     def renew(self) -> None:
         """Open sessions anew, with what the database has by now."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 from tunewright.tuner import tune
@@ -23,16 +24,21 @@ class Tunable(Protocol):
 
     options: Options
 
+    def model(self, tensors: Sequence[Any]) -> bytes | Path: ...
     def renew(self) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Run:
-    """What was run: a model, at one size."""
+    """What was run: a part of a graph, at one size."""
 
     part: Tunable
-    model: bytes
     dims: Mapping[str, int]
+    tensors: Sequence[Any]  # its inputs, of which the weights matter
+
+    def is_like(self, other: Run) -> bool:
+        """Whether both have the same tasks."""
+        return self.part is other.part and self.dims == other.dims
 
 
 @dataclass(slots=True)
@@ -43,8 +49,8 @@ class Recording:
     reports: list[Any] = field(default_factory=list)
 
     def add(self, run: Run) -> None:
-        """Keep a run, unless it is known."""
-        if run not in self.runs:
+        """Keep a run, unless there is one like it."""
+        if not any(run.is_like(known) for known in self.runs):
             self.runs.append(run)
 
 
@@ -88,9 +94,8 @@ def _tune(record: Recording, minutes: float, trials: int | None) -> None:
             raise Refused(f"schedules come from {options.server}, and `tuning` keeps them in a database: give `db`")
         left = (end_s - time.monotonic()) / 60 / (len(record.runs) - number)
         share = max(left, LEAST_MINUTES)
-        report = tune(
-            run.model, db=options.db, threads=options.threads, dims=run.dims, minutes=share, trials=trials
-        )
-        record.reports.append(report)
+        model = run.part.model(run.tensors)
+        found = tune(model, db=options.db, threads=options.threads, dims=run.dims, minutes=share, trials=trials)
+        record.reports.append(found)
     for run in record.runs:
         run.part.renew()
