@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import fx
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.exc import TorchDynamoException
 from torch._guards import TracingContext
@@ -89,7 +88,7 @@ def _boxed(graph: CapturedGraph) -> Callable[..., Any]:
         arguments.clear()
         return graph(*taken)
 
-    run._boxed_call = True  # type: ignore[attr-defined]
+    run._boxed_call = True  # type: ignore[attr-defined]  # noqa: SLF001
     return run
 
 

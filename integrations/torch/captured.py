@@ -11,10 +11,11 @@ from typing import Any
 
 from tunewright.tuner.text import counted
 
-from .cut import Step, StepModule, Unknown, cut, is_small, step_module, why_not
+from .cut import Step, Unknown, cut, is_small, step_module, why_not
 from .onnx_writer import OnnxWriter, Untranslated
 from .options import Options
 from .part import Part
+from .sizes import settle
 
 MOST_CUTS = 16
 """Times that a graph is cut again, as a node turned out to have no translation."""
@@ -49,6 +50,7 @@ class CapturedGraph:
     def __init__(self, module: Any, weights: Collection[int], options: Options) -> None:
         """`weights` are the numbers of the inputs that stay as they are from run to run."""
         self._module = module
+        settle(module.graph)
         nodes = list(module.graph.nodes)
         self._placeholders = [node.name for node in nodes if node.op == "placeholder"]
         self._constants = {node.name: _attribute(module, node) for node in nodes if node.op == "get_attr"}
@@ -64,7 +66,7 @@ class CapturedGraph:
         steps, written = self._written()
         modules = [step_module(step, self._module) for step in steps]
         rest = {node.name for node in self._results if hasattr(node, "name")}
-        run_steps = []
+        run_steps: list[RunStep] = []
         for step, module in zip(reversed(steps), reversed(modules), strict=True):
             last = tuple({*module.inputs, *module.outputs} - rest)
             rest |= {*module.inputs}

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import fx
+from torch._ops import OpOverload
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from .arrays import is_plain, memory_order
 from .onnx_writer import is_known
+from .sizes import SOURCES, is_free, is_number
 
 aten = torch.ops.aten
-
-SOURCES = ("placeholder", "get_attr")
-"""Nodes that compute nothing."""
 
 LEAST_NODES = 4
 """Fewer nodes are not worth a session, unless a product is among them."""
@@ -25,7 +24,8 @@ LEAST_NODES = 4
 PRODUCTS = frozenset({
     aten.convolution.default, aten.conv1d.default, aten.conv2d.default, aten.conv3d.default, aten.mm.default,
     aten.bmm.default, aten.addmm.default, aten.baddbmm.default, aten.linear.default, aten.matmul.default,
-    aten.scaled_dot_product_attention.default, aten._scaled_dot_product_flash_attention_for_cpu.default,
+    aten.scaled_dot_product_attention.default,
+    aten._scaled_dot_product_flash_attention_for_cpu.default,  # noqa: SLF001
 })  # fmt: skip
 
 
@@ -59,13 +59,13 @@ def why_not(node: Any) -> str:
     """Why no session takes a node, in a word or two; "" where nothing is known against it."""
     target = node.target
     if node.op != "call_function":
-        return node.op
+        return str(node.op)
     if target is operator.getitem:
         return why_not(node.args[0])
     if not is_known(target):
         return "no ONNX op"
-    if isinstance(target, torch._ops.OpOverload):
-        if target._schema.is_mutable:
+    if isinstance(target, OpOverload):
+        if target._schema.is_mutable:  # noqa: SLF001
             return "writes its operand"
         if torch.Tag.nondeterministic_seeded in target.tags and not _draws_nothing(node):
             return "random"
@@ -79,7 +79,8 @@ def why_not(node: Any) -> str:
 
 def _draws_nothing(node: Any) -> bool:
     """Whether a node is attention that drops nothing out."""
-    arguments = dict(zip((one.name for one in node.target._schema.arguments), node.args, strict=False))
+    names = (argument.name for argument in node.target._schema.arguments)  # noqa: SLF001
+    arguments = dict(zip(names, node.args, strict=False))
     return "attention" in node.target.name() and not (arguments | node.kwargs).get("dropout_p", 0.0)
 
 
@@ -89,11 +90,6 @@ def _values(node: Any) -> Iterable[Any]:
     return [one for one in value if one is not None] if isinstance(value, list | tuple) else [value]
 
 
-def is_number(node: Any) -> bool:
-    """Whether it is a number that PyTorch tracks, such as a size, and no tensor."""
-    return isinstance(node.meta.get("val"), torch.SymInt | torch.SymFloat | torch.SymBool | int | float)
-
-
 def cut(graph: Any, untaken: Mapping[str, str]) -> list[Step]:
     """The steps of a graph in order; sessions take all nodes that are not `untaken`.
 
@@ -101,15 +97,11 @@ def cut(graph: Any, untaken: Mapping[str, str]) -> list[Step]:
     follow from the graph's inputs belong to no step: each has those that it reads.
     """
     places: dict[Any, int] = {}  # even: ours, odd: PyTorch's
-    free = {node for node in graph.nodes if node.op in SOURCES}
-    read_by_output = set(graph.output_node().all_input_nodes)
+    results = set(graph.output_node().all_input_nodes)
     for node in graph.nodes:
-        if node.op in SOURCES or node.op == "output":
+        if node.op in (*SOURCES, "output") or (is_free(node) and node not in results):
             continue
-        operands = [operand for operand in node.all_input_nodes if operand not in free]
-        if is_number(node) and not operands and node not in read_by_output:
-            free.add(node)
-            continue
+        operands = [operand for operand in node.all_input_nodes if not is_free(operand)]
         if node.target is operator.getitem and operands:  # a part of a result
             places[node] = places[operands[0]]
             continue
@@ -132,6 +124,15 @@ def step_module(step: Step, owner: Any) -> StepModule:
     return _Extraction(step, owner).result()
 
 
+def _sources(node: Any) -> Iterator[Any]:
+    """What a node reads; in the place of numbers that belong to no step, what these read."""
+    for operand in node.all_input_nodes:
+        if operand.op == "call_function" and is_free(operand):
+            yield from _sources(operand)
+        else:
+            yield operand
+
+
 class _Extraction:
     """Copies the nodes of a step into a graph of their own."""
 
@@ -143,7 +144,7 @@ class _Extraction:
 
     def result(self) -> StepModule:
         own = set(self._step.nodes)
-        for operand in dict.fromkeys(operand for node in self._step.nodes for operand in node.all_input_nodes):
+        for operand in dict.fromkeys(source for node in self._step.nodes for source in _sources(node)):
             if operand not in own and not (self._step.is_ours and is_number(operand)):
                 self._add_input(operand)
         for node in self._step.nodes:
@@ -178,18 +179,25 @@ class _Extraction:
         return self._copies[node]
 
     def _number(self, node: Any) -> Any:
+        """A number that belongs to no step; for a session it comes from the sizes of its inputs."""
         value = node.meta["val"]
-        if isinstance(value, int):
-            return value
-        for read in self._inputs:
-            for axis, extent in enumerate(read.meta["val"].shape):  # sessions take tensors alone
-                if isinstance(extent, torch.SymInt) and extent.node.expr == value.node.expr:
-                    size = self._graph.call_function(aten.sym_size.int, (self._copies[read], axis))
-                    size.meta["val"] = value
-                    return size
-        if node.op != "call_function" or not is_known(node.target):
+        if self._step.is_ours and (size := self._size(value)) is not None:
+            return size
+        if node.op != "call_function" or not is_free(node):
             raise Unknown(self._reader)
         return self._graph.node_copy(node, self._copy)
+
+    def _size(self, value: Any) -> Any:
+        """A size of an input that is this number; None where there is none."""
+        if isinstance(value, int):
+            return value
+        for node in self._inputs:
+            for axis, extent in enumerate(node.meta["val"].shape):
+                if isinstance(extent, torch.SymInt) and extent.node.expr == value.node.expr:
+                    size = self._graph.call_function(aten.sym_size.int, (self._copies[node], axis))
+                    size.meta["val"] = value
+                    return size
+        return None
 
     def _in_memory_order(self, node: Any) -> tuple[Any, tuple[int, ...] | None]:
         """An output as it lies in memory in PyTorch, which what reads it may rely on."""

@@ -398,6 +398,7 @@ def test_tuning_tunes_what_runs_within() -> None:
     assert [report.trials for report in record.reports] == [2]
     same(run(x), model(x))
     [part] = graphs()[-1].parts
+    assert part.session is not None
     coverage = part.session.coverage()
     assert coverage.tuned + coverage.kept > 0
 
