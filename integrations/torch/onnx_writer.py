@@ -22,8 +22,11 @@ from tunewright.tuner.peers.runtimes import FOREIGN_FAULTS, one_line
 
 from .translations import TRANSLATIONS
 
-IR_VERSION = 10
-"""Of the file; the exporter's own translations are of opset 18."""
+WRITTEN_OPSET, OPSET, IR_VERSION = 18, 22, 10
+"""What the exporter's translations are of, what takes bfloat16 everywhere, and the file's version that has it."""
+
+CHANGED = frozenset({"DFT", "GridSample", "GroupNormalization"})
+"""Ops that mean something else in the later opset."""
 
 
 MOST_BYTES = 1 << 30
@@ -42,7 +45,7 @@ class Untranslated(Exception):
 def registry() -> Any:
     """The translations by op. The first time takes a second."""
     with _silent(_registration):  # it warns of packages that are not installed
-        known = _registration.ONNXRegistry.from_torchlib()
+        known = _registration.ONNXRegistry.from_torchlib(WRITTEN_OPSET)
     for target, function in TRANSLATIONS.items():
         known.register_op(target, function)
     return known
@@ -81,6 +84,8 @@ class OnnxWriter:
             node.metadata_props.clear()  # where in the program it comes from: paths of this machine
             node.doc_string = None
         _ir_passes.add_opset_imports(self._model)
+        if CHANGED.isdisjoint(node.op_type for node in graph):
+            graph.opset_imports[""] = OPSET
 
     def _translate(self, nodes: Sequence[Any]) -> None:
         constants: dict[Any, Any] = {}
