@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,11 +17,8 @@ from tunewright.tuner.peers.runtimes import FOREIGN_FAULTS, one_line
 
 from .captured import CapturedGraph
 from .decompositions import decompositions
+from .notes import tell
 from .options import Options
-
-_log = logging.getLogger("tunewright.torch")
-
-_told: set[str] = set()  # notes
 
 NORMS = {functional.batch_norm: 1, torch.batch_norm: 3}
 """Batch norm -> the number of the argument that has the running mean; number 5 is whether it is in training."""
@@ -56,18 +52,11 @@ def backend(
     except (TorchDynamoException, Refused):
         raise
     except FOREIGN_FAULTS as error:
-        _tell(f"a graph is left to PyTorch: {one_line(error)}")
+        tell(f"a graph is left to PyTorch: {one_line(error)}")
         return graph_module.forward  # type: ignore[no-any-return]
     for note in captured[0].notes:
-        _tell(note)
+        tell(note)
     return _Switch(run, captured[0], graph_module)
-
-
-def _tell(note: str) -> None:
-    """Say it once: a graph is captured again for other sizes."""
-    if note not in _told:
-        _told.add(note)
-        _log.warning("%s", note)
 
 
 class _Switch:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
+import shutil
 import weakref
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import mkdtemp
 from typing import Any
 
 from tunewright.tuner import InferenceSession
@@ -17,11 +17,10 @@ from tunewright.tuner.text import ONNX_RUNTIME, counted
 
 from .arrays import as_array, as_tensor
 from .cut import StepModule
+from .notes import log, tell
 from .onnx_writer import OnnxWriter
 from .options import Options
 from .recording import Run, recording
-
-_log = logging.getLogger("tunewright.torch")
 
 MOST_SETS = 64
 """Sets of weights that have sessions at a time: as many modules that share code."""
@@ -63,7 +62,6 @@ class Part:
         self._sessions: OrderedDict[tuple[int, ...], OpenPart] = OrderedDict()  # the last one was run last
         self._changes: Counter[int] = Counter()
         self._take_weights(weights)
-        self._folders: list[TemporaryDirectory[str]] = []
         self.fault = ""  # why PyTorch runs it
         self._undo = [_inverse(order) for order in step.orders]
 
@@ -128,7 +126,7 @@ class Part:
         self._sessions[key] = OpenPart(opened, (*map(weakref.ref, weights),), [*map(stamp, weights)])
         if len(self._sessions) > MOST_SETS:
             self._sessions.popitem(last=False)
-        _log.info("opened: %s", self)
+        log.info("opened: %s", self)
         return opened
 
     def _check(self, session: InferenceSession) -> None:
@@ -158,9 +156,9 @@ class Part:
 
     def _new_folder(self) -> Path:
         """A folder that is there as long as the part."""
-        folder = TemporaryDirectory(prefix="tunewright-", ignore_cleanup_errors=True)
-        self._folders.append(folder)
-        return Path(folder.name)
+        folder = mkdtemp(prefix="tunewright-")
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)  # at the end of the process too
+        return Path(folder)
 
     def renew(self) -> None:
         """Open sessions anew, with what the database has by now."""
@@ -170,7 +168,7 @@ class Part:
         """Leave the part to PyTorch from now on."""
         self.fault = why
         self._sessions.clear()
-        _log.warning("left to PyTorch: %s, because %s", self, why)
+        tell(f"left to PyTorch: {self}, because {why}")
 
     def __str__(self) -> str:
         return counted(len(self._step.module.graph.nodes) - len(self._step.inputs) - 1, "node")

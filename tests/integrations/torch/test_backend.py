@@ -16,18 +16,21 @@ from torch import nn  # noqa: E402
 from torch._dynamo.exc import BackendCompilerFailed  # noqa: E402
 from torch._dynamo.utils import counters  # noqa: E402
 
-from tunewright.integrations.torch import graphs, tuning  # noqa: E402
+from tunewright.integrations.torch import graphs, notes, onnx_writer, part, tuning  # noqa: E402
 from tunewright.integrations.torch.backend import backend  # noqa: E402
+from tunewright.tuner import InferenceSession  # noqa: E402
 from tunewright.tuner.errors import Refused  # noqa: E402
+from tunewright.tuner.session.image_store import Coverage  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:torch", "ignore::FutureWarning:torch")
 
 
 @pytest.fixture(autouse=True)
 def _fresh() -> Iterator[None]:
-    """Nothing compiled before, seeded weights, and no gradients."""
+    """Nothing compiled or told before, seeded weights, and no gradients."""
     torch._dynamo.reset()
     counters.clear()
+    notes._told.clear()
     torch.manual_seed(0)
     with torch.no_grad():
         yield
@@ -232,6 +235,21 @@ def test_a_size_is_a_result() -> None:
     assert not [part.fault for graph in graphs() for part in graph.parts if part.fault]
 
 
+def test_sizes_of_results_follow_from_those_of_inputs() -> None:
+    """A window of the second product has a size that no input has."""
+
+    def forward(x: Any) -> Any:
+        y = torch.cat([x @ x.t(), x @ x.t()])
+        z = y.unfold(0, 2, 2).flatten(1) if y.shape[0] % 2 == 0 else y
+        return torch.special.bessel_j0(z).reshape(y.shape[0] * x.shape[0], -1) @ torch.ones(1, 3)
+
+    run = torch.compile(forward, backend=backend, dynamic=True)
+    for rows in (4, 6):
+        x = torch.randn(rows, 3)
+        same(run(x), forward(x))
+    assert not [part.fault for graph in graphs() for part in graph.parts if part.fault]
+
+
 # Weights
 
 
@@ -270,6 +288,11 @@ def test_a_buffer_that_the_model_writes_is_an_input() -> None:
     for _ in range(3):
         same(run(x), theirs(x))
         same(ours.seen, theirs.seen)
+
+
+def test_many_weights_are_written_to_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onnx_writer, "MOST_BYTES", 100)
+    check(mlp(), torch.randn(3, 8))
 
 
 # What is refused
@@ -386,6 +409,41 @@ def test_complex_numbers_are_left_to_pytorch() -> None:
     same(run(x), forward(x))
 
 
+def test_what_no_session_takes_is_left_to_pytorch_with_one_note(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise Refused("no room")
+
+    monkeypatch.setattr(part, "InferenceSession", refuse)
+    model, x = mlp().eval(), torch.randn(3, 8)
+    run = compiled(model)
+    with caplog.at_level(logging.WARNING, "tunewright.torch"):
+        for _ in range(3):
+            same(run(x), model(x))
+    assert [record.message for record in caplog.records] == ["left to PyTorch: 6 nodes, because no room"]
+
+
+def test_a_step_that_onnx_runtime_and_kernels_lack_is_left_to_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+    coverage = Coverage(
+        native=1, fallback={"Det": 2, "Sin": 1}, vendor={"Sin": 1}, tuned=0, untuned=1, transferred=0, kept=0
+    )
+    monkeypatch.setattr(InferenceSession, "coverage", lambda session: coverage)
+    model, x = mlp().eval(), torch.randn(3, 8)
+    same(compiled(model)(x), model(x))
+    assert graphs()[-1].parts[0].fault == "nodes have neither a kernel nor ONNX Runtime: 2 Det"
+
+
+def test_in_the_background_the_first_run_is_answered_at_once() -> None:
+    model, x = mlp().eval(), torch.randn(3, 8)
+    run = compiled(model, background=True)
+    same(run(x), model(x))
+    [one] = graphs()[-1].parts
+    assert one.session is not None
+    one.session.wait()
+    same(run(x), model(x))
+
+
 # Tuning
 
 
@@ -397,9 +455,9 @@ def test_tuning_tunes_what_runs_within() -> None:
         run(x)
     assert [report.trials for report in record.reports] == [2]
     same(run(x), model(x))
-    [part] = graphs()[-1].parts
-    assert part.session is not None
-    coverage = part.session.coverage()
+    [one] = graphs()[-1].parts
+    assert one.session is not None
+    coverage = one.session.coverage()
     assert coverage.tuned + coverage.kept > 0
 
 
