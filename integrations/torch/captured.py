@@ -51,6 +51,7 @@ class CapturedGraph:
         """`weights` are the numbers of the inputs that stay as they are from run to run."""
         self._module = module
         settle(module.graph)
+        module.graph.eliminate_dead_code()
         nodes = list(module.graph.nodes)
         self._placeholders = [node.name for node in nodes if node.op == "placeholder"]
         self._constants = {node.name: _attribute(module, node) for node in nodes if node.op == "get_attr"}

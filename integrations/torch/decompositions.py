@@ -22,11 +22,37 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     table = _decomp.create_onnx_friendly_decomposition_table(known)
     for lift in (aten.lift.default, aten.lift_fresh.default):  # of constants, which are no examples
         table.pop(lift, None)
-    return {**table, aten._transformer_encoder_layer_fwd.default: _encoder_layer, **_attentions()}  # noqa: SLF001
+    return table | {
+        aten._scaled_dot_product_flash_attention_for_cpu.default: _attention,  # noqa: SLF001
+        aten._native_multi_head_attention.default: _multi_head_attention,  # noqa: SLF001
+        aten._transformer_encoder_layer_fwd.default: _encoder_layer,  # noqa: SLF001
+    }
 
 
-def _attentions() -> dict[Any, Callable[..., Any]]:
-    return {aten._native_multi_head_attention.default: _multi_head_attention}  # noqa: SLF001
+def _attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    attn_mask: Any = None,
+    scale: float | None = None,
+) -> tuple[Any, Any]:
+    """Attention with heads of keys and values that several heads of queries may share, and logarithms of its sums."""
+    if dropout_p:
+        return NotImplemented
+    shared = query.size(1) // key.size(1)
+    if shared > 1:
+        key, value = (operand.repeat_interleave(shared, 1) for operand in (key, value))
+    scores = (query * (query.size(-1) ** -0.5 if scale is None else scale)) @ key.transpose(-2, -1)
+    if is_causal:
+        later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=query.device).triu(1)
+        scores = scores.masked_fill(later, float("-inf"))
+    if attn_mask is not None:
+        scores = scores + attn_mask
+    result = scores.softmax(-1) @ value
+    return result.transpose(1, 2).contiguous().transpose(1, 2), scores.logsumexp(-1)
 
 
 def _multi_head_attention(

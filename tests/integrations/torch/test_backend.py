@@ -134,6 +134,24 @@ def test_attention_with_a_mask_of_keys() -> None:
     check(lambda x: layer(x, src_key_padding_mask=mask), torch.randn(2, 3, 8))
 
 
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("heads", [4, 2, 1])
+def test_attention_whose_heads_share_keys(heads: int, is_causal: bool) -> None:
+    def forward(q: Any, k: Any, v: Any) -> Any:
+        return nn.functional.scaled_dot_product_attention(q, k, v, is_causal=is_causal, enable_gqa=True)
+
+    q, k, v = torch.randn(2, 4, 7, 8), torch.randn(2, heads, 7, 8), torch.randn(2, heads, 7, 8)
+    check(forward, q, k, v)
+
+
+def test_attention_with_a_mask_that_is_added() -> None:
+    def forward(q: Any, mask: Any) -> Any:
+        return nn.functional.scaled_dot_product_attention(q, q, q, mask, scale=0.3)
+
+    check(forward, torch.randn(2, 4, 7, 8), torch.randn(7, 7))
+    check(forward, torch.randn(2, 4, 7, 8), torch.randn(2, 1, 7, 7) > -1)
+
+
 def test_inference_mode_counts_as_no_grad() -> None:
     with torch.inference_mode():
         check(mlp(), torch.randn(3, 8))
