@@ -18,7 +18,7 @@ from tunewright.tuner.peers.runtimes import FOREIGN_FAULTS, one_line
 from .captured import CapturedGraph
 from .decompositions import decompositions
 from .notes import tell
-from .options import Options
+from .options import BackendOptions
 
 NORMS = {functional.batch_norm: 1, torch.batch_norm: 3}
 """Batch norm -> the number of the argument that has the running mean; number 5 is whether it is in training."""
@@ -34,12 +34,12 @@ def backend(
 ) -> Callable[..., Any]:
     """What runs a graph that Dynamo captured, for inference: as much of it as can be by sessions, the rest by PyTorch.
 
-    `options` are those of `Options`, given by `torch.compile(..., options={...})`. Raises Refused for others, and where
-    gradients or batch norm in training are wanted.
+    `options` are those of `BackendOptions`, given by `torch.compile(..., options={...})`. Raises Refused for others,
+    and where gradients or batch norm in training are wanted.
     """
     if mode not in (None, "default"):
         raise Refused(f"mode is {mode!r}; the backend has none but 'default': what it may do is told with options")
-    read = Options.read({**(options or {}), **given})
+    read = BackendOptions.read({**(options or {}), **given})
     _check_inference(graph_module, example_inputs)
     captured: list[CapturedGraph] = []
 

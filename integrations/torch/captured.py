@@ -11,16 +11,17 @@ from typing import Any
 
 from tunewright.tuner.text import counted
 
-from .cut import Step, Unknown, cut, is_small, step_module, why_not
+from .cut import GraphStep, Unknown, cut, is_small, step_module, why_not
 from .onnx_writer import OnnxWriter, Untranslated
-from .options import Options
-from .part import Part
+from .options import BackendOptions
+from .part import GraphPart
 from .sizes import settle
 
 MOST_CUTS = 16
 """Times that a graph is cut again, as a node turned out to have no translation."""
 
 SMALL = "too few nodes in one piece"
+"""Why nodes are left to PyTorch where that is as it should be."""
 
 _graphs: list[weakref.ref[CapturedGraph]] = []
 
@@ -43,11 +44,9 @@ class RunStep:
 
 
 class CapturedGraph:
-    """Runs a graph of ATen ops, the most of it by sessions. `parts` are those; `left` has the other nodes by name of
-    the op, with the reason.
-    """
+    """Runs a graph of ATen ops: `parts` by sessions, and by PyTorch the rest, which `by_pytorch` counts."""
 
-    def __init__(self, module: Any, weights: Collection[int], options: Options) -> None:
+    def __init__(self, module: Any, weights: Collection[int], options: BackendOptions) -> None:
         """`weights` are the numbers of the inputs that stay as they are from run to run."""
         self._module = module
         settle(module.graph)
@@ -58,12 +57,12 @@ class CapturedGraph:
         self._weights = {self._placeholders[number] for number in weights} | {*self._constants}
         self._results = module.graph.output_node().args[0]
         self._calls = [node for node in nodes if node.op == "call_function"]
-        self.parts: list[Part] = []
+        self.parts: list[GraphPart] = []
         self._untaken = {node.name: why for node in self._calls if (why := why_not(node))}
         self._steps = self._run_steps(options)
         _graphs.append(weakref.ref(self))
 
-    def _run_steps(self, options: Options) -> list[RunStep]:
+    def _run_steps(self, options: BackendOptions) -> list[RunStep]:
         steps, written = self._written()
         modules = [step_module(step, self._module) for step in steps]
         rest = {node.name for node in self._results if hasattr(node, "name")}
@@ -74,14 +73,14 @@ class CapturedGraph:
             run: Callable[..., Sequence[Any]] = module.module
             if step.is_ours:
                 numbers = [number for number, name in enumerate(module.inputs) if name in self._weights]
-                run = Part(module, written[step], numbers, options)
+                run = GraphPart(module, written[step], numbers, options)
                 self.parts.insert(0, run)
             run_steps.insert(0, RunStep(run, module.inputs, module.outputs, last))
         return run_steps
 
-    def _written(self) -> tuple[list[Step], dict[Step, OnnxWriter]]:
+    def _written(self) -> tuple[list[GraphStep], dict[GraphStep, OnnxWriter]]:
         """The steps, and the models of ours. What can't be written is untaken from then on."""
-        written: dict[Step, OnnxWriter] = {}
+        written: dict[GraphStep, OnnxWriter] = {}
         for _ in range(MOST_CUTS):
             steps = cut(self._module.graph, self._untaken)
             faults: dict[str, str] = {}
@@ -94,7 +93,7 @@ class CapturedGraph:
         self._untaken |= {node.name: "too many nodes have no translation" for node in self._calls}
         return cut(self._module.graph, self._untaken), {}
 
-    def _write(self, step: Step, written: dict[Step, OnnxWriter]) -> dict[str, str]:
+    def _write(self, step: GraphStep, written: dict[GraphStep, OnnxWriter]) -> dict[str, str]:
         """Write a step; its nodes that can't be, with the reasons."""
         names = [node.name for node in step.nodes]
         if is_small(step):
@@ -126,11 +125,11 @@ class CapturedGraph:
         return all(part.fault for part in self.parts)
 
     @property
-    def left(self) -> dict[str, int]:
+    def by_pytorch(self) -> dict[str, int]:
         """How many nodes PyTorch runs as no session has use for them, by their op."""
-        return dict(Counter(op for op, _ in self._left()))
+        return dict(Counter(op for op, _ in self._untaken_ops()))
 
-    def _left(self) -> list[tuple[str, str]]:
+    def _untaken_ops(self) -> list[tuple[str, str]]:
         """The op of each such node, and why it is one."""
         nodes = [node for node in self._calls if node.name in self._untaken and node.target is not operator.getitem]
         return [(str(node.target), self._untaken[node.name]) for node in nodes]
@@ -139,9 +138,10 @@ class CapturedGraph:
     def notes(self) -> tuple[str, ...]:
         """What keeps it from being as fast as it can be, a line each."""
         lines = [f"left to PyTorch: {part}, because {part.fault}" for part in self.parts if part.fault]
-        if left := self._left():
-            told = ", ".join(f"{count} {op} ({why})" for (op, why), count in Counter(left).most_common())
-            lines.insert(0, f"left to PyTorch: {len(left)} of {counted(self.nodes, 'node')}: {told}")
+        ops = [(op, why) for op, why in self._untaken_ops() if why != SMALL]
+        if ops:
+            told = ", ".join(f"{count} {op} ({why})" for (op, why), count in Counter(ops).most_common())
+            lines.insert(0, f"left to PyTorch: {len(ops)} of {counted(self.nodes, 'node')}: {told}")
         sessions = [part.session for part in self.parts if part.session is not None]
         return (*lines, *dict.fromkeys(note for session in sessions for note in session.notes))
 

@@ -19,7 +19,7 @@ from .sizes import SOURCES, is_free, is_number
 aten = torch.ops.aten
 
 LEAST_NODES = 4
-"""Fewer nodes are not worth a session, unless a product is among them."""
+"""Fewer nodes that compute something are not worth a session, unless a product is among them."""
 
 PRODUCTS = frozenset({
     aten.convolution.default, aten.conv1d.default, aten.conv2d.default, aten.conv3d.default, aten.mm.default,
@@ -38,7 +38,7 @@ class Unknown(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class GraphStep:
     """Nodes that run at once: by a session, or by PyTorch."""
 
     nodes: tuple[Any, ...]
@@ -90,7 +90,7 @@ def _values(node: Any) -> Iterable[Any]:
     return [one for one in value if one is not None] if isinstance(value, list | tuple) else [value]
 
 
-def cut(graph: Any, untaken: Mapping[str, str]) -> list[Step]:
+def cut(graph: Any, untaken: Mapping[str, str]) -> list[GraphStep]:
     """The steps of a graph in order; sessions take all nodes that are not `untaken`.
 
     Each way through the graph passes from one step to later ones alone, so that every step runs in one go. Numbers that
@@ -110,16 +110,25 @@ def cut(graph: Any, untaken: Mapping[str, str]) -> list[Step]:
         places[node] = max(before, default=0 if is_ours else -1)
     numbers = sorted(set(places.values()))
     return [
-        Step(tuple(node for node, place in places.items() if place == number), number % 2 == 0) for number in numbers
+        GraphStep(tuple(node for node, place in places.items() if place == number), number % 2 == 0)
+        for number in numbers
     ]
 
 
-def is_small(step: Step) -> bool:
+def is_small(step: GraphStep) -> bool:
     """Whether a step is not worth a session."""
-    return len(step.nodes) < LEAST_NODES and not any(node.target in PRODUCTS for node in step.nodes)
+    count = sum(not _is_view(node) for node in step.nodes)
+    return count < LEAST_NODES and not any(node.target in PRODUCTS for node in step.nodes)
 
 
-def step_module(step: Step, owner: Any) -> StepModule:
+def _is_view(node: Any) -> bool:
+    """Whether a node only looks at its operand in another way."""
+    if not isinstance(node.target, OpOverload):
+        return node.target is operator.getitem
+    return any(result.alias_info is not None for result in node.target._schema.returns)  # noqa: SLF001
+
+
+def step_module(step: GraphStep, owner: Any) -> StepModule:
     """A step as a module with the attributes of `owner`. Raises Unknown where it reads a number it can't know."""
     return _Extraction(step, owner).result()
 
@@ -136,7 +145,7 @@ def _sources(node: Any) -> Iterator[Any]:
 class _Extraction:
     """Copies the nodes of a step into a graph of their own."""
 
-    def __init__(self, step: Step, owner: Any) -> None:
+    def __init__(self, step: GraphStep, owner: Any) -> None:
         self._step, self._owner = step, owner
         self._graph = fx.Graph()
         self._copies: dict[Any, Any] = {}

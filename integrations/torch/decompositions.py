@@ -22,11 +22,12 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     table = _decomp.create_onnx_friendly_decomposition_table(known)
     for lift in (aten.lift.default, aten.lift_fresh.default):  # of constants, which are no examples
         table.pop(lift, None)
-    return table | {
+    own: dict[Any, Callable[..., Any]] = {
         aten._scaled_dot_product_flash_attention_for_cpu.default: _attention,  # noqa: SLF001
         aten._native_multi_head_attention.default: _multi_head_attention,  # noqa: SLF001
         aten._transformer_encoder_layer_fwd.default: _encoder_layer,  # noqa: SLF001
     }
+    return {**table, **own}
 
 
 def _attention(
@@ -38,7 +39,7 @@ def _attention(
     *,
     attn_mask: Any = None,
     scale: float | None = None,
-) -> tuple[Any, Any]:
+) -> Any:
     """Attention with heads of keys and values that several heads of queries may share, and logarithms of its sums."""
     if dropout_p:
         return NotImplemented

@@ -13,7 +13,7 @@ from tunewright.tuner.errors import Refused
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class BackendOptions:
     """The arguments of the sessions that run a graph, which are those of `InferenceSession`."""
 
     threads: int | None = None  # None: as many as PyTorch uses
@@ -22,18 +22,18 @@ class Options:
     background: bool = False
 
     @staticmethod
-    def read(given: Mapping[str, Any]) -> Options:
+    def read(given: Mapping[str, Any]) -> BackendOptions:
         """The options of these names. Raises Refused for others, and for values that mean nothing."""
-        known = [field.name for field in fields(Options)]
+        known = [field.name for field in fields(BackendOptions)]
         for name in given:
             if name not in known:
                 raise Refused(f"no option is called {name!r}; there are {', '.join(known)}")
-        options = Options(**given)
+        options = BackendOptions(**given)
         check_source(options.db, options.server)
         check_flag("background", options.background)
         check_threads(options.threads)
         return options
 
-    def with_threads(self) -> Options:
+    def with_threads(self) -> BackendOptions:
         """The same, with as many threads as PyTorch uses where none are given."""
         return self if self.threads is not None else replace(self, threads=torch.get_num_threads())

@@ -1,4 +1,4 @@
-"""Part: what sessions run of a graph, with its weights as constants."""
+"""GraphPart: what sessions run of a graph, with its weights as constants."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .arrays import as_array, as_tensor
 from .cut import StepModule
 from .notes import log, tell
 from .onnx_writer import OnnxWriter
-from .options import Options
+from .options import BackendOptions
 from .recording import Run, recording
 
 MOST_SETS = 64
@@ -50,14 +50,14 @@ def stamp(tensor: Any) -> Stamp:
     return tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version  # noqa: SLF001
 
 
-class Part:
+class GraphPart:
     """Runs a step of a graph by a session, or by PyTorch where none can be had.
 
     Each set of weights has a session: modules of one class share their compiled code, and weights may be changed. What
     is changed again and again is an input.
     """
 
-    def __init__(self, step: StepModule, writer: OnnxWriter, weights: Sequence[int], options: Options) -> None:
+    def __init__(self, step: StepModule, writer: OnnxWriter, weights: Sequence[int], options: BackendOptions) -> None:
         self._step, self._writer, self.options = step, writer, options
         self._sessions: OrderedDict[tuple[int, ...], OpenPart] = OrderedDict()  # the last one was run last
         self._changes: Counter[int] = Counter()

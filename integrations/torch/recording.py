@@ -13,7 +13,7 @@ from tunewright.tuner import tune
 from tunewright.tuner.arguments import check_minutes
 from tunewright.tuner.errors import Refused
 
-from .options import Options
+from .options import BackendOptions
 
 LEAST_MINUTES = 0.01
 """The least that a graph is given."""
@@ -22,7 +22,7 @@ LEAST_MINUTES = 0.01
 class Tunable(Protocol):
     """A part of a graph, which opens its sessions anew after `renew`."""
 
-    options: Options
+    options: BackendOptions
 
     def model(self, tensors: Sequence[Any]) -> bytes | Path: ...
     def renew(self) -> None: ...
@@ -42,7 +42,7 @@ class Run:
 
 
 @dataclass(slots=True)
-class Recording:
+class TuningRuns:
     """The runs within one `with tuning(...)`, and the reports once it is over."""
 
     runs: list[Run] = field(default_factory=list)
@@ -54,16 +54,16 @@ class Recording:
             self.runs.append(run)
 
 
-_recordings: list[Recording] = []
+_recordings: list[TuningRuns] = []
 
 
-def recording() -> Recording | None:
+def recording() -> TuningRuns | None:
     """What records runs now."""
     return _recordings[-1] if _recordings else None
 
 
 @contextmanager
-def tuning(*, minutes: float = 5.0, trials: int | None = None) -> Iterator[Recording]:
+def tuning(*, minutes: float = 5.0, trials: int | None = None) -> Iterator[TuningRuns]:
     """Tune what is run within, at its sizes, when the block ends: `minutes` in all, and `trials` a graph at most.
 
     Within the block PyTorch itself runs the graphs. The first run behind it opens sessions, which take what was found.
@@ -71,7 +71,7 @@ def tuning(*, minutes: float = 5.0, trials: int | None = None) -> Iterator[Recor
     Refused where nothing was run, or where schedules come from a server, which has tuner processes of its own.
     """
     check_minutes(minutes)
-    record = Recording()
+    record = TuningRuns()
     _recordings.append(record)
     try:
         yield record
@@ -85,7 +85,7 @@ def tuning(*, minutes: float = 5.0, trials: int | None = None) -> Iterator[Recor
     _tune(record, minutes, trials)
 
 
-def _tune(record: Recording, minutes: float, trials: int | None) -> None:
+def _tune(record: TuningRuns, minutes: float, trials: int | None) -> None:
     """Tune the runs one after the other; each gets its share of the time that is left."""
     end_s = time.monotonic() + minutes * 60
     for number, run in enumerate(record.runs):

@@ -60,7 +60,7 @@ def check(model: Any, *inputs: Any, left: bool = False) -> Any:
     model = model.eval() if isinstance(model, nn.Module) else model
     run = compiled(model)
     same(run(*inputs), model(*inputs))
-    assert bool(graphs()[-1].left) == left, graphs()[-1].notes
+    assert bool(graphs()[-1].by_pytorch) == left, graphs()[-1].notes
     assert all(not part.fault for graph in graphs() for part in graph.parts)
     return run
 
@@ -168,7 +168,7 @@ def test_outputs_keep_their_structure() -> None:
             total = x * 2 + y
             return {"sum": total, "both": (x - y, [total.mean(), x.shape[0]]), "given": x, "none": None}
 
-    check(Several(), torch.randn(3, 4), torch.randn(3, 4), left=False)
+    check(Several(), torch.randn(3, 4), torch.randn(3, 4))
 
 
 def test_whole_numbers_go_in_and_out() -> None:
@@ -237,7 +237,7 @@ def test_a_marked_dimension_compiles_once() -> None:
         torch._dynamo.mark_dynamic(x, 0)
         same(run(x), model(x))
     assert counters["stats"]["unique_graphs"] == 1
-    assert not graphs()[-1].left
+    assert not graphs()[-1].by_pytorch
 
 
 def test_a_size_is_a_result() -> None:
@@ -384,6 +384,15 @@ def test_what_is_left_to_pytorch_runs_at_every_size() -> None:
         same(run(x), model(x))
 
 
+def test_what_is_too_small_is_left_to_pytorch_without_a_word(caplog: pytest.LogCaptureFixture) -> None:
+    def forward(x: Any) -> Any:
+        return (x + 1).t().reshape(-1, 2).unsqueeze(0)
+
+    with caplog.at_level(logging.WARNING, "tunewright.torch"):
+        check(forward, torch.randn(3, 4), left=True)
+    assert not graphs()[-1].parts and not caplog.records
+
+
 def test_random_numbers_are_pytorchs() -> None:
     def forward(x: Any) -> Any:
         return torch.nn.functional.dropout(x.exp() @ x, 0.5, training=True)
@@ -392,7 +401,7 @@ def test_random_numbers_are_pytorchs() -> None:
     wanted = x.exp() @ x
     kept = run(x)
     assert torch.isclose(kept, 2 * wanted, rtol=1e-3).logical_or(kept == 0).all()
-    assert graphs()[-1].left
+    assert graphs()[-1].by_pytorch
 
 
 def test_sizes_that_only_running_tells() -> None:
