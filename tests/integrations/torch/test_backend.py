@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import numpy as np
@@ -486,6 +489,17 @@ def test_tuning_tunes_what_runs_within() -> None:
     assert one.session is not None
     coverage = one.session.coverage()
     assert coverage.tuned + coverage.kept > 0
+
+
+def test_the_page_says_what_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of its examples run, one after the other, with less time for tuning."""
+    monkeypatch.chdir(tmp_path)
+    page = (Path(__file__).parents[3] / "docs" / "torch.md").read_text(encoding="utf-8")
+    page = page.replace('backend="tunewright"', "backend=backend").replace("minutes=5", "trials=2, minutes=0.1")
+    names = {"torch": torch, "backend": backend, "model": mlp(), "x": torch.randn(3, 8)}
+    for block in re.findall(r"(?:^    .*\n|^\n(?=    ))+", page, re.MULTILINE):
+        exec(dedent(block), names)  # noqa: S102
+    assert torch.equal(names["y"], names["run"](names["x"]))
 
 
 def test_tuning_of_nothing_is_refused() -> None:
