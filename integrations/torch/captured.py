@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import weakref
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,12 +35,12 @@ def graphs() -> list[CapturedGraph]:
 
 @dataclass(frozen=True, slots=True)
 class RunStep:
-    """A step with what runs it, and the values that nothing reads behind it."""
+    """A step with what runs it, its values by number, and those that nothing reads behind it."""
 
     run: Callable[..., Sequence[Any]]
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    last: tuple[str, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    last: tuple[int, ...]
 
 
 class CapturedGraph:
@@ -52,31 +52,39 @@ class CapturedGraph:
         settle(module.graph)
         module.graph.eliminate_dead_code()
         nodes = list(module.graph.nodes)
-        self._placeholders = [node.name for node in nodes if node.op == "placeholder"]
-        self._constants = {node.name: _attribute(module, node) for node in nodes if node.op == "get_attr"}
-        self._weights = {self._placeholders[number] for number in weights} | {*self._constants}
-        self._results = module.graph.output_node().args[0]
+        inputs = [node.name for node in nodes if node.op == "placeholder"]
+        constants = {node.name: _attribute(module, node) for node in nodes if node.op == "get_attr"}
+        self._constants = list(constants.values())
+        self._numbers = {name: number for number, name in enumerate((*inputs, *constants))}
+        self._weights = {inputs[number] for number in weights} | {*constants}
         self._calls = [node for node in nodes if node.op == "call_function"]
-        self.parts: list[GraphPart] = []
         self._untaken = {node.name: why for node in self._calls if (why := why_not(node))}
+        self.parts: list[GraphPart] = []
         self._steps = self._run_steps(options)
+        results = module.graph.output_node().args[0]
+        self._results = [(self._numbers.get(getattr(result, "name", "")), result) for result in results]
         _graphs.append(weakref.ref(self))
 
     def _run_steps(self, options: BackendOptions) -> list[RunStep]:
         steps, written = self._written()
         modules = [step_module(step, self._module) for step in steps]
-        rest = {node.name for node in self._results if hasattr(node, "name")}
+        read = {node.name for node in self._module.graph.output_node().all_input_nodes}
         run_steps: list[RunStep] = []
         for step, module in zip(reversed(steps), reversed(modules), strict=True):
-            last = tuple({*module.inputs, *module.outputs} - rest)
-            rest |= {*module.inputs}
+            last = {*module.inputs, *module.outputs} - read
+            read |= {*module.inputs}
             run: Callable[..., Sequence[Any]] = module.module
             if step.is_ours:
-                numbers = [number for number, name in enumerate(module.inputs) if name in self._weights]
-                run = GraphPart(module, written[step], numbers, options)
+                weights = [number for number, name in enumerate(module.inputs) if name in self._weights]
+                run = GraphPart(module, written[step], weights, options)
                 self.parts.insert(0, run)
-            run_steps.insert(0, RunStep(run, module.inputs, module.outputs, last))
+            inputs, outputs, over = (self._numbered(names) for names in (module.inputs, module.outputs, last))
+            run_steps.insert(0, RunStep(run, inputs, outputs, over))
         return run_steps
+
+    def _numbered(self, names: Iterable[str]) -> tuple[int, ...]:
+        """The numbers of values; new ones get theirs."""
+        return tuple(self._numbers.setdefault(name, len(self._numbers)) for name in names)
 
     def _written(self) -> tuple[list[GraphStep], dict[GraphStep, OnnxWriter]]:
         """The steps, and the models of ours. What can't be written is untaken from then on."""
@@ -106,13 +114,15 @@ class CapturedGraph:
 
     def __call__(self, *arguments: Any) -> list[Any]:
         """The results for the inputs, in order."""
-        values = dict(zip(self._placeholders, arguments, strict=True)) | self._constants
+        values = [*arguments, *self._constants]
+        values += [None] * (len(self._numbers) - len(values))
         for step in self._steps:
-            results = step.run(*[values[name] for name in step.inputs])
-            values.update(zip(step.outputs, results, strict=True))
-            for name in step.last:
-                del values[name]
-        return [values[result.name] if hasattr(result, "name") else result for result in self._results]
+            results = step.run(*[values[number] for number in step.inputs])
+            for number, result in zip(step.outputs, results, strict=True):
+                values[number] = result
+            for number in step.last:
+                values[number] = None
+        return [result if number is None else values[number] for number, result in self._results]
 
     @property
     def nodes(self) -> int:

@@ -28,8 +28,8 @@ MOST_SETS = 64
 MOST_CHANGES = 2
 """Times that a weight may be changed in place before it is taken for an input."""
 
-Stamp = tuple[int, int]
-"""What changes with the elements of a tensor: where they lie, and how often they were written."""
+Stamps = tuple[list[int], list[int]]
+"""What changes with the elements of tensors: where each lies, and how often it was written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +37,26 @@ class OpenPart:
     """A session, and the weights that are its constants."""
 
     session: InferenceSession
-    weights: tuple[Any, ...]  # weak references
-    stamps: list[Stamp]
+    weights: tuple[weakref.ref[Any], ...]
+    stamps: Stamps
 
     def has(self, weights: Sequence[Any]) -> bool:
         """Whether these are the weights, by identity."""
         return all(kept() is given for kept, given in zip(self.weights, weights, strict=True))
 
+    @property
+    def is_over(self) -> bool:
+        """Whether a weight is gone, so that nobody can run it any more."""
+        return any(kept() is None for kept in self.weights)
 
-def stamp(tensor: Any) -> Stamp:
-    """What tells that it is as it was. Tensors made in inference mode don't count how often they are written."""
-    return tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version  # noqa: SLF001
+
+def stamps_of(tensors: Sequence[Any]) -> Stamps:
+    """What tells that they are as they were. Tensors made in inference mode don't count how often they are written."""
+    places = [tensor.data_ptr() for tensor in tensors]
+    try:
+        return places, [tensor._version for tensor in tensors]  # noqa: SLF001
+    except RuntimeError:
+        return places, [0 if tensor.is_inference() else tensor._version for tensor in tensors]  # noqa: SLF001
 
 
 class GraphPart:
@@ -88,18 +97,15 @@ class GraphPart:
         except refusals() as error:
             self._leave(message(error))
             return self._by_pytorch(tensors)
-        outputs = map(as_tensor, results)
-        return tuple(
-            tensor if order is None else tensor.permute(order)
-            for tensor, order in zip(outputs, self._undo, strict=True)
-        )
+        return self._in_order(map(as_tensor, results))
 
     def _by_pytorch(self, tensors: Sequence[Any]) -> tuple[Any, ...]:
-        outputs = self._step.module(*tensors)
-        return tuple(
-            tensor if order is None else tensor.permute(order)
-            for tensor, order in zip(outputs, self._undo, strict=True)
-        )
+        return self._in_order(self._step.module(*tensors))
+
+    def _in_order(self, outputs: Iterable[Any]) -> tuple[Any, ...]:
+        """The outputs with their axes as the graph has them, in the order of memory as they are given."""
+        pairs = zip(outputs, self._undo, strict=True)
+        return tuple(tensor if order is None else tensor.permute(order) for tensor, order in pairs)
 
     def _feeds(self, tensors: Sequence[Any]) -> dict[str, Any]:
         return {label: as_array(tensors[number]) for number, label in self._fed}
@@ -110,7 +116,7 @@ class GraphPart:
         key = (*map(id, weights),)
         known = self._sessions.get(key)
         if known is not None and known.has(weights):
-            if known.stamps == [*map(stamp, weights)]:
+            if known.stamps == stamps_of(weights):
                 self._sessions.move_to_end(key)
                 return known.session
             self._note_changes(known, weights)
@@ -123,17 +129,22 @@ class GraphPart:
             background=self.options.background,
         )
         self._check(opened)
-        self._sessions[key] = OpenPart(opened, (*map(weakref.ref, weights),), [*map(stamp, weights)])
-        if len(self._sessions) > MOST_SETS:
-            self._sessions.popitem(last=False)
+        self._keep(key, OpenPart(opened, (*map(weakref.ref, weights),), stamps_of(weights)))
         log.info("opened: %s", self)
         return opened
 
+    def _keep(self, key: tuple[int, ...], part: OpenPart) -> None:
+        """Keep a session, and those of weights that are still there."""
+        for over in [known for known, kept in self._sessions.items() if kept.is_over]:
+            del self._sessions[over]
+        self._sessions[key] = part
+        if len(self._sessions) > MOST_SETS:
+            self._sessions.popitem(last=False)
+
     def _check(self, session: InferenceSession) -> None:
         """Raises Refused where ONNX's evaluator would run nodes, which is slower than PyTorch."""
-        if self.options.background or any(
-            not isinstance(e, int) for one in session.get_inputs() for e in one.shape or ()
-        ):
+        extents = [extent for argument in session.get_inputs() for extent in argument.shape or ()]
+        if self.options.background or not all(isinstance(extent, int) for extent in extents):
             return  # nothing is known yet
         coverage = session.coverage()
         if slow := Counter(coverage.fallback) - Counter(coverage.vendor):
@@ -142,8 +153,8 @@ class GraphPart:
 
     def _note_changes(self, known: OpenPart, weights: Sequence[Any]) -> None:
         """Weights were written: close what has the old ones; what is written often is an input from now on."""
-        pairs = zip(self._numbers, known.stamps, map(stamp, weights), strict=True)
-        changed = [number for number, before, now in pairs if before != now]
+        before, now = (zip(*stamps, strict=True) for stamps in (known.stamps, stamps_of(weights)))
+        changed = [number for number, old, new in zip(self._numbers, before, now, strict=True) if old != new]
         self._changes.update(changed)
         often = {number for number in changed if self._changes[number] > MOST_CHANGES}
         if often:
