@@ -59,6 +59,9 @@ def backend(
     return _Switch(run, captured[0], graph_module)
 
 
+backend.__name__ = "tunewright"  # as which PyTorch tells of it
+
+
 class _Switch:
     """Runs a graph as it was captured, or as PyTorch does where all of it is left to that."""
 

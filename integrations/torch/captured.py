@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tunewright.tuner.text import counted
+from tunewright.tuner.text import counted, shorten
 
 from .cut import GraphStep, Unknown, cut, is_small, step_module, why_not
 from .onnx_writer import OnnxWriter, Untranslated
@@ -22,6 +22,9 @@ MOST_CUTS = 16
 
 SMALL = "too few nodes in one piece"
 """Why nodes are left to PyTorch where that is as it should be."""
+
+MOST_TOLD = 400
+"""Characters of a note on nodes that are left to PyTorch."""
 
 _graphs: list[weakref.ref[CapturedGraph]] = []
 
@@ -150,7 +153,9 @@ class CapturedGraph:
         lines = [f"left to PyTorch: {part}, because {part.fault}" for part in self.parts if part.fault]
         ops = [(op, why) for op, why in self._untaken_ops() if why != SMALL]
         if ops:
-            told = ", ".join(f"{count} {op} ({why})" for (op, why), count in Counter(ops).most_common())
+            told = shorten(
+                ", ".join(f"{count} {op} ({why})" for (op, why), count in Counter(ops).most_common()), MOST_TOLD
+            )
             lines.insert(0, f"left to PyTorch: {len(ops)} of {counted(self.nodes, 'node')}: {told}")
         sessions = [part.session for part in self.parts if part.session is not None]
         return (*lines, *dict.fromkeys(note for session in sessions for note in session.notes))

@@ -95,7 +95,7 @@ class GraphPart:
                 return self._by_pytorch(tensors)
             results = self._session(tensors).run(None, self._feeds(tensors))
         except refusals() as error:
-            self._leave(message(error))
+            self.leave(message(error))
             return self._by_pytorch(tensors)
         return self._in_order(map(as_tensor, results))
 
@@ -175,7 +175,7 @@ class GraphPart:
         """Open sessions anew, with what the database has by now."""
         self._sessions.clear()
 
-    def _leave(self, why: str) -> None:
+    def leave(self, why: str) -> None:
         """Leave the part to PyTorch from now on."""
         self.fault = why
         self._sessions.clear()

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from tunewright.graph.onnx_import import ModelError
 from tunewright.tuner import tune
 from tunewright.tuner.arguments import check_minutes
-from tunewright.tuner.errors import Refused
+from tunewright.tuner.errors import Refused, message
 
 from .options import BackendOptions
 
@@ -20,12 +21,13 @@ LEAST_MINUTES = 0.01
 
 
 class Tunable(Protocol):
-    """A part of a graph, which opens its sessions anew after `renew`."""
+    """A part of a graph, which opens its sessions anew after `renew`, and no more after `leave`."""
 
     options: BackendOptions
 
     def model(self, tensors: Sequence[Any]) -> bytes | Path: ...
     def renew(self) -> None: ...
+    def leave(self, why: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,7 +97,10 @@ def _tune(record: TuningRuns, minutes: float, trials: int | None) -> None:
         left = (end_s - time.monotonic()) / 60 / (len(record.runs) - number)
         share = max(left, LEAST_MINUTES)
         model = run.part.model(run.tensors)
-        found = tune(model, db=options.db, threads=options.threads, dims=run.dims, minutes=share, trials=trials)
-        record.reports.append(found)
+        try:
+            found = tune(model, db=options.db, threads=options.threads, dims=run.dims, minutes=share, trials=trials)
+            record.reports.append(found)
+        except ModelError as error:
+            run.part.leave(message(error))
     for run in record.runs:
         run.part.renew()

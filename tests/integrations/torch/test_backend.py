@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import logging
 import re
+import tomllib
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -24,6 +27,8 @@ from tunewright.integrations.torch.backend import backend  # noqa: E402
 from tunewright.tuner import InferenceSession  # noqa: E402
 from tunewright.tuner.errors import Refused  # noqa: E402
 from tunewright.tuner.session.image_store import Coverage  # noqa: E402
+
+ROOT = Path(__file__).parents[3]
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:torch", "ignore::FutureWarning:torch")
 
@@ -124,11 +129,9 @@ def test_the_results_are_those_of_pytorch(model: Callable[[], Any], shape: tuple
 
 
 def test_the_entry_point_names_the_backend() -> None:
-    """What `backend="tunewright"` finds where the package is installed."""
-    from importlib.metadata import entry_points
-
-    found = [point.load() for point in entry_points(group="torch_dynamo_backends") if point.name == "tunewright"]
-    assert found in ([], [backend])
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    name, function = project["entry-points"]["torch_dynamo_backends"]["tunewright"].split(":")
+    assert getattr(import_module(name), function) is backend
 
 
 def test_attention_with_a_mask_of_keys() -> None:
@@ -218,6 +221,21 @@ def test_results_are_the_callers_own() -> None:
     run(torch.randn(3, 8))
     first += 0  # can be written
     same(first, kept)
+
+
+def test_threads_share_a_compiled_model() -> None:
+    model = ConvNet().eval()
+    run = compiled(model, threads=1)
+    inputs = [torch.randn(2, 3, 8, 8) for _ in range(16)]
+    run(inputs[0])
+
+    def infer(x: Any) -> Any:
+        with torch.no_grad():
+            return run(x)
+
+    with ThreadPoolExecutor(4) as pool:
+        for got, x in zip(pool.map(infer, inputs), inputs, strict=True):
+            same(got, model(x))
 
 
 # Sizes
@@ -320,7 +338,8 @@ def test_many_weights_are_written_to_a_file(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_gradients_are_refused() -> None:
-    with torch.enable_grad(), pytest.raises(BackendCompilerFailed, match=r"torch\.no_grad\(\)") as caught:
+    told = r"(?s)backend='tunewright' raised.*torch\.no_grad\(\)"
+    with torch.enable_grad(), pytest.raises(BackendCompilerFailed, match=told) as caught:
         compiled(mlp())(torch.randn(3, 8))
     assert isinstance(caught.value.inner_exception, Refused)
 
@@ -491,10 +510,33 @@ def test_tuning_tunes_what_runs_within() -> None:
     assert coverage.tuned + coverage.kept > 0
 
 
+def test_tuning_tunes_the_sizes_that_run_within() -> None:
+    model, x = mlp().eval(), torch.randn(3, 8)
+    run = torch.compile(model, backend=backend, dynamic=True, options={"threads": 1})
+    with tuning(minutes=0.2, trials=2):
+        run(x)
+    same(run(x), model(x))
+    [one] = graphs()[-1].parts
+    assert one.session is not None and one.session.wait()
+    coverage = one.session.coverage()
+    assert coverage.tuned + coverage.kept > 0
+
+
+def test_tuning_leaves_what_no_session_takes() -> None:
+    """A norm of bfloat16 with weights in float32, as of mixed precision, which ONNX has not."""
+    model, x = nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8)).eval(), torch.randn(3, 8)
+    run = compiled(model)
+    with torch.autocast("cpu", torch.bfloat16):
+        with tuning(minutes=0.1, trials=1) as record:
+            run(x)
+        same(run(x), model(x))
+    assert not record.reports and "of one type" in graphs()[-1].parts[0].fault
+
+
 def test_the_page_says_what_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All of its examples run, one after the other, with less time for tuning."""
     monkeypatch.chdir(tmp_path)
-    page = (Path(__file__).parents[3] / "docs" / "torch.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "torch.md").read_text(encoding="utf-8")
     page = page.replace('backend="tunewright"', "backend=backend").replace("minutes=5", "trials=2, minutes=0.1")
     names = {"torch": torch, "backend": backend, "model": mlp(), "x": torch.randn(3, 8)}
     for block in re.findall(r"(?:^    .*\n|^\n(?=    ))+", page, re.MULTILINE):
