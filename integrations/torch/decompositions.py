@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -24,10 +24,20 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         table.pop(lift, None)
     own: dict[Any, Callable[..., Any]] = {
         aten._scaled_dot_product_flash_attention_for_cpu.default: _attention,  # noqa: SLF001
+        aten.native_layer_norm.default: _layer_norm,
         aten._native_multi_head_attention.default: _multi_head_attention,  # noqa: SLF001
         aten._transformer_encoder_layer_fwd.default: _encoder_layer,  # noqa: SLF001
     }
     return {**table, **own}
+
+
+def _layer_norm(x: Any, sizes: Sequence[int], weight: Any, bias: Any, eps: float) -> Any:
+    """A norm whose weights are of a wider type than what it is of, as in mixed precision."""
+    wide = next((one.dtype for one in (weight, bias) if one is not None and one.dtype != x.dtype), None)
+    if wide is None:
+        return NotImplemented
+    result, mean, deviation = aten.native_layer_norm.default(x.to(wide), sizes, weight, bias, eps)
+    return result.to(x.dtype), mean, deviation
 
 
 def _attention(
