@@ -164,6 +164,7 @@ def test_inference_mode_counts_as_no_grad() -> None:
         check(mlp(), torch.randn(3, 8))
 
 
+@pytest.mark.slow
 def test_an_lstm_where_dynamo_takes_it() -> None:
     with torch._dynamo.config.patch(allow_rnn=True):
         check(nn.LSTM(4, 6, 2, batch_first=True, bidirectional=True), torch.randn(2, 3, 4))
@@ -509,6 +510,7 @@ def test_in_the_background_the_first_run_is_answered_at_once() -> None:
 # Tuning
 
 
+@pytest.mark.slow
 def test_tuning_tunes_what_runs_within() -> None:
     model, x = mlp().eval(), torch.randn(3, 8)
     run = compiled(model, threads=1)
@@ -523,6 +525,7 @@ def test_tuning_tunes_what_runs_within() -> None:
     assert coverage.tuned + coverage.kept > 0
 
 
+@pytest.mark.slow
 def test_tuning_tunes_the_sizes_that_run_within() -> None:
     model, x = mlp().eval(), torch.randn(3, 8)
     run = torch.compile(model, backend=backend, dynamic=True, options={"threads": 1})
@@ -548,6 +551,7 @@ def test_tuning_leaves_what_no_session_takes(monkeypatch: pytest.MonkeyPatch) ->
     assert not record.reports and graphs()[-1].parts[0].fault == "the shapes don't fit together"
 
 
+@pytest.mark.slow
 def test_the_page_says_what_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All of its examples run, one after the other, with less time for tuning."""
     monkeypatch.chdir(tmp_path)
