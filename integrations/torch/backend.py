@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._dynamo.backends.common import aot_autograd
@@ -15,10 +15,11 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from tunewright.tuner.errors import Refused
 from tunewright.tuner.peers.runtimes import FOREIGN_FAULTS, one_line
 
-from .captured import CapturedGraph
-from .decompositions import decompositions
 from .notes import tell
 from .options import BackendOptions
+
+if TYPE_CHECKING:
+    from .captured import CapturedGraph
 
 NORMS = {functional.batch_norm: 1, torch.batch_norm: 3}
 """Batch norm -> the number of the argument that has the running mean; number 5 is whether it is in training."""
@@ -41,14 +42,15 @@ def backend(
         raise Refused(f"mode is {mode!r}; the backend has none but 'default': what it may do is told with options")
     read = BackendOptions.read({**(options or {}), **given})
     _check_inference(graph_module, example_inputs)
+    make, table = _exporter()
     captured: list[CapturedGraph] = []
 
     def capture(module: Any, inputs: Sequence[Any]) -> Callable[..., Any]:
-        captured.append(CapturedGraph(module, _weights(len(inputs)), read.with_threads()))
+        captured.append(make(module, _weights(len(inputs)), read.with_threads()))
         return _boxed(captured[0])
 
     try:
-        run = aot_autograd(fw_compiler=capture, decompositions=decompositions())(graph_module, example_inputs)
+        run = aot_autograd(fw_compiler=capture, decompositions=table)(graph_module, example_inputs)
     except (TorchDynamoException, Refused):
         raise
     except FOREIGN_FAULTS as error:
@@ -57,6 +59,18 @@ def backend(
     for note in captured[0].notes:
         tell(note)
     return _Switch(run, captured[0], graph_module)
+
+
+def _exporter() -> tuple[type[CapturedGraph], Mapping[Any, Any]]:
+    """What writes graphs, and how ops are written that ONNX has not. Raises Refused where PyTorch has no exporter."""
+    try:
+        from .captured import CapturedGraph
+        from .decompositions import decompositions
+    except ImportError as error:
+        raise Refused(
+            f"PyTorch {torch.__version__} can't write ONNX here: {error}; pip install 'tunewright[torch]'"
+        ) from error
+    return CapturedGraph, decompositions()
 
 
 backend.__name__ = "tunewright"  # as which PyTorch tells of it

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -380,6 +381,12 @@ def test_batch_norm_in_training_is_refused() -> None:
 def test_options_that_mean_nothing_are_refused(options: dict[str, Any], told: str) -> None:
     with pytest.raises(BackendCompilerFailed, match=told):
         compiled(mlp(), **options)(torch.randn(3, 8))
+
+
+def test_a_pytorch_without_its_exporter_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tunewright.integrations.torch.captured", None)
+    with pytest.raises(BackendCompilerFailed, match=r"can't write ONNX here.*pip install 'tunewright\[torch\]'"):
+        compiled(mlp())(torch.randn(3, 8))
 
 
 def test_a_mode_is_refused() -> None:
