@@ -28,13 +28,12 @@ WRITTEN_OPSET, OPSET, IR_VERSION = 18, 22, 10
 CHANGED = frozenset({"DFT", "GridSample", "GroupNormalization"})
 """Ops that mean something else in the later opset."""
 
-
 MOST_BYTES = 1 << 30
 """Of weights in the model itself. Such messages have two GiB at most."""
 
 
 class Untranslated(Exception):
-    """A node that has no translation: its name, and why."""
+    """A node that has no translation: its name, "" where it is not known, and why."""
 
     def __init__(self, node: str, why: str) -> None:
         super().__init__(why)
@@ -73,7 +72,10 @@ class OnnxWriter:
 
     def __init__(self, module: Any) -> None:
         """`module` is an fx module of ATen ops, with examples. Raises Untranslated."""
-        InsertTypePromotion(module).run()
+        try:
+            InsertTypePromotion(module).run()
+        except FOREIGN_FAULTS as error:
+            raise Untranslated("", one_line(error)) from error
         graph = ir.Graph([], [], nodes=[], name="graph")
         self._model = ir.Model(graph, ir_version=IR_VERSION, producer_name="tunewright")
         self._values: dict[str, Any] = {}

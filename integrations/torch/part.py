@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 import weakref
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
@@ -69,6 +70,7 @@ class GraphPart:
     def __init__(self, step: StepModule, writer: OnnxWriter, weights: Sequence[int], options: BackendOptions) -> None:
         self._step, self._writer, self.options = step, writer, options
         self._sessions: OrderedDict[tuple[int, ...], OpenPart] = OrderedDict()  # the last one was run last
+        self._opening = threading.RLock()  # of threads that share the part one opens what is missing
         self._changes: Counter[int] = Counter()
         self._take_weights(weights)
         self.fault = ""  # why PyTorch runs it
@@ -93,7 +95,9 @@ class GraphPart:
                 sizes = self._writer.sizes({number: tensors[number].shape for number, _ in self._fed})
                 record.add(Run(self, sizes, tensors))
                 return self._by_pytorch(tensors)
-            results = self._session(tensors).run(None, self._feeds(tensors))
+            with self._opening:
+                session, feeds = self._session(tensors), self._feeds(tensors)
+            results = session.run(None, feeds)
         except refusals() as error:
             self.leave(message(error))
             return self._by_pytorch(tensors)
@@ -111,7 +115,7 @@ class GraphPart:
         return {label: as_array(tensors[number]) for number, label in self._fed}
 
     def _session(self, tensors: Sequence[Any]) -> InferenceSession:
-        """The session of these weights, opened where there is none."""
+        """The session of these weights, opened where there is none. Hold `_opening`."""
         weights = [tensors[number] for number in self._numbers]
         key = (*map(id, weights),)
         known = self._sessions.get(key)
@@ -173,12 +177,13 @@ class GraphPart:
 
     def renew(self) -> None:
         """Open sessions anew, with what the database has by now."""
-        self._sessions.clear()
+        with self._opening:
+            self._sessions.clear()
 
     def leave(self, why: str) -> None:
         """Leave the part to PyTorch from now on."""
         self.fault = why
-        self._sessions.clear()
+        self.renew()
         tell(f"left to PyTorch: {self}, because {why}")
 
     def __str__(self) -> str:

@@ -13,6 +13,8 @@ from torch.utils._sympy.functions import FloorDiv, Mod, PythonMod
 SOURCES = ("placeholder", "get_attr")
 """Nodes that compute nothing."""
 
+FREE = "tunewright_free"
+
 OPERATIONS = {
     sympy.Add: operator.add, sympy.Mul: operator.mul,
     FloorDiv: operator.floordiv, Mod: operator.mod, PythonMod: operator.mod,
@@ -27,7 +29,11 @@ def is_number(node: Any) -> bool:
 
 def is_free(node: Any) -> bool:
     """Whether a node is an input or a constant, or a number that follows from such numbers."""
-    return node.op in SOURCES or (is_number(node) and all(map(is_free, node.all_input_nodes)))
+    known = node.meta.get(FREE)
+    if known is None:  # kept, as numbers read numbers that read numbers
+        known = node.op in SOURCES or (is_number(node) and all(map(is_free, node.all_input_nodes)))
+        node.meta[FREE] = known
+    return bool(known)
 
 
 def settle(graph: Any) -> None:
