@@ -32,8 +32,6 @@ from tunewright.tuner.session.image_store import Coverage  # noqa: E402
 
 ROOT = Path(__file__).parents[3]
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:torch", "ignore::FutureWarning:torch")
-
 
 @pytest.fixture(autouse=True)
 def _fresh() -> Iterator[None]:
