@@ -70,11 +70,11 @@ def measure(name: str, threads: int) -> Entry:
         model = model_file(Path(folder), name, lambda: content)
         feeds = example_feeds(open_model(content))
         time.sleep(SETTLED_NS / 1e9)  # nothing is kept of a file that changed a moment ago
-        peer, alone_s = _timed(partial(_alone, model, threads))
-        first, first_s = _timed(partial(_with_provider, model, threads))
+        peer, alone_s = _time_of(partial(_alone, model, threads))
+        first, first_s = _time_of(partial(_with_provider, model, threads))
         provider.wait()
         del first
-        inside, kept_s = _timed(partial(_with_provider, model, threads))
+        inside, kept_s = _time_of(partial(_with_provider, model, threads))
         provider.wait()
         with InferenceSession(model, threads=threads) as own:
             runs = {
@@ -92,7 +92,7 @@ def measure(name: str, threads: int) -> Entry:
             }
 
 
-def _timed(make: Callable[[], Any]) -> tuple[Any, float]:
+def _time_of(make: Callable[[], Any]) -> tuple[Any, float]:
     start = time.perf_counter()
     made = make()
     return made, time.perf_counter() - start

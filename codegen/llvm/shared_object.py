@@ -32,8 +32,8 @@ from .elf import (
     section_table,
 )
 
-LIBRARIES = ("libm.so.6", "libc.so.6")
-"""What a shared object needs."""
+LIBRARIES = ("libm.so.6", "libpthread.so.0", "libc.so.6")
+"""What a shared object needs. From glibc 2.34 on the second one is empty, and part of the last."""
 
 PAGE_BYTES = 4096
 WORD_BYTES = 8
@@ -142,9 +142,6 @@ class _Link:
     )  # symbol -> number of a word
     _stubs: dict[str, int] = field(init=False, default_factory=dict)  # import -> number of a stub
     _fixed: list[tuple[int, int]] = field(init=False, default_factory=list)  # address of a word, address in it
-    _foreign: list[tuple[int, str, int]] = field(
-        init=False, default_factory=list
-    )  # likewise, of an import; to be added
 
     def __post_init__(self) -> None:
         self._objects = [
@@ -162,9 +159,11 @@ class _Link:
         for place, section in self._sections():
             for relocation in section.relocations:
                 key = self._key(place, relocation.symbol)
+                if isinstance(key, str) and relocation.kind == _ABSOLUTE_64:
+                    raise ObjectFault(f"section {section.name} points to {key!r}, which no object has")
                 if isinstance(key, str):
                     self._imports.setdefault(key, len(self._imports))
-                if relocation.kind in _TABLE or (isinstance(key, str) and relocation.kind != _ABSOLUTE_64):
+                if relocation.kind in _TABLE or isinstance(key, str):
                     self._table.setdefault(key, len(self._table))
                 if relocation.kind in _RELATIVE and isinstance(key, str):
                     self._stubs.setdefault(key, len(self._stubs))
@@ -221,9 +220,7 @@ class _Link:
         loader += [
             (places.word(self._table[name]), (1 + number) << 32 | _FILL_TABLE, 0)
             for name, number in self._imports.items()
-            if name in self._table
         ]
-        loader += [(at, (1 + self._imports[name]) << 32 | _ABSOLUTE_64, add) for at, name, add in self._foreign]
         exports = [self._export(name) for name in self.exports]
         _put(image, places.symbols, tables.symbols([*[None] * len(self._imports), *exports]))
         _put(image, places.names, tables.names)
@@ -269,10 +266,8 @@ class _Link:
             for relocation in section.relocations:
                 at, key = start + relocation.offset, self._key(place, relocation.symbol)
                 if relocation.kind == _ABSOLUTE_64:
-                    if isinstance(key, str):
-                        self._foreign.append((at, key, relocation.addend))
-                    else:
-                        self._fixed.append((at, self._address(key) + relocation.addend))
+                    assert not isinstance(key, str)
+                    self._fixed.append((at, self._address(key) + relocation.addend))
                     continue
                 if relocation.kind in _TABLE:
                     target = places.word(self._table[key])

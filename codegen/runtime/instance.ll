@@ -5,7 +5,7 @@
 ;   13 requirements, 14 their number, 15 bits of XCR0, 16 whether matrix registers are asked for
 ; A port is: bytes, number of cells, cells, kind of source, source, offset. A cell is its number and the offset of what it
 ; points to. Sources are those of outputs that kernels don't write where the caller wants them: 1 the arena, 2 memory that
-; is always the same, 3 an input. A requirement is: leaf, subleaf, register and bit of CPUID, name.
+; is always the same, 3 an input, 4 an output. A requirement is: leaf, subleaf, register and bit of CPUID, name.
 ; An instance is: pool, arguments, steps, arena, mutex.
 
 @tw_program = external global [17 x i64]
@@ -55,7 +55,8 @@ ask:
   %subleaf = call i64 @row_word(ptr %row, i64 1)
   %leaf.32 = trunc i64 %leaf to i32
   %subleaf.32 = trunc i64 %subleaf to i32
-  %basic = call { i32, i32, i32, i32 } asm sideeffect "cpuid", "={ax},={bx},={cx},={dx},{ax},{cx}"(i32 0, i32 0)
+  %range = and i32 %leaf.32, -2147483648                ; extended leaves have a range of their own
+  %basic = call { i32, i32, i32, i32 } asm sideeffect "cpuid", "={ax},={bx},={cx},={dx},{ax},{cx}"(i32 %range, i32 0)
   %highest = extractvalue { i32, i32, i32, i32 } %basic, 0
   %is_leaf = icmp uge i32 %highest, %leaf.32
   br i1 %is_leaf, label %look, label %missing
@@ -267,7 +268,8 @@ look:
   %row = getelementptr i64, ptr %out.rows, i64 %row.offset
   %kind = call i64 @row_word(ptr %row, i64 3)
   %offset = call i64 @row_word(ptr %row, i64 5)
-  switch i64 %kind, label %given [ i64 1, label %of_arena i64 2, label %of_constant i64 3, label %of_input ]
+  switch i64 %kind, label %given [ i64 1, label %of_arena i64 2, label %of_constant i64 3, label %of_input
+                                      i64 4, label %of_output ]
 of_arena:
   br label %copy
 of_constant:
@@ -277,8 +279,12 @@ of_input:
   %number = call i64 @row_word(ptr %row, i64 4)
   %input = call ptr @row_address(ptr %inputs, i64 %number)
   br label %copy
+of_output:
+  %other = call i64 @row_word(ptr %row, i64 4)
+  %written = call ptr @row_address(ptr %outputs, i64 %other)
+  br label %copy
 copy:
-  %base = phi ptr [ %arena, %of_arena ], [ %constant, %of_constant ], [ %input, %of_input ]
+  %base = phi ptr [ %arena, %of_arena ], [ %constant, %of_constant ], [ %input, %of_input ], [ %written, %of_output ]
   %from = getelementptr i8, ptr %base, i64 %offset
   %to = call ptr @row_address(ptr %outputs, i64 %n)
   %bytes = call i64 @row_word(ptr %row, i64 0)

@@ -32,7 +32,10 @@ _NOTHING: Bindings = MappingProxyType({})
 
 
 class Code:
-    """The code of artifacts, loaded into this process, equal ones once. Raises RuntimeError if it can't be loaded."""
+    """The code of artifacts, loaded into this process, equal ones once. Raises RuntimeError if it can't be loaded.
+
+    It stays until all who share it have closed it, or nobody has it any more.
+    """
 
     def __init__(self, artifacts: Iterable[Artifact]) -> None:
         symbols: dict[tuple[bytes, ...], dict[str, None]] = {}
@@ -40,14 +43,25 @@ class Code:
             symbols.setdefault(artifact.objects, {}).update((phase.symbol, None) for phase in artifact.phases)
         self._library = Library([(objects, list(names)) for objects, names in symbols.items()])
         self._addresses = dict(zip(symbols, self._library.addresses, strict=True))
+        self._lock, self._shares = threading.Lock(), 1
+
+    def share(self) -> Code:
+        """The same code, for one more who closes it."""
+        with self._lock:
+            self._shares += 1
+        return self
 
     def addresses(self, artifact: Artifact) -> Mapping[str, int]:
         """The addresses of the functions of one of the artifacts, by symbol."""
         return self._addresses[artifact.objects]
 
     def close(self) -> None:
-        """Unload it. Closing twice is harmless."""
-        self._library.close()
+        """Give up a share; the last one unloads it."""
+        with self._lock:
+            self._shares -= 1
+            is_last = not self._shares
+        if is_last:
+            self._library.close()
 
 
 class Program(Closeable):

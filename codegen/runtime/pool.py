@@ -23,6 +23,9 @@ STACK_BYTES = 8 << 20
 SPIN_S = 20e-6
 """Spinning time of a waiting thread. A futile yield, or a step that running threads share, costs a fraction of it."""
 
+PATIENCE_S, IDLE_S = 2e-3, 200e-6
+"""How long a thread waits awake for what others have begun, and for work."""
+
 # Handlers of these run on the thread at fault, so it must not block them.
 _FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGTRAP, signal.SIGSYS}
 
@@ -41,7 +44,9 @@ class ThreadPool(Closeable):
     Raises ValueError on threads < 1, OSError if the system gives no more threads or is none of those supported.
     """
 
-    def __init__(self, threads: int, *, pinned: bool = True, patience_s: float = 2e-3, idle_s: float = 200e-6) -> None:
+    def __init__(
+        self, threads: int, *, pinned: bool = True, patience_s: float = PATIENCE_S, idle_s: float = IDLE_S
+    ) -> None:
         if not 1 <= threads <= MAX_THREADS:
             raise ValueError(f"{threads} threads: a pool has 1 to {MAX_THREADS}")
         self.threads = threads

@@ -34,27 +34,29 @@ class AddressSpace:
 
     def __init__(self) -> None:
         self._names: dict[str, int] = {}
+        self._order: list[str] = []
 
     def address(self, name: str, offset_bytes: int = 0) -> int:
         """An address in the block of that name."""
-        number = self._names.setdefault(name, len(self._names))
+        number = self._names.setdefault(name, len(self._order))
+        if number == len(self._order):
+            self._order.append(name)
         return NOWHERE + number * ROOM + offset_bytes
 
     def place(self, word: int) -> tuple[str, int] | None:
         """Block and offset of an address; None for any other word."""
         number, offset_bytes = divmod(word - NOWHERE, ROOM)
-        if not 0 <= number < len(self._names):
-            return None
-        return list(self._names)[number], offset_bytes
+        return (self._order[number], offset_bytes) if 0 <= number < len(self._order) else None
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where an output comes from that kernels don't write to where the caller wants it: a block, or an input."""
+    """Where an output comes from that kernels don't write to where the caller wants it: a block, or another port."""
 
     block: str
     offset_bytes: int
     input: int = -1  # its number, if it is one
+    output: int = -1  # likewise
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +106,10 @@ def static_program(
     layout = StepWriter(functions).lay_out(calls, addresses)
     if layout.stops:
         raise ValueError(f"the program may stop: {layout.stops[0]}")
-    return _Writer(layout, space).blocks(arena_bytes, ports, requirements)
+    return _ProgramWriter(layout, space).blocks(arena_bytes, ports, requirements)
 
 
-class _Writer:
+class _ProgramWriter:
     """Writes the blocks of one program."""
 
     def __init__(self, layout: Layout, space: AddressSpace) -> None:
@@ -187,8 +189,8 @@ class _Writer:
             pointers[8 * (len(words) + 2)] = f"{side}{number}_cells", 0
             kind, value, offset_bytes = 0, 0, 0
             if port.source is not None:
-                kind = 3 if port.source.input >= 0 else 1 if port.source.block == ARENA else 2
-                value, offset_bytes = max(port.source.input, 0), port.source.offset_bytes
+                kind = _kind(port.source)
+                value, offset_bytes = max(port.source.input, port.source.output, 0), port.source.offset_bytes
                 if kind == 2:
                     pointers[8 * (len(words) + 4)] = port.source.block, 0
             words += (port.size_bytes, len(cells), 0, kind, value, offset_bytes)
@@ -212,6 +214,15 @@ class _Writer:
         names = ("arguments", "steps", "arena_cells", "own_cells", "inputs", "outputs", "requirements")
         places = (0, 2, 5, 7, 9, 11, 13)
         self._add("tw_program", words, {8 * place: (name, 0) for place, name in zip(places, names, strict=True)})
+
+
+def _kind(source: Source) -> int:
+    """The kind of a source, as instance.ll numbers them."""
+    if source.output >= 0:
+        return 4
+    if source.input >= 0:
+        return 3
+    return 1 if source.block == ARENA else 2
 
 
 def functions_of(artifacts: Sequence[Artifact]) -> list[dict[str, str]]:

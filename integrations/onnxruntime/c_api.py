@@ -91,7 +91,7 @@ class OrtApi:
 
     def status(self, message: str) -> int:
         """A status that tells of an error."""
-        address: int = self._functions["CreateStatus"](FAIL, message.encode())
+        address: int = self._functions["CreateStatus"](FAIL, message.replace("\0", "").encode(errors="replace"))
         return address
 
     def word(self, name: str, *arguments: Any) -> int | None:

@@ -79,9 +79,10 @@ class Capability:
         values = [value for value in (*node.inputs, *node.outputs, *node.captures) if value]
         return (
             node.op not in LEFT_OPS
-            and all(value.element in KERNEL_ELEMENTS or value.is_weight for value in values)
+            and all(value.element in (ELEMENT_BITS if value.is_weight else KERNEL_ELEMENTS) for value in values)
             and not any(value.name in self.given for value in values)
             and all(self.is_ours(inner) for body in node.bodies.values() for inner in body.nodes)
+            and node.is_readable
         )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -46,14 +45,16 @@ def compile_model(
     if isinstance(source, bytes) or path is None:
         raise Refused("a model is compiled from a file to a file")
     source = Path(source)
+    library, original = path.with_suffix(".so"), path.with_name(f"{path.stem}.original.onnx")
+    if path.suffix != ".onnx" or source.absolute() in (path.absolute(), original.absolute()):
+        raise Refused(f"{str(path)!r} can't be written: it has to end in .onnx, and {source.name} stays as it is")
     place = ScheduleSource(db, server)
     prepared = place.prepare(source, check_dims(dims, None), check_threads(threads), "cpu")
     if prepared.model.graph.has_external_data:
         raise Refused(f"{source.name} keeps weights in other files, which would have to lie beside the compiled model")
     executable = executable_of_results(prepared.model, prepared.target, prepared.results, object_cache())
-    library, original = path.with_suffix(".so"), path.with_name(f"{path.stem}.original.onnx")
     write_whole(library, shared_library(executable.image, prepared.target, PREFIX))
-    shutil.copyfile(source, original)
+    write_whole(original, source.read_bytes())
     node = helper.make_node(
         CONTEXT_OP,
         [port.label for port in executable.image.inputs],

@@ -100,7 +100,7 @@ def _beside(folder: Path, name: str) -> Path:
     """A file in the folder of the model. Raises Refused for any other, as the name comes out of the model."""
     if not name or Path(name).name != name:
         raise Refused(f"the model names {name[:100]!r} as a file beside it, which is no plain file name")
-    return folder / name
+    return folder.resolve() / name
 
 
 def _load(path: Path) -> ctypes.CDLL:

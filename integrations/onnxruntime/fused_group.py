@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 from tunewright.tuner import InferenceSession
 from tunewright.tuner.errors import message, refusals
@@ -16,11 +17,14 @@ from tunewright.tuner.session.evaluation import VendorSession
 from .c_api import OrtApi
 from .graph import OrtValueInfo
 from .kernel_context import KernelContext, numpy_type
-from .native import ComputeInfo, Slots
-from .options import Options
+from .native import ComputeInfo, Plan, Slots
+from .options import ProviderOptions
 
 MOST_PLANS = 8
 """Sizes of a group that run without Python: each keeps memory for what lies between kernels."""
+
+Shapes = tuple[tuple[int, ...], ...]
+"""Those of all inputs."""
 
 _log = logging.getLogger("tunewright.onnxruntime")
 
@@ -37,17 +41,18 @@ class FusedGroup:
         model: Path | bytes,
         inputs: Sequence[OrtValueInfo],
         outputs: Sequence[OrtValueInfo],
-        options: Options,
+        options: ProviderOptions,
         slots: Slots,
     ) -> None:
         self._api, self._options, self._slots = api, options, slots
         self.info: ComputeInfo | None = None  # to which plans are added
-        self._plans = Counter[tuple[tuple[int, ...], ...]]()  # how many there are, by the shapes of inputs
-        self._planning = threading.Lock()
+        self._plans: dict[Shapes, list[Plan]] = {}
+        self._has_plans = True  # False: runs take Python
+        self.renew()
+        _groups.add(self)
         self._inputs = [(value.name, numpy_type(value)) for value in inputs]
         self._outputs = [value.name for value in outputs]
         self._plain: VendorSession | None = None
-        self._plain_lock = threading.Lock()
         self.model = model
         self._session: InferenceSession | None = None
         if not options.runs:
@@ -63,27 +68,43 @@ class FusedGroup:
         except refusals() as error:
             self._leave(error)
 
+    def renew(self) -> None:
+        """Have locks that nobody holds, as in the child of a fork."""
+        self._planning, self._plain_lock = threading.Lock(), threading.Lock()
+
     def run(self, context: int) -> None:
         """Compute the outputs of one run. Raises what the kernels raise."""
         run = KernelContext(self._api, context)
         feeds = {name: run.input(number, kind) for number, (name, kind) in enumerate(self._inputs)}
         for number, result in enumerate(self._results(feeds)):
             run.output(number, result.shape, result.dtype)[...] = result
-        self._plan(list(feeds.values()))
+        try:
+            self._plan(feeds)
+        except (OSError, MemoryError) as error:  # the outputs are there all the same
+            _log.warning("runs of a group go on through Python: %s", message(error))
+            self._has_plans = False
 
-    def _plan(self, arrays: Sequence[Any]) -> None:
+    def _plan(self, feeds: Mapping[str, Any]) -> None:
         """Have later runs of these sizes go without Python, if their kernels are there."""
-        sizes = tuple(array.shape for array in arrays)
+        sizes = tuple(array.shape for array in feeds.values())
         with self._planning:
-            count = self._plans[sizes]
-            if self._session is None or self.info is None or count >= self._slots.most:
+            plans, session = self._plans.get(sizes, []), self._session
+            is_full = len(plans) >= self._slots.most or (not plans and len(self._plans) >= MOST_PLANS)
+            if not self._has_plans or session is None or self.info is None or is_full:
                 return
-            model = self._session.kernels_for(arrays) if self._plans.total() < MOST_PLANS * self._slots.most else None
-            if model is None:
+            labels = [argument.name for argument in session.get_inputs()]
+            is_whole = set(labels) == feeds.keys()  # else a weight that runs may give is among them
+            model = session.kernels_for([feeds[label] for label in labels]) if is_whole else None
+            if is_whole and model is None:
                 return
-            slot = self._slots.slot(count)
-            is_added = self.info.add(model, slot, waits=count + 1 == self._slots.most)
-            self._plans[sizes] = count + 1 if is_added else self._slots.most
+            slot = self._slots.slot(len(plans))
+            plan = None if model is None else self.info.add(model, slot, list(feeds), self._outputs)
+            if plan is None:
+                self._has_plans = False
+                return
+            self._plans[sizes] = [*plans, plan]
+            if len(plans) + 1 == self._slots.most:
+                self._plans[sizes][0].wait()  # which is tried last
 
     def _results(self, feeds: dict[str, Any]) -> Sequence[Any]:
         session = self._session
@@ -92,10 +113,12 @@ class FusedGroup:
                 return session.run(self._outputs, feeds)
             except refusals() as error:
                 self._leave(error)
-        results = self._plain_session().run(feeds)
+        plain = self._plain_session()
+        results = plain.run(feeds)
         if results is None:
             raise ValueError("neither Tunewright nor ONNX Runtime can compute these nodes for these inputs")
-        return results
+        by_name = dict(zip((argument.name for argument in plain.arguments()[1]), results, strict=True))
+        return [by_name[name] for name in self._outputs]
 
     def _plain_session(self) -> VendorSession:
         with self._plain_lock:
@@ -124,3 +147,14 @@ class FusedGroup:
         session, self._session = self._session, None
         if session is not None:
             session.close()
+
+
+_groups: WeakSet[FusedGroup] = WeakSet()
+
+
+def _renew_groups() -> None:
+    for group in list(_groups):
+        group.renew()
+
+
+os.register_at_fork(after_in_child=_renew_groups)

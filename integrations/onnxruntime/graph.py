@@ -36,7 +36,7 @@ ELEMENT_BITS: Mapping[int, int] = {
 """Element types that are read here, and their bits."""
 
 
-class Unreadable(ValueError):
+class UnreadableNode(ValueError):
     """A node has something that is not read here, such as texts."""
 
 
@@ -75,9 +75,9 @@ class OrtValueInfo:
         return self.api.shape(self._tensor_info) if self._tensor_info is not None else ()
 
     def proto(self) -> ValueInfoProto:
-        """Name and type. Raises Unreadable."""
+        """Name and type. Raises UnreadableNode."""
         if self.element is None:
-            raise Unreadable(f"{self.name} is no tensor of numbers")
+            raise UnreadableNode(f"{self.name} is no tensor of numbers")
         shape = self.shape
         names = (c_char_p * len(shape))()
         self.api.call("GetSymbolicDimensions", self._tensor_info, names, len(shape))
@@ -97,17 +97,17 @@ class OrtValueInfo:
         return self.api.flag("ValueInfo_IsConstantInitializer", self.address)
 
     def weight(self) -> TensorProto | None:
-        """Its value, if it is a constant of the model. Raises Unreadable."""
+        """Its value, if it is a constant of the model. Raises UnreadableNode."""
         if not self.is_weight:
             return None
         value = self.api.word("ValueInfo_GetInitializerValue", self.address)
         if self.element is None or not value:
-            raise Unreadable(f"{self.name} is no tensor of numbers")
+            raise UnreadableNode(f"{self.name} is no tensor of numbers")
         return tensor_proto(self.api, value, self.name)
 
 
 def tensor_proto(api: OrtApi, value: int, name: str = "") -> TensorProto:
-    """An OrtValue's tensor, copied. Raises Unreadable."""
+    """An OrtValue's tensor, copied. Raises UnreadableNode."""
     info = api.word("GetTensorTypeAndShape", value)
     assert info is not None
     number = c_int()
@@ -116,7 +116,7 @@ def tensor_proto(api: OrtApi, value: int, name: str = "") -> TensorProto:
     api.plain("ReleaseTensorTypeAndShapeInfo", info)
     bits = ELEMENT_BITS.get(number.value)
     if bits is None:
-        raise Unreadable(f"a tensor has elements of type {number.value}")
+        raise UnreadableNode(f"a tensor has elements of type {number.value}")
     count = 1
     for extent in shape:
         count *= extent
@@ -176,8 +176,17 @@ class OrtNode:
         pairs = zip(names, graphs, strict=True)
         return {(name or b"").decode(): OrtGraph(self.api, address) for name, address in pairs if address}
 
+    @cached_property
+    def is_readable(self) -> bool:
+        """Whether `proto` can tell it."""
+        try:
+            self.proto()
+        except UnreadableNode:
+            return False
+        return True
+
     def proto(self) -> NodeProto:
-        """The node in ONNX's form. Raises Unreadable."""
+        """The node in ONNX's form. Raises UnreadableNode."""
         inputs, outputs = ([value.name if value else "" for value in values] for values in (self.inputs, self.outputs))
         proto = NodeProto(op_type=self.op, domain=self.domain, input=inputs, output=outputs)
         proto.name = self.api.text("Node_GetName", self.address)
@@ -190,7 +199,7 @@ class OrtNode:
 
 
 def _attribute(api: OrtApi, address: int) -> AttributeProto | None:
-    """An attribute; None for a body, which its node tells. Raises Unreadable."""
+    """An attribute; None for a body, which its node tells. Raises UnreadableNode."""
     number = c_int()
     api.call("OpAttr_GetType", address, byref(number))
     name = api.text("OpAttr_GetName", address)
@@ -217,7 +226,7 @@ def _attribute(api: OrtApi, address: int) -> AttributeProto | None:
         case _Kind.STRINGS:
             texts = _content(api, address, _Kind.STRINGS).split(b"\0")[:-1]
             return AttributeProto(name=name, type=AttributeProto.STRINGS, strings=texts)
-    raise Unreadable(f"attribute {name} is of type {number.value}")
+    raise UnreadableNode(f"attribute {name} is of type {number.value}")
 
 
 def _content(api: OrtApi, address: int, kind: int) -> bytes:
@@ -279,7 +288,7 @@ class OrtGraph:
     def model_path(self) -> Path | None:
         """The file that the model was read from; None where it was given as bytes."""
         text = self.api.text("Graph_GetModelPath", self.address)
-        return Path(text) if text else None
+        return Path(text).absolute() if text else None
 
     @property
     def opsets(self) -> dict[str, int]:
@@ -290,7 +299,7 @@ class OrtGraph:
         return {(domain or b"").decode(): version for domain, version in zip(domains, versions, strict=True)}
 
     def proto(self) -> GraphProto:
-        """The graph in ONNX's form, with its constants. Raises Unreadable."""
+        """The graph in ONNX's form, with its constants. Raises UnreadableNode."""
         graph = GraphProto(name="graph", node=[node.proto() for node in self.nodes])
         graph.input.extend(value.proto() for value in self.inputs)
         graph.output.extend(value.proto() for value in self.outputs)
@@ -298,12 +307,12 @@ class OrtGraph:
         return graph
 
     def weights(self) -> Iterator[TensorProto]:
-        """The constants. Raises Unreadable."""
+        """The constants. Raises UnreadableNode."""
         return (weight for value in self.initializers if (weight := value.weight()) is not None)
 
 
 def model_of(graph: OrtGraph, inputs: Sequence[OrtValueInfo], outputs: Sequence[OrtValueInfo]) -> ModelProto:
-    """A model that computes `outputs` of `inputs` by a graph's nodes. Raises Unreadable."""
+    """A model that computes `outputs` of `inputs` by a graph's nodes. Raises UnreadableNode."""
     given = {value.name for value in inputs}
     body = GraphProto(name="group", node=[node.proto() for node in graph.nodes])
     body.input.extend(value.proto() for value in inputs)

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from tunewright.codegen.host import available_cores
 from tunewright.codegen.runtime.library import Library, emit_object, pool_functions
+from tunewright.codegen.runtime.native import Program
 from tunewright.codegen.runtime.pool import ThreadPool
 from tunewright.tuner.session.execution import CompiledModel
-from tunewright.tuner.session.native_run import NativePort, NativeRun
+from tunewright.tuner.session.native_run import NativePort
 
 SYMBOL = "tw_compute"
 
@@ -44,6 +45,11 @@ class Slot:
         self.pool = ThreadPool(threads, pinned=pinned)
         self._mutex = np.zeros(MUTEX_BYTES, np.uint8)
         self.mutex_at: int = self._mutex.ctypes.data
+        _slots.add(self)
+
+    def renew(self) -> None:
+        """In the child of a fork: who held it may not be there."""
+        self._mutex[:] = 0
 
 
 class Slots:
@@ -68,41 +74,66 @@ class ComputeInfo:
         words = (version, create, compute_address(), release, api_table, 0, python)
         self._words = np.array(words, np.int64)
         self.address: int = self._words.ctypes.data
-        self._plans: list[_Plan] = []
+        self._plans: list[Plan] = []
         _infos.add(self)
 
-    def add(self, model: CompiledModel, slot: Slot, *, waits: bool) -> bool:
-        """Have runs of the sizes of a model go through a copy of it in this slot; False where they take Python.
+    def add(self, model: CompiledModel, slot: Slot, inputs: Sequence[str], outputs: Sequence[str]) -> Plan | None:
+        """Have runs of the sizes of a model go through a copy of it in this slot; None where they take Python.
 
-        Where the slot is taken, a plan that `waits` takes its turn; else the next one is tried.
+        `inputs` and `outputs` are the labels of what a run is given, in its order. Where the slot is taken, the plan
+        that was added before is tried, unless this one is told to wait.
         """
         copy = model.copy(slot.pool)
         run = copy.native_run()
-        if run is None or any(len(port.shape) > MOST_RANK for port in (*run.inputs, *run.outputs)):
-            return False
-        plan = _Plan(copy, run, slot, int(self._words[5]), waits=waits)
+        ports = None if run is None else [_in_order(run.inputs, inputs), _in_order(run.outputs, outputs)]
+        if run is None or ports is None or ports[0] is None or ports[1] is None:
+            return None
+        plan = Plan(copy, run.program, ports[0], ports[1], slot, int(self._words[5]))
         self._plans.append(plan)
         self._words[5] = plan.address  # one aligned word: other threads see the plan before or behind
-        return True
+        return plan
 
     def forget(self) -> None:
         """Run through Python from now on. Plans stay in memory, as runs may be under way."""
         self._words[5] = 0
 
 
-class _Plan:
+def _in_order(ports: Sequence[NativePort], labels: Sequence[str]) -> list[NativePort] | None:
+    """The ports in the order of their labels; None where they are others, or have more axes than there is room for."""
+    by_label = {port.label: port for port in ports}
+    if (
+        len(ports) != len(labels)
+        or by_label.keys() != set(labels)
+        or any(len(port.shape) > MOST_RANK for port in ports)
+    ):
+        return None
+    return [by_label[label] for label in labels]
+
+
+class Plan:
     """The words of a plan, and all that they point to."""
 
-    def __init__(self, model: CompiledModel, run: NativeRun, slot: Slot, following: int, *, waits: bool) -> None:
+    def __init__(
+        self,
+        model: CompiledModel,
+        program: Program,
+        inputs: Sequence[NativePort],
+        outputs: Sequence[NativePort],
+        slot: Slot,
+        following: int,
+    ) -> None:
         self._model, self._slot = model, slot
         self._kept: list[NDArray[np.int64]] = []
-        inputs, outputs = (self._rows(ports) for ports in (run.inputs, run.outputs))
-        steps_at, count = run.program.rows
+        steps_at, count = program.rows
         words = (
-            following, slot.mutex_at, int(waits), run.program.handle or 0, steps_at, count,
-            len(run.inputs), inputs, len(run.outputs), outputs, pool_functions().run_at,
+            following, slot.mutex_at, 0, program.handle or 0, steps_at, count,
+            len(inputs), self._rows(inputs), len(outputs), self._rows(outputs), pool_functions().run_at,
         )  # fmt: skip
         self.address = self._keep(words)
+
+    def wait(self) -> None:
+        """Have runs wait where the slot is taken: no plan comes behind this one."""
+        self._kept[-1][2] = 1
 
     def _rows(self, ports: Sequence[NativePort]) -> int:
         rows: list[int] = []
@@ -119,12 +150,15 @@ class _Plan:
 
 
 _infos: WeakSet[ComputeInfo] = WeakSet()
+_slots: WeakSet[Slot] = WeakSet()
 
 
 def _forget_plans() -> None:
     """In the child of a fork: the threads of the pools are not there."""
     for info in list(_infos):
         info.forget()
+    for slot in list(_slots):
+        slot.renew()
 
 
 os.register_at_fork(after_in_child=_forget_plans)

@@ -15,7 +15,7 @@ GIVEN_KEY = "given"
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class ProviderOptions:
     """How groups are run: arguments of `InferenceSession`."""
 
     threads: int | None = None
@@ -28,5 +28,5 @@ class Options:
         return json.dumps(asdict(self))
 
     @staticmethod
-    def from_json(text: str) -> Options:
-        return Options(**json.loads(text))
+    def from_json(text: str) -> ProviderOptions:
+        return ProviderOptions(**json.loads(text))

@@ -21,7 +21,7 @@ from .compiled_group import CompiledGroup, is_compiled
 from .fused_group import FusedGroup
 from .graph import OrtGraph, OrtNode, OrtValueInfo, model_of
 from .native import ComputeInfo, Slots
-from .options import GIVEN_KEY, NAME, OPTIONS_KEY, Options
+from .options import GIVEN_KEY, NAME, OPTIONS_KEY, ProviderOptions
 
 VENDOR = "Tunewright"
 VENDOR_ID = 0  # of no PCI device
@@ -109,7 +109,7 @@ class Factory:
         own, given = self._option(options, OPTIONS_KEY), self._option(options, GIVEN_KEY)
         if not own:
             raise Refused("the options are none of tunewright.integrations.onnxruntime.session_options")
-        provider = Provider(self._api, Options.from_json(own), json.loads(given) if given else None)
+        provider = Provider(self._api, ProviderOptions.from_json(own), json.loads(given) if given else None)
         self._providers[provider.address] = provider
         ctypes.cast(result, POINTER(c_void_p))[0] = provider.address
 
@@ -147,7 +147,7 @@ class Provider:
     `given` are names of weights that the session is given beside the model; None: all are those of its file.
     """
 
-    def __init__(self, api: OrtApi, options: Options, given: Sequence[str] | None) -> None:
+    def __init__(self, api: OrtApi, options: ProviderOptions, given: Sequence[str] | None) -> None:
         self._api, self._options, self._is_file = api, options, given is None
         self._capability = Capability(frozenset(given or ()))
         self._slots = Slots(detect(options.threads).threads)

@@ -20,7 +20,7 @@ from tunewright.tuner.errors import Refused
 from .compiled_group import CompiledGroup
 from .fused_group import FusedGroup
 from .library import connect, write_library
-from .options import GIVEN_KEY, NAME, OPTIONS_KEY, Options
+from .options import GIVEN_KEY, NAME, OPTIONS_KEY, ProviderOptions
 from .provider import Callbacks, Factory
 
 REGISTRATION = "tunewright"
@@ -39,7 +39,7 @@ def session_options(
     server: str | None = None,
     background: bool = True,
 ) -> Any:
-    """Options for `onnxruntime.InferenceSession`, by which what can be of a model runs on our kernels.
+    """ProviderOptions for `onnxruntime.InferenceSession`, by which what can be of a model runs on our kernels.
 
     `threads` are those of our kernels and of ONNX Runtime's; the other arguments are those of
     `tunewright.tuner.InferenceSession`. What else is to be set can be set in the result.
@@ -47,11 +47,11 @@ def session_options(
     Raises Refused for arguments that mean nothing, and where ONNX Runtime is not there or too old.
     """
     check_source(db, server)
-    return options_with(Options(check_threads(threads), db, server, check_flag("background", background)))
+    return options_with(ProviderOptions(check_threads(threads), db, server, check_flag("background", background)))
 
 
-def options_with(own: Options) -> Any:
-    """Options for ONNX Runtime's session that has a provider of these. Raises Refused as `session_options`."""
+def options_with(own: ProviderOptions) -> Any:
+    """ProviderOptions for ONNX Runtime's session that has a provider of these. Raises Refused as `session_options`."""
     devices = register()
     options = _options_type()()
     if own.threads is not None:
@@ -90,7 +90,7 @@ def register() -> list[Any]:
 
 @cache
 def _options_type() -> Any:
-    """Options that tell the provider where the session is given weights beside those of the model's file."""
+    """ProviderOptions that tell the provider where the session is given weights beside those of the model's file."""
     onnxruntime = _onnxruntime()
 
     class FileOptions(onnxruntime.SessionOptions):  # type: ignore[misc, name-defined]
@@ -132,6 +132,7 @@ def _register(onnxruntime: Any) -> None:
     callbacks = Callbacks()
 
     def create(name: int, base: int, logger: int, found: int, most: int, count: int) -> int | None:
+        ctypes.cast(count, POINTER(c_size_t))[0] = 0  # where the next line fails
         factory = Factory(base)
         _factories.append(factory)
         atexit.register(factory.close)
@@ -145,7 +146,10 @@ def _register(onnxruntime: Any) -> None:
     )
     with TemporaryDirectory(prefix="tunewright-") as folder:
         path = Path(folder) / "libtunewright_onnxruntime.so"
-        write_library(path)
-        library = connect(path, *addresses)
+        try:
+            write_library(path)
+            library = connect(path, *addresses)
+        except OSError as error:
+            raise Refused(f"the library of the provider can't be loaded from {folder}: {error}; set TMPDIR") from error
         onnxruntime.register_execution_provider_library(REGISTRATION, str(path))
     _kept.extend((callbacks, library))

@@ -10,7 +10,7 @@ from tunewright.tuner import tune as tune_model
 from tunewright.tuner.arguments import check_dims, check_model
 from tunewright.tuner.search.report import Report
 
-from .options import Options
+from .options import ProviderOptions
 from .registration import groups, options_with
 
 
@@ -31,7 +31,7 @@ def tune(model: Path | str | bytes, *, dims: Mapping[str, int] | None = None, **
 
 def models_of_groups(model: Path | str | bytes, dims: Mapping[str, int]) -> list[Path | bytes]:
     """The model of each group, with the dimensions bound; the model's own file where all of it is one group."""
-    options = options_with(Options(runs=False))
+    options = options_with(ProviderOptions(runs=False))
     for name, size in dims.items():
         options.add_free_dimension_override_by_name(name, size)
     before = set(groups())

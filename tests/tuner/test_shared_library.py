@@ -20,6 +20,7 @@ import pytest
 from onnx import ModelProto, helper, numpy_helper
 
 from tunewright.codegen.host import detect
+from tunewright.codegen.runtime.processor import UNUSED, requirements_of
 from tunewright.tuner import cli
 from tunewright.tuner.errors import Refused
 from tunewright.tuner.models.model import open_model
@@ -107,13 +108,27 @@ def feeds_of(content: bytes, seed: int) -> dict[str, Any]:
     rng = np.random.default_rng(seed)
     if content == CONTENTS["loop"]:
         return {"x": rng.standard_normal(64).astype(np.float32), "n": np.array(seed, np.int64)}
+    if content == CONTENTS["views"]:
+        return {"x": rng.standard_normal((2, 8)).astype(np.float32), "e": np.zeros((0, 4), np.float32)}
     return {
         "x": rng.standard_normal((1, 8, 20, 20)).astype(np.float32),
         "t": rng.standard_normal((1, 16)).astype(np.float32),
     }
 
 
-CONTENTS = {"network": network(), "loop": loop()}
+def views() -> bytes:
+    """Outputs that are views, twice the same, of no elements, inputs under another shape, and constants."""
+    graph = onnx.parser.parse_graph(
+        """g (float[2, 8] x, float[0, 4] e)
+        => (float[16] y, float[2, 8] z, float[0, 4] n, float[8, 2] p, float[1, 16] q)
+        { r = Relu(x) y = Reshape(r, flat) z = Identity(r) n = Neg(e) p = Reshape(x, tall) q = Flatten <axis=0> (r) }"""
+    )
+    for name, shape in (("flat", [16]), ("tall", [8, 2])):
+        graph.initializer.append(numpy_helper.from_array(np.array(shape, np.int64), name))
+    return made(graph)
+
+
+CONTENTS = {"network": network(), "loop": loop(), "views": views()}
 
 
 @pytest.mark.parametrize("name", CONTENTS)
@@ -284,9 +299,15 @@ def test_nodes_without_a_kernel_are_refused() -> None:
             shared_library(session._model.image, detect(1), "net")
 
 
+def test_features_of_this_processor_are_asked_for_or_known_as_unused() -> None:
+    present = {feature[1:] for feature in detect().features.split(",") if feature.startswith("+")}
+    asked_for = {requirement.name for requirement in requirements_of(detect().features).bits}
+    assert present - asked_for - UNUSED == set()
+
+
 @pytest.mark.parametrize("prefix", ["", "2d", "a-b", "int main", "x" * 40])
 def test_prefixes_are_names(prefix: str) -> None:
-    with pytest.raises(Refused, match="prefix"):
+    with pytest.raises(Refused, match="names of functions"):
         check_prefix(prefix)
 
 

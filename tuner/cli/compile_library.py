@@ -24,6 +24,9 @@ from .options import (
     parse_dims,
 )
 
+LONGEST_NAME = 28
+"""Letters of a model's name that the library's has, where no other is given."""
+
 
 @command(name="compile")
 def compile_library(
@@ -47,7 +50,7 @@ def compile_library(
     from ..session.executable import executable_of_results
     from ..session.shared_library import check_prefix, header, shared_library
 
-    path = output or model.with_name(f"lib{model.stem}.so")
+    path = output or model.with_name(f"lib{model.stem[:LONGEST_NAME]}.so")
     if path.suffix != ".so":
         raise Refused(
             f"{str(path)!r} is no name of a library, which ends in .so; an ONNX file for ONNX Runtime is made by "
@@ -78,7 +81,8 @@ def compile_library(
 
 def _prefix(path: Path) -> str:
     """What the functions' names begin with: the file's name in small letters, without the `lib` of libraries."""
-    return re.sub(r"[^a-z0-9_]+", "_", path.stem.lower().removeprefix("lib"))
+    name = re.sub(r"[^a-z0-9_]+", "_", path.stem.lower().removeprefix("lib"))
+    return f"m_{name}" if name[:1].isdigit() else name
 
 
 def render_library(console: Console, data: Mapping[str, Any]) -> None:

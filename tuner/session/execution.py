@@ -21,7 +21,19 @@ from tunewright.graph.evaluation.sizes import cut
 from tunewright.graph.ir import TensorType
 
 from .evaluation import NodeRunner
-from .image import Area, Array, Evaluation, Image, KernelCall, Location, TensorValue, size_bytes, view_of
+from .image import (
+    Area,
+    Array,
+    Evaluation,
+    Image,
+    ImagePort,
+    KernelCall,
+    Location,
+    TensorValue,
+    is_whole_output,
+    size_bytes,
+    view_of,
+)
 from .native_run import NativeRun, native_run
 
 SIZE = TensorType("int64", (1,))
@@ -59,7 +71,6 @@ class CompiledModel:
         _models.add(self)
         artifacts = (step.artifact for step in image.steps if isinstance(step, KernelCall))
         kernels = [artifact for artifact in artifacts if isinstance(artifact, Artifact)]
-        self._owns_code = code is None
         self._code = code or (Code(kernels) if kernels else None)  # one for all programs, of which there may be many
         self._parts: list[Program | NodeRunner] = []
         calls: list[tuple[Artifact, Sequence[Operand]] | Control[Operand]] = []
@@ -77,15 +88,26 @@ class CompiledModel:
         self._close_program(calls, pool)
 
     def copy(self, pool: ThreadPool) -> CompiledModel:
-        """The same model with memory of its own between steps, on another pool. It must not outlive this one."""
-        return CompiledModel(self.image, pool, self._code, most_runs=1)
+        """The same model with memory of its own between steps, on another pool."""
+        return CompiledModel(self.image, pool, None if self._code is None else self._code.share(), most_runs=1)
 
     def native_run(self) -> NativeRun | None:
         """What native code has to do for a run; None where a run takes Python.
 
         Who makes use of it must keep the model, and run nothing else on it.
         """
-        return native_run(self._parts, self._feeds, self._results, self.image)
+        return native_run(self._parts, self._feeds, list(map(self._memory_of, self.image.outputs)), self.image)
+
+    def _memory_of(self, port: ImagePort) -> Array | str | None:
+        """As `_fixed_output`, and the name too where the output has all of the memory under another shape."""
+        location = port.value.location
+        if location is None or location.area is not Area.OUTPUT:
+            return self._fixed_output(port.value)
+        block = self._block(location)
+        if block is not None:
+            return view_of(block, port.value)
+        is_whole = is_whole_output(self.image, port)
+        return _name(location.area, location.number) if is_whole else None
 
     def _close_program(
         self, calls: Sequence[tuple[Artifact, Sequence[Operand]] | Control[Operand]], pool: ThreadPool
@@ -247,8 +269,9 @@ class CompiledModel:
             for part in self._parts:
                 if isinstance(part, Program):
                     part.close()
-            if self._code is not None and self._owns_code:
-                self._code.close()
+            code, self._code = self._code, None
+            if code is not None:
+                code.close()
 
     def renew_turn(self) -> None:
         """In the child of a fork: threads that hold locks or run copies may not exist here."""

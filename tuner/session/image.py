@@ -154,6 +154,15 @@ def size_bytes(kind: TensorType) -> int:
     return 0 if dtype is None or kind.shape is None else prod(kind.shape) * dtype.size_bytes
 
 
+def is_whole_output(image: Image, port: ImagePort) -> bool:
+    """Whether an output has all of an output's memory, be it under another shape."""
+    location = port.value.location
+    if location is None or location.area is not Area.OUTPUT or location.offset_bytes:
+        return False
+    whole = image.output_types[location.number]
+    return port.kind.dtype == whole.dtype and size_bytes(port.kind) == size_bytes(whole)
+
+
 def view_of(block: Array, value: TensorValue) -> Array:
     """A tensor in a block of memory: bytes, or elements of its type."""
     assert value.location is not None

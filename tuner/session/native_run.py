@@ -20,8 +20,12 @@ Cell = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class NativePort:
-    """An input or output: its tensor is copied from or to `fixed_at`, or, where that is 0, used where it lies."""
+    """An input or output: its tensor is copied from or to `fixed_at`, or, where that is 0, used where it lies.
 
+    `label` is the model's name for it.
+    """
+
+    label: str
     shape: tuple[int, ...]
     size_bytes: int
     fixed_at: int
@@ -69,5 +73,5 @@ def _port(program: Program, port: ImagePort, memory: Array | str) -> NativePort 
         return None
     if isinstance(memory, str):
         cells = tuple(program.cells(memory)) if memory in program.names else ()
-        return NativePort(shape, of_bytes, 0, cells)
-    return NativePort(shape, of_bytes, address_of(memory), ())
+        return NativePort(port.label, shape, of_bytes, 0, cells)
+    return NativePort(port.label, shape, of_bytes, address_of(memory), ())

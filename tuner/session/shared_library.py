@@ -15,7 +15,7 @@ from tunewright.codegen.llvm.shared_object import DataBlock, Group, data_object,
 from tunewright.codegen.runtime.control import Control
 from tunewright.codegen.runtime.layout import BindingSlice, MovingOperand, Operand
 from tunewright.codegen.runtime.library import ARCHITECTURES, STEP_SYMBOLS, emit_object, instance_text
-from tunewright.codegen.runtime.pool import SPIN_S, STACK_BYTES
+from tunewright.codegen.runtime.pool import IDLE_S, PATIENCE_S, SPIN_S, STACK_BYTES
 from tunewright.codegen.runtime.processor import requirements_of
 from tunewright.codegen.runtime.static_program import (
     ARENA,
@@ -28,15 +28,14 @@ from tunewright.codegen.runtime.static_program import (
 from tunewright.codegen.target import Target
 
 from ..errors import Refused
-from .image import Area, Image, ImagePort, KernelCall, Location, size_bytes
+from .image import Area, Image, ImagePort, KernelCall, Location, is_whole_output, size_bytes
 
 FUNCTIONS = ("describe", "missing", "open", "run", "close")
 """What programs call, each behind a prefix that the library has to itself."""
 
-PREFIX = re.compile(r"[a-z][a-z0-9_]{0,30}")
+LONGEST_PREFIX = 31
 
-PATIENCE_NS, IDLE_NS = 2_000_000, 200_000
-"""How long threads wait awake for each other and for work: as `ThreadPool`."""
+PREFIX = re.compile(rf"[a-z][a-z0-9_]{{0,{LONGEST_PREFIX - 1}}}")
 
 
 def shared_library(image: Image, target: Target, prefix: str) -> bytearray:
@@ -73,22 +72,30 @@ class _Library:
             [self._port(port, "input", n) for n, port in enumerate(image.inputs)],
             [self._port(port, "output", n) for n, port in enumerate(image.outputs)],
         )
+        requirements = requirements_of(self._target.features)
         try:
-            blocks = static_program(
-                calls, names, self._space, image.arena_bytes, ports, requirements_of(self._target.features)
-            )
+            blocks = static_program(calls, names, self._space, image.arena_bytes, ports, requirements)
+            return link(self._groups(blocks, artifacts, names), list(self._exports().values()))
         except ValueError as error:
             raise Refused(f"no library can be made of the model: {error}") from error
-        constants = enumerate(image.constants)
-        blocks += [DataBlock(f"{Area.CONSTANTS}{n}", block.data) for n, block in constants if block.nbytes]
-        blocks += [DataBlock(f"{Area.KEPT}{n}", array.tobytes()) for n, array in enumerate(image.kept) if array.nbytes]
-        blocks.append(DataBlock("description", json.dumps(self._description()).encode() + b"\0"))
-        groups: list[Group] = [([data_object(blocks)], {block.name: block.name for block in blocks})]
-        groups += _kernel_groups(artifacts, names)
-        groups.append(([emit_object(self._functions())], {**self._shown(), **{name: name for name in STEP_SYMBOLS}}))
-        return link(groups, list(self._shown().values()))
 
-    def _shown(self) -> dict[str, str]:
+    def _groups(
+        self, blocks: list[DataBlock], artifacts: Sequence[Artifact], names: Sequence[Mapping[str, str]]
+    ) -> list[Group]:
+        """The data of the program, the constants, the kernels, and what runs them."""
+        image = self._image
+        constants = enumerate(image.constants)
+        blocks += [DataBlock(f"{Area.CONSTANTS}{n}", block.data if block.nbytes else b"\0") for n, block in constants]
+        blocks += [DataBlock(f"{Area.KEPT}{n}", array.tobytes() or b"\0") for n, array in enumerate(image.kept)]
+        blocks.append(DataBlock("description", json.dumps(self._description()).encode() + b"\0"))
+        functions = {**self._exports(), **{name: name for name in STEP_SYMBOLS}}
+        return [
+            ([data_object(blocks)], {block.name: block.name for block in blocks}),
+            *_kernel_groups(artifacts, names),
+            ([emit_object(self._functions())], functions),
+        ]
+
+    def _exports(self) -> dict[str, str]:
         return {f"tw_model_{name}": f"{self._prefix}_{name}" for name in FUNCTIONS}
 
     def _operand(self, location: Location) -> Operand:
@@ -108,33 +115,38 @@ class _Library:
         of_bytes = size_bytes(kind)
         name = f"{location.area} {location.number}"
         if location.area is Area.INPUT and side == "output":
-            return StaticPort(of_bytes, "", Source("", location.offset_bytes, location.number))
-        if location.area in (Area.INPUT, Area.OUTPUT):
-            is_whole = side == "input" or (
-                kind == self._image.output_types[location.number] and self._is_first(location.number, number)
-            )
-            if not is_whole:
-                raise Refused(f"{side} {port.label!r} shares memory with another output, which no library does")
+            return StaticPort(of_bytes, "", Source("", location.offset_bytes, input=location.number))
+        if side == "input":
             return StaticPort(of_bytes, name)
+        if location.area is Area.OUTPUT:
+            first = self._first_output(location.number)
+            if first == number:
+                return StaticPort(of_bytes, name)
+            return StaticPort(of_bytes, "", Source("", location.offset_bytes, output=first))
         return StaticPort(of_bytes, "", Source(_block(location), location.offset_bytes))
 
-    def _is_first(self, room: int, number: int) -> bool:
-        """Whether an output is the first in its memory."""
-        for earlier in self._image.outputs[:number]:
-            location = earlier.value.location
-            if location is not None and location.area is Area.OUTPUT and location.number == room:
-                return False
-        return True
+    def _first_output(self, room: int) -> int:
+        """The output that has all of a memory of outputs; others are copied from it. Raises Refused for none."""
+        for number, port in enumerate(self._image.outputs):
+            location = port.value.location
+            if location is not None and location.number == room and is_whole_output(self._image, port):
+                return number
+        raise Refused(f"parts of output memory {room} alone are outputs, which no library gives")
 
     def _description(self) -> Mapping[str, Any]:
-        def told(ports: Sequence[ImagePort]) -> list[Mapping[str, Any]]:
+        def describe(ports: Sequence[ImagePort]) -> list[Mapping[str, Any]]:
             return [{"name": port.label, "type": port.kind.dtype, "shape": port.kind.shape} for port in ports]
 
-        return {"inputs": told(self._image.inputs), "outputs": told(self._image.outputs), "cpu": self._target.cpu}
+        return {
+            "inputs": describe(self._image.inputs),
+            "outputs": describe(self._image.outputs),
+            "cpu": self._target.cpu,
+        }
 
     def _functions(self) -> str:
         """The functions that programs call, over those of instance.ll."""
-        times = f"i64 {round(SPIN_S * 1e9)}, i64 {PATIENCE_NS}, i64 {IDLE_NS}, i64 {STACK_BYTES}"
+        waits_ns = (round(wait_s * 1e9) for wait_s in (SPIN_S, PATIENCE_S, IDLE_S))
+        times = ", ".join(f"i64 {number}" for number in (*waits_ns, STACK_BYTES))
         return f"""{instance_text("x86_64")}
 @description = external global i8
 define ptr @tw_model_describe() {{
@@ -177,8 +189,8 @@ _HEADER = Template("""\
 /* A model compiled by Tunewright $version for $cpu. Link the library, or load it by dlopen.
    Inputs and outputs are whole tensors, one element behind the other, the last axis fastest:
 $ports */
-#ifndef ${guard}_H
-#define ${guard}_H
+#ifndef ${guard}_TUNEWRIGHT_H
+#define ${guard}_TUNEWRIGHT_H
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -192,7 +204,8 @@ const char *${prefix}_missing(void);
 /* The model on so many threads, the caller's included; NULL where something is missing, or the system gives no more
    memory or threads. */
 ${prefix}_model *${prefix}_open(int threads);
-/* Run it: an address of each input and output, in order. Threads that share a model take turns. */
+/* Run it: an address of each input and output, in order, aligned to their elements; no two may overlap. Threads that
+   share a model take turns. Kernels run on the caller's stack too, of which they may take megabytes. */
 void ${prefix}_run(${prefix}_model *model, const void *const *inputs, void *const *outputs);
 /* End it, when nobody runs it any more. */
 void ${prefix}_close(${prefix}_model *model);
@@ -224,5 +237,8 @@ def _comment(text: str) -> str:
 def check_prefix(prefix: str) -> str:
     """The prefix. Raises Refused for one that is none of C's names."""
     if not PREFIX.fullmatch(prefix):
-        raise Refused(f"{prefix!r} is no prefix for functions: small letters, digits and _, beginning with a letter")
+        raise Refused(
+            f"{prefix[:80]!r} can't begin the names of functions: up to {LONGEST_PREFIX} small letters, digits and _ "
+            "can, the first of them a letter; name the file otherwise with -o"
+        )
     return prefix

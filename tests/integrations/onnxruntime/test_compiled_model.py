@@ -69,6 +69,14 @@ def test_a_compiled_model_can_be_moved(file: Path, tmp_path: Path, feeds: dict[s
     check(file, moved / "tuned.onnx", feeds)
 
 
+def test_a_relative_name_will_do(
+    file: Path, tmp_path: Path, feeds: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compile_model(file, tmp_path / "tuned.onnx", dims={"batch": 2})
+    monkeypatch.chdir(tmp_path)
+    check(file, Path("tuned.onnx"), feeds)
+
+
 def test_another_processor_runs_the_original(
     file: Path,
     tmp_path: Path,
@@ -104,5 +112,10 @@ def test_names_of_files_stay_in_the_folder(file: Path, tmp_path: Path) -> None:
 def test_what_can_not_be_compiled_is_refused(file: Path, tmp_path: Path) -> None:
     with pytest.raises(Refused, match="from a file to a file"):
         compile_model(file.read_bytes(), tmp_path / "tuned.onnx")  # type: ignore[arg-type]
+    with pytest.raises(Refused, match="has to end in"):
+        compile_model(file, tmp_path / "tuned.so")
+    with pytest.raises(Refused, match="stays as it is"):
+        compile_model(file.rename(tmp_path / "tuned.original.onnx"), tmp_path / "tuned.onnx")
+    (tmp_path / "tuned.original.onnx").rename(file)
     with pytest.raises(Exception, match="batch"):
         compile_model(file, tmp_path / "tuned.onnx")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import logging
 import subprocess
@@ -299,6 +300,112 @@ def test_weights_that_a_session_is_given_count(tmp_path: Path) -> None:
     options.add_initializer("w2", given)
     session = onnxruntime.InferenceSession(str(path), options)
     np.testing.assert_array_equal(session.run(None, {"x": normal(3, 64)})[0], np.full((3, 32), 0.5, np.float32))
+
+
+SEVERAL = """g (float[n, 4] a, float[n, 4] b, float[4] c) => (float[n, 4] z, float[n, 4] y, float[n, 4] v, float[n] u)
+    { y = Sub(c, b) z = Exp(b) w = Mul(a, z) v = Add(w, c) s = ReduceSum <keepdims=0> (w, axes) u = Neg(s) }"""
+
+
+@pytest.mark.parametrize("is_file", [False, True])
+@pytest.mark.parametrize("size", ["n", "3"])
+def test_inputs_and_outputs_keep_their_names_in_any_order(tmp_path: Path, is_file: bool, size: str) -> None:
+    """ONNX Runtime has them in the order in which nodes use them, the file as its author wrote them."""
+    content = model(SEVERAL.replace("[n", f"[{size}"), {"axes": np.array([1], np.int64)})
+    path = tmp_path / "model.onnx"
+    path.write_bytes(content)
+    source = str(path) if is_file else content
+    session = onnxruntime.InferenceSession(source, session_options(1, background=False))
+    peer = plain(content)
+    for extent in (3, 3, 3) if size == "3" else (3, 2, 3, 5, 2, 3, 3, 2):
+        feeds = {"a": normal(extent, 4), "b": normal(extent, 4), "c": normal(4)}
+        for own, expected in zip(session.run(None, feeds), peer.run(None, feeds), strict=True):
+            np.testing.assert_allclose(own, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_file_that_is_left_to_onnx_runtime_keeps_names_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: Any, **options: Any) -> None:
+        raise Refused("not today")
+
+    monkeypatch.setattr("tunewright.integrations.onnxruntime.fused_group.InferenceSession", refuse)
+    test_inputs_and_outputs_keep_their_names_in_any_order(tmp_path, True, "3")
+
+
+@pytest.mark.parametrize("is_file", [False, True])
+def test_weights_that_runs_may_give(tmp_path: Path, is_file: bool) -> None:
+    graph = onnx.parser.parse_graph("g (float[4, 4] w, float[2, 4] x) => (float[2, 4] y) { y = MatMul(x, w) }")
+    graph.initializer.append(numpy_helper.from_array(normal(4, 4), "w"))
+    content = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8).SerializeToString()
+    path = tmp_path / "model.onnx"
+    path.write_bytes(content)
+    session = onnxruntime.InferenceSession(str(path) if is_file else content, session_options(1, background=False))
+    peer = plain(content)
+    for number in range(8):
+        feeds = {"x": normal(2, 4)} | ({"w": normal(4, 4)} if number % 3 else {})
+        np.testing.assert_allclose(session.run(None, feeds)[0], peer.run(None, feeds)[0], rtol=1e-5, atol=1e-6)
+
+
+def test_weights_of_other_types_stay_with_onnx_runtime() -> None:
+    packed = helper.make_tensor("w", TensorProto.FLOAT8E4M3FN, [4], [1.0, 2.0, -1.0, 0.5])
+    nodes = [helper.make_node("DequantizeLinear", ["w", "scale"], ["f"]), helper.make_node("Add", ["x", "f"], ["y"])]
+    value, result = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [4]) for name in "xy")
+    scale = numpy_helper.from_array(np.array(0.5, np.float32), "scale")
+    graph = helper.make_graph(nodes, "g", [value], [result], [packed, scale])
+    content = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10).SerializeToString()
+    x = normal(4)
+    np.testing.assert_array_equal(opened(content).run(None, {"x": x})[0], plain(content).run(None, {"x": x})[0])
+
+
+def test_a_slot_that_is_free_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two, one of which is taken: no run waits."""
+    monkeypatch.setattr("tunewright.integrations.onnxruntime.native.available_cores", lambda: {0, 1})
+    session, x = opened(perceptron(PERCEPTRON.replace("batch", "3"))), normal(3, 64)
+    (group,) = groups()
+    assert isinstance(group, FusedGroup)
+    for _ in range(2):
+        session.run(None, {"x": x})
+        group._plan({"x": x})
+    mutexes = [slot.mutex_at for slot in group._slots._slots]
+    assert len(mutexes) == 2
+    system = ctypes.CDLL(None)
+    with ThreadPoolExecutor(1) as thread:
+        for mutex in mutexes:
+            assert system.pthread_mutex_lock(ctypes.c_void_p(mutex)) == 0
+            thread.submit(session.run, None, {"x": x}).result(60)
+            assert system.pthread_mutex_unlock(ctypes.c_void_p(mutex)) == 0
+
+
+def test_runs_go_on_where_threads_are_short(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    def fail(*arguments: Any, **options: Any) -> None:
+        raise OSError("can't start 3 threads")
+
+    monkeypatch.setattr("tunewright.integrations.onnxruntime.native.Slot", fail)
+    check(perceptron(), {"x": normal(3, 64)})
+    assert caplog.text.count("can't start 3 threads") == 1
+
+
+FORK = """
+import os, signal, threading, numpy, onnxruntime
+from tunewright.integrations.onnxruntime import registration, session_options
+session = onnxruntime.InferenceSession({content!r}, session_options(1, background=False))
+x = numpy.ones((3, 64), numpy.float32)
+for _ in range(3):
+    expected = session.run(None, {{"x": x}})[0]
+(group,) = registration.groups()
+import ctypes
+ctypes.CDLL(None).pthread_mutex_lock(ctypes.c_void_p(group._slots.slot(0).mutex_at))  # as by a thread within a run
+group._planning.acquire()
+if not (child := os.fork()):
+    signal.alarm(30)
+    for _ in range(4):
+        assert (session.run(None, {{"x": x}})[0] == expected).all()
+    os._exit(0)
+os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_fork_during_a_run_leaves_no_locks() -> None:
+    program = FORK.format(content=perceptron(PERCEPTRON.replace("batch", "3")))
+    subprocess.run([sys.executable, "-P", "-W", "ignore", "-c", program], check=True, timeout=120)
 
 
 def test_it_is_told_what_is_ours(caplog: pytest.LogCaptureFixture) -> None:
