@@ -107,7 +107,7 @@ def worst(outputs: Any, wanted: Any) -> float:
     """The largest difference of outputs, as a share of the largest number that is wanted of each."""
     pairs = zip(*(pytree.tree_leaves(results) for results in (outputs, wanted)), strict=True)
     errors = [float((ours - theirs).abs().max() / theirs.abs().max().clamp_min(1e-9)) for ours, theirs in pairs]
-    return max(errors, default=0.0)
+    return float(torch.tensor(errors).max()) if errors else 0.0  # NaN where one is
 
 
 def totals(entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

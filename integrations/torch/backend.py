@@ -25,6 +25,12 @@ NORMS = {functional.batch_norm: 1, torch.batch_norm: 3}
 """Batch norm -> the number of the argument that has the running mean; number 5 is whether it is in training."""
 
 
+GRADIENTS = (
+    "backend 'tunewright' is for inference, and gradients are wanted here: run the model within torch.no_grad() or "
+    "torch.inference_mode(), or call model.requires_grad_(False)"
+)
+
+
 def backend(
     graph_module: Any,
     example_inputs: Sequence[Any],
@@ -46,6 +52,8 @@ def backend(
     captured: list[CapturedGraph] = []
 
     def capture(module: Any, inputs: Sequence[Any]) -> Callable[..., Any]:
+        if captured:  # the second graph is that of gradients
+            raise Refused(GRADIENTS)
         captured.append(make(module, _weights(len(inputs)), read.with_threads()))
         return _boxed(captured[0])
 
@@ -108,13 +116,16 @@ def _weights(count: int) -> set[int]:
 def _check_inference(graph_module: Any, inputs: Sequence[Any]) -> None:
     """Raises Refused where more is wanted than inference."""
     own = (*graph_module.parameters(), *(one for one in inputs if isinstance(one, torch.Tensor)))
-    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in own):
-        raise Refused(
-            "backend 'tunewright' is for inference, and gradients are wanted here: run the model within "
-            "torch.no_grad() or torch.inference_mode(), or call model.requires_grad_(False)"
-        )
+    is_wanted = torch.is_grad_enabled() or any(map(_enables_gradients, graph_module.graph.nodes))
+    if is_wanted and any(tensor.requires_grad for tensor in own):
+        raise Refused(GRADIENTS)
     if any(_trains(node, graph_module) for node in graph_module.graph.nodes):
         raise Refused("backend 'tunewright' is for inference, and batch norm is in training here: call model.eval()")
+
+
+def _enables_gradients(node: Any) -> bool:
+    """Whether a node is the beginning of `torch.enable_grad()`, or the end of what switched gradients off."""
+    return node.target is torch._C._set_grad_enabled and node.args[0] is True  # noqa: SLF001
 
 
 def _trains(node: Any, graph_module: Any) -> bool:

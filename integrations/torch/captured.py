@@ -12,6 +12,7 @@ from typing import Any
 from tunewright.tuner.text import counted, shorten
 
 from .cut import GraphStep, Unknown, cut, is_small, step_module, why_not
+from .differences import VIEWS, untaken_by_memory
 from .onnx_writer import OnnxWriter, Untranslated
 from .options import BackendOptions
 from .part import GraphPart
@@ -62,6 +63,7 @@ class CapturedGraph:
         self._weights = {inputs[number] for number in weights} | {*constants}
         self._calls = [node for node in nodes if node.op == "call_function"]
         self._untaken = {node.name: why for node in self._calls if (why := why_not(node))}
+        self._untaken |= untaken_by_memory(module.graph)
         self.parts: list[GraphPart] = []
         self._steps = self._run_steps(options)
         results = module.graph.output_node().args[0]
@@ -139,8 +141,9 @@ class CapturedGraph:
 
     @property
     def by_pytorch(self) -> dict[str, int]:
-        """How many nodes PyTorch runs as no session has use for them, by their op."""
-        return dict(Counter(op for op, _ in self._untaken_ops()))
+        """How many nodes PyTorch runs, by their op."""
+        faulty = (op for part in self.parts if part.fault for op in part.ops)
+        return dict(Counter(op for op, _ in self._untaken_ops()) + Counter(faulty))
 
     def _untaken_ops(self) -> list[tuple[str, str]]:
         """The op of each such node, and why it is one."""
@@ -151,7 +154,7 @@ class CapturedGraph:
     def notes(self) -> tuple[str, ...]:
         """What keeps it from being as fast as it can be, a line each."""
         lines = [f"left to PyTorch: {part}, because {part.fault}" for part in self.parts if part.fault]
-        ops = [(op, why) for op, why in self._untaken_ops() if why != SMALL]
+        ops = [(op, why) for op, why in self._untaken_ops() if why not in (SMALL, VIEWS)]
         if ops:
             told = shorten(
                 ", ".join(f"{count} {op} ({why})" for (op, why), count in Counter(ops).most_common()), MOST_TOLD

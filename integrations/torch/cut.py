@@ -13,6 +13,7 @@ from torch._ops import OpOverload
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from .arrays import is_plain, memory_order
+from .differences import difference, is_view
 from .onnx_writer import is_known
 from .sizes import SOURCES, is_free, is_number
 
@@ -64,6 +65,8 @@ def why_not(node: Any) -> str:
         return why_not(node.args[0])
     if not is_known(target):
         return "no ONNX op"
+    if reason := difference(node):
+        return reason
     if isinstance(target, OpOverload):
         if target._schema.is_mutable:  # noqa: SLF001
             return "writes its operand"
@@ -117,15 +120,8 @@ def cut(graph: Any, untaken: Mapping[str, str]) -> list[GraphStep]:
 
 def is_small(step: GraphStep) -> bool:
     """Whether a step is not worth a session."""
-    count = sum(not _is_view(node) for node in step.nodes)
+    count = sum(not is_view(node) and node.target is not operator.getitem for node in step.nodes)
     return count < LEAST_NODES and not any(node.target in PRODUCTS for node in step.nodes)
-
-
-def _is_view(node: Any) -> bool:
-    """Whether a node only looks at its operand in another way."""
-    if not isinstance(node.target, OpOverload):
-        return node.target is operator.getitem
-    return any(result.alias_info is not None for result in node.target._schema.returns)  # noqa: SLF001
 
 
 def step_module(step: GraphStep, owner: Any) -> StepModule:

@@ -61,8 +61,10 @@ def _attention(
         later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=query.device).triu(1)
         scores = scores.masked_fill(later, float("-inf"))
     if attn_mask is not None:
-        scores = scores + attn_mask
+        scores = scores + attn_mask.to(scores.dtype)
     result = scores.softmax(-1) @ value
+    if attn_mask is not None:  # whose rows of nothing but -inf give zeros, not NaN
+        result = result.masked_fill((attn_mask == float("-inf")).all(-1, keepdim=True), 0.0)
     return result.transpose(1, 2).contiguous().transpose(1, 2), scores.logsumexp(-1)
 
 

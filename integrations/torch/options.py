@@ -30,6 +30,8 @@ class BackendOptions:
                 raise Refused(f"no option is called {name!r}; there are {', '.join(known)}")
         options = BackendOptions(**given)
         check_source(options.db, options.server)
+        if options.db is not None and options.server is not None:
+            raise Refused("schedules come from one place: give one of db and server")
         check_flag("background", options.background)
         check_threads(options.threads)
         return options

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import threading
 import weakref
@@ -23,7 +24,7 @@ from .onnx_writer import OnnxWriter
 from .options import BackendOptions
 from .recording import Run, recording
 
-MOST_SETS = 64
+MOST_SETS = 512
 """Sets of weights that have sessions at a time: as many modules that share code."""
 
 MOST_CHANGES = 2
@@ -52,12 +53,8 @@ class OpenPart:
 
 
 def stamps_of(tensors: Sequence[Any]) -> Stamps:
-    """What tells that they are as they were. Tensors made in inference mode don't count how often they are written."""
-    places = [tensor.data_ptr() for tensor in tensors]
-    try:
-        return places, [tensor._version for tensor in tensors]  # noqa: SLF001
-    except RuntimeError:
-        return places, [0 if tensor.is_inference() else tensor._version for tensor in tensors]  # noqa: SLF001
+    """What tells that they are as they were. None is of inference mode, whose tensors count no writes."""
+    return [tensor.data_ptr() for tensor in tensors], [tensor._version for tensor in tensors]  # noqa: SLF001
 
 
 class GraphPart:
@@ -71,7 +68,7 @@ class GraphPart:
         self._step, self._writer, self.options = step, writer, options
         self._sessions: OrderedDict[tuple[int, ...], OpenPart] = OrderedDict()  # the last one was run last
         self._opening = threading.RLock()  # of threads that share the part one opens what is missing
-        self._changes: Counter[int] = Counter()
+        self._changes: Counter[tuple[int, int]] = Counter()  # by number and weight
         self._take_weights(weights)
         self.fault = ""  # why PyTorch runs it
         self._undo = [_inverse(order) for order in step.orders]
@@ -116,6 +113,9 @@ class GraphPart:
 
     def _session(self, tensors: Sequence[Any]) -> InferenceSession:
         """The session of these weights, opened where there is none. Hold `_opening`."""
+        if untraced := {number for number in self._numbers if tensors[number].is_inference()}:
+            tell("weights made in inference mode are inputs, as nobody can see when they are written")
+            self._take_weights(number for number in self._numbers if number not in untraced)
         weights = [tensors[number] for number in self._numbers]
         key = (*map(id, weights),)
         known = self._sessions.get(key)
@@ -125,14 +125,17 @@ class GraphPart:
                 return known.session
             self._note_changes(known, weights)
             return self._session(tensors)
+        model = self.model(tensors)
         opened = InferenceSession(
-            self.model(tensors),
+            model,
             threads=self.options.threads,
             db=self.options.db,
             server=self.options.server,
             background=self.options.background,
         )
         self._check(opened)
+        if isinstance(model, Path):
+            weakref.finalize(opened, _drop, model.parent, os.getpid())
         self._keep(key, OpenPart(opened, (*map(weakref.ref, weights),), stamps_of(weights)))
         log.info("opened: %s", self)
         return opened
@@ -158,22 +161,29 @@ class GraphPart:
     def _note_changes(self, known: OpenPart, weights: Sequence[Any]) -> None:
         """Weights were written: close what has the old ones; what is written often is an input from now on."""
         before, now = (zip(*stamps, strict=True) for stamps in (known.stamps, stamps_of(weights)))
-        changed = [number for number, old, new in zip(self._numbers, before, now, strict=True) if old != new]
+        pairs = zip(zip(self._numbers, weights, strict=True), zip(before, now, strict=True), strict=True)
+        changed = [(number, id(weight)) for (number, weight), (old, new) in pairs if old != new]
         self._changes.update(changed)
-        often = {number for number in changed if self._changes[number] > MOST_CHANGES}
+        often = {number for number, weight in changed if self._changes[number, weight] > MOST_CHANGES}
         if often:
             self._take_weights(number for number in self._numbers if number not in often)
-        self._sessions.clear()
+            self._sessions.clear()
+        self._sessions.pop((*map(id, weights),), None)
 
     def model(self, tensors: Sequence[Any]) -> bytes | Path:
         """The part as a model, with the weights among its inputs."""
         return self._writer.model({number: tensors[number] for number in self._numbers}, self._new_folder)
 
     def _new_folder(self) -> Path:
-        """A folder that is there as long as the part."""
-        folder = mkdtemp(prefix="tunewright-")
-        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)  # at the end of the process too
-        return Path(folder)
+        """A folder for a model, which is dropped with the session of it, or with the part."""
+        folder = Path(mkdtemp(prefix="tunewright-"))
+        weakref.finalize(self, _drop, folder, os.getpid())  # at the end of the process too
+        return folder
+
+    @property
+    def ops(self) -> list[str]:
+        """The ops of its nodes."""
+        return [str(node.target) for node in self._step.module.graph.nodes if node.op == "call_function"]
 
     def renew(self) -> None:
         """Open sessions anew, with what the database has by now."""
@@ -188,6 +198,12 @@ class GraphPart:
 
     def __str__(self) -> str:
         return counted(len(self._step.module.graph.nodes) - len(self._step.inputs) - 1, "node")
+
+
+def _drop(folder: Path, process: int) -> None:
+    """Remove a folder; a fork leaves it to its parent."""
+    if os.getpid() == process:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _inverse(order: tuple[int, ...] | None) -> tuple[int, ...] | None:

@@ -89,11 +89,19 @@ def tuning(*, minutes: float = 5.0, trials: int | None = None) -> Iterator[Tunin
 
 def _tune(record: TuningRuns, minutes: float, trials: int | None) -> None:
     """Tune the runs one after the other; each gets its share of the time that is left."""
-    end_s = time.monotonic() + minutes * 60
+    for run in record.runs:
+        if (server := run.part.options.server) is not None:
+            raise Refused(f"schedules come from {server}, and `tuning` keeps them in a database: give `db`")
+    try:
+        _tune_runs(record, time.monotonic() + minutes * 60, trials)
+    finally:
+        for run in record.runs:
+            run.part.renew()
+
+
+def _tune_runs(record: TuningRuns, end_s: float, trials: int | None) -> None:
     for number, run in enumerate(record.runs):
         options = run.part.options
-        if options.server is not None:
-            raise Refused(f"schedules come from {options.server}, and `tuning` keeps them in a database: give `db`")
         left = (end_s - time.monotonic()) / 60 / (len(record.runs) - number)
         share = max(left, LEAST_MINUTES)
         model = run.part.model(run.tensors)
@@ -102,5 +110,3 @@ def _tune(record: TuningRuns, minutes: float, trials: int | None) -> None:
             record.reports.append(found)
         except ModelError as error:
             run.part.leave(message(error))
-    for run in record.runs:
-        run.part.renew()

@@ -23,11 +23,13 @@ def lstm_layer(
     batch_sizes: Any,
     mode: int,
     features: int,
+    layers: int,
+    has_biases: bool,
     *rest: Any,
 ) -> tuple[Any, Any, Any]:
     """One direction of one layer of `torch.nn.LSTM` in inference, over all steps `[steps, batch, features]`."""
-    if mode != LSTM or batch_sizes:
-        raise NotImplementedError("a recurrent layer that is no LSTM, or has packed sequences")
+    if mode != LSTM or batch_sizes or not has_biases:
+        raise NotImplementedError("a recurrent layer that is no LSTM, has packed sequences, or no biases")
     y, last_hidden, last_cell = op.LSTM(
         x,
         op.Unsqueeze(_gates(weight), [0]),

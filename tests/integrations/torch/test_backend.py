@@ -571,3 +571,96 @@ def test_the_page_says_what_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_tuning_of_nothing_is_refused() -> None:
     with pytest.raises(Refused, match="nothing was tuned"), tuning(minutes=1):
         pass
+
+
+def test_rows_of_attention_that_are_all_masked_are_zeros() -> None:
+    mask = torch.zeros(1, 1, 4, 4).masked_fill(torch.tensor([True, False, False, False]), float("-inf"))
+    mask[..., 1, :] = float("-inf")
+    project = nn.Linear(8, 8)
+
+    def model(x: Any) -> Any:
+        q = project(x).view(1, 4, 2, 4).transpose(1, 2)
+        shares = nn.functional.scaled_dot_product_attention(q, q, q, attn_mask=mask)
+        return project(shares.transpose(1, 2).reshape(1, 4, 8))
+
+    x = torch.randn(1, 4, 8)
+    wanted = model(x)
+    assert not wanted.isnan().any()
+    same(compiled(model)(x), wanted)
+
+
+def test_weights_of_inference_mode_may_be_written() -> None:
+    with torch.inference_mode():
+        model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+        run, x = compiled(model), torch.randn(3, 8)
+        for _ in range(3):
+            same(run(x), model(x))
+            model[0].weight.mul_(1.5)
+
+
+def test_results_that_share_memory_go_on_sharing_it() -> None:
+    layer = nn.Linear(8, 8)
+
+    def model(x: Any) -> Any:
+        y = layer(x).tanh()
+        return y, y[0], y.t()
+
+    results = compiled(model)(torch.randn(8, 8))
+    results[0].add_(1)
+    same(results, (results[0], results[0][0], results[0].t()))
+
+
+def test_writes_behind_a_break_are_seen_in_front() -> None:
+    layer = nn.Linear(8, 8)
+
+    def model(x: Any) -> Any:
+        y = layer(x).tanh()
+        z = y[:, :4]
+        torch._dynamo.graph_break()
+        z.zero_()
+        return y @ y.t()
+
+    x = torch.randn(3, 8)
+    same(compiled(model)(x), model(x))
+
+
+EDGES: dict[str, Callable[[Any], Any]] = {
+    "atan2": lambda x: torch.atan2(torch.zeros_like(x), torch.floor(x)),
+    "average with a divisor": lambda x: nn.functional.avg_pool2d(x[None, None], 2, divisor_override=1),
+    "strided": lambda x: torch.as_strided(x.t() * 2, (2, 2), (1, 3)),
+    "mean of scattered": lambda x: torch.zeros(4, 8).scatter_reduce(
+        0, torch.zeros(4, 8, dtype=torch.int64), x, "mean", include_self=False
+    ),
+    "whole quotients": lambda x: torch.div((x * 0).long() + 16777217, 1, rounding_mode="floor"),
+    "quotients that are nearly whole": lambda x: (x * 0 + 3.0) // 0.3,
+    "instance norm": lambda x: nn.functional.instance_norm(
+        x[None], torch.zeros(4), torch.ones(4), use_input_stats=True, momentum=0.5
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EDGES)
+def test_ops_whose_onnx_form_differs_stay_with_pytorch(name: str) -> None:
+    layer = nn.Linear(8, 8)
+
+    def model(x: Any) -> Any:
+        return EDGES[name](layer(x).tanh() * 2)
+
+    x = torch.randn(4, 8)
+    same(compiled(model)(x), model(x))
+
+
+def test_gradients_within_a_model_are_refused() -> None:
+    layer = nn.Linear(8, 8)
+
+    def model(x: Any) -> Any:
+        with torch.enable_grad():
+            return layer(x).tanh()
+
+    with pytest.raises((Refused, BackendCompilerFailed, RuntimeError), match="gradients"):
+        compiled(model)(torch.randn(3, 8)).sum().backward()
+
+
+def test_one_place_of_schedules() -> None:
+    with pytest.raises(Refused, match="one of db and server"):
+        backend(None, [], options={"db": "sqlite:///a.db", "server": "http://127.0.0.1:1"})
