@@ -68,14 +68,24 @@ def is_view(node: Any) -> bool:
     return any(result.alias_info is not None for result in node.target._schema.returns)  # noqa: SLF001
 
 
+def _has_all_memory(node: Any) -> bool:
+    """Whether a result lies row by row, from the beginning to the end of its memory."""
+    value = node.meta["val"]
+    size_bytes = value.numel() * value.element_size()
+    if not isinstance(size_bytes, int):  # nobody knows
+        return False
+    return bool(value.is_contiguous() and not value.storage_offset() and value.untyped_storage().nbytes() == size_bytes)
+
+
 def untaken_by_memory(graph: Any) -> dict[str, str]:
     """The nodes that PyTorch has to run for the sake of memory, with the reason.
 
-    `as_strided` reads what lies between elements, which results of a session don't have: then all nodes. And views of
-    which another view, or what they are of, is a result as well: who writes one sees it in the other.
+    `as_strided` of what does not lie row by row in memory of its own reads elements at places where results of a
+    session have others: then all nodes. And views of which another view, or what they are of, is a result as well: who
+    writes one sees it in the other.
     """
     calls = [node for node in graph.nodes if node.op == "call_function"]
-    if any(node.target is aten.as_strided.default for node in calls):
+    if any(node.target is aten.as_strided.default and not _has_all_memory(node.args[0]) for node in calls):
         return {node.name: GAPS for node in calls}
     results = dict.fromkeys(graph.output_node().all_input_nodes)
     chains: dict[Any, list[list[Any]]] = {}
