@@ -26,6 +26,7 @@ READING = {
     "run": ["MODEL", "--threads", "1"],
     "lookup": ["MODEL", "--threads", "1"],
     "lock": ["MODEL", "--threads", "1", "--output", "FOLDER/model.lock"],
+    "compile": ["MODEL", "--threads", "1", "--output", "FOLDER/libmodel.so"],
     "tasks": ["MODEL", "--threads", "1"],
     "show": ["TASK"],
     "report": ["1", "--output", "FOLDER/report"],
