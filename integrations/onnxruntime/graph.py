@@ -8,6 +8,7 @@ from ctypes import byref, c_char_p, c_float, c_int, c_int64, c_size_t
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -117,10 +118,7 @@ def tensor_proto(api: OrtApi, value: int, name: str = "") -> TensorProto:
     bits = ELEMENT_BITS.get(number.value)
     if bits is None:
         raise UnreadableNode(f"a tensor has elements of type {number.value}")
-    count = 1
-    for extent in shape:
-        count *= extent
-    size_bytes = (count * bits + 7) // 8
+    size_bytes = (prod(shape) * bits + 7) // 8
     address = api.word("GetTensorMutableData", value) if size_bytes else None
     content = ctypes.string_at(address, size_bytes) if address else b""
     return TensorProto(name=name, data_type=number.value, dims=shape, raw_data=content)

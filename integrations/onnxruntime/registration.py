@@ -39,7 +39,7 @@ def session_options(
     server: str | None = None,
     background: bool = True,
 ) -> Any:
-    """ProviderOptions for `onnxruntime.InferenceSession`, by which what can be of a model runs on our kernels.
+    """Options for `onnxruntime.InferenceSession`, by which what can be of a model runs on our kernels.
 
     `threads` are those of our kernels and of ONNX Runtime's; the other arguments are those of
     `tunewright.tuner.InferenceSession`. What else is to be set can be set in the result.
@@ -51,7 +51,7 @@ def session_options(
 
 
 def options_with(own: ProviderOptions) -> Any:
-    """ProviderOptions for ONNX Runtime's session that has a provider of these. Raises Refused as `session_options`."""
+    """Options for a session of ONNX Runtime's that has a provider of these. Raises Refused as `session_options`."""
     devices = register()
     options = _options_type()()
     if own.threads is not None:
@@ -90,7 +90,7 @@ def register() -> list[Any]:
 
 @cache
 def _options_type() -> Any:
-    """ProviderOptions that tell the provider where the session is given weights beside those of the model's file."""
+    """The type of options that tell the provider which weights a session is given beside the model's file."""
     onnxruntime = _onnxruntime()
 
     class FileOptions(onnxruntime.SessionOptions):  # type: ignore[misc, name-defined]
