@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import NamedTuple
 
 import numpy as np
@@ -98,3 +99,15 @@ def _code_files(folder: str) -> Iterator[_CodeFile]:
                 yield _CodeFile(entry.path, status.st_size, status.st_mtime_ns)
             elif entry.is_dir() and entry.name != "__pycache__":
                 yield from _code_files(entry.path)
+
+
+@contextmanager
+def as_file(model: Path | bytes) -> Iterator[Path]:
+    """The file of a model; one for a while, where there are bytes alone."""
+    if isinstance(model, Path):
+        yield model
+        return
+    with NamedTemporaryFile(prefix="tunewright-", suffix=".onnx") as file:
+        file.write(model)
+        file.flush()
+        yield Path(file.name)

@@ -13,11 +13,10 @@ from tunewright.graph.evaluation.onnx_form import element_type
 from tunewright.tuner.arguments import check_dims, check_model, check_path, check_source, check_threads
 from tunewright.tuner.errors import Refused
 from tunewright.tuner.files import write_whole
+from tunewright.tuner.integration import CompiledFiles
 from tunewright.tuner.lookup.source import ScheduleSource
-from tunewright.tuner.session.caches import object_cache
-from tunewright.tuner.session.executable import executable_of_results
 from tunewright.tuner.session.image import ImagePort
-from tunewright.tuner.session.shared_library import shared_library
+from tunewright.tuner.session.library_model import LibraryModel
 
 from .compiled_group import CONTEXT_DOMAIN, CONTEXT_OP, PREFIX
 from .options import NAME
@@ -33,7 +32,7 @@ def compile_model(
     threads: int | None = None,
     db: str | None = None,
     server: str | None = None,
-) -> None:
+) -> CompiledFiles:
     """Write `output`, an ONNX file that a session with our provider opens at once, and beside it a library of the model
     and the model itself, which runs instead where a processor lacks what the code needs.
 
@@ -48,33 +47,38 @@ def compile_model(
     library, original = path.with_suffix(".so"), path.with_name(f"{path.stem}.original.onnx")
     if path.suffix != ".onnx" or source.absolute() in (path.absolute(), original.absolute()):
         raise Refused(f"{str(path)!r} can't be written: it has to end in .onnx, and {source.name} stays as it is")
-    place = ScheduleSource(db, server)
-    prepared = place.prepare(source, check_dims(dims, None), check_threads(threads), "cpu")
-    if prepared.model.graph.has_external_data:
+    compiled = LibraryModel.compile(ScheduleSource(db, server), source, check_dims(dims, None), check_threads(threads))
+    if compiled.has_external_data:
         raise Refused(f"{source.name} keeps weights in other files, which would have to lie beside the compiled model")
-    executable = executable_of_results(prepared.model, prepared.target, prepared.results, object_cache())
-    write_whole(library, shared_library(executable.image, prepared.target, PREFIX))
+    content = compiled.library(PREFIX)
+    write_whole(library, content)
     write_whole(original, source.read_bytes())
+    write_whole(path, _model(compiled, library, original).SerializeToString())
+    size = len(content)
+    return CompiledFiles(compiled.label, str(compiled.target), path, library, original, size, compiled.notes)
+
+
+def _model(compiled: LibraryModel, library: Path, original: Path) -> ModelProto:
+    """The model of one node."""
+    image = compiled.image
     node = helper.make_node(
         CONTEXT_OP,
-        [port.label for port in executable.image.inputs],
-        [port.label for port in executable.image.outputs],
+        [port.label for port in image.inputs],
+        [port.label for port in image.outputs],
         domain=CONTEXT_DOMAIN,
         source=NAME,
         main_context=1,
         embed_mode=0,
         ep_cache_context=library.name,
         ep_sdk_version=str(machine()["tunewright"]),
-        hardware_architecture=prepared.target.cpu,
+        hardware_architecture=compiled.target.cpu,
         notes=json.dumps({"model": original.name}),
     )
-    inputs, outputs = (
-        [_value(port) for port in ports] for ports in (executable.image.inputs, executable.image.outputs)
-    )
+    inputs, outputs = ([_value(port) for port in ports] for ports in (image.inputs, image.outputs))
     graph = helper.make_graph([node], "compiled", inputs, outputs)
     opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(CONTEXT_DOMAIN, 1)]
-    compiled: ModelProto = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)
-    write_whole(path, compiled.SerializeToString())
+    model: ModelProto = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)
+    return model
 
 
 def _value(port: ImagePort) -> ValueInfoProto:

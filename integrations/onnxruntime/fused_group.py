@@ -14,6 +14,7 @@ from tunewright.tuner import InferenceSession
 from tunewright.tuner.errors import message, refusals
 from tunewright.tuner.session.evaluation import VendorSession
 
+from .background_tuning import BackgroundTuning
 from .c_api import OrtApi
 from .graph import OrtValueInfo
 from .kernel_context import KernelContext, numpy_type
@@ -53,20 +54,27 @@ class FusedGroup:
         self._inputs = [(value.name, numpy_type(value)) for value in inputs]
         self._outputs = [value.name for value in outputs]
         self._plain: VendorSession | None = None
+        self._tuning: BackgroundTuning | None = None
+        self._replaced: list[InferenceSession] = []  # whose plans may be under way
         self.model = model
         self._session: InferenceSession | None = None
         if not options.runs:
             return
         try:
-            self._session = InferenceSession(
-                model,
-                threads=options.threads,
-                db=options.db,
-                server=options.server,
-                background=options.background,
-            )
+            self._session = self._open()
         except refusals() as error:
             self._leave(error)
+
+    def _open(self) -> InferenceSession:
+        options = self._options
+        return InferenceSession(
+            self.model,
+            threads=options.threads,
+            db=options.db,
+            server=options.server,
+            lock=options.lock,
+            background=options.background,
+        )
 
     def renew(self) -> None:
         """Have locks that nobody holds, as in the child of a fork."""
@@ -83,6 +91,30 @@ class FusedGroup:
         except (OSError, MemoryError) as error:  # the outputs are there all the same
             _log.warning("runs of a group go on through Python: %s", message(error))
             self._has_plans = False
+        self._begin_to_tune()
+
+    def _begin_to_tune(self) -> None:
+        """Tune from the first run on, as then there is a size."""
+        with self._planning:
+            if self._tuning is None and self._session is not None and self._options.tune_minutes is not None:
+                self._tuning = BackgroundTuning(self.model, self._options, self._session, self._renew_session)
+
+    def _renew_session(self) -> None:
+        """Run on what tuning has found, from the next run on that begins."""
+        running, session = self._session, self._open()
+        session.wait()
+        for dims in running.sizes if running is not None else ():
+            session.compile_at(dims)
+        with self._planning:
+            if self._session is None or session.schedules == self._session.schedules:
+                session.close()
+                return
+            self._replaced.append(self._session)
+            self._session = session
+            self._plans.clear()
+            if self.info is not None:
+                self.info.forget()
+        _log.info("a group of nodes runs on schedules that were found while it ran")
 
     def _plan(self, feeds: Mapping[str, Any]) -> None:
         """Have later runs of these sizes go without Python, if their kernels are there."""
@@ -144,9 +176,13 @@ class FusedGroup:
         """End what compiles, unload the code. Closing again is harmless, also when no other thread runs any more."""
         if self.info is not None:
             self.info.forget()
-        session, self._session = self._session, None
-        if session is not None:
-            session.close()
+        if self._tuning is not None:
+            self._tuning.close()
+        with self._planning:
+            sessions, self._session = [self._session, *self._replaced], None
+        for session in sessions:
+            if session is not None:
+                session.close()
 
 
 _groups: WeakSet[FusedGroup] = WeakSet()

@@ -16,12 +16,14 @@ GIVEN_KEY = "given"
 
 @dataclass(frozen=True, slots=True)
 class ProviderOptions:
-    """How groups are run: arguments of `InferenceSession`."""
+    """How groups are run: arguments of `InferenceSession`, and more."""
 
     threads: int | None = None
     db: str | None = None
     server: str | None = None
+    lock: str | None = None
     background: bool = True
+    tune_minutes: float | None = None  # each group is tuned for so long while it runs
     runs: bool = True  # else it is only to be seen which groups there are
 
     def to_json(self) -> str:

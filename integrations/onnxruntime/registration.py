@@ -14,7 +14,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from tunewright.tuner.arguments import check_flag, check_source, check_threads, check_timeout
+from tunewright.db.store import open_store
+from tunewright.tuner.arguments import (
+    check_flag,
+    check_minutes,
+    check_path,
+    check_source,
+    check_threads,
+    check_timeout,
+)
 from tunewright.tuner.errors import Refused
 
 from .compiled_group import CompiledGroup
@@ -37,17 +45,29 @@ def session_options(
     *,
     db: str | None = None,
     server: str | None = None,
+    lock: Path | str | None = None,
     background: bool = True,
+    tune_minutes: float | None = None,
 ) -> Any:
     """Options for `onnxruntime.InferenceSession`, by which what can be of a model runs on our kernels.
 
-    `threads` are those of our kernels and of ONNX Runtime's; the other arguments are those of
+    `threads` are those of our kernels and of ONNX Runtime's. With `tune_minutes` each group of nodes is tuned for so
+    long while it runs, and goes over to what is found. The other arguments are those of
     `tunewright.tuner.InferenceSession`. What else is to be set can be set in the result.
 
-    Raises Refused for arguments that mean nothing, and where ONNX Runtime is not there or too old.
+    Raises Refused for arguments that mean nothing, and where ONNX Runtime is not there or too old; StoreError for a
+    database that can't be used for tuning.
     """
     check_source(db, server)
-    return options_with(ProviderOptions(check_threads(threads), db, server, check_flag("background", background)))
+    path, minutes = check_path("lock", lock), check_minutes(tune_minutes)
+    if minutes is not None and (server is not None or path is not None):
+        raise Refused("tune_minutes keeps what it finds in a database, and schedules are to come from elsewhere")
+    if minutes is not None and db is not None:
+        with open_store(db):  # makes it, as tuning does
+            pass
+    file = None if path is None else str(path.absolute())
+    is_early = check_flag("background", background)
+    return options_with(ProviderOptions(check_threads(threads), db, server, file, is_early, minutes))
 
 
 def options_with(own: ProviderOptions) -> Any:

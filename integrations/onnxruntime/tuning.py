@@ -6,38 +6,49 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tunewright.tuner import tune as tune_model
+from tunewright.graph.onnx_import import faults_named, open_signature, read_model
 from tunewright.tuner.arguments import check_dims, check_model
+from tunewright.tuner.errors import Refused, message
+from tunewright.tuner.search.groups import tune_groups
 from tunewright.tuner.search.report import Report
+from tunewright.tuner.session.evaluation import vendor_errors
+from tunewright.tuner.text import ONNX_RUNTIME
 
 from .options import ProviderOptions
 from .registration import groups, options_with
 
 
-def tune(model: Path | str | bytes, *, dims: Mapping[str, int] | None = None, **arguments: Any) -> list[Report]:
+def tune(model: Path | str | bytes, *, dims: Mapping[str, int] | None = None, **settings: Any) -> list[Report]:
     """Search for fast schedules of each group of nodes that such a session runs on our kernels; a report of each.
 
-    A model that is ours as a whole is one group. `dims` gives open dimensions a size by their name. `arguments` are
-    those of `tunewright.tuner.tune`, whose bounds hold for each group.
+    A model that is ours as a whole is one group. `dims` gives open dimensions a size by their name. `settings` are
+    those of `tunewright.tuner.tune`; groups share `trials` and `minutes` evenly.
 
-    Raises what that raises, and what ONNX Runtime raises for a model that it refuses.
+    Raises what that raises, and Refused for a model that ONNX Runtime refuses.
     """
     model, dims = check_model(model), check_dims(dims, None)
-    return [
-        tune_model(part, dims=dims if isinstance(part, Path) else None, **arguments)
-        for part in models_of_groups(model, dims)
-    ]
+    name = "model" if isinstance(model, bytes) else Path(model).stem
+    return list(tune_groups(name, models_of_groups(model, dims), dims=dims, **settings))
 
 
 def models_of_groups(model: Path | str | bytes, dims: Mapping[str, int]) -> list[Path | bytes]:
-    """The model of each group, with the dimensions bound; the model's own file where all of it is one group."""
+    """The model of each group, with the dimensions bound; the model's own file where all of it is one group.
+
+    Raises ModelError for a file that is no model and for a dimension that it has not, Refused where ONNX Runtime is not
+    there or refuses it.
+    """
+    with faults_named(model):
+        open_signature(read_model(model)[0], dims)
     options = options_with(ProviderOptions(runs=False))
     for name, size in dims.items():
         options.add_free_dimension_override_by_name(name, size)
     before = set(groups())
     import onnxruntime
 
-    session = onnxruntime.InferenceSession(model if isinstance(model, bytes) else str(model), options)
+    try:
+        session = onnxruntime.InferenceSession(model if isinstance(model, bytes) else str(model), options)
+    except vendor_errors() as error:
+        raise Refused(f"{ONNX_RUNTIME} refuses the model: {message(error)}") from error
     found = [group.model for group in groups() if group not in before]
     del session  # it has to be there until then
     return found

@@ -82,6 +82,20 @@ def test_it_runs_at_every_size(session: InferenceSession) -> None:
         check(session, feeds(*size))
 
 
+def test_sizes_get_kernels_before_they_are_run(session: InferenceSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    session.compile_at({"batch": 3, "length": 5, "tail:0": 2})
+    session.compile_at({"batch": 1, "length": 2, "tail:0": 2})
+    assert session.sizes == [{"batch": batch, "length": length, "tail:0": 2} for batch, length in ((3, 5), (1, 2))]
+    assert session._open_model is not None
+    monkeypatch.setattr(session._open_model, "_runtime", None)  # ONNX Runtime, which is not needed
+    check(session, feeds(3, 5))
+    assert session.sizes[-1]["batch"] == 3
+    with pytest.raises(
+        Refused, match="dims has batch=3; it gives each open dimension a size: 'batch', 'length', 'tail:0'"
+    ):
+        session.compile_at({"batch": 3})
+
+
 def test_it_tells_of_its_dimensions(session: InferenceSession) -> None:
     assert session.get_inputs() == [
         NodeArg("x", "tensor(float)", ["batch", "length", 4]),

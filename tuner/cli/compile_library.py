@@ -1,17 +1,19 @@
-"""`tunewright compile`: a model as a shared library, for programs without Python."""
+"""`tunewright compile`: a model as a shared library, for programs without Python, or for ONNX Runtime."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
 from ..errors import Refused
-from ..text import large, printable
+from ..integration import find_integration
+from ..text import ONNX_RUNTIME, large, printable
 from .answers import CommandAnswer
 from .app import command
 from .options import (
@@ -24,6 +26,9 @@ from .options import (
     parse_dims,
 )
 
+if TYPE_CHECKING:
+    from ..lookup.source import ScheduleSource
+
 LONGEST_NAME = 28
 """Letters of a model's name that the library's has, where no other is given."""
 
@@ -33,7 +38,13 @@ def compile_library(
     model: ModelArgument,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="The library.", show_default="libMODEL.so"),
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="The library, or a model for ONNX Runtime where it ends in .onnx.",
+            show_default="libMODEL.so",
+        ),
     ] = None,
     db: DbOption = None,
     server: ServerOption = None,
@@ -41,42 +52,50 @@ def compile_library(
     dims: DimOption = None,
     bind: BindOption = None,
 ) -> CommandAnswer:
-    """Make a shared library of a model and a C header, for programs without Python."""
+    """Make a shared library of a model, or a model for ONNX Runtime that has one."""
+    from ..lookup.source import ScheduleSource
+
+    path = output or model.with_name(f"lib{model.stem[:LONGEST_NAME]}.so")
+    source = ScheduleSource.of_options(db, server)
+    if path.suffix == ".onnx":
+        if bind:
+            raise Refused(f"--bind is for libraries; {ONNX_RUNTIME} gives a model's inputs their values")
+        integration = find_integration("onnxruntime")
+        files = integration.compile_model(
+            model, path, dims=parse_dims(dims, None), threads=threads, db=source.db, server=source.server
+        )
+        places = {"file": str(files.file), "library": str(files.library), "original": str(files.original)}
+        return CommandAnswer({**asdict(files), **places, "notes": list(files.notes)}, render_model)
+    if path.suffix != ".so":
+        raise Refused(f"{str(path)!r} is no name of a library, which ends in .so, or of a model, which ends in .onnx")
+    return CommandAnswer(write_library(path, source, model, parse_dims(dims, bind), threads), render_library)
+
+
+def write_library(
+    path: Path, source: ScheduleSource, model: Path, dims: Mapping[str, int], threads: int | None
+) -> dict[str, Any]:
+    """Write the library of a model and its header; what is told of them, as JSON data."""
     from tunewright.codegen.host import machine
 
     from ..files import write_whole
-    from ..lookup.source import ScheduleSource
-    from ..session.caches import object_cache
-    from ..session.executable import executable_of_results
-    from ..session.shared_library import check_prefix, header, shared_library
+    from ..session.library_model import LibraryModel
+    from ..session.shared_library import check_prefix, header
 
-    path = output or model.with_name(f"lib{model.stem[:LONGEST_NAME]}.so")
-    if path.suffix != ".so":
-        raise Refused(
-            f"{str(path)!r} is no name of a library, which ends in .so; an ONNX file for ONNX Runtime is made by "
-            "tunewright.integrations.onnxruntime.compile_model"
-        )
     prefix = check_prefix(_prefix(path))
-    source = ScheduleSource.of_options(db, server)
-    prepared = source.prepare(model, parse_dims(dims, bind), threads, "cpu")
-    executable = executable_of_results(prepared.model, prepared.target, prepared.results, object_cache())
-    library = shared_library(executable.image, prepared.target, prefix)
+    compiled = LibraryModel.compile(source, model, dims, threads)
+    library = compiled.library(prefix)
     header_path = path.with_suffix(".h")
     write_whole(path, library)
-    write_whole(header_path, header(executable.image, prepared.target, prefix, machine()["tunewright"]).encode())
-    notes = list(prepared.notes)
-    if prepared.vendor is not None:
-        notes.append(f"the model's last job took {prepared.vendor.name}; a library has our kernels alone")
-    data = {
-        "model": prepared.model.label,
-        "target": str(prepared.target),
+    write_whole(header_path, header(compiled.image, compiled.target, prefix, machine()["tunewright"]).encode())
+    return {
+        "model": compiled.label,
+        "target": str(compiled.target),
         "file": str(path),
         "header": str(header_path),
         "prefix": prefix,
         "size_bytes": len(library),
-        "notes": notes,
+        "notes": list(compiled.notes),
     }
-    return CommandAnswer(data, render_library)
 
 
 def _prefix(path: Path) -> str:
@@ -90,3 +109,11 @@ def render_library(console: Console, data: Mapping[str, Any]) -> None:
     size = large(data["size_bytes"], "B")
     console.print(f"{printable(data['file'])} has the model for {data['target']}, {size}")
     console.print(f"{printable(data['header'])} says how programs call it: {data['prefix']}_open, {data['prefix']}_run")
+
+
+def render_model(console: Console, data: Mapping[str, Any]) -> None:
+    """Print the files and how to open them."""
+    size = large(data["size_bytes"], "B")
+    console.print(f"{printable(data['file'])} has the model for {ONNX_RUNTIME}: open it with our provider's options")
+    console.print(f"{printable(data['library'])} has its code for {data['target']}, {size}; keep it beside the model")
+    console.print(f"{printable(data['original'])} runs instead where a processor lacks what the code needs")

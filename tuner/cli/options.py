@@ -81,6 +81,15 @@ VendorOption = Annotated[
     bool,
     typer.Option("--vendor", help=f"Time the whole model in {ONNX_RUNTIME} too, and take that where it is faster."),
 ]
+RuntimeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--for",
+        metavar="RUNTIME",
+        help="Tune what a session of another runtime leaves to our kernels: onnxruntime.",
+        show_default="a session of ours",
+    ),
+]
 SizesOption = Annotated[
     list[str] | None,
     typer.Option(

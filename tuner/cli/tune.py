@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -13,6 +13,8 @@ from rich.console import Console
 from tunewright.graph.binding import plain_names
 
 from ..arguments import LEAST_MINUTES, MOST_MINUTES, MOST_TRIALS
+from ..errors import Refused
+from ..integration import find_integration
 from ..settings import settings
 from ..text import dims_text, printable, slow_nodes
 from .answers import CommandAnswer, CommandInterrupt, messages
@@ -24,6 +26,7 @@ from .options import (
     DimOption,
     ModelArgument,
     RayAddressOption,
+    RuntimeOption,
     SeedOption,
     SizesOption,
     StrategyOption,
@@ -72,9 +75,10 @@ def tune(
     bind: BindOption = None,
     strategy: StrategyOption = "evolutionary",
     vendor: VendorOption = False,
+    runtime: RuntimeOption = None,
 ) -> CommandAnswer:
     """Search for fast kernels of a model's tasks. The same command goes on where it was stopped."""
-    from .tune_report import render, render_sizes
+    from .tune_report import render, render_groups, render_sizes
 
     check_ray_address(pool, ray_address)
     options: dict[str, Any] = {
@@ -92,8 +96,14 @@ def tune(
         "vendor": vendor,
     }
     choices = parse_sizes(sizes)
+    groups: Sequence[Path | bytes] = [model]
+    if runtime is not None:
+        _check_no_own_choice(runtime, vendor=vendor, bind=bind)
+        groups = find_integration(runtime).models_of_groups(model, options["dims"])
     try:
-        if choices:
+        if groups != [model]:
+            data, print_report = tune_groups_of(messages(), model, groups, choices, **options), render_groups
+        elif choices:
             data, print_report = tune_at_sizes(messages(), model, choices, **options), render_sizes
         else:
             data = tune_model(messages(), model, **options)
@@ -101,6 +111,35 @@ def tune(
     except KeyboardInterrupt:
         raise CommandInterrupt(STOPPED_NOTE) from None
     return CommandAnswer(data, print_report, footer=f"every result is kept in {printable(_database_name(db))}")
+
+
+def _check_no_own_choice(runtime: str, *, vendor: bool, bind: list[str] | None) -> None:
+    """Raises Refused where an option asks for what only sessions of ours do."""
+    for option, is_given in (("--vendor", vendor), ("--bind", bind)):
+        if is_given:
+            raise Refused(f"{option} is for sessions of ours, and --for {printable(runtime)} is not one: leave one out")
+
+
+def tune_groups_of(
+    console: Console, model: Path, groups: Sequence[Path | bytes], choices: Mapping[str, Choice], **settings: Any
+) -> dict[str, Any]:
+    """The reports of the jobs of a model's groups of nodes as JSON data."""
+    from ..search.groups import tune_groups
+    from ..search.view import progress_view
+
+    if not groups:
+        raise Refused("nothing to tune: no group of its nodes is ours")
+    if choices:
+        name = printable(next(iter(choices)))
+        raise Refused(f"other nodes than ours are in the model, so it is tuned for one size a time: --dim {name}=SIZE")
+
+    def begin(number: int, count: int) -> None:
+        console.print(f"group {number} of {count}")
+
+    with progress_view(console) as watch:
+        jobs = tune_groups(model.stem, groups, begin=begin, watch=watch, **settings)
+        reports = [one.to_json() for one in jobs]
+    return {"groups": reports}
 
 
 def tune_at_sizes(console: Console, model: Path, choices: Mapping[str, Choice], **settings: Any) -> dict[str, Any]:

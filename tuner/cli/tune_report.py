@@ -85,29 +85,41 @@ def render(console: Console, data: Mapping[str, Any], dims: Mapping[str, int] = 
 
 def render_sizes(console: Console, data: Mapping[str, Any]) -> None:
     """Print what the model gained at each size."""
-    table = new_table(console, ("size",), ("trials", "default", "tuned", "speedup"))
-    reports: list[Mapping[str, Any]] = data["sizes"]
+    reports = {dims_text(report["dims"]): report for report in data["sizes"]}
+    first = data["sizes"][0]
+    last = f"{printable(first['model'])} on {first['target']}: sizes in between take over what is best nearby"
+    _print_series(console, "size", reports, last)
+
+
+def render_groups(console: Console, data: Mapping[str, Any]) -> None:
+    """Print what each group of a model's nodes gained."""
+    reports = {printable(report["model"]): report for report in data["groups"]}
+    last = f"on {data['groups'][0]['target']}; the other nodes of the model are not ours"
+    _print_series(console, "group", reports, last)
+
+
+def _print_series(console: Console, noun: str, reports: Mapping[str, Mapping[str, Any]], last: str) -> None:
+    """Print what several jobs gained, by what `noun` tells of them, and a last line."""
+    table = new_table(console, (noun,), ("trials", "default", "tuned", "speedup"))
     noises: list[str] = []
     said: list[str] = []
-    for report in reports:
+    for name, report in reports.items():
         gain = ModelGain.of_job(None, report)
         speedup = "no gain" if gain.is_kept else f"{times(gain.speedup)}{between(gain.speedup_interval)}"
         figures_ms = (gain.default_ms, gain.default_ms if gain.is_kept else gain.tuned_ms)
         is_tried = gain.of is GainBasis.TRIALS
         shown = [mark_trial(mark_noise(text, gain.noise), is_tried) for text in (*map(duration, figures_ms), speedup)]
         noises.append(cause(gain.noise, *shown))
-        table.add_row(Text(dims_text(report["dims"])), str(report["trials"]), *shown)
-        said += [f"{dims_text(report['dims'])}: {text}" for text in (_size_text(gain), gain.vendor_text) if text]
+        table.add_row(Text(name), str(report["trials"]), *shown)
+        said += [f"{name}: {text}" for text in (_untimed_text(gain), gain.vendor_text) if text]
     print_table(console, table)
-    for text in said:
+    for text in (*said, last):
         console.print(text, soft_wrap=True)
-    first = reports[0]
-    console.print(f"{printable(first['model'])} on {first['target']}: sizes in between take over what is best nearby")
     print_legends(console, figures(table), noises)
 
 
-def _size_text(gain: ModelGain) -> str:
-    """What of a size was not timed, and why; empty where all of it was."""
+def _untimed_text(gain: ModelGain) -> str:
+    """What of a model was not timed, and why; empty where all of it was."""
     if not gain.is_timed:
         return f"the whole model was not timed{_because(gain.why_untimed)}; its times are the sums of its tasks"
     return "" if gain.default_ms else f"the whole model was not timed by default{_because(gain.default_fault)}"

@@ -11,9 +11,9 @@ from typing import Any
 
 from tunewright.graph.onnx_import import faults_named, open_signature, read_model
 
-from ..arguments import LEAST_MINUTES, check_minutes, check_model, check_trials
+from ..arguments import check_model
 from ..errors import Refused
-from ..text import counted
+from .budget_shares import budget_shares
 from .progress import Progress
 from .report import Report
 from .tuning import tune
@@ -83,17 +83,14 @@ def tune_sizes(
     many there are. Raises what `tune` raises, and Refused where there are too many sizes.
     """
     model = check_model(model)
-    trials, minutes, sizes = check_trials(trials), check_minutes(minutes), combinations(choices)
-    if trials is not None and trials < len(sizes):
-        few = counted(trials, "trial is", "trials are")
-        raise Refused(f"{few} fewer than the {len(sizes)} sizes to tune for; give one for each at least")
+    sizes = combinations(choices)
+    shares = budget_shares(trials, minutes, len(sizes), "sizes")
     if twice := (dims or {}).keys() & choices.keys():
         raise Refused(f"{min(twice)!r} is given a size, and sizes to tune for; give one of them")
     with faults_named(model):  # before anything is said of the first job
         open_signature(read_model(model)[0], {**(dims or {}), **sizes[0]})
-    for number, own in enumerate(sizes):
+    for number, (own, share) in enumerate(zip(sizes, shares, strict=True)):
         begin(own, number + 1, len(sizes))
-        share = None if trials is None else trials // len(sizes) + (number < trials % len(sizes))
-        share_minutes = None if minutes is None else max(LEAST_MINUTES, minutes / len(sizes))
         bound = {**(dims or {}), **own}
-        yield SizeReport(own, tune(model, trials=share, minutes=share_minutes, dims=bound, watch=watch, **settings))
+        report = tune(model, trials=share.trials, minutes=share.minutes, dims=bound, watch=watch, **settings)
+        yield SizeReport(own, report)

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tunewright.codegen.closeable import Closeable
@@ -23,6 +22,7 @@ from tunewright.codegen.runtime.pool import shared_pool
 from tunewright.workers.sandbox.process import Child, ChildError, ChildLimits, RequestFailed
 
 from ..errors import Refused
+from ..files import as_file
 from .execution import CompiledModel
 from .image_store import CacheEntry, ImageStore
 from .origin import Origin
@@ -114,7 +114,7 @@ class Compilation(Closeable):
     def _from_child(self) -> Compiled | None:
         """What the process makes; None where it keeps no image."""
         try:
-            with self._child if self._owns_child else nullcontext(), _as_file(self._origin.model) as path:
+            with self._child if self._owns_child else nullcontext(), as_file(self._origin.model) as path:
                 entry = CacheEntry.from_json(self._child.request("compile", TIME_S, **_plain(self._origin, path)))
         except (RequestFailed, ChildError):
             return None
@@ -135,18 +135,6 @@ class Compilation(Closeable):
 def compiling_process() -> Child:
     """A process for compilations, which the first one starts."""
     return Child(ChildLimits(memory_bytes=available_memory_bytes()), calls=__name__)
-
-
-@contextmanager
-def _as_file(model: Path | bytes) -> Iterator[Path]:
-    """The file of a model; one for a while, where there are bytes alone."""
-    if isinstance(model, Path):
-        yield model
-        return
-    with NamedTemporaryFile(prefix="tunewright-", suffix=".onnx") as file:
-        file.write(model)
-        file.flush()
-        yield Path(file.name)
 
 
 def _plain(origin: Origin, model: Path) -> dict[str, Any]:

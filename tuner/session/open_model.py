@@ -170,6 +170,13 @@ class OpenModel:
         """Seconds of a run of the kernels of this size, by sample."""
         return self._session(self._sizes(arrays)).kernel_times_s(arrays, samples, repeats)
 
+    def compile_at(self, dims: Mapping[str, int]) -> None:
+        """Compile kernels of a size, where it has none. Raises Refused for other dimensions than the open ones."""
+        if dims.keys() != self._places.keys():
+            names = ", ".join(repr(printable(key)) for key in self._places)
+            raise Refused(f"dims has {dims_text(dims) or 'nothing'}; it gives each open dimension a size: {names}")
+        self._session(tuple(dims[key] for key in self._places))
+
     def kernels_for(self, arrays: Sequence[Any]) -> CompiledModel | None:
         """What runs at the sizes of these inputs; None where there is nothing yet."""
         session = self._find(self._sizes(arrays))
@@ -345,6 +352,12 @@ class OpenModel:
             lines.append(f"without kernels for now, to be tried again: {message(passing)}")
         newest = self._newest()
         return (*lines, *(newest.notes if newest is not None else ()))
+
+    @property
+    def kept_sizes(self) -> list[dict[str, int]]:
+        """The sizes that have kernels, the one that was run last at the end."""
+        with self._changed:
+            return [self._dims(sizes) for sizes in self._sessions]
 
     @property
     def schedules(self) -> dict[str, Schedule]:

@@ -344,6 +344,23 @@ class InferenceSession:
         ] = {}  # which weights are given -> what runs then
         self._override_lock, self._is_closed = threading.Lock(), False
 
+    def compile_at(self, dims: Mapping[str, int]) -> None:
+        """Compile kernels for a size of the open dimensions before it is run.
+
+        Raises Refused for other dimensions than these, and what opening a session with them bound raises.
+        """
+        if self._is_closed:
+            raise Refused(CLOSED)
+        dims = check_dims(dims, None)
+        if self._open_model is None:
+            raise Refused("the session is of one size: no dimensions are open")
+        self._open_model.compile_at(dims)
+
+    @property
+    def sizes(self) -> list[dict[str, int]]:
+        """The sizes of open dimensions that have kernels, by name, the one that was run last at the end."""
+        return [] if self._open_model is None else self._open_model.kept_sizes
+
     @property
     def ready(self) -> bool:
         """Whether runs go through the kernels: always, unless they are compiled in the background."""

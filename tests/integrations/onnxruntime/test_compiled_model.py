@@ -18,7 +18,10 @@ from tunewright.codegen.runtime.static_program import Requirement  # noqa: E402
 from tunewright.integrations.onnxruntime import compile_model, session_options  # noqa: E402
 from tunewright.integrations.onnxruntime.compiled_group import CompiledGroup  # noqa: E402
 from tunewright.integrations.onnxruntime.registration import groups  # noqa: E402
+from tunewright.tuner import cli  # noqa: E402
 from tunewright.tuner.errors import Refused  # noqa: E402
+
+from ...commands import commands  # noqa: E402
 
 RNG = np.random.default_rng(11)
 
@@ -58,6 +61,19 @@ def test_a_compiled_model_runs_its_library(file: Path, tmp_path: Path, feeds: di
     assert [node.op_type for node in onnx.load(compiled).graph.node] == ["EPContext"]
     (tmp_path / "tuned.original.onnx").unlink()  # which is not needed here
     check(file, compiled, feeds)
+
+
+def test_the_command_compiles_too(
+    file: Path, tmp_path: Path, feeds: dict[str, Any], capfd: pytest.CaptureFixture[str]
+) -> None:
+    command = commands(lambda words: cli.exit_code(lambda: cli.execute(words)), capfd)
+    compiled = tmp_path / "tuned.onnx"
+    done = command("compile", file, "-o", compiled, "--dim", "batch=2", "--json")
+    assert (done.data["file"], done.data["library"]) == (str(compiled), str(tmp_path / "tuned.so"))
+    check(file, compiled, feeds)
+    assert "keep it beside the model" in command("compile", file, "-o", compiled, "--dim", "batch=2").out
+    refused = command("compile", file, "-o", compiled, "--bind", "k=2")
+    assert (refused.code, "--bind is for libraries" in refused.err) == (2, True)
 
 
 def test_a_compiled_model_can_be_moved(file: Path, tmp_path: Path, feeds: dict[str, Any]) -> None:

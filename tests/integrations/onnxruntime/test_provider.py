@@ -19,7 +19,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 onnxruntime = pytest.importorskip("onnxruntime", minversion="1.23")
 
-from tunewright.integrations.onnxruntime import registration, session_options, tune, wait  # noqa: E402
+from tunewright.integrations.onnxruntime import registration, session_options, wait  # noqa: E402
 from tunewright.integrations.onnxruntime.fused_group import FusedGroup  # noqa: E402
 from tunewright.integrations.onnxruntime.options import NAME  # noqa: E402
 from tunewright.integrations.onnxruntime.registration import groups  # noqa: E402
@@ -104,21 +104,6 @@ def test_it_can_be_waited_for() -> None:
     assert wait()
     with pytest.raises(Refused):
         wait("soon")  # type: ignore[arg-type]
-
-
-def test_what_a_session_runs_can_be_tuned(tmp_path: Path) -> None:
-    db = f"sqlite:///{tmp_path / 'tuning.db'}"
-    text = """g (float[batch, 64] x, string[1] s) => (float[batch, 32] y, string[1] t)
-        { y = MatMul(x, w) t = Identity(s) }"""
-    content = model(text, {"w": normal(64, 32)})
-    reports = tune(content, dims={"batch": 256}, db=db, trials=3, threads=1)
-    assert [report.trials for report in reports] == [3]
-    session = opened(model(text.replace("batch", "256"), {"w": normal(64, 32)}), db=db)
-    (group,) = groups()
-    assert isinstance(group, FusedGroup)
-    assert group._session is not None
-    assert group._session.coverage().untuned == 0
-    del session, group
 
 
 def test_runs_need_no_python_once_kernels_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -420,6 +405,9 @@ def test_it_is_told_what_is_ours(caplog: pytest.LogCaptureFixture) -> None:
         ({"threads": 0}, "threads"),
         ({"db": 3}, "db"),
         ({"background": "yes"}, "background"),
+        ({"lock": 3}, "lock"),
+        ({"tune_minutes": "soon"}, "minutes"),
+        ({"tune_minutes": 1, "server": "http://127.0.0.1:1"}, "in a database"),
     ],
 )
 def test_arguments_that_mean_nothing_are_refused(arguments: dict[str, Any], message: str) -> None:
