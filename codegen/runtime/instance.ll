@@ -301,6 +301,9 @@ done:
 ; End an instance that nobody runs.
 define void @tw_close(ptr %instance) nounwind {
 entry:
+  %is_there = icmp ne ptr %instance, null
+  br i1 %is_there, label %some, label %none
+some:
   %pool = call ptr @row_address(ptr %instance, i64 0)
   %is_parallel = icmp ne ptr %pool, null
   br i1 %is_parallel, label %end, label %release
@@ -309,5 +312,7 @@ end:
   br label %release
 release:
   call void @free(ptr %instance)
+  br label %none
+none:
   ret void
 }

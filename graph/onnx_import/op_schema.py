@@ -26,6 +26,10 @@ class OpSchema:
     schema: Any
 
 
+COMPILED_OP = "EPContext"
+"""What ONNX Runtime calls a node whose content is a compiled model."""
+
+
 def schema_of(proto: NodeProto, opsets: Mapping[str, int], place: str) -> OpSchema:
     """The schema of a node's op. Raises ModelError for an op that ONNX or this package does not have."""
     name = proto.op_type
@@ -36,6 +40,8 @@ def schema_of(proto: NodeProto, opsets: Mapping[str, int], place: str) -> OpSche
     try:
         schema = op_schema(name, version, domain)
     except onnx.defs.SchemaError as error:
+        if name == COMPILED_OP:
+            raise ModelError(f"{place}: is code that was compiled for another runtime; open the original") from error
         raise ModelError(f"{place}: opset {version} has no op {quote(name)}") from error
     # GroupNormalization was declared deprecated when it came, and means what it says in the versions up to the next.
     if schema.deprecated and onnx.defs.has(name, schema.since_version - 1, domain):

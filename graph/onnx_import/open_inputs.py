@@ -31,12 +31,16 @@ class OpenTensor:
 
 @dataclass(frozen=True, slots=True)
 class OpenSignature:
-    """Inputs and outputs of a model, the dimensions of the inputs that are open, and the inputs that have a value."""
+    """Inputs and outputs of a model, the dimensions of the inputs that are open, and the inputs that have a value.
+
+    `weight_files` are the files beside the model's that weights lie in, as the model names them.
+    """
 
     inputs: tuple[OpenTensor, ...]
     outputs: tuple[OpenTensor, ...]
     dimensions: tuple[OpenDimension, ...]
     bound: tuple[BoundInput, ...]
+    weight_files: tuple[str, ...]
 
 
 def open_signature(model: ModelProto, bindings: Mapping[str, int]) -> OpenSignature:
@@ -49,7 +53,12 @@ def open_signature(model: ModelProto, bindings: Mapping[str, int]) -> OpenSignat
     inputs = tuple(replace(_open_tensor(value, sizes), map=maps.get(value.name)) for value in free)
     outputs = tuple(_open_tensor(value, sizes) for value in model.graph.output)
     bound = bound_inputs(values, given)
-    return OpenSignature(inputs, outputs, unbound_dimensions(sizes, free), bound)
+    return OpenSignature(inputs, outputs, unbound_dimensions(sizes, free), bound, _weight_files(model))
+
+
+def _weight_files(model: ModelProto) -> tuple[str, ...]:
+    entries = (entry for tensor in model.graph.initializer for entry in tensor.external_data)
+    return tuple(sorted({entry.value for entry in entries if entry.key == "location" and "\0" not in entry.value}))
 
 
 def _open_tensor(value: ValueInfoProto, sizes: Mapping[str, int]) -> OpenTensor:

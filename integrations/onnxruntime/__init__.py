@@ -6,7 +6,7 @@ May import: what `integrations` may.
 from __future__ import annotations
 
 from .compilation import compile_model
-from .registration import register, session_options, wait
+from .registration import session_options, wait
 from .tuning import models_of_groups, tune
 
-__all__ = ["compile_model", "models_of_groups", "register", "session_options", "tune", "wait"]
+__all__ = ["compile_model", "models_of_groups", "session_options", "tune", "wait"]

@@ -44,21 +44,25 @@ def compile_model(
     if isinstance(source, bytes) or path is None:
         raise Refused("a model is compiled from a file to a file")
     source = Path(source)
+    if path.suffix != ".onnx":
+        raise Refused(f"{str(path)!r} can't be written: it has to end in .onnx")
     library, original = path.with_suffix(".so"), path.with_name(f"{path.stem}.original.onnx")
-    if path.suffix != ".onnx" or source.absolute() in (path.absolute(), original.absolute()):
-        raise Refused(f"{str(path)!r} can't be written: it has to end in .onnx, and {source.name} stays as it is")
+    if source.absolute() in (path.absolute(), original.absolute()):
+        raise Refused(f"{str(path)!r} can't be written, as {source.name} stays as it is")
     compiled = LibraryModel.compile(ScheduleSource(db, server), source, check_dims(dims, None), check_threads(threads))
     if compiled.has_external_data:
-        raise Refused(f"{source.name} keeps weights in other files, which would have to lie beside the compiled model")
+        raise Refused(
+            f"{source.name} keeps weights in other files; save it with them inside: onnx.save(onnx.load(...))"
+        )
     content = compiled.library(PREFIX)
     write_whole(library, content)
     write_whole(original, source.read_bytes())
-    write_whole(path, _model(compiled, library, original).SerializeToString())
     size = len(content)
+    write_whole(path, _model(compiled, library, original, size).SerializeToString())
     return CompiledFiles(compiled.label, str(compiled.target), path, library, original, size, compiled.notes)
 
 
-def _model(compiled: LibraryModel, library: Path, original: Path) -> ModelProto:
+def _model(compiled: LibraryModel, library: Path, original: Path, size_bytes: int) -> ModelProto:
     """The model of one node."""
     image = compiled.image
     node = helper.make_node(
@@ -72,7 +76,7 @@ def _model(compiled: LibraryModel, library: Path, original: Path) -> ModelProto:
         ep_cache_context=library.name,
         ep_sdk_version=str(machine()["tunewright"]),
         hardware_architecture=compiled.target.cpu,
-        notes=json.dumps({"model": original.name}),
+        notes=json.dumps({"model": original.name, "size_bytes": size_bytes, "library": compiled.description}),
     )
     inputs, outputs = ([_value(port) for port in ports] for ports in (image.inputs, image.outputs))
     graph = helper.make_graph([node], "compiled", inputs, outputs)

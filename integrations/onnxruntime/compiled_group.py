@@ -39,7 +39,7 @@ def is_compiled(node: OrtNode) -> bool:
 class CompiledGroup:
     """Runs the library of such a node, or where the processor lacks something the model that it was made of.
 
-    Raises Refused where the library is not there.
+    Raises Refused where the library is not there, or is not the one that was made with the node.
     """
 
     def __init__(
@@ -53,14 +53,15 @@ class CompiledGroup:
     ) -> None:
         self._api, self._threads = api, threads
         attributes = {item.name: item.s.decode(errors="replace") for item in node.proto().attribute}
+        notes = json.loads(attributes.get("notes") or "{}")
         path = _beside(folder, attributes.get("ep_cache_context", ""))
-        self.model = _beside(folder, json.loads(attributes.get("notes") or "{}").get("model", ""))
+        self.model = _beside(folder, notes.get("model", ""))
         self._inputs = [(value.name, numpy_type(value)) for value in inputs]
         self._outputs = [(value.name, value.shape, numpy_type(value)) for value in outputs]
         self._closing = threading.Lock()
         self._plain: VendorSession | None = None
         self._instance: int | None = None
-        self._library = _load(path)
+        self._library = _load(path, notes.get("size_bytes"), notes.get("library"))
         missing = self._library.model_missing()
         if missing is None:
             self._instance = self._library.model_open(threads)
@@ -103,11 +104,18 @@ def _beside(folder: Path, name: str) -> Path:
     return folder.resolve() / name
 
 
-def _load(path: Path) -> ctypes.CDLL:
+def _load(path: Path, size_bytes: int | None, description: str | None) -> ctypes.CDLL:
+    """The library. Raises Refused where it has another size, or describes itself in other words than these."""
+    again = "compile the model again"
     try:
+        if path.stat().st_size != size_bytes:
+            raise Refused(f"{path.name} is not what was made with the model, or not all of it; {again}")
         library = ctypes.CDLL(str(path))
     except OSError as error:
-        raise Refused(f"{path.name} can't be loaded; compile the model again: {error}") from error
+        raise Refused(f"{path.name} can't be loaded; {again}: {error}") from error
+    library.model_describe.restype = ctypes.c_char_p
+    if library.model_describe().decode() != description:
+        raise Refused(f"{path.name} is the library of another model; {again}")
     library.model_missing.restype = ctypes.c_char_p
     library.model_open.restype = ctypes.c_void_p
     library.model_open.argtypes = [ctypes.c_int]

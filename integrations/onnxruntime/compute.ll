@@ -60,7 +60,13 @@ given:
   %is_there = icmp ne ptr %tensor, null
   br i1 %is_there, label %measure, label %no
 measure:
-  call ptr %get_info(ptr %tensor, ptr %info)
+  %info.status = call ptr %get_info(ptr %tensor, ptr %info) ; refused for what is no tensor, such as None
+  %is_info = icmp eq ptr %info.status, null
+  br i1 %is_info, label %ranked, label %untold
+untold:
+  call void %release_status(ptr %info.status)
+  br label %no
+ranked:
   %shape = load ptr, ptr %info
   call ptr %get_rank(ptr %shape, ptr %rank)
   %own_rank = load i64, ptr %rank

@@ -151,6 +151,7 @@ class Provider:
         self._api, self._options, self._is_file = api, options, given is None
         self._capability = Capability(frozenset(given or ()))
         self._slots = Slots(detect(options.threads).threads)
+        self._has_claimed = False
         self._model_file: Path | None = None
         self._file: Path | None = None  # of the model, if its nodes are one group
         self._file_inputs: set[str] = set()
@@ -174,7 +175,8 @@ class Provider:
     def _claim(self, this: int, graph: int, support: int) -> None:
         claimed = OrtGraph(self._api, graph)
         groups = self._capability.claims(claimed)
-        if groups or claimed.parent is None:
+        if groups or (claimed.parent is None and not self._has_claimed):  # it is asked again of what is left
+            self._has_claimed = True
             of_all, ours = len(claimed.nodes), sum(map(len, groups))
             _log.info("of %d nodes %d run on Tunewright's kernels, in %s", of_all, ours, counted(len(groups), "group"))
         self._model_file = claimed.model_path

@@ -24,6 +24,8 @@ from tunewright.tuner.arguments import (
     check_timeout,
 )
 from tunewright.tuner.errors import Refused
+from tunewright.tuner.lookup.lockfile import read_lock
+from tunewright.tuner.lookup.source import ScheduleSource
 
 from .compiled_group import CompiledGroup
 from .fused_group import FusedGroup
@@ -55,8 +57,8 @@ def session_options(
     long while it runs, and goes over to what is found. The other arguments are those of
     `tunewright.tuner.InferenceSession`. What else is to be set can be set in the result.
 
-    Raises Refused for arguments that mean nothing, and where ONNX Runtime is not there or too old; StoreError for a
-    database that can't be used for tuning.
+    Raises Refused for arguments that mean nothing, a file that is no lock file, and where ONNX Runtime is not there or
+    too old; StoreError for a database that is not there, or can't be used; OSError.
     """
     check_source(db, server)
     path, minutes = check_path("lock", lock), check_minutes(tune_minutes)
@@ -65,6 +67,9 @@ def session_options(
     if minutes is not None and db is not None:
         with open_store(db):  # makes it, as tuning does
             pass
+    ScheduleSource(db, server).check()
+    if path is not None:
+        read_lock(path)
     file = None if path is None else str(path.absolute())
     is_early = check_flag("background", background)
     return options_with(ProviderOptions(check_threads(threads), db, server, file, is_early, minutes))

@@ -10,6 +10,7 @@ import torch
 
 from tunewright.tuner.arguments import check_flag, check_source, check_threads
 from tunewright.tuner.errors import Refused
+from tunewright.tuner.lookup.source import ScheduleSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,9 @@ class BackendOptions:
 
     @staticmethod
     def read(given: Mapping[str, Any]) -> BackendOptions:
-        """The options of these names. Raises Refused for others, and for values that mean nothing."""
+        """The options of these names. Raises Refused for others, and for values that mean nothing; StoreError for a
+        database that is not there, or can't be used.
+        """
         known = [field.name for field in fields(BackendOptions)]
         for name in given:
             if name not in known:
@@ -32,6 +35,7 @@ class BackendOptions:
         check_source(options.db, options.server)
         if options.db is not None and options.server is not None:
             raise Refused("schedules come from one place: give one of db and server")
+        ScheduleSource(options.db, options.server).check()
         check_flag("background", options.background)
         check_threads(options.threads)
         return options

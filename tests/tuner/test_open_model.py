@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnx.parser
 import pytest
-from onnx import ModelProto, helper
+from onnx import ModelProto, helper, numpy_helper
 
 from tests.waiting import wait_for
 from tunewright.graph.onnx_import import ModelError, OpenDimensionsError
@@ -214,6 +215,38 @@ def test_a_file_that_is_replaced_gets_no_kernels(tmp_path: Path) -> None:
             assert session.run(None, {"x": np.ones(n, np.float32)})[0].tolist() == [2.0] * n
             session.wait()
         assert any("has changed since the session was opened" in note for note in session.notes)
+
+
+def test_weights_that_are_replaced_get_no_kernels(tmp_path: Path) -> None:
+    path, weights = tmp_path / "m.onnx", tmp_path / "weights.bin"
+    model = onnx.load_from_string(build("g (float[n, 2] x) => (float[n, 2] y) { y = MatMul(x, w) }"))
+    model.graph.initializer.append(numpy_helper.from_array(np.eye(2, dtype=np.float32), "w"))
+    onnx.save(model, path, save_as_external_data=True, location=weights.name, size_threshold=0)
+    with InferenceSession(path, threads=1) as session:
+        other = tmp_path / "other.bin"
+        other.write_bytes(np.full((2, 2), 7, np.float32).tobytes())
+        other.replace(weights)
+        for n in (1, 2, 1, 2):
+            assert (session.run(None, {"x": np.ones((n, 2), np.float32)})[0] == 1).all()
+            session.wait()
+        assert any("weights.bin' has changed since the session was opened" in note for note in session.notes)
+
+
+def test_inputs_are_known_while_sizes_are_compiled(session: InferenceSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, may_open = opening(session), threading.Event()
+    open_at = model._open_at
+
+    def late(*arguments: Any) -> Any:
+        may_open.wait()
+        return open_at(*arguments)
+
+    monkeypatch.setattr(model, "_open_at", late)
+    check(session, feeds(2, 3))
+    assert not session.ready
+    assert [argument.name for argument in session.get_inputs()] == ["x", "bias", "tail"]
+    assert len(session.get_outputs()) == 2
+    may_open.set()
+    assert session.wait()
 
 
 def test_sizes_that_do_not_fit_are_not_compiled_again_and_again(

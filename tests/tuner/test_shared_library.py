@@ -144,6 +144,7 @@ def test_results_are_those_of_a_session(tmp_path: Path, name: str, threads: int)
             for own, expected in zip(library.run(model, feeds), session.run(None, feeds), strict=True):
                 np.testing.assert_array_equal(own, expected)
         library.close(model)
+        library.close(None)
 
 
 def test_instances_and_threads_do_not_disturb_each_other(tmp_path: Path) -> None:
@@ -218,6 +219,8 @@ def test_other_names_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert cli.exit_code(lambda: cli.execute(words)) == 2
     assert "no name of a library" in capsys.readouterr().err
     assert not (tmp_path / "tuned.dll").exists()
+    assert cli.exit_code(lambda: cli.execute(["compile", "/"])) == 2
+    assert "folder" in capsys.readouterr().err
 
 
 @needs_compiler
@@ -295,7 +298,7 @@ def test_nodes_without_a_kernel_are_refused() -> None:
     text = "g (float[4] x) => (float[4] y) { s = Cast <to=8> (x) f = Cast <to=1> (s) y = Relu(f) }"
     with InferenceSession.of(open_model(made(onnx.parser.parse_graph(text))), detect(1), {}) as session:
         assert isinstance(session._model, CompiledModel)
-        with pytest.raises(Refused, match="nodes without a kernel"):
+        with pytest.raises(Refused, match="there is no kernel for 2 Cast: such nodes need Python"):
             shared_library(session._model.image, detect(1), "net")
 
 

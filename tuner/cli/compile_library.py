@@ -55,7 +55,9 @@ def compile_library(
     """Make a shared library of a model, or a model for ONNX Runtime that has one."""
     from ..lookup.source import ScheduleSource
 
-    path = output or model.with_name(f"lib{model.stem[:LONGEST_NAME]}.so")
+    with model.open("rb"):  # a folder has no name to go by
+        pass
+    path = output or model.parent / f"lib{model.stem[:LONGEST_NAME]}.so"
     source = ScheduleSource.of_options(db, server)
     if path.suffix == ".onnx":
         if bind:

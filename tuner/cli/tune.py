@@ -127,8 +127,6 @@ def tune_groups_of(
     from ..search.groups import tune_groups
     from ..search.view import progress_view
 
-    if not groups:
-        raise Refused("nothing to tune: no group of its nodes is ours")
     if choices:
         name = printable(next(iter(choices)))
         raise Refused(f"other nodes than ours are in the model, so it is tuned for one size a time: --dim {name}=SIZE")

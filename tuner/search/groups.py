@@ -7,6 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from ..errors import Refused
 from .budget_shares import budget_shares
 from .progress import Progress
 from .report import Report
@@ -27,8 +28,10 @@ def tune_groups(
     """The report of the job of each group of the model `name` in turn; they share `trials` and `minutes` evenly.
 
     `groups` are of `Integration.models_of_groups`, which was given `dims`. `settings` are those of `tune`. `begin` is
-    told the group's number and how many there are. Raises what `tune` raises.
+    told the group's number and how many there are. Raises what `tune` raises, and Refused where there are no groups.
     """
+    if not groups:
+        raise Refused("nothing to tune: at these sizes no group of the model's nodes is ours")
     shares = budget_shares(trials, minutes, len(groups), "groups of nodes")
     with TemporaryDirectory(prefix="tunewright-") as folder:
         for number, (model, share) in enumerate(zip(groups, shares, strict=True), start=1):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -9,6 +10,7 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 
@@ -58,7 +60,20 @@ class VendorSession:
     def __init__(self, model: Path | bytes, threads: int, sizes: Mapping[str, int] | None = None) -> None:
         self._model, self._threads, self._sizes = model, threads, dict(sizes or {})
         self._errors = vendor_errors()
-        self._session, self._process = self._open(), os.getpid()
+        self._session: Any = self._open()
+        _sessions.add(self)
+
+    def leave_behind(self) -> None:
+        """In the child of a fork: open it anew when it is run. The parent's is not freed here, where its threads are
+        not: that would wait for them for ever.
+        """
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._session))
+        self._session = None
+
+    def _opened(self) -> Any:
+        if self._session is None:
+            self._session = self._open()
+        return self._session
 
     def _open(self) -> Any:
         onnxruntime = import_silent("onnxruntime")
@@ -78,16 +93,27 @@ class VendorSession:
 
     def arguments(self) -> tuple[list[Any], list[Any]]:
         """The inputs and the outputs: each with `name`, `type` and `shape`."""
-        return self._session.get_inputs(), self._session.get_outputs()
+        session = self._opened()
+        return session.get_inputs(), session.get_outputs()
 
     def run(self, feeds: Mapping[str, Any]) -> list[Any] | None:
         """The outputs for values of the inputs, by name; None where it fails on these."""
-        if self._process != os.getpid():  # its threads are not in the child of a fork
-            self._session, self._process = self._open(), os.getpid()
+        session = self._opened()
         try:
-            return list(self._session.run(None, dict(feeds)))
+            return list(session.run(None, dict(feeds)))
         except self._errors:
             return None
+
+
+_sessions: WeakSet[VendorSession] = WeakSet()
+
+
+def _leave_sessions_behind() -> None:
+    for session in list(_sessions):
+        session.leave_behind()
+
+
+os.register_at_fork(after_in_child=_leave_sessions_behind)
 
 
 class VendorGroup:

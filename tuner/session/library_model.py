@@ -12,7 +12,7 @@ from ..lookup.source import ScheduleSource
 from .caches import object_cache
 from .executable import executable_of_results
 from .image import Image
-from .shared_library import shared_library
+from .shared_library import description, shared_library
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +20,7 @@ class LibraryModel:
     """A compiled model, and what people should know of it."""
 
     label: str
+    sha256: str  # of the model
     target: Target
     image: Image
     notes: tuple[str, ...]  # a line each
@@ -36,8 +37,16 @@ class LibraryModel:
         if prepared.vendor is not None:
             notes.append(f"the model's last job took {prepared.vendor.name}; a library has our kernels alone")
         external = prepared.model.graph.has_external_data
-        return LibraryModel(prepared.model.label, prepared.target, executable.image, tuple(notes), external)
+        model_sha256 = prepared.model.sha256
+        return LibraryModel(
+            prepared.model.label, model_sha256, prepared.target, executable.image, tuple(notes), external
+        )
 
     def library(self, prefix: str) -> bytearray:
         """The library. Raises Refused as `shared_library`."""
-        return shared_library(self.image, self.target, prefix)
+        return shared_library(self.image, self.target, prefix, self.sha256)
+
+    @property
+    def description(self) -> str:
+        """What the library says of itself."""
+        return description(self.image, self.target, self.sha256)

@@ -14,12 +14,14 @@ from tunewright.codegen.host import available_memory_bytes, detect
 from tunewright.codegen.target import CUDA
 
 from ..errors import InputError, Refused, message, refusals
+from ..files import file_state
 from ..text import counted, dims_text, printable
 from .compilation import compiling_process
 from .evaluation import VendorSession, is_installed, vendor_errors
 from .image_store import Coverage
 from .maps import as_map, is_fed_map
 from .node_arg import OpenPort, OpenType
+from .origin import check_state
 
 if TYPE_CHECKING:
     from tunewright.graph.onnx_import.open_inputs import OpenSignature, OpenTensor
@@ -134,7 +136,15 @@ class OpenModel:
         ScheduleSource(origin.db, origin.server).check()
         on_processor = origin.target != CUDA
         runtime = OpenModel.runtime_of(origin.model, detect(origin.threads).threads) if on_processor else None
-        return OpenModel(signature, open_at, runtime, origin.check_unchanged)
+        folder = Path() if isinstance(origin.model, bytes) else origin.model.parent
+        files = {folder / name: file_state(folder / name) for name in signature.weight_files}
+
+        def check() -> None:
+            origin.check_unchanged()
+            for file, state in files.items():
+                check_state(file, state)
+
+        return OpenModel(signature, open_at, runtime, check)
 
     @staticmethod
     def runtime_of(model: Path | bytes, threads: int) -> VendorSession | None:

@@ -17,6 +17,13 @@ if TYPE_CHECKING:
     from .executable import Executable
 
 
+def check_state(file: Path | bytes, state: list[int] | None) -> None:
+    """Raises Refused where a file is not in this state any more, which it had when a session was opened."""
+    if (now := Origin.state_of(file)) != state:
+        change = "is gone" if now is None else "has changed since the session was opened; open it again"
+        raise Refused(f"{str(file)!r} {change}")
+
+
 @dataclass(frozen=True, slots=True)
 class Origin:
     """The arguments of a session, by which its model can be opened again, with other weights.
@@ -47,9 +54,7 @@ class Origin:
 
     def check_unchanged(self) -> None:
         """Raises Refused where the model's file has changed since the session was opened."""
-        if (state := self.state_of(self.model)) != self.state:
-            change = "is gone" if state is None else "has changed since the session was opened; open it again"
-            raise Refused(f"{str(self.model)!r} {change}")
+        check_state(self.model, self.state)
 
     def executable(
         self, weights: Collection[str], schedules: Mapping[str, Schedule], objects: ObjectCache | None

@@ -399,7 +399,7 @@ class InferenceSession:
     def _known_ports(self, *, with_outputs: bool = False) -> Ports:
         """The inputs and outputs, which ONNX Runtime knows first; waits where it does not."""
         stand_in = self._stand_in
-        if stand_in is None or (with_outputs and stand_in.has_open_outputs):
+        if self._open_model is None and (stand_in is None or (with_outputs and stand_in.has_open_outputs)):
             self.wait()
         return self._ports
 

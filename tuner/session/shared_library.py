@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from string import Template
 from typing import Any
@@ -28,7 +29,8 @@ from tunewright.codegen.runtime.static_program import (
 from tunewright.codegen.target import Target
 
 from ..errors import Refused
-from .image import Area, Image, ImagePort, KernelCall, Location, is_whole_output, size_bytes
+from ..text import op_counts
+from .image import Area, Evaluation, Image, ImagePort, KernelCall, Location, is_whole_output, size_bytes
 
 FUNCTIONS = ("describe", "missing", "open", "run", "close")
 """What programs call, each behind a prefix that the library has to itself."""
@@ -38,25 +40,29 @@ LONGEST_PREFIX = 31
 PREFIX = re.compile(rf"[a-z][a-z0-9_]{{0,{LONGEST_PREFIX - 1}}}")
 
 
-def shared_library(image: Image, target: Target, prefix: str) -> bytearray:
+def shared_library(image: Image, target: Target, prefix: str, model_sha256: str = "") -> bytearray:
     """The library of a compiled model, whose functions are called `<prefix>_open` and so on: see `header`.
+
+    `model_sha256` is the model's, for who asks the library to describe itself.
 
     Raises Refused where the model needs Python to run, or is not for an x86-64 processor.
     """
     if ARCHITECTURES.get(platform.machine().lower()) != "x86_64" or not target.triple.startswith("x86_64"):
         raise Refused(f"libraries are made on and for x86-64 processors, not for {target.triple}")
-    return _Library(image, target, prefix).content()
+    return _Library(image, target, prefix, model_sha256).content()
 
 
 class _Library:
     """Makes one library."""
 
-    def __init__(self, image: Image, target: Target, prefix: str) -> None:
-        self._image, self._target, self._prefix = image, target, prefix
+    def __init__(self, image: Image, target: Target, prefix: str, model_sha256: str) -> None:
+        self._image, self._target, self._prefix, self._model_sha256 = image, target, prefix, model_sha256
         self._space = AddressSpace()
 
     def content(self) -> bytearray:
         image = self._image
+        if ops := Counter(node.op for step in image.steps if isinstance(step, Evaluation) for node in step.nodes):
+            raise Refused(f"there is no kernel for {op_counts(ops)}: such nodes need Python and ONNX Runtime")
         calls: list[tuple[Artifact, Sequence[Operand]] | Control[Operand]] = []
         for step in image.steps:
             match step:
@@ -65,7 +71,7 @@ class _Library:
                 case Control():
                     calls.append(step.map(self._operand))
                 case _:
-                    raise Refused("the model has nodes without a kernel, which need Python and ONNX Runtime")
+                    raise Refused("libraries have kernels for processors alone")
         artifacts = [call[0] for call in calls if not isinstance(call, Control)]
         names = functions_of(artifacts)
         ports = (
@@ -87,7 +93,9 @@ class _Library:
         constants = enumerate(image.constants)
         blocks += [DataBlock(f"{Area.CONSTANTS}{n}", block.data if block.nbytes else b"\0") for n, block in constants]
         blocks += [DataBlock(f"{Area.KEPT}{n}", array.tobytes() or b"\0") for n, array in enumerate(image.kept)]
-        blocks.append(DataBlock("description", json.dumps(self._description()).encode() + b"\0"))
+        blocks.append(
+            DataBlock("description", description(self._image, self._target, self._model_sha256).encode() + b"\0")
+        )
         functions = {**self._exports(), **{name: name for name in STEP_SYMBOLS}}
         return [
             ([data_object(blocks)], {block.name: block.name for block in blocks}),
@@ -133,16 +141,6 @@ class _Library:
                 return number
         raise Refused(f"parts of output memory {room} alone are outputs, which no library gives")
 
-    def _description(self) -> Mapping[str, Any]:
-        def describe(ports: Sequence[ImagePort]) -> list[Mapping[str, Any]]:
-            return [{"name": port.label, "type": port.kind.dtype, "shape": port.kind.shape} for port in ports]
-
-        return {
-            "inputs": describe(self._image.inputs),
-            "outputs": describe(self._image.outputs),
-            "cpu": self._target.cpu,
-        }
-
     def _functions(self) -> str:
         """The functions that programs call, over those of instance.ll."""
         waits_ns = (round(wait_s * 1e9) for wait_s in (SPIN_S, PATIENCE_S, IDLE_S))
@@ -170,6 +168,16 @@ define void @tw_model_close(ptr %instance) {{
   ret void
 }}
 """
+
+
+def description(image: Image, target: Target, model_sha256: str) -> str:
+    """What a library says of itself, as JSON."""
+
+    def describe(ports: Sequence[ImagePort]) -> list[Mapping[str, Any]]:
+        return [{"name": port.label, "type": port.kind.dtype, "shape": port.kind.shape} for port in ports]
+
+    told = {"inputs": describe(image.inputs), "outputs": describe(image.outputs), "cpu": target.cpu}
+    return json.dumps(told | {"model_sha256": model_sha256})
 
 
 def _block(location: Location) -> str:
@@ -207,7 +215,7 @@ ${prefix}_model *${prefix}_open(int threads);
 /* Run it: an address of each input and output, in order, aligned to their elements; no two may overlap. Threads that
    share a model take turns. Kernels run on the caller's stack too, of which they may take megabytes. */
 void ${prefix}_run(${prefix}_model *model, const void *const *inputs, void *const *outputs);
-/* End it, when nobody runs it any more. */
+/* End it, when nobody runs it any more; nothing where it is NULL. */
 void ${prefix}_close(${prefix}_model *model);
 
 #ifdef __cplusplus

@@ -15,10 +15,11 @@ onnxruntime = pytest.importorskip("onnxruntime", minversion="1.23")
 
 from tunewright.codegen.runtime import processor  # noqa: E402
 from tunewright.codegen.runtime.static_program import Requirement  # noqa: E402
+from tunewright.graph.onnx_import import ModelError  # noqa: E402
 from tunewright.integrations.onnxruntime import compile_model, session_options  # noqa: E402
 from tunewright.integrations.onnxruntime.compiled_group import CompiledGroup  # noqa: E402
 from tunewright.integrations.onnxruntime.registration import groups  # noqa: E402
-from tunewright.tuner import cli  # noqa: E402
+from tunewright.tuner import InferenceSession, cli  # noqa: E402
 from tunewright.tuner.errors import Refused  # noqa: E402
 
 from ...commands import commands  # noqa: E402
@@ -125,11 +126,39 @@ def test_names_of_files_stay_in_the_folder(file: Path, tmp_path: Path) -> None:
         onnxruntime.InferenceSession(str(compiled), session_options(1))
 
 
+def test_the_library_of_another_model_is_refused(file: Path, tmp_path: Path) -> None:
+    compile_model(file, tmp_path / "tuned.onnx", dims={"batch": 2})
+    right = (tmp_path / "tuned.so").read_bytes()
+
+    def refused(content: bytes, match: str) -> None:
+        (tmp_path / "tuned.so").write_bytes(content)
+        with pytest.raises(onnxruntime.capi.onnxruntime_pybind11_state.Fail, match=match):
+            onnxruntime.InferenceSession(str(tmp_path / "tuned.onnx"), session_options(1))
+
+    refused(right[:5000], "not what was made with the model, or not all of it")
+    other = onnx.load(file)
+    other.graph.initializer[0].CopyFrom(numpy_helper.from_array(np.zeros((4, 3, 3, 3), np.float32), "w"))
+    onnx.save(other, tmp_path / "other.onnx")
+    compile_model(tmp_path / "other.onnx", tmp_path / "other_tuned.onnx", dims={"batch": 2})
+    wrong = (tmp_path / "other_tuned.so").read_bytes()
+    if len(wrong) == len(right):
+        refused(wrong, "is the library of another model")
+    else:
+        refused(wrong, "not what was made")
+
+
+def test_a_compiled_model_is_told_from_others(file: Path, tmp_path: Path) -> None:
+    compile_model(file, tmp_path / "tuned.onnx", dims={"batch": 2})
+    with pytest.raises(ModelError, match="compiled for another runtime; open the original"):
+        InferenceSession(tmp_path / "tuned.onnx")
+
+
 def test_what_can_not_be_compiled_is_refused(file: Path, tmp_path: Path) -> None:
     with pytest.raises(Refused, match="from a file to a file"):
         compile_model(file.read_bytes(), tmp_path / "tuned.onnx")  # type: ignore[arg-type]
-    with pytest.raises(Refused, match="has to end in"):
-        compile_model(file, tmp_path / "tuned.so")
+    for name in (tmp_path / "tuned.so", ""):
+        with pytest.raises(Refused, match="has to end in"):
+            compile_model(file, name)
     with pytest.raises(Refused, match="stays as it is"):
         compile_model(file.rename(tmp_path / "tuned.original.onnx"), tmp_path / "tuned.onnx")
     (tmp_path / "tuned.original.onnx").rename(file)

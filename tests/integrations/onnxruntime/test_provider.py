@@ -7,6 +7,7 @@ import gc
 import logging
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,6 +20,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 onnxruntime = pytest.importorskip("onnxruntime", minversion="1.23")
 
+from tunewright.db.errors import StoreError  # noqa: E402
 from tunewright.integrations.onnxruntime import registration, session_options, wait  # noqa: E402
 from tunewright.integrations.onnxruntime.fused_group import FusedGroup  # noqa: E402
 from tunewright.integrations.onnxruntime.options import NAME  # noqa: E402
@@ -86,6 +88,30 @@ def test_one_session_runs_every_size() -> None:
     for batch in (1, 7, 1, 64, 7, 7, 1):
         x = normal(batch, 64)
         np.testing.assert_allclose(session.run(None, {"x": x})[0], peer.run(None, {"x": x})[0], rtol=1e-4, atol=1e-5)
+
+
+def test_runs_do_not_wait_for_kernels_of_their_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = perceptron()
+    session = opened(content, background=True)
+    (group,) = groups()
+    assert isinstance(group, FusedGroup) and group._session is not None
+    model, may_open = group._session._open_model, threading.Event()
+    assert model is not None
+    open_at = model._open_at
+
+    def late(*arguments: Any) -> Any:
+        may_open.wait()
+        return open_at(*arguments)
+
+    monkeypatch.setattr(model, "_open_at", late)
+    for batch in (3, 4, 3):
+        x = normal(batch, 64)
+        np.testing.assert_allclose(
+            session.run(None, {"x": x}), plain(content).run(None, {"x": x}), rtol=1e-4, atol=1e-5
+        )
+    may_open.set()
+    assert wait(60)
+    del session, group, model
 
 
 def test_a_session_answers_while_its_kernels_are_compiled() -> None:
@@ -364,8 +390,31 @@ def test_runs_go_on_where_threads_are_short(monkeypatch: pytest.MonkeyPatch, cap
         raise OSError("can't start 3 threads")
 
     monkeypatch.setattr("tunewright.integrations.onnxruntime.native.Slot", fail)
-    check(perceptron(), {"x": normal(3, 64)})
+    check(perceptron(PERCEPTRON.replace("batch", "3")), {"x": normal(3, 64)})
     assert caplog.text.count("can't start 3 threads") == 1
+
+
+NONE = """
+import numpy as np
+import onnxruntime
+from tunewright.integrations.onnxruntime import session_options
+
+session = onnxruntime.InferenceSession({content!r}, session_options(1, background=False))
+x = np.ones((3, 64), np.float32)
+session.run(None, {{"x": x}})
+for _ in range(3):
+    try:
+        session.run(None, {{"x": None}})
+    except Exception:
+        continue
+    raise AssertionError
+session.run(None, {{"x": x}})
+"""
+
+
+def test_what_is_no_tensor_is_refused_by_later_runs_too() -> None:
+    program = NONE.format(content=perceptron(PERCEPTRON.replace("batch", "3")))
+    subprocess.run([sys.executable, "-P", "-W", "ignore", "-c", program], check=True, timeout=120)
 
 
 FORK = """
@@ -406,6 +455,8 @@ def test_it_is_told_what_is_ours(caplog: pytest.LogCaptureFixture) -> None:
         ({"db": 3}, "db"),
         ({"background": "yes"}, "background"),
         ({"lock": 3}, "lock"),
+        ({"lock": __file__}, "lock file"),
+        ({"server": "nowhere"}, "nowhere"),
         ({"tune_minutes": "soon"}, "minutes"),
         ({"tune_minutes": 1, "server": "http://127.0.0.1:1"}, "in a database"),
     ],
@@ -413,6 +464,11 @@ def test_it_is_told_what_is_ours(caplog: pytest.LogCaptureFixture) -> None:
 def test_arguments_that_mean_nothing_are_refused(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(Refused, match=message):
         session_options(**arguments)
+
+
+def test_a_database_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="there is no such database"):
+        session_options(1, db=f"sqlite:///{tmp_path / 'none.db'}")
 
 
 def test_options_that_are_not_ours_are_refused(capfd: pytest.CaptureFixture[str]) -> None:

@@ -140,7 +140,7 @@ def test_what_onnx_runtime_refuses_is_told(tmp_path: Path, db: str, command: Com
 def test_nothing_of_ours_is_told(tmp_path: Path, db: str, command: Command) -> None:
     path = write(tmp_path / "texts.onnx", "g (string[1] s) => (string[1] t) { t = Identity(s) }")
     done = command("tune", path, "--for", "onnxruntime", "--db", db)
-    assert (done.code, "no group of its nodes is ours" in done.err) == (2, True), done.err
+    assert (done.code, "no group of the model's nodes is ours" in done.err) == (2, True), done.err
 
 
 @pytest.mark.parametrize("batch", ["16", "batch"])
