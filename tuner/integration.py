@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Protocol
 
@@ -54,6 +53,8 @@ class Integration(Protocol):
 
 def find_integration(name: str) -> Integration:
     """The integration of this name. Raises Refused where no package has it."""
+    from importlib.metadata import entry_points  # takes a while to import
+
     for point in entry_points(group=ENTRY_POINTS, name=name):
         integration: Integration = point.load()
         return integration
