@@ -1,4 +1,4 @@
-"""Files, and the code itself, as what tells one version of them from another. Light to import."""
+"""Files: written whole or for a while, and what tells versions of them, and of the code, apart. Light to import."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import NamedTuple
 
 import numpy as np
@@ -107,6 +106,8 @@ def as_file(model: Path | bytes) -> Iterator[Path]:
     if isinstance(model, Path):
         yield model
         return
+    from tempfile import NamedTemporaryFile  # takes a while to import
+
     with NamedTemporaryFile(prefix="tunewright-", suffix=".onnx") as file:
         file.write(model)
         file.flush()

@@ -11,7 +11,7 @@ from .errors import Refused
 from .text import printable
 
 ENTRY_POINTS = "tunewright.integrations"
-"""The group of entry points by which packages name theirs."""
+"""Under which packages list theirs in their metadata."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class CompiledFiles:
 class Integration(Protocol):
     """A runtime that leaves nodes of a model to us. A module will do, with these functions."""
 
-    def models_of_groups(self, model: Path | str | bytes, dims: Mapping[str, int]) -> Sequence[Path | bytes]:
+    def models_of_groups(self, model: Path | str | bytes, dims: Mapping[str, int]) -> Sequence[Path | str | bytes]:
         """The model of each group of nodes that runs on our kernels there, with `dims` bound.
 
         Where one group is all of the model it is the model itself, in which nothing is bound.

@@ -298,7 +298,7 @@ done:
   ret void
 }
 
-; End an instance that nobody runs.
+; End an instance that nobody runs; nothing for null.
 define void @tw_close(ptr %instance) nounwind {
 entry:
   %is_there = icmp ne ptr %instance, null

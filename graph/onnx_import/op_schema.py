@@ -26,7 +26,7 @@ class OpSchema:
     schema: Any
 
 
-COMPILED_OP = "EPContext"
+CONTEXT_DOMAIN, CONTEXT_OP = "com.microsoft", "EPContext"
 """What ONNX Runtime calls a node whose content is a compiled model."""
 
 
@@ -40,7 +40,7 @@ def schema_of(proto: NodeProto, opsets: Mapping[str, int], place: str) -> OpSche
     try:
         schema = op_schema(name, version, domain)
     except onnx.defs.SchemaError as error:
-        if name == COMPILED_OP:
+        if (domain, name) == (CONTEXT_DOMAIN, CONTEXT_OP):
             raise ModelError(f"{place}: is code that was compiled for another runtime; open the original") from error
         raise ModelError(f"{place}: opset {version} has no op {quote(name)}") from error
     # GroupNormalization was declared deprecated when it came, and means what it says in the versions up to the next.

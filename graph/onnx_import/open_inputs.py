@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from onnx import ModelProto, TensorProto, TypeProto, ValueInfoProto
+from onnx import GraphProto, ModelProto, TensorProto, TypeProto, ValueInfoProto
 
 from tunewright.graph.ir import BoundInput, MapInput
 
@@ -53,12 +53,19 @@ def open_signature(model: ModelProto, bindings: Mapping[str, int]) -> OpenSignat
     inputs = tuple(replace(_open_tensor(value, sizes), map=maps.get(value.name)) for value in free)
     outputs = tuple(_open_tensor(value, sizes) for value in model.graph.output)
     bound = bound_inputs(values, given)
-    return OpenSignature(inputs, outputs, unbound_dimensions(sizes, free), bound, _weight_files(model))
+    return OpenSignature(
+        inputs, outputs, unbound_dimensions(sizes, free), bound, tuple(sorted(_weight_files(model.graph)))
+    )
 
 
-def _weight_files(model: ModelProto) -> tuple[str, ...]:
-    entries = (entry for tensor in model.graph.initializer for entry in tensor.external_data)
-    return tuple(sorted({entry.value for entry in entries if entry.key == "location" and "\0" not in entry.value}))
+def _weight_files(graph: GraphProto) -> set[str]:
+    """Of weights, of constants among nodes, and of graphs within them."""
+    attributes = [attribute for node in graph.node for attribute in node.attribute]
+    tensors = [*graph.initializer, *(attribute.t for attribute in attributes if attribute.HasField("t"))]
+    entries = (entry for tensor in tensors for entry in tensor.external_data)
+    files = {entry.value for entry in entries if entry.key == "location" and "\0" not in entry.value}
+    inner = [attribute.g for attribute in attributes if attribute.HasField("g")]
+    return files.union(*(_weight_files(body) for body in inner))
 
 
 def _open_tensor(value: ValueInfoProto, sizes: Mapping[str, int]) -> OpenTensor:

@@ -10,6 +10,8 @@ from onnx import ModelProto, ValueInfoProto, helper
 
 from tunewright.codegen.host import machine
 from tunewright.graph.evaluation.onnx_form import element_type
+from tunewright.graph.onnx_import import faults_named, open_signature, read_model
+from tunewright.graph.onnx_import.op_schema import CONTEXT_DOMAIN, CONTEXT_OP
 from tunewright.tuner.arguments import check_dims, check_model, check_path, check_source, check_threads
 from tunewright.tuner.errors import Refused
 from tunewright.tuner.files import write_whole
@@ -18,7 +20,7 @@ from tunewright.tuner.lookup.source import ScheduleSource
 from tunewright.tuner.session.image import ImagePort
 from tunewright.tuner.session.library_model import LibraryModel
 
-from .compiled_group import CONTEXT_DOMAIN, CONTEXT_OP, PREFIX
+from .compiled_group import PREFIX
 from .options import NAME
 
 IR_VERSION, OPSET = 10, 21
@@ -47,13 +49,13 @@ def compile_model(
     if path.suffix != ".onnx":
         raise Refused(f"{str(path)!r} can't be written: it has to end in .onnx")
     library, original = path.with_suffix(".so"), path.with_name(f"{path.stem}.original.onnx")
-    if source.absolute() in (path.absolute(), original.absolute()):
+    if source.resolve() in (path.resolve(), original.resolve()):
         raise Refused(f"{str(path)!r} can't be written, as {source.name} stays as it is")
-    compiled = LibraryModel.compile(ScheduleSource(db, server), source, check_dims(dims, None), check_threads(threads))
-    if compiled.has_external_data:
-        raise Refused(
-            f"{source.name} keeps weights in other files; save it with them inside: onnx.save(onnx.load(...))"
-        )
+    sizes = check_dims(dims, None)
+    with faults_named(source):
+        if open_signature(read_model(source)[0], sizes).weight_files:
+            raise Refused(f"{source.name} keeps weights in other files; save it with them inside, by onnx.save")
+    compiled = LibraryModel.compile(ScheduleSource(db, server), source, sizes, check_threads(threads))
     content = compiled.library(PREFIX)
     write_whole(library, content)
     write_whole(original, source.read_bytes())

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tunewright.graph.onnx_import.op_schema import CONTEXT_DOMAIN, CONTEXT_OP
 from tunewright.tuner.errors import Refused
 from tunewright.tuner.session.evaluation import VendorSession
 
@@ -19,9 +20,6 @@ from .c_api import OrtApi
 from .graph import OrtNode, OrtValueInfo
 from .kernel_context import KernelContext, numpy_type
 from .options import NAME
-
-CONTEXT_OP = "EPContext"
-CONTEXT_DOMAIN = "com.microsoft"
 
 PREFIX = "model"
 """Of the functions of the libraries of such nodes."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
@@ -14,7 +14,6 @@ from tunewright.tuner import InferenceSession
 from tunewright.tuner.errors import message, refusals
 from tunewright.tuner.session.evaluation import VendorSession
 
-from .background_tuning import BackgroundTuning
 from .c_api import OrtApi
 from .graph import OrtValueInfo
 from .kernel_context import KernelContext, numpy_type
@@ -33,6 +32,7 @@ _log = logging.getLogger("tunewright.onnxruntime")
 class FusedGroup:
     """Runs a group of nodes: a session of ours over the model that consists of them.
 
+    `on_run` is called behind each run that goes through Python.
     Where ours refuses the group, or the sizes of a run, ONNX Runtime's own kernels run it, in a session of theirs.
     """
 
@@ -44,8 +44,9 @@ class FusedGroup:
         outputs: Sequence[OrtValueInfo],
         options: ProviderOptions,
         slots: Slots,
+        on_run: Callable[[], None] = lambda: None,
     ) -> None:
-        self._api, self._options, self._slots = api, options, slots
+        self._api, self._options, self._slots, self._on_run = api, options, slots, on_run
         self.info: ComputeInfo | None = None  # to which plans are added
         self._plans: dict[Shapes, list[Plan]] = {}
         self._has_plans = True  # False: runs take Python
@@ -54,27 +55,21 @@ class FusedGroup:
         self._inputs = [(value.name, numpy_type(value)) for value in inputs]
         self._outputs = [value.name for value in outputs]
         self._plain: VendorSession | None = None
-        self._tuning: BackgroundTuning | None = None
-        self._replaced: list[InferenceSession] = []  # whose plans may be under way
         self.model = model
         self._session: InferenceSession | None = None
         if not options.runs:
             return
         try:
-            self._session = self._open()
+            self._session = InferenceSession(
+                model,
+                threads=options.threads,
+                db=options.db,
+                server=options.server,
+                lock=options.lock,
+                background=options.background,
+            )
         except refusals() as error:
             self._leave(error)
-
-    def _open(self) -> InferenceSession:
-        options = self._options
-        return InferenceSession(
-            self.model,
-            threads=options.threads,
-            db=options.db,
-            server=options.server,
-            lock=options.lock,
-            background=options.background,
-        )
 
     def renew(self) -> None:
         """Have locks that nobody holds, as in the child of a fork."""
@@ -91,30 +86,7 @@ class FusedGroup:
         except (OSError, MemoryError) as error:  # the outputs are there all the same
             _log.warning("runs of a group go on through Python: %s", message(error))
             self._has_plans = False
-        self._begin_to_tune()
-
-    def _begin_to_tune(self) -> None:
-        """Tune from the first run on, as then there is a size."""
-        with self._planning:
-            if self._tuning is None and self._session is not None and self._options.tune_minutes is not None:
-                self._tuning = BackgroundTuning(self.model, self._options, self._session, self._renew_session)
-
-    def _renew_session(self) -> None:
-        """Run on what tuning has found, from the next run on that begins."""
-        running, session = self._session, self._open()
-        session.wait()
-        for dims in running.sizes if running is not None else ():
-            session.compile_at(dims)
-        with self._planning:
-            if self._session is None or session.schedules == self._session.schedules:
-                session.close()
-                return
-            self._replaced.append(self._session)
-            self._session = session
-            self._plans.clear()
-            if self.info is not None:
-                self.info.forget()
-        _log.info("a group of nodes runs on schedules that were found while it ran")
+        self._on_run()
 
     def _plan(self, feeds: Mapping[str, Any]) -> None:
         """Have later runs of these sizes go without Python, if their kernels are there."""
@@ -163,26 +135,28 @@ class FusedGroup:
         _log.warning("a group of nodes is left to ONNX Runtime's own kernels: %s", message(error))
         self._session = None
 
+    @property
+    def session(self) -> InferenceSession | None:
+        """Ours; None where ONNX Runtime runs the group."""
+        return self._session
+
     def wait(self, timeout_s: float | None) -> bool:
         """Wait until no kernels are being compiled, for ever where no time is given; whether that is so."""
         session = self._session
         try:
             return session is None or session.wait(timeout_s)
         except refusals() as error:
-            self._leave(error)
+            if session is self._session:  # else it was closed
+                self._leave(error)
             return True
 
     def close(self) -> None:
         """End what compiles, unload the code. Closing again is harmless, also when no other thread runs any more."""
         if self.info is not None:
             self.info.forget()
-        if self._tuning is not None:
-            self._tuning.close()
-        with self._planning:
-            sessions, self._session = [self._session, *self._replaced], None
-        for session in sessions:
-            if session is not None:
-                session.close()
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()
 
 
 _groups: WeakSet[FusedGroup] = WeakSet()

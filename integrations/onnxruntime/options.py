@@ -23,7 +23,7 @@ class ProviderOptions:
     server: str | None = None
     lock: str | None = None
     background: bool = True
-    tune_minutes: float | None = None  # each group is tuned for so long while it runs
+    tune_minutes: float | None = None  # the session is tuned for so long while it runs
     runs: bool = True  # else it is only to be seen which groups there are
 
     def to_json(self) -> str:

@@ -15,6 +15,7 @@ from tunewright.codegen.host import detect
 from tunewright.tuner.errors import Refused
 from tunewright.tuner.text import counted
 
+from .background_tuning import BackgroundTuning
 from .c_api import API_VERSION, OrtApi, struct_of
 from .capability import Capability
 from .compiled_group import CompiledGroup, is_compiled
@@ -152,6 +153,7 @@ class Provider:
         self._capability = Capability(frozenset(given or ()))
         self._slots = Slots(detect(options.threads).threads)
         self._has_claimed = False
+        self._tuning = BackgroundTuning(options, self._fused_groups)
         self._model_file: Path | None = None
         self._file: Path | None = None  # of the model, if its nodes are one group
         self._file_inputs: set[str] = set()
@@ -171,6 +173,9 @@ class Provider:
     def groups(self) -> list[FusedGroup | CompiledGroup]:
         """The groups of the session."""
         return [group for group, _, _ in list(self._groups.values())]
+
+    def _fused_groups(self) -> list[FusedGroup]:
+        return [group for group in self.groups if isinstance(group, FusedGroup)]
 
     def _claim(self, this: int, graph: int, support: int) -> None:
         claimed = OrtGraph(self._api, graph)
@@ -219,7 +224,12 @@ class Provider:
                 raise Refused("a compiled model is opened from its file, as its library lies beside it")
             threads = detect(self._options.threads).threads
             return CompiledGroup(self._api, graph.nodes[0], file.parent, inputs, outputs, threads)
-        return FusedGroup(self._api, self._model(graph, inputs, outputs), inputs, outputs, self._options, self._slots)
+        model, begin = self._model(graph, inputs, outputs), self._begin_tuning
+        return FusedGroup(self._api, model, inputs, outputs, self._options, self._slots, begin)
+
+    def _begin_tuning(self) -> None:
+        if self._options.tune_minutes is not None:
+            self._tuning.begin()
 
     def _model(self, graph: OrtGraph, inputs: Sequence[OrtValueInfo], outputs: Sequence[OrtValueInfo]) -> Path | bytes:
         """The model of a group: the file, where it is that, so that what is known of the file is found."""
@@ -229,12 +239,14 @@ class Provider:
         return content
 
     def _release(self, this: int, groups: int, count: int) -> None:
+        self._tuning.close()
         for address in ctypes.cast(groups, POINTER(c_void_p))[:count]:
             group, _, _ = self._groups.pop(address or 0)
             group.close()
 
     def close(self) -> None:
-        """End what compiles."""
+        """End what compiles and tunes."""
+        self._tuning.close()
         for group, _, _ in list(self._groups.values()):
             group.close()
 

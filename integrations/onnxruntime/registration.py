@@ -53,8 +53,8 @@ def session_options(
 ) -> Any:
     """Options for `onnxruntime.InferenceSession`, by which what can be of a model runs on our kernels.
 
-    `threads` are those of our kernels and of ONNX Runtime's. With `tune_minutes` each group of nodes is tuned for so
-    long while it runs, and goes over to what is found. The other arguments are those of
+    `threads` are those of our kernels and of ONNX Runtime's. With `tune_minutes` its groups of nodes
+    are tuned for so long in the background, for sessions that are opened later. The other arguments are those of
     `tunewright.tuner.InferenceSession`. What else is to be set can be set in the result.
 
     Raises Refused for arguments that mean nothing, a file that is no lock file, and where ONNX Runtime is not there or

@@ -9,7 +9,7 @@ from typing import Any
 from tunewright.graph.onnx_import import faults_named, open_signature, read_model
 from tunewright.tuner.arguments import check_dims, check_model
 from tunewright.tuner.errors import Refused, message
-from tunewright.tuner.search.groups import tune_groups
+from tunewright.tuner.search.node_groups import tune_groups
 from tunewright.tuner.search.report import Report
 from tunewright.tuner.session.evaluation import vendor_errors
 from tunewright.tuner.text import ONNX_RUNTIME
@@ -31,14 +31,16 @@ def tune(model: Path | str | bytes, *, dims: Mapping[str, int] | None = None, **
     return list(tune_groups(name, models_of_groups(model, dims), dims=dims, **settings))
 
 
-def models_of_groups(model: Path | str | bytes, dims: Mapping[str, int]) -> list[Path | bytes]:
+def models_of_groups(model: Path | str | bytes, dims: Mapping[str, int]) -> list[Path | str | bytes]:
     """The model of each group, with the dimensions bound; the model's own file where all of it is one group.
 
     Raises ModelError for a file that is no model and for a dimension that it has not, Refused where ONNX Runtime is not
     there or refuses it.
     """
     with faults_named(model):
-        open_signature(read_model(model)[0], dims)
+        proto, _ = read_model(model)
+        open_signature(proto, dims)
+        names = {dimension.name for dimension in open_signature(proto, {}).dimensions}
     options = options_with(ProviderOptions(runs=False))
     for name, size in dims.items():
         options.add_free_dimension_override_by_name(name, size)
@@ -49,6 +51,8 @@ def models_of_groups(model: Path | str | bytes, dims: Mapping[str, int]) -> list
         session = onnxruntime.InferenceSession(model if isinstance(model, bytes) else str(model), options)
     except vendor_errors() as error:
         raise Refused(f"{ONNX_RUNTIME} refuses the model: {message(error)}") from error
-    found = [group.model for group in groups() if group not in before]
+    found = [model if isinstance(group.model, Path) else group.model for group in groups() if group not in before]
     del session  # it has to be there until then
+    if found != [model] and (unnamed := dims.keys() - names):
+        raise Refused(f"{ONNX_RUNTIME} binds dimensions by name, and {min(unnamed)!r} has none: name it in the model")
     return found

@@ -100,7 +100,8 @@ def library_of(content: bytes, path: Path, features: str = "") -> InferenceSessi
     target = detect(2)
     session = InferenceSession.of(open_model(content, dots=target.has_dots), target, {})
     assert isinstance(session._model, CompiledModel)
-    path.write_bytes(shared_library(session._model.image, replace(target, features=target.features + features), "net"))
+    other = replace(target, features=target.features + features)
+    path.write_bytes(shared_library(session._model.image, other, "net", "of a model"))
     return session
 
 
@@ -291,7 +292,7 @@ def test_models_that_need_python_are_refused() -> None:
     with InferenceSession.of(open_model(made(onnx.parser.parse_graph(text))), detect(1), {}) as session:
         assert isinstance(session._model, CompiledModel)
         with pytest.raises(Refused, match="input 's' is no tensor of numbers"):
-            shared_library(session._model.image, detect(1), "net")
+            shared_library(session._model.image, detect(1), "net", "")
 
 
 def test_nodes_without_a_kernel_are_refused() -> None:
@@ -299,7 +300,7 @@ def test_nodes_without_a_kernel_are_refused() -> None:
     with InferenceSession.of(open_model(made(onnx.parser.parse_graph(text))), detect(1), {}) as session:
         assert isinstance(session._model, CompiledModel)
         with pytest.raises(Refused, match="there is no kernel for 2 Cast: such nodes need Python"):
-            shared_library(session._model.image, detect(1), "net")
+            shared_library(session._model.image, detect(1), "net", "")
 
 
 def test_features_of_this_processor_are_asked_for_or_known_as_unused() -> None:
@@ -320,7 +321,7 @@ def test_names_from_a_model_stay_in_the_comment() -> None:
     with InferenceSession.of(open_model(made(graph)), detect(1), {}) as session:
         assert isinstance(session._model, CompiledModel)
         text = header(session._model.image, detect(1), "net", "1")
-        library = shared_library(session._model.image, detect(1), "net")
+        library = shared_library(session._model.image, detect(1), "net", "")
     assert text.count("*/") == text.count("/*")
     assert "#include" not in text
     assert b"#include" in library  # as JSON, for who asks for names

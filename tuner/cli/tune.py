@@ -96,7 +96,7 @@ def tune(
         "vendor": vendor,
     }
     choices = parse_sizes(sizes)
-    groups: Sequence[Path | bytes] = [model]
+    groups: Sequence[Path | str | bytes] = [model]
     if runtime is not None:
         _check_no_own_choice(runtime, vendor=vendor, bind=bind)
         groups = find_integration(runtime).models_of_groups(model, options["dims"])
@@ -121,10 +121,10 @@ def _check_no_own_choice(runtime: str, *, vendor: bool, bind: list[str] | None) 
 
 
 def tune_groups_of(
-    console: Console, model: Path, groups: Sequence[Path | bytes], choices: Mapping[str, Choice], **settings: Any
+    console: Console, model: Path, groups: Sequence[Path | str | bytes], choices: Mapping[str, Choice], **settings: Any
 ) -> dict[str, Any]:
     """The reports of the jobs of a model's groups of nodes as JSON data."""
-    from ..search.groups import tune_groups
+    from ..search.node_groups import tune_groups
     from ..search.view import progress_view
 
     if choices:

@@ -24,7 +24,6 @@ class LibraryModel:
     target: Target
     image: Image
     notes: tuple[str, ...]  # a line each
-    has_external_data: bool
 
     @staticmethod
     def compile(
@@ -36,11 +35,8 @@ class LibraryModel:
         notes = list(prepared.notes)
         if prepared.vendor is not None:
             notes.append(f"the model's last job took {prepared.vendor.name}; a library has our kernels alone")
-        external = prepared.model.graph.has_external_data
-        model_sha256 = prepared.model.sha256
-        return LibraryModel(
-            prepared.model.label, model_sha256, prepared.target, executable.image, tuple(notes), external
-        )
+        label, model_sha256 = prepared.model.label, prepared.model.sha256
+        return LibraryModel(label, model_sha256, prepared.target, executable.image, tuple(notes))
 
     def library(self, prefix: str) -> bytearray:
         """The library. Raises Refused as `shared_library`."""

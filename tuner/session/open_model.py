@@ -133,9 +133,6 @@ class OpenModel:
             return None
         if not signature.dimensions:
             return None
-        ScheduleSource(origin.db, origin.server).check()
-        on_processor = origin.target != CUDA
-        runtime = OpenModel.runtime_of(origin.model, detect(origin.threads).threads) if on_processor else None
         folder = Path() if isinstance(origin.model, bytes) else origin.model.parent
         files = {folder / name: file_state(folder / name) for name in signature.weight_files}
 
@@ -144,6 +141,9 @@ class OpenModel:
             for file, state in files.items():
                 check_state(file, state)
 
+        ScheduleSource(origin.db, origin.server).check()
+        on_processor = origin.target != CUDA
+        runtime = OpenModel.runtime_of(origin.model, detect(origin.threads).threads) if on_processor else None
         return OpenModel(signature, open_at, runtime, check)
 
     @staticmethod
@@ -186,6 +186,9 @@ class OpenModel:
             names = ", ".join(repr(printable(key)) for key in self._places)
             raise Refused(f"dims has {dims_text(dims) or 'nothing'}; it gives each open dimension a size: {names}")
         self._session(tuple(dims[key] for key in self._places))
+        with self._opening:
+            if self._thread is None:
+                self._process.close()  # it takes memory
 
     def kernels_for(self, arrays: Sequence[Any]) -> CompiledModel | None:
         """What runs at the sizes of these inputs; None where there is nothing yet."""

@@ -40,7 +40,7 @@ LONGEST_PREFIX = 31
 PREFIX = re.compile(rf"[a-z][a-z0-9_]{{0,{LONGEST_PREFIX - 1}}}")
 
 
-def shared_library(image: Image, target: Target, prefix: str, model_sha256: str = "") -> bytearray:
+def shared_library(image: Image, target: Target, prefix: str, model_sha256: str) -> bytearray:
     """The library of a compiled model, whose functions are called `<prefix>_open` and so on: see `header`.
 
     `model_sha256` is the model's, for who asks the library to describe itself.

@@ -100,7 +100,7 @@ def test_runs_do_not_wait_for_kernels_of_their_size(monkeypatch: pytest.MonkeyPa
     open_at = model._open_at
 
     def late(*arguments: Any) -> Any:
-        may_open.wait()
+        may_open.wait(30)
         return open_at(*arguments)
 
     monkeypatch.setattr(model, "_open_at", late)

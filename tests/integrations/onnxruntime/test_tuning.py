@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnx.parser
 import pytest
 from onnx import ModelProto, helper, numpy_helper
@@ -16,6 +19,7 @@ onnxruntime = pytest.importorskip("onnxruntime", minversion="1.23")
 import tunewright.integrations.onnxruntime as provider  # noqa: E402
 from tunewright.db.store import open_store  # noqa: E402
 from tunewright.integrations.onnxruntime import session_options, tune  # noqa: E402
+from tunewright.integrations.onnxruntime.background_tuning import BackgroundTuning  # noqa: E402
 from tunewright.integrations.onnxruntime.fused_group import FusedGroup  # noqa: E402
 from tunewright.integrations.onnxruntime.registration import groups  # noqa: E402
 from tunewright.tuner import InferenceSession, cli  # noqa: E402
@@ -23,6 +27,7 @@ from tunewright.tuner.errors import Refused  # noqa: E402
 from tunewright.tuner.integration import Integration, find_integration  # noqa: E402
 
 from ...commands import Command, commands  # noqa: E402
+from ...waiting import wait_for  # noqa: E402
 
 RNG = np.random.default_rng(7)
 
@@ -64,12 +69,6 @@ def parted(path: Path, batch: str = "batch") -> Path:
     return write(path, PARTED.replace("Foreign.Gap", "Bernoulli").replace("batch", batch))
 
 
-def only_group() -> FusedGroup:
-    (group,) = groups()
-    assert isinstance(group, FusedGroup)
-    return group
-
-
 def test_the_module_is_an_integration() -> None:
     integration: Integration = provider
     assert find_integration("onnxruntime") is integration
@@ -105,6 +104,24 @@ def test_the_command_tunes_groups(tmp_path: Path, db: str, command: Command, no_
     assert (few.code, "fewer than the 2 groups of nodes" in few.err) == (2, True)
     sizes = command("tune", path, "--for", "onnxruntime", "--sizes", "batch=4,8", "--db", db)
     assert (sizes.code, "--dim batch=SIZE" in sizes.err) == (2, True)
+
+
+def test_a_relative_name_will_do(
+    tmp_path: Path, db: str, command: Command, monkeypatch: pytest.MonkeyPatch, no_sessions: None
+) -> None:
+    write(tmp_path / "whole.onnx", WHOLE.replace("batch", "4"))
+    monkeypatch.chdir(tmp_path)
+    done = command("tune", "whole.onnx", "--for", "onnxruntime", "--db", db, "--trials", 2, "--json")
+    assert (done.data["model"], done.data["trials"]) == ("whole.onnx", 2)
+
+
+def test_dimensions_without_a_name_are_told(tmp_path: Path, db: str, command: Command) -> None:
+    path = parted(tmp_path / "parted.onnx")
+    model = onnx.load(path)
+    model.graph.input[0].type.tensor_type.shape.dim[0].Clear()
+    onnx.save(model, path)
+    done = command("tune", path, "--for", "onnxruntime", "--dim", "x:0=256", "--db", db)
+    assert (done.code, "'x:0' has none: name it in the model" in done.err) == (2, True), done.err
 
 
 def test_a_model_that_is_ours_is_tuned_as_ever(tmp_path: Path, db: str, command: Command, no_sessions: None) -> None:
@@ -143,53 +160,79 @@ def test_nothing_of_ours_is_told(tmp_path: Path, db: str, command: Command) -> N
     assert (done.code, "no group of the model's nodes is ours" in done.err) == (2, True), done.err
 
 
+def opened(path: Path, db: str, minutes: float) -> tuple[Any, BackgroundTuning]:
+    session = onnxruntime.InferenceSession(path, session_options(1, db=db, tune_minutes=minutes))
+    (group, *_) = groups()
+    assert isinstance(group, FusedGroup)
+    tuning: Any = group._on_run
+    return session, tuning.__self__._tuning
+
+
+def labels_and_dims(db: str) -> set[tuple[str, int | None]]:
+    with open_store(db) as store:
+        return {(job.label, job.spec.settings.get("dims", {}).get("batch")) for job in store.jobs.list()}
+
+
 @pytest.mark.parametrize("batch", ["16", "batch"])
-def test_a_group_is_tuned_while_it_runs(tmp_path: Path, db: str, batch: str, no_sessions: None) -> None:
+def test_a_session_is_tuned_while_it_runs(tmp_path: Path, db: str, batch: str, no_sessions: None) -> None:
     path = write(tmp_path / "whole.onnx", WHOLE.replace("batch", batch))
-    session = onnxruntime.InferenceSession(path, session_options(1, db=db, tune_minutes=0.02))
+    session, tuning = opened(path, db, 0.02)
     feeds = {"x": RNG.standard_normal((16, 64)).astype(np.float32)}
     expected = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]).run(None, feeds)[0]
-    group = only_group()
-    np.testing.assert_allclose(session.run(None, feeds)[0], expected, rtol=1e-4, atol=1e-4)
-    tuning = group._tuning
-    assert tuning is not None
+    for _ in range(3):
+        np.testing.assert_allclose(session.run(None, feeds)[0], expected, rtol=1e-4, atol=1e-4)
+    assert tuning._thread is not None
     tuning._thread.join()
-    assert group._session is not None
-    assert group._session.coverage().untuned == 0
-    with open_store(db) as store:
-        assert [job.label for job in store.jobs.list()] == ["whole.onnx"]
-    for _ in range(3):
-        np.testing.assert_allclose(session.run(None, feeds)[0], expected, rtol=1e-4, atol=1e-4)
-    del session, group, tuning
+    assert labels_and_dims(db) == {("whole.onnx", 16 if batch == "batch" else None)}
+    with InferenceSession(path, db=db, threads=1, dims={"batch": 16} if batch == "batch" else None) as later:
+        assert later.coverage().untuned == 0
+    del session, tuning
 
 
-def test_a_group_goes_over_to_what_was_found(tmp_path: Path, db: str, no_sessions: None) -> None:
-    path = write(tmp_path / "whole.onnx", WHOLE.replace("batch", "16"))
-    with open_store(db):
-        session = onnxruntime.InferenceSession(path, session_options(1, db=db, background=False))
-    feeds = {"x": RNG.standard_normal((16, 64)).astype(np.float32)}
-    expected = session.run(None, feeds)[0]
-    group = only_group()
-    tune(path, db=db, trials=8, threads=1)
-    before = group._session
-    assert before is not None and group._plans
-    with InferenceSession(path, db=db, threads=1) as tuned:
-        is_new = tuned.schedules != before.schedules
-    group._renew_session()
-    assert (group._session is not before) == is_new == (not group._plans)
-    for _ in range(3):
-        np.testing.assert_allclose(session.run(None, feeds)[0], expected, rtol=1e-4, atol=1e-4)
-    assert group._plans
-    del session, group
+def test_groups_are_tuned_one_after_the_other(tmp_path: Path, db: str, no_sessions: None) -> None:
+    path = parted(tmp_path / "parted.onnx", "256")
+    session, tuning = opened(path, db, 0.04)
+    session.run(None, {"x": np.zeros((256, 64), np.float32), "s": np.array(["text"], object)})
+    assert tuning._thread is not None
+    tuning._thread.join()
+    assert labels_and_dims(db) == {("model.group1.onnx", None), ("model.group2.onnx", None)}
+    del session, tuning
 
 
 def test_a_session_that_is_closed_ends_its_tuning(tmp_path: Path, db: str, no_sessions: None) -> None:
     path = write(tmp_path / "whole.onnx", WHOLE.replace("batch", "16"))
-    session: Any = onnxruntime.InferenceSession(path, session_options(1, db=db, tune_minutes=60))
+    session, tuning = opened(path, db, 60)
     session.run(None, {"x": np.zeros((16, 64), np.float32)})
-    group = only_group()
-    tuning = group._tuning
-    assert tuning is not None
-    del session, group
-    tuning._thread.join()
-    assert tuning._process is None or tuning._process.returncode is not None
+    with open_store(db) as store:
+        wait_for(lambda: any(job.state == "running" for job in store.jobs.list()))
+        del session
+        assert tuning._thread is not None
+        tuning._thread.join()
+        assert tuning._process is not None and tuning._process.returncode is not None
+        assert [job.state for job in store.jobs.list()] == ["paused"]
+
+
+HARD_END = """
+import os, sys, time
+import numpy as np
+import onnxruntime
+from tunewright.integrations.onnxruntime import session_options
+from tunewright.integrations.onnxruntime.registration import groups
+
+path, db = sys.argv[1:]
+session = onnxruntime.InferenceSession(path, session_options(1, db=db, tune_minutes=60))
+session.run(None, {"x": np.zeros((16, 64), np.float32)})
+tuning = groups()[0]._on_run.__self__._tuning
+while tuning._process is None:
+    time.sleep(0.01)
+print(tuning._process.pid, flush=True)
+os._exit(0)
+"""
+
+
+def test_a_program_that_ends_hard_leaves_no_tuning_behind(tmp_path: Path, db: str) -> None:
+    path = write(tmp_path / "whole.onnx", WHOLE.replace("batch", "16"))
+    words = [sys.executable, "-P", "-c", HARD_END, str(path), db]
+    done = subprocess.run(words, check=True, capture_output=True, text=True, timeout=120)
+    process = Path(f"/proc/{int(done.stdout)}")
+    wait_for(lambda: not process.exists() or "State:\tZ" in (process / "status").read_text())

@@ -16,7 +16,7 @@ from .tuning import tune
 
 def tune_groups(
     name: str,
-    groups: Sequence[Path | bytes],
+    groups: Sequence[Path | str | bytes],
     *,
     trials: int | None = None,
     minutes: float | None = None,
@@ -40,5 +40,5 @@ def tune_groups(
                 path, bound = Path(folder) / f"{name}.group{number}.onnx", None
                 path.write_bytes(model)
             else:
-                path, bound = model, dims
+                path, bound = Path(model), dims
             yield tune(path, trials=share.trials, minutes=share.minutes, dims=bound, watch=watch, **settings)
