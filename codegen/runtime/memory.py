@@ -6,11 +6,9 @@ What a process no longer needs is given back to the system: free heap, and pages
 from __future__ import annotations
 
 import ctypes
-import errno
 import mmap
 import os
 import re
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -179,50 +177,6 @@ def _map_pages(size_bytes: int) -> NDArray[np.uint8]:
     with suppress(AttributeError, OSError):  # a system without huge pages
         pages.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(pages, np.uint8)
-
-
-class _FilePages:
-    """Pages of a file, which numpy keeps as the base of their arrays. Python's own mappings hold the file open."""
-
-    __slots__ = ("__array_interface__", "_address", "_size_bytes", "_unmap")
-
-    def __init__(self, address: int, size_bytes: int) -> None:
-        self._address, self._size_bytes = address, size_bytes
-        self._unmap = ctypes.CDLL(None).munmap
-        self.__array_interface__ = {"version": 3, "typestr": "|u1", "shape": (size_bytes,), "data": (address, True)}
-
-    def __del__(self) -> None:
-        self._unmap(ctypes.c_void_p(self._address), ctypes.c_size_t(self._size_bytes))
-
-
-POPULATE_READ = 22
-"""Linux's advice, from 5.14 on, that pages of a mapping be there before they are read: see madvise(2)."""
-
-
-def map_file(handle: int, size_bytes: int) -> NDArray[np.uint8]:
-    """The first bytes of an open file, at least one, read-only; the file may be closed then. Raises OSError.
-
-    The system's memory of the file is used as it is: nothing is copied, processes share it, and where it lacks memory
-    it drops pages that it can read again. A file that is mapped may be replaced or removed, but not changed. To read
-    BERT's 434 MB into huge pages took 0.5 s, to map them 0.02 s, and one core then read either at 5 GB/s.
-    """
-    system = ctypes.CDLL(None, use_errno=True)
-    system.mmap.restype = ctypes.c_void_p
-    system.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
-    address = system.mmap(None, size_bytes, mmap.PROT_READ, mmap.MAP_PRIVATE, handle, 0)
-    if address in (None, ctypes.c_void_p(-1).value):
-        raise _system_error()
-    block = np.asarray(_FilePages(address, size_bytes))
-    if sys.platform == "linux":  # else, and where Linux refuses, pages come when they are touched
-        for advice in (mmap.MADV_HUGEPAGE, POPULATE_READ):
-            is_refused = system.madvise(ctypes.c_void_p(address), ctypes.c_size_t(size_bytes), ctypes.c_int(advice))
-            if is_refused and ctypes.get_errno() != errno.EINVAL:  # a page can't be read
-                raise _system_error()
-    return block
-
-
-def _system_error() -> OSError:
-    return OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from tunewright.codegen.expr.dtype import DType
 from tunewright.codegen.runtime import memory as memory_module
 from tunewright.codegen.runtime.memory import (
-    ALIGN_BYTES,
     COMPILER,
     GUARD_BYTES,
     HUGE_BYTES,
@@ -30,7 +29,6 @@ from tunewright.codegen.runtime.memory import (
     aligned_empty,
     clean_mappings,
     guarded_empty,
-    map_file,
     trim_compiler,
 )
 
@@ -181,41 +179,6 @@ def test_a_forked_child_has_shelves_of_its_own() -> None:
             finally:
                 os._exit(0 if output else 1)
         assert os.waitpid(child, 0)[1] == 0
-
-
-def test_a_mapped_file_outlives_its_name_and_its_arrays_are_read_only(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    content = np.arange(10_000, dtype=np.uint8)
-    path.write_bytes(content.tobytes() + b"more")
-    with path.open("rb") as file:
-        block = map_file(file.fileno(), content.nbytes)
-    path.unlink()
-    part = block[4000:]
-    np.testing.assert_array_equal(block, content)
-    assert block.ctypes.data % ALIGN_BYTES == 0 and not block.flags.writeable
-    del block
-    np.testing.assert_array_equal(part, content[4000:])
-
-
-@pytest.mark.skipif(not MAPPINGS.exists(), reason="the system does not tell what is mapped")
-def test_a_mapping_goes_with_its_last_array(tmp_path: Path) -> None:
-    path = tmp_path / "a mapped file"
-    path.write_bytes(bytes(10_000))
-    with path.open("rb") as file:
-        block = map_file(file.fileno(), 10_000)
-    assert path.name in MAPPINGS.read_text()
-    del block
-    assert path.name not in MAPPINGS.read_text()
-
-
-def test_what_can_not_be_mapped_is_told(tmp_path: Path) -> None:
-    reader, writer = os.pipe()
-    try:
-        with pytest.raises(OSError, match=r"device|argument|supported"):
-            map_file(reader, 10)
-    finally:
-        os.close(reader)
-        os.close(writer)
 
 
 MAPPED = """\

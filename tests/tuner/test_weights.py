@@ -12,7 +12,9 @@ import onnx
 import pytest
 
 from tunewright.codegen.private_folder import PrivateFolder
+from tunewright.codegen.runtime.file_pages import LEAST_BYTES, FilePages
 from tunewright.tuner.session import compile as compile_module
+from tunewright.tuner.session import weights
 from tunewright.tuner.session.session import InferenceSession
 from tunewright.tuner.session.weights import WeightFiles
 
@@ -72,6 +74,17 @@ def test_a_weight_that_is_put_again_is_not_read_again(files: WeightFiles, monkey
     assert files.put(weight) == digest
     with pytest.raises(pytest.fail.Exception):
         files.put(weight.copy())
+
+
+def test_large_weights_get_huge_pages(files: WeightFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = threading.Event()
+    monkeypatch.setattr(weights, "HUGE_AFTER_S", 0.0)
+    monkeypatch.setattr(FilePages, "make_huge", lambda _: made.set())
+    digests = [(files.put(drawn(size)), size) for size in (LEAST_BYTES, 100)]
+    small = files.get(digests[1:])
+    assert not made.is_set()
+    large = files.get(digests[:1])
+    assert made.wait(30) and len(small) == len(large)
 
 
 def test_threads_get_the_same_weight(files: WeightFiles) -> None:

@@ -7,18 +7,25 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from threading import Lock
+from threading import Lock, Timer, get_native_id
 from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tunewright.codegen.private_folder import PrivateFolder
-from tunewright.codegen.runtime.memory import map_file
+from tunewright.codegen.runtime.file_pages import LEAST_BYTES, FilePages
 
 Block = NDArray[np.uint8]
+
+HUGE_AFTER_S = 0.5
+"""When weights are put into huge pages: the first answers come before."""
+
+NICENESS = 5
+"""How far the thread that does it steps back."""
 
 _held: WeakValueDictionary[str, Block] = WeakValueDictionary()
 """Digest -> the weight, while something in this process has it."""
@@ -54,18 +61,34 @@ class WeightFiles:
         with _turn:
             found = {digest: held for digest, _ in sizes if (held := _held.get(digest)) is not None}
             missing = {digest: size for digest, size in sizes if digest not in found}
-            found |= {digest: self._map(digest, size) for digest, size in missing.items()}
+            if missing:
+                found |= zip(missing, self._map(missing), strict=True)
             _held.update(found)
         for digest in found.keys() - missing.keys():
             os.utime(self._path(digest))  # in use; Raises where the file has gone: the next process would miss it
         return tuple(found[digest] for digest, _ in sizes)
 
-    def _map(self, digest: str, size_bytes: int) -> Block:
-        with self._path(digest).open("rb") as file:
-            os.utime(file.fileno())
-            if os.fstat(file.fileno()).st_size < size_bytes:
-                raise ValueError("a file that was cut short")
-            return map_file(file.fileno(), size_bytes)
+    def _map(self, sizes: Mapping[str, int]) -> list[Block]:
+        """The weights, in pages that are made huge when the first answers are there."""
+        with ExitStack() as stack:
+            files = [(stack.enter_context(self._path(digest).open("rb")), size) for digest, size in sizes.items()]
+            for file, size_bytes in files:
+                os.utime(file.fileno())
+                if os.fstat(file.fileno()).st_size < size_bytes:
+                    raise ValueError("a file that was cut short")
+            pages = FilePages([(file.fileno(), size_bytes) for file, size_bytes in files])
+        if pages.size_bytes >= LEAST_BYTES:
+            timer = Timer(HUGE_AFTER_S, _make_huge, [pages])
+            timer.daemon = True
+            timer.start()
+        return pages.blocks
 
     def _path(self, digest: str) -> Path:
         return self._files.path / f"{digest}.weight"
+
+
+def _make_huge(pages: FilePages) -> None:
+    """In a thread that steps back behind others; in small pages weights are as right, and slower."""
+    with suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, get_native_id(), NICENESS)
+        pages.make_huge()
