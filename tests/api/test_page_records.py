@@ -174,6 +174,9 @@ class Picking:
     def pick(self, task, target, failed):
         return Pick(self.schedule, 5e-4)
 
+    def better(self, task, target, failed, rival):
+        return None
+
 
 def test_the_pick_of_a_cost_model(one, find):
     task = make_task(64)

@@ -197,10 +197,32 @@ def test_a_pick_comes_last(store) -> None:
             assert failed == ({points(TASK)[1].key} if task == TASK else set())
             return Pick(points(task)[0], 2e-3) if task == TASK else None
 
+        def better(self, task, target, failed, rival):
+            raise AssertionError("nothing was taken over")
+
     store.record(Record(TASK.key, TARGET.key, points(TASK)[1], CRASHED))
     said = Ladder(store, Picks()).find([TASK, FAR], TARGET)
     assert [one.match for one in said.values()] == [Match.PREDICTED, Match.DEFAULT]
     assert (said[TASK.key].basis, said[TASK.key].expected_s) == (Basis.PREDICTED, 2e-3)
+
+
+def test_what_the_model_expects_to_be_slower_is_not_taken_over(store) -> None:
+    """After a short search the best of a near task is the best of a few."""
+
+    class Picks:
+        def pick(self, task, target, failed):
+            raise AssertionError("nothing is left to be picked")
+
+        def better(self, task, target, failed, rival):
+            assert rival == shared(TASK, NEAR) and failed == {points(TASK)[1].key}
+            return Pick(points(TASK)[0], 2e-3) if is_better else None
+
+    put(store, NEAR, shared(TASK, NEAR))
+    store.record(Record(TASK.key, TARGET.key, points(TASK)[1], CRASHED))
+    for is_better in (False, True):
+        [said] = Ladder(store, Picks()).find([TASK], TARGET).values()
+        assert said.match is (Match.PREDICTED if is_better else Match.NEAREST)
+        assert said.schedule == (points(TASK)[0] if is_better else shared(TASK, NEAR))
 
 
 def test_no_more_queries_for_more_tasks(store) -> None:

@@ -91,6 +91,30 @@ def test_the_default_stays_unless_another_is_clearly_faster(store: Store, monkey
     assert fitted(store).pick(TASK, TARGET, {default.key}) is not None
 
 
+@pytest.mark.parametrize("of_session", [False, True])
+def test_it_is_better_than_what_is_clearly_slower(store: Store, of_session: bool) -> None:
+    learn(store, "cpu")
+    one = FixedPredictor(store) if of_session else fitted(store)
+    model = XGBModel(experience.proven_experience(store, "cpu").learned)
+    [space, *_] = spaces(TASK, TARGET)
+    drawn = space.sample(200, np.random.default_rng(3))
+    order = np.argsort(model.score(TASK, TARGET, space, drawn))
+    slow, fast = space.schedule(drawn[order[0]]), one.pick(TASK, TARGET, set())
+    best = fast.schedule if fast is not None else default_schedule(TASK, TARGET)
+    better = one.better(TASK, TARGET, set(), slow)
+    assert better is not None and better.schedule == best and better.time_s > 0
+    assert one.better(TASK, TARGET, set(), slow) == better
+    assert one.better(TASK, TARGET, set(), best) is None
+
+
+def test_a_default_that_fails_is_better_than_nothing_else(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = fitted(store)
+    monkeypatch.setattr(predictor, "pick_by", lambda *_: None)
+    default, other = default_schedule(TASK, TARGET), spaces(TASK, TARGET)[0]
+    rival = other.schedule(other.sample(5, np.random.default_rng(0))[0])
+    assert one.better(TASK, TARGET, {default.key}, rival) is None
+
+
 def test_of_sketches_that_it_knows_nothing_of_there_is_no_pick(store: Store) -> None:
     learn(store, "cpu")
     learned = experience.proven_experience(store, "cpu").learned

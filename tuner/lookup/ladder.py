@@ -1,6 +1,6 @@
 """The ladder: the schedule to use for a task on a target, from the best measured one down to the default.
 
-    exact -> sibling -> nearest -> predicted -> default (untried, none)
+    exact -> sibling -> nearest or predicted -> default (untried, none)
 
 Each rung answers for all remaining tasks, with a few queries. No result is illegal for its task or known to fail on the
 target.
@@ -57,6 +57,10 @@ class Picker(Protocol):
         """None where there is nothing to pick by yet, or nothing better than the default."""
         ...
 
+    def better(self, task: Task, target: Target, failed: Collection[str], rival: Schedule) -> Pick | None:
+        """The pick, or the default where there is none; None where that is not expected to be faster than `rival`."""
+        ...
+
 
 def lookup(store: Store, tasks: Iterable[Task], target: Target) -> dict[str, LookupResult]:
     """Task key -> result, for each of the tasks. Without the rung that needs a cost model."""
@@ -104,9 +108,10 @@ class Ladder:
         if search.remaining:
             search.failed = self._store.catalog.failures([task.key for task in search.remaining], target.key)
             search.siblings = siblings(target, self._store.targets(target.kind))
-        for rung in (self._siblings, self._nearest, self._predictions):
+        for rung in (self._siblings, self._nearest):
             if search.remaining and not search.is_over:
                 rung(search)
+        self._predictions(search)
         for task in search.remaining:
             if search.is_over:
                 break
@@ -207,12 +212,28 @@ class Ladder:
             result = predicted_result(self._picks, task, search.target, search.failed.get(task.key, set()))
             if result is not None:
                 search.results[task.key] = result
+        self._doubt(search, self._picks)
+
+    def _doubt(self, search: _Lookup, picks: Picker) -> None:
+        """Don't take over from another task what the model expects to be slower here: its size may suit it alone, and
+        after a short search it may be no more than the best of a few.
+        """
+        for key, result in search.results.items():
+            if result.match is Match.NEAREST and not search.is_over:
+                task, schedule = result.task, result.schedule
+                pick = picks.better(task, search.target, search.failed.get(key, set()), schedule)
+                if pick is not None:
+                    search.results[key] = _of_pick(task, pick)
 
 
 def predicted_result(picks: Picker, task: Task, target: Target, failed: Collection[str] = ()) -> LookupResult | None:
     """The pick for a task as a result; None where there is none."""
     pick = picks.pick(task, target, failed)
-    return LookupResult(task, Match.PREDICTED, pick.schedule, None, predicted_s=pick.time_s) if pick else None
+    return _of_pick(task, pick) if pick else None
+
+
+def _of_pick(task: Task, pick: Pick) -> LookupResult:
+    return LookupResult(task, Match.PREDICTED, pick.schedule, None, predicted_s=pick.time_s)
 
 
 def usable_records(catalog: Catalog, tasks: Mapping[str, Task], target: Target) -> dict[str, Best]:

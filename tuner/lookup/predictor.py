@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from tunewright.costmodel.xgb import Contribution, XGBModel
 from tunewright.db.errors import StoreError
 from tunewright.graph.task import Task
 from tunewright.search_space.schedule import Schedule
-from tunewright.search_space.sketches import spaces
+from tunewright.search_space.sketches import default_schedule, spaces
 from tunewright.search_space.space import Rows, Space
 
 from ..units import in_ms
@@ -66,7 +66,7 @@ class Predictor:
         self._models: dict[str, tuple[str | None, CostModel]] = {}
         self._check_times_s: dict[str, float] = {}  # by kind, when it was last looked at
         self._thread: threading.Thread | None = None
-        self._picks: OrderedDict[tuple[str, str], Pick | None] = OrderedDict()
+        self._picks: OrderedDict[tuple[str, ...], Pick | None] = OrderedDict()  # by task, target and rival, if any
 
     def pick(self, task: Task, target: Target, failed: Collection[str]) -> Pick | None:
         """The point that the model takes for the fastest, not one of `failed` (keys).
@@ -76,11 +76,25 @@ class Predictor:
         model = self._model(target.kind)
         if model is None or not model.ready:
             return None
-        key = task.key, target.key
+        return self._remembered((task.key, target.key), failed, lambda: pick_by(model, task, target, failed))
+
+    def better(self, task: Task, target: Target, failed: Collection[str], rival: Schedule) -> Pick | None:
+        """As `Picker.better`."""
+        model = self._model(target.kind)
+        if model is None or not model.ready:
+            return None
+        pick = self.pick(task, target, failed) or _default(task, target, failed)
+        key = task.key, target.key, rival.key
+        return self._remembered(key, failed, lambda: faster_than(model, task, target, pick, rival))
+
+    def _remembered(
+        self, key: tuple[str, ...], failed: Collection[str], make: Callable[[], Pick | None]
+    ) -> Pick | None:
+        """What was picked before, if it is none of `failed`; else what `make` gives."""
         with self._lock:
             if key in self._picks and ((known := self._picks[key]) is None or known.schedule.key not in failed):
                 return known
-        pick = pick_by(model, task, target, failed)
+        pick = make()
         with self._lock:
             self._picks[key] = pick
             while len(self._picks) > PICKED:
@@ -143,14 +157,24 @@ class FixedPredictor:
         near = self._near if not failed else None
         if near is not None and (taken := near.find(task, target)) is not None:
             return taken.pick
-        if target.kind not in self._models:
-            self._models[target.kind] = XGBModel(known.learned)
-        pick = pick_by(self._models[target.kind], task, target, failed)
+        pick = pick_by(self._model(target.kind), task, target, failed)
         if near is not None:
             near.add(task, target, pick)
         if file is not None:
             file[task.key] = pick
         return pick
+
+    def better(self, task: Task, target: Target, failed: Collection[str], rival: Schedule) -> Pick | None:
+        """As `Picker.better`. Raises StoreError."""
+        if self._experience(target.kind).learned is None:
+            return None
+        pick = self.pick(task, target, failed) or _default(task, target, failed)
+        return faster_than(self._model(target.kind), task, target, pick, rival)
+
+    def _model(self, kind: str) -> CostModel:
+        if kind not in self._models:
+            self._models[kind] = XGBModel(self._experience(kind).learned)
+        return self._models[kind]
 
     def save(self) -> None:
         """Keep the picks that were made."""
@@ -195,6 +219,21 @@ def pick_by(model: CostModel, task: Task, target: Target, failed: Collection[str
                     best, best_score = schedule, float(scores[number])
                 break
     return Pick(best, float(np.exp2(-best_score))) if best is not None and best_score > least else None
+
+
+def _default(task: Task, target: Target, failed: Collection[str]) -> Pick | None:
+    """The default in the place of a pick; None where it fails. Nobody asks for its time."""
+    schedule = default_schedule(task, target)
+    return None if schedule.key in failed else Pick(schedule, 0.0)
+
+
+def faster_than(model: CostModel, task: Task, target: Target, pick: Pick | None, rival: Schedule) -> Pick | None:
+    """The pick, with its expected time, if the model expects it to be clearly faster than a rival, and knows both."""
+    points = [locate(task, target, schedule) for schedule in (pick.schedule, rival)] if pick is not None else []
+    scores = [model.score(task, target, *point)[0] for point in points if point is not None and model.knows(point[0])]
+    if pick is None or len(scores) < 2 or scores[0] <= scores[1] + CLEAR[target.kind]:
+        return None
+    return pick._replace(time_s=float(np.exp2(-scores[0])))
 
 
 def _sample(space: Space) -> Rows:
