@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from .fused_group import FusedGroup
     from .options import ProviderOptions
 
-SLICES = 4
-"""Jobs, one after the other, of a group with open dimensions: each is for the size that was run last when it begins."""
+PARTS = 4
+"""Jobs of a group with open dimensions: each is for the size that was run last when it begins."""
 
 END_S = 5.0
 """What a process is given to end when it is interrupted."""
@@ -44,11 +44,14 @@ _log = logging.getLogger("tunewright.onnxruntime")
 class BackgroundTuning:
     """Tunes groups one after the other, in a process that steps back behind others. Sessions opened later are faster.
 
-    `groups` gives those of the session. What is found is in the database, also where this is closed ahead.
+    `groups` gives those of the session, `name` that of its model. What is found is in the database, also where this is
+    closed ahead.
     """
 
-    def __init__(self, options: ProviderOptions, groups: Callable[[], Sequence[FusedGroup]]) -> None:
-        self._options, self._groups = options, groups
+    def __init__(
+        self, options: ProviderOptions, groups: Callable[[], Sequence[FusedGroup]], name: Callable[[], str]
+    ) -> None:
+        self._options, self._groups, self._name = options, groups, name
         self._process: subprocess.Popen[str] | None = None
         self._thread: threading.Thread | None = None
         self._is_closed, self._starting, self._owner = False, threading.Lock(), os.getpid()
@@ -64,27 +67,35 @@ class BackgroundTuning:
 
     def _work(self) -> None:
         groups = self._groups()
+        minutes = (self._options.tune_minutes or 0.0) / len(groups)
         try:
             with TemporaryDirectory(prefix="tunewright-") as folder:
-                for number, group in enumerate(groups, start=1):
-                    model = group.model
-                    path = Path(folder) / f"model.group{number}.onnx" if isinstance(model, bytes) else model
-                    if isinstance(model, bytes):
-                        path.write_bytes(model)
-                    self._tune_group(group, path, (self._options.tune_minutes or 0.0) / len(groups))
+                paths = [self._path(group, Path(folder), number) for number, group in enumerate(groups, start=1)]
+                for part in range(PARTS):
+                    for group, path in zip(groups, paths, strict=True):
+                        self._tune_part(group, path, minutes, part)
         except refusals() as error:
             _log.warning("groups of nodes are not tuned any more while they run: %s", message(error))
 
-    def _tune_group(self, group: FusedGroup, path: Path, minutes: float) -> None:
+    def _path(self, group: FusedGroup, folder: Path, number: int) -> Path:
+        """The file of a group."""
+        if isinstance(group.model, Path):
+            return group.model
+        path = folder / f"{self._name()}.group{number}.onnx"
+        path.write_bytes(group.model)
+        return path
+
+    def _tune_part(self, group: FusedGroup, path: Path, minutes: float, part: int) -> None:
+        """Tune for a part of the group's minutes; all of them at once, where it has one size."""
         group.wait(None)
         session = group.session
         if session is None:
             return
         is_open = any(not isinstance(extent, int) for port in session.get_inputs() for extent in port.shape or ())
-        for _ in range(SLICES if is_open else 1):
-            sizes = session.sizes if is_open else [{}]
-            if sizes:
-                self._tune(path, sizes[-1], max(LEAST_MINUTES, minutes / SLICES if is_open else minutes))
+        if is_open and (sizes := session.sizes):
+            self._tune(path, sizes[-1], max(LEAST_MINUTES, minutes / PARTS))
+        elif not is_open and part == 0:
+            self._tune(path, {}, max(LEAST_MINUTES, minutes))
 
     def _tune(self, path: Path, dims: Mapping[str, int], minutes: float) -> None:
         command = [sys.executable, "-P", "-c", _PROGRAM, str(os.getpid()), "tune", str(path), f"--minutes={minutes}"]
@@ -103,8 +114,11 @@ class BackgroundTuning:
                 text=True,
                 start_new_session=True,  # Ctrl-C is for the program, which ends this
             )
+        _log.info("%s is tuned in the background for %.2g minutes", path.name, minutes)
         _, said = self._process.communicate()
-        if self._process.returncode and not self._is_closed:
+        if not self._process.returncode:
+            _log.info("%s was tuned; sessions that are opened now run on what was found", path.name)
+        elif not self._is_closed:
             _log.warning("tuning in the background has failed: %s", said.strip().rpartition("\n")[2])
 
     def close(self) -> None:

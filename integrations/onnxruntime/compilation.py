@@ -50,7 +50,9 @@ def compile_model(
         raise Refused(f"{str(path)!r} can't be written: it has to end in .onnx")
     library, original = path.with_suffix(".so"), path.with_name(f"{path.stem}.original.onnx")
     if source.resolve() in (path.resolve(), original.resolve()):
-        raise Refused(f"{str(path)!r} can't be written, as {source.name} stays as it is")
+        raise Refused(
+            f"{str(path)!r} can't be written: the model itself lies there, and stays as it is; name another file"
+        )
     sizes = check_dims(dims, None)
     with faults_named(source):
         if open_signature(read_model(source)[0], sizes).weight_files:

@@ -153,7 +153,7 @@ class Provider:
         self._capability = Capability(frozenset(given or ()))
         self._slots = Slots(detect(options.threads).threads)
         self._has_claimed = False
-        self._tuning = BackgroundTuning(options, self._fused_groups)
+        self._tuning = BackgroundTuning(options, self._fused_groups, self._name)
         self._model_file: Path | None = None
         self._file: Path | None = None  # of the model, if its nodes are one group
         self._file_inputs: set[str] = set()
@@ -173,6 +173,9 @@ class Provider:
     def groups(self) -> list[FusedGroup | CompiledGroup]:
         """The groups of the session."""
         return [group for group, _, _ in list(self._groups.values())]
+
+    def _name(self) -> str:
+        return "model" if self._model_file is None else self._model_file.stem
 
     def _fused_groups(self) -> list[FusedGroup]:
         return [group for group in self.groups if isinstance(group, FusedGroup)]

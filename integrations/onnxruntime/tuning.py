@@ -26,6 +26,9 @@ def tune(model: Path | str | bytes, *, dims: Mapping[str, int] | None = None, **
 
     Raises what that raises, and Refused for a model that ONNX Runtime refuses.
     """
+    for name in ("vendor", "bind"):
+        if settings.get(name):
+            raise Refused(f"{name} is for sessions of ours, which those of {ONNX_RUNTIME} are not: leave it out")
     model, dims = check_model(model), check_dims(dims, None)
     name = "model" if isinstance(model, bytes) else Path(model).stem
     return list(tune_groups(name, models_of_groups(model, dims), dims=dims, **settings))
@@ -39,9 +42,10 @@ def models_of_groups(model: Path | str | bytes, dims: Mapping[str, int]) -> list
     """
     with faults_named(model):
         proto, _ = read_model(model)
-        open_signature(proto, dims)
+        left = [dimension.key for dimension in open_signature(proto, dims).dimensions]
         names = {dimension.name for dimension in open_signature(proto, {}).dimensions}
     options = options_with(ProviderOptions(runs=False))
+    options.log_severity_level = 3  # that nodes are left to others is what is asked for
     for name, size in dims.items():
         options.add_free_dimension_override_by_name(name, size)
     before = set(groups())
@@ -55,4 +59,6 @@ def models_of_groups(model: Path | str | bytes, dims: Mapping[str, int]) -> list
     del session  # it has to be there until then
     if found != [model] and (unnamed := dims.keys() - names):
         raise Refused(f"{ONNX_RUNTIME} binds dimensions by name, and {min(unnamed)!r} has none: name it in the model")
+    if found not in ([], [model]) and left:
+        raise Refused(f"the model is ours in part, and its groups are tuned at one size: --dim {left[0]}=SIZE")
     return found

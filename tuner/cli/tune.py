@@ -129,7 +129,9 @@ def tune_groups_of(
 
     if choices:
         name = printable(next(iter(choices)))
-        raise Refused(f"other nodes than ours are in the model, so it is tuned for one size a time: --dim {name}=SIZE")
+        raise Refused(
+            f"other nodes than ours are in the model, so it is tuned for one size at a time: --dim {name}=SIZE"
+        )
 
     def begin(number: int, count: int) -> None:
         console.print(f"group {number} of {count}")

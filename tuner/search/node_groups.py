@@ -31,7 +31,7 @@ def tune_groups(
     told the group's number and how many there are. Raises what `tune` raises, and Refused where there are no groups.
     """
     if not groups:
-        raise Refused("nothing to tune: at these sizes no group of the model's nodes is ours")
+        raise Refused("nothing to tune: at these sizes no group of the model's nodes is ours and does enough work")
     shares = budget_shares(trials, minutes, len(groups), "groups of nodes")
     with TemporaryDirectory(prefix="tunewright-") as folder:
         for number, (model, share) in enumerate(zip(groups, shares, strict=True), start=1):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -115,6 +116,17 @@ def test_a_relative_name_will_do(
     assert (done.data["model"], done.data["trials"]) == ("whole.onnx", 2)
 
 
+def test_open_dimensions_are_told_before_anything_begins(tmp_path: Path, db: str, command: Command) -> None:
+    done = command("tune", parted(tmp_path / "parted.onnx"), "--for", "onnxruntime", "--db", db)
+    assert (done.code, "--dim batch=SIZE" in done.err, "group 1" in done.err) == (2, True, False), done.err
+
+
+@pytest.mark.parametrize("settings", [{"vendor": True}, {"bind": {"x": 1}}])
+def test_what_sessions_of_ours_do_is_refused(tmp_path: Path, settings: dict[str, Any]) -> None:
+    with pytest.raises(Refused, match="is for sessions of ours"):
+        tune(parted(tmp_path / "parted.onnx", "256"), **settings)
+
+
 def test_dimensions_without_a_name_are_told(tmp_path: Path, db: str, command: Command) -> None:
     path = parted(tmp_path / "parted.onnx")
     model = onnx.load(path)
@@ -157,7 +169,7 @@ def test_what_onnx_runtime_refuses_is_told(tmp_path: Path, db: str, command: Com
 def test_nothing_of_ours_is_told(tmp_path: Path, db: str, command: Command) -> None:
     path = write(tmp_path / "texts.onnx", "g (string[1] s) => (string[1] t) { t = Identity(s) }")
     done = command("tune", path, "--for", "onnxruntime", "--db", db)
-    assert (done.code, "no group of the model's nodes is ours" in done.err) == (2, True), done.err
+    assert (done.code, "no group of the model's nodes is ours and does enough work" in done.err) == (2, True), done.err
 
 
 def opened(path: Path, db: str, minutes: float) -> tuple[Any, BackgroundTuning]:
@@ -174,15 +186,19 @@ def labels_and_dims(db: str) -> set[tuple[str, int | None]]:
 
 
 @pytest.mark.parametrize("batch", ["16", "batch"])
-def test_a_session_is_tuned_while_it_runs(tmp_path: Path, db: str, batch: str, no_sessions: None) -> None:
+def test_a_session_is_tuned_while_it_runs(
+    tmp_path: Path, db: str, batch: str, no_sessions: None, caplog: pytest.LogCaptureFixture
+) -> None:
     path = write(tmp_path / "whole.onnx", WHOLE.replace("batch", batch))
     session, tuning = opened(path, db, 0.02)
     feeds = {"x": RNG.standard_normal((16, 64)).astype(np.float32)}
     expected = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]).run(None, feeds)[0]
-    for _ in range(3):
-        np.testing.assert_allclose(session.run(None, feeds)[0], expected, rtol=1e-4, atol=1e-4)
-    assert tuning._thread is not None
-    tuning._thread.join()
+    with caplog.at_level(logging.INFO, "tunewright.onnxruntime"):
+        for _ in range(3):
+            np.testing.assert_allclose(session.run(None, feeds)[0], expected, rtol=1e-4, atol=1e-4)
+        assert tuning._thread is not None
+        tuning._thread.join()
+    assert caplog.text.count("whole.onnx was tuned") == (4 if batch == "batch" else 1)
     assert labels_and_dims(db) == {("whole.onnx", 16 if batch == "batch" else None)}
     with InferenceSession(path, db=db, threads=1, dims={"batch": 16} if batch == "batch" else None) as later:
         assert later.coverage().untuned == 0
@@ -195,7 +211,7 @@ def test_groups_are_tuned_one_after_the_other(tmp_path: Path, db: str, no_sessio
     session.run(None, {"x": np.zeros((256, 64), np.float32), "s": np.array(["text"], object)})
     assert tuning._thread is not None
     tuning._thread.join()
-    assert labels_and_dims(db) == {("model.group1.onnx", None), ("model.group2.onnx", None)}
+    assert labels_and_dims(db) == {("parted.group1.onnx", None), ("parted.group2.onnx", None)}
     del session, tuning
 
 
