@@ -93,6 +93,11 @@ def _quota_cores(limit: str) -> int:
     return UNLIMITED
 
 
+NICENESS = 5
+"""How far work in the background steps back behind others: where processors are few, it gets a quarter of one that runs
+need."""
+
+
 def available_memory_bytes() -> int:
     """Memory of this machine, or of the container that this process is in."""
     machine_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

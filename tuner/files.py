@@ -1,11 +1,11 @@
-"""Files: written whole or for a while, and what tells versions of them, and of the code, apart. Light to import."""
+"""Files, and the code itself, as what tells one version of them from another. Light to import."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -98,17 +98,3 @@ def _code_files(folder: str) -> Iterator[_CodeFile]:
                 yield _CodeFile(entry.path, status.st_size, status.st_mtime_ns)
             elif entry.is_dir() and entry.name != "__pycache__":
                 yield from _code_files(entry.path)
-
-
-@contextmanager
-def as_file(model: Path | bytes) -> Iterator[Path]:
-    """The file of a model; one for a while, where there are bytes alone."""
-    if isinstance(model, Path):
-        yield model
-        return
-    from tempfile import NamedTemporaryFile  # takes a while to import
-
-    with NamedTemporaryFile(prefix="tunewright-", suffix=".onnx") as file:
-        file.write(model)
-        file.flush()
-        yield Path(file.name)

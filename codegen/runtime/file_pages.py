@@ -13,13 +13,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from ..host import available_memory_bytes
 from .memory import HUGE_BYTES
 
 LEAST_BYTES = 4 * HUGE_BYTES
 """For fewer bytes huge pages are not worth it: processors remember where so many small ones are."""
 
 MEMORY_SHARE = 0.25
-"""Part of the memory that is free just now that a copy may take."""
+"""Part that a copy may take of the memory that is free just now, and of that of the container."""
 
 POPULATE_READ = 22
 """Linux's advice, from 5.14 on, that pages of a mapping be there before they are read: see madvise(2)."""
@@ -125,9 +126,10 @@ def _has_huge_pages() -> bool:
 
 
 def _free_bytes() -> int:
-    """Memory that can be had just now; 0 where the system does not say."""
+    """Memory that can be had just now, and no more than that of the container; 0 where the system does not say."""
     try:
         lines = MEMORY.read_text().splitlines()
     except OSError:
         return 0
-    return next((1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")), 0)
+    free = next((1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")), 0)
+    return min(free, available_memory_bytes())

@@ -14,9 +14,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from tunewright.codegen.host import NICENESS
 from tunewright.tuner.arguments import LEAST_MINUTES
 from tunewright.tuner.errors import message, refusals
-from tunewright.tuner.session.compilation import NICENESS
 
 if TYPE_CHECKING:
     from .fused_group import FusedGroup
@@ -57,8 +57,8 @@ class BackgroundTuning:
         self._is_closed, self._starting, self._owner = False, threading.Lock(), os.getpid()
 
     def begin(self) -> None:
-        """Begin, if that was not done: when the session is run, as then there are sizes."""
-        if self._thread is not None or os.getpid() != self._owner:
+        """Begin, if that is wanted and was not done: when the session is run, as then there are sizes."""
+        if self._options.tune_minutes is None or self._thread is not None or os.getpid() != self._owner:
             return
         with self._starting:
             if self._thread is None and not self._is_closed:

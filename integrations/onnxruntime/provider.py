@@ -227,12 +227,8 @@ class Provider:
                 raise Refused("a compiled model is opened from its file, as its library lies beside it")
             threads = detect(self._options.threads).threads
             return CompiledGroup(self._api, graph.nodes[0], file.parent, inputs, outputs, threads)
-        model, begin = self._model(graph, inputs, outputs), self._begin_tuning
+        model, begin = self._model(graph, inputs, outputs), self._tuning.begin
         return FusedGroup(self._api, model, inputs, outputs, self._options, self._slots, begin)
-
-    def _begin_tuning(self) -> None:
-        if self._options.tune_minutes is not None:
-            self._tuning.begin()
 
     def _model(self, graph: OrtGraph, inputs: Sequence[OrtValueInfo], outputs: Sequence[OrtValueInfo]) -> Path | bytes:
         """The model of a group: the file, where it is that, so that what is known of the file is found."""

@@ -103,12 +103,14 @@ def test_what_is_made_huge_is_given_back(tmp_path: Path) -> None:
 
 def test_memory_that_is_short_is_shared_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pages, contents = pages_of(tmp_path, (LEAST_BYTES,))
-    monkeypatch.setattr(file_pages, "_free_bytes", lambda: 4 * LEAST_BYTES - 1)
-    assert not pages.make_huge()
-    monkeypatch.setattr(file_pages, "MEMORY", tmp_path / "none")
-    monkeypatch.undo()
-    monkeypatch.setattr(file_pages, "HUGE_PAGES", tmp_path / "none")
-    assert not pages.make_huge()
+    for name, value in (
+        ("available_memory_bytes", lambda: 4 * LEAST_BYTES - 1),  # of a container
+        ("MEMORY", tmp_path / "none"),
+        ("HUGE_PAGES", tmp_path / "none"),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(file_pages, name, value)
+            assert not pages.make_huge()
     assert bytes(pages.blocks[0]) == contents[0]
 
 

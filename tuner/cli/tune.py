@@ -96,10 +96,7 @@ def tune(
         "vendor": vendor,
     }
     choices = parse_sizes(sizes)
-    groups: Sequence[Path | str | bytes] = [model]
-    if runtime is not None:
-        _check_no_own_choice(runtime, vendor=vendor, bind=bind)
-        groups = find_integration(runtime).models_of_groups(model, options["dims"])
+    groups = _groups(runtime, model, options["dims"], vendor=vendor, bind=bind)
     try:
         if groups != [model]:
             data, print_report = tune_groups_of(messages(), model, groups, choices, **options), render_groups
@@ -113,11 +110,19 @@ def tune(
     return CommandAnswer(data, print_report, footer=f"every result is kept in {printable(_database_name(db))}")
 
 
-def _check_no_own_choice(runtime: str, *, vendor: bool, bind: list[str] | None) -> None:
-    """Raises Refused where an option asks for what only sessions of ours do."""
+def _groups(
+    runtime: str | None, model: Path, dims: Mapping[str, int], *, vendor: bool, bind: list[str] | None
+) -> Sequence[Path | str | bytes]:
+    """What is to be tuned: the model, or the parts of it that a runtime leaves to us.
+
+    Raises Refused where an option asks for what only sessions of ours do, and as `find_integration`.
+    """
+    if runtime is None:
+        return [model]
     for option, is_given in (("--vendor", vendor), ("--bind", bind)):
         if is_given:
             raise Refused(f"{option} is for sessions of ours, and --for {printable(runtime)} is not one: leave one out")
+    return find_integration(runtime).models_of_groups(model, dims)
 
 
 def tune_groups_of(

@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tunewright.codegen.closeable import Closeable
-from tunewright.codegen.host import available_memory_bytes
+from tunewright.codegen.host import NICENESS, available_memory_bytes
 from tunewright.codegen.runtime.library import pool_functions
 from tunewright.codegen.runtime.pool import shared_pool
 from tunewright.workers.sandbox.process import Child, ChildError, ChildLimits, RequestFailed
 
 from ..errors import Refused
-from ..files import as_file
 from .execution import CompiledModel
 from .image_store import CacheEntry, ImageStore
 from .origin import Origin
@@ -33,9 +33,6 @@ if TYPE_CHECKING:
 
 TIME_S = 3600.0
 """Time limit of the process."""
-
-NICENESS = 5
-"""How far it steps back behind others: where processors are few, it gets a quarter of one that runs need."""
 
 JOIN_S = 0.05
 """Seconds between two looks whether the thread has ended."""
@@ -114,7 +111,7 @@ class Compilation(Closeable):
     def _from_child(self) -> Compiled | None:
         """What the process makes; None where it keeps no image."""
         try:
-            with self._child if self._owns_child else nullcontext(), as_file(self._origin.model) as path:
+            with self._child if self._owns_child else nullcontext(), _as_file(self._origin.model) as path:
                 entry = CacheEntry.from_json(self._child.request("compile", TIME_S, **_plain(self._origin, path)))
         except (RequestFailed, ChildError):
             return None
@@ -135,6 +132,18 @@ class Compilation(Closeable):
 def compiling_process() -> Child:
     """A process for compilations, which the first one starts."""
     return Child(ChildLimits(memory_bytes=available_memory_bytes()), calls=__name__)
+
+
+@contextmanager
+def _as_file(model: Path | bytes) -> Iterator[Path]:
+    """The file of a model; one for a while, where there are bytes alone."""
+    if isinstance(model, Path):
+        yield model
+        return
+    with NamedTemporaryFile(prefix="tunewright-", suffix=".onnx") as file:
+        file.write(model)
+        file.flush()
+        yield Path(file.name)
 
 
 def _plain(origin: Origin, model: Path) -> dict[str, Any]:

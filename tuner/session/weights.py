@@ -16,6 +16,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from tunewright.codegen.host import NICENESS
 from tunewright.codegen.private_folder import PrivateFolder
 from tunewright.codegen.runtime.file_pages import LEAST_BYTES, FilePages
 
@@ -23,9 +24,6 @@ Block = NDArray[np.uint8]
 
 HUGE_AFTER_S = 0.5
 """When weights are put into huge pages: the first answers come before."""
-
-NICENESS = 5
-"""How far the thread that does it steps back."""
 
 _held: WeakValueDictionary[str, Block] = WeakValueDictionary()
 """Digest -> the weight, while something in this process has it."""
