@@ -85,7 +85,7 @@ def render(console: Console, data: Mapping[str, Any], dims: Mapping[str, int] = 
 
 def render_sizes(console: Console, data: Mapping[str, Any]) -> None:
     """Print what the model gained at each size."""
-    reports = {dims_text(report["dims"]): report for report in data["sizes"]}
+    reports = [(dims_text(report["dims"]), report) for report in data["sizes"]]
     first = data["sizes"][0]
     last = f"{printable(first['model'])} on {first['target']}: sizes in between take over what is best nearby"
     _print_series(console, "size", reports, last)
@@ -93,17 +93,17 @@ def render_sizes(console: Console, data: Mapping[str, Any]) -> None:
 
 def render_groups(console: Console, data: Mapping[str, Any]) -> None:
     """Print what each group of a model's nodes gained."""
-    reports = {printable(report["model"]): report for report in data["groups"]}
+    reports = [(printable(report["model"]), report) for report in data["groups"]]
     last = f"on {data['groups'][0]['target']}; the other nodes of the model are not ours"
     _print_series(console, "group", reports, last)
 
 
-def _print_series(console: Console, noun: str, reports: Mapping[str, Mapping[str, Any]], last: str) -> None:
+def _print_series(console: Console, noun: str, reports: Sequence[tuple[str, Mapping[str, Any]]], last: str) -> None:
     """Print what several jobs gained, by what `noun` tells of them, and a last line."""
     table = new_table(console, (noun,), ("trials", "default", "tuned", "speedup"))
     noises: list[str] = []
     said: list[str] = []
-    for name, report in reports.items():
+    for name, report in reports:
         gain = ModelGain.of_job(None, report)
         speedup = "no gain" if gain.is_kept else f"{times(gain.speedup)}{between(gain.speedup_interval)}"
         figures_ms = (gain.default_ms, gain.default_ms if gain.is_kept else gain.tuned_ms)
