@@ -99,12 +99,14 @@ class _Part:
 
 
 def _populate(address: int, size_bytes: int) -> None:
-    """Have the pages there; where the system has no such advice, they come when they are touched."""
-    if sys.platform == "linux":
+    """Have the pages there, many at a time; where the system has no such advice, they come when they are touched."""
+    if sys.platform != "linux":
+        return
+    for advice in (mmap.MADV_HUGEPAGE, POPULATE_READ):
         try:
-            _call("madvise", address, size_bytes, POPULATE_READ)
+            _call("madvise", address, size_bytes, advice)
         except OSError as error:
-            if error.errno != errno.EINVAL:  # else a page can't be read
+            if error.errno != errno.EINVAL:  # a page can't be read
                 raise
 
 
