@@ -53,7 +53,7 @@ def _rewritten(expr: Expr) -> Expr:
 
 
 class _Quantisation(NamedTuple):
-    """`min(max(round(x / scale) + zero_point, low), high)` in a type that holds low .. high."""
+    """`min(max(round(x / scale) + zero_point, low), high)` in a type that holds low .. high; of scale 1 without it."""
 
     x: Expr
     scale: float
@@ -82,8 +82,11 @@ def _match_steps(steps: Expr) -> tuple[Expr, float, int] | None:
         case Op("add", (steps, Const(zero_point, DType.F32))):
             pass
     match steps:
-        case Op("round", (Op("div", (x, Const(scale)), DType.F32),)) if float(zero_point).is_integer():
-            return x, float(scale), int(zero_point)
+        case Op("round", (quotient,), DType.F32) if float(zero_point).is_integer():
+            match quotient:
+                case Op("div", (x, Const(scale))):
+                    return x, float(scale), int(zero_point)
+            return quotient, 1.0, int(zero_point)
     return None
 
 
@@ -127,8 +130,13 @@ def _shifted_steps(node: Expr) -> tuple[Expr | None, int]:
         return None, 0
     x = op("select", op("lt", inverse.least, x), x, inverse.least)  # not `max`, which keeps NaN
     x = op("min", inverse.most, x)
-    quotient = op("fma", x, inverse.high, x * inverse.low) if inverse.low else x * inverse.high
-    return quotient + ROUNDING_MAGIC, zero_point
+    return _quotient(x, inverse) + ROUNDING_MAGIC, zero_point
+
+
+def _quotient(x: Expr, inverse: _Inverse) -> Expr:
+    if inverse.low:
+        return op("fma", x, inverse.high, x * inverse.low)
+    return x if inverse.high == 1 else x * inverse.high
 
 
 class _Inverse(NamedTuple):

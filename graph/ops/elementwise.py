@@ -411,9 +411,11 @@ def quantize_linear(d: Definition) -> None:
     zero = _zero(d, y.dtype)
     at, zero_at = _place(d, x, scale), _place(d, x, zero)
     limits = np.iinfo(y.dtype.value)
+    known = d.constant_input(1)
+    is_in_steps = known is not None and bool(np.all(known == 1))
 
     def body(i: Index) -> Expr:
-        steps = op("round", load(x, i) / load(scale, at(i)))
+        steps = op("round", load(x, i) if is_in_steps else load(x, i) / load(scale, at(i)))
         if zero is not None:
             steps = steps + op("cast", load(zero, zero_at(i)), dtype=F32)
         return op("cast", clip_to(steps, float(limits.min), float(limits.max)), dtype=y.dtype)

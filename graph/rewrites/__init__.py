@@ -16,6 +16,7 @@ from tunewright.graph.ir import Graph
 from .block_matmul import block_matmuls, byte_block_matmuls, exact_activations, rounded_activations
 from .edit import log
 from .layout import channels_last
+from .output_scales import moved_bytes, output_scales
 from .quantisation import (
     biases,
     constant_bytes,
@@ -42,6 +43,7 @@ from .simplify import (
 )
 from .sizes import cut_outputs, sizes
 from .sub_kernels import sub_kernels
+from .unsigned_bytes import unsigned_activations
 from .weight_types import narrow_weights
 from .weights import batch_norms, matrix_products, pads, scales, whole_pools
 from .widening import narrow_floats
@@ -98,6 +100,7 @@ STEPS = (
         (
             Rewrite("quantised ops", quantised_ops),
             Rewrite("biases", biases, rounds="quantised products"),
+            Rewrite("moved bytes", moved_bytes),
             *_CLEAN,
         ),
     ),
@@ -118,8 +121,10 @@ STEPS = (
     RewriteStep(
         "keep dots",
         (
+            Rewrite("unsigned activations", unsigned_activations),
             Rewrite("products of bytes", dot_products, rounds="quantised products"),
             Rewrite("signed weights", signed_weights),
+            Rewrite("scales of outputs", output_scales, rounds="quantised products"),
             Rewrite("products of floats", other_float_products, rounds="quantised products"),
         ),
         once=True,

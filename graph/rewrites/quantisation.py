@@ -118,9 +118,9 @@ def integer_products(graph: Graph) -> Graph:
 
 
 def dot_products(graph: Graph) -> Graph:
-    """As `integer_products`, of those that processors multiply four at a time (`_is_dot`).
+    """As `integer_products`, by known weights: those that are no dots (`_is_dot`) become floats again, but unscaled.
 
-    Before: `a = DequantizeLinear(p, s, m); b = DequantizeLinear(q, t); y = MatMul(a, b)`, p unsigned and q known.
+    Before: `a = DequantizeLinear(p, s, m); b = DequantizeLinear(q, t); y = MatMul(a, b)`, q known.
     After: `c = MatMulInteger(p, q, m); y = Mul(Cast(c), Mul(s, t))`.
     """
     return _integer_products(graph, partial(_integer_product, dots=True))
@@ -177,9 +177,11 @@ def _integer_product(edit: Edit, node: Node, dots: bool = False) -> Result:
         return None
     zeros = (left.zero, right.zero)[: 2 if right.zero else 1 if left.zero else 0]
     integer = Node(INTEGER_OPS[node.op], (left.values, right.values, *zeros), node.outputs, node.attrs)
-    whole = integer if not dots or _is_dot(edit, integer) else _whole_words(edit, integer)
-    if whole is None:
-        return None
+    whole = integer
+    if dots and not _is_dot(edit, integer):
+        if edit.array(right.values) is None or any(edit.array(zero) is None for zero in zeros if zero):
+            return None
+        whole = _whole_words(edit, integer) or integer
     total = edit.emit(whole.op, *whole.inputs, **node.attrs)
     scale = edit.emit("Mul", left.scale, right.scale)
     if is_conv and right.axis is not None:

@@ -24,6 +24,7 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
+from tunewright.codegen.expr.dtype import BYTES
 from tunewright.codegen.expr.expr import Const, Expr, Load, Ramp, Var, const, free_vars, op, substitute
 from tunewright.codegen.expr.index import Ranges, simplify
 from tunewright.codegen.expr.lanes import vectorize
@@ -34,6 +35,7 @@ from tunewright.graph.task import Task, fold_value, identity
 from ..axes import unravel
 from ..buffers import kernel_around
 from ..description import SchedulePoint
+from ..patterns.fused_stage import FLOAT32
 from ..patterns.window_dim import WindowDim
 from ..patterns.windows import (
     ELEMENT,
@@ -72,7 +74,7 @@ class WindowSketch(PatternSketch[Windows]):
     version = 1
 
     def recognise(self, task: Task, target: Target) -> Windows | None:
-        return match_windows(task)
+        return match_windows(task, FLOAT32 | BYTES)
 
     def offer(self, task: Task, windows: Windows, target: Target) -> Space:
         vectors = _vectors(windows, target)

@@ -19,7 +19,7 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from tunewright.codegen.expr.dtype import DType
+from tunewright.codegen.expr.dtype import BYTES, DType
 from tunewright.codegen.expr.expr import (
     TRANSCENDENTAL,
     Const,
@@ -242,15 +242,18 @@ def _match(
 
 
 def _single_fold(task: Task, dtypes: frozenset[DType]) -> tuple[list[FusedStage], int] | None:
-    """Return the fused stages of a task, and the number of the one that folds elements of these types in float32.
+    """Return the fused stages of a task, and the number of the one that folds elements of these types.
 
-    None unless most of the work is there.
+    They are folded in float32; bytes alone, of which `dtypes` may have some, in int32. None unless most of the work is
+    there.
     """
     fused_stages = fuse_stages(task)
     main = max(range(len(fused_stages)), key=lambda n: fused_stages[n].stage.points)
     folds = [n for n, fused_stage in enumerate(fused_stages) if fused_stage.stage.reduce]
     body = fused_stages[main].stage.body
-    is_of_them = folds == [main] and body.dtype is DType.F32 and {x.dtype for x in loads(body)} <= dtypes
+    read = {x.dtype for x in loads(body)}
+    is_computed = body.dtype is DType.F32 or (body.dtype is DType.I32 and read <= BYTES)
+    is_of_them = folds == [main] and is_computed and read <= dtypes
     return (fused_stages, main) if is_of_them else None
 
 
@@ -328,7 +331,7 @@ def _neutral_value(fused_stage: FusedStage, read: Load) -> float | None:
     """Return the element that leaves the fold unchanged; None if none is known."""
     stage = fused_stage.stage
     if narrow_source(stage.body) == read:
-        return identity(stage.combiner, DType.F32)
+        return identity(stage.combiner, read.dtype)
     match stage.body:
         case Op("mul", args) if stage.combiner == "sum" and read in map(narrow_source, args):
             return 0.0

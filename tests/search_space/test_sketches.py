@@ -120,6 +120,16 @@ MODELS = {
     " t = MatMulInteger(p, w) {steps} | y",
     "byte_conv": "int8: x[1, {8d}, {a}, {b}] w[{c}, {8d}, 3, 3] | t = ConvInteger<pads=[1, 1, 1, 1]>(x, w) {steps}"
     " | y ; w",
+    "byte_pool": "uint8: x[1, {a}, {b}, {8c}] | t = Transpose<perm=[0, 3, 1, 2]>(x)"
+    " s = MaxPool<kernel_shape=[3, 3], pads=[1, 1, 1, 1], strides=[2, 2]>(t) y = Transpose<perm=[0, 2, 3, 1]>(s)"
+    " | y[1, {a}, {b}, {8c}]",
+    "signed_byte_pool": "int8: x[1, {a}, {b}, {8c}] | t = Transpose<perm=[0, 3, 1, 2]>(x)"
+    " s = MaxPool<kernel_shape=[2, 3], pads=[1, 0, 0, 2]>(t) y = Transpose<perm=[0, 2, 3, 1]>(s)"
+    " | y[1, {a}, {b}, {8c}]",
+    "byte_depthwise": "uint8: x[1, {a}, {b}, {8c}] | t = Transpose<perm=[0, 3, 1, 2]>(x) s = Cast<to=1>(t)"
+    " m = Constant<value_ints=[{8c}, 1, 3, 3]>() h = Constant<value_float=0.5>() w = Expand(h, m)"
+    " u = Conv<group={8c}, pads=[1, 1, 1, 1], strides=[2, 1]>(s, w) k = Constant<value_float=3.0>()"
+    " z = CastLike(k, x) v = QuantizeLinear(u, k, z) y = Transpose<perm=[0, 2, 3, 1]>(v) | y",
     "quantised": "x[{a}, {4b}] w[{4b}, {c}] | s = Constant<value_float=0.0625>() z = Constant<value=uint8 {7}>()"
     " o = Constant<value=int8 {0}>() p = QuantizeLinear(x, s, z) q = DequantizeLinear(p, s, z)"
     " v = QuantizeLinear(w, s, o) k = DequantizeLinear(v, s, o) t = MatMul(q, k) y = Relu(t) | y ; w",

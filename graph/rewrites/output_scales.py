@@ -1,0 +1,124 @@
+"""Scales of quantised results in the scales of what they are computed from.
+
+What was dequantised, or scaled after a product of bytes, is multiplied by a constant and, once it has been added to
+others of its kind, divided by the constant that it is quantised by. One constant does both, and that divided leaves
+the code: so layers that differ in their scales alone become the same task.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..ir import Array, Node
+from .edit import Edit, Result, each
+from .quantisation import FLOAT32, FLOAT_OPS
+
+MOVING_OPS = frozenset({"Flatten", "MaxPool", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
+"""Ops that give elements of their first operand, of bytes too."""
+
+LEVEL_OPS = MOVING_OPS | {"AveragePool", "GlobalAveragePool", "GlobalMaxPool", "LeakyRelu", "ReduceMean", "Relu"}
+"""Ops that give a positive factor's multiple where their first operand is its multiple."""
+
+
+@each("QuantizeLinear")
+def output_scales(edit: Edit, node: Node) -> Result:
+    """Divide what is quantised by its scale ahead of time, in the constants that it was scaled by.
+
+    Before: `y = QuantizeLinear(Add(Mul(Cast(c), s), b), u, o)`, c sums of products of bytes, s, b and u known.
+    After: `y = QuantizeLinear(Add(Mul(Cast(c), s / u), b / u), 1, o)`.
+    """
+    x, scale, *zero = node.inputs
+    known = edit.array(scale)
+    if known is None or known.size != 1 or edit.types[x].dtype != FLOAT32 or node.attrs.get("block_size", 0):
+        return None
+    step = float(known.flat[0])
+    if step == 1 or not 0 < step < np.inf:
+        return None
+    steps = _divided(edit, x, step)
+    if steps is None:
+        return None
+    one = edit.constant(np.ones_like(known))
+    return Node("QuantizeLinear", (steps, one, *zero), node.outputs, node.attrs, version=node.version)
+
+
+def _divided(edit: Edit, name: str, step: float) -> str | None:
+    """A tensor divided by a number, where constants take the division; None where they can't."""
+    known = edit.array(name)
+    if known is not None:
+        return _quotient(edit, known, step)
+    node = edit.producers.get(name)
+    if node is None or node.domain or len(node.outputs) != 1:
+        return None
+    if node.op == "DequantizeLinear":
+        return _rescaled(edit, node, 1, step)
+    if not edit.has_one_reader(name):
+        return None
+    if node.op == "Mul":
+        sums, scale = node.inputs if node.inputs[1] in edit.constants else node.inputs[::-1]
+        return _rescaled(edit, node, node.inputs.index(scale), step) if _is_scaled_sum(edit, sums) else None
+    if node.op not in LEVEL_OPS and node.op not in ("Add", "Sub"):
+        return None
+    data = node.inputs if node.op in ("Add", "Sub") else node.inputs[:1]
+    divided = [_divided(edit, operand, step) for operand in data]
+    operands = tuple(operand for operand in divided if operand is not None)
+    if len(operands) < len(data) or all(operand in edit.constants for operand in operands):
+        return None
+    return edit.emit(node.op, *operands, *node.inputs[len(data) :], **node.attrs)
+
+
+def _is_scaled_sum(edit: Edit, name: str) -> bool:
+    """Whether floats are sums of products of bytes."""
+    cast = edit.producer(name, "Cast")
+    return cast is not None and edit.producer(cast.inputs[0], *FLOAT_OPS) is not None
+
+
+def _rescaled(edit: Edit, node: Node, place: int, step: float) -> str | None:
+    """A node whose operand at a place, a known scale, is divided by a number."""
+    known = edit.array(node.inputs[place])
+    scale = None if known is None else _quotient(edit, known, step)
+    if scale is None:
+        return None
+    return edit.emit(node.op, *node.inputs[:place], scale, *node.inputs[place + 1 :], **node.attrs)
+
+
+def _quotient(edit: Edit, array: Array, step: float) -> str | None:
+    """A constant divided by a number. None where a quotient is infinite, or loses digits that the dividend had."""
+    exact = np.asarray(array, np.float64) / step
+    with np.errstate(over="ignore"):
+        quotient = exact.astype(array.dtype)
+    least = float(np.finfo(np.float32).smallest_normal)
+    if not np.all(np.isfinite(quotient)) or np.any((np.abs(exact) < least) & (np.abs(array) >= least)):
+        return None
+    return edit.constant(quotient)
+
+
+@each("QuantizeLinear")
+def moved_bytes(edit: Edit, node: Node) -> Result:
+    """Move bytes as they are, where they would be quantised again as they were.
+
+    Before: `y = QuantizeLinear(MaxPool(DequantizeLinear(p, s, m)), s, m)`. After: `y = MaxPool(p)`.
+    """
+    path: list[Node] = []
+    name = node.inputs[0]
+    while (inner := edit.producer(name, *MOVING_OPS)) and edit.has_one_reader(name):
+        path.append(inner)
+        name = inner.inputs[0]
+    origin = edit.producer(name, "DequantizeLinear")
+    if origin is None or not _has_same_steps(edit, origin, node):
+        return None
+    values = origin.inputs[0]
+    for inner in reversed(path):
+        values = edit.emit(inner.op, values, *inner.inputs[1:], **inner.attrs)
+    return values
+
+
+def _has_same_steps(edit: Edit, left: Node, right: Node) -> bool:
+    """Whether two nodes have one scale for all, of the same value, and zero points of the same value and type."""
+    (scale, zero), (other, other_zero) = ((*node.inputs[1:], "")[:2] for node in (left, right))
+    known, other_known = edit.array(scale), edit.array(other)
+    if known is None or other_known is None or known.size != 1 or other_known.size != 1:
+        return False
+    if edit.types[left.inputs[0]].dtype != edit.types[right.outputs[0]].dtype or known.item() != other_known.item():
+        return False
+    point, other_point = (edit.array(name) if name else np.zeros((), np.uint8) for name in (zero, other_zero))
+    return point is not None and other_point is not None and np.array_equal(point.ravel(), other_point.ravel())
