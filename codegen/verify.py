@@ -61,6 +61,7 @@ from .ir.ir import (
     ThreadRole,
     accessed_buffers,
     bytes_name,
+    single_words_of,
     words_of,
     written_buffers,
 )
@@ -125,14 +126,21 @@ def _buffer(buffer: Buffer, scopes: set[Scope]) -> None:
 
 
 def _words(kernel: Kernel, words: Buffer) -> None:
-    """Check the words of a buffer: they are read alone, and in no phase that writes the bytes."""
+    """Check the words of a buffer: no phase that writes one form of it has to do with the other."""
     name = bytes_name(words.name)
-    if all(buffer.name != name or words != words_of(buffer, words.dtype) for buffer in kernel.params + kernel.scratch):
+    if not any(
+        buffer.name == name and words in _forms(buffer, words.dtype) for buffer in kernel.params + kernel.scratch
+    ):
         raise VerifyError(f"words {words}: no buffer {name} has as many bytes")
     for phase in kernel.body.body:
-        written = written_buffers(phase)
-        if words.name in written or (name in written and words.name in accessed_buffers(phase)):
-            raise VerifyError(f"words {words}: a phase writes them, or the bytes while it reads them")
+        if {name, words.name} <= accessed_buffers(phase) and not written_buffers(phase).isdisjoint((name, words.name)):
+            raise VerifyError(f"words {words}: a phase writes them or the bytes, and has to do with both")
+
+
+def _forms(buffer: Buffer, dtype: DType) -> tuple[Buffer, ...]:
+    """The words of a buffer, as they may be declared."""
+    words = words_of(buffer, dtype)
+    return (words, single_words_of(buffer, dtype)) if words.shape[-1] == 1 else (words,)
 
 
 def _packing(name: str, packing: Packing, param: Buffer | None) -> None:

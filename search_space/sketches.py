@@ -14,6 +14,7 @@ from .cpu.byte_product import ByteProductSketch
 from .cpu.chain import ChainSketch
 from .cpu.contraction import ContractionSketch
 from .cpu.generic import GenericSketch
+from .cpu.interleave import InterleaveSketch
 from .cpu.joint import JointSketch
 from .cpu.plane import PlaneSketch
 from .cpu.rows import RowsSketch
@@ -48,6 +49,7 @@ GROUPS: tuple[tuple[Sketch, ...], ...] = (
     ),  # for several products or windows
     (PlaneSketch(),),  # for windows of planes
     (TreesSketch(),),  # for ensembles of trees
+    (InterleaveSketch(),),  # for pixels of four bytes
     (ByteMatricesSketch(),),  # for products of bytes, where there are matrix registers
     (
         WinogradSketch(4),

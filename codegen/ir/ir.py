@@ -280,6 +280,12 @@ def words_of(buffer: Buffer, dtype: DType = DType.I32) -> Buffer:
     return replace(buffer, name=words_name(buffer.name), shape=(*outer, words), dtype=dtype)
 
 
+def single_words_of(buffer: Buffer, dtype: DType = DType.I32) -> Buffer:
+    """A buffer whose last dimension is one word each, without that dimension."""
+    words = words_of(buffer, dtype)
+    return replace(words, shape=words.shape[:-1])
+
+
 def words_name(name: str) -> str:
     """The name of a buffer's words."""
     return name + _WORDS

@@ -8,7 +8,21 @@ from hypothesis import strategies as st
 
 from tunewright.codegen.expr.dtype import DType
 from tunewright.codegen.expr.expr import Const, Load, Op, Ramp, Var, const, op
-from tunewright.codegen.ir.ir import Alloc, Block, Buffer, For, If, Kernel, LoopKind, Packing, Prefetch, Scope, Store
+from tunewright.codegen.ir.ir import (
+    Alloc,
+    Block,
+    Buffer,
+    For,
+    If,
+    Kernel,
+    LoopKind,
+    Packing,
+    Prefetch,
+    Scope,
+    Store,
+    single_words_of,
+    words_of,
+)
 from tunewright.codegen.verify import VerifyError, verify
 
 F32, I64 = DType.F32, DType.I64
@@ -253,3 +267,15 @@ def test_fused_loops_decode():
     verify(kernel(guarded, params=(matrix,)))
     too_far = For("i", 9, For("j", 4, store("m", (i * 4 + j) // 7, (i * 4 + j) % 7, value=const(0.0))))
     refused(kernel(too_far, params=(matrix,)), "0 .. 5", "limit 4")
+
+
+def test_words_are_another_form_of_bytes():
+    bytes_ = Buffer("z", (3, 4), DType.U8)
+    one = single_words_of(bytes_)
+    fill = For("i", 3, Store("z.words", (i,), Const(7, DType.I32)))
+    read = For("i", 3, Store("y", (i,), op("cast", Load("z", (i, const(1)), DType.U8), dtype=DType.F32)))
+    verify(kernel(fill, read, params=(Y, bytes_), words=(one,)))
+    verify(kernel(params=(Y, bytes_), words=(words_of(bytes_),)))
+    for form in (replace(one, shape=(4,)), replace(one, name="x.words"), replace(one, dtype=DType.F64)):
+        refused(kernel(params=(Y, bytes_), words=(form,)), "no buffer")
+    refused(kernel(Block((fill, read)), params=(Y, bytes_), words=(one,)), "has to do with both")

@@ -130,6 +130,11 @@ MODELS = {
     " m = Constant<value_ints=[{8c}, 1, 3, 3]>() h = Constant<value_float=0.5>() w = Expand(h, m)"
     " u = Conv<group={8c}, pads=[1, 1, 1, 1], strides=[2, 1]>(s, w) k = Constant<value_float=3.0>()"
     " z = CastLike(k, x) v = QuantizeLinear(u, k, z) y = Transpose<perm=[0, 2, 3, 1]>(v) | y",
+    "pixels": "uint8: x[{d}, 4, {a}, {8b}] | q = Constant<value_ints=[0, 0, 1, 3, 0, 0, 2, 1]>()"
+    " v = Constant<value=uint8 {130}>() f = Cast<to=1>(x) s = Constant<value_float=3.0>() p = QuantizeLinear(f, s, v)"
+    " t = Pad(p, q, v) y = Transpose<perm=[0, 2, 3, 1]>(t) | y",
+    "three_colours": "uint8: x[1, 3, {a}, {8b}] | q = Constant<value_ints=[0, 0, 0, 0, 0, 1, 0, 0]>()"
+    " v = Constant<value=uint8 {0}>() p = Pad(x, q, v) y = Transpose<perm=[0, 2, 3, 1]>(p) | y",
     "quantised": "x[{a}, {4b}] w[{4b}, {c}] | s = Constant<value_float=0.0625>() z = Constant<value=uint8 {7}>()"
     " o = Constant<value=int8 {0}>() p = QuantizeLinear(x, s, z) q = DequantizeLinear(p, s, z)"
     " v = QuantizeLinear(w, s, o) k = DequantizeLinear(v, s, o) t = MatMul(q, k) y = Relu(t) | y ; w",
