@@ -12,6 +12,7 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -22,11 +23,18 @@ from tunewright.bench.files import FOLDER, stay_in_folder
 from tunewright.bench.recorder import LIMITS
 from tunewright.bench.training.collection import collect
 from tunewright.bench.training.fit import PACKAGE, Sets, write
-from tunewright.bench.training.tasks import is_held_out_or_reserved, reserved_loops, training_tasks
+from tunewright.bench.training.quantised import random_layers
+from tunewright.bench.training.tasks import (
+    is_held_out_or_reserved,
+    reserved_loops,
+    tasks_of_models,
+    training_tasks,
+)
 from tunewright.bench.training.trial_files import MEASURED, read_lines, write_trials
 from tunewright.codegen.host import detect
 from tunewright.db.exchange import EntryKind
 from tunewright.db.store import Store, open_store
+from tunewright.graph.task import Task
 from tunewright.tuner import cli
 from tunewright.tuner.settings import settings
 from tunewright.tuner.text import counted
@@ -42,6 +50,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="./dev bench base_model", description=__doc__, allow_abbrev=False)
     parser.add_argument("steps", nargs="*", metavar="STEP", help="collect, keep, fit; default: all")
     parser.add_argument("--tasks", type=int, default=1500, help="random tasks beside those of networks (%(default)s)")
+    parser.add_argument("--layers", type=int, default=300, help="random quantised layers' tasks (%(default)s)")
+    parser.add_argument("--only-layers", action="store_true", help="collect of these alone")
     parser.add_argument("--trials", type=int, default=40, help="schedules of each task (%(default)s)")
     parser.add_argument("--within", type=float, default=60.0, metavar="MINUTES", help="of collecting (%(default)s)")
     arguments = parser.parse_args()
@@ -54,7 +64,9 @@ def main() -> int:
             if not store.newest_trial() and trial_file.exists():
                 store.import_(read_lines(trial_file))
             if "collect" in steps:
-                _collect(store, arguments.tasks, arguments.trials, arguments.within)
+                tasks = {} if arguments.only_layers else training_tasks(arguments.tasks)
+                tasks = tasks_of_models(random_layers(np.random.default_rng(0)), arguments.layers, tasks)
+                _collect(store, tasks, arguments.trials, arguments.within)
             if "keep" in steps:
                 _keep(store, trial_file)
     if "fit" in steps:
@@ -62,13 +74,12 @@ def main() -> int:
     return 0
 
 
-def _collect(store: Store, tasks: int, trials: int, within_minutes: float) -> None:
+def _collect(store: Store, tasks_by_key: Mapping[str, Task], trials: int, within_minutes: float) -> None:
     """Measure tasks on one thread and on all, alternately, in a fixed random order.
 
     Schedules of tasks that are held out are timed side by side: models are judged by them.
     """
     console = Console()
-    tasks_by_key = training_tasks(tasks)
     keys = np.random.default_rng(1).permutation(list(tasks_by_key))
     deadline_s = time.monotonic() + 60 * within_minutes
     targets = (detect(), detect(1))

@@ -41,8 +41,14 @@ def training_tasks(count: int, seed: int = 0) -> dict[str, Task]:
     tasks: dict[str, Task] = {}
     for build in MODELS.values():
         tasks |= _useful_tasks(build())
+    return tasks_of_models(random_models(np.random.default_rng(seed)), count, tasks)
+
+
+def tasks_of_models(models: Iterator[bytes], count: int, tasks: Mapping[str, Task]) -> dict[str, Task]:
+    """Tasks by key, and `count` further ones of these models, which have no end."""
+    tasks = dict(tasks)
     total = len(tasks) + count
-    for model in random_models(np.random.default_rng(seed)):
+    for model in models:
         tasks |= _useful_tasks(model)
         if len(tasks) >= total:
             return dict(list(tasks.items())[:total])
@@ -51,7 +57,7 @@ def training_tasks(count: int, seed: int = 0) -> dict[str, Task]:
 
 def _useful_tasks(model: bytes) -> dict[str, Task]:
     """The tasks of a model that are neither too large nor too small."""
-    return {key: task for key, (task, _) in open_model(model).tasks.items() if _is_useful(task)}
+    return {key: task for key, (task, _) in open_model(model, dots=True).tasks.items() if _is_useful(task)}
 
 
 def _is_useful(task: Task) -> bool:
@@ -87,7 +93,7 @@ def random_models(rng: Rng) -> Iterator[bytes]:
             yield make(rng)
 
 
-def _size(rng: Rng, low: int, high: int, step: int = 8) -> int:
+def draw_size(rng: Rng, low: int, high: int, step: int = 8) -> int:
     """A size with a uniform logarithm; one of two is a multiple of `step`."""
     size = round(float(np.exp(rng.uniform(np.log(low), np.log(high)))))
     return max(size // step * step, step) if rng.random() < 0.5 else max(size, 1)
@@ -109,20 +115,25 @@ def _add_activation(rng: Rng, net: Network, x: str) -> str:
 
 
 def _gemm(rng: Rng) -> bytes:
-    rows, inner, columns = _size(rng, 1, 1024), _size(rng, 16, 2048, 16), _size(rng, 16, 2048, 16)
+    rows, inner, columns = draw_size(rng, 1, 1024), draw_size(rng, 16, 2048, 16), draw_size(rng, 16, 2048, 16)
     return _random_model(rng, rows, inner, add=lambda net, x: _add_activation(rng, net, net.gemm(x, inner, columns)))
 
 
 def _batched_product(rng: Rng) -> bytes:
-    batch, rows, inner, columns = _size(rng, 2, 32, 4), _size(rng, 8, 512), _size(rng, 8, 256), _size(rng, 8, 512)
+    batch, rows, inner, columns = (
+        draw_size(rng, 2, 32, 4),
+        draw_size(rng, 8, 512),
+        draw_size(rng, 8, 256),
+        draw_size(rng, 8, 512),
+    )
     return batched_product(batch, rows, inner, columns)
 
 
 def _conv(rng: Rng) -> bytes:
     kernels, chances = zip(*KERNELS, strict=True)
     kernel = int(rng.choice(kernels, p=chances))
-    inputs, outputs, stride = _size(rng, 3, 768), _size(rng, 8, 768, 16), 1 + int(rng.random() < 0.25)
-    extent = _size(rng, 7, 112, 7)
+    inputs, outputs, stride = draw_size(rng, 3, 768), draw_size(rng, 8, 768, 16), 1 + int(rng.random() < 0.25)
+    extent = draw_size(rng, 7, 112, 7)
 
     def add(net: Network, x: str) -> str:
         return _add_activation(rng, net, net.conv(x, inputs, outputs, kernel, stride))
@@ -131,38 +142,38 @@ def _conv(rng: Rng) -> bytes:
 
 
 def _depthwise(rng: Rng) -> bytes:
-    channels, extent = _size(rng, 16, 1152, 16), _size(rng, 7, 112, 7)
+    channels, extent = draw_size(rng, 16, 1152, 16), draw_size(rng, 7, 112, 7)
     kernel, stride = int(rng.choice((3, 3, 5, 7))), 1 + int(rng.random() < 0.3)
     add = partial(Network.conv, inputs=channels, outputs=channels, kernel=kernel, stride=stride, groups=channels)
     return _random_model(rng, 1, channels, extent, extent, add=lambda net, x: _add_activation(rng, net, add(net, x)))
 
 
 def _rows(rng: Rng) -> bytes:
-    rows, columns = _size(rng, 16, 4096), _size(rng, 32, 2048, 16)
+    rows, columns = draw_size(rng, 16, 4096), draw_size(rng, 32, 2048, 16)
     if rng.random() < 0.5:
         return _random_model(rng, rows, columns, add=lambda net, x: net.add("Softmax", x))
     return _random_model(rng, rows, columns, add=lambda net, x: net.layer_norm(x, columns))
 
 
 def _reduction(rng: Rng) -> bytes:
-    channels, extent = _size(rng, 16, 1024, 16), _size(rng, 7, 56, 7)
+    channels, extent = draw_size(rng, 16, 1024, 16), draw_size(rng, 7, 56, 7)
     return _random_model(rng, 1, channels, extent, extent, add=lambda net, x: net.mean(x, 2, 3))
 
 
 def _pool(rng: Rng) -> bytes:
-    channels, extent = _size(rng, 16, 512, 16), _size(rng, 8, 112)
+    channels, extent = draw_size(rng, 16, 512, 16), draw_size(rng, 8, 112)
     kernel, stride = int(rng.integers(2, 4)), int(rng.integers(1, 3))
     return _random_model(rng, 1, channels, extent, extent, add=lambda net, x: net.max_pool(x, kernel, stride))
 
 
 def _elementwise(rng: Rng) -> bytes:
-    rows, columns = _size(rng, 16, 4096), _size(rng, 32, 2048, 16)
+    rows, columns = draw_size(rng, 16, 4096), draw_size(rng, 32, 2048, 16)
     add: Callable[[Network, str], str] = Network.gelu if rng.random() < 0.5 else Network.silu
     return _random_model(rng, rows, columns, add=add)
 
 
 def _separable(rng: Rng) -> bytes:
-    inputs, outputs, extent = _size(rng, 16, 384, 16), _size(rng, 16, 384, 16), _size(rng, 7, 56, 7)
+    inputs, outputs, extent = draw_size(rng, 16, 384, 16), draw_size(rng, 16, 384, 16), draw_size(rng, 7, 56, 7)
 
     def add(net: Network, x: str) -> str:
         return net.conv(net.add("Relu", net.conv(x, inputs, inputs, 3, groups=inputs)), inputs, outputs)
