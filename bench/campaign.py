@@ -187,14 +187,16 @@ def _entry(campaign: Campaign, console: Console, case: str, threads: int, extra:
     path = model_file(FOLDER / campaign.name, case, campaign.cases[case])
     entry = {"case": case, "threads": threads, "at": datetime.now(UTC).isoformat(timespec="seconds")}
     try:
-        if not campaign.trials:
+        report: Mapping[str, Any] = {}
+        if campaign.trials:
+            report = tune.tune_model(
+                console, path, db=campaign.database, trials=campaign.trials, minutes=campaign.minutes, threads=threads
+            )
+            entry["tuning"] = _tuning_entry(report)
+        else:
             open_store(campaign.database).close()  # knows nothing
-            return entry | _time_beside_peers(campaign, path, threads)
-        report = tune.tune_model(
-            console, path, db=campaign.database, trials=campaign.trials, minutes=campaign.minutes, threads=threads
-        )
         times = _time_beside_peers(campaign, path, threads)
-        entry |= {"tuning": _tuning_entry(report)} | times
+        entry |= times
         return entry | dict(extra(case, path, threads, report, times)) if extra else entry
     except (ChildError, RequestFailed, Refused) as error:  # the other cases go on
         return entry | {"error": str(error).strip()}

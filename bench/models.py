@@ -12,7 +12,7 @@ from typing import Any
 
 from rich.console import Console
 
-from tunewright.bench.campaign import Campaign, open_entries, panels, parse, run, wide_console
+from tunewright.bench.campaign import Campaign, Extra, open_entries, panels, parse, run, wide_console
 from tunewright.bench.entries import Entry, gain, geometric
 from tunewright.bench.plot import draw_speeds
 from tunewright.bench.suite import MODELS
@@ -46,12 +46,13 @@ def report(
     campaign: Campaign,
     summarise: Callable[[Rows], dict[str, Any]] | None = None,
     show: Callable[[Console, Mapping[str, Rows]], None] | None = None,
+    extra: Extra | None = None,
 ) -> int:
-    """Measure what is missing, then write and show all results. 1 if a case failed."""
+    """Measure what is missing, then write and show all results. 1 if a case failed. `extra`: see `campaign.run`."""
     summarise, show = summarise or summary, show or show_speeds
     entries = open_entries(campaign)
     try:
-        failed = run(campaign, entries, cli.messages())
+        failed = run(campaign, entries, cli.messages(), extra)
     finally:  # also after an interrupt
         rows_by_heading = panels(campaign, entries)
         entries.write({heading: summarise(rows) for heading, rows in rows_by_heading.items()})

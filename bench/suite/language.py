@@ -205,7 +205,7 @@ def whisper_decoder_merged() -> bytes:
 QWEN_FEATURES, QWEN_HEADS, QWEN_GROUPS, QWEN_INNER, QWEN_SIZE = 896, 14, 2, 4864, 64
 
 
-def _four_bits(net: Network, x: str, inputs: int, outputs: int, gain: float) -> str:
+def four_bits(net: Network, x: str, inputs: int, outputs: int, gain: float) -> str:
     """Weights of 4 bits with a scale for each 32 of them, as ONNX Runtime's quantiser writes it.
 
     Scales are bfloat16, as weights of this model are, whose largest are eight steps of their block.
@@ -221,34 +221,40 @@ def _four_bits(net: Network, x: str, inputs: int, outputs: int, gain: float) -> 
 
 
 def qwen_step_q4() -> bytes:
-    """Qwen Team, "Qwen2.5 Technical Report" (2024), four layers of the size of 0.5 B: a step after 128 tokens.
+    """Four layers of `qwen_q4`: a step after 128 tokens."""
+    return qwen_q4("qwen_step_q4", tokens=1, past=128, layers=4)
+
+
+def qwen_q4(name: str, tokens: int, past: int, layers: int, words: int = 0) -> bytes:
+    """Qwen Team, "Qwen2.5 Technical Report" (2024), layers of the size of 0.5 B: so many tokens after `past` others.
 
     Weights of four bits, groups of heads that share keys, positions by rotation, as ONNX Runtime's model builder
-    writes it.
+    writes it. With `words`, a head of so many follows.
     """
-    net, past, features = Network("qwen_step_q4"), 128, QWEN_FEATURES
-    x, skip = net.input("embedding", (1, 1, features)), net.input("residual", (1, 1, features))
-    last = net.constant(np.array([past], np.int32)), net.constant(np.array(past + 1, np.int32))
-    angles = np.arange(past + 1)[:, None] / 10000.0 ** (np.arange(0, QWEN_SIZE, 2) / QWEN_SIZE)
+    net, features, total = Network(name), QWEN_FEATURES, past + tokens
+    x, skip = (net.input(part, (1, tokens, features)) for part in ("embedding", "residual"))
+    last = net.constant(np.array([total - 1], np.int32)), net.constant(np.array(total, np.int32))
+    angles = np.arange(total)[:, None] / 10000.0 ** (np.arange(0, QWEN_SIZE, 2) / QWEN_SIZE)
     tables = net.constant(np.cos(angles).astype(np.float32)), net.constant(np.sin(angles).astype(np.float32))
     caches = []
-    for number in range(4):
+    for number in range(layers):
         normal, skip = _skip_norm(net, x, skip)
         width = QWEN_GROUPS * QWEN_SIZE
-        query = net.add("Add", _four_bits(net, normal, features, features, 1.0), net.shift(features))
-        keys, values = (net.add("Add", _four_bits(net, normal, features, width, 1.0), net.shift(width)) for _ in "kv")
-        before = [net.input(f"past.{number}.{name}", (1, QWEN_GROUPS, past, QWEN_SIZE)) for name in ("key", "value")]
+        query = net.add("Add", four_bits(net, normal, features, features, 1.0), net.shift(features))
+        keys, values = (net.add("Add", four_bits(net, normal, features, width, 1.0), net.shift(width)) for _ in "kv")
+        before = [net.input(f"past.{number}.{part}", (1, QWEN_GROUPS, past, QWEN_SIZE)) for part in ("key", "value")]
         mixed, *present = net.add_split(
             "GroupQueryAttention", query, keys, values, *before, *last, *tables, count=3, domain=MICROSOFT,
             num_heads=QWEN_HEADS, kv_num_heads=QWEN_GROUPS, do_rotary=1,
         )  # fmt: skip
-        caches += [net.declare(name, (1, QWEN_GROUPS, past + 1, QWEN_SIZE)) for name in present]
-        x = _four_bits(net, mixed, features, features, BRANCH_GAIN)
+        caches += [net.declare(cache, (1, QWEN_GROUPS, total, QWEN_SIZE)) for cache in present]
+        x = four_bits(net, mixed, features, features, BRANCH_GAIN)
         normal, skip = _skip_norm(net, x, skip)
-        gate, inner = (_four_bits(net, normal, features, QWEN_INNER, 1.0) for _ in range(2))
-        x = _four_bits(net, net.add("Mul", net.silu(gate), inner), QWEN_INNER, features, BRANCH_GAIN)
-    normal, _ = _skip_norm(net, x, skip)
-    return net.onnx(net.declare(normal, (1, 1, features)), *caches)
+        gate, inner = (four_bits(net, normal, features, QWEN_INNER, 1.0) for _ in range(2))
+        x = four_bits(net, net.add("Mul", net.silu(gate), inner), QWEN_INNER, features, BRANCH_GAIN)
+    y, _ = _skip_norm(net, x, skip)
+    y = four_bits(net, y, features, words, 1.0) if words else y
+    return net.onnx(net.declare(y, (1, tokens, words or features)), *caches)
 
 
 def _skip_norm(net: Network, x: str, skip: str) -> tuple[str, str]:

@@ -1,4 +1,8 @@
-"""Models of the suite in float32 and in eight bits, by ONNX Runtime's quantiser: `QUANTISED`."""
+"""Models of few bits: `QUANTISED`.
+
+Those of the suite in float32 and in eight bits, by ONNX Runtime's quantiser; products and convolutions of bytes alone;
+products by weights of four bits, and a language model of these.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +14,12 @@ from typing import Any
 
 import numpy as np
 import onnxruntime
+from onnx import TensorProto
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_dynamic, quantize_static
 
 from .convolutional import mobilenet_v2, resnet50
-from .language import t5_encoder, t5_encoder_int8
+from .language import four_bits, qwen_q4, t5_encoder, t5_encoder_int8
+from .network import Network
 from .sequential import bert_base_s128
 
 CALIBRATIONS = 4
@@ -76,7 +82,95 @@ PAIRS: Mapping[str, tuple[Callable[[], bytes], Callable[[], bytes]]] = {
 }
 """Functions by name that give the ONNX bytes of a model in float32, and quantised."""
 
+
+SCALE, ZERO = np.array(0.05, np.float32), np.array(0, np.uint8)
+"""Of activations of bytes."""
+
+
+def _bytes(net: Network, shape: tuple[int, ...]) -> str:
+    """Floats that an input of unsigned bytes stands for."""
+    return net.add("DequantizeLinear", net.input("x", shape, TensorProto.UINT8), net.exact(SCALE), net.exact(ZERO))
+
+
+def _byte_weights(net: Network, shape: tuple[int, ...], axis: int) -> str:
+    rng = np.random.default_rng(0)
+    known = net.exact(rng.integers(-127, 128, shape).astype(np.int8))
+    scales = net.exact(rng.uniform(0.001, 0.003, shape[axis]).astype(np.float32))
+    return net.add("DequantizeLinear", known, scales, net.exact(np.zeros(shape[axis], np.int8)), axis=axis)
+
+
+def _byte_result(net: Network, y: str) -> bytes:
+    return net.onnx(net.add("QuantizeLinear", y, net.exact(SCALE), net.exact(ZERO)))
+
+
+def byte_product(rows: int, inner: int, columns: int) -> bytes:
+    """A product of bytes, between bytes."""
+    net = Network("byte_product")
+    y = net.add("MatMul", _bytes(net, (rows, inner)), _byte_weights(net, (inner, columns), 1))
+    return _byte_result(net, net.add("Add", y, net.shift(columns)))
+
+
+def byte_convolution(channels: int, outputs: int, extent: int, kernel: int) -> bytes:
+    """A convolution of bytes, between bytes, padded to keep the extent. Channels are last outside."""
+    net, sides = Network("byte_convolution"), [kernel] * 2
+    x = net.transpose(_bytes(net, (1, extent, extent, channels)), 0, 3, 1, 2)
+    weights = _byte_weights(net, (outputs, channels, *sides), 0)
+    y = net.add("Conv", x, weights, net.shift(outputs), kernel_shape=sides, pads=[kernel // 2] * 4)
+    return _byte_result(net, net.transpose(y, 0, 2, 3, 1))
+
+
+def packed_row(inner: int, columns: int) -> bytes:
+    """One row by weights of four bits."""
+    net = Network("packed_row")
+    return net.onnx(net.declare(four_bits(net, net.input("x", (1, inner)), inner, columns, 1.0), (1, columns)))
+
+
+PRODUCTS = (128, 768, 3072), (384, 768, 768), (512, 512, 512), (1024, 1024, 1024)
+"""Rows, terms of a sum, columns."""
+
+CONVOLUTIONS = (64, 64, 56, 3), (128, 128, 28, 3), (256, 256, 14, 3), (512, 256, 28, 1), (256, 64, 56, 1)
+"""Channels, outputs, extent, kernel."""
+
+BYTE_PRODUCTS: Mapping[str, tuple[Callable[[], bytes], int]] = {
+    name: (build, operations)
+    for name, build, operations in (
+        *((f"bytes {m}x{k}x{n}", partial(byte_product, m, k, n), 2 * m * k * n) for m, k, n in PRODUCTS),
+        *(
+            (f"bytes conv {k}x{k} {c}->{n} {e}x{e}", partial(byte_convolution, c, n, e, k), 2 * (e * k) ** 2 * c * n)
+            for c, n, e, k in (
+                (64, 64, 56, 3),
+                (128, 128, 28, 3),
+                (256, 256, 14, 3),
+                (512, 256, 28, 1),
+                (256, 64, 56, 1),
+            )
+        ),
+    )
+}
+"""Functions by name that give a product of bytes, and its operations, two for each product."""
+
+PACKED_ROWS: Mapping[str, tuple[Callable[[], bytes], int]] = {
+    f"four bits 1x{inner}x{columns}": (
+        partial(packed_row, inner, columns),
+        inner * columns // 2 + inner * columns // 32 * 2,
+    )
+    for inner, columns in ((4096, 4096), (4096, 11008))
+}
+"""Functions by name that give a product of one row, and the bytes of its weights and their scales, of bfloat16."""
+
+QWEN_LAYERS, QWEN_WORDS = 24, 151_936
+
+LANGUAGE: Mapping[str, Callable[[], bytes]] = {
+    "qwen decode": partial(qwen_q4, "qwen_decode", tokens=1, past=128, layers=QWEN_LAYERS, words=QWEN_WORDS),
+    "qwen prefill": partial(qwen_q4, "qwen_prefill", tokens=512, past=0, layers=QWEN_LAYERS),
+}
+"""A step of the whole model, and its layers over a text."""
+
 QUANTISED: Mapping[str, Callable[[], bytes]] = {
-    name: build for model, pair in PAIRS.items() for name, build in zip((model, f"{model}_int8"), pair, strict=True)
+    **{
+        name: build for model, pair in PAIRS.items() for name, build in zip((model, f"{model}_int8"), pair, strict=True)
+    },
+    **{name: build for name, (build, _) in (*BYTE_PRODUCTS.items(), *PACKED_ROWS.items())},
+    **LANGUAGE,
 }
 """All of them by name."""

@@ -13,11 +13,22 @@ from ..ir import Array, Node
 from .edit import Edit, Result, each
 from .quantisation import FLOAT32, FLOAT_OPS
 
-MOVING_OPS = frozenset({"Flatten", "MaxPool", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
-"""Ops that give elements of their first operand, of bytes too."""
+_MOVING = """
+Concat DepthToSpace Expand Flatten Gather Identity MaxPool Reshape Slice SpaceToDepth Split Squeeze Tile Transpose
+Unsqueeze
+"""
+MOVING_OPS = frozenset(_MOVING.split())
+"""Ops that give elements of their data, of bytes too: see `data_operands`."""
 
-LEVEL_OPS = MOVING_OPS | {"AveragePool", "GlobalAveragePool", "GlobalMaxPool", "LeakyRelu", "ReduceMean", "Relu"}
-"""Ops that give a positive factor's multiple where their first operand is its multiple."""
+LEVEL_OPS = MOVING_OPS | {
+    "Add", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "LeakyRelu", "ReduceMean", "Relu", "Sub",
+}  # fmt: skip
+"""Ops that give a positive factor's multiple where all of their data is its multiple."""
+
+
+def data_operands(node: Node) -> tuple[str, ...]:
+    """The operands of a node of these ops that are data: its first ones."""
+    return node.inputs if node.op in ("Add", "Concat", "Sub") else node.inputs[:1]
 
 
 @each("QuantizeLinear")
@@ -56,14 +67,13 @@ def _divided(edit: Edit, name: str, step: float) -> str | None:
     if node.op == "Mul":
         sums, scale = node.inputs if node.inputs[1] in edit.constants else node.inputs[::-1]
         return _rescaled(edit, node, node.inputs.index(scale), step) if _is_scaled_sum(edit, sums) else None
-    if node.op not in LEVEL_OPS and node.op not in ("Add", "Sub"):
+    if node.op not in LEVEL_OPS:
         return None
-    data = node.inputs if node.op in ("Add", "Sub") else node.inputs[:1]
-    divided = [_divided(edit, operand, step) for operand in data]
+    divided = [_divided(edit, operand, step) for operand in data_operands(node)]
     operands = tuple(operand for operand in divided if operand is not None)
-    if len(operands) < len(data) or all(operand in edit.constants for operand in operands):
+    if len(operands) < len(divided) or all(operand in edit.constants for operand in operands):
         return None
-    return edit.emit(node.op, *operands, *node.inputs[len(data) :], **node.attrs)
+    return edit.emit(node.op, *operands, *node.inputs[len(divided) :], **node.attrs)
 
 
 def _is_scaled_sum(edit: Edit, name: str) -> bool:
@@ -98,18 +108,23 @@ def moved_bytes(edit: Edit, node: Node) -> Result:
 
     Before: `y = QuantizeLinear(MaxPool(DequantizeLinear(p, s, m)), s, m)`. After: `y = MaxPool(p)`.
     """
-    path: list[Node] = []
-    name = node.inputs[0]
-    while (inner := edit.producer(name, *MOVING_OPS)) and edit.has_one_reader(name):
-        path.append(inner)
-        name = inner.inputs[0]
-    origin = edit.producer(name, "DequantizeLinear")
-    if origin is None or not _has_same_steps(edit, origin, node):
+    return _undequantised(edit, node.inputs[0], node)
+
+
+def _undequantised(edit: Edit, name: str, node: Node) -> str | None:
+    """The bytes that a tensor's floats stand for, where they are those that `node` quantises them to; else None."""
+    inner = edit.producers.get(name)
+    if inner is None or inner.domain or len(inner.outputs) != 1:
         return None
-    values = origin.inputs[0]
-    for inner in reversed(path):
-        values = edit.emit(inner.op, values, *inner.inputs[1:], **inner.attrs)
-    return values
+    if inner.op == "DequantizeLinear":
+        return inner.inputs[0] if _has_same_steps(edit, inner, node) else None
+    if inner.op not in MOVING_OPS or not edit.has_one_reader(name):
+        return None
+    found = [_undequantised(edit, operand, node) for operand in data_operands(inner)]
+    operands = tuple(operand for operand in found if operand is not None)
+    if len(operands) < len(found):
+        return None
+    return edit.emit(inner.op, *operands, *inner.inputs[len(found) :], **inner.attrs)
 
 
 def _has_same_steps(edit: Edit, left: Node, right: Node) -> bool:

@@ -12,15 +12,10 @@ from tunewright.codegen.expr.dtype import DType
 from tunewright.graph.draft import Draft
 from tunewright.graph.ir import Graph, Node
 
+from .output_scales import MOVING_OPS, data_operands
+
 SHIFT = 128
 """From a signed byte to the unsigned one that stands for it."""
-
-_MOVING = """
-Concat DepthToSpace Expand Flatten Gather Identity MaxPool Reshape Slice SpaceToDepth Split Squeeze Tile Transpose
-Unsqueeze
-"""
-MOVING_OPS = frozenset(_MOVING.split())
-"""Ops that give elements of their first operand, `Concat` of all of them."""
 
 COUNTING_OPS = frozenset({"ConvInteger", "DequantizeLinear", "MatMulInteger"})
 """Ops that count their first operand from a zero point."""
@@ -63,8 +58,7 @@ def _stuck(graph: Graph, node: Node, free: set[str]) -> Collection[str]:
     """The tensors at a node that it needs signed."""
     touched = free.intersection((*node.inputs, *node.outputs))
     if touched and node.op in MOVING_OPS and not node.domain:
-        data = node.inputs if node.op == "Concat" else node.inputs[:1]
-        moved = {*data, *(name for name in node.outputs if _is_signed(graph, name))}
+        moved = {*data_operands(node), *(name for name in node.outputs if _is_signed(graph, name))}
         return () if moved <= free else touched
     is_fit = touched <= set(_counted(node)) and (not touched or _zero_point(graph, node) is not None)
     return () if is_fit else touched

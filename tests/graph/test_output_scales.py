@@ -171,3 +171,22 @@ def test_bytes_that_would_come_back_are_moved(points: str, is_moved: bool, runs:
     assert ("QuantizeLinear" not in [node.op for node in after.nodes]) is is_moved
     p = RNG.integers(0, 256, (1, 3, 6, 6)).astype(np.uint8)
     np.testing.assert_array_equal(run(runs, after, p=p), run(runs, graph, p=p))
+
+
+@pytest.mark.parametrize(("scale", "is_moved"), [(0.017, True), (0.018, False)])
+def test_bytes_that_are_put_together(scale: float, is_moved: bool, runs: Any) -> None:
+    graph = imported(
+        "uint8[1,3,6,6] p, uint8[1,2,6,6] q",
+        "a = DequantizeLinear (p, s, z) b = DequantizeLinear (q, t, z) c = Concat <axis=1> (a, b)"
+        " d = DepthToSpace <blocksize=1> (c) y = QuantizeLinear (d, s, z)",
+        "uint8[1,5,6,6] y",
+        s=np.float32(0.017),
+        t=np.float32(scale),
+        z=np.uint8(9),
+    )
+    after = rewrite(graph, dots=True)
+    assert ("QuantizeLinear" not in [node.op for node in after.nodes]) is is_moved
+    feeds = {"p": RNG.integers(0, 256, (1, 3, 6, 6)), "q": RNG.integers(0, 256, (1, 2, 6, 6))}
+    feeds = {name: array.astype(np.uint8) for name, array in feeds.items()}
+    apart = np.abs(run(runs, after, **feeds).astype(int) - run(runs, graph, **feeds))
+    assert apart.max() <= (0 if is_moved else 1)

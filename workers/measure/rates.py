@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tunewright.codegen.expr.dtype import DType
+from tunewright.codegen.expr.dtype import WORD_BYTES, DType
 from tunewright.codegen.expr.expr import Expr, Load, Ramp, Var, const, op
 from tunewright.codegen.ir.ir import Alloc, Block, Buffer, For, Kernel, LoopKind, Scope, Store
 from tunewright.codegen.llvm.build import build
@@ -93,6 +93,23 @@ def measure(target: Target, objects: Path) -> PeakRates:
     return PeakRates(2 * vectors * ROUNDS * target.threads / peak_s, read_bytes / read_s, noise)
 
 
+BYTE_MOMENTS = 3
+"""Moments in which the rate of products of bytes is measured."""
+
+
+def byte_peak_ops_s(target: Target, objects: Path) -> float:
+    """Operations a second of the instruction that multiplies bytes, two for each product, on registers.
+
+    With all threads at work; the best of several moments. 0 where the target has no such instruction.
+    """
+    if not target.has_quick_dots:
+        return 0.0
+    operations = 2 * WORD_BYTES * _accumulators(target) * target.lanes(4) * ROUNDS * target.threads
+    with HostLock(objects).exclusive(), ThreadPool(target.threads) as pool:
+        program = _program(_byte_peak_kernel(target), target, pool)
+        return operations / min(min(program.time(samples=RATE_SAMPLES, repeats=1)) for _ in range(BYTE_MOMENTS))
+
+
 def _alone_s(target: Target) -> float:
     """Seconds in which one thread does what all of them do in a run of the peak kernel."""
     with ThreadPool(1) as pool:
@@ -148,6 +165,14 @@ def _peak_kernel(target: Target) -> Kernel:
     return _chains_kernel(target, source, chains, value, ROUNDS, lambda total: op("fma", total, value, value))
 
 
+def _byte_peak_kernel(target: Target) -> Kernel:
+    """As `_peak_kernel`, of products of four bytes a lane."""
+    value = Load("source", (Ramp(const(0), target.lanes(4)),), DType.I32)
+    source = Buffer("source", (target.lanes(4),), DType.I32)
+    chains, first = _accumulators(target), const(0, DType.I32)
+    return _chains_kernel(target, source, chains, first, ROUNDS, lambda total: op("dot4", value, value, total))
+
+
 def _read_kernel(target: Target, size_bytes: int) -> Kernel:
     """The sum of an array, with a slice for each thread."""
     lanes, chains = target.lanes(4), 8
@@ -162,10 +187,10 @@ def _chains_kernel(
 ) -> Kernel:
     """Vectors in registers, `chains` of each thread: `first` at the beginning, then what follows on it each round."""
     lanes = target.lanes(4)
-    acc = Buffer("acc", (chains, lanes), DType.F32, Scope.REGISTER)
-    sums = Buffer("sums", (target.threads, chains, lanes), DType.F32)
+    acc = Buffer("acc", (chains, lanes), source.dtype, Scope.REGISTER)
+    sums = Buffer("sums", (target.threads, chains, lanes), source.dtype)
     place = Var("chain"), Ramp(const(0), lanes)
-    total = Load("acc", place, DType.F32)
+    total = Load("acc", place, source.dtype)
 
     def every_chain(store: Store) -> For:
         return For("chain", chains, store, LoopKind.UNROLL)
