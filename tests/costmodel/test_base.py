@@ -48,7 +48,7 @@ def test_it_answers_before_anything_was_measured(conv, space_of, target):
 def test_its_predictions_are_those_of_the_model_that_its_card_describes():
     shipped = base("cpu")
     assert shipped is not None
-    assert shipped.sha256 == "a394eae99843e5c0898c9752a44dd2353a8c81588a0cbd52d0ab9abf8a4c7b2d", (
+    assert shipped.sha256 == "4d6eb5733183cc3b241451aecaeabcdc14227b8bbe1cba815e9a1e56ee08be33", (
         "renew the digest below"
     )
     values = np.random.default_rng(0).normal(0, 8, (500, len(NAMES))).astype(np.float32)
@@ -56,7 +56,7 @@ def test_its_predictions_are_those_of_the_model_that_its_card_describes():
     assert shipped.learned.reach is not None
     ranks, reach = shipped.learned.members(values), shipped.learned.reach.predict(values)
     digest = hashlib.sha256(ranks.tobytes() + reach.tobytes()).hexdigest()
-    assert digest == "8e4b048fedb4c6ebbd17daa3cec9988aee68e8b434f297a8881c7948e7c6d8b5"
+    assert digest == ""
 
 
 def test_there_is_none_for_a_kind_that_nobody_measured():
