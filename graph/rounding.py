@@ -7,7 +7,7 @@ an edge does: next to 0 a root is next to 0, or NaN. So what is *decisive* none 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from enum import IntEnum
 from math import frexp
 
@@ -59,7 +59,8 @@ def decisive_tensors(graph: Graph, *, edges: bool = True) -> frozenset[str]:
     """The tensors of floats on whose last bits a step function depends, before sums of products or after them.
 
     Example: of `a = Conv(x, w); b = Mul(a, s); c = Relu(b); y = Floor(c)` these are a, b and c. With `edges` also
-    those on which an op with an edge depends (`edge_operands`).
+    those on which an op with an edge depends (`edge_operands`). Of what is quantised by its own range no bit decides:
+    a rounding before is a small part of a step.
 
     A float32 that is cast to float16 and back is rounded on purpose: the float16 is decisive, not what it is made of.
     """
@@ -102,11 +103,45 @@ def _ancestors(graph: Graph, names: Iterable[str]) -> set[str]:
 def _step_operands(graph: Graph, *, quantising: bool = True) -> Iterable[str]:
     """The floats that step functions read, outside too. With `quantising` false, ops of QUANTISING don't count."""
     yield from graph.float_tensors(port.tensor for port in graph.outputs if port.is_decisive)
-    rounded = set(_rounding_sums(graph))
+    rounded, ranges = set(_rounding_sums(graph)), _ranges(graph)
     for node in graph.nodes:
         is_step = _is_step(graph, node) and (quantising or node.op not in QUANTISING)
-        if is_step or not rounded.isdisjoint(node.outputs):
+        if (is_step and not _is_by_range(node, ranges)) or not rounded.isdisjoint(node.outputs):
             yield from graph.float_tensors(node.inputs)
+
+
+def _is_by_range(node: Node, ranges: Container[str]) -> bool:
+    """Whether a node quantises floats by their own range, or is a part of that."""
+    match node.op:
+        case "DynamicQuantizeLinear":
+            return True
+        case "QuantizeLinear":
+            return node.inputs[1] in ranges
+        case "Equal":
+            return node.inputs[0] in ranges
+    return False
+
+
+def _ranges(graph: Graph) -> set[str]:
+    """A maximum of numbers less their minimum, each 0 at least and at most, and what is the range but for constants.
+
+    So DynamicQuantizeLinear makes its scale: `quantised_ops` takes it apart.
+    """
+    extremes: dict[str, str] = {}  # an extreme -> what it is of
+    ranges: set[str] = set()
+    for node in graph.nodes:
+        if node.domain or not node.inputs:
+            continue
+        source, others = node.inputs[0], node.inputs[1:]
+        if node.op in ("ReduceMax", "ReduceMin"):
+            extremes[node.outputs[0]] = source
+        elif node.op in ("Max", "Min") and source in extremes and graph.constants.keys() >= set(others):
+            extremes[node.outputs[0]] = extremes[source]
+        elif node.op == "Sub" and source in extremes and extremes[source] == extremes.get(others[0]):
+            ranges.add(node.outputs[0])
+        elif node.op in ("Div", "Where") and not ranges.isdisjoint(node.inputs):
+            ranges.update(node.outputs)
+    return ranges
 
 
 def _is_step(graph: Graph, node: Node) -> bool:

@@ -456,3 +456,38 @@ def test_what_is_rounded_as_it_comes_goes_one_way() -> None:
     [call] = partition(rewrite(graph))
     assert isinstance(call, TaskCall)
     assert rounding_bounds(call.task, example_inputs(call.task, 0)) is None
+
+
+GELU = "d = Div (h, r) e = Erf (d) i = Add (e, one) m = Mul (h, i) g = Mul (m, half)"
+
+
+@pytest.mark.parametrize(
+    ("behind", "is_recognised"),
+    [
+        ("p, s, z = DynamicQuantizeLinear (g) c = MatMulInteger (p, w, z) y = Cast <to=1> (c)", True),
+        ("p = QuantizeLinear (g, u, v) c = MatMulInteger (p, w, v) y = Cast <to=1> (c)", False),
+        ("f = Floor (g) y = MatMul (f, x)", False),
+    ],
+)
+def test_activations_are_recognised_before_they_are_quantised_by_their_range(
+    behind: str, is_recognised: bool, runs: Any
+) -> None:
+    graph = imported(
+        "float[7,7] x",
+        f"h = Add (x, one) {GELU} {behind}",
+        "float[7,n] y",
+        {
+            "r": np.float32(np.sqrt(2)),
+            "one": np.float32(1),
+            "half": np.float32(0.5),
+            "w": signed(7, 16),
+            "u": SCALES["s"],
+            "v": ZEROS["v"],
+        },
+    )
+    after = rewrite(graph)
+    assert ("Gelu" in [node.op for node in after.nodes]) is is_recognised
+    feeds = {graph.inputs[0].tensor: floats(7, 7)}
+    [expected], [result] = runs.nodes(graph, feeds), runs.nodes(after, feeds)
+    np.testing.assert_allclose(result, expected, atol=7 * 128)  # a step of each byte
+    assert np.mean(result != expected) < 0.1
