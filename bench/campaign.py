@@ -1,7 +1,7 @@
 """A campaign: tune each case into one database, or none, time it beside its peers, and keep the results.
 
 A case is a model and a number of threads. Its peers are timed in a process of its own, in turn with ours, so that no
-runtime meets what another case left behind, and one that crashes costs one case. What was measured on this machine with
+runtime meets what another case left behind, and one that crashes is left out of one case. What was measured on this machine with
 this code and these settings is not measured again; after Ctrl-C the same command goes on.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -24,6 +24,7 @@ from tunewright.bench.files import FOLDER, RESULTS, model_file, stay_in_folder
 from tunewright.bench.selection import select_names
 from tunewright.codegen.host import detect, machine
 from tunewright.db.store import open_store
+from tunewright.search_space.measurement import Status
 from tunewright.tuner.cli import tune
 from tunewright.tuner.errors import Refused
 from tunewright.tuner.peers.runtimes import PEERS, is_installed
@@ -203,8 +204,19 @@ def _entry(campaign: Campaign, console: Console, case: str, threads: int, extra:
 
 
 def _time_beside_peers(campaign: Campaign, path: Path, threads: int) -> Entry:
-    """Times of the tuned model and its peers."""
-    arguments: dict[str, Any] = {"model": str(path), "against": list(campaign.peers), "db": campaign.database}
+    """Times of the tuned model and its peers. One whose process dies of a model is left out, and named."""
+    try:
+        return _time_beside(campaign, path, threads, campaign.peers)
+    except RequestFailed as failure:
+        for peer in campaign.peers if failure.status is Status.CRASH else ():
+            with suppress(RequestFailed):
+                others = [other for other in campaign.peers if other != peer]
+                return _time_beside(campaign, path, threads, others) | {"died": [peer]}
+        raise
+
+
+def _time_beside(campaign: Campaign, path: Path, threads: int, peers: Sequence[str]) -> Entry:
+    arguments: dict[str, Any] = {"model": str(path), "against": list(peers), "db": campaign.database}
     arguments |= {"threads": threads, "thorough": campaign.thorough}
     with closing(Child(calls="tunewright.bench.campaign_child")) as child:
         return dict(child.request("time_beside_peers", MEASURE_S, **arguments))
@@ -225,4 +237,5 @@ def _line(entry: Mapping[str, Any]) -> str:
     times = {"tunewright": entry["tunewright_ms"], **entry["peers"]}
     listing = ", ".join(f"{name} {duration(ms, 4)}" for name, ms in sorted(times.items(), key=lambda item: item[1]))
     fault = entry["mismatch"] or f"error {entry['max_rel_err']:.1e}"
-    return f"{listing}; {fault}"
+    died = f"; {', '.join(entry['died'])} died of it" if "died" in entry else ""
+    return f"{listing}; {fault}{died}"

@@ -158,13 +158,13 @@ PACKED_ROWS: Mapping[str, tuple[Callable[[], bytes], int]] = {
 }
 """Functions by name that give a product of one row, and the bytes of its weights and their scales, of bfloat16."""
 
-QWEN_LAYERS, QWEN_WORDS = 24, 151_936
+QWEN_LAYERS, QWEN_WORDS, PREFILL_LAYERS = 24, 151_936, 4
 
 LANGUAGE: Mapping[str, Callable[[], bytes]] = {
     "qwen decode": partial(qwen_q4, "qwen_decode", tokens=1, past=128, layers=QWEN_LAYERS, words=QWEN_WORDS),
-    "qwen prefill": partial(qwen_q4, "qwen_prefill", tokens=512, past=0, layers=QWEN_LAYERS),
+    "qwen prefill": partial(qwen_q4, "qwen_prefill", tokens=512, past=0, layers=PREFILL_LAYERS),
 }
-"""A step of the whole model, and its layers over a text."""
+"""A step of the whole model, and some of its layers over a text."""
 
 QUANTISED: Mapping[str, Callable[[], bytes]] = {
     **{

@@ -359,6 +359,16 @@ def test_what_onnx_runtime_counts_before_it_rounds_is_explained():
     assert judge(case, replace(answers, ours=one, runtime=none)).finding is not None
 
 
+def test_the_size_of_the_least_number_is_beyond_its_type():
+    """ONNX Runtime divides by the size that int32 has of it, which is negative."""
+    normalizer = node("Normalizer", ["x"], ["y"], domain=LEARNED, norm="L1")
+    case = case_of([normalizer], {"x": np.full((1, 1), -(2**31), np.int32)}, learned=3)
+    answers = answer_case(case)
+    assert judge(case, answers).reasons == ("whole numbers overflow",)
+    other = replace(answers, ours=answers.runtime, runtime=answers.ours)
+    assert judge(case, other).finding is not None
+
+
 def test_numbers_beyond_their_type_may_be_counted_as_others():
     nodes = [node("ReduceL1", ["x", "axes"], ["t"]), node("Unique", ["t"], ["y"])]
     case = case_of(nodes, {"x": np.array([[-(2**63), 1 - 2**63]])}, {"axes": [0]}, opset=21)

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from tunewright.graph.ir import Node
+
 from ..answers import EVALUATOR, OURS, RUNTIME
 from ..bounds import FLUSH_FACTOR, Leeway, may_overflow
 from ..case import op_name
@@ -38,9 +40,16 @@ def overflows_integers(difference: Difference) -> bool:
     """Integers leave the range of their type; numpy and ours compute them modulo 2^n."""
     if difference.who != RUNTIME:
         return False
-    nodes = [node for node in difference.upstream() if not CALCULATING.isdisjoint(ops_of(node))]
-    operands = [a for node in nodes if _whole(difference.results(node)) for a in _whole(difference.operands(node))]
+    nodes = [node for node in difference.upstream() if _calculates_in_integers(difference, node)]
+    operands = [a for node in nodes for a in _whole(difference.operands(node))]
     return any(float(np.abs(as_float64(a)).max()) >= np.iinfo(a.dtype).max / (2 * a.size) for a in operands)
+
+
+def _calculates_in_integers(difference: Difference, node: Node) -> bool:
+    """Whether results have a type of integers; those of a norm are floats, but sizes are taken before."""
+    if difference.program.called_op(node) == NORMALIZER:
+        return True
+    return bool(_whole(difference.results(node))) and not CALCULATING.isdisjoint(ops_of(node))
 
 
 def _whole(values: Sequence[Any]) -> list[Any]:
