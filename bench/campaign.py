@@ -1,8 +1,8 @@
 """A campaign: tune each case into one database, or none, time it beside its peers, and keep the results.
 
 A case is a model and a number of threads. Its peers are timed in a process of its own, in turn with ours, so that no
-runtime meets what another case left behind, and one that crashes is left out of one case. What was measured on this machine with
-this code and these settings is not measured again; after Ctrl-C the same command goes on.
+runtime meets what another case left behind, and one that crashes is left out of one case. What was measured on this
+machine with this code and these settings is not measured again; after Ctrl-C the same command goes on.
 """
 
 from __future__ import annotations
