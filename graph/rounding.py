@@ -7,7 +7,8 @@ an edge does: next to 0 a root is next to 0, or NaN. So what is *decisive* none 
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from enum import IntEnum
 from math import frexp
 
@@ -103,45 +104,66 @@ def _ancestors(graph: Graph, names: Iterable[str]) -> set[str]:
 def _step_operands(graph: Graph, *, quantising: bool = True) -> Iterable[str]:
     """The floats that step functions read, outside too. With `quantising` false, ops of QUANTISING don't count."""
     yield from graph.float_tensors(port.tensor for port in graph.outputs if port.is_decisive)
-    rounded, ranges = set(_rounding_sums(graph)), _ranges(graph)
+    rounded, ranges = set(_rounding_sums(graph)), _Ranges.of(graph)
     for node in graph.nodes:
         is_step = _is_step(graph, node) and (quantising or node.op not in QUANTISING)
-        if (is_step and not _is_by_range(node, ranges)) or not rounded.isdisjoint(node.outputs):
+        if (is_step and not ranges.has(node)) or not rounded.isdisjoint(node.outputs):
             yield from graph.float_tensors(node.inputs)
 
 
-def _is_by_range(node: Node, ranges: Container[str]) -> bool:
-    """Whether a node quantises floats by their own range, or is a part of that."""
-    match node.op:
-        case "DynamicQuantizeLinear":
-            return True
-        case "QuantizeLinear":
-            return node.inputs[1] in ranges
-        case "Equal":
-            return node.inputs[0] in ranges
-    return False
+@dataclass(frozen=True, slots=True)
+class _Ranges:
+    """How DynamicQuantizeLinear makes its scale and its zero point, as `quantised_ops` writes it: see `of`."""
 
+    sources: Mapping[str, str]  # range or scale -> the numbers that it is of
+    least: Mapping[str, str]  # the negative of a minimum -> what it is of
+    guards: Collection[str]  # comparisons with 0 by which an empty range is told
 
-def _ranges(graph: Graph) -> set[str]:
-    """A maximum of numbers less their minimum, each 0 at least and at most, and what is the range but for constants.
+    @staticmethod
+    def of(graph: Graph) -> _Ranges:
+        """Those of `low = Min(ReduceMin(x), 0); high = Max(ReduceMax(x), 0); r = Sub(high, low)`, over all axes.
 
-    So DynamicQuantizeLinear makes its scale: `quantised_ops` takes it apart.
-    """
-    extremes: dict[str, str] = {}  # an extreme -> what it is of
-    ranges: set[str] = set()
-    for node in graph.nodes:
-        if node.domain or not node.inputs:
-            continue
-        source, others = node.inputs[0], node.inputs[1:]
-        if node.op in ("ReduceMax", "ReduceMin"):
-            extremes[node.outputs[0]] = source
-        elif node.op in ("Max", "Min") and source in extremes and graph.constants.keys() >= set(others):
-            extremes[node.outputs[0]] = extremes[source]
-        elif node.op == "Sub" and source in extremes and extremes[source] == extremes.get(others[0]):
-            ranges.add(node.outputs[0])
-        elif node.op in ("Div", "Where") and not ranges.isdisjoint(node.inputs):
-            ranges.update(node.outputs)
-    return ranges
+        The scale is `Div(Where(Equal(r, 0), c, r), c)`, and the zero point is made of `Neg(low)`.
+        """
+        extremes: dict[tuple[str, str], str] = {}  # op and result -> what the extreme is of
+        sources, least, guards = dict[str, str](), dict[str, str](), set[str]()
+        for node in graph.nodes:
+            if node.domain or not node.inputs or len(node.outputs) != 1:
+                continue
+            (result,), (first, *others) = node.outputs, node.inputs
+            is_known = graph.constants.keys() >= set(others)
+            match node.op:
+                case "ReduceMax" | "ReduceMin" if graph.types[result].shape == ():
+                    extremes[node.op, result] = first
+                case "Max" | "Min" if is_known and (f"Reduce{node.op}", first) in extremes:
+                    extremes[f"Reduce{node.op}", result] = extremes[f"Reduce{node.op}", first]
+                case "Neg" if ("ReduceMin", first) in extremes:
+                    least[result] = extremes["ReduceMin", first]
+                case "Sub":
+                    high, low = extremes.get(("ReduceMax", first)), extremes.get(("ReduceMin", others[0]))
+                    if high is not None and high == low:
+                        sources[result] = high
+                case "Equal" if first in sources and is_known:
+                    guards.add(result)
+                case "Where" if first in guards and others[1] in sources and others[0] in graph.constants:
+                    sources[result] = sources[others[1]]
+                case "Div" if first in sources and is_known:
+                    sources[result] = sources[first]
+        used = {name for node in graph.nodes if node.op != "Where" for name in node.inputs}
+        used.update(port.tensor for port in graph.outputs)
+        return _Ranges(sources, least, guards - used)
+
+    def has(self, node: Node) -> bool:
+        """Whether a node quantises floats by their own range, or is a part of that."""
+        match node.op:
+            case "DynamicQuantizeLinear":
+                return True
+            case "QuantizeLinear":
+                source = self.sources.get(node.inputs[1])
+                return source is not None and source in (node.inputs[0], self.least.get(node.inputs[0]))
+            case "Equal":
+                return node.outputs[0] in self.guards
+        return False
 
 
 def _is_step(graph: Graph, node: Node) -> bool:

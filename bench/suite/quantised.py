@@ -137,13 +137,7 @@ BYTE_PRODUCTS: Mapping[str, tuple[Callable[[], bytes], int]] = {
         *((f"bytes {m}x{k}x{n}", partial(byte_product, m, k, n), 2 * m * k * n) for m, k, n in PRODUCTS),
         *(
             (f"bytes conv {k}x{k} {c}->{n} {e}x{e}", partial(byte_convolution, c, n, e, k), 2 * (e * k) ** 2 * c * n)
-            for c, n, e, k in (
-                (64, 64, 56, 3),
-                (128, 128, 28, 3),
-                (256, 256, 14, 3),
-                (512, 256, 28, 1),
-                (256, 64, 56, 1),
-            )
+            for c, n, e, k in CONVOLUTIONS
         ),
     )
 }

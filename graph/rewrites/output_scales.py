@@ -7,7 +7,12 @@ the code: so layers that differ in their scales alone become the same task.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
+
+from tunewright.codegen.expr.dtype import BYTES
+from tunewright.codegen.expr.quantise import SCALES
 
 from ..ir import Array, Node
 from .edit import Edit, Result, each
@@ -24,6 +29,9 @@ LEVEL_OPS = MOVING_OPS | {
     "Add", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "LeakyRelu", "ReduceMean", "Relu", "Sub",
 }  # fmt: skip
 """Ops that give a positive factor's multiple where all of their data is its multiple."""
+
+
+BYTE_TYPES = frozenset(dtype.value for dtype in BYTES)
 
 
 def data_operands(node: Node) -> tuple[str, ...]:
@@ -43,7 +51,7 @@ def output_scales(edit: Edit, node: Node) -> Result:
     if known is None or known.size != 1 or edit.types[x].dtype != FLOAT32 or node.attrs.get("block_size", 0):
         return None
     step = float(known.flat[0])
-    if step == 1 or not 0 < step < np.inf:
+    if step == 1 or not SCALES[0] <= step <= SCALES[1]:
         return None
     steps = _divided(edit, x, step)
     if steps is None:
@@ -73,7 +81,14 @@ def _divided(edit: Edit, name: str, step: float) -> str | None:
     operands = tuple(operand for operand in divided if operand is not None)
     if len(operands) < len(divided) or all(operand in edit.constants for operand in operands):
         return None
-    return edit.emit(node.op, *operands, *node.inputs[len(divided) :], **node.attrs)
+    return _repeat(edit, node, (*operands, *node.inputs[len(divided) :]))
+
+
+def _repeat(edit: Edit, node: Node, inputs: tuple[str, ...], dtype: str = FLOAT32) -> str:
+    """The result of the node on other operands, whose elements are of this type."""
+    result = edit.new_tensor(replace(edit.types[node.outputs[0]], dtype=dtype))
+    edit.add(replace(node, inputs=inputs, outputs=(result,)))
+    return result
 
 
 def _is_scaled_sum(edit: Edit, name: str) -> bool:
@@ -88,7 +103,7 @@ def _rescaled(edit: Edit, node: Node, place: int, step: float) -> str | None:
     scale = None if known is None else _quotient(edit, known, step)
     if scale is None:
         return None
-    return edit.emit(node.op, *node.inputs[:place], scale, *node.inputs[place + 1 :], **node.attrs)
+    return _repeat(edit, node, (*node.inputs[:place], scale, *node.inputs[place + 1 :]))
 
 
 def _quotient(edit: Edit, array: Array, step: float) -> str | None:
@@ -124,16 +139,17 @@ def _undequantised(edit: Edit, name: str, node: Node) -> str | None:
     operands = tuple(operand for operand in found if operand is not None)
     if len(operands) < len(found):
         return None
-    return edit.emit(inner.op, *operands, *inner.inputs[len(found) :], **inner.attrs)
+    return _repeat(edit, inner, (*operands, *inner.inputs[len(found) :]), edit.types[node.outputs[0]].dtype)
 
 
 def _has_same_steps(edit: Edit, left: Node, right: Node) -> bool:
-    """Whether two nodes have one scale for all, of the same value, and zero points of the same value and type."""
+    """Whether two nodes of bytes have one positive scale for all, the same, and the same zero point."""
     (scale, zero), (other, other_zero) = ((*node.inputs[1:], "")[:2] for node in (left, right))
     known, other_known = edit.array(scale), edit.array(other)
     if known is None or other_known is None or known.size != 1 or other_known.size != 1:
         return False
-    if edit.types[left.inputs[0]].dtype != edit.types[right.outputs[0]].dtype or known.item() != other_known.item():
+    dtypes = {edit.types[name].dtype for name in (left.inputs[0], right.outputs[0])}
+    if len(dtypes) > 1 or not dtypes <= BYTE_TYPES or not 0 < known.item() == other_known.item() < np.inf:
         return False
     point, other_point = (edit.array(name) if name else np.zeros((), np.uint8) for name in (zero, other_zero))
     return point is not None and other_point is not None and np.array_equal(point.ravel(), other_point.ravel())

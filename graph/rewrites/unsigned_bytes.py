@@ -60,7 +60,9 @@ def _stuck(graph: Graph, node: Node, free: set[str]) -> Collection[str]:
     if touched and node.op in MOVING_OPS and not node.domain:
         moved = {*data_operands(node), *(name for name in node.outputs if _is_signed(graph, name))}
         return () if moved <= free else touched
-    is_fit = touched <= set(_counted(node)) and (not touched or _zero_point(graph, node) is not None)
+    counted = _counted(node)
+    places = [name for name in (*node.inputs, *node.outputs) if name in free]
+    is_fit = len(places) == 1 and set(places) <= set(counted) and _zero_point(graph, node) is not None
     return () if is_fit else touched
 
 
@@ -89,6 +91,7 @@ def _with_shifted_zero(draft: Draft, node: Node) -> Node:
     assert zero is not None  # it is free
     shifted = draft.constant((zero + SHIFT).astype(np.uint8))
     inputs = [*node.inputs, *[""] * (ZERO_POINT - len(node.inputs))]
-    attrs = {name: value for name, value in node.attrs.items() if name != "output_dtype"}
+    is_typed = node.op == "QuantizeLinear"  # of the other op it is the type of floats
+    attrs = {name: value for name, value in node.attrs.items() if not (is_typed and name == "output_dtype")}
     inputs[ZERO_POINT : ZERO_POINT + 1] = [shifted]
     return replace(node, inputs=tuple(inputs), attrs=attrs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,9 @@ from tunewright.graph.rewrites import rewrite
 RNG = np.random.default_rng(3)
 
 
-def imported(inputs: str, nodes: str, outputs: str, **known: Any) -> Graph:
-    model = parser.parse_model(f'<ir_version: 10, opset_import: ["" : 20]> q ({inputs}) => ({outputs}) {{ {nodes} }}')
+def imported(inputs: str, nodes: str, outputs: str, opset: int = 20, **known: Any) -> Graph:
+    head = f'<ir_version: 10, opset_import: ["" : {opset}]>'
+    model = parser.parse_model(f"{head} q ({inputs}) => ({outputs}) {{ {nodes} }}")
     for name, value in known.items():
         model.graph.initializer.append(numpy_helper.from_array(np.asarray(value), name))
     return load(model.SerializeToString())
@@ -38,7 +40,9 @@ def scale_of(graph: Graph) -> list[float]:
 LAYER = "a = DequantizeLinear (p, s, z) b = DequantizeLinear <axis=1> (w, t, o) g = MatMul (a, b) h = Add (g, c) "
 
 
-def layer(scale: float, zero: int = 3, after: str = "y = QuantizeLinear (h, u, v)", **known: Any) -> Graph:
+def layer(
+    scale: float, zero: int = 3, after: str = "y = QuantizeLinear (h, u, v)", opset: int = 20, **known: Any
+) -> Graph:
     rng = np.random.default_rng(1)
     weights: dict[str, Any] = {
         "s": np.float32(0.031),
@@ -50,7 +54,7 @@ def layer(scale: float, zero: int = 3, after: str = "y = QuantizeLinear (h, u, v
         "u": np.float32(scale),
         "v": np.uint8(zero),
     }
-    return imported("uint8[9,64] p", LAYER + after, "uint8[9,16] y", **{**weights, **known})
+    return imported("uint8[9,64] p", LAYER + after, "uint8[9,16] y", opset, **{**weights, **known})
 
 
 @settings(deadline=None)
@@ -118,7 +122,19 @@ def test_which_results_are_scaled(runs: Any, after: str, scales: list[float]) ->
     assert np.abs(run(runs, rewritten, p=p).astype(int) - run(runs, graph, p=p)).max() <= 1
 
 
-@pytest.mark.parametrize("scale", [1e-42, 2.0**-140])
+@pytest.mark.parametrize("opset", [20, 21, 23])
+def test_residuals_of_any_opset(opset: int, runs: Any, caplog: pytest.LogCaptureFixture) -> None:
+    graph = layer(
+        0.02, after=RESIDUAL, opset=opset, p2=RNG.integers(0, 256, (9, 16)).astype(np.uint8), q=np.float32(0.03)
+    )
+    rewritten = rewrite(graph, dots=True)
+    assert scale_of(rewritten) == [1, 1]
+    p = RNG.integers(0, 256, (9, 64)).astype(np.uint8)
+    assert np.abs(run(runs, rewritten, p=p).astype(int) - run(runs, graph, p=p)).max() <= 1
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+@pytest.mark.parametrize("scale", [1e-42, 2.0**-140, 1e38])
 def test_a_quotient_that_is_no_float_stays(scale: float) -> None:
     assert scale_of(rewrite(layer(scale), dots=True)) == [np.float32(scale)]
 
@@ -171,6 +187,24 @@ def test_bytes_that_would_come_back_are_moved(points: str, is_moved: bool, runs:
     assert ("QuantizeLinear" not in [node.op for node in after.nodes]) is is_moved
     p = RNG.integers(0, 256, (1, 3, 6, 6)).astype(np.uint8)
     np.testing.assert_array_equal(run(runs, after, p=p), run(runs, graph, p=p))
+
+
+@pytest.mark.parametrize(
+    ("kind", "scale"), [("uint8", -0.1), ("uint8", 0.0), ("uint8", np.inf), ("int16", 0.1), ("uint16", 0.1)]
+)
+def test_what_is_no_byte_or_has_another_order_is_not_moved(
+    kind: str, scale: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    graph = imported(
+        f"{kind}[1,3,6,6] p",
+        MOVED.format("s, z"),
+        f"{kind}[1,3,5,5] y",
+        21,
+        s=np.float32(scale),
+        z=np.array(9, kind),
+    )
+    assert "QuantizeLinear" in [node.op for node in rewrite(graph).nodes]
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
 @pytest.mark.parametrize(("scale", "is_moved"), [(0.017, True), (0.018, False)])

@@ -360,6 +360,13 @@ DOTS: dict[str, tuple[bool, str, str, str, dict[str, Any]]] = {
         "float[1,4,4,16] y",
         {"w": signed(8, 16), "begin": np.array([0, 0, 1, 2]), "end": np.array([1, 4, 5, 6])},
     ),
+    "signed points by themselves": (
+        False,
+        "float[12,12] x",
+        "p = QuantizeLinear (x, s, z) c = MatMulInteger (p, p) y = Cast <to=1> (c)",
+        "float[12,12] y",
+        {"z": np.int8(3)},
+    ),
     "signed points that the model gives": (
         False,
         "float[7,12] x",
@@ -458,6 +465,9 @@ def test_what_is_rounded_as_it_comes_goes_one_way() -> None:
     assert rounding_bounds(call.task, example_inputs(call.task, 0)) is None
 
 
+RANGE = "high = ReduceMax <keepdims=0> (g) low = ReduceMin <keepdims=0> (g) k = Sub (high, low)"
+"""The range of what an activation gives."""
+
 GELU = "d = Div (h, r) e = Erf (d) i = Add (e, one) m = Mul (h, i) g = Mul (m, half)"
 
 
@@ -467,6 +477,10 @@ GELU = "d = Div (h, r) e = Erf (d) i = Add (e, one) m = Mul (h, i) g = Mul (m, h
         ("p, s, z = DynamicQuantizeLinear (g) c = MatMulInteger (p, w, z) y = Cast <to=1> (c)", True),
         ("p = QuantizeLinear (g, u, v) c = MatMulInteger (p, w, v) y = Cast <to=1> (c)", False),
         ("f = Floor (g) y = MatMul (f, x)", False),
+        (f"{RANGE} e2 = Equal (k, u) y = Cast <to=1> (e2)", False),
+        (f"{RANGE} p = QuantizeLinear (h, k, v) c = MatMulInteger (p, w, v) y = Cast <to=1> (c)", False),
+        (f"{RANGE} p = QuantizeLinear (g, k, v) c = MatMulInteger (p, w, v) y = Cast <to=1> (c)", True),
+        (f"{RANGE} p = QuantizeLinear (m, k, v) c = MatMulInteger (p, w, v) y = Cast <to=1> (c)", False),
     ],
 )
 def test_activations_are_recognised_before_they_are_quantised_by_their_range(
