@@ -23,7 +23,8 @@ def test_bytes_go_from_task_to_task() -> None:
     assert not model.fallbacks
     between = {task.outputs[0].dtype.value for task, _ in model.tasks.values() if "Conv" in task.op}
     assert between == {"uint8"}
-    assert sum("ConvInteger" in task.op for task, _ in model.tasks.values()) > 30
+    counts = [count for task, count in model.tasks.values() if "ConvInteger" in task.op]
+    assert sum(counts) > 30 >= len(counts)  # layers of other scales are one task
 
 
 def test_what_eight_bits_gain() -> None:
@@ -38,4 +39,6 @@ def test_what_eight_bits_gain() -> None:
     figures = summary(list(rows.items()))
     assert figures["over_float32"] == {"geometric_mean": pytest.approx(4.0), "models": {"resnet50": 4.0}}
     assert figures["over_peers"]["models"] == {"resnet50": 1.1, "t5_encoder": 2.0}
+    row = entry(0.2, onnxruntime=0.3) | {"share": 0.9}
+    assert summary([("four bits 1x4096x4096", row)])["shares"] == {"four bits 1x4096x4096": 0.9}
     assert summary([])["over_peers"] == {"geometric_mean": None, "models": {}}
