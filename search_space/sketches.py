@@ -14,8 +14,8 @@ from .cpu.byte_product import ByteProductSketch
 from .cpu.chain import ChainSketch
 from .cpu.contraction import ContractionSketch
 from .cpu.generic import GenericSketch
-from .cpu.interleave import InterleaveSketch
 from .cpu.joint import JointSketch
+from .cpu.pixel_words import PixelWordsSketch
 from .cpu.plane import PlaneSketch
 from .cpu.rows import RowsSketch
 from .cpu.split import SplitSketch
@@ -49,7 +49,7 @@ GROUPS: tuple[tuple[Sketch, ...], ...] = (
     ),  # for several products or windows
     (PlaneSketch(),),  # for windows of planes
     (TreesSketch(),),  # for ensembles of trees
-    (InterleaveSketch(),),  # for pixels of four bytes
+    (PixelWordsSketch(),),  # for pixels of four bytes
     (ByteMatricesSketch(),),  # for products of bytes, where there are matrix registers
     (
         WinogradSketch(4),

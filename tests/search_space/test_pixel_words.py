@@ -1,4 +1,4 @@
-"""The interleave sketch: borders of every kind, batches, and what it leaves alone."""
+"""The sketch of pixel words: borders of every kind, batches, and what it leaves alone."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tunewright.graph.fusion.fusion import TaskCall, partition
 from tunewright.graph.onnx_import import load
 from tunewright.graph.rewrites import rewrite
 from tunewright.graph.task import Task
-from tunewright.search_space.cpu.interleave import InterleaveSketch
+from tunewright.search_space.cpu.pixel_words import PixelWordsSketch
 
 from .oracle import NARROW, WIDE, agree
 
-SKETCH = InterleaveSketch()
+SKETCH = PixelWordsSketch()
 
 TURN = "t = Transpose<perm=[0, 2, 3, 1]>(q) y = Identity(t)"
 

@@ -1,4 +1,4 @@
-"""Interleave: bytes of four channels put together in registers, columns along the vector lanes.
+"""Pixel words: bytes of four channels put together in registers, columns along the vector lanes.
 
     parallel chunk of rows
       border                        a constant word, where the row or the column is padding
@@ -137,10 +137,10 @@ def _has_column(node: Expr, column: str) -> bool:
     return node == Var(column) or any(_has_column(part, column) for part in node.children)
 
 
-class InterleaveSketch(PatternSketch[Pixels]):
+class PixelWordsSketch(PatternSketch[Pixels]):
     """Columns of four bytes along the lanes."""
 
-    name = "interleave"
+    name = "pixel_words"
     version = 1
 
     def recognise(self, task: Task, target: Target) -> Pixels | None:
