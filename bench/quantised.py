@@ -46,8 +46,8 @@ def limit_shares(
     target, kernels_s = detect(threads), times["kernels_ms"] / 1e3
     if case in BYTE_PRODUCTS:
         peak_ops_s = byte_peak_ops_s(target, settings().objects)
-        share = BYTE_PRODUCTS[case][1] / (peak_ops_s * kernels_s) if peak_ops_s else None
-        return {"limit": "arithmetic", "peak_gops": peak_ops_s / 1e9, "share": share}
+        part = BYTE_PRODUCTS[case][1] / (peak_ops_s * kernels_s) if peak_ops_s else None
+        return {"limit": "arithmetic", "peak_gops": peak_ops_s / 1e9, "share": part}
     if case in PACKED_ROWS:
         traffic = Traffic(PACKED_ROWS[case][1], 0)
         with HostLock(settings().objects).exclusive(), ThreadPool(threads) as pool:

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 import onnxruntime
-from onnx import TensorProto
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_dynamic, quantize_static
 
+from .byte_network import ByteNetwork
 from .convolutional import mobilenet_v2, resnet50
 from .language import four_bits, qwen_q4, t5_encoder, t5_encoder_int8
 from .network import Network
@@ -83,40 +83,18 @@ PAIRS: Mapping[str, tuple[Callable[[], bytes], Callable[[], bytes]]] = {
 """Functions by name that give the ONNX bytes of a model in float32, and quantised."""
 
 
-SCALE, ZERO = np.array(0.05, np.float32), np.array(0, np.uint8)
-"""Of activations of bytes."""
-
-
-def _bytes(net: Network, shape: tuple[int, ...]) -> str:
-    """Floats that an input of unsigned bytes stands for."""
-    return net.add("DequantizeLinear", net.input("x", shape, TensorProto.UINT8), net.exact(SCALE), net.exact(ZERO))
-
-
-def _byte_weights(net: Network, shape: tuple[int, ...], axis: int) -> str:
-    rng = np.random.default_rng(0)
-    known = net.exact(rng.integers(-127, 128, shape).astype(np.int8))
-    scales = net.exact(rng.uniform(0.001, 0.003, shape[axis]).astype(np.float32))
-    return net.add("DequantizeLinear", known, scales, net.exact(np.zeros(shape[axis], np.int8)), axis=axis)
-
-
-def _byte_result(net: Network, y: str) -> bytes:
-    return net.onnx(net.add("QuantizeLinear", y, net.exact(SCALE), net.exact(ZERO)))
-
-
 def byte_product(rows: int, inner: int, columns: int) -> bytes:
     """A product of bytes, between bytes."""
-    net = Network("byte_product")
-    y = net.add("MatMul", _bytes(net, (rows, inner)), _byte_weights(net, (inner, columns), 1))
-    return _byte_result(net, net.add("Add", y, net.shift(columns)))
+    net = ByteNetwork("byte_product", np.random.default_rng(0))
+    y = net.add("MatMul", net.bytes_input("x", rows, inner), net.bytes_weight((inner, columns), 1))
+    return net.onnx(net.quantise(net.add("Add", y, net.shift(columns))))
 
 
 def byte_convolution(channels: int, outputs: int, extent: int, kernel: int) -> bytes:
     """A convolution of bytes, between bytes, padded to keep the extent. Channels are last outside."""
-    net, sides = Network("byte_convolution"), [kernel] * 2
-    x = net.transpose(_bytes(net, (1, extent, extent, channels)), 0, 3, 1, 2)
-    weights = _byte_weights(net, (outputs, channels, *sides), 0)
-    y = net.add("Conv", x, weights, net.shift(outputs), kernel_shape=sides, pads=[kernel // 2] * 4)
-    return _byte_result(net, net.transpose(y, 0, 2, 3, 1))
+    net = ByteNetwork("byte_convolution", np.random.default_rng(0))
+    y = net.convolution(net.image("x", channels, extent), (outputs, channels, kernel, kernel), 1)
+    return net.onnx(net.transpose(net.quantise(y), 0, 2, 3, 1))
 
 
 def packed_row(inner: int, columns: int) -> bytes:

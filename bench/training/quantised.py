@@ -11,13 +11,10 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 from onnx import TensorProto
 
-from tunewright.bench.suite.network import Network
+from tunewright.bench.suite.byte_network import ByteNetwork
 from tunewright.codegen.expr.dtype import WORD_BYTES
 
 from .tasks import KERNELS, Rng, draw_size
-
-SCALE = np.array(0.05, np.float32)
-"""Of activations."""
 
 ZEROS = 0, 121
 """Zero points: behind a rectifier, and elsewhere."""
@@ -30,45 +27,15 @@ def random_layers(rng: Rng) -> Iterator[bytes]:
             yield make(rng)
 
 
-class _Layer(Network):
-    """A layer in the making: what there is about bytes."""
+class _Layer(ByteNetwork):
+    """A layer in the making, whose result is rectified or not before it is quantised."""
 
     def __init__(self, rng: Rng) -> None:
-        super().__init__("layer", int(rng.integers(1 << 30)))
-        self.rng = rng
-        self._zero = np.array(ZEROS[int(rng.random() < 0.4)], np.uint8)
-
-    def bytes_input(self, name: str, *shape: int) -> str:
-        """Floats that an input of bytes stands for."""
-        return self.dequantise(self.input(name, shape, TensorProto.UINT8))
-
-    def image(self, name: str, channels: int, extent: int) -> str:
-        """As `bytes_input`, of a square image, in the order of ONNX."""
-        return self.dequantise(
-            self.transpose(self.input(name, (1, extent, extent, channels), TensorProto.UINT8), 0, 3, 1, 2)
-        )
-
-    def quantise(self, x: str) -> str:
-        return self.add("QuantizeLinear", x, self.exact(SCALE), self.exact(self._zero))
-
-    def dequantise(self, x: str) -> str:
-        return self.add("DequantizeLinear", x, self.exact(SCALE), self.exact(self._zero))
-
-    def bytes_weight(self, shape: tuple[int, ...], axis: int) -> str:
-        """Weights with a scale for each place along an axis."""
-        known = self.exact(self.rng.integers(-127, 128, shape).astype(np.int8))
-        scales = self.exact(self.rng.uniform(0.001, 0.003, shape[axis]).astype(np.float32))
-        return self.add("DequantizeLinear", known, scales, self.exact(np.zeros(shape[axis], np.int8)), axis=axis)
-
-    def convolution(self, x: str, shape: tuple[int, ...], stride: int, group: int = 1) -> str:
-        """A convolution by weights of a shape, padded to keep the extent at stride 1."""
-        outputs, _, *kernel = shape
-        pads = [extent // 2 for extent in kernel] * 2
-        form = {"kernel_shape": kernel, "strides": [stride] * 2, "pads": pads, "group": group}
-        return self.add("Conv", x, self.bytes_weight(shape, 0), self.shift(outputs), **form)
+        seed, zero_point = int(rng.integers(1 << 30)), ZEROS[int(rng.random() < 0.4)]
+        super().__init__("layer", rng, seed=seed, zero_point=zero_point)
 
     def bytes_of(self, y: str) -> bytes:
-        """The model whose result is quantised, rectified before or not."""
+        """The model of a result."""
         y = self.quantise(self.add("Relu", y) if self.rng.random() < 0.5 else y)
         return self.onnx(y)
 

@@ -30,8 +30,8 @@ LEVEL_OPS = MOVING_OPS | {
 }  # fmt: skip
 """Ops that give a positive factor's multiple where all of their data is its multiple."""
 
-
 BYTE_TYPES = frozenset(dtype.value for dtype in BYTES)
+"""As types of tensors have them."""
 
 
 def data_operands(node: Node) -> tuple[str, ...]:

@@ -11,15 +11,14 @@ word. With channels along the lanes there would be four of them, from four place
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tunewright.codegen.expr.dtype import WORD_BYTES, DType
-from tunewright.codegen.expr.expr import Const, Expr, Load, Op, Ramp, Var, const, free_vars, loads, op, substitute
+from tunewright.codegen.expr.expr import Const, Expr, Op, Ramp, Var, const, free_vars, loads, op, substitute
 from tunewright.codegen.expr.index import simplify
 from tunewright.codegen.expr.lanes import vectorize
 from tunewright.codegen.expr.symbolic import is_symbolic
@@ -35,9 +34,10 @@ from ..patterns.fused_stage import FusedStage, fuse_stages
 from ..patterns.padding import Interior, match_padding
 from ..patterns.rows import row_loop
 from ..patterns.vector_axis import is_contiguous
+from ..patterns.windows import outside_loads
 from ..schedule import Schedule
 from ..sketch import PatternSketch
-from ..space import Columns, Knob, Space, Tiling
+from ..space import Columns, Knob, Space, Tiling, flat_extents, whole_extents
 from .loops.tile import tile_vectors
 
 CHUNKS_PER_THREAD = 4
@@ -91,7 +91,7 @@ class Pixels:
 
 def _signed(word: int) -> int:
     """A word of 32 bits as a signed number."""
-    return (word + (1 << 31)) % (1 << 32) - (1 << 31)
+    return int(np.array(word, np.uint32).view(np.int32))
 
 
 def match_pixels(task: Task, lanes: int) -> Pixels | None:
@@ -127,14 +127,9 @@ def _border(fused_stage: FusedStage) -> int | None:
 def _is_read_along(word: Expr, column: str) -> bool:
     """Whether all that differs from column to column is read in order."""
     reads = [load for load in loads(word) if column in free_vars(*load.index)]
-    return bool(reads) and all(is_contiguous(load.index, column) for load in reads) and not _has_column(word, column)
-
-
-def _has_column(node: Expr, column: str) -> bool:
-    """Whether a column is more than part of an index."""
-    if isinstance(node, Load):
-        return False
-    return node == Var(column) or any(_has_column(part, column) for part in node.children)
+    return (
+        bool(reads) and all(is_contiguous(load.index, column) for load in reads) and column not in outside_loads(word)
+    )
 
 
 class PixelWordsSketch(PatternSketch[Pixels]):
@@ -176,18 +171,11 @@ class PixelWordsSketch(PatternSketch[Pixels]):
 
 
 def _tiling(pixels: Pixels, target: Target, columns: Columns) -> Tiling:
-    channels = pixels.fused_stage.stage.axes[-1].name
-    tile: Mapping[str, NDArray[np.int64] | int] = {
-        pixels.column.name: columns["vectors"] * target.lanes(4),
-        channels: WORD_BYTES,
-    }
-    chunk: dict[str, NDArray[np.int64] | int] = {pixels.column.name: pixels.column.extent, channels: WORD_BYTES}
-    left = columns["chunk_rows"]
-    for axis in reversed(pixels.rows):
-        chunk[axis.name] = np.clip(left, 1, axis.extent)
-        left = left // axis.extent
+    stage, along = pixels.fused_stage.stage, pixels.column.name
+    whole = whole_extents(stage.axes[-2:])
+    chunk = whole | flat_extents(pixels.rows, columns["chunk_rows"])
     chunks = -(-pixels.row_count // columns["chunk_rows"])
-    return Tiling.of(pixels.fused_stage.stage, pixels.column.name, columns, (tile, chunk), chunks)
+    return Tiling.of(stage, along, columns, (whole | {along: columns["vectors"] * target.lanes(4)}, chunk), chunks)
 
 
 @dataclass(frozen=True, slots=True)

@@ -345,13 +345,13 @@ def _is_stream(element: Expr, along: str) -> bool:
     (load,) = loads(element)
     lines = all(linear(e) is not None and len(free_vars(e)) <= 1 for e in load.index)
     is_moving = along in free_vars(load.index[-1]) and _is_along(load.index, along)
-    return lines and is_moving and along not in _outside_loads(element)
+    return lines and is_moving and along not in outside_loads(element)
 
 
-def _outside_loads(value: Expr) -> list[str]:
+def outside_loads(value: Expr) -> list[str]:
     """Variables that are more than part of an index."""
     if isinstance(value, Load):
         return []
     if isinstance(value, Var):
         return [value.name]
-    return [name for part in value.children for name in _outside_loads(part)]
+    return [name for part in value.children for name in outside_loads(part)]
