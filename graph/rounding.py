@@ -143,7 +143,7 @@ class _Ranges:
                     high, low = extremes.get(("ReduceMax", first)), extremes.get(("ReduceMin", others[0]))
                     if high is not None and high == low:
                         sources[result] = high
-                case "Equal" if first in sources and is_known:
+                case "Equal" if first in sources and is_known and not np.any(graph.constants[others[0]]):
                     guards.add(result)
                 case "Where" if first in guards and others[1] in sources and others[0] in graph.constants:
                     sources[result] = sources[others[1]]

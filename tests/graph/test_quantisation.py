@@ -478,6 +478,7 @@ GELU = "d = Div (h, r) e = Erf (d) i = Add (e, one) m = Mul (h, i) g = Mul (m, h
         ("p = QuantizeLinear (g, u, v) c = MatMulInteger (p, w, v) y = Cast <to=1> (c)", False),
         ("f = Floor (g) y = MatMul (f, x)", False),
         (f"{RANGE} e2 = Equal (k, u) y = Cast <to=1> (e2)", False),
+        (f"{RANGE} e2 = Equal (k, u) o = Where (e2, u, k) y = Mul (x, o)", False),
         (f"{RANGE} p = QuantizeLinear (h, k, v) c = MatMulInteger (p, w, v) y = Cast <to=1> (c)", False),
         (f"{RANGE} p = QuantizeLinear (g, k, v) c = MatMulInteger (p, w, v) y = Cast <to=1> (c)", True),
         (f"{RANGE} p = QuantizeLinear (m, k, v) c = MatMulInteger (p, w, v) y = Cast <to=1> (c)", False),
