@@ -388,6 +388,18 @@ def quantised(rng: Rng) -> str:
     return f"x[{rows}, {depth}] w[{depth}, {columns}] | {constants} {nodes} | y ; w"
 
 
+def quantised_image(rng: Rng) -> str:
+    """Up to four channels, quantised, in a border, turned so that the channels lie together."""
+    images, height, width = one_of(rng, *IMAGES), size(rng), size(rng)
+    channels = one_of(rng, 3, 4, 4)
+    pads = [0, 4 - channels, 0, 0] if channels < 4 else one_of(rng, [0] * 4, [0, 0, 0, size(rng)], [0, 0, size(rng), 0])
+    constants = f"s = Constant<value_float=0.0625>() z = Constant<value=uint8 {{{int(rng.integers(256))}}}>()"
+    nodes = f"p = QuantizeLinear(x, s, z) k = Constant<value_ints={listed([0] * 4 + pads)}>() q = Pad(p, k, z)"
+    nodes += " t = Transpose<perm=[0, 2, 3, 1]>(q) v = Cast<to=3>(w) c = MatMulInteger(t, v, z)"
+    operands = f"x{listed([images, channels, height, width])} w[4, {size(rng)}]"
+    return f"{operands} | {constants} {nodes} y = Cast<to=1>(c) | y ; w"
+
+
 def long_body(rng: Rng) -> str:
     """Some tens of maps of tensors of rank 0 to 5, some of which are broadcast."""
     extents = shape(rng, 0, 5)
@@ -446,6 +458,7 @@ DRAWN: Mapping[str, Sequence[Callable[[Rng], str]]] = {
     "tree_ensemble": (trees,),
     "byte_matrices": (wide_dot_product, dot_convolution),
     "byte_product": (dot_product,),
+    "pixel_words": (quantised_image,),
     "contraction": PRODUCTS,
     "winograd2": (plain_convolution,),
     "window": WINDOWS,
