@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from typing import Any
 
+from .expr.dtype import DType
 from .fields import check_names, check_ranges, quote
 from .gpu import THREAD_REGISTERS, Gpu
 
@@ -86,10 +87,17 @@ class Target:
     def dot_bits(self) -> int:
         """The widest vectors of bytes, unsigned and signed ones, whose products an instruction sums in 32 bits.
 
-        512 with AVX512-VNNI, 256 with AVX-VNNI, 0 without.
+        512 with AVX512-VNNI, 256 with AVX-VNNI, 128 with ARM's I8MM, 0 without.
         """
+        if "+i8mm" in self._arm_features:
+            return 128
         features = self._x86_features
         return 512 if "+avx512vnni" in features else 256 if "+avxvnni" in features else 0
+
+    @property
+    def bf16_bits(self) -> int:
+        """The widest vectors of bfloat16 whose products an instruction sums in float32; 0 where there is none."""
+        return 512 if "+avx512bf16" in self._x86_features else 128 if "+bf16" in self._arm_features else 0
 
     @property
     def pair_bits(self) -> int:
@@ -108,18 +116,37 @@ class Target:
         return 0 < self.vector_bits <= self.dot_bits
 
     @property
+    def has_bf16(self) -> bool:
+        """Whether bfloat16 is multiplied as such, faster than as float32."""
+        is_vector = 0 < self.vector_bits <= self.bf16_bits
+        return self.kind == CUDA or is_vector or self.has_matrices_of(DType.BF16)
+
+    @property
     def has_fma(self) -> bool:
         """Whether `fma` of floats rounds once: where an instruction multiplies and adds."""
-        return self.triple.startswith(("aarch64", "arm64")) or "+fma" in self._x86_features
+        return self._is_arm or "+fma" in self._x86_features
 
     @property
     def _x86_features(self) -> list[str]:
         return self.features.split(",") if self.triple.startswith("x86_64") else []
 
     @property
+    def _is_arm(self) -> bool:
+        return self.triple.startswith(("aarch64", "arm64"))
+
+    @property
+    def _arm_features(self) -> list[str]:
+        return self.features.split(",") if self._is_arm else []
+
+    @property
     def has_matrices(self) -> bool:
-        """Whether it has matrix registers, and an instruction that multiplies bytes in them: Intel's AMX."""
-        return self.triple.startswith("x86_64") and {"+amx-tile", "+amx-int8"} <= set(self.features.split(","))
+        """Whether it has matrix registers: Intel's AMX."""
+        return "+amx-tile" in self._x86_features
+
+    def has_matrices_of(self, dtype: DType) -> bool:
+        """Whether it has matrix registers, and an instruction that multiplies these numbers in them."""
+        feature = {DType.U8: "+amx-int8", DType.BF16: "+amx-bf16"}[dtype]
+        return self.has_matrices and feature in self._x86_features
 
     def __str__(self) -> str:
         return f"{self.kind}:{self.cpu}:{self.threads}x{self.vector_bits}"

@@ -503,6 +503,8 @@ def _has_valid_types(name: str, kinds: list[DType], result: DType) -> bool:
         return kinds[0].size_bytes == result.size_bytes and not {DType.BOOL, *NARROW} & {kinds[0], result}
     if name == "select":
         return kinds[0] is DType.BOOL and kinds[1] is kinds[2] is result
+    if name == "dot2_bf16":
+        return (*kinds, result) == (DType.I32, DType.I32, DType.F32, DType.F32)
     if any(kind is not kinds[0] for kind in kinds) or kinds[0] not in allowed:
         return False
     if name == "widen_bytes":

@@ -1,4 +1,4 @@
-"""Narrow types that hold float32 values exactly."""
+"""float32 values in narrow types: as they are, or rounded."""
 
 from __future__ import annotations
 
@@ -27,3 +27,11 @@ def narrow_type(array: np.ndarray[Any, Any]) -> np.dtype[Any] | None:
 
 def _survives(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> bool:
     return np.array_equal(array, array.astype(dtype).astype(np.float32))
+
+
+def bf16(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any] | None:
+    """A float32 array rounded to bfloat16; None if a finite number of it would be infinite."""
+    with np.errstate(over="ignore"):
+        rounded = array.astype(ml_dtypes.bfloat16)
+    is_kept = np.array_equal(np.isfinite(array), np.isfinite(rounded.astype(np.float32)))
+    return rounded if is_kept else None

@@ -236,7 +236,10 @@ def _rounding_casts(graph: Graph) -> Iterable[str]:
 
 
 SUMS_OF_PRODUCTS = frozenset(
-    {"BlockMatMul", "Conv", "ConvTranspose", "GRU", "Gemm", "LSTM", "MatMul", "RNN", "Recurrence"}
+    {
+        *("BlockMatMul", "Conv", "ConvNarrow", "ConvTranspose", "GRU", "Gemm", "LSTM", "MatMul", "MatMulNarrow", "RNN"),
+        "Recurrence",
+    }
 )
 
 SHORT_BITS = 12

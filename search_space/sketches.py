@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from tunewright.codegen.expr.dtype import DType
 from tunewright.codegen.ir.ir import Kernel
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 
+from .cpu.bf16_product import Bf16ProductSketch
 from .cpu.block_matmul import BlockMatMulSketch
-from .cpu.byte_matrices import ByteMatricesSketch
 from .cpu.byte_product import ByteProductSketch
 from .cpu.chain import ChainSketch
 from .cpu.contraction import ContractionSketch
 from .cpu.generic import GenericSketch
 from .cpu.joint import JointSketch
+from .cpu.matrices import MatricesSketch
 from .cpu.pixel_words import PixelWordsSketch
 from .cpu.plane import PlaneSketch
 from .cpu.rows import RowsSketch
@@ -50,8 +52,9 @@ GROUPS: tuple[tuple[Sketch, ...], ...] = (
     (PlaneSketch(),),  # for windows of planes
     (TreesSketch(),),  # for ensembles of trees
     (PixelWordsSketch(),),  # for pixels of four bytes
-    (ByteMatricesSketch(),),  # for products of bytes, where there are matrix registers
+    (MatricesSketch(), MatricesSketch(DType.BF16)),  # for products of small numbers, where there are matrix registers
     (
+        Bf16ProductSketch(),
         WinogradSketch(4),
         ContractionSketch(flipped=True),
         ContractionSketch(),

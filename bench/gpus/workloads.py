@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import onnx.parser
 
+from tunewright.graph.numerics import Numerics
 from tunewright.graph.task import Task
 from tunewright.tuner.models.model import open_model
 
@@ -169,5 +170,5 @@ KERNEL_WORKLOADS: Mapping[str, KernelWorkload] = {
 def heaviest_task(text: str) -> Task:
     """The task of a model with the most operations, fused where there is a choice."""
     model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 20]> m {text}')
-    tasks = open_model(model.SerializeToString(), widen=False).tasks.values()
+    tasks = open_model(model.SerializeToString(), numerics=Numerics(widen=False)).tasks.values()
     return max((task for task, _ in tasks), key=lambda task: (task.flops, task.traffic_bytes))

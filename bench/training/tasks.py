@@ -15,6 +15,7 @@ from tunewright.bench.search_parts.workloads import UNSEEN, WORKLOADS
 from tunewright.bench.suite import MODELS
 from tunewright.bench.suite.network import Network, batched_product, model_of
 from tunewright.costmodel.validation import is_held_out
+from tunewright.graph.numerics import Numerics
 from tunewright.graph.task import Task
 from tunewright.tuner.models.model import open_model
 
@@ -57,7 +58,8 @@ def tasks_of_models(models: Iterator[bytes], count: int, tasks: Mapping[str, Tas
 
 def _useful_tasks(model: bytes) -> dict[str, Task]:
     """The tasks of a model that are neither too large nor too small."""
-    return {key: task for key, (task, _) in open_model(model, dots=True).tasks.items() if _is_useful(task)}
+    tasks = open_model(model, numerics=Numerics(dots=True)).tasks
+    return {key: task for key, (task, _) in tasks.items() if _is_useful(task)}
 
 
 def _is_useful(task: Task) -> bool:

@@ -179,7 +179,7 @@ HORIZONTAL = frozenset({"hsum", "hmax", "hmin", "hprod"})
 ZIPS = frozenset({"zip_low", "zip_high"})
 """Ops that take lanes from two vectors in turn: from their lower halves, from their upper halves."""
 
-DOTS = frozenset({"dot2", "dot4", "dot4_small"})
+DOTS = frozenset({"dot2", "dot2_bf16", "dot4", "dot4_small"})
 """Sums of products of the small numbers in words, and a total."""
 
 OF_WORDS = DOTS | {"exp2_bits"}

@@ -74,6 +74,20 @@ def _dot2(a: Any, b: Any, total: Any) -> Any:
     return total
 
 
+def _dot2_bf16(a: Any, b: Any, total: Any) -> Any:
+    """Products of bfloat16 are exact in float32, but at its ends: each sum rounds once. The upper halves come first."""
+    for half in (1, 0):
+        left, right = (_float_part(words, half) for words in (a, b))
+        total = np.add(total, np.multiply(left, right))
+    return total
+
+
+def _float_part(words: Any, number: int) -> Any:
+    """A half of words as the bfloat16 that it is, in float32: its upper half."""
+    words = np.asarray(words, np.int32)
+    return np.array(np.bitwise_and(words, -1 << 16) if number else np.left_shift(words, 16)).view(np.float32)
+
+
 def _widen_bytes(pair: Any) -> Any:
     words = np.asarray(pair, np.int32)
     return np.bitwise_or(
@@ -106,6 +120,7 @@ OPS: Mapping[str, Callable[..., Any]] = {
     "dot4": _dot4,  # of two words, the sum of products of their four bytes, and a total: unsigned bytes by signed ones
     "dot4_small": _dot4_small,  # likewise, where the sum of the first two products has 16 bits, that of the others too
     "dot2": _dot2,  # of two words, the sum of products of their signed halves, and a total
+    "dot2_bf16": _dot2_bf16,  # of two words, the sum of products of their halves, bfloat16, and a float32: two sums
     "widen_bytes": _widen_bytes,  # of a number of two signed bytes, the word of which they are the signed halves
     "exp": np.exp,
     "log": np.log,

@@ -7,6 +7,7 @@ say so. Source: "Intel 64 and IA-32 Architectures Software Developer's Manual", 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from math import prod
 from typing import NamedTuple
 
@@ -53,10 +54,10 @@ def _move(register: Load, stmt: Do, buffers: Mapping[str, Buffer]) -> Stmt:
     return For(ROW, buffer.shape[-2], _row(buffer, to, source))
 
 
-def _dot(stmt: Do, buffers: Mapping[str, Buffer]) -> Stmt:
+def _dot(name: str, stmt: Do, buffers: Mapping[str, Buffer]) -> Stmt:
     [total], [left, right] = stmt.outs, stmt.ins
     deep = Var(DEPTH)
-    value = op("dot4", _at(left, {COLUMN: deep}), _at(right, {ROW: deep}), total)
+    value = op(name, _at(left, {COLUMN: deep}), _at(right, {ROW: deep}), total)
     buffer, depth = buffers[total.tensor], buffers[left.tensor].shape[-1]
     return For(ROW, buffer.shape[-2], For(DEPTH, depth, _row(buffer, total, value)))
 
@@ -69,9 +70,14 @@ MATRIX_INSTRUCTIONS: Mapping[str, MatrixInstruction] = {
     "matrix.zero": MatrixInstruction("TILEZERO", 1, 0, _zero),
     "matrix.load": MatrixInstruction("TILELOADD", 1, 1, lambda stmt, buffers: _move(stmt.outs[0], stmt, buffers)),
     "matrix.store": MatrixInstruction("TILESTORED", 1, 1, lambda stmt, buffers: _move(stmt.ins[0], stmt, buffers)),
-    "matrix.dot": MatrixInstruction("TDPBUSD", 1, 2, _dot),
+    "matrix.dot4": MatrixInstruction("TDPBUSD", 1, 2, partial(_dot, "dot4")),
+    "matrix.dot2_bf16": MatrixInstruction("TDPBF16PS", 1, 2, partial(_dot, "dot2_bf16")),
 }
-"""By their names in `Do`. A dot adds to its result products of unsigned by signed bytes, four to a word."""
+"""By their names in `Do`. A dot adds to its result what the op of its name does of words: see `expr.semantics`. That of
+floats adds even ones and odd ones apart, where the op adds one after the other."""
+
+SUM_TYPES = {"matrix.dot4": DType.I32, "matrix.dot2_bf16": DType.F32}
+"""Types of the sums of dots, whose operands are words."""
 
 
 def is_matrix(place: Load) -> bool:
@@ -96,7 +102,7 @@ def expand(stmt: Do, buffers: Mapping[str, Buffer]) -> Stmt:
 def register_fault(added: Buffer, buffers: Iterable[Buffer]) -> str:
     """Why no machine has these registers beside those of the other buffers; "" if one may."""
     rows, words = added.shape[-2:] if len(added.shape) > 1 else (0, 0)
-    if added.dtype is not DType.I32 or rows > MOST_ROWS or words > MOST_WORDS or not rows:
+    if added.dtype not in SUM_TYPES.values() or rows > MOST_ROWS or words > MOST_WORDS or not rows:
         return f"a register has up to {MOST_ROWS} rows of {MOST_WORDS} words"
     used = sum(prod(buffer.shape[:-2]) for buffer in (*buffers, added) if buffer.scope is Scope.MATRIX)
     return f"{used} registers, of {REGISTERS}" if used > REGISTERS else ""
@@ -118,11 +124,14 @@ def fault(stmt: Do, buffers: Mapping[str, Buffer]) -> str:
         if register.index[-2:] != (Var(ROW), Var(COLUMN)):
             return f"{register} is no whole register"
     for operand in memory:
-        if buffers[operand.tensor].dtype is not DType.I32:
-            return f"{operand} is not of words"
+        if buffers[operand.tensor].dtype is not buffers[registers[0].tensor].dtype:
+            return f"{operand} is not of the words of a register"
         if not is_matrix(operand):
             return f"{operand} is no matrix with rows of neighbours"
-    if stmt.name == "matrix.dot":
+    if stmt.name in SUM_TYPES:
+        sums, *words = (buffers[operand.tensor].dtype for operand in operands)
+        if sums is not SUM_TYPES[stmt.name] or words != [DType.I32, DType.I32]:
+            return f"sums of {words[0]} by {words[1]} are not {sums}"
         total, left, right = (buffers[operand.tensor].shape[-2:] for operand in operands)
         if (left[0], right[1]) != total or left[1] != right[0]:
             return f"{list(left)} by {list(right)} is not {list(total)}"

@@ -63,6 +63,7 @@ from .function import (
 from .matrix import INTRINSICS, MatrixRegisters, call, first_element
 from .memory import Address, AddressBook, BufferPointer, LoopInvariants, MemoryRange, MemoryState
 from .ops import Shuffle, literal, load, memory_type, select, splat, store, type_name
+from .types import Widths
 
 
 def emit(kernel: Kernel, target: Target, symbol: str) -> LlvmSource:
@@ -109,10 +110,9 @@ class _FunctionEmitter:
         self._callee = callee
         self._table = table
         self._registers = target.vector_registers
-        self._x86_bits = target.vector_bits if target.triple.startswith("x86_64") else 0
-        self._product_bits = {"dot_bits": target.dot_bits, "pair_bits": target.pair_bits}
+        self._widths = Widths.of(target)
         self._has_fma = target.has_fma
-        self._masks = self._x86_bits >= 512  # whether the machine has masked loads and stores
+        self._masks = self._widths.x86 >= 512  # whether the machine has masked loads and stores
         self._builder = FunctionBuilder()
         self._once = self._builder.once
         self._early_values: dict[int, dict[Expr, SsaValue]] = {}  # by the identity of a store, as `_memo`
@@ -509,7 +509,7 @@ class _FunctionEmitter:
         if scalar_condition:
             texts.insert(0, first.text)
         place = self._once if depth == LOCAL else partial(self._once, depth=depth)
-        name = select(node, lanes, texts, first.lanes, self._x86_bits, place, **self._product_bits)
+        name = select(node, lanes, texts, first.lanes, self._widths, place)
         return SsaValue(name, node.dtype, 1 if across else lanes, depth)
 
     def _broadcast(self, value: SsaValue, lanes: int) -> SsaValue:

@@ -16,7 +16,8 @@ INTRINSICS = {
     "matrix.zero": "tilezero",
     "matrix.load": "tileloadd64",
     "matrix.store": "tilestored64",
-    "matrix.dot": "tdpbusd",
+    "matrix.dot4": "tdpbusd",
+    "matrix.dot2_bf16": "tdpbf16ps",
 }
 """The intrinsic of each instruction, behind "llvm.x86."."""
 

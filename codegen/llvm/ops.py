@@ -24,7 +24,7 @@ from ..expr.expr import COMPARISONS, ZIPS, Op
 from ..expr.semantics import EIGHTHS, Number
 from . import words
 from .narrow import CASTS
-from .types import Emit, constant_of, vector_of
+from .types import Emit, Widths, constant_of, vector_of
 
 SCALARS = {
     DType.F32: "float",
@@ -139,24 +139,19 @@ def select(
     lanes: int,
     args: Sequence[str],
     condition_lanes: int,
-    x86_bits: int,
+    widths: Widths,
     emit: Emit,
-    *,
-    dot_bits: int = 0,
-    pair_bits: int = 0,
 ) -> str:
     """Place the instructions of an op on operands of `lanes` lanes each; the name of the result.
 
-    The condition of "select" alone may have fewer. `x86_bits` is the width of an x86's vectors, 0 for other machines;
-    `dot_bits` and `pair_bits` as in `Target`.
-    Raises ValueError for an op that the dtype doesn't have.
+    The condition of "select" alone may have fewer. Raises ValueError for an op that the dtype doesn't have.
     """
     name = op.name
     source = op.args[0].dtype
     column = _column(source)
     kind = type_name(source, lanes)
     is_known = any(arg.startswith("splat") for arg in args)  # LLVM then knows that a constant is no NaN
-    if name in ("min", "max") and source.is_float and lanes > 1 and x86_bits >= 512 and not is_known:
+    if name in ("min", "max") and source.is_float and lanes > 1 and widths.x86 >= 512 and not is_known:
         return _extreme("ogt" if name == "max" else "olt", source, lanes, args[0], args[1], emit)
     if name in BINARY and (word := BINARY[name][column]):
         if word in DIVISIONS and (args[1].startswith("%") or args[1] == splat(0, source, lanes)):
@@ -173,19 +168,21 @@ def select(
     if name == "fma":
         return _fma(source, lanes, args, emit)
     if name in ("dot4", "dot4_small"):
-        return words.dot4(lanes, args, dot_bits, pair_bits, emit, is_small=name == "dot4_small")
+        return words.dot4(lanes, args, widths, emit, is_small=name == "dot4_small")
     if name == "dot2":
-        return words.dot2(lanes, args, pair_bits, emit)
+        return words.dot2(lanes, args, widths, emit)
+    if name == "dot2_bf16":
+        return words.dot2_bf16(lanes, args, widths, emit)
     if name == "widen_bytes":
         return words.widen_bytes(lanes, args[0], emit)
     if name == "cast":
-        return _cast(source, op.dtype, lanes, args[0], x86_bits, emit)
+        return _cast(source, op.dtype, lanes, args[0], widths, emit)
     if name == "bitcast":
         return _bitcast(source, op.dtype, lanes, args[0], emit)
     if name in ZIPS:
         return _zip(source, lanes, args, 1 if name == "zip_high" else 0, emit)
     if name == "exp2_bits":
-        return _exp2_bits(lanes, args[0], x86_bits, emit)
+        return _exp2_bits(lanes, args[0], widths.x86, emit)
     if name in REDUCTIONS:
         return _reduction(name, source, lanes, args[0], emit)
     return _unary(name, source, lanes, args[0], emit)
@@ -314,14 +311,16 @@ def _reduction(name: str, dtype: DType, lanes: int, arg: str, emit: Emit) -> str
     return emit(f"call {result} @llvm.vector.reduce.{word}.{type_suffix}({operand})")
 
 
-def _cast(source: DType, target: DType, lanes: int, arg: str, x86_bits: int, emit: Emit) -> str:
+def _cast(source: DType, target: DType, lanes: int, arg: str, widths: Widths, emit: Emit) -> str:
     before, after = type_name(source, lanes), type_name(target, lanes)
     unsigned = source.is_unsigned or source is DType.BOOL
     wider = target.size_bytes > source.size_bytes or source is DType.BOOL
     match source.is_float, target.is_float:
         case _ if source is target:
             return arg
-        case _ if (source, target) in CASTS and (DType.BF16 in (source, target) or 0 < x86_bits < F16C_BITS):
+        case _ if (source, target) == (DType.F32, DType.BF16) and lanes > 1 and 32 * lanes <= widths.bf16:
+            return _shorten(lanes, arg, emit)
+        case _ if (source, target) in CASTS and (DType.BF16 in (source, target) or 0 < widths.x86 < F16C_BITS):
             return CASTS[source, target](lanes, arg, emit)
         case _ if DType.F16 in (source, target) and DType.F32 in (source, target):
             return _cast_half(source, lanes, arg, emit)
@@ -348,9 +347,15 @@ def _cast_half(source: DType, lanes: int, arg: str, emit: Emit) -> str:
     return emit(f"bitcast {half} {emit(f'fptrunc {single} {arg} to {half}')} to {word}")
 
 
+def _shorten(lanes: int, arg: str, emit: Emit) -> str:
+    """float32 as bfloat16, by the machine's instruction: subnormals are 0 then."""
+    word, brain, single = (vector_of(kind, lanes) for kind in ("i16", "bfloat", "float"))
+    return emit(f"bitcast {brain} {emit(f'fptrunc {single} {arg} to {brain}')} to {word}")
+
+
 def _bitcast(source: DType, target: DType, lanes: int, arg: str, emit: Emit) -> str:
     if DType.BOOL in (source, target):
-        return _cast(source, target, lanes, arg, 0, emit)
+        return _cast(source, target, lanes, arg, Widths(), emit)
     before, after = type_name(source, lanes), type_name(target, lanes)
     return arg if before == after else emit(f"bitcast {before} {arg} to {after}")
 

@@ -3,9 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
+
+from ..target import Target
 
 Emit = Callable[[str], str]
 """Places an instruction and answers with the name of its value."""
+
+
+class Widths(NamedTuple):
+    """The widest vectors of a machine's instructions, in bits; 0 where it has none."""
+
+    x86: int = 0  # all of an x86
+    dot: int = 0  # as in `Target`, and so the following
+    pair: int = 0
+    bf16: int = 0
+
+    @staticmethod
+    def of(target: Target) -> Widths:
+        """Those of a target."""
+        x86 = target.vector_bits if target.triple.startswith("x86_64") else 0
+        return Widths(x86, target.dot_bits, target.pair_bits, target.bf16_bits)
 
 
 def vector_of(scalar: str, lanes: int) -> str:

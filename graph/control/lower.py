@@ -13,6 +13,7 @@ from tunewright.codegen.expr.dtype import DType
 from ..evaluation.onnx_form import CAPTURES, NORMAL_VERSION
 from ..fusion.fusion import Fallback, Step, TaskCall, partition
 from ..ir import Array, Body, Graph, GraphPort, Node, TensorType
+from ..numerics import PROCESSOR, Numerics
 from ..ops import TensorView
 from ..rewrites import rewrite
 from ..rounding import decisive_tensors
@@ -34,13 +35,13 @@ RING_BYTES = 64
 """Both buffers of a ring begin at multiples of this, a cache line."""
 
 
-def lower(graph: Graph, steps: Sequence[Step], *, dots: bool = False) -> tuple[Graph, list[FlatStep]]:
+def lower(graph: Graph, steps: Sequence[Step], numerics: Numerics = PROCESSOR) -> tuple[Graph, list[FlatStep]]:
     """The steps with those of bodies in the place of the nodes that run them, and the graph with their tensors.
 
     A node stays as it is where a shape changes from one iteration to the next or with the branch that is taken, where
-    how much a loop stacks up is not known, and where a node of a body has no kernel. `dots` as in `rewrite`.
+    how much a loop stacks up is not known, and where a node of a body has no kernel. `numerics` as in `rewrite`.
     """
-    flattening = _Flattening(graph, dots)
+    flattening = _Flattening(graph, numerics)
     flat: list[FlatStep] = []
     lowered: set[tuple[str, ...]] = set()
     for step in steps:
@@ -95,9 +96,9 @@ class _Repetition:
 class _Flattening:
     """Tensors of a model and its bodies, each by a name of its own."""
 
-    def __init__(self, graph: Graph, dots: bool) -> None:
+    def __init__(self, graph: Graph, numerics: Numerics) -> None:
         self.types, self.constants = dict(graph.types), dict(graph.constants)
-        self._dots = dots
+        self._numerics = numerics
         self._constant_names = {id(array): name for name, array in self.constants.items()}
         self._bodies = self._loops = 0
         self._decisive = set(decisive_tensors(graph))
@@ -146,7 +147,7 @@ class _Flattening:
         marked = zip(body.graph.outputs, is_decisive, strict=True)
         outputs = tuple(replace(port, is_decisive=is_marked) for port, is_marked in marked)
         inner = replace(body.graph, inputs=tuple(ports), outputs=outputs, constants=known)
-        return rewrite(inner, dots=self._dots, is_body=True), names
+        return rewrite(inner, numerics=self._numerics, is_body=True), names
 
     def _region(self, graph: Graph, operands: Sequence[str]) -> _Region | None:
         """The steps of a body's graph, whose inputs are these tensors. None where a node has no kernel."""

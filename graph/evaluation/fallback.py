@@ -155,6 +155,16 @@ def _constant_of_shape(node: Node, shape: Array) -> Array:
     return np.broadcast_to(value, tuple(map(int, shape)))
 
 
+def _conv_narrow(node: Node, x: Any, w: Any, *bias: Any) -> Array:
+    """The product of floats, of operands as they were rounded."""
+    wide = replace(node, op="Conv")
+    return np.asarray(_evaluate(wide, [x.astype(np.float32), w.astype(np.float32), *bias])[0])
+
+
+def _matmul_narrow(node: Node, x: Any, w: Any) -> Array:
+    return np.asarray(np.matmul(x.astype(np.float32), w.astype(np.float32)))
+
+
 def _block_matmul(node: Node, x: Any, numbers: Any, scales: Any, zeros: Any = None, x_scales: Any = None) -> Array:
     zero = node.attrs["zero"] if zeros is None else zeros[..., None]
     weights = (numbers.astype(np.float32) - zero) * scales[..., None]
@@ -197,8 +207,10 @@ _OWN: dict[str, Callable[..., Array | tuple[Array, ...] | None]] = {
     "BlockMatMul": _block_matmul,
     "BlockQuantize": _block_quantize,
     "ConstantOfShape": _constant_of_shape,
+    "ConvNarrow": _conv_narrow,
     COUPLE: couple_pairs,
     CUT: cut_to_size,
+    "MatMulNarrow": _matmul_narrow,
     "Reshape": _reshape,
     "RoundBlocks": _round_blocks,
     "Silu": _silu,

@@ -196,19 +196,19 @@ def model_of(node: Node, inputs: Sequence[TypeProto | None]) -> ModelProto:
 # | tensor                                   | ONNX                 | channels last        |
 # | ---------------------------------------- | -------------------- | -------------------- |
 # | activation: input 0 and every output     | `[N, C, *spatial]`   | `[N, *spatial, C]`   |
-# | weight of Conv and ConvInteger           | `[O, I/g, *kernel]`  | `[*kernel, I/g, O]`  |
+# | weight of Conv, ConvInteger, ConvNarrow  | `[O, I/g, *kernel]`  | `[*kernel, I/g, O]`  |
 # | weight of ConvTranspose                  | `[I, O/g, *kernel]`  | `[*kernel, I, O/g]`  |
 #
 # Everything else (bias, scales, attributes) is as in ONNX.
 
 _CHANNELS_LAST = """
-AveragePool BatchNormalization Conv ConvInteger ConvTranspose DepthToSpace GridSample InstanceNormalization LpPool LRN
-MaxPool RoiAlign SpaceToDepth
+AveragePool BatchNormalization Conv ConvInteger ConvNarrow ConvTranspose DepthToSpace GridSample InstanceNormalization
+LpPool LRN MaxPool RoiAlign SpaceToDepth
 """
 CHANNELS_LAST_OPS = frozenset(_CHANNELS_LAST.split())
 """The ops that may carry the attribute."""
 
-CONVOLUTIONS = frozenset({"Conv", "ConvInteger", "ConvTranspose"})
+CONVOLUTIONS = frozenset({"Conv", "ConvInteger", "ConvNarrow", "ConvTranspose"})
 """The channels-last ops whose second operand is a weight."""
 
 

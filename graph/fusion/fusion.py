@@ -17,7 +17,7 @@ from tunewright.codegen.expr.dtype import BYTES
 from tunewright.codegen.expr.expr import Expr, Load, const, loads, transform
 
 from ..ir import Graph, Node
-from ..ops import Compute, NotNative, Place, Rounds, TensorView, define
+from ..ops import NARROW_PRODUCTS, Compute, NotNative, Place, Rounds, TensorView, define
 from ..rounding import decisive_convolutions, decisive_tensors
 from ..task import Stage, Task, canonical, in_order_of_use
 from .groups import MAX_STAGES, Group, collapse, is_affine, reshape
@@ -102,7 +102,8 @@ class _Fusion:
         for number, node in enumerate(graph.nodes):
             self._add(number, node, read_names)
         self.decisive = decisive_tensors(graph)
-        self.narrow_decisive = decisive_tensors(graph, edges=False)  # if narrow
+        operands = {name for node in graph.nodes if node.op in NARROW_PRODUCTS for name in node.inputs}
+        self.rounded = decisive_tensors(graph, edges=False) | operands  # to be stored if they are narrow
         self.convolutions = decisive_convolutions(graph)  # whose sums a step function reads
         self.result_roots = {self._root(name) for name in self.results}
         # Rows that trees are walked for: what makes them would be computed again at each step of each walk.
@@ -235,7 +236,7 @@ class _Fusion:
         group = self.groups[self.makers[name]]
         if name in self.walked:
             return False
-        if name in self.narrow_decisive and group.tensors[name].dtype.is_narrow:  # to be rounded it has to be stored
+        if name in self.rounded and group.tensors[name].dtype.is_narrow:
             return False
         return len(group.outputs) == 1 and name not in self.result_roots and self.readers[name] <= members
 

@@ -19,7 +19,7 @@ from tunewright.codegen.expr.dtype import DType
 from ..ir import Array, Node, TensorType
 from ..task import load
 from .blocks import BLOCKS
-from .contraction import CONTRACTIONS
+from .contraction import CONTRACTIONS, NARROW_PRODUCTS
 from .definition import Compute, Definition, MemorySlice, NotNative, OpDef, Place, Rounds, TensorView
 from .elementwise import ELEMENTWISE, QUANTISATION
 from .movement import MOVEMENT
@@ -32,7 +32,18 @@ from .sampling import SAMPLING
 from .scatter import SCATTER
 from .trees import TREES
 
-__all__ = ["OPS", "Compute", "MemorySlice", "NotNative", "OpDef", "Place", "Rounds", "TensorView", "define"]
+__all__ = [
+    "NARROW_PRODUCTS",
+    "OPS",
+    "Compute",
+    "MemorySlice",
+    "NotNative",
+    "OpDef",
+    "Place",
+    "Rounds",
+    "TensorView",
+    "define",
+]
 
 OPS: Mapping[str, OpDef] = {
     **BLOCKS,
@@ -59,7 +70,8 @@ def define(
     if write is None:
         raise NotNative(f"{node.op}: no native kernel is written for this op")
     kinds = {name: DType.of(types[name].dtype) for name in (*node.inputs, *node.outputs) if name}
-    narrow = {name: dtype for name, dtype in kinds.items() if dtype is not None and dtype.is_narrow}
+    is_as_stored = node.op in NARROW_PRODUCTS
+    narrow = {name: dtype for name, dtype in kinds.items() if dtype and dtype.is_narrow and not is_as_stored}
     wide = {name: TensorType(DType.F32.value, types[name].shape) for name in narrow}  # in which values are computed
     definition = Definition(node, {**types, **wide} if wide else types, constants)
     result = write(definition)

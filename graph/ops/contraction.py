@@ -18,6 +18,8 @@ from .definition import ActivationLayout, Definition, OpDef, T, Window, clamp, w
 
 F32 = DType.F32
 
+NARROW = tuple(dtype for dtype in DType if dtype.is_narrow)
+
 FACTORS = (*FLOATS, DType.I64, DType.I32, DType.U64, DType.U32)
 """Element types whose products and sums have the same type."""
 
@@ -30,6 +32,11 @@ def conv(d: Definition) -> None:
 def conv_integer(d: Definition) -> None:
     """Convolution of bytes: see `_convolve`."""
     _convolve(d, *_bytes(d), bias=None)
+
+
+def conv_narrow(d: Definition) -> None:
+    """Convolution of narrow floats as they are, whose sums are float32: see `_convolve`."""
+    _convolve(d, d.input(0, *NARROW), d.input(1, *NARROW), d.optional(2, F32))
 
 
 def _bytes(d: Definition) -> tuple[Tensor, Tensor]:
@@ -178,6 +185,11 @@ def matmul_integer(d: Definition) -> None:
     _product(d, *_bytes(d))
 
 
+def matmul_narrow(d: Definition) -> None:
+    """Matrix product of narrow floats as they are, whose sums are float32: see `_product`."""
+    _product(d, d.input(0, *NARROW), d.input(1, *NARROW))
+
+
 def _product(d: Definition, a: Tensor, b: Tensor) -> None:
     """Write a product over the last two dimensions; the ones before broadcast, and vectors are rows and columns."""
     y = d.output()
@@ -217,6 +229,9 @@ def determinant(d: Definition) -> None:
     d.write(y, body)
 
 
+NARROW_PRODUCTS: Mapping[str, OpDef] = {"ConvNarrow": conv_narrow, "MatMulNarrow": matmul_narrow}
+"""Ops of this package alone, whose operands are narrow and stay so."""
+
 CONTRACTIONS: Mapping[str, OpDef] = {
     "Conv": conv,
     "ConvInteger": conv_integer,
@@ -224,4 +239,5 @@ CONTRACTIONS: Mapping[str, OpDef] = {
     "Det": determinant,
     "MatMul": matmul,
     "MatMulInteger": matmul_integer,
+    **NARROW_PRODUCTS,
 }

@@ -13,7 +13,10 @@ from typing import Literal
 
 from tunewright.graph.ir import Graph
 
+from ..numerics import PROCESSOR, Numerics, Precision
+from .bf16_products import bf16_products
 from .block_matmul import block_matmuls, byte_block_matmuls, exact_activations, rounded_activations
+from .byte_activations import byte_activations
 from .edit import log
 from .layout import channels_last
 from .output_scales import moved_bytes, output_scales
@@ -44,7 +47,7 @@ from .simplify import (
 from .sizes import cut_outputs, sizes
 from .sub_kernels import sub_kernels
 from .unsigned_bytes import unsigned_activations
-from .weight_types import narrow_weights
+from .weight_types import bf16_weights, narrow_weights
 from .weights import batch_norms, matrix_products, pads, scales, whole_pools
 from .widening import narrow_floats
 from .written_rows import whole_rows, written_rows
@@ -104,6 +107,14 @@ STEPS = (
             *_CLEAN,
         ),
     ),
+    RewriteStep(
+        "byte activations",
+        (
+            Rewrite("byte activations", byte_activations, rounds="precision"),
+            Rewrite("quantised ops", quantised_ops),
+            *_CLEAN,
+        ),
+    ),
     RewriteStep("sizes", (Rewrite("bounds of sizes", sizes),), once=True),
     RewriteStep("rows", (Rewrite("whole rows", whole_rows), Rewrite("rows that are written", written_rows)), once=True),
     RewriteStep("sizes of outputs", (Rewrite("cut outputs", cut_outputs),), once=True),
@@ -154,6 +165,15 @@ STEPS = (
     RewriteStep("resize", (Rewrite("interpolations", interpolations, rounds="interpolations"),), once=True),
     # With the Transposes gone, more patterns show.
     RewriteStep("tidy", (Rewrite("scales", scales, rounds="scales into weights"), *_CLEAN, *_RECOGNISE)),
+    RewriteStep(
+        "bf16 products",
+        (
+            Rewrite("products of bfloat16", bf16_products, rounds="precision"),
+            Rewrite("common subexpressions", common_subexpressions),
+        ),
+        once=True,
+    ),
+    RewriteStep("bf16 weights", (Rewrite("weights in bfloat16", bf16_weights, rounds="precision"),), once=True),
     RewriteStep("narrow weights", (Rewrite("narrow weights", narrow_weights),), once=True),  # else casts would fold
 )
 """The steps of `rewrite`, in order."""
@@ -163,20 +183,18 @@ def rewrite(
     graph: Graph,
     layout: Literal["NHWC", "NCHW"] = "NHWC",
     *,
-    widen: bool = True,
-    dots: bool = False,
+    numerics: Numerics = PROCESSOR,
     is_body: bool = False,
 ) -> Graph:
     """The graph simplified, composite ops recognised, weights folded, and with "NHWC" channels last.
 
-    `widen`: what is float16 or bfloat16 is computed, and kept meanwhile, in float32, as processors do it, and what
-    bytes stand for is multiplied as floats; with `dots` only where a processor that multiplies bytes
-    (`Target.has_dots`) would not be faster. Else bytes are multiplied as they are. With it, too, what only a run tells
-    the size of is computed at its bound; outputs of a body (`is_body`) have the size all the same.
+    On processors (`numerics`), too, what only a run tells the size of is computed at its bound; outputs of a body
+    (`is_body`) have the size all the same.
 
     The result computes the same up to rounding, has the same inputs and outputs, and its tensors are numbered anew.
     What every rewrite did is logged at level DEBUG.
     """
+    widen, dots, precision = numerics.widen, numerics.dots, numerics.precision
     origin = graph  # defaults and bound inputs are constants like any all the way
     is_enabled = {
         "layout": layout == "NHWC",
@@ -192,6 +210,9 @@ def rewrite(
         "widen products": widen and not dots,
         "keep dots": widen and dots,
         "keep bytes": not widen,
+        "byte activations": precision is Precision.INT8_ACTIVATIONS,
+        "bf16 products": precision is Precision.BF16 and numerics.bf16,
+        "bf16 weights": precision is Precision.BF16 and widen,
     }
     unchanged: dict[Callable[[Graph], Graph], Graph] = {}
     for step in STEPS:

@@ -45,7 +45,7 @@ def byte_block_matmuls(edit: Edit, node: Node) -> Result:
 def _block_matmul(edit: Edit, node: Node, *, is_rounded: bool) -> str | None:
     x, weight = node.inputs
     shape, kind = edit.shape(x), edit.types[node.outputs[0]]
-    blocks = _blocks(edit, weight)
+    blocks = weight_blocks(edit, weight)
     if blocks is None or not shape or kind.dtype != DType.F32.value or prod(shape[:-1]) > MOST_ROWS:
         return None
     if not edit.may_round(node.outputs[0]):
@@ -109,7 +109,7 @@ def exact_activations(edit: Edit, node: Node) -> Result:
     return node.inputs[0]
 
 
-def _blocks(edit: Edit, weight: str) -> tuple[Array, Array, Array] | None:
+def weight_blocks(edit: Edit, weight: str) -> tuple[Array, Array, Array] | None:
     """Numbers [N, blocks, size], scales and zero points [N, blocks] of a transposed weight; None if it is none."""
     transpose = edit.producer(weight, "Transpose")
     reshape = transpose and edit.producer(transpose.inputs[0], "Reshape")

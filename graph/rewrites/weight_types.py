@@ -1,4 +1,4 @@
-"""Narrow weights: float32 constants as float16 or bfloat16, where these have all their values.
+"""Narrow weights: float32 constants as float16 or bfloat16, where these have all their values, or a user lets them.
 
 What was narrow in the model is computed in float32 (`widening`), and many a float32 model was made of a narrow one.
 Narrow weights take half the memory, and half the time to read. Kernels cast them in registers.
@@ -7,15 +7,16 @@ Narrow weights take half the memory, and half the time to read. Kernels cast the
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+import numpy as np
 from onnx import TensorProto
 
 from tunewright.graph.ir import Array, Graph, Node, TensorType
 
 from ..evaluation.onnx_form import cast_version, is_channels_last
-from ..narrow_types import narrow_type
+from ..narrow_types import bf16, narrow_type
 
 LEAST_BYTES = 1 << 16
 """Smaller constants stay as they are."""
@@ -29,6 +30,18 @@ def narrow_weights(graph: Graph) -> Graph:
 
     Before: `y = MatMul(x, w)`, w float32. After: `a = Cast(w); y = MatMul(x, a)`, w float16.
     """
+    return _narrow_weights(graph, _narrowed)
+
+
+def bf16_weights(graph: Graph) -> Graph:
+    """As `narrow_weights`, of any constants, rounded: see `numerics.Precision`.
+
+    Before: `y = MatMul(x, w)`, w float32. After: `a = Cast(v); y = MatMul(x, a)`, v w in bfloat16.
+    """
+    return _narrow_weights(graph, _rounded)
+
+
+def _narrow_weights(graph: Graph, narrowed: Callable[[Array], Array | None]) -> Graph:
     readers: defaultdict[str, list[tuple[Node, int]]] = defaultdict(list)
     for node in graph.nodes:
         for place, name in enumerate(node.inputs):
@@ -37,9 +50,7 @@ def narrow_weights(graph: Graph) -> Graph:
     narrow = {
         name: array
         for name, wide in graph.constants.items()
-        if name not in results
-        and _is_cast_in_registers(graph, readers[name])
-        and (array := _narrowed(wide)) is not None
+        if name not in results and _is_cast_in_registers(graph, readers[name]) and (array := narrowed(wide)) is not None
     }
     return _with_casts(graph, narrow) if narrow else graph
 
@@ -68,6 +79,12 @@ def _narrowed(array: Array) -> Array | None:
     """The constant in a narrow type; None if it is small, no float32, or changes by it."""
     dtype = narrow_type(array) if array.nbytes >= LEAST_BYTES else None
     return None if dtype is None else array.astype(dtype)
+
+
+def _rounded(array: Array) -> Array | None:
+    """The constant in bfloat16; None if it is small, no float32, or infinite then."""
+    is_large = array.nbytes >= LEAST_BYTES and array.dtype == np.float32
+    return bf16(array) if is_large else None
 
 
 def _with_casts(graph: Graph, narrow: dict[str, Array]) -> Graph:

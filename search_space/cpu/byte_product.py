@@ -39,6 +39,11 @@ class ByteProductSketch(ContractionSketch):
         product = match_dot(task) if target.has_dots else None
         if product and not target.has_quick_dots and prod(map(product.extent, product.rows)) >= LEAST_ROWS:
             product = match_dot(task, is_wide=True)
+        return self.if_wide(product, target)
+
+    @staticmethod
+    def if_wide(product: Product | None, target: Target) -> Product | None:
+        """The product, if it fills half of a vector."""
         return product if product and product.extent(product.vector) * 2 >= target.lanes(4) else None
 
     def copies(self, depth: int, target: Target) -> tuple[int, ...]:

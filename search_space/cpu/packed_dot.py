@@ -1,4 +1,4 @@
-"""A product of bytes with packed weights, whose operands are read as words: what the sketches of bytes share."""
+"""A product of small numbers with packed weights, whose operands are read as words: what the sketches of them share."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ from ..buffers import buffer, kernel_around, own_buffer
 from ..patterns.dot import copies_of
 from ..patterns.product import Product, broadcast_tensor, pack_panel
 from .contraction import write_phase
+
+EXACT_BYTES = "bytes are multiplied four at a time, and added up exactly"
+BF16_PAIRS = "bfloat16 is multiplied two at a time, and added up in float32"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +34,7 @@ class PackedDot:
         """A task's product, see `match_dot`, with weights packed in tiles of `width` columns."""
         tensor, operand = task.tensor(product.panel.tensor), broadcast_tensor(task, product)
         kind, read = product.panel.dtype, product.broadcast
-        packing, index = pack_panel(product, tensor, width, together=kind.size_bytes)
+        packing, index = pack_panel(product, tensor, width, kind.size_bytes // tensor.dtype.size_bytes)
         panel = words_of(Buffer(tensor.name, packing.shape, tensor.dtype), kind)
         words = words_of(buffer(operand))
         product = product.with_panel(Load(panel.name, index, kind))

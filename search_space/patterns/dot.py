@@ -1,6 +1,7 @@
-"""Dot: a product of bytes as one of words, each of four bytes that lie together along the reduction.
+"""Dot: a product of small numbers as one of words, each of neighbours along the reduction.
 
-Processors multiply unsigned bytes by signed ones, four at a time, and add up in 32 bits.
+Processors multiply unsigned bytes by signed ones, four at a time, and add up in 32 bits; and pairs of bfloat16, whose
+sums are float32.
 """
 
 from __future__ import annotations
@@ -37,20 +38,35 @@ def match_dot(task: Task, is_padded: bool = False, is_wide: bool = False) -> Pro
     bytes are copied as signed numbers of two, unless the others are small.
     """
     product = match_product(task, BYTES)
-    if product is None or not is_packable(task, product.panel):
+    if product is None or (product.panel.dtype, product.broadcast.dtype) != (DType.I8, DType.U8):
         return None
-    panel, last = product.panel, product.fused_stage.stage.reduce[-1]
-    if (panel.dtype, product.broadcast.dtype) != (DType.I8, DType.U8) or Var(last.name) not in panel.index:
+    is_small = task.tensor(product.panel.tensor).small
+    words = _in_words(task, product, WORD_BYTES, is_padded)
+    if words is None:
         return None
-    if last.extent % WORD_BYTES:
+    return _multiply_halves(_widen(task, words)) if is_wide and not is_small else _multiply_bytes(words, is_small)
+
+
+@lru_cache(maxsize=256)
+def match_bf16_dot(task: Task, is_padded: bool = False) -> Product | None:
+    """The task's product of bfloat16 by known ones, as one of words; None if there is none. `is_padded` as above."""
+    product = match_product(task, frozenset({DType.BF16}))
+    words = product and _in_words(task, product, PAIR, is_padded)
+    return _multiply_words(words, "dot2_bf16", const(0.0), PAIR) if words else None
+
+
+def _in_words(task: Task, product: Product, together: int, is_padded: bool) -> Product | None:
+    """The product with so many numbers together along the reduction in both operands; None where they can't be.
+
+    Those of the panel are so once it is packed.
+    """
+    last = product.fused_stage.stage.reduce[-1]
+    if not is_packable(task, product.panel) or Var(last.name) not in product.panel.index or last.extent % together:
         return None
     bare = product if is_padded else drop_padding(task, product)
-    if bare.broadcast.index[-1] == Var(last.name) and broadcast_tensor(task, bare).shape[-1] % WORD_BYTES == 0:
-        product = bare
-    else:
-        product = _turn(product)  # with the padding: it reads beyond the edges
-    is_small = task.tensor(panel.tensor).small
-    return _multiply_halves(_widen(task, product)) if is_wide and not is_small else _multiply_bytes(product, is_small)
+    if bare.broadcast.index[-1] == Var(last.name) and broadcast_tensor(task, bare).shape[-1] % together == 0:
+        return bare
+    return _turn(product)  # with the padding: it reads beyond the edges
 
 
 def _turn(product: Product) -> Product:
@@ -61,7 +77,7 @@ def _turn(product: Product) -> Product:
     axes = (*(extents[name] for name in names), Axis(last.name, last.extent))
     copy = FusedStage.of(Stage(COPIED, axes, product.broadcast))
     index: tuple[Expr, ...] = tuple(Var(axis.name) for axis in axes)
-    turned = product.with_operand(product.broadcast, Load(COPIED, index, DType.U8))
+    turned = product.with_operand(product.broadcast, Load(COPIED, index, product.broadcast.dtype))
     return replace(turned, before=(*product.before, copy))
 
 
@@ -81,8 +97,13 @@ def _widen(task: Task, product: Product) -> Product:
 
 def _multiply_bytes(product: Product, is_small: bool) -> Product:
     """The same sums, of words of four bytes of both operands."""
+    return _multiply_words(product, "dot4_small" if is_small else "dot4", ZERO, WORD_BYTES)
+
+
+def _multiply_words(product: Product, name: str, zero: Expr, together: int) -> Product:
+    """The same sums, by an op on words of so many numbers of both operands."""
     panel, broadcast = (Load(x.tensor, x.index, DType.I32) for x in (product.panel, product.broadcast))
-    return _of_words(product, panel, op("dot4_small" if is_small else "dot4", broadcast, panel, ZERO), WORD_BYTES)
+    return _of_words(product, panel, op(name, broadcast, panel, zero), together)
 
 
 def _multiply_halves(product: Product) -> Product:

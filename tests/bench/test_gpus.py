@@ -19,6 +19,7 @@ from tunewright.codegen.cuda import nvrtc
 from tunewright.codegen.cuda.build import source
 from tunewright.codegen.gpu import KNOWN
 from tunewright.codegen.target import Target
+from tunewright.graph.numerics import Numerics
 from tunewright.search_space.measurement import Candidate
 from tunewright.search_space.sketch import find_space
 from tunewright.search_space.sketches import default_schedule, holds, lower, sketch
@@ -101,7 +102,7 @@ def test_bounds():
 
 
 def test_a_network_in_another_form():
-    model = open_model(resnet50(NetworkForm(2, np.float16)), widen=False)
+    model = open_model(resnet50(NetworkForm(2, np.float16)), numerics=Numerics(widen=False))
     assert not model.fallbacks
     kinds = [str(model.graph.type(value.tensor)) for value in (*model.graph.inputs, *model.graph.outputs)]
     assert kinds == ["float16[2, 3, 224, 224]", "float16[2, 1000]"]

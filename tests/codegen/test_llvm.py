@@ -107,6 +107,8 @@ def operands(name, dtype):
             x, y = np.abs(x), y / 3
         case "select":
             x = draw(BOOL, LANES)
+        case "dot2_bf16":
+            return [*(draw(DType.BF16, 2 * LANES, seed).view(np.int32) for seed in range(2)), draw(F32, LANES)]
     return [a.astype(BOOL.numpy if a.dtype == bool else dtype.numpy) for a in (x, y, z)[: arity(name)]]
 
 
@@ -134,16 +136,16 @@ def supported(name, dtype):
 def test_ops_mean_what_numpy_says(execute, name, dtype):
     arrays = operands(name, dtype)
     names = "xyz"[: len(arrays)]
-    kinds = [BOOL if a.dtype == bool else dtype for a in arrays]
+    kinds = [DType(a.dtype.name) for a in arrays]
     params = [buffer(b, LANES, dtype=d) for b, d in zip(names, kinds, strict=True)]
-    result = BOOL if name in COMPARISONS else DType.I32 if name == "widen_bytes" else dtype
+    result = BOOL if name in COMPARISONS else DType.I32 if name == "widen_bytes" else kinds[-1]
     vector = Op(name, tuple(load(b, ramp(0, LANES), dtype=d) for b, d in zip(names, kinds, strict=True)), result)
     scalar = Op(name, tuple(load(b, i, dtype=d) for b, d in zip(names, kinds, strict=True)), result)
     out = store("v", ramp(0, LANES), value=vector) if vector.lanes > 1 else store("v", 0, value=vector)
     params += [buffer("v", vector.lanes, dtype=result), buffer("s", LANES, dtype=result)]
     got = execute(
         kernel(params, out, For("i", LANES, store("s", i, value=scalar))),
-        exact=name != "fma" and name not in TRANSCENDENTAL and name not in HORIZONTAL,
+        exact=name not in ("dot2_bf16", "fma") and name not in TRANSCENDENTAL and name not in HORIZONTAL,
         **dict(zip(names, arrays, strict=True)),
     )
     with np.errstate(all="ignore"):

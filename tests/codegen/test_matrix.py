@@ -49,7 +49,7 @@ def multiply(place: Expr, *more: Stmt, out: Load | None = None, c: Load = C) -> 
         Do("matrix.zero", (c,), ()),
         Do("matrix.load", (A,), (Load("x.words", (place, row, column), I32),)),
         Do("matrix.load", (B,), (Load("w.words", (row, column), I32),)),
-        Do("matrix.dot", (c,), (A, B)),
+        Do("matrix.dot4", (c,), (A, B)),
         *more,
         Do("matrix.store", (out or Load("y", (place, row, column), I32),), (c,)),
     )
@@ -95,8 +95,12 @@ OTHER = Load("y", (Var("i"), row, column * 2), I32)
         (kernel(*multiply(Var("i"), c=register("d"))), "no buffer d"),
         (kernel(*multiply(Var("i"), out=OTHER)), "no matrix with rows of neighbours"),
         (kernel(*multiply(Var("i"), out=C)), "one operand in memory"),
-        (kernel(Do("matrix.load", (A,), (Load("x", (Var("i"), row, column), DType.U8),))), "not of words"),
-        (kernel(*multiply(Var("i"), Do("matrix.dot", (C,), (A,)))), "1 results of 1 operands"),
+        (
+            kernel(Do("matrix.load", (A,), (Load("x", (Var("i"), row, column), DType.U8),))),
+            "not of the words of a register",
+        ),
+        (kernel(*multiply(Var("i"), Do("matrix.dot2_bf16", (C,), (A, B)))), "sums of int32 by int32 are not int32"),
+        (kernel(*multiply(Var("i"), Do("matrix.dot4", (C,), (A,)))), "1 results of 1 operands"),
         (kernel(*multiply(Var("i"), Do("matrix.zero", (Load("c", (column, row), I32),), ()))), "no whole register"),
         (kernel(*multiply(Var("i"), Store("c", (const(0), const(0)), const(1, I32)))), "only instructions"),
     ],

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tunewright.graph.numerics import Numerics
 from tunewright.graph.rewrites import rewrite
 
 from ..search_space.test_block_matmul import graph_of
@@ -17,10 +18,13 @@ from ..search_space.test_block_matmul import graph_of
 def test_activations_are_rounded(rows: int, dots: bool, runs: Any) -> None:
     """As ONNX Runtime does it, to multiples of a 127th of a block's largest; by whatever number of rows."""
     before, plain = (graph_of(str(rows), 48, 3, 16, is_rounded=is_rounded) for is_rounded in (True, False))
-    after = rewrite(before, dots=dots)
+    after = rewrite(before, numerics=Numerics(dots=dots))
     assert ("BlockMatMul" in {node.op for node in after.nodes}) == (rows <= 16)
     assert [node.op for node in after.nodes].count("BlockQuantize") == 1
-    assert all(node.op not in ("BlockQuantize", "RoundBlocks") for node in rewrite(before, widen=False).nodes)
+    assert all(
+        node.op not in ("BlockQuantize", "RoundBlocks")
+        for node in rewrite(before, numerics=Numerics(widen=False)).nodes
+    )
     x = np.random.default_rng(0).standard_normal((rows, 48)).astype(np.float32)
     x[1, 16:32] = 0
     x[1, :16] = 1e-37
@@ -40,7 +44,7 @@ def test_a_block_that_is_not_finite_is_no_number(bad: float, runs: Any) -> None:
     x = np.ones((2, 48), np.float32)
     x[1, 5] = bad
     [port] = before.inputs
-    for graph, run in ((before, runs.nodes), (rewrite(before, dots=True), runs.steps)):
+    for graph, run in ((before, runs.nodes), (rewrite(before, numerics=Numerics(dots=True)), runs.steps)):
         [actual] = run(graph, {port.tensor: x})
         assert np.isfinite(actual[0]).all() and np.isnan(actual[1]).all()
 
@@ -64,7 +68,7 @@ def test_which_products_are_packed(options: dict[str, Any], is_packed: bool, run
     before = graph_of(**sizes)
     after = rewrite(before)
     assert any(node.op == "BlockMatMul" for node in after.nodes) is is_packed
-    assert not any(node.op == "BlockMatMul" for node in rewrite(before, widen=False).nodes)
+    assert not any(node.op == "BlockMatMul" for node in rewrite(before, numerics=Numerics(widen=False)).nodes)
     rng = np.random.default_rng(0)
     [port] = before.inputs
     feeds = {port.tensor: rng.standard_normal(before.type(port.tensor).shape).astype(np.float32)}
@@ -75,7 +79,7 @@ def test_which_products_are_packed(options: dict[str, Any], is_packed: bool, run
 @pytest.mark.parametrize("is_rounded", [False, True])
 @pytest.mark.parametrize("zero", [None, 0, 8])
 def test_one_zero_point_is_no_operand(zero: int | None, is_rounded: bool) -> None:
-    after = rewrite(graph_of("1", 48, 3, 16, zero=zero, is_rounded=is_rounded), dots=True)
+    after = rewrite(graph_of("1", 48, 3, 16, zero=zero, is_rounded=is_rounded), numerics=Numerics(dots=True))
     [node] = [node for node in after.nodes if node.op == "BlockMatMul"]
     assert node.attrs.get("zero") == (zero or None)
     assert bool(node.input(3)) is not bool(zero)

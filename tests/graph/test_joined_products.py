@@ -14,6 +14,7 @@ from tunewright.graph.fusion.fusion import Step, TaskCall
 from tunewright.graph.fusion.joined_products import join_products
 from tunewright.graph.fusion.segments import chains
 from tunewright.graph.ir import Array, Graph
+from tunewright.graph.numerics import Numerics
 from tunewright.graph.onnx_import import load
 from tunewright.graph.rewrites import rewrite
 
@@ -39,7 +40,7 @@ def graph_of(text: str, known: Sequence[str] = (), dtype: str = "float") -> tupl
         array = (rng.standard_normal(shape) * shape[0] ** -0.5).astype(kind)
         model.graph.initializer.append(onnx.numpy_helper.from_array(array, value.name))
         model.graph.input.remove(value)
-    graph = rewrite(load(model.SerializeToString()), widen=False)
+    graph = rewrite(load(model.SerializeToString()), numerics=Numerics(widen=False))
     return graph, {v.tensor: rng.standard_normal(graph.types[v.tensor].shape).astype(kind) for v in graph.inputs}
 
 

@@ -597,7 +597,14 @@ def test_channels_may_be_last(case: Case, runs) -> None:
 
 def test_every_op_is_tested() -> None:
     tested = {node.op for case in CASES for node in case.graph()[0].nodes}
-    elsewhere = {*RECURRENCES, "BlockMatMul", "BlockQuantize", "Trees"}  # in tests of their own
+    elsewhere = {
+        *RECURRENCES,
+        "BlockMatMul",
+        "BlockQuantize",
+        "ConvNarrow",
+        "MatMulNarrow",
+        "Trees",
+    }  # in tests of their own
     assert set(OPS) == tested | elsewhere
 
 

@@ -13,6 +13,7 @@ from onnx import numpy_helper, parser
 
 from tunewright.graph.fusion.fusion import TaskCall, partition
 from tunewright.graph.ir import Graph
+from tunewright.graph.numerics import Numerics
 from tunewright.graph.onnx_import import load
 from tunewright.graph.rewrites import rewrite
 
@@ -62,7 +63,7 @@ def layer(
 def test_results_are_a_step_apart_at_most(runs: Any, scale: float, zero: int, seed: int) -> None:
     graph = layer(scale, zero)
     p = np.random.default_rng(seed).integers(0, 256, (9, 64)).astype(np.uint8)
-    after = rewrite(graph, dots=True)
+    after = rewrite(graph, numerics=Numerics(dots=True))
     assert scale_of(after) == [1]
     step = np.abs(run(runs, after, p=p).astype(int) - run(runs, graph, p=p))
     assert step.max() <= 1
@@ -89,7 +90,7 @@ def test_rounding_is_nearer_to_the_exact_result(runs: Any) -> None:
         graph = layer(0.011 + seed / 1000)
         p = np.random.default_rng(seed).integers(0, 256, (9, 64)).astype(np.uint8)
         whole = np.clip(np.rint(exact(graph, p)), 0, 255)
-        for number, form in enumerate((graph, rewrite(graph, dots=True))):
+        for number, form in enumerate((graph, rewrite(graph, numerics=Numerics(dots=True)))):
             off = np.abs(run(runs, form, p=p) - whole)
             assert off.max() <= 1
             wrong[number] += int(off.sum())
@@ -116,7 +117,7 @@ RESIDUAL = (
 )  # fmt: skip
 def test_which_results_are_scaled(runs: Any, after: str, scales: list[float]) -> None:
     graph = layer(0.02, after=after, p2=RNG.integers(0, 256, (9, 16)).astype(np.uint8), q=np.float32(0.03))
-    rewritten = rewrite(graph, dots=True)
+    rewritten = rewrite(graph, numerics=Numerics(dots=True))
     assert scale_of(rewritten) == pytest.approx(scales)
     p = RNG.integers(0, 256, (9, 64)).astype(np.uint8)
     assert np.abs(run(runs, rewritten, p=p).astype(int) - run(runs, graph, p=p)).max() <= 1
@@ -127,7 +128,7 @@ def test_residuals_of_any_opset(opset: int, runs: Any, caplog: pytest.LogCapture
     graph = layer(
         0.02, after=RESIDUAL, opset=opset, p2=RNG.integers(0, 256, (9, 16)).astype(np.uint8), q=np.float32(0.03)
     )
-    rewritten = rewrite(graph, dots=True)
+    rewritten = rewrite(graph, numerics=Numerics(dots=True))
     assert scale_of(rewritten) == [1, 1]
     p = RNG.integers(0, 256, (9, 64)).astype(np.uint8)
     assert np.abs(run(runs, rewritten, p=p).astype(int) - run(runs, graph, p=p)).max() <= 1
@@ -136,7 +137,7 @@ def test_residuals_of_any_opset(opset: int, runs: Any, caplog: pytest.LogCapture
 
 @pytest.mark.parametrize("scale", [1e-42, 2.0**-140, 1e38])
 def test_a_quotient_that_is_no_float_stays(scale: float) -> None:
-    assert scale_of(rewrite(layer(scale), dots=True)) == [np.float32(scale)]
+    assert scale_of(rewrite(layer(scale), numerics=Numerics(dots=True))) == [np.float32(scale)]
 
 
 def test_a_result_that_others_read_stays() -> None:
@@ -146,7 +147,7 @@ def test_a_result_that_others_read_stays() -> None:
         "uint8[9,16] y, float[9,16] h",
         **named(layer(0.02)),
     )
-    assert scale_of(rewrite(graph, dots=True)) == pytest.approx([0.02])
+    assert scale_of(rewrite(graph, numerics=Numerics(dots=True))) == pytest.approx([0.02])
 
 
 def named(graph: Graph) -> dict[str, Any]:
@@ -164,7 +165,11 @@ def named(graph: Graph) -> dict[str, Any]:
 def test_layers_of_other_scales_are_one_task() -> None:
     keys = set()
     for scale in (0.02, 0.013, 0.3):
-        (call,) = (step for step in partition(rewrite(layer(scale), dots=True)) if isinstance(step, TaskCall))
+        (call,) = (
+            step
+            for step in partition(rewrite(layer(scale), numerics=Numerics(dots=True)))
+            if isinstance(step, TaskCall)
+        )
         keys.add(call.task.key)
     assert len(keys) == 1
 
@@ -218,7 +223,7 @@ def test_bytes_that_are_put_together(scale: float, is_moved: bool, runs: Any) ->
         t=np.float32(scale),
         z=np.uint8(9),
     )
-    after = rewrite(graph, dots=True)
+    after = rewrite(graph, numerics=Numerics(dots=True))
     assert ("QuantizeLinear" not in [node.op for node in after.nodes]) is is_moved
     feeds = {"p": RNG.integers(0, 256, (1, 3, 6, 6)), "q": RNG.integers(0, 256, (1, 2, 6, 6))}
     feeds = {name: array.astype(np.uint8) for name, array in feeds.items()}

@@ -15,6 +15,7 @@ from onnx import numpy_helper, parser
 
 from tunewright.graph.fusion.fusion import Fallback, TaskCall, partition
 from tunewright.graph.ir import Graph
+from tunewright.graph.numerics import Numerics
 from tunewright.graph.onnx_import import load
 from tunewright.graph.oracle import example_inputs, reference, rounding_bounds
 from tunewright.graph.rewrites import rewrite
@@ -181,7 +182,7 @@ def graph_from(inputs: str, nodes: str, outputs: str, known: dict[str, Any]) -> 
 def test_rewritten_models_compute_the_same(name: str, widen: bool, runs: Any) -> None:
     before, feeds = graph_from(*MODELS[name])
     [expected] = runs.nodes(before, feeds)
-    after = rewrite(before, widen=widen)
+    after = rewrite(before, numerics=Numerics(widen=widen))
     assert not [step for step in partition(after) if isinstance(step, Fallback)]
     for result in (runs.nodes(after, feeds), runs.steps(after, feeds)):
         np.testing.assert_array_equal(result[0], expected)
@@ -391,7 +392,7 @@ def test_processors_multiply_bytes_where_that_is_fast(name: str, runs: Any) -> N
     is_dot, inputs, nodes, outputs, known = DOTS[name]
     before, feeds = graph_from(inputs, nodes, outputs, known)
     *_, expected = runs.nodes(before, feeds)
-    after = rewrite(before, dots=True)
+    after = rewrite(before, numerics=Numerics(dots=True))
     assert not [step for step in partition(after) if isinstance(step, Fallback)]
     for result in (runs.nodes(after, feeds), runs.steps(after, feeds)):
         np.testing.assert_array_equal(result[-1], expected)
@@ -409,7 +410,7 @@ def test_a_scale_may_depend_on_the_input(runs: Any) -> None:
     feeds = {graph.inputs[0].tensor: floats(7, 12)}
     [expected] = runs.nodes(graph, feeds)
     for widen in (True, False):
-        after = rewrite(graph, widen=widen)
+        after = rewrite(graph, numerics=Numerics(widen=widen))
         assert not [step for step in partition(after) if isinstance(step, Fallback)]
         for result in (runs.nodes(after, feeds), runs.steps(after, feeds)):
             runs.close(result[0], expected, 1e-5)

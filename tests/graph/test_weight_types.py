@@ -12,6 +12,7 @@ from onnx import numpy_helper
 
 from tunewright.graph.fusion.fusion import TaskCall, partition
 from tunewright.graph.ir import Graph
+from tunewright.graph.numerics import Numerics
 from tunewright.graph.onnx_import import load
 from tunewright.graph.rewrites import rewrite, weight_types
 
@@ -34,7 +35,7 @@ def graph_of(nodes: str, weight: Any, *, inputs: str = "float[3, 40] x", widen: 
     text = f"<ir_version: 10, opset_import: ['' : 20]> m ({inputs}) => (float y) {{ {body} }}".replace("'", '"')
     model = onnx.parser.parse_model(text)
     model.graph.initializer.append(numpy_helper.from_array(weight, "w"))
-    return rewrite(load(model.SerializeToString()), widen=widen)
+    return rewrite(load(model.SerializeToString()), numerics=Numerics(widen=widen))
 
 
 def types_of(graph: Graph) -> list[str]:

@@ -33,9 +33,10 @@ from tunewright.search_space.sketch import Sketch
 
 HOST = detect(2)
 WIDE = Target("cpu", "x86_64-unknown-linux-gnu", "znver5", "", 512, 32, 2, 48 << 10, 1 << 20, 32 << 20)
-DOTS = replace(WIDE, features="+avx512vnni")
-MATRICES = replace(WIDE, cpu="sapphirerapids", features="+amx-int8,+amx-tile,+avx512vnni")
+DOTS = replace(WIDE, features="+avx512bf16,+avx512vnni")
+MATRICES = replace(WIDE, cpu="sapphirerapids", features="+amx-bf16,+amx-int8,+amx-tile,+avx512bf16,+avx512vnni")
 NARROW = Target("cpu", "aarch64-unknown-linux-gnu", "cortex-a72", "", 128, 32, 4, 32 << 10, 1 << 20, 0)
+ARM_DOTS = replace(NARROW, features="+bf16,+i8mm")
 GPU = Target.of_gpu(KNOWN["sm_90a"])
 SMALL_GPU = Target.of_gpu(replace(KNOWN["sm_90a"], sms=7))  # few tiles are more than it computes at once
 

@@ -16,6 +16,7 @@ from tunewright.codegen.target import Target
 from tunewright.codegen.verify import verify
 from tunewright.graph.fusion.fusion import TaskCall, partition
 from tunewright.graph.ir import Graph, Node
+from tunewright.graph.numerics import Numerics
 from tunewright.graph.onnx_import import load
 from tunewright.graph.oracle import example_inputs, reference
 from tunewright.graph.rewrites import rewrite
@@ -85,7 +86,9 @@ def with_rounding(graph: Graph, size: int) -> Graph:
 
 
 def task_of(*arguments: Any, **options: Any) -> Task:
-    calls = partition(rewrite(graph_of(*arguments, **options), dots=options.get("is_rounded", False)))
+    calls = partition(
+        rewrite(graph_of(*arguments, **options), numerics=Numerics(dots=options.get("is_rounded", False)))
+    )
     [task] = [call.task for call in calls if isinstance(call, TaskCall) and "BlockMatMul" in call.task.op]
     return task
 

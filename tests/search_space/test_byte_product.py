@@ -12,6 +12,7 @@ from onnx import numpy_helper
 from tunewright.codegen.llvm.build import assembly
 from tunewright.codegen.target import Target
 from tunewright.graph.fusion.fusion import TaskCall, partition
+from tunewright.graph.numerics import Numerics
 from tunewright.graph.onnx_import import load
 from tunewright.graph.rewrites import rewrite
 from tunewright.graph.task import SMALL, Task
@@ -59,7 +60,7 @@ def tasks_of(name: str, target: Target = DOTS, kind: type = np.int8, most: int |
     known = {"w": rng.integers(low, high, shape, kind, endpoint=True), "m": np.uint8(131)}
     for key, value in {**known, "s": np.float32(0.25)}.items():
         model.graph.initializer.append(numpy_helper.from_array(np.asarray(value), key))
-    graph = rewrite(load(model.SerializeToString()), dots=target.has_dots)
+    graph = rewrite(load(model.SerializeToString()), numerics=Numerics(dots=target.has_dots))
     return [step.task for step in partition(graph) if isinstance(step, TaskCall)]
 
 

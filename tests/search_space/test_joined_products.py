@@ -12,6 +12,7 @@ from tunewright.codegen.gpu import KNOWN
 from tunewright.codegen.target import Target
 from tunewright.codegen.verify import verify
 from tunewright.graph.fusion import segments
+from tunewright.graph.numerics import Numerics
 from tunewright.graph.oracle import example_inputs, reference
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Candidate
@@ -123,5 +124,5 @@ def test_processors_have_the_tasks_that_they_had(name: str) -> None:
     data = MODELS[name]()
     tasks = open_for(HOST, data).tasks
     assert not any("Split" in task.op for task, _ in tasks.values())
-    assert tasks == open_model(data, dots=HOST.has_dots).tasks
-    assert len(open_for(GPU, data).tasks) <= len(open_model(data, widen=False).tasks)
+    assert tasks == open_model(data, numerics=Numerics(dots=HOST.has_dots)).tasks
+    assert len(open_for(GPU, data).tasks) <= len(open_model(data, numerics=Numerics(widen=False)).tasks)

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tunewright.codegen.llvm.build import ObjectCache
+from tunewright.graph.numerics import PROCESSOR
 from tunewright.graph.rewrites import weight_types
 from tunewright.graph.task import Task
 from tunewright.search_space.cpu.loops.wide_panel import WIDE_PANEL
@@ -51,7 +52,7 @@ def tasks_of(name: str, kind: str, sizes: dict[str, int]) -> list[Task]:
     inputs, nodes, output, constants = MODELS[name].format(**names).split("|")
     body = nodes.strip().replace(") ", ")\n")
     text = f'<ir_version: 10, opset_import: ["" : 20]> m ({inputs}) => ({output}) {{ {body} }}'
-    return fuse_model(onnx.parser.parse_model(text), set(constants.split()), widen=True)
+    return fuse_model(onnx.parser.parse_model(text), set(constants.split()), PROCESSOR)
 
 
 @pytest.mark.parametrize("kind", NARROW)

@@ -19,6 +19,7 @@ from tunewright.codegen.verify import verify
 from tunewright.graph.fusion.fusion import TaskCall, partition
 from tunewright.graph.fusion.merge import concatenate
 from tunewright.graph.ir import Graph
+from tunewright.graph.numerics import PROCESSOR, Numerics, Precision
 from tunewright.graph.onnx_import import load
 from tunewright.graph.oracle import example_inputs, reference, written_masks
 from tunewright.graph.rewrites import rewrite
@@ -161,8 +162,12 @@ MODELS = {
 }  # fmt: skip
 """Small models: type of all: inputs | nodes | outputs ; the inputs that are constants. Letters are drawn sizes.
 
-They are rewritten as for GPUs, so that narrow types stay, but for those that are "widened".
+They are rewritten as for GPUs, so that narrow types stay, but for those that are "widened" or "rounded".
 """
+
+AS_STORED = Numerics(widen=False)
+NUMERICS = {"widened": PROCESSOR, "rounded": Numerics(bf16=True, precision=Precision.BF16)}
+"""What other models are rewritten for."""
 
 
 STEPS = "u = Cast<to=1>(t) s = Constant<value_float=16.0>() v = Relu(u) z = CastLike(s, x) y = QuantizeLinear(v, s, z)"
@@ -176,7 +181,7 @@ def tasks_of(text: str, sizes: dict[str, int]) -> list[Task]:
     for name, size in names.items():
         text = text.replace("{" + name + "}", str(size))
     kind, colon, text = text.rpartition(": ")
-    widen, kind = kind == "widened", kind if colon and kind != "widened" else "float"
+    numerics, kind = NUMERICS.get(kind, AS_STORED), kind if colon and kind not in NUMERICS else "float"
     inputs, nodes, rest = text.split("|")
     output, _, constants = rest.partition(";")
     known = set(constants.split())
@@ -187,7 +192,7 @@ def tasks_of(text: str, sizes: dict[str, int]) -> list[Task]:
     parts = nodes.strip().replace(") ", ")\n")
     opsets = '<ir_version: 10, opset_import: ["" : 20, "ai.onnx.ml" : 3]>'
     model = onnx.parser.parse_model(f"{opsets} m ({head}) => ({kind}{out_shape} {out_name}) {{ {parts} }}")
-    return fuse_model(model, known, widen=widen)
+    return fuse_model(model, known, numerics)
 
 
 def _parse(text: str) -> tuple[str, str]:
@@ -195,7 +200,7 @@ def _parse(text: str) -> tuple[str, str]:
     return name, bracket + shape
 
 
-def fuse_model(model: Any, constants: set[str], *, widen: bool = False) -> list[Task]:
+def fuse_model(model: Any, constants: set[str], numerics: Numerics = AS_STORED) -> list[Task]:
     rng = np.random.default_rng(0)
     graph = model.graph
     for value in [v for v in graph.input if v.name in constants]:
@@ -206,7 +211,7 @@ def fuse_model(model: Any, constants: set[str], *, widen: bool = False) -> list[
         graph.input.remove(value)
     if "axes" in constants:
         graph.initializer.append(onnx.numpy_helper.from_array(np.array([1], np.int64), "axes"))
-    graph = rewrite(load(model.SerializeToString()), widen=widen)
+    graph = rewrite(load(model.SerializeToString()), numerics=numerics)
     calls = [step for step in partition(graph) if isinstance(step, TaskCall)]
     return [*{call.task.key: call.task for call in calls}.values(), *join(graph, calls)]
 

@@ -19,7 +19,7 @@ from tunewright.search_space.measurement import Candidate
 from tunewright.search_space.sketch import Sketch, find_space
 from tunewright.search_space.sketches import SKETCHES, lower, spaces
 
-from .oracle import DOTS, HOST, MATRICES, NARROW, WIDE, native
+from .oracle import ARM_DOTS, DOTS, HOST, MATRICES, NARROW, WIDE, native
 from .test_sketches import MODELS, tasks_of
 
 pytestmark = pytest.mark.slow
@@ -35,6 +35,7 @@ TARGETS = {
     "sse": replace(AVX2, cpu="x86-64", vector_bits=128, l2_bytes=256 << 10),
     "sse on 32 bits": replace(AVX2, cpu="pentium4", vector_bits=128, vector_registers=8, threads=1, l3_bytes=0),
     "neon": NARROW,
+    "neon dots": ARM_DOTS,
     "sve": replace(NARROW, cpu="a64fx", vector_bits=2048, threads=48),
     "odd": replace(WIDE, threads=7, l1_bytes=(48 << 10) + 5, l2_bytes=3000, l3_bytes=0),
     "without caches": replace(WIDE, threads=3, l1_bytes=0, l2_bytes=0, l3_bytes=0),

@@ -19,6 +19,7 @@ from tunewright.codegen.expr.dtype import DType
 from tunewright.codegen.ir.ir import Buffer
 from tunewright.codegen.ir.tensor_map import TensorMap
 from tunewright.codegen.target import CUDA
+from tunewright.graph.numerics import Numerics
 from tunewright.search_space.sketches import default_schedule
 from tunewright.tuner.errors import Refused
 from tunewright.tuner.models.model import open_model
@@ -93,7 +94,7 @@ def test_an_image_is_of_the_compiler_that_is_here(
 
 
 def image_of(name: str) -> Image:
-    model = open_model(model_of(name), widen=False).merge(())
+    model = open_model(model_of(name), numerics=Numerics(widen=False)).merge(())
     schedules = {key: default_schedule(task, GPU) for key, (task, _) in model.tasks.items()}
     return compile_model(model, build_kernels(model, schedules, GPU, None))
 
@@ -171,6 +172,7 @@ from tunewright.codegen.cuda import device, driver, nvrtc
 from tunewright.codegen.gpu import KNOWN
 from tunewright.tuner import InferenceSession
 from tunewright.tuner.session import device_model, image_store
+from tunewright.graph.numerics import Numerics
 
 def version():
     raise nvrtc.NoCompiler("none is here")

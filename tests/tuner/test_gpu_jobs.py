@@ -7,6 +7,7 @@ from onnx import parser
 from tunewright.codegen.gpu import KNOWN
 from tunewright.codegen.target import Target
 from tunewright.db.job import SearchBudget
+from tunewright.graph.numerics import Numerics
 from tunewright.search_space.sketches import holds
 from tunewright.tuner.models.model import open_model
 from tunewright.tuner.search.job import TuningJob
@@ -26,7 +27,7 @@ SKETCHES = {"specialized_tiles", "warpgroup_tiles", "warp_tiles", "product_tiles
 
 
 def test_a_search_for_a_gpu(store):
-    model = open_model(parser.parse_model(TEXT).SerializeToString(), widen=False)
+    model = open_model(parser.parse_model(TEXT).SerializeToString(), numerics=Numerics(widen=False))
     assert not model.fallbacks
     lease = store.jobs.open(spec_of(model, store, target=GPU), model.label, SearchBudget(TRIALS), "me", LEASE_S)
     with LeaseKeeper(store.jobs, lease, LEASE_S) as keeper:

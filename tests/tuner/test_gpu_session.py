@@ -17,6 +17,7 @@ from tunewright.codegen.cuda.driver import DeviceFault
 from tunewright.codegen.gpu import WIDEST_BYTES
 from tunewright.codegen.llvm.build import BuildError
 from tunewright.db.store import open_store
+from tunewright.graph.numerics import Numerics
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.sketches import spaces
 from tunewright.tuner.errors import Refused, refusals
@@ -32,6 +33,8 @@ from tunewright.tuner.session.session import InferenceSession
 from ..workers.simulated import WARM_S
 from .conftest import small_model
 from .interpreted import GPU, MODELS, Interpreted, model_of
+
+AS_STORED = Numerics(widen=False)
 
 
 def feeds_of(session: InferenceSession, seed: int) -> dict[str, Any]:
@@ -56,7 +59,7 @@ def agree(found: Sequence[Any], wanted: Sequence[Any]) -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_it_agrees_with_the_reference(gpu: Interpreted, name: str) -> None:
     data = model_of(name)
-    with InferenceSession.of(open_model(data, widen=False), GPU, {}) as session:
+    with InferenceSession.of(open_model(data, {}, AS_STORED), GPU, {}) as session:
         earlier = []
         for seed in range(2):
             feeds = feeds_of(session, seed)
@@ -70,7 +73,7 @@ def test_it_agrees_with_the_reference(gpu: Interpreted, name: str) -> None:
 
 @pytest.mark.parametrize(("name", "graphs"), [("chain", 1), ("windows", 1), ("without a kernel", 2)])
 def test_kernels_between_nodes_without_one_are_one_graph(gpu: Interpreted, name: str, graphs: int) -> None:
-    with InferenceSession.of(open_model(model_of(name), widen=False), GPU, {}) as session:
+    with InferenceSession.of(open_model(model_of(name), {}, AS_STORED), GPU, {}) as session:
         steps = session._model.image.steps
         assert sum(isinstance(step, Evaluation) for step in steps) == graphs - 1
         assert gpu.recordings == graphs
@@ -85,7 +88,7 @@ def test_what_a_compiler_refuses_is_told(gpu: Interpreted, monkeypatch: pytest.M
 
     monkeypatch.setattr(compile_module, "gpu_build", refuse)
     with pytest.raises(refusals(), match="NVRTC, for sm_90a"):
-        InferenceSession.of(open_model(model_of("half"), widen=False), GPU, {})
+        InferenceSession.of(open_model(model_of("half"), {}, AS_STORED), GPU, {})
 
 
 def test_products_of_one_operand_are_one(gpu: Interpreted) -> None:
@@ -100,19 +103,19 @@ def test_products_of_one_operand_are_one(gpu: Interpreted) -> None:
 
 def test_what_lies_unevenly_is_copied(gpu: Interpreted) -> None:
     """Kernels of a GPU move 16 bytes at once, from even places alone."""
-    with InferenceSession.of(open_model(model_of("rounds of odd sizes"), widen=False), GPU, {}) as session:
+    with InferenceSession.of(open_model(model_of("rounds of odd sizes"), {}, AS_STORED), GPU, {}) as session:
         copies = [step for step in session._model.image.steps if isinstance(step, Copy)]
         assert any(step.source.offset_bytes % WIDEST_BYTES for step in copies)
         assert any(step.to.offset_bytes % WIDEST_BYTES for step in copies)
 
 
 def test_constants_lie_on_the_device_alone(gpu: Interpreted) -> None:
-    with InferenceSession.of(open_model(model_of("chain"), widen=False), GPU, {}) as session:
+    with InferenceSession.of(open_model(model_of("chain"), {}, AS_STORED), GPU, {}) as session:
         assert session._model.image.constants == ()
 
 
 def test_a_closed_session(gpu: Interpreted) -> None:
-    session = InferenceSession.of(open_model(model_of("handed through"), widen=False), GPU, {})
+    session = InferenceSession.of(open_model(model_of("handed through"), {}, AS_STORED), GPU, {})
     feeds = feeds_of(session, 0)
     session.close()
     with pytest.raises(Refused, match="closed"):
@@ -121,7 +124,7 @@ def test_a_closed_session(gpu: Interpreted) -> None:
 
 def test_runs_on_a_device_take_turns(gpu: Interpreted) -> None:
     """Also those of different sessions."""
-    with InferenceSession.of(open_model(model_of("handed through"), widen=False), GPU, {}) as session:
+    with InferenceSession.of(open_model(model_of("handed through"), {}, AS_STORED), GPU, {}) as session:
         feeds = feeds_of(session, 0)
         done = threading.Event()
 
@@ -153,7 +156,7 @@ def test_a_session_finds_what_was_measured(gpu: Interpreted, tmp_path: Path) -> 
     chosen = {}
     with open_store(url) as store:
         store.add_target(GPU)
-        for task, _ in open_model(data, widen=False).tasks.values():
+        for task, _ in open_model(data, {}, AS_STORED).tasks.values():
             space = spaces(task, GPU)[-1]
             [row] = space.sample(1, np.random.default_rng(0))
             chosen[task.key] = space.schedule(row)
@@ -180,7 +183,7 @@ def test_a_machine_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_job_times_the_whole_model(gpu: Interpreted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = open_model(small_model().SerializeToString(), widen=False)
+    model = open_model(small_model().SerializeToString(), {}, AS_STORED)
     found = whole_model.time_sessions(model, GPU, tmp_path, {"default": Variant({})})
     assert found.latencies["default"].median_s > 0
 

@@ -21,6 +21,7 @@ from onnx import ModelProto, helper, numpy_helper
 
 from tunewright.codegen.host import detect
 from tunewright.codegen.runtime.processor import UNUSED, requirements_of
+from tunewright.graph.numerics import Numerics
 from tunewright.tuner import cli
 from tunewright.tuner.errors import Refused
 from tunewright.tuner.models.model import open_model
@@ -98,7 +99,7 @@ def _addresses(arrays: Sequence[Any]) -> Any:
 def library_of(content: bytes, path: Path, features: str = "") -> InferenceSession:
     """Write the library of a model, and give the session that has the same kernels."""
     target = detect(2)
-    session = InferenceSession.of(open_model(content, dots=target.has_dots), target, {})
+    session = InferenceSession.of(open_model(content, numerics=Numerics(dots=target.has_dots)), target, {})
     assert isinstance(session._model, CompiledModel)
     other = replace(target, features=target.features + features)
     path.write_bytes(shared_library(session._model.image, other, "net", "of a model"))

@@ -23,6 +23,7 @@ from tunewright.graph.fusion.fusion import Fallback, TaskCall, partition
 from tunewright.graph.fusion.joined_products import join_products
 from tunewright.graph.fusion.segments import CallChain, chains
 from tunewright.graph.ir import Graph
+from tunewright.graph.numerics import PROCESSOR, Numerics, Precision
 from tunewright.graph.onnx_import import faults_named, load
 from tunewright.graph.rewrites import rewrite
 from tunewright.graph.task import Task
@@ -160,27 +161,29 @@ def open_for(
     source: Path | str | bytes,
     dims: Mapping[str, int] | None = None,
     overrides: Collection[str] = (),
+    precision: Precision = Precision.AS_GIVEN,
 ) -> Model:
     """Read an ONNX model, as `open_model`, in the arithmetic of a target: its tasks are those of this target.
 
     None: of any processor.
     """
-    if target is not None and target.kind == CUDA:
-        return open_model(source, dims, widen=False, multiprocessors=target.threads, overrides=overrides)
-    return open_model(source, dims, dots=target is not None and target.has_dots, overrides=overrides)
+    if target is None:
+        return open_model(source, dims, Numerics(precision=precision), overrides=overrides)
+    is_gpu = target.kind == CUDA
+    numerics = Numerics(not is_gpu, target.has_dots and not is_gpu, target.has_bf16, precision)
+    return open_model(source, dims, numerics, multiprocessors=target.threads if is_gpu else 0, overrides=overrides)
 
 
 def open_model(
     source: Path | str | bytes,
     dims: Mapping[str, int] | None = None,
+    numerics: Numerics = PROCESSOR,
     *,
-    widen: bool = True,
-    dots: bool = False,
     multiprocessors: int = 0,
     overrides: Collection[str] = (),
 ) -> Model:
     """Read an ONNX model. `dims` binds its dynamic dimensions; `overrides` are weights that become inputs, `given` in
-    `load`. `widen` as in `rewrite`: for processors, on which control flow becomes steps, too. `dots` likewise.
+    `load`. `numerics` as in `rewrite`; on processors control flow becomes steps, too.
     `multiprocessors` as in `join_products`, for GPUs; with 0 no products are joined. See `open_for` too.
 
     Raises ModelError, one line.
@@ -191,10 +194,10 @@ def open_model(
     with ThreadPoolExecutor(1, "tunewright-digest") as thread:
         sha256 = thread.submit(_sha256, source)  # of a large file it takes as long as reading it
         with faults_named(source):
-            graph = rewrite(load(source, dims or {}, weight_inputs=overrides), widen=widen, dots=dots)
+            graph = rewrite(load(source, dims or {}, weight_inputs=overrides), numerics=numerics)
         graph, steps = join_products(graph, multiprocessors) if multiprocessors else (graph, partition(graph))
         segments = chains(graph, steps)
-        flat_graph, flat_steps = lower(graph, steps, dots=dots) if widen else (graph, list[FlatStep](steps))
+        flat_graph, flat_steps = lower(graph, steps, numerics) if numerics.widen else (graph, list[FlatStep](steps))
         return Model(label, sha256.result(), flat_graph, tuple(flat_steps), segments)
 
 

@@ -1,4 +1,6 @@
-"""Byte matrices: unsigned by known signed bytes in matrix registers, Intel's AMX.
+"""Matrices: small numbers by known ones in matrix registers, Intel's AMX.
+
+Unsigned by signed bytes, whose sums are words, or bfloat16 by such, whose sums are float32.
 
 parallel chunk                       of tiles of rows and columns
   tile                               several registers down and across, of up to 16 rows by 16 columns
@@ -24,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tunewright.codegen.expr.dtype import WORD_BYTES, DType
-from tunewright.codegen.expr.expr import Expr, Load, Var, const, op, substitute
+from tunewright.codegen.expr.expr import Expr, Load, Op, Var, const, op, substitute
 from tunewright.codegen.expr.lanes import vectorize
 from tunewright.codegen.ir.ir import (
     Alloc,
@@ -45,7 +47,7 @@ from tunewright.graph.task import Task
 
 from ..axes import unravel
 from ..description import SchedulePoint
-from ..patterns.dot import match_dot
+from ..patterns.dot import match_bf16_dot, match_dot
 from ..patterns.product import Product
 from ..patterns.vector_axis import is_contiguous
 from ..registers import INNER, TILE, TOTAL
@@ -53,7 +55,7 @@ from ..schedule import Schedule
 from ..sketch import PatternSketch
 from ..space import Columns, Knob, Space, Tiling
 from .loops.blocking import block_choices, tiling
-from .packed_dot import PackedDot
+from .packed_dot import BF16_PAIRS, EXACT_BYTES, PackedDot
 
 SUMS, LEFT, RIGHT = ".sums", ".left", ".right"
 """Matrix registers: sums, rows of the operand, columns of the weights."""
@@ -71,14 +73,18 @@ BLOCK_PART = 4
 """Part of the second-level cache that the rows of a chunk may take."""
 
 
-class ByteMatricesSketch(PatternSketch[Product]):
-    """Tiles of one product of bytes in matrix registers."""
+class MatricesSketch(PatternSketch[Product]):
+    """Tiles of one product of bytes, or with `dtype` BF16 of such, in matrix registers."""
 
-    name, version = "byte_matrices", 1
+    def __init__(self, dtype: DType = DType.U8) -> None:
+        self._dtype = dtype
+        self.name, self.version = "bf16_matrices" if dtype is DType.BF16 else "byte_matrices", 1
 
     def recognise(self, task: Task, target: Target) -> Product | None:
-        product = match_dot(task, is_padded=True) if target.has_matrices else None
-        if product is None or not product.rows or product.dtype is not DType.I32:
+        if not target.has_matrices_of(self._dtype):
+            return None
+        product = (match_bf16_dot if self._dtype is DType.BF16 else match_dot)(task, is_padded=True)
+        if product is None or not product.rows:
             return None
         is_large = product.extent(product.rows[-1]) >= LEAST_ROWS and product.extent(product.vector) >= MOST_WORDS
         is_written_along = is_contiguous(product.fused_stage.index, product.vector)
@@ -108,9 +114,10 @@ class ByteMatricesSketch(PatternSketch[Product]):
         return dot.kernel(_MatrixTile.of(dot.product, schedule, target).chunks(schedule), task, target)
 
     def describe(self, point: SchedulePoint) -> Iterator[str]:
-        yield from point.say_start("A product of bytes in matrix registers.")
+        is_bytes = self._dtype is DType.U8
+        yield from point.say_start(f"A product of {'bytes' if is_bytes else 'bfloat16'} in matrix registers.")
         down, across = point.values["tile"], point.values["vectors"]
-        yield f"A tile is {down} by {across} registers; bytes are multiplied four at a time, and added up exactly."
+        yield f"A tile is {down} by {across} registers; {EXACT_BYTES if is_bytes else BF16_PAIRS}."
         yield from point.say_piece_of_tiles(point.tiles[0])
 
 
@@ -224,7 +231,7 @@ class _MatrixTile:
     def _tile(self, places: Mapping[str, Expr], number: Mapping[str, Expr]) -> Stmt:
         """A tile: where it is along the outer axes, and its numbers along the registers and the columns."""
         places = {**places, self.product.vector + TILE: number[self.product.vector]}
-        sums = Buffer(TOTAL, (self.down, self.height, self.width), DType.I32, Scope.SHARED)
+        sums = Buffer(TOTAL, (self.down, self.height, self.width), self.product.dtype, Scope.SHARED)
         steps = (*self._sum(places, number[self.axis]), *self._finish(places, number))
         return Alloc(sums, self._with_registers(Block(steps)))
 
@@ -236,7 +243,8 @@ class _MatrixTile:
             RIGHT: (self.across, step, MOST_WORDS),
         }
         for name, shape in shapes.items():
-            body = Alloc(Buffer(name, shape, DType.I32, Scope.MATRIX), body)
+            dtype = self.product.dtype if name == SUMS else DType.I32
+            body = Alloc(Buffer(name, shape, dtype, Scope.MATRIX), body)
         return body
 
     def _rows(self, number: Expr, register: Expr, row: Expr) -> tuple[dict[str, Expr], Expr]:
@@ -247,8 +255,8 @@ class _MatrixTile:
 
     def _sum(self, places: Mapping[str, Expr], number: Expr) -> Iterator[Stmt]:
         """Sums in registers, then in memory."""
-        sums = [(i, j) for i in range(self.down) for j in range(self.across)]
-        yield from (Do("matrix.zero", (_register(SUMS, i, j),), ()) for i, j in sums)
+        sums = {(i, j): self._sums(i, j) for i in range(self.down) for j in range(self.across)}
+        yield from (Do("matrix.zero", (register,), ()) for register in sums.values())
         *outer, last = self.product.fused_stage.stage.reduce
         step = _step(self.product)
         body: Stmt = Block(tuple(self._multiply(places, number, Var(last.name) * step)))
@@ -256,13 +264,18 @@ class _MatrixTile:
         for axis in reversed(outer):
             body = For(axis.name, axis.extent, body)
         yield body
-        for i, j in sums:
-            place = Load(TOTAL, (const(i), Var(ROW), Var(COLUMN) + j * MOST_WORDS), DType.I32)
-            yield Do("matrix.store", (place,), (_register(SUMS, i, j),))
+        for (i, j), register in sums.items():
+            place = Load(TOTAL, (const(i), Var(ROW), Var(COLUMN) + j * MOST_WORDS), self.product.dtype)
+            yield Do("matrix.store", (place,), (register,))
+
+    def _sums(self, down: int, across: int) -> Load:
+        return _register(SUMS, down, across, dtype=self.product.dtype)
 
     def _multiply(self, places: Mapping[str, Expr], number: Expr, word: Expr) -> Iterator[Stmt]:
         """Load registers for some words of the reduction, and multiply each by each."""
         last, column = self.product.fused_stage.stage.reduce[-1].name, self.product.vector
+        body = self.product.fused_stage.stage.body
+        assert isinstance(body, Op)  # `match_dot` wrote it
         for i in range(self.down):
             rows, _ = self._rows(number, const(i), Var(ROW))
             at = {**places, **rows, last: word + Var(COLUMN)}
@@ -272,7 +285,7 @@ class _MatrixTile:
             yield Do("matrix.load", (_register(RIGHT, j),), (_placed(self.product.panel, at),))
         for i in range(self.down):
             for j in range(self.across):
-                yield Do("matrix.dot", (_register(SUMS, i, j),), (_register(LEFT, i), _register(RIGHT, j)))
+                yield Do(f"matrix.{body.name}", (self._sums(i, j),), (_register(LEFT, i), _register(RIGHT, j)))
 
     def _finish(self, places: Mapping[str, Expr], number: Mapping[str, Expr]) -> Iterator[Stmt]:
         """Write the results: of the last tile of columns as many as there are, and each row once."""
@@ -295,7 +308,7 @@ class _MatrixTile:
         """Write a row of results."""
         fused_stage, column = self.product.fused_stage, self.product.vector
         at = {**places, column: first + Var(column + INNER)}
-        result = Load(TOTAL, (Var("register"), Var("row"), Var(column + INNER)), DType.I32)
+        result = Load(TOTAL, (Var("register"), Var("row"), Var(column + INNER)), self.product.dtype)
         value, *index = (substitute(e, at) for e in (fused_stage.apply_epilogue(result), *fused_stage.index))
         for base in range(0, columns, self.lanes):
             count = columns - base if columns - base < self.lanes else None
@@ -303,9 +316,9 @@ class _MatrixTile:
             yield Store(fused_stage.output, tuple(place), vector, count)
 
 
-def _register(name: str, *number: int) -> Load:
+def _register(name: str, *number: int, dtype: DType = DType.I32) -> Load:
     """A matrix register as an operand."""
-    return Load(name, (*map(const, number), Var(ROW), Var(COLUMN)), DType.I32)
+    return Load(name, (*map(const, number), Var(ROW), Var(COLUMN)), dtype)
 
 
 def _placed(operand: Load, places: Mapping[str, Expr]) -> Load:

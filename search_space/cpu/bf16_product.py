@@ -1,0 +1,37 @@
+"""Product of bfloat16: pairs by known pairs, two at a time, as a register-tiled loop nest. Sums are float32.
+
+See `byte_product`. Source: VDPBF16PS in "Intel 64 and IA-32 Architectures Software Developer's Manual", volume 2; BFDOT
+in "Arm Architecture Reference Manual for A-profile", C7.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tunewright.codegen.target import Target
+from tunewright.graph.task import Task
+
+from ..description import SchedulePoint
+from ..patterns.dot import match_bf16_dot
+from ..patterns.product import Product
+from .byte_product import ByteProductSketch
+from .contraction import ContractionSketch
+from .packed_dot import BF16_PAIRS
+
+
+class Bf16ProductSketch(ByteProductSketch):
+    """A register-tiled loop nest of one product of bfloat16."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.name, self.version = "bf16_product", 1
+
+    def recognise(self, task: Task, target: Target) -> Product | None:
+        return self.if_wide(match_bf16_dot(task), target) if 0 < target.vector_bits <= target.bf16_bits else None
+
+    def copies(self, depth: int, target: Target) -> tuple[int, ...]:
+        return ContractionSketch.copies(self, depth, target)
+
+    def describe(self, point: SchedulePoint) -> Iterator[str]:
+        yield from ContractionSketch.describe(self, point)
+        yield f"{BF16_PAIRS}."
