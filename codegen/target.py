@@ -145,7 +145,7 @@ class Target:
 
     def has_matrices_of(self, dtype: DType) -> bool:
         """Whether it has matrix registers, and an instruction that multiplies these numbers in them."""
-        feature = {DType.U8: "+amx-int8", DType.BF16: "+amx-bf16"}[dtype]
+        feature = {DType.U8: "+amx-int8", DType.BF16: "+amx-bf16"}.get(dtype)
         return self.has_matrices and feature in self._x86_features
 
     def __str__(self) -> str:

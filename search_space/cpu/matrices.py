@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tunewright.codegen.expr.dtype import WORD_BYTES, DType
-from tunewright.codegen.expr.expr import Expr, Load, Op, Var, const, op, substitute
+from tunewright.codegen.expr.expr import Expr, Load, Var, const, op, substitute
 from tunewright.codegen.expr.lanes import vectorize
 from tunewright.codegen.ir.ir import (
     Alloc,
@@ -59,6 +59,9 @@ from .packed_dot import BF16_PAIRS, EXACT_BYTES, PackedDot
 
 SUMS, LEFT, RIGHT = ".sums", ".left", ".right"
 """Matrix registers: sums, rows of the operand, columns of the weights."""
+
+DOTS = {DType.I32: "matrix.dot4", DType.F32: "matrix.dot2_bf16"}
+"""What multiplies registers, by the type of the sums."""
 
 LEAST_ROWS = 4
 """Rows below which most of a register would be idle."""
@@ -274,8 +277,6 @@ class _MatrixTile:
     def _multiply(self, places: Mapping[str, Expr], number: Expr, word: Expr) -> Iterator[Stmt]:
         """Load registers for some words of the reduction, and multiply each by each."""
         last, column = self.product.fused_stage.stage.reduce[-1].name, self.product.vector
-        body = self.product.fused_stage.stage.body
-        assert isinstance(body, Op)  # `match_dot` wrote it
         for i in range(self.down):
             rows, _ = self._rows(number, const(i), Var(ROW))
             at = {**places, **rows, last: word + Var(COLUMN)}
@@ -285,7 +286,7 @@ class _MatrixTile:
             yield Do("matrix.load", (_register(RIGHT, j),), (_placed(self.product.panel, at),))
         for i in range(self.down):
             for j in range(self.across):
-                yield Do(f"matrix.{body.name}", (self._sums(i, j),), (_register(LEFT, i), _register(RIGHT, j)))
+                yield Do(DOTS[self.product.dtype], (self._sums(i, j),), (_register(LEFT, i), _register(RIGHT, j)))
 
     def _finish(self, places: Mapping[str, Expr], number: Mapping[str, Expr]) -> Iterator[Stmt]:
         """Write the results: of the last tile of columns as many as there are, and each row once."""

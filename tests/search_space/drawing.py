@@ -400,6 +400,23 @@ def quantised_image(rng: Rng) -> str:
     return f"{operands} | {constants} {nodes} y = Cast<to=1>(c) | y ; w"
 
 
+def wide_rounded(rng: Rng) -> str:
+    """Products of bfloat16 that fill a matrix register."""
+    rows, depth, columns = size(rng) + 3, one_of(rng, 16, 32, 36, 64), size(rng) + 15
+    return f"rounded: x[{rows}, {depth}] w[{depth}, {columns}] | t = MatMul(x, w) {ending(rng, 't', 'y')} | y ; w"
+
+
+def rounded(rng: Rng) -> str:
+    """Products of bfloat16 by known such, of whole pairs."""
+    if rng.random() < 0.5:
+        rows, depth, columns = size(rng), 2 * size(rng), size(rng) + 15
+        nodes = f"t = MatMul(x, w) {ending(rng, 't', 'y')}"
+        return f"rounded: x[{rows}, {depth}] w[{depth}, {columns}] | {nodes} | y ; w"
+    slide, inputs, outputs = Slide(rng, 2, (1, 3, 5, 13)), 2 * size(rng), size(rng) + 15
+    operands = f"x{listed([1, inputs, *slide.image])} w{listed([outputs, inputs, *slide.kernel])}"
+    return f"rounded: {operands} | t = Conv{slide.attributes()}(x, w) {ending(rng, 't', 'y')} | y ; w"
+
+
 def long_body(rng: Rng) -> str:
     """Some tens of maps of tensors of rank 0 to 5, some of which are broadcast."""
     extents = shape(rng, 0, 5)
@@ -458,6 +475,8 @@ DRAWN: Mapping[str, Sequence[Callable[[Rng], str]]] = {
     "tree_ensemble": (trees,),
     "byte_matrices": (wide_dot_product, dot_convolution),
     "byte_product": (dot_product,),
+    "bf16_matrices": (rounded, wide_rounded, wide_rounded),
+    "bf16_product": (rounded,),
     "pixel_words": (quantised_image,),
     "contraction": PRODUCTS,
     "winograd2": (plain_convolution,),

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from tunewright.codegen.expr.dtype import DType
 from tunewright.codegen.llvm.build import assembly
 from tunewright.graph.task import Task
 from tunewright.search_space.sketch import find_space
@@ -50,7 +51,7 @@ def product_of(name: str) -> Task:
 
 @pytest.mark.parametrize("name", CASES)
 def test_any_schedule_is_exact(name: str) -> None:
-    agree_exactly(SKETCH, product_of(name), MATRICES, 4, [HOST] if HOST.has_matrices else [])
+    agree_exactly(SKETCH, product_of(name), MATRICES, 4, [HOST] if HOST.has_matrices_of(DType.U8) else [])
 
 
 def test_it_is_the_only_choice_where_there_are_matrix_registers() -> None:
@@ -74,5 +75,6 @@ def test_the_instructions_are_there() -> None:
 
 @pytest.mark.parametrize("missing", ["amx-int8", "amx-tile"])
 def test_both_features_are_needed(missing: str) -> None:
-    assert MATRICES.has_matrices
-    assert not replace(MATRICES, features=MATRICES.features.replace(f"+{missing}", f"-{missing}")).has_matrices
+    assert MATRICES.has_matrices_of(DType.U8)
+    without = replace(MATRICES, features=MATRICES.features.replace(f"+{missing}", f"-{missing}"))
+    assert not without.has_matrices_of(DType.U8)

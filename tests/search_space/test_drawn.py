@@ -24,8 +24,10 @@ from .test_targets import TARGETS
 
 pytestmark = pytest.mark.slow
 
-BYTES = (DOTS, MATRICES)
-PROCESSORS = (WIDE, *(target for target in TARGETS.values() if target not in BYTES))
+SMALL_NUMBERS = (DOTS, MATRICES)
+"""Processors with instructions for products of bytes and of bfloat16."""
+
+PROCESSORS = (WIDE, *(target for target in TARGETS.values() if target not in SMALL_NUMBERS))
 GPUS = (SMALL_GPU, *(Target.of_gpu(KNOWN[arch]) for arch in ("sm_80", "sm_86", "sm_89", "sm_90a", "sm_120a")))
 
 PAIRS = 2000
@@ -50,7 +52,7 @@ def targets_of(sketch: Sketch, task: Task) -> tuple[Target, ...]:
     """Processors or GPUs, whichever a sketch writes a task for."""
     if any(find_space(sketch, task, gpu) for gpu in GPUS):
         return GPUS
-    needed = tuple(target for target in BYTES if find_space(sketch, task, target))
+    needed = tuple(target for target in SMALL_NUMBERS if find_space(sketch, task, target))
     return needed if needed and find_space(sketch, task, WIDE) is None else PROCESSORS
 
 
