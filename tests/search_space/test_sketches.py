@@ -121,6 +121,9 @@ MODELS = {
     " t = MatMulInteger(p, w) {steps} | y",
     "byte_conv": "int8: x[1, {8d}, {a}, {b}] w[{c}, {8d}, 3, 3] | t = ConvInteger<pads=[1, 1, 1, 1]>(x, w) {steps}"
     " | y ; w",
+    "rounded_dense": "rounded: x[{a}, {2b}] w[{2b}, {c}] z[{c}] | t = MatMul(x, w) u = Add(t, z) y = Relu(u) | y ; w z",
+    "rounded_conv": "rounded: x[1, {8d}, {a}, {b}] w[{c}, {8d}, 3, 3] | t = Conv<pads=[1, 1, 1, 1]>(x, w) y = Tanh(t)"
+    " | y ; w",
     "byte_pool": "uint8: x[1, {a}, {b}, {8c}] | t = Transpose<perm=[0, 3, 1, 2]>(x)"
     " s = MaxPool<kernel_shape=[3, 3], pads=[1, 1, 1, 1], strides=[2, 2]>(t) y = Transpose<perm=[0, 2, 3, 1]>(s)"
     " | y[1, {a}, {b}, {8c}]",
