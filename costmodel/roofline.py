@@ -70,13 +70,17 @@ BYTES_PROCESSOR = replace(PROCESSOR, byte_pipes=4 * PROCESSOR.pipes)
 WORDS_PROCESSOR = replace(PROCESSOR, byte_pipes=2 * PROCESSOR.pipes)
 """One that multiplies two, as words."""
 
+NARROW_FACTOR = 2
+"""Pairs of bfloat16 are multiplied where one float is."""
+
 
 @lru_cache(maxsize=64)
 def machine_of(target: Target) -> Machine:
     """The machine of a target. Many warps hide latencies of a multiprocessor, and launches take a few microseconds."""
     gpu = target.gpu
     if gpu is None:
-        return BYTES_PROCESSOR if target.has_quick_dots else WORDS_PROCESSOR if target.has_dots else PROCESSOR
+        machine = BYTES_PROCESSOR if target.has_quick_dots else WORDS_PROCESSOR if target.has_dots else PROCESSOR
+        return replace(machine, product_pipes=NARROW_FACTOR * machine.pipes) if target.has_bf16 else machine
     lanes = target.lanes(4)
     return Machine(
         clock_hz=float(gpu.clock_hz),
@@ -150,10 +154,10 @@ def _least_operations(stage: Stage) -> float:
 
 
 def peak_factor(task: Task, target: Target) -> float:
-    """The peak of a task in units of that of float32 on a processor: more where it multiplies bytes."""
+    """The peak of a task in units of that of float32: more where a processor multiplies smaller numbers."""
     machine = machine_of(target)
-    is_bytes = target.has_dots and any(product_dtype(stage) in BYTES for stage in task.stages)
-    return machine.byte_pipes / machine.pipes if is_bytes else 1.0
+    pipes = max(machine.vectors_cycle(stage) for stage in task.stages)
+    return pipes / machine.pipes if target.gpu is None else 1.0
 
 
 def floor_s(task: Task, target: Target) -> float:
