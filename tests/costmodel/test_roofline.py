@@ -157,6 +157,13 @@ def product(dtype: DType, size: int) -> Task:
     return Task("MatMul", (x, w), (y,), (whole,), (total, cast_stage))
 
 
+def test_pairs_of_bfloat16_are_multiplied_where_one_float_is():
+    task = product(DType.BF16, 256)
+    plain, pairs = WIDE, replace(WIDE, features="+avx512bf16")
+    assert [roofline.peak_factor(task, target) for target in (plain, pairs)] == [1, 2]
+    assert roofline.floor_s(task, plain) == pytest.approx(2 * roofline.floor_s(task, pairs), rel=0.1)
+
+
 @pytest.mark.parametrize(("is_rounded", "factor"), [(False, 1), (True, 4)])
 def test_limit_of_weights_of_four_bits(is_rounded, factor):
     """They may be unpacked once for many rows, two are in a byte, and rounded activations are bytes."""

@@ -62,11 +62,8 @@ def test_convolutions_and_what_is_added_to_them(runs: Any) -> None:
     before = imported("float[1, 16, 7, 9] x", nodes, w=w, v=v, b=b)
     graph = rewrite(before, numerics=BF16)
     assert [node.op for node in graph.nodes].count("ConvNarrow") == 2
-    [by_nodes], [by_steps], [as_given] = (
-        runs.nodes(graph, {"v0": x}),
-        runs.steps(graph, {"v0": x}),
-        runs.nodes(before, {"v0": x}),
-    )
+    ways = (runs.nodes, graph), (runs.steps, graph), (runs.nodes, before)
+    by_nodes, by_steps, as_given = (run(form, {"v0": x})[0] for run, form in ways)
     scale = np.abs(as_given).max()
     np.testing.assert_allclose(by_steps, by_nodes, rtol=0, atol=1e-3 * scale)  # a step of bfloat16 now and then
     assert 1e-4 * scale < np.abs(by_nodes - as_given).max() < 2e-2 * scale
