@@ -273,7 +273,8 @@ class Walk:
                 self._name(node.outputs[0], held, scope)
                 return
         if CAPTURES in node.attrs:
-            input_types = [self._protos[scope.names[name]] if name else TypeProto() for name in proto.input]
+            tensors = [scope.names[name] for name in proto.input]
+            input_types = [self._protos[tensor] if tensor else TypeProto() for tensor in tensors]
             graphs = {item.name: item.g for item in proto.attribute if item.type == AttributeProto.GRAPH}
             walk = partial(self._walk_body, scope, node)
             flow = ControlFlow(

@@ -363,3 +363,19 @@ def test_many_iterations_that_change_shapes_are_not_written_out() -> None:
                 g = Identity(f) v = Concat <axis = 0> (u, x) }> }>
     }"""
     assert len(load(model_of(text, 17).SerializeToString()).nodes) < 2000
+
+
+WIDENED = """g (float[4,1] x, int64 n) => (float[1] y) {
+    one = Constant <value_int = 1> ()
+    three = Constant <value_int = 3> ()
+    nothing = Constant <value_float = 0.0> ()
+    k, y = Loop("", "", n, nothing) <body = b (int64 i, bool c, int64 k, float s) => (bool d, int64 k2, float r) {
+        k2 = Add(k, one) row = Gather(x, k) r = Sub(s, row) d = Less(k2, three) }>
+}"""
+
+
+def test_a_state_that_has_another_shape_after_the_first_iteration_of_an_endless_loop() -> None:
+    """It is found by writing that iteration out: behind it stands a loop that has a condition, and no count still."""
+    x = RNG.standard_normal((4, 1)).astype(np.float32)
+    for start in (0, 3):
+        check(model_of(WIDENED, 17), {"x": x, "n": np.array(start)}, native=False)
