@@ -6,11 +6,12 @@ import re
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 
 from tunewright.codegen.host import detect
 from tunewright.codegen.target import Target
@@ -161,6 +162,17 @@ def run_onnxruntime(case: FuzzCase) -> CaseAnswer:
         return CaseAnswer(tuple(tuple(session.run(None, dict(feeds))) for feeds in case.feeds))
     except Exception as error:  # noqa: BLE001 - its classes are not all public, and none of them is a fault of ours
         return CaseAnswer(error=_line(error), is_clear=True)
+
+
+@lru_cache(maxsize=8)
+def runtime_tensors(case: FuzzCase, number: int) -> Mapping[str, Any]:
+    """The values of all tensors in ONNX Runtime, for one of the feeds; none where it does not run the model."""
+    model = case.proto()
+    names = [name for node in model.graph.node for name in node.output if name]
+    del model.graph.output[:]
+    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+    whole = run_onnxruntime(replace(case, model=model.SerializeToString(), feeds=case.feeds[number : number + 1]))
+    return dict(zip(names, *whole.outputs, strict=True)) if whole.outputs else {}
 
 
 def run_evaluator(case: FuzzCase, flat: FlatProgram) -> tuple[CaseAnswer, list[dict[str, Any]]]:

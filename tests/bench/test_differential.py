@@ -26,6 +26,7 @@ from tunewright.bench.fuzzing.answers import (
     CaseAnswer,
     answer_case,
     evaluate_tensors,
+    runtime_tensors,
 )
 from tunewright.bench.fuzzing.bounds import Bound, Leeway, output_bound
 from tunewright.bench.fuzzing.case import FuzzCase, RunPlan
@@ -528,3 +529,48 @@ def test_findings_are_grouped_by_what_the_smaller_ones_are_made_of(tmp_path: Pat
     assert read_seeds(path) == {5: "values (ours) of Exp", 6: "values (ours) of Exp", 9: "values (ours)"}
     add_seeds(path, FuzzReport())
     assert len(read_seeds(path)) == 3
+
+
+def test_numbers_beside_one_that_is_none_are_explained_by_their_own_means() -> None:
+    x = np.array([[1, 1 - 3e-4], [np.nan, -9.0]], np.float32)
+    case = case_of([node("MeanVarianceNormalization", ["x"], ["y"], axes=[1])], {"x": x})
+    moved = np.add(bound_of(case).centre, [[4e-4], [0.0]]).astype(np.float32)
+    assert judge(case, replace(answer_case(case), ours=CaseAnswer(((moved,),)))).finding is None
+
+
+@pytest.mark.parametrize(("error", "is_explained"), [(1e-7, True), (1e-2, False)])
+def test_windows_over_nothing_have_the_error_of_the_largest_nearby(error: float, is_explained: bool) -> None:
+    """Winograd's convolutions add and subtract what is in the rest of a tile."""
+    x, w = (
+        np.random.default_rng(0).standard_normal(shape).astype(np.float32) for shape in ((1, 4, 1, 4), (2, 4, 3, 3))
+    )
+    case = case_of([node("Conv", ["x", "w"], ["y"], pads=[3, 1, 0, 1])], {"x": x}, {"w": w})
+    answers = answer_case(case)
+    [[right]] = answers.evaluator.outputs
+    assert not right[..., 0, :].any()
+    verdict = judge(case, replace(answers, ours=CaseAnswer(((right + np.float32(error),),))))
+    assert (verdict.finding is None) is is_explained
+
+
+def test_a_number_whose_square_is_nothing_is_its_own_size() -> None:
+    case = case_of([node("ReduceL2", ["x"], ["y"], keepdims=0)], {"x": np.full(1, -2.3e-308)}, opset=20)
+    answers = answer_case(case)
+    for size, is_explained in ((2.3e-308, True), (1e-100, False)):
+        verdict = judge(case, replace(answers, ours=CaseAnswer(((np.array(size),),))))
+        assert (verdict.finding is None) is is_explained
+
+
+def test_whole_numbers_that_shrink_beyond_their_type_are_explained() -> None:
+    x = np.array([2**32 - 1, 7], np.uint32)
+    case = case_of([node("Shrink", ["x"], ["y"], bias=-2.5)], {"x": x}, opset=20)
+    answers = answer_case(case)
+    wrong = CaseAnswer(((np.array([5, 9], np.uint32),),))
+    assert "whole numbers shrink beyond their type" in judge(case, replace(answers, ours=wrong)).reasons
+    small = replace(case, feeds=({"x": np.array([4, 7], np.uint32)},))
+    assert judge(small, replace(answer_case(small), ours=wrong)).finding is not None
+
+
+def test_tensors_in_between_are_known_where_the_evaluator_is_not_asked() -> None:
+    nodes = [node("Sqrt", ["x"], ["t"]), node("Neg", ["t"], ["y"])]
+    case = case_of(nodes, {"x": np.array([4.0], np.float32)}, outputs=("y",))
+    assert runtime_tensors(case, 0) == {"t": [2.0], "y": [-2.0]}

@@ -29,6 +29,7 @@ EXPLANATIONS: Mapping[str, Callable[[Difference], ExplainedElements]] = {
     "narrow floats stay wide": anyone.stays_wide,
     "subnormal results of curves": anyone.flushes,
     "recognised and joined": ours.is_recognised,
+    "whole numbers shrink beyond their type": ours.shrinks_beyond_its_type,
     "finite where pieces overflow": ours.stays_finite,
     "zeros times what is not finite": anyone.multiplies_zeros,
     "the evaluator computes narrow floats narrowly": evaluator.evaluates_narrowly,

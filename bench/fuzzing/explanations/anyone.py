@@ -33,6 +33,9 @@ PRODUCTS = frozenset({"Conv", "ConvTranspose", "Det", "Gemm", "MatMul"})
 WEIGHTED = frozenset({"Resize", "RoiAlign", "Upsample"})
 """Means of neighbours, some of which may have no weight."""
 
+ADDING = frozenset({"AffineGrid", "DeformConv", "Det", "GridSample"})
+"""Other ops that are sums of products."""
+
 POLES = frozenset({"Div", "Pow", "Reciprocal"})
 
 
@@ -153,9 +156,7 @@ def multiplies_zeros(difference: Difference) -> bool:
 
 def adds_up_in_one_order(difference: Difference) -> bool:
     """A sum whose terms leave the range of the type is infinite, or no number, in one order and not in another."""
-    nodes = [
-        node for node in difference.upstream() if node.op in LINEAR | WEIGHTED | {"DeformConv", "Det", "GridSample"}
-    ]
+    nodes = [node for node in difference.upstream() if node.op in LINEAR | WEIGHTED | ADDING]
     if any(may_overflow([a for a in difference.operands(node) if is_float_array(a)]) for node in nodes):
         return True
     folds = [difference.operands(node)[:1] for node in difference.upstream() if node.op == "ReduceProd"]
@@ -181,18 +182,17 @@ def cancels_in_a_logarithm(difference: Difference) -> bool:
     )
 
 
-def agrees_in_single(difference: Difference) -> bool:
+def agrees_in_single(difference: Difference) -> ExplainedElements:
     """Gates and norms that cancel: two answers by the same formulas in the same type agree."""
     answer = difference.arrays[difference.who]
     theirs = difference.arrays.get(OURS if difference.who == EVALUATOR else EVALUATOR)
     if theirs is None or not difference.has_op(GATED | NORMS):
         return False
-    wrong = difference.wrong
     states = [result for node in difference.upstream() if node.op in GATED for result in difference.results(node)]
     state = max(1.0, largest(states))  # a gate mixes its new state with the old one
     near = 1e-7 * np.maximum(state, _steepness(difference))
-    near = np.broadcast_to(near, answer.shape)[wrong]
-    return bool(np.isclose(answer[wrong], theirs[wrong], rtol=1e-5, atol=near, equal_nan=True).all())
+    near = np.broadcast_to(near, answer.shape)
+    return np.asarray(np.isclose(answer, theirs, rtol=1e-5, atol=near, equal_nan=True))
 
 
 def _steepness(difference: Difference) -> Array:
@@ -210,13 +210,15 @@ def _steepness(difference: Difference) -> Array:
 
 def _factors(node: Node, operands: Sequence[Any]) -> Array:
     """For each element of a norm's operand, size over deviation of those that its mean is taken of."""
-    if not operands or not is_float_array(operands[0]) or not is_finite(operands[0]) or not np.size(operands[0]):
+    if not operands or not is_float_array(operands[0]) or not np.size(operands[0]):
         return np.zeros(())
     x = as_float64(operands[0])
     groups, places = (_normalised_groups(node, a) for a in (x, np.arange(x.size).reshape(x.shape)))
-    sizes, deviations = np.abs(groups).max(axis=1), groups.std(axis=1)
+    with np.errstate(invalid="ignore"):
+        sizes, deviations = np.abs(groups).max(axis=1), groups.std(axis=1)
+    is_steep = np.isfinite(sizes) & (deviations > 0)
     factors = np.zeros(x.size)
-    factors[places] = np.divide(4 * sizes, deviations, out=np.zeros_like(sizes), where=deviations > 0)[:, np.newaxis]
+    factors[places] = np.divide(4 * sizes, deviations, out=np.zeros_like(sizes), where=is_steep)[:, np.newaxis]
     return factors.reshape(x.shape)
 
 

@@ -13,7 +13,7 @@ from tunewright.graph.evaluation.fallback import EvaluationError
 from tunewright.graph.ir import Array, Node
 
 from .. import float_products
-from ..answers import CaseAnswers
+from ..answers import CaseAnswers, runtime_tensors
 from ..bounds import MANY_RUNS, RUNS, Bound, Leeway, output_bound
 from ..case import FuzzCase, all_nodes
 from ..program import FlatProgram
@@ -80,7 +80,9 @@ class Difference:
         return False if bound is None else bound.allows(self.arrays[self.who])
 
     def _feed_tensors(self) -> Sequence[Mapping[str, Any]]:
-        return self.answers.tensors[self.number : self.number + 1]
+        """The tensors of this feed, in ONNX Runtime where the evaluator was not asked."""
+        own = self.answers.tensors[self.number : self.number + 1]
+        return own or [runtime_tensors(self.case, self.number)]
 
 
 def ops_of(node: Node) -> frozenset[str]:

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from tunewright.graph.ir import Node
+
 from .. import float_products
 from ..answers import OURS, RUNTIME
 from ..bounds import Leeway
@@ -31,6 +33,23 @@ def turns_far(difference: Difference) -> bool:
     nodes = [node for node in difference.upstream() if node.op in ANGULAR]
     angles = [as_float64(a) for node in nodes for a in difference.operands(node) if is_float_array(a)]
     return difference.who == OURS and any(bool((np.abs(a) > FAR).any()) for a in angles)
+
+
+def shrinks_beyond_its_type(difference: Difference) -> bool:
+    """`Shrink` of whole numbers, which is done in floats, to what their type does not have (`docs/numerics.md`)."""
+    return difference.who == OURS and any(
+        _shrinks_beyond(node, x)
+        for node in difference.upstream()
+        if node.op == "Shrink"
+        for x in difference.operands(node)
+        if not is_float_array(x)
+    )
+
+
+def _shrinks_beyond(node: Node, x: Any) -> bool:
+    bias, limits = abs(float(node.attrs.get("bias", 0.0))), np.iinfo(x.dtype)
+    wide = as_float64(x)
+    return bool(((wide + bias > limits.max) | (wide - bias < limits.min)).any())
 
 
 def is_recognised(difference: Difference) -> ExplainedElements:
