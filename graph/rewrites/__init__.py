@@ -124,9 +124,6 @@ STEPS = (
     RewriteStep("rounded activations", (Rewrite("rounded activations", rounded_activations),), once=True),
     RewriteStep("exact activations", (Rewrite("exact activations", exact_activations),), once=True),
     RewriteStep(
-        "packed weights", (Rewrite("products of blocks", block_matmuls, rounds="scales of blocks"),), once=True
-    ),
-    RewriteStep(
         "widen products", (Rewrite("products of floats", float_products, rounds="quantised products"),), once=True
     ),
     RewriteStep(
@@ -142,6 +139,9 @@ STEPS = (
     ),
     RewriteStep(
         "keep bytes", (Rewrite("products of bytes", integer_products, rounds="quantised products"),), once=True
+    ),
+    RewriteStep(
+        "packed weights", (Rewrite("products of blocks", block_matmuls, rounds="scales of blocks"),), once=True
     ),
     RewriteStep("zero points", (Rewrite("zero points", zero_points),), once=True),
     RewriteStep(

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from math import prod
 
-import numpy as np
-
 from tunewright.codegen.expr.dtype import DType
 from tunewright.graph.ir import Array, Node, TensorType
 
 from ..evaluation.onnx_form import NORMAL_VERSION
 from .edit import Edit, Result, each
+from .weight_blocks import MOST_SIZE, WeightBlocks
 
 MOST_ROWS = 16
 """Rows beyond which the weights' way from memory is short beside the arithmetic, which is less for floats."""
 
 LEAST_COLUMNS = 16
 """Columns below which most lanes of a vector would be idle."""
-
-MOST_SIZE = 256
-"""Numbers of a block beyond which it is no block of MatMulNBits."""
 
 
 @each("MatMul")
@@ -45,13 +41,12 @@ def byte_block_matmuls(edit: Edit, node: Node) -> Result:
 def _block_matmul(edit: Edit, node: Node, *, is_rounded: bool) -> str | None:
     x, weight = node.inputs
     shape, kind = edit.shape(x), edit.types[node.outputs[0]]
-    blocks = weight_blocks(edit, weight)
+    blocks = WeightBlocks.of(edit, weight)
     if blocks is None or not shape or kind.dtype != DType.F32.value or prod(shape[:-1]) > MOST_ROWS:
         return None
     if not edit.may_round(node.outputs[0]):
         return None
-    numbers, scales, zeros = blocks
-    columns, count, size = numbers.shape
+    columns, count, size = blocks.numbers.shape
     if columns < LEAST_COLUMNS or count < 2 or size % 2 or size > MOST_SIZE:
         return None
     output = edit.new_tensor(TensorType(kind.dtype, kind.shape))
@@ -60,10 +55,10 @@ def _block_matmul(edit: Edit, node: Node, *, is_rounded: bool) -> str | None:
         rounding = edit.producer(x, "RoundBlocks")
         assert rounding is not None
         values, x_scales = _rounded(edit, rounding)
-    zero, attrs = _zero_point(edit, zeros)
+    zero, attrs = _zero_point(edit, blocks.zeros)
     optional = (zero, x_scales) if x_scales else (zero,) if zero else ()
-    operands = (values, edit.constant(numbers), edit.constant(scales), *optional)
-    attrs["bits"] = 4 if numbers.max() < 1 << 4 else 8
+    operands = (values, edit.constant(blocks.numbers), edit.constant(blocks.scales), *optional)
+    attrs["bits"] = blocks.bits
     edit.add(Node("BlockMatMul", operands, (output,), attrs, version=NORMAL_VERSION))
     return output
 
@@ -107,28 +102,3 @@ def exact_activations(edit: Edit, node: Node) -> Result:
     Before: `y = RoundBlocks(x)`. After: x.
     """
     return node.inputs[0]
-
-
-def weight_blocks(edit: Edit, weight: str) -> tuple[Array, Array, Array] | None:
-    """Numbers [N, blocks, size], scales and zero points [N, blocks] of a transposed weight; None if it is none."""
-    transpose = edit.producer(weight, "Transpose")
-    reshape = transpose and edit.producer(transpose.inputs[0], "Reshape")
-    node = reshape and edit.producer(reshape.inputs[0], "DequantizeLinear")
-    if transpose is None or reshape is None or node is None or len(edit.shape(weight) or ()) != 2:
-        return None
-    if len(node.inputs) != 3 or node.attrs.get("block_size") or node.attrs.get("axis") != 0:
-        return None
-    numbers, scales, zeros = (edit.array(name) for name in node.inputs)
-    if numbers is None or scales is None or zeros is None:
-        return None
-    if scales.dtype != np.float32 or numbers.dtype != np.uint8:
-        return None
-    depth, columns = edit.shape(weight) or (0, 0)
-    if numbers.ndim != 2 or scales.shape != (len(numbers),) or depth % numbers.shape[1]:
-        return None
-    blocks = depth // numbers.shape[1]
-    return (
-        numbers.reshape(columns, blocks, -1),
-        scales.reshape(columns, blocks),
-        zeros.reshape(columns, blocks),
-    )

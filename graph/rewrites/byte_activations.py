@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tunewright.codegen.expr.dtype import BYTES, WORD_BYTES, DType
+from tunewright.codegen.expr.dtype import BYTES, DType
 
 from ..evaluation.onnx_form import NORMAL_VERSION
 from ..ir import Node, TensorType
-from .block_matmul import weight_blocks
 from .edit import Edit, Result, each
+from .weight_blocks import WORDS, WeightBlocks
 
 
 @each("Conv", "MatMul")
@@ -23,18 +23,19 @@ def byte_activations(edit: Edit, node: Node) -> Result:
         return None
     if edit.producer(x, "DequantizeLinear", "RoundBlocks"):
         return None
-    rounded = _round_blocks(edit, x, weight) if node.op == "MatMul" else ""
-    if not rounded and _is_quantised(edit, weight):
+    if _is_quantised(edit, weight):
         rounded = _quantise(edit, x)
+    else:
+        rounded = _round_blocks(edit, x, weight) if node.op == "MatMul" else ""
     return edit.emit(node.op, rounded, weight, *others, **node.attrs) if rounded else None
 
 
 def _round_blocks(edit: Edit, x: str, weight: str) -> str:
     """The activations rounded in the blocks of the weight; "" where it has none, or these are not of whole words."""
-    blocks = weight_blocks(edit, weight)
-    if blocks is None or blocks[0].shape[-1] % (2 * WORD_BYTES):
+    blocks = WeightBlocks.of(edit, weight)
+    if blocks is None or blocks.numbers.shape[-1] % WORDS:
         return ""
-    return edit.emit("RoundBlocks", x, size=blocks[0].shape[-1])
+    return edit.emit("RoundBlocks", x, size=blocks.numbers.shape[-1])
 
 
 def _is_quantised(edit: Edit, weight: str) -> bool:

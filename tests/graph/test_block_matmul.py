@@ -5,9 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from onnx import helper, numpy_helper
 
+from tunewright.graph.ir import Graph
 from tunewright.graph.numerics import Numerics
+from tunewright.graph.onnx_import import load
 from tunewright.graph.rewrites import rewrite
 
 from ..search_space.test_block_matmul import graph_of
@@ -57,7 +61,7 @@ def test_a_block_that_is_not_finite_is_no_number(bad: float, runs: Any) -> None:
         ({"rows": "17"}, False),  # so many rows are computed faster in floats
         ({"most": 16}, True),
         ({"zero": 8}, True),
-        ({"blocks": 1}, False),
+        ({"blocks": 1}, True),  # as two of eight numbers
         ({"size": 7}, False),
         ({"columns": 15}, False),
         ({"then": "y = Floor (t)"}, False),  # a step function reads the sums
@@ -84,3 +88,56 @@ def test_one_zero_point_is_no_operand(zero: int | None, is_rounded: bool) -> Non
     assert node.attrs.get("zero") == (zero or None)
     assert bool(node.input(3)) is not bool(zero)
     assert all(node.inputs[-1:]) and bool(node.input(4)) is is_rounded
+
+
+def dequantised(kind: str, scales: str, *, depth: int = 96, is_turned: bool, has_zeros: bool) -> Graph:
+    """A product of three rows by weights of 48 columns, dequantised by scales of all, of columns or of blocks of 16."""
+    rng, low = np.random.default_rng(0), {"int4": -8, "uint4": 0, "int8": -128, "uint8": 0}[kind]
+    high = low + (16 if kind.endswith("4") else 256)
+    own = {"all": (), "columns": (48,), "blocks": (depth // 16, 48), "rows": (depth,)}[scales]
+    shape = (depth, 48)
+    turn = (lambda extents: extents[::-1]) if is_turned else (lambda extents: extents)
+    axis = {"all": 1, "columns": 1, "blocks": 0, "rows": 0}[scales]
+    attrs: dict[str, Any] = {"axis": 1 - axis if is_turned else axis, "block_size": 16 if scales == "blocks" else 0}
+    elements = getattr(onnx.TensorProto, kind.upper())
+    known = {"w": turn(shape)} | ({"z": turn(own)} if has_zeros else {})
+    tensors = [
+        helper.make_tensor(name, elements, extents, rng.integers(low, high, extents).reshape(-1))
+        for name, extents in known.items()
+    ]
+    tensors.append(numpy_helper.from_array(rng.uniform(0.01, 0.02, turn(own)).astype(np.float32), "s"))
+    nodes = [helper.make_node("DequantizeLinear", ["w", "s", *(["z"] if has_zeros else [])], ["d"], **attrs)]
+    if is_turned:
+        nodes.append(helper.make_node("Transpose", ["d"], ["t"], perm=[1, 0]))
+    nodes.append(helper.make_node("MatMul", ["x", "t" if is_turned else "d"], ["y"]))
+    x, y = (helper.make_tensor_value_info(n, 1, (3, extent)) for n, extent in (("x", depth), ("y", 48)))
+    model = helper.make_model(
+        helper.make_graph(nodes, "g", [x], [y], tensors), opset_imports=[helper.make_opsetid("", 21)], ir_version=10
+    )
+    return load(model.SerializeToString())
+
+
+@pytest.mark.parametrize("is_turned", [False, True], ids=["as it is", "turned"])
+@pytest.mark.parametrize("has_zeros", [False, True], ids=["without zero points", "with zero points"])
+@pytest.mark.parametrize("scales", ["all", "columns", "blocks"])
+@pytest.mark.parametrize("kind", ["int4", "uint4", "int8", "uint8"])
+def test_weights_that_are_dequantised_stay_as_they_are(
+    kind: str, scales: str, has_zeros: bool, is_turned: bool, runs: Any
+) -> None:
+    before = dequantised(kind, scales, is_turned=is_turned, has_zeros=has_zeros)
+    after = rewrite(before)
+    assert [node.op for node in after.nodes] == ["BlockMatMul"]
+    assert after.nodes[0].attrs["bits"] == int(kind[-1])
+    x = np.random.default_rng(1).standard_normal((3, 96)).astype(np.float32)
+    [expected] = runs.nodes(before, {"v0": x})
+    for run in (runs.nodes, runs.steps):
+        runs.close(run(after, {"v0": x})[0], expected, 1e-5)
+
+
+@pytest.mark.parametrize(("scales", "depth"), [("rows", 96), ("columns", 100), ("all", 8)])
+def test_scales_that_are_those_of_no_blocks(scales: str, depth: int, runs: Any) -> None:
+    before = dequantised("int8", scales, depth=depth, is_turned=False, has_zeros=True)
+    after = rewrite(before)
+    assert [node.op for node in after.nodes] == ["MatMul"]
+    x = np.random.default_rng(1).standard_normal((3, depth)).astype(np.float32)
+    runs.close(runs.steps(after, {"v0": x})[0], runs.nodes(before, {"v0": x})[0], 1e-5)
