@@ -111,6 +111,9 @@ def _differences(
         if _are_close(answers_by_name):
             continue
         bound = _output_bound(answers, case, number, position)
+        if bound is None and _has_varying_shape(answers, case, number, position):
+            reasons.append(VARYING_SHAPE)  # which elements are found, as well as how many
+            continue
         wrong_answers = _weigh(answers_by_name, dict(_wrong_answers(answers_by_name, bound)))
         for who, right in wrong_answers.items():
             if who == EVALUATOR and OURS in wrong_answers and _has_same_errors(answers_by_name, right):

@@ -574,3 +574,22 @@ def test_tensors_in_between_are_known_where_the_evaluator_is_not_asked() -> None
     nodes = [node("Sqrt", ["x"], ["t"]), node("Neg", ["t"], ["y"])]
     case = case_of(nodes, {"x": np.array([4.0], np.float32)}, outputs=("y",))
     assert runtime_tensors(case, 0) == {"t": [2.0], "y": [-2.0]}
+
+
+def test_which_results_are_found_rounding_decides_as_well_as_how_many() -> None:
+    """Differences of 1 and sigmoids near a half have few places, and of those that are alike there is one."""
+    nodes = [node("Sigmoid", ["x"], ["t"]), node("Sub", ["t", "h"], ["d"]), node("Unique", ["d"], ["y"])]
+    x = np.array([1e-7, 2e-7, 3e-7, 4e-7], np.float32)
+    case = case_of(nodes, {"x": x}, {"h": np.float32(0.5)}, outputs=("y",))
+    answers = answer_case(case)
+    [[right]] = answers.ours.outputs
+    moved = CaseAnswer(((right + np.float32(3e-8),),))
+    assert judge(case, replace(answers, ours=moved)).reasons == ("rounding decides of the shape",)
+
+
+def test_windows_that_begin_inside_are_explained() -> None:
+    pool = node(
+        "NhwcMaxPool", ["x"], ["y"], domain="com.microsoft", auto_pad="SAME_UPPER", kernel_shape=[1, 1], strides=[1, 3]
+    )
+    case = case_of([pool], {"x": np.array([54, 134, 2], np.uint8).reshape(1, 1, 3, 1)}, contributed=1)
+    assert judge(case, answer_case(case)).reasons == ("ONNX Runtime begins inside",)

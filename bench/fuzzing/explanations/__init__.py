@@ -47,6 +47,7 @@ EXPLANATIONS: Mapping[str, Callable[[Difference], ExplainedElements]] = {
     "float64 in float32": anyone.computes_in_float32,
     "ONNX Runtime takes softmax for logistic": runtime.takes_softmax_for_logistic,
     "ONNX Runtime wraps the softmax of one byte": runtime.wraps_a_lone_softmax,
+    "ONNX Runtime begins inside": runtime.begins_inside,
     "ONNX Runtime squares small numbers": runtime.squares_small_numbers,
     "ONNX Runtime reads functions by the model's opset": runtime.reads_functions_by_the_models_opset,
     "ONNX Runtime puts a lone place last": runtime.puts_a_lone_place_last,

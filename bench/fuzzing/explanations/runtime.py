@@ -33,6 +33,8 @@ NORMALIZER, SMALL_SQUARES = "ai.onnx.ml.Normalizer", 16.0
 
 TREES = "ai.onnx.ml.TreeEnsemble"
 
+NHWC_MAX_POOL = "com.microsoft.NhwcMaxPool"
+
 BYTES_SOFTMAX = "com.microsoft.QLinearSoftmax"
 
 
@@ -147,6 +149,15 @@ def shrinks_in_single(difference: Difference) -> bool:
     reads = [difference.operands(node)[0] for node in difference.upstream() if node.op == "Shrink"]
     return difference.who == RUNTIME and any(
         not is_float_array(x) and bool((np.abs(as_float64(x)) > 2**24).any()) for x in reads
+    )
+
+
+def begins_inside(difference: Difference) -> bool:
+    """`NhwcMaxPool` whose windows, of equal padding, are further apart than they are large: the first begins inside."""
+    return difference.who == RUNTIME and any(
+        any(s > k for s, k in zip(node.attrs.get("strides", ()), node.attrs["kernel_shape"], strict=False))
+        for node in difference.upstream()
+        if difference.program.called_op(node) == NHWC_MAX_POOL and node.op == "MaxPool"
     )
 
 
