@@ -19,7 +19,7 @@ from tunewright.graph.task import SMALL, Task
 from tunewright.search_space.sketch import find_space
 from tunewright.search_space.sketches import sketch, spaces
 
-from .oracle import DOTS, HOST, WIDE, agree_exactly
+from .oracle import ARM_DOTS, DOTS, HOST, NARROW, WIDE, agree_exactly
 
 WORDS = replace(HOST, cpu="x86-64-v3", features="+avx2", vector_bits=256)
 
@@ -121,3 +121,14 @@ def test_other_instructions_multiply_words(feature: str, bits: int) -> None:
     task = product_of("product")
     text = assembly(SKETCH.lower(task, SKETCH.space(task, target).default, target), target)
     assert "vpmaddwd" in text and "vpmulld" not in text
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_processors_of_arm_have_an_instruction_too(name: str) -> None:
+    """USDOT, of I8MM: unsigned by signed bytes, as x86's."""
+    assert ARM_DOTS.has_quick_dots and not NARROW.has_dots
+    task = product_of(name)
+    agree_exactly(SKETCH, task, ARM_DOTS, 1, [])
+    kernel = SKETCH.lower(task, SKETCH.space(task, ARM_DOTS).default, ARM_DOTS)
+    assert "usdot" in assembly(kernel, ARM_DOTS)
+    assert "usdot" not in assembly(kernel, NARROW)
