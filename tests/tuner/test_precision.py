@@ -1,0 +1,192 @@
+"""Precision: what products are computed in, the same wherever a model is opened, and never mixed up."""
+
+from __future__ import annotations
+
+import json
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from ml_dtypes import bfloat16
+from onnx import TensorProto, helper, numpy_helper
+
+from tunewright.codegen.host import detect
+from tunewright.codegen.target import CUDA
+from tunewright.graph.numerics import Precision
+from tunewright.graph.onnx_import.structure import strip
+from tunewright.tuner.errors import Refused
+from tunewright.tuner.lookup.lockfile import read_lock, write_lock
+from tunewright.tuner.lookup.source import PreparedModel, ScheduleSource, _apply_verdict
+from tunewright.tuner.lookup.verdict import ModelVerdict, VendorTime
+from tunewright.tuner.models.model import open_for
+from tunewright.tuner.session import executable
+from tunewright.tuner.session.session import InferenceSession
+
+ROWS, DEPTH, COLUMNS = 4, 128, 256  # weights of 128 KiB: from 64 KiB on they are rounded
+RNG = np.random.default_rng(0)
+WEIGHT = RNG.standard_normal((DEPTH, COLUMNS)).astype(np.float32)
+X = RNG.standard_normal((ROWS, DEPTH)).astype(np.float32)
+BF16 = "bf16"
+
+
+def wide_model(rows: int | str = ROWS, *, is_overridable: bool = False) -> bytes:
+    """relu(x w), of which the weight may be an input as well."""
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["xw"]), helper.make_node("Relu", ["xw"], ["y"])]
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [rows, DEPTH])]
+    if is_overridable:
+        inputs.append(helper.make_tensor_value_info("w", TensorProto.FLOAT, [DEPTH, COLUMNS]))
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [rows, COLUMNS])]
+    graph = helper.make_graph(nodes, "wide", inputs, outputs, [numpy_helper.from_array(WEIGHT, "w")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    data: bytes = model.SerializeToString()
+    return data
+
+
+def rounded(array: Any) -> Any:
+    return array.astype(bfloat16).astype(np.float32)
+
+
+def recounted(precision: str, x: Any = X) -> Any:
+    """What the model says in a precision, on this machine."""
+    if precision != BF16:
+        return np.maximum(x @ WEIGHT, 0)
+    return np.maximum((rounded(x) if detect(1).has_bf16 else x) @ rounded(WEIGHT), 0)
+
+
+def run(session: InferenceSession, x: Any = X, **weights: Any) -> Any:
+    [y] = session.run(None, {"x": x} | weights)
+    return y
+
+
+def is_close(ours: Any, theirs: Any) -> bool:
+    """Whether they are the same but for the order of sums: rounding to bfloat16 moves a hundred times as much."""
+    return bool(np.abs(ours - theirs).max() <= 1e-6 * np.abs(theirs).max())
+
+
+@pytest.fixture
+def wide(home: Path) -> Path:
+    """The file of the model, in a home of its own."""
+    path = home / "wide.onnx"
+    path.write_bytes(wide_model())
+    return path
+
+
+def test_bf16_rounds_large_weights(wide: Path) -> None:
+    with InferenceSession(wide, threads=1) as given, InferenceSession(wide, threads=1, precision=BF16) as narrow:
+        plain, ours = run(given), run(narrow)
+    assert is_close(plain, recounted("as given")) and is_close(ours, recounted(BF16))
+    error = np.abs(ours - plain).max() / np.abs(plain).max()
+    assert 2**-12 < error < 2**-7  # of terms up to 2^-9, which add up at random
+
+
+def test_activations_as_bytes_change_no_model_without_bytes(wide: Path) -> None:
+    with InferenceSession(wide, threads=1, precision="int8 activations") as session:
+        assert is_close(run(session), recounted("as given"))
+
+
+@pytest.mark.parametrize("wrong", ["fp16", "BF16", "", None, 16])
+def test_another_value_is_refused_in_one_line(wrong: Any, wide: Path) -> None:
+    with pytest.raises(Refused, match=r"^no precision is called .*; there are as given, bf16, int8 activations$"):
+        InferenceSession(wide, precision=wrong)
+
+
+def test_no_session_starts_from_an_image_of_another_precision(wide: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for precision in Precision:
+        InferenceSession(wide, threads=1, precision=precision).close()
+    assert len(list((wide.parent / "images").glob("*.image"))) == 3  # also of those with the same tasks
+    monkeypatch.setattr(executable, "open_executable", None)  # now they start from these alone
+    for precision in Precision:
+        with InferenceSession(wide, threads=1, precision=precision) as session:
+            assert is_close(run(session), recounted(precision))
+
+
+def test_a_gpu_takes_it(wide: Path, request: pytest.FixtureRequest) -> None:
+    request.getfixturevalue("gpu")
+    with InferenceSession(wide, target=CUDA, precision=BF16) as session:
+        expected = np.maximum(rounded(X) @ rounded(WEIGHT), 0)  # it multiplies such numbers
+        assert np.abs(run(session) - expected).max() <= 1e-5 * np.abs(expected).max()
+
+
+def test_a_process_in_the_background_compiles_it(wide: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("onnxruntime")
+    monkeypatch.setattr(executable, "open_executable", None)  # nothing is compiled in this process
+    with InferenceSession(wide, threads=1, precision=BF16, background=True) as session:
+        early, was_ready = run(session), session.ready
+        assert was_ready or is_close(early, recounted("as given"))  # by the stand-in
+        assert session.wait(inf)
+        assert is_close(run(session), recounted(BF16))
+
+
+def test_sizes_that_stay_open_have_it(home: Path) -> None:
+    with InferenceSession(wide_model("n"), threads=1, precision=BF16) as session:
+        for rows in (1, 3):
+            session.compile_at({"n": rows})
+            assert is_close(run(session, X[:rows]), recounted(BF16, X[:rows]))
+
+
+def test_weights_that_a_run_is_given_stay_as_they_are(home: Path) -> None:
+    with InferenceSession(wide_model(is_overridable=True), threads=1, precision=BF16) as session:
+        assert is_close(run(session), recounted(BF16))
+        assert is_close(run(session, w=2 * WEIGHT), 2 * recounted("as given"))
+
+
+def vendor_time() -> VendorTime:
+    return VendorTime("1.0", 1e-6, own_s=2e-6)
+
+
+@pytest.mark.parametrize("precision", Precision)
+def test_a_vendors_runtime_runs_a_model_as_given_alone(precision: Precision, home: Path) -> None:
+    model = open_for(detect(1), wide_model(), precision=precision)
+    prepared = _apply_verdict(PreparedModel(model, detect(1), {}, {}), ModelVerdict(vendor=vendor_time()))
+    assert (prepared.vendor is not None) == (precision is Precision.AS_GIVEN)
+
+
+def lock_of(path: Path, precision: Precision, vendor: VendorTime | None = None) -> Path:
+    prepared = ScheduleSource().prepare(wide_model(), threads=1, precision=precision)
+    write_lock(path, prepared.model, prepared.target, {}, prepared.results, vendor)
+    return path
+
+
+def test_a_lock_file_is_of_one_precision(home: Path) -> None:
+    lock = lock_of(home / "wide.lock.json", Precision.BF16)
+    assert json.loads(lock.read_text())["precision"] == BF16
+    with InferenceSession(wide_model(), lock=lock, precision=BF16) as session:
+        assert is_close(run(session), recounted(BF16))
+    with pytest.raises(Refused, match=r"wide.lock.json' was made for precision 'bf16', and 'as given' is asked for"):
+        InferenceSession(wide_model(), lock=lock)
+    with pytest.raises(Refused, match="was made for precision 'as given', and 'bf16' is asked for"):
+        InferenceSession(wide_model(), lock=lock_of(lock, Precision.AS_GIVEN), precision=BF16)
+
+
+def test_a_lock_file_of_before_there_was_one_is_of_the_model_as_given(home: Path) -> None:
+    lock = lock_of(home / "wide.lock.json", Precision.AS_GIVEN)
+    data = json.loads(lock.read_text())
+    lock.write_text(json.dumps({name: value for name, value in data.items() if name != "precision"}))
+    assert read_lock(lock).precision is Precision.AS_GIVEN
+    lock.write_text(json.dumps(data | {"precision": "fp8"}))
+    with pytest.raises(Refused, match="no precision is called 'fp8'"):
+        read_lock(lock)
+
+
+def test_a_vendor_in_a_lock_file_of_another_precision_is_passed_over(home: Path) -> None:
+    lock = lock_of(home / "wide.lock.json", Precision.BF16, vendor_time())
+    prepared = ScheduleSource(lock=lock).prepare(wide_model(), threads=1, precision=Precision.BF16)
+    assert prepared.vendor is None
+
+
+def test_weights_are_rounded_with_overrides_under_a_lock(home: Path) -> None:
+    model = wide_model(is_overridable=True)
+    prepared = ScheduleSource().prepare(model, threads=1, precision=Precision.BF16)
+    write_lock(home / "m.lock.json", prepared.model, prepared.target, {}, prepared.results)
+    with InferenceSession(model, lock=home / "m.lock.json", precision=BF16) as session:
+        assert is_close(run(session), recounted(BF16))
+        assert is_close(run(session, w=WEIGHT), recounted("as given"))
+
+
+def test_a_structure_has_the_tasks_of_its_model() -> None:
+    for precision in Precision:
+        data = wide_model()
+        tasks = list(open_for(detect(1), data, precision=precision).tasks)
+        assert list(open_for(detect(1), strip(data).data, precision=precision).tasks) == tasks
