@@ -14,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tunewright.codegen.host import detect
 from tunewright.codegen.target import CUDA
+from tunewright.db.store import open_store
 from tunewright.graph.numerics import Precision
 from tunewright.graph.onnx_import.structure import strip
 from tunewright.tuner.errors import Refused
@@ -21,8 +22,12 @@ from tunewright.tuner.lookup.lockfile import read_lock, write_lock
 from tunewright.tuner.lookup.source import PreparedModel, ScheduleSource, _apply_verdict
 from tunewright.tuner.lookup.verdict import ModelVerdict, VendorTime
 from tunewright.tuner.models.model import open_for
+from tunewright.tuner.search import tuning
 from tunewright.tuner.session import executable
 from tunewright.tuner.session.session import InferenceSession
+
+from ..commands import Command
+from .fake_pool import FakePool, by_key
 
 ROWS, DEPTH, COLUMNS = 4, 128, 256  # weights of 128 KiB: from 64 KiB on they are rounded
 RNG = np.random.default_rng(0)
@@ -190,3 +195,88 @@ def test_a_structure_has_the_tasks_of_its_model() -> None:
         data = wide_model()
         tasks = list(open_for(detect(1), data, precision=precision).tasks)
         assert list(open_for(detect(1), strip(data).data, precision=precision).tasks) == tasks
+
+
+# Commands
+
+
+@pytest.fixture
+def tuned(wide: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Arguments that name the model and a database in which it was tuned in bfloat16."""
+    monkeypatch.setattr(tuning, "open_pool", lambda *_: FakePool(by_key))
+    arguments = [wide, "--db", f"sqlite:///{wide.parent / 'tuning.db'}", "--threads", 1, "--json"]
+    answer = command("tune", *arguments, "--trials", 4, "--precision", BF16)
+    assert answer.code == 0, answer.err
+    return arguments
+
+
+def test_tuning_and_lookups_are_of_a_precision(tuned: list[object], command: Command) -> None:
+    for precision in Precision:
+        told = command("lookup", *tuned, "--precision", precision).data
+        is_measured = {task["basis"] == "measured" for task in told["tasks"]}  # which it also is of defaults that stay
+        assert is_measured == {precision is Precision.BF16}
+        tasks = {task["key"] for task in command("tasks", *tuned, "--precision", precision).data["tasks"]}
+        assert tasks == {task["key"] for task in told["tasks"]}
+        [key] = tasks
+        model, *rest = tuned
+        shown = command("show", key, "--model", model, "--precision", precision, *rest)
+        assert (shown.code, shown.data["key"]) == (0, key)
+    assert command("lookup", *tuned).data == command("lookup", *tuned, "--precision", "as given").data
+
+
+def test_a_job_is_of_a_precision(tuned: list[object], wide: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "open_pool", lambda *_: FakePool(by_key))
+    url = str(tuned[2])
+    first = tuning.tune(wide, db=url, threads=1, trials=2)
+    second = tuning.tune(wide, db=url, threads=1, trials=2, precision="int8 activations")
+    with open_store(url) as store:
+        specs = [store.jobs.get(number).spec for number in (1, first.job_id, second.job_id)]
+    assert [spec.precision for spec in specs] == [BF16, "as given", "int8 activations"]
+    assert "precision" not in specs[1].settings  # jobs of before there was one are equal
+    assert specs[1].tasks == specs[2].tasks and len({spec.key for spec in specs}) == 3
+
+
+def test_a_model_runs_in_a_precision(tuned: list[object], wide: Path, command: Command) -> None:
+    np.save(wide.parent / "x.npy", X)
+    for precision in ("as given", BF16):
+        arguments = [*tuned, "--input", f"x={wide.parent / 'x.npy'}", "--output", wide.parent, "--precision", precision]
+        assert command("run", *arguments).code == 0
+        assert is_close(np.load(wide.parent / "output_0.npy"), recounted(precision))
+
+
+def test_what_is_pinned_is_of_a_precision(tuned: list[object], wide: Path, command: Command) -> None:
+    lock = wide.parent / "wide.lock.json"
+    assert command("lock", *tuned, "--precision", BF16, "-o", lock).code == 0
+    assert command("run", wide, "--lock", lock, "--precision", BF16).code == 0
+    refused = command("run", wide, "--lock", lock)
+    assert (refused.code, len(refused.err.splitlines())) == (2, 1)
+    assert "was made for precision 'bf16', and 'as given' is asked for" in refused.err
+
+
+def test_a_compiled_model_has_a_precision(wide: Path, command: Command) -> None:
+    libraries = []
+    for precision in ("as given", BF16):
+        file = wide.parent / "libwide.so"
+        assert command("compile", wide, "-o", file, "--threads", 1, "--precision", precision).code == 0
+        libraries.append(file.stat().st_size)
+    assert libraries[0] - libraries[1] > WEIGHT.nbytes / 2 - 4096  # the weight has half the size
+
+
+def test_a_benchmark_tells_the_error_of_a_precision(tuned: list[object], command: Command) -> None:
+    pytest.importorskip("onnxruntime")
+    for precision, least, most in (("as given", 0.0, 1e-6), (BF16, 2**-12, 2**-7)):
+        told = command("bench", *tuned, "--against", "onnxruntime", "--precision", precision).data
+        assert least <= told["max_rel_err"] <= most
+
+
+def test_commands_refuse_another_value_in_one_line(wide: Path, command: Command) -> None:
+    for name in ("tune", "run", "lookup", "lock", "tasks", "bench", "compile"):
+        answer = command(name, wide, "--precision", "fp16")
+        told = "error: --precision must be as given, bf16 or int8 activations, not 'fp16'\n"
+        assert (answer.code, answer.err) == (2, told)
+
+
+def test_a_vendor_and_a_precision_exclude_each_other(wide: Path, command: Command) -> None:
+    answer = command("tune", wide, "--vendor", "--precision", BF16)
+    assert answer.code == 2
+    assert "error: ONNX Runtime computes a model as given: leave vendor out, or precision bf16" in answer.err
