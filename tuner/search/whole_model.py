@@ -21,6 +21,7 @@ from tunewright.codegen.host import available_cores, detect
 from tunewright.codegen.llvm.build import ObjectCache
 from tunewright.codegen.target import CUDA, Target
 from tunewright.db.errors import NotFound
+from tunewright.graph.numerics import Precision
 from tunewright.graph.onnx_import import ModelError
 from tunewright.search_space.schedule import Schedule
 from tunewright.workers.lock import HostLock
@@ -230,12 +231,23 @@ class CompiledVariants:
 class UploadTiming:
     """Times a model that was uploaded. `objects` is the folder whose lock keeps others still meanwhile."""
 
-    def __init__(self, uploads: Uploads, sha256: str, dims: Mapping[str, int], target: Target, objects: Path) -> None:
+    def __init__(
+        self,
+        uploads: Uploads,
+        sha256: str,
+        dims: Mapping[str, int],
+        target: Target,
+        objects: Path,
+        precision: str = Precision.AS_GIVEN,
+    ) -> None:
         self._uploads, self._sha256, self._dims, self._target, self._objects = uploads, sha256, dims, target, objects
+        self._precision = precision  # one that is not known here is a reason too
 
     def __call__(self, variants: Variants) -> ModelTimes:
         if not self._sha256:
             return ModelTimes(reason="it is a job of tasks, without a model")
+        if self._precision not in tuple(Precision):
+            return ModelTimes(reason=f"this version knows no precision {_line(self._precision)!r}")
         if not is_here(self._target):
             return ModelTimes(reason=f"the machine that the job ran from is no {self._target}")
         try:
@@ -264,6 +276,7 @@ class UploadTiming:
                     path=str(path),
                     dims=dict(self._dims),
                     target=self._target.to_json(),
+                    precision=self._precision,
                     wanted={name: variant.to_json() for name, variant in variants.items()},
                 )
             if loaded["reason"]:
@@ -315,7 +328,9 @@ def _check_fallback(fallback: Any) -> dict[str, int]:
 _loaded: list[CompiledVariants] = []
 
 
-def load(path: str, dims: dict[str, int], target: dict[str, Any], wanted: dict[str, dict[str, Any]]) -> dict[str, Any]:
+def load(
+    path: str, dims: dict[str, int], target: dict[str, Any], precision: str, wanted: dict[str, dict[str, Any]]
+) -> dict[str, Any]:
     """Read a model and build its kernels, those of each name: `fallback` and `runtime_nodes`, or a `reason` why not.
 
     And the version of the vendor's runtime, with why it is left out.
@@ -323,7 +338,7 @@ def load(path: str, dims: dict[str, int], target: dict[str, Any], wanted: dict[s
     machine = Target.from_json(target)
     variants = {name: Variant.from_json(data) for name, data in wanted.items()}
     try:
-        model = open_for(machine, Path(path), dims)
+        model = open_for(machine, Path(path), dims, precision=Precision(precision))
         compiled = CompiledVariants.of(model, machine, None, variants, VendorModel(Path(path), dims))
     except (ModelError, Refused, MemoryError) as fault:
         return {"reason": message(fault), "fallback": {}, "runtime_nodes": 0, "vendor": ["", ""]}
