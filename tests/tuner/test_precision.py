@@ -16,12 +16,16 @@ from tunewright.db.store import open_store
 from tunewright.graph.numerics import Precision
 from tunewright.graph.onnx_import.structure import strip
 from tunewright.tuner.errors import Refused
+from tunewright.tuner.explain.gain import ModelGain
 from tunewright.tuner.lookup.lockfile import read_lock, write_lock
 from tunewright.tuner.lookup.source import PreparedModel, ScheduleSource, _apply_verdict
 from tunewright.tuner.lookup.verdict import ModelVerdict, VendorTime
-from tunewright.tuner.models.model import open_for
+from tunewright.tuner.models.model import example_feeds, open_for
 from tunewright.tuner.search import tuning
+from tunewright.tuner.search.report import Report
+from tunewright.tuner.search.whole_model import _check_errors
 from tunewright.tuner.session import executable
+from tunewright.tuner.session.agreement import float_errors
 from tunewright.tuner.session.session import InferenceSession
 
 from ..commands import Command
@@ -246,3 +250,62 @@ def test_a_vendor_and_a_precision_exclude_each_other(wide: Path, command: Comman
     answer = command("tune", wide, "--vendor", "--precision", BF16)
     assert answer.code == 2
     assert "error: ONNX Runtime computes a model as given: leave vendor out, or precision bf16" in answer.err
+
+
+# The error
+
+
+def recounted_error(path: Path, precision: str) -> float:
+    """That of the outputs of two sessions."""
+    feeds = example_feeds(open_for(detect(1), path))
+    with InferenceSession(path, threads=1) as given, InferenceSession(path, threads=1, precision=precision) as other:
+        [plain], [ours] = given.run(None, feeds), other.run(None, feeds)
+    error: float = np.abs(ours - plain).max() / np.abs(plain).max()
+    return error
+
+
+def test_a_job_tells_the_error_of_its_precision(wide: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "open_pool", lambda *_: FakePool(by_key))
+    asked = ["--trials", 4, "--threads", 1, "--db", f"sqlite:///{wide.parent / 'tuning.db'}"]
+    error = recounted_error(wide, BF16)
+    assert error > 2**-12
+    report = tuning.tune(wide, threads=1, trials=4, precision=BF16)
+    assert report.precision_errors == {"y": pytest.approx(error, rel=1e-3)}  # but for the order of sums
+    assert Report.from_json(report.to_json()) == report and report.precision == BF16
+    said = command("tune", wide, *asked, "--precision", BF16).out
+    assert f"precision bf16 moves the output by {100 * error:.2g}% of its largest value on made-up inputs" in said
+    told = command("tune", wide, *asked, "--json").data
+    assert (told["precision"], told["precision_errors"]) == ("as given", {})
+    assert "precision" not in command("tune", wide, *asked).out
+
+
+def test_nothing_is_told_of_made_up_weights(wide: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "open_pool", lambda *_: FakePool(by_key))
+    report = tuning.tune(strip(wide).data, threads=1, trials=2, precision=BF16)
+    assert report.tuned_s and report.precision_errors == {}
+
+
+def test_errors_are_of_outputs_of_floats() -> None:
+    floats, whole, texts = np.array([1, -4], np.float32), np.array([1, 2]), np.array(["a"], object)
+    ours = [floats + 1, whole + 1, texts, floats, floats * np.inf, floats * 0]
+    given = [floats, whole, texts, floats[:1], floats, floats * 0]
+    assert float_errors("abcdef", ours, given) == {"a": 0.25, "d": None, "e": None, "f": 0.0}
+
+
+@pytest.mark.parametrize("errors", [{"y": -1.0}, {"y": np.nan}, {"y": "inf"}, {str(n): 0.0 for n in range(2000)}, [1]])
+def test_a_child_tells_no_nonsense(errors: Any) -> None:
+    with pytest.raises((ValueError, TypeError)):
+        _check_errors(errors)
+
+
+def test_errors_in_words() -> None:
+    def words(**errors: float | None) -> str:
+        return ModelGain.of_job(None, {"precision": "bf16", "precision_errors": errors}).precision_text
+
+    assert words() == "" == ModelGain.of_job(None, {}).precision_text == ModelGain.of_job({}, None).precision_text
+    assert words(y=0.00123) == "precision bf16 moves the output by 0.12% of its largest value on made-up inputs"
+    apart = "not compared: NaN or infinite at other places: z"
+    assert words(x=0.25, y=0.5, z=None) == (
+        f"precision bf16 moves output y, others less, by 50% of its largest value on made-up inputs; {apart}"
+    )
+    assert words(z=None) == apart

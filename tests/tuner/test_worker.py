@@ -589,6 +589,7 @@ def test_an_uploaded_model_is_timed_in_the_precision_of_its_job(store: Store) ->
     data = wide_model("n")
     times = timing(store, data, hashlib.sha256(data).hexdigest(), precision="bf16")({"default": Variant({})})
     assert times.reason == "" and times.latencies.keys() == {"default"}
+    assert times.precision_errors.keys() == {"y"} and 2**-12 < (times.precision_errors["y"] or 0) < 2**-7
     strange = UploadTiming(store.uploads, "cd" * 32, {}, TARGET, settings().objects, "fp8\n")({})
     assert strange.reason == "this version knows no precision 'fp8'"
 
