@@ -15,6 +15,7 @@ import typer
 
 from tunewright.codegen.target import MAX_THREADS
 from tunewright.db.bounds import LARGEST_ID
+from tunewright.graph.numerics import Precision
 from tunewright.tuner.arguments import LEAST_MINUTES, LEAST_PRIORITY, MOST_MINUTES, MOST_PRIORITY, MOST_TRIALS
 from tunewright.tuner.cli import app, execute, exit_code, messages
 from tunewright.tuner.cli.answers import CommandAnswer
@@ -27,6 +28,7 @@ from tunewright.tuner.cli.options import (
     DimOption,
     JsonOption,
     ModelArgument,
+    PrecisionOption,
     RayAddressOption,
     SeedOption,
     StrategyOption,
@@ -95,6 +97,7 @@ def submit(
     bind: BindOption = None,
     strategy: StrategyOption = "evolutionary",
     vendor: VendorOption = False,
+    precision: PrecisionOption = Precision.AS_GIVEN,
     priority: PriorityOption = 0,
 ) -> CommandAnswer:
     """Have a server tune a model. Only its structure is sent: no weights, and no names but those of its inputs."""
@@ -116,6 +119,7 @@ def submit(
                 seed=seed,
                 strategy=strategy,
                 vendor=vendor,
+                precision=precision,
                 priority=priority,
             )
         if job.is_new is False:

@@ -12,6 +12,7 @@ from math import inf
 from typing import Any
 
 from tunewright.codegen.target import Target
+from tunewright.graph.numerics import Precision
 from tunewright.search_space.measurement import Record
 
 from .errors import StoreError
@@ -24,6 +25,9 @@ THREADS = "threads"
 
 VENDOR = "vendor"
 """The setting, true where it is there, of a job that times the whole model in a vendor's runtime too."""
+
+PRECISION = "precision"
+"""The setting, a word of `Precision`, of a job whose model is not computed as it is given."""
 
 DEFAULT_TRIALS = 200
 """Trials of a search without any bound."""
@@ -94,6 +98,16 @@ class SpecTask:
     occurrences: int
 
 
+def search_settings(
+    seed: int, strategy: str, dims: Mapping[str, int], *, vendor: bool, precision: Precision
+) -> dict[str, Any]:
+    """The settings of a job, those of all jobs and what is not as usual: equal ones are of one job."""
+    settings: dict[str, Any] = {"seed": seed, "strategy": strategy}
+    settings |= {"dims": dict(dims)} if dims else {}
+    settings |= {VENDOR: True} if vendor else {}
+    return settings | ({PRECISION: precision.value} if precision is not Precision.AS_GIVEN else {})
+
+
 @dataclass(frozen=True, slots=True)
 class JobSpec:
     """The identity of a request: an equal spec joins the unfinished job.
@@ -115,6 +129,11 @@ class JobSpec:
         """The threads that a device must have, of a job that waits for any; None: it has a target, or any will do."""
         threads: int | None = self.settings.get(THREADS)
         return None if self.target_key else threads
+
+    @property
+    def precision(self) -> str:
+        """What the model is computed in: a word of `Precision`, or one of a later version."""
+        return str(self.settings.get(PRECISION, Precision.AS_GIVEN))
 
     def on(self, device: Target) -> tuple[JobSpec, Target] | None:
         """The spec of a job without a target for a device, and its target. None if that has too few threads."""

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from tunewright.codegen.target import MAX_THREADS
 from tunewright.graph.binding import BOUND_MARK
+from tunewright.graph.numerics import Precision
 
 from .errors import Refused
 
@@ -83,6 +84,11 @@ def check_choice(noun: str, value: Any, names: Collection[str]) -> str:
     if isinstance(value, str) and value in names:
         return value
     raise Refused(f"no {noun} is called {value!r}; there are {', '.join(names)}")
+
+
+def check_precision(precision: Any) -> Precision:
+    """What products may be computed in. Raises Refused for what is none of `Precision`."""
+    return Precision(check_choice("precision", precision, tuple(Precision)))
 
 
 def check_source(db: Any, server: Any) -> None:

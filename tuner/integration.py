@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from tunewright.graph.numerics import Precision
+
 from .errors import Refused
 from .text import printable
 
@@ -46,6 +48,7 @@ class Integration(Protocol):
         threads: int | None,
         db: str | None,
         server: str | None,
+        precision: Precision,
     ) -> CompiledFiles:
         """Write a model in the runtime's own format, which it opens at once."""
         ...

@@ -27,10 +27,12 @@ import httpx
 from tunewright.codegen.closeable import Closeable
 from tunewright.codegen.codec import from_json
 from tunewright.db.bounds import LARGEST_ID
+from tunewright.graph.numerics import Precision
 from tunewright.tuner.arguments import (
     StrategyName,
     check_flag,
     check_minutes,
+    check_precision,
     check_priority,
     check_seed,
     check_text,
@@ -119,6 +121,7 @@ class Client(Closeable):
         seed: int = 0,
         strategy: StrategyName = "evolutionary",
         vendor: bool = False,
+        precision: str = Precision.AS_GIVEN,
         priority: int = 0,
         label: str | None = None,
     ) -> Job:
@@ -130,11 +133,13 @@ class Client(Closeable):
         values. The search ends after so many `trials` or `minutes`, or once another minute is expected to make the
         model's tasks, all together, faster by less than the share `until`, whichever comes first; where none of them is
         given, after 200 trials. With `vendor` the whole model, sent with its weights, is timed in ONNX Runtime too,
-        which is taken where it is faster. Raises ModelError for a model that can't be read, and OSError.
+        which is taken where it is faster: as it is given, so not with another `precision`, what products may be
+        computed in. Raises ModelError for a model that can't be read, and OSError.
         """
         with_weights, vendor = check_flag("with_weights", with_weights), check_flag("vendor", vendor)
         if vendor and not with_weights:
             raise Refused("vendor needs the whole model: send it with its weights (with_weights, --with-weights)")
+        precision = check_precision(precision)
         check_text("label", label, "net.onnx")
         trials, minutes, until = check_trials(trials), check_minutes(minutes), check_until(until)
         threads, seed, priority = check_threads(threads), check_seed(seed), check_priority(priority)
@@ -158,6 +163,7 @@ class Client(Closeable):
             ("until", until),
             ("label", name[:LONGEST_LABEL] or None),
             ("vendor", vendor or None),
+            ("precision", precision.value if precision is not Precision.AS_GIVEN else None),  # older servers have none
         )
         return self._queue(body | {field: value for field, value in options if value is not None})
 

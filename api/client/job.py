@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from tunewright.codegen.codec import to_json
+from tunewright.graph.numerics import Precision
 
 FINAL_STATES = frozenset({"succeeded", "failed", "cancelled"})
 """States that a job never leaves."""
@@ -38,6 +39,7 @@ class Job:
     until: float | None = None
     settings: Mapping[str, Any]
     dims: Mapping[str, int] = field(default_factory=dict)  # of the model's open dimensions, and values of inputs
+    precision: str = Precision.AS_GIVEN.value  # that products are computed in
     priority: int
     spent_s: float
     before_s: float = 0.0  # of these, before its minutes count: a command spent them

@@ -177,6 +177,7 @@ class Settings(Answer):
     strategy: Text
     seed: int | None
     dims: dict[Text, int] = Field(description="Sizes of the model's open dimensions, and values of inputs.")
+    precision: Text = Field(description="What products are computed in.")
     priority: int
     attempts: int = Field(description="Tuner processes that took it up since the last new trial.")
     is_attached: bool = Field(description="Whether it belongs to a command, so that no other process takes it up.")
@@ -551,5 +552,6 @@ def _settings(job: Job) -> Settings:
         strategy=values.word(settings, "strategy"),
         seed=None if seed is None else int(seed),
         dims=dims_of(job),
+        precision=job.spec.precision,
         is_attached=job.attached,
     )

@@ -52,6 +52,9 @@ class Latency(Answer):
         description="What a run takes in a vendor's runtime beside our kernels, which all other times are of, and what "
         "came of that; empty where the job did not ask for it."
     )
+    precision_text: Text = Field(
+        description="How far the job's precision moves the outputs of the model; empty where that was not measured."
+    )
     own_outcome: JobOutcome | None = Field(
         description="Where that runtime was taken, what the job did for our kernels; else null."
     )

@@ -100,6 +100,7 @@ class BackgroundTuning:
     def _tune(self, path: Path, dims: Mapping[str, int], minutes: float) -> None:
         command = [sys.executable, "-P", "-c", _PROGRAM, str(os.getpid()), "tune", str(path), f"--minutes={minutes}"]
         command += [f"--dim={name}={size}" for name, size in dims.items()]
+        command += [f"--precision={self._options.precision}"]
         command += [] if self._options.threads is None else [f"--threads={self._options.threads}"]
         variables = {} if self._options.db is None else {"TUNEWRIGHT_DB": self._options.db}  # may have a password
         with self._starting:

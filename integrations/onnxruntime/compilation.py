@@ -10,9 +10,17 @@ from onnx import ModelProto, ValueInfoProto, helper
 
 from tunewright.codegen.host import machine
 from tunewright.graph.evaluation.onnx_form import element_type
+from tunewright.graph.numerics import Precision
 from tunewright.graph.onnx_import import faults_named, open_signature, read_model
 from tunewright.graph.onnx_import.op_schema import CONTEXT_DOMAIN, CONTEXT_OP
-from tunewright.tuner.arguments import check_dims, check_model, check_path, check_source, check_threads
+from tunewright.tuner.arguments import (
+    check_dims,
+    check_model,
+    check_path,
+    check_precision,
+    check_source,
+    check_threads,
+)
 from tunewright.tuner.errors import Refused
 from tunewright.tuner.files import write_whole
 from tunewright.tuner.integration import CompiledFiles
@@ -34,11 +42,13 @@ def compile_model(
     threads: int | None = None,
     db: str | None = None,
     server: str | None = None,
+    precision: str = Precision.AS_GIVEN,
 ) -> CompiledFiles:
     """Write `output`, an ONNX file that a session with our provider opens at once, and beside it a library of the model
     and the model itself, which runs instead where a processor lacks what the code needs.
 
-    `threads` are those that schedules are for; `dims` gives open dimensions a size by their name. All nodes need
+    `threads` are those that schedules are for; `dims` gives open dimensions a size by their name; `precision` as for
+    `InferenceSession`. All nodes need
     kernels, and the model's weights are in its own file. Raises as `InferenceSession`, and OSError.
     """
     check_source(db, server)
@@ -57,7 +67,8 @@ def compile_model(
     with faults_named(source):
         if open_signature(read_model(source)[0], sizes).weight_files:
             raise Refused(f"{source.name} keeps weights in other files; save it with them inside, by onnx.save")
-    compiled = LibraryModel.compile(ScheduleSource(db, server), source, sizes, check_threads(threads))
+    threads, precision = check_threads(threads), check_precision(precision)
+    compiled = LibraryModel.compile(ScheduleSource(db, server), source, sizes, threads, precision)
     content = compiled.library(PREFIX)
     write_whole(library, content)
     write_whole(original, source.read_bytes())

@@ -66,6 +66,7 @@ class FusedGroup:
                 db=options.db,
                 server=options.server,
                 lock=options.lock,
+                precision=options.precision,
                 background=options.background,
             )
         except refusals() as error:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 
+from tunewright.graph.numerics import Precision
+
 NAME = "TunewrightExecutionProvider"
 
 OPTIONS_KEY = "options"
@@ -23,6 +25,7 @@ class ProviderOptions:
     server: str | None = None
     lock: str | None = None
     background: bool = True
+    precision: str = Precision.AS_GIVEN
     tune_minutes: float | None = None  # the session is tuned for so long while it runs
     runs: bool = True  # else it is only to be seen which groups there are
 

@@ -15,10 +15,12 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from tunewright.db.store import open_store
+from tunewright.graph.numerics import Precision
 from tunewright.tuner.arguments import (
     check_flag,
     check_minutes,
     check_path,
+    check_precision,
     check_source,
     check_threads,
     check_timeout,
@@ -48,6 +50,7 @@ def session_options(
     db: str | None = None,
     server: str | None = None,
     lock: Path | str | None = None,
+    precision: str = Precision.AS_GIVEN,
     background: bool = True,
     tune_minutes: float | None = None,
 ) -> Any:
@@ -57,8 +60,8 @@ def session_options(
     are tuned for so long in the background, for sessions that are opened later. The other arguments are those of
     `tunewright.tuner.InferenceSession`. What else is to be set can be set in the result.
 
-    Raises Refused for arguments that mean nothing, a file that is no lock file, and where ONNX Runtime is not there or
-    too old; StoreError for a database that is not there, or can't be used; OSError.
+    Raises Refused for arguments that mean nothing, a file that is no lock file or one of another precision, and where
+    ONNX Runtime is not there or too old; StoreError for a database that is not there, or can't be used; OSError.
     """
     check_source(db, server)
     path, minutes = check_path("lock", lock), check_minutes(tune_minutes)
@@ -68,11 +71,12 @@ def session_options(
         with open_store(db):  # makes it, as tuning does
             pass
     ScheduleSource(db, server).check()
+    precision = check_precision(precision)
     if path is not None:
-        read_lock(path)
+        read_lock(path).check_precision(precision)
     file = None if path is None else str(path.absolute())
     is_early = check_flag("background", background)
-    return options_with(ProviderOptions(check_threads(threads), db, server, file, is_early, minutes))
+    return options_with(ProviderOptions(check_threads(threads), db, server, file, is_early, precision, minutes))
 
 
 def options_with(own: ProviderOptions) -> Any:

@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from tunewright.tuner.arguments import check_flag, check_source, check_threads
+from tunewright.graph.numerics import Precision
+from tunewright.tuner.arguments import check_flag, check_precision, check_source, check_threads
 from tunewright.tuner.errors import Refused
 from tunewright.tuner.lookup.source import ScheduleSource
 
@@ -20,6 +21,7 @@ class BackendOptions:
     threads: int | None = None  # None: as many as PyTorch uses
     db: str | None = None
     server: str | None = None
+    precision: str = Precision.AS_GIVEN
     background: bool = False
 
     @staticmethod
@@ -36,6 +38,7 @@ class BackendOptions:
         if options.db is not None and options.server is not None:
             raise Refused("schedules come from one place: give one of db and server")
         ScheduleSource(options.db, options.server).check()
+        check_precision(options.precision)
         check_flag("background", options.background)
         check_threads(options.threads)
         return options

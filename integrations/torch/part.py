@@ -131,6 +131,7 @@ class GraphPart:
             threads=self.options.threads,
             db=self.options.db,
             server=self.options.server,
+            precision=self.options.precision,
             background=self.options.background,
         )
         self._check(opened)

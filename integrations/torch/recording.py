@@ -106,7 +106,15 @@ def _tune_runs(record: TuningRuns, end_s: float, trials: int | None) -> None:
         share = max(left, LEAST_MINUTES)
         model = run.part.model(run.tensors)
         try:
-            found = tune(model, db=options.db, threads=options.threads, dims=run.dims, minutes=share, trials=trials)
+            found = tune(
+                model,
+                db=options.db,
+                threads=options.threads,
+                dims=run.dims,
+                precision=options.precision,
+                minutes=share,
+                trials=trials,
+            )
             record.reports.append(found)
         except ModelError as error:
             run.part.leave(message(error))

@@ -35,6 +35,7 @@ from tunewright.db.access import KeyScope
 from tunewright.db.fleet import TunerDevice
 from tunewright.db.job import Lease
 from tunewright.db.store import Store
+from tunewright.graph.numerics import Precision
 from tunewright.graph.onnx_import import ModelError
 from tunewright.graph.task import Axis, Stage, Task, Tensor
 from tunewright.search_space.measurement import Measurement, Record, Status
@@ -154,7 +155,13 @@ class PlainReader:
         except (ValueError, TypeError) as error:
             raise ModelError("it is no list of numbers") from error
 
-    def tasks(self, path: Path, dims: Mapping[str, int], target: Target | None = None) -> PlainTasks:
+    def tasks(
+        self,
+        path: Path,
+        dims: Mapping[str, int],
+        target: Target | None = None,
+        precision: Precision = Precision.AS_GIVEN,
+    ) -> PlainTasks:
         extents = self.describe(path).extents
         if "unknown" in dims:
             raise ModelError("it has no dimension 'unknown'")

@@ -5,7 +5,8 @@ import pytest
 from tunewright.api.http.service import Options
 from tunewright.codegen.gpu import KNOWN
 from tunewright.codegen.target import Target
-from tunewright.db.job import EventKind, JobState, NewEvent, SearchBudget
+from tunewright.db.job import EventKind, JobSpec, JobState, NewEvent, SearchBudget, SpecTask
+from tunewright.graph.numerics import Precision
 from tunewright.graph.onnx_import import ModelError
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
@@ -47,6 +48,43 @@ def test_a_vendor_is_asked_for(client, kit):
     assert asked["settings"]["vendor"] is True and asked["vendor"] == ""
     assert "vendor" not in plain["settings"] and plain["id"] != asked["id"]
     assert not submit(client, model).json()["is_new"]
+
+
+def test_a_precision_is_asked_for(one, client, kit):
+    """A job as given is the one that it was before there was a choice."""
+    model = kit.send(client, 8)
+    ids = [submit(client, model, precision=precision).json()["id"] for precision in Precision]
+    assert len(set(ids)) == 3
+    for number, precision in zip(ids, Precision, strict=True):
+        job, page = (client.get(f"/v1/{place}/{number}").json() for place in ("jobs", "pages/jobs"))
+        assert (
+            job["precision"] == page["settings"]["precision"] == precision == one.store.jobs.get(number).spec.precision
+        )
+        assert f"<dt>Precision</dt><dd>{precision}</dd>" in client.get(f"/jobs/{number}").text
+    plain = submit(client, model).json()
+    assert (plain["id"], plain["is_new"], "precision" in plain["settings"]) == (ids[0], False, False)
+
+
+def test_a_precision_is_part_of_an_idempotent_request(client, kit):
+    model, name = kit.send(client, 8), {"Idempotency-Key": "nightly"}
+    first = submit(client, model, name, precision="bf16").json()
+    assert submit(client, model, name, precision="bf16").json()["id"] == first["id"]
+    kit.problem(submit(client, model, name), "idempotency-key-reused", 422)
+
+
+def test_a_precision_of_a_later_version_is_shown_as_it_is(one, client, kit):
+    one.store.add_tasks([kit.task(8)])
+    settings = {"seed": 0, "strategy": "random", "precision": "<fp8>"}
+    spec = JobSpec("", kit.target().key, (SpecTask(kit.task(8).key, 1),), settings)
+    number = one.store.jobs.submit(spec, "later", SearchBudget(1)).job.id
+    assert client.get(f"/v1/jobs/{number}").json()["precision"] == "<fp8>"
+    assert "<dd>&lt;fp8&gt;</dd>" in client.get(f"/jobs/{number}").text
+
+
+def test_a_vendor_computes_models_as_they_are_given(client, kit):
+    answer = submit(client, kit.send(client, 8), vendor=True, precision="bf16")
+    assert answer.status_code == 422 and answer.json()["errors"][0]["pointer"] == "#/vendor"
+    assert "computes a model as given: leave it out, or precision bf16" in answer.json()["detail"]
 
 
 def test_values_of_inputs_are_kept_beside_sizes(one, client, kit):
@@ -175,6 +213,8 @@ def test_a_job_waits_for_a_device(one, client, kit):
         ({"seed": 2**32}, "#/seed"),
         ({"priority": 101}, "#/priority"),
         ({"strategy": "luck"}, "#/strategy"),
+        ({"precision": "fp16"}, "#/precision"),
+        ({"precision": None}, "#/precision"),
         ({"dims": {"n": 0}}, "#/dims/n"),
         ({"dims": {"a/b~c": "x"}}, "#/dims/a~1b~0c"),
         ({"dims": {f"d{n}": 1 for n in range(65)}}, "#/dims"),

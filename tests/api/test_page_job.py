@@ -151,7 +151,7 @@ class TestWhileItRuns:
         searched(search)
         said = twin(client, search.id)
         told = {"of": "trials", "default_ms": 10.0, "tuned_ms": 4.0, "speedup": 2.5, "is_default_tried": True}
-        told |= dict.fromkeys(("why_not", "default_fault", "noise", "vendor_text"), "")
+        told |= dict.fromkeys(("why_not", "default_fault", "noise", "vendor_text", "precision_text"), "")
         assert {name: value for name, value in said["latency"].items() if value is not None} == told
         assert all(not task["is_confirmed"] for task in said["tasks"])
         words = page(client, search.id)
@@ -575,6 +575,19 @@ class TestFinished:
         listed, words = client.get("/v1/pages/jobs").json(), whole(client.get("/")).words
         assert (listed["counts"]["succeeded"], listed["kept"], listed["vendor"]) == (1, 0, 1)
         assert "1 runs in ONNX Runtime" in words and "1 succeeded" not in words
+
+    def test_the_error_of_a_precision(self, client, search):
+        searched(search)
+        told = report(search, precision="bf16", precision_errors={"a": 0.001, "<b>\n": 0.0125, "c": None})
+        search.store.jobs.finish(search.lease, JobState.SUCCEEDED, result=told)
+        text = twin(client, search.id)["latency"]["precision_text"]
+        assert text == (
+            "precision bf16 moves output <b>\\n, others less, by 1.2% of its largest value on made-up inputs; "
+            "not compared: NaN or infinite at other places: c"
+        )
+        assert str(escape(text)) in client.get(f"/jobs/{search.id}").text
+        assert "was not measured beside it" in page(client, search.id)  # the job's own precision is as given
+        assert client.get(f"/v1/jobs/{search.id}").json()["result"]["precision_errors"]["a"] == 0.001
 
     def test_what_is_slower_for_certain_is_called_so(self, client, search):
         changes = {"outcome": "defaults_kept", "tuned_ms": 11.0, "rejected_ms": 11.7}

@@ -25,12 +25,15 @@ from tunewright.api.client.commands import _ahead, note_existing
 from tunewright.api.client.watch import JobMonitor
 from tunewright.codegen.codec import from_json
 from tunewright.db.job import EventKind, JobState, NewEvent
+from tunewright.graph.numerics import Precision
 from tunewright.graph.onnx_import.structure import strip
 from tunewright.tuner.cli.app import PANELS, ProgramGroup
-from tunewright.tuner.models.model import open_model
+from tunewright.tuner.errors import Refused
+from tunewright.tuner.models.model import open_for, open_model
 from tunewright.tuner.search import view as views
 
 from ..commands import Command, commands
+from ..tuner.wide_model import wide_model
 from ..waiting import wait_for
 from .test_client import JOB
 
@@ -155,6 +158,28 @@ def test_a_vendor_needs_the_whole_model(real: Any, path: Path, command: Command)
     said = command("submit", path, "--dim", "rows=5", "--vendor", "--with-weights", "--json")
     assert said.data["settings"]["vendor"] is True
     real.store.jobs.cancel(said.data["id"])
+
+
+@pytest.mark.parametrize("options", [[], ["--with-weights"]])
+def test_a_job_in_a_precision_has_its_tasks(
+    real: Any, kit: Any, tmp_path: Path, command: Command, options: list[str]
+) -> None:
+    path = tmp_path / "wide.onnx"
+    path.write_bytes(wide_model())
+    keys = set()
+    for precision in ("as given", "bf16"):
+        said = command("submit", path, "--precision", precision, *options, "--json")
+        assert (said.code, said.data["precision"]) == (0, precision), said.err
+        [task] = said.data["tasks"]
+        assert [task["key"]] == list(open_for(kit.target(), path, precision=Precision(precision)).tasks)
+        keys.add(task["key"])
+        real.store.jobs.cancel(said.data["id"])
+    assert len(keys) == 2
+
+
+def test_a_precision_is_checked_before_anything_is_sent(real: Any) -> None:
+    with Client(real.url, real.token) as client, pytest.raises(Refused, match=r"^no precision is called 'fp16'; there"):
+        client.submit(wide_model(), precision="fp16")
 
 
 def test_a_vendor_for_a_structure_is_refused(real: Any, path: Path, command: Command) -> None:

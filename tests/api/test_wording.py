@@ -20,6 +20,7 @@ from tunewright.api.http.problems import PATTERNS, fault_text
         ({"trials": "many"}, "#/trials", "must be a whole number"),
         ({"minutes": "x"}, "#/minutes", "must be a number"),
         ({"strategy": "guess"}, "#/strategy", "must be 'evolutionary' or 'random'"),
+        ({"precision": "fp16"}, "#/precision", "must be 'as given', 'bf16' or 'int8 activations'"),
         ({"color": 1}, "#/color", "there is no such field"),
         ({"dims": [1]}, "#/dims", "must be an object"),
         ({"trials": True}, "#/trials", "must be a whole number"),

@@ -17,6 +17,8 @@ from tunewright.codegen.cuda.device import Device as GpuDevice
 from tunewright.codegen.cuda.device import NoDevice
 from tunewright.codegen.cuda.driver import NoClocks
 from tunewright.codegen.gpu import KNOWN
+from tunewright.codegen.host import detect
+from tunewright.codegen.target import Target
 from tunewright.costmodel.features import version_of
 from tunewright.costmodel.forest import Forest, Growth
 from tunewright.costmodel.layered_model import LayeredModel
@@ -27,6 +29,7 @@ from tunewright.db.store import open_store
 from tunewright.tuner.cli import checks as doctor_checks
 
 from ..commands import Command
+from ..search_space.oracle import DOTS, MATRICES, WIDE
 
 pytestmark = pytest.mark.slow
 
@@ -46,6 +49,23 @@ def checks(command: Command, name: str) -> list[dict[str, Any]]:
     answer = command("doctor", "--json")
     assert answer.code == 0, answer
     return [check for check in answer.data["checks"] if check["name"] == name]
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        (WIDE, "bytes are multiplied as float32, bfloat16 as float32"),
+        (DOTS, "bytes are multiplied four at a time, bfloat16 as such"),
+        (MATRICES, "bytes are multiplied four at a time, bfloat16 as such"),
+    ],
+)
+def test_how_narrow_numbers_are_multiplied(target: Target, words: str) -> None:
+    assert doctor_checks._multiplied(target) == words
+
+
+def test_vectors_are_those_of_this_machine(command: Command) -> None:
+    [check] = checks(command, "vectors")
+    assert check["found"].endswith(f"; {doctor_checks._multiplied(detect())}")
 
 
 def test_it_is_fast_and_changes_nothing(command: Command, home: Path) -> None:

@@ -21,6 +21,7 @@ from tunewright.codegen.runtime import native
 from tunewright.codegen.runtime.library import Library
 from tunewright.codegen.target import CUDA
 from tunewright.db.store import open_store
+from tunewright.graph.numerics import Precision
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.sketches import default_schedule, spaces
 from tunewright.tuner.errors import Refused
@@ -72,7 +73,9 @@ def outputs(path: Path | bytes, target: str = "cpu", **options: Any) -> tuple[An
 
 
 def opened(path: Path, target: str, store: ImageStore) -> Executable:
-    return executable.open_executable(path, ScheduleSource(), {}, threads_of(target), target, None, store)
+    return executable.open_executable(
+        path, ScheduleSource(), {}, threads_of(target), target, Precision.AS_GIVEN, None, store
+    )
 
 
 def test_a_target_is_looked_at_before_what_is_remembered(home: Path) -> None:

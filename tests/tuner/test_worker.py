@@ -26,6 +26,7 @@ from tunewright.codegen.host import detect
 from tunewright.codegen.target import Target
 from tunewright.db.job import ATTEMPTS, UNFINISHED, EventKind, Job, JobSpec, JobState, Lease, NewEvent, SearchBudget
 from tunewright.db.store import Store, open_store
+from tunewright.graph.numerics import Precision
 from tunewright.search_space.measurement import Candidate, Measurement
 from tunewright.tuner.cli.work import log_to_stderr
 from tunewright.tuner.models.model import Model, open_model
@@ -39,6 +40,7 @@ from tunewright.workers.sandbox.process import ChildStartError
 from .conftest import small_model
 from .fake_pool import TARGET, FakePool, Openable, Outcome, by_key, spec_of
 from .processes import PROGRAM, freeze, python_path, until
+from .wide_model import wide_model
 
 MACHINE = detect(2)
 
@@ -557,9 +559,11 @@ def test_a_terminal_gets_text(monkeypatch, capsys) -> None:
 # The whole model
 
 
-def timing(store: Store, data: bytes, sha256: str, target: Target = TARGET) -> UploadTiming:
+def timing(
+    store: Store, data: bytes, sha256: str, target: Target = TARGET, precision: str = Precision.AS_GIVEN
+) -> UploadTiming:
     store.uploads.add(sha256, [data[:100], data[100:]], label="a model", with_weights=True, description={})
-    return UploadTiming(store.uploads, sha256, {"n": 4}, target, settings().objects)
+    return UploadTiming(store.uploads, sha256, {"n": 4}, target, settings().objects, precision)
 
 
 def test_an_uploaded_model_is_timed_in_a_child(store: Store) -> None:
@@ -579,6 +583,15 @@ def test_an_uploaded_model_has_a_vendor_beside_it(store: Store) -> None:
     times = timing(store, data, hashlib.sha256(data).hexdigest())(wanted)
     assert times.reason == times.vendor_fault == "" and times.vendor_version == onnxruntime.__version__
     assert times.latencies.keys() == {"default", "vendor"} and times.ratio("default", "vendor") is not None
+
+
+def test_an_uploaded_model_is_timed_in_the_precision_of_its_job(store: Store) -> None:
+    data = wide_model("n")
+    times = timing(store, data, hashlib.sha256(data).hexdigest(), precision="bf16")({"default": Variant({})})
+    assert times.reason == "" and times.latencies.keys() == {"default"}
+    assert times.precision_errors.keys() == {"y"} and 2**-12 < (times.precision_errors["y"] or 0) < 2**-7
+    strange = UploadTiming(store.uploads, "cd" * 32, {}, TARGET, settings().objects, "fp8\n")({})
+    assert strange.reason == "this version knows no precision 'fp8'"
 
 
 def test_why_a_model_is_not_timed(store: Store) -> None:

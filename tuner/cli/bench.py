@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from tunewright.graph.numerics import Precision
+
 from .answers import CommandAnswer, messages
 from .app import command
 from .options import (
@@ -14,6 +16,7 @@ from .options import (
     DimOption,
     LockOption,
     ModelArgument,
+    PrecisionOption,
     ServerOption,
     TargetOption,
     ThreadsOption,
@@ -41,6 +44,7 @@ def bench(
     threads: ThreadsOption = None,
     dims: DimOption = None,
     bind: BindOption = None,
+    precision: PrecisionOption = Precision.AS_GIVEN,
 ) -> CommandAnswer:
     """Measure the tuned model and its peers in turn, in one run."""
     from ..lookup.source import ScheduleSource
@@ -52,5 +56,7 @@ def bench(
     local_target(target, threads)  # without a GPU no peer is looked for
     peers = default_peers(console, target) if against is None else parse_names("--against", against)
     bindings = parse_dims(dims, bind)
-    data = compare(model, peers, source, bindings, threads, target, default=default, watch=console.print)
+    data = compare(
+        model, peers, source, bindings, threads, target, precision=precision, default=default, watch=console.print
+    )
     return CommandAnswer(data, render)

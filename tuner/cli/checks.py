@@ -108,6 +108,13 @@ def _version(package: str) -> str:
         return ""
 
 
+def _multiplied(target: Target) -> str:
+    """How a processor multiplies narrow numbers, in words."""
+    quick = "four at a time" if target.has_quick_dots else "two at a time"
+    of_bytes, of_bf16 = quick if target.has_dots else "as float32", "as such" if target.has_bf16 else "as float32"
+    return f"bytes are multiplied {of_bytes}, bfloat16 {of_bf16}"
+
+
 def _machine() -> Iterator[Check]:
     target, facts, cores = detect(), machine(), available_cores()
     yield Check(
@@ -118,9 +125,7 @@ def _machine() -> Iterator[Check]:
     yield Check("system", "ok", f"{facts['system']}, {platform.machine()}")
     yield Check("llvm", "ok", f"{facts['llvm']}, for {target.triple} {target.cpu}")
     vectors = f"{target.vector_bits} bits, {target.vector_registers} registers"
-    quick = "four at a time" if target.has_quick_dots else "two at a time"
-    multiplied = quick if target.has_dots else "as float32"
-    yield Check("vectors", "ok", f"{vectors}; bytes are multiplied {multiplied}")
+    yield Check("vectors", "ok", f"{vectors}; {_multiplied(target)}")
     caches = (("L1", target.l1_bytes), ("L2", target.l2_bytes), ("L3", target.l3_bytes))
     yield Check("caches", "ok", ", ".join(f"{name} {size >> 10:,} KiB" for name, size in caches))
     yield Check("target", "ok", f"{target} ({short(target.key)})")

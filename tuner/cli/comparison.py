@@ -13,6 +13,7 @@ from rich.console import Console
 
 from tunewright.codegen.host import machine
 from tunewright.codegen.target import CUDA
+from tunewright.graph.numerics import Precision
 from tunewright.search_space.patterns.dot import match_dot
 from tunewright.workers.lock import HostLock
 from tunewright.workers.measure.noise import Noise, Watch
@@ -57,6 +58,7 @@ def compare(
     threads: int | None = None,
     target: str = "auto",
     *,
+    precision: Precision = Precision.AS_GIVEN,
     default: bool = False,
     memory: bool = True,
     watch: Callable[[str], None] = lambda step: None,
@@ -64,11 +66,12 @@ def compare(
     """Latencies of one run of the model, ours and the peers', and the difference of the outputs.
 
     On a GPU also what runs take there, without bringing inputs and outputs. With `default` also on default schedules,
-    with `memory` also peak memory, of processors. `watch` gets each step as it begins.
+    with `memory` also peak memory, of processors. Peers run the model as it is given, whatever our `precision`. `watch`
+    gets each step as it begins.
     """
     driver = _open_driver(target, threads)
     (peers.check_peers if driver is None else check_cuda_peers)(against)
-    prepared = source.prepare(model, dims or {}, threads, target)
+    prepared = source.prepare(model, dims or {}, threads, target, precision=precision)
     arrays, _ = model_io.feeds(prepared.model, ())
     open_peers, failures = _open(_openers(prepared, driver), against, model, prepared, arrays, watch)
     saturates = may_saturate(prepared)
@@ -274,6 +277,7 @@ def _memory(
     options = {"dims": sizes_of(prepared.dims)}
     lock = str(source.lock) if source.lock else None
     our_options = {"dims": dict(prepared.dims), "db": source.db, "server": source.server, "lock": lock}
+    our_options["precision"] = prepared.model.precision
     peak_memory(OURS, model, arrays, threads, our_options)
     peaks = {OURS: peak_memory(OURS, model, arrays, threads, our_options)}
     inputs = model_io.all_inputs(prepared.model, arrays)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from tunewright.graph.numerics import Precision
+
 from ..errors import Refused
 from ..integration import find_integration
 from ..text import ONNX_RUNTIME, large, printable
@@ -21,6 +23,7 @@ from .options import (
     DbOption,
     DimOption,
     ModelArgument,
+    PrecisionOption,
     ServerOption,
     ThreadsOption,
     parse_dims,
@@ -51,6 +54,7 @@ def compile_library(
     threads: ThreadsOption = None,
     dims: DimOption = None,
     bind: BindOption = None,
+    precision: PrecisionOption = Precision.AS_GIVEN,
 ) -> CommandAnswer:
     """Make a shared library of a model, or a model for ONNX Runtime that has one."""
     from ..lookup.source import ScheduleSource
@@ -64,17 +68,29 @@ def compile_library(
             raise Refused(f"--bind is for libraries; {ONNX_RUNTIME} gives a model's inputs their values")
         integration = find_integration("onnxruntime")
         files = integration.compile_model(
-            model, path, dims=parse_dims(dims, None), threads=threads, db=source.db, server=source.server
+            model,
+            path,
+            dims=parse_dims(dims, None),
+            threads=threads,
+            db=source.db,
+            server=source.server,
+            precision=precision,
         )
         places = {"file": str(files.file), "library": str(files.library), "original": str(files.original)}
         return CommandAnswer({**asdict(files), **places, "notes": list(files.notes)}, render_model)
     if path.suffix != ".so":
         raise Refused(f"{str(path)!r} is no name of a library, which ends in .so, or of a model, which ends in .onnx")
-    return CommandAnswer(write_library(path, source, model, parse_dims(dims, bind), threads), render_library)
+    data = write_library(path, source, model, parse_dims(dims, bind), threads, precision)
+    return CommandAnswer(data, render_library)
 
 
 def write_library(
-    path: Path, source: ScheduleSource, model: Path, dims: Mapping[str, int], threads: int | None
+    path: Path,
+    source: ScheduleSource,
+    model: Path,
+    dims: Mapping[str, int],
+    threads: int | None,
+    precision: Precision,
 ) -> dict[str, Any]:
     """Write the library of a model and its header; what is told of them, as JSON data."""
     from tunewright.codegen.host import machine
@@ -84,7 +100,7 @@ def write_library(
     from ..session.shared_library import check_prefix, header
 
     prefix = check_prefix(_prefix(path))
-    compiled = LibraryModel.compile(source, model, dims, threads)
+    compiled = LibraryModel.compile(source, model, dims, threads, precision)
     library = compiled.library(prefix)
     header_path = path.with_suffix(".h")
     write_whole(path, library)

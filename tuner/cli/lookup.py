@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from tunewright.graph.numerics import Precision
+
 from ..errors import Refused
 from ..text import counted, printable
 from ..units import in_ms
@@ -20,6 +22,7 @@ from .options import (
     DbOption,
     DimOption,
     ModelArgument,
+    PrecisionOption,
     ServerOption,
     TargetOption,
     ThreadsOption,
@@ -46,6 +49,7 @@ def lookup(
     threads: ThreadsOption = None,
     dims: DimOption = None,
     bind: BindOption = None,
+    precision: PrecisionOption = Precision.AS_GIVEN,
 ) -> CommandAnswer:
     """Show the schedule to use for each task of a model, and what it should take."""
     from ..lookup.source import ScheduleSource, download
@@ -53,7 +57,7 @@ def lookup(
 
     source = ScheduleSource.of_options(db, server)
     answer_count = download(source, threads, target) if snapshot else None
-    prepared = source.prepare(model, parse_dims(dims, bind), threads, target)
+    prepared = source.prepare(model, parse_dims(dims, bind), threads, target, precision=precision)
     chosen = prepared.fastest_model.tasks
     data = {
         "model": prepared.model.label,
@@ -82,13 +86,14 @@ def lock(
     threads: ThreadsOption = None,
     dims: DimOption = None,
     bind: BindOption = None,
+    precision: PrecisionOption = Precision.AS_GIVEN,
 ) -> CommandAnswer:
     """Pin the schedule of each task in a file, so that every machine and every rebuild runs the same kernels."""
     from ..lookup.lockfile import write_lock
     from ..lookup.source import ScheduleSource
 
     source = ScheduleSource.of_options(db, server)
-    prepared = source.prepare(model, parse_dims(dims, bind), threads, target)
+    prepared = source.prepare(model, parse_dims(dims, bind), threads, target, precision=precision)
     if prepared.unanswered:  # their defaults would be pinned
         reason = next(iter(prepared.unanswered.values()))
         count = f"{len(prepared.unanswered)} of {counted(len(prepared.results), 'task')}"
@@ -126,12 +131,13 @@ def tasks(
     threads: ThreadsOption = None,
     dims: DimOption = None,
     bind: BindOption = None,
+    precision: PrecisionOption = Precision.AS_GIVEN,
 ) -> CommandAnswer:
     """List the tasks of a model, and what has no kernel."""
     from ..lookup.source import ScheduleSource
     from .lookup_tables import render_tasks
 
-    prepared = ScheduleSource(db).prepare(model, parse_dims(dims, bind), threads, target)
+    prepared = ScheduleSource(db).prepare(model, parse_dims(dims, bind), threads, target, precision=precision)
     chosen = prepared.fastest_model.tasks
     data = {
         "model": prepared.model.label,

@@ -12,6 +12,7 @@ import typer
 
 from tunewright.codegen.target import MAX_THREADS
 from tunewright.graph.binding import BOUND_MARK
+from tunewright.graph.numerics import Precision
 
 from ..arguments import MOST_SEED, MOST_SIZE, StrategyName
 from ..errors import Refused
@@ -118,6 +119,10 @@ ThreadsOption = Annotated[
 TargetOption = Annotated[
     Literal["auto", "cpu", "cuda"],
     typer.Option("--target", help="What kernels run on: the processor, which auto is too, or the first GPU."),
+]
+PrecisionOption = Annotated[
+    Precision,
+    typer.Option("--precision", help="What products may be computed in: two of three round more than the model."),
 ]
 SeedOption = Annotated[
     int, typer.Option("--seed", min=0, max=MOST_SEED, help="The same seed tries candidates in the same order.")

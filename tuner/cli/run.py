@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from tunewright.codegen.write_faults import naming
+from tunewright.graph.numerics import Precision
 
 from ..text import counted, duration, printable, shape, slow_nodes
 from .answers import CommandAnswer
@@ -22,6 +23,7 @@ from .options import (
     DimOption,
     LockOption,
     ModelArgument,
+    PrecisionOption,
     ServerOption,
     TargetOption,
     ThreadsOption,
@@ -52,13 +54,14 @@ def run(
     threads: ThreadsOption = None,
     dims: DimOption = None,
     bind: BindOption = None,
+    precision: PrecisionOption = Precision.AS_GIVEN,
 ) -> CommandAnswer:
     """Run the model once, on the best schedules known."""
     from ..lookup.source import ScheduleSource
 
     source = ScheduleSource.of_options(db, server, lock)
     bindings = parse_dims(dims, bind)
-    return CommandAnswer(run_model(model, inputs or (), output, source, bindings, threads, target), render)
+    return CommandAnswer(run_model(model, inputs or (), output, source, bindings, threads, target, precision), render)
 
 
 def run_model(
@@ -69,15 +72,16 @@ def run_model(
     dims: Mapping[str, int],
     threads: int | None,
     target: str = "auto",
+    precision: Precision = Precision.AS_GIVEN,
 ) -> dict[str, Any]:
     """Run the model once; the outputs go to numbered files in folder `output`, where given."""
     from ..session.caches import image_store
     from ..session.maps import as_rows
     from . import model_io
 
-    prepared = source.prepare(model, dims, threads, target)
+    prepared = source.prepare(model, dims, threads, target, precision=precision)
     if weights := model_io.weight_labels(prepared.model, inputs):
-        prepared = source.prepare(model, dims, threads, target, weights)
+        prepared = source.prepare(model, dims, threads, target, weights, precision)
     arrays, origins = model_io.feeds(prepared.model, inputs)
     images = image_store() if not weights else None
     with model_io.session_of(prepared, model, images) as session:

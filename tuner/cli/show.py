@@ -8,9 +8,11 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from tunewright.graph.numerics import Precision
+
 from .answers import CommandAnswer, messages
 from .app import command
-from .options import BindOption, DbOption, DimOption, ThreadsOption, parse_dims
+from .options import BindOption, DbOption, DimOption, PrecisionOption, ThreadsOption, parse_dims
 
 
 @command()
@@ -39,6 +41,7 @@ def show(
     threads: ThreadsOption = None,
     dims: DimOption = None,
     bind: BindOption = None,
+    precision: PrecisionOption = Precision.AS_GIVEN,
 ) -> CommandAnswer:
     """Show a task: its space, and the expected time, loop IR, LLVM or CUDA text and assembly of one point."""
     from . import task_details
@@ -46,7 +49,7 @@ def show(
     flags = {"ir": ir, "llvm": llvm, "assembly": asm, "cuda": cuda, "ptx": ptx}
     texts = {name for name, flag in flags.items() if flag}
     parts = texts if texts or prediction else None
-    data = task_details.show_task(task, schedule, parts, model, db, parse_dims(dims, bind), threads, target)
+    data = task_details.show_task(task, schedule, parts, model, db, parse_dims(dims, bind), threads, target, precision)
 
     def render_part(console: Console, data: dict[str, Any]) -> None:
         """Print what is asked for alone, so that it can go into a file."""

@@ -19,6 +19,7 @@ from tunewright.codegen.target import CUDA, Target
 from tunewright.db.reader import NoDatabase, open_reader
 from tunewright.db.store import Store
 from tunewright.db.trial import TrialDetail
+from tunewright.graph.numerics import Precision
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Candidate, Measurement, Status
 from tunewright.search_space.schedule import Illegal, Schedule
@@ -63,6 +64,7 @@ def show_task(
     dims: Mapping[str, int],
     threads: int | None,
     target_name: str = "auto",
+    precision: Precision = Precision.AS_GIVEN,
 ) -> dict[str, Any]:
     """The task whose key begins with `prefix`, its spaces, and a point of them as each of `parts` (None: all).
 
@@ -78,7 +80,7 @@ def show_task(
     if unknown := sorted(set(part_names) - set(parts_of(target))):
         raise Refused(f"for {target} there is no {unknown[0]}, but {', '.join(parts_of(target))}")
     with _open_database(db, model) as store:
-        task = _task(store, prefix, model, dims, target)
+        task = _task(store, prefix, model, dims, target, precision)
         chosen, match, expected_s = _schedule(store, task, target, schedule)
         measured = None if store is None else _measurement_json(store, task, target, chosen)
         expected_ms = in_ms(expected_s) if expected_s is not None or measured is None else measured["median_ms"]
@@ -133,10 +135,17 @@ def _open_database(db: str | None, model: Path | None) -> AbstractContextManager
         return nullcontext()
 
 
-def _task(store: Store | None, prefix: str, model: Path | None, dims: Mapping[str, int], target: Target) -> Task:
+def _task(
+    store: Store | None,
+    prefix: str,
+    model: Path | None,
+    dims: Mapping[str, int],
+    target: Target,
+    precision: Precision,
+) -> Task:
     """The only task of the model or the database with that prefix. Raises Refused where it isn't one."""
     if model is not None:
-        opened_model = open_for(target, model, dims)
+        opened_model = open_for(target, model, dims, precision=precision)
         tasks = {key: task for key, (task, _) in opened_model.tasks.items()}
         keys, place = [key for key in tasks if key.startswith(prefix)], "the model"
     else:

@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 from tunewright.graph.binding import plain_names
+from tunewright.graph.numerics import Precision
 
 from ..arguments import LEAST_MINUTES, MOST_MINUTES, MOST_TRIALS
 from ..errors import Refused
@@ -25,6 +26,7 @@ from .options import (
     DbOption,
     DimOption,
     ModelArgument,
+    PrecisionOption,
     RayAddressOption,
     RuntimeOption,
     SeedOption,
@@ -73,6 +75,7 @@ def tune(
     dims: DimOption = None,
     sizes: SizesOption = None,
     bind: BindOption = None,
+    precision: PrecisionOption = Precision.AS_GIVEN,
     strategy: StrategyOption = "evolutionary",
     vendor: VendorOption = False,
     runtime: RuntimeOption = None,
@@ -92,6 +95,7 @@ def tune(
         "seed": seed,
         "threads": threads,
         "dims": parse_dims(dims, bind),
+        "precision": precision,
         "strategy": strategy,
         "vendor": vendor,
     }

@@ -111,7 +111,7 @@ def _print_series(console: Console, noun: str, reports: Sequence[tuple[str, Mapp
         shown = [mark_trial(mark_noise(text, gain.noise), is_tried) for text in (*map(duration, figures_ms), speedup)]
         noises.append(cause(gain.noise, *shown))
         table.add_row(Text(name), str(report["trials"]), *shown)
-        said += [f"{name}: {text}" for text in (_untimed_text(gain), gain.vendor_text) if text]
+        said += [f"{name}: {text}" for text in (_untimed_text(gain), gain.vendor_text, gain.precision_text) if text]
     print_table(console, table)
     for text in (*said, last):
         console.print(text, soft_wrap=True)
@@ -146,6 +146,8 @@ def _print_whole(console: Console, data: Mapping[str, Any]) -> list[str]:
         console.print(f"the whole model was not timed{_because(gain.why_untimed)}", soft_wrap=True)
     if gain.vendor_text:
         console.print(gain.vendor_text, soft_wrap=True)
+    if gain.precision_text:
+        console.print(gain.precision_text, soft_wrap=True)
     if by_tasks := _sum_text(gain, data):
         more = runtime_nodes_text(data.get("runtime_nodes", 0))  # a job of before that was told has none
         console.print(f"the sum of its tasks: {'; '.join(filter(None, (by_tasks, SUM_WORDS, more)))}", soft_wrap=True)

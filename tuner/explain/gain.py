@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -15,8 +15,11 @@ from ..lookup.verdict import VendorTime
 from ..noise import total_noise
 from ..search.report import JobOutcome
 from ..search.stage import JobStage
-from ..text import Interval, is_slower, ratio, ratio_within
+from ..text import Interval, is_slower, printable, ratio, ratio_within, shorten
 from . import values
+
+MOST_NAMED, LONGEST_NAME = 3, 40
+"""Outputs that a sentence names at most, and letters of a name."""
 
 
 class GainBasis(StrEnum):
@@ -130,6 +133,8 @@ class ModelGain:
     noise: str = ""  # why the machine was too busy to rely on the times; empty where it was not
     vendor: VendorTime | None = None  # the model in a vendor's runtime, where the job timed it there
     own_outcome: JobOutcome | None = None  # where that was taken, what came of our kernels
+    precision: str = ""  # that the job was of, where it is known
+    precision_errors: Mapping[str, float | None] = field(default_factory=dict)  # see `search.precision_error`
 
     @property
     def is_timed(self) -> bool:
@@ -145,6 +150,19 @@ class ModelGain:
     def vendor_text(self) -> str:
         """The time in the vendor's runtime and what came of it, in words; empty where the job asked for none."""
         return "" if self.vendor is None else self.vendor.conclusion(self.is_vendor)
+
+    @property
+    def precision_text(self) -> str:
+        """How far the precision moves the outputs, in words; empty where that was not measured."""
+        known = {label: error for label, error in self.precision_errors.items() if error is not None}
+        rest = [_name(label) for label in self.precision_errors if label not in known]
+        texts = [f"not compared: NaN or infinite at other places: {', '.join(rest[:MOST_NAMED])}"] if rest else []
+        if known:
+            worst = max(known, key=known.__getitem__)
+            output = f"output {_name(worst)}, others less," if len(self.precision_errors) > 1 else "the output"
+            by = f"by {100 * known[worst]:.2g}% of its largest value on made-up inputs"
+            texts.insert(0, f"precision {printable(self.precision)} moves {output} {by}")
+        return "; ".join(texts)
 
     @property
     def speedup(self) -> float | None:
@@ -190,7 +208,19 @@ class ModelGain:
             values.word(result, "noise") or ("" if is_timed else tasks.noise),
             _vendor(result),
             JobOutcome.of(values.word(result, "own_outcome"), False),
+            values.word(result, "precision"),
+            _errors(result),
         )
+
+
+def _errors(result: Mapping[str, Any]) -> dict[str, float | None]:
+    """The errors of the precision by a result."""
+    told = result.get("precision_errors")
+    return {str(label): values.finite(error) for label, error in told.items()} if isinstance(told, Mapping) else {}
+
+
+def _name(label: str) -> str:
+    return printable(shorten(label, LONGEST_NAME))
 
 
 def _vendor(result: Mapping[str, Any]) -> VendorTime | None:

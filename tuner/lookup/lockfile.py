@@ -1,7 +1,7 @@
 """Lock files: the schedules of one model, pinned, so that every machine and every rebuild runs the same kernels.
 
 {"schema": 1, "model": "m.onnx", "model_sha256": "...", "made_by": "0.1.0", "target": {...}, "dims": {"batch": 1},
- "segments": [[chain, start, stop], ...],
+ "precision": "as given", "segments": [[chain, start, stop], ...],
  "tasks": [{"key", "op", "occurrences", "match", "basis", "confirmed", "expected_ms", "interval_ms", "schedule",
             "source", "provenance"}, ...],
  "vendor": {"runtime", "version", "time_ms", ...}}
@@ -18,7 +18,9 @@ from typing import Any
 from tunewright.codegen.fields import check_type, item, quote, read_json
 from tunewright.codegen.host import available_cores, machine
 from tunewright.codegen.target import CUDA, Target
+from tunewright.graph.numerics import Precision
 
+from ..arguments import check_precision
 from ..errors import Refused
 from ..files import write_whole
 from ..models.model import Model, SegmentPlace
@@ -43,6 +45,7 @@ class Lock:
     entries: Mapping[str, Any]  # task key -> answer, as `LookupResult.to_json` wrote it
     places: tuple[SegmentPlace, ...] = ()  # of the segments that stand for calls
     vendor: VendorTime | None = None  # the runtime that runs the model on this target
+    precision: Precision = Precision.AS_GIVEN
 
     @property
     def threads(self) -> int | None:
@@ -52,6 +55,12 @@ class Lock:
         """
         is_enough = self.target.kind != CUDA and self.target.threads <= len(available_cores())
         return self.target.threads if is_enough else None
+
+    def check_precision(self, precision: Precision) -> None:
+        """Raises Refused where a model of another precision is to run on it."""
+        if precision is not self.precision:
+            own, asked = str(self.precision), str(precision)
+            raise Refused(f"{str(self.path)!r} was made for precision {own!r}, and {asked!r} is asked for")
 
     def merge_segments(self, model: Model) -> Model:
         """The model with the segments that are pinned. Raises Refused where it has them not."""
@@ -112,6 +121,7 @@ def write_lock(
         "made_by": machine()["tunewright"],
         "target": target.to_json(),
         "dims": dict(dims),
+        "precision": model.precision,
         "segments": model.places,
         "tasks": [{**results[key].to_json(), "occurrences": count} for key, (_, count) in model.tasks.items()],
         "vendor": None if vendor is None else vendor.to_json(),
@@ -133,7 +143,9 @@ def read_lock(path: Path) -> Lock:
         dims = {name: check_type(f"dims.{name}", value, int) for name, value in item(data, "dims", dict).items()}
         entries = {item(entry, "key", str): entry for entry in item(data, "tasks", list)}
         places = tuple(_segment(segment) for segment in check_type("segments", data.get("segments", []), list))
-        return Lock(path, str(data["model_sha256"]), target, dims, entries, places, VendorTime.read(data.get("vendor")))
+        vendor = VendorTime.read(data.get("vendor"))
+        precision = check_precision(data.get("precision", Precision.AS_GIVEN))  # older files tell of none
+        return Lock(path, str(data["model_sha256"]), target, dims, entries, places, vendor, precision)
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Refused(f"{str(path)!r} is no lock file, or is cut short; tunewright lock makes one") from error
     except KeyError as error:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tunewright.codegen.target import CUDA, Target
+from tunewright.graph.numerics import Precision
 
 from ..errors import Refused
 from ..models.model import Model, open_for
@@ -103,30 +104,32 @@ class ScheduleSource:
         threads: int | None = None,
         target_name: str = "auto",
         overrides: Collection[str] = (),
+        precision: Precision = Precision.AS_GIVEN,
     ) -> PreparedModel:
         """Read a model and find schedules for it. A lock file also says dimensions and threads that aren't given.
 
         Weights named in `overrides` are inputs, as in `graph.onnx_import.load`.
 
         Raises ModelError for a model that can't be read, StoreError for a database that can't, Refused for a device
-        that is not here and for a lock file that is not of this model. A server that can't be asked is no error: see
-        `notes`.
+        that is not here and for a lock file that is not of this model or precision. A server that can't be asked is no
+        error: see `notes`.
         """
         lock = read_lock(self.lock) if self.lock is not None else None
         dims = dict(dims or {})
         if lock is not None:
             dims = dims or dict(lock.dims)
+            lock.check_precision(precision)
             threads = threads or (lock.threads if target_name != CUDA else None)
         target = local_target(target_name, threads)
         if lock is not None and lock.target.kind != target.kind:
             text = f"{str(lock.path)!r} was made for {lock.target}, this is {target}"
             raise Refused(f"{text}; its target is {CUDA if lock.target.kind == CUDA else 'cpu'}")
-        model = open_for(target, source, dims, overrides)
+        model = open_for(target, source, dims, overrides, precision)
         if lock is not None:
             model = lock.merge_segments(model)
             results, notes = lock.results(model, target)
-            vendor = lock.vendor if target == lock.target else None
-            return PreparedModel(model, target, dims, results, tuple(notes), vendor=vendor)
+            pinned = PreparedModel(model, target, dims, results, tuple(notes))
+            return _apply_verdict(pinned, ModelVerdict(vendor=lock.vendor if target == lock.target else None))
         tasks = [task for task, _ in model.tasks.values()]
         if self.server is None:
             results, verdict = look_up_in(self.db, tasks, target, self.near)
@@ -138,12 +141,16 @@ class ScheduleSource:
 
 
 def _apply_verdict(prepared: PreparedModel, verdict: ModelVerdict) -> PreparedModel:
-    """The prepared model with the vendor's runtime that its last job took; on its defaults, where that kept them."""
-    prepared, kept = replace(prepared, vendor=verdict.vendor), verdict.kept
+    """The prepared model with the vendor's runtime that its last job took; on its defaults, where that kept them.
+
+    A vendor's runtime computes a model as it is given, and runs none of another precision.
+    """
+    vendor = verdict.vendor if prepared.model.precision is Precision.AS_GIVEN else None
+    prepared, kept = replace(prepared, vendor=vendor), verdict.kept
     results = None if kept is None else default_results(prepared.results, prepared.target, kept)
     if kept is None or results is None:
         return prepared
-    notes = [*prepared.notes, *([] if verdict.vendor else [KEPT_NOTE])]
+    notes = [*prepared.notes, *([] if vendor else [KEPT_NOTE])]
     if voided := len(results) - len(kept):
         notes.append(VOIDED_NOTE.format(counted(voided, "task")))
     return replace(prepared, results=results, notes=tuple(notes), other=prepared.results)

@@ -51,6 +51,7 @@ class Model:
     steps: tuple[FlatStep, ...]
     chains: tuple[CallChain, ...] = ()
     places: tuple[SegmentPlace, ...] = ()  # of the segments that were put in
+    precision: Precision = Precision.AS_GIVEN  # that it is computed in
     last_use: bool = False  # it is compiled once more and for nothing else: its constants go as they are packed
 
     @cached_property
@@ -198,7 +199,7 @@ def open_model(
         graph, steps = join_products(graph, multiprocessors) if multiprocessors else (graph, partition(graph))
         segments = chains(graph, steps)
         flat_graph, flat_steps = lower(graph, steps, numerics) if numerics.widen else (graph, list[FlatStep](steps))
-        return Model(label, sha256.result(), flat_graph, tuple(flat_steps), segments)
+        return Model(label, sha256.result(), flat_graph, tuple(flat_steps), segments, precision=numerics.precision)
 
 
 def _sha256(source: Path | bytes) -> str:

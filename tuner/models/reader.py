@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from tunewright.codegen.closeable import Closeable
 from tunewright.codegen.target import Target
 from tunewright.graph.evaluation.onnx_form import DTYPES, MAX_ELEMENTS
+from tunewright.graph.numerics import Precision
 from tunewright.graph.onnx_import import ModelError
 from tunewright.graph.onnx_import.outline import DeclaredPort, outline
 from tunewright.graph.onnx_import.protobuf import one_line
@@ -132,10 +133,21 @@ class Reader(Closeable):
         """The inputs, outputs and ops of a model. Raises ModelError, whatever goes wrong with the model."""
         return self._read("describe", Description.from_json, path=str(path))
 
-    def tasks(self, path: Path, dims: Mapping[str, int], target: Target | None = None) -> ModelTasks:
+    def tasks(
+        self,
+        path: Path,
+        dims: Mapping[str, int],
+        target: Target | None = None,
+        precision: Precision = Precision.AS_GIVEN,
+    ) -> ModelTasks:
         """The tasks of a model, its open dimensions bound, for a target. Raises ModelError likewise."""
-        machine = None if target is None else target.to_json()
-        return self._read("tasks", ModelTasks.from_json, path=str(path), dims=dict(dims), target=machine)
+        asked = {
+            "path": str(path),
+            "dims": dict(dims),
+            "target": None if target is None else target.to_json(),
+            "precision": precision.value,
+        }
+        return self._read("tasks", ModelTasks.from_json, **asked)
 
     def close(self) -> None:
         """End the child; the next request starts another."""
@@ -190,9 +202,12 @@ def describe(path: str) -> dict[str, Any]:
     return _answer(lambda: _description(Path(path).read_bytes()))
 
 
-def tasks(path: str, dims: Mapping[str, int], target: dict[str, Any] | None) -> dict[str, Any]:
+def tasks(
+    path: str, dims: Mapping[str, int], target: dict[str, Any] | None, precision: str = Precision.AS_GIVEN
+) -> dict[str, Any]:
     """The tasks of a model; or the `error`."""
-    return _answer(lambda: _tasks(Path(path).read_bytes(), dims, None if target is None else Target.from_json(target)))
+    machine = None if target is None else Target.from_json(target)
+    return _answer(lambda: _tasks(Path(path).read_bytes(), dims, machine, Precision(precision)))
 
 
 def _answer(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -225,8 +240,10 @@ def _port_json(port: DeclaredPort) -> dict[str, Any]:
     return {"name": port.name[:MOST_LETTERS], "dtype": port.dtype, "shape": shape}
 
 
-def _tasks(data: bytes, dims: Mapping[str, int], target: Target | None) -> dict[str, Any]:
-    model = open_for(target, data, dims)
+def _tasks(
+    data: bytes, dims: Mapping[str, int], target: Target | None, precision: Precision = Precision.AS_GIVEN
+) -> dict[str, Any]:
+    model = open_for(target, data, dims, precision=precision)
     if len(model.tasks) > MOST_TASKS:
         raise ModelError(f"{len(model.tasks):,} distinct tasks are more than {MOST_TASKS:,}")
     return {

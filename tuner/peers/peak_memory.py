@@ -41,7 +41,7 @@ def peak_memory(
 ) -> PeakMemory | None:
     """The memory of `runtime`, a peer or "tunewright", for a model; None where it can't be measured.
 
-    `options` is `dims` and, for ours, `db`, `server` and `lock`, as `InferenceSession` takes them.
+    `options` is `dims` and, for ours, `db`, `server`, `lock` and `precision`, as `InferenceSession` takes them.
     """
     with TemporaryDirectory(prefix="tunewright-") as folder:
         arrays = Path(folder) / "feeds.npz"

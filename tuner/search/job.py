@@ -150,6 +150,8 @@ class TuningJob:
             fallback=times.fallback,
             runtime_nodes=times.runtime_nodes,
             whole_model=times.reason,
+            precision=context.job.spec.precision,
+            precision_errors=times.precision_errors,
             default_fault=self._default_fault,
             ended_by=ended_by,
             tasks_default_s=total_s(context.assembly.separate_uses, [task.default_s for task in tasks]),

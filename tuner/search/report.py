@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, Any
 
 from tunewright.codegen.codec import JsonName, from_json, to_json
 from tunewright.db.job import JobState
+from tunewright.graph.numerics import Precision
 
 from ..lookup.verdict import DEFAULTS_KEPT, VENDOR, VendorTime
 from ..session.image_store import fallback_share
@@ -138,6 +139,8 @@ class Report:
     voided: int = 0  # trials of this job that people took back by its end
     vendor: VendorTime | None = None  # the whole model in a vendor's runtime; None: nobody asked for it
     own_outcome: JobOutcome | None = None  # where that is taken, what came of our kernels, which all times above are of
+    precision: str = Precision.AS_GIVEN.value
+    precision_errors: Mapping[str, float | None] = field(default_factory=dict)  # by output: see `precision_error`
 
     @property
     def speedup(self) -> float | None:

@@ -12,9 +12,20 @@ from typing import Any
 
 from tunewright.codegen.target import CUDA, Target
 from tunewright.db.errors import StoreError
-from tunewright.db.job import UNFINISHED, VENDOR, Job, JobSpec, JobState, Lease, LeaseLost, SearchBudget, SpecTask
+from tunewright.db.job import (
+    UNFINISHED,
+    Job,
+    JobSpec,
+    JobState,
+    Lease,
+    LeaseLost,
+    SearchBudget,
+    SpecTask,
+    search_settings,
+)
 from tunewright.db.jobs import Jobs
 from tunewright.db.store import Store, open_store
+from tunewright.graph.numerics import Precision
 from tunewright.workers.pool import Machines, Pool, PoolError
 from tunewright.workers.sandbox.process import ChildStartError, start_fork_server
 
@@ -24,6 +35,7 @@ from ..arguments import (
     check_flag,
     check_minutes,
     check_model,
+    check_precision,
     check_ray_address,
     check_seed,
     check_source,
@@ -69,6 +81,7 @@ def tune(
     bind: Mapping[str, int] | None = None,
     strategy: str = "evolutionary",
     vendor: bool = False,
+    precision: str = Precision.AS_GIVEN,
     watch: Watch | None = None,
 ) -> Report:
     """Search for fast schedules of a model's tasks on this machine, and keep every trial in the database.
@@ -79,8 +92,8 @@ def tune(
     together, faster by less than the share `until` (0.02 is 2%), whichever comes first; what is not given is no bound,
     and where none is given it ends after 200 trials. `threads` is what kernels run on (None: all processors), `dims`
     the open dimensions by name, `bind` the values of inputs of one number. With
-    `vendor` the whole model runs in ONNX Runtime too, which is taken for it where it is faster. `watch` is called at
-    each stage and after each trial.
+    `vendor` the whole model runs in ONNX Runtime too, which is taken for it where it is faster: as it is given, so not
+    with another `precision`, what products may be computed in. `watch` is called at each stage and after each trial.
 
     Raises Refused for settings that mean nothing and for a job that somebody else stopped, ModelError for a model that
     can't be read, StoreError for a database that can't be used. On KeyboardInterrupt the job stays in the database, as
@@ -92,6 +105,7 @@ def tune(
     check_choice("pool", pool, POOLS)
     check_ray_address(pool, ray_address)
     check_target(target)
+    precision = check_precision(precision)
     budget = SearchBudget.of(check_trials(trials), check_minutes(minutes), check_until(until))
     seed = check_seed(seed)
     if watch is not None and not callable(watch):
@@ -101,21 +115,22 @@ def tune(
         start_fork_server()
     report(Progress(JobStage.READING, 0, budget, 0.0, ()))
     device = local_target(target, threads)
-    _check_vendor(check_flag("vendor", vendor), device)
-    network = open_for(device, model, dims)
+    _check_vendor(check_flag("vendor", vendor), device, precision)
+    network = open_for(device, model, dims, precision=precision)
     if network.fallbacks:
         report(Progress(JobStage.READING, 0, budget, 0.0, (), fallback=network.fallback_ops))
     make_pool = partial(open_pool, pool, device, ray_address)
     with open_store(store_url(db), patience_s=PATIENCE_S) as store:
-        options = {"seed": seed, "strategy": strategy} | ({"dims": dims} if dims else {})
-        options |= {VENDOR: True} if vendor else {}
+        options = search_settings(seed, strategy, dims, vendor=vendor, precision=precision)
         file = VendorModel(model if isinstance(model, bytes) else Path(model), dims)
         timing = partial(time_sessions, network, device, settings().objects, vendor=file)
         return _tune(network, device, store, budget, options, timing, make_pool, report)
 
 
-def _check_vendor(is_wanted: bool, target: Target) -> None:
+def _check_vendor(is_wanted: bool, target: Target, precision: Precision) -> None:
     """Raises Refused where a vendor's runtime is wanted that can't be had."""
+    if is_wanted and precision is not Precision.AS_GIVEN:
+        raise Refused(f"{ONNX_RUNTIME} computes a model as given: leave vendor out, or precision {precision!s}")
     if is_wanted and target.kind == CUDA:
         raise Refused(f"{ONNX_RUNTIME} is timed on processors alone, and the target is {target}: leave vendor out")
     if is_wanted and not is_installed():

@@ -21,6 +21,7 @@ from tunewright.codegen.host import available_cores, detect
 from tunewright.codegen.llvm.build import ObjectCache
 from tunewright.codegen.target import CUDA, Target
 from tunewright.db.errors import NotFound
+from tunewright.graph.numerics import Precision
 from tunewright.graph.onnx_import import ModelError
 from tunewright.search_space.schedule import Schedule
 from tunewright.workers.lock import HostLock
@@ -39,11 +40,13 @@ from tunewright.workers.sandbox.process import Child, ChildError, ChildLimits, R
 
 from ..errors import Refused, message
 from ..models.model import Model, example_feeds, open_for
+from ..models.reader import MOST_LETTERS, MOST_PORTS
 from ..session.agreement import disagreement
 from ..session.executable import Executable, executable_of_schedules
 from ..session.session import InferenceSession
 from ..session.vendor import VendorFault, VendorModel
 from ..text import printable
+from .precision_error import precision_errors
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -99,6 +102,7 @@ class ModelTimes:
     disturbance: Disturbance = UNDISTURBED
     vendor_version: str = ""  # of the vendor's runtime, where it was asked for and is there
     vendor_fault: str = ""  # why the model was not timed in it, one line
+    precision_errors: Mapping[str, float | None] = field(default_factory=dict)  # by output; of a model as given none
 
     def time_interval(self, name: str) -> Interval | None:
         """The interval of one run in seconds; None where it was not timed."""
@@ -141,7 +145,8 @@ def time_sessions(
 ) -> ModelTimes:
     """Time a model in this process, when nobody builds or times candidates on this machine.
 
-    `vendor` is the same model for the vendor's runtime, where a variant asks for that.
+    `vendor` is the same model as it is given: for the vendor's runtime, where a variant asks for that, and to tell the
+    errors of another precision.
     """
     try:
         compiled = CompiledVariants.of(model, target, ObjectCache(objects), variants, vendor)
@@ -155,6 +160,7 @@ def time_sessions(
                 disturbance=watch.disturbance(),
                 vendor_version=compiled.vendor_version,
                 vendor_fault=compiled.vendor_fault,
+                precision_errors=compiled.precision_errors,
             )
     except (DeviceFault, Unloadable, MemoryError) as fault:  # the findings of the job stand
         return ModelTimes(reason=_line(message(fault)))
@@ -172,6 +178,7 @@ class CompiledVariants:
     vendor_names: Collection[str] = ()  # of these
     vendor_version: str = ""
     vendor_fault: str = ""  # why they are left out
+    precision_errors: Mapping[str, float | None] = field(default_factory=dict)  # of the last of the executables
 
     @staticmethod
     def of(
@@ -187,7 +194,12 @@ class CompiledVariants:
             for name, variant in variants.items()
             if not variant.is_vendor
         }
-        compiled = CompiledVariants(executables, example_feeds(model), model.fallback_ops, model.runtime_nodes)
+        feeds, errors = example_feeds(model), dict[str, float | None]()
+        if model.precision is not Precision.AS_GIVEN and vendor is not None and executables:
+            errors = precision_errors(list(executables.values())[-1], vendor, feeds, cache)
+        compiled = CompiledVariants(
+            executables, feeds, model.fallback_ops, model.runtime_nodes, precision_errors=errors
+        )
         names = [name for name, variant in variants.items() if variant.is_vendor]
         return compiled._with_vendor(names, vendor) if names else compiled
 
@@ -230,12 +242,23 @@ class CompiledVariants:
 class UploadTiming:
     """Times a model that was uploaded. `objects` is the folder whose lock keeps others still meanwhile."""
 
-    def __init__(self, uploads: Uploads, sha256: str, dims: Mapping[str, int], target: Target, objects: Path) -> None:
+    def __init__(
+        self,
+        uploads: Uploads,
+        sha256: str,
+        dims: Mapping[str, int],
+        target: Target,
+        objects: Path,
+        precision: str = Precision.AS_GIVEN,
+    ) -> None:
         self._uploads, self._sha256, self._dims, self._target, self._objects = uploads, sha256, dims, target, objects
+        self._precision = precision  # one that is not known here is a reason too
 
     def __call__(self, variants: Variants) -> ModelTimes:
         if not self._sha256:
             return ModelTimes(reason="it is a job of tasks, without a model")
+        if self._precision not in tuple(Precision):
+            return ModelTimes(reason=f"this version knows no precision {_line(self._precision)!r}")
         if not is_here(self._target):
             return ModelTimes(reason=f"the machine that the job ran from is no {self._target}")
         try:
@@ -264,6 +287,7 @@ class UploadTiming:
                     path=str(path),
                     dims=dict(self._dims),
                     target=self._target.to_json(),
+                    precision=self._precision,
                     wanted={name: variant.to_json() for name, variant in variants.items()},
                 )
             if loaded["reason"]:
@@ -282,6 +306,7 @@ class UploadTiming:
             disturbance=disturbance,
             vendor_version=version,
             vendor_fault=fault,
+            precision_errors=_check_errors(loaded["precision_errors"]),
         )
 
     def _write_model(self, path: Path) -> Path:
@@ -310,29 +335,41 @@ def _check_fallback(fallback: Any) -> dict[str, int]:
     return {_line(str(op)): int(count) for op, count in dict(fallback).items()}
 
 
+def _check_errors(errors: Any) -> dict[str, float | None]:
+    checked = {
+        str(label)[:MOST_LETTERS]: None if error is None else float(error) for label, error in dict(errors).items()
+    }
+    if len(checked) > MOST_PORTS or not all(error is None or 0 <= error < inf for error in checked.values()):
+        raise ValueError("no errors")
+    return checked
+
+
 # In the child
 
 _loaded: list[CompiledVariants] = []
 
 
-def load(path: str, dims: dict[str, int], target: dict[str, Any], wanted: dict[str, dict[str, Any]]) -> dict[str, Any]:
+def load(
+    path: str, dims: dict[str, int], target: dict[str, Any], precision: str, wanted: dict[str, dict[str, Any]]
+) -> dict[str, Any]:
     """Read a model and build its kernels, those of each name: `fallback` and `runtime_nodes`, or a `reason` why not.
 
-    And the version of the vendor's runtime, with why it is left out.
+    And the version of the vendor's runtime, with why it is left out, and the errors of the precision.
     """
     machine = Target.from_json(target)
     variants = {name: Variant.from_json(data) for name, data in wanted.items()}
     try:
-        model = open_for(machine, Path(path), dims)
+        model = open_for(machine, Path(path), dims, precision=Precision(precision))
         compiled = CompiledVariants.of(model, machine, None, variants, VendorModel(Path(path), dims))
     except (ModelError, Refused, MemoryError) as fault:
-        return {"reason": message(fault), "fallback": {}, "runtime_nodes": 0, "vendor": ["", ""]}
+        return {"reason": message(fault)}
     _loaded.append(compiled)
     return {
         "reason": "",
         "fallback": model.fallback_ops,
         "runtime_nodes": model.runtime_nodes,
         "vendor": [compiled.vendor_version, compiled.vendor_fault],
+        "precision_errors": dict(compiled.precision_errors),
     }
 
 

@@ -266,7 +266,8 @@ class TunerProcess:
 
     def _upload_timing(self, job: Job, target: Target) -> Timing:
         dims = {str(name): int(size) for name, size in job.spec.settings.get("dims", {}).items()}
-        return UploadTiming(self._store.uploads, job.spec.model_sha256, dims, target, self._objects)
+        sha256, precision = job.spec.model_sha256, job.spec.precision
+        return UploadTiming(self._store.uploads, sha256, dims, target, self._objects, precision)
 
     def _report(self, job_id: int | None = None) -> None:
         """Report this process, its devices and its job to the database."""

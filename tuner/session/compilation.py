@@ -20,6 +20,7 @@ from tunewright.codegen.closeable import Closeable
 from tunewright.codegen.host import NICENESS, available_memory_bytes
 from tunewright.codegen.runtime.library import pool_functions
 from tunewright.codegen.runtime.pool import shared_pool
+from tunewright.graph.numerics import Precision
 from tunewright.workers.sandbox.process import Child, ChildError, ChildLimits, RequestFailed
 
 from ..errors import Refused
@@ -154,6 +155,7 @@ def _plain(origin: Origin, model: Path) -> dict[str, Any]:
         "dims": dict(origin.dims),
         "threads": origin.threads,
         "target": origin.target,
+        "precision": origin.precision,
         "variables": {name: text for name, text in os.environ.items() if name.startswith("TUNEWRIGHT_")},
     }
 
@@ -167,6 +169,7 @@ def compile_kept(
     dims: Mapping[str, int],
     threads: int | None,
     target: str,
+    precision: str,
     variables: Mapping[str, str],
 ) -> dict[str, Any]:
     """Compile a model and keep its image. Its cache entry, whose image has no name where none could be kept."""
@@ -180,7 +183,15 @@ def compile_kept(
     db, server, lock = place
     source = ScheduleSource(db, server, None if lock is None else Path(lock), across_sizes().picks)
     executable = open_executable(
-        Path(model), source, dims, threads, target, object_cache(), image_store(), across_sizes()
+        Path(model),
+        source,
+        dims,
+        threads,
+        target,
+        Precision(precision),
+        object_cache(),
+        image_store(),
+        across_sizes(),
     )
     wait_for_writes()
     return asdict(executable.entry)

@@ -17,6 +17,7 @@ from tunewright.codegen.runtime.memory import trim_compiler, trim_heap
 from tunewright.codegen.target import CUDA, Target
 from tunewright.graph.fusion.fusion import Fallback, TaskCall
 from tunewright.graph.ir import DefaultInput
+from tunewright.graph.numerics import Precision
 from tunewright.graph.ops import TensorView
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule, holds
@@ -63,6 +64,7 @@ def open_executable(
     dims: Mapping[str, int],
     threads: int | None,
     target: str,
+    precision: Precision,
     objects: ObjectCache | None,
     images: ImageStore | None,
     across: AcrossSizes | None = None,
@@ -72,7 +74,7 @@ def open_executable(
     Raises what `ScheduleSource.prepare` raises, Refused where a task has no schedule that may work, and BuildError
     where the compiler refuses one. `across` has what was made for the model at other sizes.
     """
-    prepared = place.prepare(source, dims, threads, target)
+    prepared = place.prepare(source, dims, threads, target, precision=precision)
     trim_heap()  # what reading took, before constants are packed beside those that were read
     model = replace(prepared.model, last_use=True)
     executable = executable_of_results(
@@ -164,9 +166,12 @@ def _image(
 
 
 def _plain_steps(model: Model, schedules: Mapping[str, Schedule]) -> list[Any]:
-    """Inputs, outputs, bound values and steps as plain data: all that tells one way to run a model from another."""
+    """Precision, inputs, outputs, bound values and steps as plain data: all that tells one way to run a model from
+    another.
+    """
     values = (*model.graph.inputs, *model.graph.outputs)
-    plain: list[Any] = [[value.label, value.tensor, str(model.graph.type(value.tensor))] for value in values]
+    plain: list[Any] = [model.precision]  # which constants are rounded by
+    plain += [[value.label, value.tensor, str(model.graph.type(value.tensor))] for value in values]
     plain += [[value.tensor, value.sizes] for value in values if value.sizes]
     plain += [[bound.label, bound.value.tolist()] for bound in model.graph.bound]  # constants are computed from them
     for step in model.steps:

@@ -31,6 +31,7 @@ from tunewright.codegen.target import CUDA, Target
 from tunewright.db.location import plain_file
 from tunewright.db.lookup_state import lookup_state
 from tunewright.graph.ir import DefaultInput, TensorType
+from tunewright.graph.numerics import Precision
 
 from ..files import code_digest, file_state
 from .image import Image
@@ -42,7 +43,12 @@ SETTLED_NS = 2_000_000_000
 
 
 def session_key(
-    model: Path | str | bytes, dims: Mapping[str, int], target: Target, db: str, lock: Path | None
+    model: Path | str | bytes,
+    dims: Mapping[str, int],
+    target: Target,
+    db: str,
+    lock: Path | None,
+    precision: Precision = Precision.AS_GIVEN,
 ) -> str | None:
     """The key; None where the database is no file, or can't be read, or another file has changed a moment ago.
 
@@ -53,7 +59,7 @@ def session_key(
     place = _database(db) if lock is None else _file(lock)
     if sources is None or read is None or place is None:
         return None
-    return json.dumps([sources, read, sorted(dims.items()), target.to_json(), place])
+    return json.dumps([sources, read, sorted(dims.items()), precision, target.to_json(), place])
 
 
 def image_key(model_sha256: str, target: Target, steps: Sequence[Any]) -> str | None:

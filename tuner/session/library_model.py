@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tunewright.codegen.target import Target
+from tunewright.graph.numerics import Precision
 
 from ..lookup.source import ScheduleSource
 from .caches import object_cache
@@ -27,10 +28,14 @@ class LibraryModel:
 
     @staticmethod
     def compile(
-        source: ScheduleSource, model: Path, dims: Mapping[str, int] | None, threads: int | None
+        source: ScheduleSource,
+        model: Path,
+        dims: Mapping[str, int] | None,
+        threads: int | None,
+        precision: Precision = Precision.AS_GIVEN,
     ) -> LibraryModel:
         """A model for this machine's processor. Raises as `ScheduleSource.prepare`, and BuildError."""
-        prepared = source.prepare(model, dims, threads, "cpu")
+        prepared = source.prepare(model, dims, threads, "cpu", precision=precision)
         executable = executable_of_results(prepared.model, prepared.target, prepared.results, object_cache())
         notes = list(prepared.notes)
         if prepared.vendor is not None:

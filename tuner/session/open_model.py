@@ -70,9 +70,9 @@ Sizes = tuple[int, ...]
 class OpenModel:
     """Runs a model at the size of its inputs, on kernels for this size, some of which serve others too.
 
-    A size gets kernels in the background. Until they are there ONNX Runtime computes the outputs, which may differ in
-    their last bits; where that is not installed or does not take the model, the run waits for its kernels. Threads may
-    share it.
+    A size gets kernels in the background. Until they are there ONNX Runtime computes the outputs, as the model is
+    given, which may differ in their last bits, and where a precision is asked for by as much as that rounds; where that
+    is not installed or does not take the model, the run waits for its kernels. Threads may share it.
 
     `open_at` opens a session with the dimensions bound, compiled by a process: it raises what opening a session raises.
     `check` raises Refused where it would be another model by now.

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tunewright.graph.numerics import Precision
+
 from ..errors import Refused
 from ..files import file_state
 
@@ -40,6 +42,7 @@ class Origin:
     dims: Mapping[str, int]
     threads: int | None
     target: str
+    precision: Precision
     state: list[int] | None  # of the model's file, when the session was opened
 
     @property
@@ -72,9 +75,9 @@ class Origin:
         self.check_unchanged()
         if self.lock is None:
             source = ScheduleSource(self.db, self.server)
-            prepared = source.prepare(self.model, self.dims, self.threads, self.target, weights)
+            prepared = source.prepare(self.model, self.dims, self.threads, self.target, weights, self.precision)
             return executable_of_results(prepared.model, prepared.target, prepared.results, objects)
         target = local_target(self.target, self.threads)
         dims = self.dims or read_lock(self.lock).dims
-        model = open_for(target, self.model, dims, weights)
+        model = open_for(target, self.model, dims, weights, self.precision)
         return executable_of_schedules(model, target, schedules, objects)

@@ -18,12 +18,14 @@ from tunewright.codegen.runtime.memory import trim_compiler, trim_heap
 from tunewright.codegen.runtime.pool import shared_pool
 from tunewright.codegen.target import CUDA
 from tunewright.graph.ir import TensorType
+from tunewright.graph.numerics import Precision
 
 from ..arguments import (
     check_dims,
     check_flag,
     check_model,
     check_path,
+    check_precision,
     check_source,
     check_threads,
     check_timeout,
@@ -74,18 +76,21 @@ class InferenceSession:
     Its methods are those of ONNX Runtime's class of that name. Threads may share a session.
 
     With `background` a model that was not compiled before is compiled while the session is in use. Until then `run` has
-    ONNX Runtime compute the outputs, which may differ in their last bits; where that is not installed, does not take
-    the model, or weights are given, it waits, as all else does that tells of the kernels. `ready` says whether they are
-    there, `wait` waits for it. What opening raises is raised by `wait` and by each `run` then.
+    ONNX Runtime compute the outputs, as the model is given, which may differ in their last bits, and where a precision
+    is asked for by as much as that rounds; where that is not installed, does not take the model, or weights are given,
+    it waits, as all else does that tells of the kernels. `ready` says whether they are there, `wait` waits for it. What
+    opening raises is raised by `wait` and by each `run` then.
 
     Where dimensions stay open, runs may be of any size, and each gets kernels: see `OpenModel`.
 
     Where the model's last job took a vendor's runtime, that runs it; inputs on which it fails go through the kernels.
+    That computes a model as it is given, and runs none of another precision.
 
     `model` is a path or the ONNX bytes; `threads` what the kernels run on (all available processors where None); `dims`
     binds open dimensions by name, and `bind` gives inputs of one number their value: they are inputs no more, and
     what hangs on them alone is computed now, such as the condition of an `If`. With `target="cuda"` all kernels run on
-    the first GPU of this machine, and what is float16 or bfloat16 stays so; else on the processor. Schedules come
+    the first GPU of this machine, and what is float16 or bfloat16 stays so; else on the processor. `precision` is
+    what products may be computed in, one of `Precision`: "as given", "bf16" or "int8 activations". Schedules come
     from one of `db`, an SQLAlchemy URL (the default database where nothing is given), `server`, the URL of a
     `tunewright serve`, and `lock`, a file that `tunewright lock` wrote. A server that is down, slow or broken costs
     at most a moment: what was kept of its answers is used, else defaults. `notes` says what went wrong there, what
@@ -120,21 +125,23 @@ class InferenceSession:
         server: str | None = None,
         lock: Path | str | None = None,
         target: str = "auto",
+        precision: str = Precision.AS_GIVEN,
         background: bool = False,
     ) -> None:
         check_source(db, server)
         lock = check_path("lock", lock)
         model, dims, threads = check_model(model), check_dims(dims, bind), check_threads(threads)
         check_target(target)
+        precision = check_precision(precision)
         background = check_flag("background", background)
         images = image_store()
         source = model if isinstance(model, bytes) else Path(model).absolute()  # the working folder may change
         pinned = lock.absolute() if lock is not None else None
-        origin = Origin(source, db, server, pinned, dims, threads, target, Origin.state_of(source))
+        origin = Origin(source, db, server, pinned, dims, threads, target, precision, Origin.state_of(source))
         key, has_started = None, False
         if images is not None and server is None and (db is None or lock is None):
             device = local_target(target, threads)
-            key = session_key(model, dims, device, db or settings().db, lock)
+            key = session_key(model, dims, device, db or settings().db, lock, precision)
             trim_compiler()  # what loading it took
             has_started = key is not None and self._start_from_image(images, key, device)
         if has_started:
@@ -152,7 +159,16 @@ class InferenceSession:
             from .executable import open_executable
 
             place = ScheduleSource(origin.db, origin.server, origin.lock)
-            return open_executable(model, place, origin.dims, origin.threads, origin.target, object_cache(), images)
+            return open_executable(
+                model,
+                place,
+                origin.dims,
+                origin.threads,
+                origin.target,
+                origin.precision,
+                object_cache(),
+                images,
+            )
 
         is_there = isinstance(origin.model, bytes) or origin.state is not None
         is_early = background and origin.target != CUDA  # a GPU's model is ready when the session is there
@@ -205,6 +221,7 @@ class InferenceSession:
                 dims={**origin.dims, **dims},
                 server=origin.server,
                 target=origin.target,
+                precision=origin.precision,
                 background=True,
             )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -17,7 +17,6 @@ from tunewright.db.access import Key, KeyScope
 from tunewright.db.errors import NotFound
 from tunewright.db.job import (
     THREADS,
-    VENDOR,
     Conflict,
     Idempotency,
     Job,
@@ -26,9 +25,11 @@ from tunewright.db.job import (
     SearchBudget,
     SpecTask,
     Submission,
+    search_settings,
 )
 from tunewright.db.jobs import Jobs
 from tunewright.db.uploads import Upload
+from tunewright.graph.numerics import Precision
 from tunewright.tuner.explain.taken_back import mark_taken_back
 from tunewright.tuner.targets import default_devices
 from tunewright.tuner.text import counted, short
@@ -106,11 +107,10 @@ async def submit_job(
     if job is None:
         upload = await in_thread(partial(find_upload, service, request.model))
         target = await in_thread(partial(_target, service, request))
-        model_tasks = await service.readers.read(partial(_tasks, service, upload, request.bindings, target))
+        model_tasks = await service.readers.read(partial(_tasks, service, upload, request, target))
         if not model_tasks.tasks:
             raise Problem(ProblemKind.NOTHING_TO_TUNE, "no node of the model has a kernel")
-        if request.vendor and not model_tasks.is_whole:
-            raise invalid("body", ["vendor"], "needs the whole model: send it with its weights")
+        _check_vendor(request, model_tasks)
         job = await in_thread(partial(_submit, service, request, upload, target, model_tasks, key.owner, once))
     answer.headers["Location"] = f"/v1/jobs/{job.id}"
     answer.headers["Retry-After"] = str(ASK_AGAIN_S)
@@ -137,12 +137,18 @@ def _check_idempotency() -> Iterator[None]:
         raise Problem(ProblemKind.KEY_REUSED, "the job of this Idempotency-Key was asked for in other words") from None
 
 
-def _tasks(
-    service: Service, upload: Upload, dims: Mapping[str, int], target: Target | None, reader: Reader
-) -> ModelTasks:
+def _check_vendor(request: JobAsked, model_tasks: ModelTasks) -> None:
+    """Raises Problem where a vendor's runtime is asked for that can't run the model."""
+    if request.vendor and not model_tasks.is_whole:
+        raise invalid("body", ["vendor"], "needs the whole model: send it with its weights")
+    if request.vendor and request.precision is not Precision.AS_GIVEN:
+        raise invalid("body", ["vendor"], f"computes a model as given: leave it out, or precision {request.precision}")
+
+
+def _tasks(service: Service, upload: Upload, request: JobAsked, target: Target | None, reader: Reader) -> ModelTasks:
     """The tasks of a model; in a reader's thread, so that there are never more files than readers."""
     with model_file(service, upload) as path:
-        return reader.tasks(path, dims, target)
+        return reader.tasks(path, request.bindings, target, request.precision)
 
 
 def _target(service: Service, request: JobAsked) -> Target | None:
@@ -197,10 +203,10 @@ def _submit(
         model_sha256=request.model,
         target_key="" if target is None else target.key,
         tasks=tuple(SpecTask(task.key, occurrences) for task, occurrences in model_tasks.tasks),
-        settings={"seed": request.seed, "strategy": request.strategy}
-        | ({"dims": request.bindings} if request.bindings else {})
+        settings=search_settings(
+            request.seed, request.strategy, request.bindings, vendor=request.vendor, precision=request.precision
+        )
         | ({THREADS: request.threads} if target is None and request.threads is not None else {})
-        | ({VENDOR: True} if request.vendor else {})
         | model_tasks.assembly.settings,
     )
     with _check_idempotency():

@@ -12,6 +12,7 @@ from pydantic import ConfigDict, Field, StringConstraints
 from tunewright.codegen.target import MAX_THREADS
 from tunewright.db.job import DEFAULT_TRIALS, Job, JobState, Trial, Wish
 from tunewright.graph.binding import BOUND_MARK, plain_names
+from tunewright.graph.numerics import Precision
 from tunewright.search_space.measurement import Status
 from tunewright.tuner.arguments import (
     LEAST_MINUTES,
@@ -100,6 +101,12 @@ class JobAsked(RequestModel):
         description=f"Whether the whole model is timed in {ONNX_RUNTIME} too, which is taken for it where it is "
         "faster. Only with the weights, and on processors.",
     )
+    precision: Precision = Field(
+        Precision.AS_GIVEN,
+        strict=False,  # a text will do
+        description="What products may be computed in: two of three round more than the model says. Sessions of the "
+        "same precision use what is found.",
+    )
     priority: Whole = Field(0, ge=LEAST_PRIORITY, le=MOST_PRIORITY, description="The higher goes first.")
 
     @property
@@ -143,6 +150,7 @@ class JobShown(Answer):
                     "until": 0.02,
                     "settings": {"seed": 0, "strategy": "evolutionary", "dims": {"batch": 4}},
                     "dims": {"batch": 4},
+                    "precision": "as given",
                     "priority": 0,
                     "spent_s": 61.5,
                     "before_s": 0.0,
@@ -180,10 +188,11 @@ class JobShown(Answer):
         "by less than this share; null: no limit."
     )
     settings: dict[str, Any] = Field(
-        description="What else changes the search: seed, strategy, dims, vendor, and chains: which tasks may stand for "
-        "others."
+        description="What else changes the search: seed, strategy, dims, vendor, precision, and chains: which tasks "
+        "may stand for others."
     )
     dims: dict[str, int] = Field(description="Sizes of the model's open dimensions, and values of inputs, by name.")
+    precision: str = Field(description="What products are computed in, see there.", examples=["as given"])
     priority: int
     spent_s: float = Field(description="Seconds of searching so far.")
     before_s: float = Field(
@@ -246,6 +255,7 @@ class JobShown(Answer):
             until=job.budget.until,
             settings=job.spec.settings,
             dims=dims_of(job),
+            precision=job.spec.precision,
             waits_for=waits_for(job),
             before_s=job.budget.before_s,
             progress=standing(job),

@@ -24,6 +24,7 @@ from tunewright.tuner import InferenceSession, cli  # noqa: E402
 from tunewright.tuner.errors import Refused  # noqa: E402
 
 from ...commands import commands  # noqa: E402
+from ...tuner.wide_model import X, is_close, recounted, wide_model  # noqa: E402
 
 RNG = np.random.default_rng(11)
 
@@ -63,6 +64,14 @@ def test_a_compiled_model_runs_its_library(file: Path, tmp_path: Path, feeds: di
     assert [node.op_type for node in onnx.load(compiled).graph.node] == ["EPContext"]
     (tmp_path / "tuned.original.onnx").unlink()  # which is not needed here
     check(file, compiled, feeds)
+
+
+@pytest.mark.parametrize("precision", ["as given", "bf16"])
+def test_a_compiled_model_has_a_precision(tmp_path: Path, precision: str) -> None:
+    (tmp_path / "wide.onnx").write_bytes(wide_model())
+    compile_model(tmp_path / "wide.onnx", tmp_path / "tuned.onnx", precision=precision)
+    session = onnxruntime.InferenceSession(str(tmp_path / "tuned.onnx"), session_options(1))
+    assert is_close(session.run(None, {"x": X})[0], recounted(precision))
 
 
 def test_the_command_compiles_too(

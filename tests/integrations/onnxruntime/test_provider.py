@@ -21,11 +21,16 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 onnxruntime = pytest.importorskip("onnxruntime", minversion="1.23")
 
 from tunewright.db.errors import StoreError  # noqa: E402
+from tunewright.graph.numerics import Precision  # noqa: E402
 from tunewright.integrations.onnxruntime import registration, session_options, wait  # noqa: E402
 from tunewright.integrations.onnxruntime.fused_group import FusedGroup  # noqa: E402
 from tunewright.integrations.onnxruntime.options import NAME  # noqa: E402
 from tunewright.integrations.onnxruntime.registration import groups  # noqa: E402
 from tunewright.tuner.errors import Refused  # noqa: E402
+from tunewright.tuner.lookup.lockfile import write_lock  # noqa: E402
+from tunewright.tuner.lookup.source import ScheduleSource  # noqa: E402
+
+from ...tuner.wide_model import X, is_close, recounted, wide_model  # noqa: E402
 
 RNG = np.random.default_rng(5)
 
@@ -457,6 +462,7 @@ def test_it_is_told_what_is_ours(caplog: pytest.LogCaptureFixture) -> None:
         ({"background": "yes"}, "background"),
         ({"lock": 3}, "lock"),
         ({"lock": __file__}, "lock file"),
+        ({"precision": "fp16"}, "no precision is called 'fp16'; there are as given, bf16, int8 activations"),
         ({"server": "nowhere"}, "nowhere"),
         ({"tune_minutes": "soon"}, "minutes"),
         ({"tune_minutes": 1, "server": "http://127.0.0.1:1"}, "in a database"),
@@ -465,6 +471,21 @@ def test_it_is_told_what_is_ours(caplog: pytest.LogCaptureFixture) -> None:
 def test_arguments_that_mean_nothing_are_refused(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(Refused, match=message):
         session_options(**arguments)
+
+
+@pytest.mark.parametrize("precision", Precision)
+def test_groups_are_computed_in_a_precision(precision: Precision) -> None:
+    session = opened(wide_model(), precision=precision)
+    assert len(groups()) == 1
+    assert is_close(session.run(None, {"x": X})[0], recounted(precision))
+
+
+def test_a_lock_file_of_another_precision_is_refused(tmp_path: Path) -> None:
+    prepared = ScheduleSource().prepare(wide_model(), threads=1, precision=Precision.BF16)
+    write_lock(tmp_path / "wide.lock.json", prepared.model, prepared.target, {}, prepared.results)
+    session_options(1, lock=tmp_path / "wide.lock.json", precision="bf16")
+    with pytest.raises(Refused, match="was made for precision 'bf16', and 'as given' is asked for"):
+        session_options(1, lock=tmp_path / "wide.lock.json")
 
 
 def test_a_database_that_is_not_there_is_refused(tmp_path: Path) -> None:

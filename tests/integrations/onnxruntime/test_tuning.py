@@ -174,8 +174,8 @@ def test_nothing_of_ours_is_told(tmp_path: Path, db: str, command: Command) -> N
     assert (done.code, "no group of the model's nodes is ours and does enough work" in done.err) == (2, True), done.err
 
 
-def opened(path: Path, db: str, minutes: float) -> tuple[Any, BackgroundTuning]:
-    session = onnxruntime.InferenceSession(path, session_options(1, db=db, tune_minutes=minutes))
+def opened(path: Path, db: str, minutes: float, **options: Any) -> tuple[Any, BackgroundTuning]:
+    session = onnxruntime.InferenceSession(path, session_options(1, db=db, tune_minutes=minutes, **options))
     (group, *_) = groups()
     assert isinstance(group, FusedGroup)
     tuning: Any = group._on_run
@@ -204,6 +204,17 @@ def test_a_session_is_tuned_while_it_runs(
     assert labels_and_dims(db) == {("whole.onnx", 16 if batch == "batch" else None)}
     with InferenceSession(path, db=db, threads=1, dims={"batch": 16} if batch == "batch" else None) as later:
         assert later.coverage().untuned == 0
+    del session, tuning
+
+
+def test_a_session_is_tuned_in_its_precision(tmp_path: Path, db: str, no_sessions: None) -> None:
+    path = write(tmp_path / "whole.onnx", WHOLE.replace("batch", "16"))
+    session, tuning = opened(path, db, 0.02, precision="bf16")
+    session.run(None, {"x": np.zeros((16, 64), np.float32)})
+    assert tuning._thread is not None
+    tuning._thread.join()
+    with open_store(db) as store:
+        assert {job.spec.precision for job in store.jobs.list()} == {"bf16"}
     del session, tuning
 
 

@@ -371,9 +371,10 @@ def test_batch_norm_in_training_is_refused() -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"thread": 2}, "no option is called 'thread'; there are threads, db, server, background"),
+        ({"thread": 2}, "no option is called 'thread'; there are threads, db, server, precision, background"),
         ({"threads": 0}, "threads is 0"),
         ({"background": "no"}, "background is 'no'"),
+        ({"precision": "fp16"}, "no precision is called 'fp16'"),
     ],
 )
 def test_options_that_mean_nothing_are_refused(options: dict[str, Any], told: str) -> None:
@@ -510,6 +511,13 @@ def test_in_the_background_the_first_run_is_answered_at_once() -> None:
     assert one.session is not None
     one.session.wait()
     same(run(x), model(x))
+
+
+def test_products_are_computed_in_a_precision() -> None:
+    """Weights of 64 KiB and more are rounded to bfloat16."""
+    model, x = nn.Linear(128, 256, bias=False).eval(), torch.randn(3, 128)
+    plain, rounded = model(x), compiled(model, precision="bf16")(x)
+    assert 2**-12 < float((rounded - plain).abs().max() / plain.abs().max()) < 2**-7
 
 
 # Tuning
