@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from typing import Any
 
-from .expr.dtype import DType
 from .fields import check_names, check_ranges, quote
 from .gpu import THREAD_REGISTERS, Gpu
 
@@ -119,7 +118,7 @@ class Target:
     def has_bf16(self) -> bool:
         """Whether bfloat16 is multiplied as such, faster than as float32."""
         is_vector = 0 < self.vector_bits <= self.bf16_bits
-        return self.kind == CUDA or is_vector or self.has_matrices_of(DType.BF16)
+        return self.kind == CUDA or is_vector or self.has_matrices_of("bfloat16")
 
     @property
     def has_fma(self) -> bool:
@@ -143,9 +142,9 @@ class Target:
         """Whether it has matrix registers: Intel's AMX."""
         return "+amx-tile" in self._x86_features
 
-    def has_matrices_of(self, dtype: DType) -> bool:
-        """Whether it has matrix registers, and an instruction that multiplies these numbers in them."""
-        feature = {DType.U8: "+amx-int8", DType.BF16: "+amx-bf16"}.get(dtype)
+    def has_matrices_of(self, dtype: str) -> bool:
+        """Whether it has matrix registers, and an instruction that multiplies numbers of a `DType` in them."""
+        feature = {"uint8": "+amx-int8", "bfloat16": "+amx-bf16"}.get(dtype)
         return self.has_matrices and feature in self._x86_features
 
     def __str__(self) -> str:
