@@ -366,8 +366,8 @@ def nest_of(product: Product, schedule: Schedule, target: Target) -> Nest:
 
 
 def _is_panel_narrow(task: Task, product: Product) -> bool:
-    """Whether weights are narrow, so that they may be cast once for several tiles."""
-    return is_packable(task, product.panel) and product.panel.dtype is not product.dtype
+    """Whether weights are cast to be multiplied, which may be done once for several tiles."""
+    return is_packable(task, product.panel) and product.panel.dtype.is_narrow
 
 
 def _pack(task: Task, product: Product, nest: Nest) -> tuple[Product, dict[str, Packing], list[FusedStage]]:

@@ -79,6 +79,15 @@ def test_they_come_first_where_there_are_instructions() -> None:
     assert first == ["bf16_matrices", "bf16_product", "bf16_product", "contraction", "contraction"]
 
 
+def test_no_two_points_write_the_same_kernel() -> None:
+    """As a knob would that the sketch has from another one, and leaves unread."""
+    task = products_of("product", VECTORS, DOTS)[0]
+    space = VECTORS.space(task, DOTS)
+    schedules = [space.default, *map(space.schedule, space.sample(30, np.random.default_rng(0)))]
+    kernels = {schedule: str(VECTORS.lower(task, schedule, DOTS)) for schedule in schedules}
+    assert len(set(kernels.values())) == len(kernels) > 20
+
+
 @pytest.mark.parametrize(
     ("of", "target", "words"),
     [
