@@ -275,6 +275,8 @@ class _Run:
             # A sum of rounded operands next to the middle between two floats may be either.
             is_moved |= node.op in ("Add", "Sub") and not self._rounded_names.isdisjoint(node.inputs)
             is_moved |= _is_free(self._program, node)
+            if self._leeway.regrouped and node.op == "Clip" and node.outputs[0] in self._free:
+                return [self._move_between_limits(node, value, arrays) for value in results]
             return [self._perturb(value) for value in results] if is_moved else results
         is_curve = node.op in CURVES
         own_results = fallback.evaluate(node, arrays) if self._number % 2 == 0 else None
@@ -351,6 +353,16 @@ class _Run:
         if most.shape != own_results[0].shape:
             return own_results
         return [np.where(as_float64(most) > limit, instead, own_results[0]).astype(own_results[0].dtype)]
+
+    def _move_between_limits(self, node: Node, value: Any, arrays: Sequence[Any]) -> Any:
+        """What is cut to limits, moved by units of the larger one: so far `HardSwish` is off that is written so."""
+        if not self._number or not is_float_array(value):
+            return value
+        low, high = (node.attrs.get(name, 0.0) for name in ("min", "max"))
+        limit = max(abs(float(low)), abs(float(high)), largest(arrays[1:3]))
+        noise = self._noise(np.full_like(value, limit if np.isfinite(limit) else 0.0))
+        is_cut = (value == low) | (value == high) | np.any([value == bound for bound in arrays[1:3]], axis=0)
+        return np.where(is_cut, value, as_float64(value) + noise).astype(value.dtype)
 
     def _move_by_lost_squares(self, value: Any) -> Any:
         """A result moved by what is below the root of the least number: its square is 0, if it is squared."""

@@ -240,7 +240,8 @@ def _close(a: Any, b: Any) -> bool:
     eps, least = epsilon(a.dtype.name), limits(a.dtype.name)[2]
     with np.errstate(all="ignore"):
         x, y = a.astype(np.float64), b.astype(np.float64)
-        near = np.abs(x - y) <= QUICK_ULPS * np.maximum(eps * np.maximum(np.abs(x), np.abs(y)), least)
+        sizes = np.maximum(np.abs(x), np.abs(y))
+        near = np.isfinite(sizes) & (np.abs(x - y) <= QUICK_ULPS * np.maximum(eps * sizes, least))
     return bool((near | (x == y) | (np.isnan(x) & np.isnan(y))).all())
 
 

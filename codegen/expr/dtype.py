@@ -73,5 +73,8 @@ INTEGERS = tuple(dtype for dtype in DType if not dtype.is_float and dtype is not
 BYTES = frozenset({DType.I8, DType.U8})
 """Types of the numbers of quantised models."""
 
+PAIR = 2
+"""Numbers of two bytes that an instruction multiplies as one word."""
+
 WORD_BYTES = 4
 """Bytes that an instruction multiplies as one word."""

@@ -210,7 +210,7 @@ def rewrite(
         "widen products": widen and not dots,
         "keep dots": widen and dots,
         "keep bytes": not widen,
-        "byte activations": precision is Precision.INT8_ACTIVATIONS,
+        "byte activations": precision is Precision.INT8_ACTIVATIONS and (dots or not widen),
         "bf16 products": precision is Precision.BF16 and numerics.bf16,
         "bf16 weights": precision is Precision.BF16 and widen,
     }

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from tunewright.codegen.expr.dtype import DType
+from tunewright.codegen.expr.dtype import PAIR, DType
 from tunewright.graph.ir import Array, Node
 
 from ..evaluation.onnx_form import NORMAL_VERSION, is_channels_last
 from ..narrow_types import bf16
 from .edit import Edit, Result, each
+from .quantisation import LEAST_COLUMNS
 
 NARROW_OPS = {"Conv": "ConvNarrow", "MatMul": "MatMulNarrow"}
 """Products of floats, and the same of narrow ones whose sums are float32."""
-
-LEAST_COLUMNS = 16
-"""Columns of weights below which most lanes of a vector would be idle."""
-
-PAIR = 2
-"""Numbers that an instruction multiplies at once: sums are of whole pairs."""
 
 
 @each(*NARROW_OPS)
@@ -34,8 +29,15 @@ def bf16_products(edit: Edit, node: Node) -> Result:
     rounded = bf16(known)
     if rounded is None:
         return None
-    operands = edit.cast(x, DType.BF16.value), edit.constant(rounded), *bias
+    operands = _as_bf16(edit, x), edit.constant(rounded), *bias
     return Node(NARROW_OPS[node.op], operands, node.outputs, node.attrs, version=NORMAL_VERSION)
+
+
+def _as_bf16(edit: Edit, x: str) -> str:
+    """A tensor in bfloat16: what it was cast from, where that is such."""
+    cast = edit.producer(x, "Cast")
+    is_such = cast is not None and edit.types[cast.inputs[0]].dtype == DType.BF16.value
+    return cast.inputs[0] if cast and is_such else edit.cast(x, DType.BF16.value)
 
 
 def _is_of_pairs(node: Node, weight: Array) -> bool:

@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
+from functools import partial
 from math import prod
 
 from tunewright.codegen.expr.dtype import DType
-from tunewright.graph.ir import Array, Node, TensorType
+from tunewright.graph.ir import Array, Graph, Node, TensorType
 
 from ..evaluation.onnx_form import NORMAL_VERSION
-from .edit import Edit, Result, each
+from .edit import Edit, Result, apply, by_op, each
+from .quantisation import LEAST_COLUMNS
 from .weight_blocks import MOST_SIZE, WeightBlocks
+from .weights import matrix_products
 
 MOST_ROWS = 16
 """Rows beyond which the weights' way from memory is short beside the arithmetic, which is less for floats."""
 
-LEAST_COLUMNS = 16
-"""Columns below which most lanes of a vector would be idle."""
 
-
-@each("MatMul")
-def block_matmuls(edit: Edit, node: Node) -> Result:
+def block_matmuls(graph: Graph) -> Graph:
     """A product of few rows with known weights of four or eight bits reads these as they are.
 
     Before: `w = Transpose(Reshape(DequantizeLinear(q, s, z) axis=0, (N, K))); y = MatMul(x, w)`, where each row of q
     is a block of K. After: `y = BlockMatMul(x, q, s, z)` with q [N, blocks, size], s and z [N, blocks], without z where
     all zero points are one, as where a model has none.
     """
-    return _block_matmul(edit, node, is_rounded=False)
+    if not any(node.op == "DequantizeLinear" for node in graph.nodes):
+        return graph
+    return apply(matrix_products(graph), by_op({"MatMul": partial(_block_matmul, is_rounded=False)}))
 
 
 @each("MatMul")
@@ -38,7 +39,7 @@ def byte_block_matmuls(edit: Edit, node: Node) -> Result:
     return _block_matmul(edit, node, is_rounded=True) if edit.producer(node.inputs[0], "RoundBlocks") else None
 
 
-def _block_matmul(edit: Edit, node: Node, *, is_rounded: bool) -> str | None:
+def _block_matmul(edit: Edit, node: Node, *, is_rounded: bool) -> Result:
     x, weight = node.inputs
     shape, kind = edit.shape(x), edit.types[node.outputs[0]]
     blocks = WeightBlocks.of(edit, weight)
@@ -46,8 +47,7 @@ def _block_matmul(edit: Edit, node: Node, *, is_rounded: bool) -> str | None:
         return None
     if not edit.may_round(node.outputs[0]):
         return None
-    columns, count, size = blocks.numbers.shape
-    if columns < LEAST_COLUMNS or count < 2 or size % 2 or size > MOST_SIZE:
+    if not is_packed(blocks):
         return None
     output = edit.new_tensor(TensorType(kind.dtype, kind.shape))
     values, x_scales = x, ""
@@ -61,6 +61,12 @@ def _block_matmul(edit: Edit, node: Node, *, is_rounded: bool) -> str | None:
     attrs["bits"] = blocks.bits
     edit.add(Node("BlockMatMul", operands, (output,), attrs, version=NORMAL_VERSION))
     return output
+
+
+def is_packed(blocks: WeightBlocks) -> bool:
+    """Whether there are kernels for a weight of such blocks: of several, neither odd nor large, of columns enough."""
+    columns, count, size = blocks.numbers.shape
+    return columns >= LEAST_COLUMNS and count > 1 and not size % 2 and size <= MOST_SIZE
 
 
 def _zero_point(edit: Edit, zeros: Array) -> tuple[str, dict[str, int]]:

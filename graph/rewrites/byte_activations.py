@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
-from tunewright.codegen.expr.dtype import BYTES, DType
+from tunewright.codegen.expr.dtype import DType
 
+from ..contrib.blocks import WORD_NUMBERS
 from ..evaluation.onnx_form import NORMAL_VERSION
-from ..ir import Node, TensorType
-from .edit import Edit, Result, each
-from .weight_blocks import WORDS, WeightBlocks
+from ..ir import Graph, Node, TensorType
+from .block_matmul import is_packed
+from .edit import Edit, Result, apply, by_op
+from .quantisation import INTEGER_OPS, becomes_dot
+from .weight_blocks import WeightBlocks
+from .weights import matrix_products
 
 
-@each("Conv", "MatMul")
-def byte_activations(edit: Edit, node: Node) -> Result:
+def byte_activations(graph: Graph) -> Graph:
     """What a product multiplies by quantised weights is quantised as well: by block where they are, else by tensor.
 
     Before: `y = MatMul(x, DequantizeLinear(q, s))`, q known.
     After: `p, t, m = DynamicQuantizeLinear(x); y = MatMul(DequantizeLinear(p, t, m), DequantizeLinear(q, s))`.
     Before: `y = MatMul(x, w)`, w of blocks. After: `y = MatMul(RoundBlocks(x), w)`.
     """
+    if not any(node.op == "DequantizeLinear" for node in graph.nodes):
+        return graph
+    return apply(matrix_products(graph), by_op(dict.fromkeys(INTEGER_OPS, _byte_activation)))
+
+
+def _byte_activation(edit: Edit, node: Node) -> Result:
     x, weight, *others = node.inputs
     if edit.types[x].dtype != DType.F32.value or edit.array(x) is not None or edit.rank(x) < 2:
         return None
     if edit.producer(x, "DequantizeLinear", "RoundBlocks"):
         return None
-    if _is_quantised(edit, weight):
+    if becomes_dot(edit, node):
         rounded = _quantise(edit, x)
     else:
         rounded = _round_blocks(edit, x, weight) if node.op == "MatMul" else ""
@@ -31,21 +40,11 @@ def byte_activations(edit: Edit, node: Node) -> Result:
 
 
 def _round_blocks(edit: Edit, x: str, weight: str) -> str:
-    """The activations rounded in the blocks of the weight; "" where it has none, or these are not of whole words."""
+    """The activations rounded in the blocks of a weight that is packed; "" where these are not of whole words."""
     blocks = WeightBlocks.of(edit, weight)
-    if blocks is None or blocks.numbers.shape[-1] % WORDS:
+    if blocks is None or not is_packed(blocks) or blocks.size % WORD_NUMBERS:
         return ""
-    return edit.emit("RoundBlocks", x, size=blocks.numbers.shape[-1])
-
-
-def _is_quantised(edit: Edit, weight: str) -> bool:
-    """Whether a weight is known bytes with a scale for all or for each column, perhaps in another order of axes."""
-    transpose = edit.producer(weight, "Transpose")
-    node = edit.producer(transpose.inputs[0] if transpose else weight, "DequantizeLinear")
-    if node is None or node.attrs.get("block_size", 0):
-        return False
-    known = edit.array(node.inputs[0])
-    return known is not None and DType.of(known.dtype.name) in BYTES
+    return edit.emit("RoundBlocks", x, size=blocks.size)
 
 
 def _quantise(edit: Edit, x: str) -> str:

@@ -196,6 +196,16 @@ LEAST_COLUMNS = 16
 """Columns of weights below which most lanes of a vector would be idle."""
 
 
+def becomes_dot(edit: Edit, node: Node) -> bool:
+    """Whether a product of floats by quantised weights becomes a dot once its other operand is quantised."""
+    right = _QuantisedTensor.of(edit, node.inputs[1])
+    if right is None or edit.array(right.values) is None or (right.zero and edit.array(right.zero) is None):
+        return False
+    if right.axis is not None and right.axis != (0 if node.op == "Conv" else 1):
+        return False
+    return _has_words(edit, INTEGER_OPS[node.op], right.values, node.attrs)
+
+
 def _is_dot(edit: Edit, node: Node) -> bool:
     """Whether a product of bytes is one of unsigned by known ones, with whole groups of four in its sums.
 
@@ -207,9 +217,15 @@ def _is_dot(edit: Edit, node: Node) -> bool:
         return False
     if (zero and prod(edit.shape(zero) or ()) != 1) or (zero_behind and edit.array(zero_behind) is None):
         return False
-    if node.op == "MatMulInteger":
+    return _has_words(edit, node.op, right, node.attrs)
+
+
+def _has_words(edit: Edit, name: str, weights: str, attrs: Mapping[str, Any]) -> bool:
+    """Whether a product of bytes has whole groups of four in its sums, and columns enough."""
+    shape = edit.shape(weights) or ()
+    if name == "MatMulInteger":
         return len(shape) == 2 and not shape[0] % WORD_BYTES and shape[1] >= LEAST_COLUMNS
-    return node.attrs["group"] == 1 and not shape[1] % WORD_BYTES and shape[0] >= LEAST_COLUMNS
+    return attrs["group"] == 1 and not shape[1] % WORD_BYTES and shape[0] >= LEAST_COLUMNS
 
 
 def _whole_words(edit: Edit, node: Node) -> Node | None:

@@ -13,11 +13,8 @@ from .edit import Edit
 MOST_SIZE = 256
 """Numbers of a block beyond which it is no block of MatMulNBits."""
 
-WORDS = 8
-"""What the numbers of a block are a multiple of where only the columns have scales."""
-
-NIBBLE, BYTE = 1 << 4, 1 << 8
-"""How many numbers there are of four bits, and of eight."""
+NIBBLE = 1 << 4
+"""How many numbers there are of four bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +27,11 @@ class WeightBlocks:
 
     @staticmethod
     def of(edit: Edit, weight: str) -> WeightBlocks | None:
-        """Those of a weight that is dequantised, in blocks of rows as MatMulNBits is imported, or along an axis."""
+        """Those of a weight that is dequantised in blocks: of rows, as MatMulNBits is imported, or along the reduction.
+
+        Signed numbers of four bits are counted from 8 less. Of eight they stay floats: so large a zero point costs
+        places of the sum, and is not the model's.
+        """
         if len(edit.shape(weight) or ()) != 2:
             return None
         transpose = edit.producer(weight, "Transpose")
@@ -45,13 +46,18 @@ class WeightBlocks:
         return _along_axis(node, known, is_transposed=transpose is not None)
 
     @property
+    def size(self) -> int:
+        """Numbers of a block."""
+        return int(self.numbers.shape[2])
+
+    @property
     def bits(self) -> int:
         """Those that the numbers need: 4 or 8."""
         return 4 if self.numbers.max() < NIBBLE else 8
 
 
 def _known(edit: Edit, node: Node) -> tuple[Array, Array, Array] | None:
-    """Numbers, scales and zero points of a node, all known and the numbers unsigned; None if they are not."""
+    """Numbers, scales and zero points of a node, all known, and unsigned; None where they can't be."""
     numbers, scales = (edit.array(name) for name in node.inputs[:2])
     if numbers is None or scales is None or scales.dtype != np.float32 or not numbers.size:
         return None
@@ -60,10 +66,10 @@ def _known(edit: Edit, node: Node) -> tuple[Array, Array, Array] | None:
         return None
     if numbers.dtype == np.uint8:
         return numbers, scales, zeros
-    if numbers.dtype != np.int8:
+    least, most = min(numbers.min(), zeros.min()), max(numbers.max(), zeros.max())
+    half = NIBBLE // 2
+    if numbers.dtype != np.int8 or least < -half or most >= half:
         return None
-    both = min(numbers.min(), zeros.min()), max(numbers.max(), zeros.max())
-    half = NIBBLE // 2 if both[0] >= -NIBBLE // 2 and both[1] < NIBBLE // 2 else BYTE // 2
     first, second = ((array.astype(np.int16) + half).astype(np.uint8) for array in (numbers, zeros))
     return first, scales, second
 
@@ -83,25 +89,15 @@ def _of_rows(node: Node, known: tuple[Array, Array, Array], shape: tuple[int, ..
 
 
 def _along_axis(node: Node, known: tuple[Array, Array, Array], *, is_transposed: bool) -> WeightBlocks | None:
-    """Scales of blocks along the reduction, of columns or of all."""
+    """Scales of blocks along the reduction."""
     numbers, scales, zeros = known
     size, is_along = node.attrs.get("block_size", 0), node.attrs.get("axis", 1) % 2 == int(is_transposed)
-    if numbers.ndim != 2 or (scales.size > 1 and is_along is not bool(size)):
-        return None  # each row of the reduction has a scale, or each block of columns
+    if numbers.ndim != 2 or not size or not is_along:
+        return None
     if not is_transposed:
         numbers, scales, zeros = numbers.T, scales.T, zeros.T
     columns, depth = numbers.shape
-    if scales.size == 1 or not size:
-        size = _block_size(depth)
-        scales, zeros = (np.broadcast_to(array.reshape(-1, 1), (columns, 1)) for array in (scales, zeros))
-    if not size or depth % size:
+    if depth % size or scales.shape != (columns, depth // size):
         return None
-    every = columns, depth // size
-    scales, zeros = (np.ascontiguousarray(np.broadcast_to(array, every)) for array in (scales, zeros))
-    return WeightBlocks(np.ascontiguousarray(numbers).reshape(*every, size), scales, zeros)
-
-
-def _block_size(depth: int) -> int:
-    """The largest size of several blocks of whole words; 0 where there is none."""
-    most = min(MOST_SIZE, depth // 2) // WORDS * WORDS
-    return next((size for size in range(most, 0, -WORDS) if depth % size == 0), 0)
+    cut = np.ascontiguousarray(numbers).reshape(*scales.shape, size)
+    return WeightBlocks(cut, np.ascontiguousarray(scales), np.ascontiguousarray(zeros))

@@ -7,7 +7,7 @@ Narrow weights take half the memory, and half the time to read. Kernels cast the
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -30,18 +30,22 @@ def narrow_weights(graph: Graph) -> Graph:
 
     Before: `y = MatMul(x, w)`, w float32. After: `a = Cast(w); y = MatMul(x, a)`, w float16.
     """
-    return _narrow_weights(graph, _narrowed)
+    return _narrow_weights(graph, _narrowed, _reads_as_stored)
 
 
 def bf16_weights(graph: Graph) -> Graph:
-    """As `narrow_weights`, of any constants, rounded: see `numerics.Precision`.
+    """As `narrow_weights`, of all that products alone read, rounded: see `numerics.Precision`.
 
     Before: `y = MatMul(x, w)`, w float32. After: `a = Cast(v); y = MatMul(x, a)`, v w in bfloat16.
     """
-    return _narrow_weights(graph, _rounded)
+    return _narrow_weights(graph, _rounded, _multiplies_as_stored)
 
 
-def _narrow_weights(graph: Graph, narrowed: Callable[[Array], Array | None]) -> Graph:
+Reads = Callable[[Graph, Node, int], bool]
+"""Whether a node may read an operand, by its position, in a narrow type."""
+
+
+def _narrow_weights(graph: Graph, narrowed: Callable[[Array], Array | None], may_read: Reads) -> Graph:
     readers: defaultdict[str, list[tuple[Node, int]]] = defaultdict(list)
     for node in graph.nodes:
         for place, name in enumerate(node.inputs):
@@ -50,14 +54,12 @@ def _narrow_weights(graph: Graph, narrowed: Callable[[Array], Array | None]) -> 
     narrow = {
         name: array
         for name, wide in graph.constants.items()
-        if name not in results and _is_cast_in_registers(graph, readers[name]) and (array := narrowed(wide)) is not None
+        if name not in results
+        and readers[name]
+        and all(may_read(graph, *reader) for reader in readers[name])
+        and (array := narrowed(wide)) is not None
     }
     return _with_casts(graph, narrow) if narrow else graph
-
-
-def _is_cast_in_registers(graph: Graph, readers: Sequence[tuple[Node, int]]) -> bool:
-    """Whether the kernels of all readers, and there are any, read a constant as it is stored."""
-    return bool(readers) and all(_reads_as_stored(graph, *reader) for reader in readers)
 
 
 def _reads_as_stored(graph: Graph, node: Node, place: int) -> bool:
@@ -70,9 +72,13 @@ def _reads_as_stored(graph: Graph, node: Node, place: int) -> bool:
         case "MatMul":
             return place == 1 and node.inputs[0] not in graph.constants
         case "Conv":
-            is_product = node.attrs["group"] == 1 and set(node.attrs["kernel_shape"]) == {1}
+            is_product = node.attrs["group"] == 1 and set(node.attrs.get("kernel_shape", ())) == {1}
             return place == 1 and is_product and is_channels_last(node)  # else scalars of it are read
     return node.op == "Gather" and place == 0
+
+
+def _multiplies_as_stored(graph: Graph, node: Node, place: int) -> bool:
+    return node.op in ("Conv", "MatMul") and _reads_as_stored(graph, node, place)
 
 
 def _narrowed(array: Array) -> Array | None:

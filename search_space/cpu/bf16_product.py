@@ -14,12 +14,10 @@ from tunewright.graph.task import Task
 from ..description import SchedulePoint
 from ..patterns.dot import match_bf16_dot
 from ..patterns.product import Product
-from .byte_product import ByteProductSketch
-from .contraction import ContractionSketch
-from .packed_dot import BF16_PAIRS
+from .packed_dot import BF16_PAIRS, DotSketch, if_wide
 
 
-class Bf16ProductSketch(ByteProductSketch):
+class Bf16ProductSketch(DotSketch):
     """A register-tiled loop nest of one product of bfloat16."""
 
     def __init__(self) -> None:
@@ -27,11 +25,8 @@ class Bf16ProductSketch(ByteProductSketch):
         self.name, self.version = "bf16_product", 1
 
     def recognise(self, task: Task, target: Target) -> Product | None:
-        return self.if_wide(match_bf16_dot(task), target) if 0 < target.vector_bits <= target.bf16_bits else None
-
-    def copies(self, depth: int, target: Target) -> tuple[int, ...]:
-        return ContractionSketch.copies(self, depth, target)
+        return if_wide(match_bf16_dot(task), target) if 0 < target.vector_bits <= target.bf16_bits else None
 
     def describe(self, point: SchedulePoint) -> Iterator[str]:
-        yield from ContractionSketch.describe(self, point)
+        yield from super().describe(point)
         yield f"{BF16_PAIRS}."

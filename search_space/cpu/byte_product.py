@@ -9,26 +9,21 @@ neighbours along the reduction: so they lie in the activations, and so weights a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from math import prod
 
-from tunewright.codegen.ir.ir import Kernel
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 
 from ..description import SchedulePoint
 from ..patterns.dot import match_dot
-from ..patterns.product import Product, prefetch_rows
-from ..schedule import Schedule
-from .contraction import ContractionSketch, nest_of
-from .loops.lower import lower
-from .packed_dot import PackedDot
+from ..patterns.product import Product
+from .packed_dot import DotSketch, if_wide
 
 LEAST_ROWS = 4
 """Rows below which activations are not copied as numbers of 16 bits: a phase more costs more than it saves."""
 
 
-class ByteProductSketch(ContractionSketch):
+class ByteProductSketch(DotSketch):
     """A register-tiled loop nest of one product of bytes."""
 
     def __init__(self) -> None:
@@ -39,25 +34,12 @@ class ByteProductSketch(ContractionSketch):
         product = match_dot(task) if target.has_dots else None
         if product and not target.has_quick_dots and prod(map(product.extent, product.rows)) >= LEAST_ROWS:
             product = match_dot(task, is_wide=True)
-        return self.if_wide(product, target)
-
-    @staticmethod
-    def if_wide(product: Product | None, target: Target) -> Product | None:
-        """The product, if it fills half of a vector."""
-        return product if product and product.extent(product.vector) * 2 >= target.lanes(4) else None
+        return if_wide(product, target)
 
     def copies(self, depth: int, target: Target) -> tuple[int, ...]:
         # LLVM adds up what several copies multiplied before it adds that to the sums, which takes more registers than
         # there are. An instruction that adds as well leaves it nothing to add up.
         return super().copies(depth, target) if target.has_quick_dots else (1,)
-
-    def write(self, task: Task, product: Product, schedule: Schedule, target: Target) -> Kernel:
-        nest = nest_of(product, schedule, target)
-        width = -(-nest.tile_extent(product.vector) // nest.lanes) * nest.lanes
-        dot = PackedDot.of(task, product, width)
-        early = {dot.panel.name: prefetch_rows(width)} if schedule["ahead"] else {}
-        main = lower(replace(nest, fused_stage=dot.product.fused_stage, prefetch=early))
-        return dot.kernel(main, task, target)
 
     def describe(self, point: SchedulePoint) -> Iterator[str]:
         yield from super().describe(point)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 
+from tunewright.codegen.expr.dtype import WORD_BYTES
 from tunewright.codegen.expr.expr import Load
 from tunewright.codegen.ir.ir import Buffer, Kernel, Packing, Stmt, words_of
 from tunewright.codegen.target import Target
@@ -12,11 +13,30 @@ from tunewright.graph.task import Task
 
 from ..buffers import buffer, kernel_around, own_buffer
 from ..patterns.dot import copies_of
-from ..patterns.product import Product, broadcast_tensor, pack_panel
-from .contraction import write_phase
+from ..patterns.product import Product, broadcast_tensor, pack_panel, prefetch_rows
+from ..schedule import Schedule
+from .contraction import ContractionSketch, nest_of, write_phase
+from .loops.lower import lower
 
 EXACT_BYTES = "bytes are multiplied four at a time, and added up exactly"
 BF16_PAIRS = "bfloat16 is multiplied two at a time, and added up in float32"
+
+
+class DotSketch(ContractionSketch):
+    """A register-tiled loop nest of one product of words."""
+
+    def write(self, task: Task, product: Product, schedule: Schedule, target: Target) -> Kernel:
+        nest = nest_of(product, schedule, target)
+        width = -(-nest.tile_extent(product.vector) // nest.lanes) * nest.lanes
+        dot = PackedDot.of(task, product, width)
+        early = {dot.panel.name: prefetch_rows(width)} if schedule["ahead"] else {}
+        main = lower(replace(nest, fused_stage=dot.product.fused_stage, prefetch=early))
+        return dot.kernel(main, task, target)
+
+
+def if_wide(product: Product | None, target: Target) -> Product | None:
+    """The product, if it fills half of a vector of words."""
+    return product if product and product.extent(product.vector) * 2 >= target.lanes(WORD_BYTES) else None
 
 
 @dataclass(frozen=True, slots=True)

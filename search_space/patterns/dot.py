@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
-from tunewright.codegen.expr.dtype import BYTES, WORD_BYTES, DType
+from tunewright.codegen.expr.dtype import BYTES, PAIR, WORD_BYTES, DType
 from tunewright.codegen.expr.expr import Expr, Load, Var, const, free_vars, op
 from tunewright.graph.task import Axis, Stage, Task
 
@@ -18,9 +18,6 @@ from .product import INTERIOR, Product, broadcast_tensor, drop_padding, is_packa
 
 COPIED = "copied"
 """The name of an operand that a phase copies: its numbers lie together along the reduction then, or have two bytes."""
-
-PAIR = 2
-"""Numbers of two bytes in a word."""
 
 ZERO = const(0, DType.I32)
 

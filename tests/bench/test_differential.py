@@ -593,3 +593,26 @@ def test_windows_that_begin_inside_are_explained() -> None:
     )
     case = case_of([pool], {"x": np.array([54, 134, 2], np.uint8).reshape(1, 1, 3, 1)}, contributed=1)
     assert judge(case, answer_case(case)).reasons == ("ONNX Runtime begins inside",)
+
+
+@pytest.mark.parametrize(("error", "is_explained"), [(3e-8, True), (1e-4, False)])
+def test_a_gate_that_is_recognised_has_the_error_of_its_limits(error: float, is_explained: bool) -> None:
+    nodes = [
+        node("Add", ["x", "three"], ["s"]), node("Clip", ["s", "nil", "six"], ["c"]),
+        node("Div", ["c", "six"], ["g"]), node("Mul", ["x", "g"], ["y"]),
+    ]  # fmt: skip
+    constants = {name: np.float32(value) for name, value in (("three", 3), ("nil", 0), ("six", 6))}
+    case = case_of(nodes, {"x": np.array([-2.9957], np.float32)}, constants)
+    answers = answer_case(case)
+    [[right]] = answers.evaluator.outputs
+    verdict = judge(case, replace(answers, ours=CaseAnswer(((right + np.float32(error),),))))
+    assert (verdict.finding is None) is is_explained
+
+
+@pytest.mark.parametrize(("scale", "is_explained"), [(1e38, True), (1e30, False)])
+def test_a_sum_whose_terms_overflow_with_their_scale_is_explained(scale: float, is_explained: bool) -> None:
+    nodes = [node("MatMul", ["x", "w"], ["t"]), node("Mul", ["t", "s"], ["y"])]
+    constants = {"w": np.array([[3.0], [-2.0]], np.float32), "s": np.float32(scale)}
+    case = case_of(nodes, {"x": np.ones((1, 2), np.float32)}, constants)
+    answers = replace(answer_case(case), ours=CaseAnswer(((np.full((1, 1), np.inf, np.float32),),)))
+    assert (judge(case, answers).finding is None) is is_explained

@@ -101,6 +101,52 @@ def quantised(*shape: int) -> dict[str, Any]:
     return {"q": weights, "s": RNG.uniform(0.01, 0.02, shape[-1]).astype(np.float32)}
 
 
+def test_tables_that_are_read_and_not_multiplied_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(weight_types, "LEAST_BYTES", 1)
+    graph = imported("int64[5] x", "t = Gather(w, x) y = Relu(t)", w=normal(64, 48))
+    for numerics in (BF16, replace(BF16, bf16=False)):
+        assert str(rewrite(graph, numerics=numerics)) == str(rewrite(graph))
+
+
+def test_a_convolution_of_an_image_whose_size_only_a_run_tells() -> None:
+    """It has no shape of its kernel among the attributes."""
+    known = {"w": normal(32, 16, 1, 1), "z": np.array([0]), "two": np.array([2])}
+    graph = imported("float[1, 16, 12, 12] x, int64[1] n", "h = Slice(x, z, n, two) y = Conv(h, w)", **known)
+    for precision in Precision:
+        assert "Conv" in ops(rewrite(graph, numerics=Numerics(precision=precision)))
+
+
+def test_numbers_that_are_bfloat16_already_are_read_as_they_are() -> None:
+    graph = imported("bfloat16[5, 64] x", "a = Cast<to=1>(x) t = MatMul(a, w) y = Relu(t)", w=normal(64, 48))
+    assert "Cast" not in ops(rewrite(graph, numerics=BF16))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "nodes", "shape", "axis"),
+    [
+        ("float[5, 64] x", "w = DequantizeLinear<axis=0>(q, s) y = MatMul(x, w)", (64, 48), 0),
+        ("float[5, 62] x", "w = DequantizeLinear<axis=1>(q, s) y = MatMul(x, w)", (62, 48), 1),
+        ("float[5, 64] x", "w = DequantizeLinear<axis=1>(q, s) y = MatMul(x, w)", (64, 8), 1),
+        ("float[1, 16, 5, 5] x", "w = DequantizeLinear<axis=0>(q, s) y = Conv<group=16>(x, w)", (16, 1, 3, 3), 0),
+    ],
+    ids=["scales of rows", "no whole words", "few columns", "depthwise"],
+)
+def test_activations_are_no_bytes_where_products_are_not(
+    inputs: str, nodes: str, shape: tuple[int, ...], axis: int
+) -> None:
+    known = {"q": quantised(*shape)["q"], "s": RNG.uniform(0.01, 0.02, shape[axis]).astype(np.float32)}
+    graph = imported(inputs, nodes, **known)
+    assert str(rewrite(graph, numerics=BYTES)) == str(rewrite(graph, numerics=Numerics(dots=True)))
+
+
+def test_activations_of_a_gemm_are_bytes_too_where_a_processor_multiplies_such() -> None:
+    nodes = "w = DequantizeLinear<axis=1>(q, s) y = Gemm(x, w, b)"
+    graph = imported("float[5, 64] x", nodes, b=normal(48), **quantised(64, 48))
+    assert "MatMulInteger" in ops(rewrite(graph, numerics=BYTES))
+    as_given = replace(BYTES, dots=False)
+    assert str(rewrite(graph, numerics=as_given)) == str(rewrite(graph))
+
+
 def test_activations_are_rounded_as_dynamic_quantisation_does_it() -> None:
     known = quantised(64, 48)
     weights = "w = DequantizeLinear<axis=1>(q, s)"

@@ -80,6 +80,7 @@ class VendorSession:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = self._threads, 1
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # our kernels need the cores
+        options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")  # activations are no bytes
         options.log_severity_level = 4
         for name, size in self._sizes.items():
             options.add_free_dimension_override_by_name(name, size)

@@ -31,6 +31,7 @@ EXPLANATIONS: Mapping[str, Callable[[Difference], ExplainedElements]] = {
     "recognised and joined": ours.is_recognised,
     "whole numbers shrink beyond their type": ours.shrinks_beyond_its_type,
     "finite where pieces overflow": ours.stays_finite,
+    "a scale in the terms of a sum": ours.scales_before_it_adds,
     "zeros times what is not finite": anyone.multiplies_zeros,
     "the evaluator computes narrow floats narrowly": evaluator.evaluates_narrowly,
     "sums in one order": anyone.adds_up_in_one_order,

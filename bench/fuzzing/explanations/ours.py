@@ -11,8 +11,8 @@ from tunewright.graph.ir import Node
 
 from .. import float_products
 from ..answers import OURS, RUNTIME
-from ..bounds import Leeway
-from ..values import as_float64, is_float_array
+from ..bounds import Leeway, largest
+from ..values import as_float64, is_float_array, limits
 from .difference import Difference, ExplainedElements
 
 RECOGNISED = frozenset(float_products.PRODUCTS) | {
@@ -21,6 +21,9 @@ RECOGNISED = frozenset(float_products.PRODUCTS) | {
     "Softmax", "Tanh",
 }  # fmt: skip
 """Each pattern that a rewrite replaces has one of these ops (`docs/numerics.md`)."""
+
+SCALED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
+"""Sums that take a scale behind them into their weights."""
 
 ANGULAR = frozenset({"Cos", "Sin", "Tan"})
 
@@ -70,6 +73,29 @@ def stays_finite(difference: Difference) -> bool:
         for node in difference.upstream()
     )
     return bool(is_lost and overflows)
+
+
+def scales_before_it_adds(difference: Difference) -> ExplainedElements:
+    """A scale behind a sum is in its weights: terms overflow where the sum behind them, scaled, is a number yet."""
+    answer = difference.arrays[difference.who]
+    if difference.who != OURS or not is_float_array(answer) or not any(map(_overflows_scaled, _sums(difference))):
+        return False
+    return np.asarray(~np.isfinite(as_float64(answer)))
+
+
+def _sums(difference: Difference) -> list[tuple[list[Any], list[Any]]]:
+    """The operands of each sum of products, and of all that is multiplied behind it."""
+    nodes = difference.upstream()
+    factors = [a for node in nodes if node.op == "Mul" for a in difference.operands(node)]
+    return [(difference.operands(node)[:2], factors) for node in nodes if node.op in SCALED]
+
+
+def _overflows_scaled(sizes: tuple[list[Any], list[Any]]) -> bool:
+    """Whether sums of products times the largest factor may leave the range of float32."""
+    operands, factors = sizes
+    with np.errstate(over="ignore"):
+        terms = float(np.prod([largest([array]) for array in operands])) * np.size(operands[-1])
+        return bool(terms * largest(factors) > limits("float32")[0])
 
 
 def _overflows(result: Any, operands: Sequence[Any]) -> bool:

@@ -155,7 +155,8 @@ def shrinks_in_single(difference: Difference) -> bool:
 def begins_inside(difference: Difference) -> bool:
     """`NhwcMaxPool` whose windows, of equal padding, are further apart than they are large: the first begins inside."""
     return difference.who == RUNTIME and any(
-        any(s > k for s, k in zip(node.attrs.get("strides", ()), node.attrs["kernel_shape"], strict=False))
+        node.attrs.get("auto_pad", "NOTSET") != "NOTSET"
+        and any(s > k for s, k in zip(node.attrs.get("strides", ()), node.attrs["kernel_shape"], strict=False))
         for node in difference.upstream()
         if difference.program.called_op(node) == NHWC_MAX_POOL and node.op == "MaxPool"
     )
