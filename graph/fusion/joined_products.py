@@ -85,7 +85,7 @@ class _Projection:
 
 def _is_projection(graph: Graph, node: Node) -> bool:
     """Whether a node is a product of a tensor of floats with a known matrix."""
-    if node.op != "MatMul" or node.domain or node.inputs[0] in graph.constants:
+    if node.op not in ("MatMul", "MatMulNarrow") or node.domain or node.inputs[0] in graph.constants:
         return False
     weights, kind = graph.constants.get(node.inputs[1]), graph.types[node.outputs[0]]
     return weights is not None and weights.ndim == 2 and kind.is_float and len(kind.shape or ()) >= 2
@@ -113,8 +113,12 @@ class _JoinedProduct:
 
     def add_to(self, draft: Draft) -> Names:
         """Add the nodes that make the results of all; returns the outputs of the one that splits them."""
-        weights = [draft.constants[part.product.inputs[1]] for part in self.parts]
-        whole = draft.emit("MatMul", self.parts[0].product.inputs[0], draft.constant(np.concatenate(weights, axis=1)))
+        first, weights = self.parts[0].product, [draft.constants[part.product.inputs[1]] for part in self.parts]
+        every = draft.constant(np.concatenate(weights, axis=1))
+        kind = draft.types[first.outputs[0]]
+        shape = *(kind.shape or ())[:-1], draft.constants[every].shape[1]
+        whole = draft.new_tensor(replace(kind, shape=shape))
+        draft.add(replace(first, inputs=(first.inputs[0], every), outputs=(whole,)))
         biases = [draft.constants[part.bias].reshape(-1) for part in self.parts if part.bias]
         if biases:
             whole = draft.emit("Add", whole, draft.constant(np.concatenate(biases)))

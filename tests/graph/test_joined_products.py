@@ -14,7 +14,7 @@ from tunewright.graph.fusion.fusion import Step, TaskCall
 from tunewright.graph.fusion.joined_products import join_products
 from tunewright.graph.fusion.segments import chains
 from tunewright.graph.ir import Array, Graph
-from tunewright.graph.numerics import Numerics
+from tunewright.graph.numerics import Numerics, Precision
 from tunewright.graph.onnx_import import load
 from tunewright.graph.rewrites import rewrite
 
@@ -30,7 +30,12 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segments, "SMALLEST_BYTES", 0)
 
 
-def graph_of(text: str, known: Sequence[str] = (), dtype: str = "float") -> tuple[Graph, dict[str, Array]]:
+AS_STORED = Numerics(widen=False)
+
+
+def graph_of(
+    text: str, known: Sequence[str] = (), dtype: str = "float", numerics: Numerics = AS_STORED
+) -> tuple[Graph, dict[str, Array]]:
     """A graph as GPUs have it, from ONNX's text form, and values for its inputs; those in `known` are weights."""
     text = text.replace("float[", f"{dtype}[")
     model = onnx.parser.parse_model('<ir_version: 10, opset_import: ["" : 21]>\n' + text)
@@ -40,7 +45,7 @@ def graph_of(text: str, known: Sequence[str] = (), dtype: str = "float") -> tupl
         array = (rng.standard_normal(shape) * shape[0] ** -0.5).astype(kind)
         model.graph.initializer.append(onnx.numpy_helper.from_array(array, value.name))
         model.graph.input.remove(value)
-    graph = rewrite(load(model.SerializeToString()), numerics=Numerics(widen=False))
+    graph = rewrite(load(model.SerializeToString()), numerics=numerics)
     return graph, {v.tensor: rng.standard_normal(graph.types[v.tensor].shape).astype(kind) for v in graph.inputs}
 
 
@@ -82,9 +87,11 @@ def attention(heads: int = 3, pairs: int = 3, size: int = 5, *, biases: str = "q
 TOLERANCES = {"float": 1e-5, "double": 1e-12, "float16": 2e-3, "bfloat16": 2e-2}
 
 
-def check(text: str, known: Sequence[str], runs, dtype: str = "float") -> tuple[Graph, list[Step]]:
+def check(
+    text: str, known: Sequence[str], runs, dtype: str = "float", numerics: Numerics = AS_STORED
+) -> tuple[Graph, list[Step]]:
     """The graph with products joined and its steps, which compute what the nodes did before."""
-    graph, feeds = graph_of(text, known, dtype)
+    graph, feeds = graph_of(text, known, dtype, numerics)
     joined, steps = join_products(graph, SMS)
     expected = runs.nodes(graph, feeds)
     for chosen in (steps, *segmented(joined, steps)):
@@ -224,3 +231,10 @@ def test_rows_that_begin_evenly_do_so_afterwards(runs) -> None:
     joined, _ = check(text, list("abcdef"), runs)
     assert sorted(array.shape for array in joined.constants.values())[-2:] == [(16, 21), (21, 3)]
     assert (16, 16) in [array.shape for array in joined.constants.values()]
+
+
+def test_products_of_what_is_rounded_to_bfloat16_are_joined_too(runs):
+    text = attention(size=16).replace("float[1,7,11] x", "float[1,7,12] x").replace("float[11,", "float[12,")
+    asked = Numerics(widen=False, bf16=True, precision=Precision.BF16)
+    joined, _ = check(text, WEIGHTS, runs, numerics=asked)
+    assert [node.op for node in joined.nodes].count("MatMulNarrow") == 1
