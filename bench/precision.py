@@ -108,7 +108,7 @@ def measure(case: Case, threads: int) -> Entry:
     return {
         **{label: summary(samples_s) for label, samples_s in samples.items()},
         "constants_bytes": {"float32": plain.image.constants_bytes, "other": other.image.constants_bytes},
-        "error": max((error for error in errors if error is not None), default=None),
+        "largest_error": max((error for error in errors if error is not None), default=None),
     }
 
 

@@ -24,12 +24,12 @@ def test_a_model_that_is_rounded_keeps_half_of_its_constants_and_is_off_by_littl
     assert entry["float32"]["median_s"] > 0 and entry["other"]["median_s"] > 0
     sizes = entry["constants_bytes"]
     assert sizes["other"] == sizes["float32"] / 2
-    assert 0 < entry["error"] < 2.0**-7
+    assert 0 < entry["largest_error"] < 2.0**-7
 
 
 def test_what_is_as_given_is_not_off() -> None:
     entry = precision.measure(precision.Case(support_vectors, support_vectors), 1)
-    assert entry["error"] == 0
+    assert entry["largest_error"] == 0
 
 
 def test_a_summary_is_of_ratios() -> None:
