@@ -11,7 +11,7 @@ from math import prod
 from types import MappingProxyType
 from typing import Any
 
-from .expr.dtype import FLOATS, INTEGERS, DType
+from .expr.dtype import FLOATS, INTEGERS, NARROW, DType
 from .expr.expr import (
     COMPARISONS,
     HORIZONTAL,
@@ -68,7 +68,6 @@ from .ir.ir import (
 from .ir.matrix import COLUMN, MATRIX_INSTRUCTIONS, ROW, expand, register_fault
 from .ir.matrix import fault as matrix_fault
 
-NARROW = frozenset(dtype for dtype in DType if dtype.is_narrow)
 NUMBERS = frozenset((*FLOATS, *INTEGERS))
 BOOLS = frozenset({DType.BOOL})
 

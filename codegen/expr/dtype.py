@@ -70,6 +70,9 @@ FLOATS = (DType.F32, DType.F64)
 INTEGERS = tuple(dtype for dtype in DType if not dtype.is_float and dtype is not DType.BOOL)
 """Types of whole numbers. What exceeds their range wraps around, in two's complement."""
 
+NARROW = frozenset(dtype for dtype in DType if dtype.is_narrow)
+"""Types of floats for memory alone."""
+
 BYTES = frozenset({DType.I8, DType.U8})
 """Types of the numbers of quantised models."""
 

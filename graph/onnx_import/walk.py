@@ -273,8 +273,7 @@ class Walk:
                 self._name(node.outputs[0], held, scope)
                 return
         if CAPTURES in node.attrs:
-            tensors = [scope.names[name] for name in proto.input]
-            input_types = [self._protos[tensor] if tensor else TypeProto() for tensor in tensors]
+            input_types = [TypeProto() if kind is None else kind for kind in kinds[:explicit]]
             graphs = {item.name: item.g for item in proto.attribute if item.type == AttributeProto.GRAPH}
             walk = partial(self._walk_body, scope, node)
             flow = ControlFlow(

@@ -10,15 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 
-from tunewright.codegen.expr.dtype import BYTES, FLOATS, DType
+from tunewright.codegen.expr.dtype import BYTES, FLOATS, NARROW, DType
 from tunewright.codegen.expr.expr import Expr, const, op
 
 from ..task import Index, Tensor, load
 from .definition import ActivationLayout, Definition, OpDef, T, Window, clamp, where_all
 
 F32 = DType.F32
-
-NARROW = tuple(dtype for dtype in DType if dtype.is_narrow)
 
 FACTORS = (*FLOATS, DType.I64, DType.I32, DType.U64, DType.U32)
 """Element types whose products and sums have the same type."""

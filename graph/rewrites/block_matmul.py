@@ -9,10 +9,9 @@ from tunewright.codegen.expr.dtype import DType
 from tunewright.graph.ir import Array, Graph, Node, TensorType
 
 from ..evaluation.onnx_form import NORMAL_VERSION
-from .edit import Edit, Result, apply, by_op, each
-from .quantisation import LEAST_COLUMNS
+from .edit import Edit, Result, each
+from .quantisation import LEAST_COLUMNS, rewrite_products
 from .weight_blocks import MOST_SIZE, WeightBlocks
-from .weights import matrix_products
 
 MOST_ROWS = 16
 """Rows beyond which the weights' way from memory is short beside the arithmetic, which is less for floats."""
@@ -25,9 +24,7 @@ def block_matmuls(graph: Graph) -> Graph:
     is a block of K. After: `y = BlockMatMul(x, q, s, z)` with q [N, blocks, size], s and z [N, blocks], without z where
     all zero points are one, as where a model has none.
     """
-    if not any(node.op == "DequantizeLinear" for node in graph.nodes):
-        return graph
-    return apply(matrix_products(graph), by_op({"MatMul": partial(_block_matmul, is_rounded=False)}))
+    return rewrite_products(graph, partial(_block_matmul, is_rounded=False))
 
 
 @each("MatMul")
@@ -40,6 +37,8 @@ def byte_block_matmuls(edit: Edit, node: Node) -> Result:
 
 
 def _block_matmul(edit: Edit, node: Node, *, is_rounded: bool) -> Result:
+    if node.op != "MatMul":
+        return None
     x, weight = node.inputs
     shape, kind = edit.shape(x), edit.types[node.outputs[0]]
     blocks = WeightBlocks.of(edit, weight)

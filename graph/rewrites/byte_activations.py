@@ -8,10 +8,9 @@ from ..contrib.blocks import WORD_NUMBERS
 from ..evaluation.onnx_form import NORMAL_VERSION
 from ..ir import Graph, Node, TensorType
 from .block_matmul import is_packed
-from .edit import Edit, Result, apply, by_op
-from .quantisation import INTEGER_OPS, becomes_dot
+from .edit import Edit, Result
+from .quantisation import becomes_dot, rewrite_products
 from .weight_blocks import WeightBlocks
-from .weights import matrix_products
 
 
 def byte_activations(graph: Graph) -> Graph:
@@ -21,9 +20,7 @@ def byte_activations(graph: Graph) -> Graph:
     After: `p, t, m = DynamicQuantizeLinear(x); y = MatMul(DequantizeLinear(p, t, m), DequantizeLinear(q, s))`.
     Before: `y = MatMul(x, w)`, w of blocks. After: `y = MatMul(RoundBlocks(x), w)`.
     """
-    if not any(node.op == "DequantizeLinear" for node in graph.nodes):
-        return graph
-    return apply(matrix_products(graph), by_op(dict.fromkeys(INTEGER_OPS, _byte_activation)))
+    return rewrite_products(graph, _byte_activation)
 
 
 def _byte_activation(edit: Edit, node: Node) -> Result:

@@ -114,7 +114,7 @@ def integer_products(graph: Graph) -> Graph:
     Before: `a = DequantizeLinear(p, s, m); b = DequantizeLinear(q, t, n); y = MatMul(a, b)`.
     After: `c = MatMulInteger(p, q, m, n); y = Mul(Cast(c), Mul(s, t))`. The same with convolutions.
     """
-    return _integer_products(graph, _integer_product)
+    return rewrite_products(graph, _integer_product)
 
 
 def dot_products(graph: Graph) -> Graph:
@@ -123,10 +123,11 @@ def dot_products(graph: Graph) -> Graph:
     Before: `a = DequantizeLinear(p, s, m); b = DequantizeLinear(q, t); y = MatMul(a, b)`, q known.
     After: `c = MatMulInteger(p, q, m); y = Mul(Cast(c), Mul(s, t))`.
     """
-    return _integer_products(graph, partial(_integer_product, dots=True))
+    return rewrite_products(graph, partial(_integer_product, dots=True))
 
 
-def _integer_products(graph: Graph, rule: Rule) -> Graph:
+def rewrite_products(graph: Graph, rule: Rule) -> Graph:
+    """Apply a rule to convolutions and products, each `Gemm` as one, where a model has dequantised numbers."""
     if not any(node.op == "DequantizeLinear" for node in graph.nodes):
         return graph
     return apply(matrix_products(graph), by_op(dict.fromkeys(INTEGER_OPS, rule)))
@@ -157,6 +158,10 @@ class _QuantisedTensor:
             axis = axis if axis is None else transpose.attrs["perm"].index(axis)
         return _QuantisedTensor(values, _scalar(edit, scale), _scalar(edit, zero), axis)
 
+    def is_by_columns_of(self, node: Node) -> bool:
+        """Whether, as the second operand of a product, it has a scale for all or one for each column of the result."""
+        return self.axis in (None, 0 if node.op == "Conv" else 1)
+
 
 def _transpose(edit: Edit, values: str, perm: tuple[int, ...]) -> str:
     known = edit.array(values)
@@ -171,7 +176,7 @@ def _integer_product(edit: Edit, node: Node, dots: bool = False) -> Result:
         return None
     rank = edit.rank(right.values)
     is_conv = node.op == "Conv"
-    if right.axis is not None and (right.axis != 0 if is_conv else rank != 2 or right.axis != 1):
+    if not right.is_by_columns_of(node) or (right.axis is not None and not is_conv and rank != 2):
         return None
     if rank < 2 or edit.rank(left.values) < 2:
         return None
@@ -201,9 +206,7 @@ def becomes_dot(edit: Edit, node: Node) -> bool:
     right = _QuantisedTensor.of(edit, node.inputs[1])
     if right is None or edit.array(right.values) is None or (right.zero and edit.array(right.zero) is None):
         return False
-    if right.axis is not None and right.axis != (0 if node.op == "Conv" else 1):
-        return False
-    return _has_words(edit, INTEGER_OPS[node.op], right.values, node.attrs)
+    return right.is_by_columns_of(node) and _has_words(edit, INTEGER_OPS[node.op], right.values, node.attrs)
 
 
 def _is_dot(edit: Edit, node: Node) -> bool:

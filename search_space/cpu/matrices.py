@@ -41,7 +41,7 @@ from tunewright.codegen.ir.ir import (
     Stmt,
     Store,
 )
-from tunewright.codegen.ir.matrix import COLUMN, MOST_ROWS, MOST_WORDS, REGISTERS, ROW
+from tunewright.codegen.ir.matrix import COLUMN, MOST_ROWS, MOST_WORDS, REGISTERS, ROW, SUM_TYPES
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 
@@ -60,7 +60,7 @@ from .packed_dot import BF16_PAIRS, EXACT_BYTES, PackedDot
 SUMS, LEFT, RIGHT = ".sums", ".left", ".right"
 """Matrix registers: sums, rows of the operand, columns of the weights."""
 
-DOTS = {DType.I32: "matrix.dot4", DType.F32: "matrix.dot2_bf16"}
+DOTS = {dtype: name for name, dtype in SUM_TYPES.items()}
 """What multiplies registers, by the type of the sums."""
 
 LEAST_ROWS = 4

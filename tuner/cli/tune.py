@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -81,8 +81,6 @@ def tune(
     runtime: RuntimeOption = None,
 ) -> CommandAnswer:
     """Search for fast kernels of a model's tasks. The same command goes on where it was stopped."""
-    from .tune_report import render, render_groups, render_sizes
-
     check_ray_address(pool, ray_address)
     options: dict[str, Any] = {
         "db": db,
@@ -102,16 +100,23 @@ def tune(
     choices = parse_sizes(sizes)
     groups = _groups(runtime, model, options["dims"], vendor=vendor, bind=bind)
     try:
-        if groups != [model]:
-            data, print_report = tune_groups_of(messages(), model, groups, choices, **options), render_groups
-        elif choices:
-            data, print_report = tune_at_sizes(messages(), model, choices, **options), render_sizes
-        else:
-            data = tune_model(messages(), model, **options)
-            print_report = partial(render, dims=plain_names(options["dims"]))
+        data, print_report = _search(model, groups, choices, options)
     except KeyboardInterrupt:
         raise CommandInterrupt(STOPPED_NOTE) from None
     return CommandAnswer(data, print_report, footer=f"every result is kept in {printable(_database_name(db))}")
+
+
+def _search(
+    model: Path, groups: Sequence[Path | str | bytes], choices: Mapping[str, Any], options: Mapping[str, Any]
+) -> tuple[Any, Callable[..., None]]:
+    """Tune the model, its parts or it at several sizes: the data of the answer, and what prints them."""
+    from .tune_report import render, render_groups, render_sizes
+
+    if groups != [model]:
+        return tune_groups_of(messages(), model, groups, choices, **options), render_groups
+    if choices:
+        return tune_at_sizes(messages(), model, choices, **options), render_sizes
+    return tune_model(messages(), model, **options), partial(render, dims=plain_names(options["dims"]))
 
 
 def _groups(

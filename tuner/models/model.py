@@ -171,7 +171,7 @@ def open_for(
     if target is None:
         return open_model(source, dims, Numerics(precision=precision), overrides=overrides)
     is_gpu = target.kind == CUDA
-    numerics = Numerics(not is_gpu, target.has_dots and not is_gpu, target.has_bf16, precision)
+    numerics = Numerics(widen=not is_gpu, dots=target.has_dots, bf16=target.has_bf16, precision=precision)
     return open_model(source, dims, numerics, multiprocessors=target.threads if is_gpu else 0, overrides=overrides)
 
 
