@@ -134,9 +134,7 @@ def test_what_this_process_does_is_its_own() -> None:
     while time.process_time() < until_s:
         pass
     disturbance = watch.disturbance()
-    assert (
-        disturbance.elapsed_s >= 0.3 and disturbance.others_s <= len(available_cores()) * disturbance.elapsed_s - 0.25
-    )
+    assert disturbance.others_s <= len(available_cores()) * disturbance.elapsed_s - 0.25
 
 
 TWO_CORES = """\
