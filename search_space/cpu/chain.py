@@ -27,6 +27,7 @@ from ..patterns.rows import ROUND
 from ..schedule import Schedule
 from ..sketch import BODY_LIMIT, LOCAL_BYTES, PatternSketch
 from ..space import Columns, Knob, Space, Tiling, whole_extents
+from .loops.blocking import best_tile
 from .loops.chain_blocks import ChainBlocks
 from .loops.chain_plan import ChainPlan, RowLinks, plan_chain
 
@@ -42,9 +43,6 @@ SLID_ROWS, PLAIN_ROWS = 4, 64
 
 UNEVEN = 4
 """Chunks for each thread from which on it does not matter whether all threads have as many."""
-
-LATENCY = 8
-"""Multiply-adds that must be under way at once to keep the multipliers busy."""
 
 
 class ChainSketch(PatternSketch[ChainPlan]):
@@ -222,24 +220,17 @@ def _tiles(plan: ChainPlan, target: Target, block: int, choices: Mapping[str, Se
 def _best_tile(
     plan: ChainPlan, number: int, target: Target, block: int, choices: Mapping[str, Sequence[int]]
 ) -> dict[str, int]:
-    """The register tile of a product for which its loops take fewest cycles of the multipliers or loads."""
+    """The register tile of a product that is best by the rule of `blocking`."""
     vectors, tiles = f"vectors_{number}", f"tile_{number}"
     rows = min(plan.tile_extent(number), block) if plan.tile_axis(number) == ROW else plan.tile_extent(number)
     width = -(-plan.width(number) // plan.lanes)
-
-    def cycles(across: int, down: int) -> int:
-        """Return the cycles of one step of the reduction in all tiles, by products, loads or latency."""
-        wide = (width // across, across), (1 if width % across else 0, width % across)
-        high = (rows // down, down), (1 if rows % down else 0, rows % down)
-        return sum(n * m * max(w * h, w + h, LATENCY) for n, w in wide for m, h in high)
-
     fitting = [
         (across, down)
         for across in choices[vectors]
         for down in choices[tiles]
         if down <= rows and across * down + across + 1 <= target.vector_registers
     ]
-    across, down = min(fitting, key=lambda tile: (cycles(*tile), abs(tile[0] - 2), -tile[1]))
+    across, down = best_tile(target, width, rows, fitting)
     return {vectors: across, tiles: down}
 
 

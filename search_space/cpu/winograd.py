@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from itertools import compress
 from math import isqrt
 
 import numpy as np
@@ -35,6 +36,7 @@ from ..patterns.product import is_prefetch_worthwhile
 from ..schedule import Schedule
 from ..sketch import BODY_LIMIT, LOCAL_BYTES, PREFETCH, PatternSketch
 from ..space import Columns, Knob, Space, Tiling
+from .loops.blocking import best_tile
 from .loops.lower import plain_phase
 from .loops.winograd_steps import INPUTS, SUMS, WinogradPlan, WinogradSteps
 
@@ -114,21 +116,21 @@ def _legal(plan: WinogradPlan, target: Target, columns: Columns) -> NDArray[np.b
 
 
 def _preferred(plan: WinogradPlan, target: Target, knobs: tuple[Knob, ...]) -> dict[str, int]:
-    """Two vectors by eight tiles, or what there are registers for.
-
-    In chunks, unless each would read more weights than stay in the cache.
-    """
+    """Chunks, unless each would read more weights than stay in the cache, and the tile that is best by `blocking`."""
     choices = {knob.name: knob.choices for knob in knobs}
-    vectors = max(n for n in choices["vectors"] if n <= 2)
-    most = min(8, (target.vector_registers - vectors - 1) // vectors)
     size = max(8, min(28, plan.tiles // (4 * target.threads)))
     if 4 * plan.elements * plan.channels * plan.outputs > target.l2_bytes:
         size = 0
     chunk_tiles = max(n for n in choices["chunk_tiles"] if n <= size and plan.local_bytes(n, 2) <= LOCAL_BYTES)
+    rows = chunk_tiles or plan.tiles
+    tiles = [(across, balance(rows, down)) for across in choices["vectors"] for down in choices["tile"]]
+    columns = np.array([(*tile, chunk_tiles, 1) for tile in tiles]).T
+    legal = _legal(plan, target, dict(zip(("vectors", "tile", "chunk_tiles", "unroll"), columns, strict=True)))
+    vectors, tile = best_tile(target, plan.output_vectors, rows, compress(tiles, legal))
     return {
         "chunk_tiles": chunk_tiles,
         "vectors": vectors,
-        "tile": balance(chunk_tiles or plan.tiles, most),
+        "tile": tile,
         "unroll": 1,
         "ahead": int(is_prefetch_worthwhile(target)),
     }

@@ -65,6 +65,13 @@ def test_a_default_keeps_all_units_of_all_threads_busy(machine: str, shape: tupl
     assert tile_cycles(Shape.of(product, task), target, vectors, (rows,)) < 1.2 * ideal
 
 
+def test_wide_vectors_take_tiles_that_load_less() -> None:
+    """A load of a whole line takes as long as two multiply-adds: 2 vectors by 14 rows load more for each than 3 by 9."""
+    assert default(gemm(512, 512, 512), TARGETS["avx512"])[:2] == (3, 9)
+    assert default(gemm(3136, 256, 64), TARGETS["avx512"])[:2] == (4, 6)  # all columns at once
+    assert default(gemm(512, 512, 512), TARGETS["avx2"])[:2] == (2, 6)
+
+
 @pytest.mark.parametrize("machine", TARGETS)
 def test_packed_weights_may_be_asked_for_ahead(machine: str) -> None:
     """By default where a vector is a whole line of the cache."""
@@ -115,9 +122,11 @@ def channels_first(pixels: int, depth: int, columns: int) -> Task:
     return canonical("Conv", tensors[:2], tensors[2:], [Tensor("t", (pixels, columns), DType.F32)], stages)
 
 
-@pytest.mark.parametrize(("pixels", "flips"), [(3136, True), (49, False)])
-def test_a_long_map_lies_along_the_lanes_and_a_short_one_is_turned_in_registers(pixels: int, flips: bool) -> None:
-    task, target = channels_first(pixels, 64, 256), TARGETS["avx512"]
+@pytest.mark.parametrize(("pixels", "depth", "flips"), [(3136, 64, True), (49, 2048, False)])
+def test_a_long_map_lies_along_the_lanes_and_a_short_one_is_turned_in_registers(
+    pixels: int, depth: int, flips: bool
+) -> None:
+    task, target = channels_first(pixels, depth, 256), TARGETS["avx512"]
     assert ContractionSketch(flipped=True).space(task, target).first_choice == flips
     for flipped in (False, True):
         sketch = ContractionSketch(flipped=flipped)
