@@ -68,8 +68,8 @@ def test_what_the_tasks_can_not_tell_is_null(known):
 
 
 def test_scales_are_those_of_the_errors(conv, space_of, target):
-    learned_from = [known_of(conv(size=size), space_of, target) for size in (7, 14, 28)]
-    apart = [known_of(conv(size=size, channels=64), space_of, target, seed=1) for size in (7, 14, 28)]
+    learned_from = [known_of(conv(size=size), space_of, target, trials=300) for size in (7, 14, 28)]
+    apart = [known_of(conv(size=size, channels=64), space_of, target, seed=1, trials=300) for size in (7, 14, 28)]
     model = fit_layer(learned_from, None)
     assert model is not None
     fitted_model = calibrate(replace(model, scale=7.0), apart)
@@ -81,10 +81,10 @@ def test_scales_are_those_of_the_errors(conv, space_of, target):
     assert calibrate(model, []) == model
 
 
-def known_of(task, space_of, target, seed=0):
+def known_of(task, space_of, target, seed=0, trials=100):
     """Trials of a task in which few large tiles are fast."""
     space = space_of(task)
-    rows = space.sample(100, np.random.default_rng(seed))
+    rows = space.sample(trials, np.random.default_rng(seed))
     columns = space.columns(rows)
     return Trials(task, target, space, rows, 1e-3 * (1 + 3 / columns["tile"] + 1 / columns["vectors"]))
 
