@@ -38,6 +38,9 @@ class KeyScope(StrEnum):
     RECORDS_READ = "records:read"  # lookup, snapshots, targets
     RECORDS_WRITE = "records:write"  # import
     RECORDS_VOID = "records:void"  # take records back
+    LOGS_READ = "logs:read"  # what other compilers found
+    LOGS_WRITE = "logs:write"  # add to it
+    LOGS_DECIDE = "logs:decide"  # approve, retire and delete it
     METRICS = "metrics"  # for Prometheus
     LOGIN = "login"  # turns into a browser session, once
 
@@ -53,6 +56,13 @@ class Key:
     expires_at: datetime | None = None  # UTC
     revoked_at: datetime | None = None  # UTC
     last_used_at: datetime | None = None  # UTC, to the minute
+    namespaces: frozenset[str] | None = None  # of the log that it is for, with what is below each; None: for all
+
+    def may_use(self, namespace: str) -> bool:
+        """Whether it is for a namespace of the log: `team` is also for `team.a`."""
+        return self.namespaces is None or any(
+            namespace == name or namespace.startswith(f"{name}.") for name in self.namespaces
+        )
 
     @property
     def is_local(self) -> bool:

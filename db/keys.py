@@ -17,6 +17,7 @@ from sqlalchemy.orm import Session
 from .access import ID_LETTERS, LOCAL, SESSION_OF, Key, KeyScope, new_token
 from .database import Database, DatabasePart, read_session, retry, write_session
 from .errors import NotFound, StoreError
+from .logs.entry import check_namespace
 from .tables import KeyRow
 from .translate import clean, from_row
 
@@ -44,19 +45,21 @@ class Keys(DatabasePart):
         *,
         token: str | None = None,
         passing: bool = False,
+        namespaces: Collection[str] | None = None,
     ) -> tuple[Key, str]:
         """A new key and its token, which is not stored anywhere.
 
         `token` is an existing one (`new_token`); if its key is stored already, that is returned as it is. `passing` is
-        a browser session or a link; so is every key with the scope LOGIN. Raises ValueError for a token of another form
-        or with another secret than the key of its id, for a passing key that does not expire, and for an impossible
-        lifetime.
+        a browser session or a link; so is every key with the scope LOGIN. `namespaces` of the log are those that it is
+        for; None: all. Raises ValueError for a token of another form or with another secret than the key of its id, for
+        a passing key that does not expire, for an impossible lifetime, and for names that no namespace has.
         """
         token = token or new_token()
         passing = passing or KeyScope.LOGIN in scopes
         if passing and expires_in_s is None:
             raise ValueError("a session or a link must expire")
         values = _new_values(token, name, scopes, is_passing=passing)
+        values["namespaces"] = None if namespaces is None else sorted(map(check_namespace, set(namespaces)))
         return self._create(values, _lifetime(expires_in_s), token), token
 
     @write_session
@@ -113,9 +116,8 @@ class Keys(DatabasePart):
             return None
         until = now + timedelta(seconds=expires_in_s)
         values = _new_values(session_token, f"{SESSION_OF}{row.id}", set(scopes) & set(row.scopes), is_passing=True)
-        key = KeyRow(
-            **values, created_at=now, expires_at=until if row.expires_at is None else min(until, row.expires_at)
-        )
+        expires_at = until if row.expires_at is None else min(until, row.expires_at)
+        key = KeyRow(**values, created_at=now, expires_at=expires_at, namespaces=row.namespaces)
         session.add(key)
         session.flush()
         return _key(key), session_token
@@ -185,7 +187,8 @@ def _new_values(token: str, name: str, scopes: Collection[str], *, is_passing: b
 
 
 def _key(row: KeyRow) -> Key:
-    return from_row(Key, row, scopes=frozenset(map(KeyScope, row.scopes)))
+    namespaces = None if row.namespaces is None else frozenset(row.namespaces)
+    return from_row(Key, row, scopes=frozenset(map(KeyScope, row.scopes)), namespaces=namespaces)
 
 
 def _lifetime(expires_in_s: float | None) -> timedelta | None:

@@ -28,6 +28,7 @@ from .errors import NotFound, Reason
 from .fleet import Fleet
 from .jobs import Jobs
 from .keys import Keys
+from .logs.logs import Logs
 from .recorder import Recorder
 from .schema import HEAD, current_revision, upgrade
 from .snapshots import Snapshots
@@ -137,6 +138,7 @@ class Store(Recorder, Transfer, Closeable):
         self.uploads = Uploads(database)
         self.snapshots = Snapshots(database)
         self.voids = Voids(database)
+        self.logs = Logs(database)
 
     def close(self) -> None:
         """Release the connections. A store in memory is gone then."""

@@ -247,6 +247,7 @@ class KeyRow(Row):
     secret_sha256: Mapped[str] = mapped_column(Key)
     scopes: Mapped[list[str]] = mapped_column(Json)
     is_passing: Mapped[bool] = mapped_column(Boolean)  # a browser session or a link: forgotten when it is over
+    namespaces: Mapped[list[str] | None] = mapped_column(Json(none_as_null=True))  # of the log; none: all of them
     created_at: Mapped[datetime] = mapped_column(Instant)
     expires_at: Mapped[datetime | None] = mapped_column(Instant)
     revoked_at: Mapped[datetime | None] = mapped_column(Instant)
@@ -413,6 +414,63 @@ class CostModelRow(Row):
     metrics: Mapped[dict[str, Any]] = mapped_column(Json)
     job_id: Mapped[int | None] = mapped_column(Id, ForeignKey("jobs.id"))
     content: Mapped[bytes | None] = mapped_column(LargeBinary)  # last: SQLite reads what is before it without it
+
+
+Digest = LargeBinary(16)
+"""What keys, environments and values of logs are found by (`logs.entry.digest`)."""
+
+
+class NamespaceRow(Row):
+    """A namespace of the log. Who writes to it locks the row: so its counts are right."""
+
+    __tablename__ = "log_namespaces"
+
+    id: Mapped[int] = mapped_column(Id, primary_key=True)
+    name: Mapped[str] = mapped_column(String(64), unique=True)
+    entries: Mapped[int] = mapped_column(BigInteger)
+    size_bytes: Mapped[int] = mapped_column(BigInteger)  # of keys and values
+    revision: Mapped[int] = mapped_column(BigInteger)  # number of changes
+    created_at: Mapped[datetime] = mapped_column(Instant)
+
+
+class EnvironmentRow(Row):
+    """An environment of any entry."""
+
+    __tablename__ = "log_environments"
+
+    id: Mapped[int] = mapped_column(Id, primary_key=True)
+    digest: Mapped[bytes] = mapped_column(Digest, unique=True)
+    data: Mapped[dict[str, Any]] = mapped_column(Json)  # Environment.to_json
+
+
+class LogEntryRow(Row):
+    """A value of a key in an environment."""
+
+    __tablename__ = "log_entries"
+    __table_args__ = (
+        UniqueConstraint("namespace_id", "key_digest", "environment_id", "choice"),
+        Index(None, "namespace_id", "revision"),  # the newest first, and what changed since then
+        Index(None, "namespace_id", "environment_id", "revision"),
+    )
+
+    id: Mapped[int] = mapped_column(Id, primary_key=True)
+    namespace_id: Mapped[int] = mapped_column(Id, ForeignKey("log_namespaces.id"))
+    key_digest: Mapped[bytes] = mapped_column(Digest)
+    environment_id: Mapped[int] = mapped_column(Id, ForeignKey("log_environments.id"))
+    choice: Mapped[bytes] = mapped_column(Digest)  # of the value
+    revision: Mapped[int] = mapped_column(BigInteger)  # of the namespace, when it was changed last
+    is_served: Mapped[bool] = mapped_column(Boolean)  # the one of its key and environment that `logs.choice` chooses
+    state: Mapped[str] = mapped_column(String(16))
+    evidence: Mapped[str] = mapped_column(String(16))
+    time_s: Mapped[float | None] = mapped_column(Double)
+    low_s: Mapped[float | None] = mapped_column(Double)
+    high_s: Mapped[float | None] = mapped_column(Double)
+    samples: Mapped[int] = mapped_column(Integer)
+    machine: Mapped[str] = mapped_column(Text)
+    owner: Mapped[str] = mapped_column(String(32))  # id of the key that wrote it first
+    created_at: Mapped[datetime] = mapped_column(Instant)
+    key: Mapped[str] = mapped_column(Text)
+    value: Mapped[bytes] = mapped_column(LargeBinary)
 
 
 def _name_places() -> None:

@@ -242,4 +242,4 @@ def test_the_local_key_is_good_on_this_machine_alone(one, tmp_path, peer, status
 
 def test_no_other_key_has_the_name_of_a_local_one(tmp_path):
     with pytest.raises(Refused, match="begins the names"):
-        keys.create("local key in here", [], None, f"sqlite:///{tmp_path}/a.db")
+        keys.create("local key in here", [], None, db=f"sqlite:///{tmp_path}/a.db")

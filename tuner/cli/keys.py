@@ -42,7 +42,7 @@ def create(
         list[str] | None,
         typer.Option(
             "--scope",
-            metavar="jobs:read|jobs:write|records:read|records:write|records:void|metrics",
+            metavar="|".join(GRANTABLE),
             help="What it allows; may be given several times.",
             show_default="jobs:read, jobs:write and records:read",
         ),
@@ -54,6 +54,15 @@ def create(
             metavar="DAYS",
             help="How many days it is good for.",
             show_default="until it is revoked",
+        ),
+    ] = None,
+    namespaces: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--namespace",
+            metavar="NAMESPACE",
+            help="Of the log, which it is for, with what is below it; may be given several times.",
+            show_default="all of them",
         ),
     ] = None,
     db: DbOption = None,
@@ -71,17 +80,26 @@ def create(
     chosen = [KeyScope(scope) for scope in scopes or ()] or list(USUAL)
     if expires is not None and not 0 < expires <= MOST_DAYS:
         raise Refused(f"--expires {expires:g} is no number of days up to {MOST_DAYS}")
+    from tunewright.db.logs.entry import check_namespace
     from tunewright.db.store import open_store
 
+    try:
+        of_log = None if namespaces is None else list(map(check_namespace, namespaces))
+    except ValueError as error:
+        raise Refused(f"--namespace: {error}") from error
     with open_store(store_url(db), patience_s=PATIENCE_S) as store:
-        key, token = store.keys.create(name, chosen, None if expires is None else expires * DAY_S)
+        lasts_s = None if expires is None else expires * DAY_S
+        key, token = store.keys.create(name, chosen, lasts_s, namespaces=of_log)
         return CommandAnswer({"key": token, **_key_json(key), "db": str(store)}, render_create, alone="key")
 
 
 def render_create(console: Console, data: dict[str, Any]) -> None:
     """Print what stands beside the token."""
     until = f"until {_moment(data['expires_at'])}" if data["expires_at"] else "until it is revoked"
-    console.print(f"key {data['id']}, {printable(data['name'])}: {', '.join(data['scopes'])}; {until}", soft_wrap=True)
+    of_log = f" (logs: {', '.join(data['namespaces'])})" if data["namespaces"] is not None else ""
+    console.print(
+        f"key {data['id']}, {printable(data['name'])}: {', '.join(data['scopes'])}{of_log}; {until}", soft_wrap=True
+    )
     console.print(f"kept as a digest in {data['db']}: this is the only time that it is shown", soft_wrap=True)
 
 
@@ -101,7 +119,8 @@ def render_list(console: Console, data: dict[str, Any]) -> None:
         return
     table = new_table(console, ["id", "name", "scopes", "state", "last used"], [])
     for key in data["keys"]:
-        texts = [key["id"], key["name"], " ".join(key["scopes"]), _state(key), _moment(key["last_used_at"]) or "never"]
+        scopes = " ".join((*key["scopes"], *(f"({name})" for name in key["namespaces"] or ())))
+        texts = [key["id"], key["name"], scopes, _state(key), _moment(key["last_used_at"]) or "never"]
         table.add_row(*map(printable, texts))
     print_table(console, table)
 
@@ -128,6 +147,7 @@ def _key_json(key: Key) -> dict[str, Any]:
         "id": key.id,
         "name": key.name,
         "scopes": sorted(key.scopes),
+        "namespaces": None if key.namespaces is None else sorted(key.namespaces),
         "created_at": key.created_at.isoformat(),
         "expires_at": _iso(key.expires_at),
         "revoked_at": _iso(key.revoked_at),

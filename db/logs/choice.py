@@ -1,0 +1,46 @@
+"""Which of several values of a key is served: the same to everybody who asks, and again after any rebuild.
+
+The least cost wins, of those that were confirmed if any was. Costs whose intervals overlap are as good as each other:
+of such values an approved one is served, else that with the lowest choice, so it does not matter who wrote first or how
+the clocks of machines differ. Where no cost is known, an approved value is served, else the newest, as a cache would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from .entry import Cost, EntryState, Evidence
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What a choice depends on."""
+
+    choice: bytes
+    state: EntryState
+    cost: Cost
+    revision: int
+
+    @property
+    def is_approved(self) -> bool:
+        """Whether people approved it."""
+        return self.state is EntryState.APPROVED
+
+
+def choose(standings: Iterable[Standing]) -> Standing | None:
+    """The one that is served, of all values of a key in an environment; None where all are retired."""
+    live = [standing for standing in standings if standing.state is not EntryState.RETIRED]
+    timed = [standing for standing in live if standing.cost.time_s is not None]
+    if not timed:
+        return max(live, key=lambda s: (s.is_approved, s.revision, s.choice), default=None)
+    confirmed = [standing for standing in timed if standing.cost.evidence is Evidence.CONFIRMED]
+    rivals = confirmed or timed
+    best = min(rivals, key=lambda s: (s.cost.time_s, s.choice))
+    equals = [s for s in live if (s.is_approved or s in rivals) and _are_equal(s.cost, best.cost)]
+    return min(equals, key=lambda s: (not s.is_approved, s.choice))
+
+
+def _are_equal(cost: Cost, least: Cost) -> bool:
+    """Whether a cost may be as low as the least one. Of an unknown one nothing else can be said."""
+    return cost.time_s is None or cost.interval_s[0] <= least.interval_s[1]

@@ -1,0 +1,101 @@
+"""What writing entries changes: rows that are new, rows that are changed, and which of them are served from then on."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from .choice import Standing, choose
+from .entry import Cost, EntryState, Evidence, LogEntry, digest
+
+Place = tuple[bytes, int]
+"""The digest of a key, and the number of an environment: of the values that one of is served."""
+
+
+@dataclass(slots=True)
+class Stored:
+    """A value of a place, as far as writing depends on it. `row_id` is None for one that is new."""
+
+    row_id: int | None
+    standing: Standing
+    is_served: bool
+    is_changed: bool = False
+
+
+@dataclass(slots=True)
+class LogUpdate:
+    """The values of some places of a namespace, and what becomes of them. Revisions count up from `revision`."""
+
+    revision: int
+    added: list[tuple[Stored, Place, LogEntry]] = field(default_factory=list)
+    improved: int = 0
+    _stored: dict[Place, dict[bytes, Stored]] = field(default_factory=lambda: defaultdict(dict))
+
+    def know(self, place: Place, stored: Stored) -> None:
+        """Hear of a row that is there."""
+        self._stored[place][stored.standing.choice] = stored
+
+    def write(self, place: Place, entry: LogEntry) -> None:
+        """Add an entry, or what it tells of a value that is there: its cost, where it is known as well or better.
+
+        A value without a cost that is written again is the newest then, unless it is served already. What people
+        decided about a value stays.
+        """
+        values, choice = self._stored[place], digest(entry.value)
+        there = values.get(choice)
+        if there is None:
+            standing = Standing(choice, entry.state, entry.cost, self._next())
+            values[choice] = stored = Stored(None, standing, is_served=False, is_changed=True)
+            self.added.append((stored, place, entry))
+        elif (cost := better(entry.cost, there.standing.cost)) != there.standing.cost or self._is_stale(place, there):
+            self._change(there, cost=cost)
+            self.improved += 1
+        self._choose(place)
+
+    def decide(self, place: Place, choice: bytes, state: EntryState) -> bool:
+        """Set the state of a value. Whether it is there."""
+        there = self._stored[place].get(choice)
+        if there is not None and there.standing.state is not state:
+            self._change(there, state=state)
+            self._choose(place)
+        return there is not None
+
+    def changed(self) -> Iterator[Stored]:
+        """Rows that are there and change."""
+        for values in self._stored.values():
+            yield from (stored for stored in values.values() if stored.is_changed and stored.row_id is not None)
+
+    def _choose(self, place: Place) -> None:
+        values = self._stored[place].values()
+        served = choose(stored.standing for stored in values)
+        for stored in values:
+            if stored.is_served and stored.standing is not served:
+                stored.is_served, stored.is_changed = False, True  # no news: what is served instead is
+            elif stored.standing is served and not stored.is_served:
+                stored.is_served = True
+                self._change(stored)
+
+    def _is_stale(self, place: Place, stored: Stored) -> bool:
+        """Whether a value without a cost has to be written anew to be served: another one is newer."""
+        standings = [other.standing for other in self._stored[place].values()]
+        return not stored.is_served and all(standing.cost.evidence is Evidence.NONE for standing in standings)
+
+    def _change(self, stored: Stored, **changes: Any) -> None:
+        stored.standing = replace(stored.standing, revision=self._next(), **changes)
+        stored.is_changed = True
+
+    def _next(self) -> int:
+        self.revision += 1
+        return self.revision
+
+
+def better(told: Cost, known: Cost) -> Cost:
+    """Which of two costs of a value counts: the one with the stronger evidence, else what was told last."""
+    return known if told.evidence.rank < known.evidence.rank or told.time_s is None else told
+
+
+def places(entries: Iterable[LogEntry], environment_ids: dict[bytes, int]) -> list[Place]:
+    """The place of each entry."""
+    return [(digest(entry.key.encode()), environment_ids[entry.environment.digest]) for entry in entries]

@@ -1,0 +1,192 @@
+"""The log in a database: what is written is found, by whoever asks, once."""
+
+import random
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tunewright.db.errors import NotFound
+from tunewright.db.logs.choice import Standing, choose
+from tunewright.db.logs.entry import Cost, EntryState, Environment, Evidence, LogEntry
+from tunewright.db.logs.logs import LogFull, LogMatch, LogQuota, WriteCounts
+from tunewright.db.store import open_store
+
+H100 = Environment("H100", "triton", {"cuda": "13.0"})
+OLDER = Environment("H100", "triton", {"cuda": "12.8"})
+H200 = Environment("H200", "triton", {"cuda": "13.0"})
+TVM = Environment("H100", "tvm", {"cuda": "13.0"})
+
+
+def entry(key="k", value=b"v", environment=H100, time_s=None, **others):
+    cost = Cost(time_s, evidence=Evidence.TIMED) if time_s is not None else Cost()
+    return LogEntry(key, value, environment, others.pop("cost", cost), **others)
+
+
+def served(store, key="k", environment=H100, namespace="n", **others):
+    found = store.logs.look_up(namespace, [key], environment, **others)
+    return found[key].entry.value if key in found else None
+
+
+def test_what_is_written_is_found(store):
+    cost = Cost(2e-6, 1e-6, 3e-6, 9, Evidence.CONFIRMED)
+    written = LogEntry("key ü", b"\x80\x00", H100, cost, machine="host/1")
+    assert store.logs.write("n", [written], "owner") == WriteCounts(1, 0, 0)
+    found = store.logs.look_up("n", ["key ü", "other"], H100)
+    assert list(found) == ["key ü"]
+    back = found["key ü"].entry
+    assert (back.value, back.environment, back.cost, back.machine) == (b"\x80\x00", H100, cost, "host/1")
+    assert (back.state, back.is_served, found["key ü"].match) == (EntryState.CANDIDATE, True, LogMatch.EXACT)
+    [space] = store.logs.namespaces()
+    assert (space.name, space.entries, space.size_bytes) == ("n", 1, len("key ü".encode()) + 2)
+
+
+def test_writing_again_changes_nothing(store):
+    entries = [entry(time_s=1.0), entry(value=b"w", time_s=2.0), entry("other")]
+    assert store.logs.write("n", entries) == WriteCounts(3, 0, 0)
+    before = store.logs.list("n")
+    assert store.logs.write("n", entries) == WriteCounts(0, 0, 3)
+    assert store.logs.list("n") == before
+    assert store.logs.namespace("n").entries == 3
+
+
+def test_the_same_value_twice_in_one_write_is_one(store):
+    assert store.logs.write("n", [entry(time_s=2.0), entry(time_s=2.0)]) == WriteCounts(1, 0, 1)
+
+
+def test_namespaces_and_environments_are_apart(store):
+    store.logs.write("n", [entry()])
+    store.logs.write("m", [entry(value=b"of m")])
+    assert served(store) == b"v"
+    assert served(store, namespace="m") == b"of m"
+    assert served(store, namespace="nobody's") is None
+    for environment in (OLDER, H200, TVM, Environment()):
+        assert served(store, environment=environment) is None
+
+
+def test_loose_matches_are_found_only_when_asked_for(store):
+    store.logs.write("n", [entry(value=b"older", environment=OLDER), entry(value=b"other device", environment=H200)])
+    assert served(store) is None
+    assert served(store, loose=[LogMatch.DEVICE]) == b"other device"
+    found = store.logs.look_up("n", ["k"], H100, [LogMatch.DEVICE, LogMatch.VERSION])["k"]
+    assert (found.entry.value, found.match, found.entry.environment) == (b"older", LogMatch.VERSION, OLDER)
+    store.logs.write("n", [entry(value=b"exact"), entry(value=b"of another toolchain", environment=TVM)])
+    assert served(store, loose=[LogMatch.DEVICE, LogMatch.VERSION]) == b"exact"
+
+
+def test_the_least_cost_is_served_and_stronger_evidence_counts(store):
+    store.logs.write("n", [entry(value=b"a", time_s=1.0), entry(value=b"b", time_s=2.0)])
+    assert served(store) == b"a"
+    slower = entry(value=b"a", cost=Cost(3.0, evidence=Evidence.CONFIRMED))
+    faster = entry(value=b"b", cost=Cost(2.0, evidence=Evidence.CONFIRMED))
+    assert store.logs.write("n", [slower, faster]) == WriteCounts(0, 2, 0)
+    assert served(store) == b"b"
+    store.logs.write("n", [entry(value=b"a", time_s=0.1)])  # weaker evidence than there is
+    assert served(store) == b"b"
+
+
+def test_without_costs_what_was_written_last_is_served(store):
+    for value in (b"a", b"b", b"a", b"c", b"c", b"b"):
+        store.logs.write("n", [entry(value=value)])
+        assert served(store) == value
+
+
+def test_people_decide(store):
+    store.logs.write("n", [entry(value=b"a", time_s=1.0), entry(value=b"b", time_s=2.0)])
+    a, b = entry(value=b"a"), entry(value=b"b")
+    store.logs.decide("n", "k", H100, a.choice, EntryState.RETIRED)
+    assert served(store) == b"b"
+    store.logs.write("n", [entry(value=b"a", time_s=0.5)])
+    assert served(store) == b"b"  # it stays retired, however fast
+    store.logs.decide("n", "k", H100, b.choice, EntryState.RETIRED)
+    assert served(store) is None
+    store.logs.decide("n", "k", H100, a.choice, EntryState.APPROVED)
+    assert served(store) == b"a"
+    for key, environment, choice in (("k", H100, "00" * 16), ("x", H100, a.choice), ("k", TVM, a.choice)):
+        with pytest.raises(NotFound):
+            store.logs.decide("n", key, environment, choice, EntryState.RETIRED)
+
+
+def test_a_namespace_has_a_quota(store):
+    store.logs.write("n", [entry("a"), entry("b")], quota=LogQuota(entries=2))
+    with pytest.raises(LogFull, match="n has 2 entries already"):
+        store.logs.write("n", [entry("c")], quota=LogQuota(entries=2))
+    store.logs.write("n", [entry("a", time_s=1.0)], quota=LogQuota(entries=2))  # no entry more
+    with pytest.raises(LogFull, match="bytes already"):
+        store.logs.write("n", [entry("c", bytes(100))], quota=LogQuota(size_bytes=100))
+    assert store.logs.namespace("n").entries == 2
+    assert served(store, "c") is None
+
+
+def test_lists_go_through_all_and_tell_what_changed(store):
+    store.logs.write("n", [entry(f"k{n}") for n in range(7)])
+    newest_first = [e.key for e in store.logs.list("n")]
+    pages, before = [], None
+    while page := store.logs.list("n", before=before, limit=3):
+        pages += [e.key for e in page]
+        before = page[-1].revision
+    assert pages == newest_first
+    assert sorted(pages) == [f"k{n}" for n in range(7)]
+    seen = store.logs.namespace("n").revision
+    assert store.logs.list("n", since=seen) == []
+    store.logs.write("n", [entry("k3", time_s=1.0), entry("new", environment=H200)])
+    assert [e.key for e in store.logs.list("n", since=seen)] == ["k3", "new"]
+    assert [e.key for e in store.logs.list("n", fingerprint=H200.fingerprint)] == ["new"]
+    assert [e.key for e in store.logs.list("n", key="k5")] == ["k5"]
+    with pytest.raises(NotFound):
+        store.logs.list("nobody's")
+
+
+def test_a_namespace_is_deleted_whole(store):
+    store.logs.write("n", [entry("a"), entry("b")])
+    store.logs.write("m", [entry()])
+    assert store.logs.delete("n") == 2
+    assert [space.name for space in store.logs.namespaces()] == ["m"]
+    assert served(store, "a") is None
+    with pytest.raises(NotFound):
+        store.logs.delete("n")
+
+
+def test_random_histories(store):
+    """After any writes and decisions each key serves what the rule chooses from all that was told of it."""
+    rng = random.Random(3)
+    known: dict[str, dict[bytes, tuple[Cost, EntryState, int]]] = {f"k{n}": {} for n in range(3)}
+    for moment in range(150):
+        key, value = rng.choice(list(known)), bytes([rng.randrange(3)])
+        old, state, _ = known[key].get(value, (None, EntryState.CANDIDATE, 0))
+        if old is not None and rng.random() < 0.2:
+            state = rng.choice(list(EntryState))
+            store.logs.decide("n", key, H100, entry(value=value).choice, state)
+        else:
+            evidence = rng.choice([Evidence.TIMED, Evidence.CONFIRMED])
+            told = Cost(float(rng.randint(1, 4)), evidence=evidence)
+            store.logs.write("n", [entry(key, value, cost=told)])
+            old = old if old is not None and evidence.rank < old.evidence.rank else told
+        known[key][value] = old, state, moment
+        rows = [Standing(bytes.fromhex(entry(value=v).choice), s, c, m) for v, (c, s, m) in known[key].items()]
+        right = choose(rows)
+        values = {bytes.fromhex(entry(value=v).choice): v for v in known[key]}
+        assert served(store, key) == (None if right is None else values[right.choice])
+    assert store.logs.namespace("n").entries == sum(map(len, known.values()))
+    assert len(store.logs.list("n", served=True)) <= len(known)
+
+
+@pytest.fixture
+def shared_store(shared_url):
+    with open_store(shared_url) as opened:
+        yield opened
+
+
+def test_many_write_at_once(shared_store):
+    """Counts are right, nothing is lost, and of each key one value is served."""
+    start = threading.Barrier(4)
+
+    def write(writer: int) -> None:
+        start.wait()
+        for n in range(10):
+            shared_store.logs.write("n", [entry(f"k{n}", f"{writer}".encode()), entry(f"{writer}-{n}")])
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(write, range(4)))
+    assert shared_store.logs.namespace("n").entries == 80 == len(shared_store.logs.list("n", limit=100))
+    assert len(shared_store.logs.list("n", limit=100, served=True)) == 50
