@@ -1,6 +1,6 @@
 """The app: puts the service together. Read `create_app` first.
 
-Envelope -> Gate -> routes (models, jobs, events, changes, lookups, snapshots, records, fleet, ...) -> store
+Envelope -> Gate -> routes (models, jobs, events, changes, lookups, snapshots, records, logs, fleet, ...) -> store
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ from .http.routes import (
     fleet,
     jobs,
     launchables,
+    logs,
     lookups,
     models,
     operations,
@@ -110,7 +111,7 @@ def assemble(store: Store, options: Options, make_reader: Callable[[], Reader] |
         AsyncCache[bytes](MOST_KEPT),
     )
     app.state.descriptions, app.state.histories = Descriptions(), Histories()
-    parts = (models, jobs, events, changes, lookups, launchables, snapshots, records, voids, fleet, operations)
+    parts = (models, jobs, events, changes, lookups, launchables, snapshots, records, voids, logs, fleet, operations)
     for router in (*(part.router for part in parts), *ROUTERS):
         app.include_router(router, dependencies=[Depends(only_known_query)])
     problems.install(app, problem_page)

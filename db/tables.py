@@ -247,11 +247,11 @@ class KeyRow(Row):
     secret_sha256: Mapped[str] = mapped_column(Key)
     scopes: Mapped[list[str]] = mapped_column(Json)
     is_passing: Mapped[bool] = mapped_column(Boolean)  # a browser session or a link: forgotten when it is over
-    namespaces: Mapped[list[str] | None] = mapped_column(Json(none_as_null=True))  # of the log; none: all of them
     created_at: Mapped[datetime] = mapped_column(Instant)
     expires_at: Mapped[datetime | None] = mapped_column(Instant)
     revoked_at: Mapped[datetime | None] = mapped_column(Instant)
     last_used_at: Mapped[datetime | None] = mapped_column(Instant)
+    namespaces: Mapped[list[str] | None] = mapped_column(Json(none_as_null=True))  # of the log; none: all of them
 
 
 class TunerRow(Row):

@@ -58,6 +58,12 @@ class Metrics:
             buckets=LATENCIES_S,
             registry=self.registry,
         )
+        self.log_lookups = Counter(
+            "tunewright_log_lookups",
+            "Keys of the log looked up, by how near the answer is.",
+            ("match",),
+            registry=self.registry,
+        )
         self.lookups = Counter(
             "tunewright_lookups", "Tasks looked up, by the rung that answered.", ("match",), registry=self.registry
         )

@@ -24,10 +24,11 @@ from starlette.types import Scope
 from tunewright.codegen.fields import abridge, json_fault, quote
 from tunewright.db.errors import Damaged, StoreError, Unreachable, Unreadable, Unwritable
 from tunewright.db.job import QuotaExceeded
+from tunewright.db.logs.entry import LINE, NAMESPACE
 from tunewright.search_space.counts import counted
 
 from .paths import is_for_people
-from .schemas.base import NOT_BLANK, SHA256
+from .schemas.base import DIGITS, NOT_BLANK, SHA256
 
 WORDS = {
     "missing": "it is missing",
@@ -62,6 +63,10 @@ WORDS = {
 
 PATTERNS = {
     f"^{SHA256}$": "must be 64 hexadecimal digits, in lower case",
+    f"^{LINE}$": "must be one line of printable ASCII",
+    f"^{NAMESPACE}$": "must be small letters, digits and . _ -, with a letter or digit at each end",
+    f"^{DIGITS}$": "must be 32 hexadecimal digits, in lower case",
+    f"^({DIGITS})?$": "must be 32 hexadecimal digits, in lower case, or empty",
     f"^({SHA256})?$": "must be 64 hexadecimal digits, in lower case, or empty",
     "^[0-9]{1,15}$": "must be a number of at most 15 digits",
     "^(cpu|cuda)?$": "must be cpu or cuda",
@@ -153,6 +158,13 @@ class ProblemKind(Enum):
         "The page of the task lists those that were tried there.",
     )
     NO_SUCH_TARGET = ("no-such-target", 404, "The target is not known", "`GET /v1/targets` lists those at work.")
+    NO_SUCH_NAMESPACE = (
+        "no-such-namespace",
+        404,
+        "There is no such namespace",
+        "`GET /v1/logs` lists those that the key may read; the first entry that is written makes one.",
+    )
+    NO_SUCH_ENTRY = ("no-such-entry", 404, "Nothing is known of that key", "`GET /v1/logs/{namespace}` lists the keys.")
     METHOD = ("method-not-allowed", 405, "The route has no such method", "The header Allow lists those it has.")
     TOO_SLOW = ("too-slow", 408, "The body came too slowly", "Send it again over a better line.")
     FINISHED = ("job-finished", 409, "The job is finished", "A finished job never changes; submit another one.")
@@ -167,6 +179,12 @@ class ProblemKind(Enum):
         409,
         "There are several kinds of machines",
         "Name one of them as `target`; `GET /v1/targets` lists them.",
+    )
+    LOG_FULL = (
+        "log-full",
+        409,
+        "The namespace is full",
+        "Delete a namespace that is not needed, or have the limit raised where the service is started.",
     )
     TOO_LARGE = (
         "too-large",

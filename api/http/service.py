@@ -16,6 +16,7 @@ from fastapi import Depends, Request
 from tunewright.codegen.target import Target
 from tunewright.db.errors import NotFound
 from tunewright.db.job import Event
+from tunewright.db.logs.logs import LogQuota
 from tunewright.db.store import Store
 from tunewright.graph.task import Task
 
@@ -48,6 +49,7 @@ class Options:
     failures_per_minute: int = 30  # wrong keys from an address
     readers: int = 2  # processes that read models, at most
     bodies: int = 8  # models and imports that are received at once: each has a file until it is stored
+    log_quota: LogQuota = field(default_factory=LogQuota)  # what a namespace of the log may hold
     streams: int = 500  # event streams that are open at once
     folder: Path | None = None  # where bodies wait while they are read; None: the system's folder for such files
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from .entry import Cost, EntryState, Evidence
+from .entry import Cost, CostEvidence, EntryState
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class LogRival:
     """What a choice depends on."""
 
     choice: bytes
@@ -28,16 +28,16 @@ class Standing:
         return self.state is EntryState.APPROVED
 
 
-def choose(standings: Iterable[Standing]) -> Standing | None:
+def choose(rivals: Iterable[LogRival]) -> LogRival | None:
     """The one that is served, of all values of a key in an environment; None where all are retired."""
-    live = [standing for standing in standings if standing.state is not EntryState.RETIRED]
-    timed = [standing for standing in live if standing.cost.time_s is not None]
+    live = [rival for rival in rivals if rival.state is not EntryState.RETIRED]
+    timed = [rival for rival in live if rival.cost.time_s is not None]
     if not timed:
         return max(live, key=lambda s: (s.is_approved, s.revision, s.choice), default=None)
-    confirmed = [standing for standing in timed if standing.cost.evidence is Evidence.CONFIRMED]
-    rivals = confirmed or timed
-    best = min(rivals, key=lambda s: (s.cost.time_s, s.choice))
-    equals = [s for s in live if (s.is_approved or s in rivals) and _are_equal(s.cost, best.cost)]
+    confirmed = [rival for rival in timed if rival.cost.evidence is CostEvidence.CONFIRMED]
+    comparable = confirmed or timed
+    best = min(comparable, key=lambda s: (s.cost.time_s, s.choice))
+    equals = [s for s in live if (s.is_approved or s in comparable) and _are_equal(s.cost, best.cost)]
     return min(equals, key=lambda s: (not s.is_approved, s.choice))
 
 

@@ -14,8 +14,11 @@ from typing import Any
 
 from tunewright.codegen.fields import check_type, quote
 
-NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?", re.ASCII)
-"""A namespace: the name of a compiler, and what tells several logs of it apart, such as `triton` or `tvm.team-a`."""
+NAMESPACE = "[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?"
+"""Pattern of a namespace: a compiler, and what tells several logs of it apart, such as `triton` or `tvm.team-a`."""
+
+LINE = "[ -~]*"
+"""One line of printable ASCII."""
 
 VALUE_BYTES = 64 << 10
 """Largest value."""
@@ -37,7 +40,7 @@ def digest(data: bytes) -> bytes:
 
 def check_namespace(name: str) -> str:
     """The name, if it is one of a namespace. Raises ValueError."""
-    if NAMESPACE.fullmatch(name) is None:
+    if re.fullmatch(NAMESPACE, name) is None:
         raise ValueError(
             f"{quote(name)} is no namespace: up to 64 small letters, digits and . _ -, a letter or digit at each end"
         )
@@ -52,11 +55,11 @@ def check_key(key: str) -> str:
 
 
 def check_line(name: str, text: str, most: int) -> str:
-    """The text, if it is one short line of printable characters. Raises ValueError; `name` is in its words."""
+    """The text, if it is one short line of printable ASCII. Raises ValueError; `name` is in its words."""
     if len(text) > most:
         raise ValueError(f"{name} has {len(text):,} characters; it may have {most}")
-    if not text.isprintable():
-        raise ValueError(f"{name} is {quote(text)}, not one line of printable characters")
+    if re.fullmatch(LINE, text) is None:
+        raise ValueError(f"{name} is {quote(text)}, not one line of printable ASCII")
     return text
 
 
@@ -68,7 +71,7 @@ class EntryState(StrEnum):
     RETIRED = "retired"  # never serve it
 
 
-class Evidence(StrEnum):
+class CostEvidence(StrEnum):
     """How the cost of an entry is known, the weakest first."""
 
     NONE = "none"  # it is not known
@@ -78,11 +81,11 @@ class Evidence(StrEnum):
     @property
     def rank(self) -> int:
         """0 for the weakest."""
-        return list(Evidence).index(self)
+        return list(CostEvidence).index(self)
 
 
 @dataclass(frozen=True, slots=True)
-class Environment:
+class LogEnvironment:
     """Where an entry holds: nothing is served to another one unless it is asked for. Empty texts: the key says it."""
 
     device: str = ""
@@ -111,17 +114,17 @@ class Environment:
         return {"device": self.device, "toolchain": self.toolchain, "versions": dict(sorted(self.versions.items()))}
 
     @staticmethod
-    def from_json(data: Any) -> Environment:
+    def from_json(data: Any) -> LogEnvironment:
         """From JSON data of any origin. Raises ValueError."""
         fields: dict[str, Any] = check_type("the environment", data, dict)
         if unknown := fields.keys() - {"device", "toolchain", "versions"}:
             raise ValueError(f"the environment has no field {quote(min(unknown))}")
         device, toolchain = (check_type(name, fields.get(name, ""), str) for name in ("device", "toolchain"))
         versions: dict[str, Any] = check_type("versions", fields.get("versions", {}), dict)
-        return Environment(device, toolchain, {name: check_type(name, text, str) for name, text in versions.items()})
+        return LogEnvironment(device, toolchain, {name: check_type(name, text, str) for name, text in versions.items()})
 
 
-ANYWHERE = Environment()
+ANYWHERE = LogEnvironment()
 """The environment of values whose keys tell all that they depend on."""
 
 
@@ -133,15 +136,15 @@ class Cost:
     low_s: float | None = None
     high_s: float | None = None
     samples: int = 0
-    evidence: Evidence = Evidence.NONE
+    evidence: CostEvidence = CostEvidence.NONE
 
     def __post_init__(self) -> None:
         known = [number for number in (self.low_s, self.time_s, self.high_s) if number is not None]
         if not all(math.isfinite(number) and number > 0 for number in known):
             raise ValueError("times are numbers of seconds above 0")
-        if self.time_s is None and (known or self.evidence is not Evidence.NONE):
+        if self.time_s is None and (known or self.evidence is not CostEvidence.NONE):
             raise ValueError("an interval or evidence is told without a time")
-        if self.time_s is not None and self.evidence is Evidence.NONE:
+        if self.time_s is not None and self.evidence is CostEvidence.NONE:
             raise ValueError("a time is told without evidence: timed or confirmed")
         if (self.low_s is None) != (self.high_s is None) or known != sorted(known):
             raise ValueError("an interval has two ends, with the time between them")
@@ -166,7 +169,7 @@ class LogEntry:
 
     key: str
     value: bytes
-    environment: Environment = ANYWHERE
+    environment: LogEnvironment = ANYWHERE
     cost: Cost = UNKNOWN
     state: EntryState = EntryState.CANDIDATE
     machine: str = ""  # that found it, for people

@@ -15,8 +15,8 @@ from ..database import KEYS_AT_ONCE, DatabasePart, batches, read_session, write_
 from ..errors import NotFound, StoreError, read_stored
 from ..tables import EnvironmentRow, LogEntryRow, NamespaceRow
 from ..translate import from_row
-from .choice import Standing
-from .entry import Cost, EntryState, Environment, Evidence, LogEntry, check_namespace, digest
+from .choice import LogRival
+from .entry import Cost, CostEvidence, EntryState, LogEntry, LogEnvironment, check_namespace, digest
 from .update import LogUpdate, Place, Stored, places
 
 MOST_AT_ONCE = 1000
@@ -87,7 +87,7 @@ class WriteCounts:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class LogHit:
     """What is served for a key."""
 
     entry: LogEntry
@@ -125,7 +125,7 @@ class Logs(DatabasePart):
         session: Session,
         namespace: str,
         key: str,
-        environment: Environment,
+        environment: LogEnvironment,
         choice: str,
         state: EntryState,
     ) -> None:
@@ -162,16 +162,16 @@ class Logs(DatabasePart):
         session: Session,
         namespace: str,
         keys: Iterable[str],
-        environment: Environment,
+        environment: LogEnvironment,
         loose: Iterable[LogMatch] = (),
-    ) -> dict[str, Found]:
+    ) -> dict[str, LogHit]:
         """What is served for each of these keys that something is known of.
 
         `loose`: the nearest other environments that will do where the one itself has nothing.
         """
         space_id = session.scalar(select(NamespaceRow.id).where(NamespaceRow.name == namespace))
         allowed, wanted = {LogMatch.EXACT, *loose}, environment.digest
-        found: dict[str, Found] = {}
+        found: dict[str, LogHit] = {}
         for names in batches(dict.fromkeys(keys), KEYS_AT_ONCE):
             query = WHOLE.where(
                 LogEntryRow.namespace_id == space_id,
@@ -184,7 +184,7 @@ class Logs(DatabasePart):
             for entry in map(_read, session.execute(query)):
                 match = match_of(entry.environment, environment)
                 if entry.key in asked and match in allowed:
-                    found[entry.key] = _nearer(found.get(entry.key), Found(entry, match))
+                    found[entry.key] = _nearer(found.get(entry.key), LogHit(entry, match))
         return found
 
     @read_session
@@ -235,7 +235,7 @@ class Logs(DatabasePart):
     def _known_environment(self, session: Session, environment: bytes) -> int | None:
         return session.scalar(select(EnvironmentRow.id).where(EnvironmentRow.digest == environment))
 
-    def _environment_ids(self, session: Session, environments: Iterable[Environment]) -> dict[bytes, int]:
+    def _environment_ids(self, session: Session, environments: Iterable[LogEnvironment]) -> dict[bytes, int]:
         """Digest -> id, of environments that are stored if they are missing."""
         data = {environment.digest: environment.to_json() for environment in environments}
         ids: dict[bytes, int] = {}
@@ -254,8 +254,8 @@ class Logs(DatabasePart):
         for wanted in batches(sorted(key_digests), KEYS_AT_ONCE):
             query = select(*LIGHT).where(LogEntryRow.namespace_id == space.id, LogEntryRow.key_digest.in_(wanted))
             for row in session.execute(query):
-                standing = Standing(row.choice, EntryState(row.state), _cost(row), row.revision)
-                changes.know((row.key_digest, row.environment_id), Stored(row.id, standing, row.is_served))
+                rival = LogRival(row.choice, EntryState(row.state), _cost(row), row.revision)
+                changes.know((row.key_digest, row.environment_id), Stored(row.id, rival, row.is_served))
         return changes
 
     def _store(self, session: Session, space: NamespaceRow, changes: LogUpdate, owner: str) -> None:
@@ -281,7 +281,7 @@ def check_quota(space: NamespaceRow, quota: LogQuota) -> None:
         raise LogFull(f"{space.name} has {quota.size_bytes:,} bytes already: retire and delete what is not needed")
 
 
-def match_of(environment: Environment, asked: Environment) -> LogMatch:
+def match_of(environment: LogEnvironment, asked: LogEnvironment) -> LogMatch:
     """How near an environment is to the one that was asked for."""
     if environment == asked:
         return LogMatch.EXACT
@@ -290,7 +290,7 @@ def match_of(environment: Environment, asked: Environment) -> LogMatch:
     return LogMatch.VERSION if environment.device == asked.device else LogMatch.DEVICE
 
 
-def _nearer(one: Found | None, other: Found) -> Found:
+def _nearer(one: LogHit | None, other: LogHit) -> LogHit:
     """The nearer of two; of equals the one that was changed last."""
     if one is None:
         return other
@@ -299,7 +299,7 @@ def _nearer(one: Found | None, other: Found) -> Found:
 
 
 def _cost(row: Any) -> Cost:
-    return Cost(row.time_s, row.low_s, row.high_s, row.samples, Evidence(row.evidence))
+    return Cost(row.time_s, row.low_s, row.high_s, row.samples, CostEvidence(row.evidence))
 
 
 def _read(row: Any) -> LogEntry:
@@ -310,7 +310,7 @@ def _entry(row: Any) -> LogEntry:
     return LogEntry(
         row.key,
         row.value,
-        Environment.from_json(row.environment),
+        LogEnvironment.from_json(row.environment),
         _cost(row),
         EntryState(row.state),
         row.machine,
@@ -320,12 +320,12 @@ def _entry(row: Any) -> LogEntry:
     )
 
 
-def _standing_values(stored: Stored) -> dict[str, Any]:
-    standing, cost = stored.standing, stored.standing.cost
+def _rival_values(stored: Stored) -> dict[str, Any]:
+    rival, cost = stored.rival, stored.rival.cost
     return {
-        "revision": standing.revision,
+        "revision": rival.revision,
         "is_served": stored.is_served,
-        "state": standing.state.value,
+        "state": rival.state.value,
         "evidence": cost.evidence.value,
         "time_s": cost.time_s,
         "low_s": cost.low_s,
@@ -335,15 +335,15 @@ def _standing_values(stored: Stored) -> dict[str, Any]:
 
 
 def _changed_values(stored: Stored) -> dict[str, Any]:
-    return {"row_id": stored.row_id} | _standing_values(stored)
+    return {"row_id": stored.row_id} | _rival_values(stored)
 
 
 def _new_values(stored: Stored, place: Place, entry: LogEntry) -> dict[str, Any]:
     key_digest, environment_id = place
-    return _standing_values(stored) | {
+    return _rival_values(stored) | {
         "key_digest": key_digest,
         "environment_id": environment_id,
-        "choice": stored.standing.choice,
+        "choice": stored.rival.choice,
         "machine": entry.machine,
         "key": entry.key,
         "value": entry.value,

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from .choice import Standing, choose
-from .entry import Cost, EntryState, Evidence, LogEntry, digest
+from .choice import LogRival, choose
+from .entry import Cost, CostEvidence, EntryState, LogEntry, digest
 
 Place = tuple[bytes, int]
 """The digest of a key, and the number of an environment: of the values that one of is served."""
@@ -19,7 +19,7 @@ class Stored:
     """A value of a place, as far as writing depends on it. `row_id` is None for one that is new."""
 
     row_id: int | None
-    standing: Standing
+    rival: LogRival
     is_served: bool
     is_changed: bool = False
 
@@ -35,7 +35,7 @@ class LogUpdate:
 
     def know(self, place: Place, stored: Stored) -> None:
         """Hear of a row that is there."""
-        self._stored[place][stored.standing.choice] = stored
+        self._stored[place][stored.rival.choice] = stored
 
     def write(self, place: Place, entry: LogEntry) -> None:
         """Add an entry, or what it tells of a value that is there: its cost, where it is known as well or better.
@@ -46,10 +46,10 @@ class LogUpdate:
         values, choice = self._stored[place], digest(entry.value)
         there = values.get(choice)
         if there is None:
-            standing = Standing(choice, entry.state, entry.cost, self._next())
-            values[choice] = stored = Stored(None, standing, is_served=False, is_changed=True)
+            rival = LogRival(choice, entry.state, entry.cost, self._next())
+            values[choice] = stored = Stored(None, rival, is_served=False, is_changed=True)
             self.added.append((stored, place, entry))
-        elif (cost := better(entry.cost, there.standing.cost)) != there.standing.cost or self._is_stale(place, there):
+        elif (cost := better(entry.cost, there.rival.cost)) != there.rival.cost or self._is_stale(place, there):
             self._change(there, cost=cost)
             self.improved += 1
         self._choose(place)
@@ -57,7 +57,7 @@ class LogUpdate:
     def decide(self, place: Place, choice: bytes, state: EntryState) -> bool:
         """Set the state of a value. Whether it is there."""
         there = self._stored[place].get(choice)
-        if there is not None and there.standing.state is not state:
+        if there is not None and there.rival.state is not state:
             self._change(there, state=state)
             self._choose(place)
         return there is not None
@@ -69,21 +69,21 @@ class LogUpdate:
 
     def _choose(self, place: Place) -> None:
         values = self._stored[place].values()
-        served = choose(stored.standing for stored in values)
+        served = choose(stored.rival for stored in values)
         for stored in values:
-            if stored.is_served and stored.standing is not served:
+            if stored.is_served and stored.rival is not served:
                 stored.is_served, stored.is_changed = False, True  # no news: what is served instead is
-            elif stored.standing is served and not stored.is_served:
+            elif stored.rival is served and not stored.is_served:
                 stored.is_served = True
                 self._change(stored)
 
     def _is_stale(self, place: Place, stored: Stored) -> bool:
         """Whether a value without a cost has to be written anew to be served: another one is newer."""
-        standings = [other.standing for other in self._stored[place].values()]
-        return not stored.is_served and all(standing.cost.evidence is Evidence.NONE for standing in standings)
+        rivals = [other.rival for other in self._stored[place].values()]
+        return not stored.is_served and all(rival.cost.evidence is CostEvidence.NONE for rival in rivals)
 
     def _change(self, stored: Stored, **changes: Any) -> None:
-        stored.standing = replace(stored.standing, revision=self._next(), **changes)
+        stored.rival = replace(stored.rival, revision=self._next(), **changes)
         stored.is_changed = True
 
     def _next(self) -> int:

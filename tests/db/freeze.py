@@ -17,7 +17,7 @@ from tunewright.codegen.target import Target
 from tunewright.db.access import KeyScope
 from tunewright.db.fleet import TunerDevice
 from tunewright.db.job import EventKind, Idempotency, JobSpec, JobState, NewEvent, SearchBudget, SpecTask
-from tunewright.db.logs.entry import Cost, Environment, Evidence, LogEntry
+from tunewright.db.logs.entry import Cost, CostEvidence, LogEntry, LogEnvironment
 from tunewright.db.schema import HEAD
 from tunewright.db.snapshot import NewSnapshot
 from tunewright.db.store import Store, open_store
@@ -54,8 +54,8 @@ def fill(store: Store) -> None:
     store.jobs.finish(lease, JobState.SUCCEEDED, result={"tuned_ms": 1.5})
     metrics = {"pairwise": 0.9, "tasks": [task.key]}
     store.snapshots.keep(NewSnapshot("cpu", "1", b"a cost model", 3, 3, metrics, "12" * 32, lease.job_id))
-    cost = Cost(2e-6, 1e-6, 3e-6, 9, Evidence.TIMED)
-    store.logs.write("frozen", [LogEntry("key", b"value", Environment("gpu", "compiler", {"driver": "1"}), cost)])
+    cost = Cost(2e-6, 1e-6, 3e-6, 9, CostEvidence.TIMED)
+    store.logs.write("frozen", [LogEntry("key", b"value", LogEnvironment("gpu", "compiler", {"driver": "1"}), cost)])
     _fill_service(store, dataclasses.replace(spec, model_sha256=MODEL_SHA256), target)
 
 

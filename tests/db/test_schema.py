@@ -177,6 +177,10 @@ def test_a_frozen_database_says_when_the_best_was_created(path, tmp_path):
 
 BEFORE_TRUST = ";".join(
     [
+        "DROP TABLE log_entries",
+        "DROP TABLE log_environments",
+        "DROP TABLE log_namespaces",
+        "ALTER TABLE api_keys DROP COLUMN namespaces",
         "DROP INDEX ix_job_tasks_task_key",
         "ALTER TABLE bests DROP COLUMN samples",
         "DROP TABLE voids",

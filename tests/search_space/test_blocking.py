@@ -66,7 +66,7 @@ def test_a_default_keeps_all_units_of_all_threads_busy(machine: str, shape: tupl
 
 
 def test_wide_vectors_take_tiles_that_load_less() -> None:
-    """A load of a whole line takes as long as two multiply-adds, of which 2 by 14 tiles have fewer for each than 3 by 9."""
+    """A load of a whole line takes as long as two multiply-adds: so tiles are squarer."""
     assert default(gemm(512, 512, 512), TARGETS["avx512"])[:2] == (3, 9)
     assert default(gemm(3136, 256, 64), TARGETS["avx512"])[:2] == (4, 6)  # all columns at once
     assert default(gemm(512, 512, 512), TARGETS["avx2"])[:2] == (2, 6)

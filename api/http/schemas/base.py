@@ -8,9 +8,13 @@ from fastapi import Path
 from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints
 
 from tunewright.db.bounds import LARGEST_ID
+from tunewright.db.logs.entry import DIGEST_BYTES
 from tunewright.tuner.units import in_ms
 
 SHA256 = "[0-9a-f]{64}"
+DIGITS = f"[0-9a-f]{{{2 * DIGEST_BYTES}}}"
+"""Pattern of the digests of the log."""
+
 NOT_BLANK = r"\S"
 """Pattern of texts that say something."""
 

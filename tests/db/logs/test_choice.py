@@ -5,61 +5,61 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunewright.db.logs.choice import Standing, choose
-from tunewright.db.logs.entry import Cost, EntryState, Evidence
+from tunewright.db.logs.choice import LogRival, choose
+from tunewright.db.logs.entry import Cost, CostEvidence, EntryState
 
 
-def standing(
+def rival(
     choice: bytes,
     time_s: float | None = None,
     spread_s: float = 0.0,
-    evidence: Evidence = Evidence.TIMED,
+    evidence: CostEvidence = CostEvidence.TIMED,
     state: EntryState = EntryState.CANDIDATE,
     revision: int = 0,
-) -> Standing:
+) -> LogRival:
     if time_s is None:
-        return Standing(choice, state, Cost(), revision)
+        return LogRival(choice, state, Cost(), revision)
     cost = Cost(time_s, time_s - spread_s, time_s + spread_s, evidence=evidence)
-    return Standing(choice, state, cost, revision)
+    return LogRival(choice, state, cost, revision)
 
 
-def served(*standings: Standing) -> bytes | None:
-    chosen = choose(standings)
+def served(*rivals: LogRival) -> bytes | None:
+    chosen = choose(rivals)
     return None if chosen is None else chosen.choice
 
 
 def test_the_least_cost_wins():
-    assert served(standing(b"a", 2.0), standing(b"b", 1.0)) == b"b"
+    assert served(rival(b"a", 2.0), rival(b"b", 1.0)) == b"b"
 
 
 def test_costs_that_may_be_equal_are_a_tie():
     """Then an approved value is served, else that of the lowest name, whatever was measured a little faster."""
-    a, b = standing(b"a", 1.1, 0.2), standing(b"b", 1.0, 0.2)
+    a, b = rival(b"a", 1.1, 0.2), rival(b"b", 1.0, 0.2)
     assert served(a, b) == b"a"
-    approved = standing(b"b", 1.0, 0.2, state=EntryState.APPROVED)
+    approved = rival(b"b", 1.0, 0.2, state=EntryState.APPROVED)
     assert served(a, approved) == b"b"
-    far = standing(b"a", 2.0, 0.2, state=EntryState.APPROVED)
+    far = rival(b"a", 2.0, 0.2, state=EntryState.APPROVED)
     assert served(far, b) == b"b"  # approval is no reason to be slow
 
 
 def test_what_was_confirmed_counts_before_what_was_timed_once():
-    timed, confirmed = standing(b"a", 1.0), standing(b"b", 2.0, evidence=Evidence.CONFIRMED)
+    timed, confirmed = rival(b"a", 1.0), rival(b"b", 2.0, evidence=CostEvidence.CONFIRMED)
     assert served(timed, confirmed) == b"b"
 
 
 def test_an_approved_value_without_a_cost_is_served():
-    approved = standing(b"z", state=EntryState.APPROVED)
-    assert served(standing(b"a", 1.0), approved) == b"z"
-    assert served(standing(b"a", revision=9), approved) == b"z"
+    approved = rival(b"z", state=EntryState.APPROVED)
+    assert served(rival(b"a", 1.0), approved) == b"z"
+    assert served(rival(b"a", revision=9), approved) == b"z"
 
 
 def test_without_costs_the_newest_is_served():
-    assert served(standing(b"a", revision=1), standing(b"b", revision=3), standing(b"c", revision=2)) == b"b"
+    assert served(rival(b"a", revision=1), rival(b"b", revision=3), rival(b"c", revision=2)) == b"b"
 
 
 def test_what_is_retired_is_not_served():
-    retired = standing(b"a", 1.0, state=EntryState.RETIRED)
-    assert served(retired, standing(b"b", 2.0)) == b"b"
+    retired = rival(b"a", 1.0, state=EntryState.RETIRED)
+    assert served(retired, rival(b"b", 2.0)) == b"b"
     assert served(retired) is None
     assert served() is None
 
@@ -70,7 +70,7 @@ costs = st.one_of(
         lambda time, spread, evidence: Cost(time, time - spread, time + spread, evidence=evidence),
         st.integers(5, 9).map(float),
         st.sampled_from([0.0, 1.0, 2.0]),
-        st.sampled_from([Evidence.TIMED, Evidence.CONFIRMED]),
+        st.sampled_from([CostEvidence.TIMED, CostEvidence.CONFIRMED]),
     ),
 )
 
@@ -78,14 +78,15 @@ costs = st.one_of(
 @given(st.lists(st.tuples(costs, st.sampled_from(EntryState)), max_size=6), st.randoms(use_true_random=False))
 def test_everybody_chooses_the_same(drawn: list[tuple[Cost, EntryState]], shuffling: random.Random):
     """Whatever the order; and nobody is served what is retired, or certainly slower than what is as well known."""
-    standings = [Standing(bytes([n]), state, cost, n) for n, (cost, state) in enumerate(drawn)]
-    served = choose(standings)
-    shuffling.shuffle(standings)
-    assert choose(standings) == served
-    live = [s for s in standings if s.state is not EntryState.RETIRED]
-    assert (served is None) == (not live)
-    if served is None or served.cost.time_s is None:
+    rivals = [LogRival(bytes([n]), state, cost, n) for n, (cost, state) in enumerate(drawn)]
+    chosen = choose(rivals)
+    shuffling.shuffle(rivals)
+    assert choose(rivals) == chosen
+    live = [s for s in rivals if s.state is not EntryState.RETIRED]
+    assert (chosen is None) == (not live)
+    if chosen is None or chosen.cost.time_s is None:
         return
+    strongest = max(rival.cost.evidence.rank for rival in live)
     for other in live:
-        if other.cost.evidence.rank >= served.cost.evidence.rank:
-            assert served.cost.interval_s[0] <= other.cost.interval_s[1]
+        if other.cost.evidence.rank == strongest:
+            assert chosen.cost.interval_s[0] <= other.cost.interval_s[1]

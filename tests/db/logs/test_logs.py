@@ -7,19 +7,19 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tunewright.db.errors import NotFound
-from tunewright.db.logs.choice import Standing, choose
-from tunewright.db.logs.entry import Cost, EntryState, Environment, Evidence, LogEntry
+from tunewright.db.logs.choice import LogRival, choose
+from tunewright.db.logs.entry import Cost, CostEvidence, EntryState, LogEntry, LogEnvironment
 from tunewright.db.logs.logs import LogFull, LogMatch, LogQuota, WriteCounts
 from tunewright.db.store import open_store
 
-H100 = Environment("H100", "triton", {"cuda": "13.0"})
-OLDER = Environment("H100", "triton", {"cuda": "12.8"})
-H200 = Environment("H200", "triton", {"cuda": "13.0"})
-TVM = Environment("H100", "tvm", {"cuda": "13.0"})
+H100 = LogEnvironment("H100", "triton", {"cuda": "13.0"})
+OLDER = LogEnvironment("H100", "triton", {"cuda": "12.8"})
+H200 = LogEnvironment("H200", "triton", {"cuda": "13.0"})
+TVM = LogEnvironment("H100", "tvm", {"cuda": "13.0"})
 
 
 def entry(key="k", value=b"v", environment=H100, time_s=None, **others):
-    cost = Cost(time_s, evidence=Evidence.TIMED) if time_s is not None else Cost()
+    cost = Cost(time_s, evidence=CostEvidence.TIMED) if time_s is not None else Cost()
     return LogEntry(key, value, environment, others.pop("cost", cost), **others)
 
 
@@ -29,16 +29,16 @@ def served(store, key="k", environment=H100, namespace="n", **others):
 
 
 def test_what_is_written_is_found(store):
-    cost = Cost(2e-6, 1e-6, 3e-6, 9, Evidence.CONFIRMED)
-    written = LogEntry("key ü", b"\x80\x00", H100, cost, machine="host/1")
+    cost = Cost(2e-6, 1e-6, 3e-6, 9, CostEvidence.CONFIRMED)
+    written = LogEntry("a key", b"\x80\x00", H100, cost, machine="host/1")
     assert store.logs.write("n", [written], "owner") == WriteCounts(1, 0, 0)
-    found = store.logs.look_up("n", ["key ü", "other"], H100)
-    assert list(found) == ["key ü"]
-    back = found["key ü"].entry
+    found = store.logs.look_up("n", ["a key", "other"], H100)
+    assert list(found) == ["a key"]
+    back = found["a key"].entry
     assert (back.value, back.environment, back.cost, back.machine) == (b"\x80\x00", H100, cost, "host/1")
-    assert (back.state, back.is_served, found["key ü"].match) == (EntryState.CANDIDATE, True, LogMatch.EXACT)
+    assert (back.state, back.is_served, found["a key"].match) == (EntryState.CANDIDATE, True, LogMatch.EXACT)
     [space] = store.logs.namespaces()
-    assert (space.name, space.entries, space.size_bytes) == ("n", 1, len("key ü".encode()) + 2)
+    assert (space.name, space.entries, space.size_bytes) == ("n", 1, len("a key") + 2)
 
 
 def test_writing_again_changes_nothing(store):
@@ -60,7 +60,7 @@ def test_namespaces_and_environments_are_apart(store):
     assert served(store) == b"v"
     assert served(store, namespace="m") == b"of m"
     assert served(store, namespace="nobody's") is None
-    for environment in (OLDER, H200, TVM, Environment()):
+    for environment in (OLDER, H200, TVM, LogEnvironment()):
         assert served(store, environment=environment) is None
 
 
@@ -77,8 +77,8 @@ def test_loose_matches_are_found_only_when_asked_for(store):
 def test_the_least_cost_is_served_and_stronger_evidence_counts(store):
     store.logs.write("n", [entry(value=b"a", time_s=1.0), entry(value=b"b", time_s=2.0)])
     assert served(store) == b"a"
-    slower = entry(value=b"a", cost=Cost(3.0, evidence=Evidence.CONFIRMED))
-    faster = entry(value=b"b", cost=Cost(2.0, evidence=Evidence.CONFIRMED))
+    slower = entry(value=b"a", cost=Cost(3.0, evidence=CostEvidence.CONFIRMED))
+    faster = entry(value=b"b", cost=Cost(2.0, evidence=CostEvidence.CONFIRMED))
     assert store.logs.write("n", [slower, faster]) == WriteCounts(0, 2, 0)
     assert served(store) == b"b"
     store.logs.write("n", [entry(value=b"a", time_s=0.1)])  # weaker evidence than there is
@@ -158,12 +158,12 @@ def test_random_histories(store):
             state = rng.choice(list(EntryState))
             store.logs.decide("n", key, H100, entry(value=value).choice, state)
         else:
-            evidence = rng.choice([Evidence.TIMED, Evidence.CONFIRMED])
+            evidence = rng.choice([CostEvidence.TIMED, CostEvidence.CONFIRMED])
             told = Cost(float(rng.randint(1, 4)), evidence=evidence)
             store.logs.write("n", [entry(key, value, cost=told)])
             old = old if old is not None and evidence.rank < old.evidence.rank else told
         known[key][value] = old, state, moment
-        rows = [Standing(bytes.fromhex(entry(value=v).choice), s, c, m) for v, (c, s, m) in known[key].items()]
+        rows = [LogRival(bytes.fromhex(entry(value=v).choice), s, c, m) for v, (c, s, m) in known[key].items()]
         right = choose(rows)
         values = {bytes.fromhex(entry(value=v).choice): v for v in known[key]}
         assert served(store, key) == (None if right is None else values[right.choice])

@@ -1,0 +1,203 @@
+"""Schemas of the log of other compilers."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import ConfigDict, Field, StringConstraints, model_validator
+from pydantic.config import JsonDict
+
+from tunewright.db.logs.entry import (
+    LINE,
+    LONGEST_KEY,
+    LONGEST_TEXT,
+    MOST_VERSIONS,
+    VALUE_BYTES,
+    CostEvidence,
+    EntryState,
+    LogEntry,
+    LogEnvironment,
+)
+from tunewright.db.logs.lines import entry_from_json, entry_to_json
+from tunewright.db.logs.logs import LogHit, LogMatch
+
+from .base import DIGITS, Answer, RequestModel
+
+KEYS_AT_ONCE = 1024
+"""Keys of one lookup."""
+
+EXAMPLE_KEY = "sm_90-matmul-4096"
+EXAMPLE_ENVIRONMENT: JsonDict = {
+    "device": "NVIDIA H100",
+    "toolchain": "triton",
+    "versions": {"triton": "3.6.0", "cuda": "13.0"},
+}
+
+LogKey = Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_KEY, pattern=f"^{LINE}$")]
+Line = Annotated[str, StringConstraints(max_length=LONGEST_TEXT, pattern=f"^{LINE}$")]
+ShortDigest = Annotated[str, StringConstraints(pattern=f"^{DIGITS}$")]
+
+
+class EnvironmentAsked(RequestModel):
+    """Where a value holds. Nothing of it: the key tells all that the value depends on."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE_ENVIRONMENT]})
+
+    device: Line = ""
+    toolchain: Line = Field("", description="What reads the value, such as a compiler.")
+    versions: dict[Line, Line] = Field(default_factory=dict, max_length=MOST_VERSIONS, description="By name.")
+
+    @property
+    def environment(self) -> LogEnvironment:
+        """As the database has it. Raises ValueError."""
+        return LogEnvironment(self.device, self.toolchain, self.versions)
+
+
+class EntryAsked(RequestModel):
+    """A value for a key, and what is known of it."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"value": '{"num_warps": 8}', "environment": EXAMPLE_ENVIRONMENT, "time_s": 1.25e-4}]
+        }
+    )
+
+    value: str | None = Field(None, max_length=VALUE_BYTES, description="A text; or `value_base64`.")
+    value_base64: str | None = Field(None, max_length=VALUE_BYTES * 4 // 3 + 4, description="Any bytes.")
+    environment: EnvironmentAsked = Field(default_factory=lambda: EnvironmentAsked.model_validate({}))
+    time_s: float | None = Field(None, gt=0, allow_inf_nan=False, description="What running with it took, if known.")
+    low_s: float | None = Field(None, gt=0, allow_inf_nan=False, description="Ends of an interval of that time.")
+    high_s: float | None = Field(None, gt=0, allow_inf_nan=False)
+    samples: Annotated[int, Field(ge=0, lt=1 << 31)] = 0
+    evidence: Literal["none", "timed", "confirmed"] | None = Field(
+        None, description="How the time is known: by a search, or again beside others. Left out: `timed`, with a time."
+    )
+    machine: Line = Field("", description="Where it was found, for people.")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        self.entry("key")
+        return self
+
+    def entry(self, key: str) -> LogEntry:
+        """The entry of a key. Raises ValueError."""
+        return entry_from_json(self.model_dump(exclude_none=True) | {"key": key})
+
+
+class LogLookupAsked(RequestModel):
+    """Keys to look up in a namespace, for one environment."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"environment": EXAMPLE_ENVIRONMENT, "keys": [EXAMPLE_KEY]}]}
+    )
+
+    keys: list[LogKey] = Field(min_length=1, max_length=KEYS_AT_ONCE)
+    environment: EnvironmentAsked = Field(default_factory=lambda: EnvironmentAsked.model_validate({}))
+    loose: list[Literal["version", "device"]] = Field(
+        default_factory=list,
+        max_length=2,
+        description="What else will do where nothing is known of the environment: other versions of the same device "
+        "and toolchain, or the toolchain on another device. It is marked as such in the answer.",
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        _ = self.environment.environment
+        return self
+
+
+class DecisionAsked(RequestModel):
+    """What becomes of an entry."""
+
+    key: LogKey
+    choice: ShortDigest = Field(description="The entry's, as lists tell it.")
+    environment: EnvironmentAsked = Field(default_factory=lambda: EnvironmentAsked.model_validate({}))
+    state: Annotated[EntryState, Field(strict=False)]
+
+
+class EnvironmentShown(Answer):
+    """Where a value holds."""
+
+    device: str
+    toolchain: str
+    versions: dict[str, str]
+
+
+class EntryShown(Answer):
+    """A value of a key."""
+
+    key: str
+    value: str | None = Field(None, description="Null: it is no text, see `value_base64`.")
+    value_base64: str | None = None
+    choice: ShortDigest = Field(description="The value's name among those of its key.")
+    environment: EnvironmentShown
+    fingerprint: ShortDigest = Field(description="Of the environment: what lists and snapshots are asked for with.")
+    time_s: float | None = None
+    low_s: float | None = None
+    high_s: float | None = None
+    samples: int
+    evidence: CostEvidence
+    state: EntryState
+    served: bool = Field(description="Whether this is the value that lookups of its key and environment get.")
+    machine: str
+    created_at: datetime
+
+    @classmethod
+    def of(cls, entry: LogEntry) -> EntryShown:
+        """As it is told."""
+        return cls.model_validate(_fields(entry))
+
+
+class LogItem(Answer):
+    """What is known for a key."""
+
+    key: str
+    match: LogMatch = Field(description="How near the environment is that the value is of; `none`: nothing is known.")
+    entry: EntryShown | None = None
+
+    @classmethod
+    def of(cls, key: str, found: LogHit | None) -> LogItem:
+        """As it is told."""
+        if found is None:
+            return cls(key=key, match=LogMatch.NONE)
+        return cls(key=key, match=found.match, entry=EntryShown.of(found.entry))
+
+
+class LogLookupAnswer(Answer):
+    """What is known for each key, in the order of the request."""
+
+    items: list[LogItem]
+
+
+class WrittenShown(Answer):
+    """What a write did."""
+
+    added: int
+    improved: int = Field(description="Values that were there, of which more is known now.")
+    known: int = Field(description="Entries that say nothing new.")
+
+
+class NamespaceShown(Answer):
+    """A namespace and how much is in it."""
+
+    name: str
+    entries: int
+    size_bytes: int
+    revision: int = Field(description="Number of changes so far.")
+    created_at: datetime
+
+
+class DeletedShown(Answer):
+    """What was deleted."""
+
+    entries: int
+
+
+def _fields(entry: LogEntry) -> dict[str, Any]:
+    return entry_to_json(entry) | {
+        "choice": entry.choice,
+        "fingerprint": entry.environment.fingerprint,
+        "served": entry.is_served,
+        "created_at": entry.created_at,
+    }
