@@ -282,7 +282,7 @@ async def find_value(
 @router.put(
     "/{namespace}/{log_key:path}",
     summary="Add a value for a key",
-    responses=problems(ProblemKind.INVALID, ProblemKind.LOG_FULL),
+    responses=problems(ProblemKind.INVALID, ProblemKind.LOG_FULL, ProblemKind.NOT_FOUND),  # no path has line ends
     dependencies=[Depends(count_as_change)],
 )
 async def write_value(
