@@ -187,3 +187,29 @@ class LogEntry:
     def choice(self) -> str:
         """The value's name among those of its key: a digest of it, in hexadecimal."""
         return digest(self.value).hex()
+
+
+class LogMatch(StrEnum):
+    """How near the environment of what was found is to the one that was asked for."""
+
+    EXACT = "exact"
+    VERSION = "version"  # the same device and toolchain, other versions
+    DEVICE = "device"  # the same toolchain on another device
+    NONE = "none"  # nothing is known
+
+
+@dataclass(frozen=True, slots=True)
+class LogHit:
+    """What is served for a key."""
+
+    entry: LogEntry
+    match: LogMatch
+
+
+def match_of(environment: LogEnvironment, asked: LogEnvironment) -> LogMatch:
+    """How near an environment is to the one that was asked for."""
+    if environment == asked:
+        return LogMatch.EXACT
+    if environment.toolchain != asked.toolchain:
+        return LogMatch.NONE
+    return LogMatch.VERSION if environment.device == asked.device else LogMatch.DEVICE

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 from typing import Any
 
 from sqlalchemy import bindparam, delete, insert, select, update
@@ -16,7 +15,18 @@ from ..errors import NotFound, StoreError, read_stored
 from ..tables import EnvironmentRow, LogEntryRow, NamespaceRow
 from ..translate import from_row
 from .choice import LogRival
-from .entry import Cost, CostEvidence, EntryState, LogEntry, LogEnvironment, check_namespace, digest
+from .entry import (
+    Cost,
+    CostEvidence,
+    EntryState,
+    LogEntry,
+    LogEnvironment,
+    LogHit,
+    LogMatch,
+    check_namespace,
+    digest,
+    match_of,
+)
 from .update import LogUpdate, Place, Stored, places
 
 MOST_AT_ONCE = 1000
@@ -49,15 +59,6 @@ class LogFull(StoreError):
     """A namespace has as many entries, or bytes, as it may have."""
 
 
-class LogMatch(StrEnum):
-    """How near the environment of what was found is to the one that was asked for."""
-
-    EXACT = "exact"
-    VERSION = "version"  # the same device and toolchain, other versions
-    DEVICE = "device"  # the same toolchain on another device
-    NONE = "none"  # nothing is known
-
-
 @dataclass(frozen=True, slots=True)
 class Namespace:
     """A namespace and how much is in it."""
@@ -84,14 +85,6 @@ class WriteCounts:
     added: int
     improved: int  # values that were there, of which more is known now
     known: int  # nothing new
-
-
-@dataclass(frozen=True, slots=True)
-class LogHit:
-    """What is served for a key."""
-
-    entry: LogEntry
-    match: LogMatch
 
 
 class Logs(DatabasePart):
@@ -279,15 +272,6 @@ def check_quota(space: NamespaceRow, quota: LogQuota) -> None:
         raise LogFull(f"{space.name} has {quota.entries:,} entries already: retire and delete what is not needed")
     if space.size_bytes > quota.size_bytes:
         raise LogFull(f"{space.name} has {quota.size_bytes:,} bytes already: retire and delete what is not needed")
-
-
-def match_of(environment: LogEnvironment, asked: LogEnvironment) -> LogMatch:
-    """How near an environment is to the one that was asked for."""
-    if environment == asked:
-        return LogMatch.EXACT
-    if environment.toolchain != asked.toolchain:
-        return LogMatch.NONE
-    return LogMatch.VERSION if environment.device == asked.device else LogMatch.DEVICE
 
 
 def _nearer(one: LogHit | None, other: LogHit) -> LogHit:

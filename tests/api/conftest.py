@@ -22,7 +22,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from tunewright.api.app import create_app
-from tunewright.api.client import tiers
+from tunewright.api.client import breaker, tiers
 from tunewright.api.dashboard import page as page_routes
 from tunewright.api.http.descriptions import Descriptions
 from tunewright.api.http.protocol import BoundedProtocol
@@ -392,7 +392,7 @@ def _patient_lookups(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def _no_server_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No answer is kept and no failure remembered: a server may get the port that one of an earlier test had."""
-    monkeypatch.setattr(tiers, "_breakers", {})
+    monkeypatch.setattr(breaker, "_breakers", {})
     monkeypatch.setattr(tiers, "_shared", {})
     monkeypatch.setattr(tiers, "_logged_notes", set())
     monkeypatch.setattr(tiers, "_home", lambda: tmp_path / "lookups")

@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 import pytest
 
-from tunewright.api.client import tiers
+from tunewright.api.client import breaker, tiers
 from tunewright.codegen.host import detect
 from tunewright.search_space.measurement import Measurement, Status
 from tunewright.search_space.sketches import default_schedule, spaces
@@ -177,7 +177,8 @@ class TestServerThatIsAway:
     @pytest.fixture(autouse=True)
     def _new_process(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("TUNEWRIGHT_HOME", str(tmp_path / "home"))
-        for name, value in (("_breakers", {}), ("_shared", {}), ("_logged_notes", set())):
+        monkeypatch.setattr(breaker, "_breakers", {})
+        for name, value in (("_shared", {}), ("_logged_notes", set())):
             monkeypatch.setattr(tiers, name, value)
 
     @staticmethod

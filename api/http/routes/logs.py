@@ -14,9 +14,9 @@ from fastapi.responses import StreamingResponse
 from tunewright.db.access import Key, KeyScope
 from tunewright.db.database import batches
 from tunewright.db.errors import NotFound
-from tunewright.db.logs.entry import ANYWHERE, LINE, LONGEST_KEY, NAMESPACE, LogEntry
+from tunewright.db.logs.entry import ANYWHERE, LINE, LONGEST_KEY, NAMESPACE, LogEntry, LogMatch
 from tunewright.db.logs.lines import entry_to_json, parse_line
-from tunewright.db.logs.logs import MOST_AT_ONCE, LogFull, LogMatch, Namespace, WriteCounts
+from tunewright.db.logs.logs import MOST_AT_ONCE, LogFull, Namespace, WriteCounts
 from tunewright.db.store import Store
 
 from ..access import count_as_change, needs

@@ -18,9 +18,10 @@ from tunewright.db.logs.entry import (
     EntryState,
     LogEntry,
     LogEnvironment,
+    LogHit,
+    LogMatch,
 )
 from tunewright.db.logs.lines import entry_from_json, entry_to_json
-from tunewright.db.logs.logs import LogHit, LogMatch
 
 from .base import DIGITS, Answer, RequestModel
 

@@ -8,8 +8,8 @@ import pytest
 
 from tunewright.db.errors import NotFound
 from tunewright.db.logs.choice import LogRival, choose
-from tunewright.db.logs.entry import Cost, CostEvidence, EntryState, LogEntry, LogEnvironment
-from tunewright.db.logs.logs import LogFull, LogMatch, LogQuota, WriteCounts
+from tunewright.db.logs.entry import Cost, CostEvidence, EntryState, LogEntry, LogEnvironment, LogMatch
+from tunewright.db.logs.logs import LogFull, LogQuota, WriteCounts
 from tunewright.db.store import open_store
 
 H100 = LogEnvironment("H100", "triton", {"cuda": "13.0"})

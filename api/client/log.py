@@ -1,0 +1,190 @@
+"""The log of a server, for compilers that must go on without it: nothing here raises for what a server does.
+
+Whatever is wrong with it costs at most one time limit, once: then it is left alone for a while (`breaker`). What was
+not found is searched for, and what could not be written is lost to others, as if there were no server.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tunewright.db.logs.entry import (
+    ANYWHERE,
+    LONGEST_KEY,
+    VALUE_BYTES,
+    LogEntry,
+    LogEnvironment,
+    LogHit,
+    LogMatch,
+    check_namespace,
+)
+from tunewright.db.logs.lines import entry_from_json, entry_to_json
+from tunewright.tuner.settings import settings
+
+from .address import normal
+from .breaker import breaker_of
+from .connection import key_for
+from .conversation import Conversation, ExchangeError
+
+if TYPE_CHECKING:
+    import httpx
+
+TIMEOUT_S = 1.0
+"""Most seconds that a call waits for a server."""
+
+KEYS_AT_ONCE = 1024
+"""Keys in one request."""
+
+ENTRIES_AT_ONCE, ENTRIES_OF_A_PAGE = 500, 200
+"""Entries that are written, and listed, in one request."""
+
+ENTRY_BYTES = 2 * VALUE_BYTES + 16 * LONGEST_KEY
+"""How long an entry is at most in an answer."""
+
+ANSWER_BYTES = 1 << 26
+"""How long any answer may be."""
+
+ADDED_FIELDS = {"choice", "fingerprint", "served", "created_at"}
+"""Fields of an entry in an answer that an import does not take."""
+
+Result = TypeVar("Result")
+
+_log = logging.getLogger("tunewright.log")
+_logged: set[str] = set()
+
+
+class LogClient:
+    """One namespace of the log of a server. Threads may share it.
+
+    `server` is by default that of the setting; without one nothing is found and nothing kept. Raises Refused for what
+    is no address, and ValueError for what is no namespace.
+    """
+
+    def __init__(self, namespace: str, server: str | None = None, timeout_s: float = TIMEOUT_S) -> None:
+        self.namespace = check_namespace(namespace)
+        address = server or settings().server
+        self.server = normal(address) if address else None
+        self._timeout_s = timeout_s
+
+    def look_up(
+        self, keys: Iterable[str], environment: LogEnvironment = ANYWHERE, loose: Iterable[LogMatch] = ()
+    ) -> dict[str, LogHit]:
+        """What is served for each of these keys that the server knows anything of.
+
+        `loose`: the nearest other environments that will do.
+        """
+        names, others = list(dict.fromkeys(keys)), [match.value for match in loose]
+
+        def talk(conversation: _LogConversation, client: httpx.Client) -> dict[str, LogHit]:
+            found: dict[str, LogHit] = {}
+            for start in range(0, len(names), KEYS_AT_ONCE):
+                asked = names[start : start + KEYS_AT_ONCE]
+                body = {"keys": asked, "environment": environment.to_json(), "loose": others}
+                data = conversation.ask(client, "POST", f"{self._path}:lookup", json=body)
+                found |= {hit.entry.key: hit for hit in map(_hit, _items(data)) if hit and hit.entry.key in asked}
+            return found
+
+        return self._converse(talk, {}) if names else {}
+
+    def get(self, key: str, environment: LogEnvironment = ANYWHERE) -> bytes | None:
+        """The value that is served for a key; None where nothing is known."""
+        hit = self.look_up([key], environment).get(key)
+        return None if hit is None else hit.entry.value
+
+    def write(self, entries: Sequence[LogEntry]) -> bool:
+        """Add entries. Whether the server has them all now."""
+
+        def talk(conversation: _LogConversation, client: httpx.Client) -> bool:
+            for start in range(0, len(entries), ENTRIES_AT_ONCE):
+                lines = [json.dumps(entry_to_json(entry)) for entry in entries[start : start + ENTRIES_AT_ONCE]]
+                conversation.ask(client, "POST", f"{self._path}:import", content="\n".join(lines))
+            return True
+
+        return self._converse(talk, False)
+
+    def entries(self, most: int = 1000, environment: LogEnvironment | None = None) -> list[LogEntry]:
+        """Entries, the last changed first, of one environment or of any."""
+        fingerprint = {} if environment is None else {"environment": environment.fingerprint}
+
+        def talk(conversation: _LogConversation, client: httpx.Client) -> list[LogEntry]:
+            found: list[LogEntry] = []
+            cursor: dict[str, str] = {}
+            while len(found) < most:
+                page = {"limit": str(min(most - len(found), ENTRIES_OF_A_PAGE))}
+                data = conversation.ask(client, "GET", self._path, params=page | fingerprint | cursor)
+                found += map(_entry, _items(data))
+                if not isinstance(data.get("next"), str):
+                    break
+                cursor = {"cursor": data["next"]}
+            return found
+
+        return self._converse(talk, [])
+
+    @property
+    def _path(self) -> str:
+        return f"/v1/logs/{self.namespace}"
+
+    def _converse(self, talk: Callable[[_LogConversation, httpx.Client], Result], otherwise: Result) -> Result:
+        """What `talk` results in; `otherwise` where there is no server, or none that answers well and in time."""
+        if self.server is None:
+            return otherwise
+        breaker = breaker_of(self.server)
+        if breaker.rest_s:
+            return otherwise
+        conversation = _LogConversation(self.server, key_for(self.server), breaker.limit_s(self._timeout_s))
+        try:
+            result = conversation.talk(talk)
+        except ExchangeError as error:
+            breaker.record_failure()
+            _note(f"{self.server}: {error}; what it knows is not used for now")
+            return otherwise
+        breaker.record_answer()
+        return result
+
+
+class _LogConversation(Conversation):
+    """Requests for one namespace."""
+
+    def talk(self, talk: Callable[[_LogConversation, httpx.Client], Result]) -> Result:
+        """What `talk` results in, within the limit. Raises ExchangeError."""
+        return self._within_limit(lambda client: talk(self, client))
+
+    def ask(self, client: httpx.Client, method: str, path: str, **request: Any) -> dict[str, Any]:
+        """The answer to one request, an object. Raises ExchangeError."""
+        data = self._ask(client, method, path, ANSWER_BYTES, **request)
+        if not isinstance(data, dict):
+            raise ExchangeError("its answer is not what was asked for: is that a tunewright server?")
+        return data
+
+
+def _items(data: dict[str, Any]) -> Iterator[Any]:
+    items = data.get("items")
+    if not isinstance(items, list):
+        raise ExchangeError("its answer is not what was asked for: is that a tunewright server?")
+    yield from items
+
+
+def _hit(item: Any) -> LogHit | None:
+    if not isinstance(item, dict) or item.get("entry") is None:
+        return None
+    try:
+        return LogHit(_entry(item["entry"]), LogMatch(item["match"]))
+    except (KeyError, ValueError) as error:
+        raise ExchangeError("its answer has an entry that can't be read") from error
+
+
+def _entry(data: Any) -> LogEntry:
+    try:
+        return entry_from_json({name: value for name, value in dict(data).items() if name not in ADDED_FIELDS})
+    except (TypeError, ValueError) as error:
+        raise ExchangeError("its answer has an entry that can't be read") from error
+
+
+def _note(text: str) -> None:
+    """Tell a reason once in this process."""
+    if text not in _logged:
+        _logged.add(text)
+        _log.warning(text)

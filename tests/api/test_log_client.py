@@ -1,0 +1,126 @@
+"""The client of the log: what a server says is used, and what it does breaks nothing."""
+
+import json
+import logging
+import threading
+import time
+
+import pytest
+
+from tunewright.api.client import log
+from tunewright.api.client.breaker import breaker_of
+from tunewright.api.client.log import LogClient
+from tunewright.db.access import KeyScope
+from tunewright.db.logs.entry import Cost, CostEvidence, LogEntry, LogEnvironment, LogMatch
+from tunewright.tuner.errors import Refused
+
+from .planted import NO_SERVERS, http, planted, says
+
+H100 = LogEnvironment("H100", "triton", {"cuda": "13.0"})
+OLDER = LogEnvironment("H100", "triton", {"cuda": "12.8"})
+
+
+@pytest.fixture(autouse=True)
+def _told_anew(monkeypatch):
+    monkeypatch.setattr(log, "_logged", set())
+
+
+@pytest.fixture
+def triton(one, monkeypatch):
+    monkeypatch.setenv("TUNEWRIGHT_API_KEY", one.token)
+    return LogClient("triton", one.url, timeout_s=60)
+
+
+def test_what_one_writes_another_finds(triton, one):
+    cost = Cost(1e-3, 9e-4, 2e-3, 7, CostEvidence.CONFIRMED)
+    entries = [LogEntry("a", b'{"w": 8}', H100, cost, machine="m"), LogEntry("b", b"\x80", H100)]
+    assert triton.write(entries)
+    other = LogClient("triton", one.url, timeout_s=60)
+    found = other.look_up(["a", "b", "c"], H100)
+    assert list(found) == ["a", "b"]
+    assert (found["a"].match, found["a"].entry.cost, found["a"].entry.value) == (LogMatch.EXACT, cost, b'{"w": 8}')
+    assert other.get("b", H100) == b"\x80"
+    assert other.get("b") is None
+    assert other.look_up(["a"], OLDER) == {}
+    assert other.look_up(["a"], OLDER, [LogMatch.VERSION])["a"].match is LogMatch.VERSION
+    assert [entry.key for entry in other.entries()] == ["b", "a"]
+    assert [entry.key for entry in other.entries(most=1, environment=H100)] == ["b"]
+    assert other.entries(environment=OLDER) == []
+
+
+def test_many_go_in_several_requests(triton, monkeypatch):
+    monkeypatch.setattr(log, "KEYS_AT_ONCE", 7)
+    monkeypatch.setattr(log, "ENTRIES_AT_ONCE", 7)
+    monkeypatch.setattr(log, "ENTRIES_OF_A_PAGE", 7)
+    keys = [f"k{n}" for n in range(20)]
+    assert triton.write([LogEntry(key, key.encode()) for key in keys])
+    assert {key: hit.entry.value.decode() for key, hit in triton.look_up(keys).items()} == {key: key for key in keys}
+    assert [entry.key for entry in triton.entries(most=15)] == keys[:4:-1]
+
+
+def test_threads_may_share_it(triton):
+    def work(number):
+        triton.write([LogEntry(f"k{number}", b"v")])
+        seen.append(triton.get(f"k{number}"))
+
+    seen: list[bytes | None] = []
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert seen == [b"v"] * 8
+
+
+def test_without_a_server_nothing_is_known(monkeypatch):
+    monkeypatch.delenv("TUNEWRIGHT_SERVER", raising=False)
+    client = LogClient("triton")
+    assert client.get("k") is None
+    assert not client.write([LogEntry("k", b"v")])
+    assert client.entries() == []
+
+
+def test_what_can_not_be_meant_is_refused():
+    with pytest.raises(ValueError, match="is no namespace"):
+        LogClient("../etc", "http://127.0.0.1:1")
+    with pytest.raises(Refused, match="a server is http"):
+        LogClient("triton", "ftp://x")
+
+
+def test_a_key_without_the_scope(one, monkeypatch, caplog):
+    monkeypatch.setenv("TUNEWRIGHT_API_KEY", one.key(KeyScope.JOBS_READ))
+    with caplog.at_level(logging.WARNING, "tunewright.log"):
+        assert LogClient("triton", one.url, timeout_s=60).get("k") is None
+    assert "the API key lacks the scope for this (403)" in caplog.text
+
+
+ENTRY = {"key": "k", "value": "v", "samples": 0, "evidence": "none", "state": "candidate", "machine": ""}
+NO_LOGS = NO_SERVERS | {
+    "items that are none": says(http(b'{"items": 1}')),
+    "no entries": says(http(b'{"items": [{"entry": {}, "match": "exact"}]}')),
+    "entries of text": says(http(b'{"items": [{"entry": "x", "match": "exact"}]}')),
+    "no match": says(http(json.dumps({"items": [{"entry": ENTRY, "match": "sure"}]}).encode())),
+    "another key": says(http(json.dumps({"items": [{"entry": ENTRY | {"key": "l"}, "match": "exact"}]}).encode())),
+}
+
+
+@pytest.mark.parametrize("name", NO_LOGS)
+def test_no_server_costs_more_than_a_moment(name):
+    """Down, slow or answering garbage: nothing is found, nothing raised, and not a second lost in a process in all."""
+    with planted(NO_LOGS[name]) as url:
+        client, started_s = LogClient("triton", url, timeout_s=0.5), time.monotonic()
+        for _ in range(50):
+            assert client.look_up(["k"]) == {}
+        if name != "another key":  # that is an answer, of what nobody asked for
+            assert breaker_of(url).rest_s > 0
+            assert not client.write([LogEntry("k", b"v")])
+            assert client.entries() == []
+            assert time.monotonic() - started_s < 10  # with room for a busy machine
+
+
+def test_a_failure_is_told_once(caplog):
+    with caplog.at_level(logging.WARNING, "tunewright.log"):
+        for _ in range(3):
+            assert LogClient("triton", "http://127.0.0.1:1").get("k") is None
+    assert len(caplog.messages) == 1
+    assert "what it knows is not used for now" in caplog.text
