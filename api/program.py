@@ -147,6 +147,16 @@ def serve(
     proxies: Annotated[
         str, typer.Option(metavar="ADDRESS,...", help="Proxies whose word on who asks is taken.", show_default="none")
     ] = "",
+    redis: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=65535,
+            metavar="PORT",
+            help="Serve the log to clients of Redis too, on this port; 0 takes one that is free.",
+            show_default="not served",
+        ),
+    ] = None,
     linger: Annotated[
         float, typer.Option(min=0, max=600, metavar="SECONDS", help="How long to answer still when asked to end.")
     ] = 0.0,
@@ -164,6 +174,7 @@ def serve(
         service.ServeOptions(
             db=db,
             port=port,
+            redis_port=redis,
             tuners=tuners,
             pool=pool,
             ray_address=ray_address,
@@ -209,6 +220,7 @@ def _announce(address: ServiceAddress, as_json: bool) -> None:
             "db": address.db,
             "key_file": None if address.key_file is None else str(address.key_file),
             "login_url": address.login_url,
+            "redis_url": address.redis_url,
         }
         print(json.dumps(data), flush=True)
     else:

@@ -33,6 +33,7 @@ from .http.local_key import local_key
 from .http.logs import configure
 from .http.protocol import BoundedProtocol
 from .http.service import Options, Service
+from .redis.front import RedisFront
 from .tuners import Tuners
 
 PORT = 8433
@@ -52,6 +53,7 @@ class ServeOptions:
 
     db: str | None = None  # SQLAlchemy URL; None: the default database
     port: int = PORT  # 0: one that is free
+    redis_port: int | None = None  # for clients of Redis, likewise; None: they are not served
     tuners: int = 1  # tuner processes beside the service; 0: others are at work on the database
     pool: str = "ray"  # where they measure
     ray_address: str | None = None  # the cluster to join
@@ -69,6 +71,7 @@ class ServiceAddress:
     key_file: Path | None  # of the local key; None beyond loopback
     login_url: str | None  # opens the dashboard, once
     db_option: str = ""  # what names the database to other commands, where they would take another one
+    redis_url: str | None = None  # for clients of Redis, without the key that is their password
 
     def lines(self) -> list[str]:
         """For people."""
@@ -78,6 +81,8 @@ class ServiceAddress:
         else:
             texts.append(f"more keys: tunewright key create NAME{self.db_option}")
             texts.append(f"links to the dashboard: tunewright key link --server {self.url}{self.db_option}")
+        if self.redis_url is not None:
+            texts.append(f"for clients of Redis: {self.redis_url}, with a key as the password")
         if self.login_url is not None:
             texts.append(f"dashboard, opens once within {counted(LINK_S // 60, 'minute')}: {self.login_url}")
         return texts
@@ -98,6 +103,7 @@ def serve(options: ServeOptions, announce: Callable[[ServiceAddress], None] = _p
         db_option = f" --db {shlex.quote(str(store))}" if options.db else ""
         key_file = _local_key_file(store, options, db_option)
         listening = _listen(options.service.host, options.port)
+        redis = None if options.redis_port is None else _listen(options.service.host, options.redis_port, "--redis")
     except BaseException:
         store.close()
         raise
@@ -106,10 +112,14 @@ def serve(options: ServeOptions, announce: Callable[[ServiceAddress], None] = _p
     app = assemble(store, options.service)
     tuners = Tuners(options.tuners, _work(options), _tuner_env(options), partial(_strike_off, store))
     server = Server(_config(app, options), app.state.service, tuners, options.linger_s)
-    url = f"http://{_shown_host(options.service)}:{listening.getsockname()[1]}"
+    host = _shown_host(options.service)
+    url = f"http://{host}:{listening.getsockname()[1]}"
+    redis_url = None if redis is None else f"redis://{host}:{redis.getsockname()[1]}"
+    if redis is not None:
+        server.redis = RedisFront(redis, store, app.state.keys, app.state.rates, options.service.log_quota)
     login_url = make_link(store, url).url if key_file is not None else None
     store.database.patience_s = 0.0  # who asks is told at once, and asks again
-    address = ServiceAddress(url, str(store), key_file, login_url, db_option)
+    address = ServiceAddress(url, str(store), key_file, login_url, db_option, redis_url)
     server.when_started = lambda: announce(address)
     with server.signals():
         tuners.start()
@@ -141,14 +151,14 @@ def _local_key_file(store: Store, options: ServeOptions, db_option: str) -> Path
     return None
 
 
-def _listen(host: str, port: int) -> socket.socket:
-    """A socket that listens. Raises Refused."""
+def _listen(host: str, port: int, option: str = "--port") -> socket.socket:
+    """A socket that listens. Raises Refused; `option` is what chooses another port."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family, backlog=2048)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            raise Refused(f"port {port} of {host} is taken: --port 0 finds one that is free") from error
+            raise Refused(f"port {port} of {host} is taken: {option} 0 finds one that is free") from error
         raise Refused(f"can't listen on {host}, port {port}: {error.strerror or error}") from error
 
 
@@ -204,6 +214,7 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self.when_started: Callable[[], None] = lambda: None
         self.end_requested_at_s = float("inf")
+        self.redis: RedisFront | None = None
         self._service = service
         self._tuners = tuners
         self._linger_s = linger_s
@@ -212,10 +223,14 @@ class Server(uvicorn.Server):
         """Start as uvicorn does, and announce it."""
         await super().startup(sockets)
         if self.started:
+            if self.redis is not None:
+                await self.redis.start()
             self.when_started()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Shut down as uvicorn does; where forced, end the app too: uvicorn would break it off and log a traceback."""
+        if self.redis is not None:
+            await self.redis.close()
         await super().shutdown(sockets)
         if self.force_exit:
             await self.lifespan.shutdown()
