@@ -21,6 +21,7 @@ from itertools import chain, count, islice
 from pathlib import Path
 
 from tunewright.bench.files import RESULTS, stay_in_folder, write_whole
+from tunewright.bench.fuzzing.generator import ROUNDED_SEEDS
 from tunewright.bench.fuzzing.report import FuzzReport, add_seeds, read_seeds, write_cases
 from tunewright.bench.fuzzing.worker_pool import SeedResult, judge_seeds
 from tunewright.codegen.host import available_cores, machine
@@ -32,6 +33,10 @@ QUIET_S = 30.0
 """Seconds between two lines of progress, where the output is no terminal."""
 
 
+ROUNDED_SHARE = 8
+"""Of so many models one has products that a precision rounds."""
+
+
 def main() -> int:
     """Print the findings. Returns the exit code."""
     arguments = _parse_arguments()
@@ -40,7 +45,7 @@ def main() -> int:
     earlier = read_seeds(arguments.seeds)
     seeds = iter([arguments.seed])
     if arguments.seed is None:
-        seeds = chain(earlier, islice(count(arguments.first), arguments.models))
+        seeds = chain(earlier, islice(fresh_seeds(arguments.first), arguments.models))
     start_s = time.monotonic()
     try:
         _run(seeds, arguments, report, stop)
@@ -49,6 +54,11 @@ def main() -> int:
         print(*report.lines(), sep="\n")
         _write_findings(arguments, report)
     return int(bool(report.groups))
+
+
+def fresh_seeds(first: int) -> Iterator[int]:
+    """Seeds from one on, and among them some of models that have products to round."""
+    return (n if n % ROUNDED_SHARE else max(n, n % ROUNDED_SEEDS + ROUNDED_SEEDS) for n in count(first))
 
 
 def _parse_arguments() -> argparse.Namespace:

@@ -17,6 +17,7 @@ from tunewright.codegen.host import detect
 from tunewright.codegen.target import Target
 from tunewright.graph.evaluation import fallback
 from tunewright.graph.ir import Array
+from tunewright.graph.numerics import PROCESSOR, Numerics, Precision
 from tunewright.graph.onnx_import import ModelError
 from tunewright.graph.task import Task
 from tunewright.search_space.schedule import Schedule
@@ -60,7 +61,10 @@ NOT_ASKED = CaseAnswer(error="not asked about ops of other domains", is_clear=Tr
 
 @dataclass(frozen=True, slots=True)
 class CaseAnswers:
-    """All three answers, and the program that the evaluator ran, or what stands in for it (`foreign.py`)."""
+    """All three answers, and the program that the evaluator ran, or what stands in for it (`foreign.py`).
+
+    `rounded`: ours in the precision of the plan, where that changes anything.
+    """
 
     ours: CaseAnswer
     runtime: CaseAnswer
@@ -69,6 +73,7 @@ class CaseAnswers:
     tensors: Sequence[Mapping[str, Any]] = field(
         default_factory=tuple
     )  # values of all tensors in the evaluator, by feed
+    rounded: CaseAnswer | None = None
 
 
 def answer_case(case: FuzzCase, report_stage: Callable[[str], object] = lambda stage: None) -> CaseAnswers:
@@ -78,7 +83,11 @@ def answer_case(case: FuzzCase, report_stage: Callable[[str], object] = lambda s
     report_stage(EVALUATOR)
     evaluator, tensors, flat = _evaluate_case(case)
     report_stage(OURS)
-    return CaseAnswers(run_ours(case), runtime, evaluator, flat, tensors)
+    ours, rounded = run_ours(case), None
+    if case.plan.precision is not Precision.AS_GIVEN and not ours.error:
+        report_stage(f"{OURS} in {case.plan.precision}")
+        rounded = run_rounded(case)
+    return CaseAnswers(ours, runtime, evaluator, flat, tensors, rounded)
 
 
 def _evaluate_case(case: FuzzCase) -> tuple[CaseAnswer, list[dict[str, Any]], FlatProgram]:
@@ -93,16 +102,34 @@ def _evaluate_case(case: FuzzCase) -> tuple[CaseAnswer, list[dict[str, Any]], Fl
     return answer, tensors, written
 
 
-def run_ours(case: FuzzCase) -> CaseAnswer:
+def run_rounded(case: FuzzCase) -> CaseAnswer | None:
+    """The answer of ours in the precision of the plan; None where products stay as they are."""
+    try:
+        numerics = rounded_numerics(case.plan)
+        as_given = replace(numerics, precision=Precision.AS_GIVEN)
+        graphs = [open_model(case.model, case.dims(), form).graph for form in (as_given, numerics)]
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is what is looked for
+        return _traceback_answer(error)
+    return None if str(graphs[0]) == str(graphs[1]) else run_ours(case, numerics)
+
+
+def rounded_numerics(plan: RunPlan) -> Numerics:
+    """Those of the plan's precision. bfloat16 is multiplied as such, also where the machine has no instruction for it:
+    there only weights that are larger than drawn ones would be rounded.
+    """
+    has_dots = make_target(plan.threads, plan.vector_bits).has_dots
+    return Numerics(dots=has_dots, bf16=True, precision=plan.precision)
+
+
+def run_ours(case: FuzzCase, numerics: Numerics = PROCESSOR) -> CaseAnswer:
     """The answer of our session on the plan's schedules. Weights that a feed gives are inputs of its session."""
     weights = {tensor.name for tensor in case.proto().graph.initializer}
     outputs: dict[int, tuple[Any, ...]] = {}
     try:
         target = make_target(case.plan.threads, case.plan.vector_bits)
         for overridden in {frozenset(weights.intersection(feeds)) for feeds in case.feeds}:
-            model, schedules = plan_schedules(
-                open_model(case.model, case.dims(), overrides=overridden), case.plan, target
-            )
+            opened = open_model(case.model, case.dims(), numerics, overrides=overridden)
+            model, schedules = plan_schedules(opened, case.plan, target)
             with InferenceSession.of(model, target, schedules) as session:
                 for number, feeds in enumerate(case.feeds):
                     if weights.intersection(feeds) == overridden:

@@ -10,8 +10,8 @@ where a step function, an index or an overflow makes one go either way, it does 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from onnx import GraphProto
 from tunewright.graph import contrib
 from tunewright.graph.evaluation import fallback
 from tunewright.graph.ir import Array, Node
+from tunewright.graph.numerics import Precision
 
 from . import float_products
 from .body_runs import run_bodies
@@ -42,7 +43,9 @@ from .exactness import (
     is_exact,
     unread_by_steps,
 )
+from .precision import RoundedOperands
 from .program import FlatProgram, flatten_body
+from .sizes import largest, largest_product, may_overflow
 from .values import FLOATS, NARROW, as_float64, dtype_of, epsilon, is_float_array, limits
 
 RESIZES = frozenset({"Resize", "Upsample"})
@@ -69,6 +72,10 @@ nothing; in MANY_RUNS also by a part of one, which is what the next float is awa
 SPREAD = 8.0
 """The tolerance in units of the largest observed distance."""
 
+ROUNDED_RUNS, ROUNDED_SPREAD = 24, 3.0
+"""Moved computations where operands may be rounded to another precision, and what that adds to the tolerance, in units
+of the distance between these."""
+
 WINOGRAD = 256.0
 """The factor by which intermediate sums may exceed their terms, as in Winograd's convolutions."""
 
@@ -86,7 +93,8 @@ class Leeway:
     `regrouped`: products may be combined, and quantised ones computed in floats. `wide`: narrow floats may stay float32
     from node to node. Both only where no step function reads a result of them. `coarse`: sigmoids and their kind may be
     off by a few units in the last place of 1, however small they are. `flushed`: numbers below FLUSH_FACTOR normal
-    numbers may be 0. `unsigned`: a 0 of a sum or a maximum may have either sign.
+    numbers may be 0. `unsigned`: a 0 of a sum or a maximum may have either sign. `precision`: operands of products may
+    be rounded so (`precision.py`).
     """
 
     regrouped: bool = False
@@ -94,6 +102,7 @@ class Leeway:
     coarse: bool = False
     flushed: bool = False
     unsigned: bool = False
+    precision: Precision = Precision.AS_GIVEN
 
 
 STRICT = Leeway()
@@ -116,12 +125,11 @@ class Bound:
         return np.asarray(near | same | self.is_open)
 
 
-def has_varying_shape(flat: FlatProgram, feeds: Feeds) -> bool:
+def has_varying_shape(flat: FlatProgram, feeds: Feeds, precision: Precision = Precision.AS_GIVEN) -> bool:
     """Whether the output's shape differs in one of MANY_RUNS. Raises EvaluationError."""
-    leeway = Leeway(flushed=True)
-    first = _Run(flat, feeds, 0, leeway, {})
-    shape = np.shape(first.output())
-    return any(np.shape(_Run(flat, feeds, n, leeway, first.types()).output()) != shape for n in range(1, MANY_RUNS + 1))
+    shapes = map(np.shape, _computations(flat, feeds, Leeway(flushed=True, precision=precision), MANY_RUNS))
+    first = next(shapes)
+    return any(shape != first for shape in shapes)
 
 
 def output_bound(flat: FlatProgram, feeds: Feeds, leeway: Leeway = STRICT, *, runs: int = RUNS) -> Bound | None:
@@ -131,13 +139,26 @@ def output_bound(flat: FlatProgram, feeds: Feeds, leeway: Leeway = STRICT, *, ru
 
     Raises EvaluationError.
     """
-    first = _Run(flat, feeds, 0, leeway, {})
-    results = [first.output()]
-    types = first.types()
     runs = max(runs, WIDE_RUNS) if leeway.wide else runs
-    results += [_Run(flat, feeds, number, leeway, types).output() for number in range(1, runs + 1)]
     is_rounded = any(not is_exact(node) or _is_free(flat, node) for node in flat.nodes)
-    return _bound_of(results, is_rounded=is_rounded)
+    as_given = replace(leeway, precision=Precision.AS_GIVEN)
+    bound = _bound_of([*_computations(flat, feeds, as_given, runs)], is_rounded=is_rounded)
+    if bound is None or leeway.precision is Precision.AS_GIVEN:
+        return bound
+    results = [*_computations(flat, feeds, leeway, max(runs, ROUNDED_RUNS))]
+    rounded = _bound_of(results, is_rounded=False, spread=ROUNDED_SPREAD)
+    if rounded is None:
+        return None
+    tolerance = np.add(bound.tolerance, rounded.tolerance)
+    return Bound(bound.centre, tolerance, np.logical_or(bound.is_open, rounded.is_open))
+
+
+def _computations(flat: FlatProgram, feeds: Feeds, leeway: Leeway, count: int) -> Iterator[Any]:
+    """The output of the computation that moves nothing, then of others. Raises EvaluationError."""
+    first = _Run(flat, feeds, 0, leeway, {})
+    yield first.output()
+    types = first.types()
+    yield from (_Run(flat, feeds, number, leeway, types).output() for number in range(1, count + 1))
 
 
 def _is_free(flat: FlatProgram, node: Node) -> bool:
@@ -145,7 +166,7 @@ def _is_free(flat: FlatProgram, node: Node) -> bool:
     return bool(flat.calls) and node.op in FORMULAS and flat.called_op(node) not in ("", *UNCALCULATED)
 
 
-def _bound_of(values: Sequence[Any], *, is_rounded: bool) -> Bound | None:
+def _bound_of(values: Sequence[Any], *, is_rounded: bool, spread: float = SPREAD) -> Bound | None:
     if any(isinstance(value, list) or value is None for value in values):
         return None
     arrays = [np.asarray(value) for value in values]
@@ -161,7 +182,7 @@ def _bound_of(values: Sequence[Any], *, is_rounded: bool) -> Bound | None:
             distance = np.maximum(distance, np.where(np.isfinite(other - centre), np.abs(other - centre), 0.0))
         # The last place of a value that rounding may move is always uncertain.
         ulp = _spacing(arrays[0])
-        tolerance = SPREAD * distance + (ulp if is_rounded else np.where(distance > 0, ulp, 0.0))
+        tolerance = spread * distance + (ulp if is_rounded else np.where(distance > 0, ulp, 0.0))
     return Bound(centre, tolerance, is_open)
 
 
@@ -182,9 +203,18 @@ def _spacing(array: Array) -> Any:
 class _Run:
     """One computation of a model; number 0 moves nothing. `types` are those of the tensors, in later ones."""
 
-    def __init__(self, flat: FlatProgram, feeds: Feeds, number: int, leeway: Leeway, types: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        flat: FlatProgram,
+        feeds: Feeds,
+        number: int,
+        leeway: Leeway,
+        types: Mapping[str, str],
+        body_rng: np.random.Generator | None = None,  # of a body: that of the model around it
+    ) -> None:
         self._program, self._number, self._leeway, self._types = flat, number, leeway, types
-        self._rng = np.random.default_rng(number)
+        self._rng, self._is_body = body_rng or np.random.default_rng(number), body_rng is not None
+        self._rounded = RoundedOperands(leeway.precision, number, self._rng)
         self._free = unread_by_steps(flat.nodes) if leeway.regrouped or leeway.wide else frozenset[str]()
         self._is_wide = leeway.wide and number % 2 == 1
         self._values = {name: self._store_value(name, value) for name, value in flat.initial_values(feeds).items()}
@@ -204,6 +234,8 @@ class _Run:
         """The values of all outputs."""
         for node in self._program.nodes:
             arrays = [self._values[name] if name else None for name in node.inputs]
+            if self._number and self._leeway.precision is not Precision.AS_GIVEN:
+                arrays = self._rounded.of(node, arrays, self._program, self._values, is_body=self._is_body)
             results = [self._change_zero_signs(node, value) for value in self._results(node, arrays)]
             is_rounded = not is_exact(node) or _is_free(self._program, node)
             if is_rounded or not self._rounded_names.isdisjoint(node.inputs):
@@ -220,8 +252,7 @@ class _Run:
             program = flatten_body(body, node.version)
             if program is None:
                 raise fallback.EvaluationError("a body calls a function")
-            inner = _Run(program, values, self._number, self._leeway, self._types)
-            inner._rng = self._rng
+            inner = _Run(program, values, self._number, self._leeway, self._types, self._rng)
             results = inner.outputs()
             self._body_types |= inner.types()
             return results
@@ -338,7 +369,7 @@ class _Run:
     def _overflow(self, node: Node, arrays: Sequence[Any], own_results: list[Any]) -> list[Any]:
         """Results in their own type; any value where another order of the sum would leave its range."""
         if node.op in SQUARING:
-            if _largest_product(node, arrays) > limits(own_results[0].dtype.name)[0]:
+            if largest_product(node, arrays) > limits(own_results[0].dtype.name)[0]:
                 return [np.full_like(value, (np.inf, np.nan, 0)[self._number // 2 % 3]) for value in own_results]
             return [self._move_by_lost_squares(value) for value in own_results]
         if node.op not in LINEAR and node.op != "ReduceProd":
@@ -445,41 +476,3 @@ def _subtrahend(node: Node) -> float:
         return 1.0
     alpha, gamma = (node.attrs.get(name, 2.0 if node.op == "Selu" else 1.0) for name in ("alpha", "gamma"))
     return max(1.0, abs(float(alpha) * float(gamma)))
-
-
-def _largest_product(node: Node, arrays: Sequence[Any]) -> float:
-    """The approximate largest sum of products inside of an op of SQUARING."""
-    match node.op:
-        case "BatchNormalization":  # before it is divided by the deviation, or after
-            root = np.sqrt(np.abs(as_float64(arrays[4])) + node.attrs.get("epsilon", 1e-5)).min(initial=1.0)
-            centred, scale = largest(arrays[:1]) + largest(arrays[3:4]), largest(arrays[1:2])
-            pairs = [(centred, scale), (centred, scale / root), (1.0, scale / root)]
-        case "GRU" | "LSTM" | "RNN":
-            states = [a for a in arrays[5:7] if a is not None]
-            pairs = [(largest(arrays[:1]), largest(arrays[1:2])), (max(largest(states), 1.0), largest(arrays[2:3]))]
-        case "Attention":
-            pairs = [(largest(arrays[:1]), largest(arrays[1:2]))]
-        case _:
-            pairs = [(largest(arrays[:1]), largest(arrays[:1]))]
-    with np.errstate(over="ignore"):
-        products = [float(np.float64(a) * np.float64(b)) for a, b in pairs]
-    return max(products) * int(arrays[0].size)
-
-
-def largest(arrays: Sequence[Any]) -> float:
-    """The largest size of a finite element; 0 where there is none."""
-    with np.errstate(all="ignore"):
-        sizes = [np.abs(as_float64(array)).ravel() for array in arrays if is_float_array(array)]
-        return max((float(size[np.isfinite(size)].max(initial=0.0)) for size in sizes), default=0.0)
-
-
-def may_overflow(arrays: Sequence[Array]) -> bool:
-    """Whether sums of squares and products of the arrays may leave the range of their type."""
-    name = "float64" if any(array.dtype.name == "float64" for array in arrays) else "float32"
-    largest, normal, _ = limits(name)
-    with np.errstate(all="ignore"):
-        sizes = np.concatenate([np.zeros(0), *(np.abs(as_float64(array)).ravel() for array in arrays)])
-        finite = sizes[np.isfinite(sizes) & (sizes > 0)]
-        if not finite.size:
-            return False
-        return bool(finite.max() ** 2 * finite.size > largest / 16 or finite.min() ** 2 < normal)

@@ -10,6 +10,7 @@ import onnx
 from onnx import AttributeProto, GraphProto, NodeProto, numpy_helper
 
 from tunewright.graph.ir import Array
+from tunewright.graph.numerics import Precision
 
 Feeds = Mapping[str, Array]
 """Inputs by name."""
@@ -26,6 +27,7 @@ class RunPlan:
     is_random: bool = False
     threads: int = 1
     vector_bits: int = 0  # 0: those of the machine
+    precision: Precision = Precision.AS_GIVEN  # that it is run in as well
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,7 +66,8 @@ class FuzzCase:
         opsets = ", ".join(f"{item.domain or 'onnx'} {item.version}" for item in model.opset_import)
         schedules = "random schedules" if self.plan.is_random else "default schedules"
         bits = f", {self.plan.vector_bits} bits" if self.plan.vector_bits else ""
-        yield f"{opsets}, IR {model.ir_version}; {schedules}, threads: {self.plan.threads}{bits}"
+        more = f"; also in {self.plan.precision}" if self.plan.precision is not Precision.AS_GIVEN else ""
+        yield f"{opsets}, IR {model.ir_version}; {schedules}, threads: {self.plan.threads}{bits}{more}"
         for function in model.functions:
             defaults = [_attribute(item) for item in function.attribute_proto]
             attributes = ", ".join([*function.attribute, *defaults])

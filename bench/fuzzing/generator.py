@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import numpy as np
 from onnx import ModelProto, ValueInfoProto, helper, numpy_helper
 
+from tunewright.graph.numerics import Precision
+
 from .case import Feeds, FuzzCase, RunPlan
 from .draft import OPSETS, DraftTensor, GraphContent, InvalidNode, ModelDraft, tensor_kind
 from .notation import vary_notation
+from .recipes.recipe import Recipe
+from .recipes.rounded import ROUNDED
 from .recipes.table import recipes_by_family
 from .values import ANY, ordinary_values, special_values
 
@@ -33,12 +38,21 @@ MAIN = {
 """The main element type of a model, with its probability."""
 
 
+ROUNDED_SEEDS = 10**9
+"""From this seed on models have products that a precision rounds, and all are run in one: among the others few do."""
+
+PRECISIONS = {Precision.AS_GIVEN: 0.75, Precision.BF16: 0.125, Precision.INT8_ACTIVATIONS: 0.125}
+"""The precisions of other models, with their probabilities."""
+
+
 def generate_case(seed: int) -> FuzzCase:
     """The case of a seed: the same in each process, whatever the code under test."""
     rng = random.Random(f"{GENERATOR} {seed}")
     opset = rng.choice([*OPSETS, 11, 13, 13, 17, 18, 21])
     main = rng.choices(list(MAIN), list(MAIN.values()))[0]
     draft = ModelDraft(rng, opset, main)
+    if seed >= ROUNDED_SEEDS:
+        return _rounded_case(draft, seed)
     for _ in range(rng.choice([1, 1, 2, 2, 3, 3, 4, 5, 6, 8])):
         _add_step(draft)
     if not draft.content.nodes:
@@ -46,8 +60,21 @@ def generate_case(seed: int) -> FuzzCase:
     return finish_case(draft, seed)
 
 
-def finish_case(draft: ModelDraft, seed: int) -> FuzzCase:
-    """The case of a draft."""
+def _rounded_case(draft: ModelDraft, seed: int) -> FuzzCase:
+    """A case with a product that its precision rounds, mostly between other ops."""
+    precision = draft.among(Precision.BF16, Precision.INT8_ACTIVATIONS)
+    recipes = [("", recipe) for recipe in ROUNDED[precision].values()]
+    for _ in range(draft.among(0, 0, 1, 2)):
+        _add_step(draft)
+    for _ in range(draft.among(1, 1, 1, 2)):
+        _add_step(draft, recipes)
+        for _ in range(draft.among(0, 0, 1, 1, 2, 3)):
+            _add_step(draft)
+    return finish_case(draft, seed, precision)
+
+
+def finish_case(draft: ModelDraft, seed: int, precision: Precision | None = None) -> FuzzCase:
+    """The case of a draft, in a random precision unless one is given."""
     rng = draft.rng
     model = _build_model(draft)
     vary_notation(model, rng)
@@ -62,15 +89,16 @@ def finish_case(draft: ModelDraft, seed: int) -> FuzzCase:
         is_random=rng.random() < 0.5,
         threads=rng.choice([1, 1, 1, 2, 3]),
         vector_bits=rng.choice([0, 0, 0, 256]),
+        precision=precision or rng.choices(list(PRECISIONS), list(PRECISIONS.values()))[0],  # last: see GENERATOR
     )
     return FuzzCase(seed, model.SerializeToString(), feeds, plan)
 
 
-def _add_step(draft: ModelDraft) -> None:
-    """Add an op or idiom, if one is valid."""
+def _add_step(draft: ModelDraft, own: Sequence[tuple[str, Recipe]] = ()) -> None:
+    """Add an op or idiom, if one is valid: of these recipes, or of all."""
     for _ in range(TRIES):
         families = [(recipes, weight) for recipes, weight in recipes_by_family(draft.opset, draft.learned) if recipes]
-        recipes = draft.rng.choices([r for r, _ in families], [w for _, w in families])[0]
+        recipes = own or draft.rng.choices([r for r, _ in families], [w for _, w in families])[0]
         _, recipe = draft.rng.choice(recipes)
         content, count = draft.content.copy(), len(draft.op_names)
         try:

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 
 from tunewright.graph.evaluation.fallback import EvaluationError
+from tunewright.graph.numerics import Precision
 
 from .answers import EVALUATOR, OURS, RUNTIME, CaseAnswers, as_array
-from .bounds import MANY_RUNS, Bound, has_varying_shape, output_bound
+from .bounds import MANY_RUNS, Bound, Leeway, has_varying_shape, output_bound
 from .case import FuzzCase
 from .explanations import EXPLANATIONS, SHAPE_EXPLANATIONS, VARYING_SHAPE
 from .explanations.difference import Difference
-from .values import FLOATS, epsilon, limits
+from .values import FLOATS, as_float64, epsilon, is_float_array, limits
 
 QUICK_ULPS = 2.0
 """Answers that are so close need no further check."""
@@ -68,10 +69,12 @@ def judge(case: FuzzCase, answers: CaseAnswers) -> CaseVerdict:
     if OURS not in runtimes:
         return CaseVerdict(None, (), runtimes)
     reasons: list[str] = []
+    as_given = replace(case, plan=replace(case.plan, precision=Precision.AS_GIVEN))
     for number in range(len(case.feeds)):
-        for finding in _differences(case, answers, number, runtimes, reasons):
+        for finding in _differences(as_given, answers, number, runtimes, reasons):
             return CaseVerdict(finding, tuple(dict.fromkeys(reasons)), runtimes)
-    return CaseVerdict(None, tuple(dict.fromkeys(reasons)), runtimes)
+    finding = next(_rounded_differences(case, answers, reasons), None)
+    return CaseVerdict(finding, tuple(dict.fromkeys(reasons)), runtimes)
 
 
 def _failure(answers: CaseAnswers) -> Finding | None:
@@ -126,6 +129,52 @@ def _differences(
                 difference = _compute_more_runs(difference)
             if not difference.right.all():
                 yield Finding(f"values ({who})", _describe(difference))
+
+
+def _rounded_differences(case: FuzzCase, answers: CaseAnswers, reasons: list[str]) -> Iterator[Finding]:
+    """The unexplained differences of ours in the precision of the plan from the model as it is given."""
+    rounded, who = answers.rounded, f"{OURS} in {case.plan.precision}"
+    if rounded is None:
+        return
+    if rounded.error:
+        kind = f"refused ({who}), but not as given" if rounded.is_clear else f"traceback ({who})"
+        yield Finding(kind, rounded.error, rounded.text)
+        return
+    for number, (own, given) in enumerate(zip(rounded.outputs, answers.ours.outputs, strict=True)):
+        for position, values in enumerate(zip(own, given, strict=True)):
+            arrays = [as_array(value) for value in values]
+            if arrays[0] is None or arrays[1] is None:
+                continue
+            known = dict(zip((who, OURS), arrays, strict=True))
+            if fault := _form_fault(known):
+                if not _has_varying_shape(answers, case, number, position):
+                    yield Finding(f"{fault[0]} ({who})", f"output {position}: {fault[2]}")
+            elif not _are_close(known):
+                nowhere = np.zeros(arrays[0].shape, np.bool_)
+                own_answers = replace(answers, ours=rounded)
+                difference = Difference(case, own_answers, number, position, OURS, {OURS: arrays[0]}, nowhere, None)
+                difference, explanations = _judge_rounded(difference, arrays[1])
+                reasons += explanations
+                if not difference.right.all():
+                    yield Finding(f"values ({who})", _describe(difference))
+
+
+def _judge_rounded(difference: Difference, given: Any) -> tuple[Difference, list[str]]:
+    """The unexplained rest of a difference between a rounded answer of ours and the model, and the explanations.
+
+    What is no number, or infinite, where `given`, the answer without rounding, is finite, must be within the bound.
+    """
+    answer = difference.arrays[OURS]
+    bound = _output_bound(difference.answers, difference.case, difference.number, difference.position)
+    if bound is None or bound.centre.shape != answer.shape:
+        return replace(difference, right=np.ones(answer.shape, np.bool_)), []
+    right = bound.allows(answer)
+    difference = _compute_more_runs(replace(difference, bound=bound, right=right))
+    explained, reasons = _explain(difference)
+    if not is_float_array(answer):
+        return explained, reasons
+    is_lost = np.isfinite(as_float64(given)) & ~np.isfinite(as_float64(answer))
+    return replace(explained, right=np.where(is_lost, difference.right, explained.right)), reasons
 
 
 def _witnesses(answers: CaseAnswers, position: int, runtimes: Sequence[str]) -> Sequence[str]:
@@ -186,7 +235,8 @@ def _explain(difference: Difference) -> tuple[Difference, list[str]]:
 def _compute_more_runs(difference: Difference) -> Difference:
     """The difference with a bound from MANY_RUNS."""
     try:
-        bound = output_bound(difference.program, difference.case.feeds[difference.number], runs=MANY_RUNS)
+        leeway = Leeway(precision=difference.case.plan.precision)
+        bound = output_bound(difference.program, difference.case.feeds[difference.number], leeway, runs=MANY_RUNS)
     except EvaluationError:
         return difference
     answer = difference.arrays[difference.who]
@@ -203,7 +253,7 @@ def _has_same_errors(known: Mapping[str, Any], right: Any) -> bool:
 
 def _has_varying_shape(answers: CaseAnswers, case: FuzzCase, number: int, position: int) -> bool:
     try:
-        return has_varying_shape(answers.program.for_output(position), case.feeds[number])
+        return has_varying_shape(answers.program.for_output(position), case.feeds[number], case.plan.precision)
     except EvaluationError:
         return False
 
@@ -247,7 +297,8 @@ def _close(a: Any, b: Any) -> bool:
 
 def _output_bound(answers: CaseAnswers, case: FuzzCase, number: int, position: int) -> Bound | None:
     try:
-        return output_bound(answers.program.for_output(position), case.feeds[number])
+        leeway = Leeway(precision=case.plan.precision)
+        return output_bound(answers.program.for_output(position), case.feeds[number], leeway)
     except EvaluationError:
         return None
 

@@ -60,10 +60,12 @@ def keep_feed(case: FuzzCase) -> Iterator[FuzzCase]:
 
 
 def simplify_plan(case: FuzzCase) -> Iterator[FuzzCase]:
-    """Use default schedules, one thread, the widest vectors."""
+    """Use default schedules, one thread, the widest vectors, no precision but the model's own."""
     usual = RunPlan(case.plan.seed)
     plans = [
         usual,
+        replace(case.plan, precision=usual.precision),
+        replace(usual, precision=case.plan.precision),
         replace(case.plan, is_random=False),
         replace(case.plan, threads=1),
         replace(case.plan, vector_bits=0),

@@ -12,8 +12,9 @@ from tunewright.graph.ir import Array, Node
 from tunewright.graph.rewrites.layout import ELEMENTWISE_OPS
 
 from ..answers import EVALUATOR, OURS, RUNTIME
-from ..bounds import FLUSH_FACTOR, Leeway, largest, may_overflow
+from ..bounds import FLUSH_FACTOR, Leeway
 from ..exactness import CURVES, GATED, LINEAR, NORMS, TURNING, UNCALCULATED, UNSIGNED, is_moving
+from ..sizes import largest, may_overflow
 from ..values import NARROW, as_float64, has_nan, is_finite, is_float_array, limits
 from .difference import Difference, ExplainedElements, ops_of
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -74,7 +74,8 @@ class Difference:
         has_choice = leeway.unsigned or self.has_op(frozenset(float_products.PRODUCTS))  # of two signs, or two steps
         runs = MANY_RUNS if has_choice or leeway.coarse else RUNS
         try:
-            bound = output_bound(self.program, self.case.feeds[self.number], leeway, runs=runs)
+            allowed = replace(leeway, precision=self.case.plan.precision)
+            bound = output_bound(self.program, self.case.feeds[self.number], allowed, runs=runs)
         except EvaluationError:
             return False
         return False if bound is None else bound.allows(self.arrays[self.who])

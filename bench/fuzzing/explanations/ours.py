@@ -11,7 +11,8 @@ from tunewright.graph.ir import Node
 
 from .. import float_products
 from ..answers import OURS, RUNTIME
-from ..bounds import Leeway, largest
+from ..bounds import Leeway
+from ..sizes import largest
 from ..values import as_float64, is_float_array, limits
 from .difference import Difference, ExplainedElements
 

@@ -10,9 +10,10 @@ import numpy as np
 from tunewright.graph.ir import Node
 
 from ..answers import EVALUATOR, OURS, RUNTIME
-from ..bounds import FLUSH_FACTOR, Leeway, may_overflow
+from ..bounds import FLUSH_FACTOR, Leeway
 from ..case import op_name
 from ..exactness import COARSE, CURVES, GATED, NORMS, is_exact
+from ..sizes import may_overflow
 from ..values import FLOATS, INTEGERS, as_float64, is_float_array, limits
 from .difference import Difference, ExplainedElements, ops_of
 
