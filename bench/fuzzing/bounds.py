@@ -43,7 +43,7 @@ from .exactness import (
     is_exact,
     unread_by_steps,
 )
-from .precision import RoundedOperands
+from .precision import RoundedOperands, block_sizes
 from .program import FlatProgram, flatten_body
 from .sizes import largest, largest_product, may_overflow
 from .values import FLOATS, NARROW, as_float64, dtype_of, epsilon, is_float_array, limits
@@ -320,8 +320,9 @@ class _Run:
         except fallback.EvaluationError:  # the op, or one that it consists of, has no float64
             results = fallback.evaluate(node, [self._perturb(a) for a in arrays])
         scale = self._scale(node, arrays)
-        if self._leeway.regrouped and _may_be_winograds(node, arrays):
-            scale = max(scale, largest(results))
+        if self._leeway.regrouped:
+            scale = max(scale, largest(results)) if _may_be_winograds(node, arrays) else scale
+            scale = np.maximum(scale, block_sizes(self._program, node, self._values))
         likes = own_results or [None] * len(results)
         places = zip(node.outputs, results, likes, strict=True)
         return [self._round(name, value, like, scale) for name, value, like in places]

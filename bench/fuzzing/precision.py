@@ -36,6 +36,9 @@ BYTE_STEPS = 255
 BLOCK_STEPS = 127
 """Steps of those on either side of 0 that a block is rounded to."""
 
+NIBBLE = 8
+"""What signed numbers of four bits are counted from less."""
+
 MOVED_WEIGHT = frozenset({"Cast", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"})
 """Ops between the bytes of a weight, dequantised, and its product."""
 
@@ -64,11 +67,11 @@ class RoundedOperands:
             if is_body or node.op in OWN_WEIGHTS or any(known):
                 return [*map(self._as_bf16, arrays[:2], range(2), known), *arrays[2:]]
             return list(arrays)
-        dequantised = _dequantised(program, node)
-        if dequantised is None or (not is_body and is_known(program, node.inputs[0])):
+        dequantised = dequantised_weight(program, node)
+        if dequantised is None:
             return list(arrays)
         size = _block_size(dequantised, np.shape(values[dequantised.inputs[0]]))
-        if not size and self._is_lost and not np.isfinite(as_float64(arrays[0])).all():
+        if not size and self._is_lost and not np.isfinite(_span(arrays[0])):
             # The scale of all is no number. Padding is multiplied by it too, so weights stand for it.
             return [*(np.full_like(array, np.nan) for array in arrays[:2]), *arrays[2:]]
         return [self._as_bytes(arrays[0], size), *arrays[1:]]
@@ -103,19 +106,23 @@ class RoundedOperands:
 
     def _row(self, row: Any, *, is_block: bool) -> Any:
         """Numbers that are rounded by one step."""
-        low, high = min(row.min(), np.float32(0)), max(row.max(), np.float32(0))
-        span = np.float32(max(-low, high) * 2 if is_block else high - low)
-        steps = 2 * BLOCK_STEPS if is_block else BYTE_STEPS
-        if not np.isfinite(row).all() or not np.isfinite(span):
+        low = min(row.min(), np.float32(0))
+        step = np.abs(row).max() / np.float32(BLOCK_STEPS) if is_block else _span(row) / np.float32(BYTE_STEPS)
+        if not np.isfinite(step):
             return np.full_like(row, np.nan) if self._is_lost else row
-        if span < 2 * steps * limits("float32")[1]:  # steps are subnormal
+        if step < 2 * limits("float32")[1]:  # it is subnormal, or nearly so
             return np.zeros_like(row) if self._is_lost else row
-        step = np.float32(span / steps)
         if self._way == 0:
             return row + step * self._rng.uniform(-0.5, 0.5, row.shape)
         zero = np.float32(0) if is_block else np.rint(-low / step)
         least, most = (-BLOCK_STEPS, BLOCK_STEPS) if is_block else (0, BYTE_STEPS)
         return (np.clip(np.rint(row / step) + zero, least, most) - zero) * step
+
+
+def _span(array: Any) -> Any:
+    """The range of numbers and 0, as dynamic quantisation takes it: no number, or infinite, where some number is so."""
+    with np.errstate(all="ignore"):
+        return np.float32(array.max(initial=0.0)) - np.float32(array.min(initial=0.0))
 
 
 def is_rounded_type(array: Any) -> bool:
@@ -135,7 +142,7 @@ def _producer(program: FlatProgram, name: str) -> Node | None:
     return next((node for node in program.nodes if name and name in node.outputs), None)
 
 
-def _dequantised(program: FlatProgram, node: Node) -> Node | None:
+def dequantised_weight(program: FlatProgram, node: Node) -> Node | None:
     """The DequantizeLinear of a product's weights; None where these are no bytes."""
     if node.op not in ("Conv", "Gemm", "MatMul"):
         return None
@@ -143,6 +150,22 @@ def _dequantised(program: FlatProgram, node: Node) -> Node | None:
     while source is not None and source.op in MOVED_WEIGHT:
         source = _producer(program, source.inputs[0])
     return source if source is not None and source.op == "DequantizeLinear" else None
+
+
+def block_sizes(program: FlatProgram, node: Node, values: Mapping[str, Any]) -> Any:
+    """Sizes of a product's terms where those of zero points are summed apart: `x q s` and `x z s`; 0 for other ones.
+
+    They are at most those of the largest weight.
+    """
+    dequantised = dequantised_weight(program, node) if node.op == "MatMul" else None
+    if dequantised is None:
+        return 0.0
+    numbers, scales, zeros = ([values[name] for name in dequantised.inputs if name] + [np.zeros(1)])[:3]
+    least = NIBBLE if numbers.dtype == np.int8 else 0  # they are counted from less
+    most = max(float(np.abs(as_float64(array)).max(initial=0.0)) for array in (numbers, zeros)) + least
+    x = np.abs(as_float64(values[node.inputs[0]]))
+    sums = np.nansum(np.where(np.isinf(x), 0.0, x), axis=-1, keepdims=True)
+    return 2 * most * np.abs(as_float64(scales)).max(initial=0.0) * sums
 
 
 def _block_size(node: Node, shape: Sequence[int]) -> int:

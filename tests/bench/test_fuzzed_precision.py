@@ -69,6 +69,7 @@ def block_product(x: Any) -> FuzzCase:
     attrs = {"K": x.shape[-1], "N": columns, "bits": 4, "block_size": size}
     node = helper.make_node("MatMulNBits", ["x", "q", "s"], ["y"], domain="com.microsoft", **attrs)
     weights = RNG.integers(0, 256, (columns, blocks, size // 2)).astype(np.uint8)
+    weights[:, 0, 1] = weights[:, 0, 1] % 16 + 16 * 8  # the fourth of all is 8, which stands for 0
     scales = RNG.uniform(0.01, 0.02, (columns, blocks)).astype(np.float32)
     return case_of(Precision.INT8_ACTIVATIONS, [node], x, q=weights, s=scales)
 
@@ -232,6 +233,52 @@ def test_what_is_no_number_takes_what_is_rounded_by_its_step_and_no_more() -> No
     assert bound.is_open.all()
     bound = bound_of(float_product(x), Precision.BF16)
     assert not bound.is_open.any()
+
+
+@pytest.mark.parametrize(("error", "is_explained"), [(1.0, True), (100.0, False)])
+def test_zero_points_that_are_summed_apart_have_the_error_of_what_they_take_away(
+    error: float, is_explained: bool
+) -> None:
+    x = normal(2, 64)
+    x[1, 3] = 2.0**23 + 1
+    case = block_product(x)
+    case = replace(case, plan=RunPlan(0))
+    answers = answer_case(case)
+    [[y]] = answers.evaluator.outputs or answers.runtime.outputs
+    wrong = y + np.array([[0.0], [error]])
+    verdict = judge(case, replace(answers, ours=CaseAnswer(((wrong.astype(np.float32),),))))
+    assert (verdict.finding is None) is is_explained
+    assert verdict.reasons == (("recognised and joined",) if is_explained else ())
+
+
+def test_a_product_that_is_known_may_be_rounded_too() -> None:
+    """What is dequantised stays so until products have been looked at."""
+    before = block_product(normal(3, 64)).proto().graph
+    known = {tensor.name: numpy_helper.to_array(tensor) for tensor in before.initializer}
+    nodes = [
+        helper.make_node("DequantizeLinear", ["p", "n"], ["w"]),
+        helper.make_node("MatMul", ["t", "w"], ["u"]),
+        helper.make_node("Add", ["x", "u"], ["y"]),
+    ]
+    before.node[0].input[0], before.node[0].output[0] = "c", "t"
+    weights = {"p": RNG.integers(-127, 128, (16, 64)).astype(np.int8), "n": np.float32(0.01)}
+    case = case_of(
+        Precision.INT8_ACTIVATIONS, [*before.node, *nodes], normal(3, 64), c=normal(3, 64), **known, **weights
+    )
+    assert answer_case(case).rounded is not None
+    assert found(case) is None
+
+
+@pytest.mark.parametrize("x", [np.full((1, 4, 5), np.nan), np.linspace(-3e38, 3e38, 20).reshape(1, 4, 5)])
+def test_without_a_range_of_numbers_padding_is_lost_too(x: Any) -> None:
+    nodes = [
+        helper.make_node("DequantizeLinear", ["q", "s"], ["w"]),
+        helper.make_node("Conv", ["x", "w"], ["y"], pads=[2, 2]),
+    ]
+    q = RNG.integers(-127, 128, (16, 4, 2)).astype(np.int8)
+    case = case_of(Precision.INT8_ACTIVATIONS, nodes, x.astype(np.float32), q=q, s=np.float32(0.01))
+    assert np.isnan(answer_case(case).rounded.outputs[0][0]).all()  # type: ignore[union-attr]
+    assert found(case) is None
 
 
 @pytest.mark.parametrize("seed", [ROUNDED_SEEDS + n for n in random.Random(5).sample(range(10**6), 3)])
