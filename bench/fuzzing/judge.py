@@ -162,7 +162,8 @@ def _rounded_differences(case: FuzzCase, answers: CaseAnswers, reasons: list[str
 def _judge_rounded(difference: Difference, given: Any) -> tuple[Difference, list[str]]:
     """The unexplained rest of a difference between a rounded answer of ours and the model, and the explanations.
 
-    What is no number, or infinite, where `given`, the answer without rounding, is finite, must be within the bound.
+    What is no number where `given`, the answer without rounding, is one, or infinite where that is finite, must be
+    within the bound.
     """
     answer = difference.arrays[OURS]
     bound = _output_bound(difference.answers, difference.case, difference.number, difference.position)
@@ -173,7 +174,8 @@ def _judge_rounded(difference: Difference, given: Any) -> tuple[Difference, list
     explained, reasons = _explain(difference)
     if not is_float_array(answer):
         return explained, reasons
-    is_lost = np.isfinite(as_float64(given)) & ~np.isfinite(as_float64(answer))
+    own, other = as_float64(answer), as_float64(given)
+    is_lost = (np.isnan(own) & ~np.isnan(other)) | (np.isinf(own) & np.isfinite(other))
     return replace(explained, right=np.where(is_lost, difference.right, explained.right)), reasons
 
 

@@ -155,14 +155,17 @@ def dequantised_weight(program: FlatProgram, node: Node) -> Node | None:
 def block_sizes(program: FlatProgram, node: Node, values: Mapping[str, Any]) -> Any:
     """Sizes of a product's terms where those of zero points are summed apart: `x q s` and `x z s`; 0 for other ones.
 
-    They are at most those of the largest weight.
+    They are at most those of the largest weight. Signed numbers have zero points if they are of four bits.
     """
     dequantised = dequantised_weight(program, node) if node.op == "MatMul" else None
-    if dequantised is None:
+    if dequantised is None or not _block_size(dequantised, np.shape(values[dequantised.inputs[0]])):
         return 0.0
     numbers, scales, zeros = ([values[name] for name in dequantised.inputs if name] + [np.zeros(1)])[:3]
-    least = NIBBLE if numbers.dtype == np.int8 else 0  # they are counted from less
-    most = max(float(np.abs(as_float64(array)).max(initial=0.0)) for array in (numbers, zeros)) + least
+    most = max(float(np.abs(as_float64(array)).max(initial=0.0)) for array in (numbers, zeros))
+    if numbers.dtype == np.int8:
+        if most > NIBBLE:
+            return 0.0
+        most += NIBBLE
     x = np.abs(as_float64(values[node.inputs[0]]))
     sums = np.nansum(np.where(np.isinf(x), 0.0, x), axis=-1, keepdims=True)
     return 2 * most * np.abs(as_float64(scales)).max(initial=0.0) * sums

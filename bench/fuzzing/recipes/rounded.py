@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from tunewright.graph.numerics import Precision
 
-from ..draft import CONTRIBUTED, DraftTensor, InvalidNode, ModelDraft
+from ..draft import CONTRIBUTED, DraftTensor, InvalidNode, ModelDraft, Shape
 from ..values import ValueDomain
 from .recipe import Recipes
 from .windows import window
@@ -61,7 +61,7 @@ def block_product(d: ModelDraft) -> DraftTensor:
     """A product with a weight of 4 or 8 bits in several blocks."""
     bits, block, blocks, columns = d.among(4, 4, 8), d.among(16, 32), d.between(2, 4), _columns(d)
     depth = block * blocks
-    a = d.pick("float32", lambda s: len(s) >= 2 and 0 not in s and s[-1] == depth, lambda: (d.between(1, 5), depth))
+    a = _operand(d, lambda s: len(s) >= 2 and 0 not in s and s[-1] == depth, (d.between(1, 5), depth))
     b = d.fresh("uint8", (columns, blocks, block * bits // 8), ValueDomain(0, 255), constant=1.0)
     scales = d.constant(abs(d.array_rng.standard_normal((columns, blocks))) * 0.1 + 0.01, "float32", plain=True)
     zero = None
@@ -78,8 +78,8 @@ def blocks_of_rows(d: ModelDraft) -> DraftTensor:
         raise InvalidNode("opset")
     block, blocks, columns = d.among(8, 16, 32), d.between(2, 3), _columns(d)
     depth = block * blocks
-    a = d.pick("float32", lambda s: len(s) >= 2 and 0 not in s and s[-1] == depth, lambda: (d.between(1, 5), depth))
-    dtype, low, high = d.among(("uint8", 0, 16), ("int8", -8, 8), ("uint8", 0, 256))
+    a = _operand(d, lambda s: len(s) >= 2 and 0 not in s and s[-1] == depth, (d.between(1, 5), depth))
+    dtype, low, high = d.among(("uint8", 0, 16), ("int8", -8, 8), ("uint8", 0, 256), ("int8", -128, 128))
     w = d.constant(d.array_rng.integers(low, high, (depth, columns)), dtype, plain=True)
     scale = d.constant(d.array_rng.random((blocks, columns)) / 20 + 0.001, "float32", plain=True)
     zero = d.constant(d.array_rng.integers(low, high, (blocks, columns)), dtype, plain=True) if d.chance(0.5) else None
@@ -88,22 +88,23 @@ def blocks_of_rows(d: ModelDraft) -> DraftTensor:
 
 def _rows(d: ModelDraft, words: int) -> DraftTensor:
     """An operand whose last axis has whole words."""
-
-    def shape() -> tuple[int, ...]:
-        depth = words * d.between(1, MOST_DEPTH // words)
-        return (*((d.between(1, 3),) if d.chance(0.3) else ()), d.among(1, 1, 2, 3, 5, 7, 8, 17), depth)
-
-    return d.pick("float32", lambda s: len(s) >= 2 and 0 not in s and not s[-1] % words and s[-1] <= MOST_DEPTH, shape)
+    depth = words * d.between(1, MOST_DEPTH // words)
+    shape = (*((d.between(1, 3),) if d.chance(0.3) else ()), d.among(1, 1, 2, 3, 5, 7, 8, 17), depth)
+    return _operand(d, lambda s: len(s) >= 2 and 0 not in s and not s[-1] % words and s[-1] <= MOST_DEPTH, shape)
 
 
 def _image(d: ModelDraft, words: int) -> DraftTensor:
     """An image whose channels are whole words."""
+    extents = (d.between(3, 9) for _ in range(d.among(1, 2, 2, 2)))
+    shape = (d.among(1, 1, 2), words * d.between(1, 16 // words), *extents)
+    return _operand(d, lambda s: len(s) in (3, 4) and 0 not in s and not s[1] % words and s[1] <= 16, shape)
 
-    def shape() -> tuple[int, ...]:
-        extents = (d.between(3, 9) for _ in range(d.among(1, 2, 2, 2)))
-        return (d.among(1, 1, 2), words * d.between(1, 16 // words), *extents)
 
-    return d.pick("float32", lambda s: len(s) in (3, 4) and 0 not in s and not s[1] % words and s[1] <= 16, shape)
+def _operand(d: ModelDraft, fits: Callable[[Shape], bool], shape: Shape) -> DraftTensor:
+    """A tensor whose shape fits, mostly a computed one; else a new input. What is known is folded, and not rounded."""
+    computed = [t for t in d.content.tensors if t.dtype == "float32" and t.name not in d.content.constants]
+    fitting = [t for t in computed if t.shape is not None and fits(t.shape)]
+    return d.rng.choice(fitting) if fitting and d.chance(0.85) else d.fresh("float32", shape, constant=0.03)
 
 
 def _columns(d: ModelDraft) -> int:
@@ -111,7 +112,7 @@ def _columns(d: ModelDraft) -> int:
     return int(d.among(16, 16, 17, 19, 24, 32, 37, 8))
 
 
-def _dequantised(d: ModelDraft, shape: tuple[int, ...], axis: int) -> DraftTensor:
+def _dequantised(d: ModelDraft, shape: Shape, axis: int) -> DraftTensor:
     """A constant of bytes, dequantised for all, or along an axis."""
     if d.opset < 10:
         raise InvalidNode("opset")
