@@ -155,6 +155,15 @@ def test_a_wrong_answer_is_a_finding(make: MakeCase, change: Callable[[Any], Any
     assert finding is not None and finding.kind == f"{kind} (ours in {case.plan.precision})"
 
 
+def test_no_number_is_a_finding_beside_infinite_operands_too() -> None:
+    """Where the answer as given is a number; else zeros times infinities explain it."""
+    x = normal(5, 64)
+    x[1, 3] = np.inf
+    assert judged(float_product(x), lambda y: y) is None
+    finding = judged(float_product(x), one_number(np.nan))
+    assert finding is not None and finding.kind == "values (ours in bf16)"
+
+
 def found(case: FuzzCase) -> Finding | None:
     return judge(case, answer_case(case)).finding
 
