@@ -70,7 +70,7 @@ class RoundedOperands:
         dequantised = dequantised_weight(program, node)
         if dequantised is None:
             return list(arrays)
-        size = _block_size(dequantised, np.shape(values[dequantised.inputs[0]]))
+        size = _block_size(dequantised, np.shape(values[dequantised.inputs[0]]), arrays[0])
         if not size and self._is_lost and not np.isfinite(_span(arrays[0])):
             # The scale of all is no number. Padding is multiplied by it too, so weights stand for it.
             return [*(np.full_like(array, np.nan) for array in arrays[:2]), *arrays[2:]]
@@ -158,7 +158,10 @@ def block_sizes(program: FlatProgram, node: Node, values: Mapping[str, Any]) -> 
     They are at most those of the largest weight. Signed numbers have zero points if they are of four bits.
     """
     dequantised = dequantised_weight(program, node) if node.op == "MatMul" else None
-    if dequantised is None or not _block_size(dequantised, np.shape(values[dequantised.inputs[0]])):
+    if dequantised is None:
+        return 0.0
+    x = np.abs(as_float64(values[node.inputs[0]]))
+    if not _block_size(dequantised, np.shape(values[dequantised.inputs[0]]), x):
         return 0.0
     numbers, scales, zeros = ([values[name] for name in dequantised.inputs if name] + [np.zeros(1)])[:3]
     most = max(float(np.abs(as_float64(array)).max(initial=0.0)) for array in (numbers, zeros))
@@ -166,16 +169,18 @@ def block_sizes(program: FlatProgram, node: Node, values: Mapping[str, Any]) -> 
         if most > NIBBLE:
             return 0.0
         most += NIBBLE
-    x = np.abs(as_float64(values[node.inputs[0]]))
     sums = np.nansum(np.where(np.isinf(x), 0.0, x), axis=-1, keepdims=True)
     return 2 * most * np.abs(as_float64(scales)).max(initial=0.0) * sums
 
 
-def _block_size(node: Node, shape: Sequence[int]) -> int:
-    """Numbers of a block with a scale of its own: a row, as `MatMulNBits` is written, or as ONNX says; 0 without."""
+def _block_size(node: Node, shape: Sequence[int], x: Any) -> int:
+    """Numbers of a block with a scale of its own: a row, as `MatMulNBits` is written, or as ONNX says. 0 without, and
+    where there is one block, which has the scale of its column.
+    """
     size = int(node.attrs.get("block_size", 0))
     is_of_rows = node.attrs.get("axis") == 0 and node.outputs[0].startswith("call ")
-    return size or (prod(shape[1:]) if is_of_rows else 0)
+    size = size or (prod(shape[1:]) if is_of_rows else 0)
+    return size if np.ndim(x) and size < np.shape(x)[-1] else 0
 
 
 def _stored(values: Any, like: Any) -> Any:

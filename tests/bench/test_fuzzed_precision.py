@@ -278,6 +278,15 @@ def test_a_product_that_is_known_may_be_rounded_too() -> None:
     assert found(case) is None
 
 
+def test_a_single_block_is_a_column_and_what_meets_it_is_rounded_by_one_step() -> None:
+    x = normal(2, 32)
+    x[1, 3] = np.nan
+    case = block_product(x)
+    rounded = answer_case(case).rounded
+    assert rounded is not None and np.isnan(rounded.outputs[0][0][0]).all()
+    assert found(case) is None
+
+
 @pytest.mark.parametrize("x", [np.full((1, 4, 5), np.nan), np.linspace(-3e38, 3e38, 20).reshape(1, 4, 5)])
 def test_without_a_range_of_numbers_padding_is_lost_too(x: Any) -> None:
     nodes = [
