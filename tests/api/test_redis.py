@@ -10,6 +10,8 @@ import pytest
 import redis
 from hypothesis import given
 from hypothesis import strategies as st
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from tunewright.api.http.access import KeyCache, RateLimits
 from tunewright.api.redis.front import RedisFront
@@ -47,7 +49,8 @@ def connect(front):
     made = []
 
     def connect(password, **options):
-        made.append(redis.Redis(host="127.0.0.1", port=front, password=password, **options))
+        options = {"host": "127.0.0.1", "port": front, "password": password, "retry": Retry(NoBackoff(), 0)} | options
+        made.append(redis.Redis(**options))
         return made[-1]
 
     yield connect
