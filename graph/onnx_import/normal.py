@@ -138,10 +138,8 @@ def _known_reshape(draft: Draft, node: Node) -> Node | None:
     return _reshape(draft, node)
 
 
-def _expand(draft: Draft, node: Node) -> Node | None:
+def _expand(draft: Draft, node: Node) -> Node:
     """Only for a known shape operand: one that is computed may not fit what was inferred."""
-    if draft.array(node.inputs[1]) is None:
-        return None
     _integers(draft, node, 1, "shape")
     return _node(node, {"shape": _shape(draft, node.outputs[0])}, inputs=node.inputs[:1])
 

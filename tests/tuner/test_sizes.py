@@ -84,6 +84,10 @@ FOLLOWERS = {
     "flat": ("int64[M] y", f"{T} m = Constant <value_ints = [-1]> () y = Reshape(t, m)"),
     "apart": ("int64[N,1,2] y", f"{T} m = Constant <value_ints = [-1, 1, 2]> () y = Reshape(t, m)"),
     "copied extent": ("int64[N,2,1] y", f"{T} m = Constant <value_ints = [0, 2, 1]> () y = Reshape(t, m)"),
+    "widest, expanded": (
+        "float[2] y",
+        f"{V} {A0} s = ReduceMax <keepdims = 1> (v, a0) b = Constant <value_ints = [2]> () y = Expand(s, b)",
+    ),
     "product": (
         "float[N,5] y",
         f"{V} f = Cast <to = 1> (t) {A1} u = Unsqueeze(v, a1) r = Concat <axis = 1> (f, u, f) y = MatMul(r, c)",
