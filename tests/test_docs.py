@@ -27,7 +27,7 @@ THRESHOLDS = re.findall(
     re.MULTILINE,
 )
 UNITS = {"": 1, "times": 1, "s": 1, "ms": 1e-3, "%": 1e-2, "MiB": 1 << 20, "GiB": 1 << 30}
-OTHERS = {"9090", "6379"}  # Prometheus
+OTHERS = {"9090", "6379"}  # Prometheus, Redis
 FOLDERS = sorted(path.parent for path in ROOT.glob("[a-z]*/__init__.py"))
 
 SOURCES = sorted(

@@ -1,9 +1,10 @@
 """Any process of the service may be killed at any moment, and its database server may crash: no job is lost, nothing is
-measured twice but what was in hand then, and no result counts twice.
+measured twice but what was in hand then, and no result counts twice. So it is with what is written to the log.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -30,6 +31,9 @@ LEASE_S = 2.0
 
 LIMIT_S = 180.0
 """More than it may take on any machine."""
+
+PAUSE_S = 0.2
+"""Between two writes to the log: a key may change so many things a minute."""
 
 IN_HAND_S = 60.0
 """A role is looked for this long: a child of it may be about to start."""
@@ -93,6 +97,37 @@ class Chaos:
         child = wait_for(lambda: self.service.child(role, self._pick("tuner")), IN_HAND_S)
         os.kill(child, signal.SIGKILL)
         self.done.append(role)
+
+
+class LogWriter:
+    """Writes to the log of other compilers, as long as anything is killed: each batch until it is answered."""
+
+    BATCH, KEYS = 20, 7
+
+    def __init__(self, service: Service, ended: threading.Event) -> None:
+        self._service, self._ended, self._batches = service, ended, 0
+
+    def run(self) -> None:
+        while not self._ended.wait(PAUSE_S):
+            numbers = range(self._batches * self.BATCH, (self._batches + 1) * self.BATCH)
+            lines = [{"key": f"k{n % self.KEYS}", "value": f"{n:06}", "time_s": 1.0 + n % 13} for n in numbers]
+            answer = self._service.ask("POST", "/v1/logs/killed:import", content="\n".join(map(json.dumps, lines)))
+            assert answer.status_code == 200, answer.text
+            self._batches += 1
+
+    def check(self, store: Store) -> None:
+        """All that was answered is there, once, as the namespace says; and of each key the best is served."""
+        count = self._batches * self.BATCH
+        entries = store.logs.list("killed", limit=2 * count)
+        assert sorted(entry.value for entry in entries) == [f"{n:06}".encode() for n in range(count)]
+        space = store.logs.namespace("killed")
+        assert (space.entries, space.size_bytes) == (count, sum(len(e.key) + len(e.value) for e in entries))
+        assert space.revision == max(entry.revision for entry in entries)
+        served = [entry for entry in entries if entry.is_served]
+        assert len(served) == len({entry.key for entry in served}) == self.KEYS
+        for entry in served:
+            best = min((e for e in entries if e.key == entry.key), key=lambda e: (e.cost.time_s, e.choice))
+            assert entry == best
 
 
 def check(service: Service, store: Store, jobs: list[int], chaos: Chaos, away: list[tuple[float, float]]) -> None:
@@ -199,23 +234,28 @@ def run(service: Service, apis: int, tuners: int, restart: Callable[[], tuple[fl
             if restart is not None:
                 away.append(restart())
 
-        def disturb() -> None:
+        def guarded(work: Callable[[], None]) -> None:
             try:
-                chaos.run(steps(chaos, restart_server))
+                work()
             except BaseException as fault:  # noqa: BLE001 - it is raised again where the test sees it
                 faults.append(fault)
 
-        thread = threading.Thread(target=disturb)
-        thread.start()
+        writer = LogWriter(service, chaos.ended)
+        works = (lambda: chaos.run(steps(chaos, restart_server)), writer.run)
+        threads = [threading.Thread(target=guarded, args=(work,)) for work in works]
+        for thread in threads:
+            thread.start()
         try:
             jobs = submitted(service, JOBS, {6: chaos.kill_api, 18: chaos.kill_api})
             finished(store, JOBS)
         finally:
             chaos.ended.set()
-            thread.join()
+            for thread in threads:
+                thread.join()
         assert not faults, faults
         assert Counter(chaos.done) == {"api": 2, "tuner": 4, "time": 2, "build": 2}
         check(service, store, jobs, chaos, away)
+        writer.check(store)
 
 
 @pytest.mark.slow
