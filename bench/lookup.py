@@ -188,10 +188,10 @@ def measure_load(
 class HttpConnection:
     """A minimal HTTP client for lookups: one connection, one request after the other."""
 
-    def __init__(self, server: str, key: str) -> None:
+    def __init__(self, server: str, key: str, path: str = "/v1/lookups") -> None:
         self._host, _, port = server.removeprefix("http://").partition(":")
         self._port = int(port)
-        self._head = f"POST /v1/lookups HTTP/1.1\r\nHost: {self._host}:{port}\r\nAuthorization: Bearer {key}\r\n"
+        self._head = f"POST {path} HTTP/1.1\r\nHost: {self._host}:{port}\r\nAuthorization: Bearer {key}\r\n"
         self._open: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def ask(self, body: bytes) -> bytes:

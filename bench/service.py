@@ -14,7 +14,8 @@ SERVE = """
 from tunewright.api.serve import ServeOptions, serve
 from tunewright.api.http.service import Options
 limits = Options(changes_per_minute=10**9, requests_per_minute=10**9, most_unfinished=10**9)
-serve(ServeOptions(port=0, tuners=0, service=limits), lambda address: print(address.url, flush=True))
+options = ServeOptions(port=0, redis_port=0, tuners=0, service=limits)
+serve(options, lambda address: print(address.url, address.redis_url, flush=True))
 """
 
 
@@ -23,6 +24,7 @@ class ServiceProcess:
     """A running service."""
 
     url: str
+    redis_url: str  # without the key that is the password
     key: str  # the key for commands of this machine
     pid: int
 
@@ -45,10 +47,11 @@ def run_service(db: str, home: Path) -> Iterator[ServiceProcess]:
         )
     try:
         assert process.stdout is not None
-        url = process.stdout.readline().strip()
-        if not url:
+        addresses = process.stdout.readline().split()
+        if not addresses:
             raise RuntimeError(f"the service did not start: {log.read_text(errors='replace')[-2000:]}")
-        yield ServiceProcess(url, (home / "local_key").read_text().strip(), process.pid)
+        url, redis_url = addresses
+        yield ServiceProcess(url, redis_url, (home / "local_key").read_text().strip(), process.pid)
     finally:
         process.terminate()
         process.communicate(timeout=60)

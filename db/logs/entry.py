@@ -91,18 +91,16 @@ class LogEnvironment:
     device: str = ""
     toolchain: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
+    digest: bytes = field(init=False, repr=False, compare=False)  # the same for equal environments alone
 
     def __post_init__(self) -> None:
+        text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
+        object.__setattr__(self, "digest", digest(text.encode()))
         for name, text in (("device", self.device), ("toolchain", self.toolchain), *self.versions.items()):
             check_line(f"{quote(name)} of the environment", text, LONGEST_TEXT)
             check_line("a name in the environment", name, LONGEST_TEXT)
         if len(self.versions) > MOST_VERSIONS:
             raise ValueError(f"the environment has {len(self.versions)} versions; it may have {MOST_VERSIONS}")
-
-    @property
-    def digest(self) -> bytes:
-        """The same for equal environments alone."""
-        return digest(json.dumps(self.to_json(), sort_keys=True, separators=(",", ":")).encode())
 
     @property
     def fingerprint(self) -> str:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any
 
-from sqlalchemy import bindparam, delete, insert, select, update
+from sqlalchemy import Select, bindparam, delete, insert, select, update
 from sqlalchemy.orm import Session
 
-from ..database import KEYS_AT_ONCE, DatabasePart, batches, read_session, write_session
+from ..database import KEYS_AT_ONCE, Database, DatabasePart, batches, read_session, write_session
 from ..errors import NotFound, StoreError, read_stored
 from ..tables import EnvironmentRow, LogEntryRow, NamespaceRow
 from ..translate import from_row
@@ -48,11 +49,7 @@ LIGHT = (
 )
 """What writing depends on: all but the keys and values."""
 
-WHOLE = select(
-    *(getattr(LogEntryRow, name) for name in ("key", "value", "machine", "created_at")),
-    *LIGHT[3:],
-    EnvironmentRow.data.label("environment"),
-).join(EnvironmentRow, EnvironmentRow.id == LogEntryRow.environment_id)
+WHOLE = select(*(getattr(LogEntryRow, name) for name in ("key", "value", "machine", "created_at")), *LIGHT[2:])
 
 
 class LogFull(StoreError):
@@ -89,6 +86,10 @@ class WriteCounts:
 
 class Logs(DatabasePart):
     """Each method is one transaction, and may raise StoreError. ValueError: a name that is none of a namespace."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
+        self._environments: dict[int, LogEnvironment] = {}  # by id, those that were read: they never change
 
     @write_session
     def write(
@@ -163,7 +164,7 @@ class Logs(DatabasePart):
         `loose`: the nearest other environments that will do where the one itself has nothing.
         """
         space_id = session.scalar(select(NamespaceRow.id).where(NamespaceRow.name == namespace))
-        allowed, wanted = {LogMatch.EXACT, *loose}, environment.digest
+        allowed, wanted = {LogMatch.EXACT, *loose}, self._known_environment(session, environment.digest)
         found: dict[str, LogHit] = {}
         for names in batches(dict.fromkeys(keys), KEYS_AT_ONCE):
             query = WHOLE.where(
@@ -172,9 +173,9 @@ class Logs(DatabasePart):
                 LogEntryRow.is_served,
             )
             if len(allowed) == 1:
-                query = query.where(EnvironmentRow.digest == wanted)
+                query = query.where(LogEntryRow.environment_id == wanted)
             asked = set(names)
-            for entry in map(_read, session.execute(query)):
+            for entry in self._entries(session, query):
                 match = match_of(entry.environment, environment)
                 if entry.key in asked and match in allowed:
                     found[entry.key] = _nearer(found.get(entry.key), LogHit(entry, match))
@@ -192,7 +193,7 @@ class Logs(DatabasePart):
         before: int | None = None,
         since: int | None = None,
         limit: int = 100,
-    ) -> list[LogEntry]:
+    ) -> Sequence[LogEntry]:
         """Entries, the last changed first; with `since`, the first changed first.
 
         Of one key, of the environment with this fingerprint, only what is served, changed at a revision before, or
@@ -202,7 +203,8 @@ class Logs(DatabasePart):
         if key is not None:
             query = query.where(LogEntryRow.key_digest == digest(key.encode()), LogEntryRow.key == key)
         if fingerprint is not None:
-            query = query.where(EnvironmentRow.digest == bytes.fromhex(fingerprint))
+            environment_id = self._known_environment(session, bytes.fromhex(fingerprint))
+            query = query.where(LogEntryRow.environment_id == environment_id)
         if served:
             query = query.where(LogEntryRow.is_served)
         if before is not None:
@@ -210,7 +212,19 @@ class Logs(DatabasePart):
         if since is not None:
             query = query.where(LogEntryRow.revision > since)
         order = LogEntryRow.revision if since is not None else LogEntryRow.revision.desc()
-        return list(map(_read, session.execute(query.order_by(order))))
+        return self._entries(session, query.order_by(order))
+
+    def _entries(self, session: Session, query: Select[Any]) -> Sequence[LogEntry]:
+        """The entries that a query of `WHOLE` finds."""
+        rows = session.execute(query).all()
+        if missing := {row.environment_id for row in rows} - self._environments.keys():
+            for row in session.execute(
+                select(EnvironmentRow.id, EnvironmentRow.data).where(EnvironmentRow.id.in_(missing))
+            ):
+                self._environments[row.id] = read_stored(
+                    partial(LogEnvironment.from_json, row.data), EnvironmentRow.__tablename__, "data"
+                )
+        return [_entry(row, self._environments[row.environment_id]) for row in rows]
 
     def _lock(self, session: Session, name: str) -> NamespaceRow:
         """The row of a namespace, made if it is missing; other writers wait."""
@@ -286,15 +300,11 @@ def _cost(row: Any) -> Cost:
     return Cost(row.time_s, row.low_s, row.high_s, row.samples, CostEvidence(row.evidence))
 
 
-def _read(row: Any) -> LogEntry:
-    return read_stored(lambda: _entry(row), LogEntryRow.__tablename__, "environment")
-
-
-def _entry(row: Any) -> LogEntry:
+def _entry(row: Any, environment: LogEnvironment) -> LogEntry:
     return LogEntry(
         row.key,
         row.value,
-        LogEnvironment.from_json(row.environment),
+        environment,
         _cost(row),
         EntryState(row.state),
         row.machine,

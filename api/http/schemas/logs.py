@@ -147,7 +147,7 @@ class EntryShown(Answer):
     @classmethod
     def of(cls, entry: LogEntry) -> EntryShown:
         """As it is told."""
-        return cls.model_validate(_fields(entry))
+        return cls.model_validate(shown_to_json(entry))
 
 
 class LogItem(Answer):
@@ -160,9 +160,7 @@ class LogItem(Answer):
     @classmethod
     def of(cls, key: str, found: LogHit | None) -> LogItem:
         """As it is told."""
-        if found is None:
-            return cls(key=key, match=LogMatch.NONE)
-        return cls(key=key, match=found.match, entry=EntryShown.of(found.entry))
+        return cls.model_validate(item_to_json(key, found))
 
 
 class LogLookupAnswer(Answer):
@@ -195,10 +193,22 @@ class DeletedShown(Answer):
     entries: int
 
 
-def _fields(entry: LogEntry) -> dict[str, Any]:
-    return entry_to_json(entry) | {
-        "choice": entry.choice,
-        "fingerprint": entry.environment.fingerprint,
-        "served": entry.is_served,
-        "created_at": entry.created_at,
-    }
+def item_to_json(key: str, found: LogHit | None) -> dict[str, Any]:
+    """A `LogItem` as JSON data: a lookup has a thousand of them, which models would take long to make."""
+    if found is None:
+        return {"key": key, "match": LogMatch.NONE.value, "entry": None}
+    return {"key": key, "match": found.match.value, "entry": shown_to_json(found.entry)}
+
+
+def shown_to_json(entry: LogEntry) -> dict[str, Any]:
+    """An `EntryShown` as JSON data."""
+    return (
+        {"value": None, "value_base64": None}
+        | entry_to_json(entry)
+        | {
+            "choice": entry.choice,
+            "fingerprint": entry.environment.fingerprint,
+            "served": entry.is_served,
+            "created_at": None if entry.created_at is None else entry.created_at.isoformat().replace("+00:00", "Z"),
+        }
+    )
