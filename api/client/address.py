@@ -5,8 +5,20 @@ from __future__ import annotations
 from urllib.parse import urlsplit
 
 from tunewright.tuner.errors import Refused
+from tunewright.tuner.settings import settings
 
 from .loopback import is_loopback
+
+
+def named(server: str | None, otherwise: str = "tunewright serve starts one") -> str:
+    """The address of the server named on a command line, or else by TUNEWRIGHT_SERVER.
+
+    Raises Refused where there is none; `otherwise` is what it says of that.
+    """
+    address = settings().server if server is None else server
+    if not address.strip():
+        raise Refused(f"which server? Give --server URL or set TUNEWRIGHT_SERVER; {otherwise}")
+    return normal(address)
 
 
 def normal(server: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -19,7 +19,6 @@ from tunewright.tuner.explain.gain import GainBasis, ModelGain, TaskSum
 from tunewright.tuner.search.report import verdict
 from tunewright.tuner.search.stage import stage_words
 from tunewright.tuner.search.view import moment_view
-from tunewright.tuner.settings import settings
 from tunewright.tuner.text import (
     cause,
     counted,
@@ -40,6 +39,7 @@ from tunewright.tuner.text import (
 )
 
 from . import Client, Job, ServiceError
+from .address import named
 from .watch import JobMonitor
 
 NO_DEVICE = "no device yet"
@@ -60,9 +60,11 @@ def connect(server: str | None, otherwise: str = "tunewright serve starts one") 
 
     Raises Refused where there is none; `otherwise` is what it says of that.
     """
-    address = settings().server if server is None else server
-    if not address.strip():
-        raise Refused(f"which server? Give --server URL or set TUNEWRIGHT_SERVER; {otherwise}")
+    return Client(named(server, otherwise), waits=told_once())
+
+
+def told_once() -> Callable[[ServiceError], None]:
+    """A function that says why a request is repeated, each reason once."""
     notes: set[str] = set()
 
     def waits(error: ServiceError) -> None:
@@ -71,7 +73,7 @@ def connect(server: str | None, otherwise: str = "tunewright serve starts one") 
             notes.add(text)
             messages().print(text)
 
-    return Client(address, waits=waits)
+    return waits
 
 
 def watch_job(console: Console, client: Client, job: Job, server: str | None) -> Job:
