@@ -34,6 +34,10 @@ class ExchangeError(Exception):
     """A failed exchange with the server. The message completes the sentence that begins with its address."""
 
 
+class NothingKnown(ExchangeError):
+    """The server answers, and knows nothing of what it was asked for."""
+
+
 class Conversation:
     """Requests to one server, within `timeout_s` in all."""
 
@@ -67,6 +71,8 @@ class Conversation:
             from .connection import NO_KEY
 
             raise ExchangeError(NO_KEY)
+        if status == 404:
+            raise NothingKnown(STATUSES[status])
         if status != 200:
             raise ExchangeError(STATUSES.get(status, f"it answers {status}"))
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tunewright.db.logs.entry import (
@@ -27,7 +29,7 @@ from tunewright.tuner.settings import settings
 from .address import normal
 from .breaker import breaker_of
 from .connection import key_for
-from .conversation import Conversation, ExchangeError
+from .conversation import Conversation, ExchangeError, NothingKnown
 
 if TYPE_CHECKING:
     import httpx
@@ -106,11 +108,10 @@ class LogClient:
         return self._converse(talk, False)
 
     def entries(self, most: int = 1000, environment: LogEnvironment | None = None) -> list[LogEntry]:
-        """Entries, the last changed first, of one environment or of any."""
+        """Entries, the last changed first, of one environment or of any. Those that lookups get say so."""
         fingerprint = {} if environment is None else {"environment": environment.fingerprint}
 
-        def talk(conversation: _LogConversation, client: httpx.Client) -> list[LogEntry]:
-            found: list[LogEntry] = []
+        def pages(conversation: _LogConversation, client: httpx.Client, found: list[LogEntry]) -> None:
             cursor: dict[str, str] = {}
             while len(found) < most:
                 page = {"limit": str(min(most - len(found), ENTRIES_OF_A_PAGE))}
@@ -119,9 +120,19 @@ class LogClient:
                 if not isinstance(data.get("next"), str):
                     break
                 cursor = {"cursor": data["next"]}
+
+        def talk(conversation: _LogConversation, client: httpx.Client) -> list[LogEntry]:
+            found: list[LogEntry] = []
+            with suppress(NothingKnown):  # nobody wrote to the namespace yet
+                pages(conversation, client, found)
             return found
 
         return self._converse(talk, [])
+
+    @property
+    def is_resting(self) -> bool:
+        """Whether the server failed a moment ago, and is not asked for a while."""
+        return self.server is not None and breaker_of(self.server).rest_s > 0
 
     @property
     def _path(self) -> str:
@@ -178,7 +189,8 @@ def _hit(item: Any) -> LogHit | None:
 
 def _entry(data: Any) -> LogEntry:
     try:
-        return entry_from_json({name: value for name, value in dict(data).items() if name not in ADDED_FIELDS})
+        entry = entry_from_json({name: value for name, value in dict(data).items() if name not in ADDED_FIELDS})
+        return replace(entry, is_served=dict(data).get("served") is True)
     except (TypeError, ValueError) as error:
         raise ExchangeError("its answer has an entry that can't be read") from error
 

@@ -48,6 +48,18 @@ def test_what_one_writes_another_finds(triton, one):
     assert other.entries(environment=OLDER) == []
 
 
+def test_a_namespace_that_nobody_wrote_to_is_empty(triton):
+    assert triton.entries() == []
+    assert not triton.is_resting
+    assert triton.write([LogEntry("k", b"v")])
+
+
+def test_entries_say_which_of_them_lookups_get(triton):
+    assert triton.write([LogEntry("k", b"older"), LogEntry("k", b"newer")])
+    assert {entry.value: entry.is_served for entry in triton.entries()} == {b"older": False, b"newer": True}
+    assert triton.look_up(["k"])["k"].entry.is_served
+
+
 def test_many_go_in_several_requests(triton, monkeypatch):
     monkeypatch.setattr(log, "KEYS_AT_ONCE", 7)
     monkeypatch.setattr(log, "ENTRIES_AT_ONCE", 7)
@@ -113,6 +125,7 @@ def test_no_server_costs_more_than_a_moment(name):
             assert client.look_up(["k"]) == {}
         if name != "another key":  # that is an answer, of what nobody asked for
             assert breaker_of(url).rest_s > 0
+            assert client.is_resting
             assert not client.write([LogEntry("k", b"v")])
             assert client.entries() == []
             assert time.monotonic() - started_s < 10  # with room for a busy machine
