@@ -49,6 +49,8 @@ __all__ = ["app", "execute", "exit_code"]
 
 jobs_app = typer.Typer(help="The jobs of a server.", no_args_is_help=True)
 app.add_typer(jobs_app, name="jobs")
+log_app = typer.Typer(help="The log of other compilers.", no_args_is_help=True)
+app.add_typer(log_app, name="log")
 
 ServerOption = Annotated[
     str | None,
@@ -331,3 +333,30 @@ def _steer(server: str | None, change: Callable[[Client], Job]) -> CommandAnswer
     with commands.connect(server, commands.NO_JOB_OF_TUNE) as client:
         job = change(client)
     return CommandAnswer(job.to_json(), lambda console, _: commands.render_state(console, job))
+
+
+@command(log_app, "sync")
+def sync_folder(
+    tool: Annotated[
+        Literal["vllm-moe", "sglang-moe", "flashinfer"],
+        typer.Argument(metavar="TOOL", help="Whose folder it is.", show_default=False),
+    ],
+    root: Annotated[
+        Path, typer.Option("--root", metavar="DIR", help="The folder, as the program is told it.", show_default=False)
+    ],
+    push: Annotated[bool, typer.Option("--push", help="Only to the log, also where it has another file.")] = False,
+    pull: Annotated[bool, typer.Option("--pull", help="Only from the log, also over files that differ.")] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", metavar="NAME=TEXT", help="Take what is for this; may be given several times."),
+    ] = None,
+    namespace: Annotated[
+        str | None, typer.Option("--namespace", metavar="NAMESPACE", help="Of the log.", show_default="TOOL")
+    ] = None,
+    server: ServerOption = None,
+) -> CommandAnswer:
+    """Give a folder in which a program keeps what it tuned what it lacks and the log has, and the other way round."""
+    from .client.folders import command as folders
+
+    report = folders.sync_folder(tool, root, namespace, server, push=push, pull=pull, only=only or ())
+    return CommandAnswer(report, folders.render_sync)
