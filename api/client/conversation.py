@@ -27,6 +27,9 @@ STATUSES = {
 }
 """Messages for some statuses."""
 
+PROBLEM = "application/problem+json"
+"""What the service answers where it refuses something."""
+
 Result = TypeVar("Result")
 
 
@@ -54,7 +57,7 @@ class Conversation:
     def _ask(self, client: httpx.Client, method: str, path: str, limit_bytes: int, **request: Any) -> Any:
         """The answer to one request, as JSON data. Raises ExchangeError."""
         with client.stream(method, path, extensions=self._extensions(), **request) as answer:
-            self._check_status(answer.status_code)
+            self._check_status(answer.status_code, answer.headers.get("content-type", ""))
             if answer.headers.get("content-encoding", "identity") != "identity":
                 raise ExchangeError("it packs answers although it was asked not to")
             content = bytearray()
@@ -66,12 +69,12 @@ class Conversation:
         except (ValueError, RecursionError) as error:
             raise ExchangeError("its answer is no JSON: is that a tunewright server?") from error
 
-    def _check_status(self, status: int) -> None:
+    def _check_status(self, status: int, kind: str = "") -> None:
         if status == 401 and not self._key:
             from .connection import NO_KEY
 
             raise ExchangeError(NO_KEY)
-        if status == 404:
+        if status == 404 and kind.startswith(PROBLEM):  # whatever else listens at an address says 404 too
             raise NothingKnown(STATUSES[status])
         if status != 200:
             raise ExchangeError(STATUSES.get(status, f"it answers {status}"))

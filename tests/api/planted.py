@@ -120,6 +120,7 @@ NO_SERVERS: dict[str, Behaviour] = {
     "trickling status": trickling(b"HT"),
     "cut off": cut_off,
     "packed": says(http(b"\x1f\x8b" + bytes(100), "200 OK", "Content-Encoding: gzip")),
+    "404": says(http(b"", "404 Not Found")),
     "redirect": says(http(b"", "302 Found", "Location: http://127.0.0.1:1/")),
     "500": says(http(b"{}", "500 Internal Server Error")),
     "429": says(http(b"{}", "429 Too Many Requests", "Retry-After: 3600")),

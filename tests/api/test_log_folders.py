@@ -212,6 +212,7 @@ def managed_cache(monkeypatch):
         monkeypatch.setitem(sys.modules, name, ModuleType(name))
     vars(sys.modules["flashinfer.jit.core"])["logger"] = logging.getLogger("flashinfer")
     module: Any = ModuleType("flashinfer.autotune_cache")
+    module.__package__ = "flashinfer"
     monkeypatch.setitem(sys.modules, module.__name__, module)
     path = Path(spec.submodule_search_locations[0], "autotune_cache.py")
     exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), vars(module))  # noqa: S102 - FlashInfer's own
