@@ -5,9 +5,11 @@ Helion's own tests.
 """
 
 import json
+import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -256,3 +258,27 @@ def test_helion_goes_on_without_a_server(remote_cache, monkeypatch, tmp_path):
     assert one.get() is None
     one.put(Config(block_sizes=[64, 32], num_warps=8))
     assert one.get() == Config(block_sizes=[64, 32], num_warps=8)  # of this machine
+
+
+@pytest.mark.slow
+def test_a_kernel_is_searched_for_once_for_all_machines(served, client, tmp_path):
+    """All of Helion, interpreted on the processor."""
+    for package in ("torch", "helion", "jax"):
+        pytest.importorskip(package)
+
+    def run(machine):
+        settings = {
+            "HELION_REMOTE_CACHE_BACKEND": "tunewright.integrations.helion.Backend", "HELION_PALLAS_INTERPRET": "1",
+            "HELION_CACHE_DIR": str(tmp_path / machine), "PYTHONPATH": ":".join(sys.path),
+        }  # fmt: skip
+        command = [sys.executable, "-P", str(Path(__file__).with_name("helion_kernel.py"))]
+        done = subprocess.run(command, env=os.environ | settings, check=False, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stderr
+
+    assert "Autotuning complete" in run("one")
+    [entry] = client.entries()
+    assert is_payload(entry.value.decode())
+    told = run("two")
+    assert "skipping autotuning" in told
+    assert "Autotuning complete" not in told
