@@ -335,6 +335,90 @@ def _steer(server: str | None, change: Callable[[Client], Job]) -> CommandAnswer
     return CommandAnswer(job.to_json(), lambda console, _: commands.render_state(console, job))
 
 
+NamespaceArgument = Annotated[
+    str, typer.Argument(metavar="NAMESPACE", help="A compiler's part of the log.", show_default=False)
+]
+LogKeyArgument = Annotated[str, typer.Argument(metavar="KEY", help="The entry's key.", show_default=False)]
+ChoiceArgument = Annotated[
+    str,
+    typer.Argument(metavar="CHOICE", help="The value's name, or its begin.", show_default=False),
+]
+
+
+@command(log_app, "list")
+def list_log(
+    namespace: Annotated[
+        str | None, typer.Argument(metavar="NAMESPACE", help="Only its entries.", show_default="the namespaces")
+    ] = None,
+    key: Annotated[str | None, typer.Option(metavar="KEY", help="Of this key alone.", show_default="any")] = None,
+    server: ServerOption = None,
+) -> CommandAnswer:
+    """List the namespaces of the log, or the entries of one that changed last."""
+    from .client import log_commands as commands
+
+    if namespace is None:
+        if key is not None:
+            raise Refused("--key needs a NAMESPACE")
+        return CommandAnswer(commands.list_namespaces(server), commands.render_namespaces)
+    return CommandAnswer(commands.list_entries(server, namespace, key), commands.render_entries)
+
+
+@command(log_app, "approve")
+def approve_value(
+    namespace: NamespaceArgument, key: LogKeyArgument, choice: ChoiceArgument, server: ServerOption = None
+) -> CommandAnswer:
+    """Have a value served wherever its cost may be as low as any other's."""
+    return _decide(server, namespace, key, choice, "approved")
+
+
+@command(log_app, "retire")
+def retire_value(
+    namespace: NamespaceArgument, key: LogKeyArgument, choice: ChoiceArgument, server: ServerOption = None
+) -> CommandAnswer:
+    """Never serve a value again, however fast it is told to be; approve takes that back."""
+    return _decide(server, namespace, key, choice, "retired")
+
+
+def _decide(server: str | None, namespace: str, key: str, choice: str, state: str) -> CommandAnswer:
+    from .client import log_commands as commands
+
+    return CommandAnswer(commands.decide(server, namespace, key, choice, state), commands.render_decision)
+
+
+@command(log_app, "export")
+def export_log(
+    namespace: NamespaceArgument,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Where to.", show_default=False)],
+    server: ServerOption = None,
+) -> CommandAnswer:
+    """Write all entries of a namespace into a file of JSON lines."""
+    from .client import log_commands as commands
+
+    return CommandAnswer(commands.export_lines(server, namespace, output), commands.render_export)
+
+
+@command(log_app, "import")
+def import_log(
+    namespace: NamespaceArgument,
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="Of JSON lines, as export writes them.", show_default=False)
+    ],
+    server: ServerOption = None,
+) -> CommandAnswer:
+    """Add the entries of a file to a namespace; those that are known change nothing."""
+    from .client import log_commands as commands
+
+    return CommandAnswer(commands.import_lines(server, namespace, file), commands.render_import)
+
+
+@command(log_app, "delete")
+def delete_log(namespace: NamespaceArgument, server: ServerOption = None) -> CommandAnswer:
+    """Delete a namespace with all of its entries."""
+    from .client import log_commands as commands
+
+    return CommandAnswer(commands.delete_namespace(server, namespace), commands.render_delete)
+
+
 @command(log_app, "sync")
 def sync_folder(
     tool: Annotated[

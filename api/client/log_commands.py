@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from urllib.parse import quote
 
 from rich.console import Console
@@ -126,8 +126,8 @@ def render_export(console: Console, data: dict[str, Any]) -> None:
 
 def import_lines(server: str | None, namespace: str, file: Path) -> dict[str, Any]:
     """Add the entries of a file that `export_lines` wrote, or any tool."""
-    with connected(server) as connection:
-        answer = connection.request("POST", f"{_path(namespace)}:import", content=lambda: _pieces(file))
+    with file.open("rb") as source, connected(server) as connection:
+        answer = connection.request("POST", f"{_path(namespace)}:import", content=lambda: _pieces(source))
     return {"namespace": namespace, **answer.data}
 
 
@@ -147,10 +147,10 @@ def render_delete(console: Console, data: dict[str, Any]) -> None:
     console.print(f"{data['namespace']}: {counted(data['entries'], 'entry', 'entries')} deleted")
 
 
-def _pieces(file: Path) -> Iterator[bytes]:
-    with file.open("rb") as source:
-        while piece := source.read(1 << 20):
-            yield piece
+def _pieces(source: IO[bytes]) -> Iterator[bytes]:
+    source.seek(0)  # it may be sent again
+    while piece := source.read(1 << 20):
+        yield piece
 
 
 def _path(namespace: str) -> str:

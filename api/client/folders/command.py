@@ -8,8 +8,8 @@ from typing import Any
 
 from tunewright.db.logs.entry import check_namespace
 from tunewright.tuner.errors import Refused
-from tunewright.tuner.settings import settings
 
+from ..address import named
 from . import FORMATS
 from .sync import SyncDirection, sync
 from .sync_report import render_sync
@@ -30,9 +30,7 @@ def sync_folder(
     """What came of it, as JSON data. Raises Refused for options that mean nothing."""
     if push and pull:
         raise Refused("--push and --pull: give one, or neither where each side is to get what it lacks")
-    address = settings().server if server is None else server
-    if not address.strip():
-        raise Refused("which server? Give --server URL or set TUNEWRIGHT_SERVER; tunewright serve starts one")
+    address = named(server)
     try:
         name = check_namespace(namespace or tool)
     except ValueError as error:

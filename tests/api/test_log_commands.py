@@ -1,0 +1,91 @@
+"""`tunewright log`, on a real server."""
+
+import json
+
+import pytest
+
+from tunewright.api import program
+
+from ..commands import commands
+
+
+@pytest.fixture
+def run(one, monkeypatch, capfd):
+    monkeypatch.setenv("TUNEWRIGHT_SERVER", one.url)
+    monkeypatch.setenv("TUNEWRIGHT_API_KEY", one.token)
+    return commands(program.execute, capfd)
+
+
+@pytest.fixture
+def filled(one):
+    """A namespace with two values of one key, and another key."""
+    client = one.client()
+    environment = {"device": "H100", "toolchain": "triton", "versions": {"cuda": "13.0"}}
+    for value, time_s in (("fast", 1e-3), ("slow", 2e-3)):
+        body = {"value": value, "time_s": time_s, "environment": environment}
+        client.put("/v1/logs/triton/a%20key", json=body)
+    client.put("/v1/logs/triton/other", json={"value_base64": "gAA="})
+    return client
+
+
+def test_lists(run, filled):
+    assert "triton" in run("log", "list").out
+    assert [space["entries"] for space in run("log", "list", "--json").data["namespaces"]] == [3]
+    text = run("log", "list", "triton").out
+    assert "H100, triton, cuda 13.0" in text and "base64 gAA=" in text and "* is what lookups get" in text
+    data = run("log", "list", "triton", "--key", "a key", "--json").data
+    assert [(entry["value"], entry["served"]) for entry in data["entries"]] == [("slow", False), ("fast", True)]
+    assert run("log", "list", "triton", "--key", "none").out == "no such entry\n"
+
+
+def test_an_empty_log(run):
+    assert run("log", "list").out == "nothing was written to the log yet\n"
+
+
+def test_people_decide(run, filled):
+    entries = run("log", "list", "triton", "--key", "a key", "--json").data["entries"]
+    fast = next(entry["choice"] for entry in entries if entry["value"] == "fast")
+    assert run("log", "retire", "triton", "a key", fast[:8]).out == "retired: 1 entry of a key\n"
+    [served] = [e for e in run("log", "list", "triton", "--key", "a key", "--json").data["entries"] if e["served"]]
+    assert served["value"] == "slow"
+    data = run("log", "approve", "triton", "a key", fast, "--json").data
+    assert (data["state"], data["choice"], data["entries"]) == ("approved", fast, 1)
+    for choice in ("", "ff" * 16):
+        refused = run("log", "retire", "triton", "a key", choice)
+        assert refused.code != 0 and "of that key have a choice that begins with" in refused.err
+
+
+def test_what_is_exported_is_imported(run, filled, tmp_path):
+    file = tmp_path / "log.jsonl"
+    assert run("log", "export", "triton", "-o", str(file)).out.startswith("3 entries of triton in ")
+    assert len(file.read_text().splitlines()) == 3
+    assert run("log", "import", "copy", str(file)).out == "3 added, 0 improved, 0 known already\n"
+    data = run("log", "import", "copy", str(file), "--json").data
+    assert data == {"namespace": "copy", "added": 0, "improved": 0, "known": 3}
+    assert run("log", "delete", "copy").out == "copy: 3 entries deleted\n"
+    assert run("log", "delete", "triton", "--json").data == {"namespace": "triton", "entries": 3}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (("list", "A"), "is no namespace"),
+        (("list", "--key", "k"), "--key needs a NAMESPACE"),
+        (("list", "nobody"), "There is no such namespace"),
+        (("delete", "nobody"), "There is no such namespace"),
+        (("import", "n", "/none/such"), "No such file"),
+        (("export", "nobody", "-o", "/none/such"), "There is no such namespace"),
+    ],
+)
+def test_what_can_not_be_is_one_line(run, arguments, word):
+    refused = run("log", *arguments)
+    assert refused.code != 0
+    assert word in refused.err
+    assert len(refused.err.strip().splitlines()) == 1
+
+
+def test_lines_that_are_none(run, tmp_path):
+    file = tmp_path / "log.jsonl"
+    file.write_text(json.dumps({"key": "k", "value": "v"}) + "\n{")
+    refused = run("log", "import", "n", str(file))
+    assert "line 2: " in refused.err
