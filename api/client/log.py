@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -109,15 +109,31 @@ class LogClient:
 
     def entries(self, most: int = 1000, environment: LogEnvironment | None = None) -> list[LogEntry]:
         """Entries, the last changed first, of one environment or of any. Those that lookups get say so."""
-        fingerprint = {} if environment is None else {"environment": environment.fingerprint}
+        return self._list(most, {} if environment is None else {"environment": environment.fingerprint})
 
+    def values(
+        self,
+        key: str,
+        environment: LogEnvironment = ANYWHERE,
+        most: int = 1000,
+        known: Container[str] = frozenset(),
+    ) -> list[LogEntry]:
+        """All values of a key, the last changed first, with those that are not served.
+
+        `known`: choices that the caller has. What changed before a page of nothing else is not asked for again.
+        """
+        found = self._list(most, {"key": key, "environment": environment.fingerprint}, known)
+        return [entry for entry in found if entry.key == key]
+
+    def _list(self, most: int, query: dict[str, str], known: Container[str] = frozenset()) -> list[LogEntry]:
         def pages(conversation: _LogConversation, client: httpx.Client, found: list[LogEntry]) -> None:
             cursor: dict[str, str] = {}
             while len(found) < most:
-                page = {"limit": str(min(most - len(found), ENTRIES_OF_A_PAGE))}
-                data = conversation.ask(client, "GET", self._path, params=page | fingerprint | cursor)
-                found += map(_entry, _items(data))
-                if not isinstance(data.get("next"), str):
+                limit = {"limit": str(min(most - len(found), ENTRIES_OF_A_PAGE))}
+                data = conversation.ask(client, "GET", self._path, params=limit | query | cursor)
+                page = [_entry(item) for item in _items(data)]
+                found += page
+                if not isinstance(data.get("next"), str) or all(entry.choice in known for entry in page):
                     break
                 cursor = {"cursor": data["next"]}
 

@@ -60,6 +60,26 @@ def test_entries_say_which_of_them_lookups_get(triton):
     assert triton.look_up(["k"])["k"].entry.is_served
 
 
+def test_all_values_of_a_key(triton):
+    values = [LogEntry("k", str(n).encode(), H100, Cost(n + 1e-3, evidence=CostEvidence.TIMED)) for n in range(3)]
+    assert triton.values("k", H100) == []
+    assert triton.write([*values, LogEntry("l", b"9", H100), LogEntry("k", b"8", OLDER)])
+    assert [entry.value for entry in triton.values("k", H100)] == [b"2", b"1", b"0"]
+    assert [entry.value for entry in triton.values("k", H100, most=2)] == [b"2", b"1"]
+    assert [entry.is_served for entry in triton.values("k", H100)] == [False, False, True]
+    assert triton.values("k") == []
+
+
+def test_values_that_are_known_are_not_asked_for_again(triton, monkeypatch):
+    monkeypatch.setattr(log, "ENTRIES_OF_A_PAGE", 4)
+    triton.write([LogEntry("k", str(n).encode()) for n in range(12)])
+    known = {entry.choice for entry in triton.values("k")}
+    assert len(known) == 12
+    triton.write([LogEntry("k", str(n).encode()) for n in range(12, 17)])
+    found = [entry.value for entry in triton.values("k", known=known)]
+    assert found == [str(n).encode() for n in range(16, 4, -1)]  # two pages with news, and one without
+
+
 def test_many_go_in_several_requests(triton, monkeypatch):
     monkeypatch.setattr(log, "KEYS_AT_ONCE", 7)
     monkeypatch.setattr(log, "ENTRIES_AT_ONCE", 7)
