@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .database import Database
+    from .files import entries_of
     from .strategy import search
 
-__all__ = ["Database", "search"]
+__all__ = ["Database", "entries_of", "search"]
 
-_HOMES = {"Database": ".database", "search": ".strategy"}
+_HOMES = {"Database": ".database", "entries_of": ".files", "search": ".strategy"}
 
 
 def __getattr__(name: str) -> Any:
-    """The public names, imported when they are first asked for: TVM takes seconds."""
+    """The public names, imported when they are first asked for: TVM takes seconds, and `entries_of` does without."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOMES[name], __name__), name)

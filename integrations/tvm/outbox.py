@@ -6,11 +6,15 @@ import threading
 from collections import deque
 from collections.abc import Iterable
 
-from tunewright.api.client.log import ENTRIES_AT_ONCE, LogClient
+from tunewright.api.client.log import LogClient
 from tunewright.db.logs.entry import LogEntry
 
 MOST_WAITING = 10_000
 """Entries that wait for a server to come back."""
+
+
+MOST_AT_ONCE = 50
+"""Entries of one request: few enough for the time that it may take."""
 
 
 class Outbox:
@@ -53,4 +57,4 @@ class Outbox:
                 if not sent or not self._waiting:
                     self._thread = None
                     return
-                batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), ENTRIES_AT_ONCE))]
+                batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), MOST_AT_ONCE))]
