@@ -10,7 +10,7 @@ from tunewright.tuner.settings import settings
 from .loopback import is_loopback
 
 
-def named(server: str | None, otherwise: str = "tunewright serve starts one") -> str:
+def server_address(server: str | None, otherwise: str = "tunewright serve starts one") -> str:
     """The address of the server named on a command line, or else by TUNEWRIGHT_SERVER.
 
     Raises Refused where there is none; `otherwise` is what it says of that.

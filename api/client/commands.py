@@ -39,7 +39,7 @@ from tunewright.tuner.text import (
 )
 
 from . import Client, Job, ServiceError
-from .address import named
+from .address import server_address
 from .watch import JobMonitor
 
 NO_DEVICE = "no device yet"
@@ -60,7 +60,7 @@ def connect(server: str | None, otherwise: str = "tunewright serve starts one") 
 
     Raises Refused where there is none; `otherwise` is what it says of that.
     """
-    return Client(named(server, otherwise), waits=told_once())
+    return Client(server_address(server, otherwise), waits=told_once())
 
 
 def told_once() -> Callable[[ServiceError], None]:

@@ -15,7 +15,7 @@ from tunewright.tuner.cli.tables import new_table, print_table
 from tunewright.tuner.errors import Refused
 from tunewright.tuner.text import counted, printable
 
-from .address import named
+from .address import server_address
 from .commands import told_once
 from .connection import ServerConnection, key_for
 
@@ -32,7 +32,7 @@ TIMEOUT_S = 60.0
 @contextmanager
 def connected(server: str | None) -> Iterator[ServerConnection]:
     """A connection to the server named, or else of TUNEWRIGHT_SERVER. Raises Refused where there is none."""
-    address = named(server)
+    address = server_address(server)
     connection = ServerConnection(address, key_for(address), TIMEOUT_S, waits=told_once())
     try:
         yield connection

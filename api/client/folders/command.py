@@ -9,7 +9,7 @@ from typing import Any
 from tunewright.db.logs.entry import check_namespace
 from tunewright.tuner.errors import Refused
 
-from ..address import named
+from ..address import server_address
 from . import FORMATS
 from .sync import SyncDirection, sync
 from .sync_report import render_sync
@@ -30,7 +30,7 @@ def sync_folder(
     """What came of it, as JSON data. Raises Refused for options that mean nothing."""
     if push and pull:
         raise Refused("--push and --pull: give one, or neither where each side is to get what it lacks")
-    address = named(server)
+    address = server_address(server)
     try:
         name = check_namespace(namespace or tool)
     except ValueError as error:
