@@ -1,8 +1,9 @@
 """Which of several values of a key is served: the same to everybody who asks, and again after any rebuild.
 
-The least cost wins, of those that were confirmed if any was. Costs whose intervals overlap are as good as each other:
-of such values an approved one is served, else that with the lowest choice, so it does not matter who wrote first or how
-the clocks of machines differ. Where no cost is known, an approved value is served, else the newest, as a cache would.
+The least cost wins, of those that were confirmed if any was. Costs are as good as each other where intervals overlap,
+and no other one is certainly lower: of such values an approved one is served, else that with the lowest choice, so it
+does not matter who wrote first or how the clocks of machines differ. Where no cost is known, an approved value is
+served, else the newest, as a cache would.
 """
 
 from __future__ import annotations
@@ -36,11 +37,12 @@ def choose(rivals: Iterable[LogRival]) -> LogRival | None:
         return max(live, key=lambda s: (s.is_approved, s.revision, s.choice), default=None)
     confirmed = [rival for rival in timed if rival.cost.evidence is CostEvidence.CONFIRMED]
     comparable = confirmed or timed
-    best = min(comparable, key=lambda s: (s.cost.time_s, s.choice))
-    equals = [s for s in live if (s.is_approved or s in comparable) and _are_equal(s.cost, best.cost)]
+    limit_s = min(rival.cost.interval_s[1] for rival in comparable)
+    eligible = [*comparable, *(rival for rival in live if rival.is_approved)]
+    equals = [rival for rival in eligible if _may_be_below(rival.cost, limit_s)]
     return min(equals, key=lambda s: (not s.is_approved, s.choice))
 
 
-def _are_equal(cost: Cost, least: Cost) -> bool:
-    """Whether a cost may be as low as the least one. Of an unknown one nothing else can be said."""
-    return cost.time_s is None or cost.interval_s[0] <= least.interval_s[1]
+def _may_be_below(cost: Cost, limit_s: float) -> bool:
+    """Whether a cost may be as low as this. Of an unknown one nothing else can be said."""
+    return cost.time_s is None or cost.interval_s[0] <= limit_s

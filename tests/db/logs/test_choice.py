@@ -90,3 +90,23 @@ def test_everybody_chooses_the_same(drawn: list[tuple[Cost, EntryState]], shuffl
     for other in live:
         if other.cost.evidence.rank == strongest:
             assert chosen.cost.interval_s[0] <= other.cost.interval_s[1]
+
+
+def test_what_is_certainly_slower_than_any_is_no_tie():
+    vague, sure, slower = rival(b"b", 5.0, 2.0), rival(b"c", 5.0), rival(b"a", 6.0)
+    assert served(vague, slower) == b"a"
+    assert served(vague, sure, slower) == b"b"
+
+
+def test_values_are_not_compared_with_each_other(monkeypatch):
+    """A log of all trials of a search has thousands of values a key: a write of some looks at each of them once."""
+    rivals = [rival(bytes([n]), 1e-3 + n * 1e-6) for n in range(200)]
+    compared: list[LogRival] = []
+
+    def compare(one: LogRival, other: object) -> bool:
+        compared.append(one)
+        return one is other
+
+    monkeypatch.setattr(LogRival, "__eq__", compare)
+    assert served(*rivals) == bytes([0])
+    assert not compared
