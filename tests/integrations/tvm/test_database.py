@@ -19,7 +19,7 @@ from tvm.s_tir.meta_schedule.database import TuningRecord  # noqa: E402
 from tunewright.api.client.breaker import breaker_of  # noqa: E402
 from tunewright.api.client.log import LogClient  # noqa: E402
 from tunewright.db.logs.entry import Cost, CostEvidence, LogEntry  # noqa: E402
-from tunewright.integrations.tvm import Database, form, search  # noqa: E402
+from tunewright.integrations.tvm import Database, entries_of, form, search  # noqa: E402
 from tunewright.integrations.tvm.outbox import Outbox  # noqa: E402
 
 from ...api.planted import NO_SERVERS, planted  # noqa: E402
@@ -241,6 +241,33 @@ def test_a_module_that_is_too_long_is_told_and_not_kept(fresh, caplog, monkeypat
     assert "is not kept in the log" in caplog.text
     assert [entry.key[:8] for entry in fresh.client.entries()] == ["records-"]
     assert times(fresh().get_top_k(one.commit_workload(product(4)), 1)) == pytest.approx([2e-6])
+
+
+def test_records_of_files_are_found(fresh, tmp_path):
+    files = [tmp_path / name for name in ("database_workload.json", "database_tuning_record.json")]
+    theirs = ms.database.JSONDatabase(*map(str, files))
+    for factor, time_s in ((2, 2e-6), (4, 1e-6)):
+        theirs.commit_tuning_record(record(theirs, run_secs=[time_s], factor=factor))
+    assert fresh.client.write(list(entries_of(files)))
+    one = fresh()
+    assert times(one.get_top_k(one.commit_workload(product(4)), 5)) == pytest.approx([1e-6, 2e-6])
+    assert times(fresh().get_all_tuning_records()) == pytest.approx([1e-6, 2e-6])
+
+
+def test_a_retired_record_is_not_returned(fresh, service):
+    one = fresh()
+    for factor, time_s in ((2, 2e-6), (4, 1e-6)):
+        one.commit_tuning_record(record(one, run_secs=[time_s], factor=factor))
+    flush(one)
+    [best] = [entry for entry in fresh.client.entries() if entry.is_served and entry.key.startswith("records")]
+    asked = {"key": best.key, "environment": best.environment.to_json(), "choice": best.choice, "state": "retired"}
+    answer = service.ask("POST", f"/v1/logs/{fresh.client.namespace}:decide", json=asked)
+    assert answer.status_code == 200, answer.text
+    other = fresh()
+    assert times(other.get_top_k(other.commit_workload(product(4)), 5)) == pytest.approx([2e-6])
+    assert times([other.query_tuning_record(product(4), tvm.target.Target(TARGET), "main")]) == pytest.approx([2e-6])
+    assert times(other.get_all_tuning_records()) == pytest.approx([2e-6])
+    assert len(other) == 1
 
 
 def test_the_key_is_the_one_that_files_have():
