@@ -21,6 +21,7 @@ from tunewright.api.client.log import LogClient  # noqa: E402
 from tunewright.db.logs.entry import Cost, CostEvidence, LogEntry  # noqa: E402
 from tunewright.integrations.tvm import Database, entries_of, form, search  # noqa: E402
 from tunewright.integrations.tvm.outbox import Outbox  # noqa: E402
+from tunewright.integrations.tvm.strategy import Unmeasured  # noqa: E402
 
 from ...api.planted import NO_SERVERS, planted  # noqa: E402
 from .programs import TARGET, is_scheduled, model, product, tune  # noqa: E402
@@ -183,6 +184,31 @@ def test_the_cost_model_learns_what_others_timed(fresh):
     tune(other, 4, 4, 1, search(other, quick()), Model())
     assert learned[0] == pytest.approx([1.5e-6])
     assert [len(lesson) for lesson in learned] == [1, 4]
+
+
+def test_what_another_measures_meanwhile_is_dropped(fresh):
+    one, other = fresh(), fresh()
+    made = [record(other, factor=factor) for factor in (2, 4)]
+
+    class Inner:
+        def generate_measure_candidates(self):
+            return [one.as_measure_candidate() for one in made]
+
+        def _initialize_with_tune_context(self, context):
+            pass
+
+        def pre_tuning(self, *arguments):
+            pass
+
+    strategy = Unmeasured(other.records, Inner())
+    context = ms.TuneContext(mod=product(4), target=tvm.target.Target(TARGET), num_threads=1)
+    strategy._initialize_with_tune_context(context)
+    strategy.pre_tuning(4, 4, [])
+    assert len(strategy.generate_measure_candidates() or ()) == 2
+    for factor, left in ((2, 1), (4, 0)):
+        one.commit_tuning_record(record(one, factor=factor))
+        flush(one)
+        assert len(strategy.generate_measure_candidates() or ()) == left
 
 
 @pytest.mark.parametrize("name", ["slow", "garbage", "html", "500", "closes at once", "a list"])
