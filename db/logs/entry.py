@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -25,6 +24,9 @@ VALUE_BYTES = 64 << 10
 
 LONGEST_KEY, LONGEST_TEXT = 512, 200
 """Characters of a key, and of a device, a version or a machine."""
+
+LONGEST_S = 1e6
+"""Most seconds of a cost."""
 
 MOST_VERSIONS = 40
 """Versions of an environment."""
@@ -138,8 +140,8 @@ class Cost:
 
     def __post_init__(self) -> None:
         known = [number for number in (self.low_s, self.time_s, self.high_s) if number is not None]
-        if not all(math.isfinite(number) and number > 0 for number in known):
-            raise ValueError("times are numbers of seconds above 0")
+        if not all(0 < number <= LONGEST_S for number in known):
+            raise ValueError(f"times are numbers of seconds above 0, up to {LONGEST_S:,.0f}")
         if self.time_s is None and (known or self.evidence is not CostEvidence.NONE):
             raise ValueError("an interval or evidence is told without a time")
         if self.time_s is not None and self.evidence is CostEvidence.NONE:

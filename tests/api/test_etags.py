@@ -28,6 +28,8 @@ KEPT = {
     "/v1/pages/records": "application/json",
     "/v1/pages/cost-model": "application/json",
     "/v1/pages/fleet": "application/json",
+    "/v1/logs/{namespace}/{log}": "application/json",
+    "/v1/logs/{namespace}:snapshot": "application/jsonl",
     "/v1/records/{task}?target={target}": "application/json",
     "/v1/snapshots/{target}": "application/jsonl",
     "/v1/openapi.json": "application/json",
@@ -51,7 +53,9 @@ def test_an_answer_that_is_unchanged_has_the_headers_of_the_whole(one, shown_cli
     record = store_best(one.store, task)
     model = kit.send(client, 8)
     job = client.post("/v1/jobs", json={"model": model}).json()["id"]
-    address = path.format(job=job, task=task.key, target=TARGET.key, schedule=record.schedule.key)
+    assert client.put("/v1/logs/triton/k", json={"value": "v"}).status_code == 200
+    names = {"job": job, "task": task.key, "target": TARGET.key, "namespace": "triton", "log": "k"}
+    address = path.format(**names, schedule=record.schedule.key)
     first = client.get(address, headers={"Accept-Encoding": "gzip"})
     assert first.status_code == 200, first.text
     assert first.headers["content-type"].partition(";")[0] == (KEPT | FILES)[path]

@@ -13,6 +13,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from tunewright.db.access import Key, KeyScope
+from tunewright.db.bounds import LARGEST_ID
 from tunewright.db.database import batches
 from tunewright.db.errors import NotFound
 from tunewright.db.logs.entry import ANYWHERE, LINE, LONGEST_KEY, NAMESPACE, LogEntry, LogMatch
@@ -167,7 +168,7 @@ def decide(decision: DecisionAsked, service: ServiceDep, namespace: Decidable) -
 async def export_entries(
     service: ServiceDep,
     namespace: Readable,
-    since: Annotated[int, Query(ge=0, le=1 << 62, description="Only what changed after this revision.")] = 0,
+    since: Annotated[int, Query(ge=0, le=LARGEST_ID, description="Only what changed after this revision.")] = 0,
 ) -> StreamingResponse:
     """All of them, those that changed first ahead; `POST .../{namespace}:import` takes them."""
     await in_thread(partial(_namespace, service, namespace))

@@ -11,6 +11,7 @@ from pydantic.config import JsonDict
 from tunewright.db.logs.entry import (
     LINE,
     LONGEST_KEY,
+    LONGEST_S,
     LONGEST_TEXT,
     MOST_VERSIONS,
     VALUE_BYTES,
@@ -67,9 +68,13 @@ class EntryAsked(RequestModel):
     value: str | None = Field(None, max_length=VALUE_BYTES, description="A text; or `value_base64`.")
     value_base64: str | None = Field(None, max_length=VALUE_BYTES * 4 // 3 + 4, description="Any bytes.")
     environment: EnvironmentAsked = Field(default_factory=lambda: EnvironmentAsked.model_validate({}))
-    time_s: float | None = Field(None, gt=0, allow_inf_nan=False, description="What running with it took, if known.")
-    low_s: float | None = Field(None, gt=0, allow_inf_nan=False, description="Ends of an interval of that time.")
-    high_s: float | None = Field(None, gt=0, allow_inf_nan=False)
+    time_s: float | None = Field(
+        None, gt=0, le=LONGEST_S, allow_inf_nan=False, description="What running with it took, if known."
+    )
+    low_s: float | None = Field(
+        None, gt=0, le=LONGEST_S, allow_inf_nan=False, description="Ends of an interval of that time."
+    )
+    high_s: float | None = Field(None, gt=0, le=LONGEST_S, allow_inf_nan=False)
     samples: Annotated[int, Field(ge=0, lt=1 << 31)] = 0
     evidence: Literal["none", "timed", "confirmed"] | None = Field(
         None, description="How the time is known: by a search, or again beside others. Left out: `timed`, with a time."
