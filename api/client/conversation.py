@@ -37,7 +37,11 @@ class ExchangeError(Exception):
     """A failed exchange with the server. The message completes the sentence that begins with its address."""
 
 
-class NothingKnown(ExchangeError):
+class Refusal(ExchangeError):
+    """The server answers, and does not do what it was asked for: that is no failure of the server."""
+
+
+class NothingKnown(Refusal):
     """The server answers, and knows nothing of what it was asked for."""
 
 
@@ -77,7 +81,8 @@ class Conversation:
         if status == 404 and kind.startswith(PROBLEM):  # whatever else listens at an address says 404 too
             raise NothingKnown(STATUSES[status])
         if status != 200:
-            raise ExchangeError(STATUSES.get(status, f"it answers {status}"))
+            is_refusal = status < 500 and kind.startswith(PROBLEM)
+            raise (Refusal if is_refusal else ExchangeError)(STATUSES.get(status, f"it answers {status}"))
 
     def _check_limits(self, size_bytes: int, limit_bytes: int) -> None:
         if size_bytes > limit_bytes:

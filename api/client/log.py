@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -27,9 +28,9 @@ from tunewright.db.logs.lines import entry_from_json, entry_to_json
 from tunewright.tuner.settings import settings
 
 from .address import normal
-from .breaker import breaker_of
+from .breaker import OPEN_S, breaker_of
 from .connection import key_for
-from .conversation import Conversation, ExchangeError, NothingKnown
+from .conversation import Conversation, ExchangeError, NothingKnown, Refusal
 
 if TYPE_CHECKING:
     import httpx
@@ -70,6 +71,7 @@ class LogClient:
         address = server or settings().server
         self.server = normal(address) if address else None
         self._timeout_s = timeout_s
+        self._rests_until_s = 0.0  # by time.monotonic: the server refused something a moment ago
 
     def look_up(
         self, keys: Iterable[str], environment: LogEnvironment = ANYWHERE, loose: Iterable[LogMatch] = ()
@@ -148,7 +150,8 @@ class LogClient:
     @property
     def is_resting(self) -> bool:
         """Whether the server failed a moment ago, and is not asked for a while."""
-        return self.server is not None and breaker_of(self.server).rest_s > 0
+        rests = time.monotonic() < self._rests_until_s
+        return self.server is not None and (rests or breaker_of(self.server).rest_s > 0)
 
     @property
     def _path(self) -> str:
@@ -159,11 +162,15 @@ class LogClient:
         if self.server is None:
             return otherwise
         breaker = breaker_of(self.server)
-        if breaker.rest_s:
+        if breaker.rest_s or time.monotonic() < self._rests_until_s:
             return otherwise
         conversation = _LogConversation(self.server, key_for(self.server), breaker.limit_s(self._timeout_s))
         try:
             result = conversation.talk(talk)
+        except Refusal as error:  # of what this client may or sends, which says nothing of other clients
+            self._rests_until_s = time.monotonic() + OPEN_S
+            _note(f"{self.server}: {error}; the namespace {self.namespace} is not used for now")
+            return otherwise
         except ExchangeError as error:
             breaker.record_failure()
             _note(f"{self.server}: {error}; what it knows is not used for now")

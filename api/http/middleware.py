@@ -290,5 +290,7 @@ def _limit_bytes(scope: Scope, service: Service) -> int:
             return LOGIN_BYTES
         case "POST", ["v1", "records"]:
             return options.import_bytes
+        case "POST", ["v1", "logs", name] if name.endswith(":import"):
+            return options.import_bytes
         case _:
             return options.body_bytes

@@ -23,11 +23,17 @@ from tunewright.db.store import Store
 from ..client.loopback import is_this_machine
 from ..http.access import KeyCache, RateLimits
 from ..http.problems import Problem
-from .caches import cache_of, entry_of
-from .resp import RespError, RespWriter, read_command
+from .caches import entry_of, place_of
+from .resp import COMMAND_BYTES, RespError, RespWriter, read_command
 
 MOST_CLIENTS = 1000
 """Connections that are open at once."""
+
+UNKNOWN_BYTES, UNKNOWN_IDLE_S = 128 << 10, 30.0
+"""Longest command of a connection without a key, and how long it may be silent: its place is another one's then."""
+
+IDLE_S = 600.0
+"""How long one with a key may be silent."""
 
 KEY_BEFORE = re.compile(rb"(?P<token>%s):(?P<name>.*)" % TOKEN.pattern.encode(), re.DOTALL)
 """A key of Redis that begins with one of the service: for clients that know no password."""
@@ -102,8 +108,12 @@ class _Client:
     async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer commands until the client leaves."""
         while True:
+            limit_bytes, idle_s = (COMMAND_BYTES, IDLE_S) if self._token else (UNKNOWN_BYTES, UNKNOWN_IDLE_S)
             try:
-                parts = await read_command(reader)
+                async with asyncio.timeout(idle_s):
+                    parts = await read_command(reader, limit_bytes)
+            except TimeoutError:  # clients connect again
+                return
             except RespError as error:
                 writer.write(self._say.error("ERR", f"Protocol error: {error}"))
                 await writer.drain()
@@ -163,11 +173,15 @@ class _Client:
         if len(arguments) < 2:
             return self._say.error("ERR", "wrong number of arguments")
         token, name = self._split(arguments[0])
-        key, found = await self._key_of(token), cache_of(name)
-        entry = None if found is None else entry_of(found[1], arguments[1])
-        if found is not None and entry is not None:
-            namespace = found[0].namespace
+        key, place = await self._key_of(token), place_of(name)
+        entry = None if place is None else entry_of(*place, arguments[1])
+        if place is not None and entry is not None:
+            namespace, _ = place
             self._check(key, KeyScope.LOGS_WRITE, namespace)
+            try:
+                self._front.rates.count_change(key.owner)
+            except Problem as error:
+                raise _Denied("too many changes") from error
             try:
                 await anyio.to_thread.run_sync(
                     partial(self._front.store.logs.write, namespace, [entry], key.owner, self._front.quota)
@@ -179,15 +193,18 @@ class _Client:
     async def _values(self, names: Iterable[bytes]) -> list[bytes | None]:
         """What is served for these keys."""
         wanted: dict[tuple[str, str], list[str]] = defaultdict(list)  # by token and namespace
+        others: set[str] = set()  # tokens that keys which are not kept are asked for with
         places: list[tuple[str, str] | None] = []
         for raw in names:
             token, name = self._split(raw)
-            found = cache_of(name)
-            places.append(None if found is None else (found[0].namespace, found[1]))
-            if found is None:
-                await self._key_of(token)
+            place = place_of(name)
+            places.append(place)
+            if place is None:
+                others.add(token)
             else:
-                wanted[token, found[0].namespace].append(found[1])
+                wanted[token, place[0]].append(place[1])
+        for token in others:
+            await self._key_of(token)
         values: dict[tuple[str, str], bytes] = {}
         for (token, namespace), keys in wanted.items():
             self._check(await self._key_of(token), KeyScope.LOGS_READ, namespace)

@@ -25,16 +25,16 @@ class RespError(Exception):
     """What a client sent is no command: it is told so, and the connection ends."""
 
 
-async def read_command(reader: asyncio.StreamReader) -> list[bytes] | None:
-    """The parts of the next command; None where the client is gone. Raises RespError."""
+async def read_command(reader: asyncio.StreamReader, limit_bytes: int = COMMAND_BYTES) -> list[bytes] | None:
+    """The parts of the next command, of so many bytes at most; None where the client is gone. Raises RespError."""
     try:
         count = _number(await _line(reader), b"*", MOST_PARTS)
         parts, total_bytes = [], 0
         for _ in range(count):
             size = _number(await _line(reader), b"$", PART_BYTES)
             total_bytes += size
-            if total_bytes > COMMAND_BYTES:
-                raise RespError(f"a command of more than {COMMAND_BYTES} bytes")
+            if total_bytes > limit_bytes:
+                raise RespError(f"a command of more than {limit_bytes} bytes")
             part = await reader.readexactly(size + 2)
             if not part.endswith(b"\r\n"):
                 raise RespError("a part without its end")

@@ -16,7 +16,7 @@ from typing import Any
 
 from tunewright.codegen.fields import check_names, check_type, json_fault, read_json, word
 
-from .entry import ANYWHERE, Cost, CostEvidence, EntryState, LogEntry, LogEnvironment
+from .entry import ANYWHERE, LONGEST_S, Cost, CostEvidence, EntryState, LogEntry, LogEnvironment
 
 VALUES = "value", "value_base64"
 """The two fields of which an entry has one."""
@@ -93,6 +93,8 @@ def cost_from_json(data: Mapping[str, Any]) -> Cost:
 
 
 def _number(name: str, value: Any) -> float | None:
-    if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
-        return None if value is None else float(value)
-    raise ValueError(f"{name} is no number of seconds")
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= LONGEST_S:
+        raise ValueError(f"{name} is no number of seconds up to {LONGEST_S:g}")
+    return float(value)

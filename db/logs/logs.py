@@ -28,6 +28,7 @@ from .entry import (
     digest,
     match_of,
 )
+from .formats import check_value
 from .update import LogUpdate, Place, Stored, places
 
 MOST_AT_ONCE = 1000
@@ -100,9 +101,14 @@ class Logs(DatabasePart):
         owner: str = "",
         quota: LogQuota = LogQuota(),
     ) -> WriteCounts:
-        """Add entries, all or none. Writing them again changes nothing. Raises LogFull."""
+        """Add entries, all or none. Writing them again changes nothing.
+
+        Raises LogFull, and ValueError for a value that the compiler of its key would not have written (`formats`).
+        """
         if len(entries) > MOST_AT_ONCE:
             raise ValueError(f"{len(entries)} entries at once; {MOST_AT_ONCE} are possible")
+        for entry in entries:
+            check_value(namespace, entry.key, entry.value)
         space = self._lock(session, check_namespace(namespace))
         where = places(entries, self._environment_ids(session, [entry.environment for entry in entries]))
         changes = self._load(session, space, {key_digest for key_digest, _ in where})
@@ -137,13 +143,14 @@ class Logs(DatabasePart):
         """Delete a namespace with all of its entries; how many these were. Raises NotFound."""
         row = self._find(session, check_namespace(namespace), lock=True)
         count = session.connection().execute(delete(LogEntryRow).where(LogEntryRow.namespace_id == row.id)).rowcount
-        session.delete(row)
+        row.entries, row.size_bytes, row.revision = 0, 0, row.revision + 1  # the row stays: revisions never go back
         return count
 
     @read_session
     def namespaces(self, session: Session) -> list[Namespace]:
         """All of them, by name."""
-        return [from_row(Namespace, row) for row in session.scalars(select(NamespaceRow).order_by(NamespaceRow.name))]
+        query = select(NamespaceRow).where(NamespaceRow.entries > 0).order_by(NamespaceRow.name)
+        return [from_row(Namespace, row) for row in session.scalars(query)]
 
     @read_session
     def namespace(self, session: Session, name: str) -> Namespace:
@@ -230,12 +237,13 @@ class Logs(DatabasePart):
         """The row of a namespace, made if it is missing; other writers wait."""
         values = {"name": name, "entries": 0, "size_bytes": 0, "revision": 0, "created_at": self.database.now(session)}
         self.database.add(session, NamespaceRow, ["name"], [values])
-        return self._find(session, name, lock=True)
+        return session.scalars(select(NamespaceRow).where(NamespaceRow.name == name).with_for_update()).one()
 
     def _find(self, session: Session, name: str, *, lock: bool = False) -> NamespaceRow:
+        """The row of a namespace with entries. Raises NotFound."""
         query = select(NamespaceRow).where(NamespaceRow.name == name)
         row = session.scalar(query.with_for_update() if lock else query)
-        if row is None:
+        if row is None or not row.entries:
             raise NotFound(f"{self.database}: there is no namespace {name}")
         return row
 

@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 import json
+import logging
 from functools import cache
 from typing import Any
 
 from triton.runtime.autotuner import Config
 from triton.runtime.cache import FileCacheManager
+from triton.runtime.driver import driver
 
 from tunewright.api.client.log import LogClient
-from tunewright.db.logs.entry import VALUE_BYTES, LogEntry
+from tunewright.db.logs.entry import VALUE_BYTES, LogEntry, LogEnvironment
+from tunewright.db.logs.formats import check_value, format_of
+from tunewright.tuner.errors import Refused
 
 NAMESPACE = "triton"
+
+_log = logging.getLogger("tunewright.log")
 
 RESULTS = ".autotune.json"
 """How the names of the autotuner's files end; all others are code."""
 
 
 @cache
-def log_client() -> LogClient:
-    """The log that this process reads and writes."""
-    return LogClient(NAMESPACE)
+def log_client() -> LogClient | None:
+    """The log that this process reads and writes; None where the setting is no address."""
+    try:
+        return LogClient(NAMESPACE)
+    except Refused as error:
+        _log.warning("the log is not used: %s", error)
+        return None
 
 
 class CacheManager(FileCacheManager):  # type: ignore[misc]  # Triton has no types
@@ -32,8 +42,11 @@ class CacheManager(FileCacheManager):  # type: ignore[misc]  # Triton has no typ
         path: str | None = super().get_file(filename)
         if path is not None or not filename.endswith(RESULTS):
             return path
-        value = log_client().get(self._log_key(filename))
-        if value is None or not is_result(value):
+        client, key = log_client(), self._log_key(filename)
+        if client is None or format_of(NAMESPACE, key) is None:
+            return None
+        value = client.get(key, environment())
+        if value is None or not is_result(key, value):
             return None
         own: str = super().put(value, filename)
         return own
@@ -42,34 +55,36 @@ class CacheManager(FileCacheManager):  # type: ignore[misc]  # Triton has no typ
         """Store a file. Its path."""
         path: str = super().put(data, filename, binary)
         value = data if isinstance(data, bytes) else str(data).encode()
-        if filename.endswith(RESULTS) and len(value) <= VALUE_BYTES:
-            log_client().write([LogEntry(self._log_key(filename), value)])
+        client, key = log_client(), self._log_key(filename)
+        if client is not None and format_of(NAMESPACE, key) is not None and is_result(key, value):
+            client.write([LogEntry(key, value, environment())])
         return path
 
     def _log_key(self, filename: str) -> str:
-        """The key that clients of Redis have for it, too."""
+        """The key that clients of Redis have for it, too: they have no environment."""
         return f"triton:{self.key}:{filename}"
 
 
-def is_result(value: bytes) -> bool:
-    """Whether bytes of any origin are a file of the autotuner that Triton reads without an error, and no code."""
+def is_result(key: str, value: bytes) -> bool:
+    """Whether bytes of any origin are a file of the autotuner that this version of Triton reads, and no code."""
     try:
-        data = json.loads(value)
-        timings = [
-            (read_config(config), [float(time_ms) for time_ms in times]) for config, times in data["configs_timings"]
-        ]
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        check_value(NAMESPACE, key, value)
+        configs = [Config(**config) for config, _ in json.loads(value)["configs_timings"]]
+    except (ValueError, TypeError):
         return False
-    return bool(timings) and all(len(times_ms) == 3 for _, times_ms in timings)
+    return len(value) <= VALUE_BYTES and bool(configs)
 
 
-def read_config(data: Any) -> Config:
-    """The config that data of any origin describe. Raises ValueError or TypeError.
+def environment() -> LogEnvironment:
+    """Where times hold: Triton's keys tell the architecture, which several devices have."""
+    return LogEnvironment(device=device())
 
-    Hooks are code, and `ir_override` names a file of it: no config from elsewhere has any.
-    """
-    config = Config(**data)
-    if config.pre_hook is not None or config.ir_override is not None:
-        raise ValueError("a config with code")
-    hash(config)
-    return config
+
+def device() -> str:
+    """The device that kernels run on, as PyTorch names it; else its architecture, as Triton does."""
+    try:
+        from torch import cuda
+    except ImportError:
+        target = driver.active.get_current_target()
+        return f"{target.backend}:{target.arch}"
+    return str(cuda.get_device_name()) if cuda.is_available() else "cpu"

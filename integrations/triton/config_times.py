@@ -19,8 +19,9 @@ from triton.runtime import autotuner
 from triton.runtime.autotuner import Autotuner, Config
 
 from tunewright.db.logs.entry import Cost, CostEvidence, LogEntry, LogEnvironment
+from tunewright.db.logs.formats import are_times
 
-from .cache_manager import log_client
+from .cache_manager import environment, log_client
 
 PARAMETERS = ["self", "tuning_key", "configs", "bench_fn"]
 """Of the method of Triton that is wrapped: another version may have others."""
@@ -43,13 +44,14 @@ def install() -> bool:
 def _with_known_times(inner: Callable[..., bool]) -> Callable[..., bool]:
     @wraps(inner)
     def check_disk_cache(self: Any, tuning_key: Any, configs: Sequence[Config], bench_fn: Callable[[], None]) -> bool:
-        if not tuning_key or any(config.pre_hook for config in configs):
+        client = log_client()
+        if client is None or not tuning_key or any(config.pre_hook for config in configs):
             return inner(self, tuning_key, configs, bench_fn)
-        environment = LogEnvironment(device=_device())
+        where = environment()
 
         def bench() -> None:
             keys = {config: entry_key(_identity(self, tuning_key), config) for config in configs}
-            hits = log_client().look_up(keys.values(), environment)
+            hits = client.look_up(keys.values(), where)
             known = {config: read_times(hits[key].entry.value) for config, key in keys.items() if key in hits}
             setattr(self, KNOWN, {config: times_ms for config, times_ms in known.items() if times_ms})
             try:
@@ -59,7 +61,7 @@ def _with_known_times(inner: Callable[..., bool]) -> Callable[..., bool]:
                 setattr(self, KNOWN, {})
             timings: Mapping[Config, Any] = getattr(self, "configs_timings", None) or {}
             found = [(keys[config], timings[config]) for config in configs if config in fresh and config in timings]
-            log_client().write([entry for key, times in found if (entry := entry_of(key, times, environment))])
+            client.write([entry for key, times in found if (entry := entry_of(key, times, where))])
 
         return inner(self, tuning_key, configs, bench)
 
@@ -92,7 +94,7 @@ def entry_key(identity: str, config: Config) -> str:
     return f"config:{hashlib.sha256(f'{identity}-{config}'.encode()).hexdigest()}"
 
 
-def entry_of(key: str, times: Any, environment: LogEnvironment) -> LogEntry | None:
+def entry_of(key: str, times: Any, where: LogEnvironment) -> LogEntry | None:
     """The entry of a config that was timed: median, 20% and 80% quantile in ms; None where it could not run."""
     try:
         median_ms, low_ms, high_ms = map(float, times)
@@ -100,25 +102,15 @@ def entry_of(key: str, times: Any, environment: LogEnvironment) -> LogEntry | No
         return None
     value = json.dumps([median_ms, low_ms, high_ms]).encode()
     if not 0 < low_ms <= median_ms <= high_ms < math.inf:
-        return LogEntry(key, value, environment)  # it fails, which is worth as much to know
+        return LogEntry(key, value, where)  # it fails, which is worth as much to know
     cost = Cost(median_ms / 1e3, low_ms / 1e3, high_ms / 1e3, evidence=CostEvidence.TIMED)
-    return LogEntry(key, value, environment, cost)
+    return LogEntry(key, value, where, cost)
 
 
 def read_times(value: bytes) -> list[float] | None:
     """The times in ms that bytes of any origin tell; None where they tell none."""
     try:
-        times_ms = [float(time_ms) for time_ms in json.loads(value)]
-    except (ValueError, TypeError, RecursionError):
+        data = json.loads(value)
+        return [float(time_ms) for time_ms in data] if are_times(data) else None
+    except (ValueError, RecursionError, OverflowError):
         return None
-    return times_ms if len(times_ms) == 3 and all(time_ms > 0 for time_ms in times_ms) else None
-
-
-def _device() -> str:
-    """The device that kernels run on, as PyTorch names it; else its architecture, as Triton does."""
-    try:
-        from torch import cuda
-    except ImportError:
-        target = autotuner.driver.active.get_current_target()
-        return f"{target.backend}:{target.arch}"
-    return str(cuda.get_device_name()) if cuda.is_available() else "cpu"

@@ -123,6 +123,7 @@ def test_a_key_without_the_scope(one, monkeypatch, caplog):
     monkeypatch.setenv("TUNEWRIGHT_API_KEY", one.key(KeyScope.JOBS_READ))
     with caplog.at_level(logging.WARNING, "tunewright.log"):
         assert LogClient("triton", one.url, timeout_s=60).get("k") is None
+        assert breaker_of(one.url).rest_s == 0  # others may go on
     assert "the API key lacks the scope for this (403)" in caplog.text
 
 
@@ -132,6 +133,9 @@ NO_LOGS = NO_SERVERS | {
     "no entries": says(http(b'{"items": [{"entry": {}, "match": "exact"}]}')),
     "entries of text": says(http(b'{"items": [{"entry": "x", "match": "exact"}]}')),
     "no match": says(http(json.dumps({"items": [{"entry": ENTRY, "match": "sure"}]}).encode())),
+    "a time that is none": says(
+        http(b'{"items": [{"entry": {"key": "k", "value": "v", "time_s": 1' + b"0" * 400 + b'}, "match": "exact"}]}')
+    ),
     "another key": says(http(json.dumps({"items": [{"entry": ENTRY | {"key": "l"}, "match": "exact"}]}).encode())),
 }
 

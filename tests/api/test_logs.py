@@ -221,6 +221,19 @@ def test_lines_that_are_no_entries(kit, client, line):
     assert said["detail"].startswith("line 2: ")
 
 
+def test_large_values_are_imported_too(client):
+    """More than other bodies may have."""
+    lines = [json.dumps({"key": f"k{n}", "value": "x" * (64 << 10)}) for n in range(80)]
+    assert client.post("/v1/logs/big:import", content="\n".join(lines)).json()["added"] == 80
+
+
+def test_a_number_of_many_digits_is_none(kit, client):
+    line = '{"key": "k", "value": "v", "time_s": 1' + "0" * 400 + "}"
+    said = kit.problem(client.post("/v1/logs/triton:import", content=line), "bad-records", 422)
+    assert "time_s is no number of seconds" in said["detail"]
+    kit.problem(client.get("/v1/logs/triton?key=%00"), "invalid-request", 422)
+
+
 def test_a_snapshot_is_what_is_served(client):
     put(client, "a", time_s=2.0)
     put(client, "a", value="best", time_s=1.0)

@@ -23,7 +23,17 @@ from tunewright.db.logs.logs import LogQuota
 INDUCTOR = f"pt2:{'a1' * 32}::{'b2' * 32}:c1"
 BUNDLE = f"pt2:bundled-autotune-v1::{'b2' * 32}:c1"
 TRITON = f"triton:{'A2' * 26}:matmul_kernel.autotune.json"
-BEST = json.dumps({"XBLOCK": 256, "num_warps": 4, "configs_hash": "c3"}).encode()
+CHOICE = {"XBLOCK": 256, "num_warps": 4, "num_stages": 3, "configs_hash": "c3", "found_by_coordesc": False}
+BEST = json.dumps(CHOICE).encode()
+CHOICES = json.dumps({"cab3.best_config": CHOICE}).encode()
+
+
+def result(median_ms=1.0, **fields) -> bytes:
+    """What Triton's autotuner writes of one config."""
+    config = {"kwargs": {"BLOCK": 128}, "num_warps": 4, "num_ctas": 1, "num_stages": 3, "maxnreg": None}
+    config |= {"pre_hook": None, "ir_override": None}
+    timings = [[config | fields, [median_ms, 0.5, float("inf")]]]
+    return json.dumps({"key": [1, "fp32"], "configs_timings": timings}).encode()
 
 
 @pytest.fixture
@@ -77,21 +87,21 @@ def test_a_client_finds_what_another_set(one, connect, protocol):
 
 def test_the_newest_is_found(client):
     for number in (1, 2, 1, 3):
-        client.set(TRITON, json.dumps({"configs_timings": number}))
-        assert json.loads(client.get(TRITON))["configs_timings"] == number
+        client.set(TRITON, result(number))
+        assert client.get(TRITON) == result(number)
 
 
 def test_an_address_may_have_the_key(one, front):
     with redis.Redis.from_url(f"redis://:{one.token}@127.0.0.1:{front}") as client:
-        client.set(BUNDLE, BEST)
-        assert client.get(BUNDLE) == BEST
+        client.set(BUNDLE, CHOICES)
+        assert client.get(BUNDLE) == CHOICES
 
 
 def test_a_key_may_have_the_key(one, connect):
     """Of clients that have no setting for a password."""
     client = connect(None)
-    client.set(f"{one.token}:{TRITON}", BEST)
-    assert client.mget([f"{one.token}:{TRITON}"]) == [BEST]
+    client.set(f"{one.token}:{TRITON}", result())
+    assert client.mget([f"{one.token}:{TRITON}"]) == [result()]
     assert [entry.key for entry in one.store.logs.list("triton")] == [TRITON]
     with pytest.raises(redis.exceptions.AuthenticationError):
         client.get(TRITON)
@@ -107,6 +117,18 @@ def test_a_key_may_have_the_key(one, connect):
         (f"triton:{'A2' * 26}:../../x.autotune.json", BEST),
         ("other", BEST),
         (b"\xff\x00", BEST),
+        (BUNDLE, json.dumps({"/home/user/.ssh/x.best_config": CHOICE}).encode()),
+        (BUNDLE, json.dumps({"../x.best_config": CHOICE}).encode()),
+        (BUNDLE, BEST),
+        (INDUCTOR, json.dumps({"configs_hash": "c3"}).encode()),
+        (INDUCTOR, json.dumps(CHOICE | {"num_warps": 7}).encode()),
+        (INDUCTOR, json.dumps(CHOICE | {"XBLOCK": "3"}).encode()),
+        (TRITON, b"{}"),
+        (TRITON, result(ir_override="/tmp/x.ptx")),
+        (TRITON, result(num_warps=-7)),
+        (TRITON, result(evil=1)),
+        (TRITON, result(-1.0)),
+        (TRITON, result(10**400)),
         (INDUCTOR, pickle.dumps({"a": 1})),
         (INDUCTOR, b"[1]"),
         (INDUCTOR, b"<b>"),
@@ -123,12 +145,12 @@ def test_what_may_be_code_or_is_no_choice_is_forgotten(one, client, key, value):
 def test_keys_need_their_scope_and_namespace(one, connect):
     _, triton = one.store.keys.create("t", [KeyScope.LOGS_READ, KeyScope.LOGS_WRITE], namespaces=["triton"])
     reader = one.key(KeyScope.LOGS_READ)
-    connect(triton).set(TRITON, BEST)
-    assert connect(reader).get(TRITON) == BEST
+    connect(triton).set(TRITON, result())
+    assert connect(reader).get(TRITON) == result()
     for token, ask in (
         (triton, lambda client: client.get(INDUCTOR)),
         (triton, lambda client: client.set(INDUCTOR, BEST)),
-        (reader, lambda client: client.set(TRITON, BEST)),
+        (reader, lambda client: client.set(TRITON, result())),
         (one.key(KeyScope.JOBS_READ), lambda client: client.get(TRITON)),
         ("tw_wrong", lambda client: client.get(TRITON)),
         (None, lambda client: client.get(TRITON)),
@@ -196,9 +218,8 @@ def test_what_is_no_command_ends_the_connection(front, sent):
 
 def test_no_connection_holds_more_than_a_command(front):
     with socket.create_connection(("127.0.0.1", front), timeout=30) as connection:
-        connection.sendall(b"*9\r\n" + b"".join(b"$%d\r\n%s\r\n" % (PART_BYTES, bytes(PART_BYTES)) for _ in range(4)))
-        connection.sendall(b"$1\r\n")
-        assert b"a command of more than" in connection.recv(1000)
+        connection.sendall(b"*9\r\n$%d\r\n" % PART_BYTES)
+        assert b"a command of more than 131072 bytes" in connection.recv(1000)
 
 
 @given(st.binary(max_size=200))

@@ -25,7 +25,7 @@ from ..access import count_as_change, needs
 from ..etags import NOT_MODIFIED, IfNoneMatch, cache_headers, not_modified
 from ..openapi import problems
 from ..paging import Cursor, Limit, Page, cut, number_of
-from ..problems import Problem, ProblemKind
+from ..problems import Problem, ProblemKind, invalid
 from ..schemas.base import DIGITS
 from ..schemas.logs import (
     DecisionAsked,
@@ -226,7 +226,9 @@ def list_entries(
     environment: Annotated[
         str | None, Query(pattern=f"^{DIGITS}$", description="Fingerprint of the only one; left out: any.")
     ] = None,
-    key: Annotated[str | None, Query(max_length=512, description="The only one; left out: any.")] = None,
+    key: Annotated[
+        str | None, Query(pattern=f"^{LINE}$", max_length=512, description="The only one; left out: any.")
+    ] = None,
     cursor: Cursor = None,
     limit: Limit = 50,
 ) -> Page[EntryShown]:
@@ -305,6 +307,8 @@ def _write(service: Service, namespace: str, entries: list[LogEntry], key: Key) 
         return service.store.logs.write(namespace, entries, key.owner, service.options.log_quota)
     except LogFull as error:
         raise Problem(ProblemKind.LOG_FULL, str(error)) from error
+    except ValueError as error:
+        raise invalid("body", ["value"], str(error)) from error
 
 
 def _namespace(service: Service, name: str) -> Namespace:

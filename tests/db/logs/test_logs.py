@@ -147,6 +147,24 @@ def test_a_namespace_is_deleted_whole(store):
         store.logs.delete("n")
 
 
+def test_what_is_written_after_a_deletion_is_news(store):
+    store.logs.write("n", [entry("a")])
+    seen = store.logs.namespace("n").revision
+    store.logs.delete("n")
+    store.logs.write("n", [entry("a")])
+    assert store.logs.namespace("n").revision > seen
+    assert [e.key for e in store.logs.list("n", since=seen)] == ["a"]
+
+
+def test_values_that_no_compiler_writes_are_refused(store):
+    key = f"triton:{'A2' * 26}:f.autotune.json"
+    for namespace in ("triton", "triton.team"):
+        with pytest.raises(ValueError, match="is none that its compiler writes"):
+            store.logs.write(namespace, [entry(key, b"{}")])
+    assert store.logs.namespaces() == []
+    store.logs.write("other", [entry(key, b"{}")])
+
+
 def test_random_histories(store):
     """After any writes and decisions each key serves what the rule chooses from all that was told of it."""
     rng = random.Random(3)

@@ -42,7 +42,7 @@ def log(one, monkeypatch, tmp_path):
     client = LogClient("triton", one.url, timeout_s=60)
     monkeypatch.setattr(cache_manager, "log_client", lambda: client)
     monkeypatch.setattr(config_times, "log_client", lambda: client)
-    monkeypatch.setattr(config_times, "_device", lambda: "H100")
+    monkeypatch.setattr(cache_manager, "device", lambda: "H100")
     monkeypatch.setattr(driver, "_active", StubDriver())
     return client
 
@@ -133,6 +133,8 @@ HOSTILE = [
     b'{"configs_timings": [[{"kwargs": {}, "num_warps": 4, "evil": 1}, [1, 2, 3]]]}',
     b'{"configs_timings": [[{"kwargs": {}, "ir_override": "/tmp/evil.ttgir"}, [1, 2, 3]]]}',
     b'{"configs_timings": [[{"kwargs": {"BLOCK": []}}, [1, 2, 3]]]}',
+    b'{"configs_timings": [[{"kwargs": {}, "num_warps": -7}, [1, 2, 3]]]}',
+    b'{"configs_timings": [[{"kwargs": {}}, [1, 2, 1' + b"0" * 400 + b"]]]}",
     b"[" * 60_000,
 ]
 
@@ -140,9 +142,10 @@ HOSTILE = [
 @pytest.mark.parametrize("value", HOSTILE)
 def test_what_no_autotuner_wrote_is_not_read(log, value):
     manager = CacheManager("AB2" * 17)
-    log.write([LogEntry(f"triton:{manager.key}:add.autotune.json", value)])
+    key = f"triton:{manager.key}:add.autotune.json"
+    assert not log.write([LogEntry(key, value, cache_manager.environment())])  # nor is it taken
     assert manager.get_file("add.autotune.json") is None
-    assert not is_result(value)
+    assert not is_result(key, value)
 
 
 def test_without_a_server_triton_is_as_it_was(monkeypatch, tmp_path, log):
