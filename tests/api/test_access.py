@@ -74,7 +74,7 @@ def test_a_key_may_do_what_its_scopes_say(one):
 
 def test_keys_end(one, monkeypatch):
     monkeypatch.setattr("tunewright.api.http.access.TRUST_S", 0.1)
-    expiring, token = one.key(expires_in_s=3.0), one.key()  # time enough for a request
+    expiring, token = one.key(expires_in_s=0.2), one.key()
     assert one.client(expiring).get("/v1/jobs").status_code == 200
     assert one.client(token).get("/v1/jobs").status_code == 200
     one.store.keys.revoke(token.split("_")[1])
