@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tunewright.db.logs.entry import (
     ANYWHERE,
-    LONGEST_KEY,
-    VALUE_BYTES,
     LogEntry,
     LogEnvironment,
     LogHit,
@@ -43,9 +41,6 @@ KEYS_AT_ONCE = 1024
 
 ENTRIES_AT_ONCE, ENTRIES_OF_A_PAGE = 500, 200
 """Entries that are written, and listed, in one request."""
-
-ENTRY_BYTES = 2 * VALUE_BYTES + 16 * LONGEST_KEY
-"""How long an entry is at most in an answer."""
 
 ANSWER_BYTES = 1 << 26
 """How long any answer may be."""

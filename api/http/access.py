@@ -25,7 +25,7 @@ from starlette.datastructures import Headers
 
 from tunewright.db.access import Key, KeyScope
 from tunewright.db.errors import StoreError
-from tunewright.db.keys import Keys
+from tunewright.db.keys import TOKEN, Keys
 
 from ..client.loopback import is_loopback
 from .paths import is_page
@@ -174,6 +174,26 @@ class RateLimits:
             f"more than {item.amount} {item.namespace} a minute",
             retry_after_s=min(max(1, round(wait_s)), 60),
         )
+
+
+async def find_key(keys: KeyCache, rates: RateLimits, token: str, address: str) -> Key | None:
+    """The key of a token that came from an address, for which wrong ones are counted; None where it is none.
+
+    Raises Problem where too many came from there, StoreError where it can't be known.
+    """
+    if (key := keys.recall(token)) is not None:
+        return key
+    if not keys.was_good(token):  # others at its address may send wrong ones
+        rates.check_failures(address)
+    key = await keys.check(token) if TOKEN.fullmatch(token) else None
+    if key is None:
+        rates.count_failure(address)
+    return key
+
+
+def network_of(address: str) -> str:
+    """What wrong keys are counted for: an address; for IPv6 its network, as one client has all of that."""
+    return ":".join(address.split(":")[:4]) + "::/64" if address.count(":") > 3 else address
 
 
 bearer = HTTPBearer(

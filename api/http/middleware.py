@@ -18,10 +18,20 @@ from structlog.contextvars import bind_contextvars, clear_contextvars
 from tunewright.codegen.fields import quote
 from tunewright.db.access import Key
 from tunewright.db.errors import StoreError
-from tunewright.db.keys import TOKEN
 
 from ..client.loopback import is_this_machine
-from .access import OPEN, SAFE, Hosts, KeyCache, RateLimits, check_own_page, check_site, request_token
+from .access import (
+    OPEN,
+    SAFE,
+    Hosts,
+    KeyCache,
+    RateLimits,
+    check_own_page,
+    check_site,
+    find_key,
+    network_of,
+    request_token,
+)
 from .paths import LOGIN, is_for_people
 from .problems import NO_KEY_SENT, ONLY_HERE, Problem, ProblemKind, internal, response, unavailable
 from .service import Service
@@ -86,7 +96,7 @@ class Envelope:
         client_id = Headers(scope=scope).get("x-request-id", "")
         request_id = client_id if CLIENT_ID.fullmatch(client_id) else secrets.token_hex(8)
         state = scope.setdefault("state", {})
-        state["request_id"], state["address"] = request_id, _address(scope)
+        state["request_id"], state["address"] = request_id, network_of(_peer(scope))
         clear_contextvars()
         bind_contextvars(request_id=request_id)
         started_s = time.monotonic()
@@ -140,12 +150,6 @@ class Envelope:
                     "address": scope["state"]["address"],
                 },
             )
-
-
-def _address(scope: Scope) -> str:
-    """The address of a client; for IPv6 its network, as one client has all of that."""
-    host = _peer(scope)
-    return ":".join(host.split(":")[:4]) + "::/64" if host.count(":") > 3 else host
 
 
 def _peer(scope: Scope) -> str:
@@ -206,13 +210,8 @@ class Gate:
     async def _key(self, scope: Scope, token: str | None, is_session: bool) -> Key:
         if token is None:
             raise _no_key(NO_KEY_SENT)
-        if (key := self._keys.recall(token)) is not None:
-            return key
-        if not self._keys.was_good(token):  # others at its address may send wrong ones
-            self._rates.check_failures(scope["state"]["address"])
-        key = await self._keys.check(token) if TOKEN.fullmatch(token) else None
+        key = await find_key(self._keys, self._rates, token, scope["state"]["address"])
         if key is None:
-            self._rates.count_failure(scope["state"]["address"])
             raise _no_key("the session has ended" if is_session else "the key is unknown, expired or revoked")
         return key
 

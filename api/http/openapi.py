@@ -65,6 +65,26 @@ MODEL_BYTES = {
     "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
 }
 
+
+def json_lines_body(description: str) -> dict[str, Any]:
+    """The body of a request that is JSON lines."""
+    return {
+        "required": True,
+        "description": description,
+        "content": {
+            "application/octet-stream": {
+                "schema": {"type": "string", "format": "binary"}
+            },  # what every client can send
+            "application/jsonl": {"schema": {"type": "string"}},
+        },
+    }
+
+
+def json_lines_answer(description: str) -> dict[int | str, dict[str, Any]]:
+    """The `responses` of a route that answers with JSON lines."""
+    return {200: {"description": description, "content": {"application/jsonl": {"schema": {"type": "string"}}}}}
+
+
 WITH_BODY = (
     ProblemKind.UNREADABLE,
     ProblemKind.TOO_LARGE,

@@ -21,7 +21,7 @@ from tunewright.db.logs.logs import LogQuota
 from tunewright.db.store import Store
 
 from ..client.loopback import is_this_machine
-from ..http.access import KeyCache, RateLimits
+from ..http.access import KeyCache, RateLimits, find_key, network_of
 from ..http.problems import Problem
 from .caches import entry_of, place_of
 from .resp import COMMAND_BYTES, RespError, RespWriter, read_command
@@ -40,6 +40,9 @@ KEY_BEFORE = re.compile(rb"(?P<token>%s):(?P<name>.*)" % TOKEN.pattern.encode(),
 
 FACTS: Mapping[str, str | int] = {"server": "redis", "version": "7.4.0", "proto": 3, "mode": "standalone"}
 """What HELLO tells: the version is that whose commands these are."""
+
+NO_PASSWORD = "Authentication required: the password is an API key"
+"""What clients without one are told."""
 
 _log = logging.getLogger("tunewright.redis")
 
@@ -229,17 +232,15 @@ class _Client:
 
     async def _key_of(self, token: str) -> Key:
         """The key of the service that a token is. Raises _Denied."""
+        if not token:
+            raise _Denied(NO_PASSWORD)
         keys, rates = self._front.keys, self._front.rates
-        if (key := keys.recall(token)) is None:
-            try:
-                rates.check_failures(self._address)
-                key = await keys.check(token)
-            except (Problem, StoreError) as error:
-                raise _Denied("no key can be checked now") from error
-            if key is None:
-                if token:
-                    rates.count_failure(self._address)
-                raise _Denied("Authentication required: the password is an API key")
+        try:
+            key = await find_key(keys, rates, token, network_of(self._address))
+        except (Problem, StoreError) as error:
+            raise _Denied("no key can be checked now") from error
+        if key is None:
+            raise _Denied(NO_PASSWORD)
         if key.is_local and not is_this_machine(self._address):
             raise _Denied("this key is good on the server's own machine alone")
         try:

@@ -96,13 +96,13 @@ class LogEnvironment:
     digest: bytes = field(init=False, repr=False, compare=False)  # the same for equal environments alone
 
     def __post_init__(self) -> None:
-        text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
-        object.__setattr__(self, "digest", digest(text.encode()))
         for name, text in (("device", self.device), ("toolchain", self.toolchain), *self.versions.items()):
             check_line(f"{quote(name)} of the environment", text, LONGEST_TEXT)
             check_line("a name in the environment", name, LONGEST_TEXT)
         if len(self.versions) > MOST_VERSIONS:
             raise ValueError(f"the environment has {len(self.versions)} versions; it may have {MOST_VERSIONS}")
+        canonical = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
+        object.__setattr__(self, "digest", digest(canonical.encode()))
 
     @property
     def fingerprint(self) -> str:
@@ -155,9 +155,9 @@ class Cost:
     def interval_s(self) -> tuple[float, float]:
         """The ends of the interval; the time itself where none is known."""
         assert self.time_s is not None  # asked of known costs alone
-        return (self.time_s if self.low_s is None else self.low_s), (
-            self.time_s if self.high_s is None else self.high_s
-        )
+        if self.low_s is None or self.high_s is None:  # both, or none
+            return self.time_s, self.time_s
+        return self.low_s, self.high_s
 
 
 UNKNOWN = Cost()

@@ -101,7 +101,7 @@ class Logs(DatabasePart):
         owner: str = "",
         quota: LogQuota = LogQuota(),
     ) -> WriteCounts:
-        """Add entries, all or none. Writing them again changes nothing.
+        """Add entries, all or none. Writing them again adds nothing; of values without a cost the last one is newest.
 
         Raises LogFull, and ValueError for a value that the compiler of its key would not have written (`formats`).
         """
@@ -115,7 +115,7 @@ class Logs(DatabasePart):
         for place, entry in zip(where, entries, strict=True):
             changes.write(place, entry)
         self._store(session, space, changes, owner)
-        check_quota(space, quota)
+        _check_quota(space, quota)
         added = len(changes.added)
         return WriteCounts(added, changes.improved, len(entries) - added - changes.improved)
 
@@ -288,12 +288,12 @@ class Logs(DatabasePart):
         session.flush()
 
 
-def check_quota(space: NamespaceRow, quota: LogQuota) -> None:
+def _check_quota(space: NamespaceRow, quota: LogQuota) -> None:
     """Raises LogFull where a namespace holds more than it may."""
     if space.entries > quota.entries:
-        raise LogFull(f"{space.name} has {quota.entries:,} entries already: retire and delete what is not needed")
+        raise LogFull(f"{space.name} has {quota.entries:,} entries already, as many as it may")
     if space.size_bytes > quota.size_bytes:
-        raise LogFull(f"{space.name} has {quota.size_bytes:,} bytes already: retire and delete what is not needed")
+        raise LogFull(f"{space.name} has {quota.size_bytes:,} bytes already, as many as it may")
 
 
 def _nearer(one: LogHit | None, other: LogHit) -> LogHit:

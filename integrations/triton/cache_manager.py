@@ -20,9 +20,6 @@ NAMESPACE = "triton"
 
 _log = logging.getLogger("tunewright.log")
 
-RESULTS = ".autotune.json"
-"""How the names of the autotuner's files end; all others are code."""
-
 
 @cache
 def log_client() -> LogClient | None:
@@ -40,11 +37,9 @@ class CacheManager(FileCacheManager):  # type: ignore[misc]  # Triton has no typ
     def get_file(self, filename: str) -> str | None:
         """The path of a file; None where it is not there."""
         path: str | None = super().get_file(filename)
-        if path is not None or not filename.endswith(RESULTS):
-            return path
         client, key = log_client(), self._log_key(filename)
-        if client is None or format_of(NAMESPACE, key) is None:
-            return None
+        if path is not None or client is None or key is None:
+            return path
         value = client.get(key, environment())
         if value is None or not is_result(key, value):
             return None
@@ -56,13 +51,14 @@ class CacheManager(FileCacheManager):  # type: ignore[misc]  # Triton has no typ
         path: str = super().put(data, filename, binary)
         value = data if isinstance(data, bytes) else str(data).encode()
         client, key = log_client(), self._log_key(filename)
-        if client is not None and format_of(NAMESPACE, key) is not None and is_result(key, value):
+        if client is not None and key is not None and is_result(key, value):
             client.write([LogEntry(key, value, environment())])
         return path
 
-    def _log_key(self, filename: str) -> str:
-        """The key that clients of Redis have for it, too: they have no environment."""
-        return f"triton:{self.key}:{filename}"
+    def _log_key(self, filename: str) -> str | None:
+        """The key of a file of the autotuner, as clients of Redis have it too; None for all others, which are code."""
+        key = f"triton:{self.key}:{filename}"
+        return None if format_of(NAMESPACE, key) is None else key
 
 
 def is_result(key: str, value: bytes) -> bool:

@@ -4,7 +4,6 @@ import asyncio
 import json
 import pickle
 import socket
-import threading
 
 import pytest
 import redis
@@ -13,12 +12,12 @@ from hypothesis import strategies as st
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from tunewright.api.http.access import KeyCache, RateLimits
-from tunewright.api.redis.front import RedisFront
 from tunewright.api.redis.resp import PART_BYTES, RespError, read_command
 from tunewright.db.access import KeyScope
 from tunewright.db.errors import Unreachable
 from tunewright.db.logs.logs import LogQuota
+
+from .redis_front import running_front
 
 INDUCTOR = f"pt2:{'a1' * 32}::{'b2' * 32}:c1"
 BUNDLE = f"pt2:bundled-autotune-v1::{'b2' * 32}:c1"
@@ -39,18 +38,8 @@ def result(median_ms=1.0, **fields) -> bytes:
 @pytest.fixture
 def front(one):
     """A front of the service's log: its port."""
-    listening = socket.create_server(("127.0.0.1", 0))
-    loop = asyncio.new_event_loop()
-    rates = RateLimits(100_000, 100_000, 30)
-    served = RedisFront(listening, one.store, KeyCache(one.store.keys), rates, LogQuota(entries=50))
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    asyncio.run_coroutine_threadsafe(served.start(), loop).result()
-    yield listening.getsockname()[1]
-    asyncio.run_coroutine_threadsafe(served.close(), loop).result()
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join()
-    loop.close()
+    with running_front(one.store, LogQuota(entries=50)) as port:
+        yield port
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
-from typing import IO, Annotated, Any
+from typing import IO, Annotated
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
@@ -23,7 +23,7 @@ from tunewright.db.store import Store
 
 from ..access import count_as_change, needs
 from ..etags import NOT_MODIFIED, IfNoneMatch, cache_headers, not_modified
-from ..openapi import problems
+from ..openapi import json_lines_answer, json_lines_body, problems
 from ..paging import Cursor, Limit, Page, cut, number_of
 from ..problems import Problem, ProblemKind, invalid
 from ..schemas.base import DIGITS
@@ -68,21 +68,9 @@ Fingerprint = Annotated[
     str, Query(pattern=f"^({DIGITS})?$", description="Of the environment; empty: that of keys which tell everything.")
 ]
 
-LINES: dict[int | str, dict[str, Any]] = {
-    200: {
-        "description": "An entry a line, with the fields that `PUT` has, its `key` and its `state`.",
-        "content": {"application/jsonl": {"schema": {"type": "string"}}},
-    }
-}
+LINES = json_lines_answer("An entry a line, with the fields that `PUT` has, its `key` and its `state`.")
 
-BODY = {
-    "required": True,
-    "description": "An entry a line, with the fields that `PUT` has and its `key`.",
-    "content": {
-        "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
-        "application/jsonl": {"schema": {"type": "string"}},
-    },
-}
+BODY = json_lines_body("An entry a line, with the fields that `PUT` has and its `key`.")
 
 router = APIRouter(prefix="/v1/logs", tags=["logs"])
 
@@ -187,7 +175,10 @@ async def export_entries(
 async def import_entries(
     request: Request, service: ServiceDep, namespace: Writable, key: Annotated[Key, needs(KeyScope.LOGS_WRITE)]
 ) -> WrittenShown:
-    """Add what another database or a tool knows. Sending it again changes nothing. States count with `logs:decide`."""
+    """Add what another database or a tool knows. States of values that are new here count with `logs:decide`.
+
+    Sending it again adds nothing; where no value of a key has a cost, the one that is sent last is the newest.
+    """
     with place_to_receive(service), tempfile.TemporaryFile(prefix="tunewright-", dir=service.options.folder) as file:
         await receive(request, file)
         file.seek(0)
@@ -227,7 +218,7 @@ def list_entries(
         str | None, Query(pattern=f"^{DIGITS}$", description="Fingerprint of the only one; left out: any.")
     ] = None,
     key: Annotated[
-        str | None, Query(pattern=f"^{LINE}$", max_length=512, description="The only one; left out: any.")
+        str | None, Query(pattern=f"^{LINE}$", max_length=LONGEST_KEY, description="The only one; left out: any.")
     ] = None,
     cursor: Cursor = None,
     limit: Limit = 50,
@@ -297,7 +288,10 @@ async def write_value(
     log_key: KeyInPath,
     key: Annotated[Key, needs(KeyScope.LOGS_WRITE)],
 ) -> WrittenShown:
-    """Add a value, or what is known of one that is there. Sending it again changes nothing."""
+    """Add a value, or what is known of one that is there.
+
+    Sending it again adds nothing; where no value of its key has a cost, the one that is sent last is the newest.
+    """
     return WrittenShown.show(await in_thread(partial(_write, service, namespace, [entry.entry(log_key)], key)))
 
 

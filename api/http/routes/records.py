@@ -23,7 +23,7 @@ from tunewright.tuner.text import counted
 
 from ..access import count_as_change, needs
 from ..compression import accepts_gzip, gzip_stream
-from ..openapi import problems
+from ..openapi import json_lines_answer, json_lines_body, problems
 from ..problems import Problem, ProblemKind
 from ..schemas.base import SHA256
 from ..schemas.records import Age, ImportedShown
@@ -96,22 +96,14 @@ async def stream(first: bytes, rest: Iterator[bytes], threads: anyio.CapacityLim
 LINE_BYTES = 4 << 20
 """The longest line: a record has a few kilobytes, most of them its task."""
 
-JSON_LINES = {
-    "required": True,
-    "description": "A record a line, as `tunewright export` writes them; the summary of `--json` may end them.",
-    "content": {
-        "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},  # what every client can send
-        "application/jsonl": {"schema": {"type": "string"}},
-    },
-}
+JSON_LINES = json_lines_body(
+    "A record a line, as `tunewright export` writes them; the summary of `--json` may end them."
+)
 
-LINES: dict[int | str, dict[str, Any]] = {
-    200: {
-        "description": "A record a line, as `tunewright export --json` writes them: the last line says how many there "
-        "were, so that one can tell whether any are missing.",
-        "content": {"application/jsonl": {"schema": {"type": "string"}}},
-    }
-}
+LINES = json_lines_answer(
+    "A record a line, as `tunewright export --json` writes them: the last line says how many there were, so that one "
+    "can tell whether any are missing."
+)
 
 router = APIRouter(prefix="/v1/records", tags=["lookups"])
 

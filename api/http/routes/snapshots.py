@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Header, Path, Response
 from fastapi.responses import StreamingResponse
@@ -18,7 +18,7 @@ from tunewright.search_space.sketches import current
 from ..access import needs
 from ..compression import accepts_gzip, gzip_stream
 from ..etags import NOT_MODIFIED, IfNoneMatch, cache_headers, not_modified
-from ..openapi import problems
+from ..openapi import json_lines_answer, problems
 from ..problems import Problem, ProblemKind
 from ..schemas.base import SHA256
 from ..service import Service, ServiceDep, in_thread
@@ -30,12 +30,7 @@ PAGE = 500
 FORM = "1"
 """Part of the ETag: it changes when lines are put otherwise."""
 
-LINES: dict[int | str, dict[str, Any]] = {
-    200: {
-        "description": "A line of JSON for each task: the answers that a lookup of all tasks would have.",
-        "content": {"application/jsonl": {"schema": {"type": "string"}}},
-    }
-}
+LINES = json_lines_answer("A line of JSON for each task: the answers that a lookup of all tasks would have.")
 
 TargetInPath = Annotated[str, Path(pattern=f"^{SHA256}$", description="Key of a target.")]
 

@@ -24,10 +24,8 @@ from tunewright.db.logs.entry import (
 )
 from tunewright.db.logs.lines import entry_from_json, entry_to_json
 
+from ...client.log import KEYS_AT_ONCE
 from .base import DIGITS, Answer, RequestModel
-
-KEYS_AT_ONCE = 1024
-"""Keys of one lookup."""
 
 EXAMPLE_KEY = "sm_90-matmul-4096"
 EXAMPLE_ENVIRONMENT: JsonDict = {

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
-import socket
-import threading
 import time
 
 import pytest
@@ -16,9 +13,9 @@ pytest.importorskip("redis")
 
 from torch._inductor import remote_cache
 
-from tunewright.api.http.access import KeyCache, RateLimits
-from tunewright.api.redis.front import RedisFront
 from tunewright.db.logs.logs import LogQuota
+
+from ...api.redis_front import running_front
 
 BEST = {"XBLOCK": 256, "num_warps": 4, "num_stages": 1, "configs_hash": "c3", "time_taken_ms": 12}
 
@@ -26,17 +23,8 @@ BEST = {"XBLOCK": 256, "num_warps": 4, "num_stages": 1, "configs_hash": "c3", "t
 @pytest.fixture
 def port(one):
     """Of a front."""
-    listening, loop = socket.create_server(("127.0.0.1", 0)), asyncio.new_event_loop()
-    rates = RateLimits(100_000, 100_000, 30)
-    front = RedisFront(listening, one.store, KeyCache(one.store.keys), rates, LogQuota())
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    asyncio.run_coroutine_threadsafe(front.start(), loop).result()
-    yield listening.getsockname()[1]
-    asyncio.run_coroutine_threadsafe(front.close(), loop).result()
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join()
-    loop.close()
+    with running_front(one.store, LogQuota()) as found:
+        yield found
 
 
 def test_what_one_process_tuned_another_finds(one, port, monkeypatch):

@@ -21,7 +21,7 @@ from tunewright.db.logs.entry import VALUE_BYTES, LogEntry
 from tunewright.integrations.helion import Backend, backend
 from tunewright.integrations.helion.payload import is_payload
 
-from .planted import NO_SERVERS, planted
+from ...api.planted import NO_SERVERS, planted
 
 KEY, OTHER = "a" * 64, "b" * 64
 FIELDS = {
