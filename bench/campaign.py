@@ -20,7 +20,7 @@ from typing import Any
 from rich.console import Console
 
 from tunewright.bench.entries import Entries, Entry, announce, base_model_sha256, code_sha256
-from tunewright.bench.files import FOLDER, RESULTS, model_file, stay_in_folder
+from tunewright.bench.files import FOLDER, RESULTS, ROOT, model_file, stay_in_folder
 from tunewright.bench.selection import select_names
 from tunewright.codegen.host import detect, machine
 from tunewright.db.store import open_store
@@ -48,6 +48,7 @@ class Campaign:
     """The cases to measure and the budget of each. `name` is that of the database and the results."""
 
     name: str
+    folder: Path  # of the results
     cases: Mapping[str, Callable[[], bytes]]
     names: Sequence[str]
     threads: Sequence[int]
@@ -64,7 +65,7 @@ class Campaign:
 
     @property
     def results(self) -> Path:
-        return RESULTS / f"{self.name}.json"
+        return self.folder / f"{self.name}.json"
 
     @property
     def counts(self) -> list[int]:
@@ -88,13 +89,14 @@ def parse(
     minutes: float,
     within_minutes: float,
     thorough: bool = False,
+    folder: Path = RESULTS,
 ) -> Campaign:
     """The campaign that the command line asks for. Numbers are the defaults of its options; 0 trials: it has none."""
     most = detect().threads
     tunes = f"Tunes {subject}, and times it" if trials else f"Times {subject}, untuned,"
     parser = argparse.ArgumentParser(
         prog=f"./dev bench {name}",
-        description=f"{tunes} beside its peers. Results: bench/results/{name}.json and .svg.",
+        description=f"{tunes} beside its peers. Results: {folder.relative_to(ROOT)}/{name}.json and .svg.",
         allow_abbrev=False,
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="a part of the names of those wanted; default: all")
@@ -121,6 +123,7 @@ def parse(
     )
     return Campaign(
         name,
+        folder,
         cases,
         names,
         arguments.threads,

@@ -6,9 +6,16 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from tunewright.codegen.host import detect
+
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "build" / "bench"
 RESULTS = ROOT / "bench" / "results"
+
+
+def results_of_processor() -> Path:
+    """The folder of results that depend on the instructions of a processor: one for each."""
+    return RESULTS / detect().cpu
 
 
 def stay_in_folder() -> None:

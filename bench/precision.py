@@ -3,7 +3,7 @@
 A model of a precision, or in float16: its time in turn with that of the same model in float32 as given, the size of its
 constants as they are kept, and the largest error of an output. On what the base cost model picks, without a database.
 Products of bfloat16 are faster where a processor multiplies such: `tunewright doctor` says so.
-Results: bench/results/precision.json.
+Results: precision.json in the folder of the processor in bench/results.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from tunewright.bench.entries import Entries, Entry, code_sha256
-from tunewright.bench.files import RESULTS, stay_in_folder
+from tunewright.bench.files import results_of_processor, stay_in_folder
 from tunewright.bench.selection import select_names
 from tunewright.bench.suite.convolutional import resnet50
 from tunewright.bench.suite.network import NetworkForm, model_of
@@ -77,7 +77,7 @@ def main() -> int:
     names = select_names(parser, tuple(CASES), parser.parse_args().names)
     stay_in_folder()
     threads = detect().threads
-    entries = Entries(RESULTS / "precision.json", tuple(CASES))
+    entries = Entries(results_of_processor() / "precision.json", tuple(CASES))
     for name in names:
         entry = measure(CASES[name], threads)
         facts = {"machine": machine(), "multiplies_bf16": detect().has_bf16, "code_sha256": code_sha256()}

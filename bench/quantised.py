@@ -2,8 +2,8 @@
 
 Every model of `suite.quantised` runs on what the base cost model picks, without a database, in turn with its peers. Of
 products of bytes the share of the peak is told, which is measured on registers in the same minute, and of one row by
-packed weights that of the time in which our own code streams as many bytes. Results: bench/results/quantised.json, and
-a plot of it.
+packed weights that of the time in which our own code streams as many bytes. Results: quantised.json in the folder of
+the processor in bench/results, and a plot of it.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from rich.console import Console
 from tunewright.bench.bandwidth import Traffic, level, streaming_s
 from tunewright.bench.campaign import parse
 from tunewright.bench.entries import gain, geometric
+from tunewright.bench.files import results_of_processor
 from tunewright.bench.models import Rows, report, show_speeds
 from tunewright.bench.suite.quantised import BYTE_PRODUCTS, PACKED_ROWS, PAIRS, QUANTISED
 from tunewright.codegen.host import detect
@@ -35,7 +36,10 @@ WITHIN_MINUTES = 20.0
 def main() -> int:
     """Measure the selected models. 1 if a case failed."""
     subject = "quantised models, and the same in float32"
-    campaign = parse("quantised", QUANTISED, subject, trials=0, minutes=0.0, within_minutes=WITHIN_MINUTES)
+    folder = results_of_processor()
+    campaign = parse(
+        "quantised", QUANTISED, subject, trials=0, minutes=0.0, within_minutes=WITHIN_MINUTES, folder=folder
+    )
     return report(campaign, summary, show, limit_shares)
 
 

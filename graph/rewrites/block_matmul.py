@@ -1,4 +1,4 @@
-"""Products of few rows with weights of four or eight bits, of which every block has a scale."""
+"""Products with weights of four or eight bits, of which every block has a scale."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .quantisation import LEAST_COLUMNS, rewrite_products
 from .weight_blocks import MOST_SIZE, WeightBlocks
 
 MOST_ROWS = 16
-"""Rows beyond which the weights' way from memory is short beside the arithmetic, which is less for floats."""
+"""Rows beyond which the weights' way from memory is short beside the arithmetic, which is less for floats as such."""
 
 
 def block_matmuls(graph: Graph) -> Graph:
@@ -29,7 +29,7 @@ def block_matmuls(graph: Graph) -> Graph:
 
 @each("MatMul")
 def byte_block_matmuls(edit: Edit, node: Node) -> Result:
-    """As `block_matmuls`, of rounded activations, on processors that multiply bytes.
+    """As `block_matmuls`, of rounded activations, on processors that multiply bytes: of as many rows as there are.
 
     Before: `y = MatMul(RoundBlocks(x), w)`. After: `b, t = BlockQuantize(x); y = BlockMatMul(b, q, s, z, t)`.
     """
@@ -42,7 +42,9 @@ def _block_matmul(edit: Edit, node: Node, *, is_rounded: bool) -> Result:
     x, weight = node.inputs
     shape, kind = edit.shape(x), edit.types[node.outputs[0]]
     blocks = WeightBlocks.of(edit, weight)
-    if blocks is None or not shape or kind.dtype != DType.F32.value or prod(shape[:-1]) > MOST_ROWS:
+    if blocks is None or not shape or kind.dtype != DType.F32.value:
+        return None
+    if not is_rounded and prod(shape[:-1]) > MOST_ROWS:
         return None
     if not edit.may_round(node.outputs[0]):
         return None

@@ -1,8 +1,8 @@
-"""Block matmul: few rows by weights of four or eight bits, read from memory as they are, unpacked in registers.
+"""Block matmul: rows by weights of four or eight bits, read from memory as they are, unpacked in registers.
 
 sums of x over each block            a phase of its own
-parallel tile                        of columns, along the lanes
-  rows
+parallel chunk                       a tile of columns, along the lanes, and a chunk of tiles of rows
+  row.tile
     acc = 0
     block
       part = 0
@@ -41,13 +41,14 @@ from tunewright.codegen.ir.ir import (
     Scope,
     Stmt,
     Store,
+    replace_variables,
     words_name,
     words_of,
 )
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Axis, Stage, Task
 
-from ..axes import balance, runs
+from ..axes import TileRun, balance, runs, unravel
 from ..buffers import buffer, kernel_around, own_buffer
 from ..description import SchedulePoint
 from ..patterns.block_matmul import BlockMatMul, match_block_matmul
@@ -59,19 +60,28 @@ from ..sketch import PREFETCH, PatternSketch
 from ..space import Columns, Knob, Space, Tiling
 from .contraction import write_phase
 from .loops.blocking import tiling
+from .loops.lower import only_run
 from .loops.tile import read_whole
 
-PART, SUMS = ".part", "sums"
+PART, OFFSETS = ".part", "offsets"
 COLUMN = "column" + INNER
 
 F32 = DType.F32
+
+ROWS = (1, 2, 3, 4, 6, 8, 12)
+
+FEW_ROWS = 16
+"""Up to so many are one chunk."""
+
+CHUNK_ROWS = (16, 32, 64, 128, 256, 512, 1024)
+CHUNK = "The rows that a thread computes of a tile of columns, whose weights stay in its caches."
 
 LOW_HALVES = 0x0F0F0F0F
 """The lower four bits of each byte of a word."""
 
 
 class BlockMatMulSketch(PatternSketch[BlockMatMul]):
-    """A product of few rows with weights of few bits."""
+    """A product with weights of few bits."""
 
     name = "block_matmul"
     version = 1
@@ -82,18 +92,19 @@ class BlockMatMulSketch(PatternSketch[BlockMatMul]):
 
     def offer(self, task: Task, product: BlockMatMul, target: Target) -> Space:
         most = -(-product.numbers.shape[0] // target.lanes(4))
-        knobs = (
+        knobs: tuple[Knob, ...] = (
             Knob("vectors", tuple(n for n in (1, 2, 3, 4, 6, 8) if n <= most)),
-            Knob("rows", tuple(range(1, min(product.rows, 4) + 1))),
+            Knob("rows", tuple(n for n in ROWS if n <= product.rows)),
             Knob("unroll", tuple(n for n in (1, 2, 4, 8) if product.places // product.together % n == 0)),
             Knob("ahead", (0, 1), PREFETCH),
         )
-        preferred = {"vectors": 4 if target.vector_registers > 16 else 2, "rows": 1, "unroll": 4}
+        if product.rows > FEW_ROWS:
+            knobs = (*knobs, Knob("chunk_rows", tuple(n for n in CHUNK_ROWS if n <= product.rows), CHUNK))
         return self.space_of(
             knobs,
             legal=lambda columns: _legal(product, target, columns),
             tiling=lambda columns: _tiling(product, target, columns),
-            preferred=preferred | {"ahead": int(is_prefetch_worthwhile(target))},
+            preferred=_preferred(product, target),
         )
 
     def write(self, task: Task, product: BlockMatMul, schedule: Schedule, target: Target) -> Kernel:
@@ -119,14 +130,14 @@ class BlockMatMulSketch(PatternSketch[BlockMatMul]):
         words = (words_of(numbers), words_of(buffer(product.x))) if product.x_scales else ()
         is_early = bool(schedule["ahead"])
         tile = (_ByteTile if words else _Tile)(product, schedule["vectors"], lanes, schedule["unroll"], is_early)
-        main = For("tile", tiles, tile.rows(schedule["rows"]), LoopKind.PARALLEL)
-        sums = _sums(product)
-        stages = (*product.before, sums), product.fused_stage, product.after
+        main = tile.chunks(tiles, schedule["rows"], schedule["chunk_rows"] if product.rows > FEW_ROWS else product.rows)
+        own = [] if product.zeros == 0 else [_offsets(product)]
+        stages = (*product.before, *own), product.fused_stage, product.after
         phase = partial(write_phase, target=target)
-        return replace(kernel_around((main,), task, stages, phase, packings, (own_buffer(sums),)), words=words)
+        return replace(kernel_around((main,), task, stages, phase, packings, tuple(map(own_buffer, own))), words=words)
 
     def describe(self, point: SchedulePoint) -> Iterator[str]:
-        yield from point.say_start("A product of few rows with weights of few bits, unpacked in registers.")
+        yield from point.say_start("A product with weights of few bits, unpacked in registers.")
         if point.kernel.words:
             yield "Activations are bytes, with a scale for each block; the products within a block are exact."
         yield from point.say_tile(point.tiles[0])
@@ -145,6 +156,15 @@ def _legal(product: BlockMatMul, target: Target, columns: Columns) -> NDArray[np
     return np.asarray(2 * rows * vectors + 2 * vectors + 1 + constants <= target.vector_registers)
 
 
+def _preferred(product: BlockMatMul, target: Target) -> dict[str, int]:
+    """Many columns at a time of one row; of several rows tiles in which they share what is unpacked."""
+    vectors, is_early = 4 if target.vector_registers > 16 else 2, is_prefetch_worthwhile(target)
+    if product.rows > 1:
+        vectors, is_early = vectors // 2, is_early and product.rows <= FEW_ROWS
+    values = {"vectors": vectors, "rows": min(product.rows, 4), "unroll": 4, "ahead": int(is_early)}
+    return values | ({"chunk_rows": 128} if product.rows > FEW_ROWS else {})
+
+
 def _tiling(product: BlockMatMul, target: Target, columns: Columns) -> Tiling:
     tile = {product.column: columns["vectors"] * target.lanes(4)}
     block = {product.column: np.ones_like(columns["vectors"])}
@@ -153,12 +173,16 @@ def _tiling(product: BlockMatMul, target: Target, columns: Columns) -> Tiling:
     return tiling(product.fused_stage.stage, product.column, tile, block, columns["unroll"])
 
 
-def _sums(product: BlockMatMul) -> FusedStage:
-    """The sum of each block of each row: [rows, blocks]."""
+def _offsets(product: BlockMatMul) -> FusedStage:
+    """What zero points take from each block of each row: the sum of x, times the negative of one that all have."""
     names = ("row", "block", "place")[-len(product.x.shape) :]
     *spatial, reduced = (Axis(name, extent) for name, extent in zip(names, product.x.shape, strict=True))
-    body = op("cast", Load(product.x.name, tuple(map(Var, names)), product.x.dtype), dtype=F32)
-    return FusedStage.of(Stage(SUMS, tuple(spatial), body, (reduced,), "sum"))
+    is_one = isinstance(product.zeros, int)
+    dtype = DType.I32 if is_one and product.x_scales else F32
+    body = op("cast", Load(product.x.name, tuple(map(Var, names)), product.x.dtype), dtype=dtype)
+    if isinstance(product.zeros, int):
+        body = body * const(-product.zeros, dtype)
+    return FusedStage.of(Stage(OFFSETS, tuple(spatial), body, (reduced,), "sum"))
 
 
 class _Tile:
@@ -172,15 +196,22 @@ class _Tile:
         self._width = vectors * lanes
         self._ahead = -(-PREFETCH_BYTES // (self._width * product.places)) if is_early else 0  # in blocks
 
-    def rows(self, most: int) -> Stmt:
-        """All rows, so many at a time at most."""
-        steps: list[Stmt] = []
-        for run in runs(self._product.rows, balance(self._product.rows, most)):
-            first = Var("row.tile") * run.size + run.offset if run.count > 1 else const(run.start)
-            body = self._tile(run.size, first)
-            loop = For("row.tile", run.count, body) if run.count > 1 else body
-            steps.append(loop if run.first == 0 or run.count == 1 else _from(run.first, run.count, body))
-        return Block(tuple(steps))
+    def chunks(self, tiles: int, most_rows: int, chunk_rows: int) -> Stmt:
+        """All tiles of columns, by chunks of so many rows at most, in tiles of rows of `most_rows` at most."""
+        tile_runs = runs(self._product.rows, balance(self._product.rows, most_rows))
+        total = sum(run.count for run in tile_runs)
+        inside = min(max(chunk_rows // most_rows, 1), total)
+        count = -(-total // inside)
+        column, chunk = unravel(Var("chunk"), (tiles, count))
+        step = Var("row.tile") if inside > 1 else const(0)
+        number = chunk * inside + step
+        bodies = [only_run(number, run, count * inside, self._rows_of(run, number)) for run in tile_runs]
+        body: Stmt = Block(tuple(bodies)) if len(bodies) > 1 else bodies[0]
+        body = For("row.tile", inside, body) if inside > 1 else body
+        return For("chunk", tiles * count, replace_variables(body, {"tile": column}), LoopKind.PARALLEL)
+
+    def _rows_of(self, run: TileRun, number: Expr) -> Stmt:
+        return self._tile(run.size, const(run.start) if run.count == 1 else number * run.size + run.offset)
 
     def _tile(self, rows: int, first: Expr) -> Stmt:
         acc = Buffer(ACC, (rows, self._width), F32, Scope.REGISTER)
@@ -189,8 +220,11 @@ class _Tile:
         place = Var("place") * self._unroll if places > self._unroll else const(0)
         fold = Block(tuple(step for copy in range(self._unroll) for step in self._fold(rows, first, place + copy)))
         loop: Stmt = For("place", places // self._unroll, fold) if places > self._unroll else fold
-        inner = Alloc(part, Block((*self._clear(part), loop, *self._join(rows, first))))
-        steps = (*self._clear(acc), For("block", blocks, inner), *self._finish(rows, first))
+        inner = Alloc(part, Block((*self._begin(part, first), loop, *self._join(rows, first))))
+        zeros = (
+            Store(ACC, self._at(ACC, row, base).index, const(0, F32)) for row in range(rows) for base in self._bases
+        )
+        steps = (*zeros, For("block", blocks, inner), *self._finish(rows, first))
         return Alloc(acc, Block(steps))
 
     def _at(self, name: str, row: int, base: int) -> Load:
@@ -204,10 +238,13 @@ class _Tile:
     def _lane(self, base: int) -> Expr:
         return Ramp(const(base), self._lanes)
 
-    def _clear(self, sums: Buffer) -> Iterator[Stmt]:
-        for row in range(sums.shape[0]):
+    def _begin(self, part: Buffer, first: Expr) -> Iterator[Stmt]:
+        """A block's sums begin with what the zero point takes from them, where all have one."""
+        is_one = isinstance(self._product.zeros, int) and self._product.zeros
+        for row in range(part.shape[0]):
+            start = self._load(OFFSETS, first + row, Var("block"), dtype=part.dtype) if is_one else const(0, part.dtype)
             for base in self._bases:
-                yield Store(sums.name, (const(row), self._lane(base)), const(0, sums.dtype))
+                yield Store(PART, self._at(PART, row, base).index, start)
 
     def _fold(self, rows: int, first: Expr, place: Expr) -> Iterator[Stmt]:
         """The products of the numbers in a place of each column."""
@@ -240,18 +277,12 @@ class _Tile:
         for base in self._bases:
             index = Var("tile"), Var("block"), self._lane(base)
             scale = op("cast", Load(product.scales.name, index, product.scales.dtype), dtype=F32)
-            zero = self._zero(index)
             for row in range(rows):
-                total = self._load(SUMS, first + row, Var("block"))
                 acc, part = self._at(ACC, row, base), op("cast", self._at(PART, row, base), dtype=F32)
-                value = op("fma", self._scale(scale, first + row), part - zero * total, acc)
-                yield Store(ACC, acc.index, value)
-
-    def _zero(self, index: tuple[Expr, ...]) -> Expr:
-        zeros = self._product.zeros
-        if isinstance(zeros, int):
-            return const(zeros, F32)
-        return op("cast", Load(zeros.name, index, zeros.dtype), dtype=F32)
+                if not isinstance(product.zeros, int):
+                    zero = op("cast", Load(product.zeros.name, index, product.zeros.dtype), dtype=F32)
+                    part = part - zero * self._load(OFFSETS, first + row, Var("block"))
+                yield Store(ACC, acc.index, op("fma", self._scale(scale, first + row), part, acc))
 
     def _finish(self, rows: int, first: Expr) -> Iterator[Stmt]:
         """Write the results: of the last tile as many as there are columns."""
@@ -300,8 +331,3 @@ class _ByteTile(_Tile):
         x_scales = self._product.x_scales
         assert x_scales is not None
         return scale * self._load(x_scales.name, row, Var("block"))
-
-
-def _from(first: int, count: int, body: Stmt) -> Stmt:
-    """A loop over tiles of rows behind others."""
-    return For("row.tile", first + count, If(op("le", const(first), Var("row.tile")), body))

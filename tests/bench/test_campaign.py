@@ -39,11 +39,11 @@ def product() -> bytes:
 def planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Campaign:
     pytest.importorskip("onnxruntime")
     monkeypatch.setattr(campaigns, "FOLDER", tmp_path / "build")
-    monkeypatch.setattr(campaigns, "RESULTS", tmp_path / "results")
     monkeypatch.setenv("TUNEWRIGHT_HOME", str(tmp_path / "build"))
     monkeypatch.setenv("PYTHONPATH", str(ROOT / ".types"))  # for the process that times, as in ./dev bench
     cases = {"conv 1x1 64-256 at 56x56": product}
-    return Campaign("ops", cases, list(cases), [1], ["onnxruntime"], trials=3, minutes=0.1, again=False)
+    folder = tmp_path / "results"
+    return Campaign("ops", folder, cases, list(cases), [1], ["onnxruntime"], trials=3, minutes=0.1, again=False)
 
 
 @pytest.mark.slow

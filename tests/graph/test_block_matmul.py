@@ -23,7 +23,7 @@ def test_activations_are_rounded(rows: int, dots: bool, runs: Any) -> None:
     """As ONNX Runtime does it, to multiples of a 127th of a block's largest; by whatever number of rows."""
     before, plain = (graph_of(str(rows), 48, 3, 16, is_rounded=is_rounded) for is_rounded in (True, False))
     after = rewrite(before, numerics=Numerics(dots=dots))
-    assert ("BlockMatMul" in {node.op for node in after.nodes}) == (rows <= 16)
+    assert ("BlockMatMul" in {node.op for node in after.nodes}) == (dots or rows <= 16)
     assert [node.op for node in after.nodes].count("BlockQuantize") == 1
     assert all(
         node.op not in ("BlockQuantize", "RoundBlocks")

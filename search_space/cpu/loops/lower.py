@@ -80,11 +80,11 @@ def _variants(nest: Nest, tile: Mapping[str, Expr], axes: Sequence[str], runs: d
     for run in nest.runs(axis):
         number = const(run.first) if is_plain(run.count, 1) else tile[axis]
         body = _variants(nest, {**tile, axis: number}, rest, {**runs, axis: run})
-        variants.append(_only(tile[axis], run, slots, body))
+        variants.append(only_run(tile[axis], run, slots, body))
     return Block(tuple(variants)) if len(variants) > 1 else variants[0]
 
 
-def _only(number: Expr, run: TileRun, slots: int, body: Stmt) -> Stmt:
+def only_run(number: Expr, run: TileRun, slots: int, body: Stmt) -> Stmt:
     """The body where the number of a tile, of `slots` numbers, is one of the run's."""
     if is_plain(run.count, 1) and slots > 1:
         return If(op("eq", number, run.first), body)
