@@ -318,8 +318,6 @@ def _cast(source: DType, target: DType, lanes: int, arg: str, widths: Widths, em
     match source.is_float, target.is_float:
         case _ if source is target:
             return arg
-        case _ if (source, target) == (DType.F32, DType.BF16) and lanes > 1 and 32 * lanes <= widths.bf16:
-            return _shorten(lanes, arg, emit)
         case _ if (source, target) in CASTS and (DType.BF16 in (source, target) or 0 < widths.x86 < F16C_BITS):
             return CASTS[source, target](lanes, arg, emit)
         case _ if DType.F16 in (source, target) and DType.F32 in (source, target):
@@ -345,12 +343,6 @@ def _cast_half(source: DType, lanes: int, arg: str, emit: Emit) -> str:
     if source is DType.F16:
         return emit(f"fpext {half} {emit(f'bitcast {word} {arg} to {half}')} to {single}")
     return emit(f"bitcast {half} {emit(f'fptrunc {single} {arg} to {half}')} to {word}")
-
-
-def _shorten(lanes: int, arg: str, emit: Emit) -> str:
-    """float32 as bfloat16, by the machine's instruction: subnormals are 0 then."""
-    word, brain, single = (vector_of(kind, lanes) for kind in ("i16", "bfloat", "float"))
-    return emit(f"bitcast {brain} {emit(f'fptrunc {single} {arg} to {brain}')} to {word}")
 
 
 def _bitcast(source: DType, target: DType, lanes: int, arg: str, emit: Emit) -> str:

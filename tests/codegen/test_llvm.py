@@ -184,7 +184,7 @@ def test_casts(execute, source, target):
 
 @pytest.mark.parametrize("dtype", [F16, BF16])
 def test_narrow_floats_are_rounded_to_the_nearest(execute, dtype):
-    ends = [0.0, -0.0, np.inf, -np.inf, np.nan, 1e-45, 6e-8, 65504, 65519, 65520, 3.4e38, -3.4e38]
+    ends = [0.0, -0.0, np.inf, -np.inf, np.nan, 1e-45, 1e-39, 6e-8, 65519, 65520, 3.4e38, -3.4e38]
     halfway = 1 + np.array([1, 2, 3, 5]) * float(ml_dtypes.finfo(dtype.numpy).eps) / 2
     x = f32([*ends, *halfway])
     narrow = op("cast", load("x", ramp(0, 16)), dtype=dtype)
