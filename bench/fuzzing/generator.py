@@ -55,8 +55,6 @@ def generate_case(seed: int) -> FuzzCase:
         return _rounded_case(draft, seed)
     for _ in range(rng.choice([1, 1, 2, 2, 3, 3, 4, 5, 6, 8])):
         _add_step(draft)
-    if not draft.content.nodes:
-        draft.op("Identity", draft.pick("float32"))
     return finish_case(draft, seed)
 
 
@@ -74,8 +72,10 @@ def _rounded_case(draft: ModelDraft, seed: int) -> FuzzCase:
 
 
 def finish_case(draft: ModelDraft, seed: int, precision: Precision | None = None) -> FuzzCase:
-    """The case of a draft, in a random precision unless one is given."""
+    """The case of a draft, in a random precision unless one is given. One without an op gets one."""
     rng = draft.rng
+    if not draft.content.nodes:
+        draft.op("Identity", draft.pick("float32"))
     model = _build_model(draft)
     vary_notation(model, rng)
     arrays = np.random.default_rng([GENERATOR, seed])

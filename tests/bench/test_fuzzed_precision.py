@@ -96,6 +96,10 @@ def test_precisions_are_drawn_last_for_some_and_for_all_of_the_seeds_that_have_p
             assert {name: a.tobytes() for name, a in theirs.items()} == {name: a.tobytes() for name, a in ours.items()}
 
 
+def test_a_model_for_which_no_op_was_valid_has_one() -> None:
+    assert generate_case(1_690_832_704).ops()
+
+
 def test_one_of_some_seeds_is_of_those_with_products_to_round() -> None:
     assert [*islice(differential.fresh_seeds(6), 4)] == [6, 7, 8 + ROUNDED_SEEDS, 9]
     first = ROUNDED_SEEDS + 7
