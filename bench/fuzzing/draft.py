@@ -305,7 +305,10 @@ class ModelDraft:
             raise InvalidNode(str(error)) from error
         if any(name not in types for name in node.output):
             raise InvalidNode("no type")
-        return [types[name] for name in node.output]
+        kinds_made = [types[name] for name in node.output]
+        if any(dim.dim_value < 0 for kind in kinds_made for dim in kind.tensor_type.shape.dim):
+            raise InvalidNode("nothing is left, as inference doesn't say of windows beyond their input")
+        return kinds_made
 
     # Bodies
 

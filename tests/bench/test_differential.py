@@ -78,6 +78,10 @@ node = helper.make_node
 # What is drawn
 
 
+def test_no_extent_is_negative():
+    assert generate_case(642_146_891).ops()
+
+
 def test_drawn_models_are_valid_and_most_of_them_run_in_onnx_runtime():
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
