@@ -240,6 +240,11 @@ class Task:
         """The outputs that are written in part."""
         return tuple(t.name for t in self.outputs if self.written_elements(t.name) < prod(t.shape))
 
+    def renamed(self) -> Task:
+        """The same under the names that `canonical` gives, whatever names it has: of one that somebody else wrote."""
+        task = canonical(self.op, self.inputs, self.outputs, self.temporaries, self.stages)
+        return replace(task, is_decisive=self.is_decisive)
+
     def to_json(self) -> dict[str, Any]:
         """Plain data; `from_json` inverts it."""
         return {
@@ -266,7 +271,10 @@ class Task:
         return task
 
 
-_NAME = re.compile(r"[a-z][a-z0-9]{0,15}")
+NAME = r"[a-z][a-z0-9]{0,15}"
+"""The names that tensors and axes may have in data from anywhere."""
+
+_NAME = re.compile(NAME)
 
 
 def _check(task: Task) -> None:
@@ -275,12 +283,16 @@ def _check(task: Task) -> None:
     Names are short words and declared, extents positive, indices of the rank of what they index.
     """
     tensors = {t.name: t for t in task.inputs + task.outputs + task.temporaries}
+    if len(tensors) < len(task.inputs + task.outputs + task.temporaries):
+        raise ValueError("two tensors have one name")
     if not task.stages or {t.name for t in task.outputs} - {stage.output for stage in task.stages}:
         raise ValueError("no stage writes an output")
     for stage in task.stages:
         if set(free_vars(*stage.index)) - {axis.name for axis in stage.axes}:
             raise ValueError("a stage writes to places that its reduction moves")
         axes = [axis.name for axis in stage.axes + stage.reduce]
+        if len(set(axes)) < len(axes):
+            raise ValueError("two axes have one name")
         used = {x.tensor for x in loads(stage.body)} | {stage.output}
         unknown = (used - tensors.keys()) | (set(free_vars(stage.body, *stage.index)) - set(axes))
         wrong = [name for name in (*tensors, *axes) if not _NAME.fullmatch(name)]

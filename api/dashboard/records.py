@@ -20,9 +20,9 @@ from tunewright.tuner.noise import noise_of_measurement, time_noise
 
 from ..http.paging import bad_cursor, cut, text_of
 from ..http.problems import ProblemKind
-from ..http.routes.lookup_service import LookupService, LookupServiceDep
+from ..http.routes.lookup_service import AskedTasks, LookupService, LookupServiceDep
 from ..http.schemas.base import FEW_HAVE_NONE, SHA256, Answer
-from ..http.schemas.records import Age, LookupAsked, LookupItem, ScheduleShown
+from ..http.schemas.records import Age, LookupItem, ScheduleShown
 from ..http.service import ServiceDep, in_thread
 from .page import add_page
 from .views import IS_IMPORTED, KnobValues, Provenance, TargetName, Text, target_names
@@ -178,8 +178,7 @@ async def records(
 async def _look_up(lookups: LookupService, task_key: str, target_key: str) -> LookupItem:
     """The answer that `POST /v1/lookups` gives for one task now. Raises Problem for an unknown target, StoreError."""
     await lookups.cache()  # what is remembered of it and changed since is forgotten
-    lookup = LookupAsked(target=target_key, tasks=[task_key], is_model=False)
-    result = await in_thread(partial(lookups.read, target_key, None, lookup, [task_key]))
+    result = await in_thread(partial(lookups.read, target_key, None, AskedTasks([task_key]), [task_key]))
     return LookupItem.model_validate_json(result.items[task_key].text)
 
 

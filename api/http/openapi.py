@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from .paths import is_for_programs
 from .problems import MEDIA_TYPE, ProblemKind
 from .schemas.base import Answer
+from .schemas.task import COMPONENTS
 
 
 class Fault(Answer):
@@ -140,7 +141,7 @@ def complete(app: FastAPI) -> dict[str, Any]:
         for name in ("HTTPValidationError", "ValidationError"):  # what FastAPI would answer, and this service does not
             schemas.pop(name, None)
         schemas["Problem"] = TypeAdapter(ProblemDocument).json_schema(ref_template="#/components/schemas/{model}")
-        schemas |= schemas["Problem"].pop("$defs", {})
+        schemas |= schemas["Problem"].pop("$defs", {}) | COMPONENTS
         for path, operations in data["paths"].items():
             for operation in operations.values():
                 _complete(operation)

@@ -17,6 +17,7 @@ from .bounds import MANY_RUNS, Bound, Leeway, has_varying_shape, output_bound
 from .case import FuzzCase
 from .explanations import EXPLANATIONS, SHAPE_EXPLANATIONS, VARYING_SHAPE
 from .explanations.difference import Difference
+from .precision import BF16_STEP
 from .values import FLOATS, as_float64, epsilon, is_float_array, limits
 
 QUICK_ULPS = 2.0
@@ -162,8 +163,8 @@ def _rounded_differences(case: FuzzCase, answers: CaseAnswers, reasons: list[str
 def _judge_rounded(difference: Difference, given: Any) -> tuple[Difference, list[str]]:
     """The unexplained rest of a difference between a rounded answer of ours and the model, and the explanations.
 
-    What is no number where `given`, the answer without rounding, is one, or infinite where that is finite, must be
-    within the bound.
+    What is no number where `given`, the answer without rounding, is one, or infinite where that is finite and not next
+    to the largest of its type, must be within the bound.
     """
     answer = difference.arrays[OURS]
     bound = _output_bound(difference.answers, difference.case, difference.number, difference.position)
@@ -175,8 +176,10 @@ def _judge_rounded(difference: Difference, given: Any) -> tuple[Difference, list
     if not is_float_array(answer):
         return explained, reasons
     own, other = as_float64(answer), as_float64(given)
-    is_lost = (np.isnan(own) & ~np.isnan(other)) | (np.isinf(own) & np.isfinite(other))
-    return replace(explained, right=np.where(is_lost, difference.right, explained.right)), reasons
+    largest = limits(answer.dtype.name)[0] / (1 + BF16_STEP) ** 2  # both operands may have been rounded up
+    is_beyond = np.isinf(own) & (np.sign(own) == np.sign(other)) & (np.abs(other) > largest)
+    is_lost = (np.isnan(own) & ~np.isnan(other)) | (np.isinf(own) & np.isfinite(other) & ~is_beyond)
+    return replace(explained, right=np.where(is_lost, difference.right, explained.right | is_beyond)), reasons
 
 
 def _witnesses(answers: CaseAnswers, position: int, runtimes: Sequence[str]) -> Sequence[str]:

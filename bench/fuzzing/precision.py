@@ -54,7 +54,7 @@ class RoundedOperands:
 
     def __init__(self, precision: Precision, number: int, rng: np.random.Generator) -> None:
         self._precision, self._way, self._rng = precision, number % WAYS, rng
-        self._is_lost = number % 2 == 1  # what is no number takes all with it that is rounded by the same step
+        self._is_lost = number // WAYS % 2 == 1  # what is no number takes all with it that is rounded by the same step
 
     def of(
         self, node: Node, arrays: Sequence[Any], program: FlatProgram, values: Mapping[str, Any], *, is_body: bool

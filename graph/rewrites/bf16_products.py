@@ -16,7 +16,7 @@ NARROW_OPS = {"Conv": "ConvNarrow", "MatMul": "MatMulNarrow"}
 
 @each(*NARROW_OPS)
 def bf16_products(edit: Edit, node: Node) -> Result:
-    """Products of float32 by known weights round both operands to bfloat16. Sums stay float32.
+    """Products of float32 by known weights round both operands to bfloat16, but where x is bytes. Sums stay float32.
 
     Before: `y = MatMul(x, w)`. After: `y = MatMulNarrow(Cast(x), v)`, Cast(x) and v bfloat16, y float32.
     """
@@ -24,7 +24,7 @@ def bf16_products(edit: Edit, node: Node) -> Result:
     known = edit.array(weight)
     if known is None or edit.array(x) is not None or {edit.types[x].dtype, known.dtype.name} != {DType.F32.value}:
         return None
-    if edit.rank(x) < 2 or not _is_of_pairs(node, known):
+    if edit.rank(x) < 2 or not _is_of_pairs(node, known) or _are_bytes(edit, x):
         return None
     rounded = bf16(known)
     if rounded is None:
@@ -38,6 +38,13 @@ def _as_bf16(edit: Edit, x: str) -> str:
     cast = edit.producer(x, "Cast")
     is_such = cast is not None and edit.types[cast.inputs[0]].dtype == DType.BF16.value
     return cast.inputs[0] if cast and is_such else edit.cast(x, DType.BF16.value)
+
+
+def _are_bytes(edit: Edit, x: str) -> bool:
+    """Whether a tensor is bytes, perhaps without their zero point: of what a model quantised, products are exact."""
+    shift = edit.producer(x, "Add")
+    cast = edit.producer(shift.inputs[0] if shift else x, "Cast")
+    return cast is not None and edit.types[cast.inputs[0]].dtype in (DType.I8.value, DType.U8.value)
 
 
 def _is_of_pairs(node: Node, weight: Array) -> bool:

@@ -38,9 +38,9 @@ from ..description import SchedulePoint
 from ..patterns.fused_stage import FLOAT32
 from ..patterns.window_dim import WindowDim
 from ..patterns.windows import (
-    ELEMENT,
     InputRow,
     Windows,
+    element_of,
     fold_element,
     match_windows,
     positions_read,
@@ -383,7 +383,7 @@ class WindowTile:
         self.elements = [self._vectorize(self.windows.element, n) for n in range(len(parts))]  # at any position
         fused_stage = self.windows.fused_stage
         self.indices = [[self._vectorize(e, n) for e in fused_stage.index] for n in range(len(parts))]  # for any window
-        self.epilogue_of_element = fused_stage.apply_epilogue(ELEMENT)
+        self.epilogue_of_element = windows.epilogue
         self.is_moving = not {d.axis for d in windows.dims}.isdisjoint(free_vars(self.epilogue_of_element))
         self.epilogues: dict[int, Expr] = {}  # along the lanes, by vector
         shape = (self.height, max(across, 1), len(parts), lanes)
@@ -427,7 +427,7 @@ class WindowTile:
                 element = substitute(self.elements[n], places)
                 for row, row_tap in line.windows:
                     if self.windows.is_plain:
-                        steps.append(self._fold((row, number, n), ELEMENT, element, empty))
+                        steps.append(self._fold((row, number, n), element_of(element.dtype), element, empty))
                         continue
                     for column, tap in uses:
                         outside = self._term((*line.taps, row_tap, tap), n)
@@ -435,7 +435,7 @@ class WindowTile:
         return steps
 
     def _make_term(self, taps: tuple[int, ...], number: int) -> Expr:
-        """Return the folded value at some taps, over `ELEMENT`."""
+        """Return the folded value at some taps, over an `element_of` its type."""
         along = (*self.windows.outer_dims, self.windows.rows, self.windows.columns)
         values = {d.tap: const(tap) for d, tap in zip(along, taps, strict=True)}
         return self._vectorize(substitute(self.surroundings, values), number)

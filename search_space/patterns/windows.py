@@ -73,8 +73,14 @@ class Windows:
 
     @property
     def surroundings(self) -> Expr:
-        """The body of the fold with ELEMENT in place of `read`."""
-        return transform(self.fused_stage.stage.body, lambda node: ELEMENT if node == self.read else node)
+        """The body of the fold with an `element_of` the type of `read` in place of it."""
+        element = element_of(self.read.dtype)
+        return transform(self.fused_stage.stage.body, lambda node: element if node == self.read else node)
+
+    @property
+    def epilogue(self) -> Expr:
+        """What is written of a window, with an `element_of` the type of its fold in place of that."""
+        return self.fused_stage.apply_epilogue(element_of(self.fused_stage.stage.body.dtype))
 
     @property
     def columns(self) -> WindowDim:
@@ -103,8 +109,15 @@ class Windows:
 NONE = WindowDim(-1, "", 1, "", 1, 0, 0, 0, IndexRange(0, 1))
 """The rows of a task that has columns alone."""
 
-ELEMENT = Load(ACC, (), DType.F32)
-"""Stands for the element in its surroundings, and for the fold of one window in the epilogue."""
+
+def element_of(dtype: DType) -> Load:
+    """Stands for the element in its surroundings, and for the fold of one window in the epilogue."""
+    return Load(ACC, (), dtype)
+
+
+def is_element(node: Expr) -> bool:
+    """Whether a node is an `element_of` some type."""
+    return isinstance(node, Load) and node.tensor == ACC and not node.index
 
 
 def positions_read(dim: WindowDim, places: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -259,11 +272,11 @@ def _single_fold(task: Task, dtypes: frozenset[DType]) -> tuple[list[FusedStage]
 
 def with_element(surroundings: Expr, element: Expr) -> Expr:
     """Return the body of a fold for an element."""
-    if surroundings is ELEMENT:
+    if is_element(surroundings):
         return element
     if _is_only_child(surroundings):
-        return rebuild(surroundings, tuple(element if part is ELEMENT else part for part in surroundings.children))
-    return transform(surroundings, lambda node: element if node is ELEMENT else node)
+        return rebuild(surroundings, tuple(element if is_element(part) else part for part in surroundings.children))
+    return transform(surroundings, lambda node: element if is_element(node) else node)
 
 
 def fold_element(combiner: str, total: Expr, surroundings: Expr, element: Expr) -> Expr:
@@ -282,7 +295,7 @@ def fold_element(combiner: str, total: Expr, surroundings: Expr, element: Expr) 
 @fact
 def _is_only_child(node: Expr) -> bool:
     """Whether an element is nowhere but directly inside."""
-    return all(part is ELEMENT or ELEMENT not in loads(part) for part in node.children)
+    return all(is_element(part) or not any(map(is_element, loads(part))) for part in node.children)
 
 
 def _split_epilogue(fused_stage: FusedStage, channels: str) -> list[FusedStage]:

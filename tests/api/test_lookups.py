@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -200,6 +201,26 @@ def test_definitions_are_checked(key, data, client):
     answer = client.post("/v1/lookups", json={"target": TARGET.to_json(), "tasks": [key], "definitions": {key: data}})
     assert answer.status_code == 422, answer.text
     assert answer.json()["errors"][0]["pointer"] == f"#/definitions/{key}"
+
+
+def test_tasks_may_be_sent_under_any_names(one, client):
+    """Both by the key that they have under the service's names: what others wrote is found where we measured it."""
+    known, fresh = make_task(64).renamed(), make_task(65).renamed()
+    store_best(one.store, known)
+    texts = (json.dumps(task.to_json()) for task in (known, fresh))
+    written = [json.loads(re.sub(r'"t(\d)', r'"some\1', text)) for text in texts]
+    answer = client.post("/v1/lookups", json={"target": TARGET.to_json(), "tasks": [*written, known.key, written[0]]})
+    shown = items(answer)
+    assert [item["key"] for item in shown] == [known.key, fresh.key, known.key, known.key]
+    assert [item["match"] for item in shown] == ["exact", "nearest", "exact", "exact"]
+    assert shown[0] == exact_answer(known, interval_ms=pytest.approx([0.9, 1.1]))
+
+
+@pytest.mark.parametrize("data", [case[2] for case in hostile()][1:], ids=[case[0] for case in hostile()][1:])
+def test_tasks_that_are_sent_are_checked(data, client):
+    answer = client.post("/v1/lookups", json={"target": TARGET.to_json(), "tasks": ["00" * 32, data]})
+    assert answer.status_code == 422, answer.text
+    assert answer.json()["errors"][0]["pointer"] == "#/tasks/1"
 
 
 class TestBackground:

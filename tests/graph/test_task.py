@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -96,6 +97,31 @@ def test_inputs_that_nobody_reads_are_left_out() -> None:
 def test_canonical_is_idempotent() -> None:
     task = dense()
     assert canonical(task.op, task.inputs, task.outputs, task.temporaries, task.stages) == task
+
+
+def as_somebody_wrote(task: Task) -> dict[str, Any]:
+    """The task under other names, its tensors in another order."""
+    text = re.sub(r'"t(\d)', r'"some\1', json.dumps(task.to_json()))
+    text = text.replace('"i0"', '"k"').replace('"r0"', '"i0"')
+    data: dict[str, Any] = json.loads(text)
+    return data | {"inputs": data["inputs"][::-1]}
+
+
+@pytest.mark.parametrize("is_decisive", [False, True])
+def test_a_task_under_other_names_is_the_same_once_it_is_renamed(is_decisive: bool) -> None:
+    task = replace(dense(), is_decisive=is_decisive)
+    other = Task.from_json(as_somebody_wrote(task))
+    assert other.key != task.key and other.renamed() == task and other.renamed().key == task.key
+
+
+def test_names_that_are_given_twice_are_refused() -> None:
+    data = dense().to_json()
+    [first, *others] = data["inputs"]
+    with pytest.raises(ValueError, match="two tensors have one name"):
+        Task.from_json(data | {"inputs": [first, first, *others]})
+    with pytest.raises(ValueError, match="two axes have one name"):
+        stage = data["stages"][0]
+        Task.from_json(data | {"stages": [stage | {"reduce": stage["axes"][:1]}, *data["stages"][1:]]})
 
 
 def test_json_keeps_everything() -> None:

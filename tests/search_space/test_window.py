@@ -11,8 +11,11 @@ from tunewright.search_space.cpu.window import WindowSketch
 from tunewright.search_space.cuda.thread_windows import ThreadWindowsSketch
 from tunewright.search_space.patterns.windows import match_windows
 from tunewright.search_space.registers import ACC
+from tunewright.search_space.sketch import find_space
 
-from .oracle import GPU, NARROW, WIDE, agree, graph_of, tasks_of
+from .oracle import DOTS, GPU, NARROW, WIDE, agree, agree_exactly, graph_of, tasks_of
+from .test_byte_product import MODELS
+from .test_byte_product import tasks_of as byte_tasks_of
 
 SKETCH, THREADS = WindowSketch(), ThreadWindowsSketch()
 
@@ -92,3 +95,11 @@ def test_columns_outside_are_left_out_of_the_code() -> None:
     kernel = SKETCH.lower(task, SKETCH.space(task, WIDE).default, WIDE)
     folds = [line for line in str(kernel).splitlines() if line.lstrip().startswith(ACC) and "t0[" in line]
     assert len(folds) == 3 * 7
+
+
+def test_sums_of_bytes_may_become_floats(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = """h = Transpose <perm=[0,3,1,2]> (x) t = ConvInteger <group=8, pads=[1,1,1,1]> (h, w)
+    u = DequantizeLinear (t, v) y = Transpose <perm=[0,2,3,1]> (u)"""
+    monkeypatch.setitem(MODELS, "scaled bytes", ("int8[1,6,19,8] x, float v", nodes, (8, 1, 3, 3)))
+    [task] = [task for task in byte_tasks_of("scaled bytes", DOTS) if find_space(SKETCH, task, DOTS)]
+    agree_exactly(SKETCH, task, DOTS, 4, [])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Annotated, Any, cast
 
 from fastapi import Depends, Request
@@ -34,17 +35,47 @@ def target_of(lookup: LookupAsked) -> tuple[str, Target | None]:
     return target.key, target
 
 
-def task_of(key: str, data: Any) -> Task:
-    """The task that a request defines. Raises Problem where it is none, too large, or another one than its key says."""
+@dataclass(frozen=True, slots=True)
+class AskedTasks:
+    """The tasks of a lookup: their keys in order, and what was sent of them."""
+
+    keys: list[str]
+    sent: Mapping[str, Task] = field(default_factory=dict)  # of those that came without a key
+    definitions: Mapping[str, Any] = field(default_factory=dict)  # by key, as JSON data
+
+    @staticmethod
+    def of(lookup: LookupAsked) -> AskedTasks:
+        """Tasks that came without a key get the service's own names, and the key of that. Raises Problem."""
+        sent, keys = dict[str, Task](), list[str]()
+        for number, item in enumerate(lookup.tasks):
+            if isinstance(item, str):
+                keys.append(item)
+                continue
+            task = _read(item, ["tasks", number]).renamed()
+            sent[task.key] = task
+            keys.append(task.key)
+        return AskedTasks(keys, sent, lookup.definitions)
+
+    def find(self, key: str) -> Task | None:
+        """The task of a key, if it was sent. Raises Problem where another one was."""
+        if key in self.sent or key not in self.definitions:
+            return self.sent.get(key)
+        place = ["definitions", key]
+        task = _read(self.definitions[key], place)
+        if task.key != key:
+            raise invalid("body", place, f"it is not this task: its key is {task.key}")
+        return task
+
+
+def _read(data: Any, place: Sequence[str | int]) -> Task:
+    """The task at a place of a request. Raises Problem where it is none, or too large."""
     try:
         task = Task.from_json(data)
         check_size(task)
-        if task.key != key:
-            raise ValueError(f"its key is {task.key}")
     except RecursionError as error:
-        raise invalid("body", ["definitions", key], "it is not this task: it is nested too deeply") from error
+        raise invalid("body", place, "it is no task: it is nested too deeply") from error
     except ValueError as error:
-        raise invalid("body", ["definitions", key], f"it is not this task: {error}") from error
+        raise invalid("body", place, f"it is no task: {error}") from error
     return task
 
 
@@ -76,14 +107,14 @@ class LookupService:
             await in_thread(self._cache.look)
         return self._cache
 
-    def read(self, target_key: str, target: Target | None, lookup: LookupAsked, keys: list[str]) -> LookupResult:
-        """Answers for those of the tasks that are not in memory. Raises Problem, StoreError."""
+    def read(self, target_key: str, target: Target | None, asked: AskedTasks, keys: list[str]) -> LookupResult:
+        """Answers for those of the tasks, `keys`, that are not in memory. Raises Problem, StoreError."""
         items = self._cache.read(target_key, keys)
         missing = [key for key in keys if key not in items]
         if not missing:
             return LookupResult(items, {})
         target = target or self._target(target_key)
-        definitions = {key: task_of(key, lookup.definitions[key]) for key in missing if key in lookup.definitions}
+        definitions = {key: task for key in missing if (task := asked.find(key)) is not None}
         tasks = definitions | self._known([key for key in missing if key not in definitions])
         results = self._ladder.find(tasks.values(), target, LIMIT_S)
         for key in missing:

@@ -19,7 +19,7 @@ from ..problems import Problem, ProblemKind
 from ..schemas.base import SHA256, Digest
 from ..schemas.records import LookupAnswer, LookupAsked, LookupItem
 from ..service import ServiceDep, in_thread
-from .lookup_service import LookupResult, LookupServiceDep, target_of
+from .lookup_service import AskedTasks, LookupResult, LookupServiceDep, target_of
 
 TaskInPath = Annotated[str, Path(pattern=f"^{SHA256}$", description="Key of a task.")]
 
@@ -48,19 +48,21 @@ async def look_up(
     `exact`: the best known for the task on the target. `sibling`: on a similar target. `nearest`: for a task of the
     same form and similar size. `predicted`: the cost model's pick. `default`: nothing is known; `untried` or `none`:
     the default is known to fail there, and a schedule that nobody measured takes its place, or nothing works.
-    `unknown`: the task's definition has to be sent.
+    `unknown`: the task itself has to be sent.
     """
     if tune is not None:
         if KeyScope.JOBS_WRITE not in key.scopes:
             raise Problem(ProblemKind.MISSING_SCOPE, f"tune=background needs the scope {KeyScope.JOBS_WRITE}")
         await count_as_change(request, key)
     target_key, target = target_of(lookup)
-    items = (await lookups.cache()).recall(target_key, lookup.tasks)
+    are_keys = all(isinstance(item, str) for item in lookup.tasks)
+    asked = AskedTasks.of(lookup) if are_keys else await in_thread(partial(AskedTasks.of, lookup))
+    items = (await lookups.cache()).recall(target_key, asked.keys)
     definitions: dict[str, Task] = {}
-    if missing := [task_key for task_key in dict.fromkeys(lookup.tasks) if task_key not in items]:
-        result = await in_thread(partial(lookups.read, target_key, target, lookup, missing))
+    if missing := [task_key for task_key in dict.fromkeys(asked.keys) if task_key not in items]:
+        result = await in_thread(partial(lookups.read, target_key, target, asked, missing))
         items, definitions = items | result.items, result.definitions
-    for task_key in lookup.tasks:
+    for task_key in asked.keys:
         service.metrics.lookups.labels(items[task_key].match).inc()
     job = b""
     if tune is not None:
@@ -68,9 +70,9 @@ async def look_up(
         job = b', "job": %s' % _encode(job_id)
     verdict = b""
     if lookup.is_model:
-        told = await in_thread(partial(model_verdict, service.store, [*lookup.tasks, *lookup.others], target_key))
+        told = await in_thread(partial(model_verdict, service.store, [*asked.keys, *lookup.others], target_key))
         verdict = b"".join(b", %s: %s" % (_encode(field), _encode(part)) for field, part in told.to_json().items())
-    text = b", ".join(items[task_key].text for task_key in lookup.tasks)
+    text = b", ".join(items[task_key].text for task_key in asked.keys)
     content = b'{"target": "%s", "items": [%s]%s%s}' % (target_key.encode(), text, verdict, job)
     return Response(content, media_type="application/json")
 

@@ -14,6 +14,7 @@ from tunewright.tuner.lookup.result import Basis
 
 from ...client.wire import KEYS_AT_ONCE, MOST_OTHERS
 from .base import EXAMPLE_TARGET, EXAMPLE_TASK, FEW_HAVE_NONE, NOT_BLANK, Answer, Digest, RequestModel
+from .task import TaskData
 
 
 class Age(StrEnum):
@@ -43,8 +44,12 @@ class LookupAsked(RequestModel):
     target: Digest | dict[str, Any] = Field(
         description="Key of a target, or the target itself: then similar targets are found even if it is new here."
     )
-    tasks: list[Digest] = Field(min_length=1, max_length=KEYS_AT_ONCE, description="Keys of the tasks.")
-    definitions: dict[Digest, dict[str, Any]] = Field(
+    tasks: list[Digest | TaskData] = Field(
+        min_length=1,
+        max_length=KEYS_AT_ONCE,
+        description="Keys of tasks, or tasks themselves, under any names of tensors and axes: answers tell their keys.",
+    )
+    definitions: dict[Digest, TaskData] = Field(
         default_factory=dict,
         max_length=KEYS_AT_ONCE,
         description="Tasks by key, for those that were `unknown` when asked for before.",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import groupby, pairwise, product
 
+from tunewright.codegen.expr.dtype import DType
 from tunewright.codegen.expr.expr import (
     Const,
     Expr,
@@ -27,7 +28,7 @@ from tunewright.codegen.ir.ir import Alloc, Block, Buffer, If, Prefetch, Scope, 
 from tunewright.graph.task import fold_value, identity
 
 from ...patterns.window_dim import WindowDim
-from ...patterns.windows import ELEMENT, Windows, fold_element, tap_uses, with_element
+from ...patterns.windows import Windows, element_of, fold_element, is_element, tap_uses, with_element
 from ...registers import ACC
 
 LANE = "lane"
@@ -119,7 +120,7 @@ class PlaneWeights:
         self.planes, self.lanes, self.plane = planes, lanes, plane
         self.surroundings = planes.surroundings
         needed = (
-            dict.fromkeys(x for x in loads(self.surroundings) if x != ELEMENT and x.dtype is ELEMENT.dtype)
+            dict.fromkeys(x for x in loads(self.surroundings) if not is_element(x) and x.dtype is DType.F32)
             if in_registers
             else ()
         )
@@ -139,7 +140,7 @@ class PlaneWeights:
         return Alloc(registers, Block((*steps, body)))
 
     def _at(self, taps: tuple[int, int]) -> Expr:
-        """Return the folded value at a tap of the windows; `ELEMENT` stands for the element."""
+        """Return the folded value at a tap of the windows; an `element_of` its type stands for the element."""
 
         def visit(node: Expr) -> Expr:
             number = self.numbers.get((node, taps)) if isinstance(node, Load) else None
@@ -161,7 +162,7 @@ class ColumnStrip:
         number = const(stretch.first) if stretch.count == 1 else Var("column") + stretch.first
         self.base = number * width  # the first column
         self.ranges = {**ranges, "column": (0, stretch.count - 1)}
-        self.epilogue_of_element = self.planes.fused_stage.apply_epilogue(ELEMENT)
+        self.epilogue_of_element = self.planes.epilogue
         self.is_moving = not variables(self.epilogue_of_element).isdisjoint(
             (self.planes.rows.axis, self.planes.columns.axis)
         )
@@ -201,7 +202,7 @@ class ColumnStrip:
         return None if count == self.lanes else count
 
     def epilogue(self, row: Expr, number: int) -> Expr:
-        """Return the epilogue of a vector of windows in a row, over `ELEMENT`."""
+        """Return the epilogue of a vector of windows in a row, over an `element_of` its type."""
         if self.is_moving:
             return self._epilogue_at(row, number)
         if self._epilogue is None:
@@ -289,7 +290,7 @@ class PlaneTile:
             total = vectors[0][1]
             for _, element in vectors[1:]:
                 total = fold_value(self.stage.combiner, total, element)
-            return [self._fold((row, number), ELEMENT, total, empty) for row, _ in uses]
+            return [self._fold((row, number), element_of(total.dtype), total, empty) for row, _ in uses]
         for tap, element in vectors:
             for row, row_tap in uses:
                 steps.append(self._fold((row, number), self.weights.at((row_tap, tap)), element, empty))
