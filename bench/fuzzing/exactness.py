@@ -42,7 +42,7 @@ FLOAT_TYPES = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOA
 
 CANCELLING = frozenset({
     "BlackmanWindow", "Celu", "Elu", "GRU", "HammingWindow", "HannWindow", "HardSigmoid", "LSTM", "LogSoftmax",
-    "NegativeLogLikelihoodLoss", "RNN", "Selu", "SoftmaxCrossEntropyLoss",
+    "NegativeLogLikelihoodLoss", "RNN", "ReduceLogSum", "ReduceLogSumExp", "Selu", "SoftmaxCrossEntropyLoss",
 })  # fmt: skip
 """Ops whose formulas add or subtract about 1: their error is that of rounding 1."""
 

@@ -309,6 +309,8 @@ ONCE_FOUND = {
     "equal numbers by the last bit": 919_948_727,
     "rounded beyond the largest": 1_919_951_168,
     "the rounding of a mean": 919_947_549,
+    "a step where two are as near": 1_919_955_128,
+    "the logarithm of about 1": 1_919_956_568,
     "sums of bytes in windows": 919_954_782,
 }
 """Seeds of cases that were judged wrong, or computed so."""
