@@ -50,6 +50,7 @@ from .job import FINAL_STATES, Job, JobEvent
 
 if TYPE_CHECKING:
     from tunewright.codegen.cuda.launchable import Launchable
+    from tunewright.codegen.llvm.linkable import Linkable
     from tunewright.codegen.target import Target
     from tunewright.graph.task import Task
     from tunewright.tuner.lookup.result import LookupResult
@@ -252,6 +253,18 @@ class Client(Closeable):
         path = f"/v1/records/{quote(task_key, safe='')}/launchable"
         return self._decode(
             Launchable.from_json, self._connection.request("GET", path, params={"target": target_key}).data
+        )
+
+    def linkable(self, task_key: str, target_key: str) -> Linkable:
+        """The best record of a task on a processor as code, and how it is called, to link it without this package.
+
+        A server that is asked for it first builds it, which is waited for. The key needs the scope records:read.
+        """
+        from tunewright.codegen.llvm.linkable import Linkable
+
+        path = f"/v1/records/{quote(task_key, safe='')}/linkable"
+        return self._decode(
+            Linkable.from_json, self._connection.request("GET", path, params={"target": target_key}).data
         )
 
     # Events

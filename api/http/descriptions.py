@@ -15,6 +15,7 @@ import anyio
 from fastapi import Depends, Request
 
 from tunewright.codegen.cuda.launchable import Launchable
+from tunewright.codegen.llvm.linkable import Linkable
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 from tunewright.search_space.schedule import Illegal, Schedule
@@ -39,7 +40,7 @@ RENEW_S = 20.0
 DESCRIBERS = 1
 """Processes that lower and compile for pages."""
 
-MOST_FORMS, MOST_TEXTS, MOST_LAUNCHABLES, MOST_ANALYSES = 256, 64, 16, 64
+MOST_FORMS, MOST_TEXTS, MOST_CODES, MOST_ANALYSES = 256, 64, 16, 64
 """Entries of each cache."""
 
 Result = TypeVar("Result")
@@ -66,7 +67,8 @@ class Descriptions:
         self._forms: AsyncCache[ScheduleDescription | Failure] = AsyncCache(MOST_FORMS)
         self._texts: AsyncCache[str | Failure] = AsyncCache(MOST_TEXTS)
         self._differences: AsyncCache[Sequence[DiffLine] | Failure] = AsyncCache(MOST_TEXTS)
-        self._launchables: AsyncCache[Launchable | Failure] = AsyncCache(MOST_LAUNCHABLES)
+        self._launchables: AsyncCache[Launchable | Failure] = AsyncCache(MOST_CODES)
+        self._linkables: AsyncCache[Linkable | Failure] = AsyncCache(MOST_CODES)
         self._analyses: AsyncCache[Any] = AsyncCache(MOST_ANALYSES, RENEW_S)
         self._analysis_threads = anyio.CapacityLimiter(1)
 
@@ -97,6 +99,11 @@ class Descriptions:
         return await self._get(
             self._launchables, key, TEXT_PATIENCE_S, lambda it: it.launchable(task, target, schedule)
         )
+
+    async def linkable(self, task: Task, target: Target, schedule: Schedule) -> Linkable | Failure | None:
+        """Functions of a schedule for a processor; None while they are being built."""
+        key = task.key, target.key, schedule.key
+        return await self._get(self._linkables, key, TEXT_PATIENCE_S, lambda it: it.linkable(task, target, schedule))
 
     def _waits_s(self, of_a_page_s: float) -> float:
         return of_a_page_s if self._patience_s is None else self._patience_s
@@ -138,7 +145,8 @@ class Descriptions:
 
     async def close(self) -> None:
         """End the children, when no request is under way."""
-        for cache in (self._forms, self._differences, self._texts, self._launchables, self._analyses):
+        codes = self._launchables, self._linkables
+        for cache in (self._forms, self._differences, self._texts, *codes, self._analyses):
             await cache.close()
         self._describers.close()
 

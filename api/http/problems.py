@@ -172,7 +172,7 @@ class ProblemKind(Enum):
         "not-launchable",
         409,
         "There is no code to launch",
-        "Only kernels of GPUs are handed out as code, where the server has NVRTC; of others, take the schedule.",
+        "Ask for what is `linkable` of a processor, or `launchable` of a GPU, where the server has NVRTC.",
     )
     SEVERAL_TARGETS = (
         "several-targets",

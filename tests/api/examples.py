@@ -8,11 +8,14 @@ from datetime import UTC, datetime
 from math import inf
 from typing import Any
 
+from tunewright.codegen.argument import Argument, Role
+from tunewright.codegen.artifact import Phase
 from tunewright.codegen.cuda.emit import Launch
-from tunewright.codegen.cuda.launchable import Argument, Launchable, Role
+from tunewright.codegen.cuda.launchable import Launchable
 from tunewright.codegen.expr.dtype import DType
 from tunewright.codegen.expr.expr import Load, Var, op
 from tunewright.codegen.ir.tensor_map import TensorMap
+from tunewright.codegen.llvm.linkable import Linkable
 from tunewright.codegen.target import Target
 from tunewright.db.job import Lease
 from tunewright.db.store import Store
@@ -107,6 +110,16 @@ LAUNCHABLE = Launchable(
     arguments=(Argument("x", Role.INPUT, "float32", (4, 5), 80), Argument("y", Role.OUTPUT, "float32", (4,), 16)),
 )
 
+LINKABLE = Linkable(
+    triple="x86_64-unknown-linux-gnu",
+    cpu="znver5",
+    features="+avx2",
+    objects=(b"\x7fELF", b"\x7fELF2"),
+    llvm="define void @k_p0",
+    functions=(Phase("k_p0", 12), Phase("k_p1", 1)),
+    arguments=LAUNCHABLE.arguments,
+)
+
 
 @dataclass
 class PlainShower(ScheduleDescriber):
@@ -139,6 +152,10 @@ class PlainShower(ScheduleDescriber):
     def launchable(self, task: Task, target: Target, schedule: Schedule) -> Launchable:
         self._wait("launchable")
         return LAUNCHABLE
+
+    def linkable(self, task: Task, target: Target, schedule: Schedule) -> Linkable:
+        self._wait("linkable")
+        return LINKABLE
 
     def _wait(self, what: str) -> None:
         self.asked.append(what)

@@ -42,20 +42,23 @@ def test_every_whole_number_of_the_command_line_has_bounds():
     assert numbers > 20
 
 
-def numbers_in(schema, document, name=""):
-    """The numbers of a schema, with their names."""
+def numbers_in(schema, document, name="", outer=()):
+    """The numbers of a schema, with their names, once where it contains itself."""
     if "$ref" in schema:
+        if schema["$ref"] in outer:
+            return
+        outer = (*outer, schema["$ref"])
         schema = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
     if schema.get("type") in ("integer", "number"):
         yield name, schema
     for below in ("anyOf", "oneOf", "allOf"):
         for part in schema.get(below, ()):
-            yield from numbers_in(part, document, name)
+            yield from numbers_in(part, document, name, outer)
     for below, part in schema.get("properties", {}).items():
-        yield from numbers_in(part, document, below)
+        yield from numbers_in(part, document, below, outer)
     for below in ("items", "additionalProperties"):
         if isinstance(part := schema.get(below), dict):
-            yield from numbers_in(part, document, name)
+            yield from numbers_in(part, document, name, outer)
 
 
 def test_every_number_of_a_request_has_bounds(one):

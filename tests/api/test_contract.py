@@ -43,6 +43,7 @@ def document(serve, kit):
         one.store.jobs.finish(lease, JobState.CANCELLED)  # so that its events end
         described = copy.deepcopy(one.app.openapi())
         del described["paths"]["/v1/changes"]  # its answer has no end: test_changes.py
+        described["components"]["schemas"]["Expression"] = {"type": "array"}  # schemathesis makes none inside itself
         for path in described["paths"].values():
             for operation in path.values():
                 operation["parameters"] = [p for p in operation.get("parameters", []) if p["name"] != "cursor"]

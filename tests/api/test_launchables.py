@@ -12,7 +12,7 @@ from tunewright.codegen.target import Target
 from tunewright.search_space.measurement import Record
 from tunewright.search_space.sketches import default_schedule
 
-from .examples import LAUNCHABLE, good, product
+from .examples import LAUNCHABLE, LINKABLE, good, product
 
 GPU = Target.of_gpu(KNOWN["sm_90a"])
 
@@ -29,6 +29,10 @@ def task(one):
 
 def path(task, target):
     return f"/v1/records/{task.key}/launchable?target={target.key}"
+
+
+def linkable_path(task, target):
+    return f"/v1/records/{task.key}/linkable?target={target.key}"
 
 
 def test_a_kernel_to_launch(shown_client, task):
@@ -76,10 +80,34 @@ def test_what_can_not_be_built(shown_client, shower, task):
     assert (answer.status_code, answer.json()["detail"]) == (409, shower.why)
 
 
-def test_only_of_gpus(shown_client, one, task, kit):
-    answer = shown_client.get(path(task, kit.target()))
-    assert answer.status_code == 409 and answer.json()["type"].endswith("/not-launchable")
-    assert "is a processor" in answer.json()["detail"]
+@pytest.fixture
+def own(one, kit):
+    """A task that was measured on a processor, and that."""
+    found, target = product(), kit.target()
+    one.store.add_task(found)
+    one.store.add_target(target)
+    one.store.record(Record(found.key, target.key, default_schedule(found, target), good(1e-3)))
+    return found, target
+
+
+def test_functions_to_link(one, shown_client, own):
+    task, target = own
+    answer = shown_client.get(linkable_path(task, target))
+    assert answer.status_code == 200, answer.text
+    data = answer.json()
+    assert (data["task"], data["target"], data["cpu"]) == (task.key, target.key, LINKABLE.cpu)
+    assert [base64.b64decode(code) for code in data["objects"]] == list(LINKABLE.objects)
+    assert data["functions"] == [{"symbol": "k_p0", "iterations": 12}, {"symbol": "k_p1", "iterations": 1}]
+    with Client(one.url, one.token) as client:
+        assert client.linkable(task.key, target.key) == LINKABLE
+
+
+def test_each_kind_of_machine_has_its_own_code(shown_client, one, task, own):
+    processors_task, processor = own
+    for url, word in ((path(processors_task, processor), "is a processor"), (linkable_path(task, GPU), "is a GPU")):
+        answer = shown_client.get(url)
+        assert answer.status_code == 409 and answer.json()["type"].endswith("/not-launchable")
+        assert word in answer.json()["detail"]
 
 
 def test_only_of_what_is_known(shown_client, task):

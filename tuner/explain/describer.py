@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from tunewright.codegen.closeable import Closeable
 from tunewright.codegen.cuda.launchable import Launchable
+from tunewright.codegen.llvm.linkable import Linkable
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 from tunewright.search_space.schedule import Illegal, Schedule
@@ -101,6 +102,12 @@ class ScheduleDescriber(Closeable):
         if target.gpu is None:
             raise ValueError(f"{target} is no GPU")
         return self._ask("launchable", Launchable.from_json, task, target, schedule)
+
+    def linkable(self, task: Task, target: Target, schedule: Schedule) -> Linkable:
+        """The schedule as functions to link on a processor. Raises ValueError for another target."""
+        if target.gpu is not None:
+            raise ValueError(f"{target} is no processor")
+        return self._ask("linkable", Linkable.from_json, task, target, schedule)
 
     def close(self) -> None:
         """End the child; the next request starts another."""

@@ -10,7 +10,9 @@ from typing import Any
 
 from tunewright.codegen.cuda.launchable import Launchable
 from tunewright.codegen.cuda.nvrtc import NoCompiler
+from tunewright.codegen.ir.ir import Kernel
 from tunewright.codegen.llvm.build import BuildError
+from tunewright.codegen.llvm.linkable import Linkable
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Candidate
@@ -54,9 +56,20 @@ def compare(task: Any, target: Any, schedule: Any, against: Any, part: str) -> d
 
 def launchable(task: Any, target: Any, schedule: Any) -> dict[str, Any]:
     """A schedule of a GPU as a kernel to launch; or the `error`."""
+    return _code(Launchable.of, task, target, schedule)
+
+
+def linkable(task: Any, target: Any, schedule: Any) -> dict[str, Any]:
+    """A schedule of a processor as functions to link; or the `error`."""
+    return _code(Linkable.of, task, target, schedule)
+
+
+def _code(
+    make: Callable[[Kernel, Target, int], Launchable | Linkable], task: Any, target: Any, schedule: Any
+) -> dict[str, Any]:
     candidate = _candidate(task, target, schedule)
     try:
-        return Launchable.of(lower(candidate), candidate.target, len(candidate.task.inputs)).to_json()
+        return make(lower(candidate), candidate.target, len(candidate.task.inputs)).to_json()
     except (BuildError, NoCompiler, ValueError) as error:
         return {"error": str(error)}
 
@@ -75,4 +88,5 @@ CALLS: dict[str, Callable[..., dict[str, Any]]] = {
     "text": text,
     "compare": compare,
     "launchable": launchable,
+    "linkable": linkable,
 }

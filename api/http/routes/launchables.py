@@ -1,13 +1,14 @@
-"""The route of kernels that others launch."""
+"""The routes of kernels that others launch, or link."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from fastapi import APIRouter, Query
 
 from tunewright.codegen.cuda.launchable import Launchable
+from tunewright.codegen.llvm.linkable import Linkable
 from tunewright.codegen.target import Target
 from tunewright.db.access import KeyScope
 from tunewright.db.store import Store
@@ -19,12 +20,22 @@ from ..descriptions import Descriptions, DescriptionsDep, Failure
 from ..openapi import problems
 from ..problems import Problem, ProblemKind
 from ..schemas.base import Digest
-from ..schemas.launchable import LaunchableShown
+from ..schemas.launchable import LaunchableShown, LinkableShown
 from ..service import ServiceDep, find_target, find_task, in_thread
 from .lookups import TaskInPath
 
 RETRY_S = 2
 """After which a kernel is mostly built."""
+
+CODE_PROBLEMS = problems(
+    ProblemKind.INVALID,
+    ProblemKind.NO_SUCH_TASK,
+    ProblemKind.NO_SUCH_TARGET,
+    ProblemKind.NOT_LAUNCHABLE,
+    ProblemKind.BUSY,
+)
+
+Code = TypeVar("Code", Launchable, Linkable)
 
 router = APIRouter(prefix="/v1", tags=["lookups"])
 
@@ -32,13 +43,7 @@ router = APIRouter(prefix="/v1", tags=["lookups"])
 @router.get(
     "/records/{task_key}/launchable",
     summary="The best record of a task as code of a GPU",
-    responses=problems(
-        ProblemKind.INVALID,
-        ProblemKind.NO_SUCH_TASK,
-        ProblemKind.NO_SUCH_TARGET,
-        ProblemKind.NOT_LAUNCHABLE,
-        ProblemKind.BUSY,
-    ),
+    responses=CODE_PROBLEMS,
     dependencies=[needs(KeyScope.RECORDS_READ)],
 )
 async def find_launchable(
@@ -55,23 +60,54 @@ async def find_launchable(
     return await launchable_view(service.store, descriptions, task_key, target)
 
 
+@router.get(
+    "/records/{task_key}/linkable",
+    summary="The best record of a task as code of a processor",
+    responses=CODE_PROBLEMS,
+    dependencies=[needs(KeyScope.RECORDS_READ)],
+)
+async def find_linkable(
+    service: ServiceDep,
+    descriptions: DescriptionsDep,
+    task_key: TaskInPath,
+    target: Annotated[Digest, Query(description="Key of the target, a processor.")],
+) -> LinkableShown:
+    """Object code and LLVM IR, the functions to call, and what they have pointers to.
+
+    So a compiler can link what was found best without this package. The server may be another kind of machine.
+    """
+    return await linkable_view(service.store, descriptions, task_key, target)
+
+
 async def launchable_view(store: Store, descriptions: Descriptions, task_key: str, target_key: str) -> LaunchableShown:
     """Raises Problem for what is not known or can't be launched, and where it takes longer; StoreError."""
     task, target, schedule = await in_thread(partial(_read, store, task_key, target_key))
-    match await descriptions.launchable(task, target, schedule):
-        case None:
-            raise Problem(ProblemKind.BUSY, "the kernel is still being built", retry_after_s=RETRY_S)
-        case Failure(why):
-            raise Problem(ProblemKind.NOT_LAUNCHABLE, why)
-        case Launchable() as found:
-            data = found.to_json()
-            return LaunchableShown(task=task_key, target=target_key, schedule=schedule.key, **data)
+    if target.gpu is None:
+        raise Problem(ProblemKind.NOT_LAUNCHABLE, f"{target} is a processor: ask for what is linkable")
+    found = _built(await descriptions.launchable(task, target, schedule))
+    return LaunchableShown(task=task_key, target=target_key, schedule=schedule.key, **found.to_json())
+
+
+async def linkable_view(store: Store, descriptions: Descriptions, task_key: str, target_key: str) -> LinkableShown:
+    """Raises Problem for what is not known or can't be linked, and where it takes longer; StoreError."""
+    task, target, schedule = await in_thread(partial(_read, store, task_key, target_key))
+    if target.gpu is not None:
+        raise Problem(ProblemKind.NOT_LAUNCHABLE, f"{target} is a GPU: ask for what is launchable")
+    found = _built(await descriptions.linkable(task, target, schedule))
+    return LinkableShown(task=task_key, target=target_key, schedule=schedule.key, **found.to_json())
+
+
+def _built(found: Code | Failure | None) -> Code:
+    """Code that is built. Raises Problem where it is not, or not yet."""
+    if found is None:
+        raise Problem(ProblemKind.BUSY, "the kernel is still being built", retry_after_s=RETRY_S)
+    if isinstance(found, Failure):
+        raise Problem(ProblemKind.NOT_LAUNCHABLE, found.why)
+    return found
 
 
 def _read(store: Store, task_key: str, target_key: str) -> tuple[Task, Target, Schedule]:
     task, target = find_task(store, task_key), find_target(store, target_key)
-    if target.gpu is None:
-        raise Problem(ProblemKind.NOT_LAUNCHABLE, f"{target} is a processor")
     best = store.catalog.best([task_key], [target_key]).get((task_key, target_key))
     if best is None:
         raise Problem(ProblemKind.NO_SUCH_TASK, "nothing is measured of this task on this target")

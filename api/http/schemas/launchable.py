@@ -1,4 +1,4 @@
-"""Schemas of kernels that other programs launch on a GPU."""
+"""Schemas of kernels that other programs launch on a GPU, or link."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from tunewright.codegen.cuda.launchable import MOST_CODE_BYTES, Role
+from tunewright.codegen.argument import MOST_CODE_BYTES, Role
 
 from .base import Answer, Digest
 
@@ -68,10 +68,13 @@ class PackingShown(Answer):
 
 
 class ArgumentShown(Answer):
-    """Memory of the device, dense and row-major, on a multiple of 256 bytes."""
+    """Memory, dense and row-major: of a GPU on a multiple of 256 bytes, of a processor on one of its elements."""
 
     name: Name
-    role: Role = Field(description="Scratch is what launches hand on: its content before and after is of no account.")
+    role: Role = Field(
+        description="Scratch is what one launch, or function, hands to the next: its content before and after "
+        "is of no account."
+    )
     dtype: Name
     shape: list[int]
     size_bytes: int
@@ -95,4 +98,35 @@ class LaunchableShown(Answer):
         "alone where its name ends in a letter, else for later ones too.",
     )
     launches: list[LaunchShown] = Field(description="In the order in which they are made, on one stream.")
+    arguments: list[ArgumentShown] = Field(description="Inputs and outputs in the order of the task's, then scratch.")
+
+
+class FunctionShown(Answer):
+    """A function `void symbol(const void *const *buffers, int64_t begin, int64_t end)` of the code.
+
+    `buffers` are pointers to all arguments, in their order.
+    """
+
+    symbol: Name
+    iterations: int = Field(
+        description="Threads share 0 to this between them, each a range of it; of 1 it is called once. All have "
+        "returned before the next function is called."
+    )
+
+
+class LinkableShown(Answer):
+    """The best schedule of a task as object code of a processor, and how it is called."""
+
+    task: Digest
+    target: Digest
+    schedule: Digest = Field(description="Key of the schedule.")
+    triple: Name = Field(description="What the code is for, as LLVM writes it.", examples=["x86_64-unknown-linux-gnu"])
+    cpu: Name = Field(examples=["znver5"])
+    features: str = Field(max_length=4000, description="Instructions beyond those of the processor's name, or without.")
+    sha256: Digest = Field(description="Of the objects, one behind the other.")
+    objects: list[Annotated[str, Field(max_length=2 * MOST_CODE_BYTES)]] = Field(
+        description="Relocatable, in base64, to be linked to each other and to libm."
+    )
+    llvm: str = Field(max_length=MOST_CODE_BYTES, description="The same in LLVM IR, before LLVM's own passes.")
+    functions: list[FunctionShown] = Field(description="In the order in which they are called.")
     arguments: list[ArgumentShown] = Field(description="Inputs and outputs in the order of the task's, then scratch.")

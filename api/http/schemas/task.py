@@ -13,6 +13,7 @@ from pydantic import WithJsonSchema
 from tunewright.codegen.expr.dtype import DType
 from tunewright.codegen.expr.expr import arity
 from tunewright.codegen.expr.semantics import OPS
+from tunewright.db.admission import MAX_EXTENT
 from tunewright.graph.task import COMBINERS, NAME
 
 TaskData = Annotated[dict[str, Any], WithJsonSchema({"$ref": "#/components/schemas/Task"})]
@@ -20,7 +21,7 @@ TaskData = Annotated[dict[str, Any], WithJsonSchema({"$ref": "#/components/schem
 
 _NAME = {"type": "string", "pattern": f"^{NAME}$"}
 _DTYPE = {"type": "string", "enum": [dtype.value for dtype in DType]}
-_EXTENT = {"type": "integer", "minimum": 1}
+_EXTENT = {"type": "integer", "minimum": 1, "maximum": MAX_EXTENT}
 _EXPRESSION = {"$ref": "#/components/schemas/Expression"}
 _TENSORS = {"type": "array", "items": {"$ref": "#/components/schemas/Tensor"}}
 

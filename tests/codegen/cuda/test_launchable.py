@@ -8,8 +8,9 @@ from dataclasses import replace
 
 import pytest
 
+from tunewright.codegen.argument import Role
 from tunewright.codegen.cuda import nvrtc
-from tunewright.codegen.cuda.launchable import Launchable, Role
+from tunewright.codegen.cuda.launchable import Launchable
 from tunewright.codegen.expr.dtype import DType
 from tunewright.codegen.gpu import KNOWN
 from tunewright.codegen.ir.ir import Packing
