@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from tunewright.codegen.llvm.linkable import Linkable
     from tunewright.codegen.target import Target
     from tunewright.graph.task import Task
+    from tunewright.search_space.outline import LoopOutline
     from tunewright.tuner.lookup.result import LookupResult
 
     from .tiers import Lookups
@@ -250,22 +251,23 @@ class Client(Closeable):
         """
         from tunewright.codegen.cuda.launchable import Launchable
 
-        path = f"/v1/records/{quote(task_key, safe='')}/launchable"
-        return self._decode(
-            Launchable.from_json, self._connection.request("GET", path, params={"target": target_key}).data
-        )
+        return self._of_record(task_key, target_key, "launchable", Launchable.from_json)
 
     def linkable(self, task_key: str, target_key: str) -> Linkable:
-        """The best record of a task on a processor as code, and how it is called, to link it without this package.
-
-        A server that is asked for it first builds it, which is waited for. The key needs the scope records:read.
-        """
+        """The best record of a task on a processor as code, and how it is called: as `launchable`."""
         from tunewright.codegen.llvm.linkable import Linkable
 
-        path = f"/v1/records/{quote(task_key, safe='')}/linkable"
-        return self._decode(
-            Linkable.from_json, self._connection.request("GET", path, params={"target": target_key}).data
-        )
+        return self._of_record(task_key, target_key, "linkable", Linkable.from_json)
+
+    def outline(self, task_key: str, target_key: str) -> LoopOutline:
+        """The best record of a task as loops, to build it by other means: as `launchable`."""
+        from tunewright.search_space.outline import LoopOutline
+
+        return self._of_record(task_key, target_key, "outline", LoopOutline.from_json)
+
+    def _of_record(self, task_key: str, target_key: str, what: str, decode: Callable[[Any], Result]) -> Result:
+        path = f"/v1/records/{quote(task_key, safe='')}/{what}"
+        return self._decode(decode, self._connection.request("GET", path, params={"target": target_key}).data)
 
     # Events
 

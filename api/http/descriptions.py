@@ -18,6 +18,7 @@ from tunewright.codegen.cuda.launchable import Launchable
 from tunewright.codegen.llvm.linkable import Linkable
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
+from tunewright.search_space.outline import LoopOutline
 from tunewright.search_space.schedule import Illegal, Schedule
 from tunewright.tuner.explain.texts import DiffLine
 
@@ -65,6 +66,7 @@ class Descriptions:
         self._patience_s = patience_s
         self._describers = WorkerPool(make_describer or _describer, DESCRIBERS, "kernels", "shown")
         self._forms: AsyncCache[ScheduleDescription | Failure] = AsyncCache(MOST_FORMS)
+        self._outlines: AsyncCache[LoopOutline | Failure] = AsyncCache(MOST_FORMS)
         self._texts: AsyncCache[str | Failure] = AsyncCache(MOST_TEXTS)
         self._differences: AsyncCache[Sequence[DiffLine] | Failure] = AsyncCache(MOST_TEXTS)
         self._launchables: AsyncCache[Launchable | Failure] = AsyncCache(MOST_CODES)
@@ -76,6 +78,11 @@ class Descriptions:
         """A schedule in words and as loops; None while that is being worked out."""
         key = task.key, target.key, schedule.key
         return await self._get(self._forms, key, PATIENCE_S, lambda it: it.picture(task, target, schedule))
+
+    async def outline(self, task: Task, target: Target, schedule: Schedule) -> LoopOutline | Failure | None:
+        """A schedule in numbers that any compiler knows; None while that is being worked out."""
+        key = task.key, target.key, schedule.key
+        return await self._get(self._outlines, key, TEXT_PATIENCE_S, lambda it: it.outline(task, target, schedule))
 
     async def text(self, task: Task, target: Target, schedule: Schedule, part: str) -> str | Failure | None:
         """A text of a schedule; None while it is being made."""
@@ -145,8 +152,8 @@ class Descriptions:
 
     async def close(self) -> None:
         """End the children, when no request is under way."""
-        codes = self._launchables, self._linkables
-        for cache in (self._forms, self._differences, self._texts, *codes, self._analyses):
+        for_others = self._outlines, self._launchables, self._linkables
+        for cache in (self._forms, self._differences, self._texts, *for_others, self._analyses):
             await cache.close()
         self._describers.close()
 

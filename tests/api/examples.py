@@ -21,6 +21,7 @@ from tunewright.db.job import Lease
 from tunewright.db.store import Store
 from tunewright.graph.task import Axis, Stage, Task, Tensor
 from tunewright.search_space.measurement import Measurement, Record, Status
+from tunewright.search_space.outline import LoopOutline
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule, spaces
 from tunewright.tuner.explain.describer import DescriptionError, ScheduleDescriber, ScheduleDescription
@@ -120,6 +121,10 @@ LINKABLE = Linkable(
     arguments=LAUNCHABLE.arguments,
 )
 
+OUTLINE = LoopOutline(
+    "t2", {"i0": 64, "i1": 96}, {"r0": 32}, "i1", 16, ({"i0": 4, "i1": 32, "r0": 2},), (12,), {"t1": (3, 32, 32)}
+)
+
 
 @dataclass
 class PlainShower(ScheduleDescriber):
@@ -152,6 +157,10 @@ class PlainShower(ScheduleDescriber):
     def launchable(self, task: Task, target: Target, schedule: Schedule) -> Launchable:
         self._wait("launchable")
         return LAUNCHABLE
+
+    def outline(self, task: Task, target: Target, schedule: Schedule) -> LoopOutline:
+        self._wait("outline")
+        return OUTLINE
 
     def linkable(self, task: Task, target: Target, schedule: Schedule) -> Linkable:
         self._wait("linkable")

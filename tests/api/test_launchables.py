@@ -12,7 +12,7 @@ from tunewright.codegen.target import Target
 from tunewright.search_space.measurement import Record
 from tunewright.search_space.sketches import default_schedule
 
-from .examples import LAUNCHABLE, LINKABLE, good, product
+from .examples import LAUNCHABLE, LINKABLE, OUTLINE, good, product
 
 GPU = Target.of_gpu(KNOWN["sm_90a"])
 
@@ -100,6 +100,21 @@ def test_functions_to_link(one, shown_client, own):
     assert data["functions"] == [{"symbol": "k_p0", "iterations": 12}, {"symbol": "k_p1", "iterations": 1}]
     with Client(one.url, one.token) as client:
         assert client.linkable(task.key, target.key) == LINKABLE
+
+
+def test_the_loops_of_a_record(one, shown_client, own):
+    task, target = own
+    answer = shown_client.get(f"/v1/records/{task.key}/outline?target={target.key}")
+    assert answer.status_code == 200, answer.text
+    data = answer.json()
+    assert {name: data.pop(name) for name in ("task", "target", "schedule")} == {
+        "task": task.key,
+        "target": target.key,
+        "schedule": default_schedule(task, target).key,
+    }
+    assert data == OUTLINE.to_json()
+    with Client(one.url, one.token) as client:
+        assert client.outline(task.key, target.key) == OUTLINE
 
 
 def test_each_kind_of_machine_has_its_own_code(shown_client, one, task, own):

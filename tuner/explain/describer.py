@@ -16,6 +16,7 @@ from tunewright.codegen.cuda.launchable import Launchable
 from tunewright.codegen.llvm.linkable import Linkable
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
+from tunewright.search_space.outline import LoopOutline
 from tunewright.search_space.schedule import Illegal, Schedule
 from tunewright.workers.sandbox.process import ChildLimits
 
@@ -83,6 +84,10 @@ class ScheduleDescriber(Closeable):
     def picture(self, task: Task, target: Target, schedule: Schedule) -> ScheduleDescription:
         """The schedule in words and as a nest of loops."""
         return self._ask("picture", ScheduleDescription.from_json, task, target, schedule)
+
+    def outline(self, task: Task, target: Target, schedule: Schedule) -> LoopOutline:
+        """The schedule in numbers that any compiler knows."""
+        return self._ask("outline", LoopOutline.from_json, task, target, schedule)
 
     def text(self, task: Task, target: Target, schedule: Schedule, part: str) -> str:
         """The schedule as one of `parts_of` the target, of a bounded length: see `texts`. Raises ValueError on another

@@ -16,11 +16,12 @@ from tunewright.codegen.llvm.linkable import Linkable
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Candidate
+from tunewright.search_space.outline import LoopOutline
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import lower
 
 from .nest import nest, to_json
-from .sentences import describe
+from .sentences import describe, point_of
 from .texts import cut, difference, readable, text_of
 
 MOST_COMPARED_LETTERS = 1_000_000
@@ -35,6 +36,12 @@ def picture(task: Any, target: Any, schedule: Any) -> dict[str, Any]:
         "words": describe(candidate.task, candidate.target, candidate.schedule, kernel),
         "nest": list(map(to_json, nest(kernel))),
     }
+
+
+def outline(task: Any, target: Any, schedule: Any) -> dict[str, Any]:
+    """A schedule in numbers that any compiler knows."""
+    candidate = _candidate(task, target, schedule)
+    return LoopOutline.of(point_of(candidate.task, candidate.target, candidate.schedule)).to_json()
 
 
 def text(task: Any, target: Any, schedule: Any, part: str) -> dict[str, Any]:
@@ -85,6 +92,7 @@ def _candidate(task: Any, target: Any, schedule: Any) -> Candidate:
 
 CALLS: dict[str, Callable[..., dict[str, Any]]] = {
     "picture": picture,
+    "outline": outline,
     "text": text,
     "compare": compare,
     "launchable": launchable,

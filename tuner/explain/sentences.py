@@ -31,13 +31,18 @@ def describe(task: Task, target: Target, schedule: Schedule, kernel: Kernel | No
     Raises Illegal where the schedule is in no space of the task. With tasks of strangers it may take any time and
     memory: see `describer`.
     """
-    kernel = lower(Candidate(task, target, schedule)) if kernel is None else kernel
-    entry = sketch(schedule.sketch)
-    point = SchedulePoint(task, target, schedule, kernel, entry.space(task, target))
-    texts = [shorten(text, MOST_LETTERS) for text in (*entry.describe(point), *_memory(point))]
+    point = point_of(task, target, schedule, kernel)
+    said = sketch(schedule.sketch).describe(point)
+    texts = [shorten(text, MOST_LETTERS) for text in (*said, *_memory(point))]
     if len(texts) > MOST_SENTENCES:
         texts[MOST_SENTENCES - 1 :] = [f"There are {len(texts) - MOST_SENTENCES + 1} more things to say."]
     return texts
+
+
+def point_of(task: Task, target: Target, schedule: Schedule, kernel: Kernel | None = None) -> SchedulePoint:
+    """A schedule with what follows from it. Raises as `describe`."""
+    kernel = lower(Candidate(task, target, schedule)) if kernel is None else kernel
+    return SchedulePoint(task, target, schedule, kernel, sketch(schedule.sketch).space(task, target))
 
 
 def _memory(point: SchedulePoint) -> Iterator[str]:

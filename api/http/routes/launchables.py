@@ -1,4 +1,4 @@
-"""The routes of kernels that others launch, or link."""
+"""The routes of kernels that others launch, link, or build after their outline."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tunewright.codegen.target import Target
 from tunewright.db.access import KeyScope
 from tunewright.db.store import Store
 from tunewright.graph.task import Task
+from tunewright.search_space.outline import LoopOutline
 from tunewright.search_space.schedule import Schedule
 
 from ..access import needs
@@ -20,7 +21,7 @@ from ..descriptions import Descriptions, DescriptionsDep, Failure
 from ..openapi import problems
 from ..problems import Problem, ProblemKind
 from ..schemas.base import Digest
-from ..schemas.launchable import LaunchableShown, LinkableShown
+from ..schemas.launchable import LaunchableShown, LinkableShown, OutlineShown
 from ..service import ServiceDep, find_target, find_task, in_thread
 from .lookups import TaskInPath
 
@@ -35,9 +36,27 @@ CODE_PROBLEMS = problems(
     ProblemKind.BUSY,
 )
 
-Code = TypeVar("Code", Launchable, Linkable)
+Built = TypeVar("Built", Launchable, Linkable, LoopOutline)
 
 router = APIRouter(prefix="/v1", tags=["lookups"])
+
+
+@router.get(
+    "/records/{task_key}/outline",
+    summary="The best record of a task as loops",
+    responses=CODE_PROBLEMS,
+    dependencies=[needs(KeyScope.RECORDS_READ)],
+)
+async def find_outline(
+    service: ServiceDep,
+    descriptions: DescriptionsDep,
+    task_key: TaskInPath,
+    target: Annotated[Digest, Query(description="Key of the target.")],
+) -> OutlineShown:
+    """Tiles by axis, lanes, pieces and packed constants, in words that need no knowledge of this package's sketches."""
+    task, machine, schedule = await in_thread(partial(_read, service.store, task_key, target))
+    found = _built(await descriptions.outline(task, machine, schedule))
+    return OutlineShown(task=task_key, target=target, schedule=schedule.key, **found.to_json())
 
 
 @router.get(
@@ -97,8 +116,8 @@ async def linkable_view(store: Store, descriptions: Descriptions, task_key: str,
     return LinkableShown(task=task_key, target=target_key, schedule=schedule.key, **found.to_json())
 
 
-def _built(found: Code | Failure | None) -> Code:
-    """Code that is built. Raises Problem where it is not, or not yet."""
+def _built(found: Built | Failure | None) -> Built:
+    """What was made of a schedule. Raises Problem where it can't be, or is not yet."""
     if found is None:
         raise Problem(ProblemKind.BUSY, "the kernel is still being built", retry_after_s=RETRY_S)
     if isinstance(found, Failure):

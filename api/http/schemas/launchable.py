@@ -1,4 +1,4 @@
-"""Schemas of kernels that other programs launch on a GPU, or link."""
+"""Schemas of kernels that other programs launch on a GPU, link, or build after their outline."""
 
 from __future__ import annotations
 
@@ -130,3 +130,21 @@ class LinkableShown(Answer):
     llvm: str = Field(max_length=MOST_CODE_BYTES, description="The same in LLVM IR, before LLVM's own passes.")
     functions: list[FunctionShown] = Field(description="In the order in which they are called.")
     arguments: list[ArgumentShown] = Field(description="Inputs and outputs in the order of the task's, then scratch.")
+
+
+class OutlineShown(Answer):
+    """The best schedule of a task as the loops of the stage that has the most work."""
+
+    task: Digest
+    target: Digest
+    schedule: Digest = Field(description="Key of the schedule.")
+    output: Name = Field(description="The tensor of the task that the stage writes.")
+    axes: dict[str, int] = Field(description="Extents of the stage's axes.")
+    reduce: dict[str, int] = Field(description="Extents of the axes that it folds.")
+    vector_axis: Name = Field(description="The axis along the lanes of vectors; empty: none.")
+    lanes: int = Field(description="Elements of a vector.")
+    tiles: list[dict[str, int]] = Field(
+        description="What each level covers of every axis: the tile in registers first, what a piece has last."
+    )
+    pieces: list[int] = Field(description="Of each phase: what threads, or blocks of a GPU, share between them.")
+    packed: dict[str, list[int]] = Field(description="Constants that are packed ahead of time, and their shape then.")
