@@ -34,8 +34,8 @@ PRODUCTS = frozenset({"Conv", "ConvTranspose", "Det", "Gemm", "MatMul"})
 WEIGHTED = frozenset({"Resize", "RoiAlign", "Upsample"})
 """Means of neighbours, some of which may have no weight."""
 
-ADDING = frozenset({"AffineGrid", "DeformConv", "Det", "GridSample"})
-"""Other ops that are sums of products."""
+ADDING = frozenset({"AffineGrid", "DeformConv", "Det", "GridSample", "NegativeLogLikelihoodLoss"})
+"""Other ops that are sums, of products mostly."""
 
 POLES = frozenset({"Div", "Pow", "Reciprocal"})
 
