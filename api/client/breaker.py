@@ -11,6 +11,9 @@ OPEN_S, LONGEST_OPEN_S = 60.0, 3600.0
 PROBE_S = 0.25
 """What a server may take that failed when it was asked last."""
 
+QUICK_S = 0.05
+"""Answers in that time cost nobody anything."""
+
 _breakers: dict[str, Breaker] = {}
 
 
@@ -21,6 +24,7 @@ class Breaker:
         self._lock = threading.Lock()
         self._failures = 0  # in a row
         self._open_until_s = 0.0  # by time.monotonic
+        self._slow_s, self._slow_from_s = 0.0, 0.0  # what slow answers took since that time
 
     @property
     def rest_s(self) -> float:
@@ -30,6 +34,18 @@ class Breaker:
     def limit_s(self, timeout_s: float) -> float:
         """How long the server may take now."""
         return min(timeout_s, PROBE_S) if self._failures else timeout_s
+
+    def left_s(self, budget_s: float) -> float:
+        """What is left of a budget for slow answers, which is for OPEN_S."""
+        return max(budget_s - self._slow_s, 0.0) if time.monotonic() - self._slow_from_s < OPEN_S else budget_s
+
+    def record_slowness(self, took_s: float) -> None:
+        """An answer took that long."""
+        now_s = time.monotonic()
+        with self._lock:
+            if now_s - self._slow_from_s >= OPEN_S:
+                self._slow_s, self._slow_from_s = 0.0, now_s
+            self._slow_s += took_s if took_s > QUICK_S else 0.0
 
     def record_failure(self) -> None:
         """The server failed: leave it alone for a while."""

@@ -26,7 +26,7 @@ from tunewright.db.logs.lines import entry_from_json, entry_to_json
 from tunewright.tuner.settings import settings
 
 from .address import normal
-from .breaker import OPEN_S, breaker_of
+from .breaker import OPEN_S, QUICK_S, breaker_of
 from .connection import key_for
 from .conversation import Conversation, ExchangeError, NothingKnown, Refusal
 
@@ -159,7 +159,13 @@ class LogClient:
         breaker = breaker_of(self.server)
         if breaker.rest_s or time.monotonic() < self._rests_until_s:
             return otherwise
-        conversation = _LogConversation(self.server, key_for(self.server), breaker.limit_s(self._timeout_s))
+        left_s = breaker.left_s(self._timeout_s)  # one time limit is for all answers of a minute that are slow
+        if left_s <= QUICK_S:
+            _note(f"{self.server}: its answers are slow; what it knows is not used for now")
+            breaker.record_failure()
+            return otherwise
+        conversation = _LogConversation(self.server, key_for(self.server), breaker.limit_s(left_s))
+        start_s = time.monotonic()
         try:
             result = conversation.talk(talk)
         except Refusal as error:  # of what this client may or sends, which says nothing of other clients
@@ -170,6 +176,7 @@ class LogClient:
             breaker.record_failure()
             _note(f"{self.server}: {error}; what it knows is not used for now")
             return otherwise
+        breaker.record_slowness(time.monotonic() - start_s)
         breaker.record_answer()
         return result
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tunewright.api.client import log
+from tunewright.api.client import breaker, log
 from tunewright.api.client.breaker import breaker_of
 from tunewright.api.client.log import LogClient
 from tunewright.db.access import KeyScope
@@ -153,6 +153,34 @@ def test_no_server_costs_more_than_a_moment(name):
             assert not client.write([LogEntry("k", b"v")])
             assert client.entries() == []
             assert time.monotonic() - started_s < 10  # with room for a busy machine
+
+
+def test_slow_answers_cost_one_time_limit_in_all(monkeypatch, caplog):
+    """Each in time, and right: here every one of them counts as slow."""
+    monkeypatch.setattr(breaker, "QUICK_S", 0.0)
+    answer = says(http(json.dumps({"items": [{"entry": ENTRY | {"served": True}, "match": "exact"}]}).encode()))
+    asked = 0
+    with planted(answer) as url, caplog.at_level(logging.WARNING, "tunewright.log"):
+        client = LogClient("triton", url, timeout_s=0.5)
+        assert client.get("k") is not None
+        while not client.is_resting:
+            client.get("k")
+            asked += 1
+            assert asked < 5000
+        assert client.get("k") is None
+        assert breaker_of(url).left_s(0.5) <= log.QUICK_S
+        monkeypatch.setattr(breaker_of(url), "_slow_from_s", time.monotonic() - breaker.OPEN_S)
+        assert breaker_of(url).left_s(0.5) == 0.5
+    assert "its answers are slow" in caplog.text
+
+
+def test_quick_answers_cost_nothing():
+    one = breaker.Breaker()
+    for _ in range(1000):
+        one.record_slowness(breaker.QUICK_S)
+    assert one.left_s(1.0) == 1.0
+    one.record_slowness(0.4)
+    assert one.left_s(1.0) == 0.6
 
 
 def test_a_failure_is_told_once(caplog):
