@@ -21,6 +21,7 @@ from tunewright.db.logs.entry import (
     LogHit,
     LogMatch,
     check_namespace,
+    match_of,
 )
 from tunewright.db.logs.lines import entry_from_json, entry_to_json
 from tunewright.tuner.settings import settings
@@ -47,6 +48,8 @@ ANSWER_BYTES = 1 << 26
 
 ADDED_FIELDS = {"choice", "fingerprint", "served", "created_at"}
 """Fields of an entry in an answer that an import does not take."""
+
+ELSEWHERE = "its answer has an entry of another environment"
 
 Result = TypeVar("Result")
 
@@ -83,7 +86,8 @@ class LogClient:
                 asked = names[start : start + KEYS_AT_ONCE]
                 body = {"keys": asked, "environment": environment.to_json(), "loose": others}
                 data = conversation.ask(client, "POST", f"{self._path}:lookup", json=body)
-                found |= {hit.entry.key: hit for hit in map(_hit, _items(data)) if hit and hit.entry.key in asked}
+                hits = (_hit(item, environment) for item in _items(data))
+                found |= {hit.entry.key: hit for hit in hits if hit and hit.entry.key in asked}
             return found
 
         return self._converse(talk, {}) if names else {}
@@ -106,7 +110,7 @@ class LogClient:
 
     def entries(self, most: int = 1000, environment: LogEnvironment | None = None) -> list[LogEntry]:
         """Entries, the last changed first, of one environment or of any. Those that lookups get say so."""
-        return self._list(most, {} if environment is None else {"environment": environment.fingerprint})
+        return self._list(most, {}, environment)
 
     def values(
         self,
@@ -119,16 +123,26 @@ class LogClient:
 
         `known`: choices that the caller has. What changed before a page of nothing else is not asked for again.
         """
-        found = self._list(most, {"key": key, "environment": environment.fingerprint}, known)
+        found = self._list(most, {"key": key}, environment, known)
         return [entry for entry in found if entry.key == key]
 
-    def _list(self, most: int, query: dict[str, str], known: Container[str] = frozenset()) -> list[LogEntry]:
+    def _list(
+        self,
+        most: int,
+        query: dict[str, str],
+        environment: LogEnvironment | None,
+        known: Container[str] = frozenset(),
+    ) -> list[LogEntry]:
+        query |= {} if environment is None else {"environment": environment.fingerprint}
+
         def pages(conversation: _LogConversation, client: httpx.Client, found: list[LogEntry]) -> None:
             cursor: dict[str, str] = {}
             while len(found) < most:
                 limit = {"limit": str(min(most - len(found), ENTRIES_OF_A_PAGE))}
                 data = conversation.ask(client, "GET", self._path, params=limit | query | cursor)
                 page = [_entry(item) for item in _items(data)]
+                if environment is not None and any(entry.environment != environment for entry in page):
+                    raise ExchangeError(ELSEWHERE)
                 found += page
                 if not isinstance(data.get("next"), str) or all(entry.choice in known for entry in page):
                     break
@@ -203,13 +217,16 @@ def _items(data: dict[str, Any]) -> Iterator[Any]:
     yield from items
 
 
-def _hit(item: Any) -> LogHit | None:
+def _hit(item: Any, environment: LogEnvironment) -> LogHit | None:
     if not isinstance(item, dict) or item.get("entry") is None:
         return None
     try:
-        return LogHit(_entry(item["entry"]), LogMatch(item["match"]))
+        hit = LogHit(_entry(item["entry"]), LogMatch(item["match"]))
     except (KeyError, ValueError) as error:
         raise ExchangeError("its answer has an entry that can't be read") from error
+    if match_of(hit.entry.environment, environment) is not hit.match:
+        raise ExchangeError(ELSEWHERE)
+    return hit
 
 
 def _entry(data: Any) -> LogEntry:
