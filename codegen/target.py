@@ -36,6 +36,10 @@ RANGES = {
 }
 
 
+MOST_FEATURES = 10_000
+"""Most letters of a target's features."""
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """A processor or GPU, and the hardware numbers that schedules and features depend on. Machines alike share a key.
@@ -59,7 +63,7 @@ class Target:
         """Raises ValueError for what no processor is: targets also come from files and databases."""
         if not (isinstance(self.kind, str) and KIND.fullmatch(self.kind)):
             raise ValueError(f"target: kind must be a short word in lower case, not {quote(self.kind)}")
-        for name, limit in (("triple", 100), ("cpu", 100), ("features", 10_000)):
+        for name, limit in (("triple", 100), ("cpu", 100), ("features", MOST_FEATURES)):
             value = getattr(self, name)
             plain = isinstance(value, str) and PLAIN[name].fullmatch(value) and len(value) <= limit
             if not plain or (name != "features" and not value):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
-from tunewright.codegen.expr.expr import Load, Op, Var, walk
+from tunewright.codegen.expr.expr import Expr, Load, Op, Var, walk
 from tunewright.codegen.fields import abridge, quote
 from tunewright.codegen.target import CUDA, Target
 from tunewright.graph.task import Stage, Task
@@ -28,6 +28,9 @@ from tunewright.search_space.space import Space
 from .exchange import RecordEntry
 
 MAX_STAGES, MAX_TENSORS, MAX_RANK, MAX_EXTENT = 64, 128, 16, 1 << 40
+
+MAX_DEPTH = 300
+"""Levels of an expression: what reads one deeper would meet Python's own limit."""
 """Bounds of an imported task; those of models are far smaller."""
 
 MAX_TIME_S = 1e5
@@ -84,6 +87,16 @@ def check_size(task: Task) -> None:
         raise ValueError("it is too large")
     if any(len(tensor.shape) > MAX_RANK for tensor in tensors):
         raise ValueError("a tensor has too many dimensions")
+    if any(_is_deep(part) for stage in task.stages for part in (stage.body, *stage.index)):
+        raise ValueError(f"it is nested too deeply: {MAX_DEPTH} levels are the most")
+
+
+def _is_deep(root: Expr) -> bool:
+    """Whether an expression has more than MAX_DEPTH levels. It is a tree, as it comes from text."""
+    level: list[Expr] = [root]
+    for _ in range(MAX_DEPTH):
+        level = [child for node in level for child in node.children]
+    return bool(level)
 
 
 @dataclass(frozen=True, slots=True)

@@ -290,6 +290,8 @@ def _check(task: Task) -> None:
     for stage in task.stages:
         if set(free_vars(*stage.index)) - {axis.name for axis in stage.axes}:
             raise ValueError("a stage writes to places that its reduction moves")
+        if any(loads(*stage.index)):
+            raise ValueError("a stage writes to places that it reads from a tensor")
         axes = [axis.name for axis in stage.axes + stage.reduce]
         if len(set(axes)) < len(axes):
             raise ValueError("two axes have one name")

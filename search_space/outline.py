@@ -20,9 +20,10 @@ class LoopOutline:
     output: str  # the tensor that the stage writes
     axes: Mapping[str, int]  # and their extents
     reduce: Mapping[str, int]
-    vector_axis: str  # the one along the lanes; "" for none
+    vector_axis: str  # the one along the lanes of a processor; "" for none
     lanes: int
-    tiles: tuple[Mapping[str, int], ...]  # what each level covers, register tiles first; the last is what a piece has
+    tiles: tuple[Mapping[str, int], ...]  # what each level of loops covers, register tiles first
+    phase: int  # of the stage, among `pieces`
     pieces: tuple[int, ...]  # of each phase: what threads, or blocks of a GPU, share between them
     packed: Mapping[str, tuple[int, ...]]  # constant -> its shape in memory
 
@@ -30,14 +31,16 @@ class LoopOutline:
     def of(point: SchedulePoint) -> LoopOutline:
         """That of a schedule."""
         levels = list({tuple(tile.items()): tile for tile in point.tiles[:-1]}.values())
+        vector = "" if point.target.gpu else point.vector  # a GPU has threads instead
         shapes = {buffer.name: buffer.shape for buffer in point.kernel.params}
         return LoopOutline(
             point.stage.output,
             {axis.name: axis.extent for axis in point.stage.axes},
             {axis.name: axis.extent for axis in point.stage.reduce},
-            point.vector,
-            point.lanes if point.vector else 1,
+            vector,
+            point.lanes if vector else 1,
             tuple(levels),
+            point.main,
             tuple(point.pieces),
             {name: shapes[name] for name in point.kernel.packings},
         )
@@ -51,6 +54,7 @@ class LoopOutline:
             "vector_axis": self.vector_axis,
             "lanes": self.lanes,
             "tiles": [dict(tile) for tile in self.tiles],
+            "phase": self.phase,
             "pieces": list(self.pieces),
             "packed": {name: list(shape) for name, shape in self.packed.items()},
         }
@@ -65,6 +69,7 @@ class LoopOutline:
             str(data["vector_axis"]),
             int(data["lanes"]),
             tuple(map(_extents, data["tiles"])),
+            int(data["phase"]),
             tuple(map(int, data["pieces"])),
             {str(name): tuple(map(int, shape)) for name, shape in data["packed"].items()},
         )

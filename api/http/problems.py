@@ -171,8 +171,8 @@ class ProblemKind(Enum):
     NOT_LAUNCHABLE = (
         "not-launchable",
         409,
-        "There is no code to launch",
-        "Ask for what is `linkable` of a processor, or `launchable` of a GPU, where the server has NVRTC.",
+        "It can't be made of this record",
+        "Code of GPUs is `launchable`, where there is NVRTC, that of processors `linkable`; else use the schedule.",
     )
     SEVERAL_TARGETS = (
         "several-targets",

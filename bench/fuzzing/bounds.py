@@ -43,7 +43,7 @@ from .exactness import (
     is_exact,
     unread_by_steps,
 )
-from .precision import RoundedOperands, block_sizes
+from .precision import PRODUCTS, RoundedOperands, block_sizes
 from .program import FlatProgram, flatten_body
 from .sizes import largest, largest_product, may_overflow
 from .values import FLOATS, NARROW, as_float64, dtype_of, epsilon, is_float_array, limits
@@ -127,7 +127,8 @@ class Bound:
 
 def has_varying_shape(flat: FlatProgram, feeds: Feeds, precision: Precision = Precision.AS_GIVEN) -> bool:
     """Whether the output's shape differs in one of MANY_RUNS, or may do so by the last bits. Raises EvaluationError."""
-    if precision is not Precision.AS_GIVEN and any(node.op == "Unique" for node in flat.nodes):
+    ops = {node.op for node in flat.nodes}
+    if precision is not Precision.AS_GIVEN and "Unique" in ops and not ops.isdisjoint(PRODUCTS):
         return True
     shapes = map(np.shape, _computations(flat, feeds, Leeway(flushed=True, precision=precision), MANY_RUNS))
     first = next(shapes)

@@ -17,9 +17,10 @@ from ..target import Target
 class Linkable:
     """Functions to be called in order, `void symbol(const void *const *buffers, int64_t begin, int64_t end)`.
 
-    `buffers` are pointers to all arguments, in their order, each aligned to its elements. Threads share
-    0 .. iterations - 1 of a function, each a range of it, and all have returned before the next one is called; one of
-    a single iteration is called once. The objects are relocatable, and are linked to each other and to libm.
+    `buffers` are pointers to all arguments, in their order, each on a multiple of 64 bytes. Threads share
+    0 .. iterations - 1 of a function, each begin .. end - 1 of it, and all have returned before the next one is
+    called; one of a single iteration is called once. The objects are relocatable, and are linked to each other and to
+    libm. Where `features` has amx-tile, the process must have asked Linux for its registers (ARCH_REQ_XCOMP_PERM).
     """
 
     triple: str

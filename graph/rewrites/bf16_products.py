@@ -41,8 +41,10 @@ def _as_bf16(edit: Edit, x: str) -> str:
 
 
 def _are_bytes(edit: Edit, x: str) -> bool:
-    """Whether a tensor is bytes, perhaps without their zero point: of what a model quantised, products are exact."""
+    """Whether a tensor is bytes as such, perhaps less their zero point: products of these are exact."""
     shift = edit.producer(x, "Add")
+    if shift and edit.array(shift.inputs[1]) is None:
+        return False
     cast = edit.producer(shift.inputs[0] if shift else x, "Cast")
     return cast is not None and edit.types[cast.inputs[0]].dtype in (DType.I8.value, DType.U8.value)
 

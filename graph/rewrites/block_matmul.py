@@ -14,7 +14,7 @@ from .quantisation import LEAST_COLUMNS, rewrite_products
 from .weight_blocks import MOST_SIZE, WeightBlocks
 
 MOST_ROWS = 16
-"""Rows beyond which the weights' way from memory is short beside the arithmetic, which is less for floats as such."""
+"""Rows beyond which arithmetic takes longer than reading weights, and products of floats are less of it."""
 
 
 def block_matmuls(graph: Graph) -> Graph:

@@ -1,14 +1,14 @@
 """Block matmul: rows by weights of four or eight bits, read from memory as they are, unpacked in registers.
 
-sums of x over each block            a phase of its own
+sums of x over each block            a phase of its own, unless zero points are 0
 parallel chunk                       a tile of columns, along the lanes, and a chunk of tiles of rows
   row.tile
     acc = 0
     block
-      part = 0
+      part = 0, or what one zero point of all takes from the sum
       place                          a byte has a number of either half of the block
         part += x of the first half * low bits, + x of the second * high bits
-      acc += scale * (part - zero point * sum of x)
+      acc += scale * part, less zero point * sum of x where zero points differ
     output = epilogue(acc)
 
 Where activations are rounded to bytes, a place is a word of four bytes of a column, multiplied by four of x at
@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,7 +85,7 @@ class BlockMatMulSketch(PatternSketch[BlockMatMul]):
     """A product with weights of few bits."""
 
     name = "block_matmul"
-    version = 1
+    version = 2
 
     def recognise(self, task: Task, target: Target) -> BlockMatMul | None:
         product = match_block_matmul(task)
@@ -142,6 +143,7 @@ class BlockMatMulSketch(PatternSketch[BlockMatMul]):
             yield "Activations are bytes, with a scale for each block; the products within a block are exact."
         yield from point.say_tile(point.tiles[0])
         yield from point.say_copies(point.tiles[0])
+        yield from point.say_piece_of_tiles(point.tiles[0])
 
 
 def _pairs(places: int) -> tuple[tuple[int, AxisMatrix], ...]:
@@ -165,11 +167,20 @@ def _preferred(product: BlockMatMul, target: Target) -> dict[str, int]:
     return values | ({"chunk_rows": 128} if product.rows > FEW_ROWS else {})
 
 
+def _tiles_inside(product: BlockMatMul, most_rows: Any, chunk_rows: Any) -> Any:
+    """Tiles of rows in a chunk, of numbers or of columns of them: all where a chunk has all rows."""
+    total = -(-product.rows // most_rows)
+    size = -(-product.rows // total)
+    return np.where(chunk_rows >= product.rows, total, np.clip(chunk_rows // size, 1, total))
+
+
 def _tiling(product: BlockMatMul, target: Target, columns: Columns) -> Tiling:
     tile = {product.column: columns["vectors"] * target.lanes(4)}
     block = {product.column: np.ones_like(columns["vectors"])}
     if product.row:
-        tile[product.row], block[product.row] = columns["rows"], np.zeros_like(columns["rows"])
+        tile[product.row] = columns["rows"]
+        chunk_rows = columns.get("chunk_rows", np.full_like(columns["rows"], product.rows))
+        block[product.row] = _tiles_inside(product, columns["rows"], chunk_rows)
     return tiling(product.fused_stage.stage, product.column, tile, block, columns["unroll"])
 
 
@@ -200,7 +211,7 @@ class _Tile:
         """All tiles of columns, by chunks of so many rows at most, in tiles of rows of `most_rows` at most."""
         tile_runs = runs(self._product.rows, balance(self._product.rows, most_rows))
         total = sum(run.count for run in tile_runs)
-        inside = min(max(chunk_rows // most_rows, 1), total)
+        inside = int(_tiles_inside(self._product, np.int64(most_rows), np.int64(chunk_rows)))
         count = -(-total // inside)
         column, chunk = unravel(Var("chunk"), (tiles, count))
         step = Var("row.tile") if inside > 1 else const(0)

@@ -216,6 +216,28 @@ def test_tasks_may_be_sent_under_any_names(one, client):
     assert shown[0] == exact_answer(known, interval_ms=pytest.approx([0.9, 1.1]))
 
 
+@pytest.mark.parametrize("depth", [300, 450, *range(900, 1000, 13)])
+def test_tasks_that_are_nested_deeply_are_refused_at_any_depth(depth, client):
+    data = make_task(64).to_json()
+    [stage] = data["stages"]
+    index = ["HERE", *stage["index"][1:]]
+    body = {"target": TARGET.to_json(), "tasks": [data | {"stages": [stage | {"index": index}]}]}
+    nested = '["op", "int64", "neg", ' * depth + json.dumps(stage["index"][0]) + "]" * depth
+    text = json.dumps(body).replace('"HERE"', nested)
+    answer = client.post("/v1/lookups", content=text, headers={"Content-Type": "application/json"})
+    assert answer.status_code in (400, 422) and "nested too deeply" in answer.text
+
+
+def test_the_deepest_task_is_answered(client):
+    data = make_task(64).to_json()
+    [stage] = data["stages"]
+    nested = '["op", "float32", "neg", ' * 290 + json.dumps(stage["body"]) + "]" * 290
+    body = {"target": TARGET.to_json(), "tasks": [data | {"stages": [stage | {"body": "HERE"}]}]}
+    text = json.dumps(body).replace('"HERE"', nested)
+    answer = client.post("/v1/lookups", content=text, headers={"Content-Type": "application/json"})
+    assert [item["match"] for item in items(answer)] == ["default"]
+
+
 @pytest.mark.parametrize("data", [case[2] for case in hostile()][1:], ids=[case[0] for case in hostile()][1:])
 def test_tasks_that_are_sent_are_checked(data, client):
     answer = client.post("/v1/lookups", json={"target": TARGET.to_json(), "tasks": ["00" * 32, data]})

@@ -124,6 +124,15 @@ def test_names_that_are_given_twice_are_refused() -> None:
         Task.from_json(data | {"stages": [stage | {"reduce": stage["axes"][:1]}, *data["stages"][1:]]})
 
 
+def test_places_are_not_read_from_tensors() -> None:
+    """A list of them would be a task that nothing here lowers, under names that nothing declares."""
+    data = dense().to_json()
+    for name in ("t0", "unknown"):
+        stage = data["stages"][0] | {"index": [["load", "int64", name, ["var", "i0"]], ["var", "i1"]]}
+        with pytest.raises(ValueError, match="places that it reads from a tensor"):
+            Task.from_json(data | {"stages": [stage, *data["stages"][1:]]})
+
+
 def test_json_keeps_everything() -> None:
     task = dense()
     again = Task.from_json(json.loads(json.dumps(task.to_json())))

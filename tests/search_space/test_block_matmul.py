@@ -23,6 +23,7 @@ from tunewright.graph.rewrites import rewrite
 from tunewright.graph.task import Task
 from tunewright.search_space.sketch import find_space
 from tunewright.search_space.sketches import sketch, spaces
+from tunewright.tuner.explain.sentences import point_of
 
 from .oracle import DOTS, HOST, interpret, native
 
@@ -117,6 +118,21 @@ def test_any_schedule_agrees_with_the_oracle(rows: str, columns: int, blocks: in
 @pytest.mark.parametrize(("rows", "columns", "most"), [("17", 48, 15), ("67", 16, 255), ("2,65", 33, 15)])
 def test_many_rows_are_computed_in_chunks(rows: str, columns: int, most: int) -> None:
     schedules_agree(task_of(rows, columns, 3, 32, most=most, is_rounded=True), 6)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 6, 7, 15, 16, 17, 67, 121, 512])
+def test_chunks_are_as_the_tiling_says(rows: int) -> None:
+    """Few rows are one chunk, so that weights are unpacked once; of many there are some."""
+    task = task_of(str(rows), 96, 3, 32, is_rounded=True)
+    space = SKETCH.space(task, DOTS)
+    for row in [space.row(space.default), *space.sample(12, np.random.default_rng(rows))]:
+        schedule = space.schedule(row)
+        point = point_of(task, DOTS, schedule)
+        values = dict(schedule.values)
+        tiles = -(-96 // (values["vectors"] * DOTS.lanes(4)))
+        chunks = point.pieces[point.main] // tiles
+        assert point.pieces[point.main] == int(point.tiling.chunks[0])
+        assert chunks == 1 if values.get("chunk_rows", rows) >= rows else chunks >= rows // values["chunk_rows"]
 
 
 @pytest.mark.parametrize("is_rounded", [False, True])

@@ -34,7 +34,13 @@ def test_a_product_in_tiles() -> None:
     [shape] = outline.packed.values()
     assert prod(shape) == 32 * 96 and shape[-1] == tile["i1"]
     piece = outline.tiles[-1]
+    assert outline.phase == 0
     assert outline.pieces == (prod(-(-outline.axes[axis] // piece[axis]) for axis in outline.axes),)
+
+
+def test_a_gpu_has_no_vectors() -> None:
+    outline = product_on(GPU)
+    assert (outline.vector_axis, outline.lanes) == ("", 1)
 
 
 def test_levels_go_outwards() -> None:

@@ -56,7 +56,10 @@ def test_the_parts_of_attention() -> None:
 @pytest.mark.parametrize(
     ("build", "said"),
     [
-        (lambda: matmul(0, 3, 4), "an extent is less than 1"),
+        (lambda: matmul(0, 3, 4), "0 is less than 1"),
+        (lambda: attention(1, 2, 3, 4, 0), "0 is less than 1"),
+        (lambda: conv2d(1, 8, 9, 9, 8, 3, groups=0), "0 is less than 1"),
+        (lambda: conv2d(1, 8, 9, 9, 8, 3, stride=-1), "-1 is less than 1"),
         (lambda: matmul(2, 3, 4, DType.I8), "int8 is none of float32"),
         (lambda: matmul(2, 3, 4, activation="Softmax"), "Softmax is none of Relu"),
         (lambda: conv2d(1, 6, 9, 9, 8, 3, groups=4), "4 groups don't divide 6 channels"),

@@ -15,15 +15,17 @@ from tunewright.codegen.cuda.launchable import Launchable
 from tunewright.codegen.expr.dtype import DType
 from tunewright.codegen.expr.expr import Load, Var
 from tunewright.codegen.gpu import KNOWN
+from tunewright.codegen.llvm.linkable import Linkable
 from tunewright.codegen.target import Target
 from tunewright.graph.task import Axis, Stage, Task, Tensor, canonical
 from tunewright.search_space.measurement import Candidate, Status
+from tunewright.search_space.outline import LoopOutline
 from tunewright.search_space.schedule import Illegal, Schedule
 from tunewright.search_space.sketches import default_schedule, lower, sketch
 from tunewright.tuner.explain import describer, describer_child
 from tunewright.tuner.explain.describer import DescriptionError, ScheduleDescriber, ScheduleDescription
 from tunewright.tuner.explain.nest import nest
-from tunewright.tuner.explain.sentences import describe
+from tunewright.tuner.explain.sentences import describe, point_of
 from tunewright.tuner.explain.texts import GPU_PARTS, PARTS, DiffKind, difference, texts
 from tunewright.workers.sandbox.process import ChildError, ChildStartError, RequestFailed
 
@@ -229,6 +231,20 @@ def test_a_schedule_of_a_gpu_is_shown(shower: ScheduleDescriber, half: Task) -> 
         assert shower.text(half, GPU, schedule, part) == texts(half, GPU, schedule, part)
     with pytest.raises(ValueError, match="'assembly' is none of ir, cuda, ptx"):
         shower.text(half, GPU, schedule, "assembly")
+
+
+def test_what_it_takes_to_link_a_schedule(shower: ScheduleDescriber, task: Task) -> None:
+    schedule = default_schedule(task, WIDE)
+    kernel = lower(Candidate(task, WIDE, schedule))
+    assert shower.linkable(task, WIDE, schedule) == Linkable.of(kernel, WIDE, len(task.inputs))
+    with pytest.raises(ValueError, match="is no processor"):
+        shower.linkable(task, GPU, schedule)
+
+
+def test_the_outline_of_a_schedule(shower: ScheduleDescriber, task: Task, half: Task) -> None:
+    for one, target in ((task, WIDE), (half, GPU)):
+        schedule = default_schedule(one, target)
+        assert shower.outline(one, target, schedule) == LoopOutline.of(point_of(one, target, schedule))
 
 
 def test_what_it_takes_to_launch_a_schedule(shower: ScheduleDescriber, half: Task) -> None:

@@ -1,7 +1,6 @@
 """Builders: tasks of well-known ops without a model of one's own, under the keys that models have them by.
 
 Each writes a small ONNX model and opens it, so a task is what the importer, the rewrites and fusion make of such an op.
-Rank by rank as in ONNX: activations are row-major, images have their channels in front; weights are known unless told.
 """
 
 from __future__ import annotations
@@ -38,10 +37,11 @@ def matmul(
     is_constant: bool = True,
     target: Target | None = None,
 ) -> Task:
-    """`y[m, n] = activation(x[m, k] @ w[k, n] + bias[n])`, of each of a `batch`, where w has none.
+    """`y[m, n] = activation(x[m, k] @ w[k, n] + bias[n])`, where x may have more dimensions in front: the `batch`.
 
     `is_constant`: whether w is known before the first run. Raises ValueError.
     """
+    _check_extents(m, n, k, *batch)
     known: dict[str, Sequence[int]] = {"w": (k, n)} if is_constant else {}
     inputs = {"x": (*batch, m, k)} | ({} if is_constant else {"w": (k, n)})
     nodes = [helper.make_node("MatMul", ["x", "w"], ["t0"])]
@@ -71,6 +71,7 @@ def conv2d(
 
     Raises ValueError.
     """
+    _check_extents(batch, channels, height, width, outputs, kernel, stride, groups)
     if channels % groups or outputs % groups:
         raise ValueError(f"{groups} groups don't divide {channels} channels and {outputs} outputs")
     sides = [(extent + 2 * padding - kernel) // stride + 1 for extent in (height, width)]
@@ -99,6 +100,7 @@ def attention(
 
     The last is left out where no kernel is worth it. Raises ValueError.
     """
+    _check_extents(batch, heads, queries, keys, size)
     scale = numpy_helper.from_array(np.asarray(size**-0.5, dtype.numpy))
     nodes = [
         helper.make_node("Constant", [], ["c"], value=scale),
@@ -127,8 +129,6 @@ def _tasks(
         raise ValueError(f"{dtype} is none of {', '.join(kind.value for kind in FLOATS)}")
     if activation and activation not in ACTIVATIONS:
         raise ValueError(f"{activation} is none of {', '.join(ACTIVATIONS)}")
-    if min((extent for sizes in (*inputs.values(), *known.values()) for extent in sizes), default=1) < 1:
-        raise ValueError("an extent is less than 1")
     if activation:
         nodes.append(helper.make_node(activation, nodes[-1].output, ["after"]))
     if perm:
@@ -149,6 +149,12 @@ def _tasks(
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10)
     return [task for task, _ in open_for(target, model.SerializeToString()).tasks.values()]
+
+
+def _check_extents(*extents: int) -> None:
+    """Raise ValueError unless all are 1 or more."""
+    if min(extents) < 1:
+        raise ValueError(f"{min(extents)} is less than 1")
 
 
 def _main(tasks: Sequence[Task]) -> Task:

@@ -51,7 +51,7 @@ class AskedTasks:
             if isinstance(item, str):
                 keys.append(item)
                 continue
-            task = _read(item, ["tasks", number]).renamed()
+            task = _read(item, ["tasks", number])
             sent[task.key] = task
             keys.append(task.key)
         return AskedTasks(keys, sent, lookup.definitions)
@@ -61,17 +61,21 @@ class AskedTasks:
         if key in self.sent or key not in self.definitions:
             return self.sent.get(key)
         place = ["definitions", key]
-        task = _read(self.definitions[key], place)
+        task = _read(self.definitions[key], place, is_named=True)
         if task.key != key:
             raise invalid("body", place, f"it is not this task: its key is {task.key}")
         return task
 
 
-def _read(data: Any, place: Sequence[str | int]) -> Task:
-    """The task at a place of a request. Raises Problem where it is none, or too large."""
+def _read(data: Any, place: Sequence[str | int], *, is_named: bool = False) -> Task:
+    """The task at a place of a request, renamed unless it has its own names. Raises Problem where it is none, or too
+    large.
+    """
     try:
         task = Task.from_json(data)
         check_size(task)
+        task = task if is_named else task.renamed()
+        assert task.key  # which is worked out here, where nesting is caught
     except RecursionError as error:
         raise invalid("body", place, "it is no task: it is nested too deeply") from error
     except ValueError as error:

@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from tunewright.codegen.argument import MOST_CODE_BYTES, Role
+from tunewright.codegen.target import MOST_FEATURES
 
 from .base import Answer, Digest
 
@@ -68,7 +69,7 @@ class PackingShown(Answer):
 
 
 class ArgumentShown(Answer):
-    """Memory, dense and row-major: of a GPU on a multiple of 256 bytes, of a processor on one of its elements."""
+    """Memory, dense and row-major: of a GPU on a multiple of 256 bytes, of a processor on one of 64."""
 
     name: Name
     role: Role = Field(
@@ -109,8 +110,8 @@ class FunctionShown(Answer):
 
     symbol: Name
     iterations: int = Field(
-        description="Threads share 0 to this between them, each a range of it; of 1 it is called once. All have "
-        "returned before the next function is called."
+        description="Threads share 0 to this less 1 between them, each `begin` to `end` less 1 of it; of 1 it is "
+        "called once. All have returned before the next function is called."
     )
 
 
@@ -122,7 +123,11 @@ class LinkableShown(Answer):
     schedule: Digest = Field(description="Key of the schedule.")
     triple: Name = Field(description="What the code is for, as LLVM writes it.", examples=["x86_64-unknown-linux-gnu"])
     cpu: Name = Field(examples=["znver5"])
-    features: str = Field(max_length=4000, description="Instructions beyond those of the processor's name, or without.")
+    features: str = Field(
+        max_length=MOST_FEATURES,
+        description="Instructions beyond those of the processor's name, or without. With amx-tile the process must "
+        "have asked Linux for these registers: ARCH_REQ_XCOMP_PERM.",
+    )
     sha256: Digest = Field(description="Of the objects, one behind the other.")
     objects: list[Annotated[str, Field(max_length=2 * MOST_CODE_BYTES)]] = Field(
         description="Relocatable, in base64, to be linked to each other and to libm."
@@ -142,9 +147,10 @@ class OutlineShown(Answer):
     axes: dict[str, int] = Field(description="Extents of the stage's axes.")
     reduce: dict[str, int] = Field(description="Extents of the axes that it folds.")
     vector_axis: Name = Field(description="The axis along the lanes of vectors; empty: none.")
-    lanes: int = Field(description="Elements of a vector.")
+    lanes: int = Field(description="Elements of a vector of a processor; 1 where nothing lies along them.")
     tiles: list[dict[str, int]] = Field(
-        description="What each level covers of every axis: the tile in registers first, what a piece has last."
+        description="What each level of loops covers of every axis, from the tile in registers outwards."
     )
+    phase: int = Field(description="The number of the stage's phase, from 0 on.")
     pieces: list[int] = Field(description="Of each phase: what threads, or blocks of a GPU, share between them.")
     packed: dict[str, list[int]] = Field(description="Constants that are packed ahead of time, and their shape then.")

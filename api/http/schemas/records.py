@@ -47,7 +47,7 @@ class LookupAsked(RequestModel):
     tasks: list[Digest | TaskData] = Field(
         min_length=1,
         max_length=KEYS_AT_ONCE,
-        description="Keys of tasks, or tasks themselves, under any names of tensors and axes: answers tell their keys.",
+        description="Keys of tasks, or tasks themselves, under names of their own: answers tell their keys.",
     )
     definitions: dict[Digest, TaskData] = Field(
         default_factory=dict,
