@@ -92,8 +92,16 @@ class LogUpdate:
 
 
 def better(told: Cost, known: Cost) -> Cost:
-    """Which of two costs of a value counts: the one with the stronger evidence, else what was told last."""
-    return known if told.evidence.rank < known.evidence.rank or told.time_s is None else told
+    """Which of two costs of a value counts, in whatever order they are told.
+
+    The one with the stronger evidence, else of more samples, else the least: what disturbs a measurement adds to it.
+    """
+    return max(known, told, key=_weight)  # of equals the one that is known
+
+
+def _weight(cost: Cost) -> tuple[float, ...]:
+    low_s, high_s = (0.0, 0.0) if cost.time_s is None else cost.interval_s
+    return cost.evidence.rank, cost.samples, -(cost.time_s or 0.0), -low_s, -high_s
 
 
 def places(entries: Iterable[LogEntry], environment_ids: dict[bytes, int]) -> list[Place]:

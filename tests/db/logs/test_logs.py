@@ -3,6 +3,7 @@
 import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from itertools import permutations
 
 import pytest
 
@@ -83,6 +84,22 @@ def test_the_least_cost_is_served_and_stronger_evidence_counts(store):
     assert served(store) == b"b"
     store.logs.write("n", [entry(value=b"a", time_s=0.1)])  # weaker evidence than there is
     assert served(store) == b"b"
+
+
+def test_the_order_of_costs_does_not_matter(store):
+    """So servers that import from each other agree, and a moment of noise does not take the place of a good time."""
+    costs = [
+        Cost(3.0, 2.9, 3.1, 9, CostEvidence.TIMED),
+        Cost(2.0, 1.9, 2.6, 9, CostEvidence.TIMED),
+        Cost(2.0, 1.9, 2.5, 9, CostEvidence.TIMED),
+        Cost(1.0, samples=3, evidence=CostEvidence.TIMED),
+        Cost(),
+    ]
+    for number, order in enumerate(permutations(costs)):
+        for cost in order:
+            store.logs.write("n", [entry(key=f"k{number}", value=b"a", cost=cost)])
+    found = store.logs.look_up("n", [f"k{number}" for number in range(120)], H100)
+    assert len(found) == 120 and {hit.entry.cost for hit in found.values()} == {costs[2]}
 
 
 def test_without_costs_what_was_written_last_is_served(store):
@@ -179,7 +196,7 @@ def test_random_histories(store):
             evidence = rng.choice([CostEvidence.TIMED, CostEvidence.CONFIRMED])
             told = Cost(float(rng.randint(1, 4)), evidence=evidence)
             store.logs.write("n", [entry(key, value, cost=told)])
-            old = old if old is not None and evidence.rank < old.evidence.rank else told
+            old = told if old is None else min(old, told, key=lambda cost: (-cost.evidence.rank, cost.time_s))
         known[key][value] = old, state, moment
         rows = [LogRival(bytes.fromhex(entry(value=v).choice), s, c, m) for v, (c, s, m) in known[key].items()]
         right = choose(rows)
