@@ -20,7 +20,7 @@ MARKS = {"triple": "-_.", "cpu": "-_.", "features": "-_.+,"}
 PLAIN = {name: re.compile(f"[A-Za-z0-9{re.escape(marks)}]*") for name, marks in MARKS.items()}
 """Their forms."""
 
-CUDA = "cuda"
+CPU, CUDA = "cpu", "cuda"
 """The kind of NVIDIA's GPUs."""
 
 MAX_THREADS = 4096
@@ -75,7 +75,7 @@ class Target:
         if self.vector_bits & (self.vector_bits - 1):
             raise ValueError(f"target: vector_bits must be a power of two, not {self.vector_bits}")
         if (self.kind == CUDA) is not isinstance(self.gpu, Gpu):
-            raise ValueError(f"target: a {self.kind} has {'no ' if self.gpu is None else ''}figures of a GPU")
+            raise ValueError(f"target: one of kind {self.kind} {'needs' if self.gpu is None else 'has no'} field gpu")
 
     @property
     def key(self) -> str:

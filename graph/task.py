@@ -33,7 +33,7 @@ from tunewright.codegen.expr.expr import (
     to_json,
     walk,
 )
-from tunewright.codegen.fields import check_type, item, quote, word
+from tunewright.codegen.fields import check_names, check_type, item, quote, word
 
 from .block_product import match_block_product
 
@@ -245,6 +245,11 @@ class Task:
         task = canonical(self.op, self.inputs, self.outputs, self.temporaries, self.stages)
         return replace(task, is_decisive=self.is_decisive)
 
+    @property
+    def new_names(self) -> dict[str, str]:
+        """Name of a tensor -> its name in `renamed`: t0, t1, ... in the order of first use."""
+        return _new_names(self.stages)
+
     def to_json(self) -> dict[str, Any]:
         """Plain data; `from_json` inverts it."""
         return {
@@ -259,13 +264,14 @@ class Task:
     @staticmethod
     def from_json(data: dict[str, Any]) -> Task:
         """Raises ValueError, in words for people, on data that `to_json` can't have written."""
+        check_names(data, FIELDS, {*FIELDS, "decisive"})
         task = Task(
             op=item(data, "op", str),
             inputs=tuple(map(_tensor, item(data, "inputs", list))),
             outputs=tuple(map(_tensor, item(data, "outputs", list))),
             temporaries=tuple(map(_tensor, item(data, "temporaries", list))),
             stages=tuple(map(_stage, item(data, "stages", list))),
-            is_decisive=bool(data.get("decisive", False)),
+            is_decisive="decisive" in data and item(data, "decisive", bool),
         )
         _check(task)
         return task
@@ -275,6 +281,11 @@ NAME = r"[a-z][a-z0-9]{0,15}"
 """The names that tensors and axes may have in data from anywhere."""
 
 _NAME = re.compile(NAME)
+
+FIELDS = "op", "inputs", "outputs", "temporaries", "stages"
+TENSOR_FIELDS = "name", "shape", "dtype", "constant"
+STAGE_FIELDS = "output", "axes", "reduce", "combiner", "index", "body"
+"""What data of a task, a tensor and a stage must have."""
 
 
 def _check(task: Task) -> None:
@@ -296,10 +307,12 @@ def _check(task: Task) -> None:
         if len(set(axes)) < len(axes):
             raise ValueError("two axes have one name")
         used = {x.tensor for x in loads(stage.body)} | {stage.output}
-        unknown = (used - tensors.keys()) | (set(free_vars(stage.body, *stage.index)) - set(axes))
-        wrong = [name for name in (*tensors, *axes) if not _NAME.fullmatch(name)]
-        if unknown or wrong:
-            raise ValueError(f"a task can't have the name {quote(sorted(unknown or wrong)[0])}")
+        if wrong := [name for name in (*tensors, *axes) if not _NAME.fullmatch(name)]:
+            raise ValueError(f"{quote(wrong[0])} is no name: a small letter, then up to 15 small letters and digits")
+        if unknown := used - tensors.keys():
+            raise ValueError(f"no tensor is called {quote(min(unknown))}")
+        if unknown := set(free_vars(stage.body, *stage.index)) - set(axes):
+            raise ValueError(f"no axis of the stage is called {quote(min(unknown))}")
         places = [(stage.output, stage.index), *((x.tensor, x.index) for x in loads(stage.body, *stage.index))]
         if any(len(tensors[name].shape) != len(index) for name, index in places):
             raise ValueError("an index has another rank than its tensor")
@@ -327,6 +340,7 @@ def _tensor_json(tensor: Tensor) -> dict[str, Any]:
 
 
 def _tensor(data: Any) -> Tensor:
+    check_names(data, TENSOR_FIELDS, {*TENSOR_FIELDS, "small"})
     shape = tuple(check_type("an extent", extent, int) for extent in item(data, "shape", list))
     dtype = word("dtype", item(data, "dtype", str), DType)
     small = "small" in data and item(data, "small", bool)
@@ -345,6 +359,7 @@ def _stage_json(stage: Stage) -> dict[str, Any]:
 
 
 def _stage(data: Any) -> Stage:
+    check_names(data, STAGE_FIELDS, STAGE_FIELDS)
     return Stage(
         output=item(data, "output", str),
         axes=tuple(map(_axis, item(data, "axes", list))),
@@ -388,7 +403,7 @@ def canonical(
     Tensors are numbered and listed in the order of `in_order_of_use`, so neither names nor the order given tell in
     the result. Inputs that no stage reads are left out. Equal parts of an expression become one object.
     """
-    names = {name: f"t{number}" for number, name in enumerate(_tensor_names(stages))}
+    names = _new_names(stages)
 
     def rename_tensors(tensors: Iterable[Tensor]) -> tuple[Tensor, ...]:
         return tuple(replace(t, name=names[t.name]) for t in in_order_of_use(tensors, stages))
@@ -406,6 +421,10 @@ def in_order_of_use(tensors: Iterable[Tensor], stages: Sequence[Stage]) -> list[
     """The tensors that stages use, by first use: the order in which `canonical` lists them."""
     by_name = {tensor.name: tensor for tensor in tensors}
     return [by_name[name] for name in _tensor_names(stages) if name in by_name]
+
+
+def _new_names(stages: Sequence[Stage]) -> dict[str, str]:
+    return {name: f"t{number}" for number, name in enumerate(_tensor_names(stages))}
 
 
 def _tensor_names(stages: Sequence[Stage]) -> list[str]:

@@ -324,7 +324,9 @@ class Client(Closeable):
 
     # Lookup
 
-    def lookup(self, tasks: Iterable[Task], target: Target | Mapping[str, Any]) -> dict[str, LookupResult]:
+    def lookup(
+        self, tasks: Iterable[Task | Mapping[str, Any]], target: Target | Mapping[str, Any]
+    ) -> dict[str, LookupResult]:
         """Task key -> the schedule to use, and where it is from. Never fails for the server's sake: see `tiers`."""
         from . import tiers
 

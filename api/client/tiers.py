@@ -102,16 +102,26 @@ class Lookups:
         self._verdicts: dict[tuple[str, str], KnownVerdict] = {}  # by target and model
         self._pruned: set[str] = set()
 
-    def lookup(self, tasks: Iterable[Task], target: Target | Mapping[str, Any]) -> dict[str, LookupResult]:
-        """Task key -> what to use for it, for each of the tasks. Raises ValueError where `target` describes none."""
+    def lookup(
+        self, tasks: Iterable[Task | Mapping[str, Any]], target: Target | Mapping[str, Any]
+    ) -> dict[str, LookupResult]:
+        """Task key -> what to use for it, for each of the tasks. Both may be JSON objects; tasks, in the form that
+        `Task.to_json` has, under any names: see `Task.renamed`. Raises ValueError for what is none.
+        """
         return dict(self.answers(tasks, target).found)
 
-    def answers(self, tasks: Iterable[Task], target: Target | Mapping[str, Any], *, is_model: bool = False) -> Answers:
+    def answers(
+        self,
+        tasks: Iterable[Task | Mapping[str, Any]],
+        target: Target | Mapping[str, Any],
+        *,
+        is_model: bool = False,
+    ) -> Answers:
         """The results of `lookup`, and which tasks nobody answered for: those have their default.
 
         Where `is_model` these are all tasks of one: also the verdict on it.
         """
-        tasks_by_key = {task.key: task for task in tasks}
+        tasks_by_key = {task.key: task for task in map(_task, tasks)}
         device = _target(target)
         results: dict[str, LookupResult] = {}
         stale: dict[str, LookupResult] = {}
@@ -345,6 +355,17 @@ def _is_of_this_version(answer: Mapping[str, Any]) -> bool:
     if not isinstance(schedule, Mapping):
         return False
     return any(schedule.get("sketch") == name and schedule.get("version") == version for name, version in current())
+
+
+def _task(task: Task | Mapping[str, Any]) -> Task:
+    if isinstance(task, Task):
+        return task
+    if not isinstance(task, Mapping):
+        raise ValueError(f"a task is {quote(task)}; give a Task, or the JSON object of one")
+    try:
+        return Task.from_json(dict(task)).renamed()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"that is no task: {error}") from error
 
 
 def _target(target: Target | Mapping[str, Any]) -> Target:

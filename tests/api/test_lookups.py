@@ -170,6 +170,9 @@ def test_when_there_is_no_time_the_default_is_left_to_the_client(one, client, mo
         ({"target": "xyz"}, "#/target"),
         ({"target": {"kind": "cpu"}}, "#/target"),
         ({"target": TARGET.to_json() | {"threads": -1}}, "#/target"),
+        ({"target": TARGET.to_json() | {"kind": "tpu"}}, "#/target"),
+        ({"tasks": [make_task(64).to_json() | {"decisiv": True}]}, "#/tasks/0"),
+        ({"tasks": [make_task(64).to_json() | {"decisive": "false"}]}, "#/tasks/0"),
         ({"more": 1}, "#/more"),
         ({"definitions": {"x": {}}}, "#/definitions"),
     ],
@@ -213,6 +216,9 @@ def test_tasks_may_be_sent_under_any_names(one, client):
     shown = items(answer)
     assert [item["key"] for item in shown] == [known.key, fresh.key, known.key, known.key]
     assert [item["match"] for item in shown] == ["exact", "nearest", "exact", "exact"]
+    new = {"some0": "t0", "some1": "t1"}
+    assert answer.json()["names"] == [new, new, None, new]
+    assert "names" not in ask(client, known).json()
     assert shown[0] == exact_answer(known, interval_ms=pytest.approx([0.9, 1.1]))
 
 

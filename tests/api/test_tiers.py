@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import subprocess
 import sys
 import time
@@ -239,6 +240,23 @@ def test_one_failure_opens_the_breaker_and_an_answer_closes_it(make, monkeypatch
         monkeypatch.setattr(breaker, "_open_until_s", 0.0)
         lookups.lookup(TASKS[:1], TARGET)
         assert len(asked) == 3 and breaker.rest_s == 0 and breaker.limit_s(1.0) == 1.0
+
+
+def test_tasks_may_be_json_objects_under_any_names(make):
+    """Both keys are the one that the task has under the names that servers give it."""
+    task = TASKS[0].renamed()
+    written = json.loads(re.sub(r'"t(\d)', r'"some\1', json.dumps(task.to_json())))
+
+    def behave(connection):
+        asked = json.loads(read_request(connection))
+        items = [{"key": key, "match": "default", "schedule": None} for key in asked["tasks"]]
+        connection.sendall(http(json.dumps({"target": TARGET.key, "items": items}).encode()))
+
+    with planted(behave) as url:
+        assert [*make(url).lookup([written], TARGET.to_json())] == [task.key]
+        for fault in ("x" * 64, {"op": "Neg"}):
+            with pytest.raises(ValueError, match=r"a task is|that is no task"):
+                make(url).lookup([fault], TARGET)
 
 
 def answer(task=TASKS[0], **changes):

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import json
+import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
+import tunewright.codegen
 from tunewright.codegen.argument import MOST_CODE_BYTES, Role
 from tunewright.codegen.host import detect
 from tunewright.codegen.llvm.build import build
@@ -37,6 +40,15 @@ def linkable(task: Task) -> Linkable:
     return Linkable.of(lower(Candidate(task, HOST, default_schedule(task, HOST))), HOST, len(task.inputs))
 
 
+def packed(array: Any, packing: Any, shape: Any) -> Any:
+    """By the recipe of the docs alone."""
+    docs = Path(tunewright.codegen.__path__[0]).parent / "docs" / "lookup.md"
+    [recipe] = re.findall(r"```python\n(import numpy as np\n\n\ndef pack.*?)```", docs.read_text(), re.S)
+    names: dict[str, Any] = {}
+    exec(recipe, names)  # noqa: S102 - the example of the docs
+    return names["pack"](array, packing.to_json(), list(shape))
+
+
 def address(array: Any) -> int:
     return int(array.ctypes.data)
 
@@ -54,7 +66,8 @@ def test_it_is_linked_and_called_without_this_package(task: Task, linkable: Link
         array = np.zeros(argument.shape, argument.dtype)
         if argument.role is Role.INPUT:
             value = given[argument.name]
-            array[...] = argument.packing.apply(value) if argument.packing else value.reshape(argument.shape)
+            packing = argument.packing
+            array[...] = packed(value, packing, array.shape) if packing else value.reshape(array.shape)
         arrays.append(array)
     buffers = (ctypes.c_void_p * len(arrays))(*map(address, arrays))
     for function in linkable.functions:

@@ -180,10 +180,10 @@ def test_names_from_elsewhere_are_refused(name: str) -> None:
             json.dumps(changed["stages"][0]["body"]).replace(json.dumps(own_name), json.dumps(name))
         )
         if changed != data:
-            with pytest.raises(ValueError, match="name"):
+            with pytest.raises(ValueError, match=r"no name|is called"):
                 Task.from_json(changed)
     data["inputs"][0]["name"] = name
-    with pytest.raises(ValueError, match="name"):
+    with pytest.raises(ValueError, match=r"no name|is called"):
         Task.from_json(data)
 
 

@@ -160,7 +160,7 @@ class ModelGain:
         if known:
             worst = max(known, key=known.__getitem__)
             output = f"output {_name(worst)}, others less," if len(self.precision_errors) > 1 else "the output"
-            by = f"by {100 * known[worst]:.2g}% of its largest value on made-up inputs"
+            by = f"by {100 * abs(known[worst]):.2g}% of its largest value on made-up inputs"
             texts.insert(0, f"precision {printable(self.precision)} moves {output} {by}")
         return "; ".join(texts)
 

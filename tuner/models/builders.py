@@ -29,7 +29,7 @@ def matmul(
     m: int,
     n: int,
     k: int,
-    dtype: DType = DType.F32,
+    dtype: DType | str = DType.F32,
     *,
     batch: Sequence[int] = (),
     has_bias: bool = False,
@@ -41,6 +41,7 @@ def matmul(
 
     `is_constant`: whether w is known before the first run. Raises ValueError.
     """
+    kind = _float(dtype)
     _check_extents(m, n, k, *batch)
     known: dict[str, Sequence[int]] = {"w": (k, n)} if is_constant else {}
     inputs = {"x": (*batch, m, k)} | ({} if is_constant else {"w": (k, n)})
@@ -48,7 +49,7 @@ def matmul(
     if has_bias:
         known["b"] = (n,)
         nodes.append(helper.make_node("Add", ["t0", "b"], ["t1"]))
-    return _main(_tasks(nodes, inputs, known, (*batch, m, n), dtype, activation, target))
+    return _main(_tasks(nodes, inputs, known, (*batch, m, n), kind, activation, target))
 
 
 def conv2d(
@@ -58,7 +59,7 @@ def conv2d(
     width: int,
     outputs: int,
     kernel: int,
-    dtype: DType = DType.F32,
+    dtype: DType | str = DType.F32,
     *,
     stride: int = 1,
     padding: int = 0,
@@ -71,6 +72,7 @@ def conv2d(
 
     Raises ValueError.
     """
+    kind = _float(dtype)
     _check_extents(batch, channels, height, width, outputs, kernel, stride, groups)
     if channels % groups or outputs % groups:
         raise ValueError(f"{groups} groups don't divide {channels} channels and {outputs} outputs")
@@ -83,7 +85,7 @@ def conv2d(
         helper.make_node("Conv", ["t0", *known], ["t1"], strides=[stride] * 2, pads=[padding] * 4, group=groups),
     ]
     shape, inputs = (batch, outputs, *sides), {"x": (batch, height, width, channels)}
-    return _main(_tasks(nodes, inputs, known, shape, dtype, activation, target, [0, 2, 3, 1]))
+    return _main(_tasks(nodes, inputs, known, shape, kind, activation, target, [0, 2, 3, 1]))
 
 
 def attention(
@@ -92,7 +94,7 @@ def attention(
     queries: int,
     keys: int,
     size: int,
-    dtype: DType = DType.F32,
+    dtype: DType | str = DType.F32,
     *,
     target: Target | None = None,
 ) -> list[Task]:
@@ -100,8 +102,9 @@ def attention(
 
     The last is left out where no kernel is worth it. Raises ValueError.
     """
+    kind = _float(dtype)
     _check_extents(batch, heads, queries, keys, size)
-    scale = numpy_helper.from_array(np.asarray(size**-0.5, dtype.numpy))
+    scale = numpy_helper.from_array(np.asarray(size**-0.5, kind.numpy))
     nodes = [
         helper.make_node("Constant", [], ["c"], value=scale),
         helper.make_node("Transpose", ["k"], ["t0"], perm=[0, 1, 3, 2]),
@@ -111,7 +114,7 @@ def attention(
         helper.make_node("MatMul", ["t3", "v"], ["t4"]),
     ]
     shapes = {"q": (batch, heads, queries, size)} | dict.fromkeys("kv", (batch, heads, keys, size))
-    return _tasks(nodes, shapes, {}, shapes["q"], dtype, "", target)
+    return _tasks(nodes, shapes, {}, shapes["q"], kind, "", target)
 
 
 def _tasks(
@@ -125,8 +128,6 @@ def _tasks(
     perm: Sequence[int] = (),
 ) -> list[Task]:
     """The tasks of nodes, the last of which makes a result of that shape, then permuted. Raises ValueError."""
-    if dtype not in FLOATS:
-        raise ValueError(f"{dtype} is none of {', '.join(kind.value for kind in FLOATS)}")
     if activation and activation not in ACTIVATIONS:
         raise ValueError(f"{activation} is none of {', '.join(ACTIVATIONS)}")
     if activation:
@@ -149,6 +150,13 @@ def _tasks(
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10)
     return [task for task, _ in open_for(target, model.SerializeToString()).tasks.values()]
+
+
+def _float(dtype: DType | str) -> DType:
+    """A type of floats, also by its name. Raises ValueError."""
+    if dtype not in [kind.value for kind in FLOATS]:
+        raise ValueError(f"{dtype} is none of {', '.join(kind.value for kind in FLOATS)}")
+    return DType(dtype)
 
 
 def _check_extents(*extents: int) -> None:

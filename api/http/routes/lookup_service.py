@@ -8,7 +8,8 @@ from typing import Annotated, Any, cast
 
 from fastapi import Depends, Request
 
-from tunewright.codegen.target import Target
+from tunewright.codegen.fields import quote
+from tunewright.codegen.target import CPU, CUDA, Target
 from tunewright.db.admission import check_size
 from tunewright.db.errors import NotFound
 from tunewright.db.job import JobSpec, SearchBudget, SpecTask
@@ -30,6 +31,8 @@ def target_of(lookup: LookupAsked) -> tuple[str, Target | None]:
         return lookup.target, None
     try:
         target = Target.from_json(lookup.target)
+        if target.kind not in (CPU, CUDA):
+            raise ValueError(f"there are targets of the kinds {CPU} and {CUDA}, not {quote(target.kind)}")
     except ValueError as error:
         raise invalid("body", ["target"], str(error)) from error
     return target.key, target
@@ -41,46 +44,45 @@ class AskedTasks:
 
     keys: list[str]
     sent: Mapping[str, Task] = field(default_factory=dict)  # of those that came without a key
+    names: Sequence[Mapping[str, str] | None] = ()  # of each: name that it came with -> name of the service
     definitions: Mapping[str, Any] = field(default_factory=dict)  # by key, as JSON data
 
     @staticmethod
     def of(lookup: LookupAsked) -> AskedTasks:
         """Tasks that came without a key get the service's own names, and the key of that. Raises Problem."""
-        sent, keys = dict[str, Task](), list[str]()
+        sent, keys, names = dict[str, Task](), list[str](), list[Mapping[str, str] | None]()
         for number, item in enumerate(lookup.tasks):
             if isinstance(item, str):
                 keys.append(item)
+                names.append(None)
                 continue
-            task = _read(item, ["tasks", number])
+            written, task = _read(item, ["tasks", number])
             sent[task.key] = task
             keys.append(task.key)
-        return AskedTasks(keys, sent, lookup.definitions)
+            names.append(written.new_names)
+        return AskedTasks(keys, sent, names if sent else (), lookup.definitions)
 
     def find(self, key: str) -> Task | None:
         """The task of a key, if it was sent. Raises Problem where another one was."""
         if key in self.sent or key not in self.definitions:
             return self.sent.get(key)
         place = ["definitions", key]
-        task = _read(self.definitions[key], place, is_named=True)
+        task, _ = _read(self.definitions[key], place)
         if task.key != key:
             raise invalid("body", place, f"it is not this task: its key is {task.key}")
         return task
 
 
-def _read(data: Any, place: Sequence[str | int], *, is_named: bool = False) -> Task:
-    """The task at a place of a request, renamed unless it has its own names. Raises Problem where it is none, or too
-    large.
-    """
+def _read(data: Any, place: Sequence[str | int]) -> tuple[Task, Task]:
+    """The task at a place of a request, and the same renamed. Raises Problem where it is none, or too large."""
     try:
         task = Task.from_json(data)
         check_size(task)
-        task = task if is_named else task.renamed()
-        assert task.key  # which is worked out here, where nesting is caught
+        return task, task.renamed()
     except RecursionError as error:
         raise invalid("body", place, "it is no task: it is nested too deeply") from error
     except ValueError as error:
         raise invalid("body", place, f"it is no task: {error}") from error
-    return task
 
 
 LIMIT_S = 0.4

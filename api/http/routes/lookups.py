@@ -72,8 +72,9 @@ async def look_up(
     if lookup.is_model:
         told = await in_thread(partial(model_verdict, service.store, [*asked.keys, *lookup.others], target_key))
         verdict = b"".join(b", %s: %s" % (_encode(field), _encode(part)) for field, part in told.to_json().items())
+    names = b', "names": %s' % _encode(asked.names) if asked.names else b""
     text = b", ".join(items[task_key].text for task_key in asked.keys)
-    content = b'{"target": "%s", "items": [%s]%s%s}' % (target_key.encode(), text, verdict, job)
+    content = b'{"target": "%s", "items": [%s]%s%s%s}' % (target_key.encode(), text, names, verdict, job)
     return Response(content, media_type="application/json")
 
 

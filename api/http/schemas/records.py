@@ -133,6 +133,11 @@ class LookupAnswer(Answer):
 
     target: Digest
     items: list[LookupItem]
+    names: list[dict[str, str] | None] | None = Field(
+        None,
+        description="Where tasks came without a key: of each of these, the name that a tensor came with -> that which "
+        "it has in everything that is told of the task, such as the arguments of its code.",
+    )
     kept: list[KeptShown] | None = Field(
         None,
         description="Of the model, where its last job found nothing that makes it faster as a whole: its tasks, but "

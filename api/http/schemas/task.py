@@ -14,7 +14,7 @@ from tunewright.codegen.expr.dtype import DType
 from tunewright.codegen.expr.expr import arity
 from tunewright.codegen.expr.semantics import OPS
 from tunewright.db.admission import MAX_EXTENT
-from tunewright.graph.task import COMBINERS, NAME
+from tunewright.graph.task import COMBINERS, FIELDS, NAME, STAGE_FIELDS, TENSOR_FIELDS
 
 TaskData = Annotated[dict[str, Any], WithJsonSchema({"$ref": "#/components/schemas/Task"})]
 """A task as JSON data, which is read by `Task.from_json`."""
@@ -74,7 +74,8 @@ COMPONENTS: dict[str, Any] = {
             },
             "small": {"type": "boolean", "description": "Of a constant of int8: whether none is beyond 64."},
         },
-        "required": ["name", "shape", "dtype", "constant"],
+        "required": list(TENSOR_FIELDS),
+        "additionalProperties": False,
     },
     "Stage": {
         "type": "object",
@@ -92,7 +93,8 @@ COMPONENTS: dict[str, Any] = {
             },
             "body": _EXPRESSION,
         },
-        "required": ["output", "axes", "reduce", "combiner", "index", "body"],
+        "required": list(STAGE_FIELDS),
+        "additionalProperties": False,
     },
     "Task": {
         "type": "object",
@@ -109,7 +111,8 @@ COMPONENTS: dict[str, Any] = {
                 "description": "Whether a step function reads what a convolution makes: a plain sum then.",
             },
         },
-        "required": ["op", "inputs", "outputs", "temporaries", "stages"],
+        "required": list(FIELDS),
+        "additionalProperties": False,
     },
 }
 """By name."""
