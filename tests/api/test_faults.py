@@ -111,10 +111,10 @@ def test_a_packed_body_is_told_to_be_so(client):
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        (lambda task: task["inputs"][0].pop("constant"), "it is not this task: 'constant' is missing"),
-        (lambda task: task["inputs"].append(5), "it is not this task: 5 is not an object"),
-        (lambda task: task.update(stages=None), "it is not this task: stages is null, not an array"),
-        (lambda task: task["inputs"][0].update(dtype="f33"), "it is not this task: dtype is 'f33', not one of float32"),
+        (lambda task: task["inputs"][0].pop("constant"), "it is no task: 'constant' is missing"),
+        (lambda task: task["inputs"].append(5), "it is no task: 5 is not an object"),
+        (lambda task: task.update(stages=None), "it is no task: stages is null, not an array"),
+        (lambda task: task["inputs"][0].update(dtype="f33"), "it is no task: dtype is 'f33', not one of float32"),
         (lambda task: task["stages"][0].update(axes=[["a0"]]), "an axis is a name and an extent"),
     ],
 )

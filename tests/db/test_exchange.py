@@ -90,7 +90,7 @@ def change(line, path, value):
         ("schema", ..., "'schema' is missing"),
         ("task", [], "task is [], not an object"),
         ("task.stages", ..., "'stages' is missing"),
-        ("task.stages", [{}], "'output' is missing"),
+        ("task.stages", [{}], "'output', 'axes', 'reduce', 'combiner', 'index', 'body' are missing"),
         ("task_key", "00", "task_key is '00', but that task has the key "),
         ("target_key", "00", "target_key is '00', but that target has the key "),
         ("target.threads", 4, "target_key is "),

@@ -6,18 +6,13 @@ Each writes a small ONNX model and opens it, so a task is what the importer, the
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
-
-import numpy as np
-from onnx import helper, numpy_helper
 
 from tunewright.codegen.expr.dtype import DType
 from tunewright.codegen.target import Target
+from tunewright.graph.op_model import OpNode, op_model
 from tunewright.graph.task import Task
 
 from .model import open_for
-
-OPSET = 21
 
 ACTIVATIONS = "Relu", "Sigmoid", "Tanh", "Gelu"
 """Ops that may follow a product."""
@@ -43,12 +38,12 @@ def matmul(
     """
     kind = _float(dtype)
     _check_extents(m, n, k, *batch)
-    known: dict[str, Sequence[int]] = {"w": (k, n)} if is_constant else {}
+    known: dict[str, Sequence[int] | float] = {"w": (k, n)} if is_constant else {}
     inputs = {"x": (*batch, m, k)} | ({} if is_constant else {"w": (k, n)})
-    nodes = [helper.make_node("MatMul", ["x", "w"], ["t0"])]
+    nodes = [OpNode("MatMul", ("x", "w"), "product")]
     if has_bias:
         known["b"] = (n,)
-        nodes.append(helper.make_node("Add", ["t0", "b"], ["t1"]))
+        nodes.append(OpNode("Add", ("product", "b"), "sum"))
     return _main(_tasks(nodes, inputs, known, (*batch, m, n), kind, activation, target))
 
 
@@ -81,8 +76,13 @@ def conv2d(
         raise ValueError(f"a window of {kernel} leaves nothing of {height} x {width}")
     known = {"w": (outputs, channels // groups, kernel, kernel)} | ({"b": (outputs,)} if has_bias else {})
     nodes = [
-        helper.make_node("Transpose", ["x"], ["t0"], perm=[0, 3, 1, 2]),
-        helper.make_node("Conv", ["t0", *known], ["t1"], strides=[stride] * 2, pads=[padding] * 4, group=groups),
+        OpNode("Transpose", ("x",), "image", {"perm": [0, 3, 1, 2]}),
+        OpNode(
+            "Conv",
+            ("image", *known),
+            "windows",
+            {"strides": [stride] * 2, "pads": [padding] * 4, "group": groups},
+        ),
     ]
     shape, inputs = (batch, outputs, *sides), {"x": (batch, height, width, channels)}
     return _main(_tasks(nodes, inputs, known, shape, kind, activation, target, [0, 2, 3, 1]))
@@ -104,23 +104,21 @@ def attention(
     """
     kind = _float(dtype)
     _check_extents(batch, heads, queries, keys, size)
-    scale = numpy_helper.from_array(np.asarray(size**-0.5, kind.numpy))
     nodes = [
-        helper.make_node("Constant", [], ["c"], value=scale),
-        helper.make_node("Transpose", ["k"], ["t0"], perm=[0, 1, 3, 2]),
-        helper.make_node("MatMul", ["q", "t0"], ["t1"]),
-        helper.make_node("Mul", ["t1", "c"], ["t2"]),
-        helper.make_node("Softmax", ["t2"], ["t3"]),
-        helper.make_node("MatMul", ["t3", "v"], ["t4"]),
+        OpNode("Transpose", ("k",), "turned", {"perm": [0, 1, 3, 2]}),
+        OpNode("MatMul", ("q", "turned"), "scores"),
+        OpNode("Mul", ("scores", "scale"), "scaled"),
+        OpNode("Softmax", ("scaled",), "weights"),
+        OpNode("MatMul", ("weights", "v"), "y"),
     ]
     shapes = {"q": (batch, heads, queries, size)} | dict.fromkeys("kv", (batch, heads, keys, size))
-    return _tasks(nodes, shapes, {}, shapes["q"], kind, "", target)
+    return _tasks(nodes, shapes, {"scale": size**-0.5}, shapes["q"], kind, "", target)
 
 
 def _tasks(
-    nodes: list[Any],
+    nodes: list[OpNode],
     inputs: Mapping[str, Sequence[int]],
-    known: Mapping[str, Sequence[int]],
+    known: Mapping[str, Sequence[int] | float],
     shape: Sequence[int],
     dtype: DType,
     activation: str,
@@ -131,25 +129,11 @@ def _tasks(
     if activation and activation not in ACTIVATIONS:
         raise ValueError(f"{activation} is none of {', '.join(ACTIVATIONS)}")
     if activation:
-        nodes.append(helper.make_node(activation, nodes[-1].output, ["after"]))
+        nodes.append(OpNode(activation, (nodes[-1].output,), "after"))
     if perm:
-        nodes.append(helper.make_node("Transpose", nodes[-1].output, ["last"], perm=perm))
-    [last] = nodes[-1].output
-    kind = helper.np_dtype_to_tensor_dtype(dtype.numpy)
-    shape = [shape[axis] for axis in perm] if perm else shape
-    rng = np.random.default_rng(0)
-    graph = helper.make_graph(
-        nodes,
-        "built",
-        [helper.make_tensor_value_info(name, kind, sizes) for name, sizes in inputs.items()],
-        [helper.make_tensor_value_info(last, kind, shape)],
-        [
-            numpy_helper.from_array(rng.standard_normal(sizes).astype(dtype.numpy), name)
-            for name, sizes in known.items()
-        ],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10)
-    return [task for task, _ in open_for(target, model.SerializeToString()).tasks.values()]
+        nodes.append(OpNode("Transpose", (nodes[-1].output,), "last", {"perm": perm}))
+        shape = [shape[axis] for axis in perm]
+    return [task for task, _ in open_for(target, op_model(nodes, inputs, known, shape, dtype)).tasks.values()]
 
 
 def _float(dtype: DType | str) -> DType:
