@@ -37,6 +37,7 @@ from .cuda.turned_tiles import TurnedTilesSketch
 from .cuda.unfolded_tiles import UnfoldedTilesSketch
 from .cuda.warp_tiles import WarpTilesSketch
 from .cuda.warpgroup_tiles import WarpgroupTilesSketch
+from .description import SchedulePoint
 from .measurement import Candidate
 from .schedule import Illegal, Schedule
 from .sketch import CACHED_SPACES, Sketch, find_space
@@ -139,3 +140,10 @@ def lower(candidate: Candidate) -> Kernel:
     if find_space(entry, candidate.task, candidate.target) is None:
         raise Illegal(f"sketch {entry.name} does not apply to {candidate.task.op}")
     return entry.lower(candidate.task, candidate.schedule, candidate.target)
+
+
+def point_of(candidate: Candidate, kernel: Kernel | None = None) -> SchedulePoint:
+    """A candidate with what follows from it; `kernel` is its lowered form, if known. Raises as `lower`."""
+    task, target, schedule = candidate.task, candidate.target, candidate.schedule
+    kernel = lower(candidate) if kernel is None else kernel
+    return SchedulePoint(task, target, schedule, kernel, sketch(schedule.sketch).space(task, target))

@@ -21,9 +21,9 @@ from tunewright.graph.onnx_import import load
 from tunewright.graph.oracle import example_inputs, reference
 from tunewright.graph.rewrites import rewrite
 from tunewright.graph.task import Task
+from tunewright.search_space.measurement import Candidate
 from tunewright.search_space.sketch import find_space
-from tunewright.search_space.sketches import sketch, spaces
-from tunewright.tuner.explain.sentences import point_of
+from tunewright.search_space.sketches import point_of, sketch, spaces
 
 from .oracle import DOTS, HOST, interpret, native
 
@@ -127,7 +127,7 @@ def test_chunks_are_as_the_tiling_says(rows: int) -> None:
     space = SKETCH.space(task, DOTS)
     for row in [space.row(space.default), *space.sample(12, np.random.default_rng(rows))]:
         schedule = space.schedule(row)
-        point = point_of(task, DOTS, schedule)
+        point = point_of(Candidate(task, DOTS, schedule))
         values = dict(schedule.values)
         tiles = -(-96 // (values["vectors"] * DOTS.lanes(4)))
         chunks = point.pieces[point.main] // tiles

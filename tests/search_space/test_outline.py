@@ -9,10 +9,10 @@ from math import prod
 import pytest
 
 from tunewright.codegen.target import Target
+from tunewright.search_space.measurement import Candidate
 from tunewright.search_space.outline import LoopOutline
 from tunewright.search_space.schedule import Schedule
-from tunewright.search_space.sketches import sketch
-from tunewright.tuner.explain.sentences import point_of
+from tunewright.search_space.sketches import point_of, sketch
 
 from .oracle import GPU, WIDE, graph_of, tasks_of
 
@@ -22,7 +22,7 @@ def product_on(target: Target, **values: int) -> LoopOutline:
     name = "contraction" if target.gpu is None else "product_tiles"
     default = sketch(name).space(task, target).default
     schedule = Schedule(default.sketch, default.version, tuple((dict(default.values) | values).items()))
-    return LoopOutline.of(point_of(task, target, schedule))
+    return LoopOutline.of(point_of(Candidate(task, target, schedule)))
 
 
 def test_a_product_in_tiles() -> None:

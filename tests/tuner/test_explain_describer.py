@@ -21,11 +21,11 @@ from tunewright.graph.task import Axis, Stage, Task, Tensor, canonical
 from tunewright.search_space.measurement import Candidate, Status
 from tunewright.search_space.outline import LoopOutline
 from tunewright.search_space.schedule import Illegal, Schedule
-from tunewright.search_space.sketches import default_schedule, lower, sketch
+from tunewright.search_space.sketches import default_schedule, lower, point_of, sketch
 from tunewright.tuner.explain import describer, describer_child
 from tunewright.tuner.explain.describer import DescriptionError, ScheduleDescriber, ScheduleDescription
 from tunewright.tuner.explain.nest import nest
-from tunewright.tuner.explain.sentences import describe, point_of
+from tunewright.tuner.explain.sentences import describe
 from tunewright.tuner.explain.texts import GPU_PARTS, PARTS, DiffKind, difference, texts
 from tunewright.workers.sandbox.process import ChildError, ChildStartError, RequestFailed
 
@@ -244,7 +244,7 @@ def test_what_it_takes_to_link_a_schedule(shower: ScheduleDescriber, task: Task)
 def test_the_outline_of_a_schedule(shower: ScheduleDescriber, task: Task, half: Task) -> None:
     for one, target in ((task, WIDE), (half, GPU)):
         schedule = default_schedule(one, target)
-        assert shower.outline(one, target, schedule) == LoopOutline.of(point_of(one, target, schedule))
+        assert shower.outline(one, target, schedule) == LoopOutline.of(point_of(Candidate(one, target, schedule)))
 
 
 def test_what_it_takes_to_launch_a_schedule(shower: ScheduleDescriber, half: Task) -> None:

@@ -18,10 +18,10 @@ from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Candidate
 from tunewright.search_space.outline import LoopOutline
 from tunewright.search_space.schedule import Schedule
-from tunewright.search_space.sketches import lower
+from tunewright.search_space.sketches import lower, point_of
 
 from .nest import nest, to_json
-from .sentences import describe, point_of
+from .sentences import describe
 from .texts import cut, difference, readable, text_of
 
 MOST_COMPARED_LETTERS = 1_000_000
@@ -40,8 +40,7 @@ def picture(task: Any, target: Any, schedule: Any) -> dict[str, Any]:
 
 def outline(task: Any, target: Any, schedule: Any) -> dict[str, Any]:
     """A schedule in numbers that any compiler knows."""
-    candidate = _candidate(task, target, schedule)
-    return LoopOutline.of(point_of(candidate.task, candidate.target, candidate.schedule)).to_json()
+    return LoopOutline.of(point_of(_candidate(task, target, schedule))).to_json()
 
 
 def text(task: Any, target: Any, schedule: Any, part: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from tunewright.search_space.counts import enumeration
 from tunewright.search_space.description import SchedulePoint
 from tunewright.search_space.measurement import Candidate
 from tunewright.search_space.schedule import Schedule
-from tunewright.search_space.sketches import lower, sketch
+from tunewright.search_space.sketches import point_of, sketch
 
 from ..text import large, shorten
 
@@ -31,18 +31,12 @@ def describe(task: Task, target: Target, schedule: Schedule, kernel: Kernel | No
     Raises Illegal where the schedule is in no space of the task. With tasks of strangers it may take any time and
     memory: see `describer`.
     """
-    point = point_of(task, target, schedule, kernel)
+    point = point_of(Candidate(task, target, schedule), kernel)
     said = sketch(schedule.sketch).describe(point)
     texts = [shorten(text, MOST_LETTERS) for text in (*said, *_memory(point))]
     if len(texts) > MOST_SENTENCES:
         texts[MOST_SENTENCES - 1 :] = [f"There are {len(texts) - MOST_SENTENCES + 1} more things to say."]
     return texts
-
-
-def point_of(task: Task, target: Target, schedule: Schedule, kernel: Kernel | None = None) -> SchedulePoint:
-    """A schedule with what follows from it. Raises as `describe`."""
-    kernel = lower(Candidate(task, target, schedule)) if kernel is None else kernel
-    return SchedulePoint(task, target, schedule, kernel, sketch(schedule.sketch).space(task, target))
 
 
 def _memory(point: SchedulePoint) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Annotated, TypeVar
 
@@ -17,7 +18,7 @@ from tunewright.search_space.outline import LoopOutline
 from tunewright.search_space.schedule import Schedule
 
 from ..access import needs
-from ..descriptions import Descriptions, DescriptionsDep, Failure
+from ..descriptions import DescriptionsDep, Failure
 from ..openapi import problems
 from ..problems import Problem, ProblemKind
 from ..schemas.base import Digest
@@ -38,6 +39,8 @@ CODE_PROBLEMS = problems(
 
 Built = TypeVar("Built", Launchable, Linkable, LoopOutline)
 
+View = TypeVar("View", LaunchableShown, LinkableShown, OutlineShown)
+
 router = APIRouter(prefix="/v1", tags=["lookups"])
 
 
@@ -54,9 +57,7 @@ async def find_outline(
     target: Annotated[Digest, Query(description="Key of the target.")],
 ) -> OutlineShown:
     """Tiles by axis, lanes, pieces and packed constants, in words that need no knowledge of this package's sketches."""
-    task, machine, schedule = await in_thread(partial(_read, service.store, task_key, target))
-    found = _built(await descriptions.outline(task, machine, schedule))
-    return OutlineShown(task=task_key, target=target, schedule=schedule.key, **found.to_json())
+    return await _view(OutlineShown, service.store, descriptions.outline, task_key, target)
 
 
 @router.get(
@@ -76,7 +77,7 @@ async def find_launchable(
     So a compiler can launch what was found best without this package; one that rebuilds it takes the schedule from the
     record. The server needs the extra `cuda`, but no GPU.
     """
-    return await launchable_view(service.store, descriptions, task_key, target)
+    return await _view(LaunchableShown, service.store, descriptions.launchable, task_key, target, is_gpu=True)
 
 
 @router.get(
@@ -95,34 +96,31 @@ async def find_linkable(
 
     So a compiler can link what was found best without this package. The server may be another kind of machine.
     """
-    return await linkable_view(service.store, descriptions, task_key, target)
+    return await _view(LinkableShown, service.store, descriptions.linkable, task_key, target, is_gpu=False)
 
 
-async def launchable_view(store: Store, descriptions: Descriptions, task_key: str, target_key: str) -> LaunchableShown:
-    """Raises Problem for what is not known or can't be launched, and where it takes longer; StoreError."""
+async def _view(
+    shown: type[View],
+    store: Store,
+    make: Callable[[Task, Target, Schedule], Awaitable[Built | Failure | None]],
+    task_key: str,
+    target_key: str,
+    is_gpu: bool | None = None,
+) -> View:
+    """What is made of the best record. `is_gpu`: the kind of target that it is for; None: any.
+
+    Raises Problem for what is not known or can't be made, and where it takes longer; StoreError.
+    """
     task, target, schedule = await in_thread(partial(_read, store, task_key, target_key))
-    if target.gpu is None:
-        raise Problem(ProblemKind.NOT_LAUNCHABLE, f"{target} is a processor: ask for what is linkable")
-    found = _built(await descriptions.launchable(task, target, schedule))
-    return LaunchableShown(task=task_key, target=target_key, schedule=schedule.key, **found.to_json())
-
-
-async def linkable_view(store: Store, descriptions: Descriptions, task_key: str, target_key: str) -> LinkableShown:
-    """Raises Problem for what is not known or can't be linked, and where it takes longer; StoreError."""
-    task, target, schedule = await in_thread(partial(_read, store, task_key, target_key))
-    if target.gpu is not None:
-        raise Problem(ProblemKind.NOT_LAUNCHABLE, f"{target} is a GPU: ask for what is launchable")
-    found = _built(await descriptions.linkable(task, target, schedule))
-    return LinkableShown(task=task_key, target=target_key, schedule=schedule.key, **found.to_json())
-
-
-def _built(found: Built | Failure | None) -> Built:
-    """What was made of a schedule. Raises Problem where it can't be, or is not yet."""
+    if is_gpu is not None and is_gpu is not (target.gpu is not None):
+        kind, other = ("processor", "linkable") if is_gpu else ("GPU", "launchable")
+        raise Problem(ProblemKind.NOT_LAUNCHABLE, f"{target} is a {kind}: ask for what is {other}")
+    found = await make(task, target, schedule)
     if found is None:
         raise Problem(ProblemKind.BUSY, "the kernel is still being built", retry_after_s=RETRY_S)
     if isinstance(found, Failure):
         raise Problem(ProblemKind.NOT_LAUNCHABLE, found.why)
-    return found
+    return shown(task=task_key, target=target_key, schedule=schedule.key, **found.to_json())
 
 
 def _read(store: Store, task_key: str, target_key: str) -> tuple[Task, Target, Schedule]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Annotated, Any, cast
 
@@ -56,7 +57,9 @@ class AskedTasks:
                 keys.append(item)
                 names.append(None)
                 continue
-            written, task = _read(item, ["tasks", number])
+            with _faults_at(["tasks", number]):
+                written = _read(item)
+                task = written.renamed()
             sent[task.key] = task
             keys.append(task.key)
             names.append(written.new_names)
@@ -67,18 +70,25 @@ class AskedTasks:
         if key in self.sent or key not in self.definitions:
             return self.sent.get(key)
         place = ["definitions", key]
-        task, _ = _read(self.definitions[key], place)
+        with _faults_at(place):
+            task = _read(self.definitions[key])
         if task.key != key:
             raise invalid("body", place, f"it is not this task: its key is {task.key}")
         return task
 
 
-def _read(data: Any, place: Sequence[str | int]) -> tuple[Task, Task]:
-    """The task at a place of a request, and the same renamed. Raises Problem where it is none, or too large."""
+def _read(data: Any) -> Task:
+    """A task from data of any origin. Raises ValueError where it is none, or too large, and RecursionError."""
+    task = Task.from_json(data)
+    check_size(task)
+    return task
+
+
+@contextmanager
+def _faults_at(place: Sequence[str | int]) -> Iterator[None]:
+    """Raise Problem for what is no task at a place of a request."""
     try:
-        task = Task.from_json(data)
-        check_size(task)
-        return task, task.renamed()
+        yield
     except RecursionError as error:
         raise invalid("body", place, "it is no task: it is nested too deeply") from error
     except ValueError as error:
