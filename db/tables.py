@@ -138,6 +138,7 @@ class JobRow(Row):
             "ix_jobs_unfinished", "spec_key", unique=True, sqlite_where=IS_UNFINISHED, postgresql_where=IS_UNFINISHED
         ),
         Index("ix_jobs_queue", "state", "priority", "id"),
+        Index(None, "owner", "id"),
     )
 
     id: Mapped[int] = mapped_column(Id, primary_key=True)
@@ -164,7 +165,18 @@ class JobRow(Row):
     error: Mapped[str] = mapped_column(Text, default="")
     owner: Mapped[str] = mapped_column(String(32), default="")
     written: Mapped[str] = mapped_column(String(16), default="")  # id of the newest write under the lease, see `leases`
-    events: Mapped[int] = mapped_column(Integer, default=0)  # how many there are: the number of the newest
+    events: Mapped[int] = mapped_column(Integer, default=0)  # how many there were: the number of the newest
+    notes: Mapped[str] = mapped_column(Text, default="", server_default=text("''"))  # of people
+
+
+class JobTagRow(Row):
+    """A word that people mark a job with."""
+
+    __tablename__ = "job_tags"
+    __table_args__ = (Index(None, "tag", "job_id"),)
+
+    job_id: Mapped[int] = mapped_column(Id, ForeignKey("jobs.id"), primary_key=True)
+    tag: Mapped[str] = mapped_column(String(64), primary_key=True)
 
 
 class JobTaskRow(Row):
@@ -269,6 +281,38 @@ class TunerRow(Row):
     devices: Mapped[list[dict[str, Any]]] = mapped_column(Json)
     job_id: Mapped[int | None] = mapped_column(Id, ForeignKey("jobs.id"))
     draining: Mapped[bool] = mapped_column(Boolean)
+    owner: Mapped[str] = mapped_column(String(32), default="", server_default=text("''"))  # id of its API key, if any
+    wish: Mapped[str | None] = mapped_column(String(16))  # what it is to do
+
+
+class WebhookRow(Row):
+    """An address that is told of jobs."""
+
+    __tablename__ = "webhooks"
+
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    url: Mapped[str] = mapped_column(Text)
+    secret: Mapped[str] = mapped_column(Text)  # what deliveries are signed with
+    events: Mapped[list[str]] = mapped_column(Json)  # kinds of events
+    owner: Mapped[str] = mapped_column(String(32), index=True)
+    created_at: Mapped[datetime] = mapped_column(Instant)
+
+
+class DeliveryRow(Row):
+    """An event that is to be told to a webhook, or was. It is stored in the transaction of the event."""
+
+    __tablename__ = "deliveries"
+    __table_args__ = (Index(None, "webhook_id", "id"),)
+
+    id: Mapped[int] = mapped_column(Id, primary_key=True)
+    webhook_id: Mapped[str] = mapped_column(String(32), ForeignKey("webhooks.id"))
+    kind: Mapped[str] = mapped_column(String(16))
+    data: Mapped[dict[str, Any]] = mapped_column(Json)  # its content
+    created_at: Mapped[datetime] = mapped_column(Instant)
+    attempts: Mapped[int] = mapped_column(Integer, default=0)
+    due_at: Mapped[datetime | None] = mapped_column(Instant, index=True)  # of the next attempt; none: it is over
+    status: Mapped[int | None] = mapped_column(Integer)  # that the last attempt was answered with
+    error: Mapped[str] = mapped_column(Text, default="")  # of the last attempt
 
 
 LONG_AGO = "1970-01-01 00:00:00.000000"
@@ -431,6 +475,7 @@ class NamespaceRow(Row):
     size_bytes: Mapped[int] = mapped_column(BigInteger)  # of keys and values
     revision: Mapped[int] = mapped_column(BigInteger)  # number of changes
     created_at: Mapped[datetime] = mapped_column(Instant)
+    release_id: Mapped[int | None] = mapped_column(Id)  # the one that lookups are answered from; none: all entries
 
 
 class EnvironmentRow(Row):
@@ -471,6 +516,46 @@ class LogEntryRow(Row):
     created_at: Mapped[datetime] = mapped_column(Instant)
     key: Mapped[str] = mapped_column(Text)
     value: Mapped[bytes] = mapped_column(LargeBinary)
+
+
+class ReleaseRow(Row):
+    """A release of a namespace: what was served at its revision, under a name, signed."""
+
+    __tablename__ = "log_releases"
+    __table_args__ = (UniqueConstraint("namespace_id", "name"),)
+
+    id: Mapped[int] = mapped_column(Id, primary_key=True)
+    namespace_id: Mapped[int] = mapped_column(Id, ForeignKey("log_namespaces.id"))
+    name: Mapped[str] = mapped_column(String(64))
+    revision: Mapped[int] = mapped_column(BigInteger)  # of the namespace
+    entries: Mapped[int] = mapped_column(BigInteger)
+    sha256: Mapped[str] = mapped_column(Key)  # of its lines
+    signature: Mapped[str] = mapped_column(Text)
+    notes: Mapped[str] = mapped_column(Text)
+    owner: Mapped[str] = mapped_column(String(32))  # id of the key that made it
+    created_at: Mapped[datetime] = mapped_column(Instant)
+
+
+class ReleaseEntryRow(Row):
+    """An entry of a release, which can't be deleted as long as it is one."""
+
+    __tablename__ = "log_release_entries"
+
+    release_id: Mapped[int] = mapped_column(Id, ForeignKey("log_releases.id"), primary_key=True)
+    entry_id: Mapped[int] = mapped_column(Id, ForeignKey("log_entries.id"), primary_key=True, index=True)
+
+
+class PromotionRow(Row):
+    """A release became the one that lookups of its namespace are answered from, or none did; the newest row counts."""
+
+    __tablename__ = "log_promotions"
+    __table_args__ = (Index(None, "namespace_id", "id"),)
+
+    id: Mapped[int] = mapped_column(Id, primary_key=True)
+    namespace_id: Mapped[int] = mapped_column(Id, ForeignKey("log_namespaces.id"))
+    release_id: Mapped[int | None] = mapped_column(Id, ForeignKey("log_releases.id"))
+    owner: Mapped[str] = mapped_column(String(32))  # id of the key that did it
+    created_at: Mapped[datetime] = mapped_column(Instant)
 
 
 def _name_places() -> None:

@@ -177,6 +177,16 @@ def test_a_frozen_database_says_when_the_best_was_created(path, tmp_path):
 
 BEFORE_TRUST = ";".join(
     [
+        "DROP TABLE log_promotions",
+        "DROP TABLE log_release_entries",
+        "DROP TABLE log_releases",
+        "DROP TABLE deliveries",
+        "DROP TABLE webhooks",
+        "DROP TABLE job_tags",
+        "DROP INDEX ix_jobs_owner_id",
+        "ALTER TABLE jobs DROP COLUMN notes",
+        "ALTER TABLE tuners DROP COLUMN owner",
+        "ALTER TABLE tuners DROP COLUMN wish",
         "DROP TABLE log_entries",
         "DROP TABLE log_environments",
         "DROP TABLE log_namespaces",
