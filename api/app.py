@@ -11,6 +11,7 @@ import logging
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, cast
 
@@ -34,6 +35,7 @@ from .http.metrics import Metrics
 from .http.middleware import QUIET, Envelope, Gate
 from .http.paths import LOGIN
 from .http.query import only_known_query
+from .http.queue_watch import QueueWatch
 from .http.readers import Readers
 from .http.routes import (
     changes,
@@ -48,12 +50,30 @@ from .http.routes import (
     records,
     snapshots,
     voids,
+    work,
 )
 from .http.routes.lookup_service import LookupService
-from .http.service import Options, Service
+from .http.service import Options, Service, in_thread
 
 if TYPE_CHECKING:
     from tunewright.tuner.models.reader import Reader
+
+PARTS = (
+    models,
+    jobs,
+    events,
+    changes,
+    lookups,
+    launchables,
+    snapshots,
+    records,
+    voids,
+    logs,
+    fleet,
+    work,
+    operations,
+)
+"""What has the routes of programs."""
 
 _log = logging.getLogger("tunewright.api")
 
@@ -83,6 +103,7 @@ def assemble(store: Store, options: Options, make_reader: Callable[[], Reader] |
         store=store,
         options=options,
         changes=Changes(store.jobs),
+        queue=QueueWatch(partial(in_thread, store.jobs.queued_targets)),
         readers=Readers(make_reader or _model_reader, options.readers),
         metrics=metrics,
         health=ServiceHealth(store, metrics.lag),
@@ -111,8 +132,7 @@ def assemble(store: Store, options: Options, make_reader: Callable[[], Reader] |
         AsyncCache[bytes](MOST_KEPT),
     )
     app.state.descriptions, app.state.histories = Descriptions(), Histories()
-    parts = (models, jobs, events, changes, lookups, launchables, snapshots, records, voids, logs, fleet, operations)
-    for router in (*(part.router for part in parts), *ROUTERS):
+    for router in (*(part.router for part in PARTS), *ROUTERS):
         app.include_router(router, dependencies=[Depends(only_known_query)])
     problems.install(app, problem_page)
     events.install(app)

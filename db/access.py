@@ -41,6 +41,7 @@ class KeyScope(StrEnum):
     LOGS_READ = "logs:read"  # what other compilers found
     LOGS_WRITE = "logs:write"  # add to it
     LOGS_DECIDE = "logs:decide"  # approve, retire and delete it
+    WORK = "work"  # take jobs, and store what was measured for them
     METRICS = "metrics"  # for Prometheus
     LOGIN = "login"  # turns into a browser session, once
 

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -35,6 +36,9 @@ NOTIFY = "tunewright_announced"
 MAIN_TABLES: dict[str, type[Row]] = {"tasks": TaskRow, "targets": TargetRow, "jobs": JobRow, "trials": TrialRow}
 """Tables whose rows are counted as the size of a database."""
 
+_WRITE: ContextVar[str | None] = ContextVar("write", default=None)
+"""The id of the write under a lease that another process asks for and may ask for again; see `repeatable`."""
+
 Item = TypeVar("Item")
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -56,7 +60,7 @@ class Database:
         self.unwritable: Unwritable | None = None  # the error of the last write, if it could not be stored
         # Locked during a write under a lease: the database stores the id of the newest such write of a job only, so
         # another thread must not write before this one is repeated.
-        self.leased_write = threading.Lock()
+        self._leased_write = threading.Lock()
         self.is_sqlite = engine.dialect.name == "sqlite"
         self.insert: Callable[[type[Row]], sqlite.Insert | postgresql.Insert] = (
             sqlite.insert if self.is_sqlite else postgresql.insert
@@ -106,6 +110,15 @@ class Database:
         except Unwritable as error:
             self.unwritable = error
             raise
+
+    @contextmanager
+    def leased_writes(self) -> Iterator[str]:
+        """The id of a write under a lease: no other thread writes under one before it is done, repeated or not."""
+        if (write := _WRITE.get()) is not None:  # who asks for it writes one after the other
+            yield write
+            return
+        with self._leased_write:
+            yield secrets.token_hex(8)
 
     def announce(self, transaction: Connection | Session) -> None:
         """Notify threads that wait for a change of the queue, once the transaction is committed."""
@@ -241,11 +254,20 @@ def retry_write(
 
     @functools.wraps(method)
     def call(self: Owner, /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
-        write = secrets.token_hex(8)
-        with self.database.leased_write:
+        with self.database.leased_writes() as write:
             return self.database.retry(lambda: method(self, write, *args, **kwargs))
 
     return call
+
+
+@contextmanager
+def repeatable(write: str) -> Iterator[None]:
+    """A context in which writes under a lease have this id: with the same one they change nothing a second time."""
+    token = _WRITE.set(write)
+    try:
+        yield
+    finally:
+        _WRITE.reset(token)
 
 
 def column_of(

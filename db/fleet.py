@@ -46,6 +46,7 @@ class Tuner:
     devices: tuple[TunerDevice, ...] = ()
     job_id: int | None = None
     draining: bool = False  # it takes no more jobs, and ends
+    owner: str = ""  # id of the API key that it came with; empty: it has the database
 
 
 FORGET_S = 24 * 3600.0
@@ -60,9 +61,11 @@ class Fleet(DatabasePart):
         self._enlisted: dict[str, dict[str, Any]] = {}  # by id: columns to enlist it again
 
     @write_session
-    def enlist(self, session: Session, tuner_id: str, host: str, pid: int, version: str, pool: str) -> None:
+    def enlist(
+        self, session: Session, tuner_id: str, host: str, pid: int, version: str, pool: str, owner: str = ""
+    ) -> None:
         """Store a tuner that starts."""
-        values = {"host": clean(host), "pid": pid, "version": clean(version), "pool": pool}
+        values = {"host": clean(host), "pid": pid, "version": clean(version), "pool": pool, "owner": owner}
         self._enlisted[tuner_id] = values
         now = self.database.now(session)
         session.execute(delete(TunerRow).where(TunerRow.seen_at < now - timedelta(seconds=FORGET_S)))

@@ -5,7 +5,6 @@ Trials are stored without the mapper, as a search waits for each of them.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime
@@ -84,8 +83,8 @@ class Recorder(DatabasePart):
         positive time, a time that is no number).
         """
         check_measurement(record.measurement)
-        with self._lease_lock(lease):
-            return self._record(secrets.token_hex(8), record, lease, events)
+        with self._write(lease) as write:
+            return self._record(write, record, lease, events)
 
     @retry
     def _record(self, write: str, record: Record, lease: Lease | None, events: Sequence[NewEvent]) -> bool:
@@ -104,8 +103,8 @@ class Recorder(DatabasePart):
         ValueError as `record` does.
         """
         check_measurement(record.measurement)
-        with self._lease_lock(lease):
-            self._confirm(secrets.token_hex(8), record, lease, events)
+        with self._write(lease) as write:
+            self._confirm(write, record, lease, events)
 
     @retry
     def _confirm(self, write: str, record: Record, lease: Lease | None, events: Sequence[NewEvent]) -> None:
@@ -123,9 +122,9 @@ class Recorder(DatabasePart):
             change.session.add(ConfirmationRow(**values | marks))
             update_bests(self.database, change.session, [pair])
 
-    def _lease_lock(self, lease: Lease | None) -> AbstractContextManager[object]:
-        """The lock of writes under a lease: `Database.leased_write`."""
-        return nullcontext() if lease is None else self.database.leased_write
+    def _write(self, lease: Lease | None) -> AbstractContextManager[str]:
+        """The id of a write; under a lease by `Database.leased_writes`, and of no meaning without one."""
+        return nullcontext("") if lease is None else self.database.leased_writes()
 
     @contextmanager
     def _raise_not_found(self, record: Record) -> Iterator[None]:

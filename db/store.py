@@ -5,11 +5,11 @@ Rows stay inside; `translate` turns them into domain objects and back. Every val
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Row, Select, Text, and_, bindparam, cast, func, or_, select, tuple_, update
+from sqlalchemy import ColumnElement, Text, and_, bindparam, cast, func, or_, select, tuple_, update
 from sqlalchemy.orm import Session
 
 from tunewright.codegen.closeable import Closeable
@@ -25,6 +25,7 @@ from .choice import best_rows, newest_comparisons, newest_confirmations
 from .database import Database, column_of, read_session, retry, row_counts, write_session
 from .engine import choose_journal, make_engine, make_file, parse_url, translate_errors
 from .errors import NotFound, Reason
+from .examples import EXAMPLES_OF_PAGE, Example, read_examples
 from .fleet import Fleet
 from .jobs import Jobs
 from .keys import Keys
@@ -50,9 +51,6 @@ from .uploads import Uploads
 from .voids import Voids
 from .workload import Workload
 
-PAGE = 2000
-"""Trials of a page of `examples`."""
-
 EXAMPLES = select(
     TrialRow.id,
     TrialRow.task_key,
@@ -60,7 +58,7 @@ EXAMPLES = select(
     cast(TrialRow.schedule, Text).label("schedule"),
     *(getattr(TrialRow, name) for name in TIMING),
 )
-"""Columns of a trial for `examples`. Without the mapper, which takes several times as long."""
+"""Columns of an `Example`. Without the mapper, which takes several times as long."""
 
 Item = TypeVar("Item")
 
@@ -191,11 +189,10 @@ class Store(Recorder, Transfer, Closeable):
         """The target of a key. Raises NotFound."""
         return to_target(self._data(TargetRow, target_key, "target"))
 
-    def tasks(self, task_keys: Iterable[str]) -> dict[str, Task]:
+    @read_session
+    def tasks(self, session: Session, task_keys: Iterable[str]) -> dict[str, Task]:
         """The stored ones of these tasks, by key."""
-        tasks: dict[str, Task] = {}
-        self._fetch(TaskRow, set(task_keys), tasks, to_task)
-        return tasks
+        return {key: to_task(data) for key, data in column_of(session, TaskRow, TaskRow.data, task_keys).items()}
 
     @read_session
     def targets(self, session: Session, kind: str | None = None) -> list[Target]:
@@ -270,22 +267,26 @@ class Store(Recorder, Transfer, Closeable):
     def examples(
         self, target_kind: str, after: int = 0, through: int | None = None
     ) -> Iterator[tuple[Candidate, Measurement]]:
-        """The trials on targets of a kind, the newest first, so that a reader can stop when it has enough.
+        """The trials on targets of a kind, the newest first, as `read_examples` tells."""
+        return read_examples(self, target_kind, after, through)
 
-        Those with ids above `after`, up to `through` (`newest_trial`), without those taken back. Tasks and targets are
-        the same objects throughout. Measurements have their numbers only: not samples, error, object and provenance.
-        Trials stored meanwhile may be missing.
+    @read_session
+    def example_page(
+        self, session: Session, target_kind: str, after: int = 0, through: int | None = None
+    ) -> list[Example]:
+        """The newest `EXAMPLES_OF_PAGE` trials on targets of a kind with ids above `after`, up to `through`.
+
+        Those that were taken back are left out.
         """
-        tasks: dict[str, Task] = {}
-        targets: dict[str, Target] = {}
         target_keys = select(TargetRow.key).where(TargetRow.kind == target_kind)
         conditions = TrialRow.target_key.in_(target_keys), TrialRow.id > after, TrialRow.status != Status.VOIDED.value
-        for page in self._pages(EXAMPLES.where(*conditions), through):
-            self._fetch(TaskRow, {row.task_key for row in page}, tasks, to_task)
-            self._fetch(TargetRow, {row.target_key for row in page}, targets, to_target)
-            for row in page:
-                schedule = to_schedule(row.schedule)
-                yield Candidate(tasks[row.task_key], targets[row.target_key], schedule), to_timing(row)
+        query = EXAMPLES.where(*conditions)
+        if through is not None:
+            query = query.where(TrialRow.id <= through)
+        rows = session.connection().execute(query.order_by(TrialRow.id.desc()).limit(EXAMPLES_OF_PAGE))
+        return [
+            Example(row.id, row.task_key, row.target_key, to_schedule(row.schedule), to_timing(row)) for row in rows
+        ]
 
     # The whole
 
@@ -351,36 +352,6 @@ class Store(Recorder, Transfer, Closeable):
         if data is None:
             raise NotFound(f"{self}: there is no {name} {key}")
         return data
-
-    def _pages(self, query: Select[Any], through: int | None) -> Iterator[list[Row[Any]]]:
-        """Rows of trials, the newest first, up to an id, a page a transaction: none stays open while the caller works.
-
-        An imported trial may be gone by then, as its schedule was timed here: that is a newer trial.
-        """
-        while page := self._page(query, through):
-            yield page
-            through = page[-1].id - 1
-
-    @read_session
-    def _page(self, session: Session, query: Select[Any], through: int | None) -> list[Row[Any]]:
-        if through is not None:
-            query = query.where(TrialRow.id <= through)
-        return list(session.connection().execute(query.order_by(TrialRow.id.desc()).limit(PAGE)).all())
-
-    @read_session
-    def _fetch(
-        self,
-        session: Session,
-        row: type[TaskRow | TargetRow],
-        keys: set[str],
-        items: dict[str, Item],
-        decode: Callable[[dict[str, Any]], Item],
-    ) -> None:
-        """Add the tasks or targets of these keys to `items`, unless they are there."""
-        missing = keys - items.keys()
-        if not missing:
-            return
-        items |= {key: decode(data) for key, data in column_of(session, row, row.data, missing).items()}
 
 
 def _is_tried_here(task_key: str, target_key: str) -> tuple[ColumnElement[bool], ...]:

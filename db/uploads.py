@@ -92,12 +92,13 @@ class Uploads(DatabasePart):
 
     def _read(self, sha256: str) -> Iterator[bytes]:
         position = 0
-        while (piece := self._piece(sha256, position)) is not None:
+        while (piece := self.piece(sha256, position)) is not None:
             yield piece
             position += 1
 
     @read_session
-    def _piece(self, session: Session, sha256: str, position: int) -> bytes | None:
+    def piece(self, session: Session, sha256: str, position: int) -> bytes | None:
+        """The bytes of a model from `position` * PIECE_BYTES on, so many; None behind its end."""
         row = session.get(UploadPieceRow, (sha256, position))
         return None if row is None else row.data
 

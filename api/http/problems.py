@@ -165,9 +165,17 @@ class ProblemKind(Enum):
         "`GET /v1/logs` lists those that the key may read; the first entry that is written makes one.",
     )
     NO_SUCH_ENTRY = ("no-such-entry", 404, "Nothing is known of that key", "`GET /v1/logs/{namespace}` lists the keys.")
+    NOT_STORED = ("not-stored", 404, "That is not in the database", "The detail says what was asked for.")
     METHOD = ("method-not-allowed", 405, "The route has no such method", "The header Allow lists those it has.")
     TOO_SLOW = ("too-slow", 408, "The body came too slowly", "Send it again over a better line.")
     FINISHED = ("job-finished", 409, "The job is finished", "A finished job never changes; submit another one.")
+    LEASE_LOST = ("lease-lost", 409, "Another process has the job", "Stop working on it: nothing of this was stored.")
+    OTHER_VERSION = (
+        "other-version",
+        409,
+        "The tuner is of another version",
+        "Install the version of the server on its machine.",
+    )
     NOT_LAUNCHABLE = (
         "not-launchable",
         409,

@@ -24,6 +24,7 @@ from .changes import Changes
 from .health import ServiceHealth
 from .metrics import Metrics
 from .problems import Problem, ProblemKind
+from .queue_watch import QueueWatch
 from .readers import Readers
 
 Result = TypeVar("Result")
@@ -61,6 +62,7 @@ class Service:
     store: Store
     options: Options
     changes: Changes
+    queue: QueueWatch
     readers: Readers
     metrics: Metrics
     health: ServiceHealth

@@ -331,7 +331,7 @@ class TestConfirmations:
 
 class TestExamples:
     def test_are_every_trial_of_a_kind_of_target_newest_first(self, filled, samples, monkeypatch):
-        monkeypatch.setattr(store_module, "PAGE", 3)
+        monkeypatch.setattr(store_module, "EXAMPLES_OF_PAGE", 3)
         other = samples.target(kind="cuda")
         filled.add_target(other)
         filled.record(dataclasses.replace(samples.record(99), target_key=other.key))
@@ -348,7 +348,7 @@ class TestExamples:
         assert list(filled.examples("abacus")) == []
 
     def test_begin_after_a_trial_and_end_with_one(self, filled, samples, monkeypatch):
-        monkeypatch.setattr(store_module, "PAGE", 2)
+        monkeypatch.setattr(store_module, "EXAMPLES_OF_PAGE", 2)
         assert filled.newest_trial() == 0
         marks = []
         for number in range(7):
@@ -365,7 +365,7 @@ class TestExamples:
         assert numbers(0, marks[0]) == [0]
 
     def test_hold_no_lock_between_pages(self, filled, samples, monkeypatch):
-        monkeypatch.setattr(store_module, "PAGE", 1)
+        monkeypatch.setattr(store_module, "EXAMPLES_OF_PAGE", 1)
         for number in range(3):
             filled.record(samples.record(number))
         seen = []

@@ -8,17 +8,21 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
 
-from ..errors import Unavailable
+from ..errors import Refused, Unavailable
 from ..settings import settings, store_url
 from ..text import counted
 from .answers import CommandAnswer
 from .app import command
-from .options import DbOption, RayAddressOption, check_ray_address
+from .options import DbOption, RayAddressOption, check_ray_address, url_check
+
+if TYPE_CHECKING:
+    from tunewright.db.store import Store
 
 
 class JsonLines(logging.Formatter):
@@ -46,19 +50,33 @@ class JsonLines(logging.Formatter):
 PATIENCE_S = 120.0
 """Seconds that a database server may be unreachable before the process ends, to be started again."""
 
+REMOTE_STORE = "tunewright.api.client.work.remote_store"
+"""The client of a server. It is above this folder, so it is found by its name when it is needed."""
+
+WorkServerOption = Annotated[
+    str | None,
+    typer.Option(
+        "--server",
+        metavar="URL",
+        help="Take the jobs of this server, by a key with the scope work, instead of those of a database.",
+        show_default=False,
+        callback=url_check("--server", "a URL such as https://tuning.example.org"),
+    ),
+]
+
 TERMINAL_FORMAT = "%(asctime)s %(levelname)s %(message)s"
 
 
 @command()
 def work(
     db: DbOption = None,
+    server: WorkServerOption = None,
     pool: Annotated[Literal["local", "ray"], typer.Option(help="Where candidates are measured.")] = "local",
     ray_address: RayAddressOption = None,
     once: Annotated[bool, typer.Option("--once", help="End when no job is left that this machine could do.")] = False,
 ) -> CommandAnswer:
-    """Take tuning jobs out of the database and run them, until asked to end by SIGTERM or Ctrl-C."""
+    """Take tuning jobs and run them, until asked to end by SIGTERM or Ctrl-C."""
     from tunewright.db.errors import Unreachable
-    from tunewright.db.store import open_store
     from tunewright.workers.pool import PoolError
 
     from ..search.tuning import open_machines
@@ -69,7 +87,7 @@ def work(
     with drain.on_signals(), log_to_stderr():
         try:
             with (
-                open_store(store_url(db), patience_s=PATIENCE_S) as store,
+                _open_store(db, server) as store,
                 open_machines(pool, ray_address) as machines,
             ):
                 tuner = TunerProcess(
@@ -83,6 +101,18 @@ def work(
                 return CommandAnswer({"jobs": tuner.run(once)}, render)
         except (Unreachable, PoolError) as error:
             raise Unavailable(str(error)) from error
+
+
+def _open_store(db: str | None, server: str | None) -> Store:
+    """The database, or that of a server. Raises Refused, StoreError."""
+    if server is None:
+        from tunewright.db.store import open_store
+
+        return open_store(store_url(db), patience_s=PATIENCE_S)
+    if db is not None:
+        raise Refused("jobs come from one place, so give one of --db and --server")
+    store: Store = import_module(REMOTE_STORE).open_remote_store(server, PATIENCE_S)
+    return store
 
 
 @contextmanager
