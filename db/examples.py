@@ -16,7 +16,7 @@ EXAMPLES_OF_PAGE = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class Example:
+class StoredExample:
     """A trial as a cost model learns from it."""
 
     id: int  # ascends with time
@@ -29,7 +29,7 @@ class Example:
 class ExampleSource(Protocol):
     """Where examples are read from: a store, here or behind a server."""
 
-    def example_page(self, target_kind: str, after: int = 0, through: int | None = None) -> list[Example]: ...
+    def example_page(self, target_kind: str, after: int = 0, through: int | None = None) -> list[StoredExample]: ...
 
     def tasks(self, task_keys: Iterable[str]) -> dict[str, Task]: ...
 

@@ -25,7 +25,7 @@ from .choice import best_rows, newest_comparisons, newest_confirmations
 from .database import Database, column_of, read_session, retry, row_counts, write_session
 from .engine import choose_journal, make_engine, make_file, parse_url, translate_errors
 from .errors import NotFound, Reason
-from .examples import EXAMPLES_OF_PAGE, Example, read_examples
+from .examples import EXAMPLES_OF_PAGE, StoredExample, read_examples
 from .fleet import Fleet
 from .jobs import Jobs
 from .keys import Keys
@@ -58,7 +58,7 @@ EXAMPLES = select(
     cast(TrialRow.schedule, Text).label("schedule"),
     *(getattr(TrialRow, name) for name in TIMING),
 )
-"""Columns of an `Example`. Without the mapper, which takes several times as long."""
+"""Columns of a `StoredExample`. Without the mapper, which takes several times as long."""
 
 Item = TypeVar("Item")
 
@@ -273,7 +273,7 @@ class Store(Recorder, Transfer, Closeable):
     @read_session
     def example_page(
         self, session: Session, target_kind: str, after: int = 0, through: int | None = None
-    ) -> list[Example]:
+    ) -> list[StoredExample]:
         """The newest `EXAMPLES_OF_PAGE` trials on targets of a kind with ids above `after`, up to `through`.
 
         Those that were taken back are left out.
@@ -285,7 +285,8 @@ class Store(Recorder, Transfer, Closeable):
             query = query.where(TrialRow.id <= through)
         rows = session.connection().execute(query.order_by(TrialRow.id.desc()).limit(EXAMPLES_OF_PAGE))
         return [
-            Example(row.id, row.task_key, row.target_key, to_schedule(row.schedule), to_timing(row)) for row in rows
+            StoredExample(row.id, row.task_key, row.target_key, to_schedule(row.schedule), to_timing(row))
+            for row in rows
         ]
 
     # The whole

@@ -49,6 +49,10 @@ def _parent(pid: int) -> int | None:
         return None
 
 
+FAR = {"tuner-far": "api0"}
+"""Tuner processes, and the API process that each asks for its jobs."""
+
+
 class Service:
     """Processes by name, each with a log in `folder`. All are killed at the end."""
 
@@ -57,6 +61,7 @@ class Service:
         self.notes.touch()
         self.processes: dict[str, subprocess.Popen[str]] = {}
         self.addresses: dict[str, str] = {}  # URLs of the API processes
+        self.far_url = ""  # of the one that tuner processes ask
         self._roles = folder / "roles"
         self._roles.mkdir()
         paths = [str(HERE.parents[1] / ".types"), str(HERE), os.environ.get("PYTHONPATH", "")]
@@ -68,7 +73,8 @@ class Service:
         }
 
     def start_tuner(self, name: str) -> None:
-        self._start(name, [str(HERE / "tuner.py"), self.url, str(self.notes)])
+        """One with a name in `FAR` has no database: it asks an API process."""
+        self._start(name, [str(HERE / "tuner.py"), self.far_url if name in FAR else self.url, str(self.notes)])
 
     def start_api(self, name: str, port: int = 0) -> None:
         """Started; `await_api` waits until it answers. Port 0 is one that is free."""
@@ -82,6 +88,8 @@ class Service:
         found = next((re.search(r"http://\S+", line) for line in lines if " serves " in line), None)
         assert found, self.log(name)
         self.addresses[name] = found[0]
+        if name in FAR.values():
+            self.far_url = found[0]
 
     def _start(self, name: str, arguments: list[str]) -> None:
         with (self.folder / f"{name}.log").open("a") as log:

@@ -11,7 +11,7 @@ import signal
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from tunewright.db.store import Store, open_store
 
 from ..postgres import Server
 from ..waiting import wait_for
-from .service import SHAPES, Service
+from .service import FAR, SHAPES, Service
 
 JOBS, TRIALS = 30, 4
 
@@ -60,6 +60,7 @@ class Chaos:
     def __init__(self, service: Service, store: Store, seed: int) -> None:
         self.service, self.store = service, store
         self.killed: set[int] = set()  # ids of tuner processes
+        self.away: list[tuple[float, float]] = []  # when tuner processes could not reach the database
         self.done: list[str] = []
         self.ended = threading.Event()  # the test is over, however that came
         self._rng = random.Random(seed)
@@ -81,10 +82,13 @@ class Chaos:
         return self._rng.choice(sorted(name for name in self.service.processes if name.startswith(prefix)))
 
     def kill_api(self) -> None:
-        name = self._pick("api")
+        name, down_s = self._pick("api"), time.monotonic()
+        port = int(self.service.addresses[name].rpartition(":")[2])
         self.service.kill(name)
-        self.service.start_api(name)
+        self.service.start_api(name, port)
         self.service.await_api(name)
+        if name in FAR.values():
+            self.away.append((down_s, time.monotonic()))
         self.done.append("api")
 
     def kill_tuner(self) -> None:
@@ -130,8 +134,8 @@ class LogWriter:
             assert entry == best
 
 
-def check(service: Service, store: Store, jobs: list[int], chaos: Chaos, away: list[tuple[float, float]]) -> None:
-    """Nothing is lost, nothing counts twice. `away`: when the database was."""
+def check(service: Service, store: Store, jobs: list[int], chaos: Chaos) -> None:
+    """Nothing is lost, nothing counts twice."""
     trials: list[tuple[str, str]] = []
     for job_id in jobs:
         job = store.jobs.get(job_id)
@@ -144,10 +148,10 @@ def check(service: Service, store: Store, jobs: list[int], chaos: Chaos, away: l
         assert job.result["trials"] == TRIALS
         trials += [(trial.record.task_key, trial.record.schedule.key) for trial in found]
     assert len(trials) == len(set(trials)) == store.counts()["trials"] == JOBS * TRIALS
-    check_notes(service, {f"{task[:16]}/{schedule[:16]}" for task, schedule in trials}, chaos, away)
+    check_notes(service, {f"{task[:16]}/{schedule[:16]}" for task, schedule in trials}, chaos)
 
 
-def check_notes(service: Service, stored: set[str], chaos: Chaos, away: list[tuple[float, float]]) -> None:
+def check_notes(service: Service, stored: set[str], chaos: Chaos) -> None:
     """Each candidate was measured once; once more only where the first was in hand as its process or database died."""
     hands: dict[str, list[tuple[Line, Line | None]]] = defaultdict(list)  # measured, and dealt with
     lines = [Line.parse(text) for text in service.notes.read_text().splitlines()]
@@ -164,12 +168,12 @@ def check_notes(service: Service, stored: set[str], chaos: Chaos, away: list[tup
     def was_disturbed(measured: Line, kept: Line | None) -> bool:
         until_s = kept.moment_s if kept else float("inf")
         died = measured.pid in chaos.killed and last[measured.pid] == measured
-        return died or any(measured.moment_s < up_s + LEASE_S and until_s > down_s for down_s, up_s in away)
+        return died or any(measured.moment_s < up_s + LEASE_S and until_s > down_s for down_s, up_s in chaos.away)
 
     for candidate, times in hands.items():
         undisturbed = [one for one in times if not was_disturbed(*one)]
         assert len(undisturbed) <= 1, (candidate, times)
-    assert sum(len(times) - 1 for times in hands.values()) <= len(chaos.killed) + 3 * len(away)
+    assert sum(len(times) - 1 for times in hands.values()) <= len(chaos.killed) + 3 * len(chaos.away)
 
 
 def submitted(service: Service, count: int, between: dict[int, Callable[[], None]]) -> list[int]:
@@ -218,21 +222,21 @@ def steps(chaos: Chaos, restart_server: Callable[[], None]) -> list[tuple[int, C
     ]
 
 
-def run(service: Service, apis: int, tuners: int, restart: Callable[[], tuple[float, float]] | None) -> None:
+def run(service: Service, apis: int, tuners: Sequence[str], restart: Callable[[], tuple[float, float]] | None) -> None:
     """All jobs while everything is killed in turn."""
     for n in range(apis):
         service.start_api(f"api{n}")
-    for n in range(tuners):
-        service.start_tuner(f"tuner{n}")
     for n in range(apis):
         service.await_api(f"api{n}")
+    for name in tuners:
+        service.start_tuner(name)
     with open_store(service.url, patience_s=60.0) as store:
         store.add_target(detect(1))
-        chaos, away, faults = Chaos(service, store, seed=1), [], []
+        chaos, faults = Chaos(service, store, seed=1), []
 
         def restart_server() -> None:
             if restart is not None:
-                away.append(restart())
+                chaos.away.append(restart())
 
         def guarded(work: Callable[[], None]) -> None:
             try:
@@ -254,18 +258,18 @@ def run(service: Service, apis: int, tuners: int, restart: Callable[[], tuple[fl
                 thread.join()
         assert not faults, faults
         assert Counter(chaos.done) == {"api": 2, "tuner": 4, "time": 2, "build": 2}
-        check(service, store, jobs, chaos, away)
+        check(service, store, jobs, chaos)
         writer.check(store)
 
 
 @pytest.mark.slow
 @pytest.mark.postgres
 def test_postgres(make_service: Callable[[str], Service], own_server: Server) -> None:
-    """Two API processes, three tuners, and a server that crashes twice."""
-    run(make_service(own_server.url), apis=2, tuners=3, restart=own_server.restart)
+    """Two API processes, three tuners, one of which asks an API process, and a server that crashes twice."""
+    run(make_service(own_server.url), apis=2, tuners=["tuner0", "tuner1", *FAR], restart=own_server.restart)
 
 
 @pytest.mark.slow
 def test_sqlite(make_service: Callable[[str], Service], tmp_path: Path) -> None:
     """One process of each kind."""
-    run(make_service(f"sqlite:///{tmp_path / 'tuning.db'}"), apis=1, tuners=1, restart=None)
+    run(make_service(f"sqlite:///{tmp_path / 'tuning.db'}"), apis=1, tuners=["tuner0"], restart=None)

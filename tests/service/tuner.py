@@ -1,6 +1,6 @@
 """A tuner process as `tunewright work` is, but that it notes what it measures, takes little time, and times no models.
 
-python tuner.py URL NOTES
+python tuner.py URL NOTES    # of a database, or of a server
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from collections.abc import Generator, Sequence
 from contextlib import closing
 from typing import Self
 
+from tunewright.api.client.work.remote_store import open_remote_store
 from tunewright.codegen.target import Target
-from tunewright.db.store import open_store
+from tunewright.db.store import Store, open_store
 from tunewright.search_space.measurement import Candidate, Measurement
 from tunewright.tuner.cli.work import PATIENCE_S, log_to_stderr
 from tunewright.tuner.search.whole_model import ModelTimes
@@ -78,12 +79,16 @@ class NotedMachine(LocalMachine):
         return NotedPool(super().pool(target), self._notes)
 
 
+def open_any(url: str) -> Store:
+    return open_remote_store(url, PATIENCE_S) if url.startswith("http") else open_store(url, patience_s=PATIENCE_S)
+
+
 def main(url: str, notes: str) -> None:
     drain = Drain()
     with (
         drain.on_signals(),
         log_to_stderr(),
-        open_store(url, patience_s=PATIENCE_S) as store,
+        open_any(url) as store,
         NotedMachine(Notes(notes)) as machine,
     ):
         TunerProcess(
