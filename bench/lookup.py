@@ -191,16 +191,17 @@ class HttpConnection:
     def __init__(self, server: str, key: str, path: str = "/v1/lookups") -> None:
         self._host, _, port = server.removeprefix("http://").partition(":")
         self._port = int(port)
-        self._head = f"POST {path} HTTP/1.1\r\nHost: {self._host}:{port}\r\nAuthorization: Bearer {key}\r\n"
+        self._path = path
+        self._head = f"HTTP/1.1\r\nHost: {self._host}:{port}\r\nAuthorization: Bearer {key}\r\n"
         self._open: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
-    async def ask(self, body: bytes) -> bytes:
-        """The answer to a lookup. Raises ValueError for any other status than 200."""
+    async def ask(self, body: bytes, path: str | None = None) -> bytes:
+        """The answer to a request, of another path if given. Raises ValueError for any other status than 200."""
         if self._open is None:
             self._open = await asyncio.open_connection(self._host, self._port)
         reader, writer = self._open
-        head = f"{self._head}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-        writer.write(head.encode() + body)
+        kind = f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        writer.write(f"POST {path or self._path} {self._head}{kind}".encode() + body)
         answer = (await reader.readuntil(b"\r\n\r\n")).lower()
         length = int(answer.partition(b"content-length: ")[2].partition(b"\r\n")[0])
         content = await reader.readexactly(length)

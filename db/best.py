@@ -22,6 +22,14 @@ class TaskComparisons:
 
 
 @dataclass(frozen=True, slots=True)
+class TaskStanding:
+    """What a database has of a task on a target, as searches go on from it."""
+
+    comparisons: TaskComparisons | None = None  # None: it was never compared here
+    best: Record | None = None  # `Store.best`
+
+
+@dataclass(frozen=True, slots=True)
 class Best:
     """The schedule to use for a task on a target. JSON texts are as they were stored, so that they can be passed on."""
 

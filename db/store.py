@@ -19,7 +19,7 @@ from tunewright.search_space.measurement import Candidate, Measurement, Record, 
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import current
 
-from .best import TaskComparisons
+from .best import TaskComparisons, TaskStanding
 from .catalog import Catalog
 from .choice import best_rows, newest_comparisons, newest_confirmations
 from .database import Database, column_of, read_session, retry, row_counts, write_session
@@ -241,10 +241,14 @@ class Store(Recorder, Transfer, Closeable):
     @read_session
     def comparisons(self, session: Session, task_keys: Iterable[str], target_key: str) -> dict[str, TaskComparisons]:
         """The newest confirmations of each task that has any that were made here."""
-        return {
-            newest.task_key: TaskComparisons(None if standing is None else to_record(standing), stored_record(newest))
-            for standing, newest in newest_comparisons(session, task_keys, target_key)
-        }
+        return _comparisons(session, task_keys, target_key)
+
+    @read_session
+    def standings(self, session: Session, task_keys: Iterable[str], target_key: str) -> dict[str, TaskStanding]:
+        """`comparisons` and `best` of each of these tasks, at one moment."""
+        keys = list(task_keys)
+        compared, best = _comparisons(session, keys, target_key), best_rows(session, keys, target_key)
+        return {key: TaskStanding(compared.get(key), to_record(best[key]) if key in best else None) for key in keys}
 
     @read_session
     def schedule_keys(self, session: Session, task_key: str, target_key: str) -> set[str]:
@@ -353,6 +357,14 @@ class Store(Recorder, Transfer, Closeable):
         if data is None:
             raise NotFound(f"{self}: there is no {name} {key}")
         return data
+
+
+def _comparisons(session: Session, task_keys: Iterable[str], target_key: str) -> dict[str, TaskComparisons]:
+    """`Store.comparisons` within a transaction."""
+    return {
+        newest.task_key: TaskComparisons(None if standing is None else to_record(standing), stored_record(newest))
+        for standing, newest in newest_comparisons(session, task_keys, target_key)
+    }
 
 
 def _is_tried_here(task_key: str, target_key: str) -> tuple[ColumnElement[bool], ...]:

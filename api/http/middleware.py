@@ -64,8 +64,8 @@ LONGEST_PATH = 1000
 LEAST_BYTES_S = 16 << 10
 """A body that comes more slowly on the whole is given up: it would keep others from sending theirs."""
 
-QUIET = frozenset({"/livez", "/readyz", "/metrics"})
-"""Routes that are asked every few seconds: no line in the log unless they fail."""
+QUIET = frozenset({"/livez", "/readyz", "/metrics", "/v1/work/{operation}", "/v1/work/wait"})
+"""Routes that are asked every few seconds, or more often: no line in the log unless they fail."""
 
 STATIC = "/static/"
 """Where the files are that pages load: those of the package, and no secret. The page for strangers has them too."""

@@ -36,7 +36,7 @@ from tunewright.tuner.errors import Refused
 from tunewright.tuner.search.whole_model import ModelTimes
 from tunewright.tuner.search.worker import TunerProcess
 
-from ..tuner.fake_pool import FakePool, took
+from ..tuner.fake_pool import FakePool, Openable, took
 from .conftest import TARGET, make_task, measured, send
 
 TASK = make_task()
@@ -143,7 +143,7 @@ class TestTheFormOfCalls:
 
 class TestAtAServer:
     def test_a_job_is_done_from_elsewhere(self, far, one, job, tmp_path):
-        class Machine:
+        class Machine(Openable):
             def targets(self):
                 return [TARGET]
 
@@ -190,7 +190,7 @@ class TestAtAServer:
             lambda store: store.records(TASK.key, TARGET.key, [Status.OK]),
             lambda store: store.schedule_keys(TASK.key, TARGET.key),
             lambda store: store.best_many({TASK.key: 1}, TARGET.key),
-            lambda store: store.comparisons([TASK.key], TARGET.key),
+            lambda store: store.standings([TASK.key], TARGET.key),
             lambda store: list(store.examples("cpu")),
             lambda store: store.jobs.get(job.id),
             lambda store: store.jobs.list([JobState.QUEUED], limit=1),
@@ -329,7 +329,8 @@ class TestWaiting:
 
     def test_one_read_of_the_queue_is_for_all(self, monkeypatch):
         monkeypatch.setattr(queue_watch, "LOOK_S", 0.001)
-        reads, now = [], [0.0]
+        reads: list[None] = []
+        now = [0.0]
 
         async def read():
             reads.append(None)

@@ -149,10 +149,10 @@ class JobContext:
 
 def recall(store: Store, target: Target, states: Sequence[TaskState]) -> None:
     """Tell the tasks what the database has as confirmed here, and as their best: what sessions and lookups use."""
-    keys = [state.task.key for state in states]
-    compared, best = store.comparisons(keys, target.key), store.best_many(keys, target.key)
+    standings = store.standings([state.task.key for state in states], target.key)
     for state in states:
-        state.recall(compared.get(state.task.key), best.get(state.task.key), target)
+        standing = standings[state.task.key]
+        state.recall(standing.comparisons, standing.best, target)
 
 
 def trials_of(store: Store, job_id: int) -> Counter[str]:

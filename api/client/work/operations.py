@@ -38,7 +38,7 @@ PARTS: Mapping[str, tuple[type[Any], tuple[str, ...]]] = {
             "hints",
             "best_many",
             "confirmations",
-            "comparisons",
+            "standings",
             "example_page",
             "newest_trial",
             "record",
