@@ -233,7 +233,7 @@ class CallForm:
 
     def arguments_json(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The inverse: JSON data of the arguments of a call."""
-        values = dict(zip(self.kinds, args, strict=False)) | kwargs
+        values = {**dict(zip(self.kinds, args, strict=False)), **kwargs}
         return {name: to_json(_items(self.kinds[name], value)) for name, value in values.items()}
 
 
