@@ -411,6 +411,29 @@ def import_log(
     return CommandAnswer(commands.import_lines(server, namespace, file), commands.render_import)
 
 
+@command(log_app, "add")
+def add_files(
+    namespace: NamespaceArgument,
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="What it left.", show_default=False)],
+    kind: Annotated[
+        Literal["tvm", "t4"],
+        typer.Option("--from", metavar="TUNER", help="Whose: tvm, or t4 for Kernel Tuner.", show_default=False),
+    ],
+    key: Annotated[str | None, typer.Option("--key", metavar="KEY", help="The kernel, of T4.")] = None,
+    device: Annotated[str, typer.Option("--device", metavar="NAME", help="What it was timed on, of T4.")] = "",
+    versions: Annotated[
+        list[str] | None,
+        typer.Option("--version", metavar="NAME=TEXT", help="Of what it was built with, of T4; several times."),
+    ] = None,
+    server: ServerOption = None,
+) -> CommandAnswer:
+    """Add what another tuner left in files to a namespace."""
+    from .client import log_commands as commands
+    from .client.log_files import add_files as add
+
+    return CommandAnswer(add(server, namespace, files, kind, key, device, versions or ()), commands.render_import)
+
+
 @command(log_app, "delete")
 def delete_log(namespace: NamespaceArgument, server: ServerOption = None) -> CommandAnswer:
     """Delete a namespace with all of its entries."""
@@ -422,7 +445,7 @@ def delete_log(namespace: NamespaceArgument, server: ServerOption = None) -> Com
 @command(log_app, "sync")
 def sync_folder(
     tool: Annotated[
-        Literal["vllm-moe", "sglang-moe", "flashinfer"],
+        Literal["vllm-moe", "sglang-moe", "flashinfer", "iree"],
         typer.Argument(metavar="TOOL", help="Whose folder it is.", show_default=False),
     ],
     root: Annotated[

@@ -84,7 +84,7 @@ FROM trials WHERE id <= %(last)s
 
 
 @dataclass(slots=True)
-class Load:
+class FleetLoad:
     """What simulated tuner processes did."""
 
     times_s: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))  # of calls by operation
@@ -97,7 +97,7 @@ class Load:
 class SimulatedTuner:
     """A tuner process that measures nothing: it waits, and stores an invented time."""
 
-    def __init__(self, service: ServiceProcess, target: Target, load: Load, number: int) -> None:
+    def __init__(self, service: ServiceProcess, target: Target, load: FleetLoad, number: int) -> None:
         self._service, self._target, self._load = service, target, load
         self._rng = random.Random(number)
         self._lines = [HttpConnection(service.url, service.key) for _ in range(LINES)]
@@ -258,7 +258,7 @@ def measure_lookups(
 
 def measure_fleet(service: ServiceProcess, url: str, target: Target, size: int, seconds: float) -> dict[str, Any]:
     """What so many tuner processes get done, and how long their calls take."""
-    load, cpu_s = Load(), _cpu_s(service.pid)
+    load, cpu_s = FleetLoad(), _cpu_s(service.pid)
 
     async def work() -> None:
         until_s = time.monotonic() + seconds

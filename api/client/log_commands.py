@@ -126,7 +126,13 @@ def render_export(console: Console, data: dict[str, Any]) -> None:
 
 def import_lines(server: str | None, namespace: str, file: Path) -> dict[str, Any]:
     """Add the entries of a file that `export_lines` wrote, or any tool."""
-    with file.open("rb") as source, connected(server) as connection:
+    with file.open("rb") as source:
+        return post_lines(server, namespace, source)
+
+
+def post_lines(server: str | None, namespace: str, source: IO[bytes]) -> dict[str, Any]:
+    """Add the entries of lines of JSON."""
+    with connected(server) as connection:
         answer = connection.request("POST", f"{_path(namespace)}:import", content=lambda: _pieces(source))
     return {"namespace": namespace, **answer.data}
 

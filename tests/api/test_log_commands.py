@@ -89,3 +89,35 @@ def test_lines_that_are_none(run, tmp_path):
     file.write_text(json.dumps({"key": "k", "value": "v"}) + "\n{")
     refused = run("log", "import", "n", str(file))
     assert "line 2: " in refused.err
+
+
+def test_files_of_other_tuners_are_added(run, one, tmp_path):
+    file = tmp_path / "results.json"
+    works = {"invalidity": "correct", "correctness": 1, "objectives": ["time"], "times": {}}
+    measured = [{"name": "time", "value": 0.5, "unit": "ms"}]
+    results = [works | {"configuration": {"block": n}, "measurements": measured} for n in (32, 64)]
+    file.write_text(json.dumps({"results": results}))
+    options = "--from", "t4", "--key", "vector_add", "--device", "A100", "--version", "cuda=13.0"
+    assert run("log", "add", "kernels", str(file), *options).out == "2 added, 0 improved, 0 known already\n"
+    data = run("log", "add", "kernels", str(file), *options, "--json").data
+    assert (data["added"], data["known"]) == (0, 2)
+    [entry, _] = run("log", "list", "kernels", "--json").data["entries"]
+    assert (entry["key"], entry["time_s"]) == ("vector_add", 5e-4)
+    assert entry["environment"] == {"device": "A100", "toolchain": "kernel_tuner", "versions": {"cuda": "13.0"}}
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--from", "t4"), "give --key KERNEL and --device DEVICE"),
+        (("--from", "t4", "--key", "k", "--device", "d", "--version", "13.0"), "NAME=TEXT"),
+        (("--from", "tvm", "--key", "k"), "leave out --key"),
+        (("--from", "t4", "--key", "k", "--device", "d"), "this is no T4"),
+        (("--from", "tvm"), "neither a log of AutoTVM nor a file of MetaSchedule"),
+    ],
+)
+def test_files_that_say_too_little_are_refused(run, options, says, tmp_path):
+    file = tmp_path / "file.json"
+    file.write_text("[]")
+    answer = run("log", "add", "kernels", str(file), *options)
+    assert answer.code == 2 and says in answer.err

@@ -29,6 +29,11 @@ H200 = "E=256,N=128,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128,128]
 ARC = "E=10,N=512,device_name=Intel(R)_Arc(TM)_Pro_B60_Graphics.json"
 DOWN = "E=256,N=256,device_name=NVIDIA_H20-3e,dtype=fp8_w8a8,block_shape=[128, 128]_down.json"
 CHANNELS = "E=8,N=7168,device_name=AMD_Instinct_MI300X,dtype=int8_w8a8,per_channel_quant=True.json"
+SPEC = b"""module attributes { iree_codegen.tuning_spec_with_default_entrypoint, transform.with_named_sequence } {
+  transform.named_sequence @__kernel_config(%op: !transform.any_op) attributes { iree_codegen.tuning_spec_entrypoint } {
+  }
+}
+"""
 GPU, DSL = "NVIDIA H200", "cpython-312;torch==2.9.1:" + "ab" * 120  # longer than a text of an environment may be
 
 
@@ -76,6 +81,7 @@ FOLDERS = {
         f"configs/triton_3_5_1/{CHANNELS}": table(),
     },
     "flashinfer": flashinfer() | flashinfer(gpu="NVIDIA B200"),
+    "iree": {"gfx942.mlir": SPEC, "llvm-cpu.znver5.mlir": SPEC + b"// for processors\n"},
 }
 
 
@@ -308,6 +314,12 @@ def test_what_vllm_could_not_read_is_not_pushed(data, run, tmp_path):
     assert answer["pushed"] == 0
     assert list(answer["left_out"]) == [ARC]
     assert read(tmp_path / "one") == {ARC: data}
+
+
+@pytest.mark.parametrize("data", [b"", b"module {}", SPEC + b"\0", SPEC + b"\xff", b"ML\xefR\x01"])
+def test_what_is_no_tuning_spec_is_left_out(data, run, tmp_path):
+    write(tmp_path / "here", {"a.mlir": data})
+    assert list(run("iree", "here")["left_out"]) == ["a.mlir"]
 
 
 def test_other_files_are_none_of_the_programs(run, tmp_path):

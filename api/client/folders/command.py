@@ -41,12 +41,17 @@ def sync_folder(
 
 
 def parse_only(texts: Iterable[str]) -> dict[str, str]:
+    """What `--only` says. Raises Refused."""
+    return parse_texts("--only", texts)
+
+
+def parse_texts(option: str, texts: Iterable[str]) -> dict[str, str]:
     """Texts by name, from "NAME=TEXT" and so on. Raises Refused."""
     wanted: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name or not value:
-            raise Refused(f"--only {text!r} is not NAME=TEXT, such as device=NVIDIA_H200")
+            raise Refused(f"{option} {text!r} is not NAME=TEXT, such as triton=3.6.0")
         if wanted.setdefault(name, value) != value:
-            raise Refused(f"--only gives {name!r} two texts")
+            raise Refused(f"{option} gives {name!r} two texts")
     return wanted
