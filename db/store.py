@@ -48,6 +48,7 @@ from .translate import (
 from .trials import TrialLog
 from .uploads import Uploads
 from .voids import Voids
+from .webhooks import Webhooks
 from .workload import Workload
 
 PAGE = 2000
@@ -139,6 +140,7 @@ class Store(Recorder, Transfer, Closeable):
         self.snapshots = Snapshots(database)
         self.voids = Voids(database)
         self.logs = Logs(database)
+        self.webhooks = Webhooks(database)
 
     def close(self) -> None:
         """Release the connections. A store in memory is gone then."""
