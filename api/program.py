@@ -40,9 +40,11 @@ from tunewright.tuner.cli.options import (
     parse_share,
 )
 from tunewright.tuner.errors import Refused
+from tunewright.tuner.settings import settings
 
 if TYPE_CHECKING:
     from .client import Client, Job
+    from .http.webhook_hosts import WebhookHosts
     from .serve import ServiceAddress
 
 __all__ = ["app", "execute", "exit_code"]
@@ -182,10 +184,25 @@ def serve(
             ray_address=ray_address,
             linger_s=linger,
             proxies=proxies,
-            service=Options(host=host, allow_hosts=tuple(allow_host or ()), upload_bytes=upload_mb << 20),
+            service=Options(
+                host=host,
+                allow_hosts=tuple(allow_host or ()),
+                upload_bytes=upload_mb << 20,
+                webhook_hosts=_webhook_hosts(),
+            ),
         ),
         lambda address: _announce(address, as_json),
     )
+
+
+def _webhook_hosts() -> WebhookHosts:
+    """The hosts of the environment. Raises Refused."""
+    from .http.webhook_hosts import WebhookHosts
+
+    try:
+        return WebhookHosts.of(settings().webhook_hosts)
+    except ValueError as error:
+        raise Refused(f"TUNEWRIGHT_WEBHOOK_HOSTS: {error}") from error
 
 
 def _require(command: str, *packages: str) -> None:

@@ -23,8 +23,8 @@ from tunewright.db.trials import TrialLog
 from tunewright.search_space.measurement import FAILED, Status
 from tunewright.tuner.explain import values
 from tunewright.tuner.explain.curves import NOISES
-from tunewright.tuner.explain.regression import regression_words
 from tunewright.tuner.explain.gain import task_gain_interval
+from tunewright.tuner.explain.regression import regression_words
 from tunewright.tuner.noise import total_noise
 from tunewright.tuner.search.stage import STAGES
 
