@@ -61,7 +61,7 @@ class WebhookHosts:
     async def addresses(self, url: httpx.URL) -> list[str]:
         """The addresses of the host of a URL that `parse_url` made. Raises UnfitAddress unless each is allowed."""
         host = url.raw_host.decode()
-        addresses = await resolve(host, url.port or DEFAULT_PORTS[url.scheme])
+        addresses = await resolve(host, _port(url))
         if host.lower().rstrip(".") in self.names:
             return addresses
         for address in map(ipaddress.ip_address, addresses):
@@ -91,7 +91,7 @@ def parse_url(text: str) -> httpx.URL:
         raise UnfitAddress("must have no user and password: deliveries are signed")
     if url.fragment:
         raise UnfitAddress("must have no #: what is behind it is never sent")
-    if not 0 < len(url.raw_host) <= LONGEST_HOST or url.port == 0:
+    if not 0 < len(url.raw_host) <= LONGEST_HOST or not 0 < _port(url) < 2**16:
         raise UnfitAddress("has no host that can be reached")
     return url
 
@@ -122,6 +122,10 @@ def _inner_address(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | No
     if address in NAT64:
         return ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF)
     return address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else None)
+
+
+def _port(url: httpx.URL) -> int:
+    return DEFAULT_PORTS[url.scheme] if url.port is None else url.port
 
 
 def _is_name(text: str) -> bool:

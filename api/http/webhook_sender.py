@@ -95,7 +95,7 @@ class WebhookSender:
         except (TimeoutError, httpx.TimeoutException):
             error = f"no answer within {TIMEOUT_S:g} s"
         except UnfitAddress as fault:
-            error = f"the address {fault}"
+            error = f"the URL: {fault}"
         except httpx.ConnectError as fault:
             error = f"no connection: {fault}"[:ERROR_LETTERS]
         except (httpx.HTTPError, httpx.InvalidURL, OSError):
