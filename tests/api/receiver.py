@@ -68,7 +68,8 @@ def receiving(tls: ssl.SSLContext | None = None) -> Iterator[Receiver]:
             with suppress(OSError):  # it hangs up where it was told enough
                 answer(self)
 
-        do_GET = do_POST
+        def do_GET(self) -> None:
+            self.do_POST()
 
         def log_message(self, *_: Any) -> None:
             pass
