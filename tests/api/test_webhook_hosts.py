@@ -7,7 +7,6 @@ import anyio
 import httpx
 import pytest
 
-from tunewright.api.http import webhook_hosts
 from tunewright.api.http.webhook_hosts import LONGEST_URL, UnfitAddress, WebhookHosts, is_public, parse_url
 
 PUBLIC = ["93.184.215.14", "8.8.8.8", "2606:2800:21f:cb07:6820:80da:af6b:8b2c", "64:ff9b::808:808", "2002:808:808::1"]
@@ -33,7 +32,7 @@ def resolved(monkeypatch):
                 raise socket.gaierror(socket.EAI_NONAME, "unknown")
             return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in hosts[host]]
 
-        monkeypatch.setattr(webhook_hosts.socket, "getaddrinfo", look_up)
+        monkeypatch.setattr(socket, "getaddrinfo", look_up)
 
     return say
 

@@ -6,6 +6,7 @@ import ssl
 import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -48,7 +49,7 @@ def one(serve, kit):
 def is_genuine():
     """The function of the page, as it stands there."""
     [code] = re.findall(r"```python\n(.*?)```", DOC.read_text(), re.DOTALL)
-    names = {}
+    names: dict[str, Any] = {}
     exec(code, names)  # noqa: S102
     return names["is_genuine"]
 
@@ -424,12 +425,11 @@ class TestRoutes:
     def test_pages_of_deliveries(self, one, client, receiver):
         webhook = create(client, receiver.url())
         ids = [client.post(f"/v1/webhooks/{webhook['id']}:test").json()["id"] for _ in range(5)]
-        seen, cursor = [], {}
-        while cursor is not None:
-            params = {"limit": 2, **cursor}
+        seen, params = [], {"limit": "2"}
+        while "cursor" not in params or params["cursor"]:
             page = client.get(f"/v1/webhooks/{webhook['id']}/deliveries", params=params).json()
             seen += [delivery["id"] for delivery in page["items"]]
-            cursor = {"cursor": page["next"]} if page["next"] else None
+            params["cursor"] = page["next"]
         assert seen == ids[::-1]
 
     def test_metrics(self, client, receiver, monkeypatch):

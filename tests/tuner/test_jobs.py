@@ -475,6 +475,7 @@ def test_what_became_slower_is_told_once(network: Model, store: Store) -> None:
         for report in (first, second, third)
     }
     assert told[first.job_id] == told[third.job_id] == []
+    assert [report.regressed for report in (first, second, third)] == [0, 2, 0]
     confirmed = store.jobs.events(second.job_id, kinds=[EventKind.CONFIRMED])
     assert [event.number for event in told[second.job_id]] == [event.number + 1 for event in confirmed]
     assert [event.data["task_key"] for event in told[second.job_id]] == [task.key for task in second.tasks]
