@@ -53,6 +53,7 @@ class WebhookSender:
         self._webhooks = webhooks
         self._hosts = hosts
         self._outcomes = outcomes
+        self._is_database_away = False
         self._threads = anyio.CapacityLimiter(2)  # apart from those of requests
 
     async def run(self) -> None:
@@ -79,10 +80,14 @@ class WebhookSender:
         if not limit:
             return []
         try:
-            return list(await self._in_thread(partial(self._webhooks.take, limit, besides)))
+            attempts = list(await self._in_thread(partial(self._webhooks.take, limit, besides)))
         except StoreError as error:
-            _log.warning("webhooks are not sent", extra={"reason": str(error)})
+            if not self._is_database_away:  # told once, not at each look
+                _log.warning("webhooks are not sent", extra={"reason": str(error)})
+            self._is_database_away = True
             return []
+        self._is_database_away = False
+        return attempts
 
     async def _make(self, attempt: Attempt) -> None:
         """Make an attempt, and store what came of it."""

@@ -14,9 +14,10 @@ from tunewright.api.http import webhook_hosts, webhook_sender
 from tunewright.api.http.service import Options
 from tunewright.api.http.webhook_hosts import WebhookHosts
 from tunewright.db.access import KeyScope
+from tunewright.db.errors import Unreachable
 from tunewright.db.job import EventKind, JobState, NewEvent
 from tunewright.db.store import open_store
-from tunewright.db.webhooks import MOST_WEBHOOKS, PAUSES_S, WEBHOOK_KINDS
+from tunewright.db.webhooks import MOST_WEBHOOKS, PAUSES_S, TAKEN_S, WEBHOOK_KINDS
 
 from ..waiting import wait_for
 from .receiver import receiving, status
@@ -173,6 +174,28 @@ class TestDelivery:
             later(pause_s)
         last = answered(client, webhook, statuses[-1])
         assert (last["state"], last["due_at"], last["attempts"]) == ("given up", None, len(statuses))
+
+    def test_a_database_that_goes_away_meanwhile(self, one, client, receiver, later, monkeypatch):
+        """Nothing is sent while it is away; what was sent when it went is sent again, under the same name."""
+        webhook = create(client, receiver.url())
+        client.post(f"/v1/webhooks/{webhook['id']}:test")
+        wait_for(lambda: deliveries(client, webhook)[0]["state"] == "delivered")
+        calls, settle, take = [], one.store.webhooks.settle, one.store.webhooks.take
+
+        def away(*_):
+            calls.append(1)
+            raise Unreachable("gone")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(one.store.webhooks, "settle", away)
+            client.post(f"/v1/webhooks/{webhook['id']}:test")
+            wait_for(lambda: calls)
+            patch.setattr(one.store.webhooks, "take", away)
+            wait_for(lambda: len(calls) > 3)
+            later(TAKEN_S)
+        assert (one.store.webhooks.settle, one.store.webhooks.take) == (settle, take)
+        assert len({request.headers["webhook-id"] for request in receiver.wait(3)}) == 2
+        wait_for(lambda: deliveries(client, webhook)[0]["state"] == "delivered")
 
     def test_two_services_send_once(self, serve, url, kit, receiver):
         options = Options(webhook_hosts=LOOPBACK)
