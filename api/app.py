@@ -50,10 +50,12 @@ from .http.routes import (
     records,
     snapshots,
     voids,
+    webhooks,
     work,
 )
 from .http.routes.lookup_service import LookupService
 from .http.service import Options, Service, in_thread
+from .http.webhook_sender import WebhookSender
 
 if TYPE_CHECKING:
     from tunewright.tuner.models.reader import Reader
@@ -63,6 +65,7 @@ PARTS = (
     jobs,
     events,
     changes,
+    webhooks,
     lookups,
     launchables,
     snapshots,
@@ -132,6 +135,7 @@ def assemble(store: Store, options: Options, make_reader: Callable[[], Reader] |
         AsyncCache[bytes](MOST_KEPT),
     )
     app.state.descriptions, app.state.histories = Descriptions(), Histories()
+    app.state.webhook_sender = WebhookSender(store.webhooks, options.webhook_hosts, metrics.deliveries)
     for router in (*(part.router for part in PARTS), *ROUTERS):
         app.include_router(router, dependencies=[Depends(only_known_query)])
     problems.install(app, problem_page)
@@ -151,14 +155,16 @@ async def _life(app: FastAPI) -> AsyncIterator[None]:
     """Start what runs beside the requests, and end it behind the last one."""
     service = cast("Service", app.state.service)
     service.changes.start()
-    watching = asyncio.create_task(service.health.watch())
+    lasting = [asyncio.create_task(work) for work in (service.health.watch(), app.state.webhook_sender.run())]
     try:
         yield
     finally:
         service.drain()
-        watching.cancel()
-        with suppress(asyncio.CancelledError):
-            await watching
+        for task in lasting:
+            task.cancel()
+        for task in lasting:
+            with suppress(asyncio.CancelledError):
+                await task
         service.readers.close()
         await app.state.descriptions.close()
         service.store.close()  # ends the wait that `changes` may be in

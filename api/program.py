@@ -40,9 +40,11 @@ from tunewright.tuner.cli.options import (
     parse_share,
 )
 from tunewright.tuner.errors import Refused
+from tunewright.tuner.settings import settings
 
 if TYPE_CHECKING:
     from .client import Client, Job
+    from .http.webhook_hosts import WebhookHosts
     from .serve import ServiceAddress
 
 __all__ = ["app", "execute", "exit_code"]
@@ -51,6 +53,8 @@ jobs_app = typer.Typer(help="The jobs of a server.", no_args_is_help=True)
 app.add_typer(jobs_app, name="jobs")
 log_app = typer.Typer(help="The log of other compilers.", no_args_is_help=True)
 app.add_typer(log_app, name="log")
+webhook_app = typer.Typer(help="Addresses that a server tells of jobs.", no_args_is_help=True)
+app.add_typer(webhook_app, name="webhook")
 
 ServerOption = Annotated[
     str | None,
@@ -182,10 +186,25 @@ def serve(
             ray_address=ray_address,
             linger_s=linger,
             proxies=proxies,
-            service=Options(host=host, allow_hosts=tuple(allow_host or ()), upload_bytes=upload_mb << 20),
+            service=Options(
+                host=host,
+                allow_hosts=tuple(allow_host or ()),
+                upload_bytes=upload_mb << 20,
+                webhook_hosts=_webhook_hosts(),
+            ),
         ),
         lambda address: _announce(address, as_json),
     )
+
+
+def _webhook_hosts() -> WebhookHosts:
+    """The hosts of the environment. Raises Refused."""
+    from .http.webhook_hosts import WebhookHosts
+
+    try:
+        return WebhookHosts.of(settings().webhook_hosts)
+    except ValueError as error:
+        raise Refused(f"TUNEWRIGHT_WEBHOOK_HOSTS: {error}") from error
 
 
 def _require(command: str, *packages: str) -> None:
@@ -467,3 +486,60 @@ def sync_folder(
 
     report = folders.sync_folder(tool, root, namespace, server, push=push, pull=pull, only=only or ())
     return CommandAnswer(report, folders.render_sync)
+
+
+WebhookArgument = Annotated[
+    str, typer.Argument(metavar="ID", help="The webhook's id, as webhook list has it.", show_default=False)
+]
+
+
+@command(webhook_app, "create")
+def create_webhook(
+    url: Annotated[str, typer.Argument(metavar="URL", help="Where to: https://...", show_default=False)],
+    on: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--on",
+            metavar="succeeded|failed|cancelled|regressed",
+            help="What to tell it; may be given several times.",
+            show_default="all of these",
+        ),
+    ] = None,
+    server: ServerOption = None,
+) -> CommandAnswer:
+    """Have an address told of the jobs of the key, and print its secret alone on standard output."""
+    from .client import webhook_commands as commands
+
+    return CommandAnswer(commands.create_webhook(server, url, on), commands.render_create, alone="secret")
+
+
+@command(webhook_app, "list")
+def list_webhooks(server: ServerOption = None) -> CommandAnswer:
+    """List the webhooks of the key, the newest first."""
+    from .client import webhook_commands as commands
+
+    return CommandAnswer(commands.list_webhooks(server), commands.render_webhooks)
+
+
+@command(webhook_app, "delete")
+def delete_webhook(webhook_id: WebhookArgument, server: ServerOption = None) -> CommandAnswer:
+    """Delete a webhook: what waits is not sent any more."""
+    from .client import webhook_commands as commands
+
+    return CommandAnswer(commands.delete_webhook(server, webhook_id), commands.render_delete)
+
+
+@command(webhook_app, "test")
+def test_webhook(webhook_id: WebhookArgument, server: ServerOption = None) -> CommandAnswer:
+    """Have a webhook told something that is about no job."""
+    from .client import webhook_commands as commands
+
+    return CommandAnswer(commands.test_webhook(server, webhook_id), commands.render_test)
+
+
+@command(webhook_app, "deliveries")
+def list_deliveries(webhook_id: WebhookArgument, server: ServerOption = None) -> CommandAnswer:
+    """List what a webhook was told, the newest first, and what came of it."""
+    from .client import webhook_commands as commands
+
+    return CommandAnswer(commands.list_deliveries(server, webhook_id), commands.render_deliveries)

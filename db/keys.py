@@ -18,8 +18,9 @@ from .access import ID_LETTERS, LOCAL, SESSION_OF, Key, KeyScope, new_token
 from .database import Database, DatabasePart, read_session, retry, write_session
 from .errors import NotFound, StoreError
 from .logs.entry import check_namespace
-from .tables import KeyRow
+from .tables import KeyRow, WebhookRow
 from .translate import clean, from_row
+from .webhooks import delete_webhooks
 
 TOKEN = re.compile(rf"tw_([A-Za-z0-9]{{{ID_LETTERS}}})_([A-Za-z0-9_-]{{43}})")
 
@@ -124,7 +125,7 @@ class Keys(DatabasePart):
 
     @write_session
     def revoke(self, session: Session, key_id: str) -> Key:
-        """Revoke a key and the sessions that began with it. Raises NotFound."""
+        """Revoke a key and the sessions that began with it, and delete its webhooks. Raises NotFound."""
         row = session.get(KeyRow, clean(key_id), with_for_update=True)
         if row is None:
             raise NotFound(f"{self.database}: there is no key {key_id}")
@@ -132,6 +133,7 @@ class Keys(DatabasePart):
         row.revoked_at = row.revoked_at or now
         its_sessions = (KeyRow.is_passing, KeyRow.name == f"{SESSION_OF}{row.id}", KeyRow.revoked_at.is_(None))
         session.execute(update(KeyRow).where(*its_sessions).values(revoked_at=now))
+        delete_webhooks(session, session.scalars(select(WebhookRow.id).where(WebhookRow.owner == row.id)).all())
         return _key(row)
 
     @write_session

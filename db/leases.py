@@ -18,6 +18,7 @@ from .errors import NotFound
 from .job import ATTEMPTS, UNFINISHED, Conflict, EventKind, JobState, Lease, LeaseLost, NewEvent, Wish
 from .tables import ClaimRow, EventRow, JobRow
 from .translate import clean
+from .webhooks import queue_deliveries
 
 Owner = TypeVar("Owner", bound=DatabasePart)
 Parameters = ParamSpec("Parameters")
@@ -106,11 +107,16 @@ class Change:
         self.add_events(row, [NewEvent(kind, data)])
 
     def add_events(self, row: JobRow, events: Iterable[NewEvent]) -> None:
-        """Store events of a locked job, so that numbers follow the order of commits without a gap."""
-        for values in event_values(row.id, row.events, events, self.now):
+        """Store events of a locked job, so that numbers follow the order of commits without a gap.
+
+        And the deliveries of those that webhooks are told of.
+        """
+        new = event_values(row.id, row.events, events, self.now)
+        for values in new:
             row.events += 1
             self.session.add(EventRow(**values))
             self.database.announce(self.session)
+        queue_deliveries(self.session, row, new, self.now)
 
     def begin_lease(self, row: JobRow, holder: str, lease_s: float) -> Lease:
         """Begin a new epoch of the job."""

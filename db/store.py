@@ -49,6 +49,7 @@ from .translate import (
 from .trials import TrialLog
 from .uploads import Uploads
 from .voids import Voids
+from .webhooks import Webhooks
 from .workload import Workload
 
 EXAMPLES = select(
@@ -137,6 +138,7 @@ class Store(Recorder, Transfer, Closeable):
         self.snapshots = Snapshots(database)
         self.voids = Voids(database)
         self.logs = Logs(database)
+        self.webhooks = Webhooks(database)
 
     def close(self) -> None:
         """Release the connections. A store in memory is gone then."""

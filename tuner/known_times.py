@@ -63,14 +63,13 @@ class KnownTimes:
     @classmethod
     def of_confirmation(cls, measurement: Measurement, target: Target) -> Self:
         """The times of a confirmation, as `confirmation` makes it and the database keeps it."""
-        is_warm = measurement.warm_s is not None and measurement.median_s == measurement.warm_s
         return cls(
             measurement.incumbent_s,
             measurement.median_s,
             noise_of_measurement(measurement),
             is_confirmed=True,
             is_default_confirmed=True,
-            is_as_trials=not is_warm and is_current(measurement.provenance, target),
+            is_as_trials=not is_warm(measurement) and is_current(measurement.provenance, target),
             default_interval_s=_interval_beside(measurement),
             best_interval_s=measurement.interval_s,
         )
@@ -160,6 +159,11 @@ class KnownDefault:
             return cls(confirmed.default_s, confirmed.default_interval_s, confirmed.noise, is_confirmed=True)
         time_s, noise = trial.median_s if trial else None, noise_of_measurement(trial)
         return cls(time_s, trial.interval_s if trial else None, noise, is_confirmed=False)
+
+
+def is_warm(confirmed: Measurement) -> bool:
+    """Whether the time of a confirmation is with warm caches."""
+    return confirmed.warm_s is not None and confirmed.median_s == confirmed.warm_s
 
 
 def confirmation(best: Measurement, default: Measurement | None) -> Measurement:

@@ -30,6 +30,7 @@ class Environment:
     lease_s: float = LEASE_S  # TUNEWRIGHT_LEASE_S: how long a job stays with a process that went silent
     server: str = ""  # TUNEWRIGHT_SERVER: URL of the server that commands ask
     api_key: str = field(default="", repr=False)  # TUNEWRIGHT_API_KEY: what they show it
+    webhook_hosts: str = ""  # TUNEWRIGHT_WEBHOOK_HOSTS: where `serve` may send webhooks to besides the public Internet
 
     @property
     def objects(self) -> Path:
@@ -87,6 +88,7 @@ def settings(env: Mapping[str, str] = os.environ) -> Environment:
         lease_s=_lease_s(env.get("TUNEWRIGHT_LEASE_S") or str(LEASE_S)),
         server=env.get("TUNEWRIGHT_SERVER", ""),
         api_key=env.get("TUNEWRIGHT_API_KEY", ""),
+        webhook_hosts=env.get("TUNEWRIGHT_WEBHOOK_HOSTS", ""),
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from tunewright.tuner.explain import values
 from tunewright.tuner.explain.curves import NOISES
 from tunewright.tuner.explain.gain import TaskSum
+from tunewright.tuner.explain.regression import regression_words
 from tunewright.tuner.noise import total_noise
 from tunewright.tuner.search.stage import JobStage
 from tunewright.tuner.search.view import FurtherGain, JobMoment, TaskFigures, shares
@@ -106,6 +107,8 @@ class JobMonitor:
                 self._update_progress(data)
             case "default" | "improved" | "confirmed":
                 self._update_times(data, event.kind)
+            case "regressed":
+                self._note = f"slower than before: {printable(data.get('op'))} {regression_words(data)}"
             case "changed":
                 self._note = ", ".join(f"{name}: {printable(value)[:40]}" for name, value in data.items())
         self._headline = self._headline_after(event)

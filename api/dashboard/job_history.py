@@ -24,6 +24,7 @@ from tunewright.search_space.measurement import FAILED, Status
 from tunewright.tuner.explain import values
 from tunewright.tuner.explain.curves import NOISES
 from tunewright.tuner.explain.gain import task_gain_interval
+from tunewright.tuner.explain.regression import regression_words
 from tunewright.tuner.noise import total_noise
 from tunewright.tuner.search.stage import STAGES
 
@@ -385,5 +386,7 @@ def _words(kind: EventKind, data: Mapping[str, Any]) -> str:
             return values.word(data, "error")
         case EventKind.CHANGED:
             return ", ".join(f"{name}: {value}" for name, value in data.items())
+        case EventKind.REGRESSED:
+            return regression_words(data)
         case _:
             return ""

@@ -74,6 +74,12 @@ class Metrics:
         self.refused = Counter(
             "tunewright_refused", "Requests that got a problem, by its kind.", ("kind",), registry=self.registry
         )
+        self.deliveries = Counter(
+            "tunewright_webhook_deliveries",
+            "Attempts to tell a webhook, by where the delivery stands then.",
+            ("state",),
+            registry=self.registry,
+        )
         self.streams = Gauge("tunewright_event_streams", "Event streams that are open.", registry=self.registry)
         self.lag = Gauge(
             "tunewright_event_loop_lag_seconds", "How late the event loop was when last looked.", registry=self.registry
@@ -106,7 +112,7 @@ class SharedMetrics(Collector):
     def _read(self) -> list[Metric]:
         reachable = GaugeMetricFamily("tunewright_database_up", "Whether the database could be read.")
         try:
-            metrics = [*self._jobs(), *self._work(), *self._fleet(), *self._cost_model()]
+            metrics = [*self._jobs(), *self._work(), *self._webhooks(), *self._fleet(), *self._cost_model()]
         except StoreError as error:
             _log.warning("no metrics of the database", extra={"reason": str(error)})
             reachable.add_metric([], 0)
@@ -130,6 +136,10 @@ class SharedMetrics(Collector):
         yield _labelled_gauge(
             "tunewright_trials", "Trials stored, by status.", "status", {str(s): n for s, n in counts.items()}
         )
+
+    def _webhooks(self) -> Iterable[Metric]:
+        due = self._store.webhooks.count_due()
+        yield _gauge("tunewright_webhook_deliveries_due", "Deliveries to webhooks that could be sent now.", due)
 
     def _fleet(self) -> Iterable[Metric]:
         counts = FleetCounts.of(self._store.fleet.tuners())

@@ -68,6 +68,7 @@ PATTERNS = {
     f"^{DIGITS}$": "must be 32 hexadecimal digits, in lower case",
     f"^({DIGITS})?$": "must be 32 hexadecimal digits, in lower case, or empty",
     f"^({SHA256})?$": "must be 64 hexadecimal digits, in lower case, or empty",
+    "^[0-9a-f]{16}$": "must be 16 hexadecimal digits, in lower case",
     "^[0-9]{1,15}$": "must be a number of at most 15 digits",
     "^(cpu|cuda)?$": "must be cpu or cuda",
     NOT_BLANK: "must not be empty or blank",
@@ -166,6 +167,12 @@ class ProblemKind(Enum):
     )
     NO_SUCH_ENTRY = ("no-such-entry", 404, "Nothing is known of that key", "`GET /v1/logs/{namespace}` lists the keys.")
     NOT_STORED = ("not-stored", 404, "That is not in the database", "The detail says what was asked for.")
+    NO_SUCH_WEBHOOK = (
+        "no-such-webhook",
+        404,
+        "The key has no such webhook",
+        "`GET /v1/webhooks` lists those of the key.",
+    )
     METHOD = ("method-not-allowed", 405, "The route has no such method", "The header Allow lists those it has.")
     TOO_SLOW = ("too-slow", 408, "The body came too slowly", "Send it again over a better line.")
     FINISHED = ("job-finished", 409, "The job is finished", "A finished job never changes; submit another one.")
@@ -193,6 +200,12 @@ class ProblemKind(Enum):
         409,
         "The namespace is full",
         "Delete a namespace that is not needed, or have the limit raised where the service is started.",
+    )
+    TOO_MANY_WEBHOOKS = (
+        "too-many-webhooks",
+        409,
+        "The key has as many webhooks as it may have",
+        "Delete one that is not needed: `DELETE /v1/webhooks/{id}`.",
     )
     TOO_LARGE = (
         "too-large",

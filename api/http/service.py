@@ -26,6 +26,7 @@ from .metrics import Metrics
 from .problems import Problem, ProblemKind
 from .queue_watch import QueueWatch
 from .readers import Readers
+from .webhook_hosts import WebhookHosts
 
 Result = TypeVar("Result")
 
@@ -52,6 +53,7 @@ class Options:
     bodies: int = 8  # models and imports that are received at once: each has a file until it is stored
     log_quota: LogQuota = field(default_factory=LogQuota)  # what a namespace of the log may hold
     streams: int = 500  # event streams that are open at once
+    webhook_hosts: WebhookHosts = field(default_factory=WebhookHosts)  # that may be told of jobs besides public ones
     folder: Path | None = None  # where bodies wait while they are read; None: the system's folder for such files
 
 

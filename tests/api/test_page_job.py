@@ -641,6 +641,17 @@ class TestFinished:
         [line] = [line for line in twin(client, search.id)["tasks"] if line["key"] == task.key]
         assert (line["noise"], line["best_interval_ms"]) == ("it was busy", [0.9, 1.1])
 
+    def test_a_regression_is_told_with_what_changed(self, client, search):
+        task = search.tasks[0]
+        times = {"before_ms": 1.0, "before_interval_ms": [0.99, 1.01], "now_ms": 1.2, "now_interval_ms": [1.18, 1.22]}
+        versions = {"before": {"llvm": "21"}, "now": {"llvm": "22<b>\u202e"}}
+        search.tell(EventKind.REGRESSED, task_key=task.key, op=task.op, **times, **versions)
+        words = page(client, search.id)
+        assert "is slower than it was confirmed before: 1.20 ms (1.18 ms to 1.22 ms), was 1.00 ms (990 µs" in words
+        assert ": +20%; llvm 21, now 22&lt;b&gt;\\u202e" in words
+        search.tell(EventKind.REGRESSED, task_key=5, now="x", before=[1])  # of a later version
+        assert "is slower than it was confirmed before: -, was -" in page(client, search.id)
+
     def test_nothing_to_tune(self, one, client, kit):
         one.store.add_target(kit.target())
         one.store.jobs.submit(JobSpec("ab" * 32, kit.target().key, ()), "net.onnx", SearchBudget(10))

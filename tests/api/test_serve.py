@@ -214,6 +214,13 @@ def test_a_cluster_that_nothing_would_join_is_refused(options, word, capfd):
     assert (answer.code, answer.err) == (2, f"error: {word}\n")
 
 
+def test_webhooks_to_hosts_that_are_none_are_refused(capfd, monkeypatch):
+    monkeypatch.setenv("TUNEWRIGHT_WEBHOOK_HOSTS", "hooks.corp,10.1.0.1/16")
+    assert program.execute(["serve", "--tuners", "0"]) != 0
+    said = "TUNEWRIGHT_WEBHOOK_HOSTS: '10.1.0.1/16' is neither the name of a host nor a network like 10.1.0.0/16"
+    assert said in capfd.readouterr().err
+
+
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
 def test_nobody_listens_beyond_loopback_without_keys(tmp_path, monkeypatch, host):
     monkeypatch.setenv("TUNEWRIGHT_HOME", str(tmp_path))

@@ -477,6 +477,12 @@ def test_a_default_is_no_news() -> None:
     assert (row.default_s, row.best_s, watched.moment().note) == (0.002, 0.001, "")
 
 
+def test_a_regression_is_told_as_it_comes() -> None:
+    watched = JobMonitor(from_json(Job, JOB | {"state": "queued"}))
+    watched.update(event(1, "regressed", task_key="c" * 64, op="Conv", before_ms=1.0, now_ms=1.5, now={"llvm": "22"}))
+    assert watched.moment().note == "slower than before: Conv 1.50 ms, was 1.00 ms: +50%; llvm unknown, now 22"
+
+
 def test_the_view_follows_the_events() -> None:
     watched = JobMonitor(from_json(Job, JOB | {"state": "queued"}))
     assert watched.moment().at == "waiting for a tuner process"

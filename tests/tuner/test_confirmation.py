@@ -14,13 +14,15 @@ from tunewright.codegen.expr.dtype import DType
 from tunewright.codegen.expr.expr import Load, Var
 from tunewright.codegen.host import detect
 from tunewright.codegen.target import Target
+from tunewright.db.best import TaskComparisons
 from tunewright.graph.task import Axis, Stage, Task, Tensor, canonical
-from tunewright.search_space.measurement import NOISE, Candidate, Measurement, Status
+from tunewright.search_space.measurement import NOISE, Candidate, Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
 from tunewright.tuner.known_times import KnownTimes
 from tunewright.tuner.models.assembly import Assembly, CallRange, TaskChain
 from tunewright.tuner.search.confirmation import COMPARED_AGAIN, HEAD_START, Confirmation, _chain_neighbours
 from tunewright.tuner.search.context import JobContext
+from tunewright.tuner.search.regression import Regression
 from tunewright.tuner.search.task_state import TaskState
 from tunewright.workers.measure.cache_flush import LASTING_S
 from tunewright.workers.pool import ReferenceFailed
@@ -185,6 +187,8 @@ class EmptyStore:
     def confirmations(self, keys: object, target_key: str) -> dict[str, Any]:
         return {}
 
+    comparisons = confirmations
+
     def confirm(self, record: Any, lease: object, events: object) -> None:
         self.confirmed.append(record.measurement)
 
@@ -226,3 +230,52 @@ def test_what_failed_in_a_first_comparison_is_not_chosen_where_there_is_no_secon
 def test_where_nothing_works_any_more_the_database_comes_to_know_it(monkeypatch: pytest.MonkeyPatch) -> None:
     left, kept = confirmed(ToldPool(dict.fromkeys(ALL, Measurement(Status.CRASH))), monkeypatch)
     assert left == list(ALL) and [m.status for m in kept] == [Status.CRASH]
+
+
+def comparisons(standing: Measurement | None, newest: Measurement | None = None) -> TaskComparisons:
+    """Of a task that was confirmed before: the newest stands, unless another one is given."""
+    before = None if standing is None else Record("t", TARGET.key, OTHER, standing)
+    newest_record = before if newest is None else Record("t", TARGET.key, DEFAULT, newest)
+    assert newest_record is not None
+    return TaskComparisons(before, newest_record)
+
+
+def test_slower_than_before_beyond_both_intervals_is_a_regression() -> None:
+    before = spread(1e-3, 0.02, provenance={"llvm": "21", "system": "Linux", NOISE: ""})
+    now = spread(1.2e-3, 0.02, provenance={"llvm": "22", "system": "Linux", "gpu": "H100"})
+    event = Regression.between(comparisons(before), now)
+    assert event is not None
+    assert event.event("k", "Conv").data == {
+        "task_key": "k",
+        "op": "Conv",
+        "before_ms": 1.0,
+        "before_interval_ms": [pytest.approx(0.99), pytest.approx(1.01)],
+        "now_ms": pytest.approx(1.2),
+        "now_interval_ms": [pytest.approx(1.188), pytest.approx(1.212)],
+        "before": {"llvm": "21"},
+        "now": {"gpu": "H100", "llvm": "22"},
+    }
+
+
+SLOWER = spread(1.2e-3, 0.02)
+
+
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        (None, SLOWER),  # it was never confirmed
+        (comparisons(spread(1.2e-3, 0.02)), spread(1e-3, 0.02)),  # it became faster
+        (comparisons(spread(1.19e-3, 0.02)), SLOWER),  # the intervals overlap
+        (comparisons(spread(1e-3, 0.02, provenance={NOISE: "others"})), SLOWER),
+        (comparisons(spread(1e-3, 0.02)), spread(1.2e-3, 0.02, provenance={NOISE: "others"})),
+        (comparisons(ok(1e-3)), SLOWER),  # too few samples for an interval
+        (comparisons(spread(1e-3, 0.02)), ok(1.2e-3)),
+        (comparisons(spread(1e-3, 0.02, warm_s=1e-3)), SLOWER),  # with warm caches, as another model has them
+        (comparisons(Measurement(Status.CRASH)), SLOWER),
+        (comparisons(spread(1e-3, 0.02)), Measurement(Status.CRASH)),
+        (comparisons(None, spread(1e-3, 0.02)), SLOWER),  # it was taken back
+        (comparisons(spread(9e-4, 0.02), spread(1e-3, 0.02)), SLOWER),  # so was the last one, and this is of before
+    ],
+)
+def test_what_is_no_regression(before: TaskComparisons | None, now: Measurement) -> None:
+    assert Regression.between(before, now) is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -452,6 +453,35 @@ def test_what_was_confirmed_is_told_alike_from_then_on(network: Model, store: St
         kept = KnownTimes.of_confirmation(records[task.key].measurement, TARGET).to_json()
         assert defaults[task.key]["confirmed"] == kept == told
         assert told.items() <= task.to_json().items()
+
+
+def test_what_became_slower_is_told_once(network: Model, store: Store) -> None:
+    """With its confirmation: as it was confirmed by another compiler, and as it is by this one."""
+
+    def timed(factor: float, **provenance: str) -> Callable[[Candidate], Measurement]:
+        def outcome(candidate: Candidate) -> Measurement:
+            time_s = factor * (2e-3 if is_default(candidate) else 1e-3)
+            samples_s = tuple(time_s * (1 + 0.01 * n) for n in range(-2, 3))
+            found = Measurement(Status.OK, samples_s, time_s, samples_s[0], samples_s[-1])
+            return replace(found, provenance=machine() | provenance)
+
+        return outcome
+
+    first = job(network, store, FakePool(by_key_now, timed(1.0, llvm="1.0")))
+    second = job(network, store, FakePool(by_key_now, timed(1.2)))
+    third = job(network, store, FakePool(by_key_now, timed(1.2)), seed=1)
+    told = {
+        report.job_id: store.jobs.events(report.job_id, kinds=[EventKind.REGRESSED])
+        for report in (first, second, third)
+    }
+    assert told[first.job_id] == told[third.job_id] == []
+    assert [report.regressed for report in (first, second, third)] == [0, 2, 0]
+    confirmed = store.jobs.events(second.job_id, kinds=[EventKind.CONFIRMED])
+    assert [event.number for event in told[second.job_id]] == [event.number + 1 for event in confirmed]
+    assert [event.data["task_key"] for event in told[second.job_id]] == [task.key for task in second.tasks]
+    data = told[second.job_id][0].data
+    assert (data["before_ms"], data["now_ms"]) == (pytest.approx(1.0), pytest.approx(1.2))
+    assert (data["before"], data["now"]) == ({"llvm": "1.0"}, {"llvm": machine()["llvm"]})
 
 
 def test_trials_of_a_job_before_are_told_with_their_intervals(network: Model, store: Store) -> None:

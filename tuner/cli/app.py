@@ -54,7 +54,7 @@ FAULT, BAD_INPUT = 1, 2
 PANELS = {
     "Tune and run": ("tune", "bench", "run", "compile"),
     "Look at": ("tasks", "lookup", "lock", "show", "report"),
-    "Service": ("serve", "submit", "jobs", "work", "key", "log"),
+    "Service": ("serve", "submit", "jobs", "work", "key", "log", "webhook"),
     "Database": ("export", "import", "void", "backup", "restore", "db"),
     "This machine": ("doctor",),
 }

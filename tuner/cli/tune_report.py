@@ -72,6 +72,8 @@ def render(console: Console, data: Mapping[str, Any], dims: Mapping[str, int] = 
         console.print(failures(data["failed"]))
     if data.get("voided"):  # a job of before that was told has none
         console.print(taken_back(data["voided"]))
+    if data.get("regressed"):  # likewise
+        console.print(f"{counted(data['regressed'], 'task is', 'tasks are')} slower than confirmed before")
     figures_shown += [*_print_whole(console, data), shown_peak]
     vendor = ModelGain.of_job(None, data).vendor
     reasons = [

@@ -25,6 +25,7 @@ AT_WORK = frozenset(
         EventKind.IMPROVED,
         EventKind.PROGRESS,
         EventKind.CONFIRMED,
+        EventKind.REGRESSED,
     }
 )
 """Events of a process that works on the job."""

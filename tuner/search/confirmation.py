@@ -21,6 +21,7 @@ from tunewright.workers.pool import ReferenceFailed
 
 from ..known_times import TIME_FIELDS, KnownTimes, confirmation, is_current
 from .context import JobContext, log_trial, recall
+from .regression import Regression
 from .report import Report, TaskReport
 from .stage import JobStage
 from .task_state import PACKED, TaskState, time_s
@@ -139,8 +140,19 @@ class Confirmation:
             return [entry for entry in finalists if not state.fails(entry[0])], False
         if (choice := self._choice(state, compared)) is not None:
             record = Record(state.task.key, context.target.key, *choice)
-            context.store.confirm(record, context.keeper.lease, [_confirmed_event(self._report(state, compared))])
+            events = [_confirmed_event(self._report(state, compared)), *self._regressions(state, choice[1])]
+            context.store.confirm(record, context.keeper.lease, events)
         return compared, True
+
+    def _regressions(self, state: TaskState, measurement: Measurement) -> list[NewEvent]:
+        """The event that tells of a task's regression from its last confirmation to this one, if it is one.
+
+        The claim on the task keeps other jobs from confirming it in between.
+        """
+        key = state.task.key
+        before = self._context.store.comparisons([key], self._context.target.key).get(key)
+        regression = Regression.between(before, measurement)
+        return [] if regression is None else [regression.event(key, state.task.op)]
 
     def _field(self, state: TaskState) -> tuple[Comparison, Schedule | None]:
         """The finalists of a task, and the schedule that was confirmed last."""

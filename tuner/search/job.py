@@ -12,7 +12,7 @@ from math import inf
 
 from tunewright.codegen.target import Target
 from tunewright.db.job import VENDOR as VENDOR_SETTING
-from tunewright.db.job import Job, JobSpec, JobState
+from tunewright.db.job import EventKind, Job, JobSpec, JobState
 from tunewright.db.store import Store
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import FAILED, Status
@@ -122,6 +122,11 @@ class TuningJob:
         self._learning.keep(self._context.job.id)  # if that fails nothing is lost: a report is stored at the very end
         return ended_by
 
+    def _count_regressed(self) -> int:
+        """How many tasks the job's events tell regressions of, over all its processes."""
+        events = self._context.store.jobs.events(self._context.job.id, limit=None, kinds=[EventKind.REGRESSED])
+        return len({event.data["task_key"] for event in events})
+
     def _finish(self, ended_by: SearchEnd) -> Report:
         """Confirm what was found, and time the whole model."""
         context, tasks, rates = self._context, [], None
@@ -147,6 +152,7 @@ class TuningJob:
             peak_noise=rates.noise if rates else "",
             failed={status.value: count for status, count in statuses.items() if status in FAILED},
             voided=statuses.get(Status.VOIDED, 0),
+            regressed=self._count_regressed(),
             fallback=times.fallback,
             runtime_nodes=times.runtime_nodes,
             whole_model=times.reason,

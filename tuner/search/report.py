@@ -137,6 +137,7 @@ class Report:
     runtime_nodes: int = 0  # native nodes that are no task, but the runtime's own
     peak_noise: str = ""  # why the machine may reach more than `peak_gflops`, for people
     voided: int = 0  # trials of this job that people took back by its end
+    regressed: int = 0  # tasks that this job confirmed to be slower than they were before
     vendor: VendorTime | None = None  # the whole model in a vendor's runtime; None: nobody asked for it
     own_outcome: JobOutcome | None = None  # where that is taken, what came of our kernels, which all times above are of
     precision: str = Precision.AS_GIVEN.value
