@@ -63,6 +63,11 @@ class QuotaExceeded(StoreError):
 class NoSuchBound(StoreError):
     """The job's budget has none of the bounds that were to be raised: something else ends its search."""
 
+    def __init__(self, job_id: int, budget: SearchBudget) -> None:
+        super().__init__(f"the budget of job {job_id} has no such bound")
+        self.job_id = job_id
+        self.budget = budget
+
 
 class JobState(StrEnum):
     """Where a job stands. The last three are final."""

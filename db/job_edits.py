@@ -59,7 +59,7 @@ def raise_budget(change: Change, row: JobRow, trials: int | None, seconds: float
     budget = SearchBudget.from_json(row.budget)
     raised = budget.raised(trials, seconds)
     if raised == budget:
-        raise NoSuchBound(f"the budget of job {row.id} has no such bound")
+        raise NoSuchBound(row.id, budget)
     is_out_of_time = row.state == JobState.PAUSED.value and row.result is not None and raised.seconds > budget.seconds
     if is_out_of_time and seconds is not None:
         raised = replace(raised, seconds=seconds, before_s=row.spent_s)

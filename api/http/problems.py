@@ -23,7 +23,7 @@ from starlette.types import Scope
 
 from tunewright.codegen.fields import abridge, json_fault, quote
 from tunewright.db.errors import Damaged, StoreError, Unreachable, Unreadable, Unwritable
-from tunewright.db.job import QuotaExceeded
+from tunewright.db.job import TAG, QuotaExceeded
 from tunewright.db.logs.entry import LINE, NAMESPACE
 from tunewright.search_space.counts import counted
 
@@ -70,6 +70,7 @@ PATTERNS = {
     f"^({SHA256})?$": "must be 64 hexadecimal digits, in lower case, or empty",
     "^[0-9]{1,15}$": "must be a number of at most 15 digits",
     "^(cpu|cuda)?$": "must be cpu or cuda",
+    f"^{TAG}$": "must be small letters, digits and . _ : -, and begin with a letter or digit",
     NOT_BLANK: "must not be empty or blank",
     r"^[\x21-\x7e]+$": "must be ASCII characters that can be seen, without blanks",
 }
@@ -167,7 +168,7 @@ class ProblemKind(Enum):
     NO_SUCH_ENTRY = ("no-such-entry", 404, "Nothing is known of that key", "`GET /v1/logs/{namespace}` lists the keys.")
     METHOD = ("method-not-allowed", 405, "The route has no such method", "The header Allow lists those it has.")
     TOO_SLOW = ("too-slow", 408, "The body came too slowly", "Send it again over a better line.")
-    FINISHED = ("job-finished", 409, "The job is finished", "A finished job never changes; submit another one.")
+    FINISHED = ("job-finished", 409, "The job is finished", "Extend it, which makes another, or submit one.")
     NOT_LAUNCHABLE = (
         "not-launchable",
         409,

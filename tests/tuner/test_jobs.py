@@ -302,9 +302,9 @@ def asked_at_most(points: int):
     return ask
 
 
-def extended(store: Store, job_id: int, name: str, **more: float) -> None:
+def extended(store: Store, job_id: int, name: str, *, trials: int | None = None, seconds: float | None = None) -> None:
     """Raise the budget of a job, as people do while it is worked on."""
-    store.jobs.extend(job_id, Idempotency("k", name, "ab" * 32), **more)
+    store.jobs.extend(job_id, Idempotency("k", name, "ab" * 32), trials=trials, seconds=seconds)
 
 
 @pytest.mark.parametrize("at", [1, 12])
