@@ -24,7 +24,7 @@ class JobTask:
 
 
 @dataclass(frozen=True, slots=True)
-class JobOwner:
+class OwnerKey:
     """The API key that submitted a job."""
 
     id: str
@@ -41,7 +41,7 @@ class Job:
     label: str  # hostile text
     tags: tuple[str, ...] = ()  # words to find it by
     notes: str = ""  # hostile text
-    owner: JobOwner | None = None  # None: a local command submitted it
+    owner: OwnerKey | None = None  # None: a local command submitted it
     target: str  # key; empty while it waits for a device
     target_name: str = ""  # for people; likewise
     tasks: tuple[JobTask, ...]

@@ -384,8 +384,9 @@ def test_a_local_command_owns_nothing_and_a_local_key_tells_no_folder(one, clien
 def test_jobs_are_found_by_what_people_say_of_them(one, client, kit):
     other = one.client(one.key())
     model = kit.send(client, 8)
-    asked = ({"tags": ["a", "b"]}, {"tags": ["a"], "notes": "50_% <off>"}, {"label": "ResNet"}, {"tags": ["b"]})
-    ids = [submit(client, model, seed=seed, **how).json()["id"] for seed, how in enumerate(asked)]
+    asked = [{"tags": ["a", "b"]}, {"tags": ["a"], "notes": "50_% <off>"}, {"label": "ResNet"}, {"tags": ["b"]}]
+    answers = [client.post("/v1/jobs", json={"model": model, "seed": seed} | how) for seed, how in enumerate(asked)]
+    ids = [answer.json()["id"] for answer in answers]
     ids.append(submit(other, model, seed=9, tags=["a"]).json()["id"])
 
     def found(client=client, **query):
@@ -405,8 +406,8 @@ def test_jobs_are_found_by_what_people_say_of_them(one, client, kit):
         if (cursor := page["next"]) is None:
             break
     assert pages == [4, 1, 0]
-    for query in ({"tag": "A"}, {"tag": ["a"] * 17}, {"owner": "you"}, {"search": ""}, {"search": "s" * 201}):
-        kit.problem(client.get("/v1/jobs", params=query), "invalid-request", 422)
+    for wrong in ("tag=A", 17 * "tag=a&", "owner=you", "search=", f"search={'s' * 201}"):
+        kit.problem(client.get(f"/v1/jobs?{wrong.removesuffix('&')}"), "invalid-request", 422)
 
 
 def test_a_job_is_extended(one, client, kit):
