@@ -28,8 +28,8 @@ from tunewright.tuner.text import short, sized_name
 from ..http.access import needs
 from ..http.paging import Cursor, cut, number_of
 from ..http.problems import ProblemKind
-from ..http.schemas.base import SHA256, Answer
-from ..http.schemas.jobs import OWNER, dims_of, owner_of
+from ..http.schemas.base import OWNER, SHA256, Answer
+from ..http.schemas.jobs import dims_of, owner_of
 from ..http.service import ServiceDep
 from .page import add_page
 from .views import LongText, OwnerName, Tags, TargetName, Text, target_names

@@ -28,7 +28,7 @@ from tunewright.db.logs.entry import LINE, NAMESPACE
 from tunewright.search_space.counts import counted
 
 from .paths import is_for_people
-from .schemas.base import DIGITS, NOT_BLANK, SHA256
+from .schemas.base import DIGITS, NOT_BLANK, OWNER, SHA256
 
 WORDS = {
     "missing": "it is missing",
@@ -71,6 +71,9 @@ PATTERNS = {
     "^[0-9]{1,15}$": "must be a number of at most 15 digits",
     "^(cpu|cuda)?$": "must be cpu or cuda",
     f"^{TAG}$": "must be small letters, digits and . _ : -, and begin with a letter or digit",
+    f"^({TAG})?$": "must be small letters, digits and . _ : -, and begin with a letter or digit, or be empty",
+    f"^({OWNER})$": "must be the id of a key, or me",
+    f"^({OWNER})?$": "must be the id of a key, me, or empty",
     NOT_BLANK: "must not be empty or blank",
     r"^[\x21-\x7e]+$": "must be ASCII characters that can be seen, without blanks",
 }

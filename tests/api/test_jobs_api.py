@@ -1,5 +1,7 @@
 """Jobs over HTTP: submitting, listing, steering."""
 
+from typing import Any
+
 import pytest
 
 from tunewright.api.http.service import Options
@@ -384,7 +386,12 @@ def test_a_local_command_owns_nothing_and_a_local_key_tells_no_folder(one, clien
 def test_jobs_are_found_by_what_people_say_of_them(one, client, kit):
     other = one.client(one.key())
     model = kit.send(client, 8)
-    asked = [{"tags": ["a", "b"]}, {"tags": ["a"], "notes": "50_% <off>"}, {"label": "ResNet"}, {"tags": ["b"]}]
+    asked: list[dict[str, Any]] = [
+        {"tags": ["a", "b"]},
+        {"tags": ["a"], "notes": "50_% <off>"},
+        {"label": "ResNet"},
+        {"tags": ["b"]},
+    ]
     answers = [client.post("/v1/jobs", json={"model": model, "seed": seed} | how) for seed, how in enumerate(asked)]
     ids = [answer.json()["id"] for answer in answers]
     ids.append(submit(other, model, seed=9, tags=["a"]).json()["id"])

@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+from typing import Any
 
 import onnx
 import pytest
@@ -257,9 +258,8 @@ def test_the_address_says_which_jobs(one, client, kit, queue):
 def test_jobs_are_found_by_what_people_say_of_them(one, client, kit, queue, monkeypatch):
     monkeypatch.setattr(page_routes, "KEEP_S", 3600.0)  # what is kept of one's own jobs is not shown to another
     other, model = one.client(one.key()), kit.send(client, 8)
-    for seed, (who, asked) in enumerate(
-        [(client, {"tags": ["a", "b"]}), (client, {"tags": ["a"], "notes": "50_% off"}), (other, {"tags": ["b"]})]
-    ):
+    said: list[dict[str, Any]] = [{"tags": ["a", "b"]}, {"tags": ["a"], "notes": "50_% off"}, {"tags": ["b"]}]
+    for seed, (who, asked) in enumerate(zip([client, client, other], said, strict=True)):
         who.post("/v1/jobs", json={"model": model, "label": f"m{seed}", "seed": seed} | asked)
 
     def labels(client=client, **query):

@@ -42,9 +42,8 @@ from ..access import count_as_change, needs
 from ..openapi import problems
 from ..paging import Cursor, Limit, Page, cut, number_of
 from ..problems import Problem, ProblemKind, invalid
-from ..schemas.base import SHA256, JobId, RequestModel
+from ..schemas.base import OWNER, SHA256, JobId, RequestModel
 from ..schemas.jobs import (
-    OWNER,
     JobAsked,
     JobChange,
     JobExtended,

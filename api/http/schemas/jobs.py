@@ -60,9 +60,6 @@ LONGEST_LABEL = 200
 Tag = Annotated[str, StringConstraints(max_length=LONGEST_TAG, pattern=f"^{TAG}$")]
 """A word to find a job by."""
 
-OWNER = "me|[A-Za-z0-9]{12}"
-"""Pattern of what jobs are asked for by their owner."""
-
 
 class JobAsked(RequestModel):
     """What to tune, for which machines, and how long."""
