@@ -1110,11 +1110,41 @@ class TestTriedAgain:
         assert len(kinds(jobs, job.id)) == 3
         assert jobs.get(job.id).state is (JobState.QUEUED if end == "give_back" else JobState.PAUSED)
 
+    @pytest.mark.parametrize("is_finished", [False, True])
+    def test_extending_happens_once(self, jobs, samples, twice, is_finished):
+        job = submit(jobs, samples)
+        if is_finished:
+            jobs.cancel(job.id)
+        twice()
+        extended = jobs.extend(job.id, Idempotency("k", "name", "ab" * 32), trials=5)
+        assert extended.is_new is is_finished and len(jobs.list()) == 1 + is_finished
+        assert extended.job.budget == SearchBudget(5 if is_finished else 15)
+        assert kinds(jobs, extended.job.id) == (["queued"] if is_finished else ["queued", "changed"])
+
+    def test_an_edit_happens_once(self, jobs, samples, twice):
+        job = submit(jobs, samples)
+        twice()
+        assert jobs.edit(job.id, JobEdit(label="new", add_tags=("a",))).tags == ("a",)
+        assert kinds(jobs, job.id) == ["queued", "changed"]
+
     def test_impatience_says_so(self, filled, jobs, samples, twice):
         filled.database.patience_s = 0.0
         twice()
         with pytest.raises(Unreachable, match="the connection was lost"):
             submit(jobs, samples)
+
+
+def test_threads_that_extend_one_job_get_one(filled, samples):
+    """All that they ask for is added up."""
+    done = filled.jobs.cancel(submit(filled.jobs, samples).id)
+
+    def extend(number):
+        return filled.jobs.extend(done.id, Idempotency("k", f"name{number}", "ab" * 32), trials=1, most_unfinished=1)
+
+    results = in_threads(extend, 6)
+    assert sum(result.is_new for result in results) == 1
+    assert {result.job.id for result in results} == {filled.jobs.list()[0].id} != {done.id}
+    assert filled.jobs.list()[0].budget == SearchBudget(6)
 
 
 def test_threads_that_submit_one_spec_get_one_job(filled, samples):

@@ -49,6 +49,7 @@ from tunewright.workers.measure.noise import UNDISTURBED, Disturbance
 from tunewright.workers.measure.sampling import CallLatency
 from tunewright.workers.pool import ReferenceFailed
 
+from ..waiting import wait_for
 from .conftest import small_model
 from .fake_pool import FAILED, LEASE_S, TARGET, FakePool, by_key, is_default, job, leased, spec_of, tasks, took, work
 from .timings import STOLEN, takes
@@ -326,6 +327,24 @@ def test_a_budget_that_is_raised_is_taken_over(network: Model, store: Store, at:
     assert (asked, report.trials, report.ended_by, ended.state) == ([at], 20, SearchEnd.TRIALS, JobState.SUCCEEDED)
     assert ended.progress and ended.progress["most_trials"] == 20
     assert [kinds.count(kind) for kind in (EventKind.STARTED, EventKind.CHANGED)] == [1, 1]
+
+
+def test_a_raised_budget_is_known_before_the_search_would_end(network: Model, store: Store) -> None:
+    """Its holder asks for it every second, and what is expected of the rest counts it."""
+    told: list[Progress] = []
+
+    def outcome(candidate: Candidate) -> Measurement:
+        if store.counts()["trials"] == 3 and keeper.budget != SearchBudget(20):
+            extended(store, lease.job_id, "more", trials=8)
+            wait_for(lambda: keeper.budget == SearchBudget(20))
+        return by_key(candidate)
+
+    lease = leased(network, store)
+    with LeaseKeeper(store.jobs, lease, LEASE_S) as keeper:
+        found, uses = store.jobs.get(lease.job_id), list(network.tasks.values())
+        TuningJob(found, uses, TARGET, store, FakePool(outcome), keeper, watch=told.append).run()
+    budgets = {progress.trials: progress.budget.trials for progress in told if progress.last is not None}
+    assert budgets == {count: 12 if count < 5 else 20 for count in range(1, 21)}
 
 
 def test_a_budget_that_is_raised_after_the_search_begins_it_again(network: Model, store: Store) -> None:
