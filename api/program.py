@@ -79,6 +79,15 @@ MinutesOption = Annotated[
     float | None,
     typer.Option(min=LEAST_MINUTES, max=MOST_MINUTES, help="Most minutes of searching.", show_default="no limit"),
 ]
+TagOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--tag", metavar="TAG", help="A word to find the job by; may be given several times.", show_default="none"
+    ),
+]
+NoteOption = Annotated[
+    str | None, typer.Option("--note", metavar="TEXT", help="What else people are to know of it.", show_default="none")
+]
 TargetThreadsOption = Annotated[
     int | None,
     typer.Option(min=1, max=MAX_THREADS, help="Threads that kernels run on.", show_default="all of the target's"),
@@ -105,6 +114,8 @@ def submit(
     vendor: VendorOption = False,
     precision: PrecisionOption = Precision.AS_GIVEN,
     priority: PriorityOption = 0,
+    tag: TagOption = None,
+    note: NoteOption = None,
 ) -> CommandAnswer:
     """Have a server tune a model. Only its structure is sent: no weights, and no names but those of its inputs."""
     from .client import commands
@@ -127,9 +138,12 @@ def submit(
                 vendor=vendor,
                 precision=precision,
                 priority=priority,
+                tags=tag or (),
+                notes=note,
             )
         if job.is_new is False:
-            messages().print(commands.note_existing(job, trials, minutes, least, priority), soft_wrap=True)
+            existing = commands.note_existing(job, trials, minutes, least, priority, tag or (), note)
+            messages().print(existing, soft_wrap=True)
         if watch:
             return _final_answer(commands.watch_job(messages(), client, job, server))
     return CommandAnswer(job.to_json(), lambda console, _: commands.render_submission(console, job, server))
@@ -271,13 +285,27 @@ def list_(
         Literal["queued", "running", "paused", "succeeded", "failed", "cancelled"] | None,
         typer.Option(help="Only those in this state.", show_default="any"),
     ] = None,
+    tag: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--tag", metavar="TAG", help="Only those with this tag; given several times, with all.", show_default="any"
+        ),
+    ] = None,
+    owner: Annotated[
+        str | None,
+        typer.Option(metavar="KEY", help="Only those that this key submitted: its id, or me.", show_default="any"),
+    ] = None,
+    search: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", help="Only those with this in name, tags or notes.", show_default="any"),
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, max=100_000, help="Most jobs to list.")] = 20,
 ) -> CommandAnswer:
     """List the jobs of a server, the newest first."""
     from .client import commands
 
     with commands.connect(server, commands.NO_JOB_OF_TUNE) as client:
-        jobs = list(client.jobs(state, limit=limit))
+        jobs = list(client.jobs(state, tags=tag or (), owner=owner, search=search, limit=limit))
     data = {"jobs": [job.to_json() for job in jobs]}
     return CommandAnswer(data, lambda console, _: commands.render_jobs(console, jobs))
 
@@ -344,6 +372,59 @@ def prioritise(
 ) -> CommandAnswer:
     """Change the priority of a job."""
     return _steer(server, lambda client: client.prioritise(job_id, priority))
+
+
+@command(jobs_app)
+def change(
+    job_id: JobArgument,
+    name: Annotated[
+        str | None, typer.Option("--name", metavar="TEXT", help="Its name for people.", show_default="as it is")
+    ] = None,
+    tag: Annotated[
+        list[str] | None,
+        typer.Option("--tag", metavar="TAG", help="Adds a tag; may be given several times.", show_default="none"),
+    ] = None,
+    untag: Annotated[
+        list[str] | None,
+        typer.Option("--untag", metavar="TAG", help="Removes a tag; may be given several times.", show_default="none"),
+    ] = None,
+    note: Annotated[
+        str | None, typer.Option("--note", metavar="TEXT", help="Its notes, in whole.", show_default="as they are")
+    ] = None,
+    server: ServerOption = None,
+) -> CommandAnswer:
+    """Change what people call a job, also a finished one."""
+    from .client import commands
+
+    if name is None and note is None and not tag and not untag:
+        raise Refused("nothing is to be changed: give --name, --tag, --untag or --note")
+    with commands.option_names():
+        return _steer(
+            server,
+            lambda client: client.change(job_id, label=name, add_tags=tag or (), remove_tags=untag or (), notes=note),
+        )
+
+
+@command(jobs_app)
+def extend(
+    job_id: JobArgument,
+    minutes: Annotated[
+        float | None,
+        typer.Option(min=LEAST_MINUTES, max=MOST_MINUTES, help="More minutes of searching.", show_default="none"),
+    ] = None,
+    trials: Annotated[
+        int | None, typer.Option(min=1, max=MOST_TRIALS, help="More trials.", show_default="none")
+    ] = None,
+    server: ServerOption = None,
+) -> CommandAnswer:
+    """Have a job go on for longer; where it is finished, a new one goes on from its trials."""
+    from .client import commands
+
+    if minutes is None and trials is None:
+        raise Refused("how much longer is the job to go on? give --minutes or --trials")
+    with commands.connect(server, commands.NO_JOB_OF_TUNE) as client, commands.option_names():
+        job = client.extend(job_id, minutes=minutes, trials=trials)
+    return CommandAnswer(job.to_json(), lambda console, _: commands.render_extension(console, job_id, job))
 
 
 def _steer(server: str | None, change: Callable[[Client], Job]) -> CommandAnswer:

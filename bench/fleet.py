@@ -150,7 +150,7 @@ class SimulatedTuner:
                 await self.call("jobs.renew", True, lease=self._lease, progress={"trials": 1}, spent_s=RENEW_S)
                 renewed_s = time.monotonic()
             else:
-                await self.call("jobs.wish", job_id=self._lease["job_id"])
+                await self.call("jobs.orders", job_id=self._lease["job_id"])
 
     async def _search(self, until_s: float) -> None:
         """Trials of the job's task, in rounds."""

@@ -19,6 +19,9 @@ SECRET_BYTES = 32
 LOCAL = "local key in "
 """Prefix of the names of local keys, which services make for commands of their machine. No other names have it."""
 
+LOCAL_OWNER = "local key"
+"""What others are told of their names: the folder behind the prefix is not theirs to know."""
+
 SESSION_OF = "browser session of "
 """Prefix of the names of sessions that began with a key, before its id. No other names have it."""
 

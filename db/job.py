@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
@@ -35,6 +36,17 @@ DEFAULT_TRIALS = 200
 ATTEMPTS = 5
 """Holders in a row that may lose a job without a new trial before it fails."""
 
+TAG = "[a-z0-9][a-z0-9._:-]*"
+"""Pattern of a tag."""
+
+LONGEST_TAG = 64
+
+MOST_TAGS = 16
+"""Tags of a job."""
+
+LONGEST_NOTES = 4096
+"""Longest notes of a job, in characters."""
+
 
 class LeaseLost(StoreError):
     """Another process has the job by now, or it has ended. Nothing was written, and the work should stop."""
@@ -46,6 +58,15 @@ class Conflict(StoreError):
 
 class QuotaExceeded(StoreError):
     """The owner has as many unfinished jobs as allowed."""
+
+
+class NoSuchBound(StoreError):
+    """The job's budget has none of the bounds that were to be raised: something else ends its search."""
+
+    def __init__(self, job_id: int, budget: SearchBudget) -> None:
+        super().__init__(f"the budget of job {job_id} has no such bound")
+        self.job_id = job_id
+        self.budget = budget
 
 
 class JobState(StrEnum):
@@ -83,7 +104,7 @@ class EventKind(StrEnum):
     REGRESSED = "regressed"  # a task was confirmed to be slower than before; data: task_key, op, and its `Regression`
     LOST = "lost"  # its process went away without a word; data: holder
     RETURNED = "returned"  # its process gave it back, as it is asked to end; data: holder
-    CHANGED = "changed"  # somebody changed it; data: priority, wish or minutes
+    CHANGED = "changed"  # somebody changed it; data: what is new of wish, priority, label, tags, notes, trials, minutes
     PAUSED = "paused"
     RESUMED = "resumed"
     SUCCEEDED = "succeeded"  # data: the result
@@ -179,6 +200,11 @@ class SearchBudget:
             trials = DEFAULT_TRIALS
         return SearchBudget(trials, inf if minutes is None else 60 * minutes, until)
 
+    def raised(self, trials: int | None, seconds: float | None) -> SearchBudget:
+        """The same with so much more of both; a bound that it lacks it goes on without."""
+        more_trials = None if self.trials is None else self.trials + (trials or 0)
+        return replace(self, trials=more_trials, seconds=self.seconds + (seconds or 0.0))
+
     def trials_left(self, done: int) -> float:
         """Trials left after `done`; infinite without a bound."""
         return inf if self.trials is None else self.trials - done
@@ -224,6 +250,8 @@ class Job:
     result: dict[str, Any] | None = None  # if it succeeded, or its budget's time paused it
     error: str = ""  # why it failed, one line
     owner: str = ""  # id of the API key that submitted it; empty: a local command
+    tags: tuple[str, ...] = ()  # words to find it by, in order
+    notes: str = ""  # of people; hostile text is possible
 
     @property
     def is_over(self) -> bool:
@@ -238,6 +266,31 @@ class Lease:
     job_id: int
     epoch: int
     holder: str
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """What people want of a job by now. Its holder asks for it every second."""
+
+    wish: Wish | None
+    budget: SearchBudget
+
+
+@dataclass(frozen=True, slots=True)
+class JobEdit:
+    """What is to be changed of a job; None leaves it as it is. All but the priority may be changed of finished ones."""
+
+    priority: int | None = None
+    label: str | None = None
+    tags: tuple[str, ...] | None = None  # in place of those that it has
+    add_tags: tuple[str, ...] = ()
+    remove_tags: tuple[str, ...] = ()
+    notes: str | None = None
+
+    def edited_tags(self, tags: Iterable[str]) -> tuple[str, ...]:
+        """The tags of a job that has these. Raises ValueError as `check_tags`."""
+        before = tags if self.tags is None else self.tags
+        return check_tags({*before, *self.add_tags} - set(self.remove_tags))
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,3 +336,24 @@ class Trial:
     ordinal: int  # 0, 1, 2, ... within the job, in order of storing
     created_at: datetime  # UTC
     record: Record
+
+
+def check_tags(tags: Iterable[str]) -> tuple[str, ...]:
+    """The tags of a job in order, each once. Raises ValueError where one is none, or there are too many."""
+    ordered = tuple(sorted(set(tags)))
+    for tag in ordered:
+        if len(tag) > LONGEST_TAG or not re.fullmatch(TAG, tag):
+            raise ValueError(
+                f"{tag[: LONGEST_TAG + 1]!r} is no tag: that is a word of 1 to {LONGEST_TAG} characters, a-z, 0-9 and "
+                "._:-, and begins with a letter or digit"
+            )
+    if len(ordered) > MOST_TAGS:
+        raise ValueError(f"a job has at most {MOST_TAGS} tags, not {len(ordered)}: remove some")
+    return ordered
+
+
+def check_notes(notes: str) -> str:
+    """The notes of a job. Raises ValueError where they are too long."""
+    if len(notes) > LONGEST_NOTES:
+        raise ValueError(f"the notes of a job have at most {LONGEST_NOTES:,} characters, not {len(notes):,}")
+    return notes

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from math import inf
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from sqlalchemy import func, null, select
+from sqlalchemy import Row, exists, func, null, select
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from tunewright.search_space.measurement import Status
@@ -14,9 +14,9 @@ from tunewright.search_space.measurement import Status
 from .bounds import LARGEST_ID
 from .database import KEYS_AT_ONCE, DatabasePart, batches, read_session
 from .errors import NotFound
-from .job import Event, EventKind, Job, JobSpec, JobState, SearchBudget, SpecTask, Trial, Wish
+from .job import Event, EventKind, Job, JobSpec, JobState, Orders, SearchBudget, SpecTask, Trial, Wish
 from .leases import job_row
-from .tables import EventRow, JobRow, JobTaskRow, TrialRow
+from .tables import EventRow, JobRow, JobTagRow, JobTaskRow, TrialRow
 from .translate import clean, from_row, to_record
 
 Value = TypeVar("Value")
@@ -96,10 +96,9 @@ class JobReader(DatabasePart):
         return None if match is None else jobs_of(session, [job_row(self.database, session, match)])[0]
 
     @read_session
-    def wish(self, session: Session, job_id: int) -> Wish | None:
-        """The wish for a job that is not carried out yet; cheap. Raises NotFound."""
-        wish = self._column(session, job_id, JobRow.wish)
-        return None if wish is None else Wish(wish)
+    def orders(self, session: Session, job_id: int) -> Orders:
+        """What people want of a job; cheap. Raises NotFound."""
+        return orders_of(*self._columns(session, job_id, JobRow.wish, JobRow.budget))
 
     @read_session
     def newest_event(self, session: Session, job_id: int) -> int:
@@ -187,12 +186,15 @@ class JobReader(DatabasePart):
         model_sha256: str | None = None,
         target_key: str | None = None,
         owner: str | None = None,
+        tags: Collection[str] = (),
+        search: str | None = None,
         before_id: int | None = None,
         limit: int | None = None,
     ) -> list[Job]:
         """Jobs that meet all conditions given, the newest first, with an id below `before_id`, at most `limit`.
 
-        `model` is text in the label, in any case, or the begin of the model's digest.
+        `model` is text in the label, in any case, or the begin of the model's digest; `search` is text in the label, a
+        tag or the notes, in any case. They have all of the `tags`.
         """
         query = select(JobRow).order_by(JobRow.id.desc()).limit(limit)
         if states is not None:
@@ -202,6 +204,12 @@ class JobReader(DatabasePart):
         if model is not None:
             is_in_label = JobRow.label.icontains(clean(model), autoescape=True)
             query = query.where(is_in_label | JobRow.model_sha256.startswith(clean(model).lower(), autoescape=True))
+        if search is not None:
+            texts = (JobRow.label, JobRow.notes, JobTagRow.tag)
+            in_label, in_notes, is_in = (text.icontains(clean(search), autoescape=True) for text in texts)
+            query = query.where(in_label | in_notes | exists().where(JobTagRow.job_id == JobRow.id, is_in))
+        for tag in dict.fromkeys(tags):
+            query = query.where(exists().where(JobTagRow.job_id == JobRow.id, JobTagRow.tag == clean(tag)))
         for column, value in (
             (JobRow.model_sha256, model_sha256),
             (JobRow.target_key, target_key),
@@ -215,22 +223,30 @@ class JobReader(DatabasePart):
 
     def _column(self, session: Session, job_id: int, column: InstrumentedAttribute[Value]) -> Value:
         """A column of a job, without the rest of the row: a report may be long. Raises NotFound."""
+        value: Value = self._columns(session, job_id, column)[0]
+        return value
+
+    def _columns(self, session: Session, job_id: int, *columns: InstrumentedAttribute[Any]) -> Row[*tuple[Any, ...]]:
+        """Several of them."""
         is_possible = 0 < job_id <= LARGEST_ID
-        row = session.execute(select(column).where(JobRow.id == job_id)).one_or_none() if is_possible else None
+        row = session.execute(select(*columns).where(JobRow.id == job_id)).one_or_none() if is_possible else None
         if row is None:
             raise NotFound(f"{self.database}: there is no job {job_id}")
-        return row[0]
+        return row
 
 
 def jobs_of(session: Session, rows: list[JobRow]) -> list[Job]:
-    """The jobs of these rows, with their tasks."""
+    """The jobs of these rows, with their tasks and tags."""
     session.flush()
     tasks: dict[int, list[SpecTask]] = {row.id: [] for row in rows}
+    tags: dict[int, list[str]] = {row.id: [] for row in rows}
     trials: dict[int, int] = {}
     for ids in batches(tasks, KEYS_AT_ONCE):
         query = select(JobTaskRow).where(JobTaskRow.job_id.in_(ids)).order_by(JobTaskRow.job_id, JobTaskRow.position)
         for row in session.scalars(query):
             tasks[row.job_id].append(SpecTask(row.task_key, row.occurrences))
+        for tag_row in session.scalars(select(JobTagRow).where(JobTagRow.job_id.in_(ids))):
+            tags[tag_row.job_id].append(tag_row.tag)
         trials |= dict(session.execute(select(JobRow.id, TRIALS).where(JobRow.id.in_(ids))).all())
     return [
         from_row(
@@ -241,9 +257,15 @@ def jobs_of(session: Session, rows: list[JobRow]) -> list[Job]:
             budget=SearchBudget.from_json(row.budget),
             trials=trials[row.id],
             wish=Wish(row.wish) if row.wish else None,
+            tags=tuple(sorted(tags[row.id])),
         )
         for row in rows
     ]
+
+
+def orders_of(wish: str | None, budget: Mapping[str, Any]) -> Orders:
+    """What people want of a job, of these columns."""
+    return Orders(None if wish is None else Wish(wish), SearchBudget.from_json(budget))
 
 
 def _positive(figure: object) -> float | None:

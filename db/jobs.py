@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from math import inf
 from typing import Any, TypeVar
 
 from sqlalchemy import bindparam, delete, func, select
@@ -26,16 +27,20 @@ from .job import (
     EventKind,
     Idempotency,
     Job,
+    JobEdit,
     JobSpec,
     JobState,
     Lease,
     NewEvent,
+    Orders,
     QuotaExceeded,
     SearchBudget,
     Submission,
     Wish,
+    check_tags,
 )
-from .job_reader import JobReader, jobs_of
+from .job_edits import add_tags, clean_notes, detach, edit_job, raise_budget
+from .job_reader import JobReader, jobs_of, orders_of
 from .leases import NO_TARGET, Change, begin_change, change_jobs, claim_task, is_available, job_row, next_job, obey
 from .schema import LOCK
 from .tables import IS_UNFINISHED, ClaimRow, JobRow, JobTaskRow, SubmissionRow, TargetRow
@@ -72,6 +77,8 @@ class Jobs(JobReader):
         *,
         priority: int = 0,
         owner: str = "",
+        tags: Collection[str] = (),
+        notes: str = "",
         idempotency: Idempotency | None = None,
         most_unfinished: int | None = None,
     ) -> Submission:
@@ -80,26 +87,54 @@ class Jobs(JobReader):
         But a job of a command (attached) that has no lease is resumed (`resume`).
 
         Raises NotFound where the target or a task is unknown, Conflict where the idempotency key came with another
-        fingerprint, QuotaExceeded where the owner has `most_unfinished` unfinished jobs.
+        fingerprint, QuotaExceeded where the owner has `most_unfinished` unfinished jobs, ValueError as `check_tags` and
+        `check_notes`.
         """
-        values = _new_values(spec, label, budget) | {"priority": priority, "owner": owner}
+        values = _new_values(spec, label, budget) | {"priority": priority, "owner": owner, "notes": clean_notes(notes)}
+        tags = check_tags(tags)
 
         def work(change: Change) -> Submission:
             if idempotency is not None and (submission := self._submission(change.session, idempotency)) is not None:
                 return submission
-            if most_unfinished is not None and not self.database.is_sqlite:
-                # Submissions of an owner count its jobs one after the other. SQLite has one writer anyway.
-                change.session.execute(select(func.pg_advisory_xact_lock(LOCK, func.hashtext(owner))))
-            row = _unfinished_row(change.session, spec)
-            is_new = row is None
-            if row is None:
-                if most_unfinished is not None:
-                    _check_quota(change.session, owner, most_unfinished)
-                row = self._add(change, spec, values)
-            elif row.attached and not change.is_leased(row):
-                _detach(change, row)
+            row, is_new = self._join_or_add(change, spec, values, tags, most_unfinished)
             if idempotency is not None:
                 self._add_submission(change, idempotency, row.id)
+            return Submission(jobs_of(change.session, [row])[0], is_new)
+
+        return self._transact(work)
+
+    @retry
+    def extend(
+        self,
+        job_id: int,
+        idempotency: Idempotency,
+        *,
+        trials: int | None = None,
+        seconds: float | None = None,
+        most_unfinished: int | None = None,
+    ) -> Submission:
+        """Have a job go on for so many more trials, so many more seconds of searching, or both.
+
+        The budget of an unfinished job grows in place, and its holder takes that over; a paused one whose time was over
+        is queued. A finished job stays as it is: a new one of its spec goes on from its trials, with this budget alone,
+        for the owner in `idempotency`; where an unfinished one has that spec, its budget grows.
+
+        Raises NotFound, NoSuchBound where what ends the search is another bound, Conflict where the idempotency key
+        came with another fingerprint, QuotaExceeded where the owner has `most_unfinished` unfinished jobs.
+        """
+
+        def work(change: Change) -> Submission:
+            if (submission := self._submission(change.session, idempotency)) is not None:
+                return submission
+            row, is_new = change.job(job_id), False
+            if JobState(row.state) not in UNFINISHED:
+                job = jobs_of(change.session, [row])[0]
+                values = _new_values(job.spec, job.label, SearchBudget(trials, inf if seconds is None else seconds))
+                values |= {"priority": job.priority, "owner": idempotency.owner}
+                row, is_new = self._join_or_add(change, job.spec, values, job.tags, most_unfinished)
+            if not is_new:
+                raise_budget(change, row, trials, seconds)
+            self._add_submission(change, idempotency, row.id)
             return Submission(jobs_of(change.session, [row])[0], is_new)
 
         return self._transact(work)
@@ -187,8 +222,8 @@ class Jobs(JobReader):
         progress: Mapping[str, Any] | None = None,
         events: Sequence[NewEvent] = (),
         spent_s: float = 0.0,
-    ) -> Wish | None:
-        """Renew the lease, and store progress and events; `spent_s` is added. The wish for the job.
+    ) -> Orders:
+        """Renew the lease, and store progress and events; `spent_s` is added. What people want of the job.
 
         An expired lease is in force again, unless another process has taken the job up. Raises LeaseLost.
         """
@@ -203,7 +238,7 @@ class Jobs(JobReader):
                     row.progress = dict(progress)
                     self.database.announce(change.session)
                 change.add_events(row, events)
-            return None if row.wish is None else Wish(row.wish)
+            return orders_of(row.wish, row.budget)
 
     @retry_write
     def give_back(self, write: str, lease: Lease) -> None:
@@ -229,16 +264,26 @@ class Jobs(JobReader):
                 change.settle(row, JobState.QUEUED)
 
     @retry_write
-    def pause_leased(self, write: str, lease: Lease, *, result: Mapping[str, Any] | None = None) -> None:
+    def pause_leased(
+        self,
+        write: str,
+        lease: Lease,
+        *,
+        result: Mapping[str, Any] | None = None,
+        budget: SearchBudget | None = None,
+    ) -> Job:
         """End the lease and pause the job, or end it if that is wished. Raises LeaseLost.
 
-        `result` is its result so far.
+        `result` is its result so far. Where its `budget` is another by now than the one given, the job stays as it is.
         """
         with begin_change(self.database) as change:
             row = change.leased_job(lease, write)
-            if row is not None:
+            if row is None:
+                row = change.job(lease.job_id)
+            elif not _is_raised(row, budget):
                 row.attempts = 0
                 change.settle(row, JobState.PAUSED, result=result)
+            return jobs_of(change.session, [row])[0]
 
     @retry_write
     def finish(
@@ -249,15 +294,19 @@ class Jobs(JobReader):
         *,
         result: Mapping[str, Any] | None = None,
         error: str = "",
+        budget: SearchBudget | None = None,
     ) -> Job:
-        """End the lease and the job. Raises LeaseLost, and ValueError for a state that is not final."""
+        """End the lease and the job. Raises LeaseLost, and ValueError for a state that is not final.
+
+        Where its `budget` is another by now than the one given, by which it was worked on, the job stays as it is.
+        """
         if state in UNFINISHED:
             raise ValueError(f"{state} is no way for a job to end")
         with begin_change(self.database) as change:
             row = change.leased_job(lease, write)
             if row is None:
                 row = change.job(lease.job_id)
-            else:
+            elif not _is_raised(row, budget):
                 change.settle(row, state, result=result, error=error)
             return jobs_of(change.session, [row])[0]
 
@@ -308,7 +357,7 @@ class Jobs(JobReader):
         """
         row = change.unfinished_job(job_id)
         if row.state == JobState.PAUSED.value:
-            _detach(change, row)
+            detach(change, row)
         elif row.wish == Wish.PAUSE.value:
             row.wish = None
             change.add_event(row, EventKind.CHANGED, wish=None)
@@ -331,12 +380,14 @@ class Jobs(JobReader):
         return jobs_of(change.session, [row])[0]
 
     @change_jobs
-    def prioritise(self, change: Change, job_id: int, priority: int) -> Job:
-        """Change the priority. Raises NotFound, and Conflict where the job is finished."""
-        row = change.unfinished_job(job_id)
-        if row.priority != priority:
-            row.priority = priority
-            change.add_event(row, EventKind.CHANGED, priority=priority)
+    def edit(self, change: Change, job_id: int, edit: JobEdit) -> Job:
+        """Change what people call a job, and its priority.
+
+        Raises NotFound, Conflict for the priority of a finished job, ValueError as `check_tags` and `check_notes`; then
+        nothing is changed.
+        """
+        row = change.job(job_id)
+        edit_job(change, row, edit)
         return jobs_of(change.session, [row])[0]
 
     # Within a transaction
@@ -363,7 +414,26 @@ class Jobs(JobReader):
             except sql.IntegrityError as error:
                 raise NotFound(f"{self.database}: the target or a task of the job is not stored") from error
 
-    def _add(self, change: Change, spec: JobSpec, values: dict[str, Any]) -> JobRow:
+    def _join_or_add(
+        self, change: Change, spec: JobSpec, values: dict[str, Any], tags: Sequence[str], most_unfinished: int | None
+    ) -> tuple[JobRow, bool]:
+        """The unfinished job of a spec, which is queued if a command left it, or a new one; and whether it is new.
+
+        Raises QuotaExceeded, and _InsertRace as `_add`.
+        """
+        if most_unfinished is not None and not self.database.is_sqlite:
+            # Submissions of an owner count its jobs one after the other. SQLite has one writer anyway.
+            change.session.execute(select(func.pg_advisory_xact_lock(LOCK, func.hashtext(values["owner"]))))
+        row = _unfinished_row(change.session, spec)
+        if row is None:
+            if most_unfinished is not None:
+                _check_quota(change.session, values["owner"], most_unfinished)
+            return self._add(change, spec, values, tags), True
+        if row.attached and not change.is_leased(row):
+            detach(change, row)
+        return row, False
+
+    def _add(self, change: Change, spec: JobSpec, values: dict[str, Any], tags: Sequence[str] = ()) -> JobRow:
         """A new job, queued. Raises _InsertRace where an unfinished one of the spec appeared in between."""
         values = values | {"created_at": change.now, "updated_at": change.now}
         if not self.database.add(change.session, JobRow, ["spec_key"], [values], IS_UNFINISHED):
@@ -374,6 +444,7 @@ class Jobs(JobReader):
             JobTaskRow(job_id=row.id, position=i, task_key=task.task_key, occurrences=task.occurrences)
             for i, task in enumerate(spec.tasks)
         )
+        add_tags(change, row.id, tags)
         change.add_event(row, EventKind.QUEUED, label=row.label, priority=row.priority, budget=row.budget)
         change.session.flush()
         return row
@@ -436,15 +507,6 @@ def _check_quota(session: Session, owner: str, most_unfinished: int) -> None:
         raise QuotaExceeded(f"there are {most_unfinished} unfinished jobs, as many as one may have")
 
 
-def _detach(change: Change, row: JobRow) -> None:
-    """Queue a job of a command that is paused or lost, for any process.
-
-    The minutes of a command are those of one run, but of a job of the queue those of all runs from here on.
-    """
-    if row.state == JobState.RUNNING.value:
-        change.end_lease(row)
-    if row.attached:
-        row.budget = replace(SearchBudget.from_json(row.budget), before_s=row.spent_s).to_json()
-    row.attached, row.attempts, row.wish = False, 0, None
-    change.settle(row, JobState.QUEUED)
-    change.add_event(row, EventKind.RESUMED)
+def _is_raised(row: JobRow, budget: SearchBudget | None) -> bool:
+    """Whether a job's budget is another by now; it never is where None is given."""
+    return budget is not None and SearchBudget.from_json(row.budget) != budget

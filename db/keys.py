@@ -14,8 +14,8 @@ from typing import Any
 from sqlalchemy import ColumnElement, and_, delete, func, or_, select, update
 from sqlalchemy.orm import Session
 
-from .access import ID_LETTERS, LOCAL, SESSION_OF, Key, KeyScope, new_token
-from .database import Database, DatabasePart, read_session, retry, write_session
+from .access import ID_LETTERS, LOCAL, LOCAL_OWNER, SESSION_OF, Key, KeyScope, new_token
+from .database import KEYS_AT_ONCE, Database, DatabasePart, batches, read_session, retry, write_session
 from .errors import NotFound, StoreError
 from .logs.entry import check_namespace
 from .tables import KeyRow, WebhookRow
@@ -154,6 +154,14 @@ class Keys(DatabasePart):
         """The newest first, without passing ones."""
         query = select(KeyRow).where(KeyRow.is_passing.is_(False)).order_by(KeyRow.created_at.desc(), KeyRow.id)
         return [_key(row) for row in session.scalars(query)]
+
+    @read_session
+    def owner_names(self, session: Session, key_ids: Collection[str]) -> dict[str, str]:
+        """Id -> name of those of these keys that there are, as others than their owners may see it."""
+        names: dict[str, str] = {}
+        for batch in batches(set(key_ids), KEYS_AT_ONCE):
+            names |= dict(session.execute(select(KeyRow.id, KeyRow.name).where(KeyRow.id.in_(batch))).all())
+        return {key_id: LOCAL_OWNER if name.startswith(LOCAL) else name for key_id, name in names.items()}
 
     def _row(self, session: Session, token: str, lock: bool = False) -> KeyRow | None:
         """The row of a token with the right secret."""

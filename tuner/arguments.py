@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from math import isnan
 from numbers import Real
 from operator import index
@@ -63,6 +63,15 @@ def check_text(name: str, value: Any, example: str) -> None:
     """Raises Refused for a setting that is no text, where it is given; `example` is one that is."""
     if value is not None and not isinstance(value, str):
         raise Refused(f"{name} is a {type(value).__name__}; it must be a text, such as {example}")
+
+
+def check_words(name: str, words: Any) -> list[str]:
+    """Several words. Raises Refused for all else, such as one text, which would count as its letters."""
+    if isinstance(words, Iterable) and not isinstance(words, str | bytes):
+        values: list[Any] = list(words)
+        if all(isinstance(word, str) for word in values):
+            return values
+    raise Refused(f"{name} is {words!r}; it must be a list of texts, such as ['nightly']")
 
 
 def check_ray_address(pool: str, ray_address: Any) -> None:

@@ -39,6 +39,7 @@ from tunewright.tuner.arguments import (
     check_threads,
     check_trials,
     check_until,
+    check_words,
     whole_number,
 )
 from tunewright.tuner.errors import Refused
@@ -126,6 +127,8 @@ class Client(Closeable):
         precision: str = Precision.AS_GIVEN,
         priority: int = 0,
         label: str | None = None,
+        tags: Iterable[str] = (),
+        notes: str | None = None,
     ) -> Job:
         """Have a model tuned: send its structure, or with its weights, and queue a job.
 
@@ -136,13 +139,15 @@ class Client(Closeable):
         model's tasks, all together, faster by less than the share `until`, whichever comes first; where none of them is
         given, after 200 trials. With `vendor` the whole model, sent with its weights, is timed in ONNX Runtime too,
         which is taken where it is faster: as it is given, so not with another `precision`, what products may be
-        computed in. Raises ModelError for a model that can't be read, and OSError.
+        computed in. `tags` are words to find the job by, `notes` what else people are to know of it. Raises ModelError
+        for a model that can't be read, and OSError.
         """
         with_weights, vendor = check_flag("with_weights", with_weights), check_flag("vendor", vendor)
         if vendor and not with_weights:
             raise Refused("vendor needs the whole model: send it with its weights (with_weights, --with-weights)")
         precision = check_precision(precision)
         check_text("label", label, "net.onnx")
+        check_text("notes", notes, "for the release")
         trials, minutes, until = check_trials(trials), check_minutes(minutes), check_until(until)
         threads, seed, priority = check_threads(threads), check_seed(seed), check_priority(priority)
         target = self.target_key(target)
@@ -166,6 +171,8 @@ class Client(Closeable):
             ("label", name[:LONGEST_LABEL] or None),
             ("vendor", vendor or None),
             ("precision", precision.value if precision is not Precision.AS_GIVEN else None),  # older servers have none
+            ("tags", check_words("tags", tags) or None),
+            ("notes", notes or None),
         )
         return self._queue(body | {field: value for field, value in options if value is not None})
 
@@ -180,11 +187,24 @@ class Client(Closeable):
         return self._job(self._connection.request("GET", f"/v1/jobs/{_number(job_id)}").data)
 
     def jobs(
-        self, state: str | None = None, *, model: str | None = None, target: str | None = None, limit: int | None = None
+        self,
+        state: str | None = None,
+        *,
+        model: str | None = None,
+        target: str | None = None,
+        tags: Iterable[str] = (),
+        owner: str | None = None,
+        search: str | None = None,
+        limit: int | None = None,
     ) -> Iterator[Job]:
-        """Jobs, the newest first: those that meet all conditions, at most `limit`."""
-        conditions = {"state": state, "model": model, "target": target}
+        """Jobs, the newest first: those that meet all conditions, at most `limit`.
+
+        They have all of the `tags`, and the text `search` in their label, tags or notes. `owner` is the id of a key,
+        or `me`: the key of this client.
+        """
+        conditions = {"state": state, "model": model, "target": target, "owner": owner, "search": search}
         params: dict[str, Any] = {name: value for name, value in conditions.items() if value is not None}
+        params |= {"tag": words} if (words := check_words("tags", tags)) else {}
         remaining = limit
         while remaining is None or remaining > 0:
             page = self._connection.request(
@@ -217,6 +237,43 @@ class Client(Closeable):
             "PATCH", f"/v1/jobs/{_number(job_id)}", json={"priority": check_priority(priority)}
         )
         return self._job(answer.data)
+
+    def change(
+        self,
+        job_id: int,
+        *,
+        label: str | None = None,
+        tags: Iterable[str] | None = None,
+        add_tags: Iterable[str] = (),
+        remove_tags: Iterable[str] = (),
+        notes: str | None = None,
+    ) -> Job:
+        """Change what people call a job, also a finished one: what is not given stays as it is.
+
+        `tags` are all of its tags, in place of those that it has; `add_tags` and `remove_tags` are single ones.
+        """
+        check_text("label", label, "net.onnx")
+        check_text("notes", notes, "for the release")
+        body = {
+            "label": label,
+            "tags": None if tags is None else check_words("tags", tags),
+            "add_tags": check_words("add_tags", add_tags),
+            "remove_tags": check_words("remove_tags", remove_tags),
+            "notes": notes,
+        }
+        return self._job(self._connection.request("PATCH", f"/v1/jobs/{_number(job_id)}", json=body).data)
+
+    def extend(self, job_id: int, *, minutes: float | None = None, trials: int | None = None) -> Job:
+        """Have a job go on for so many more minutes or trials, or both; the job that does.
+
+        That is another one, whose `is_new` is true, where the job is finished: it goes on from its trials.
+        """
+        body = {"minutes": check_minutes(minutes), "trials": check_trials(trials)}
+        if minutes is None and trials is None:
+            raise Refused("neither minutes nor trials are given: how much longer is the job to go on?")
+        headers = {"Idempotency-Key": uuid.uuid4().hex}  # sent again after a fault, it counts once
+        path = f"/v1/jobs/{_number(job_id)}:extend"
+        return self._job(self._connection.request("POST", path, json=body, headers=headers).data)
 
     def _steer(self, job_id: int, verb: str) -> Job:
         return self._job(self._connection.request("POST", f"/v1/jobs/{_number(job_id)}:{verb}").data)

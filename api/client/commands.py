@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -52,7 +53,14 @@ MOST_AHEAD = 1000
 """Jobs looked at to say how many go before one."""
 
 OPTIONS = {f"#/{name}": f"--{name}" for name in ("target", "threads", "trials", "minutes", "until", "priority", "seed")}
-"""Pointers into a submission, as the command line calls what is there."""
+OPTIONS |= {
+    "#/tags": "--tag",
+    "#/add_tags": "--tag",
+    "#/remove_tags": "--untag",
+    "#/notes": "--note",
+    "#/label": "--name",
+}
+"""Pointers into a request, as the command line calls what is there."""
 
 
 def connect(server: str | None, otherwise: str = "tunewright serve starts one") -> Client:
@@ -106,13 +114,14 @@ def _ahead(client: Client, job: Job) -> int:
 
 @contextmanager
 def option_names() -> Iterator[None]:
-    """Report faults of a submission by the names of the command line's options."""
+    """Report faults of a request by the names of the command line's options."""
     try:
         yield
     except ServiceError as error:
-        if not error.faults or any(pointer not in OPTIONS for pointer, _ in error.faults):
+        faults = [(re.sub(r"/\d+$", "", pointer), detail) for pointer, detail in error.faults]  # of a list, its place
+        if not faults or any(pointer not in OPTIONS for pointer, _ in faults):
             raise
-        raise Refused("; ".join(f"{OPTIONS[at]}: {printable(detail)}" for at, detail in error.faults)) from error
+        raise Refused("; ".join(f"{OPTIONS[at]}: {printable(detail)}" for at, detail in faults)) from error
 
 
 def _command(verb: str, job: Job, server: str | None) -> str:
@@ -120,8 +129,16 @@ def _command(verb: str, job: Job, server: str | None) -> str:
     return f"tunewright jobs {verb} {job.id}{address}"
 
 
-def note_existing(job: Job, trials: int | None, minutes: float | None, until: float | None, priority: int) -> str:
-    """The note that an equal job existed already, and which of these bounds it does not take over."""
+def note_existing(
+    job: Job,
+    trials: int | None,
+    minutes: float | None,
+    until: float | None,
+    priority: int,
+    tags: Sequence[str] = (),
+    notes: str | None = None,
+) -> str:
+    """The note that an equal job existed already, and which of these it does not take over."""
     from tunewright.db.job import SearchBudget
 
     bounds = {
@@ -133,10 +150,10 @@ def note_existing(job: Job, trials: int | None, minutes: float | None, until: fl
     own = {"trials": job.trials, "minutes": job.minutes, "until": job.until, "priority": job.priority}
     standing = ", ".join(limits(job.trials, job.minutes, job.until, job.before_s))
     text = f"job {job.id} was there already: {standing}, priority {job.priority}"
-    other = [name for name, value in own.items() if bounds[name] != value]
-    if not other:
-        return text
-    return f"{text}; not taken: {', '.join(f'--{name} {_option_text(name, bounds[name])}' for name in other)}"
+    other = [f"--{name} {_option_text(name, bounds[name])}" for name, value in own.items() if bounds[name] != value]
+    other += [f"--tag {printable(tag)}" for tag in tags if tag not in job.tags]
+    other += ["--note"] if notes and notes.strip() != job.notes else []
+    return f"{text}; not taken: {', '.join(other)}" if other else text
 
 
 def _option_text(option: str, value: float | None) -> str:
@@ -165,12 +182,33 @@ def render_state(console: Console, job: Job) -> None:
     console.print(f"job {job.id} is {printable(job.state)}{wish}: {name_of(job)}", soft_wrap=True)
 
 
+def render_extension(console: Console, job_id: int, job: Job) -> None:
+    """Print which job goes on where the one of a number was extended, and by which limits."""
+    if job.id != job_id:
+        how = "a new job goes on from its trials" if job.is_new else "a job that was there already goes on"
+        console.print(f"job {job_id} is finished: {how}", soft_wrap=True)
+    render_state(console, job)
+    console.print(f"it ends by: {', '.join(limits(job.trials, job.minutes, job.until, job.before_s))}", soft_wrap=True)
+
+
+def _render_names(console: Console, job: Job) -> None:
+    """Print what people say of a job, and who submitted it."""
+    if job.tags:
+        console.print(f"tags: {', '.join(map(printable, job.tags))}", soft_wrap=True)
+    if job.owner is not None:
+        console.print(f"submitted by {printable(job.owner.name or job.owner.id)}", soft_wrap=True)
+    for line in job.notes.splitlines():
+        console.print(f"  {printable(line)}", soft_wrap=True)
+
+
 def render_job(console: Console, job: Job) -> None:
     """Print a job, and its result as `tune` prints it."""
     if job.result is not None:
         _render_result(console, job.result, job.dims)
+        _render_names(console, job)
         return
     render_state(console, job)
+    _render_names(console, job)
     if job.error:
         console.print(printable(job.error), soft_wrap=True)
     done = trials_done(_done(job), job.trials)
@@ -241,7 +279,9 @@ def render_jobs(console: Console, jobs: Sequence[Job]) -> None:
     if not jobs:
         console.print("no jobs")
         return
-    table = new_table(console, ("job", "state", "model", "target"), ("tasks", "trials", "speedup", "priority", "age"))
+    has_tags = any(job.tags for job in jobs)
+    names = ("job", "state", "model", *(["tags"] if has_tags else []), "target")
+    table = new_table(console, names, ("tasks", "trials", "speedup", "priority", "age"))
     now, causes, has_sums = datetime.now(UTC), [], False
     for job in jobs:
         gain = ModelGain.of_job(job.progress, job.result)
@@ -253,6 +293,7 @@ def render_jobs(console: Console, jobs: Sequence[Job]) -> None:
             str(job.id),
             verdict(printable(job.state), gain.outcome),
             Text(name_of(job)),
+            *([Text(", ".join(map(printable, job.tags)))] if has_tags else []),
             Text(printable(job.target_name or short(job.target) or NO_DEVICE)),
             str(len(job.tasks)),
             str(done) if job.trials is None else f"{done}/{job.trials}",

@@ -23,6 +23,14 @@ class JobTask:
     occurrences: int  # how often the model runs it
 
 
+@dataclass(frozen=True, slots=True)
+class OwnerKey:
+    """The API key that submitted a job."""
+
+    id: str
+    name: str  # hostile text
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """A tuning job, as the API returned it."""
@@ -31,6 +39,9 @@ class Job:
     state: str  # queued, running, paused, succeeded, failed or cancelled
     model: str  # SHA-256 of what was sent
     label: str  # hostile text
+    tags: tuple[str, ...] = ()  # words to find it by
+    notes: str = ""  # hostile text
+    owner: OwnerKey | None = None  # None: a local command submitted it
     target: str  # key; empty while it waits for a device
     target_name: str = ""  # for people; likewise
     tasks: tuple[JobTask, ...]
@@ -58,7 +69,7 @@ class Job:
     error: str  # of one that failed
     created_at: datetime
     updated_at: datetime
-    is_new: bool | None = None  # whether the submission made it; None where no submission was answered
+    is_new: bool | None = None  # whether the submission or extension made it; None where neither was answered
 
     @property
     def is_finished(self) -> bool:

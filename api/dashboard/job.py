@@ -58,7 +58,7 @@ from .job_tasks import (
 )
 from .jobs import LITTLE_GAIN, JobLine, Outlook, line_of
 from .page import add_page
-from .views import Text
+from .views import Notes, Text
 
 ROWS = 25
 """Tasks on one page."""
@@ -188,6 +188,7 @@ class JobPage(Answer):
 
     asked: JobPageAsked
     job: JobLine
+    notes: Notes = Field(description="What people noted of it.")
     stage: Text = Field(
         description="What its tuner process is at, or was when the job was paused; empty where nothing goes "
         "on or is to."
@@ -424,7 +425,8 @@ def job_page(store: Store, histories: Histories, job_id: int, query: JobPageAske
     searched_s = active_s(history.spine, datetime.now(UTC) if job.state in UNFINISHED else job.updated_at)
     return JobPage(
         asked=query,
-        job=line_of(job, {target.key: str(target) for target in targets}),
+        job=line_of(job, {target.key: str(target) for target in targets}, store.keys.owner_names([job.owner])),
+        notes=job.notes,
         stage=_stage(job),
         confirmed=int(values.number(job.progress, "confirmed") or 0),
         to_confirm=int(values.number(job.progress, "to_confirm") or 0),

@@ -385,8 +385,15 @@ def _words(kind: EventKind, data: Mapping[str, Any]) -> str:
         case EventKind.FAILED:
             return values.word(data, "error")
         case EventKind.CHANGED:
-            return ", ".join(f"{name}: {value}" for name, value in data.items())
+            return ", ".join(f"{name}: {_plain(value)}" for name, value in data.items())
         case EventKind.REGRESSED:
             return regression_words(data)
         case _:
             return ""
+
+
+def _plain(value: object) -> object:
+    """A value of an event as people write it: tags in a row, and no .0 behind minutes."""
+    if isinstance(value, list):
+        return " ".join(map(str, value)) or "none"
+    return format(value, "g") if isinstance(value, float) else value

@@ -13,10 +13,11 @@ from enum import StrEnum
 from math import inf
 from typing import Annotated
 
-from fastapi import APIRouter, Query
-from pydantic import Field
+from fastapi import APIRouter, Depends, Query, Request
+from pydantic import Field, StringConstraints
 
-from tunewright.db.job import UNFINISHED, Job, JobState, Wish
+from tunewright.db.access import Key, KeyScope
+from tunewright.db.job import LONGEST_TAG, MOST_TAGS, TAG, UNFINISHED, Job, JobState, Wish
 from tunewright.db.store import Store
 from tunewright.tuner.explain import values
 from tunewright.tuner.explain.gain import GainBasis, ModelGain, standing
@@ -24,13 +25,14 @@ from tunewright.tuner.search.report import JobOutcome, is_out_of_time, verdict
 from tunewright.tuner.search.scheduling.outlook import MINUTE_S
 from tunewright.tuner.text import short, sized_name
 
+from ..http.access import needs
 from ..http.paging import Cursor, cut, number_of
 from ..http.problems import ProblemKind
-from ..http.schemas.base import SHA256, Answer
-from ..http.schemas.jobs import dims_of
+from ..http.schemas.base import OWNER, SHA256, Answer
+from ..http.schemas.jobs import dims_of, owner_of
 from ..http.service import ServiceDep
 from .page import add_page
-from .views import LongText, TargetName, Text, target_names
+from .views import LongText, OwnerName, Tags, TargetName, Text, target_names
 
 router = APIRouter(tags=["pages"])
 
@@ -68,6 +70,8 @@ class JobLine(Answer):
 
     id: int
     label: Text = Field(description="The model's name, for people.")
+    tags: Tags = Field(description="Words to find it by.")
+    owner: OwnerName | None = Field(description="The key that submitted it; null for a local command.")
     model: Text = Field(description="Digest of its model; empty where it has none.")
     dims: dict[Text, int] = Field(description="Sizes of the model's open dimensions, and values of inputs, by name.")
     state: JobState
@@ -135,6 +139,17 @@ class JobsAsked(Answer):
     target: str = Field(
         default="", pattern=f"^({SHA256})?$", description="Only jobs for the target of this key; empty: for any."
     )
+    tag: tuple[Annotated[str, StringConstraints(max_length=LONGEST_TAG, pattern=f"^({TAG})?$")], ...] = Field(
+        default=(), max_length=MOST_TAGS + 1, description="Only jobs with all of these tags; an empty one is none."
+    )
+    owner: str = Field(
+        default="",
+        pattern=f"^({OWNER})?$",
+        description="Only jobs that the key of this id submitted; `me`: the one used; empty: any.",
+    )
+    search: str = Field(
+        default="", max_length=200, description="Only jobs with this in label, tags or notes, in any case."
+    )
     sort: JobSort = Field(
         default=JobSort.NEWEST,
         description="`gain`: unfinished jobs which a minute helps least, `left`: which go on for longest.",
@@ -144,7 +159,12 @@ class JobsAsked(Answer):
     @property
     def is_narrowed(self) -> bool:
         """Whether some jobs were not asked for."""
-        return bool(self.state or self.model or self.target)
+        return bool(self.state or self.model or self.target or self.tags or self.owner or self.search)
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """The tags that were asked for, without what a form sends of an empty field."""
+        return tuple(filter(None, self.tag))
 
 
 class JobsPage(Answer):
@@ -176,19 +196,27 @@ class JobsPage(Answer):
         return ", ".join(f"{number:,} {verdict(state, outcome)}" for outcome, number in each.items() if number)
 
 
+async def asking_owner(request: Request, key: Annotated[Key, needs(KeyScope.JOBS_READ)]) -> str:
+    """Whose jobs `me` are; empty where nobody asks for these, so that all are shown the same page."""
+    return key.owner if request.query_params.get("owner") == "me" else ""
+
+
 @add_page(router, "/", "jobs.html", summary="The jobs", refusals=(ProblemKind.INVALID,))
-def jobs(service: ServiceDep, query: Annotated[JobsAsked, Query()]) -> JobsPage:
+def jobs(
+    service: ServiceDep, query: Annotated[JobsAsked, Query()], viewer: Annotated[str, Depends(asking_owner)]
+) -> JobsPage:
     """The jobs that meet all conditions, what is expected of them still, and a form that submits one."""
     store = service.store
     targets = target_names(store)
-    page, following, is_cut = _select(store, query)
+    page, following, is_cut = _select(store, query, viewer or query.owner)
+    owners = store.keys.owner_names([job.owner for job in page if job.owner])
     tuners = store.fleet.tuners()
     outcomes: Counter[JobOutcome | None] = Counter()
     for how, count in store.jobs.outcomes().items():
         outcomes[JobOutcome.of(*how)] += count
     return JobsPage(
         asked=query,
-        jobs=[line_of(job, targets) for job in page],
+        jobs=[line_of(job, targets, owners) for job in page],
         next=following,
         is_cut=is_cut,
         counts=store.jobs.counts(),
@@ -202,7 +230,7 @@ def jobs(service: ServiceDep, query: Annotated[JobsAsked, Query()]) -> JobsPage:
     )
 
 
-def _select(store: Store, query: JobsAsked) -> tuple[Sequence[Job], str | None, bool]:
+def _select(store: Store, query: JobsAsked, owner: str) -> tuple[Sequence[Job], str | None, bool]:
     """The jobs, the cursor behind them, and whether there are more that were not looked at."""
     is_newest = query.sort is JobSort.NEWEST
     states = query.state if is_newest else [state for state in query.state or UNFINISHED if state in UNFINISHED]
@@ -210,6 +238,9 @@ def _select(store: Store, query: JobsAsked) -> tuple[Sequence[Job], str | None, 
         states or None if is_newest else states,
         model=query.model or None,
         target_key=query.target or None,
+        owner=owner or None,
+        tags=query.tags,
+        search=query.search or None,
         before_id=number_of(query.cursor) if is_newest else None,
         limit=1 + (ROWS if is_newest else MOST_SORTED),
     )
@@ -240,8 +271,8 @@ def _order(job: Job, sort: JobSort) -> float:
     return inf if soon is None else soon
 
 
-def line_of(job: Job, targets: Mapping[str, str]) -> JobLine:
-    """A job as a line; `targets` are names by key."""
+def line_of(job: Job, targets: Mapping[str, str], owners: Mapping[str, str]) -> JobLine:
+    """A job as a line; `targets` and `owners` are names by key."""
     key = job.spec.target_key
     gain = ModelGain.of_job(job.progress, job.result)
     left_s, remaining_gain, minute_gain = _forecast(job)
@@ -257,6 +288,8 @@ def line_of(job: Job, targets: Mapping[str, str]) -> JobLine:
         minute_gain=minute_gain,
         outlook=outlook,
         model=job.spec.model_sha256,
+        tags=list(job.tags),
+        owner=owner_of(job, owners),
         dims=dims_of(job),
         target=TargetName.known(key, targets),
         tasks=len(job.spec.tasks),

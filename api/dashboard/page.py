@@ -126,7 +126,8 @@ def _endpoint(
 ) -> Callable[..., Awaitable[Response]]:
     """A route with the parameters of `build`, which answers with the view as `write` makes it bytes.
 
-    `write` is told whether the key of the request may submit and steer jobs.
+    `write` is told whether the key of the request may submit and steer jobs. A view that differs by who asks has a
+    parameter `viewer`, which says who that is.
     """
 
     async def endpoint(request: Request, **values: Any) -> Response:
@@ -138,7 +139,8 @@ def _endpoint(
             return await in_thread(lambda: write(build(**values), may_steer))  # type: ignore[arg-type]
 
         anew = "no-cache" in request.headers.get("cache-control", "")
-        address = f"{request.url.path}?{request.url.query}#{may_steer}"  # what one key is shown another may not be
+        shown_to = f"{may_steer}{values.get('viewer', '')}"  # what one key is shown another may not be
+        address = f"{request.url.path}?{request.url.query}#{shown_to}"
         content = await cached_page(request.app.state.pages, address, make, anew=anew)
         headers = cache_headers(content) | FRESH | {"Content-Type": media_type}
         return not_modified(request.headers.get("if-none-match"), headers) or Response(content, headers=headers)

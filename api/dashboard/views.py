@@ -14,6 +14,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field
 
 from tunewright.codegen.target import Target
+from tunewright.db.job import LONGEST_NOTES, MOST_TAGS
 from tunewright.db.store import Store
 from tunewright.tuner.text import shorten
 
@@ -45,6 +46,9 @@ Text = Annotated[str, Field(max_length=LONGEST), BeforeValidator(partial(_shorte
 LongText = Annotated[str, Field(max_length=LONGEST_REPORT), BeforeValidator(partial(_shorten, most=LONGEST_REPORT))]
 """A longer text, such as an error."""
 
+Notes = Annotated[str, Field(max_length=LONGEST_NOTES), BeforeValidator(partial(_shorten, most=LONGEST_NOTES))]
+"""What people noted of a job: all of it."""
+
 Provenance = Annotated[
     dict[Text, Text], Field(max_length=MOST_FACTS), BeforeValidator(partial(_truncate, most=MOST_FACTS))
 ]
@@ -57,6 +61,17 @@ KnobValues = Annotated[
 
 
 IS_IMPORTED = Field(description="Whether it was timed elsewhere and imported: its time is none of a machine here.")
+
+
+Tags = Annotated[list[Text], Field(max_length=MOST_TAGS)]
+"""The tags of a job."""
+
+
+class OwnerName(Answer):
+    """A key that owns something, by name."""
+
+    id: Text
+    name: Text = Field(description="For people; empty where the key is gone.")
 
 
 class TargetName(Answer):

@@ -23,12 +23,12 @@ from starlette.types import Scope
 
 from tunewright.codegen.fields import abridge, json_fault, quote
 from tunewright.db.errors import Damaged, StoreError, Unreachable, Unreadable, Unwritable
-from tunewright.db.job import QuotaExceeded
+from tunewright.db.job import TAG, QuotaExceeded
 from tunewright.db.logs.entry import LINE, NAMESPACE
 from tunewright.search_space.counts import counted
 
 from .paths import is_for_people
-from .schemas.base import DIGITS, NOT_BLANK, SHA256
+from .schemas.base import DIGITS, NOT_BLANK, OWNER, SHA256
 
 WORDS = {
     "missing": "it is missing",
@@ -71,6 +71,10 @@ PATTERNS = {
     "^[0-9a-f]{16}$": "must be 16 hexadecimal digits, in lower case",
     "^[0-9]{1,15}$": "must be a number of at most 15 digits",
     "^(cpu|cuda)?$": "must be cpu or cuda",
+    f"^{TAG}$": "must be small letters, digits and . _ : -, and begin with a letter or digit",
+    f"^({TAG})?$": "must be small letters, digits and . _ : -, and begin with a letter or digit, or be empty",
+    f"^({OWNER})$": "must be the id of a key, or me",
+    f"^({OWNER})?$": "must be the id of a key, me, or empty",
     NOT_BLANK: "must not be empty or blank",
     r"^[\x21-\x7e]+$": "must be ASCII characters that can be seen, without blanks",
 }
@@ -175,7 +179,7 @@ class ProblemKind(Enum):
     )
     METHOD = ("method-not-allowed", 405, "The route has no such method", "The header Allow lists those it has.")
     TOO_SLOW = ("too-slow", 408, "The body came too slowly", "Send it again over a better line.")
-    FINISHED = ("job-finished", 409, "The job is finished", "A finished job never changes; submit another one.")
+    FINISHED = ("job-finished", 409, "The job is finished", "Extend it, which makes another, or submit one.")
     LEASE_LOST = ("lease-lost", 409, "Another process has the job", "Stop working on it: nothing of this was stored.")
     OTHER_VERSION = (
         "other-version",

@@ -77,6 +77,33 @@ def test_jobs_are_listed_and_steered(one: Any, kit: Any, mine: Client) -> None:
     assert (found.value.kind, found.value.status) == ("job-finished", 409)
 
 
+def test_names_of_jobs_and_what_they_are_found_by(one: Any, kit: Any, mine: Client) -> None:
+    ids = [queue(one, kit, extent) for extent in (8, 9)]
+    assert mine.change(ids[0], label="new", add_tags=["b", "a"], notes="why").tags == ("a", "b")
+    assert mine.change(ids[0], remove_tags=["b"]).tags == ("a",)
+    job = mine.change(ids[0], tags=["c"])
+    assert (job.label, job.tags, job.notes, job.owner) == ("new", ("c",), "why", None)
+    assert from_json(Job, job.to_json()) == job
+    for conditions in ({"tags": ["c"]}, {"search": "WHY"}):
+        assert [found.id for found in mine.jobs(**conditions)] == ids[:1]
+    assert list(mine.jobs(owner="me")) == list(mine.jobs(tags=["a", "c"])) == []
+    for wrong in ("nightly", 5, [5], None):
+        with pytest.raises(Refused, match="it must be a list of texts, such as"):
+            mine.change(ids[0], add_tags=wrong)  # type: ignore[arg-type]
+
+
+def test_a_job_goes_on_for_longer(one: Any, kit: Any, mine: Client) -> None:
+    number = queue(one, kit)
+    assert (mine.extend(number, trials=5).trials, mine.extend(number, trials=1).is_new) == (15, False)
+    with pytest.raises(ServiceError, match="has no limit of minutes to raise; it has: 16 trials"):
+        mine.extend(number, minutes=10)
+    with pytest.raises(Refused, match="neither minutes nor trials"):
+        mine.extend(number)
+    mine.cancel(number)
+    job = mine.extend(number, minutes=10)
+    assert (job.is_new, job.minutes, job.trials, job.owner and job.owner.name) == (True, 10, None, "all")
+
+
 def test_fields_come_in_the_order_of_the_server() -> None:
     assert [field.name for field in fields(Job)] == list(JobSubmitted.model_fields)
 
@@ -414,7 +441,7 @@ def tiny_model() -> bytes:
 @pytest.mark.parametrize("wrong", ["x", "7", None, 1.5, True, 0, -3, 2**53, 10**30])
 def test_what_is_no_number_of_a_job(wrong: Any) -> None:
     with Client("http://127.0.0.1:1", patience_s=0) as client:
-        for call in (client.job, client.cancel, client.wait, lambda one: client.prioritise(one, 1)):
+        for call in (client.job, client.cancel, client.wait, lambda one: client.prioritise(one, 1), client.change):
             with pytest.raises(Refused, match=r"number of a job is .*; it must be .* from 1 to 9,007,199,254,740,991$"):
                 call(wrong)
 

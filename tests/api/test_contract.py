@@ -18,10 +18,11 @@ EXAMPLES = 25
 
 FUSSY = {
     *("import_records", "send_model", "take_model", "submit_job", "look_up", "login", "explain", "void_records"),
-    *("look_up_values", "write_value", "import_entries", "decide", "create_webhook"),
+    *("look_up_values", "write_value", "import_entries", "decide", "create_webhook", "change_job", "extend_job"),
 }
 """Operations that refuse requests which are well formed: for another digest, a code that is none, a reason with what
-can't be printed, an interval without the time in it, an address that nothing is sent to, which no JSON schema tells."""
+can't be printed, an interval without the time in it, an address that nothing is sent to, a limit that a job lacks, one
+tag more than it may have, which no JSON schema tells."""
 
 
 @pytest.fixture

@@ -1,10 +1,13 @@
 """Jobs over HTTP: submitting, listing, steering."""
 
+from typing import Any
+
 import pytest
 
 from tunewright.api.http.service import Options
 from tunewright.codegen.gpu import KNOWN
 from tunewright.codegen.target import Target
+from tunewright.db.access import LOCAL, KeyScope, new_token
 from tunewright.db.job import EventKind, JobSpec, JobState, NewEvent, SearchBudget, SpecTask
 from tunewright.graph.numerics import Precision
 from tunewright.graph.onnx_import import ModelError
@@ -339,6 +342,120 @@ def test_jobs_are_steered(one, client, kit):
     for verb in ("pause", "resume"):
         kit.problem(client.post(f"{url}:{verb}"), "job-finished", 409)
     kit.problem(client.patch(url, json={"priority": 1}), "job-finished", 409)
+
+
+def test_names_of_a_job_are_changed(one, client, kit):
+    key = one.token.split("_")[1]
+    job = submit(client, kit.send(client, 8), tags=["nightly", "a"], notes="<b>").json()
+    url = f"/v1/jobs/{job['id']}"
+    assert (job["tags"], job["notes"], job["owner"]) == (["a", "nightly"], "<b>", {"id": key, "name": "all"})
+    assert one.token.split("_")[2] not in client.get(url).text
+    asked = {"label": "new", "add_tags": ["b"], "remove_tags": ["a"], "notes": "why"}
+    for _ in range(2):
+        changed = client.patch(url, json=asked).json()
+        assert (changed["label"], changed["tags"], changed["notes"]) == ("new", ["b", "nightly"], "why")
+    events = one.store.jobs.events(job["id"], kinds=[EventKind.CHANGED])
+    assert [event.data for event in events] == [{"label": "new", "tags": ["b", "nightly"], "notes": "why"}]
+    client.post(f"{url}:cancel")
+    assert client.patch(url, json={"tags": []}).json()["tags"] == []
+    assert client.patch(url, json={}).json()["label"] == "new"
+    kit.problem(client.patch(url, json={"priority": 1, "label": "x"}), "job-finished", 409)
+    assert client.get(url).json()["label"] == "new"
+    many = [f"t{number}" for number in range(16)]
+    assert client.patch(url, json={"tags": many}).status_code == 200
+    problem = kit.problem(client.patch(url, json={"add_tags": ["more"]}), "invalid-request", 422)
+    assert problem["detail"] == "body #/add_tags: a job has at most 16 tags, not 17: remove some"
+    for wrong in ({"tags": ["A"]}, {"tags": ["a" * 65]}, {"tags": [*many, "t"]}, {"notes": "n" * 4097}, {"tags": "a"}):
+        kit.problem(client.patch(url, json=wrong), "invalid-request", 422)
+        kit.problem(submit(client, job["model"], **wrong), "invalid-request", 422)
+    detail = client.patch(url, json={"tags": ["no tag"]}).json()["detail"]
+    assert detail == "body #/tags/0: must be small letters, digits and . _ : -, and begin with a letter or digit"
+
+
+def test_a_local_command_owns_nothing_and_a_local_key_tells_no_folder(one, client, kit):
+    one.store.add_tasks([kit.task(8)])
+    token = new_token()
+    one.store.keys.create(f"{LOCAL}/home/someone", {KeyScope.JOBS_READ}, token=token)
+    for number, owner in enumerate(["", token.split("_")[1], "gone00000000"]):
+        spec = JobSpec("", kit.target().key, (SpecTask(kit.task(8).key, 1),), {"seed": number})
+        one.store.jobs.submit(spec, "", SearchBudget(1), owner=owner)
+    owners = [job["owner"] for job in client.get("/v1/jobs").json()["items"]]
+    assert owners == [{"id": "gone00000000", "name": ""}, {"id": token.split("_")[1], "name": "local key"}, None]
+
+
+def test_jobs_are_found_by_what_people_say_of_them(one, client, kit):
+    other = one.client(one.key())
+    model = kit.send(client, 8)
+    asked: list[dict[str, Any]] = [
+        {"tags": ["a", "b"]},
+        {"tags": ["a"], "notes": "50_% <off>"},
+        {"label": "ResNet"},
+        {"tags": ["b"]},
+    ]
+    answers = [client.post("/v1/jobs", json={"model": model, "seed": seed} | how) for seed, how in enumerate(asked)]
+    ids = [answer.json()["id"] for answer in answers]
+    ids.append(submit(other, model, seed=9, tags=["a"]).json()["id"])
+
+    def found(client=client, **query):
+        return [ids.index(item["id"]) for item in client.get("/v1/jobs", params=query).json()["items"]]
+
+    assert found(tag="a") == [4, 1, 0] and found(tag=["a", "b"]) == [0]
+    assert found(owner="me") == [3, 2, 1, 0] and found(other, owner="me") == [4]
+    assert found(other, owner=one.token.split("_")[1], tag="a") == [1, 0]
+    assert found(search="resNET") == [2] and found(search="_%") == [1] and found(search="<OFF>") == [1]
+    assert found(search="zzz") == found(owner="x" * 12) == []
+    pages, cursor = [], None
+    while True:
+        query = {"tag": "a", "limit": 1} | ({"cursor": cursor} if cursor else {})
+        page = client.get("/v1/jobs", params=query).json()
+        pages += [ids.index(item["id"]) for item in page["items"]]
+        submit(client, model, seed=20 + len(pages), tags=["a"])  # new ones do not shift the pages
+        if (cursor := page["next"]) is None:
+            break
+    assert pages == [4, 1, 0]
+    for wrong in ("tag=A", 17 * "tag=a&", "owner=you", "search=", f"search={'s' * 201}"):
+        kit.problem(client.get(f"/v1/jobs?{wrong.removesuffix('&')}"), "invalid-request", 422)
+
+
+def test_a_job_is_extended(one, client, kit):
+    model = kit.send(client, 8)
+    job = submit(client, model, trials=40, minutes=5, tags=["a"]).json()
+    url = f"/v1/jobs/{job['id']}"
+    answer = client.post(f"{url}:extend", json={"minutes": 10, "trials": 2})
+    assert (answer.status_code, answer.headers["location"]) == (200, url)
+    assert (answer.json()["minutes"], answer.json()["trials"], answer.json()["is_new"]) == (15, 42, False)
+    once = {"Idempotency-Key": "again"}
+    for _ in range(2):
+        assert client.post(f"{url}:extend", json={"minutes": 0.5}, headers=once).json()["minutes"] == 15.5
+    kit.problem(client.post(f"{url}:extend", json={"minutes": 1}, headers=once), "idempotency-key-reused", 422)
+    client.post(f"{url}:cancel")
+    other = one.client(one.key())
+    answer = other.post(f"{url}:extend", json={"minutes": 10})
+    new = answer.json()
+    assert new["id"] != job["id"] and answer.headers["location"] == f"/v1/jobs/{new['id']}"
+    assert (new["is_new"], new["trials"], new["minutes"], new["tags"]) == (True, None, 10, ["a"])
+    assert new["owner"]["id"] != job["owner"]["id"] and new["tasks"] == job["tasks"]
+    assert client.get(url).json()["state"] == "cancelled"
+    assert client.post(f"{url}:extend", json={"minutes": 1}).json()["id"] == new["id"]
+    problem = kit.problem(client.post(f"{url}:extend", json={"trials": 1}), "invalid-request", 422)
+    said = f"job {new['id']} has no limit of trials to raise; it has: 11 minutes"
+    assert problem["errors"] == [{"in": "body", "pointer": "#/trials", "detail": said}]
+    kit.problem(client.post("/v1/jobs/77:extend", json={"trials": 1}), "no-such-job", 404)
+    for wrong in ({}, {"minutes": 0}, {"trials": 0}, {"trials": 1_000_001}, {"minutes": None}, {"until": 0.1}):
+        kit.problem(client.post(f"{url}:extend", json=wrong), "invalid-request", 422)
+    reader = one.client(one.key(KeyScope.JOBS_READ))
+    kit.problem(reader.post(f"{url}:extend", json={"minutes": 1}), "missing-scope", 403)
+
+
+def test_an_extension_counts_as_a_job(serve, kit):
+    with serve(Options(most_unfinished=1)) as one:
+        kit.enlist(one.store, kit.target())
+        client = one.client()
+        model = kit.send(client, 8)
+        first = submit(client, model).json()["id"]
+        client.post(f"/v1/jobs/{first}:cancel")
+        submit(client, model, seed=1)
+        kit.problem(client.post(f"/v1/jobs/{first}:extend", json={"trials": 1}), "quota-exceeded", 429)
 
 
 @pytest.mark.parametrize(

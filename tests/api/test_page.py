@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+from typing import Any
 
 import onnx
 import pytest
@@ -15,7 +16,7 @@ from tunewright.api.http.middleware import POLICY
 from tunewright.api.http.paths import is_page
 from tunewright.api.http.problems import ProblemKind
 from tunewright.db.access import KeyScope
-from tunewright.db.job import EventKind, JobSpec, JobState, NewEvent, SearchBudget, SpecTask
+from tunewright.db.job import EventKind, JobEdit, JobSpec, JobState, NewEvent, SearchBudget, SpecTask
 
 from .examples import tried
 from .page import Page, whole
@@ -252,6 +253,75 @@ def test_the_address_says_which_jobs(one, client, kit, queue):
     assert "No job meets these conditions" in client.get("/", params={"model": "none"}).text
     for wrong in ({"state": "odd"}, {"target": "x"}, {"sort": "x"}, {"model": "x" * 201}):
         kit.problem(client.get("/v1/pages/jobs", params=wrong), "invalid-request", 422)
+
+
+def test_jobs_are_found_by_what_people_say_of_them(one, client, kit, queue, monkeypatch):
+    monkeypatch.setattr(page_routes, "KEEP_S", 3600.0)  # what is kept of one's own jobs is not shown to another
+    other, model = one.client(one.key()), kit.send(client, 8)
+    said: list[dict[str, Any]] = [{"tags": ["a", "b"]}, {"tags": ["a"], "notes": "50_% off"}, {"tags": ["b"]}]
+    for seed, (who, asked) in enumerate(zip([client, client, other], said, strict=True)):
+        who.post("/v1/jobs", json={"model": model, "label": f"m{seed}", "seed": seed} | asked)
+
+    def labels(client=client, **query):
+        return [job["label"] for job in client.get("/v1/pages/jobs", params=query).json()["jobs"]]
+
+    assert labels(tag="a") == ["m1", "m0"] and labels(tag=["a", "b", ""]) == ["m0"] and labels(tag="") == labels()
+    assert labels(search="0_% OFF") == ["m1"] and labels(search="") == labels() == ["m2", "m1", "m0"]
+    assert labels(owner="me") == ["m1", "m0"] and labels(other, owner="me") == ["m2"]
+    assert labels(other, owner=one.token.split("_")[1]) == ["m1", "m0"] and labels(owner="") == labels()
+    assert labels(tag="a", sort="left") == ["m1", "m0"]
+    shown = Page(client.get("/", params={"tag": ["a", ""], "owner": "me", "search": "'"}).text)
+    assert [tag["value"] for tag in shown.of("input", name="tag")] == ["a", ""]
+    assert [tag["value"] for tag in shown.of("option") if "selected" in tag] == ["me", "newest"]
+    assert shown.of("input", name="search", value="'")
+    page = client.get("/?sort=newest").text
+    links = {tag["href"]: tag for tag in Page(page).of("a")}
+    assert links["/?tag=a"] and links[f"/?owner={one.token.split('_')[1]}"]["title"] == one.token.split("_")[1]
+    for secret in (one.token, one.token.split("_", 2)[2]):
+        assert secret not in page
+    for wrong in ("tag=A", "owner=you", f"search={'s' * 201}"):
+        kit.problem(client.get(f"/v1/pages/jobs?{wrong}"), "invalid-request", 422)
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_notes_come_as_text(one, client, queue, text):
+    [number] = queue(one.store, "m").values()
+    one.store.jobs.edit(number, JobEdit(notes=f"{text}\nline 2"))
+    page = whole(client.get(f"/jobs/{number}"))
+    assert f"{text} line 2" in page.words
+    assert not page.of("img") and not [tag for _, tag in page.tags if "onclick" in tag or "onerror" in tag]
+
+
+@pytest.mark.parametrize(
+    ("budget", "words", "asked"),
+    [
+        ({"minutes": 5}, "Go on for 10 minutes", {"minutes": 10}),
+        ({"trials": 40}, "Go on for 200 trials", {"trials": 200}),
+        ({"minutes": 5, "trials": 40}, "Go on for 10 minutes or 200 trials", {"minutes": 10, "trials": 200}),
+        ({"until": 0.1}, "", {}),
+    ],
+)
+def test_a_job_may_go_on(one, client, kit, budget, words, asked):
+    """A button says for how long, by the limits that the job has; of a finished one it begins another."""
+    number = client.post("/v1/jobs", json={"model": kit.send(client, 8)} | budget).json()["id"]
+
+    def offered():
+        shown = Page(client.get(f"/jobs/{number}", headers={"Cache-Control": "no-cache"}).text)
+        fields = {tag["name"]: int(tag["value"]) for tag in shown.of("input", type="number")}
+        return [tag["data-post"] for tag in shown.of("form") if "data-post" in tag], fields, shown.words
+
+    paths, fields, page_words = offered()
+    assert (fields, words in page_words, len(paths)) == (asked, True, bool(asked))
+    if asked:
+        same = {"Origin": one.url, "Sec-Fetch-Site": "same-origin"}
+        job = client.post(paths[0], json=fields, headers=same).json()
+        assert job["id"] == number and {name: job[name] for name in asked} == {
+            name: budget[name] + more for name, more in asked.items()
+        }
+    client.post(f"/v1/jobs/{number}:cancel")
+    paths, fields, page_words = offered()
+    assert (fields, "Go on for 10 minutes" in page_words) == ({"minutes": 10}, True)
+    assert client.post(paths[0], json=fields).json()["id"] != number
 
 
 def test_what_may_be_done_to_a_job(one, client, kit, queue):

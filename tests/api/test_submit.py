@@ -226,10 +226,48 @@ def test_jobs_are_steered(real: Any, path: Path, command: Command) -> None:
     assert "0 of 200 trials" in command("jobs", "show", job_id).out
 
 
+def test_names_of_jobs(real: Any, path: Path, command: Command) -> None:
+    first = command("submit", path, "--dim", "rows=4", "--tag", "b", "--tag", "a", "--note", "why\nso", "--json").data
+    assert (first["tags"], first["notes"], first["owner"]["name"]) == (["a", "b"], "why\nso", "all")
+    said = command("submit", path, "--dim", "rows=4", "--tag", "c", "--tag", "a", "--note", "else")
+    assert said.err.rstrip().endswith("; not taken: --tag c, --note")
+    command("submit", path, "--dim", "rows=4", "--seed", "1")
+    shown = command("jobs", "show", first["id"]).out
+    assert "tags: a, b\nsubmitted by all\n  why\n  so\n" in shown
+    for conditions in (["--tag", "a", "--tag", "b"], ["--search", "WHY"], ["--owner", "me", "--tag", "b"]):
+        found = command("jobs", "list", *conditions, "--json").data["jobs"]
+        assert [job["id"] for job in found] == [first["id"]]
+    assert "a, b" in command("jobs", "list").out and command("jobs", "list", "--tag", "c").out == "no jobs\n"
+    changed = command("jobs", "change", first["id"], "--name", "net", "--tag", "c", "--untag", "a", "--note", "")
+    assert changed.out == f"job {first['id']} is queued: net, rows=4\n"
+    shown = command("jobs", "show", first["id"], "--json").data
+    assert (shown["label"], shown["tags"], shown["notes"]) == ("net", ["b", "c"], "")
+
+
+def test_a_job_is_extended(real: Any, path: Path, command: Command) -> None:
+    number = command("submit", path, "--dim", "rows=4", "--minutes", "5", "--json").data["id"]
+    assert command("jobs", "extend", number, "--minutes", "10").out == (
+        f"job {number} is queued: small.onnx, rows=4\nit ends by: 15 minutes\n"
+    )
+    command("jobs", "cancel", number)
+    said = command("jobs", "extend", number, "--trials", "7", "--minutes", "1")
+    assert said.out == (
+        f"job {number} is finished: a new job goes on from its trials\n"
+        f"job {number + 1} is queued: small.onnx, rows=4\nit ends by: 7 trials, 1 minute\n"
+    )
+    said = command("jobs", "extend", number, "--trials", "1", "--json")
+    assert (said.data["id"], said.data["is_new"], said.data["trials"]) == (number + 1, False, 8)
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["submit", "missing.onnx"], "No such file"),
+        (["submit", "{path}", "--dim", "rows=4", "--tag", "A b"], "--tag: must be small letters, digits and"),
+        (["jobs", "change", "1"], "nothing is to be changed: give --name, --tag, --untag or --note"),
+        (["jobs", "extend", "1"], "how much longer is the job to go on? give --minutes or --trials"),
+        (["jobs", "extend", "1", "--minutes", "0"], "--minutes must be at least 0.01"),
+        (["jobs", "extend", "99", "--minutes", "1"], "There is no such job"),
         (["submit", "{path}"], "'rows' of input 'x' is open"),
         (["submit", "{path}", "--dim", "rows=4", "--target", "0" * 64], "The target is not known"),
         (

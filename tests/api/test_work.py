@@ -225,7 +225,7 @@ class TestAtAServer:
         lease = far.jobs.lease([TARGET.key], "h")
         one.store.jobs.pause(job.id)
         event = NewEvent(EventKind.STAGE, {"stage": "searching"})
-        assert far.jobs.renew(lease, progress={"trials": 1}, events=[event], spent_s=1.5) is Wish.PAUSE
+        assert far.jobs.renew(lease, progress={"trials": 1}, events=[event], spent_s=1.5).wish is Wish.PAUSE
         assert one.store.jobs.get(job.id).spent_s == 1.5
 
 

@@ -157,6 +157,22 @@ def test_job_is_dropped_and_steered(show: Show, site: Site) -> None:
     assert row.get_by_role("button").count() == 0
 
 
+def test_a_job_goes_on(show: Show, site: Site, shown: Shown) -> None:
+    """By a button: in place while it is unfinished, as another job once it is finished."""
+    job = site.submit(model(40, 56), "longer.onnx", trials=8, target=shown.elsewhere.key)
+    page, _ = show(f"/jobs/{job}")
+    press(page, "Go on for 200 trials")
+    expect(page.locator("#standing .figures")).to_contain_text("of 208")
+    assert page.url.endswith(f"/jobs/{job}")
+    site.steer(job, "cancel")
+    expect(state(page)).to_have_text("cancelled")
+    press(page, "Go on for 10 minutes")
+    expect(state(page)).to_have_text("queued")
+    assert not page.url.endswith(f"/jobs/{job}")
+    expect(page.locator("#standing .figures")).to_contain_text("of 10:00")
+    site.steer(int(page.url.rpartition("/")[2]), "cancel")
+
+
 def test_focus_stays_where_it_was(show: Show, site: Site, shown: Shown) -> None:
     page, _ = show("/")
     expect(page.locator("#live")).to_have_text("live")

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import event, text
 
-from tunewright.db.access import KeyScope, new_token
+from tunewright.db.access import LOCAL, KeyScope, new_token
 from tunewright.db.errors import NotFound
 from tunewright.db.keys import Keys
 from tunewright.db.store import open_store
@@ -46,6 +46,15 @@ def test_a_key_is_known_by_its_token(keys, clock):
     assert (key.revoked_at, key.last_used_at) == (None, None)
     assert keys.check(token) == key
     assert keys.check(new_token()) is None
+
+
+def test_owners_have_names_but_no_folders(keys):
+    ids = [keys.create(name, READ)[0].id for name in ("ci", f"{LOCAL}/home/someone", "<b>")]
+    names = dict(zip(ids, ("ci", "local key", "<b>"), strict=True))
+    assert keys.owner_names([*ids, ids[0], "gone", ""]) == names
+    assert keys.owner_names([]) == {}
+    keys.revoke(ids[0])
+    assert keys.owner_names(ids[:1]) == {ids[0]: "ci"}
 
 
 def test_the_secret_is_nowhere_in_the_database(keys, store):

@@ -1,6 +1,7 @@
 """The contract of Jobs, checked on every database."""
 
 import dataclasses
+import itertools
 import json
 import math
 import threading
@@ -18,10 +19,12 @@ from tunewright.db.job import (
     Conflict,
     EventKind,
     Idempotency,
+    JobEdit,
     JobState,
     Lease,
     LeaseLost,
     NewEvent,
+    NoSuchBound,
     QuotaExceeded,
     SearchBudget,
     SpecTask,
@@ -113,7 +116,7 @@ class TestSubmit:
                 jobs.open(wrong, "", BUDGET, "h")
         assert jobs.list() == []
         calls = (jobs.get, jobs.events, jobs.trials, jobs.statuses, jobs.pause, jobs.resume, jobs.cancel)
-        for call in (*calls, lambda job_id: jobs.prioritise(job_id, 1)):
+        for call in (*calls, lambda job_id: jobs.edit(job_id, JobEdit(priority=1))):
             with pytest.raises(NotFound, match="no job 7"):
                 call(7)
 
@@ -359,14 +362,14 @@ class TestLease:
         lease = jobs.lease([target], "h", 10)
         for _ in range(5):
             clock.advance(9)
-            assert jobs.renew(lease, 10) is None
+            assert jobs.renew(lease, 10).wish is None
             assert jobs.lease([target], "other") is None
 
     def test_one_that_is_over_can_be_renewed_until_it_is_taken(self, jobs, samples, target, clock):
         submit(jobs, samples)
         lease = jobs.lease([target], "h", 10)
         clock.advance(100)
-        assert jobs.renew(lease, 10) is None
+        assert jobs.renew(lease, 10).wish is None
         assert jobs.lease([target], "other") is None
 
     def lose(self, jobs, target, clock, times):
@@ -519,8 +522,8 @@ class TestUnderALease:
     @pytest.mark.parametrize("number", [0, -1, 2**53, 2**63, 10**30, -(10**30)])
     def test_a_number_that_no_job_can_have_is_not_found(self, filled, jobs, number):
         """SQLite's driver raises OverflowError for it, which no caller expects."""
-        asks = (jobs.get, jobs.events, jobs.newest_event, jobs.trials, jobs.statuses, jobs.wish, jobs.pause)
-        for ask in (*asks, jobs.resume, jobs.cancel, lambda job: jobs.prioritise(job, 1)):
+        asks = (jobs.get, jobs.events, jobs.newest_event, jobs.trials, jobs.statuses, jobs.orders, jobs.pause)
+        for ask in (*asks, jobs.resume, jobs.cancel, lambda job: jobs.edit(job, JobEdit(priority=1))):
             with pytest.raises(NotFound, match=f"there is no job {number}$"):
                 ask(number)
 
@@ -532,7 +535,7 @@ class TestUnderALease:
             lambda: jobs.trials(job, after=huge),
             lambda: jobs.list(before_id=huge),
             lambda: jobs.list(limit=huge),
-            lambda: jobs.prioritise(job, huge),
+            lambda: jobs.edit(job, JobEdit(priority=huge)),
             lambda: filled.trials.counts(huge),
             lambda: filled.statuses(after=huge),
         ):
@@ -584,7 +587,7 @@ class TestUnderALease:
                 JobState.CANCELLED: {},
             }[state]
         )
-        for call in (jobs.pause, jobs.resume, lambda job_id: jobs.prioritise(job_id, 9)):
+        for call in (jobs.pause, jobs.resume, lambda job_id: jobs.edit(job_id, JobEdit(priority=9))):
             with pytest.raises(Conflict, match=f"job {done.id} is {state} already"):
                 call(done.id)
         if state is JobState.CANCELLED:
@@ -600,15 +603,15 @@ class TestUnderALease:
                 jobs.finish(lease, state)
 
     def test_wishes_are_heard(self, jobs, lease):
-        assert jobs.wish(lease.job_id) is None
-        assert jobs.pause(lease.job_id).wish is jobs.wish(lease.job_id) is Wish.PAUSE
+        assert jobs.orders(lease.job_id).wish is None
+        assert jobs.pause(lease.job_id).wish is jobs.orders(lease.job_id).wish is Wish.PAUSE
         assert jobs.pause(lease.job_id).state is JobState.RUNNING
-        assert jobs.renew(lease) is Wish.PAUSE
+        assert jobs.renew(lease).wish is Wish.PAUSE
         assert jobs.resume(lease.job_id).wish is None
-        assert jobs.renew(lease) is None
+        assert jobs.renew(lease).wish is None
         assert jobs.cancel(lease.job_id).wish is Wish.CANCEL
         assert jobs.pause(lease.job_id).wish is jobs.resume(lease.job_id).wish is Wish.CANCEL
-        assert jobs.renew(lease) is Wish.CANCEL
+        assert jobs.renew(lease).wish is Wish.CANCEL
         assert [event.data for event in jobs.events(lease.job_id, after=2)] == [
             {"wish": "pause"},
             {"wish": None},
@@ -710,14 +713,232 @@ class TestSteering:
 
     def test_priority(self, jobs, samples, target):
         ids = [submit(jobs, samples, n).id for n in range(3)]
-        assert jobs.prioritise(ids[2], 1).priority == 1
-        jobs.prioritise(ids[2], 1)
+        assert jobs.edit(ids[2], JobEdit(priority=1)).priority == 1
+        jobs.edit(ids[2], JobEdit(priority=1))
         assert [jobs.lease([target], "h").job_id for _ in ids] == [ids[2], ids[0], ids[1]]
         assert [event.data for event in jobs.events(ids[2], after=1)][:1] == [{"priority": 1}]
         assert kinds(jobs, ids[2]) == ["queued", "changed", "started"]
 
 
+class TestEdits:
+    def test_a_job_is_submitted_with_tags_and_notes(self, jobs, samples, filled):
+        job = submit(jobs, samples, tags=["team:a", "nightly", "team:a"], notes="<b>why\0</b>\n")
+        assert job.tags == ("nightly", "team:a")
+        assert job.notes == "<b>why\N{REPLACEMENT CHARACTER}</b>"
+        assert jobs.get(job.id) == job and jobs.list() == [job]
+        again = submit(jobs, samples, tags=["other"], notes="else")
+        assert (again.id, again.tags, again.notes) == (job.id, job.tags, job.notes)  # one that is joined keeps its own
+
+    @pytest.mark.parametrize("state", JobState)
+    def test_names_of_a_job_in_any_state_may_be_changed(self, jobs, samples, target, state):
+        number = submit(jobs, samples, tags=["a", "b"], notes="x").id
+        if state is JobState.PAUSED:
+            jobs.pause(number)
+        elif state is not JobState.QUEUED:
+            lease = jobs.lease([target], "h")
+            if state is not JobState.RUNNING:
+                jobs.finish(lease, state)
+        before = jobs.get(number)
+        after = jobs.edit(number, JobEdit(label=" new ", add_tags=("c", "a"), remove_tags=("b", "z"), notes="y\n"))
+        assert after == dataclasses.replace(before, label="new", tags=("a", "c"), notes="y")
+        assert (after.state, jobs.get(number)) == (state, after)
+        event = jobs.events(number)[-1]
+        assert (event.kind, event.data) == (EventKind.CHANGED, {"label": "new", "notes": "y", "tags": ["a", "c"]})
+
+    def test_what_is_the_same_is_no_change(self, jobs, samples):
+        job = submit(jobs, samples, tags=["a"], notes="x")
+        edit = JobEdit(priority=0, label=job.label, tags=("a",), add_tags=("a",), remove_tags=("b",), notes="x")
+        assert jobs.edit(job.id, edit) == jobs.edit(job.id, JobEdit()) == job
+        assert kinds(jobs, job.id) == ["queued"]
+
+    def test_tags_may_be_set_as_a_whole(self, jobs, samples):
+        job = submit(jobs, samples, tags=["a", "b"])
+        assert jobs.edit(job.id, JobEdit(tags=("c", "b"), add_tags=("d",), remove_tags=("c",))).tags == ("b", "d")
+        assert jobs.edit(job.id, JobEdit(tags=())).tags == ()
+        assert [event.data for event in jobs.events(job.id, after=1)] == [{"tags": ["b", "d"]}, {"tags": []}]
+
+    @pytest.mark.parametrize("tag", ["", "A", "-a", "a b", "a\n", "\xe9", "a" * 65, "a\0", "a/b"])
+    def test_what_is_no_tag(self, jobs, samples, tag):
+        with pytest.raises(ValueError, match="is no tag: that is a word of 1 to 64 characters"):
+            submit(jobs, samples, tags=[tag])
+        job = submit(jobs, samples, tags=["a" * 64, "0._:-"])
+        with pytest.raises(ValueError, match="is no tag"):
+            jobs.edit(job.id, JobEdit(label="new", add_tags=(tag,)))
+        assert jobs.get(job.id) == job
+
+    def test_there_is_a_limit(self, jobs, samples):
+        many = [f"t{number:02}" for number in range(17)]
+        with pytest.raises(ValueError, match="at most 16 tags, not 17"):
+            submit(jobs, samples, tags=many)
+        job = submit(jobs, samples, tags=many[:16], notes="n" * 4096)
+        with pytest.raises(ValueError, match="at most 16 tags, not 17"):
+            jobs.edit(job.id, JobEdit(add_tags=("more",)))
+        for change in (partial(submit, jobs, samples, 1), lambda notes: jobs.edit(job.id, JobEdit(notes=notes))):
+            with pytest.raises(ValueError, match="at most 4,096 characters, not 4,097"):
+                change(notes="n" * 4097)
+        assert jobs.edit(job.id, JobEdit(add_tags=("more",), remove_tags=("t00",))).tags == ("more", *many[1:16])
+
+    def test_all_of_an_edit_is_done_or_nothing(self, jobs, samples):
+        job = jobs.cancel(submit(jobs, samples).id)
+        with pytest.raises(Conflict, match=f"job {job.id} is cancelled already"):
+            jobs.edit(job.id, JobEdit(priority=1, label="new", add_tags=("a",)))
+        assert jobs.get(job.id) == job
+
+    def test_tags_of_two_at_once_are_all_there(self, jobs, samples):
+        number = submit(jobs, samples).id
+        in_threads(lambda one: jobs.edit(number, JobEdit(add_tags=(f"t{one}", "same"))), 8)
+        assert jobs.get(number).tags == ("same", *(f"t{one}" for one in range(8)))
+        assert len(jobs.events(number)) == 9
+
+
+class TestExtend:
+    @pytest.fixture
+    def extend(self, jobs):
+        """The method with a name of its own for each call."""
+        numbers = itertools.count()
+
+        def call(job_id, **options):
+            return jobs.extend(job_id, Idempotency("k2", f"n{next(numbers)}", "ab" * 32), **options)
+
+        return call
+
+    @pytest.mark.parametrize("state", [JobState.QUEUED, JobState.RUNNING, JobState.PAUSED])
+    def test_the_budget_of_an_unfinished_job_grows(self, jobs, samples, target, extend, state):
+        number = jobs.submit(samples.spec(), "", SearchBudget(10, 60.0, 0.02), owner="k1").job.id
+        if state is JobState.PAUSED:
+            jobs.pause(number)
+        lease = jobs.lease([target], "h") if state is JobState.RUNNING else None
+        before = jobs.get(number)
+        after = extend(number, trials=5, seconds=600.0)
+        budget = SearchBudget(15, 660.0, 0.02)
+        assert after == Submission(dataclasses.replace(before, budget=budget), is_new=False)
+        event = jobs.events(number)[-1]
+        assert (event.kind, event.data) == (EventKind.CHANGED, {"trials": 15, "minutes": 11.0})
+        if lease is not None:
+            assert jobs.renew(lease).budget == jobs.orders(number).budget == budget
+        assert extend(number, trials=1).job.budget == SearchBudget(16, 660.0, 0.02)
+        assert jobs.events(number)[-1].data == {"trials": 16}
+
+    @pytest.mark.parametrize(
+        ("budget", "more"),
+        [
+            (SearchBudget(10), {"seconds": 60.0}),
+            (SearchBudget(None, 60.0), {"trials": 5}),
+            (SearchBudget(None, until=0.1), {"trials": 5, "seconds": 60.0}),
+        ],
+    )
+    def test_a_bound_that_it_lacks_is_not_raised(self, jobs, samples, extend, budget, more):
+        job = jobs.submit(samples.spec(), "", budget).job
+        with pytest.raises(NoSuchBound, match=f"job {job.id} has no such bound"):
+            extend(job.id, **more)
+        assert jobs.get(job.id) == job and kinds(jobs, job.id) == ["queued"]
+
+    def test_of_two_bounds_that_which_it_has(self, jobs, samples, extend):
+        job = submit(jobs, samples)
+        assert extend(job.id, trials=5, seconds=60.0).job.budget == SearchBudget(15)
+        assert jobs.events(job.id)[-1].data == {"trials": 15}
+
+    def test_a_job_that_was_out_of_time_goes_on(self, jobs, samples, target, extend):
+        lease = jobs.open(samples.spec(), "", SearchBudget(None, 60.0), "command")
+        jobs.renew(lease, spent_s=61.0)
+        jobs.pause_leased(lease, result={"outcome": "faster"})
+        job = extend(lease.job_id, seconds=60.0).job
+        assert (job.state, job.attached, job.budget) == (
+            JobState.QUEUED,
+            False,
+            SearchBudget(None, 60.0, before_s=61.0),
+        )
+        assert job.budget.seconds_left(job.spent_s) == 60.0
+        assert jobs.events(job.id)[-2].data == {"minutes": 1.0}
+        assert kinds(jobs, job.id)[-3:] == ["paused", "changed", "resumed"]
+        assert jobs.lease([target], "h").job_id == job.id
+
+    def test_more_trials_are_no_time(self, jobs, samples, extend):
+        lease = jobs.open(samples.spec(), "", SearchBudget(5, 60.0), "command")
+        jobs.pause_leased(lease, result={"outcome": "faster"})
+        job = extend(lease.job_id, trials=60).job
+        assert (job.state, job.budget) == (JobState.PAUSED, SearchBudget(65, 60.0))
+
+    def test_one_that_people_paused_stays_so(self, jobs, samples, extend):
+        job = jobs.pause(jobs.submit(samples.spec(), "", SearchBudget(None, 60.0)).job.id)
+        job = extend(job.id, seconds=60.0).job
+        assert (job.state, job.budget) == (JobState.PAUSED, SearchBudget(None, 120.0))
+
+    @pytest.mark.parametrize("state", FINAL)
+    def test_a_finished_job_is_gone_on_with_by_another(self, jobs, samples, target, extend, state):
+        options = {"owner": "k1", "priority": 3, "tags": ["a", "b"], "notes": "first"}
+        jobs.submit(samples.spec(), "net.onnx", SearchBudget(10, 60.0, 0.02), **options)
+        done = jobs.finish(jobs.lease([target], "h"), state)
+        submission = extend(done.id, seconds=600.0)
+        job = submission.job
+        assert submission.is_new and job.id != done.id and jobs.get(done.id) == done
+        assert (job.spec, job.label, job.tags, job.priority) == (done.spec, done.label, done.tags, 3)
+        assert (job.state, job.budget, job.owner) == (JobState.QUEUED, SearchBudget(None, 600.0), "k2")
+        again = extend(done.id, seconds=60.0)
+        assert (again.job.id, again.is_new, again.job.budget) == (job.id, False, SearchBudget(None, 660.0))
+        with pytest.raises(NoSuchBound):
+            extend(done.id, trials=7)
+
+    def test_it_counts_as_a_job_of_who_asks(self, jobs, samples, extend):
+        done = jobs.cancel(submit(jobs, samples, owner="k1").id)
+        submit(jobs, samples, 1, owner="k2")
+        with pytest.raises(QuotaExceeded):
+            extend(done.id, trials=5, most_unfinished=1)
+        assert extend(done.id, trials=5, most_unfinished=2).is_new
+
+    def test_an_idempotency_key_extends_once(self, jobs, samples, target):
+        once = Idempotency("k1", "again", "ab" * 32)
+        job = submit(jobs, samples)
+        for _ in range(2):
+            assert jobs.extend(job.id, once, trials=5).job.budget == SearchBudget(15)
+        with pytest.raises(Conflict, match="idempotency"):
+            jobs.extend(job.id, dataclasses.replace(once, fingerprint="cd" * 32), trials=5)
+        done, other = jobs.cancel(job.id), Idempotency("k1", "and again", "ab" * 32)
+        first, second = (jobs.extend(done.id, other, trials=5) for _ in range(2))
+        assert first == second and first.is_new and len(jobs.list()) == 2
+
+    def test_an_unknown_job(self, jobs, extend):
+        with pytest.raises(NotFound, match="no job 7"):
+            extend(7, trials=1)
+
+    @pytest.mark.parametrize("how", ["finish", "pause_leased"])
+    def test_a_job_whose_budget_was_raised_is_not_over(self, jobs, samples, target, extend, how):
+        jobs.submit(samples.spec(), "", BUDGET)
+        lease = jobs.lease([target], "h")
+        end = partial(jobs.finish, lease, JobState.SUCCEEDED) if how == "finish" else partial(jobs.pause_leased, lease)
+        raised = extend(lease.job_id, trials=5).job
+        assert end(result={"trials": 10}, budget=BUDGET) == raised
+        assert raised.state is JobState.RUNNING and jobs.renew(lease).budget == SearchBudget(15)
+        over = end(result={"trials": 15}, budget=SearchBudget(15))
+        assert (over.state, over.result) == (
+            JobState.SUCCEEDED if how == "finish" else JobState.PAUSED,
+            {"trials": 15},
+        )
+
+
 class TestLooking:
+    def test_jobs_are_found_by_tags_and_texts(self, jobs, samples):
+        labels = ["ResNet-50.onnx", "100%_net", "plain", "other"]
+        tags = [["nightly", "team:a"], ["nightly"], ["resnet"], []]
+        notes = ["", "It FAILED\n<twice>", "", "50_%"]
+        ids = [
+            jobs.submit(samples.spec(number), label, BUDGET, tags=own, notes=text).job.id
+            for number, (label, own, text) in enumerate(zip(labels, tags, notes, strict=True))
+        ]
+
+        def numbers(**conditions):
+            return [ids.index(job.id) for job in jobs.list(**conditions)]
+
+        assert numbers(tags=["nightly"]) == [1, 0]
+        assert numbers(tags=["nightly", "team:a", "nightly"]) == [0]
+        assert numbers(tags=["team"]) == numbers(tags=["nightly", "resnet"]) == numbers(tags=["a\0"]) == []
+        assert numbers(search="RESNET") == [2, 0]
+        assert numbers(search="failed\n<") == [1]
+        assert numbers(search="%") == [3, 1] and numbers(search="%_") == [1] and numbers(search="\\") == []
+        assert numbers(search="") == [3, 2, 1, 0]
+        assert numbers(search="nightly", before_id=ids[1], limit=1) == [0]
+        assert [len(job.tags) for job in jobs.list()] == [0, 1, 1, 2]
+
     def test_lists_are_filtered_and_paged(self, jobs, samples, target):
         submitted = [submit(jobs, samples, n, owner=f"k{n % 2}") for n in range(4)]
         submitted.append(jobs.submit(samples.spec(0, threads=4), "", BUDGET).job)
@@ -759,7 +980,7 @@ class TestLooking:
         clock.advance(5)
         submit(jobs, samples, 1)
         assert jobs.oldest_queued_s() == 5
-        jobs.prioritise(job.id, 1)
+        jobs.edit(job.id, JobEdit(priority=1))
         clock.advance(1)
         assert jobs.oldest_queued_s() == 6
         lease = jobs.lease([target], "h")
@@ -838,12 +1059,12 @@ class TestTriedAgain:
         twice()
         filled.confirm(samples.record(1), lease, [event])
         twice()
-        assert jobs.renew(lease, spent_s=1.5, progress={"n": 1}, events=[event]) is None
+        assert jobs.renew(lease, spent_s=1.5, progress={"n": 1}, events=[event]).wish is None
         twice()
         assert jobs.claim(lease, samples.task().key)
         twice()
         jobs.cancel(job.id)
-        assert jobs.renew(lease) is Wish.CANCEL
+        assert jobs.renew(lease).wish is Wish.CANCEL
         twice()
         assert jobs.finish(lease, JobState.SUCCEEDED, result={"x": 1}).state is JobState.SUCCEEDED
         assert jobs.get(job.id).spent_s == 1.5
@@ -889,11 +1110,41 @@ class TestTriedAgain:
         assert len(kinds(jobs, job.id)) == 3
         assert jobs.get(job.id).state is (JobState.QUEUED if end == "give_back" else JobState.PAUSED)
 
+    @pytest.mark.parametrize("is_finished", [False, True])
+    def test_extending_happens_once(self, jobs, samples, twice, is_finished):
+        job = submit(jobs, samples)
+        if is_finished:
+            jobs.cancel(job.id)
+        twice()
+        extended = jobs.extend(job.id, Idempotency("k", "name", "ab" * 32), trials=5)
+        assert extended.is_new is is_finished and len(jobs.list()) == 1 + is_finished
+        assert extended.job.budget == SearchBudget(5 if is_finished else 15)
+        assert kinds(jobs, extended.job.id) == (["queued"] if is_finished else ["queued", "changed"])
+
+    def test_an_edit_happens_once(self, jobs, samples, twice):
+        job = submit(jobs, samples)
+        twice()
+        assert jobs.edit(job.id, JobEdit(label="new", add_tags=("a",))).tags == ("a",)
+        assert kinds(jobs, job.id) == ["queued", "changed"]
+
     def test_impatience_says_so(self, filled, jobs, samples, twice):
         filled.database.patience_s = 0.0
         twice()
         with pytest.raises(Unreachable, match="the connection was lost"):
             submit(jobs, samples)
+
+
+def test_threads_that_extend_one_job_get_one(filled, samples):
+    """All that they ask for is added up."""
+    done = filled.jobs.cancel(submit(filled.jobs, samples).id)
+
+    def extend(number):
+        return filled.jobs.extend(done.id, Idempotency("k", f"name{number}", "ab" * 32), trials=1, most_unfinished=1)
+
+    results = in_threads(extend, 6)
+    assert sum(result.is_new for result in results) == 1
+    assert {result.job.id for result in results} == {filled.jobs.list()[0].id} != {done.id}
+    assert filled.jobs.list()[0].budget == SearchBudget(6)
 
 
 def test_threads_that_submit_one_spec_get_one_job(filled, samples):

@@ -91,5 +91,5 @@ def test_a_killed_process_leaves_everything_it_acknowledged(shared_url, samples,
             assert numbers == set(range(len(numbers))) and len(trials) == len(numbers)
             assert len(numbers - acknowledged) - count <= 1
             assert [trial.ordinal for trial in trials] == list(range(len(trials)))
-            assert store.jobs.renew(lease) is None
+            assert store.jobs.renew(lease).wish is None
         count = len(numbers)

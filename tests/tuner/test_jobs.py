@@ -16,7 +16,7 @@ import pytest
 
 from tunewright.codegen.host import machine
 from tunewright.db.errors import StoreError
-from tunewright.db.job import EventKind, JobState, LeaseLost
+from tunewright.db.job import EventKind, Idempotency, JobState, LeaseLost, SearchBudget
 from tunewright.db.store import Store, open_store
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import NOISE, Candidate, Measurement, Record, Status
@@ -50,6 +50,7 @@ from tunewright.workers.measure.noise import UNDISTURBED, Disturbance
 from tunewright.workers.measure.sampling import CallLatency
 from tunewright.workers.pool import ReferenceFailed
 
+from ..waiting import wait_for
 from .conftest import small_model
 from .fake_pool import FAILED, LEASE_S, TARGET, FakePool, by_key, is_default, job, leased, spec_of, tasks, took, work
 from .timings import STOLEN, takes
@@ -301,6 +302,85 @@ def asked_at_most(points: int):
         return schedules
 
     return ask
+
+
+def extended(store: Store, job_id: int, name: str, *, trials: int | None = None, seconds: float | None = None) -> None:
+    """Raise the budget of a job, as people do while it is worked on."""
+    store.jobs.extend(job_id, Idempotency("k", name, "ab" * 32), trials=trials, seconds=seconds)
+
+
+@pytest.mark.parametrize("at", [1, 12])
+def test_a_budget_that_is_raised_is_taken_over(network: Model, store: Store, at: int) -> None:
+    """By the search that goes on, also where its last trial was just done."""
+    lease = leased(network, store)
+
+    def outcome(candidate: Candidate) -> Measurement:
+        if not asked and store.counts()["trials"] == at - 1:
+            asked.append(at)
+            extended(store, lease.job_id, "more", trials=8)
+        return by_key(candidate)
+
+    asked: list[int] = []
+    with LeaseKeeper(store.jobs, lease, LEASE_S) as keeper:
+        report = work(network, store, FakePool(outcome), keeper)
+    kinds = [event.kind for event in store.jobs.events(report.job_id, limit=None)]
+    ended = store.jobs.get(report.job_id)
+    assert (asked, report.trials, report.ended_by, ended.state) == ([at], 20, SearchEnd.TRIALS, JobState.SUCCEEDED)
+    assert ended.progress and ended.progress["most_trials"] == 20
+    assert [kinds.count(kind) for kind in (EventKind.STARTED, EventKind.CHANGED)] == [1, 1]
+
+
+def test_a_raised_budget_is_known_before_the_search_would_end(network: Model, store: Store) -> None:
+    """Its holder asks for it every second, and what is expected of the rest counts it."""
+    told: list[Progress] = []
+
+    def outcome(candidate: Candidate) -> Measurement:
+        if store.counts()["trials"] == 3 and keeper.budget != SearchBudget(20):
+            extended(store, lease.job_id, "more", trials=8)
+            wait_for(lambda: keeper.budget == SearchBudget(20))
+        return by_key(candidate)
+
+    lease = leased(network, store)
+    with LeaseKeeper(store.jobs, lease, LEASE_S) as keeper:
+        found, uses = store.jobs.get(lease.job_id), list(network.tasks.values())
+        TuningJob(found, uses, TARGET, store, FakePool(outcome), keeper, watch=told.append).run()
+    budgets = {progress.trials: progress.budget.trials for progress in told if progress.last is not None}
+    assert budgets == {count: 12 if count < 5 else 20 for count in range(1, 21)}
+
+
+def test_a_budget_that_is_raised_after_the_search_begins_it_again(network: Model, store: Store) -> None:
+    """Rather than that nobody hears of it: the job is over only by the budget that it has."""
+    lease, searched_s = leased(network, store), []
+
+    def timing(wanted: Variants) -> ModelTimes:
+        searched_s.append(store.jobs.get(lease.job_id).spent_s)
+        if len(searched_s) == 1:
+            extended(store, lease.job_id, "more", trials=8)
+        return ModelTimes(dict.fromkeys(wanted, CallLatency((3e-3,))))
+
+    with LeaseKeeper(store.jobs, lease, LEASE_S) as keeper:
+        report = work(network, store, FakePool(by_key), keeper, timing)
+    ended = store.jobs.get(report.job_id)
+    assert (report.trials, len(searched_s), ended.state) == (20, 2, JobState.SUCCEEDED)
+    assert ended.result == report.to_json() and searched_s[0] <= searched_s[1]
+    stages = [event.data["stage"] for event in store.jobs.events(report.job_id, kinds=[EventKind.STAGE])]
+    assert stages == 2 * ["searching", "learning", "confirming", "running"]
+
+
+def test_minutes_that_are_added_are_searched(network: Model, store: Store) -> None:
+    """A job out of time goes on for what was added, whoever takes it up."""
+    budget = SearchBudget(30, seconds=1e-9)
+    lease = store.jobs.open(spec_of(network, store), network.label, budget, "me", LEASE_S)
+    assert lease is not None
+    with LeaseKeeper(store.jobs, lease, LEASE_S) as keeper:
+        assert work(network, store, FakePool(by_key), keeper).ended_by is SearchEnd.MINUTES
+    assert store.jobs.get(lease.job_id).state is JobState.PAUSED
+    extended(store, lease.job_id, "more", seconds=600.0)
+    again = store.jobs.lease([TARGET.key], "another")
+    assert again is not None and again.job_id == lease.job_id
+    with LeaseKeeper(store.jobs, again, LEASE_S) as keeper:
+        report = work(network, store, FakePool(by_key), keeper)
+    assert (report.trials, report.ended_by) == (30, SearchEnd.TRIALS)
 
 
 def test_a_model_that_stays_as_it_is_is_timed_once(network: Model, store: Store) -> None:

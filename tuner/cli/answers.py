@@ -54,7 +54,8 @@ class CommandAnswer:
 
     def give(self, as_json: bool) -> None:
         """Print it, and the notes in it."""
-        for note in self.data.get("notes", ()):
+        notes = self.data.get("notes", ())
+        for note in () if isinstance(notes, str) else notes:  # a text is what people noted of a job
             print(f"note: {printable(note)}", file=sys.stderr)
         with naming(STDOUT):
             self._print(as_json)

@@ -6,7 +6,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tunewright.codegen.target import Target
 from tunewright.db.job import EventKind, Job, NewEvent
@@ -40,7 +40,7 @@ class JobContext:
     A task is measured for one job at a time, so that no candidate is measured twice: a job claims one task at a time.
     """
 
-    job: Job
+    job: Job  # as it was leased, but for its budget
     store: Store
     pool: Pool
     target: Target
@@ -87,9 +87,18 @@ class JobContext:
         """Trials that the budget leaves; infinite where it has no bound."""
         return self.job.budget.trials_left(self.own)
 
+    def take_budget(self) -> None:
+        """Go by the budget that the job has by now: people may have raised it."""
+        self.job = replace(self.job, budget=self.keeper.budget or self.job.budget)
+
     def end_search(self) -> None:
         """What follows takes nothing of the budget."""
         self._search_end_s = self.search_s
+
+    def search_again(self) -> None:
+        """What follows is of the search again; what was since its end took nothing of the budget."""
+        self._waited_s = time.monotonic() - self.started_at - self.search_s
+        self._search_end_s = None
 
     def enter(self, stage: JobStage) -> None:
         """Begin a stage, and report it at once."""

@@ -102,16 +102,25 @@ class TuningJob:
         context, jobs = self._context, self._context.store.jobs
         try:
             report = self._finish(self._search() if context.states else SearchEnd.EXHAUSTED)
-            if context.job.attached and report.ended_by is SearchEnd.MINUTES:
-                jobs.pause_leased(context.keeper.lease, result=report.to_json())
-            else:
-                jobs.finish(context.keeper.lease, JobState.SUCCEEDED, result=report.to_json())
+            while not self._settle(report):  # its budget was raised after the search
+                context.search_again()
+                report = self._finish(self._search())
         except JobStop:
             context.keeper.tell()
             jobs.give_back(context.keeper.lease)
             raise
         context.report(JobStage.DONE)
         return report
+
+    def _settle(self, report: Report) -> bool:
+        """End the job, or pause it; False where its budget is another than that of the search by now."""
+        context, jobs = self._context, self._context.store.jobs
+        lease, result, budget = context.keeper.lease, report.to_json(), context.job.budget if context.states else None
+        if context.job.attached and report.ended_by is SearchEnd.MINUTES:
+            job = jobs.pause_leased(lease, result=result, budget=budget)
+        else:
+            job = jobs.finish(lease, JobState.SUCCEEDED, result=result, budget=budget)
+        return job.state is not JobState.RUNNING
 
     def _search(self) -> SearchEnd:
         """Search, and learn from the trials; returns why the search ended."""

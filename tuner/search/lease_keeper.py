@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from tunewright.db.errors import StoreError
-from tunewright.db.job import EventKind, Lease, LeaseLost, NewEvent, Wish
+from tunewright.db.job import EventKind, Lease, LeaseLost, NewEvent, Orders, SearchBudget, Wish
 
 if TYPE_CHECKING:
     from tunewright.db.jobs import Jobs
@@ -21,7 +21,7 @@ SHARE = 3
 """A lease is renewed this many times before it would be over."""
 
 TICK_S = 1.0
-"""Seconds between two reports of progress and reads of the requested state."""
+"""Seconds between two reports of progress and reads of what people want."""
 
 HURRY_S = 1.0
 """Seconds to the next step of the work after its end is requested: a comparison of schedules takes longer."""
@@ -63,7 +63,7 @@ class JobStop(Exception):
 
 
 class LeaseKeeper:
-    """Renews a lease, reports progress and reads the requested state, on a thread of its own.
+    """Renews a lease, reports progress and reads what people want of the job, on a thread of its own.
 
     The work calls `check` between two steps. `drain` is a flag of the process; `beat` is called about as often as the
     lease is renewed, and `hurry` where the work has not ended `HURRY_S` after that was requested.
@@ -89,7 +89,7 @@ class LeaseKeeper:
         self._progress: Mapping[str, Any] | None = None  # what is yet to be told
         self._spent_s = 0.0  # of this process; and how much of it is told
         self._told_s = 0.0
-        self._wish: Wish | None = None
+        self._orders: Orders | None = None  # as asked for last
         self._fault: StoreError | None = None
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="tunewright-lease", daemon=True)
@@ -109,12 +109,21 @@ class LeaseKeeper:
         """Whether the lease surely holds. Else another process may have the job and its claims."""
         return time.monotonic() - self._renewed_at < self._lease_s
 
+    @property
+    def budget(self) -> SearchBudget | None:
+        """The budget of the job as it was a second ago; None where nothing was asked yet. People may raise it."""
+        return None if self._orders is None else self._orders.budget
+
+    @property
+    def _wish(self) -> Wish | None:
+        return None if self._orders is None else self._orders.wish
+
     def check(self) -> None:
         """Raises LeaseLost, JobStop where the work should end, and StoreError where the lease can't be renewed."""
         if isinstance(self._fault, LeaseLost) or (self._fault is not None and not self.is_sure):
             raise self._fault
-        if self._wish is not None:
-            raise JobStop({Wish.PAUSE: StopReason.PAUSE, Wish.CANCEL: StopReason.CANCEL}[self._wish])
+        if (wish := self._wish) is not None:
+            raise JobStop({Wish.PAUSE: StopReason.PAUSE, Wish.CANCEL: StopReason.CANCEL}[wish])
         if self._drain.is_set():
             raise JobStop(StopReason.DRAIN)
 
@@ -128,7 +137,7 @@ class LeaseKeeper:
             progress, self._progress, spent_s = self._progress, None, self._spent_s
             news = [NewEvent(EventKind.PROGRESS, dict(progress))] if progress is not None else []
             asked_at = time.monotonic()
-            self._wish = self._jobs.renew(
+            self._orders = self._jobs.renew(
                 self.lease,
                 self._lease_s,
                 progress=progress,
@@ -146,7 +155,7 @@ class LeaseKeeper:
                 if is_due or self._progress is not None:
                     self.tell()
                 else:
-                    self._wish = self._jobs.wish(self.lease.job_id)
+                    self._orders = self._jobs.orders(self.lease.job_id)
                 if time.monotonic() - beaten_at >= self._lease_s / SHARE:
                     self._beat()
                     beaten_at = time.monotonic()

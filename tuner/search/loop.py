@@ -37,7 +37,7 @@ class Search:
     """Spends the budget of a job, and reports each trial of this process."""
 
     def __init__(self, context: JobContext, learning: Learning) -> None:
-        self._context, self._learning, self._budget = context, learning, context.job.budget
+        self._context, self._learning = context, learning
         self._measured_s = 0.0
         self._default_keys: set[str] = set()  # keys of tasks whose default was told
         self._noises: deque[str] = deque(maxlen=RECENT)  # of the newest trials, of any task
@@ -55,7 +55,7 @@ class Search:
         """
         self._tell_defaults()
         busy: set[int] = set()  # tasks that other jobs are at
-        while not (ended := self._budget_end() or self._gain_end()):
+        while not (ended := self._end()):
             self._context.keeper.check()
             batch = self._scheduler.next_batch(self._context.trials_left, busy)
             if batch is None:  # other jobs are at all that have something left to try
@@ -66,6 +66,16 @@ class Search:
                 busy.clear()
             else:
                 busy.add(batch[0])
+        return ended
+
+    def _end(self) -> SearchEnd | None:
+        """The reason to end here, if there is one, by the budget of this moment: people may just have raised it."""
+        self._context.take_budget()
+        ended = self._budget_end() or self._gain_end()
+        if ended in (SearchEnd.TRIALS, SearchEnd.MINUTES):
+            self._context.keeper.tell()
+            self._context.take_budget()
+            ended = self._budget_end() or self._gain_end()
         return ended
 
     def _budget_end(self) -> SearchEnd | None:
@@ -82,7 +92,7 @@ class Search:
             return None
         if not forecast.tasks:
             return SearchEnd.EXHAUSTED
-        until = self._budget.until
+        until = self._context.job.budget.until
         return SearchEnd.UNTIL if until is not None and forecast.is_below(until) else None
 
     def _round(self, index: int, size: int) -> bool:
@@ -125,6 +135,7 @@ class Search:
                 self._measured_s += seconds
                 self._scheduler.pace.note(index, 1, seconds)
                 context.keeper.check()
+                context.take_budget()
                 if self._budget_end() or not context.keeper.is_sure:  # then the claim may be another job's
                     return
 

@@ -38,6 +38,7 @@ PARTS: Mapping[str, tuple[type[Any], tuple[str, ...]]] = {
             "hints",
             "best_many",
             "confirmations",
+            "comparisons",
             "standings",
             "example_page",
             "newest_trial",
@@ -50,7 +51,7 @@ PARTS: Mapping[str, tuple[type[Any], tuple[str, ...]]] = {
         (
             "get",
             "list",
-            "wish",
+            "orders",
             "events",
             "trials",
             "statuses",

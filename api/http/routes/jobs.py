@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Depends, Header, Query, Response
@@ -16,12 +18,14 @@ from tunewright.codegen.target import Target
 from tunewright.db.access import Key, KeyScope
 from tunewright.db.errors import NotFound
 from tunewright.db.job import (
+    MOST_TAGS,
     THREADS,
     Conflict,
     Idempotency,
     Job,
     JobSpec,
     JobState,
+    NoSuchBound,
     SearchBudget,
     SpecTask,
     Submission,
@@ -32,14 +36,23 @@ from tunewright.db.uploads import Upload
 from tunewright.graph.numerics import Precision
 from tunewright.tuner.explain.taken_back import mark_taken_back
 from tunewright.tuner.targets import default_devices
-from tunewright.tuner.text import counted, short
+from tunewright.tuner.text import counted, limits, short
 
 from ..access import count_as_change, needs
 from ..openapi import problems
 from ..paging import Cursor, Limit, Page, cut, number_of
 from ..problems import Problem, ProblemKind, invalid
-from ..schemas.base import SHA256, JobId
-from ..schemas.jobs import JobAsked, JobChange, JobShown, JobSubmitted, TrialShown
+from ..schemas.base import OWNER, SHA256, JobId, RequestModel
+from ..schemas.jobs import (
+    JobAsked,
+    JobChange,
+    JobExtended,
+    JobExtension,
+    JobShown,
+    JobSubmitted,
+    Tag,
+    TrialShown,
+)
 from ..service import Service, ServiceDep, in_thread
 from .models import find_upload, model_file
 
@@ -117,9 +130,10 @@ async def submit_job(
     return job
 
 
-def _fingerprint(request: JobAsked) -> str:
+def _fingerprint(request: RequestModel, job_id: int | None = None) -> str:
     """Digest of a request as it came: a target that was not named stays unnamed, whatever is at work."""
-    return hashlib.sha256(json.dumps(request.model_dump(), sort_keys=True).encode()).hexdigest()
+    data = request.model_dump() | ({} if job_id is None else {"job": job_id})
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
 
 
 def _earlier_submission(service: Service, once: Idempotency) -> JobSubmitted | None:
@@ -216,6 +230,8 @@ def _submit(
             SearchBudget.of(request.trials, request.minutes, request.until),
             priority=request.priority,
             owner=owner,
+            tags=request.tags,
+            notes=request.notes,
             idempotency=once,
             most_unfinished=service.options.most_unfinished,
         )
@@ -226,20 +242,39 @@ def _submission_answer(service: Service, submission: Submission) -> JobSubmitted
     return JobSubmitted(**dict(_job_answers(service, [submission.job])[0]), is_new=submission.is_new)
 
 
-@router.get("", summary="List the jobs", responses=problems(ProblemKind.INVALID), dependencies=[READ])
+@router.get("", summary="List the jobs", responses=problems(ProblemKind.INVALID))
 def list_jobs(
     service: ServiceDep,
+    key: Annotated[Key, READ],
     state: Annotated[
         list[JobState] | None, Query(max_length=6, description="Only jobs in one of these states.")
     ] = None,
     model: Annotated[str | None, Query(pattern=f"^{SHA256}$", description="Only jobs of this model.")] = None,
     target: Annotated[str | None, Query(pattern=f"^{SHA256}$", description="Only jobs for this target.")] = None,
+    tag: Annotated[
+        list[Tag] | None, Query(max_length=MOST_TAGS, description="Only jobs with this tag; given again, with all.")
+    ] = None,
+    owner: Annotated[
+        str | None,
+        Query(pattern=f"^({OWNER})$", description="Only jobs that the key of this id submitted; `me`: the one used."),
+    ] = None,
+    search: Annotated[
+        str | None,
+        Query(min_length=1, max_length=200, description="Only jobs with this in label, tags or notes, in any case."),
+    ] = None,
     cursor: Cursor = None,
     limit: Limit = 50,
 ) -> Page[JobShown]:
     """The jobs that meet all conditions, the newest first."""
     jobs = service.store.jobs.list(
-        state, model_sha256=model, target_key=target, before_id=number_of(cursor), limit=limit + 1
+        state,
+        model_sha256=model,
+        target_key=target,
+        owner=key.owner if owner == "me" else owner,
+        tags=tag or (),
+        search=search,
+        before_id=number_of(cursor),
+        limit=limit + 1,
     )
     page, following = cut(jobs, limit, lambda job: job.id)
     return Page(items=_job_answers(service, page), next=following)
@@ -263,8 +298,11 @@ def get_job(service: ServiceDep, job_id: JobId) -> JobShown:
     dependencies=STEER,
 )
 def change_job(service: ServiceDep, job_id: JobId, change: JobChange) -> JobShown:
-    """Change the priority of an unfinished job."""
-    return _job_answer(service, job_id, lambda jobs: jobs.prioritise(job_id, change.priority))
+    """Change what people call a job: its label, tags and notes; and the priority of an unfinished one."""
+    try:
+        return _job_answer(service, job_id, lambda jobs: jobs.edit(job_id, change.edit))
+    except ValueError as fault:  # too many with those that it has
+        raise invalid("body", ["add_tags"], str(fault)) from None
 
 
 STEERING: dict[int | str, dict[str, Any]] = problems(
@@ -290,6 +328,54 @@ def resume_job(service: ServiceDep, job_id: JobId) -> JobShown:
     return _job_answer(service, job_id, lambda jobs: jobs.resume(job_id))
 
 
+@router.post(
+    "/{job_id:int}:extend",
+    summary="Extend a job",
+    response_description="The job that goes on, which may be another one.",
+    responses=problems(
+        ProblemKind.NO_SUCH_JOB, ProblemKind.INVALID, ProblemKind.UNWRITABLE, ProblemKind.KEY_REUSED, ProblemKind.QUOTA
+    ),
+    dependencies=[Depends(count_as_change)],
+)
+def extend_job(
+    service: ServiceDep,
+    job_id: JobId,
+    extension: JobExtension,
+    answer: Response,
+    key: Annotated[Key, needs(KeyScope.JOBS_WRITE)],
+    idempotency_key: IdempotencyKey = None,
+) -> JobExtended:
+    """Have a job go on for more minutes, trials, or both.
+
+    The limits of an unfinished job grow, also while it is worked on; one that rests as its minutes were over is queued
+    again. A finished job stays as it is: a new one of the same model, target, settings, label, tags and priority goes
+    on from its trials, with these limits alone.
+    """
+    once = Idempotency(key.owner, idempotency_key or uuid.uuid4().hex, _fingerprint(extension, job_id))
+    seconds = None if extension.minutes is None else 60 * extension.minutes
+    with _check_idempotency():
+        submission = _extended(service, job_id, once, extension.trials, seconds)
+    answer.headers["Location"] = f"/v1/jobs/{submission.job.id}"
+    return JobExtended(**dict(_job_answers(service, [submission.job])[0]), is_new=submission.is_new)
+
+
+def _extended(
+    service: Service, job_id: int, once: Idempotency, trials: int | None, seconds: float | None
+) -> Submission:
+    jobs = service.store.jobs
+    try:
+        return jobs.extend(
+            job_id, once, trials=trials, seconds=seconds, most_unfinished=service.options.most_unfinished
+        )
+    except NotFound:
+        raise no_such_job(job_id) from None
+    except NoSuchBound as error:
+        budget, name = error.budget, "minutes" if trials is None else "trials"
+        minutes = None if budget.seconds == inf else budget.seconds / 60
+        ends = ", ".join(limits(budget.trials, minutes, budget.until))
+        raise invalid("body", [name], f"job {error.job_id} has no limit of {name} to raise; it has: {ends}") from None
+
+
 @router.get(
     "/{job_id:int}/trials",
     summary="List the trials of a job",
@@ -312,7 +398,8 @@ def _job_answer(service: Service, job_id: int, ask: Callable[[Jobs], Job]) -> Jo
 def _job_answers(service: Service, jobs: Sequence[Job]) -> list[JobShown]:
     ops = service.store.catalog.ops([task.task_key for job in jobs for task in job.spec.tasks])
     names = {target.key: str(target) for target in service.store.targets()}
-    return [JobShown.of(job, ops, names) for job in mark_taken_back(service.store, jobs)]
+    owners = service.store.keys.owner_names([job.owner for job in jobs if job.owner])
+    return [JobShown.of(job, ops, names, owners) for job in mark_taken_back(service.store, jobs)]
 
 
 def of_job(ask: Callable[[], Result], job_id: int) -> Result:
@@ -320,6 +407,11 @@ def of_job(ask: Callable[[], Result], job_id: int) -> Result:
     try:
         return ask()
     except NotFound:
-        raise Problem(ProblemKind.NO_SUCH_JOB, f"job {job_id} was never submitted here") from None
+        raise no_such_job(job_id) from None
     except Conflict:
         raise Problem(ProblemKind.FINISHED, f"job {job_id} can't be changed any more") from None
+
+
+def no_such_job(job_id: int) -> Problem:
+    """The problem of a number that no job has."""
+    return Problem(ProblemKind.NO_SUCH_JOB, f"job {job_id} was never submitted here")

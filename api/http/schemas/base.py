@@ -7,6 +7,7 @@ from typing import Annotated, Self
 from fastapi import Path
 from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints
 
+from tunewright.db.access import ID_LETTERS
 from tunewright.db.bounds import LARGEST_ID
 from tunewright.db.logs.entry import DIGEST_BYTES
 from tunewright.tuner.units import in_ms
@@ -14,6 +15,9 @@ from tunewright.tuner.units import in_ms
 SHA256 = "[0-9a-f]{64}"
 DIGITS = f"[0-9a-f]{{{2 * DIGEST_BYTES}}}"
 """Pattern of the digests of the log."""
+
+OWNER = f"me|[A-Za-z0-9]{{{ID_LETTERS}}}"
+"""Pattern of what jobs are asked for by their owner: the id of a key, or the one that asks."""
 
 NOT_BLANK = r"\S"
 """Pattern of texts that say something."""

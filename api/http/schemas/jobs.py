@@ -5,12 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from math import inf
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import ConfigDict, Field, StringConstraints
+from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
 from tunewright.codegen.target import MAX_THREADS
-from tunewright.db.job import DEFAULT_TRIALS, Job, JobState, Trial, Wish
+from tunewright.db.job import (
+    DEFAULT_TRIALS,
+    LONGEST_NOTES,
+    LONGEST_TAG,
+    MOST_TAGS,
+    TAG,
+    Job,
+    JobEdit,
+    JobState,
+    Trial,
+    Wish,
+)
 from tunewright.graph.binding import BOUND_MARK, plain_names
 from tunewright.graph.numerics import Precision
 from tunewright.search_space.measurement import Status
@@ -43,6 +54,11 @@ from .base import (
 )
 
 DimName = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+
+LONGEST_LABEL = 200
+
+Tag = Annotated[str, StringConstraints(max_length=LONGEST_TAG, pattern=f"^{TAG}$")]
+"""A word to find a job by."""
 
 
 class JobAsked(RequestModel):
@@ -83,9 +99,13 @@ class JobAsked(RequestModel):
     )
     label: str | None = Field(
         None,
-        max_length=200,
+        max_length=LONGEST_LABEL,
         description="A name of the job for people, e.g. the file's. By default the one the model was first sent under.",
     )
+    tags: list[Tag] = Field(
+        default_factory=list, max_length=MOST_TAGS, description="Words to find the job by, such as `nightly`."
+    )
+    notes: str = Field("", max_length=LONGEST_NOTES, description="What else people are to know of the job.")
     dims: dict[DimName, Annotated[int, Field(ge=1, le=MOST_SIZE), AS_WHOLE]] = Field(
         default_factory=dict, max_length=64, description="Sizes of the model's open dimensions, by name."
     )
@@ -116,11 +136,64 @@ class JobAsked(RequestModel):
 
 
 class JobChange(RequestModel):
-    """What may be changed of an unfinished job."""
+    """What is to be changed of a job: what is left out stays as it is."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"priority": 10}]})
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"priority": 10, "add_tags": ["nightly"], "notes": "for the release"}]}
+    )
 
-    priority: Whole = Field(ge=LEAST_PRIORITY, le=MOST_PRIORITY, description="The higher goes first.")
+    priority: Annotated[int, Field(ge=LEAST_PRIORITY, le=MOST_PRIORITY), AS_WHOLE] | None = Field(
+        None, description="The higher goes first. Only of an unfinished job; all else of finished ones too."
+    )
+    label: str | None = Field(None, max_length=LONGEST_LABEL, description="The name of the job for people.")
+    tags: list[Tag] | None = Field(None, max_length=MOST_TAGS, description="All of its tags, in place of those it has.")
+    add_tags: list[Tag] = Field(default_factory=list, max_length=MOST_TAGS, description="Tags that it is to have too.")
+    remove_tags: list[Tag] = Field(
+        default_factory=list, max_length=MOST_TAGS, description="Tags that it is to have no more."
+    )
+    notes: str | None = Field(None, max_length=LONGEST_NOTES, description="What else people are to know of the job.")
+
+    @property
+    def edit(self) -> JobEdit:
+        """The same for the database."""
+        return JobEdit(
+            self.priority,
+            self.label,
+            None if self.tags is None else tuple(self.tags),
+            tuple(self.add_tags),
+            tuple(self.remove_tags),
+            self.notes,
+        )
+
+
+class JobExtension(RequestModel):
+    """How much longer a job is to go on: for one of these at least."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"minutes": 10}]})
+
+    trials: Annotated[int, Field(ge=1, le=MOST_TRIALS), AS_WHOLE] | None = Field(
+        None, description="Candidates to measure more than its limit of them."
+    )
+    minutes: float | None = Field(
+        None,
+        ge=LEAST_MINUTES,
+        le=MOST_MINUTES,
+        allow_inf_nan=False,
+        description="Minutes of searching more than its limit of them.",
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.trials is None and self.minutes is None:
+            raise ValueError("must have `trials` or `minutes`: how much longer the job is to go on")
+        return self
+
+
+class JobOwner(Answer):
+    """The API key that submitted a job."""
+
+    id: str
+    name: str = Field(description="For people; empty where the key is gone.")
 
 
 class TaskShown(Answer):
@@ -142,6 +215,9 @@ class JobShown(Answer):
                     "state": "running",
                     "model": EXAMPLE_MODEL,
                     "label": "resnet50.onnx",
+                    "tags": ["nightly"],
+                    "notes": "for the release",
+                    "owner": {"id": "k3j5h7g9f1d2", "name": "ci"},
                     "target": EXAMPLE_TARGET,
                     "target_name": "cpu:znver5:2x512",
                     "tasks": [{"key": EXAMPLE_TASK, "op": "Conv", "occurrences": 3}],
@@ -178,6 +254,9 @@ class JobShown(Answer):
     state: JobState
     model: str = Field(description="Digest of its model; empty where it has none.")
     label: str = Field(description="The model's name, for people.")
+    tags: list[str] = Field(description="Words to find it by, in order.")
+    notes: str = Field(description="What else people are to know of it.")
+    owner: JobOwner | None = Field(description="The key that submitted it; null for a local command.")
     target: str = Field(description="Key of its target; empty while the job waits for any device.")
     target_name: str = Field(description="For people; likewise.", examples=["cpu:znver5:2x512"])
     tasks: list[TaskShown] = Field(description="The distinct tasks of the model.")
@@ -237,8 +316,11 @@ class JobShown(Answer):
     updated_at: datetime
 
     @staticmethod
-    def of(job: Job, ops: Mapping[str, str], targets: Mapping[str, str]) -> JobShown:
-        """A job as the API shows it; `ops` says what its tasks are, `targets` what targets are called."""
+    def of(job: Job, ops: Mapping[str, str], targets: Mapping[str, str], owners: Mapping[str, str]) -> JobShown:
+        """A job as the API shows it.
+
+        `ops` says what its tasks are, `targets` and `owners` what targets and keys are called.
+        """
         gain = ModelGain.of_job(job.progress, job.result)
         tasks = [
             TaskShown(key=task.task_key, op=ops.get(task.task_key, ""), occurrences=task.occurrences)
@@ -247,6 +329,7 @@ class JobShown(Answer):
         return JobShown.show(
             job,
             model=job.spec.model_sha256,
+            owner=owner_of(job, owners),
             target=job.spec.target_key,
             target_name=targets.get(job.spec.target_key, ""),
             tasks=tasks,
@@ -266,6 +349,11 @@ class JobShown(Answer):
             speedup_interval=gain.speedup_interval,
             noise=gain.noise,
         )
+
+
+def owner_of(job: Job, names: Mapping[str, str]) -> JobOwner | None:
+    """The owner of a job, by these names of keys; None for a local command."""
+    return JobOwner(id=job.owner, name=names.get(job.owner, "")) if job.owner else None
 
 
 def dims_of(job: Job) -> dict[str, int]:
@@ -291,6 +379,16 @@ class JobSubmitted(JobShown):
         "`trials`, `minutes`, `until` and `priority`. A repetition under an `Idempotency-Key` is told what was told at "
         "first.",
         examples=[True],
+    )
+
+
+class JobExtended(JobShown):
+    """The job that goes on for longer."""
+
+    is_new: bool = Field(
+        description="True: the one that was to be extended is finished, and this one goes on from its trials. False: "
+        "it is that one, or another unfinished job of the same model, target and settings.",
+        examples=[False],
     )
 
 
