@@ -29,6 +29,12 @@ VENDOR = "vendor"
 PRECISION = "precision"
 """The setting, a word of `Precision`, of a job whose model is not computed as it is given."""
 
+RETIME = "retime"
+"""The setting of a job that searches nothing, but times the fastest so many schedules of each stale task again."""
+
+RETIMED, MOST_RETIMED = 5, 24
+"""How many these are where nobody says, and at most: as many as are compared after a search."""
+
 DEFAULT_TRIALS = 200
 """Trials of a search without any bound."""
 
@@ -99,12 +105,19 @@ class SpecTask:
 
 
 def search_settings(
-    seed: int, strategy: str, dims: Mapping[str, int], *, vendor: bool, precision: Precision
+    seed: int,
+    strategy: str,
+    dims: Mapping[str, int],
+    *,
+    vendor: bool,
+    precision: Precision,
+    retime: int | None = None,
 ) -> dict[str, Any]:
     """The settings of a job, those of all jobs and what is not as usual: equal ones are of one job."""
     settings: dict[str, Any] = {"seed": seed, "strategy": strategy}
     settings |= {"dims": dict(dims)} if dims else {}
     settings |= {VENDOR: True} if vendor else {}
+    settings |= {RETIME: retime} if retime else {}
     return settings | ({PRECISION: precision.value} if precision is not Precision.AS_GIVEN else {})
 
 
@@ -129,6 +142,11 @@ class JobSpec:
         """The threads that a device must have, of a job that waits for any; None: it has a target, or any will do."""
         threads: int | None = self.settings.get(THREADS)
         return None if self.target_key else threads
+
+    @property
+    def retimed(self) -> int:
+        """How many schedules of each stale task it times again; 0: it searches."""
+        return int(self.settings.get(RETIME, 0))
 
     @property
     def precision(self) -> str:

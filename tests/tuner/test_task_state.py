@@ -247,11 +247,11 @@ def nvrtc_at_hand(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], N
                 raise nvrtc.NoCompiler("there is none")
             return version
 
-        known_times._compiler_versions.cache_clear()
+        known_times.present_versions.cache_clear()
         monkeypatch.setattr(nvrtc, "version", told)
 
     yield use
-    known_times._compiler_versions.cache_clear()
+    known_times.present_versions.cache_clear()
 
 
 def test_code_of_a_gpu_is_as_new_as_the_compiler_of_gpus(nvrtc_at_hand: Callable[[str], None]) -> None:
