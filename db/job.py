@@ -32,8 +32,8 @@ PRECISION = "precision"
 RETIME = "retime"
 """The setting of a job that searches nothing, but times the fastest so many schedules of each stale task again."""
 
-RETIMED, MOST_RETIMED = 5, 24
-"""How many these are where nobody says, and at most: as many as are compared after a search."""
+RETIMED = 5
+"""How many these are where nobody says."""
 
 DEFAULT_TRIALS = 200
 """Trials of a search without any bound."""

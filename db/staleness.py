@@ -11,8 +11,8 @@ from sqlalchemy.orm import Session
 from tunewright.search_space.schedule import Schedule
 
 from .database import KEYS_AT_ONCE, DatabasePart, batches, read_session
-from .job import RETIME
-from .tables import BestRow, JobRow, TargetRow, TaskRow, TrialRow
+from .job import RETIME, JobState
+from .tables import BestRow, JobRow, JobTaskRow, TargetRow, TaskRow, TrialRow, UploadRow
 from .translate import to_schedule
 
 Versions = Mapping[str, str]
@@ -64,6 +64,23 @@ class Staleness(DatabasePart):
         is_stale = or_(false(), *(and_(TargetRow.kind == kind, _is_stale(those)) for kind, those in versions.items()))
         query = select(BestRow.target_key, func.count()).join(TargetRow, TargetRow.key == BestRow.target_key)
         return dict(session.execute(query.where(is_stale).group_by(BestRow.target_key)).all())
+
+    @read_session
+    def model_jobs(self, session: Session, task_keys: Iterable[str], target_key: str, limit: int = 100) -> list[int]:
+        """Ids of at most `limit` jobs for a target with any of these tasks, the newest first.
+
+        Each is the newest that succeeded with a model that was uploaded and is there.
+        """
+        newest: dict[str, int] = {}
+        for keys in batches(dict.fromkeys(task_keys), KEYS_AT_ONCE):
+            query = select(JobRow.model_sha256, func.max(JobRow.id))
+            query = query.join(JobTaskRow, JobTaskRow.job_id == JobRow.id)
+            query = query.join(UploadRow, UploadRow.sha256 == JobRow.model_sha256)
+            query = query.where(JobTaskRow.task_key.in_(keys), JobRow.target_key == target_key)
+            query = query.where(JobRow.state == JobState.SUCCEEDED.value).group_by(JobRow.model_sha256)
+            for sha256, job_id in session.execute(query):
+                newest[sha256] = max(job_id, newest.get(sha256, 0))
+        return sorted(newest.values(), reverse=True)[:limit]
 
     @read_session
     def tuning_s(self, session: Session, task_keys: Iterable[str], target_key: str) -> float:

@@ -16,7 +16,7 @@ from tunewright.graph.numerics import Precision
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Candidate, Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
-from tunewright.search_space.sketches import default_schedule
+from tunewright.search_space.sketches import default_schedule, spaces
 from tunewright.tuner.known_times import is_current, present_versions
 from tunewright.tuner.lookup.ladder import lookup
 from tunewright.tuner.lookup.verdict import model_verdict
@@ -248,7 +248,7 @@ def test_a_new_default_is_tried_first(network: Model, store: Store, monkeypatch:
     tried = store.schedule_keys(first.key, TARGET.key)
     fresh = next(
         schedule
-        for space in task_state.spaces(first, TARGET)
+        for space in spaces(first, TARGET)
         for schedule in map(space.schedule, space.points)
         if schedule.key not in tried
     )
