@@ -46,6 +46,7 @@ from .http.routes import (
     models,
     operations,
     records,
+    retimings,
     snapshots,
     voids,
 )
@@ -111,7 +112,10 @@ def assemble(store: Store, options: Options, make_reader: Callable[[], Reader] |
         AsyncCache[bytes](MOST_KEPT),
     )
     app.state.descriptions, app.state.histories = Descriptions(), Histories()
-    parts = (models, jobs, events, changes, lookups, launchables, snapshots, records, voids, logs, fleet, operations)
+    parts = (
+        *(models, jobs, retimings, events, changes, lookups, launchables, snapshots, records, voids, logs),
+        *(fleet, operations),
+    )
     for router in (*(part.router for part in parts), *ROUTERS):
         app.include_router(router, dependencies=[Depends(only_known_query)])
     problems.install(app, problem_page)

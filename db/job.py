@@ -32,9 +32,6 @@ PRECISION = "precision"
 RETIME = "retime"
 """The setting of a job that searches nothing, but times the fastest so many schedules of each stale task again."""
 
-RETIMED = 5
-"""How many these are where nobody says."""
-
 DEFAULT_TRIALS = 200
 """Trials of a search without any bound."""
 

@@ -29,8 +29,8 @@ LEAST_MINUTES, MOST_MINUTES = 0.01, 525_600
 MOST_SEED = 2**32 - 1
 """The largest seed that numpy's and XGBoost's generators both take."""
 
-MOST_RETIMED = 24
-"""The most schedules of a task that are re-timed: as many as are compared after a search."""
+RETIMED, MOST_RETIMED = 5, 24
+"""Schedules of a task that are re-timed where nobody says how many, and at most: what is compared after a search."""
 
 LEAST_PRIORITY, MOST_PRIORITY = -100, 100
 

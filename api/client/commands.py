@@ -122,17 +122,18 @@ def _command(verb: str, job: Job, server: str | None) -> str:
 
 def note_existing(job: Job, trials: int | None, minutes: float | None, until: float | None, priority: int) -> str:
     """The note that an equal job existed already, and which of these bounds it does not take over."""
-    from tunewright.db.job import SearchBudget
+    from tunewright.db.job import RETIME, SearchBudget
 
+    is_search = RETIME not in job.settings
     bounds = {
-        "trials": SearchBudget.of(trials, minutes, until).trials,
+        "trials": SearchBudget.of(trials, minutes, until).trials if is_search else trials,
         "minutes": minutes,
         "until": until,
         "priority": priority,
     }
     own = {"trials": job.trials, "minutes": job.minutes, "until": job.until, "priority": job.priority}
-    standing = ", ".join(limits(job.trials, job.minutes, job.until, job.before_s))
-    text = f"job {job.id} was there already: {standing}, priority {job.priority}"
+    standing = ", ".join([*limits(job.trials, job.minutes, job.until, job.before_s), f"priority {job.priority}"])
+    text = f"job {job.id} was there already: {standing}"
     other = [name for name, value in own.items() if bounds[name] != value]
     if not other:
         return text

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from tunewright.db.job import RETIMED
 from tunewright.graph.numerics import Precision
 
-from ..arguments import MOST_RETIMED
+from ..arguments import MOST_RETIMED, RETIMED
 from ..settings import settings
 from ..text import counted, printable, short
 from .answers import CommandAnswer, CommandInterrupt, messages

@@ -94,7 +94,7 @@ class Confirmation:
         best = self._context.store.best(state.task.key, self._context.target.key)
         schedule = state.default if best is None else best.schedule
         report = self._task_report(state, schedule, state.times, state.times.is_confirmed)
-        retimed, at = retiming.told(state.task.key)
+        retimed, at = retiming.earlier(state.task.key)
         return KnownReport(replace(report, retimed=retimed), at)
 
     def _confirm(self, state: TaskState) -> TaskReport:

@@ -8,13 +8,13 @@ from functools import partial
 from pathlib import Path
 
 from tunewright.codegen.target import CUDA, Target
-from tunewright.db.job import RETIMED, SearchBudget, search_settings
+from tunewright.db.job import SearchBudget, search_settings
 from tunewright.db.reader import open_existing
 from tunewright.db.store import Store
 from tunewright.graph.numerics import Precision
 from tunewright.workers.sandbox.process import start_fork_server
 
-from ..arguments import check_dims, check_model, check_retimed, check_threads
+from ..arguments import RETIMED, check_dims, check_model, check_retimed, check_threads
 from ..errors import Refused
 from ..models.model import open_for
 from ..session.vendor import VendorModel

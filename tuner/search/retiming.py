@@ -91,7 +91,7 @@ class Retiming:
         )
         return replace(report, retimed=retimed)
 
-    def told(self, task_key: str) -> tuple[Retimed | None, datetime | None]:
+    def earlier(self, task_key: str) -> tuple[Retimed | None, datetime | None]:
         """What this job has told of a task before it was interrupted, and when."""
         event = self._told.get(task_key)
         if event is None:

@@ -53,9 +53,7 @@ def plan_jobs(store: Store, target: Target, schedules: int) -> Iterator[PlannedJ
     A model that was uploaded, the newest ones first, has a job as its last one was, so that it is timed as a whole.
     What is left is for jobs without a model. Raises StoreError.
     """
-    open_jobs = store.jobs.list(UNFINISHED, target_key=target.key)
-    planned = {task.task_key for job in open_jobs if job.spec.retimed for task in job.spec.tasks}
-    left = {best.task_key: None for best in stale_bests(store, target) if best.task_key not in planned}
+    left = dict.fromkeys(unplanned(store, target))
     while job_ids := store.staleness.model_jobs(left, target.key):
         for job in map(store.jobs.get, job_ids):
             keys = [task.task_key for task in job.spec.tasks]
@@ -64,6 +62,13 @@ def plan_jobs(store: Store, target: Target, schedules: int) -> Iterator[PlannedJ
             yield PlannedJob(replace(job.spec, settings={**job.spec.settings, RETIME: schedules}), job.label)
             left = {key: None for key in left if key not in keys}
     yield from task_jobs(left, target, schedules)
+
+
+def unplanned(store: Store, target: Target) -> list[str]:
+    """Keys of the stale tasks of a target that no unfinished job re-times. Raises StoreError."""
+    open_jobs = store.jobs.list(UNFINISHED, target_key=target.key)
+    planned = {task.task_key for job in open_jobs if job.spec.retimed for task in job.spec.tasks}
+    return [best.task_key for best in stale_bests(store, target) if best.task_key not in planned]
 
 
 def task_jobs(task_keys: Iterable[str], target: Target, schedules: int) -> Iterator[PlannedJob]:
