@@ -12,7 +12,7 @@ from tunewright.db.job import JobSpec, JobState, SearchBudget, SpecTask
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.sketches import default_schedule
 from tunewright.tuner.known_times import present_versions
-from tunewright.tuner.search.report import Report, Retimed, TaskReport, Upgrade
+from tunewright.tuner.search.report import Payoff, Report, Retimed, TaskReport, Upgrade
 from tunewright.tuner.search.retiming_plan import TASKS
 
 from .page import whole
@@ -20,7 +20,7 @@ from .page import whole
 OLD = {"llvmlite": "0.1", "llvm": "3.4"}
 
 
-def store_best(store, kit, extent, threads=2, **versions):
+def store_best(store, kit, extent, threads=4, **versions):
     """A best of a task, by the present versions but for these."""
     task, target = kit.task(extent), kit.target(threads)
     store.add_tasks([task])
@@ -32,12 +32,12 @@ def store_best(store, kit, extent, threads=2, **versions):
 
 
 def tuned(one, client, kit, *extents):
-    """A model whose job has succeeded; its tasks are of twice these extents."""
+    """A model whose job has succeeded, with the extents of its tasks."""
     model = kit.send(client, *extents, label=f"{extents}.onnx")
     job = client.post("/v1/jobs", json={"model": model, "vendor": False}).json()
     lease = one.store.jobs.lease([job["target"]], "h")
     one.store.jobs.finish(lease, JobState.SUCCEEDED, result={})
-    return model
+    return model, [one.store.task(task["key"]).outputs[0].shape[0] for task in job["tasks"]]
 
 
 def test_a_model_is_timed_again(one, client, kit):
@@ -55,22 +55,25 @@ def test_a_model_is_timed_again(one, client, kit):
 def test_a_job_that_searches_nothing_takes_no_bound(client, kit, bound):
     model = kit.send(client, 8)
     value = 0.5 if bound == "until" else 1
-    found = kit.problem(client.post("/v1/jobs", json={"model": model, "retime": 5, bound: value}), "invalid", 422)
+    found = kit.problem(
+        client.post("/v1/jobs", json={"model": model, "retime": 5, bound: value}), "invalid-request", 422
+    )
     assert f"body #/{bound}" in found["detail"]
 
 
 @pytest.mark.parametrize("count", [0, 25, 2.5, "5", True])
 def test_how_many_has_bounds(client, kit, count):
     model = kit.send(client, 8)
-    kit.problem(client.post("/v1/jobs", json={"model": model, "retime": count}), "invalid", 422)
-    kit.problem(client.post("/v1/retimings", json={"retime": count}), "invalid", 422)
+    kit.problem(client.post("/v1/jobs", json={"model": model, "retime": count}), "invalid-request", 422)
+    kit.problem(client.post("/v1/retimings", json={"retime": count}), "invalid-request", 422)
 
 
 def test_everything_stale_gets_a_job(one, client, kit):
     """That of a model where it was sent, and of tasks else; what is not stale gets none."""
-    model, other = tuned(one, client, kit, 8), tuned(one, client, kit, 16)
-    stale = [store_best(one.store, kit, extent, **OLD) for extent in (16, 100, 102)]
-    store_best(one.store, kit, 32)  # of the other model
+    model, [of_model] = tuned(one, client, kit, 8)
+    other, [of_other] = tuned(one, client, kit, 16)
+    stale = [store_best(one.store, kit, extent, **OLD) for extent in (of_model, 100, 102)]
+    store_best(one.store, kit, of_other)
     store_best(one.store, kit, 104)
     answer = client.post("/v1/retimings", json={"priority": -3})
     assert answer.status_code == 202
@@ -87,8 +90,8 @@ def test_everything_stale_gets_a_job(one, client, kit):
 
 
 def test_the_newest_job_of_a_model_is_what_is_done_again(one, client, kit):
-    model = tuned(one, client, kit, 8)
-    key = store_best(one.store, kit, 16, **OLD)
+    model, [extent] = tuned(one, client, kit, 8)
+    key = store_best(one.store, kit, extent, **OLD)
     newer = one.store.jobs.submit(
         JobSpec(model, kit.target().key, (SpecTask(key, 3),), {"seed": 0, "dims": {"batch": 2}, "vendor": True}),
         "newer",
@@ -108,7 +111,7 @@ def test_targets_that_no_device_can_time_are_left_alone(one, client, kit):
     assert [job["target"] for job in found["jobs"]] == [kit.target(1).key] and found["stale"] == 1
     [job] = client.post("/v1/retimings", json={"target": kit.target(64).key}).json()["jobs"]
     assert job["target"] == kit.target(64).key
-    kit.problem(client.post("/v1/retimings", json={"target": "ab" * 32}), "no-such-target", 422)
+    kit.problem(client.post("/v1/retimings", json={"target": "ab" * 32}), "no-such-target", 404)
 
 
 def test_many_tasks_are_of_several_jobs_and_a_request_makes_only_so_many(one, client, kit, monkeypatch):
@@ -142,7 +145,9 @@ def test_a_page_tells_what_an_upgrade_did(one, client, kit):
         one.store.jobs.lease([kit.target().key], "h"), JobState.SUCCEEDED, result=report(job["id"], keys, kit).to_json()
     )
     view = client.get(f"/v1/pages/jobs/{job['id']}").json()
-    assert view["upgrade"][0] == "tuning still pays for 1 of 2 tasks that were stale; the default is as fast now for 1"
+    assert view["upgrade"][0] == (
+        "tuning still pays for 1 of 2 tasks that were stale; no longer for 1, where the default is as fast now"
+    )
     assert view["upgrade"][-1] == "timing them again took 0:12, 2.0% of the 10:00 that their tuning had taken"
     lines = {line["key"]: line["retimed"] for line in view["tasks"]}
     assert lines[keys[0]] == {"default_ms": 3.0, "best_ms": 1.0, "versions": OLD, "payoff": "pays"}
@@ -152,7 +157,7 @@ def test_a_page_tells_what_an_upgrade_did(one, client, kit):
 
 
 def report(job_id, keys, kit):
-    retimed = Retimed(OLD, 3e-3, 1e-3, "pays")
+    retimed = Retimed(OLD, 3e-3, 1e-3, Payoff.PAYS)
     tasks = [
         TaskReport(key, "Relu", 1, 1, 1, 0, 2e-3, 1.5e-3, None, {"sketch": "tiled", "version": 1, "values": {}})
         for key in keys
@@ -166,7 +171,7 @@ def report(job_id, keys, kit):
         str(kit.target()),
         0,
         12.0,
-        (replace(tasks[0], retimed=retimed), replace(tasks[1], retimed=replace(retimed, payoff="default"))),
+        (replace(tasks[0], retimed=retimed), replace(tasks[1], retimed=replace(retimed, payoff=Payoff.DEFAULT))),
         None,
         None,
         None,

@@ -9,7 +9,7 @@ from typing import Any
 from tunewright.codegen.codec import from_json
 
 from ..noise import total_noise
-from ..search.report import PAYOFFS, Payoff, Retimed, Upgrade
+from ..search.report import Payoff, Retimed, Upgrade
 from ..text import clock, counted, duration, mark_noise, printable, share, times
 from ..units import in_ms
 from . import values
@@ -17,7 +17,12 @@ from . import values
 LETTERS = 40
 """Letters of a version that are told at most."""
 
-WITHOUT_GAIN = (Payoff.DEFAULT, Payoff.UNSURE, Payoff.FAILS)
+WITHOUT_GAIN = {
+    Payoff.DEFAULT: "no longer for {}, where the default is as fast now",
+    Payoff.UNSURE: "it is too close to tell for {}",
+    Payoff.FAILS: "no schedule works any more for {}",
+}
+"""What is said of so many other tasks."""
 
 
 def upgrade_of(result: Mapping[str, Any] | None) -> Upgrade | None:
@@ -61,7 +66,7 @@ def payoff_text(upgrade: Upgrade) -> str:
     if counts[Payoff.DEFAULT] == upgrade.tasks:
         return f"tuning no longer pays: the default is as fast now for {stale}"
     pays = counts[Payoff.PAYS] + counts[Payoff.OTHER]
-    others = [f"{PAYOFFS[payoff]} for {counts[payoff]}" for payoff in WITHOUT_GAIN if counts[payoff]]
+    others = [words.format(counts[payoff]) for payoff, words in WITHOUT_GAIN.items() if counts[payoff]]
     another = f", for {counts[Payoff.OTHER]} by another schedule" if counts[Payoff.OTHER] else ""
     return "; ".join([f"tuning still pays for {pays} of {stale}{another}", *others])
 
