@@ -110,7 +110,7 @@ def test_only_the_target_that_is_named(old: Path, command: Command) -> None:
 
 
 def test_the_same_command_goes_on(old: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    judge, judged = Retiming.judge, []
+    judge, judged = Retiming.judge, list[object]()
 
     def interrupt(retiming: Retiming, state: object, report: object) -> object:
         if len(judged) == 2:  # of the first task, when it is stored and when it is reported
