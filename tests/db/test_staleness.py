@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import replace
 
@@ -105,9 +106,14 @@ def test_one_statement_reads_no_trial(filled, staleness, samples):
         assert "trials" not in query[0] and "trials" not in plan(filled, query)
 
 
+def model(number):
+    """Digest of a model of these bytes."""
+    return hashlib.sha256(b"%d" % number).hexdigest()
+
+
 def searched(filled, samples, number, records, spent_s, **settings):
     """A job that made these trials in so many seconds."""
-    spec = samples.spec(number)
+    spec = replace(samples.spec(), model_sha256=model(number))
     lease = filled.jobs.open(replace(spec, settings=spec.settings | settings), "", SearchBudget(9), "h")
     for record in records:
         assert filled.record(record, lease)
@@ -126,3 +132,18 @@ def test_seconds_of_tuning_are_those_of_the_jobs_that_made_the_trials(filled, st
     assert staleness.tuning_s([other, other], target) == pytest.approx(2.0)
     assert staleness.tuning_s([task, other], target) == pytest.approx(9.5)
     assert staleness.tuning_s([task], samples.target(4).key) == staleness.tuning_s([], target) == 0.0
+
+
+def test_jobs_of_models_are_the_newest_that_succeeded_with_what_was_sent(filled, staleness, samples):
+    keys, target = [samples.task(extent).key for extent in (8, 9)], samples.target().key
+    for number in range(4):
+        searched(filled, samples, number, [], 1.0)
+    searched(filled, samples, 1, [], 1.0, dims={"n": 2})
+    filled.jobs.submit(replace(samples.spec(), model_sha256=model(1)), "waits", SearchBudget(1))
+    assert staleness.model_jobs(keys, target) == []
+    for number in (0, 1, 3):
+        filled.uploads.add(model(number), [b"%d" % number], label="m", with_weights=False, description={})
+    assert staleness.model_jobs(keys, target) == [5, 4, 1]
+    assert staleness.model_jobs(keys[:1], target, limit=2) == [5, 4]
+    assert staleness.model_jobs(["no task"], target) == staleness.model_jobs([], target) == []
+    assert staleness.model_jobs(keys, samples.target(4).key) == []

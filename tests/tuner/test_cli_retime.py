@@ -72,6 +72,15 @@ def test_what_is_stale_is_told(old: Path, command: Command) -> None:
     assert "llvmlite 0.1" in out and "tunewright retime" in out
 
 
+def test_doctor_names_the_command(old: Path, tuned: Path, command: Command) -> None:
+    for path, expected in ((old, True), (tuned, False)):
+        notes = {check["name"]: check for check in command("doctor", *options(path), "--json").data["checks"]}
+        assert ("stale" in notes) == expected
+        if expected:
+            assert notes["stale"]["state"] == "note" and "2 tasks were tuned by other" in notes["stale"]["found"]
+            assert f"tunewright retime --db sqlite:///{path}" in notes["stale"]["mend"]
+
+
 def test_lookups_tell_what_is_stale(old: Path, tuned: Path, model: Path, command: Command) -> None:
     for path, expected in ((old, True), (tuned, False)):
         arguments = [model, *options(path), "--threads", 1]
