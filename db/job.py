@@ -82,7 +82,7 @@ class EventKind(StrEnum):
     DEFAULT = "default"  # a task's default is known to the job from here on; data: task_key, op, default_ms, best_ms
     IMPROVED = "improved"  # a task's best became better; data: task_key, op, best_ms, default_ms, trial (or None)
     PROGRESS = "progress"  # now and then; data: trials, speedup, left_s, ...
-    CONFIRMED = "confirmed"  # a task's finalists were compared; data: task_key, and of its report op, times, noise
+    CONFIRMED = "confirmed"  # finalists were compared; data: task_key, and of its report op, times, noise, retimed
     LOST = "lost"  # its process went away without a word; data: holder
     RETURNED = "returned"  # its process gave it back, as it is asked to end; data: holder
     CHANGED = "changed"  # somebody changed it; data: priority, wish or minutes
