@@ -48,6 +48,7 @@ from .http.routes import (
     models,
     operations,
     records,
+    retimings,
     snapshots,
     voids,
     webhooks,
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
 PARTS = (
     models,
     jobs,
+    retimings,
     events,
     changes,
     webhooks,

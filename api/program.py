@@ -16,7 +16,7 @@ import typer
 from tunewright.codegen.target import MAX_THREADS
 from tunewright.db.bounds import LARGEST_ID
 from tunewright.graph.numerics import Precision
-from tunewright.tuner.arguments import LEAST_MINUTES, LEAST_PRIORITY, MOST_MINUTES, MOST_PRIORITY, MOST_TRIALS
+from tunewright.tuner.arguments import LEAST_MINUTES, LEAST_PRIORITY, MOST_MINUTES, MOST_PRIORITY, MOST_TRIALS, RETIMED
 from tunewright.tuner.cli import app, execute, exit_code, messages
 from tunewright.tuner.cli.answers import CommandAnswer
 from tunewright.tuner.cli.app import FAULT, command
@@ -92,6 +92,10 @@ TargetThreadsOption = Annotated[
     int | None,
     typer.Option(min=1, max=MAX_THREADS, help="Threads that kernels run on.", show_default="all of the target's"),
 ]
+RetimeOption = Annotated[
+    bool,
+    typer.Option("--retime", help="Search nothing, but time the best of what other versions had tuned again."),
+]
 
 
 @command()
@@ -116,6 +120,7 @@ def submit(
     priority: PriorityOption = 0,
     tag: TagOption = None,
     note: NoteOption = None,
+    retime: RetimeOption = False,
 ) -> CommandAnswer:
     """Have a server tune a model. Only its structure is sent: no weights, and no names but those of its inputs."""
     from .client import commands
@@ -140,6 +145,7 @@ def submit(
                 priority=priority,
                 tags=tag or (),
                 notes=note,
+                retime=RETIMED if retime else None,
             )
         if job.is_new is False:
             existing = commands.note_existing(job, trials, minutes, least, priority, tag or (), note)

@@ -30,6 +30,9 @@ VENDOR = "vendor"
 PRECISION = "precision"
 """The setting, a word of `Precision`, of a job whose model is not computed as it is given."""
 
+RETIME = "retime"
+"""The setting of a job that searches nothing, but times the fastest so many schedules of each stale task again."""
+
 DEFAULT_TRIALS = 200
 """Trials of a search without any bound."""
 
@@ -100,7 +103,7 @@ class EventKind(StrEnum):
     DEFAULT = "default"  # a task's default is known to the job from here on; data: task_key, op, default_ms, best_ms
     IMPROVED = "improved"  # a task's best became better; data: task_key, op, best_ms, default_ms, trial (or None)
     PROGRESS = "progress"  # now and then; data: trials, speedup, left_s, ...
-    CONFIRMED = "confirmed"  # a task's finalists were compared; data: task_key, and of its report op, times, noise
+    CONFIRMED = "confirmed"  # finalists were compared; data: task_key, and of its report op, times, noise, retimed
     REGRESSED = "regressed"  # a task was confirmed to be slower than before; data: task_key, op, and its `Regression`
     LOST = "lost"  # its process went away without a word; data: holder
     RETURNED = "returned"  # its process gave it back, as it is asked to end; data: holder
@@ -121,12 +124,19 @@ class SpecTask:
 
 
 def search_settings(
-    seed: int, strategy: str, dims: Mapping[str, int], *, vendor: bool, precision: Precision
+    seed: int,
+    strategy: str,
+    dims: Mapping[str, int],
+    *,
+    vendor: bool,
+    precision: Precision,
+    retime: int | None = None,
 ) -> dict[str, Any]:
     """The settings of a job, those of all jobs and what is not as usual: equal ones are of one job."""
     settings: dict[str, Any] = {"seed": seed, "strategy": strategy}
     settings |= {"dims": dict(dims)} if dims else {}
     settings |= {VENDOR: True} if vendor else {}
+    settings |= {RETIME: retime} if retime else {}
     return settings | ({PRECISION: precision.value} if precision is not Precision.AS_GIVEN else {})
 
 
@@ -151,6 +161,11 @@ class JobSpec:
         """The threads that a device must have, of a job that waits for any; None: it has a target, or any will do."""
         threads: int | None = self.settings.get(THREADS)
         return None if self.target_key else threads
+
+    @property
+    def retimed(self) -> int:
+        """How many schedules of each stale task it times again; 0: it searches."""
+        return int(self.settings.get(RETIME, 0))
 
     @property
     def precision(self) -> str:

@@ -71,7 +71,8 @@ class JobReader(DatabasePart):
         """The newest job with a result for exactly these tasks on a target; None where there is none.
 
         Those whose model was timed on a busy machine, which `noise` in the result tells, count where there is no other.
-        So models that differ only in their weights, or in having them, share their jobs.
+        So models that differ only in their weights, or in having them, share their jobs. Those of tasks without a model
+        say nothing of any.
         """
         if not task_keys:
             return None
@@ -82,7 +83,7 @@ class JobReader(DatabasePart):
             select(JobRow.id, noise != "")
             .join(JobTaskRow, JobTaskRow.job_id == JobRow.id)
             .where(JobTaskRow.task_key == min(expected_keys), JobRow.target_key == target_key, JobRow.state.in_(states))
-            .where(JobRow.result.is_not(null()))
+            .where(JobRow.result.is_not(null()), JobRow.model_sha256 != "")
             .order_by(JobRow.id.desc())
             .limit(MAX_CANDIDATES)
         )

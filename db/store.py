@@ -33,6 +33,7 @@ from .logs.logs import Logs
 from .recorder import Recorder
 from .schema import HEAD, current_revision, upgrade
 from .snapshots import Snapshots
+from .staleness import Staleness
 from .tables import RepeatRow, TargetRow, TaskRow, TrialRow, VoidRow
 from .transfer import Transfer
 from .translate import (
@@ -136,6 +137,7 @@ class Store(Recorder, Transfer, Closeable):
         self.workload = Workload(database)
         self.uploads = Uploads(database)
         self.snapshots = Snapshots(database)
+        self.staleness = Staleness(database)
         self.voids = Voids(database)
         self.logs = Logs(database)
         self.webhooks = Webhooks(database)

@@ -29,6 +29,9 @@ LEAST_MINUTES, MOST_MINUTES = 0.01, 525_600
 MOST_SEED = 2**32 - 1
 """The largest seed that numpy's and XGBoost's generators both take."""
 
+RETIMED, MOST_RETIMED = 5, 24
+"""Schedules of a task that are re-timed where nobody says how many, and at most: what is compared after a search."""
+
 LEAST_PRIORITY, MOST_PRIORITY = -100, 100
 
 MOST_SIZE = 2**31 - 1
@@ -131,6 +134,11 @@ def check_timeout(timeout_s: Any) -> float | None:
     if number is None or isnan(number):
         raise Refused(f"timeout_s is {timeout_s!r}; it must be a number of seconds, or None for no limit")
     return min(number, TIMEOUT_MAX)
+
+
+def check_retimed(schedules: Any) -> int:
+    """How many schedules of a task are re-timed. Raises Refused."""
+    return _check_whole("retime", schedules, 1, MOST_RETIMED)
 
 
 def check_trials(trials: Any) -> int | None:

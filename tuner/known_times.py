@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from tunewright.codegen.codec import to_json
 from tunewright.codegen.cuda import nvrtc
+from tunewright.codegen.cuda.device import driver_version
 from tunewright.codegen.host import machine
 from tunewright.codegen.target import CUDA, Target
 from tunewright.search_space.measurement import DEFAULT_INTERVAL, NOISE, Measurement, Status
@@ -23,23 +24,33 @@ if TYPE_CHECKING:
     from tunewright.db.best import TaskComparisons
     from tunewright.db.store import Store
 
-VERSIONS, GPU_VERSIONS = ("tunewright", "llvmlite", "llvm"), ("tunewright", "nvrtc")
-"""Entries of a measurement's provenance with the compiler's versions: another version may make other code."""
+VERSIONS, GPU_VERSIONS = ("tunewright", "llvmlite", "llvm"), ("tunewright", "nvrtc", "driver")
+"""Entries of a measurement's provenance with the versions of compiler and driver: others may make other code of it."""
+
+
+def _names(kind: str) -> tuple[str, ...]:
+    return GPU_VERSIONS if kind == CUDA else VERSIONS
 
 
 @cache
-def _compiler_versions(kind: str) -> Mapping[str, str]:
-    """The versions of the present compiler for a kind of target. NVRTC's is unknown where only nodes have it."""
+def present_versions(kind: str) -> Mapping[str, str]:
+    """The present versions for a kind of target. Those of GPUs are unknown where only nodes have them."""
     versions = machine()
     if kind == CUDA:
         with suppress(nvrtc.NoCompiler):
             versions["nvrtc"] = nvrtc.version()
-    return {name: versions[name] for name in (GPU_VERSIONS if kind == CUDA else VERSIONS) if name in versions}
+            versions["driver"] = driver_version()
+    return {name: versions[name] for name in _names(kind) if versions.get(name)}
+
+
+def versions_of(provenance: Mapping[str, str], kind: str) -> Mapping[str, str]:
+    """The versions by which something was measured on a kind of target, as far as they are known."""
+    return {name: str(provenance[name]) for name in _names(kind) if provenance.get(name)}
 
 
 def is_current(provenance: Mapping[str, str], target: Target) -> bool:
-    """Whether the measured code came from the present version of the compiler for its target."""
-    return _compiler_versions(target.kind).items() <= provenance.items()
+    """Whether the measured code came from the present versions for its target: else it is stale."""
+    return present_versions(target.kind).items() <= provenance.items()
 
 
 TIME_FIELDS = ("default_ms", "best_ms", "default_interval_ms", "best_interval_ms", "noise")

@@ -34,6 +34,7 @@ from tunewright.tuner.arguments import (
     check_minutes,
     check_precision,
     check_priority,
+    check_retimed,
     check_seed,
     check_text,
     check_threads,
@@ -129,6 +130,7 @@ class Client(Closeable):
         label: str | None = None,
         tags: Iterable[str] = (),
         notes: str | None = None,
+        retime: int | None = None,
     ) -> Job:
         """Have a model tuned: send its structure, or with its weights, and queue a job.
 
@@ -139,8 +141,9 @@ class Client(Closeable):
         model's tasks, all together, faster by less than the share `until`, whichever comes first; where none of them is
         given, after 200 trials. With `vendor` the whole model, sent with its weights, is timed in ONNX Runtime too,
         which is taken where it is faster: as it is given, so not with another `precision`, what products may be
-        computed in. `tags` are words to find the job by, `notes` what else people are to know of it. Raises ModelError
-        for a model that can't be read, and OSError.
+        computed in. With `retime` nothing is searched: the fastest so many schedules of each task that other versions
+        had tuned are timed again, as after an upgrade of the server. `tags` are words to find the job by, `notes` what
+        else people are to know of it. Raises ModelError for a model that can't be read, and OSError.
         """
         with_weights, vendor = check_flag("with_weights", with_weights), check_flag("vendor", vendor)
         if vendor and not with_weights:
@@ -149,6 +152,7 @@ class Client(Closeable):
         check_text("label", label, "net.onnx")
         check_text("notes", notes, "for the release")
         trials, minutes, until = check_trials(trials), check_minutes(minutes), check_until(until)
+        retime = None if retime is None else check_retimed(retime)
         threads, seed, priority = check_threads(threads), check_seed(seed), check_priority(priority)
         target = self.target_key(target)
         name = label if label is not None else "" if isinstance(model, bytes) else Path(model).name
@@ -170,6 +174,7 @@ class Client(Closeable):
             ("until", until),
             ("label", name[:LONGEST_LABEL] or None),
             ("vendor", vendor or None),
+            ("retime", retime),
             ("precision", precision.value if precision is not Precision.AS_GIVEN else None),  # older servers have none
             ("tags", check_words("tags", tags) or None),
             ("notes", notes or None),

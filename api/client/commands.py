@@ -139,10 +139,11 @@ def note_existing(
     notes: str | None = None,
 ) -> str:
     """The note that an equal job existed already, and which of these it does not take over."""
-    from tunewright.db.job import SearchBudget
+    from tunewright.db.job import RETIME, SearchBudget
 
+    is_search = RETIME not in job.settings
     bounds = {
-        "trials": SearchBudget.of(trials, minutes, until).trials,
+        "trials": SearchBudget.of(trials, minutes, until).trials if is_search else trials,
         "minutes": minutes,
         "until": until,
         "priority": priority,

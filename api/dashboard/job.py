@@ -25,6 +25,7 @@ from tunewright.tuner.explain import values
 from tunewright.tuner.explain.curves import active_s
 from tunewright.tuner.explain.gain import ExpectedGain, GainBasis
 from tunewright.tuner.explain.taken_back import mark_taken_back
+from tunewright.tuner.explain.upgrade import upgrade_lines
 from tunewright.tuner.noise import total_noise
 from tunewright.tuner.search.report import ENDINGS, SearchEnd
 from tunewright.tuner.search.scheduling.outlook import MINUTE_S, again_words
@@ -58,7 +59,7 @@ from .job_tasks import (
 )
 from .jobs import LITTLE_GAIN, JobLine, Outlook, line_of
 from .page import add_page
-from .views import Notes, Text
+from .views import LongText, Notes, Text
 
 ROWS = 25
 """Tasks on one page."""
@@ -180,6 +181,7 @@ class Settings(Answer):
     precision: Text = Field(description="What products are computed in.")
     priority: int
     attempts: int = Field(description="Tuner processes that took it up since the last new trial.")
+    retimed: int = Field(description="Schedules of each stale task that it times again; 0: it searches.")
     is_attached: bool = Field(description="Whether it belongs to a command, so that no other process takes it up.")
 
 
@@ -228,6 +230,9 @@ class JobPage(Answer):
     tuner_count: int = Field(description="Tuner processes that were heard of in the last minute, on whatever job.")
     waits_for: Text = Field(description="The kind of device that it waits for, in words; empty where it has a target.")
     most_threads: int = Field(description="The most threads of a device at work now; 0: there is none.")
+    upgrade: list[LongText] = Field(
+        description="What a job that times stale tasks again says of the upgrade, a sentence each; none of other jobs."
+    )
     settings: Settings
 
     @property
@@ -457,6 +462,7 @@ def job_page(store: Store, histories: Histories, job_id: int, query: JobPageAske
         tuner_count=len(tuners),
         waits_for=waits_for(job),
         most_threads=max((target.threads for target in store.fleet.targets()), default=0),
+        upgrade=upgrade_lines(job.result),
         settings=_settings(job),
     )
 
@@ -555,5 +561,6 @@ def _settings(job: Job) -> Settings:
         seed=None if seed is None else int(seed),
         dims=dims_of(job),
         precision=job.spec.precision,
+        retimed=job.spec.retimed,
         is_attached=job.attached,
     )

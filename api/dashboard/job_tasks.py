@@ -17,16 +17,17 @@ from tunewright.search_space.measurement import FAILED, Status
 from tunewright.tuner.explain import values
 from tunewright.tuner.explain.gain import ExpectedGain, GainBasis, ModelGain, TaskSum
 from tunewright.tuner.explain.peak import why_above_peak
+from tunewright.tuner.explain.upgrade import retimed_of, versions_text
 from tunewright.tuner.models.assembly import Assembly, total_s
 from tunewright.tuner.noise import total_noise
-from tunewright.tuner.search.report import VERDICTS, JobOutcome
+from tunewright.tuner.search.report import PAYOFFS, VERDICTS, JobOutcome, Payoff
 from tunewright.tuner.search.view import CLEAR_GAIN
 from tunewright.tuner.text import between, gain, is_slower, mark_noise, ratio, times
 from tunewright.tuner.units import in_ms, in_s
 
 from ..http.schemas.base import Answer
 from .job_history import JobHistory, Times
-from .views import Text
+from .views import Provenance, Text
 
 
 class Latency(Answer):
@@ -128,6 +129,34 @@ class TaskSort(StrEnum):
     FAILED = "failed"
 
 
+class RetimedTask(Answer):
+    """A task that was stale when the job timed it again."""
+
+    default_ms: float | None = Field(description="Its default by the versions before; null: not known.")
+    best_ms: float | None = Field(description="Its best by these.")
+    versions: Provenance = Field(description="Of compiler, driver and Tunewright then.")
+    payoff: Payoff = Field(
+        description="Whether tuning still `pays` there, pays by an `other` schedule that had lost before, is `unsure` "
+        "(too close to tell), is no better than the `default` now, or `fails` as none of the schedules works."
+    )
+
+    @property
+    def payoff_text(self) -> str:
+        """What came of it, for people."""
+        return PAYOFFS[self.payoff]
+
+    @property
+    def versions_text(self) -> str:
+        """The versions then, for people."""
+        return versions_text(self.versions)
+
+    @staticmethod
+    def of_report(entry: Mapping[str, Any]) -> RetimedTask | None:
+        """That of a task in a report; None where it was not stale."""
+        retimed = retimed_of(entry)
+        return None if retimed is None else RetimedTask.show(retimed)
+
+
 class TaskLine(Answer):
     """A task in the list of a job."""
 
@@ -170,6 +199,9 @@ class TaskLine(Answer):
     default_voided: bool = Field(description="Whether the default that was confirmed was taken back since.")
     best_voided: bool = Field(description="Whether the best that was confirmed was taken back since.")
     why_above_peak: Text = Field(description="Why that is more than 1; empty where it is not.")
+    retimed: RetimedTask | None = Field(
+        description="What it was before an upgrade; null: the job did not find it stale."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,6 +350,7 @@ def task_lines(
             default_voided=entry.get("default_voided") is True,
             best_voided=entry.get("best_voided") is True,
             why_above_peak=why_above_peak,
+            retimed=RetimedTask.of_report(entry),
         )
         lines.append(line)
     return sort_tasks(lines, TaskSort.TIME)

@@ -18,6 +18,7 @@ EXAMPLES = 25
 
 FUSSY = {
     *("import_records", "send_model", "take_model", "submit_job", "look_up", "login", "explain", "void_records"),
+    "retime_stale",
     *("look_up_values", "write_value", "import_entries", "decide", "create_webhook", "change_job", "extend_job"),
 }
 """Operations that refuse requests which are well formed: for another digest, a code that is none, a reason with what

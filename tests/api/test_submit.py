@@ -182,6 +182,18 @@ def test_a_precision_is_checked_before_anything_is_sent(real: Any) -> None:
         client.submit(wide_model(), precision="fp16")
 
 
+def test_the_best_of_a_model_is_timed_again(real: Any, path: Path, command: Command) -> None:
+    said = command("submit", path, "--dim", "rows=6", "--retime", "--json")
+    assert (said.code, said.data["settings"]["retime"], said.data["trials"]) == (0, 5, None), said.err
+    again = command("submit", path, "--dim", "rows=6", "--retime")
+    assert f"job {said.data['id']} was there already: priority 0\n" in again.err
+    refused = command("submit", path, "--dim", "rows=6", "--retime", "--trials", "5")
+    assert refused.code == 2 and "--trials" in refused.err and "searches nothing" in refused.err
+    with Client(real.url, real.token) as client, pytest.raises(Refused, match="retime is 0; it must be"):
+        client.submit(path, dims={"rows": 6}, retime=0)
+    real.store.jobs.cancel(said.data["id"])
+
+
 def test_a_vendor_for_a_structure_is_refused(real: Any, path: Path, command: Command) -> None:
     model = command("submit", path, "--dim", "rows=5", "--json").data["model"]
     answer = real.client().post("/v1/jobs", json={"model": model, "dims": {"rows": 5}, "vendor": True})

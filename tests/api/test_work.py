@@ -4,6 +4,7 @@ import asyncio
 import math
 import threading
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -20,6 +21,7 @@ from tunewright.db.access import KeyScope
 from tunewright.db.errors import NotFound, StoreError, Unreachable
 from tunewright.db.fleet import TunerDevice
 from tunewright.db.job import (
+    RETIME,
     EventKind,
     JobSpec,
     JobState,
@@ -60,6 +62,29 @@ def job(one):
 
 def record(number=0, measurement=None):
     return Record(TASK.key, TARGET.key, Schedule("tiled", 1, (("trial", number),)), measurement or measured())
+
+
+class Machine(Openable):
+    def targets(self):
+        return [TARGET]
+
+    def devices(self):
+        return []
+
+    def pool(self, target):
+        return FakePool(lambda candidate: took(1e-3))
+
+
+def work(store, folder):
+    """Do all jobs; how many there were."""
+
+    def untimed(wanted):
+        return ModelTimes(reason="a test")
+
+    tuner = TunerProcess(
+        store, Machine(), pool="told", lease_s=30.0, objects=folder, timing=lambda job, target: untimed
+    )
+    return tuner.run(once=True)
 
 
 class TestTheFormOfCalls:
@@ -168,6 +193,18 @@ class TestAtAServer:
         assert len(one.store.jobs.trials(job.id)) == 1  # the task has no other schedule
         assert one.store.confirmations([TASK.key], TARGET.key)
         assert "told" not in {tuner.pool for tuner in one.store.fleet.tuners()}
+
+    def test_what_is_stale_is_timed_again_from_elsewhere(self, far, one, job, tmp_path):
+        older = measured().provenance | {"llvm": "1.0"}
+        one.store.record(record(0, replace(measured(), provenance=older)))
+        one.store.confirm(record(0, replace(measured(), provenance=older)))
+        one.store.jobs.cancel(job.id)
+        spec = replace(job.spec, settings=job.spec.settings | {RETIME: 5})
+        again = one.store.jobs.submit(spec, "again", SearchBudget(None)).job
+        assert work(far, tmp_path) == 1
+        done = one.store.jobs.get(again.id)
+        assert (done.state, done.error) == (JobState.SUCCEEDED, "")
+        assert done.result["upgrade"]["tasks"] == 1
 
     def test_a_tuner_is_listed_with_its_key(self, far, one):
         far.fleet.enlist("t", "host", 7, "0.1", "local")

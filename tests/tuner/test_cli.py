@@ -29,7 +29,21 @@ from .processes import PROGRAM, python_path
 
 TRIALS = 12
 
-COMMANDS = ["tune", "bench", "run", "compile", "lookup", "lock", "tasks", "show", "export", "import", "doctor", "db"]
+COMMANDS = [
+    "tune",
+    "retime",
+    "bench",
+    "run",
+    "compile",
+    "lookup",
+    "lock",
+    "tasks",
+    "show",
+    "export",
+    "import",
+    "doctor",
+    "db",
+]
 
 HEAVY = ("numpy", "onnx", "llvmlite", "sqlalchemy", "alembic", "xgboost", "ray", "onnxruntime", "openvino")
 

@@ -41,6 +41,7 @@ TASK: dict[str, Any] = {
     "confirmed": True,
     "noise": "",
     "provenance": {},
+    "stale": False,
     "expected_ms": 0.0987,
     "interval_ms": None,
     "schedule": {"sketch": "contraction", "version": 1, "values": {f"knob{n}": n for n in range(12)}},
@@ -141,6 +142,61 @@ def test_numbers_are_whole(
     assert "\N{HORIZONTAL ELLIPSIS}" not in out
     if width >= 80:
         assert all(len(line) <= width for line in out.splitlines())
+
+
+RETIMED = TUNED | {
+    "tasks": [
+        TASK | {"retimed": {"versions": {"llvm": "3.4"}, "default_ms": 140.0, "best_ms": 0.0912, "payoff": payoff}}
+        for payoff in ("pays", "other", "unsure", "default", "fails")
+    ]
+    + [TASK | {"noise": "others were busy"}],
+    "upgrade": {
+        "schedules": 5,
+        "versions": {"llvm": "22.1"},
+        "seconds": 61.0,
+        "tuning_seconds": 6100.0,
+        "tasks": 5,
+        "payoffs": dict.fromkeys(("pays", "other", "unsure", "default", "fails"), 1),
+        "before_default_ms": 840.0,
+        "before_ms": 1.0,
+        "default_ms": 740.0,
+        "best_ms": 2.0,
+    },
+}
+"""Of a job that times stale tasks again."""
+
+
+@pytest.mark.parametrize("width", [40, 80, 100, 160])
+def test_what_was_timed_again_is_a_table(width: int) -> None:
+    table, begin, rest = printed(tune_report.render, RETIMED, width).partition("tuning still pays for 2")
+    for number in ("91.2 µs", "98.7 µs", "~98.7 µs", "123 ms"):
+        assert any(number in line for line in table.splitlines()), number
+    assert width < 80 or all(len(line) <= width for line in table.splitlines())
+    words = " ".join((begin + rest).split())
+    for sentence in (
+        "tuning still pays for 2 of 5 tasks that were stale, for 1 by another schedule; no longer for 1, where the",
+        "default is as fast now; it is too close to tell for 1; no schedule works any more for 1",
+        "on their best 1.00 ms before, 2.00 ms now: 0.50x as fast; on their defaults 840 ms before, 740 ms now: 1.14x",
+        "tuning now makes them 370.00x as fast as their defaults",
+        "the versions now: llvm 22.1",
+        "timing them again took 1:01, 1.0% of the 1:41:40 that their tuning had taken",
+    ):
+        assert sentence in words
+    assert ("others were busy" in words) and "stale" not in printed(tune_report.render, TUNED, width)
+
+
+def test_all_that_was_stale_is_told_of_where_tuning_pays_nowhere() -> None:
+    upgrade = RETIMED["upgrade"] | {"payoffs": {"default": 5}, "tuning_seconds": 0.0, "best_ms": None}
+    out = printed(tune_report.render, RETIMED | {"upgrade": upgrade}, 160)
+    assert "tuning no longer pays: the default is as fast now for 5 tasks that were stale" in out
+    assert "how long their tuning had taken is not known" in out and "tuning now makes" not in out
+    nothing = printed(tune_report.render, RETIMED | {"upgrade": upgrade | {"tasks": 0}}, 160)
+    assert "nothing was stale: what is known was found by the present versions, llvm 22.1" in nothing
+
+
+def test_what_an_upgrade_did_of_another_version_is_passed_over() -> None:
+    odd = RETIMED | {"upgrade": {"tasks": "many"}, "tasks": [TASK | {"retimed": {"payoff": "glorious"}}]}
+    assert "not stale" in printed(tune_report.render, odd, 160)
 
 
 def test_all_of_a_name_is_there() -> None:

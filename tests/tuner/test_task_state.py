@@ -247,11 +247,11 @@ def nvrtc_at_hand(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], N
                 raise nvrtc.NoCompiler("there is none")
             return version
 
-        known_times._compiler_versions.cache_clear()
+        known_times.present_versions.cache_clear()
         monkeypatch.setattr(nvrtc, "version", told)
 
     yield use
-    known_times._compiler_versions.cache_clear()
+    known_times.present_versions.cache_clear()
 
 
 def test_code_of_a_gpu_is_as_new_as_the_compiler_of_gpus(nvrtc_at_hand: Callable[[str], None]) -> None:
@@ -260,6 +260,20 @@ def test_code_of_a_gpu_is_as_new_as_the_compiler_of_gpus(nvrtc_at_hand: Callable
     assert is_current(known | {"nvrtc": "13.5", "llvm": "1.0"}, gpu)
     assert not is_current(known | {"nvrtc": "13.4"}, gpu)
     assert not is_current(known, gpu)
+
+
+def test_another_driver_makes_what_was_tuned_stale(
+    nvrtc_at_hand: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where there is none, as on the head of a cluster, its version says nothing."""
+    gpu, known = Target.of_gpu(KNOWN["sm_90a"]), machine() | {"nvrtc": "13.5"}
+    for driver, before, expected in (("13.1", "13.0", False), ("13.0", "13.0", True), ("", "13.0", True)):
+        nvrtc_at_hand("13.5")
+        monkeypatch.setattr(known_times, "driver_version", lambda driver=driver: driver)
+        assert is_current(known | {"driver": before}, gpu) is expected
+    assert known_times.versions_of(known | {"driver": "13.0", "gpu": "H200"}, gpu.kind) == {
+        "tunewright": known["tunewright"], "nvrtc": "13.5", "driver": "13.0",
+    }  # fmt: skip
     assert not is_current(known | {"nvrtc": "13.5", "tunewright": "0"}, gpu)
     assert is_current(known, TARGET) and not is_current(known | {"llvm": "1.0"}, TARGET)
     nvrtc_at_hand("")  # nodes of a cluster compile

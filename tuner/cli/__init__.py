@@ -11,7 +11,7 @@ the options can't be used, 130 interrupted.
 
 from __future__ import annotations
 
-from . import bench, compile_library, database, doctor, keys, lookup, run, show, tune, void, work
+from . import bench, compile_library, database, doctor, keys, lookup, retime, run, show, tune, void, work
 from .answers import messages
 from .app import app, execute, exit_code, main
 
@@ -27,6 +27,7 @@ __all__ = [
     "lookup",
     "main",
     "messages",
+    "retime",
     "run",
     "show",
     "tune",

@@ -52,7 +52,7 @@ FAULT, BAD_INPUT = 1, 2
 """Exit codes, beside `INTERRUPTED`."""
 
 PANELS = {
-    "Tune and run": ("tune", "bench", "run", "compile"),
+    "Tune and run": ("tune", "retime", "bench", "run", "compile"),
     "Look at": ("tasks", "lookup", "lock", "show", "report"),
     "Service": ("serve", "submit", "jobs", "work", "key", "log", "webhook"),
     "Database": ("export", "import", "void", "backup", "restore", "db"),

@@ -31,6 +31,7 @@ from tunewright.workers.sandbox.confine import confinement, landlock_version
 from ..lookup.experience import is_proven, newest_snapshot
 from ..machine_rates import machine_rates
 from ..peers.runtimes import PEERS, how_to_install, is_installed, module_of
+from ..search.retiming_plan import stale_counts
 from ..session.image_store import room_bytes
 from ..settings import Environment, settings
 from ..text import counted, large, mark_noise, printable, short
@@ -175,6 +176,16 @@ def _database(url: str) -> Iterator[Check]:
     yield from _file(inspection)
     if inspection.work is not None:
         yield from _work(inspection.work, inspection.name)
+    with suppress(StoreError), open_reader(url) as store:  # what is wrong with it is told above
+        yield from _stale(store, inspection.name)
+
+
+def _stale(store: Store, url: str) -> Iterator[Check]:
+    """A note where tasks were tuned by other versions."""
+    if stale := sum(stale_counts(store).values()):
+        text = f"{counted(stale, 'task was', 'tasks were')} tuned by other versions of compiler, driver or Tunewright"
+        mend = f"tunewright retime --db {url} times the best again; tunewright db stale --db {url} says more"
+        yield Check("stale", "note", text, mend)
 
 
 def _file(inspection: Inspection) -> Iterator[Check]:

@@ -30,6 +30,7 @@ from .options import (
 )
 
 if TYPE_CHECKING:
+    from tunewright.codegen.target import Target
     from tunewright.graph.task import Task, Tensor
 
     from ..lookup.result import LookupResult
@@ -63,7 +64,12 @@ def lookup(
         "model": prepared.model.label,
         "target": str(prepared.target),
         "tasks": [
-            {**result.to_json(), "occurrences": prepared.model.tasks[key][1], "chosen": _uses(chosen, key)}
+            {
+                **result.to_json(),
+                "occurrences": prepared.model.tasks[key][1],
+                "chosen": _uses(chosen, key),
+                "stale": _is_stale((prepared.other or prepared.results)[key], prepared.target),
+            }
             for key, result in prepared.results.items()
         ],
         "vendor": _vendor_json(prepared.vendor),
@@ -111,6 +117,16 @@ def lock(
         "notes": _notes(prepared),
     }
     return CommandAnswer(data, render_lock)
+
+
+def _is_stale(best: LookupResult, target: Target) -> bool:
+    """Whether the best of a task was timed on its target by other versions of compiler, driver or Tunewright."""
+    from ..known_times import is_current
+    from ..lookup.result import Basis, Match
+
+    if best.match is not Match.EXACT or best.basis is not Basis.MEASURED or best.measurement is None:
+        return False
+    return not is_current(best.measurement.provenance, target)
 
 
 def _vendor_json(vendor: VendorTime | None) -> dict[str, Any] | None:

@@ -123,6 +123,9 @@ def render_lookup(console: Console, data: Mapping[str, Any]) -> None:
     text = f"{origins['']} of {counted(len(run), 'task is', 'tasks are')} tuned for {data['target']}"
     others = (f"{origins[how]} {how}" for how in (IMPORTED, KEPT, *UNTUNED.values()) if origins[how])
     console.print(", ".join((text, *others)), soft_wrap=True)
+    if stale := sum(task["stale"] for task in data["tasks"]):
+        count = counted(stale, "task was", "tasks were")
+        console.print(f"{count} tuned by other versions: tunewright retime MODEL times the best again", soft_wrap=True)
     if data["kept"] is not None:
         console.print(f"{counted(data['kept'], 'answer is', 'answers are')} kept for when the server is away")
     if data["tasks"] and not roomy:

@@ -13,7 +13,8 @@ from rich.text import Text
 from ..explain import values
 from ..explain.gain import GainBasis, ModelGain, TaskSum, task_gain_interval
 from ..explain.peak import why_above_peak
-from ..search.report import ENDINGS, VERDICTS, JobOutcome, SearchEnd
+from ..explain.upgrade import retimed_of, upgrade_lines
+from ..search.report import ENDINGS, PAYOFFS, VERDICTS, JobOutcome, SearchEnd
 from ..text import (
     between,
     between_ms,
@@ -38,6 +39,7 @@ from ..text import (
     times,
     uses,
 )
+from ..units import in_ms
 from .tables import WIDE, OpName, figures, is_too_wide, is_wide, key_letters, new_table, print_legends, print_table
 
 NUMBERS = ("times", "trials", "default", "best", "speedup", "of peak", "GFLOP/s")
@@ -57,7 +59,9 @@ def render(console: Console, data: Mapping[str, Any], dims: Mapping[str, int] = 
     """Print each task's default and best time, then the model's, which was tuned for the sizes `dims`."""
     figures_shown: list[str] = []
     peak, peak_noise = data["peak_gflops"], data.get("peak_noise", "")  # a job of before that was told has none
-    if data["tasks"]:
+    if data.get("upgrade"):  # a job of before that was told has none
+        figures_shown += _print_retimed(console, data)
+    elif data["tasks"]:
         figures_shown += _print_tasks(console, data["tasks"], peak_noise)
     else:
         console.print(_no_task_text(data["fallback"]), soft_wrap=True)
@@ -249,6 +253,28 @@ def _numbers(task: Mapping[str, Any], peak_noise: str) -> list[str]:
         "-" if (trials := task.get("job_trials")) is None else str(trials),  # a job of before that was told has none
         *(mark_void(mark_trial(mark_noise(figure, noise), is_tried), is_gone) for figure, is_gone in cells),
     ]
+
+
+def _print_retimed(console: Console, data: Mapping[str, Any]) -> list[str]:
+    """Print the table of a job that re-times, and what it says of the whole; return its figures."""
+    table = new_table(console, ("task", "op", "tuning"), ("times", "before", "now", "default now"))
+    for task in data["tasks"]:
+        retimed = retimed_of(task)
+        noise, is_tried = task.get("noise", ""), not task.get("confirmed", True)
+        before = "-" if retimed is None else duration(in_ms(retimed.best_s))
+        now, default = (
+            mark_trial(mark_noise(duration(values.number(task, name)), noise), is_tried)
+            for name in ("best_ms", "default_ms")
+        )
+        what = Text("not stale" if retimed is None else PAYOFFS[retimed.payoff])
+        used = uses(task.get("chosen", task["occurrences"]), task["occurrences"])
+        table.add_row(task["key"][: key_letters(console)], OpName(task["op"]), what, used, before, now, default)
+    if data["tasks"]:
+        print_table(console, table)
+    lines = upgrade_lines(data)
+    for line in lines:
+        console.print(line, soft_wrap=True)
+    return [*figures(table), *lines]
 
 
 def _print_tasks(console: Console, tasks: Sequence[Mapping[str, Any]], peak_noise: str) -> list[str]:

@@ -23,6 +23,7 @@ from ..known_times import TIME_FIELDS, KnownTimes, confirmation, is_current
 from .context import JobContext, log_trial, recall
 from .regression import Regression
 from .report import Report, TaskReport
+from .retiming import Retiming
 from .stage import JobStage
 from .task_state import PACKED, TaskState, time_s
 
@@ -50,20 +51,20 @@ class Confirmation:
 
     What is unchanged is taken as it was compared before. The database keeps the choice. What other versions of the
     compiler found is among the finalists, so after an upgrade every job times old winners again. `peak_flops_s` is of
-    the machine, None where it isn't known.
+    the machine, None where it isn't known. With `retiming` only stale tasks are compared, and what it says of them.
     """
 
-    def __init__(self, context: JobContext, peak_flops_s: float | None) -> None:
-        self._context, self._peak_flops_s = context, peak_flops_s
+    def __init__(self, context: JobContext, peak_flops_s: float | None, retiming: Retiming | None = None) -> None:
+        self._context, self._peak_flops_s, self._retiming = context, peak_flops_s, retiming
         uses = zip(context.states, context.assembly.separate_uses, strict=True)
         self._constant_bytes = PACKED * sum(count * state.task.constant_bytes for state, count in uses)
 
     def run(self) -> list[TaskReport]:
         """The tasks, in their order. Raises LeaseLost, and JobStop where the job is to end."""
-        settled = unchanged_reports(self._context, self._finalists)
+        settled = self._settled()
         reports = {key: self._with_peak_fraction(known.report) for key, known in settled.items()}
         self._recall([state for state in self._context.states if state.task.key in reports])
-        self._context.keeper.tell([_confirmed_event(reports[key]) for key, known in settled.items() if not known.at])
+        self._context.keeper.tell([_confirmed_event(reports[key]) for key, known in settled.items() if known.is_news])
         open_keys = {state.task.key for state in self._context.states if self._has_rivals(*self._field(state))}
         self._report_progress(reports, open_keys)
         while open_states := [state for state in self._context.states if state.task.key not in reports]:
@@ -71,7 +72,7 @@ class Confirmation:
                 self._context.keeper.check()
                 if self._context.claim(state) is None:
                     continue
-                reports[state.task.key] = self._report(state, *self._compare_finalists(state))
+                reports[state.task.key] = self._confirm(state)
                 self._recall([state])
                 self._context.release()
                 self._report_progress(reports, open_keys)
@@ -81,6 +82,27 @@ class Confirmation:
         times_s = [inf if report.best_s is None and report.trials else report.best_s for report in ordered]
         chosen = self._context.assembly.uses(times_s)
         return [replace(report, chosen=count) for report, count in zip(ordered, chosen, strict=True)]
+
+    def _settled(self) -> dict[str, KnownReport]:
+        """The reports of tasks that need not be compared, by key."""
+        if self._retiming is None:
+            return unchanged_reports(self._context, self._finalists)
+        fresh = [state for state in self._context.states if not self._retiming.is_stale(state)]
+        return {state.task.key: self._known_report(state, self._retiming) for state in fresh}
+
+    def _known_report(self, state: TaskState, retiming: Retiming) -> KnownReport:
+        """The report of a task that is not stale, or not any more since this job has confirmed it."""
+        best = self._context.store.best(state.task.key, self._context.target.key)
+        schedule = state.default if best is None else best.schedule
+        report = self._task_report(state, schedule, state.times, state.times.is_confirmed)
+        retimed, at = retiming.earlier(state.task.key)
+        return KnownReport(replace(report, retimed=retimed), at)
+
+    def _confirm(self, state: TaskState) -> TaskReport:
+        """Compare the finalists of a task that is claimed."""
+        if self._retiming is not None and not self._retiming.is_stale(state):  # another job has confirmed it just now
+            return self._known_report(state, self._retiming).report
+        return self._report(state, *self._compare_finalists(state))
 
     def _recall(self, states: Sequence[TaskState]) -> None:
         """What is told of these tasks from now on: as they were confirmed."""
@@ -97,6 +119,10 @@ class Confirmation:
         schedule, times = state.default, KnownTimes(None, None)
         if choice is not None and choice[1].status is Status.OK:
             schedule, times = choice[0], KnownTimes.of_confirmation(choice[1], self._context.target)
+        report = self._task_report(state, schedule, times, is_confirmed)
+        return self._retiming.judge(state, report) if self._retiming is not None and is_confirmed else report
+
+    def _task_report(self, state: TaskState, schedule: Schedule, times: KnownTimes, is_confirmed: bool) -> TaskReport:
         report = TaskReport(
             key=state.task.key,
             op=state.task.op,
@@ -163,6 +189,8 @@ class Confirmation:
 
     def _has_rivals(self, finalists: Comparison, before: Schedule | None) -> bool:
         """Whether there is something to compare: a choice, or what was timed by an old compiler or chosen before."""
+        if self._retiming is not None:
+            return bool(finalists)
         is_old = any(not is_current(m.provenance, self._context.target) for _, m in finalists)
         return before is not None or len(finalists) > 1 or is_old
 
@@ -197,6 +225,8 @@ class Confirmation:
 
     def _finalists(self, state: TaskState, confirmed: Schedule | None) -> Comparison:
         """Finalists of each sketch where constants are closer than in trials: sketches differ in how many they read."""
+        if self._retiming is not None:
+            return self._retiming.finalists(state, confirmed)
         is_closer = state.task.constant_bytes > 0 and self._is_judged_warm(state.task, state.best_s or inf)
         return state.finalists(self._context.target, confirmed, of_each_sketch=is_closer)
 
@@ -244,10 +274,14 @@ def _with_warm_times(measurement: Measurement) -> Measurement:
 EVENT_FIELDS = ("op", *TIME_FIELDS)
 """Fields of a task's report in the event of its confirmation."""
 
+RETIMED = "retimed"
+"""Another one, where the task was stale."""
+
 
 def _confirmed_event(report: TaskReport) -> NewEvent:
     data = report.to_json()
-    return NewEvent(EventKind.CONFIRMED, {"task_key": report.key} | {name: data[name] for name in EVENT_FIELDS})
+    told = {name: data[name] for name in EVENT_FIELDS} | ({RETIMED: data[RETIMED]} if report.retimed else {})
+    return NewEvent(EventKind.CONFIRMED, {"task_key": report.key} | told)
 
 
 Finalists = Callable[[TaskState, Schedule | None], Sequence[tuple[Schedule, Measurement]]]
@@ -260,6 +294,11 @@ class KnownReport:
 
     report: TaskReport
     at: datetime | None  # when this job confirmed it, before it was interrupted; None: another one did
+
+    @property
+    def is_news(self) -> bool:
+        """Whether this job is yet to tell that it is confirmed."""
+        return self.at is None and self.report.is_confirmed
 
 
 def unchanged_reports(context: JobContext, finalists: Finalists) -> dict[str, KnownReport]:
@@ -371,4 +410,5 @@ def _chain_neighbours(context: JobContext, open_tasks: set[int]) -> set[int]:
 
 
 def _renew(reported: TaskReport, state: TaskState) -> TaskReport:
-    return replace(reported, occurrences=state.occurrences, chosen=state.occurrences, trials=len(state.measured))
+    used = state.occurrences
+    return replace(reported, occurrences=used, chosen=used, trials=len(state.measured), retimed=None)

@@ -33,6 +33,7 @@ from .lease_keeper import JobStop, LeaseKeeper
 from .loop import Search
 from .progress import Watch
 from .report import JobOutcome, Report, SearchEnd, TaskReport
+from .retiming import Retiming
 from .stage import JobStage
 from .task_state import TaskState
 from .whole_model import ModelTimes, Timing, Variant, is_here
@@ -91,9 +92,12 @@ class TuningJob:
             watch or (lambda progress: None),
             started_at,
         )
+        self._retiming = Retiming(self._context) if job.spec.retimed else None
 
     def run(self) -> Report:
         """Search until the budget is spent or nothing is left to try, learn, time the findings, and finish the job.
+
+        A job that re-times does not search: see `retiming`.
 
         Where time is over before the trials are, the job of a command is paused, for the same command to go on.
         Raises LeaseLost, having written nothing since; JobStop, having given the job back, which the database knows
@@ -101,10 +105,10 @@ class TuningJob:
         """
         context, jobs = self._context, self._context.store.jobs
         try:
-            report = self._finish(self._search() if context.states else SearchEnd.EXHAUSTED)
+            report = self._finish(self._begin() if context.states else SearchEnd.EXHAUSTED)
             while not self._settle(report):  # its budget was raised after the search
                 context.search_again()
-                report = self._finish(self._search())
+                report = self._finish(self._begin())
         except JobStop:
             context.keeper.tell()
             jobs.give_back(context.keeper.lease)
@@ -122,6 +126,15 @@ class TuningJob:
             job = jobs.finish(lease, JobState.SUCCEEDED, result=result, budget=budget)
         return job.state is not JobState.RUNNING
 
+    def _begin(self) -> SearchEnd | None:
+        """Search; of a job that re-times only what is needed is tried, and its search is what follows: None."""
+        if self._retiming is None:
+            return self._search()
+        if untried := self._retiming.untried():
+            self._context.enter(JobStage.SEARCHING)
+            Search(self._context, self._learning).try_defaults(untried)
+        return None
+
     def _search(self) -> SearchEnd:
         """Search, and learn from the trials; returns why the search ended."""
         self._context.enter(JobStage.SEARCHING)
@@ -136,13 +149,16 @@ class TuningJob:
         events = self._context.store.jobs.events(self._context.job.id, limit=None, kinds=[EventKind.REGRESSED])
         return len({event.data["task_key"] for event in events})
 
-    def _finish(self, ended_by: SearchEnd) -> Report:
+    def _finish(self, ended_by: SearchEnd | None) -> Report:
         """Confirm what was found, and time the whole model."""
-        context, tasks, rates = self._context, [], None
+        context, tasks, rates, upgrade = self._context, [], None, None
         if context.states:
             context.enter(JobStage.CONFIRMING)
             rates = machine_rates(context.target) if is_here(context.target) else None
-            tasks = Confirmation(context, rates.peak_flops_s if rates else None).run()
+            tasks = Confirmation(context, rates.peak_flops_s if rates else None, self._retiming).run()
+        if self._retiming is not None:
+            context.end_search()
+            upgrade = self._retiming.upgrade(tasks)
         context.enter(JobStage.RUNNING)
         times = self._whole_model(tasks)
         context.keeper.check()
@@ -169,6 +185,7 @@ class TuningJob:
             precision_errors=times.precision_errors,
             default_fault=self._default_fault,
             ended_by=ended_by,
+            upgrade=upgrade,
             tasks_default_s=total_s(context.assembly.separate_uses, [task.default_s for task in tasks]),
             tasks_apart_s=total_s(context.assembly.separate_uses, [task.best_s for task in tasks]),
         )

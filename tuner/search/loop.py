@@ -78,6 +78,12 @@ class Search:
             ended = self._budget_end() or self._gain_end()
         return ended
 
+    def try_defaults(self, numbers: Sequence[int]) -> None:
+        """Try the defaults of these tasks, by their numbers, which were not tried yet. Raises as `run` does."""
+        for number in numbers:
+            while not self._round(number, 1):
+                self._context.wait()
+
     def _budget_end(self) -> SearchEnd | None:
         if self._context.trials_left <= 0:
             return SearchEnd.TRIALS

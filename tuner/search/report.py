@@ -75,6 +75,84 @@ def is_out_of_time(state: str, outcome: JobOutcome | None) -> bool:
     return outcome is not None and state == JobState.PAUSED
 
 
+class Payoff(StrEnum):
+    """What tuning is worth for a task whose best another version had found, after an upgrade."""
+
+    PAYS = "pays"  # that best is faster than the default of this version, beyond the intervals of both
+    OTHER = "other"  # another schedule is, that had lost before
+    UNSURE = "unsure"  # a schedule seems faster, but not beyond the intervals
+    DEFAULT = "default"  # the default of this version is as fast as all of them: tuning no longer pays
+    FAILS = "fails"  # none of them works any more
+
+
+PAYOFFS = {
+    Payoff.PAYS: "tuning still pays",
+    Payoff.OTHER: "tuning still pays, by another schedule",
+    Payoff.UNSURE: "too close to tell",
+    Payoff.DEFAULT: "tuning no longer pays: the default is as fast now",
+    Payoff.FAILS: "no schedule works any more",
+}
+"""These in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retimed:
+    """What was known of a stale task by the versions that had tuned it, and what came of re-timing it."""
+
+    versions: Mapping[str, str]  # of compiler, driver and Tunewright, as far as they are known
+    default_s: Time  # as it was told then, and so are the others; None: not known
+    best_s: Time
+    payoff: Payoff
+    default_interval_s: TimeInterval = None
+    best_interval_s: TimeInterval = None
+
+
+@dataclass(frozen=True, slots=True)
+class Upgrade:
+    """A job's stale tasks, and what an upgrade did to them, all together, as often as the model runs each."""
+
+    schedules: int  # the most that were re-timed of a task, besides its default
+    versions: Mapping[str, str]  # the present ones
+    seconds: float  # that re-timing took, over all processes
+    tuning_s: Annotated[float, JsonName("tuning_seconds")]  # that jobs had searched for what is known of these tasks
+    tasks: int  # that were re-timed
+    payoffs: Mapping[str, int] = field(default_factory=dict)  # how many of these each `Payoff` is of
+    before_default_s: Time = None  # by the versions before; None: not known of all of them
+    before_s: Time = None
+    default_s: Time = None
+    best_s: Time = None
+
+    @property
+    def share(self) -> float | None:
+        """The part of the time of tuning that re-timing took; None where no time of tuning is known."""
+        return ratio(self.seconds, self.tuning_s or None)
+
+    @property
+    def change(self) -> float | None:
+        """How many times as fast as before the upgrade the best are now; below 1 it made them slower."""
+        return ratio(self.before_s, self.best_s)
+
+    @property
+    def default_change(self) -> float | None:
+        """The same of the defaults."""
+        return ratio(self.before_default_s, self.default_s)
+
+    @property
+    def gain(self) -> float | None:
+        """How many times as fast as the defaults of this version the best are."""
+        return ratio(self.default_s, self.best_s)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, times in milliseconds."""
+        data: dict[str, Any] = to_json(self)
+        return data | {
+            "share": self.share,
+            "change": self.change,
+            "default_change": self.default_change,
+            "gain": self.gain,
+        }
+
+
 @dataclass(frozen=True, slots=True)
 class TaskReport:
     """One task: its default and the schedule chosen among the best, in turn in fresh processes after the search."""
@@ -95,6 +173,7 @@ class TaskReport:
     default_key: Annotated[str, JsonName("default_schedule")] = ""  # another version may have another default
     job_trials: int | None = None  # of `trials`, those that the job measured; None: from before that was told
     is_confirmed: Annotated[bool, JsonName("confirmed")] = True  # else there was nothing to compare it with
+    retimed: Retimed | None = None  # by a job that re-times, where the task was stale
 
     @property
     def gflops(self) -> float | None:
@@ -124,7 +203,7 @@ class Report:
     fallback: Mapping[str, int]  # op -> nodes without a native kernel
     whole_model: str = ""  # why the whole model was not timed, one line; empty where it was
     default_fault: str = ""  # why it can't be run on its default schedules, one line; empty where it can
-    ended_by: SearchEnd | None = None  # None in a report from before that was told
+    ended_by: SearchEnd | None = None  # None in a report from before that was told, and where nothing was searched
     outcome: JobOutcome | None = None  # likewise
     default_interval_s: TimeInterval = None  # of `default_s`
     tuned_interval_s: TimeInterval = None
@@ -142,6 +221,7 @@ class Report:
     own_outcome: JobOutcome | None = None  # where that is taken, what came of our kernels, which all times above are of
     precision: str = Precision.AS_GIVEN.value
     precision_errors: Mapping[str, float | None] = field(default_factory=dict)  # by output: see `precision_error`
+    upgrade: Upgrade | None = None  # of a job that re-times
 
     @property
     def speedup(self) -> float | None:
@@ -161,6 +241,7 @@ class Report:
         data: dict[str, Any] = to_json(self)
         return data | {
             "tasks": [task.to_json() for task in self.tasks],
+            "upgrade": self.upgrade and self.upgrade.to_json(),
             "fallback_share": fallback_share(self.fallback, in_ms(self.kernels_s), in_ms(self.tuned_s)),
             "speedup": self.speedup,
             "tasks_tuned_ms": in_ms(self.kernels_s),

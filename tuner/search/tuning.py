@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -26,6 +26,7 @@ from tunewright.db.job import (
 from tunewright.db.jobs import Jobs
 from tunewright.db.store import Store, open_store
 from tunewright.graph.numerics import Precision
+from tunewright.graph.task import Task
 from tunewright.workers.pool import Machines, Pool, PoolError
 from tunewright.workers.sandbox.process import ChildStartError, start_fork_server
 
@@ -115,7 +116,7 @@ def tune(
         start_fork_server()
     report(Progress(JobStage.READING, 0, budget, 0.0, ()))
     device = local_target(target, threads)
-    _check_vendor(check_flag("vendor", vendor), device, precision)
+    check_vendor(check_flag("vendor", vendor), device, precision)
     network = open_for(device, model, dims, precision=precision)
     if network.fallbacks:
         report(Progress(JobStage.READING, 0, budget, 0.0, (), fallback=network.fallback_ops))
@@ -124,10 +125,10 @@ def tune(
         options = search_settings(seed, strategy, dims, vendor=vendor, precision=precision)
         file = VendorModel(model if isinstance(model, bytes) else Path(model), dims)
         timing = partial(time_sessions, network, device, settings().objects, vendor=file)
-        return _tune(network, device, store, budget, options, timing, make_pool, report)
+        return run_model_job(network, device, store, budget, options, timing, make_pool, report)
 
 
-def _check_vendor(is_wanted: bool, target: Target, precision: Precision) -> None:
+def check_vendor(is_wanted: bool, target: Target, precision: Precision) -> None:
     """Raises Refused where a vendor's runtime is wanted that can't be had."""
     if is_wanted and precision is not Precision.AS_GIVEN:
         raise Refused(f"{ONNX_RUNTIME} computes a model as given: leave vendor out, or precision {precision!s}")
@@ -137,7 +138,7 @@ def _check_vendor(is_wanted: bool, target: Target, precision: Precision) -> None
         raise Refused(f"{ONNX_RUNTIME} is not installed: pip install onnxruntime")
 
 
-def _tune(
+def run_model_job(
     model: Model,
     target: Target,
     store: Store,
@@ -156,17 +157,32 @@ def _tune(
     )
     store.add_target(target)
     store.add_tasks((task for task, _ in model.tasks.values()), relabel=True)
-    opening = JobOpening(store.jobs, spec, model.label, budget)
+    return run_job(spec, model.label, list(model.tasks.values()), target, store, budget, timing, make_pool, watch)
+
+
+def run_job(
+    spec: JobSpec,
+    label: str,
+    tasks: Sequence[tuple[Task, int]],
+    target: Target,
+    store: Store,
+    budget: SearchBudget,
+    timing: Timing,
+    make_pool: Callable[[], Pool],
+    watch: Watch,
+) -> Report:
+    """The same of a job of these tasks, which the database knows as it does the target."""
+    opening = JobOpening(store.jobs, spec, label, budget)
     began_at = time.monotonic()
     lease = opening.lease(lambda job: watch(Progress(JobStage.WAITING, 0, job.budget, 0.0, (), holder=job.holder)))
     if lease is None:
         return replace(opening.other_report(), seconds=time.monotonic() - began_at)
     with LeaseKeeper(store.jobs, lease, settings().lease_s) as keeper:
-        return _run(model, target, store, keeper, timing, make_pool, watch)
+        return _run(tasks, target, store, keeper, timing, make_pool, watch)
 
 
 def _run(
-    model: Model,
+    tasks: Sequence[tuple[Task, int]],
     target: Target,
     store: Store,
     keeper: LeaseKeeper,
@@ -178,7 +194,6 @@ def _run(
     try:
         with make_pool() as workers:
             job = store.jobs.get(keeper.lease.job_id)
-            tasks = list(model.tasks.values())
             return TuningJob(job, tasks, target, store, workers, keeper, timing=timing, watch=watch).run()
     except (PoolError, ChildStartError) as error:
         with suppress(StoreError):

@@ -11,6 +11,7 @@ from tunewright.db.catalog import Catalog
 from tunewright.db.fleet import Fleet
 from tunewright.db.jobs import Jobs
 from tunewright.db.snapshots import Snapshots
+from tunewright.db.staleness import Staleness
 from tunewright.db.store import Store
 from tunewright.db.trials import TrialLog
 from tunewright.db.uploads import Uploads
@@ -69,6 +70,7 @@ PARTS: Mapping[str, tuple[type[Any], tuple[str, ...]]] = {
     "catalog": (Catalog, ("best", "fastest", "failures", "relatives", "definitions")),
     "fleet": (Fleet, ("enlist", "report", "leave")),
     "snapshots": (Snapshots, ("newest", "keep")),
+    "staleness": (Staleness, ("tasks", "tuning_s")),
     "uploads": (Uploads, ("get", "piece")),
 }
 """Part of a store -> its class, and the methods of it that are operations."""

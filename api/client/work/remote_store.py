@@ -116,6 +116,12 @@ class RemoteSnapshots(RemotePart):
     part = "snapshots"
 
 
+class RemoteStaleness(RemotePart):
+    """`Staleness` of a server."""
+
+    part = "staleness"
+
+
 class RemoteJobs(RemotePart):
     """`Jobs` of a server."""
 
@@ -200,6 +206,7 @@ class RemoteStore(RemotePart, Closeable):
         self.catalog = RemoteCatalog(calls)
         self.fleet = RemoteFleet(calls)
         self.snapshots = RemoteSnapshots(calls)
+        self.staleness = RemoteStaleness(calls)
         self.uploads = RemoteUploads(calls)
 
     def examples(

@@ -124,6 +124,7 @@ async def submit_job(
         if not model_tasks.tasks:
             raise Problem(ProblemKind.NOTHING_TO_TUNE, "no node of the model has a kernel")
         _check_vendor(request, model_tasks)
+        _check_retime(request)
         job = await in_thread(partial(_submit, service, request, upload, target, model_tasks, key.owner, once))
     answer.headers["Location"] = f"/v1/jobs/{job.id}"
     answer.headers["Retry-After"] = str(ASK_AGAIN_S)
@@ -140,7 +141,7 @@ def _earlier_submission(service: Service, once: Idempotency) -> JobSubmitted | N
     """The job of a submission that came before: the same answer, even where it could not be submitted now."""
     with _check_idempotency():
         submission = service.store.jobs.submission(once)
-    return None if submission is None else _submission_answer(service, submission)
+    return None if submission is None else submission_answer(service, submission)
 
 
 @contextmanager
@@ -157,6 +158,13 @@ def _check_vendor(request: JobAsked, model_tasks: ModelTasks) -> None:
         raise invalid("body", ["vendor"], "needs the whole model: send it with its weights")
     if request.vendor and request.precision is not Precision.AS_GIVEN:
         raise invalid("body", ["vendor"], f"computes a model as given: leave it out, or precision {request.precision}")
+
+
+def _check_retime(request: JobAsked) -> None:
+    """Raises Problem where a job that searches nothing is given a bound of searching."""
+    for name in ("trials", "minutes", "until"):
+        if request.retime is not None and getattr(request, name) is not None:
+            raise invalid("body", [name], "bounds a search, and a job that times again searches nothing: leave it out")
 
 
 def _tasks(service: Service, upload: Upload, request: JobAsked, target: Target | None, reader: Reader) -> ModelTasks:
@@ -218,7 +226,12 @@ def _submit(
         target_key="" if target is None else target.key,
         tasks=tuple(SpecTask(task.key, occurrences) for task, occurrences in model_tasks.tasks),
         settings=search_settings(
-            request.seed, request.strategy, request.bindings, vendor=request.vendor, precision=request.precision
+            request.seed,
+            request.strategy,
+            request.bindings,
+            vendor=request.vendor,
+            precision=request.precision,
+            retime=request.retime,
         )
         | ({THREADS: request.threads} if target is None and request.threads is not None else {})
         | model_tasks.assembly.settings,
@@ -227,7 +240,7 @@ def _submit(
         submission = store.jobs.submit(
             spec,
             upload.label if request.label is None else request.label,
-            SearchBudget.of(request.trials, request.minutes, request.until),
+            SearchBudget(None) if request.retime else SearchBudget.of(request.trials, request.minutes, request.until),
             priority=request.priority,
             owner=owner,
             tags=request.tags,
@@ -235,10 +248,11 @@ def _submit(
             idempotency=once,
             most_unfinished=service.options.most_unfinished,
         )
-    return _submission_answer(service, submission)
+    return submission_answer(service, submission)
 
 
-def _submission_answer(service: Service, submission: Submission) -> JobSubmitted:
+def submission_answer(service: Service, submission: Submission) -> JobSubmitted:
+    """The job that a submission came to, as the API shows it."""
     return JobSubmitted(**dict(_job_answers(service, [submission.job])[0]), is_new=submission.is_new)
 
 

@@ -30,9 +30,11 @@ from tunewright.tuner.arguments import (
     LEAST_PRIORITY,
     MOST_MINUTES,
     MOST_PRIORITY,
+    MOST_RETIMED,
     MOST_SEED,
     MOST_SIZE,
     MOST_TRIALS,
+    RETIMED,
     StrategyName,
 )
 from tunewright.tuner.explain import values
@@ -128,6 +130,12 @@ class JobAsked(RequestModel):
         "same precision use what is found.",
     )
     priority: Whole = Field(0, ge=LEAST_PRIORITY, le=MOST_PRIORITY, description="The higher goes first.")
+    retime: Annotated[int, Field(ge=1, le=MOST_RETIMED), AS_WHOLE] | None = Field(
+        None,
+        description="Search nothing, but time the fastest so many schedules of each task again that other versions of "
+        "compiler, driver or Tunewright had tuned, beside its default, and then the whole model. Without `trials`, "
+        "`minutes` and `until`.",
+    )
 
     @property
     def bindings(self) -> dict[str, int]:
@@ -267,8 +275,8 @@ class JobShown(Answer):
         "by less than this share; null: no limit."
     )
     settings: dict[str, Any] = Field(
-        description="What else changes the search: seed, strategy, dims, vendor, precision, and chains: which tasks "
-        "may stand for others."
+        description="What else changes the search: seed, strategy, dims, vendor, precision, retime (how many "
+        "schedules of stale tasks it times again, instead of searching), and chains: which tasks may stand for others."
     )
     dims: dict[str, int] = Field(description="Sizes of the model's open dimensions, and values of inputs, by name.")
     precision: str = Field(description="What products are computed in, see there.", examples=["as given"])
@@ -390,6 +398,28 @@ class JobExtended(JobShown):
         "it is that one, or another unfinished job of the same model, target and settings.",
         examples=[False],
     )
+
+
+class RetimingAsked(RequestModel):
+    """What is to be timed again, and how much of it."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"retime": RETIMED, "priority": -10}]})
+
+    retime: Whole = Field(
+        RETIMED, ge=1, le=MOST_RETIMED, description="Schedules of each task to time, besides its default."
+    )
+    target: Digest | None = Field(
+        None, description="Key of a target. By default all those that a device at work can time for."
+    )
+    priority: Whole = Field(0, ge=LEAST_PRIORITY, le=MOST_PRIORITY, description="The higher goes first.")
+
+
+class RetimingShown(Answer):
+    """What a request to time again came to."""
+
+    jobs: list[JobSubmitted] = Field(description="The jobs that were made, a hundred at most.")
+    stale: int = Field(description="Tasks on these targets that other versions had tuned.")
+    left: int = Field(description="Those of them that no unfinished job times again yet.")
 
 
 class TrialShown(Answer):

@@ -1,0 +1,135 @@
+"""Retiming: what a job does that times the fastest schedules of stale tasks again, as after an upgrade.
+
+It searches nothing. Of each task whose best was found by other versions, the fastest few that are known, the one
+confirmed last among them, are compared with the default of this version, as after a search: see `confirmation`. Other
+tasks are not timed. What was confirmed is not stale any more, so a job that is interrupted goes on with the others.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from tunewright.codegen.codec import from_json
+from tunewright.db.job import Event, EventKind
+from tunewright.db.staleness import StaleBest
+from tunewright.search_space.measurement import Measurement, Status
+from tunewright.search_space.schedule import Schedule
+from tunewright.search_space.sketches import holds
+
+from ..known_times import present_versions, versions_of
+from ..models.assembly import total_s
+from ..text import Interval
+from .context import JobContext
+from .report import Payoff, Retimed, TaskReport, Upgrade
+from .task_state import TaskState, time_s
+
+
+class Retiming:
+    """The stale tasks of a job: which they are, what is compared of them, and what came of it."""
+
+    def __init__(self, context: JobContext) -> None:
+        self._context, self._kind = context, context.target.kind
+        self._count = context.job.spec.retimed
+        self._versions = present_versions(self._kind)
+        self._before: dict[str, StaleBest] = {}  # by task key, of those that were found stale by this process
+        events = context.store.jobs.events(context.job.id, limit=None, kinds=[EventKind.CONFIRMED])
+        self._told: dict[str, Event] = {str(event.data.get("task_key")): event for event in events}
+
+    def is_stale(self, state: TaskState) -> bool:
+        """Whether the best of a task is of other versions as of now. Raises StoreError."""
+        [*stale] = self._context.store.staleness.tasks(
+            self._context.target.key, self._versions, task_keys=[state.task.key], limit=1
+        )
+        self._before |= {best.task_key: best for best in stale}
+        return bool(stale)
+
+    def untried(self) -> list[int]:
+        """Numbers of the stale tasks whose default is new with this version."""
+        return [
+            number
+            for number, state in enumerate(self._context.states)
+            if state.default.key not in state.measured and self.is_stale(state)
+        ]
+
+    def finalists(self, state: TaskState, confirmed: Schedule | None) -> list[tuple[Schedule, Measurement]]:
+        """What is compared of a stale task: the default, and the fastest few of all that works and is legal still.
+
+        The one that is confirmed and the one that is used are among these. Of each object code there is one.
+        """
+        before = self._before.get(state.task.key)
+        works = {key: entry for key, entry in state.measured.items() if entry[1].status is Status.OK}
+        ordered = sorted(works.values(), key=lambda entry: time_s(entry[1]))
+        used = before.schedule if before is not None else None
+        first = [s for s in (state.default, used, confirmed) if s is not None and s.key in works]
+        chosen: list[tuple[Schedule, Measurement]] = []
+        for schedule, measurement in [*(works[s.key] for s in dict.fromkeys(first)), *ordered]:
+            others = [entry for entry in chosen if entry[0] != state.default]
+            if len(others) >= self._count and schedule != state.default:
+                break
+            digests = {m.object_sha256 for _, m in chosen} - {""}
+            is_new = measurement.object_sha256 not in digests and all(schedule != s for s, _ in chosen)
+            if is_new and holds(state.task, self._context.target, schedule):
+                chosen.append((schedule, measurement))
+        return chosen
+
+    def judge(self, state: TaskState, report: TaskReport) -> TaskReport:
+        """The report of a task that was compared, with what was known of it before."""
+        before = self._before.get(state.task.key)
+        if before is None:
+            return report
+        times = state.times  # as they were told until now
+        retimed = Retimed(
+            versions_of(before.provenance, self._kind),
+            times.default_s,
+            times.best_s,
+            _payoff(report, before.schedule),
+            times.default_interval_s,
+            times.best_interval_s,
+        )
+        return replace(report, retimed=retimed)
+
+    def earlier(self, task_key: str) -> tuple[Retimed | None, datetime | None]:
+        """What this job has told of a task before it was interrupted, and when."""
+        event = self._told.get(task_key)
+        if event is None:
+            return None, None
+        data = event.data.get("retimed")
+        return data and from_json(Retimed, data), event.created_at
+
+    def upgrade(self, reports: Sequence[TaskReport]) -> Upgrade:
+        """What the upgrade did to the tasks that were re-timed. Raises StoreError."""
+        context = self._context
+        stale = [(report.chosen, report, report.retimed) for report in reports if report.retimed is not None]
+        uses = [chosen for chosen, _, _ in stale]
+        return Upgrade(
+            schedules=self._count,
+            versions=self._versions,
+            seconds=context.spent_s,
+            tuning_s=context.store.staleness.tuning_s([report.key for _, report, _ in stale], context.target.key),
+            tasks=len(stale),
+            payoffs=Counter(retimed.payoff.value for _, _, retimed in stale),
+            before_default_s=total_s(uses, [retimed.default_s for _, _, retimed in stale]),
+            before_s=total_s(uses, [retimed.best_s for _, _, retimed in stale]),
+            default_s=total_s(uses, [report.default_s for _, report, _ in stale]),
+            best_s=total_s(uses, [report.best_s for _, report, _ in stale]),
+        )
+
+
+def _payoff(report: TaskReport, before: Schedule) -> Payoff:
+    """What a comparison says of tuning, where `before` was the best until then."""
+    if report.best_s is None:
+        return Payoff.FAILS
+    winner = Schedule.from_json(report.schedule)
+    if winner.key == report.default_key:
+        return Payoff.DEFAULT
+    if report.default_s is not None and not _is_clear(report.best_interval_s, report.default_interval_s):
+        return Payoff.UNSURE
+    return Payoff.PAYS if winner == before else Payoff.OTHER
+
+
+def _is_clear(best_s: Interval | None, default_s: Interval | None) -> bool:
+    """Whether one time is below another beyond the intervals of both, which are known."""
+    return best_s is not None and default_s is not None and best_s[1] < default_s[0]
