@@ -29,6 +29,9 @@ VENDOR = "vendor"
 PRECISION = "precision"
 """The setting, a word of `Precision`, of a job whose model is not computed as it is given."""
 
+PRUNED = "pruned"
+"""The entry of a job's stored progress that tells what was removed of the job (`pruning`). `Job.progress` has none."""
+
 DEFAULT_TRIALS = 200
 """Trials of a search without any bound."""
 
@@ -41,7 +44,7 @@ class LeaseLost(StoreError):
 
 
 class Conflict(StoreError):
-    """The job is in no state for that, or the idempotency key came with another request before."""
+    """A job is in no state for that, or the idempotency key came with another request before."""
 
 
 class QuotaExceeded(StoreError):
@@ -241,7 +244,10 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened to a job. Numbers of one job are 1, 2, 3, ... without a gap, in order of commits."""
+    """Something that happened to a job. Numbers of one job ascend in order of commits, from 1 on, without a gap.
+
+    But of a job that finished long ago most of the progress may have been removed (`pruning`).
+    """
 
     job_id: int
     number: int
