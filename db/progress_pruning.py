@@ -39,8 +39,8 @@ class ProgressPruning(DatabasePart):
             if dry_run:
                 yield Pruned(events=len(told) - len(spared))
                 continue
-            numbers = [number for number, _ in told]
-            for first, last in in_ranges(numbers, ROWS_AT_ONCE):
+            gone = [number for number, _ in told if number not in spared]
+            for first, last in in_ranges(gone, ROWS_AT_ONCE):
                 stay = [number for number in spared if first <= number <= last]
                 yield Pruned(events=self._delete(job_id, first, last, stay))
             self._mark_thinned(job_id)
