@@ -35,6 +35,7 @@ from .http.middleware import QUIET, Envelope, Gate
 from .http.paths import LOGIN
 from .http.query import only_known_query
 from .http.readers import Readers
+from .http.retention import Retention
 from .http.routes import (
     changes,
     events,
@@ -50,7 +51,7 @@ from .http.routes import (
     voids,
 )
 from .http.routes.lookup_service import LookupService
-from .http.service import Options, Service
+from .http.service import Options, Service, in_thread
 
 if TYPE_CHECKING:
     from tunewright.tuner.models.reader import Reader
@@ -86,6 +87,7 @@ def assemble(store: Store, options: Options, make_reader: Callable[[], Reader] |
         readers=Readers(make_reader or _model_reader, options.readers),
         metrics=metrics,
         health=ServiceHealth(store, metrics.lag),
+        retention=Retention(store, options.retention, metrics.pruned),
         upload_slots=anyio.CapacityLimiter(options.bodies),
         stream_slots=anyio.CapacityLimiter(options.streams),
         stream_threads=anyio.CapacityLimiter(events.STREAM_THREADS),
@@ -131,6 +133,7 @@ async def _life(app: FastAPI) -> AsyncIterator[None]:
     """Start what runs beside the requests, and end it behind the last one."""
     service = cast("Service", app.state.service)
     service.changes.start()
+    service.retention.start()
     watching = asyncio.create_task(service.health.watch())
     try:
         yield
@@ -140,6 +143,7 @@ async def _life(app: FastAPI) -> AsyncIterator[None]:
         with suppress(asyncio.CancelledError):
             await watching
         service.readers.close()
+        await in_thread(service.retention.close)
         await app.state.descriptions.close()
         service.store.close()  # ends the wait that `changes` may be in
         await service.changes.close()

@@ -10,11 +10,16 @@ from pathlib import Path
 
 from platformdirs import user_data_path
 
+from tunewright.db.retention import LEAST_BEST, MOST_DAYS, RetentionPolicy
+
 DEBUG_LADDER = ("", "timing", "schedule", "ir", "llvm", "assembly", "rewrites")
 """The loggers `tunewright.<name>` that `DEBUG=1..6` switches on, one more at each step."""
 
 LEASE_S, SHORTEST_LEASE_S = 30.0, 1.0
 """Default duration of a lease, and the shortest one that the environment may set."""
+
+FOR_EVER = "forever"
+"""The value of a setting of what is kept how long that is never removed."""
 
 PATIENCE_S = 10.0
 """Seconds that a command waits for an unreachable database server."""
@@ -30,6 +35,7 @@ class Environment:
     lease_s: float = LEASE_S  # TUNEWRIGHT_LEASE_S: how long a job stays with a process that went silent
     server: str = ""  # TUNEWRIGHT_SERVER: URL of the server that commands ask
     api_key: str = field(default="", repr=False)  # TUNEWRIGHT_API_KEY: what they show it
+    retention: RetentionPolicy = field(default_factory=RetentionPolicy)  # TUNEWRIGHT_KEEP_*: what is kept how long
 
     @property
     def objects(self) -> Path:
@@ -87,7 +93,37 @@ def settings(env: Mapping[str, str] = os.environ) -> Environment:
         lease_s=_lease_s(env.get("TUNEWRIGHT_LEASE_S") or str(LEASE_S)),
         server=env.get("TUNEWRIGHT_SERVER", ""),
         api_key=env.get("TUNEWRIGHT_API_KEY", ""),
+        retention=_retention(env),
     )
+
+
+def _retention(env: Mapping[str, str]) -> RetentionPolicy:
+    usual = RetentionPolicy()
+    best, trials_days = _kept(env, "TRIALS", None), _kept(env, "TRIALS_DAYS", usual.trials_days)
+    if best is not None and not LEAST_BEST <= best == best // 1:
+        raise ValueError(f"TUNEWRIGHT_KEEP_TRIALS={best:g} is no whole number from {LEAST_BEST} on, nor {FOR_EVER}")
+    return RetentionPolicy(
+        events_days=_kept(env, "EVENTS_DAYS", usual.events_days),
+        deliveries_days=_kept(env, "DELIVERIES_DAYS", usual.deliveries_days),
+        models_days=_kept(env, "MODELS_DAYS", usual.models_days),
+        best=None if best is None or trials_days is None else int(best),
+        trials_days=usual.trials_days if trials_days is None else trials_days,
+    )
+
+
+def _kept(env: Mapping[str, str], name: str, usual: float | None) -> float | None:
+    """The number of a setting TUNEWRIGHT_KEEP_*; None for `FOR_EVER`."""
+    variable = f"TUNEWRIGHT_KEEP_{name}"
+    text = env.get(variable) or ""
+    if text in ("", FOR_EVER):
+        return None if text else usual
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0.0 <= number <= MOST_DAYS:
+        raise ValueError(f"{variable}={text!r} is no number from 0 to {MOST_DAYS:,}, nor {FOR_EVER}")
+    return number
 
 
 def _lease_s(text: str) -> float:

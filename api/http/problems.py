@@ -168,6 +168,18 @@ class ProblemKind(Enum):
     METHOD = ("method-not-allowed", 405, "The route has no such method", "The header Allow lists those it has.")
     TOO_SLOW = ("too-slow", 408, "The body came too slowly", "Send it again over a better line.")
     FINISHED = ("job-finished", 409, "The job is finished", "A finished job never changes; submit another one.")
+    UNFINISHED = (
+        "job-unfinished",
+        409,
+        "The job is not finished",
+        "Cancel it first: `POST /v1/jobs/{job_id}:cancel`; one that is being worked on ends soon after.",
+    )
+    MODEL_NEEDED = (
+        "model-needed",
+        409,
+        "An unfinished job needs the model",
+        "Wait for the end of the job, or cancel it first.",
+    )
     NOT_LAUNCHABLE = (
         "not-launchable",
         409,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -156,9 +156,9 @@ class Logs(DatabasePart):
         session.add(NamespaceRow(name=namespace, entries=0, size_bytes=0, revision=revision, created_at=row.created_at))
         return count
 
-    def sweep(self) -> SweptLog:
-        """Remove what deleted namespaces have left, and environments that no entry has. In several transactions."""
-        return sweep(self.database)
+    def sweep(self, goes_on: Callable[[], bool] = lambda: True) -> SweptLog:
+        """Remove what deleted namespaces have left, and environments that no entry has (`sweep.sweep`)."""
+        return sweep(self.database, goes_on)
 
     @read_session
     def namespaces(self, session: Session) -> list[Namespace]:

@@ -22,6 +22,9 @@ from tunewright.search_space.sketches import current, default_schedule
 
 DAY_S = 86_400.0
 
+LEARNED = 5
+"""The newest trials that stay here."""
+
 NOTHING = RetentionPolicy(None, None, None, None)
 
 
@@ -31,7 +34,7 @@ def _small(monkeypatch):
     monkeypatch.setattr(progress_pruning, "ROWS_AT_ONCE", 70)
     monkeypatch.setattr(trial_pruning, "ROWS_AT_ONCE", 7)
     monkeypatch.setattr(pruning, "ROWS_AT_ONCE", 3)
-    monkeypatch.setattr(trial_pruning, "LEARNED_TRIALS", 5)
+    monkeypatch.setattr(trial_pruning, "LEARNED_TRIALS", LEARNED)
 
 
 def run(store, samples, number=0, trials=(), progress=0, state=JobState.SUCCEEDED):
@@ -211,6 +214,7 @@ class TestTrials:
                 run(store, samples, number, [samples.record(100 * number + n) for n in range(30)], progress=300)
             store.jobs.submit(samples.spec(9), "", SearchBudget(100))
             lease = store.jobs.lease([samples.target().key], "holder")
+            assert lease is not None
         policy = replace(POLICY, trials_days=0.0, events_days=0.0)
 
         def work(number):
@@ -248,7 +252,7 @@ def facts(store, samples, job_ids):
         catalog.task_counts(),
         catalog.search(),
         [store.hints(task, target) for task in tasks],
-        list(itertools.islice(store.examples("cpu"), trial_pruning.LEARNED_TRIALS)),
+        list(itertools.islice(store.examples("cpu"), LEARNED)),
         [store.trials.fastest(task, target, 8)[:1] for task in tasks],
         [(store.jobs.get(job_id), store.jobs.statuses(job_id), store.trials.counts(job_id)) for job_id in job_ids],
         [kinds(store, job_id) for job_id in job_ids],
@@ -258,7 +262,8 @@ def facts(store, samples, job_ids):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_whatever_is_pruned_all_that_is_asked_for_stays_the_same(filled, samples, clock, seed):
-    rng, job_ids, removed = random.Random(seed), [], 0
+    rng, removed = random.Random(seed), 0
+    job_ids: list[int] = []
 
     def begin():
         job_ids.append(filled.jobs.submit(samples.spec(len(job_ids)), "", SearchBudget(10)).job.id)

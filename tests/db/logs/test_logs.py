@@ -1,10 +1,10 @@
 """The log in a database: what is written is found, by whoever asks, once."""
 
-import itertools
 import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from itertools import permutations
 
 import pytest
@@ -228,8 +228,8 @@ def test_a_sweep_that_broke_off_is_gone_on_with_while_the_name_is_in_use(release
     monkeypatch.setattr(sweep, "ROWS_AT_ONCE", 2)
     released.logs.delete("n")
     for number in range(8):
-        left = itertools.count()  # one transaction, and the process is killed
-        sweep.sweep(released.database, lambda left=left: next(left) < 1)
+        goes_on = iter([True, False])  # one transaction, and the process is killed
+        sweep.sweep(released.database, partial(next, goes_on))
         released.logs.write("n", [entry(f"k{number}", b"new")])
     assert released.logs.sweep().entries > 0
     found = released.logs.look_up("n", [f"k{number}" for number in range(9)], H100)
