@@ -229,7 +229,7 @@ def test_a_sweep_that_broke_off_is_gone_on_with_while_the_name_is_in_use(release
     released.logs.delete("n")
     for number in range(8):
         goes_on = iter([True, False])  # one transaction, and the process is killed
-        sweep.sweep(released.database, partial(next, goes_on))
+        sweep.sweep(released.database, partial(next, goes_on, False))
         released.logs.write("n", [entry(f"k{number}", b"new")])
     assert released.logs.sweep().entries > 0
     found = released.logs.look_up("n", [f"k{number}" for number in range(9)], H100)
