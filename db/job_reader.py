@@ -250,7 +250,7 @@ def jobs_of(session: Session, rows: list[JobRow]) -> list[Job]:
             spec=JobSpec(row.model_sha256, row.target_key or "", tuple(tasks[row.id]), dict(row.settings)),
             state=JobState(row.state),
             budget=SearchBudget.from_json(row.budget),
-            progress=_told(row.progress),
+            progress=_progress(row.progress),
             trials=trials[row.id],
             wish=Wish(row.wish) if row.wish else None,
         )
@@ -264,7 +264,7 @@ def pruned_trials(progress: Mapping[str, Any] | None) -> dict[str, dict[Status, 
     return {key: {Status(status): count for status, count in of_task.items()} for key, of_task in counts.items()}
 
 
-def _told(progress: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def _progress(progress: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """The stored progress of a job without what was removed of it; None where nothing else is there."""
     if progress is None or PRUNED not in progress:
         return None if progress is None else dict(progress)

@@ -34,7 +34,7 @@ class ProgressPruning(DatabasePart):
     def prune(self, before: datetime, dry_run: bool) -> Iterator[Pruned]:
         """Thin the progress of jobs that finished before a moment: what each transaction removes."""
         for job_id in self._jobs(before):
-            told = self._told(job_id)
+            told = self._moments(job_id)
             spared = spared_progress(told, MOST_PROGRESS)
             if dry_run:
                 yield Pruned(events=len(told) - len(spared))
@@ -53,7 +53,7 @@ class ProgressPruning(DatabasePart):
         return list(session.scalars(select(JobRow.id).where(*conditions).order_by(JobRow.id)))
 
     @read_session
-    def _told(self, session: Session, job_id: int) -> list[tuple[int, bool]]:
+    def _moments(self, session: Session, job_id: int) -> list[tuple[int, bool]]:
         """The numbers of a job's progress, and whether each told what more budget would bring."""
         tells = EventRow.data["again_gain"].as_string().is_not(None)
         query = select(EventRow.number, tells).where(*_progress_of(job_id)).order_by(EventRow.number)

@@ -99,23 +99,24 @@ def settings(env: Mapping[str, str] = os.environ) -> Environment:
 
 def _retention(env: Mapping[str, str]) -> RetentionPolicy:
     usual = RetentionPolicy()
-    best, trials_days = _kept(env, "TRIALS", None), _kept(env, "TRIALS_DAYS", usual.trials_days)
+    best = _limit("TUNEWRIGHT_KEEP_TRIALS", env.get("TUNEWRIGHT_KEEP_TRIALS"), None)
     if best is not None and not LEAST_BEST <= best == best // 1:
         raise ValueError(f"TUNEWRIGHT_KEEP_TRIALS={best:g} is no whole number from {LEAST_BEST} on, nor {FOR_EVER}")
+    trials_days = _limit("TUNEWRIGHT_KEEP_TRIALS_DAYS", env.get("TUNEWRIGHT_KEEP_TRIALS_DAYS"), usual.trials_days)
     return RetentionPolicy(
-        events_days=_kept(env, "EVENTS_DAYS", usual.events_days),
-        deliveries_days=_kept(env, "DELIVERIES_DAYS", usual.deliveries_days),
-        models_days=_kept(env, "MODELS_DAYS", usual.models_days),
+        events_days=_limit("TUNEWRIGHT_KEEP_EVENTS_DAYS", env.get("TUNEWRIGHT_KEEP_EVENTS_DAYS"), usual.events_days),
+        deliveries_days=_limit(
+            "TUNEWRIGHT_KEEP_DELIVERIES_DAYS", env.get("TUNEWRIGHT_KEEP_DELIVERIES_DAYS"), usual.deliveries_days
+        ),
+        models_days=_limit("TUNEWRIGHT_KEEP_MODELS_DAYS", env.get("TUNEWRIGHT_KEEP_MODELS_DAYS"), usual.models_days),
         best=None if best is None or trials_days is None else int(best),
         trials_days=usual.trials_days if trials_days is None else trials_days,
     )
 
 
-def _kept(env: Mapping[str, str], name: str, usual: float | None) -> float | None:
-    """The number of a setting TUNEWRIGHT_KEEP_*; None for `FOR_EVER`."""
-    variable = f"TUNEWRIGHT_KEEP_{name}"
-    text = env.get(variable) or ""
-    if text in ("", FOR_EVER):
+def _limit(variable: str, text: str | None, usual: float | None) -> float | None:
+    """The number of a setting of what is kept how long; None for `FOR_EVER`."""
+    if not text or text == FOR_EVER:
         return None if text else usual
     try:
         number = float(text)
