@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from sqlalchemy import Connection, func, select
 from sqlalchemy import exc as sql
 
@@ -40,10 +42,13 @@ class Turn:
 
     def close(self) -> None:
         """Let another process have it."""
-        if self._connection is not None:
-            self._connection.invalidate()
-            self._connection.close()
-            self._connection = None
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        with suppress(sql.DBAPIError):  # it may be lost
+            if not connection.invalidated:
+                connection.execute(select(func.pg_advisory_unlock_all()))
+        connection.close()
 
     def _take(self, connection: Connection) -> bool:
         taken = connection.scalar(select(func.pg_try_advisory_lock(LOCK_SPACE, self._number)))
