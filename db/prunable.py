@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
+from itertools import accumulate
 from typing import NamedTuple
 
 
@@ -45,28 +46,25 @@ def spared_progress(told: Sequence[tuple[int, bool]], most: int) -> set[int]:
 
     `told` has the number of each, ascending, and whether it told what more budget would bring. Readers sample the
     progress of a long job by numbers that a power of two divides. So those stay that one divides, and for each smaller
-    one the newest, and the newest of those that told it: what a page says last is the same as before. Removing some of
-    the others first changes none of that.
+    one the oldest, the newest, and the newest of those that told it: where curves begin and end and what a page says
+    last is the same as before. Removing some of the others first changes none of that.
     """
-    spared = _newest(number for number, _ in told) | _newest(number for number, tells in told if tells)
+    numbers = [number for number, _ in told]
+    ends = _outermost(numbers, min) | _outermost(numbers, max) | _outermost((n for n, tells in told if tells), max)
     step = 1
-    while len(kept := spared | {number for number, _ in told if number % step == 0}) > most:
+    while len(spared := ends | {number for number in numbers if number % step == 0}) > most:
         step *= 2
-    return kept
+    return spared
 
 
-def _newest(numbers: Iterable[int]) -> set[int]:
-    """For each power of two the greatest number that it divides."""
-    newest: dict[int, int] = {}
-    for number in numbers:  # ascending
+def _outermost(numbers: Iterable[int], outer: Callable[[int, int], int]) -> set[int]:
+    """For each power of two the outermost number that it divides."""
+    by_divisor: dict[int, int] = {}
+    for number in numbers:
         divisor = number & -number
-        newest[divisor] = number
-    greatest: set[int] = set()
-    last = 0
-    for divisor in sorted(newest, reverse=True):
-        last = max(last, newest[divisor])
-        greatest.add(last)
-    return greatest
+        by_divisor[divisor] = outer(by_divisor.get(divisor, number), number)
+    divisors = sorted(by_divisor, reverse=True)  # what a power divides, the smaller ones divide too
+    return set(accumulate((by_divisor[divisor] for divisor in divisors), outer))
 
 
 def in_ranges(numbers: Sequence[int], size: int) -> list[tuple[int, int]]:

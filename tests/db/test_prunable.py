@@ -37,10 +37,10 @@ progress = st.lists(st.tuples(st.integers(1, 4000), st.booleans()), max_size=900
 
 
 def read(told, every):
-    """What a page sees that reads numbers which a power of two divides: the last moment, and the last forecast."""
+    """What a page sees that reads numbers which a power divides: the first and the last moment, the last forecast."""
     numbers = [number for number, _ in told if number % every == 0]
     forecasts = [number for number, tells in told if tells and number % every == 0]
-    return numbers[-1:], forecasts[-1:]
+    return numbers[:1], numbers[-1:], forecasts[-1:]
 
 
 @given(progress, st.sampled_from([50, 100, 200]))
