@@ -1,6 +1,7 @@
 """What is deleted over HTTP, and what the service forgets by itself."""
 
 import logging
+from types import SimpleNamespace
 
 import pytest
 from sqlalchemy import func, select
@@ -16,7 +17,6 @@ from tunewright.db.retention import MOST_PROGRESS, RetentionPolicy
 from tunewright.db.tables import LogEntryRow
 from tunewright.search_space.measurement import Record
 from tunewright.search_space.schedule import Schedule
-from tunewright.tuner.cli import answers
 
 from ..commands import commands
 from ..waiting import wait_for
@@ -189,8 +189,13 @@ def test_jobs_are_deleted_by_the_command(one, run, finish):
 @pytest.mark.parametrize("says", [True, False])
 def test_a_person_is_asked(run, one, finish, monkeypatch, says):
     asked: list[str] = []
-    monkeypatch.setattr(answers.sys, "stdin", type("Terminal", (), {"isatty": lambda self: True})())
-    monkeypatch.setattr(answers.typer, "confirm", lambda question, **_: asked.append(question) or says)
+
+    def ask(question, *, err):
+        asked.append(question)
+        return says
+
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
+    monkeypatch.setattr("typer.confirm", ask)
     job_id = finish(one.store)
     one.client().put("/v1/logs/triton/k", json={"value": "v"})
     assert (run("jobs", "delete", job_id).code == 0) is says
