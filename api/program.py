@@ -18,7 +18,7 @@ from tunewright.db.bounds import LARGEST_ID
 from tunewright.graph.numerics import Precision
 from tunewright.tuner.arguments import LEAST_MINUTES, LEAST_PRIORITY, MOST_MINUTES, MOST_PRIORITY, MOST_TRIALS, RETIMED
 from tunewright.tuner.cli import app, execute, exit_code, messages
-from tunewright.tuner.cli.answers import CommandAnswer
+from tunewright.tuner.cli.answers import CommandAnswer, confirm
 from tunewright.tuner.cli.app import FAULT, command
 from tunewright.tuner.cli.keys import key_app
 from tunewright.tuner.cli.options import (
@@ -41,6 +41,7 @@ from tunewright.tuner.cli.options import (
 )
 from tunewright.tuner.errors import Refused
 from tunewright.tuner.settings import settings
+from tunewright.tuner.text import printable
 
 if TYPE_CHECKING:
     from .client import Client, Job
@@ -64,6 +65,7 @@ JobArgument = Annotated[
     int, typer.Argument(metavar="ID", min=1, max=LARGEST_ID, help="Number of the job.", show_default=False)
 ]
 PriorityOption = Annotated[int, typer.Option(min=LEAST_PRIORITY, max=MOST_PRIORITY, help="The higher goes first.")]
+YesOption = Annotated[bool, typer.Option("--yes", help="Don't ask.")]
 TargetKeyOption = Annotated[
     str | None,
     typer.Option(
@@ -211,6 +213,7 @@ def serve(
                 allow_hosts=tuple(allow_host or ()),
                 upload_bytes=upload_mb << 20,
                 webhook_hosts=_webhook_hosts(),
+                retention=settings().retention,
             ),
         ),
         lambda address: _announce(address, as_json),
@@ -359,6 +362,25 @@ def pause(job_id: JobArgument, server: ServerOption = None) -> CommandAnswer:
 def resume(job_id: JobArgument, server: ServerOption = None) -> CommandAnswer:
     """Let a paused job go on."""
     return _steer(server, lambda client: client.resume(job_id))
+
+
+@command(jobs_app, "delete")
+def delete_jobs(
+    job_ids: Annotated[
+        list[int],
+        typer.Argument(metavar="ID...", min=1, max=LARGEST_ID, help="Numbers of the jobs.", show_default=False),
+    ],
+    yes: YesOption = False,
+    server: ServerOption = None,
+) -> CommandAnswer:
+    """Delete finished jobs with their events and reports. What they have measured is kept."""
+    from .client import commands
+
+    numbers = list(dict.fromkeys(job_ids))
+    confirm(commands.question_of_deletion(numbers), is_confirmed=yes)
+    with commands.connect(server, commands.NO_JOB_OF_TUNE) as client:
+        data = commands.delete_jobs(client, numbers)
+    return CommandAnswer(data, commands.render_deletion, exit_code=FAULT if data["notes"] else 0)
 
 
 @command(jobs_app, context_settings={"ignore_unknown_options": True})  # so that -5 is a number
@@ -541,10 +563,11 @@ def add_files(
 
 
 @command(log_app, "delete")
-def delete_log(namespace: NamespaceArgument, server: ServerOption = None) -> CommandAnswer:
-    """Delete a namespace with all of its entries."""
+def delete_log(namespace: NamespaceArgument, yes: YesOption = False, server: ServerOption = None) -> CommandAnswer:
+    """Delete a namespace with all of its entries and releases."""
     from .client import log_commands as commands
 
+    confirm(f"Delete all of {printable(namespace)}?", is_confirmed=yes)
     return CommandAnswer(commands.delete_namespace(server, namespace), commands.render_delete)
 
 

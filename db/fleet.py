@@ -83,6 +83,9 @@ class Fleet(DatabasePart):
     ) -> None:
         """Store that a tuner runs, with its devices. One that was deleted is enlisted again."""
         now = self.database.now(session)
+        if job_id is not None:  # locked before the tuner, as who deletes the job does; it may be gone
+            job = select(JobRow.id).where(JobRow.id == job_id)
+            job_id = session.scalar(job.with_for_update(read=True, key_share=True))
         row = session.get(TunerRow, tuner_id, with_for_update=True)
         if row is None:
             values = self._enlisted.get(tuner_id)

@@ -33,6 +33,9 @@ PRECISION = "precision"
 RETIME = "retime"
 """The setting of a job that searches nothing, but times the fastest so many schedules of each stale task again."""
 
+PRUNED = "pruned"
+"""The entry of a job's stored progress that tells what was removed of the job (`pruning`). `Job.progress` has none."""
+
 DEFAULT_TRIALS = 200
 """Trials of a search without any bound."""
 
@@ -56,7 +59,7 @@ class LeaseLost(StoreError):
 
 
 class Conflict(StoreError):
-    """The job is in no state for that, or the idempotency key came with another request before."""
+    """A job is in no state for that, or the idempotency key came with another request before."""
 
 
 class QuotaExceeded(StoreError):
@@ -310,7 +313,10 @@ class JobEdit:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened to a job. Numbers of one job are 1, 2, 3, ... without a gap, in order of commits."""
+    """Something that happened to a job. Numbers of one job ascend in order of commits, from 1 on, without a gap.
+
+    But of a job that finished long ago most of the progress may have been removed (`pruning`).
+    """
 
     job_id: int
     number: int

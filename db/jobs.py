@@ -12,7 +12,7 @@ from dataclasses import replace
 from math import inf
 from typing import Any, TypeVar
 
-from sqlalchemy import bindparam, delete, func, select
+from sqlalchemy import bindparam, delete, func, select, update
 from sqlalchemy import exc as sql
 from sqlalchemy.orm import Session
 
@@ -41,9 +41,22 @@ from .job import (
 )
 from .job_edits import add_tags, clean_notes, detach, edit_job, raise_budget
 from .job_reader import JobReader, jobs_of, orders_of
-from .leases import NO_TARGET, Change, begin_change, change_jobs, claim_task, is_available, job_row, next_job, obey
+from .leases import NO_TARGET, Change, begin_change, change_jobs, claim_task, is_available, next_job, obey
 from .schema import LOCK
-from .tables import IS_UNFINISHED, ClaimRow, JobRow, JobTaskRow, SubmissionRow, TargetRow
+from .tables import (
+    IS_UNFINISHED,
+    ClaimRow,
+    CostModelRow,
+    EventRow,
+    JobRow,
+    JobTagRow,
+    JobTaskRow,
+    SubmissionRow,
+    TargetRow,
+    TrialRow,
+    TunerRow,
+    UploadRow,
+)
 from .translate import clean, target_values, to_target
 
 RELEASE_CLAIMS = delete(ClaimRow).where(ClaimRow.job_id == bindparam("job"), ClaimRow.epoch == bindparam("epoch"))
@@ -81,14 +94,16 @@ class Jobs(JobReader):
         notes: str = "",
         idempotency: Idempotency | None = None,
         most_unfinished: int | None = None,
+        is_uploaded: bool = False,
     ) -> Submission:
         """Queue a job; an unfinished one of the same spec is returned as it is.
 
-        But a job of a command (attached) that has no lease is resumed (`resume`).
+        But a job of a command (attached) that has no lease is resumed (`resume`). `is_uploaded`: its model must be
+        among the uploads, and stays there while the job is unfinished.
 
-        Raises NotFound where the target or a task is unknown, Conflict where the idempotency key came with another
-        fingerprint, QuotaExceeded where the owner has `most_unfinished` unfinished jobs, ValueError as `check_tags` and
-        `check_notes`.
+        Raises NotFound where the target, a task or the model is unknown, Conflict where the idempotency key came with
+        another fingerprint, QuotaExceeded where the owner has `most_unfinished` unfinished jobs, ValueError as
+        `check_tags` and `check_notes`.
         """
         values = _new_values(spec, label, budget) | {"priority": priority, "owner": owner, "notes": clean_notes(notes)}
         tags = check_tags(tags)
@@ -96,6 +111,8 @@ class Jobs(JobReader):
         def work(change: Change) -> Submission:
             if idempotency is not None and (submission := self._submission(change.session, idempotency)) is not None:
                 return submission
+            if is_uploaded:
+                _lock_model(change.session, spec.model_sha256)
             row, is_new = self._join_or_add(change, spec, values, tags, most_unfinished)
             if idempotency is not None:
                 self._add_submission(change, idempotency, row.id)
@@ -390,7 +407,41 @@ class Jobs(JobReader):
         edit_job(change, row, edit)
         return jobs_of(change.session, [row])[0]
 
+    @change_jobs
+    def delete(self, change: Change, job_id: int) -> None:
+        """Delete a finished job with its tasks, tags, events and idempotency names.
+
+        What it has measured stays, as trials of no job. Raises NotFound, and Conflict where it is not finished.
+        """
+        row = change.job(job_id)
+        if JobState(row.state) in UNFINISHED:
+            raise Conflict(f"job {job_id} is {row.state}: cancel it first")
+        session = change.session
+        session.execute(update(TrialRow).where(TrialRow.job_id == job_id).values(job_id=None, ordinal=None))
+        for kept in (CostModelRow, TunerRow):
+            session.execute(update(kept).where(kept.job_id == job_id).values(job_id=None))
+        for part in (ClaimRow, SubmissionRow, JobTagRow, EventRow, JobTaskRow):
+            session.execute(delete(part).where(part.job_id == job_id))
+        self._keep_number(session, job_id)
+        session.execute(delete(JobRow).where(JobRow.id == job_id))
+        self.database.announce(session)
+
     # Within a transaction
+
+    def _keep_number(self, session: Session, job_id: int) -> None:
+        """Keep SQLite from giving the number of a job that is deleted to another one (`_next_number`)."""
+        if self.database.is_sqlite and job_id > _newest_deleted(session):
+            session.connection().exec_driver_sql(f"PRAGMA user_version = {job_id:d}")
+
+    def _next_number(self, session: Session) -> dict[str, int]:
+        """The column `id` of a new job on SQLite, which would use that of the newest one again once it is deleted.
+
+        PostgreSQL counts by itself.
+        """
+        if not self.database.is_sqlite:
+            return {}
+        newest = session.scalar(select(func.max(JobRow.id))) or 0
+        return {"id": max(newest, _newest_deleted(session)) + 1}
 
     def _submission(self, session: Session, idempotency: Idempotency) -> Submission | None:
         """`submission` within a transaction."""
@@ -399,7 +450,9 @@ class Jobs(JobReader):
             return None
         if submission.fingerprint != idempotency.fingerprint:
             raise Conflict("the idempotency key came with another request before")
-        row = job_row(self.database, session, submission.job_id)
+        row = session.get(JobRow, submission.job_id)
+        if row is None:  # it was deleted in between, with its names
+            return None
         is_new = row.created_at == submission.created_at  # one transaction's
         return Submission(jobs_of(session, [row])[0], is_new)
 
@@ -435,7 +488,7 @@ class Jobs(JobReader):
 
     def _add(self, change: Change, spec: JobSpec, values: dict[str, Any], tags: Sequence[str] = ()) -> JobRow:
         """A new job, queued. Raises _InsertRace where an unfinished one of the spec appeared in between."""
-        values = values | {"created_at": change.now, "updated_at": change.now}
+        values = values | self._next_number(change.session) | {"created_at": change.now, "updated_at": change.now}
         if not self.database.add(change.session, JobRow, ["spec_key"], [values], IS_UNFINISHED):
             raise _InsertRace
         row = _unfinished_row(change.session, spec)
@@ -497,8 +550,20 @@ def _new_values(spec: JobSpec, label: str, budget: SearchBudget) -> dict[str, An
     }
 
 
+def _newest_deleted(session: Session) -> int:
+    """The highest number of a job that was deleted from a SQLite file; 0 without any."""
+    return int(session.connection().exec_driver_sql("PRAGMA user_version").scalar_one())
+
+
 def _unfinished_row(session: Session, spec: JobSpec) -> JobRow | None:
     return session.scalar(select(JobRow).where(JobRow.spec_key == spec.key, IS_UNFINISHED).with_for_update())
+
+
+def _lock_model(session: Session, sha256: str) -> None:
+    """Keep others from deleting an uploaded model until the job is stored that needs it. Raises NotFound."""
+    query = select(UploadRow.sha256).where(UploadRow.sha256 == sha256)
+    if session.scalar(query.with_for_update(read=True, key_share=True)) is None:
+        raise NotFound(f"there is no model {sha256}")
 
 
 def _check_quota(session: Session, owner: str, most_unfinished: int) -> None:

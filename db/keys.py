@@ -143,6 +143,12 @@ class Keys(DatabasePart):
         return len(session.execute(statement.returning(KeyRow.id)).all())
 
     @read_session
+    def expired(self, session: Session) -> int:
+        """How many `remove_expired` would delete now."""
+        is_over = KeyRow.is_passing, ~_is_valid_sql(self.database.now(session))
+        return session.scalar(select(func.count()).select_from(KeyRow).where(*is_over)) or 0
+
+    @read_session
     def any(self, session: Session) -> bool:
         """Whether there is a valid key, not counting local and passing ones."""
         is_lasting = and_(KeyRow.is_passing.is_(False), func.substr(KeyRow.name, 1, len(LOCAL)) != LOCAL)

@@ -30,6 +30,7 @@ from .fleet import Fleet
 from .jobs import Jobs
 from .keys import Keys
 from .logs.logs import Logs
+from .pruning import Pruning
 from .recorder import Recorder
 from .schema import HEAD, current_revision, upgrade
 from .snapshots import Snapshots
@@ -111,7 +112,8 @@ class Store(Recorder, Transfer, Closeable):
     exactly; texts come back with NUL and lone surrogates replaced, which no database keeps; an error that is not a
     number counts as infinite.
 
-    Trials are facts: what was measured is neither changed nor removed. The key of a trial is (task, target, schedule).
+    Trials are facts: what was measured is not changed, nor removed unless a policy asks for it (`retention`), and then
+    none that anything here depends on. The key of a trial is (task, target, schedule).
     The first one stored under it stays; one that an import brings of the same schedule is kept beside it, for `best`
     and `export` alone. So is one that was imported, once the schedule is timed here: that is the trial then, and newer
     than all. Taking back (`voids`) changes how trials count, and lifting it changes that back. Confirmations are added
@@ -141,6 +143,7 @@ class Store(Recorder, Transfer, Closeable):
         self.voids = Voids(database)
         self.logs = Logs(database)
         self.webhooks = Webhooks(database)
+        self.pruning = Pruning(database)
 
     def close(self) -> None:
         """Release the connections. A store in memory is gone then."""

@@ -19,6 +19,7 @@ from tunewright.codegen.fields import quote
 from tunewright.search_space.measurement import NOISE, PACE, Status
 
 from .database import DatabasePart, read_session
+from .job_reader import pruned_trials
 from .tables import JobRow, TrialRow, VoidRow
 from .translate import STATUSES, to_record, to_schedule
 from .trial import LONGEST_ERROR, TrialDetail, TrialLine, TrialOrder, TrialPage
@@ -129,11 +130,15 @@ class TrialLog(DatabasePart):
 
     @read_session
     def counts(self, session: Session, job_id: int) -> dict[str, dict[Status, int]]:
-        """Task key -> numbers of the job's trials of it by status; only tasks and statuses that occurred."""
+        """Task key -> numbers of the job's trials of it by status; only tasks and statuses that occurred.
+
+        Those that were removed count too.
+        """
         query = select(TrialRow.task_key, TrialRow.status, func.count()).where(TrialRow.job_id == job_id)
-        counts: dict[str, dict[Status, int]] = {}
+        counts = pruned_trials(session.scalar(select(JobRow.progress).where(JobRow.id == job_id)))
         for task_key, status, count in session.execute(query.group_by(TrialRow.task_key, TrialRow.status)):
-            counts.setdefault(task_key, {})[STATUSES[status]] = count
+            of_task = counts.setdefault(task_key, {})
+            of_task[STATUSES[status]] = of_task.get(STATUSES[status], 0) + count
         return counts
 
     @read_session

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import select, tuple_
+from sqlalchemy import delete, select, tuple_
 from sqlalchemy.orm import Session
 
-from .database import DatabasePart, read_session
+from .database import DatabasePart, read_session, write_session
 from .errors import NotFound
-from .tables import UploadPieceRow, UploadRow
+from .job import Conflict
+from .tables import IS_UNFINISHED, JobRow, UploadPieceRow, UploadRow
 from .translate import clean, from_row
 
 
@@ -90,6 +91,20 @@ class Uploads(DatabasePart):
             query = query.where(tuple_(UploadRow.created_at, UploadRow.sha256) < (last_row.created_at, last_row.sha256))
         return [from_row(Upload, row) for row in session.scalars(query)]
 
+    @write_session
+    def delete(self, session: Session, sha256: str) -> int:
+        """Delete a model; its size in bytes. Finished jobs of it keep standing.
+
+        Raises NotFound, and Conflict while an unfinished job needs it.
+        """
+        row = self._row(session, sha256, lock=True)
+        job = select(JobRow.id).where(JobRow.model_sha256 == sha256, IS_UNFINISHED).order_by(JobRow.id).limit(1)
+        if (job_id := session.scalar(job)) is not None:
+            raise Conflict(f"job {job_id} needs the model: cancel it first")
+        size_bytes = row.size_bytes
+        remove_upload(session, row)
+        return size_bytes
+
     def _read(self, sha256: str) -> Iterator[bytes]:
         position = 0
         while (piece := self.piece(sha256, position)) is not None:
@@ -102,11 +117,17 @@ class Uploads(DatabasePart):
         row = session.get(UploadPieceRow, (sha256, position))
         return None if row is None else row.data
 
-    def _row(self, session: Session, sha256: str) -> UploadRow:
-        row = session.get(UploadRow, sha256)
+    def _row(self, session: Session, sha256: str, *, lock: bool = False) -> UploadRow:
+        row = session.get(UploadRow, sha256, with_for_update=lock)
         if row is None:
             raise NotFound(f"{self.database}: there is no model {sha256}")
         return row
+
+
+def remove_upload(session: Session, row: UploadRow) -> None:
+    """Delete a locked model, with its pieces."""
+    session.execute(delete(UploadPieceRow).where(UploadPieceRow.sha256 == row.sha256))
+    session.execute(delete(UploadRow).where(UploadRow.sha256 == row.sha256))
 
 
 def _pieces(data: Iterable[bytes]) -> Iterator[bytes]:

@@ -10,11 +10,16 @@ from pathlib import Path
 
 from platformdirs import user_data_path
 
+from tunewright.db.retention import LEAST_BEST, MOST_DAYS, RetentionPolicy
+
 DEBUG_LADDER = ("", "timing", "schedule", "ir", "llvm", "assembly", "rewrites")
 """The loggers `tunewright.<name>` that `DEBUG=1..6` switches on, one more at each step."""
 
 LEASE_S, SHORTEST_LEASE_S = 30.0, 1.0
 """Default duration of a lease, and the shortest one that the environment may set."""
+
+FOR_EVER = "forever"
+"""The value of a setting of what is kept how long that is never removed."""
 
 PATIENCE_S = 10.0
 """Seconds that a command waits for an unreachable database server."""
@@ -31,6 +36,7 @@ class Environment:
     server: str = ""  # TUNEWRIGHT_SERVER: URL of the server that commands ask
     api_key: str = field(default="", repr=False)  # TUNEWRIGHT_API_KEY: what they show it
     webhook_hosts: str = ""  # TUNEWRIGHT_WEBHOOK_HOSTS: where `serve` may send webhooks to besides the public Internet
+    retention: RetentionPolicy = field(default_factory=RetentionPolicy)  # TUNEWRIGHT_KEEP_*: what is kept how long
 
     @property
     def objects(self) -> Path:
@@ -89,7 +95,38 @@ def settings(env: Mapping[str, str] = os.environ) -> Environment:
         server=env.get("TUNEWRIGHT_SERVER", ""),
         api_key=env.get("TUNEWRIGHT_API_KEY", ""),
         webhook_hosts=env.get("TUNEWRIGHT_WEBHOOK_HOSTS", ""),
+        retention=_retention(env),
     )
+
+
+def _retention(env: Mapping[str, str]) -> RetentionPolicy:
+    usual = RetentionPolicy()
+    best = _limit("TUNEWRIGHT_KEEP_TRIALS", env.get("TUNEWRIGHT_KEEP_TRIALS"), None)
+    if best is not None and not LEAST_BEST <= best == best // 1:
+        raise ValueError(f"TUNEWRIGHT_KEEP_TRIALS={best:g} is no whole number from {LEAST_BEST} on, nor {FOR_EVER}")
+    trials_days = _limit("TUNEWRIGHT_KEEP_TRIALS_DAYS", env.get("TUNEWRIGHT_KEEP_TRIALS_DAYS"), usual.trials_days)
+    return RetentionPolicy(
+        events_days=_limit("TUNEWRIGHT_KEEP_EVENTS_DAYS", env.get("TUNEWRIGHT_KEEP_EVENTS_DAYS"), usual.events_days),
+        deliveries_days=_limit(
+            "TUNEWRIGHT_KEEP_DELIVERIES_DAYS", env.get("TUNEWRIGHT_KEEP_DELIVERIES_DAYS"), usual.deliveries_days
+        ),
+        models_days=_limit("TUNEWRIGHT_KEEP_MODELS_DAYS", env.get("TUNEWRIGHT_KEEP_MODELS_DAYS"), usual.models_days),
+        best=None if best is None or trials_days is None else int(best),
+        trials_days=usual.trials_days if trials_days is None else trials_days,
+    )
+
+
+def _limit(variable: str, text: str | None, usual: float | None) -> float | None:
+    """The number of a setting of what is kept how long; None for `FOR_EVER`."""
+    if not text or text == FOR_EVER:
+        return None if text else usual
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0.0 <= number <= MOST_DAYS:
+        raise ValueError(f"{variable}={text!r} is no number from 0 to {MOST_DAYS:,}, nor {FOR_EVER}")
+    return number
 
 
 def _lease_s(text: str) -> float:

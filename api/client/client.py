@@ -280,6 +280,14 @@ class Client(Closeable):
         path = f"/v1/jobs/{_number(job_id)}:extend"
         return self._job(self._connection.request("POST", path, json=body, headers=headers).data)
 
+    def delete(self, job_id: int) -> None:
+        """Delete a finished job. What it has measured stays, and is found as before."""
+        self._connection.request("DELETE", f"/v1/jobs/{_number(job_id)}")
+
+    def delete_model(self, sha256: str) -> None:
+        """Delete a model that was sent, by the digest that jobs have as `model`; no unfinished job may need it."""
+        self._connection.request("DELETE", f"/v1/models/{quote(sha256, safe='')}")
+
     def _steer(self, job_id: int, verb: str) -> Job:
         return self._job(self._connection.request("POST", f"/v1/jobs/{_number(job_id)}:{verb}").data)
 

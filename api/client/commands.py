@@ -271,6 +271,31 @@ def _escape(data: Any) -> Any:
             return data
 
 
+def question_of_deletion(job_ids: Sequence[int]) -> str:
+    """What is asked before jobs are deleted."""
+    return f"Delete {'job' if len(job_ids) == 1 else 'jobs'} {', '.join(map(str, job_ids))}?"
+
+
+def delete_jobs(client: Client, job_ids: Sequence[int]) -> dict[str, Any]:
+    """Delete jobs, each that can be; of the others a note says why."""
+    deleted, notes = [], []
+    for job_id in job_ids:
+        try:
+            client.delete(job_id)
+        except ServiceError as error:
+            if error.kind not in ("no-such-job", "job-unfinished"):
+                raise
+            notes.append(str(error))
+        else:
+            deleted.append(job_id)
+    return {"deleted": deleted, "notes": notes}
+
+
+def render_deletion(console: Console, data: Mapping[str, Any]) -> None:
+    """Print how many jobs are gone."""
+    console.print(f"{counted(len(data['deleted']), 'job')} deleted")
+
+
 SUM_LEGEND = "a speed-up with neither ° nor an interval: by its tasks, each confirmed"
 """What a figure is of while the whole model was not timed: a sum has no interval."""
 

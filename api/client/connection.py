@@ -36,6 +36,9 @@ SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 10.0
 PASSING = frozenset({408, 425, 429, 502, 503, 504})
 """Statuses that may be others when asked again."""
 
+NO_CONTENT = 204
+"""The status of an answer that has no body, whatever its headers say."""
+
 PATIENCE_S = 60.0
 """How long requests are repeated unless the caller says otherwise."""
 
@@ -103,7 +106,7 @@ class Reply:
         self.status = status
         self.headers = headers
         self.data: Any = None
-        if "json" in headers.get("content-type", ""):
+        if status != NO_CONTENT and "json" in headers.get("content-type", ""):
             try:
                 self.data = json.loads(body)
             except (ValueError, RecursionError):

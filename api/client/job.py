@@ -84,7 +84,10 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class JobEvent:
-    """Something that happened to a job. Numbers are 1, 2, 3, ... without a gap."""
+    """Something that happened to a job. Numbers ascend from 1 on, without a gap while the job goes on.
+
+    A server removes most of the progress of a job that finished long ago.
+    """
 
     job: int
     number: int

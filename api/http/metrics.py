@@ -37,6 +37,9 @@ UNSETTLED = 10_000
 A transaction may commit after others with higher ids. The largest beside others, a page of an import, has a thousand.
 """
 
+RECOUNT_S = 3600.0
+"""How often all trials are counted anew: nothing tells of those that were pruned."""
+
 _log = logging.getLogger("tunewright.api")
 
 
@@ -78,6 +81,12 @@ class Metrics:
             "tunewright_webhook_deliveries",
             "Attempts to tell a webhook, by where the delivery stands then.",
             ("state",),
+            registry=self.registry,
+        )
+        self.pruned = Counter(
+            "tunewright_pruned",
+            "Rows removed that the policy does not keep, by what they were.",
+            ("what",),
             registry=self.registry,
         )
         self.streams = Gauge("tunewright_event_streams", "Event streams that are open.", registry=self.registry)
@@ -178,12 +187,14 @@ class TrialCounts:
         self._settled: Counts[Status] = Counts()
         self._settled_through = 0  # the id up to which they are counted
         self._changes: TrialChanges | None = None  # before they were
+        self._counted_at_s = 0.0  # when all of them were
 
     def read(self) -> Counts[Status]:
         """How many ended each way. Not by several threads at once. Raises StoreError."""
         changes = self._store.trial_changes(UNSETTLED)
-        if changes != self._changes:
+        if changes != self._changes or time.monotonic() - self._counted_at_s >= RECOUNT_S:
             self._settled, self._settled_through, self._changes = Counts(), 0, changes
+            self._counted_at_s = time.monotonic()
         through = self._store.newest_trial() - UNSETTLED
         if through > self._settled_through:
             self._settled += Counts(self._store.statuses(self._settled_through, through))

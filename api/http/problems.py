@@ -187,6 +187,18 @@ class ProblemKind(Enum):
         "The tuner is of another version",
         "Install the version of the server on its machine.",
     )
+    UNFINISHED = (
+        "job-unfinished",
+        409,
+        "The job is not finished",
+        "Cancel it first: `POST /v1/jobs/{job_id}:cancel`; one that is being worked on ends soon after.",
+    )
+    MODEL_NEEDED = (
+        "model-needed",
+        409,
+        "An unfinished job needs the model",
+        "Wait for the end of the job, or cancel it first.",
+    )
     NOT_LAUNCHABLE = (
         "not-launchable",
         409,

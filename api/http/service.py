@@ -17,6 +17,7 @@ from tunewright.codegen.target import Target
 from tunewright.db.errors import NotFound
 from tunewright.db.job import Event
 from tunewright.db.logs.logs import LogQuota
+from tunewright.db.retention import RetentionPolicy
 from tunewright.db.store import Store
 from tunewright.graph.task import Task
 
@@ -26,6 +27,7 @@ from .metrics import Metrics
 from .problems import Problem, ProblemKind
 from .queue_watch import QueueWatch
 from .readers import Readers
+from .retention import Retention
 from .webhook_hosts import WebhookHosts
 
 Result = TypeVar("Result")
@@ -52,6 +54,7 @@ class Options:
     readers: int = 2  # processes that read models, at most
     bodies: int = 8  # models and imports that are received at once: each has a file until it is stored
     log_quota: LogQuota = field(default_factory=LogQuota)  # what a namespace of the log may hold
+    retention: RetentionPolicy | None = None  # what is kept how long; None: nothing is ever pruned
     streams: int = 500  # event streams that are open at once
     webhook_hosts: WebhookHosts = field(default_factory=WebhookHosts)  # that may be told of jobs besides public ones
     folder: Path | None = None  # where bodies wait while they are read; None: the system's folder for such files
@@ -68,6 +71,7 @@ class Service:
     readers: Readers
     metrics: Metrics
     health: ServiceHealth
+    retention: Retention
     upload_slots: anyio.CapacityLimiter  # who receives a large body
     stream_slots: anyio.CapacityLimiter  # who has an event stream open
     stream_threads: anyio.CapacityLimiter  # threads that those streams read the database in
@@ -82,6 +86,7 @@ class Service:
     def drain(self) -> None:
         """Begin to end: not ready for new work, and open streams end. From any thread, or a signal handler."""
         self.draining.set()
+        self.retention.stop()
         self.changes.stop()
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Select, bindparam, delete, insert, select, update
+from sqlalchemy import Select, bindparam, insert, select, update
 from sqlalchemy.orm import Session
 
 from ..database import KEYS_AT_ONCE, Database, DatabasePart, batches, read_session, write_session
@@ -29,6 +29,7 @@ from .entry import (
     match_of,
 )
 from .formats import check_value
+from .sweep import SweptLog, deleted_name, sweep
 from .update import LogUpdate, Place, Stored, places
 
 MOST_AT_ONCE = 1000
@@ -86,7 +87,10 @@ class WriteCounts:
 
 
 class Logs(DatabasePart):
-    """Each method is one transaction, and may raise StoreError. ValueError: a name that is none of a namespace."""
+    """Each method but `sweep` is one transaction, and may raise StoreError.
+
+    ValueError: a name that is none of a namespace.
+    """
 
     def __init__(self, database: Database) -> None:
         super().__init__(database)
@@ -140,11 +144,21 @@ class Logs(DatabasePart):
 
     @write_session
     def delete(self, session: Session, namespace: str) -> int:
-        """Delete a namespace with all of its entries; how many these were. Raises NotFound."""
+        """Delete a namespace with all of its entries; how many these were. Raises NotFound.
+
+        From then on nobody finds any of them, nor a release. But it takes no longer than a write does: their rows are
+        removed by `sweep`, which is to be called next; after a crash any later one does it.
+        """
         row = self._find(session, check_namespace(namespace), lock=True)
-        count = session.connection().execute(delete(LogEntryRow).where(LogEntryRow.namespace_id == row.id)).rowcount
-        row.entries, row.size_bytes, row.revision = 0, 0, row.revision + 1  # the row stays: revisions never go back
+        count, revision = row.entries, row.revision + 1  # revisions never go back
+        row.name, row.entries, row.size_bytes = deleted_name(row.id), 0, 0
+        session.flush()
+        session.add(NamespaceRow(name=namespace, entries=0, size_bytes=0, revision=revision, created_at=row.created_at))
         return count
+
+    def sweep(self, goes_on: Callable[[], bool] = lambda: True) -> SweptLog:
+        """Remove what deleted namespaces have left, and environments that no entry has (`sweep.sweep`)."""
+        return sweep(self.database, goes_on)
 
     @read_session
     def namespaces(self, session: Session) -> list[Namespace]:
@@ -231,13 +245,18 @@ class Logs(DatabasePart):
                 self._environments[row.id] = read_stored(
                     partial(LogEnvironment.from_json, row.data), EnvironmentRow.__tablename__, "data"
                 )
-        return [_entry(row, self._environments[row.environment_id]) for row in rows]
+        # An environment is missing where its namespace was deleted since the rows were read.
+        kept = (row for row in rows if row.environment_id in self._environments)
+        return [_entry(row, self._environments[row.environment_id]) for row in kept]
 
     def _lock(self, session: Session, name: str) -> NamespaceRow:
         """The row of a namespace, made if it is missing; other writers wait."""
         values = {"name": name, "entries": 0, "size_bytes": 0, "revision": 0, "created_at": self.database.now(session)}
         self.database.add(session, NamespaceRow, ["name"], [values])
-        return session.scalars(select(NamespaceRow).where(NamespaceRow.name == name).with_for_update()).one()
+        query = select(NamespaceRow).where(NamespaceRow.name == name).with_for_update()
+        while (row := session.scalar(query)) is None:  # it was deleted while the lock was waited for: there is another
+            pass
+        return row
 
     def _find(self, session: Session, name: str, *, lock: bool = False) -> NamespaceRow:
         """The row of a namespace with entries. Raises NotFound."""

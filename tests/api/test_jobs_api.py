@@ -489,7 +489,7 @@ def test_paths_that_lead_nowhere(client, kit, path):
 def test_methods_that_a_path_does_not_have(client, kit):
     assert client.delete("/v1/jobs").headers["allow"] == "GET, POST"
     kit.problem(client.delete("/v1/jobs"), "method-not-allowed", 405)
-    assert client.post("/v1/jobs/1").headers["allow"] == "GET, PATCH"
+    assert client.post("/v1/jobs/1").headers["allow"] == "GET, PATCH, DELETE"
     assert client.get("/v1/jobs/1:cancel").headers["allow"] == "POST"
 
 

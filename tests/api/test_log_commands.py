@@ -62,8 +62,8 @@ def test_what_is_exported_is_imported(run, filled, tmp_path):
     assert run("log", "import", "copy", str(file)).out == "3 added, 0 improved, 0 known already\n"
     data = run("log", "import", "copy", str(file), "--json").data
     assert data == {"namespace": "copy", "added": 0, "improved": 0, "known": 3}
-    assert run("log", "delete", "copy").out == "copy: 3 entries deleted\n"
-    assert run("log", "delete", "triton", "--json").data == {"namespace": "triton", "entries": 3}
+    assert run("log", "delete", "copy", "--yes").out == "copy: 3 entries deleted\n"
+    assert run("log", "delete", "triton", "--yes", "--json").data == {"namespace": "triton", "entries": 3}
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,8 @@ def test_what_is_exported_is_imported(run, filled, tmp_path):
         (("list", "A"), "is no namespace"),
         (("list", "--key", "k"), "--key needs a NAMESPACE"),
         (("list", "nobody"), "There is no such namespace"),
-        (("delete", "nobody"), "There is no such namespace"),
+        (("delete", "nobody"), "There is nobody to ask"),
+        (("delete", "nobody", "--yes"), "There is no such namespace"),
         (("import", "n", "/none/such"), "No such file"),
         (("export", "nobody", "-o", "/none/such"), "There is no such namespace"),
     ],

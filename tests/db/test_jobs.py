@@ -1,6 +1,8 @@
 """The contract of Jobs, checked on every database."""
 
+import contextlib
 import dataclasses
+import hashlib
 import itertools
 import json
 import math
@@ -31,6 +33,8 @@ from tunewright.db.job import (
     Submission,
     Wish,
 )
+from tunewright.db.snapshot import NewSnapshot
+from tunewright.db.tables import JobTagRow
 from tunewright.search_space.measurement import Measurement, Status
 
 from .conftest import in_threads
@@ -1155,3 +1159,101 @@ def test_threads_that_submit_one_spec_get_one_job(filled, samples):
     results = in_threads(run, 6)
     assert len({submitted.job.id for submitted in results}) == 1 == filled.counts()["jobs"]
     assert sum(submitted.is_new for submitted in results) == 3  # those of the name that was first
+
+
+class TestDelete:
+    @pytest.fixture
+    def finished(self, filled, samples):
+        """A finished job that is told of everywhere."""
+        idempotency = Idempotency("k1", "nightly", "f" * 64)
+        job = submit(filled.jobs, samples, owner="k1", idempotency=idempotency)
+        lease = filled.jobs.lease([samples.target().key], "holder")
+        assert lease is not None
+        for number in range(3):
+            filled.record(samples.record(number), lease)
+        filled.fleet.enlist("t1", "host", 7, "1", "local")
+        filled.fleet.report("t1", [], job.id)
+        filled.snapshots.keep(NewSnapshot("cpu", "1", b"model", 3, 3, {}, job_id=job.id))
+        with filled.database.write() as session:
+            session.add(JobTagRow(job_id=job.id, tag="nightly"))
+        filled.jobs.finish(lease, JobState.SUCCEEDED, result={"speedup": 2.0})
+        return job
+
+    def test_it_is_gone_and_what_it_measured_stays(self, filled, samples, finished):
+        task, target = samples.task().key, samples.target().key
+        before = filled.records(task, target), filled.best(task, target)
+        filled.jobs.delete(finished.id)
+        assert filled.jobs.list() == []
+        for ask in (filled.jobs.get, filled.jobs.events, filled.jobs.trials, filled.jobs.delete):
+            with pytest.raises(NotFound):
+                ask(finished.id)
+        assert (filled.records(task, target), filled.best(task, target)) == before
+        assert filled.schedule_keys(task, target) == {samples.schedule(number).key for number in range(3)}
+        assert [snapshot.job_id for snapshot in filled.snapshots.list()] == [None]
+        assert [tuner.job_id for tuner in filled.fleet.tuners()] == [None]
+        assert filled.jobs.submission(Idempotency("k1", "nightly", "0" * 64)) is None
+
+    @pytest.mark.parametrize("verb", [None, "lease", "pause"])
+    def test_an_unfinished_one_is_to_be_cancelled_first(self, jobs, samples, target, verb):
+        job = submit(jobs, samples)
+        match verb:
+            case "lease":
+                jobs.lease([target], "holder")
+            case "pause":
+                jobs.pause(job.id)
+        with pytest.raises(Conflict, match="cancel it first"):
+            jobs.delete(job.id)
+        assert jobs.get(job.id).state is not JobState.CANCELLED
+
+    def test_its_number_is_never_another_jobs(self, jobs, samples, target):
+        """A process that lost a job long ago would take another one for it, by number and epoch."""
+        submit(jobs, samples)
+        stale = jobs.lease([target], "holder")
+        jobs.finish(stale, JobState.FAILED)
+        jobs.delete(stale.job_id)
+        job = submit(jobs, samples, 1)
+        assert job.id > stale.job_id
+        lease = jobs.lease([target], "another")
+        assert lease.epoch == stale.epoch
+        with pytest.raises(LeaseLost):
+            jobs.renew(stale)
+        jobs.finish(lease, JobState.FAILED)
+        jobs.delete(job.id)
+        assert submit(jobs, samples, 2).id > job.id
+
+    def test_a_tuner_that_reports_it_still_works_for_no_job(self, filled, finished):
+        filled.jobs.delete(finished.id)
+        filled.fleet.report("t1", [], finished.id)
+        assert [tuner.job_id for tuner in filled.fleet.tuners()] == [None]
+
+    def test_one_of_many_threads_deletes_it_while_others_submit(self, filled, samples, finished):
+        def work(number):
+            if number % 2:
+                return submit(filled.jobs, samples, number).id
+            with contextlib.suppress(NotFound):
+                filled.jobs.delete(finished.id)
+                return True
+            return False
+
+        results = in_threads(work, 8)
+        assert sum(result is True for result in results) == 1
+        assert {job.id for job in filled.jobs.list()} == {result for result in results if not isinstance(result, bool)}
+
+
+def test_a_job_keeps_its_model_there(filled, samples):
+    with pytest.raises(NotFound, match="no model"):
+        submit(filled.jobs, samples, is_uploaded=True)
+    assert filled.jobs.list() == []
+    data = b"model"
+    sha256 = hashlib.sha256(data).hexdigest()
+    filled.uploads.add(sha256, [data], label="", with_weights=False, description={})
+    spec = dataclasses.replace(samples.spec(), model_sha256=sha256)
+    job = filled.jobs.submit(spec, "", BUDGET, is_uploaded=True).job
+    with pytest.raises(Conflict, match=f"job {job.id} needs the model"):
+        filled.uploads.delete(sha256)
+    filled.jobs.cancel(job.id)
+    assert filled.uploads.delete(sha256) == len(data)
+    for ask in (filled.uploads.get, filled.uploads.read, filled.uploads.delete):
+        with pytest.raises(NotFound):
+            ask(sha256)
+    assert filled.jobs.get(job.id).spec.model_sha256 == sha256

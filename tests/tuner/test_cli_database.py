@@ -16,13 +16,17 @@ from rich.console import Console
 from tunewright.codegen.expr.dtype import DType
 from tunewright.codegen.expr.expr import Load, Var, op
 from tunewright.codegen.target import Target
+from tunewright.db import trial_pruning
 from tunewright.db.errors import Damaged
+from tunewright.db.job import EventKind, JobSpec, JobState, NewEvent, SearchBudget, SpecTask
+from tunewright.db.retention import RetentionPolicy
 from tunewright.db.store import open_store
 from tunewright.graph.task import Axis, Stage, Task, Tensor
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule
 from tunewright.tuner.cli import database
+from tunewright.tuner.settings import settings
 
 from ..commands import Command
 from ..waiting import wait_for
@@ -195,3 +199,44 @@ def test_lines_without_an_end_are_refused(
     monkeypatch.setattr("tunewright.tuner.cli.database.LINE_BYTES", 1 << 20)
     (tmp_path / "records.jsonl").write_bytes(b"[" * (3 << 20))
     refused(command("import", tmp_path / "records.jsonl", "--db", url), "line 1: it is longer than 1 MiB")
+
+
+@pytest.fixture
+def long_url(url: str) -> str:
+    """The same database with a job that has ended, of 30 trials and 600 moments of progress."""
+    with open_store(url) as store:
+        spec = JobSpec("", TARGET.key, (SpecTask(relu().key, 1),))
+        store.jobs.submit(spec, "net.onnx", SearchBudget(30))
+        lease = store.jobs.lease([TARGET.key], "holder")
+        assert lease is not None
+        for number in range(100, 130):
+            measurement = dataclasses.replace(MEASUREMENT, median_s=1e-3 * number)
+            store.record(Record(relu().key, TARGET.key, Schedule("tiled", 1, (("a", number),)), measurement), lease)
+        store.jobs.renew(lease, events=[NewEvent(EventKind.PROGRESS)] * 600)
+        store.jobs.finish(lease, JobState.SUCCEEDED, result={})
+    return url
+
+
+def test_prune(long_url: str, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trial_pruning, "LEARNED_TRIALS", 5)
+    assert command("db", "prune", "--db", long_url).out.endswith(": nothing removed\n")
+    options = ("--events-days", 0, "--best", 8, "--trials-days", 0, "--db", long_url)
+    would = command("db", "prune", *options, "--dry-run", "--json").data
+    assert would.keys() == promised("db prune")[0] and would["dry_run"]
+    assert (would["events"] > 400, would["trials"]) == (True, 17)
+    said = command("db", "prune", *options, "--dry-run").out
+    assert said.endswith(f": {would['events']} events, 17 trials would be removed\n")
+    assert command("db", "prune", *options, "--json").data == would | {"dry_run": False}
+    assert command("db", "prune", *options).out.endswith(": nothing removed\n")
+
+
+def test_prune_by_the_settings(long_url: str, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "--trials-days needs --best" in command("db", "prune", "--trials-days", 0, "--db", long_url).err
+    for name, value in (("EVENTS_DAYS", "forever"), ("TRIALS", "8"), ("MODELS_DAYS", "0.5")):
+        monkeypatch.setenv(f"TUNEWRIGHT_KEEP_{name}", value)
+    assert settings().retention == RetentionPolicy(None, 30.0, 0.5, 8, 90.0)
+    assert command("db", "prune", "--trials-days", 0, "--db", long_url, "--json").data["events"] == 0
+    for value in ("7", "8.5", "many", "-1", "nan"):
+        monkeypatch.setenv("TUNEWRIGHT_KEEP_TRIALS", value)
+        refused_settings = command("db", "prune", "--db", long_url)
+        assert refused_settings.code != 0 and "TUNEWRIGHT_KEEP_TRIALS=" in refused_settings.err

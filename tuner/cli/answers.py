@@ -11,10 +11,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import typer
 from rich.console import Console
 
 from tunewright.codegen.write_faults import naming
 
+from ..errors import Refused
 from ..text import printable
 
 PIPE_COLUMNS = 160
@@ -25,6 +27,16 @@ SILENT = logging.NullHandler()
 
 class CommandInterrupt(Exception):
     """Ctrl-C; its text says in which state the work is left."""
+
+
+def confirm(question: str, *, is_confirmed: bool) -> None:
+    """Go on where it `is_confirmed` by an option, or somebody at the terminal says yes. Raises Refused otherwise."""
+    if is_confirmed:
+        return
+    if not sys.stdin.isatty():
+        raise Refused(f"{question} There is nobody to ask: --yes says so")
+    if not typer.confirm(question, err=True):
+        raise Refused("nothing was done")
 
 
 def messages() -> Console:

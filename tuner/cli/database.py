@@ -1,4 +1,4 @@
-"""`tunewright export`, `import`, `backup`, `restore` and `db upgrade`: the database as a whole."""
+"""`tunewright export`, `import`, `backup`, `restore`, `db upgrade` and `prune`: the database as a whole."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +15,7 @@ import typer
 from rich.console import Console
 
 from tunewright.codegen.write_faults import naming
+from tunewright.db.retention import LEAST_BEST, MOST_DAYS
 
 from ..errors import Refused
 from ..settings import PATIENCE_S, settings, store_url
@@ -29,6 +31,12 @@ if TYPE_CHECKING:
 
 SHOWN_AFTER_S = 1.0
 """What goes on is shown of work that takes longer than this."""
+
+MOST_BEST = 1_000_000
+"""Largest number of trials of a task that an option takes."""
+
+KEEP, AS_SERVE = "How long to keep", "as serve does"
+"""Words of the options of `prune`."""
 
 LINE_BYTES = 16 << 20
 """Longest line of an export."""
@@ -173,6 +181,68 @@ def upgrade(db: DbOption = None) -> CommandAnswer:
 
     with open_store(store_url(db), patience_s=PATIENCE_S) as store:
         return CommandAnswer({"db": str(store), "before": store.schema_before, "revision": HEAD}, render_upgrade)
+
+
+@command(db_app)
+def prune(
+    db: DbOption = None,
+    events_days: Annotated[
+        float | None,
+        typer.Option(min=0, max=MOST_DAYS, metavar="DAYS", help=f"{KEEP} all progress of jobs.", show_default=AS_SERVE),
+    ] = None,
+    deliveries_days: Annotated[
+        float | None,
+        typer.Option(
+            min=0, max=MOST_DAYS, metavar="DAYS", help=f"{KEEP} what webhooks were told.", show_default=AS_SERVE
+        ),
+    ] = None,
+    models_days: Annotated[
+        float | None,
+        typer.Option(min=0, max=MOST_DAYS, metavar="DAYS", help=f"{KEEP} models nobody uses.", show_default=AS_SERVE),
+    ] = None,
+    best: Annotated[
+        int | None,
+        typer.Option(min=LEAST_BEST, max=MOST_BEST, help="Trials of a task to keep for ever.", show_default=AS_SERVE),
+    ] = None,
+    trials_days: Annotated[
+        float | None,
+        typer.Option(min=0, max=MOST_DAYS, metavar="DAYS", help=f"{KEEP} the other trials.", show_default=AS_SERVE),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
+) -> CommandAnswer:
+    """Remove what is not to be kept any longer, as serve does once an hour."""
+    from tunewright.db.store import open_store
+
+    asked: dict[str, Any] = {
+        "events_days": events_days,
+        "deliveries_days": deliveries_days,
+        "models_days": models_days,
+        "best": best,
+        "trials_days": trials_days,
+    }
+    policy = replace(settings().retention, **{name: value for name, value in asked.items() if value is not None})
+    if trials_days is not None and policy.best is None:
+        raise Refused("--trials-days needs --best: how many trials of a task are kept for ever")
+    with open_store(store_url(db), patience_s=PATIENCE_S) as store:
+        pruned = asdict(store.pruning.prune(policy, dry_run=dry_run))
+        return CommandAnswer({"db": str(store), "dry_run": dry_run, **pruned}, render_prune)
+
+
+def render_prune(console: Console, data: dict[str, Any]) -> None:
+    """Print how much was removed."""
+    counts = (
+        ("events", counted(data["events"], "event")),
+        ("trials", counted(data["trials"], "trial")),
+        ("models", f"{counted(data['models'], 'model')} of {large(data['model_bytes'], 'B')}"),
+        ("deliveries", counted(data["deliveries"], "delivery", "deliveries")),
+        ("sessions", counted(data["sessions"], "session")),
+        ("tuners", counted(data["tuners"], "tuner")),
+        ("log_entries", counted(data["log_entries"], "entry of the log", "entries of the log")),
+        ("environments", counted(data["environments"], "environment")),
+    )
+    removed = ", ".join(text for name, text in counts if data[name]) or "nothing"
+    verb = "would be removed" if data["dry_run"] else "removed"
+    console.print(f"{data['db']}: {removed} {verb}", soft_wrap=True)
 
 
 def render_upgrade(console: Console, data: dict[str, Any]) -> None:

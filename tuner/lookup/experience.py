@@ -18,13 +18,14 @@ from tunewright.costmodel.layered_model import LayeredModel, fit_layer
 from tunewright.costmodel.model import group_trials
 from tunewright.costmodel.validation import split_held_out, validate
 from tunewright.costmodel.xgb import XGBModel
+from tunewright.db.retention import LEARNED_TRIALS
 from tunewright.db.snapshot import NewSnapshot, Snapshot
 
 if TYPE_CHECKING:
     from tunewright.costmodel.model import Trials
     from tunewright.db.store import Store
 
-MOST_TRIALS = 10_000
+MOST_TRIALS = LEARNED_TRIALS
 """Trials of the database that a snapshot learns from, the newest."""
 
 FEWEST_TRIALS, GROWTH = 100, 0.2

@@ -1,7 +1,8 @@
 """Events of a job as server-sent events, read from the database: what a client missed is sent when it comes back.
 
 The id of an event is its number within the job. A client that says which one it saw last (`Last-Event-ID`, which
-browsers send themselves, or `after`) gets all behind it, each once and in order, from whichever process it asks.
+browsers send themselves, or `after`) gets all behind it, each once and in order, from whichever process it asks. It
+need not be there any more: of a job that finished long ago, most of the progress is removed.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from tunewright.db.access import KeyScope
 from tunewright.db.bounds import LARGEST_ID
-from tunewright.db.errors import StoreError
+from tunewright.db.errors import NotFound, StoreError
 from tunewright.db.job import UNFINISHED, Event, EventKind
 
 from ..access import is_allowed, needs
@@ -108,7 +109,10 @@ async def _events(
     last_number = stream.after
     while await still_allowed():
         change = service.changes.next()  # taken before the look, so that no change falls in between
-        events = await _read(service, stream.job_id, last_number, change)
+        try:
+            events = await _read(service, stream.job_id, last_number, change)
+        except NotFound:  # it was deleted
+            return
         for event in events:
             yield event
             last_number = event.number
@@ -131,10 +135,15 @@ async def _read(service: Service, job_id: int, last_number: int, change: asyncio
 
 
 async def _fetch(service: Service, job_id: int, last_number: int) -> list[Event]:
-    """The next events. Where the database is away for a while, the stream stays open and is silent."""
+    """The next events. Where the database is away for a while, the stream stays open and is silent.
+
+    Raises NotFound where the job was deleted.
+    """
     try:
         query = partial(service.store.jobs.events, job_id, last_number, AT_ONCE)
         return await anyio.to_thread.run_sync(query, limiter=service.stream_threads)
+    except NotFound:
+        raise
     except StoreError:
         await anyio.sleep(AWAY_S)
         return []

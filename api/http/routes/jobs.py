@@ -54,7 +54,7 @@ from ..schemas.jobs import (
     TrialShown,
 )
 from ..service import Service, ServiceDep, in_thread
-from .models import find_upload, model_file
+from .models import find_upload, model_file, not_sent
 
 if TYPE_CHECKING:
     from tunewright.tuner.models.reader import ModelTasks, Reader
@@ -152,6 +152,14 @@ def _check_idempotency() -> Iterator[None]:
         raise Problem(ProblemKind.KEY_REUSED, "the job of this Idempotency-Key was asked for in other words") from None
 
 
+@contextmanager
+def _check_model(sha256: str) -> Iterator[None]:
+    try:
+        yield
+    except NotFound:  # the target and the tasks were stored just now
+        raise not_sent(sha256) from None
+
+
 def _check_vendor(request: JobAsked, model_tasks: ModelTasks) -> None:
     """Raises Problem where a vendor's runtime is asked for that can't run the model."""
     if request.vendor and not model_tasks.is_whole:
@@ -236,7 +244,7 @@ def _submit(
         | ({THREADS: request.threads} if target is None and request.threads is not None else {})
         | model_tasks.assembly.settings,
     )
-    with _check_idempotency():
+    with _check_idempotency(), _check_model(request.model):
         submission = store.jobs.submit(
             spec,
             upload.label if request.label is None else request.label,
@@ -247,6 +255,7 @@ def _submit(
             notes=request.notes,
             idempotency=once,
             most_unfinished=service.options.most_unfinished,
+            is_uploaded=True,
         )
     return submission_answer(service, submission)
 
@@ -317,6 +326,26 @@ def change_job(service: ServiceDep, job_id: JobId, change: JobChange) -> JobShow
         return _job_answer(service, job_id, lambda jobs: jobs.edit(job_id, change.edit))
     except ValueError as fault:  # too many with those that it has
         raise invalid("body", ["add_tags"], str(fault)) from None
+
+
+@router.delete(
+    "/{job_id:int}",
+    status_code=204,
+    summary="Delete a job",
+    response_description="The job is gone.",
+    responses=problems(ProblemKind.NO_SUCH_JOB, ProblemKind.UNFINISHED, ProblemKind.INVALID, ProblemKind.UNWRITABLE),
+    dependencies=STEER,
+)
+def delete_job(service: ServiceDep, job_id: JobId) -> None:
+    """Delete a finished job with its events and its report. What it has measured is kept, and found as before."""
+
+    def delete() -> None:
+        try:
+            service.store.jobs.delete(job_id)
+        except Conflict as error:
+            raise Problem(ProblemKind.UNFINISHED, str(error)) from None
+
+    of_job(delete, job_id)
 
 
 STEERING: dict[int | str, dict[str, Any]] = problems(
@@ -428,4 +457,4 @@ def of_job(ask: Callable[[], Result], job_id: int) -> Result:
 
 def no_such_job(job_id: int) -> Problem:
     """The problem of a number that no job has."""
-    return Problem(ProblemKind.NO_SUCH_JOB, f"job {job_id} was never submitted here")
+    return Problem(ProblemKind.NO_SUCH_JOB, f"there is no job {job_id} here, or none any more")

@@ -18,6 +18,7 @@ from fastapi import APIRouter, Depends, Header, Query, Request, Response
 
 from tunewright.db.access import Key, KeyScope
 from tunewright.db.errors import NotFound
+from tunewright.db.job import Conflict
 from tunewright.db.uploads import Upload
 
 from ..access import count_as_change, needs
@@ -139,12 +140,32 @@ def get_model(service: ServiceDep, sha256: DigestInPath) -> ModelSent:
     return ModelSent.show(find_upload(service, sha256))
 
 
+@router.delete(
+    "/{sha256}",
+    status_code=204,
+    summary="Delete a model",
+    response_description="The model is gone.",
+    responses=problems(
+        ProblemKind.NO_SUCH_MODEL, ProblemKind.MODEL_NEEDED, ProblemKind.INVALID, ProblemKind.UNWRITABLE
+    ),
+    dependencies=[needs(KeyScope.JOBS_WRITE), Depends(count_as_change)],
+)
+def delete_model(service: ServiceDep, sha256: DigestInPath) -> None:
+    """Delete a model that no unfinished job needs. Finished jobs of it stay as they are."""
+    try:
+        service.store.uploads.delete(sha256)
+    except NotFound:
+        raise not_sent(sha256) from None
+    except Conflict as error:
+        raise Problem(ProblemKind.MODEL_NEEDED, str(error)) from None
+
+
 def find_upload(service: Service, sha256: str) -> Upload:
     """Raises Problem where it was not sent."""
     try:
         return service.store.uploads.get(sha256)
     except NotFound:
-        raise _not_sent(sha256) from None
+        raise not_sent(sha256) from None
 
 
 @contextmanager
@@ -155,12 +176,13 @@ def model_file(service: Service, upload: Upload) -> Iterator[Path]:
             for piece in service.store.uploads.read(upload.sha256):
                 file.write(piece)
         if file.tell() != upload.size_bytes:
-            raise _not_sent(upload.sha256)
+            raise not_sent(upload.sha256)
         file.flush()
         yield Path(file.name)
 
 
-def _not_sent(sha256: str) -> Problem:
+def not_sent(sha256: str) -> Problem:
+    """The problem of a model that is not here."""
     return Problem(ProblemKind.NO_SUCH_MODEL, f"no model {sha256} was sent")
 
 

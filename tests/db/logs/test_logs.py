@@ -3,15 +3,21 @@
 import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
 from itertools import permutations
 
 import pytest
+from sqlalchemy import func, select
 
 from tunewright.db.errors import NotFound
+from tunewright.db.logs import sweep
 from tunewright.db.logs.choice import LogRival, choose
 from tunewright.db.logs.entry import Cost, CostEvidence, EntryState, LogEntry, LogEnvironment, LogMatch
 from tunewright.db.logs.logs import LogFull, LogQuota, WriteCounts
+from tunewright.db.logs.sweep import SweptLog
 from tunewright.db.store import open_store
+from tunewright.db.tables import EnvironmentRow, LogEntryRow, NamespaceRow, PromotionRow, ReleaseEntryRow, ReleaseRow
 
 H100 = LogEnvironment("H100", "triton", {"cuda": "13.0"})
 OLDER = LogEnvironment("H100", "triton", {"cuda": "12.8"})
@@ -171,6 +177,99 @@ def test_what_is_written_after_a_deletion_is_news(store):
     store.logs.write("n", [entry("a")])
     assert store.logs.namespace("n").revision > seen
     assert [e.key for e in store.logs.list("n", since=seen)] == ["a"]
+
+
+@pytest.fixture
+def released(store):
+    """A namespace with a release of two entries, which is promoted; the ids of its rows' tables."""
+    store.logs.write("n", [entry(f"k{number}", environment=(H100, H200)[number % 2]) for number in range(9)])
+    with store.database.write() as session:
+        space = session.scalars(select(NamespaceRow)).one()
+        release = ReleaseRow(
+            namespace_id=space.id, name="r1", revision=9, entries=9, sha256="", signature="", notes="", owner="",
+            created_at=space.created_at,
+        )  # fmt: skip
+        session.add(release)
+        session.flush()
+        session.add_all(
+            ReleaseEntryRow(release_id=release.id, entry_id=number)
+            for number in session.scalars(select(LogEntryRow.id))
+        )
+        session.add(PromotionRow(namespace_id=space.id, release_id=release.id, owner="", created_at=space.created_at))
+        space.release_id = release.id
+    return store
+
+
+LEFT = (LogEntryRow, ReleaseEntryRow, ReleaseRow, PromotionRow, EnvironmentRow)
+
+
+def rows_left(store):
+    with store.database.read() as session:
+        return [session.scalar(select(func.count()).select_from(row)) for row in LEFT]
+
+
+def test_the_rows_of_a_deleted_namespace_are_swept_piece_by_piece(released, monkeypatch):
+    monkeypatch.setattr(sweep, "ROWS_AT_ONCE", 2)
+    released.logs.write("m", [entry(environment=TVM), entry(environment=OLDER)])
+    assert released.logs.sweep() == SweptLog(0, 0)
+    before = rows_left(released)
+    assert released.logs.delete("n") == 9
+    assert rows_left(released) == before
+    with released.database.read() as session:
+        assert sweep.swept(session) == SweptLog(9, 2)
+    assert released.logs.sweep() == SweptLog(9, 2)
+    assert rows_left(released) == [2, 0, 0, 0, 2]
+    assert released.logs.sweep() == SweptLog(0, 0)
+    assert served(released, environment=TVM, namespace="m") == b"v"
+    assert [space.name for space in released.logs.namespaces()] == ["m"]
+
+
+def test_a_sweep_that_broke_off_is_gone_on_with_while_the_name_is_in_use(released, monkeypatch):
+    monkeypatch.setattr(sweep, "ROWS_AT_ONCE", 2)
+    released.logs.delete("n")
+    for number in range(8):
+        goes_on = iter([True, False])  # one transaction, and the process is killed
+        sweep.sweep(released.database, partial(next, goes_on, False))
+        released.logs.write("n", [entry(f"k{number}", b"new")])
+    assert released.logs.sweep().entries > 0
+    found = released.logs.look_up("n", [f"k{number}" for number in range(9)], H100)
+    assert {key: hit.entry.value for key, hit in found.items()} == {f"k{number}": b"new" for number in range(8)}
+    assert rows_left(released)[:-1] == [8, 0, 0, 0]
+
+
+def test_an_environment_comes_back_as_itself(store):
+    """SQLite would use the number of the newest one again, by which it is known to all processes."""
+    store.logs.write("n", [entry(environment=H100), entry(environment=H200)])
+    assert len(store.logs.list("n")) == 2
+    store.logs.delete("n")
+    store.logs.sweep()
+    store.logs.write("n", [entry(environment=TVM)])
+    assert [e.environment for e in store.logs.list("n")] == [TVM]
+
+
+def test_writers_deleters_and_sweepers_at_once(shared_url):
+    def work(number):
+        with open_store(shared_url) as store:
+            for turn in range(12):
+                match number:
+                    case 0:
+                        with suppress(NotFound):
+                            store.logs.delete("n")
+                    case 1 | 2:
+                        store.logs.sweep()
+                    case _:
+                        environment = LogEnvironment("H100", f"of {number}", {"turn": str(turn % 3)})
+                        store.logs.write("n", [entry(f"{number} {turn}", environment=environment)])
+
+    open_store(shared_url).close()
+    with ThreadPoolExecutor(5) as threads:
+        list(threads.map(work, range(5)))
+    with open_store(shared_url) as store:
+        store.logs.write("n", [entry("last")])
+        assert len(store.logs.list("n")) == store.logs.namespace("n").entries
+        store.logs.delete("n")
+        store.logs.sweep()
+        assert rows_left(store)[0] == 0 and store.logs.namespaces() == []
 
 
 def test_values_that_no_compiler_writes_are_refused(store):

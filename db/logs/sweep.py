@@ -1,0 +1,119 @@
+"""Sweep: removes the rows of deleted namespaces, in transactions that keep nobody waiting for long.
+
+A namespace is deleted by its name: its row gets one that no namespace has, and there is an empty one in its place. So
+nothing is found of it from then on, and nothing can be written to it, whoever asks; what is left is swept at any time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from sqlalchemy import ColumnElement, Connection, delete, func, select, text
+from sqlalchemy.orm import InstrumentedAttribute, Session
+
+from ..database import Database
+from ..tables import EnvironmentRow, LogEntryRow, NamespaceRow, PromotionRow, ReleaseEntryRow, ReleaseRow, Row
+
+ROWS_AT_ONCE = 2000
+"""Rows that one transaction removes."""
+
+MARK = "/"
+"""The begin of the name of a deleted namespace; a namespace's begins with a letter or digit."""
+
+
+@dataclass(frozen=True, slots=True)
+class SweptLog:
+    """How many rows were removed, or would be."""
+
+    entries: int
+    environments: int
+
+
+def deleted_name(namespace_id: int) -> str:
+    """The name of a deleted namespace."""
+    return f"{MARK}{namespace_id}"
+
+
+def sweep(database: Database, goes_on: Callable[[], bool] = lambda: True) -> SweptLog:
+    """Remove what deleted namespaces have left, and environments that no entry has.
+
+    Any number of processes may do so at once. It ends early where it is not to go on, which is asked before each
+    transaction. Raises StoreError; what was removed until then stays removed.
+    """
+    entries = 0
+    for namespace_id in database.retry(lambda: _deleted(database)):
+        while goes_on() and (count := database.retry(partial(_remove_some, database, namespace_id))) is not None:
+            entries += count
+    return SweptLog(entries, database.retry(partial(_remove_environments, database)) if goes_on() else 0)
+
+
+def swept(session: Session) -> SweptLog:
+    """What `sweep` would remove now."""
+    of_deleted = LogEntryRow.namespace_id.in_(select(NamespaceRow.id).where(_is_deleted()))
+    left = LogEntryRow.namespace_id.in_(select(NamespaceRow.id).where(~_is_deleted()))
+    unused = ~select(LogEntryRow.id).where(left, LogEntryRow.environment_id == EnvironmentRow.id).exists()
+    queries = (
+        select(func.count()).select_from(LogEntryRow).where(of_deleted),
+        select(func.count()).select_from(EnvironmentRow).where(unused, _is_not_newest()),
+    )
+    return SweptLog(*(session.scalar(query) or 0 for query in queries))
+
+
+def _is_deleted() -> ColumnElement[bool]:
+    return NamespaceRow.name.startswith(MARK, autoescape=True)
+
+
+def _deleted(database: Database) -> list[int]:
+    with database.read() as session:
+        return list(session.scalars(select(NamespaceRow.id).where(_is_deleted()).order_by(NamespaceRow.id)))
+
+
+def _remove_some(database: Database, namespace_id: int) -> int | None:
+    """Remove some of a deleted namespace, the row itself last; how many entries. None where nothing is left."""
+    releases = select(ReleaseRow.id).where(ReleaseRow.namespace_id == namespace_id)
+    with database.write_core() as connection:
+        # Others that sweep take turns at it.
+        row = select(NamespaceRow.id).where(NamespaceRow.id == namespace_id).with_for_update()
+        if connection.scalar(row) is None:
+            return None
+        if _delete_first(
+            connection, ReleaseEntryRow, ReleaseEntryRow.release_id.in_(releases), ReleaseEntryRow.entry_id
+        ):
+            return 0
+        of_namespace = LogEntryRow.namespace_id == namespace_id
+        if count := _delete_first(connection, LogEntryRow, of_namespace, LogEntryRow.revision):
+            return count
+        connection.execute(delete(PromotionRow).where(PromotionRow.namespace_id == namespace_id))
+        connection.execute(delete(ReleaseRow).where(ReleaseRow.namespace_id == namespace_id))
+        connection.execute(delete(NamespaceRow).where(NamespaceRow.id == namespace_id))
+    return None
+
+
+def _delete_first(
+    connection: Connection, row: type[Row], condition: ColumnElement[bool], order: InstrumentedAttribute[int]
+) -> int:
+    """Delete the first rows with a condition, by an order in which few are equal; how many."""
+    last = connection.scalar(select(order).where(condition).order_by(order).limit(1).offset(ROWS_AT_ONCE - 1))
+    return connection.execute(delete(row).where(condition, *(() if last is None else [order <= last]))).rowcount
+
+
+def _remove_environments(database: Database) -> int:
+    """Remove environments that no entry has; how many.
+
+    Not the newest one: SQLite would use its number again, by which processes know environments that they have read.
+    """
+    in_namespace = (LogEntryRow.namespace_id == NamespaceRow.id, LogEntryRow.environment_id == EnvironmentRow.id)
+    is_used = select(LogEntryRow.id).join(NamespaceRow, in_namespace[0]).where(in_namespace[1]).exists()
+    with database.write_core() as connection:
+        if not database.is_sqlite:
+            # Each write begins with this table. So none is under way that has chosen an environment and not stored
+            # the entry yet; reading goes on.
+            connection.execute(text(f"LOCK TABLE {NamespaceRow.__tablename__} IN SHARE MODE"))
+        return connection.execute(delete(EnvironmentRow).where(~is_used, _is_not_newest())).rowcount
+
+
+def _is_not_newest() -> ColumnElement[bool]:
+    newest = select(func.max(EnvironmentRow.id)).select_from(EnvironmentRow).scalar_subquery()
+    return EnvironmentRow.id < newest

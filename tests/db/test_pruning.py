@@ -1,0 +1,330 @@
+"""Pruning, on every database: what goes, and that nobody misses it."""
+
+import hashlib
+import itertools
+import random
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+
+from tunewright.db import progress_pruning, pruning, trial_pruning
+from tunewright.db.access import KeyScope
+from tunewright.db.job import PRUNED, EventKind, JobState, NewEvent, SearchBudget
+from tunewright.db.logs.entry import LogEntry, LogEnvironment
+from tunewright.db.retention import MOST_PROGRESS, Pruned, RetentionPolicy
+from tunewright.db.store import open_store
+from tunewright.db.tables import DeliveryRow, WebhookRow
+from tunewright.search_space.measurement import Measurement, Status
+from tunewright.search_space.sketches import current, default_schedule
+
+DAY_S = 86_400.0
+
+LEARNED = 5
+"""The newest trials that stay here."""
+
+NOTHING = RetentionPolicy(None, None, None, None)
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch):
+    """Transactions of few rows, and cost models that learn from few trials."""
+    monkeypatch.setattr(progress_pruning, "ROWS_AT_ONCE", 70)
+    monkeypatch.setattr(trial_pruning, "ROWS_AT_ONCE", 7)
+    monkeypatch.setattr(pruning, "ROWS_AT_ONCE", 3)
+    monkeypatch.setattr(trial_pruning, "LEARNED_TRIALS", LEARNED)
+
+
+def run(store, samples, number=0, trials=(), progress=0, state=JobState.SUCCEEDED):
+    """A finished job that stored these trials and told so much progress, some of it with a forecast."""
+    store.jobs.submit(samples.spec(number), f"m{number}", SearchBudget(10))
+    lease = store.jobs.lease([samples.target().key], "holder")
+    for record in trials:
+        store.record(record, lease, [NewEvent(EventKind.IMPROVED, {"task_key": record.task_key})])
+    for start in range(0, progress, 100):
+        told = [
+            NewEvent(EventKind.PROGRESS, {"trials": i, "again_gain": 0.1 if i % 3 else None})
+            for i in range(start, min(progress, start + 100))
+        ]
+        store.jobs.renew(lease, progress={"trials": len(trials)}, events=told)
+    if state in (JobState.SUCCEEDED, JobState.FAILED):
+        store.jobs.finish(lease, state, result={"speedup": 2.0})
+    return lease
+
+
+def kinds(store, job_id):
+    events = store.jobs.events(job_id, limit=None)
+    return [event.kind for event in events if event.kind is not EventKind.PROGRESS]
+
+
+class TestProgress:
+    def test_that_of_jobs_finished_long_ago_is_thinned(self, filled, samples, clock):
+        old = run(filled, samples, 0, [samples.record(0)], progress=1000)
+        clock.advance(20 * DAY_S)
+        young = run(filled, samples, 1, progress=1000)
+        running = run(filled, samples, 2, progress=1000, state=JobState.RUNNING)
+        clock.advance(11 * DAY_S)
+        before = filled.jobs.get(old.job_id), kinds(filled, old.job_id), filled.jobs.newest_event(old.job_id)
+        policy = replace(NOTHING, events_days=30.0)
+        would = filled.pruning.prune(policy, dry_run=True)
+        assert len(filled.jobs.events(old.job_id, limit=None)) == 1004
+        assert filled.pruning.prune(policy) == would
+        told = filled.jobs.events(old.job_id, limit=None, kinds=[EventKind.PROGRESS])
+        assert 0.4 * MOST_PROGRESS < len(told) <= MOST_PROGRESS and would == Pruned(events=1000 - len(told))
+        assert (filled.jobs.get(old.job_id), kinds(filled, old.job_id)) == before[:2]
+        assert filled.jobs.newest_event(old.job_id) == before[2]
+        for job_id in (young.job_id, running.job_id):
+            assert len(filled.jobs.events(job_id, limit=None, kinds=[EventKind.PROGRESS])) == 1000
+        assert filled.pruning.prune(policy) == Pruned()
+
+    def test_who_has_seen_an_event_gets_those_behind_it(self, filled, samples, clock):
+        job_id = run(filled, samples, progress=1000).job_id
+        clock.advance(31 * DAY_S)
+        before = filled.jobs.events(job_id, limit=None)
+        filled.pruning.prune(RetentionPolicy())
+        left = filled.jobs.events(job_id, limit=None)
+        assert left == [event for event in before if event in left] and len(left) < len(before)
+        for seen in (0, 1, 500, 1001, 1002):
+            assert filled.jobs.events(job_id, seen, limit=3) == [event for event in left if event.number > seen][:3]
+
+    def test_short_jobs_are_left_alone(self, filled, samples, clock):
+        job_id = run(filled, samples, progress=MOST_PROGRESS - 5).job_id
+        clock.advance(400 * DAY_S)
+        assert filled.pruning.prune(RetentionPolicy()) == Pruned()
+        assert len(filled.jobs.events(job_id, limit=None)) == MOST_PROGRESS - 2
+
+    def test_a_process_that_is_stopped_leaves_the_rest_for_the_next(self, filled, samples, clock):
+        job_id = run(filled, samples, progress=1000).job_id
+        clock.advance(31 * DAY_S)
+        whole = filled.pruning.prune(RetentionPolicy(), dry_run=True)
+        calls = itertools.count()
+        part = filled.pruning.prune(RetentionPolicy(), goes_on=lambda: next(calls) < 4)
+        assert 0 < part.events < whole.events
+        assert filled.pruning.prune(RetentionPolicy()).events >= whole.events - part.events - MOST_PROGRESS
+        assert len(filled.jobs.events(job_id, limit=None, kinds=[EventKind.PROGRESS])) <= MOST_PROGRESS
+
+
+def test_deliveries_that_are_over_go(store, clock):
+    with store.database.write() as session:
+        session.add(WebhookRow(id="w", url="", secret="", events=[], owner="", created_at=clock.now))
+        session.flush()
+        for number in range(8):
+            due_at = clock.now if number == 0 else None
+            session.add(DeliveryRow(webhook_id="w", kind="failed", data={}, created_at=clock.now, due_at=due_at))
+    clock.advance(29 * DAY_S)
+    assert store.pruning.prune(RetentionPolicy()) == Pruned()
+    clock.advance(2 * DAY_S)
+    assert store.pruning.prune(RetentionPolicy(), dry_run=True) == Pruned(deliveries=7)
+    assert store.pruning.prune(RetentionPolicy()) == Pruned(deliveries=7)
+    assert store.pruning.prune(replace(RetentionPolicy(), deliveries_days=0.0)) == Pruned()
+
+
+def test_what_is_over_goes_whatever_the_policy(store, clock):
+    store.keys.create("lasting", [KeyScope.JOBS_READ], 60.0)
+    store.keys.create("session", [KeyScope.JOBS_READ], 60.0, passing=True)
+    store.fleet.enlist("t1", "host", 7, "1", "local")
+    store.logs.write("n", [LogEntry("k", b"v", LogEnvironment("H100", "t"))])
+    store.logs.write("m", [LogEntry("k", b"v", LogEnvironment("H200", "t"))])
+    store.logs.delete("n")
+    assert store.pruning.prune(NOTHING, dry_run=True) == Pruned(log_entries=1, environments=1)
+    clock.advance(2 * DAY_S)
+    gone = Pruned(sessions=1, tuners=1, log_entries=1, environments=1)
+    assert store.pruning.prune(NOTHING, dry_run=True) == gone
+    assert store.pruning.prune(NOTHING) == gone
+    assert store.pruning.prune(NOTHING) == Pruned()
+    assert [key.name for key in store.keys.list()] == ["lasting"]
+
+
+def test_models_that_nobody_uses_go(filled, samples, clock):
+    digests = []
+    for number in range(4):
+        data = bytes([number]) * (number + 1)
+        digests.append(hashlib.sha256(data).hexdigest())
+        filled.uploads.add(digests[-1], [data], label="", with_weights=False, description={})
+    for number, ends in ((1, True), (2, False)):
+        job = filled.jobs.submit(replace(samples.spec(), model_sha256=digests[number]), "", SearchBudget(1)).job
+        if ends:
+            clock.advance(20 * DAY_S)
+            filled.jobs.cancel(job.id)
+    clock.advance(20 * DAY_S)
+    policy = replace(NOTHING, models_days=30.0)
+    assert filled.pruning.prune(policy, dry_run=True) == Pruned(models=2, model_bytes=1 + 4)
+    assert filled.pruning.prune(policy) == Pruned(models=2, model_bytes=1 + 4)
+    assert {upload.sha256 for upload in filled.uploads.list()} == {digests[1], digests[2]}
+    assert b"".join(filled.uploads.read(digests[2])) == bytes([2]) * 3
+    clock.advance(20 * DAY_S)
+    assert filled.pruning.prune(policy) == Pruned(models=1, model_bytes=2)  # the last one's job is not finished
+
+
+POLICY = replace(NOTHING, best=8, trials_days=90.0)
+
+
+class TestTrials:
+    def test_the_slow_ones_of_a_job_finished_long_ago_go(self, filled, samples, clock):
+        order = random.Random(0).sample(range(100), 40)
+        failed = Measurement(Status.CRASH, error="signal 11")
+        records = [samples.record(number, failed if number % 10 == 3 else None) for number in order]
+        job_id = run(filled, samples, 0, records).job_id
+        assert filled.pruning.prune(RetentionPolicy(best=8)) == Pruned()
+        clock.advance(91 * DAY_S)
+        assert filled.pruning.prune(RetentionPolicy()) == Pruned()  # unless that is asked for
+        working = sorted(number for number in order if number % 10 != 3)
+        stay = {0, *working[:8], *order[-5:]} & {*working} | {number for number in order if number % 10 == 3}
+        gone = Pruned(trials=len(order) - len(stay))
+        assert filled.pruning.prune(POLICY, dry_run=True) == gone
+        assert filled.pruning.prune(POLICY) == gone
+        task, target = samples.task().key, samples.target().key
+        assert {record.schedule["tile_m"] for record in filled.records(task, target)} == stay
+        assert filled.jobs.get(job_id).trials == 40
+        assert filled.trials.counts(job_id) == {task: {Status.OK: len(working), Status.CRASH: 40 - len(working)}}
+        assert filled.jobs.statuses(job_id) == filled.trials.counts(job_id)[task]
+        assert [trial.ordinal for trial in filled.jobs.trials(job_id)][-1] == 39
+        assert PRUNED not in (filled.jobs.get(job_id).progress or {})
+        assert filled.pruning.prune(POLICY) == Pruned()
+
+    def test_the_default_and_what_was_confirmed_or_taken_back_stays(self, filled, samples, clock):
+        records = [samples.record(number) for number in range(1, 30)]
+        default = default_schedule(samples.task(), samples.target())
+        slow_default = replace(samples.record(0, samples.measurement(1.0)), schedule=default)
+        run(filled, samples, 0, [*records, slow_default, *(samples.record(n, extent=9) for n in range(6))])
+        clock.advance(1)
+        filled.confirm(replace(samples.record(25), measurement=samples.measurement(0.5)))
+        filled.voids.void(*(records[25].task_key, records[25].target_key, records[25].schedule.key), "a test")
+        clock.advance(91 * DAY_S)
+        filled.pruning.prune(POLICY)
+        left = {record.schedule for record in filled.records(records[0].task_key, records[0].target_key)}
+        assert left == {default} | {samples.schedule(number) for number in (*range(1, 9), 25, 26)}
+
+    def test_those_of_no_job_and_of_jobs_that_go_on_stay(self, filled, samples, clock):
+        for number in range(20):
+            filled.record(samples.record(number))
+        run(filled, samples, 0, [samples.record(number) for number in range(20, 40)])
+        clock.advance(91 * DAY_S)
+        run(filled, samples, 1, [samples.record(number) for number in range(40, 60)], state=JobState.RUNNING)
+        assert filled.pruning.prune(POLICY) == Pruned(trials=19)
+        left = filled.records(samples.task().key, samples.target().key)
+        assert {record.schedule["tile_m"] for record in left} == {*range(20), 39, *range(40, 60)}
+
+    def test_a_job_measures_while_the_others_are_pruned(self, shared_url, samples):
+        with open_store(shared_url) as store:
+            samples.fill(store)
+            for number in range(3):
+                run(store, samples, number, [samples.record(100 * number + n) for n in range(30)], progress=300)
+            store.jobs.submit(samples.spec(9), "", SearchBudget(100))
+            lease = store.jobs.lease([samples.target().key], "holder")
+            assert lease is not None
+        policy = replace(POLICY, trials_days=0.0, events_days=0.0)
+
+        def work(number):
+            with open_store(shared_url) as store:
+                if number:
+                    return store.pruning.prune(policy)
+                for n in range(40):
+                    assert store.record(samples.record(500 + n), lease, [NewEvent(EventKind.PROGRESS)])
+                return Pruned()
+
+        with ThreadPoolExecutor(4) as threads:
+            removed = sum(threads.map(work, range(4)), Pruned())
+        with open_store(shared_url) as store:
+            left = store.records(samples.task().key, samples.target().key)
+            assert {500 + n for n in range(40)} <= {record.schedule["tile_m"] for record in left}
+            assert removed.trials == 130 - len(left)
+            for job_id in range(1, 4):
+                assert sum(store.jobs.statuses(job_id).values()) == 30
+            assert store.pruning.prune(replace(policy, best=None)) == Pruned()
+            assert store.jobs.get(lease.job_id).trials == 40
+
+
+def facts(store, samples, job_ids):
+    """What people, jobs and lookups are told of the tasks and jobs."""
+    tasks, target = [samples.task(extent).key for extent in (8, 9)], samples.target().key
+    catalog, now = store.catalog, current()
+    return (
+        [store.best(task, target) for task in tasks],
+        store.confirmations(tasks, target),
+        store.comparisons(tasks, target),
+        catalog.best(tasks, [target]),
+        catalog.fastest(tasks, target, now),
+        catalog.failures(tasks, target),
+        catalog.best_on(target),
+        catalog.task_counts(),
+        catalog.search(),
+        [store.hints(task, target) for task in tasks],
+        list(itertools.islice(store.examples("cpu"), LEARNED)),
+        [store.trials.fastest(task, target, 8)[:1] for task in tasks],
+        [(store.jobs.get(job_id), store.jobs.statuses(job_id), store.trials.counts(job_id)) for job_id in job_ids],
+        [kinds(store, job_id) for job_id in job_ids],
+        store.workload.shifts(1e9).shifts,
+    )
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_whatever_is_pruned_all_that_is_asked_for_stays_the_same(filled, samples, clock, seed):
+    rng, removed = random.Random(seed), 0
+    job_ids: list[int] = []
+
+    def begin():
+        job_ids.append(filled.jobs.submit(samples.spec(len(job_ids)), "", SearchBudget(10)).job.id)
+        return filled.jobs.lease([samples.target().key], "holder")
+
+    lease = begin()
+    for _ in range(160):
+        clock.advance(1)
+        extent, number = rng.choice([8, 8, 9]), rng.randrange(300)
+        record = samples.record(number, samples.measurement(rng.choice([1, 2, 3, 5]) * 1e-3 + number * 1e-6), extent)
+        match rng.choices(["ok", "crash", "confirm", "void", "prune"], [90, 10, 4, 3, 5])[0]:
+            case "ok":
+                filled.record(record, lease)
+            case "crash":
+                filled.record(replace(record, measurement=Measurement(Status.CRASH, error="x")), lease)
+            case "confirm":
+                filled.confirm(record, lease, [NewEvent(EventKind.CONFIRMED, {"task_key": record.task_key})])
+            case "void" if best := filled.best(record.task_key, record.target_key):
+                filled.voids.void(best.task_key, best.target_key, best.schedule.key, "a test")
+            case "prune":
+                filled.jobs.finish(lease, JobState.SUCCEEDED, result={})
+                lease = begin()
+                clock.advance(1)
+                before = facts(filled, samples, job_ids)
+                removed += filled.pruning.prune(replace(POLICY, trials_days=0.0, events_days=0.0)).trials
+                assert facts(filled, samples, job_ids) == before
+    assert removed > 20
+
+
+PRUNER = """
+import sys
+from tunewright.db import progress_pruning, trial_pruning
+from tunewright.db.retention import RetentionPolicy
+from tunewright.db.store import open_store
+
+progress_pruning.ROWS_AT_ONCE = trial_pruning.ROWS_AT_ONCE = 5
+trial_pruning.LEARNED_TRIALS = 5
+with open_store(sys.argv[1]) as store:
+    goes_on = lambda: print("one", flush=True) is None
+    store.pruning.prune(RetentionPolicy(events_days=0.0, best=8, trials_days=0.0), goes_on=goes_on)
+"""
+
+
+def test_processes_that_are_killed_leave_what_the_next_one_finishes(shared_url, samples, look):
+    with open_store(shared_url) as store:
+        samples.fill(store)
+        job_id = run(store, samples, 0, [samples.record(number) for number in range(120)], progress=600).job_id
+        best = store.best(samples.task().key, samples.target().key)
+    ended, kills = False, 0
+    while not ended:
+        with subprocess.Popen([sys.executable, "-c", PRUNER, shared_url], stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            lines = [process.stdout.readline() for _ in range(random.randint(20, 40))]
+            process.kill()
+            ended = process.wait() == 0 or not lines[-1]
+        kills += not ended
+        with open_store(shared_url, wait_s=10) as store:
+            assert not look(shared_url).damage
+            assert store.jobs.statuses(job_id) == {Status.OK: 120}
+            assert store.best(samples.task().key, samples.target().key) == best
+    assert kills
+    with open_store(shared_url) as store:
+        assert len(store.records(samples.task().key, samples.target().key)) <= 8 + 5 + 2
+        assert len(store.jobs.events(job_id, limit=None, kinds=[EventKind.PROGRESS])) <= MOST_PROGRESS
