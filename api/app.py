@@ -19,6 +19,7 @@ from fastapi import Depends, FastAPI
 from starlette.middleware import Middleware
 
 from tunewright.db.store import Store, open_store
+from tunewright.tuner.settings import settings
 
 from .dashboard.job_history import Histories
 from .dashboard.page import MOST_KEPT
@@ -35,7 +36,9 @@ from .http.middleware import QUIET, Envelope, Gate
 from .http.paths import LOGIN
 from .http.query import only_known_query
 from .http.readers import Readers
+from .http.release_key import ReleaseKey
 from .http.routes import (
+    audits,
     changes,
     events,
     fleet,
@@ -46,6 +49,7 @@ from .http.routes import (
     models,
     operations,
     records,
+    releases,
     snapshots,
     voids,
 )
@@ -89,6 +93,7 @@ def assemble(store: Store, options: Options, make_reader: Callable[[], Reader] |
         upload_slots=anyio.CapacityLimiter(options.bodies),
         stream_slots=anyio.CapacityLimiter(options.streams),
         stream_threads=anyio.CapacityLimiter(events.STREAM_THREADS),
+        release_key=ReleaseKey(settings().release_key),
     )
     keys = KeyCache(store.keys)
     rates = RateLimits(options.requests_per_minute, options.changes_per_minute, options.failures_per_minute)
@@ -111,7 +116,10 @@ def assemble(store: Store, options: Options, make_reader: Callable[[], Reader] |
         AsyncCache[bytes](MOST_KEPT),
     )
     app.state.descriptions, app.state.histories = Descriptions(), Histories()
-    parts = (models, jobs, events, changes, lookups, launchables, snapshots, records, voids, logs, fleet, operations)
+    parts = (
+        *(models, jobs, events, changes, lookups, launchables, snapshots, records, voids, releases, audits, logs),
+        *(fleet, operations),
+    )
     for router in (*(part.router for part in parts), *ROUTERS):
         app.include_router(router, dependencies=[Depends(only_known_query)])
     problems.install(app, problem_page)

@@ -29,7 +29,9 @@ from .fleet import Fleet
 from .jobs import Jobs
 from .keys import Keys
 from .logs.logs import Logs
+from .logs.releases import Releases
 from .recorder import Recorder
+from .schedule_audit import ScheduleAudit
 from .schema import HEAD, current_revision, upgrade
 from .snapshots import Snapshots
 from .tables import RepeatRow, TargetRow, TaskRow, TrialRow, VoidRow
@@ -139,6 +141,8 @@ class Store(Recorder, Transfer, Closeable):
         self.snapshots = Snapshots(database)
         self.voids = Voids(database)
         self.logs = Logs(database)
+        self.releases = Releases(database)
+        self.schedule_audit = ScheduleAudit(database)
 
     def close(self) -> None:
         """Release the connections. A store in memory is gone then."""

@@ -30,6 +30,7 @@ class Environment:
     lease_s: float = LEASE_S  # TUNEWRIGHT_LEASE_S: how long a job stays with a process that went silent
     server: str = ""  # TUNEWRIGHT_SERVER: URL of the server that commands ask
     api_key: str = field(default="", repr=False)  # TUNEWRIGHT_API_KEY: what they show it
+    release_key_file: str = ""  # TUNEWRIGHT_RELEASE_KEY: file of the key that releases of the log are signed with
 
     @property
     def objects(self) -> Path:
@@ -55,6 +56,11 @@ class Environment:
     def local_key(self) -> Path:
         """File of the key that `serve` makes for its account, and that commands show to a server on this machine."""
         return self.home / "local_key"
+
+    @property
+    def release_key(self) -> Path:
+        """File of the key that `serve` signs releases of the log with."""
+        return Path(self.release_key_file) if self.release_key_file else self.home / "release_key"
 
 
 def store_url(db: str | None) -> str:
@@ -87,6 +93,7 @@ def settings(env: Mapping[str, str] = os.environ) -> Environment:
         lease_s=_lease_s(env.get("TUNEWRIGHT_LEASE_S") or str(LEASE_S)),
         server=env.get("TUNEWRIGHT_SERVER", ""),
         api_key=env.get("TUNEWRIGHT_API_KEY", ""),
+        release_key_file=env.get("TUNEWRIGHT_RELEASE_KEY", ""),
     )
 
 

@@ -25,6 +25,7 @@ from .health import ServiceHealth
 from .metrics import Metrics
 from .problems import Problem, ProblemKind
 from .readers import Readers
+from .release_key import ReleaseKey
 
 Result = TypeVar("Result")
 
@@ -67,6 +68,7 @@ class Service:
     upload_slots: anyio.CapacityLimiter  # who receives a large body
     stream_slots: anyio.CapacityLimiter  # who has an event stream open
     stream_threads: anyio.CapacityLimiter  # threads that those streams read the database in
+    release_key: ReleaseKey
     export_slots: anyio.CapacityLimiter = field(
         default_factory=lambda: anyio.CapacityLimiter(EXPORTS)
     )  # who takes all records
