@@ -1,4 +1,4 @@
-"""`tunewright log release ...`, `log rollback` and `log verify`: releases of the log of a server, for people."""
+"""Commands of releases of the log of a server, `tunewright log rollback` and `tunewright log verify`, for people."""
 
 from __future__ import annotations
 

@@ -147,9 +147,9 @@ def parse_head(line: bytes) -> tuple[Manifest, ReleaseSignature]:
 
 
 def release_line(key: str, value: bytes, environment: LogEnvironment) -> bytes:
-    """The line of an entry."""
-    data = {"key": key, "environment": environment.to_json(), **value_to_json(value)}
-    return json.dumps(data, sort_keys=True, separators=(",", ":")).encode() + b"\n"
+    """The line of an entry: canonical JSON."""
+    [(name, text)] = value_to_json(value).items()
+    return f'{{"environment":{environment.canonical},"key":{json.dumps(key)},"{name}":{json.dumps(text)}}}\n'.encode()
 
 
 def check_release_name(name: str) -> str:

@@ -32,6 +32,9 @@ from .release import (
 )
 from .rows import LIGHT, PAGE, Environments, find_namespace, in_order, is_served, rival_of
 
+ATTEMPTS = 3
+"""How often lines are read beside writers before these have to wait for it."""
+
 MOST_STEPS = 1000
 """Promotions that a way back is looked for in."""
 
@@ -55,6 +58,17 @@ class Promotion:
     id: int
 
 
+@dataclass(frozen=True, slots=True)
+class ReleaseDraft:
+    """A release that is to be made."""
+
+    namespace: str
+    name: str
+    notes: str
+    fingerprints: Collection[str] | None  # of the environments; None: all
+    owner: str
+
+
 class Releases(DatabasePart):
     """Each method is one transaction, and may raise StoreError. ValueError: a name that is none of a release."""
 
@@ -62,10 +76,8 @@ class Releases(DatabasePart):
         super().__init__(database)
         self._environments = Environments()
 
-    @write_session
     def create(
         self,
-        session: Session,
         namespace: str,
         name: str,
         sign: Sign,
@@ -76,34 +88,72 @@ class Releases(DatabasePart):
     ) -> Release:
         """Make a release of what the rule serves now in the environments with these fingerprints; None: in all.
 
-        Writers to the namespace wait meanwhile. Again, while nothing changed, it is the same release. Raises NotFound,
-        ReleaseConflict, and ValueError for environments in which nothing is served.
+        Again, while nothing changed, it is the same release. Raises NotFound, ReleaseConflict, and ValueError for
+        environments in which nothing is served.
         """
-        space = find_namespace(session, self.database, namespace, lock=True)
-        notes = clean(notes)[:LONGEST_NOTES]
-        conditions = (LogEntryRow.is_served, *self._of_environments(session, space, fingerprints))
-        digest = LinesDigest()
-        for line in self._lines(lambda after: self._page(session, space.id, conditions, after)):
+        check_release_name(name)
+        draft = ReleaseDraft(namespace, name, clean(notes)[:LONGEST_NOTES], fingerprints, owner)
+        for _ in range(ATTEMPTS):
+            made = self._create(draft, sign, self._read_lines(draft))
+            if made is not None:
+                return made
+        made = self._create(draft, sign, None)
+        assert made is not None  # nobody wrote meanwhile
+        return made
+
+    def _read_lines(self, draft: ReleaseDraft) -> tuple[int, LinesDigest]:
+        """The digest of the lines of a release, and the revision before they were read: a page a transaction."""
+        revision, digest = self._revision(draft.namespace), LinesDigest()
+        for line in self._lines(partial(self._drafted, draft)):
             digest.add(line)
+        return revision, digest
+
+    @read_session
+    def _revision(self, session: Session, namespace: str) -> int:
+        return find_namespace(session, self.database, namespace).revision
+
+    @read_session
+    def _drafted(self, session: Session, draft: ReleaseDraft, after: Row[Any] | None) -> Sequence[Row[Any]]:
+        space = find_namespace(session, self.database, draft.namespace)
+        return self._page(session, space.id, self._served(session, space, draft.fingerprints), after)
+
+    @write_session
+    def _create(
+        self, session: Session, draft: ReleaseDraft, sign: Sign, read: tuple[int, LinesDigest] | None
+    ) -> Release | None:
+        """Make a release of lines that were read before, or None where others wrote since then.
+
+        Where none were read they are now, while writers wait: so it ends, however much is written.
+        """
+        space = find_namespace(session, self.database, draft.namespace, lock=True)
+        conditions = self._served(session, space, draft.fingerprints)
+        if read is None:
+            digest = LinesDigest()
+            for line in self._lines(lambda after: self._page(session, space.id, conditions, after)):
+                digest.add(line)
+        else:
+            revision, digest = read
+            if revision != space.revision:
+                return None
         if not digest.entries:
             raise ValueError("nothing is served there")
-        made = self._row(session, space.id, check_release_name(name))
+        made = self._row(session, space.id, draft.name)
         if made is not None:
-            if (made.revision, made.sha256, made.notes) == (space.revision, digest.sha256, notes):
+            if (made.revision, made.sha256, made.notes) == (space.revision, digest.sha256, draft.notes):
                 return _release(space, made)
-            raise ReleaseConflict(f"{namespace} has a release {name} already, of revision {made.revision:,}")
+            raise ReleaseConflict(f"{space.name} has a release {draft.name} already, of revision {made.revision:,}")
         self._check_count(session, space)
         now = self.database.now(session)
-        manifest = Manifest(namespace, name, space.revision, digest.entries, digest.sha256, now)
+        manifest = Manifest(space.name, draft.name, space.revision, digest.entries, digest.sha256, now)
         made = ReleaseRow(
             namespace_id=space.id,
-            name=name,
+            name=draft.name,
             revision=space.revision,
             entries=digest.entries,
             sha256=digest.sha256,
             signature=str(sign(manifest.content)),
-            notes=notes,
-            owner=owner,
+            notes=draft.notes,
+            owner=draft.owner,
             created_at=now,
         )
         session.add(made)
@@ -222,12 +272,12 @@ class Releases(DatabasePart):
         self._environments.read(session, {row.environment_id for row in rows})
         return rows
 
-    def _of_environments(
+    def _served(
         self, session: Session, space: NamespaceRow, fingerprints: Collection[str] | None
     ) -> Sequence[SQLColumnExpression[bool]]:
-        """The condition of entries of these environments. Raises ValueError."""
+        """Conditions of the entries that the rule serves, of these environments. Raises ValueError."""
         if fingerprints is None:
-            return []
+            return [LogEntryRow.is_served]
         digests = [bytes.fromhex(fingerprint) for fingerprint in fingerprints]
         query = select(EnvironmentRow.digest, EnvironmentRow.id).where(EnvironmentRow.digest.in_(digests))
         known = dict(session.execute(query).all())
@@ -236,7 +286,7 @@ class Releases(DatabasePart):
             entry = select(LogEntryRow.id).where(*served, LogEntryRow.environment_id == known.get(digest)).limit(1)
             if session.scalar(entry) is None:
                 raise ValueError(f"nothing is served in the environment {digest.hex()}")
-        return [LogEntryRow.environment_id.in_(known.values())]
+        return [LogEntryRow.is_served, LogEntryRow.environment_id.in_(known.values())]
 
     def _check_count(self, session: Session, space: NamespaceRow) -> None:
         count = session.scalar(select(func.count()).where(ReleaseRow.namespace_id == space.id)) or 0
