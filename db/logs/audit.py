@@ -121,23 +121,25 @@ class LogAudit(DatabasePart):
 def _findings(
     rows: list[Row[Any]], known: Mapping[int, LogEnvironment], fleets: Mapping[Fleet, set[int]]
 ) -> Iterator[LogFinding]:
-    """What is found of a key, of all its rows."""
+    """What is found of a key, of all its rows. Most have nothing, so rivals are made where there is something."""
     key = rows[0].key
-    served: dict[Fleet, dict[int, LogRival]] = defaultdict(dict)
+    served: dict[Fleet, dict[int, Row[Any]]] = defaultdict(dict)
     for number, of_place in groupby(rows, lambda row: row.environment_id):
         environment, place = known[number], list(of_place)
-        equals = ties(map(rival_of, place))
+        equals = ties(map(rival_of, place)) if len(place) > 1 else ()
         if len(equals) > 1:
             yield LogFinding(FindingKind.TIE, key, tuple((environment, rival) for rival in equals))
-        for row in place:
-            if row.is_served:
-                served[_fleet(environment)][number] = rival_of(row)
-    for fleet, rivals in served.items():
-        told = tuple((known[number], rival) for number, rival in sorted(rivals.items()))
-        if len({rival.choice for rival in rivals.values()}) > 1:
-            yield LogFinding(FindingKind.DISAGREEMENT, key, told)
-        if lacking := fleets[fleet] - rivals.keys():
-            yield LogFinding(FindingKind.MISSING, key, told, tuple(known[number] for number in sorted(lacking)))
+        served[_fleet(environment)].update((number, row) for row in place if row.is_served)
+    for fleet, told in served.items():
+        lacking = fleets[fleet] - told.keys() if told else ()
+        is_agreed = len({row.choice for row in told.values()}) < 2
+        if is_agreed and not lacking:
+            continue
+        rivals = tuple((known[number], rival_of(row)) for number, row in sorted(told.items()))
+        if not is_agreed:
+            yield LogFinding(FindingKind.DISAGREEMENT, key, rivals)
+        if lacking:
+            yield LogFinding(FindingKind.MISSING, key, rivals, tuple(known[number] for number in sorted(lacking)))
 
 
 def _fleet(environment: LogEnvironment) -> Fleet:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Row, Select, SQLColumnExpression, exists, select, tuple_
+from sqlalchemy import Row, Select, SQLColumnExpression, select, tuple_
 from sqlalchemy.orm import Session
 
 from ..database import KEYS_AT_ONCE, batches
@@ -36,10 +36,14 @@ LIGHT = (
 
 
 def is_served(release_id: int | None) -> SQLColumnExpression[bool]:
-    """Whether an entry is one that lookups get: one of a release, or by the rule of `choice` where None is given."""
+    """Whether an entry is one that lookups get: one of a release, or by the rule of `choice` where None is given.
+
+    Each entry is looked for by the primary key. PostgreSQL would make a join of EXISTS, and of each page a sort.
+    """
     if release_id is None:
         return LogEntryRow.is_served
-    return exists().where(ReleaseEntryRow.release_id == release_id, ReleaseEntryRow.entry_id == LogEntryRow.id)
+    entry = ReleaseEntryRow.release_id == release_id, ReleaseEntryRow.entry_id == LogEntryRow.id
+    return select(ReleaseEntryRow.entry_id).where(*entry).correlate(LogEntryRow).scalar_subquery().is_not(None)
 
 
 def whole(release_id: int | None) -> Select[Any]:
