@@ -143,9 +143,18 @@ class Releases(DatabasePart):
                 return _release(space, made)
             raise ReleaseConflict(f"{space.name} has a release {draft.name} already, of revision {made.revision:,}")
         self._check_count(session, space)
+        made = self._add(session, space, draft, digest, sign)
+        entries = select(literal(made.id), LogEntryRow.id).where(LogEntryRow.namespace_id == space.id, *conditions)
+        session.connection().execute(insert(ReleaseEntryRow).from_select(["release_id", "entry_id"], entries))
+        return _release(space, made)
+
+    def _add(
+        self, session: Session, space: NamespaceRow, draft: ReleaseDraft, digest: LinesDigest, sign: Sign
+    ) -> ReleaseRow:
+        """The row of a new release, signed."""
         now = self.database.now(session)
         manifest = Manifest(space.name, draft.name, space.revision, digest.entries, digest.sha256, now)
-        made = ReleaseRow(
+        row = ReleaseRow(
             namespace_id=space.id,
             name=draft.name,
             revision=space.revision,
@@ -156,11 +165,9 @@ class Releases(DatabasePart):
             owner=draft.owner,
             created_at=now,
         )
-        session.add(made)
+        session.add(row)
         session.flush()
-        entries = select(literal(made.id), LogEntryRow.id).where(LogEntryRow.namespace_id == space.id, *conditions)
-        session.connection().execute(insert(ReleaseEntryRow).from_select(["release_id", "entry_id"], entries))
-        return _release(space, made)
+        return row
 
     @read_session
     def list(self, session: Session, namespace: str) -> Sequence[Release]:

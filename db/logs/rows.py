@@ -86,8 +86,9 @@ def find_namespace(session: Session, database: object, name: str, *, lock: bool 
 
 
 def in_order(namespace_id: int, columns: Sequence[Any], after: Row[Any] | None, limit: int) -> Select[Any]:
-    """Entries of a namespace behind one, by key and environment: an order that goes by an index, and is the same
-    for all queries. `columns` have the two digests of it.
+    """Entries of a namespace behind one, by key, environment and choice: these are among the columns.
+
+    An index has that order, so a page costs what it has, and what is passed over.
     """
     place = tuple_(LogEntryRow.key_digest, LogEntryRow.environment_id, LogEntryRow.choice)
     query = select(*columns).where(LogEntryRow.namespace_id == namespace_id)

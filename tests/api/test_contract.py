@@ -21,7 +21,7 @@ FUSSY = {
     *("look_up_values", "write_value", "import_entries", "decide", "create_release"),
 }
 """Operations that refuse requests which are well formed: for another digest, a code that is none, a reason with what
-can't be printed, an interval without the time in it, an environment in which nothing is served, which no JSON schema tells."""
+can't be printed, an interval without the time in it, an environment without entries, which no JSON schema tells."""
 
 
 @pytest.fixture
