@@ -100,7 +100,7 @@ class LogAudit(DatabasePart):
     @read_session
     def _page(self, session: Session, after: Row[Any] | None) -> list[Row[Any]]:
         others = (column for column in LIGHT if column is not LogEntryRow.is_served)
-        columns = (*others, is_served(self.space.release_id).label("is_served"), LogEntryRow.key)
+        columns: tuple[Any, ...] = (*others, is_served(self.space.release_id).label("is_served"), LogEntryRow.key)
         rows = session.execute(in_order(self.space.id, columns, after, ROWS_AT_ONCE)).all()
         self._environments.read(session, {row.environment_id for row in rows})
         return list(rows)
