@@ -20,6 +20,7 @@ from fastapi import Depends, FastAPI
 from starlette.middleware import Middleware
 
 from tunewright.db.store import Store, open_store
+from tunewright.tuner.settings import settings
 
 from .dashboard.job_history import Histories
 from .dashboard.page import MOST_KEPT
@@ -37,8 +38,10 @@ from .http.paths import LOGIN
 from .http.query import only_known_query
 from .http.queue_watch import QueueWatch
 from .http.readers import Readers
+from .http.release_key import ReleaseKey
 from .http.retention import Retention
 from .http.routes import (
+    audits,
     changes,
     events,
     fleet,
@@ -49,6 +52,7 @@ from .http.routes import (
     models,
     operations,
     records,
+    releases,
     retimings,
     snapshots,
     voids,
@@ -74,6 +78,8 @@ PARTS = (
     snapshots,
     records,
     voids,
+    releases,
+    audits,
     logs,
     fleet,
     work,
@@ -117,6 +123,7 @@ def assemble(store: Store, options: Options, make_reader: Callable[[], Reader] |
         upload_slots=anyio.CapacityLimiter(options.bodies),
         stream_slots=anyio.CapacityLimiter(options.streams),
         stream_threads=anyio.CapacityLimiter(events.STREAM_THREADS),
+        release_key=ReleaseKey(settings().release_key),
     )
     keys = KeyCache(store.keys)
     rates = RateLimits(options.requests_per_minute, options.changes_per_minute, options.failures_per_minute)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -43,6 +42,8 @@ from tunewright.tuner.errors import Refused
 from tunewright.tuner.settings import settings
 from tunewright.tuner.text import printable
 
+from .log_program import NamespaceArgument, ServerOption, log_app, require
+
 if TYPE_CHECKING:
     from .client import Client, Job
     from .http.webhook_hosts import WebhookHosts
@@ -52,15 +53,9 @@ __all__ = ["app", "execute", "exit_code"]
 
 jobs_app = typer.Typer(help="The jobs of a server.", no_args_is_help=True)
 app.add_typer(jobs_app, name="jobs")
-log_app = typer.Typer(help="The log of other compilers.", no_args_is_help=True)
-app.add_typer(log_app, name="log")
 webhook_app = typer.Typer(help="Addresses that a server tells of jobs.", no_args_is_help=True)
 app.add_typer(webhook_app, name="webhook")
 
-ServerOption = Annotated[
-    str | None,
-    typer.Option("--server", metavar="URL", help="The server.", show_default="TUNEWRIGHT_SERVER, where set"),
-]
 JobArgument = Annotated[
     int, typer.Argument(metavar="ID", min=1, max=LARGEST_ID, help="Number of the job.", show_default=False)
 ]
@@ -194,7 +189,7 @@ def serve(
     check_ray_address(pool, ray_address)
     if ray_address is not None and not tuners:
         raise Refused("--tuners 0 takes no --ray-address: nothing would join the cluster")
-    _require("serve", "fastapi", "uvicorn")
+    require("serve", "fastapi", "uvicorn")
     from . import serve as service
     from .http.service import Options
 
@@ -230,12 +225,6 @@ def _webhook_hosts() -> WebhookHosts:
         raise Refused(f"TUNEWRIGHT_WEBHOOK_HOSTS: {error}") from error
 
 
-def _require(command: str, *packages: str) -> None:
-    """Raises Refused where one of the packages is not installed."""
-    if any(find_spec(package) is None for package in packages):
-        raise Refused(f"{command} needs more packages than the other commands: pip install 'tunewright[serve]'")
-
-
 @command()
 def report(
     job: Annotated[
@@ -250,7 +239,7 @@ def report(
     db: DbOption = None,
 ) -> CommandAnswer:
     """Write what the dashboard says of a job as one HTML file that needs nothing else, and plots of it as PNG."""
-    _require("report", "fastapi", "jinja2")
+    require("report", "fastapi", "jinja2")
     from .dashboard.report import command as report_command
 
     return CommandAnswer(report_command.report(job, output, db), report_command.render_report)
@@ -463,9 +452,6 @@ def _steer(server: str | None, change: Callable[[Client], Job]) -> CommandAnswer
     return CommandAnswer(job.to_json(), lambda console, _: commands.render_state(console, job))
 
 
-NamespaceArgument = Annotated[
-    str, typer.Argument(metavar="NAMESPACE", help="A compiler's part of the log.", show_default=False)
-]
 LogKeyArgument = Annotated[str, typer.Argument(metavar="KEY", help="The entry's key.", show_default=False)]
 ChoiceArgument = Annotated[
     str,
@@ -564,7 +550,7 @@ def add_files(
 
 @command(log_app, "delete")
 def delete_log(namespace: NamespaceArgument, yes: YesOption = False, server: ServerOption = None) -> CommandAnswer:
-    """Delete a namespace with all of its entries and releases."""
+    """Delete a namespace with all of its entries; one with releases stays."""
     from .client import log_commands as commands
 
     confirm(f"Delete all of {printable(namespace)}?", is_confirmed=yes)

@@ -30,8 +30,10 @@ from .fleet import Fleet
 from .jobs import Jobs
 from .keys import Keys
 from .logs.logs import Logs
+from .logs.releases import Releases
 from .pruning import Pruning
 from .recorder import Recorder
+from .schedule_audit import ScheduleAudit
 from .schema import HEAD, current_revision, upgrade
 from .snapshots import Snapshots
 from .staleness import Staleness
@@ -144,6 +146,8 @@ class Store(Recorder, Transfer, Closeable):
         self.logs = Logs(database)
         self.webhooks = Webhooks(database)
         self.pruning = Pruning(database)
+        self.releases = Releases(database)
+        self.schedule_audit = ScheduleAudit(database)
 
     def close(self) -> None:
         """Release the connections. A store in memory is gone then."""

@@ -15,7 +15,7 @@ from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
 
 from .errors import read_stored
-from .tables import MeasurementColumns, TargetRow, TaskRow, TrialRow
+from .tables import BestRow, MeasurementColumns, TargetRow, TaskRow, TrialRow
 
 Item = TypeVar("Item")
 
@@ -41,7 +41,7 @@ def to_target(data: dict[str, Any]) -> Target:
     return _read(lambda: Target.from_json(data), TargetRow, "data")
 
 
-def to_schedule(data: dict[str, Any] | str, row: type[MeasurementColumns] = TrialRow) -> Schedule:
+def to_schedule(data: dict[str, Any] | str, row: type[MeasurementColumns | BestRow] = TrialRow) -> Schedule:
     """The schedule of a row of this kind, given as JSON data or text. Raises Unreadable."""
     return _read(lambda: Schedule.from_json(json.loads(data) if isinstance(data, str) else data), row, "schedule")
 

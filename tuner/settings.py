@@ -37,6 +37,7 @@ class Environment:
     api_key: str = field(default="", repr=False)  # TUNEWRIGHT_API_KEY: what they show it
     webhook_hosts: str = ""  # TUNEWRIGHT_WEBHOOK_HOSTS: where `serve` may send webhooks to besides the public Internet
     retention: RetentionPolicy = field(default_factory=RetentionPolicy)  # TUNEWRIGHT_KEEP_*: what is kept how long
+    release_key_file: str = ""  # TUNEWRIGHT_RELEASE_KEY: file of the key that releases of the log are signed with
 
     @property
     def objects(self) -> Path:
@@ -62,6 +63,11 @@ class Environment:
     def local_key(self) -> Path:
         """File of the key that `serve` makes for its account, and that commands show to a server on this machine."""
         return self.home / "local_key"
+
+    @property
+    def release_key(self) -> Path:
+        """File of the key that `serve` signs releases of the log with."""
+        return Path(self.release_key_file) if self.release_key_file else self.home / "release_key"
 
 
 def store_url(db: str | None) -> str:
@@ -96,6 +102,7 @@ def settings(env: Mapping[str, str] = os.environ) -> Environment:
         api_key=env.get("TUNEWRIGHT_API_KEY", ""),
         webhook_hosts=env.get("TUNEWRIGHT_WEBHOOK_HOSTS", ""),
         retention=_retention(env),
+        release_key_file=env.get("TUNEWRIGHT_RELEASE_KEY", ""),
     )
 
 

@@ -72,19 +72,24 @@ class LogClient:
         self._rests_until_s = 0.0  # by time.monotonic: the server refused something a moment ago
 
     def look_up(
-        self, keys: Iterable[str], environment: LogEnvironment = ANYWHERE, loose: Iterable[LogMatch] = ()
+        self,
+        keys: Iterable[str],
+        environment: LogEnvironment = ANYWHERE,
+        loose: Iterable[LogMatch] = (),
+        release: str | None = None,
     ) -> dict[str, LogHit]:
         """What is served for each of these keys that the server knows anything of.
 
-        `loose`: the nearest other environments that will do.
+        `loose`: the nearest other environments that will do. `release`: the one to answer from, whichever is promoted.
         """
         names, others = list(dict.fromkeys(keys)), [match.value for match in loose]
+        named = {} if release is None else {"release": release}
 
         def talk(conversation: _LogConversation, client: httpx.Client) -> dict[str, LogHit]:
             found: dict[str, LogHit] = {}
             for start in range(0, len(names), KEYS_AT_ONCE):
                 asked = names[start : start + KEYS_AT_ONCE]
-                body = {"keys": asked, "environment": environment.to_json(), "loose": others}
+                body = {"keys": asked, "environment": environment.to_json(), "loose": others} | named
                 data = conversation.ask(client, "POST", f"{self._path}:lookup", json=body)
                 hits = (_hit(item, environment) for item in _items(data))
                 found |= {hit.entry.key: hit for hit in hits if hit and hit.entry.key in asked}

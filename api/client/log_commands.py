@@ -51,10 +51,10 @@ def render_namespaces(console: Console, data: dict[str, Any]) -> None:
     if not data["namespaces"]:
         console.print("nothing was written to the log yet")
         return
-    table = new_table(console, ["namespace"], ["entries", "MB", "changes"])
+    table = new_table(console, ["namespace", "release"], ["entries", "MB", "changes"])
     for space in data["namespaces"]:
         numbers = f"{space['entries']:,}", f"{space['size_bytes'] / 1e6:,.1f}", f"{space['revision']:,}"
-        table.add_row(space["name"], *numbers)
+        table.add_row(space["name"], space["release"] or "", *numbers)
     print_table(console, table)
 
 
@@ -62,7 +62,7 @@ def list_entries(server: str | None, namespace: str, key: str | None) -> dict[st
     """The entries of a namespace that changed last, of one key or of any."""
     params = {"limit": str(SHOWN)} | ({} if key is None else {"key": key})
     with connected(server) as connection:
-        page = connection.request("GET", _path(namespace), params=params).data
+        page = connection.request("GET", namespace_path(namespace), params=params).data
         return {"namespace": namespace, "entries": page["items"], "more": page["next"] is not None}
 
 
@@ -73,11 +73,10 @@ def render_entries(console: Console, data: dict[str, Any]) -> None:
         return
     table = new_table(console, ["key", "environment", "choice", "state", "value"], ["ms"])
     for entry in data["entries"]:
-        place, time_s = entry["environment"], entry["time_s"]
-        versions = (f"{name} {version}" for name, version in place["versions"].items())
+        time_s = entry["time_s"]
         value = entry["value"] if entry["value"] is not None else f"base64 {entry['value_base64']}"
         table.add_row(
-            *map(printable, (entry["key"], ", ".join(filter(None, (place["device"], place["toolchain"], *versions))))),
+            *map(printable, (entry["key"], environment_text(entry["environment"]))),
             entry["choice"] + (" *" if entry["served"] else ""),
             entry["state"],
             printable(value[:LETTERS]) + ("..." if len(value) > LETTERS else ""),
@@ -87,16 +86,22 @@ def render_entries(console: Console, data: dict[str, Any]) -> None:
     console.print("* is what lookups get" + ("; there are more" if data["more"] else ""))
 
 
+def environment_text(place: dict[str, Any]) -> str:
+    """An environment in one line."""
+    versions = (f"{name} {version}" for name, version in place["versions"].items())
+    return ", ".join(filter(None, (place["device"], place["toolchain"], *versions)))
+
+
 def decide(server: str | None, namespace: str, key: str, choice: str, state: str) -> dict[str, Any]:
     """Set the state of each entry of a key with a choice, in whatever environment. Raises Refused without one."""
     with connected(server) as connection:
-        items = connection.request("GET", _path(namespace), params={"limit": "200", "key": key}).data["items"]
+        items = connection.request("GET", namespace_path(namespace), params={"limit": "200", "key": key}).data["items"]
         found = [entry for entry in items if entry["choice"].startswith(choice)]
         if not found or len({entry["choice"] for entry in found}) > 1:
             raise Refused(f"{counted(len(found), 'value')} of that key have a choice that begins with {choice!r}")
         for entry in found:
             decision = {"key": key, "choice": entry["choice"], "environment": entry["environment"], "state": state}
-            connection.request("POST", f"{_path(namespace)}:decide", json=decision)
+            connection.request("POST", f"{namespace_path(namespace)}:decide", json=decision)
         return {"namespace": namespace, "key": key, "choice": found[0]["choice"], "state": state, "entries": len(found)}
 
 
@@ -110,7 +115,7 @@ def export_lines(server: str | None, namespace: str, file: Path) -> dict[str, An
     count = 0
     with (
         connected(server) as connection,
-        connection.stream(f"{_path(namespace)}:export", TIMEOUT_S) as lines,
+        connection.stream(f"{namespace_path(namespace)}:export", TIMEOUT_S) as lines,
         file.open("wb") as output,
     ):
         for line in lines or ():
@@ -133,7 +138,7 @@ def import_lines(server: str | None, namespace: str, file: Path) -> dict[str, An
 def post_lines(server: str | None, namespace: str, source: IO[bytes]) -> dict[str, Any]:
     """Add the entries of lines of JSON."""
     with connected(server) as connection:
-        answer = connection.request("POST", f"{_path(namespace)}:import", content=lambda: _pieces(source))
+        answer = connection.request("POST", f"{namespace_path(namespace)}:import", content=lambda: _pieces(source))
     return {"namespace": namespace, **answer.data}
 
 
@@ -145,7 +150,7 @@ def render_import(console: Console, data: dict[str, Any]) -> None:
 def delete_namespace(server: str | None, namespace: str) -> dict[str, Any]:
     """Delete a namespace with all of its entries."""
     with connected(server) as connection:
-        return {"namespace": namespace, **connection.request("DELETE", _path(namespace)).data}
+        return {"namespace": namespace, **connection.request("DELETE", namespace_path(namespace)).data}
 
 
 def render_delete(console: Console, data: dict[str, Any]) -> None:
@@ -159,7 +164,7 @@ def _pieces(source: IO[bytes]) -> Iterator[bytes]:
         yield piece
 
 
-def _path(namespace: str) -> str:
+def namespace_path(namespace: str) -> str:
     """The path of a namespace. Raises Refused for what is none."""
     try:
         return f"/v1/logs/{quote(check_namespace(namespace))}"

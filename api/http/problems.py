@@ -25,6 +25,7 @@ from tunewright.codegen.fields import abridge, json_fault, quote
 from tunewright.db.errors import Damaged, StoreError, Unreachable, Unreadable, Unwritable
 from tunewright.db.job import TAG, QuotaExceeded
 from tunewright.db.logs.entry import LINE, NAMESPACE
+from tunewright.db.logs.release import RELEASE
 from tunewright.search_space.counts import counted
 
 from .paths import is_for_people
@@ -65,6 +66,8 @@ PATTERNS = {
     f"^{SHA256}$": "must be 64 hexadecimal digits, in lower case",
     f"^{LINE}$": "must be one line of printable ASCII",
     f"^{NAMESPACE}$": "must be small letters, digits and . _ -, with a letter or digit at each end",
+    f"^{RELEASE}$": "must be small letters, digits and . _ -, with a letter or digit at the begin",
+    f"^({RELEASE})?$": "must be small letters, digits and . _ -, with a letter or digit at the begin, or empty",
     f"^{DIGITS}$": "must be 32 hexadecimal digits, in lower case",
     f"^({DIGITS})?$": "must be 32 hexadecimal digits, in lower case, or empty",
     f"^({SHA256})?$": "must be 64 hexadecimal digits, in lower case, or empty",
@@ -177,6 +180,12 @@ class ProblemKind(Enum):
         "The key has no such webhook",
         "`GET /v1/webhooks` lists those of the key.",
     )
+    NO_SUCH_RELEASE = (
+        "no-such-release",
+        404,
+        "There is no such release",
+        "`GET /v1/logs/{namespace}:releases` lists those of a namespace.",
+    )
     METHOD = ("method-not-allowed", 405, "The route has no such method", "The header Allow lists those it has.")
     TOO_SLOW = ("too-slow", 408, "The body came too slowly", "Send it again over a better line.")
     FINISHED = ("job-finished", 409, "The job is finished", "Extend it, which makes another, or submit one.")
@@ -222,6 +231,12 @@ class ProblemKind(Enum):
         409,
         "The key has as many webhooks as it may have",
         "Delete one that is not needed: `DELETE /v1/webhooks/{id}`.",
+    )
+    RELEASE_CONFLICT = (
+        "release-conflict",
+        409,
+        "A release is in the way",
+        "The detail says which; `GET /v1/logs/{namespace}:releases` says which one is promoted.",
     )
     TOO_LARGE = (
         "too-large",
@@ -279,6 +294,12 @@ class ProblemKind(Enum):
         500,
         "Something is wrong with the service",
         "This is a fault of Tunewright. Its log has the details under the request's id.",
+    )
+    UNSIGNED = (
+        "no-release-key",
+        503,
+        "This service can't sign releases",
+        "Who runs the service has to mend the file of its key: its log says what is wrong with it.",
     )
     UNAVAILABLE = ("database-unavailable", 503, "The database can't be used now", "Try again later.")
     UNWRITABLE = (

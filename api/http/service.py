@@ -27,6 +27,7 @@ from .metrics import Metrics
 from .problems import Problem, ProblemKind
 from .queue_watch import QueueWatch
 from .readers import Readers
+from .release_key import ReleaseKey
 from .retention import Retention
 from .webhook_hosts import WebhookHosts
 
@@ -75,6 +76,7 @@ class Service:
     upload_slots: anyio.CapacityLimiter  # who receives a large body
     stream_slots: anyio.CapacityLimiter  # who has an event stream open
     stream_threads: anyio.CapacityLimiter  # threads that those streams read the database in
+    release_key: ReleaseKey
     export_slots: anyio.CapacityLimiter = field(
         default_factory=lambda: anyio.CapacityLimiter(EXPORTS)
     )  # who takes all records

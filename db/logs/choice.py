@@ -32,15 +32,22 @@ class LogRival:
 def choose(rivals: Iterable[LogRival]) -> LogRival | None:
     """The one that is served, of all values of a key in an environment; None where all are retired."""
     live = [rival for rival in rivals if rival.state is not EntryState.RETIRED]
+    if equals := ties(live):
+        return min(equals, key=lambda s: (not s.is_approved, s.choice))
+    return max(live, key=lambda s: (s.is_approved, s.revision, s.choice), default=None)
+
+
+def ties(rivals: Iterable[LogRival]) -> list[LogRival]:
+    """Those whose cost may be the least, of which one is served; none where no cost is known."""
+    live = [rival for rival in rivals if rival.state is not EntryState.RETIRED]
     timed = [rival for rival in live if rival.cost.time_s is not None]
     if not timed:
-        return max(live, key=lambda s: (s.is_approved, s.revision, s.choice), default=None)
+        return []
     confirmed = [rival for rival in timed if rival.cost.evidence is CostEvidence.CONFIRMED]
     comparable = confirmed or timed
     limit_s = min(rival.cost.interval_s[1] for rival in comparable)
     eligible = [*comparable, *(rival for rival in live if rival.is_approved)]
-    equals = [rival for rival in eligible if _may_be_below(rival.cost, limit_s)]
-    return min(equals, key=lambda s: (not s.is_approved, s.choice))
+    return [rival for rival in dict.fromkeys(eligible) if _may_be_below(rival.cost, limit_s)]
 
 
 def _may_be_below(cost: Cost, limit_s: float) -> bool:

@@ -93,7 +93,8 @@ class LogEnvironment:
     device: str = ""
     toolchain: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
-    digest: bytes = field(init=False, repr=False, compare=False)  # the same for equal environments alone
+    canonical: str = field(init=False, repr=False, compare=False)  # as JSON, the same for equal environments alone
+    digest: bytes = field(init=False, repr=False, compare=False)  # of that
 
     def __post_init__(self) -> None:
         for name, text in (("device", self.device), ("toolchain", self.toolchain), *self.versions.items()):
@@ -102,6 +103,7 @@ class LogEnvironment:
         if len(self.versions) > MOST_VERSIONS:
             raise ValueError(f"the environment has {len(self.versions)} versions; it may have {MOST_VERSIONS}")
         canonical = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
+        object.__setattr__(self, "canonical", canonical)
         object.__setattr__(self, "digest", digest(canonical.encode()))
 
     @property

@@ -26,16 +26,11 @@ FIELDS = {*VALUES, "key", "environment", "time_s", "low_s", "high_s", "samples",
 
 def entry_to_json(entry: LogEntry) -> dict[str, Any]:
     """An entry as JSON data."""
-    cost = entry.cost
     return {
         "key": entry.key,
         **value_to_json(entry.value),
         "environment": entry.environment.to_json(),
-        "time_s": cost.time_s,
-        "low_s": cost.low_s,
-        "high_s": cost.high_s,
-        "samples": cost.samples,
-        "evidence": cost.evidence.value,
+        **cost_to_json(entry.cost),
         "state": entry.state.value,
         "machine": entry.machine,
     }
@@ -82,6 +77,17 @@ def value_from_json(data: Mapping[str, Any]) -> bytes:
         return text.encode() if given[0] == "value" else base64.b64decode(text, validate=True)
     except (UnicodeEncodeError, binascii.Error) as error:
         raise ValueError(f"{given[0]} can't be read") from error
+
+
+def cost_to_json(cost: Cost) -> dict[str, Any]:
+    """A cost as the fields that hold it."""
+    return {
+        "time_s": cost.time_s,
+        "low_s": cost.low_s,
+        "high_s": cost.high_s,
+        "samples": cost.samples,
+        "evidence": cost.evidence.value,
+    }
 
 
 def cost_from_json(data: Mapping[str, Any]) -> Cost:

@@ -5,20 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from typing import Any
 
-from sqlalchemy import Select, bindparam, insert, select, update
+from sqlalchemy import bindparam, insert, select, update
 from sqlalchemy.orm import Session
 
 from ..database import KEYS_AT_ONCE, Database, DatabasePart, batches, read_session, write_session
-from ..errors import NotFound, StoreError, read_stored
-from ..tables import EnvironmentRow, LogEntryRow, NamespaceRow
-from ..translate import from_row
-from .choice import LogRival
+from ..errors import NotFound, StoreError
+from ..tables import EnvironmentRow, LogEntryRow, NamespaceRow, ReleaseRow
 from .entry import (
-    Cost,
-    CostEvidence,
     EntryState,
     LogEntry,
     LogEnvironment,
@@ -29,29 +24,13 @@ from .entry import (
     match_of,
 )
 from .formats import check_value
+from .release import ReleaseConflict
+from .rows import LIGHT, Environments, find_namespace, is_served, rival_of, whole
 from .sweep import SweptLog, deleted_name, sweep
 from .update import LogUpdate, Place, Stored, places
 
 MOST_AT_ONCE = 1000
 """Entries of one transaction."""
-
-LIGHT = (
-    LogEntryRow.id,
-    LogEntryRow.key_digest,
-    LogEntryRow.environment_id,
-    LogEntryRow.choice,
-    LogEntryRow.revision,
-    LogEntryRow.is_served,
-    LogEntryRow.state,
-    LogEntryRow.evidence,
-    LogEntryRow.time_s,
-    LogEntryRow.low_s,
-    LogEntryRow.high_s,
-    LogEntryRow.samples,
-)
-"""What writing depends on: all but the keys and values."""
-
-WHOLE = select(*(getattr(LogEntryRow, name) for name in ("key", "value", "machine", "created_at")), *LIGHT[2:])
 
 
 class LogFull(StoreError):
@@ -67,6 +46,17 @@ class Namespace:
     size_bytes: int
     revision: int
     created_at: datetime
+    release: str | None  # the one that lookups are answered from; None: none, the rule says what is served
+    release_id: int | None  # its number
+    id: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogAnswer:
+    """What is served for some keys, and of which release it is."""
+
+    hits: dict[str, LogHit]
+    release: str | None = None  # None: none is promoted, or asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +76,19 @@ class WriteCounts:
     known: int  # nothing new
 
 
+SPACES = select(
+    NamespaceRow.name,
+    NamespaceRow.entries,
+    NamespaceRow.size_bytes,
+    NamespaceRow.revision,
+    NamespaceRow.created_at,
+    ReleaseRow.name,
+    NamespaceRow.release_id,
+    NamespaceRow.id,
+).outerjoin(ReleaseRow, ReleaseRow.id == NamespaceRow.release_id)
+"""Namespaces, in the order of the fields."""
+
+
 class Logs(DatabasePart):
     """Each method but `sweep` is one transaction, and may raise StoreError.
 
@@ -94,7 +97,7 @@ class Logs(DatabasePart):
 
     def __init__(self, database: Database) -> None:
         super().__init__(database)
-        self._environments: dict[int, LogEnvironment] = {}  # by id, those that were read: they never change
+        self._environments = Environments()
 
     @write_session
     def write(
@@ -144,12 +147,15 @@ class Logs(DatabasePart):
 
     @write_session
     def delete(self, session: Session, namespace: str) -> int:
-        """Delete a namespace with all of its entries; how many these were. Raises NotFound.
+        """Delete a namespace with all of its entries; how many these were.
 
-        From then on nobody finds any of them, nor a release. But it takes no longer than a write does: their rows are
-        removed by `sweep`, which is to be called next; after a crash any later one does it.
+        From then on nobody finds any of them. But it takes no longer than a write does: their rows are removed by
+        `sweep`, which is to be called next; after a crash any later one does it. Raises NotFound, and ReleaseConflict
+        where a release has entries of it.
         """
-        row = self._find(session, check_namespace(namespace), lock=True)
+        row = find_namespace(session, self.database, check_namespace(namespace), lock=True)
+        if name := session.scalar(select(ReleaseRow.name).where(ReleaseRow.namespace_id == row.id).limit(1)):
+            raise ReleaseConflict(f"the release {name} of {namespace} has entries of it, so they can't be deleted")
         count, revision = row.entries, row.revision + 1  # revisions never go back
         row.name, row.entries, row.size_bytes = deleted_name(row.id), 0, 0
         session.flush()
@@ -163,50 +169,62 @@ class Logs(DatabasePart):
     @read_session
     def namespaces(self, session: Session) -> list[Namespace]:
         """All of them, by name."""
-        query = select(NamespaceRow).where(NamespaceRow.entries > 0).order_by(NamespaceRow.name)
-        return [from_row(Namespace, row) for row in session.scalars(query)]
+        query = SPACES.where(NamespaceRow.entries > 0).order_by(NamespaceRow.name)
+        return [Namespace(*row) for row in session.execute(query)]
 
     @read_session
     def namespace(self, session: Session, name: str) -> Namespace:
         """One of them. Raises NotFound."""
-        return from_row(Namespace, self._find(session, name))
+        return self._space(session, name)
+
+    def look_up(
+        self,
+        namespace: str,
+        keys: Iterable[str],
+        environment: LogEnvironment,
+        loose: Iterable[LogMatch] = (),
+    ) -> dict[str, LogHit]:
+        """The hits of `answer`."""
+        return self.answer(namespace, keys, environment, loose).hits
 
     @read_session
-    def look_up(
+    def answer(
         self,
         session: Session,
         namespace: str,
         keys: Iterable[str],
         environment: LogEnvironment,
         loose: Iterable[LogMatch] = (),
-    ) -> dict[str, LogHit]:
-        """What is served for each of these keys that something is known of.
+        release: str | None = None,
+    ) -> LogAnswer:
+        """What is served for each of these keys that something is known of, all of one release where one is promoted.
 
-        `loose`: the nearest other environments that will do where the one itself has nothing.
+        `loose`: the nearest other environments that will do where the one itself has nothing. `release`: the release to
+        answer from, whichever is promoted; raises NotFound where there is no such release.
         """
-        space_id = session.scalar(select(NamespaceRow.id).where(NamespaceRow.name == namespace))
+        space_id, release_id, name = self._source(session, namespace, release)
         allowed, wanted = {LogMatch.EXACT, *loose}, self._known_environment(session, environment.digest)
         found: dict[str, LogHit] = {}
         for names in batches(dict.fromkeys(keys), KEYS_AT_ONCE):
-            query = WHOLE.where(
+            query = whole(release_id).where(
                 LogEntryRow.namespace_id == space_id,
                 LogEntryRow.key_digest.in_([digest(name.encode()) for name in names]),
-                LogEntryRow.is_served,
+                is_served(release_id),
             )
             if len(allowed) == 1:
                 query = query.where(LogEntryRow.environment_id == wanted)
             asked = set(names)
-            for entry in self._entries(session, query):
+            for entry in self._environments.entries(session, query):
                 match = match_of(entry.environment, environment)
                 if entry.key in asked and match in allowed:
                     found[entry.key] = _nearer(found.get(entry.key), LogHit(entry, match))
-        return found
+        return LogAnswer(found, name)
 
     @read_session
     def list(
         self,
         session: Session,
-        namespace: str,
+        namespace: str | Namespace,
         *,
         key: str | None = None,
         fingerprint: str | None = None,
@@ -218,36 +236,46 @@ class Logs(DatabasePart):
         """Entries, the last changed first; with `since`, the first changed first.
 
         Of one key, of the environment with this fingerprint, only what is served, changed at a revision before, or
-        after, these. Raises NotFound where there is no such namespace.
+        after, these. What is served goes by what is promoted, or was when the Namespace was read. Raises NotFound
+        where there is no such namespace.
         """
-        query = WHOLE.where(LogEntryRow.namespace_id == self._find(session, namespace).id).limit(limit)
+        space = self._space(session, namespace if isinstance(namespace, str) else namespace.name)
+        release_id = space.release_id if isinstance(namespace, str) else namespace.release_id
+        query = whole(release_id).where(LogEntryRow.namespace_id == space.id).limit(limit)
         if key is not None:
             query = query.where(LogEntryRow.key_digest == digest(key.encode()), LogEntryRow.key == key)
         if fingerprint is not None:
             environment_id = self._known_environment(session, bytes.fromhex(fingerprint))
             query = query.where(LogEntryRow.environment_id == environment_id)
         if served:
-            query = query.where(LogEntryRow.is_served)
+            query = query.where(is_served(release_id))
         if before is not None:
             query = query.where(LogEntryRow.revision < before)
         if since is not None:
             query = query.where(LogEntryRow.revision > since)
         order = LogEntryRow.revision if since is not None else LogEntryRow.revision.desc()
-        return self._entries(session, query.order_by(order))
+        return self._environments.entries(session, query.order_by(order))
 
-    def _entries(self, session: Session, query: Select[Any]) -> Sequence[LogEntry]:
-        """The entries that a query of `WHOLE` finds."""
-        rows = session.execute(query).all()
-        if missing := {row.environment_id for row in rows} - self._environments.keys():
-            for row in session.execute(
-                select(EnvironmentRow.id, EnvironmentRow.data).where(EnvironmentRow.id.in_(missing))
-            ):
-                self._environments[row.id] = read_stored(
-                    partial(LogEnvironment.from_json, row.data), EnvironmentRow.__tablename__, "data"
-                )
-        # An environment is missing where its namespace was deleted since the rows were read.
-        kept = (row for row in rows if row.environment_id in self._environments)
-        return [_entry(row, self._environments[row.environment_id]) for row in kept]
+    def _source(self, session: Session, namespace: str, release: str | None) -> tuple[int, int | None, str | None]:
+        """Numbers of a namespace and of the release that lookups are answered from, and its name. Raises NotFound."""
+        if release is None:
+            promoted = SPACES.with_only_columns(NamespaceRow.id, NamespaceRow.release_id, ReleaseRow.name)
+            space = session.execute(promoted.where(NamespaceRow.name == namespace)).one_or_none()
+            return (0, None, None) if space is None else (space[0], space[1], space[2])
+        query = select(ReleaseRow.namespace_id, ReleaseRow.id).join(
+            NamespaceRow, NamespaceRow.id == ReleaseRow.namespace_id
+        )
+        row = session.execute(query.where(NamespaceRow.name == namespace, ReleaseRow.name == release)).one_or_none()
+        if row is None:
+            raise NotFound(f"{self.database}: {namespace} has no release {release}")
+        return row[0], row[1], release
+
+    def _space(self, session: Session, name: str) -> Namespace:
+        """A namespace with entries. Raises NotFound."""
+        row = session.execute(SPACES.where(NamespaceRow.name == name, NamespaceRow.entries > 0)).one_or_none()
+        if row is None:
+            raise NotFound(f"{self.database}: there is no namespace {name}")
+        return Namespace(*row)
 
     def _lock(self, session: Session, name: str) -> NamespaceRow:
         """The row of a namespace, made if it is missing; other writers wait."""
@@ -256,14 +284,6 @@ class Logs(DatabasePart):
         query = select(NamespaceRow).where(NamespaceRow.name == name).with_for_update()
         while (row := session.scalar(query)) is None:  # it was deleted while the lock was waited for: there is another
             pass
-        return row
-
-    def _find(self, session: Session, name: str, *, lock: bool = False) -> NamespaceRow:
-        """The row of a namespace with entries. Raises NotFound."""
-        query = select(NamespaceRow).where(NamespaceRow.name == name)
-        row = session.scalar(query.with_for_update() if lock else query)
-        if row is None or not row.entries:
-            raise NotFound(f"{self.database}: there is no namespace {name}")
         return row
 
     def _known_environment(self, session: Session, environment: bytes) -> int | None:
@@ -288,8 +308,7 @@ class Logs(DatabasePart):
         for wanted in batches(sorted(key_digests), KEYS_AT_ONCE):
             query = select(*LIGHT).where(LogEntryRow.namespace_id == space.id, LogEntryRow.key_digest.in_(wanted))
             for row in session.execute(query):
-                rival = LogRival(row.choice, EntryState(row.state), _cost(row), row.revision)
-                changes.know((row.key_digest, row.environment_id), Stored(row.id, rival, row.is_served))
+                changes.know((row.key_digest, row.environment_id), Stored(row.id, rival_of(row), row.is_served))
         return changes
 
     def _store(self, session: Session, space: NamespaceRow, changes: LogUpdate, owner: str) -> None:
@@ -321,24 +340,6 @@ def _nearer(one: LogHit | None, other: LogHit) -> LogHit:
         return other
     order = list(LogMatch)
     return min(one, other, key=lambda found: (order.index(found.match), -found.entry.revision))
-
-
-def _cost(row: Any) -> Cost:
-    return Cost(row.time_s, row.low_s, row.high_s, row.samples, CostEvidence(row.evidence))
-
-
-def _entry(row: Any, environment: LogEnvironment) -> LogEntry:
-    return LogEntry(
-        row.key,
-        row.value,
-        environment,
-        _cost(row),
-        EntryState(row.state),
-        row.machine,
-        row.created_at,
-        row.revision,
-        row.is_served,
-    )
 
 
 def _rival_values(stored: Stored) -> dict[str, Any]:

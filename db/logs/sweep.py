@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from sqlalchemy import ColumnElement, Connection, delete, func, select, text
-from sqlalchemy.orm import InstrumentedAttribute, Session
+from sqlalchemy.orm import Session
 
 from ..database import Database
-from ..tables import EnvironmentRow, LogEntryRow, NamespaceRow, PromotionRow, ReleaseEntryRow, ReleaseRow, Row
+from ..tables import EnvironmentRow, LogEntryRow, NamespaceRow, PromotionRow
 
 ROWS_AT_ONCE = 2000
 """Rows that one transaction removes."""
@@ -72,31 +72,25 @@ def _deleted(database: Database) -> list[int]:
 
 def _remove_some(database: Database, namespace_id: int) -> int | None:
     """Remove some of a deleted namespace, the row itself last; how many entries. None where nothing is left."""
-    releases = select(ReleaseRow.id).where(ReleaseRow.namespace_id == namespace_id)
     with database.write_core() as connection:
         # Others that sweep take turns at it.
         row = select(NamespaceRow.id).where(NamespaceRow.id == namespace_id).with_for_update()
         if connection.scalar(row) is None:
             return None
-        if _delete_first(
-            connection, ReleaseEntryRow, ReleaseEntryRow.release_id.in_(releases), ReleaseEntryRow.entry_id
-        ):
-            return 0
-        of_namespace = LogEntryRow.namespace_id == namespace_id
-        if count := _delete_first(connection, LogEntryRow, of_namespace, LogEntryRow.revision):
+        if count := _delete_first_entries(connection, namespace_id):
             return count
         connection.execute(delete(PromotionRow).where(PromotionRow.namespace_id == namespace_id))
-        connection.execute(delete(ReleaseRow).where(ReleaseRow.namespace_id == namespace_id))
         connection.execute(delete(NamespaceRow).where(NamespaceRow.id == namespace_id))
     return None
 
 
-def _delete_first(
-    connection: Connection, row: type[Row], condition: ColumnElement[bool], order: InstrumentedAttribute[int]
-) -> int:
-    """Delete the first rows with a condition, by an order in which few are equal; how many."""
-    last = connection.scalar(select(order).where(condition).order_by(order).limit(1).offset(ROWS_AT_ONCE - 1))
-    return connection.execute(delete(row).where(condition, *(() if last is None else [order <= last]))).rowcount
+def _delete_first_entries(connection: Connection, namespace_id: int) -> int:
+    """Delete the first entries of a namespace, by their revisions, of which few are equal; how many."""
+    of_namespace, revision = LogEntryRow.namespace_id == namespace_id, LogEntryRow.revision
+    first = select(revision).where(of_namespace).order_by(revision).limit(1)
+    last = connection.scalar(first.offset(ROWS_AT_ONCE - 1))
+    conditions = [of_namespace] if last is None else [of_namespace, revision <= last]
+    return connection.execute(delete(LogEntryRow).where(*conditions)).rowcount
 
 
 def _remove_environments(database: Database) -> int:

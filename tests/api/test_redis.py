@@ -80,6 +80,19 @@ def test_the_newest_is_found(client):
         assert client.get(TRITON) == result(number)
 
 
+def test_a_release_that_is_promoted_is_what_is_found(one, client):
+    client.set(TRITON, result(1))
+    http = one.client()
+    assert http.post("/v1/logs/triton:releases", json={"name": "one"}).status_code == 200
+    client.set(TRITON, result(2))
+    assert http.post("/v1/logs/triton:promote", json={"release": "one"}).status_code == 200
+    assert client.get(TRITON) == result(1)
+    client.set(TRITON, result(3))
+    assert client.mget([TRITON]) == [result(1)]
+    http.post("/v1/logs/triton:promote", json={"release": None})
+    assert client.get(TRITON) == result(3)
+
+
 def test_an_address_may_have_the_key(one, front):
     with redis.Redis.from_url(f"redis://:{one.token}@127.0.0.1:{front}") as client:
         client.set(BUNDLE, CHOICES)

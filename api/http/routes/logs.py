@@ -19,6 +19,7 @@ from tunewright.db.errors import NotFound
 from tunewright.db.logs.entry import ANYWHERE, LINE, LONGEST_KEY, NAMESPACE, LogEntry, LogMatch
 from tunewright.db.logs.lines import entry_to_json, parse_line
 from tunewright.db.logs.logs import MOST_AT_ONCE, LogFull, Namespace, WriteCounts
+from tunewright.db.logs.release import ReleaseConflict
 from tunewright.db.store import Store
 
 from ..access import count_as_change, needs
@@ -112,22 +113,27 @@ async def list_namespaces(service: ServiceDep, key: Annotated[Key, needs(KeyScop
 @router.post(
     "/{namespace}:lookup",
     summary="Look values up",
-    responses=problems(ProblemKind.INVALID),
+    responses=problems(ProblemKind.INVALID, ProblemKind.NO_SUCH_RELEASE),
     response_model=LogLookupAnswer,
 )
 async def look_up_values(lookup: LogLookupAsked, service: ServiceDep, namespace: Readable) -> Response:
     """What is served for each key in an environment: the same to everybody who asks.
 
     The least cost wins, of confirmed ones if there are any. Of values whose intervals overlap an approved one is
-    served, else the one of the lowest `choice`. Where no cost is known it is the newest.
+    served, else the one of the lowest `choice`. Where no cost is known it is the newest. Where a release is promoted
+    all of the answer is from it: what was written since is served when another one is promoted, or none.
     """
     loose = [LogMatch(name) for name in lookup.loose]
     environment = lookup.environment.environment
-    found = await in_thread(partial(service.store.logs.look_up, namespace, lookup.keys, environment, loose))
-    items = [item_to_json(key, found.get(key)) for key in lookup.keys]
+    find = partial(service.store.logs.answer, namespace, lookup.keys, environment, loose, lookup.release)
+    try:
+        answer = await in_thread(find)
+    except NotFound as error:
+        raise no_such_release(namespace, lookup.release) from error
+    items = [item_to_json(key, answer.hits.get(key)) for key in lookup.keys]
     for match, count in Counter(item["match"] for item in items).items():
         service.metrics.log_lookups.labels(match).inc(count)
-    return Response(json.dumps({"items": items}), media_type="application/json")
+    return Response(json.dumps({"items": items, "release": answer.release}), media_type="application/json")
 
 
 @router.post(
@@ -159,7 +165,7 @@ async def export_entries(
     since: Annotated[int, Query(ge=0, le=LARGEST_ID, description="Only what changed after this revision.")] = 0,
 ) -> StreamingResponse:
     """All of them, those that changed first ahead; `POST .../{namespace}:import` takes them."""
-    await in_thread(partial(_namespace, service, namespace))
+    await in_thread(partial(find_namespace, service, namespace))
     lines = _lines(service.store, namespace, since)
     first = await in_thread(partial(next, lines, b""))
     return StreamingResponse(stream(first, lines, service.stream_threads), media_type="application/jsonl")
@@ -194,13 +200,13 @@ async def import_entries(
 async def take_log_snapshot(
     service: ServiceDep, namespace: Readable, environment: Fingerprint = "", if_none_match: IfNoneMatch = None
 ) -> Response:
-    """For use where no server can be reached."""
-    space = await in_thread(partial(_namespace, service, namespace))
+    """For use where no server can be reached. Where a release is promoted it is what that has of the environment."""
+    space = await in_thread(partial(find_namespace, service, namespace))
     fingerprint = environment or ANYWHERE.fingerprint
     headers = cache_headers(" ".join([FORM, namespace, fingerprint, str(space.revision)]).encode())
     if same := not_modified(if_none_match, headers):
         return same
-    lines = _lines(service.store, namespace, 0, fingerprint, served=True)
+    lines = _lines(service.store, space, 0, fingerprint, served=True)
     first = await in_thread(partial(next, lines, b""))
     pieces = stream(first, lines, service.stream_threads)
     return StreamingResponse(pieces, media_type="application/jsonl", headers=headers)
@@ -236,13 +242,18 @@ def list_entries(
 @router.delete(
     "/{namespace}",
     summary="Delete a namespace",
-    responses=problems(ProblemKind.INVALID, ProblemKind.NO_SUCH_NAMESPACE),
+    responses=problems(ProblemKind.INVALID, ProblemKind.NO_SUCH_NAMESPACE, ProblemKind.RELEASE_CONFLICT),
     dependencies=[Depends(count_as_change)],
 )
 def delete_namespace(service: ServiceDep, namespace: Decidable) -> DeletedShown:
-    """With all of its entries and releases. Nobody finds them from then on; their rows go within minutes."""
+    """With all of its entries. One that has releases stays: delete these first.
+
+    Nobody finds them from then on; their rows go within minutes.
+    """
     try:
         count = service.store.logs.delete(namespace)
+    except ReleaseConflict as error:
+        raise Problem(ProblemKind.RELEASE_CONFLICT, str(error)) from error
     except NotFound as error:
         raise no_such_namespace(namespace) from error
     service.retention.sweep_log()
@@ -307,7 +318,7 @@ def _write(service: Service, namespace: str, entries: list[LogEntry], key: Key) 
         raise invalid("body", ["value"], str(error)) from error
 
 
-def _namespace(service: Service, name: str) -> Namespace:
+def find_namespace(service: Service, name: str) -> Namespace:
     """A namespace. Raises Problem."""
     try:
         return service.store.logs.namespace(name)
@@ -320,8 +331,13 @@ def no_such_namespace(name: str) -> Problem:
     return Problem(ProblemKind.NO_SUCH_NAMESPACE, f"nothing was written to {name}")
 
 
+def no_such_release(namespace: str, name: str | None) -> Problem:
+    """The problem of a release that a namespace has not."""
+    return Problem(ProblemKind.NO_SUCH_RELEASE, f"{namespace} has no release {name}")
+
+
 def _lines(
-    store: Store, namespace: str, since: int, fingerprint: str | None = None, *, served: bool = False
+    store: Store, namespace: str | Namespace, since: int, fingerprint: str | None = None, *, served: bool = False
 ) -> Iterator[bytes]:
     while page := store.logs.list(namespace, fingerprint=fingerprint, served=served, since=since, limit=PAGE):
         yield b"".join(json.dumps(entry_to_json(entry)).encode() + b"\n" for entry in page)

@@ -23,6 +23,7 @@ from tunewright.db.logs.entry import (
     LogMatch,
 )
 from tunewright.db.logs.lines import entry_from_json, entry_to_json
+from tunewright.db.logs.release import LONGEST_NOTES, RELEASE, Release
 
 from ...client.log import KEYS_AT_ONCE
 from .base import DIGITS, Answer, RequestModel
@@ -34,8 +35,12 @@ EXAMPLE_ENVIRONMENT: JsonDict = {
     "versions": {"triton": "3.6.0", "cuda": "13.0"},
 }
 
+MOST_ENVIRONMENTS = 400
+"""Environments that a release may be made of, where it is not all."""
+
 LogKey = Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_KEY, pattern=f"^{LINE}$")]
 Line = Annotated[str, StringConstraints(max_length=LONGEST_TEXT, pattern=f"^{LINE}$")]
+ReleaseName = Annotated[str, StringConstraints(pattern=f"^{RELEASE}$")]
 ShortDigest = Annotated[str, StringConstraints(pattern=f"^{DIGITS}$")]
 
 
@@ -104,6 +109,9 @@ class LogLookupAsked(RequestModel):
         description="What else will do where nothing is known of the environment: other versions of the same device "
         "and toolchain, or the toolchain on another device. It is marked as such in the answer.",
     )
+    release: ReleaseName | None = Field(
+        None, description="The release to answer from; left out: the one that is promoted, or what the rule serves."
+    )
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -170,6 +178,9 @@ class LogLookupAnswer(Answer):
     """What is known for each key, in the order of the request."""
 
     items: list[LogItem]
+    release: str | None = Field(
+        description="All of it is from this release: what was written since is not in it. Null: no release is promoted."
+    )
 
 
 class WrittenShown(Answer):
@@ -186,8 +197,73 @@ class NamespaceShown(Answer):
     name: str
     entries: int
     size_bytes: int
-    revision: int = Field(description="Number of changes so far.")
+    revision: int = Field(description="Number of changes so far; a promotion is one.")
+    release: str | None = Field(description="The release that lookups are answered from; null: none is promoted.")
     created_at: datetime
+
+
+class ReleaseAsked(RequestModel):
+    """A release to make of what is served now."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"name": "2026.11", "notes": "for the November runs"}]})
+
+    name: ReleaseName
+    notes: str = Field("", max_length=LONGEST_NOTES, description="For people.")
+    environments: list[ShortDigest] | None = Field(
+        None, min_length=1, max_length=MOST_ENVIRONMENTS, description="Fingerprints of the only ones; left out: all."
+    )
+
+
+class PromotionAsked(RequestModel):
+    """What lookups are to be answered from."""
+
+    release: ReleaseName | None = Field(description="A release; null: none, but what the rule serves.")
+
+
+class RollBackAsked(RequestModel):
+    """The release that is to be left."""
+
+    release: ReleaseName = Field(description="The one that is promoted: so sending it again does nothing more.")
+
+
+class PromotedShown(Answer):
+    """What lookups are answered from now."""
+
+    release: str | None = Field(description="Null: no release, but what the rule serves.")
+
+
+class PromotionShown(Answer):
+    """A step of the history of a namespace."""
+
+    release: str | None = Field(description="What lookups were answered from since then; null: no release.")
+    created_at: datetime
+
+
+class ReleaseShown(Answer):
+    """A release: all but the last three fields and the notes are what is signed."""
+
+    namespace: str
+    name: str
+    revision: int = Field(description="Of the namespace, when it was made.")
+    entries: int
+    sha256: str = Field(description="Of its lines, as `:export` gives them.")
+    created_at: datetime
+    notes: str
+    public_key: str = Field(description="What the signature is checked with, by Ed25519, in base64.")
+    signature: str
+    promoted: bool = Field(description="Whether lookups are answered from it.")
+
+    @classmethod
+    def of(cls, release: Release) -> ReleaseShown:
+        """As it is told."""
+        return cls.show(release.manifest, release.signature, release, promoted=release.is_promoted)
+
+
+class ReleaseKeyShown(Answer):
+    """What releases of this service are checked with."""
+
+    algorithm: Literal["ed25519"] = "ed25519"
+    public_key: str = Field(description="32 bytes in base64, for `tunewright log verify FILE --key`.")
 
 
 class DeletedShown(Answer):

@@ -17,7 +17,7 @@ from tunewright.db.logs.entry import Cost, CostEvidence, EntryState, LogEntry, L
 from tunewright.db.logs.logs import LogFull, LogQuota, WriteCounts
 from tunewright.db.logs.sweep import SweptLog
 from tunewright.db.store import open_store
-from tunewright.db.tables import EnvironmentRow, LogEntryRow, NamespaceRow, PromotionRow, ReleaseEntryRow, ReleaseRow
+from tunewright.db.tables import EnvironmentRow, LogEntryRow, NamespaceRow, PromotionRow
 
 H100 = LogEnvironment("H100", "triton", {"cuda": "13.0"})
 OLDER = LogEnvironment("H100", "triton", {"cuda": "12.8"})
@@ -180,27 +180,16 @@ def test_what_is_written_after_a_deletion_is_news(store):
 
 
 @pytest.fixture
-def released(store):
-    """A namespace with a release of two entries, which is promoted; the ids of its rows' tables."""
+def nine(store):
+    """A namespace of nine entries, of which no release is promoted any more."""
     store.logs.write("n", [entry(f"k{number}", environment=(H100, H200)[number % 2]) for number in range(9)])
     with store.database.write() as session:
         space = session.scalars(select(NamespaceRow)).one()
-        release = ReleaseRow(
-            namespace_id=space.id, name="r1", revision=9, entries=9, sha256="", signature="", notes="", owner="",
-            created_at=space.created_at,
-        )  # fmt: skip
-        session.add(release)
-        session.flush()
-        session.add_all(
-            ReleaseEntryRow(release_id=release.id, entry_id=number)
-            for number in session.scalars(select(LogEntryRow.id))
-        )
-        session.add(PromotionRow(namespace_id=space.id, release_id=release.id, owner="", created_at=space.created_at))
-        space.release_id = release.id
+        session.add(PromotionRow(namespace_id=space.id, release_id=None, owner="", created_at=space.created_at))
     return store
 
 
-LEFT = (LogEntryRow, ReleaseEntryRow, ReleaseRow, PromotionRow, EnvironmentRow)
+LEFT = (LogEntryRow, PromotionRow, EnvironmentRow)
 
 
 def rows_left(store):
@@ -208,33 +197,33 @@ def rows_left(store):
         return [session.scalar(select(func.count()).select_from(row)) for row in LEFT]
 
 
-def test_the_rows_of_a_deleted_namespace_are_swept_piece_by_piece(released, monkeypatch):
+def test_the_rows_of_a_deleted_namespace_are_swept_piece_by_piece(nine, monkeypatch):
     monkeypatch.setattr(sweep, "ROWS_AT_ONCE", 2)
-    released.logs.write("m", [entry(environment=TVM), entry(environment=OLDER)])
-    assert released.logs.sweep() == SweptLog(0, 0)
-    before = rows_left(released)
-    assert released.logs.delete("n") == 9
-    assert rows_left(released) == before
-    with released.database.read() as session:
+    nine.logs.write("m", [entry(environment=TVM), entry(environment=OLDER)])
+    assert nine.logs.sweep() == SweptLog(0, 0)
+    before = rows_left(nine)
+    assert nine.logs.delete("n") == 9
+    assert rows_left(nine) == before
+    with nine.database.read() as session:
         assert sweep.swept(session) == SweptLog(9, 2)
-    assert released.logs.sweep() == SweptLog(9, 2)
-    assert rows_left(released) == [2, 0, 0, 0, 2]
-    assert released.logs.sweep() == SweptLog(0, 0)
-    assert served(released, environment=TVM, namespace="m") == b"v"
-    assert [space.name for space in released.logs.namespaces()] == ["m"]
+    assert nine.logs.sweep() == SweptLog(9, 2)
+    assert rows_left(nine) == [2, 0, 2]
+    assert nine.logs.sweep() == SweptLog(0, 0)
+    assert served(nine, environment=TVM, namespace="m") == b"v"
+    assert [space.name for space in nine.logs.namespaces()] == ["m"]
 
 
-def test_a_sweep_that_broke_off_is_gone_on_with_while_the_name_is_in_use(released, monkeypatch):
+def test_a_sweep_that_broke_off_is_gone_on_with_while_the_name_is_in_use(nine, monkeypatch):
     monkeypatch.setattr(sweep, "ROWS_AT_ONCE", 2)
-    released.logs.delete("n")
-    for number in range(8):
+    nine.logs.delete("n")
+    for number in range(3):
         goes_on = iter([True, False])  # one transaction, and the process is killed
-        sweep.sweep(released.database, partial(next, goes_on, False))
-        released.logs.write("n", [entry(f"k{number}", b"new")])
-    assert released.logs.sweep().entries > 0
-    found = released.logs.look_up("n", [f"k{number}" for number in range(9)], H100)
-    assert {key: hit.entry.value for key, hit in found.items()} == {f"k{number}": b"new" for number in range(8)}
-    assert rows_left(released)[:-1] == [8, 0, 0, 0]
+        sweep.sweep(nine.database, partial(next, goes_on, False))
+        nine.logs.write("n", [entry(f"k{number}", b"new")])
+    assert nine.logs.sweep().entries > 0
+    found = nine.logs.look_up("n", [f"k{number}" for number in range(9)], H100)
+    assert {key: hit.entry.value for key, hit in found.items()} == {f"k{number}": b"new" for number in range(3)}
+    assert rows_left(nine)[:-1] == [3, 0]
 
 
 def test_an_environment_comes_back_as_itself(store):

@@ -1,0 +1,64 @@
+"""Routes of the audits: where machines of one fleet would not agree."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from fastapi import APIRouter, Depends
+from fastapi.responses import StreamingResponse
+
+from tunewright.db.access import KeyScope
+from tunewright.db.database import batches
+from tunewright.db.logs.audit import LogAudit
+
+from ..access import needs
+from ..openapi import json_lines_answer, problems
+from ..problems import ProblemKind
+from ..service import Service, ServiceDep, in_thread
+from .logs import PAGE, Readable, find_namespace
+from .records import export_slot, stream
+
+FINDINGS = json_lines_answer("A finding a line; the last line, `summary`, says how many there are.")
+
+router = APIRouter(prefix="/v1", tags=["logs"])
+
+
+@router.get(
+    "/logs/{namespace}:audit",
+    summary="Keys on which machines would not agree",
+    response_class=StreamingResponse,
+    responses=FINDINGS | problems(ProblemKind.INVALID, ProblemKind.NO_SUCH_NAMESPACE, ProblemKind.BUSY),
+    dependencies=[Depends(export_slot)],
+)
+async def audit_log(service: ServiceDep, namespace: Readable) -> StreamingResponse:
+    """Of each device and toolchain: keys that its environments are served differently (`disagreement`), keys of which
+    a tie of overlapping intervals decides (`tie`), and keys that some of them have no value of (`missing`).
+    """
+    space = await in_thread(partial(find_namespace, service, namespace))
+    return await _streamed(service, LogAudit(service.store.database, space).lines())
+
+
+@router.get(
+    "/audit",
+    summary="Tasks on which machines would not agree",
+    response_class=StreamingResponse,
+    responses=FINDINGS | problems(ProblemKind.BUSY),
+    dependencies=[needs(KeyScope.RECORDS_READ), Depends(export_slot)],
+)
+async def audit_schedules(service: ServiceDep) -> StreamingResponse:
+    """Tasks that have different schedules on targets with the same processor, and what these targets differ in."""
+    return await _streamed(service, service.store.schedule_audit.lines())
+
+
+async def _streamed(service: Service, lines: Iterator[dict[str, Any]]) -> StreamingResponse:
+    pieces = _pieces(lines)
+    first = await in_thread(partial(next, pieces, b""))
+    return StreamingResponse(stream(first, pieces, service.stream_threads), media_type="application/jsonl")
+
+
+def _pieces(lines: Iterator[dict[str, Any]]) -> Iterator[bytes]:
+    for page in batches(lines, PAGE):
+        yield b"".join(json.dumps(line).encode() + b"\n" for line in page)

@@ -1,0 +1,171 @@
+"""The commands of releases of the log, and `tunewright audit`; `program` has the others of the log.
+
+Nothing here imports the client of a server before one of these commands is called.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tunewright.tuner.cli import app
+from tunewright.tuner.cli.answers import CommandAnswer
+from tunewright.tuner.cli.app import FAULT, command
+from tunewright.tuner.cli.options import DbOption
+from tunewright.tuner.cli.options import ServerOption as OtherServerOption
+from tunewright.tuner.errors import Refused
+
+log_app = typer.Typer(help="The log of other compilers.", no_args_is_help=True)
+app.add_typer(log_app, name="log")
+release_app = typer.Typer(help="Releases of the log: what a namespace served at a moment.", no_args_is_help=True)
+log_app.add_typer(release_app, name="release")
+
+ServerOption = Annotated[
+    str | None,
+    typer.Option("--server", metavar="URL", help="The server.", show_default="TUNEWRIGHT_SERVER, where set"),
+]
+NamespaceArgument = Annotated[
+    str, typer.Argument(metavar="NAMESPACE", help="A compiler's part of the log.", show_default=False)
+]
+ReleaseArgument = Annotated[str, typer.Argument(metavar="NAME", help="The release's name.", show_default=False)]
+
+
+@command(release_app, "create")
+def create_release(
+    namespace: NamespaceArgument,
+    name: ReleaseArgument,
+    notes: Annotated[str, typer.Option(metavar="TEXT", help="What to say of it.", show_default="nothing")] = "",
+    environment: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FINGERPRINT", help="Of this environment alone; may be given several times."),
+    ] = None,
+    server: ServerOption = None,
+) -> CommandAnswer:
+    """Make a signed release of what a namespace serves now. It never changes."""
+    from .client import release_commands as commands
+
+    return CommandAnswer(commands.create(server, namespace, name, notes, environment), commands.render)
+
+
+@command(release_app, "list")
+def list_releases(namespace: NamespaceArgument, server: ServerOption = None) -> CommandAnswer:
+    """List the releases of a namespace, the newest first."""
+    from .client import release_commands as commands
+
+    return CommandAnswer(commands.list_releases(server, namespace), commands.render_list)
+
+
+@command(release_app, "show")
+def show_release(namespace: NamespaceArgument, name: ReleaseArgument, server: ServerOption = None) -> CommandAnswer:
+    """Show what is signed of a release, and whether it is promoted."""
+    from .client import release_commands as commands
+
+    return CommandAnswer(commands.show(server, namespace, name), commands.render)
+
+
+@command(release_app, "promote")
+def promote_release(
+    namespace: NamespaceArgument,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="The release's name.", show_default="with --none")
+    ] = None,
+    none: Annotated[bool, typer.Option("--none", help="No release: answer lookups from all entries again.")] = False,
+    server: ServerOption = None,
+) -> CommandAnswer:
+    """Have lookups of a namespace answered from a release alone."""
+    from .client import release_commands as commands
+
+    if none is (name is not None):
+        raise Refused("name the release, or say --none")
+    return CommandAnswer(commands.promote(server, namespace, name), commands.render_promotion)
+
+
+@command(release_app, "diff")
+def compare_releases(
+    namespace: NamespaceArgument,
+    name: ReleaseArgument,
+    other: Annotated[
+        str | None, typer.Argument(metavar="OTHER", help="Another release.", show_default="what is served now")
+    ] = None,
+    server: ServerOption = None,
+) -> CommandAnswer:
+    """List the keys that another release, or the log as it is now, serves otherwise."""
+    from .client import release_commands as commands
+
+    return CommandAnswer(commands.compare(server, namespace, name, other), commands.render_changes)
+
+
+@command(release_app, "export")
+def export_release(
+    namespace: NamespaceArgument,
+    name: ReleaseArgument,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Where to.", show_default=False)],
+    server: ServerOption = None,
+) -> CommandAnswer:
+    """Write a release with its signature into a file."""
+    from .client import release_commands as commands
+
+    return CommandAnswer(commands.export(server, namespace, name, output), commands.render_export)
+
+
+@command(release_app, "delete")
+def delete_release(namespace: NamespaceArgument, name: ReleaseArgument, server: ServerOption = None) -> CommandAnswer:
+    """Delete a release that is not promoted. Its entries stay."""
+    from .client import release_commands as commands
+
+    return CommandAnswer(commands.delete(server, namespace, name), commands.render_delete)
+
+
+@command(release_app, "key")
+def show_release_key(server: ServerOption = None) -> CommandAnswer:
+    """Print the public key that releases of a server are checked with."""
+    from .client import release_commands as commands
+
+    return CommandAnswer(commands.key(server), commands.render_key, alone="public_key")
+
+
+@command(log_app, "rollback")
+def roll_back_log(namespace: NamespaceArgument, server: ServerOption = None) -> CommandAnswer:
+    """Have lookups answered from the release that was promoted before."""
+    from .client import release_commands as commands
+
+    return CommandAnswer(commands.roll_back(server, namespace), commands.render_promotion)
+
+
+@command(log_app, "verify")
+def verify_release(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="An exported release.", show_default=False)],
+    key: Annotated[str, typer.Option(metavar="PUBLICKEY", help="Of who signed it.", show_default=False)],
+) -> CommandAnswer:
+    """Check that an exported release is what was signed. Needs no server."""
+    from .client import release_commands as commands
+
+    require("log verify", "cryptography")
+    return CommandAnswer(commands.check(file, key), commands.render_check)
+
+
+@command()
+def audit(
+    namespace: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="NAMESPACE", help="Of the log, this alone.", show_default="all, and what was tuned here"
+        ),
+    ] = None,
+    server: OtherServerOption = None,
+    db: DbOption = None,
+) -> CommandAnswer:
+    """Find keys and tasks on which machines of one fleet would not agree. Ends with 1 where there are any."""
+    from .client import audit_commands as commands
+
+    data = commands.audit(namespace, server, db)
+    return CommandAnswer(data, commands.render, exit_code=0 if data["agree"] else FAULT)
+
+
+def require(command: str, *packages: str) -> None:
+    """Raises Refused where one of the packages is not installed."""
+    if any(find_spec(package) is None for package in packages):
+        raise Refused(f"{command} needs more packages than the other commands: pip install 'tunewright[serve]'")
