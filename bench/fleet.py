@@ -28,6 +28,7 @@ from sqlalchemy import text
 
 from tunewright.api.client.work.call_form import to_json
 from tunewright.api.client.work.operations import FORM
+from tunewright.api.client.work.remote_store import RemoteJobs
 from tunewright.bench.files import RESULTS, write_whole
 from tunewright.bench.lookup import (
     HttpConnection,
@@ -62,8 +63,8 @@ TRIAL_S = 1.0
 ROUND = 4
 """Trials between two claims."""
 
-WISH_S, RENEW_S = 1.0, 10.0
-"""How often a tuner process asks what is wished of its job, and renews its lease."""
+RENEW_S = 10.0
+"""How often a tuner process renews its lease."""
 
 LINES = 2
 """Connections of a tuner process: it works on one thread, and renews its lease on another."""
@@ -145,7 +146,7 @@ class SimulatedTuner:
     async def _keep(self) -> None:
         renewed_s = time.monotonic()
         while True:
-            await asyncio.sleep(WISH_S)
+            await asyncio.sleep(RemoteJobs.look_s)
             if time.monotonic() - renewed_s >= RENEW_S:
                 await self.call("jobs.renew", True, lease=self._lease, progress={"trials": 1}, spent_s=RENEW_S)
                 renewed_s = time.monotonic()

@@ -41,6 +41,9 @@ TRIALS_OF_TASKS = "trials"
 class JobReader(DatabasePart):
     """The reading methods of `Jobs`."""
 
+    look_s = 1.0
+    """Seconds between two reports of a job's progress, and between two looks at what people want of it."""
+
     @read_session
     def get(self, session: Session, job_id: int) -> Job:
         """The job of an id. Raises NotFound."""

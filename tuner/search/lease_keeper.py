@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 SHARE = 3
 """A lease is renewed this many times before it would be over."""
 
-TICK_S = 1.0
-"""Seconds between two reports of progress and reads of what people want."""
-
 HURRY_S = 1.0
 """Seconds to the next step of the work after its end is requested: a comparison of schedules takes longer."""
 
@@ -149,7 +146,7 @@ class LeaseKeeper:
     def _keep(self) -> None:
         beaten_at = 0.0
         wished_at: float | None = None
-        while not self._ended.wait(min(TICK_S, self._lease_s / SHARE)):
+        while not self._ended.wait(min(self._jobs.look_s, self._lease_s / SHARE)):
             is_due = time.monotonic() - self._renewed_at >= self._lease_s / SHARE
             try:
                 if is_due or self._progress is not None:

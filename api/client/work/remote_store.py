@@ -127,6 +127,8 @@ class RemoteJobs(RemotePart):
 
     part = "jobs"
 
+    look_s = 3.0  # each is a request
+
     def __init__(self, calls: Calls) -> None:
         super().__init__(calls)
         self._seen: list[str | None] = []  # keys of the targets with queued jobs, as it was told last
