@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 import numpy as np
 
@@ -28,12 +28,27 @@ LIBRARIES = ("onnx", "llvmlite", "numpy")
 
 def write_whole(path: Path, content: bytes | bytearray) -> None:
     """Make or renew a file, in one step for readers. Raises OSError, which names it; nothing is left of it then."""
+    with whole_file(path) as file:
+        file.write(content)
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[IO[bytes]]:
+    """A file to be written, which readers see once it is whole. Nothing is left of it where that fails.
+
+    What is there and is no file, such as a pipe, is written to as it is. Raises OSError, which names it.
+    """
+    if path.exists() and not path.is_file():
+        with naming(path), path.open("wb") as file:
+            yield file
+        return
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with naming(path):
-            draft.write_bytes(content)
+            with draft.open("wb") as file:
+                yield file
             draft.replace(path)
-    except OSError:
+    except BaseException:
         with suppress(OSError):
             draft.unlink(missing_ok=True)
         raise

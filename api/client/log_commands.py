@@ -13,6 +13,7 @@ from rich.console import Console
 from tunewright.db.logs.entry import check_namespace
 from tunewright.tuner.cli.tables import new_table, print_table
 from tunewright.tuner.errors import Refused
+from tunewright.tuner.files import whole_file
 from tunewright.tuner.text import counted, printable
 
 from .address import server_address
@@ -94,8 +95,10 @@ def environment_text(place: dict[str, Any]) -> str:
 
 def decide(server: str | None, namespace: str, key: str, choice: str, state: str) -> dict[str, Any]:
     """Set the state of each entry of a key with a choice, in whatever environment. Raises Refused without one."""
+    if not choice:
+        raise Refused("which value? CHOICE is its name, as tunewright log list has it, or the begin of that")
     with connected(server) as connection:
-        items = connection.request("GET", namespace_path(namespace), params={"limit": "200", "key": key}).data["items"]
+        items = _entries_of(connection, namespace, key)
         found = [entry for entry in items if entry["choice"].startswith(choice)]
         if not found or len({entry["choice"] for entry in found}) > 1:
             raise Refused(f"{counted(len(found), 'value')} of that key have a choice that begins with {choice!r}")
@@ -103,6 +106,17 @@ def decide(server: str | None, namespace: str, key: str, choice: str, state: str
             decision = {"key": key, "choice": entry["choice"], "environment": entry["environment"], "state": state}
             connection.request("POST", f"{namespace_path(namespace)}:decide", json=decision)
         return {"namespace": namespace, "key": key, "choice": found[0]["choice"], "state": state, "entries": len(found)}
+
+
+def _entries_of(connection: ServerConnection, namespace: str, key: str) -> list[dict[str, Any]]:
+    """All entries of a key."""
+    items, params = [], {"limit": "200", "key": key}
+    while True:
+        page = connection.request("GET", namespace_path(namespace), params=params).data
+        items += page["items"]
+        if page["next"] is None:
+            return items
+        params["cursor"] = page["next"]
 
 
 def render_decision(console: Console, data: dict[str, Any]) -> None:
@@ -116,7 +130,7 @@ def export_lines(server: str | None, namespace: str, file: Path) -> dict[str, An
     with (
         connected(server) as connection,
         connection.stream(f"{namespace_path(namespace)}:export", TIMEOUT_S) as lines,
-        file.open("wb") as output,
+        whole_file(file) as output,
     ):
         for line in lines or ():
             output.write(line + b"\n")

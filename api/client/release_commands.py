@@ -11,6 +11,7 @@ from rich.console import Console
 
 from tunewright.tuner.cli.tables import new_table, print_table
 from tunewright.tuner.errors import Refused
+from tunewright.tuner.files import whole_file
 from tunewright.tuner.text import counted, printable
 
 from .log_commands import connected, environment_text
@@ -123,7 +124,7 @@ def render_changes(console: Console, data: dict[str, Any]) -> None:
 
 def export(server: str | None, namespace: str, name: str, file: Path) -> dict[str, Any]:
     """Write a release into a file."""
-    with connected(server) as connection, file.open("wb") as output:
+    with connected(server) as connection, whole_file(file) as output:
         entries = LogReleases(connection, namespace).export(name, output)
     return {"namespace": namespace, "release": name, "file": str(file), "entries": entries}
 

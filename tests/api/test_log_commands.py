@@ -50,7 +50,8 @@ def test_people_decide(run, filled):
     assert served["value"] == "slow"
     data = run("log", "approve", "triton", "a key", fast, "--json").data
     assert (data["state"], data["choice"], data["entries"]) == ("approved", fast, 1)
-    for choice in ("", "ff" * 16):
+    assert "which value?" in run("log", "retire", "triton", "a key", "").err
+    for choice in ("ff" * 16,):
         refused = run("log", "retire", "triton", "a key", choice)
         assert refused.code != 0 and "of that key have a choice that begins with" in refused.err
 

@@ -68,3 +68,29 @@ def test_what_is_no_code_changes_nothing(folder: Path) -> None:
     for file in (cache / "module.py", folder / "notes.txt"):
         file.write_text("")
     assert code_digest() == digest
+
+
+def test_a_file_is_there_once_it_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    path.write_text("before")
+    with pytest.raises(KeyboardInterrupt), files.whole_file(path) as file:
+        file.write(b"half")
+        raise KeyboardInterrupt
+    assert [path.read_text(), *tmp_path.iterdir()] == ["before", path]
+    with files.whole_file(path) as file:
+        file.write(b"after")
+        file.flush()
+        assert path.read_text() == "before"
+    assert [path.read_text(), *tmp_path.iterdir()] == ["after", path]
+
+
+def test_a_pipe_is_written_to(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        files.write_whole(path, b"text")
+        assert os.read(reader, 9) == b"text"
+    finally:
+        os.close(reader)
+    assert path.is_fifo()
