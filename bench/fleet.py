@@ -13,7 +13,6 @@ import asyncio
 import json
 import os
 import random
-import secrets
 import sys
 import tempfile
 import time
@@ -44,6 +43,7 @@ from tunewright.bench.service import ServiceProcess, run_service
 from tunewright.bench.synthetic_records import SyntheticRecords
 from tunewright.codegen.host import detect, machine
 from tunewright.codegen.target import Target
+from tunewright.db.database import new_write_id
 from tunewright.db.job import JobSpec, SearchBudget, SpecTask
 from tunewright.db.store import open_store
 from tunewright.search_space.measurement import Measurement, Record, Status
@@ -95,6 +95,10 @@ class FleetLoad:
         return sum(map(len, self.times_s.values()))
 
 
+class CallError(Exception):
+    """A call failed, which is among the failures."""
+
+
 class SimulatedTuner:
     """A tuner process that measures nothing: it waits, and stores an invented time."""
 
@@ -110,14 +114,14 @@ class SimulatedTuner:
 
     async def call(self, operation: str, write: bool = False, **arguments: Any) -> Any:
         """The result of a call."""
-        request = {"form": FORM, "arguments": arguments} | ({"write": secrets.token_hex(8)} if write else {})
+        request = {"form": FORM, "arguments": arguments} | ({"write": new_write_id()} if write else {})
         body, line = json.dumps(request).encode(), await self._idle.get()
         start_s = time.perf_counter()
         try:
             answer = await line.ask(body, f"/v1/work/{operation}")
         except (OSError, ValueError, asyncio.IncompleteReadError) as error:
             self._load.failures.append(f"{operation}: {error!r}"[:300])
-            raise
+            raise CallError from error
         finally:
             self._idle.put_nowait(line)
         self._load.times_s[operation].append(time.perf_counter() - start_s)
@@ -237,9 +241,7 @@ def submit_jobs(url: str, made: SyntheticRecords, target: Target, count: int) ->
             store.jobs.submit(spec, f"job {number}", SearchBudget(None))
 
 
-def measure_lookups(
-    service: ServiceProcess, made: SyntheticRecords, target: Target, count: int = 3000
-) -> LatencyFigure:
+def measure_lookups(service: ServiceProcess, made: SyntheticRecords, target: Target) -> LatencyFigure:
     """Lookups of a task each, one after the other, most of them for the first time."""
 
     async def send() -> list[float]:
@@ -264,7 +266,10 @@ def measure_fleet(service: ServiceProcess, url: str, target: Target, size: int, 
     async def work() -> None:
         until_s = time.monotonic() + seconds
         tuners = [SimulatedTuner(service, target, load, number) for number in range(size)]
-        await asyncio.gather(*(tuner.run(until_s) for tuner in tuners), return_exceptions=True)
+        ended = await asyncio.gather(*(tuner.run(until_s) for tuner in tuners), return_exceptions=True)
+        load.failures += [
+            repr(error)[:300] for error in ended if error is not None and not isinstance(error, CallError)
+        ]
 
     stored, start_s = _trials(url), time.monotonic()
     asyncio.run(work())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -17,6 +18,11 @@ from .database import Database, DatabasePart, read_session, write_session
 from .errors import NotFound
 from .tables import BestRow, JobRow, TargetRow, TunerRow
 from .translate import clean, from_row, to_target
+
+LONGEST_ID, LONGEST_POOL = 64, 16
+"""Letters of a tuner's id, and of the name of its pool."""
+
+KEY = re.compile("[0-9a-f]{64}")
 
 SILENT_S = 60.0
 """A tuner that was silent for so long counts as dead."""
@@ -64,7 +70,9 @@ class Fleet(DatabasePart):
     def enlist(
         self, session: Session, tuner_id: str, host: str, pid: int, version: str, pool: str, owner: str = ""
     ) -> None:
-        """Store a tuner that starts."""
+        """Store a tuner that starts. Raises ValueError for an id or a pool that is too long."""
+        if len(tuner_id) > LONGEST_ID or len(pool) > LONGEST_POOL:
+            raise ValueError(f"a tuner's id has at most {LONGEST_ID} letters, and the name of its pool {LONGEST_POOL}")
         values = {"host": clean(host), "pid": pid, "version": clean(version), "pool": pool, "owner": owner}
         self._enlisted[tuner_id] = values
         now = self.database.now(session)
@@ -81,7 +89,12 @@ class Fleet(DatabasePart):
         job_id: int | None = None,
         draining: bool = False,
     ) -> None:
-        """Store that a tuner runs, with its devices. One that was deleted is enlisted again."""
+        """Store that a tuner runs, with its devices. One that was deleted is enlisted again.
+
+        Raises ValueError for a device of what is no target's key.
+        """
+        if any(KEY.fullmatch(device.target_key) is None for device in devices):
+            raise ValueError("the target of a device is a SHA-256 in hexadecimal")
         now = self.database.now(session)
         if job_id is not None:  # locked before the tuner, as who deletes the job does; it may be gone
             job = select(JobRow.id).where(JobRow.id == job_id)

@@ -288,7 +288,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """What people want of a job by now. Its holder asks for it every second."""
+    """What people want of a job by now. Its holder asks for it every second or so (`JobReader.look_s`)."""
 
     wish: Wish | None
     budget: SearchBudget

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
+from datetime import datetime
 from math import inf
 from typing import Any, TypeVar
 
@@ -121,6 +122,13 @@ class JobReader(DatabasePart):
         self._column(session, job_id, JobRow.id)  # raises NotFound
         rows = session.scalars(query.order_by(TrialRow.ordinal).limit(limit))
         return [Trial(row.ordinal or 0, row.created_at, to_record(row)) for row in rows]
+
+    @read_session
+    def tried_at(self, session: Session, job_id: int) -> dict[tuple[str, str], datetime]:
+        """(task key, schedule key) of each trial of a job -> when it was stored. Raises NotFound."""
+        self._column(session, job_id, JobRow.id)  # raises NotFound
+        query = select(TrialRow.task_key, TrialRow.schedule_key, TrialRow.created_at).where(TrialRow.job_id == job_id)
+        return {(row.task_key, row.schedule_key): row.created_at for row in session.execute(query)}
 
     @read_session
     def statuses(self, session: Session, job_id: int) -> dict[Status, int]:

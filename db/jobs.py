@@ -18,10 +18,13 @@ from sqlalchemy.orm import Session
 
 from tunewright.codegen.target import Target
 
+from .bounds import LARGEST_ID
 from .database import read_session, retry, retry_write
 from .errors import NotFound
 from .job import (
     LEASE_S,
+    PRUNED,
+    RETIME,
     UNFINISHED,
     Conflict,
     EventKind,
@@ -32,6 +35,7 @@ from .job import (
     JobState,
     Lease,
     NewEvent,
+    NoSuchBound,
     Orders,
     QuotaExceeded,
     SearchBudget,
@@ -144,6 +148,8 @@ class Jobs(JobReader):
             if (submission := self._submission(change.session, idempotency)) is not None:
                 return submission
             row, is_new = change.job(job_id), False
+            if RETIME in row.settings:
+                raise NoSuchBound(job_id, SearchBudget.from_json(row.budget))
             if JobState(row.state) not in UNFINISHED:
                 job = jobs_of(change.session, [row])[0]
                 values = _new_values(job.spec, job.label, SearchBudget(trials, inf if seconds is None else seconds))
@@ -242,8 +248,11 @@ class Jobs(JobReader):
     ) -> Orders:
         """Renew the lease, and store progress and events; `spent_s` is added. What people want of the job.
 
-        An expired lease is in force again, unless another process has taken the job up. Raises LeaseLost.
+        An expired lease is in force again, unless another process has taken the job up. Raises LeaseLost, and
+        ValueError for seconds that nothing takes.
         """
+        if not 0 <= spent_s < LARGEST_ID:
+            raise ValueError(f"{spent_s} s is no time that was spent")
         with begin_change(self.database) as change:
             row = change.leased_job(lease, write)
             if row is None:
@@ -252,7 +261,7 @@ class Jobs(JobReader):
                 row.leased_until = change.lease_end(lease_s)
                 row.spent_s += spent_s
                 if progress is not None:
-                    row.progress = dict(progress)
+                    row.progress = {name: value for name, value in progress.items() if name != PRUNED}
                     self.database.announce(change.session)
                 change.add_events(row, events)
             return orders_of(row.wish, row.budget)

@@ -25,6 +25,9 @@ Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 OfJob = TypeVar("OfJob", bound=JobRow | SqlRow[*tuple[Any, ...]])
 
+LONGEST_LEASE_S = 24 * 3600.0
+"""The longest lease."""
+
 BACKOFF_S = 2.0
 """Pause of a job after the second loss in a row, about; twice as long after each further one."""
 
@@ -84,10 +87,11 @@ class Change:
     def leased_job(self, lease: Lease, write: str) -> JobRow | None:
         """The job of a lease, locked; None if this write is stored already. Raises LeaseLost.
 
-        `write` is the id of the write: it is repeated if the connection was lost between its commit and the answer.
+        `write` is the id of the write: it is repeated if the connection was lost between its commit and the answer. Ids
+        ascend, so a first attempt that comes late, behind newer writes, is a repetition too.
         """
         row = check_lease(self.session.get(JobRow, lease.job_id, with_for_update=True), lease)
-        if row.written == write:
+        if row.written >= write:
             return None
         if row.leased_until is None:
             raise lease_lost_error(lease)
@@ -95,7 +99,9 @@ class Change:
         return row
 
     def lease_end(self, lease_s: float) -> datetime:
-        """When a lease that begins or is renewed now expires."""
+        """When a lease that begins or is renewed now expires. Raises ValueError for a length that none has."""
+        if not 0 < lease_s <= LONGEST_LEASE_S:
+            raise ValueError(f"a lease lasts more than 0 s and at most {LONGEST_LEASE_S:,.0f} s, not {lease_s}")
         return self.now + timedelta(seconds=lease_s)
 
     def is_leased(self, row: JobRow) -> bool:

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select, update
+from sqlalchemy import Connection, Row, and_, bindparam, delete, func, insert, select, update
 from sqlalchemy import exc as sql
 
 from tunewright.search_space.measurement import Record
@@ -28,7 +28,7 @@ from .errors import NotFound
 from .exchange import check_measurement
 from .job import Lease, NewEvent
 from .leases import begin_change, check_lease, event_values, lease_lost_error
-from .tables import ConfirmationRow, EventRow, JobRow, RepeatRow, TrialRow, VoidRow
+from .tables import ConfirmationRow, EventRow, JobRow, JobTaskRow, RepeatRow, TrialRow, VoidRow
 from .transfer import CREATION_KEY, TRIAL_KEY
 from .translate import measurement_values
 from .voids import void_marks, voids_in_force
@@ -52,8 +52,16 @@ NEXT_ORDINAL = (
 )
 """The ordinal of a job's next trial; read while the job is locked."""
 
+IS_OF_JOB = and_(
+    JobRow.target_key == bindparam("target"),
+    select(JobTaskRow.job_id).where(JobTaskRow.job_id == JobRow.id, JobTaskRow.task_key == bindparam("task")).exists(),
+)
+"""Whether a task on a target is among those of a job."""
+
 STANDING_BEST_UNDER_LEASE = (
-    STANDING_BEST_AND_VOIDS.add_columns(JobRow.epoch, JobRow.leased_until, JobRow.written, JobRow.events)
+    STANDING_BEST_AND_VOIDS.add_columns(
+        JobRow.epoch, JobRow.leased_until, JobRow.written, JobRow.events, IS_OF_JOB.label("is_of_job")
+    )
     .where(JobRow.id == bindparam("job"))
     .with_for_update()
 )
@@ -65,6 +73,12 @@ ADVANCE_JOB = (
     .values(written=bindparam("write"), updated_at=bindparam("now"), attempts=0, events=bindparam("last_event"))
 )
 """Update a job for a new trial under its lease, with events up to this number."""
+
+
+def check_is_of_job(is_of_job: bool | None, record: Record) -> None:
+    """Raises ValueError for a measurement of what is none of the job's."""
+    if not is_of_job:
+        raise ValueError(f"task {record.task_key} on target {record.target_key} is none of the job's")
 
 
 class Recorder(DatabasePart):
@@ -114,6 +128,9 @@ class Recorder(DatabasePart):
                 job = change.leased_job(lease, write)
                 if job is None:
                     return
+                of_job = select(IS_OF_JOB).where(JobRow.id == job.id)
+                parameters = {"task": record.task_key, "target": record.target_key}
+                check_is_of_job(change.session.scalar(of_job, parameters), record)
                 change.add_events(job, events)
             lock_pairs(self.database, change.session.connection(), [pair])
             moment = confirmation_created_at(change.session, change.now, record.task_key, record.target_key)
@@ -146,8 +163,9 @@ class Recorder(DatabasePart):
         """
         parameters = {"job": lease.job_id, "task": record.task_key, "target": record.target_key}
         job = check_lease(connection.execute(STANDING_BEST_UNDER_LEASE, parameters).one_or_none(), lease)
-        if job.written == write:
+        if job.written >= write:
             return True
+        check_is_of_job(job.is_of_job, record)
         if job.leased_until is None:
             raise lease_lost_error(lease)
         now = self.database.now(connection)

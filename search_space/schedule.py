@@ -15,6 +15,10 @@ class Illegal(Exception):
     """The point is not in the space: it never existed. Says which value breaks which limit."""
 
 
+LARGEST, LARGEST_VERSION = 2**63 - 1, 2**31 - 1
+"""The largest value of a knob, and the largest version of a sketch."""
+
+
 @dataclass(frozen=True, slots=True)
 class Schedule:
     """Knob values for a sketch: at once the database row, the cache key, the feature source and what is replayed."""
@@ -45,8 +49,7 @@ class Schedule:
         numbers = data["values"]
         if not isinstance(numbers, Mapping):
             raise TypeError(f"schedule: values must be an object, not {quote(numbers)}")
-        try:
-            values = tuple((str(name), int(value)) for name, value in numbers.items())
-            return Schedule(str(data["sketch"]), int(data["version"]), values)
-        except OverflowError as error:
-            raise ValueError("schedule: an infinite number") from error
+        for value, most in ((data["version"], LARGEST_VERSION), *((number, LARGEST) for number in numbers.values())):
+            if type(value) is not int or abs(value) > most:
+                raise TypeError(f"schedule: {quote(value)} is no whole number up to {most:,}")
+        return Schedule(str(data["sketch"]), data["version"], tuple((str(name), n) for name, n in numbers.items()))

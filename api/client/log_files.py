@@ -36,9 +36,9 @@ def add_files(
                 raise Refused("a T4 file tells neither kernel nor device: give --key KERNEL and --device DEVICE")
             environment = LogEnvironment(device, "kernel_tuner", parse_texts("--version", versions))
             entries = import_module(READERS[kind]).entries_of(files, key, environment)
+        elif key is not None or device or versions:
+            raise Refused(f"files of {kind} tell keys and environments: leave out --key, --device and --version")
         else:
-            if key is not None or device or versions:
-                raise Refused("files of TVM tell keys and environments: leave out --key, --device and --version")
             entries = import_module(READERS[kind]).entries_of(files)
         with tempfile.TemporaryFile() as lines:
             lines.writelines(_lines(entries))

@@ -287,7 +287,7 @@ def _limit_bytes(scope: Scope, service: Service) -> int:
             return options.upload_bytes
         case "POST", ["login"]:
             return LOGIN_BYTES
-        case "POST", ["v1", "records"] | ["v1", "work", _]:
+        case "POST", ["v1", "records"]:
             return options.import_bytes
         case "POST", ["v1", "logs", name] if name.endswith(":import"):
             return options.import_bytes

@@ -7,14 +7,13 @@ wrong, is no entry. Schema: https://github.com/odgaard/TuningSchema, version 1.0
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from tunewright.codegen.fields import quote
-from tunewright.db.logs.entry import UNKNOWN, Cost, CostEvidence, LogEntry, LogEnvironment
+from tunewright.db.logs.entry import LONGEST_S, UNKNOWN, Cost, CostEvidence, LogEntry, LogEnvironment
 
 UNITS_S = {"s": 1.0, "seconds": 1.0, "ms": 1e-3, "milliseconds": 1e-3, "us": 1e-6, "microseconds": 1e-6, "ns": 1e-9}
 """Units of time, in seconds."""
@@ -93,4 +92,5 @@ def _objective(result: Mapping[str, Any]) -> tuple[float | None, float | None]:
 
 
 def _is_time(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value > 0
+    """Whether it is a number of seconds, or of what is shorter, that an entry may have."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < LONGEST_S

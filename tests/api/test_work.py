@@ -1,6 +1,8 @@
 """Tuner processes over HTTP: the same store as at hand, by a key, and no more of it than they need."""
 
+import ast
 import asyncio
+import inspect
 import math
 import threading
 from collections.abc import Collection, Iterable, Mapping
@@ -35,6 +37,19 @@ from tunewright.db.snapshot import NewSnapshot
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
 from tunewright.tuner.errors import Refused
+from tunewright.tuner.known_times import present_versions
+from tunewright.tuner.lookup import experience, ladder
+from tunewright.tuner.search import (
+    confirmation,
+    context,
+    learning,
+    lease_keeper,
+    loop,
+    retiming,
+    whole_model,
+    worker,
+)
+from tunewright.tuner.search import job as job_module
 from tunewright.tuner.search.whole_model import ModelTimes
 from tunewright.tuner.search.worker import TunerProcess
 
@@ -62,6 +77,22 @@ def job(one):
 
 def record(number=0, measurement=None):
     return Record(TASK.key, TARGET.key, Schedule("tiled", 1, (("trial", number),)), measurement or measured())
+
+
+ASKING = [
+    *(confirmation, context, job_module, learning, lease_keeper, loop, retiming, worker, whole_model),
+    *(ladder, experience),
+]
+"""The modules by which a tuner process does a job."""
+
+
+def _path(node):
+    """The names of a chain of attributes that is called: ["self", "_store", "jobs", "get"]."""
+    names, node = [], node.func if isinstance(node, ast.Call) else None
+    while isinstance(node, ast.Attribute):
+        names.append(node.attr)
+        node = node.value
+    return [node.id, *names[::-1]] if isinstance(node, ast.Name) else []
 
 
 class Machine(Openable):
@@ -195,11 +226,15 @@ class TestAtAServer:
         assert "told" not in {tuner.pool for tuner in one.store.fleet.tuners()}
 
     def test_what_is_stale_is_timed_again_from_elsewhere(self, far, one, job, tmp_path):
-        older = measured().provenance | {"llvm": "1.0"}
-        one.store.record(record(0, replace(measured(), provenance=older)))
-        one.store.confirm(record(0, replace(measured(), provenance=older)))
+        current = make_task(16)
+        one.store.add_task(current)
+        for task, changes in ((TASK, {"llvm": "1.0"}), (current, present_versions("cpu"))):
+            found = record(0, replace(measured(), provenance={**measured().provenance, **changes}))
+            one.store.record(replace(found, task_key=task.key))
+            one.store.confirm(replace(found, task_key=task.key))
         one.store.jobs.cancel(job.id)
-        spec = replace(job.spec, settings=job.spec.settings | {RETIME: 5})
+        both = (*job.spec.tasks, SpecTask(current.key, 1))
+        spec = replace(job.spec, tasks=both, settings=job.spec.settings | {RETIME: 5})
         again = one.store.jobs.submit(spec, "again", SearchBudget(None)).job
         assert work(far, tmp_path) == 1
         done = one.store.jobs.get(again.id)
@@ -346,6 +381,16 @@ class TestWhatIsRefused:
             store.newest_trial()
         with pytest.raises(Refused):
             open_remote_store("ftp://example.org", 0.0)
+
+    @pytest.mark.parametrize("module", ASKING, ids=lambda module: module.__name__.rpartition(".")[2])
+    def test_all_that_a_job_asks_of_its_store_is_there(self, far, module):
+        """By the names in the code: a job that meets what is missing fails, however far it came."""
+        for node in ast.walk(ast.parse(inspect.getsource(module))):
+            path = _path(node)
+            if "store" in path[:-1] or "_store" in path[:-1]:
+                part = far
+                for name in path[max(i for i, name in enumerate(path[:-1]) if name in ("store", "_store")) + 1 :]:
+                    part = getattr(part, name)
 
     def test_other_methods_are_not_there(self, far):
         with pytest.raises(AttributeError, match="no operation"):

@@ -87,12 +87,16 @@ class Confirmation:
         """The reports of tasks that need not be compared, by key."""
         if self._retiming is None:
             return unchanged_reports(self._context, self._finalists)
-        fresh = [state for state in self._context.states if not self._retiming.is_stale(state)]
-        return {state.task.key: self._known_report(state, self._retiming) for state in fresh}
+        stale = self._retiming.stale_of(self._context.states)
+        return self._known_reports([s for s in self._context.states if s.task.key not in stale], self._retiming)
 
-    def _known_report(self, state: TaskState, retiming: Retiming) -> KnownReport:
-        """The report of a task that is not stale, or not any more since this job has confirmed it."""
-        best = self._context.store.best(state.task.key, self._context.target.key)
+    def _known_reports(self, states: Sequence[TaskState], retiming: Retiming) -> dict[str, KnownReport]:
+        """The reports of tasks that are not stale, or not any more since this job has confirmed them, by key."""
+        keys = [state.task.key for state in states]
+        best = self._context.store.best_many(keys, self._context.target.key)
+        return {state.task.key: self._known_report(state, best.get(state.task.key), retiming) for state in states}
+
+    def _known_report(self, state: TaskState, best: Record | None, retiming: Retiming) -> KnownReport:
         schedule = state.default if best is None else best.schedule
         report = self._task_report(state, schedule, state.times, state.times.is_confirmed)
         retimed, at = retiming.earlier(state.task.key)
@@ -101,7 +105,7 @@ class Confirmation:
     def _confirm(self, state: TaskState) -> TaskReport:
         """Compare the finalists of a task that is claimed."""
         if self._retiming is not None and not self._retiming.is_stale(state):  # another job has confirmed it just now
-            return self._known_report(state, self._retiming).report
+            return self._known_reports([state], self._retiming)[state.task.key].report
         return self._report(state, *self._compare_finalists(state))
 
     def _recall(self, states: Sequence[TaskState]) -> None:
@@ -315,10 +319,7 @@ def unchanged_reports(context: JobContext, finalists: Finalists) -> dict[str, Kn
     known = {task: one for task, one in reports if task in confirmed and _is_of(one.report, confirmed[task])}
     if not known:
         return {}
-    tried_at = {
-        (trial.record.task_key, trial.record.schedule.key): trial.created_at
-        for trial in store.jobs.trials(context.job.id)
-    }
+    tried_at = store.jobs.tried_at(context.job.id)
 
     def is_fresh(task: str, schedule: Schedule, since: datetime | None) -> bool:
         at = tried_at.get((task, schedule.key))

@@ -108,7 +108,7 @@ class LeaseKeeper:
 
     @property
     def budget(self) -> SearchBudget | None:
-        """The budget of the job as it was a second ago; None where nothing was asked yet. People may raise it."""
+        """The budget of the job as of the last look; None where nothing was asked yet. People may raise it."""
         return None if self._orders is None else self._orders.budget
 
     @property

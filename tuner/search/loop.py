@@ -81,8 +81,13 @@ class Search:
     def try_defaults(self, numbers: Sequence[int]) -> None:
         """Try the defaults of these tasks, by their numbers, which were not tried yet. Raises as `run` does."""
         for number in numbers:
-            while not self._round(number, 1):
+            while not self._is_default_tried(number) and not self._round(number, 1):
                 self._context.wait()
+
+    def _is_default_tried(self, number: int) -> bool:
+        """Whether the default of a task was measured by now, by whichever job."""
+        state, target = self._context.states[number], self._context.target
+        return state.default.key in self._context.store.schedule_keys(state.task.key, target.key)
 
     def _budget_end(self) -> SearchEnd | None:
         if self._context.trials_left <= 0:

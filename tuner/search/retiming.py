@@ -13,6 +13,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from tunewright.codegen.codec import from_json
+from tunewright.db.database import KEYS_AT_ONCE, batches
 from tunewright.db.job import Event, EventKind
 from tunewright.db.staleness import StaleBest
 from tunewright.search_space.measurement import Measurement, Status
@@ -38,41 +39,52 @@ class Retiming:
         events = context.store.jobs.events(context.job.id, limit=None, kinds=[EventKind.CONFIRMED])
         self._told: dict[str, Event] = {str(event.data.get("task_key")): event for event in events}
 
+    def stale_of(self, states: Sequence[TaskState]) -> set[str]:
+        """Keys of the tasks whose best is of other versions as of now. Raises StoreError."""
+        staleness, target_key = self._context.store.staleness, self._context.target.key
+        stale = {
+            best.task_key: best
+            for keys in batches([state.task.key for state in states], KEYS_AT_ONCE)
+            for best in staleness.tasks(target_key, self._versions, task_keys=keys)
+        }
+        self._before |= stale
+        return set(stale)
+
     def is_stale(self, state: TaskState) -> bool:
         """Whether the best of a task is of other versions as of now. Raises StoreError."""
-        [*stale] = self._context.store.staleness.tasks(
-            self._context.target.key, self._versions, task_keys=[state.task.key], limit=1
-        )
-        self._before |= {best.task_key: best for best in stale}
-        return bool(stale)
+        return bool(self.stale_of([state]))
 
     def untried(self) -> list[int]:
         """Numbers of the stale tasks whose default is new with this version."""
+        stale = self.stale_of(self._context.states)
         return [
             number
             for number, state in enumerate(self._context.states)
-            if state.default.key not in state.measured and self.is_stale(state)
+            if state.task.key in stale and state.default.key not in state.measured
         ]
 
     def finalists(self, state: TaskState, confirmed: Schedule | None) -> list[tuple[Schedule, Measurement]]:
         """What is compared of a stale task: the default, and the fastest few of all that works and is legal still.
 
-        The one that is confirmed and the one that is used are among these. Of each object code there is one.
+        The one that is confirmed and the one that is used are among these. Of each object code there is one. Where
+        nothing works it is the default.
         """
         before = self._before.get(state.task.key)
         works = {key: entry for key, entry in state.measured.items() if entry[1].status is Status.OK}
         ordered = sorted(works.values(), key=lambda entry: time_s(entry[1]))
         used = before.schedule if before is not None else None
-        first = [s for s in (state.default, used, confirmed) if s is not None and s.key in works]
+        first = dict.fromkeys(s for s in (state.default, used, confirmed) if s is not None and s.key in works)
         chosen: list[tuple[Schedule, Measurement]] = []
-        for schedule, measurement in [*(works[s.key] for s in dict.fromkeys(first)), *ordered]:
+        for schedule, measurement in [*(works[s.key] for s in first), *ordered]:
             others = [entry for entry in chosen if entry[0] != state.default]
-            if len(others) >= self._count and schedule != state.default:
+            if len(others) >= self._count and schedule not in first:
                 break
             digests = {m.object_sha256 for _, m in chosen} - {""}
             is_new = measurement.object_sha256 not in digests and all(schedule != s for s, _ in chosen)
             if is_new and holds(state.task, self._context.target, schedule):
                 chosen.append((schedule, measurement))
+        if not chosen and (failed := state.measured.get(state.default.key)) is not None:
+            return [failed]  # so that it is confirmed that nothing works any more
         return chosen
 
     def judge(self, state: TaskState, report: TaskReport) -> TaskReport:

@@ -2,6 +2,9 @@
 
 A number that is none in JSON is the text "inf", "-inf" or "nan"; bytes are in base64; a set is an array; a mapping
 whose keys are no texts is an array of pairs.
+
+What is read has bounds: whole numbers fit 32 bits but for ids, moments have a zone, texts are such as a database keeps,
+and data of any type is JSON that is not nested deeply. Arguments, which come from anywhere, have few items.
 """
 
 from __future__ import annotations
@@ -29,6 +32,18 @@ from tunewright.search_space.schedule import Schedule
 
 Read = Callable[[Any], Any]
 """Makes a value of JSON data. Raises ValueError."""
+
+MOST_ITEMS = 20_000
+"""Items of an array in arguments."""
+
+DEEPEST = 64
+"""Levels of data of any type."""
+
+KEY_LETTERS, KEYS = 64, ("_key", "_keys", "sha256")
+"""Letters of a key, and how the names of arguments end that are keys."""
+
+ROW_COUNTS = ("limit", "position")
+"""Names of arguments that are no number below zero."""
 
 OWN_FORM: tuple[type[Any], ...] = (Task, Target, Schedule, SearchBudget)
 """Types with a form of their own: `to_json` and `from_json`."""
@@ -77,7 +92,10 @@ def to_json(value: Any) -> Any:
 
 def from_json(kind: Any, data: Any) -> Any:
     """The value of a type whose form is this data. Raises ValueError, in one line, where it is that of none."""
-    return _reader(kind)(data)
+    try:
+        return _reader(kind)(data)
+    except (KeyError, TypeError, OverflowError, RecursionError) as error:  # as types with a form of their own may
+        raise ValueError(f"{quote(data)} is not what was asked for") from error
 
 
 @cache
@@ -85,7 +103,7 @@ def _reader(kind: Any) -> Read:
     """What reads a type. Raises TypeError for one that calls have no form for."""
     origin, arguments = get_origin(kind) or kind, get_args(kind)
     if kind is Any:
-        return lambda data: data
+        return _read_any
     if origin is Annotated:
         return _reader(arguments[0])
     if origin in (Union, UnionType):
@@ -146,7 +164,9 @@ def _dataclass_reader(kind: Any) -> Read:
         entries = check_type("value", data, dict)
         if missing := sorted(needed - entries.keys()):
             raise ValueError(f"a {kind.__name__} without {', '.join(missing)}")
-        return kind(**{name: read_entry(entries[name]) for name, read_entry in readers.items() if name in entries})
+        if unknown := sorted(entries.keys() - readers.keys()):
+            raise ValueError(f"a {kind.__name__} has no {', '.join(map(quote, unknown))}")
+        return kind(**{name: readers[name](value) for name, value in entries.items()})
 
     return read
 
@@ -166,16 +186,42 @@ def _plain_reader(kind: Any) -> Read:
         case type() if kind is bytes:
             return _read_bytes
         case type() if kind is datetime:
-            return lambda data: datetime.fromisoformat(check_type("value", data, str))
+            return _read_moment
         case _:
             raise TypeError(f"calls have no form for {kind}")
 
 
 def _read_whole_number(data: Any) -> int:
     number: int = check_type("value", data, int)
-    if abs(number) > LARGEST_ID:
+    if abs(number) > MOST_WHOLE:
         raise ValueError(f"{quote(data)} is too large for a number")
     return number
+
+
+def _read_moment(data: Any) -> datetime:
+    moment = datetime.fromisoformat(check_type("value", data, str))
+    if moment.tzinfo is None:
+        raise ValueError(f"{quote(data)} has no time zone")
+    return moment
+
+
+def _read_any(data: Any, depth: int = 0) -> Any:
+    """JSON data as it is, but texts as databases keep them."""
+    if depth > DEEPEST:
+        raise ValueError(f"data is nested more than {DEEPEST} levels deep")
+    match data:
+        case str():
+            return clean(data)
+        case dict():
+            return {clean(name): _read_any(entry, depth + 1) for name, entry in data.items()}
+        case list():
+            return [_read_any(entry, depth + 1) for entry in data]
+        case int() if abs(data) > LARGEST_ID:
+            raise ValueError(f"{quote(data)} is too large for a number")
+        case float() if not math.isfinite(data):
+            raise ValueError(f"{quote(data)} is no number of JSON")
+        case _:
+            return data
 
 
 def _read_number(data: Any) -> float:
@@ -205,12 +251,17 @@ class CallForm:
     result: Any
 
     @staticmethod
-    def of(method: Callable[..., Any]) -> CallForm:
-        """That of a method of a part of a store, as it is called: what decorators add to its arguments is none."""
+    def of(method: Callable[..., Any], names: Collection[str] | None = None) -> CallForm:
+        """That of a method of a part of a store, as it is called: what decorators add to its arguments is none.
+
+        Where given, only the arguments with these names.
+        """
         hints = get_type_hints(method)
         parameters = [*inspect.signature(method).parameters.values()][1:]  # without self
         if parameters and parameters[0].name in INJECTED:
             parameters = parameters[1:]
+        if names is not None:
+            parameters = [parameter for parameter in parameters if parameter.name in names]
         return CallForm(
             {parameter.name: hints[parameter.name] for parameter in parameters},
             frozenset(each.name for each in parameters if each.default is inspect.Parameter.empty),
@@ -229,6 +280,8 @@ class CallForm:
             raise ValueError(f"there is no argument {', '.join(map(quote, unknown))}")
         if missing := sorted(self.needed - entries.keys()):
             raise ValueError(f"{', '.join(missing)} is missing")
+        for name, value in entries.items():
+            _check_bounds(name, value)
         return {name: from_json(self.kinds[name], value) for name, value in entries.items()}
 
     def arguments_json(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -237,12 +290,27 @@ class CallForm:
         return {name: to_json(_items(self.kinds[name], value)) for name, value in values.items()}
 
 
+def _check_bounds(name: str, value: Any) -> None:
+    """Raises ValueError for an argument with more than there can be of what its name says."""
+    if isinstance(value, list | dict) and len(value) > MOST_ITEMS:
+        raise ValueError(f"{name} has {len(value)} items; at most {MOST_ITEMS:,} are taken at once")
+    if name in ROW_COUNTS and isinstance(value, int) and value < 0:
+        raise ValueError(f"{name} is {value}, below 0")
+    if name.endswith(KEYS):
+        texts = value if isinstance(value, list) else [value]
+        if any(isinstance(text, str) and len(text) > KEY_LETTERS for text in texts):
+            raise ValueError(f"{name}: a key has at most {KEY_LETTERS} letters")
+
+
 def _items(kind: Any, value: Any) -> Any:
     """The value, or the keys of a mapping where several items are expected: iterating over it yields them."""
     kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
     is_array = any(get_origin(each) in ARRAYS for each in kinds)
     return list(value) if is_array and isinstance(value, Mapping) else value
 
+
+MOST_WHOLE = 2**31 - 1
+"""The largest whole number: columns that are no ids have 32 bits."""
 
 INJECTED = ("session", "change", "write")
 """Names of first parameters that the decorators of stores fill in."""

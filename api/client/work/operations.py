@@ -25,11 +25,18 @@ one version."""
 LEASE = "lease"
 """The argument of writes for a job. Without one nothing is stored, so that a tuner stores what is of its jobs alone."""
 
+ARGUMENTS: Mapping[str, tuple[str, ...]] = {
+    "jobs.list": ("states", "model_sha256", "target_key", "limit"),
+    "jobs.events": ("job_id", "limit", "kinds"),
+    "store.hints": ("task_key", "target_key"),
+    "staleness.tasks": ("target_key", "versions", "task_keys", "limit"),
+}
+"""The arguments of operations whose methods have more, which tuner processes don't need."""
+
 PARTS: Mapping[str, tuple[type[Any], tuple[str, ...]]] = {
     "store": (
         Store,
         (
-            "task_keys",
             "tasks",
             "target",
             "targets",
@@ -54,7 +61,7 @@ PARTS: Mapping[str, tuple[type[Any], tuple[str, ...]]] = {
             "list",
             "orders",
             "events",
-            "trials",
+            "tried_at",
             "statuses",
             "queued_targets",
             "lease",
@@ -103,7 +110,7 @@ class Operation:
 def operations() -> Mapping[str, Operation]:
     """The operations by name."""
     found = [
-        Operation(part, method, CallForm.of(getattr(kind, method)))
+        Operation(part, method, CallForm.of(getattr(kind, method), ARGUMENTS.get(f"{part}.{method}")))
         for part, (kind, methods) in PARTS.items()
         for method in methods
     ]

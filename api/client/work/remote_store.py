@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,6 +10,7 @@ from typing import Any, cast
 
 from tunewright.codegen.closeable import Closeable
 from tunewright.codegen.target import Target
+from tunewright.db.database import new_write_id
 from tunewright.db.errors import NotFound, StoreError, Unreachable
 from tunewright.db.examples import read_examples
 from tunewright.db.job import LeaseLost
@@ -27,9 +27,6 @@ TIMEOUT_S = 60.0
 
 LONGEST_WAIT_S = 5.0
 """Seconds for which a tuner without a job lets the server hold its question for one."""
-
-WRITE_BYTES = 8
-"""Random bytes of the id of a write."""
 
 
 class Calls:
@@ -49,7 +46,7 @@ class Calls:
         if not operation.is_leased_write:
             return from_json(operation.form.result, self.post(operation.name, request))
         with self._leased_write:
-            answer = self.post(operation.name, request | {"write": secrets.token_hex(WRITE_BYTES)})
+            answer = self.post(operation.name, request | {"write": new_write_id()})
         return from_json(operation.form.result, answer)
 
     def post(self, name: str, request: dict[str, Any]) -> Any:

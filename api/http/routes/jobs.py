@@ -415,7 +415,7 @@ def _extended(
     except NoSuchBound as error:
         budget, name = error.budget, "minutes" if trials is None else "trials"
         minutes = None if budget.seconds == inf else budget.seconds / 60
-        ends = ", ".join(limits(budget.trials, minutes, budget.until))
+        ends = ", ".join(limits(budget.trials, minutes, budget.until)) or "none, as it searches nothing"
         raise invalid("body", [name], f"job {error.job_id} has no limit of {name} to raise; it has: {ends}") from None
 
 

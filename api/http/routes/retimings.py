@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Annotated
 
 from fastapi import APIRouter, Depends
@@ -46,26 +47,24 @@ def retime_stale(
     tasks have none yet.
     """
     submissions: list[Submission] = []
-    targets = _targets(service, request)
-    for target in targets:
-        for job in plan_jobs(service.store, target, request.retime):
-            if len(submissions) == MOST_JOBS:
-                break
-            try:
-                submission = service.store.jobs.submit(
-                    job.spec,
-                    job.label,
-                    SearchBudget(None),
-                    priority=request.priority,
-                    owner=key.owner,
-                    most_unfinished=service.options.most_unfinished,
-                )
-            except QuotaExceeded:
-                if not submissions:
-                    raise
-                break
-            submissions.append(submission)
     stale = stale_counts(service.store)
+    targets = _targets(service, request, stale)
+    planned = (job for target in targets for job in plan_jobs(service.store, target, request.retime))
+    for job in islice(planned, MOST_JOBS):
+        try:
+            submission = service.store.jobs.submit(
+                job.spec,
+                job.label,
+                SearchBudget(None),
+                priority=request.priority,
+                owner=key.owner,
+                most_unfinished=service.options.most_unfinished,
+            )
+        except QuotaExceeded:
+            if not submissions:
+                raise
+            break
+        submissions.append(submission)
     return RetimingShown(
         jobs=[submission_answer(service, submission) for submission in submissions],
         stale=sum(stale.get(target, 0) for target in targets),
@@ -73,7 +72,7 @@ def retime_stale(
     )
 
 
-def _targets(service: Service, request: RetimingAsked) -> Sequence[Target]:
+def _targets(service: Service, request: RetimingAsked, stale: Iterable[Target]) -> Sequence[Target]:
     """The target named, or all with stale tasks that a device at work can time. Raises Problem for an unknown one."""
     if request.target is not None:
         try:
@@ -83,4 +82,4 @@ def _targets(service: Service, request: RetimingAsked) -> Sequence[Target]:
                 ProblemKind.NO_SUCH_TARGET, f"no device was ever at work for {request.target}; leave it out for all"
             ) from None
     devices = service.store.fleet.targets()
-    return [target for target in stale_counts(service.store) if any(can_time(device, target) for device in devices)]
+    return [target for target in stale if any(can_time(device, target) for device in devices)]
