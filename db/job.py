@@ -67,7 +67,7 @@ class QuotaExceeded(StoreError):
 
 
 class NoSuchBound(StoreError):
-    """The job's budget has none of the bounds that were to be raised: something else ends its search."""
+    """The job's budget lacks a bound that was to be raised: something else ends its search."""
 
     def __init__(self, job_id: int, budget: SearchBudget) -> None:
         super().__init__(f"the budget of job {job_id} has no such bound")

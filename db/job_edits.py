@@ -54,18 +54,18 @@ def add_tags(change: Change, job_id: int, tags: Iterable[str]) -> None:
 def raise_budget(change: Change, row: JobRow, trials: int | None, seconds: float | None) -> None:
     """Raise the bounds that an unfinished job has. One whose time was over is queued, and its minutes are those added.
 
-    Raises NoSuchBound where it has none of those that are added to.
+    Raises NoSuchBound where it has not all of those that are added to.
     """
     budget = SearchBudget.from_json(row.budget)
-    raised = budget.raised(trials, seconds)
-    if raised == budget:
+    if (trials and budget.trials is None) or (seconds and budget.seconds == inf) or not (trials or seconds):
         raise NoSuchBound(row.id, budget)
+    raised = budget.raised(trials, seconds)
     is_out_of_time = row.state == JobState.PAUSED.value and row.result is not None and raised.seconds > budget.seconds
     if is_out_of_time and seconds is not None:
         raised = replace(raised, seconds=seconds, before_s=row.spent_s)
     row.budget = raised.to_json()
-    news: dict[str, Any] = {} if raised.trials is None or not trials else {"trials": raised.trials}
-    if seconds and raised.seconds < inf:
+    news: dict[str, Any] = {"trials": raised.trials} if trials else {}
+    if seconds:
         news["minutes"] = raised.seconds / 60
     change.add_event(row, EventKind.CHANGED, **news)
     if is_out_of_time:

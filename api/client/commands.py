@@ -149,8 +149,8 @@ def note_existing(
         "priority": priority,
     }
     own = {"trials": job.trials, "minutes": job.minutes, "until": job.until, "priority": job.priority}
-    standing = ", ".join(limits(job.trials, job.minutes, job.until, job.before_s))
-    text = f"job {job.id} was there already: {standing}, priority {job.priority}"
+    standing = ", ".join([*limits(job.trials, job.minutes, job.until, job.before_s), f"priority {job.priority}"])
+    text = f"job {job.id} was there already: {standing}"
     other = [f"--{name} {_option_text(name, bounds[name])}" for name, value in own.items() if bounds[name] != value]
     other += [f"--tag {printable(tag)}" for tag in tags if tag not in job.tags]
     other += ["--note"] if notes and notes.strip() != job.notes else []

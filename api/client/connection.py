@@ -48,7 +48,7 @@ MOST_CAUSES = 10
 MOST_LETTERS = 500
 """Longest message of a server that is shown, in characters."""
 
-NO_KEY = "no API key: set TUNEWRIGHT_API_KEY"
+NO_KEY = "no API key: set TUNEWRIGHT_API_KEY to one that `tunewright key create` made where the server is"
 """The message for a server that refuses a request without a key."""
 
 

@@ -5,15 +5,16 @@ import asyncio
 import inspect
 import math
 import threading
+import time
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
+import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunewright.api.client.connection import ServerConnection
 from tunewright.api.client.work.call_form import CallForm, from_json, to_json
 from tunewright.api.client.work.operations import FORM, PARTS, operations
 from tunewright.api.client.work.remote_store import Calls, RemoteStore, open_remote_store
@@ -308,12 +309,12 @@ class TestAWriteThatIsSentTwice:
     def twice(self, far, one):
         """The store, whose requests are sent twice each; the second answer counts."""
 
-        class Twice(ServerConnection):
-            def request(self, *args, **kwargs):
-                super().request(*args, **kwargs)
-                return super().request(*args, **kwargs)
+        class Twice(Calls):
+            def post(self, name, request):
+                super().post(name, request)
+                return super().post(name, request)
 
-        with RemoteStore(Calls(Twice(one.url, one.key(KeyScope.WORK), 30.0))) as store:
+        with RemoteStore(Twice(one.url, one.key(KeyScope.WORK), 30.0)) as store:
             yield store
 
     def test_it_is_done_once(self, twice, far, one, job):
@@ -391,6 +392,26 @@ class TestWhatIsRefused:
                 part = far
                 for name in path[max(i for i, name in enumerate(path[:-1]) if name in ("store", "_store")) + 1 :]:
                     part = getattr(part, name)
+
+    def test_a_server_that_is_away_is_told_of_once(self, one, far, monkeypatch, caplog):
+        """And waited for once, however many calls there are."""
+        far.newest_trial()
+        pauses: list[float] = []
+        monkeypatch.setattr(time, "sleep", pauses.append)
+        answers = iter([httpx.ConnectError("no"), httpx.ConnectError("no"), None, httpx.ConnectError("no"), None])
+        stream = httpx.Client.stream
+
+        def flaky(self, *args, **kwargs):
+            if (fault := next(answers, None)) is not None:
+                raise fault
+            return stream(self, *args, **kwargs)
+
+        monkeypatch.setattr(httpx.Client, "stream", flaky)
+        for _ in range(2):
+            far.newest_trial()
+        said = [record.message.partition(";")[0] for record in caplog.records if record.name == "tunewright.work"]
+        assert len(said) == 4 and said[1] == said[3] == f"{one.url} answers again"
+        assert len(pauses) == 3
 
     def test_other_methods_are_not_there(self, far):
         with pytest.raises(AttributeError, match="no operation"):

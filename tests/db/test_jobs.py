@@ -17,6 +17,7 @@ import pytest
 from tunewright.db.errors import NotFound, StoreError, Unreachable
 from tunewright.db.job import (
     ATTEMPTS,
+    RETIME,
     THREADS,
     Conflict,
     EventKind,
@@ -837,10 +838,17 @@ class TestExtend:
             extend(job.id, **more)
         assert jobs.get(job.id) == job and kinds(jobs, job.id) == ["queued"]
 
-    def test_of_two_bounds_that_which_it_has(self, jobs, samples, extend):
+    def test_of_two_bounds_it_must_have_both(self, jobs, samples, extend):
         job = submit(jobs, samples)
-        assert extend(job.id, trials=5, seconds=60.0).job.budget == SearchBudget(15)
-        assert jobs.events(job.id)[-1].data == {"trials": 15}
+        with pytest.raises(NoSuchBound):
+            extend(job.id, trials=5, seconds=60.0)
+        assert jobs.get(job.id).budget == SearchBudget(10)
+
+    def test_one_that_re_times_searches_nothing(self, jobs, samples, extend):
+        spec = dataclasses.replace(samples.spec(), settings={RETIME: 5})
+        job = jobs.submit(spec, "", SearchBudget(None)).job
+        with pytest.raises(NoSuchBound):
+            extend(job.id, seconds=60.0)
 
     def test_a_job_that_was_out_of_time_goes_on(self, jobs, samples, target, extend):
         lease = jobs.open(samples.spec(), "", SearchBudget(None, 60.0), "command")

@@ -54,7 +54,7 @@ FAULT, BAD_INPUT = 1, 2
 PANELS = {
     "Tune and run": ("tune", "retime", "bench", "run", "compile"),
     "Look at": ("tasks", "lookup", "lock", "show", "report"),
-    "Service": ("serve", "submit", "jobs", "work", "key", "log", "webhook"),
+    "Service": ("serve", "submit", "jobs", "work", "key", "log", "webhook", "audit"),
     "Database": ("export", "import", "void", "backup", "restore", "db"),
     "This machine": ("doctor",),
 }
@@ -193,7 +193,7 @@ def usage_message(error: TyperException) -> str:
         return f"no command {match[1]!r}; see {program} --help"
     if match := re.fullmatch(r"No such option: (\S+)(.*)", text, re.DOTALL):
         return f"no option {match[1]}; see {program} --help"
-    if match := re.fullmatch(r"Missing (?:argument|option) '(.*)'\.", text, re.DOTALL):
+    if match := re.match(r"Missing (?:argument|option) '([^']*)'\.", text):  # behind it what it may be
         return f"{match[1]} is missing; see {program} --help"
     if match := re.fullmatch(r"Option '(\S+)' requires an argument\.", text):
         return f"{match[1]} needs a value"

@@ -209,9 +209,9 @@ class TunerProcess:
             except JobStop as stopped:
                 _log.info("job %d: given back, asked to %s", lease.job_id, stopped.why, extra=about)
             except KeyboardInterrupt:
-                _log.info("job %d: given back, interrupted", lease.job_id, extra=about)
-                self._give_back(lease)
                 self._close_pools()  # they may be in the middle of something
+                self._give_back(lease)
+                _log.info("job %d: given back, interrupted", lease.job_id, extra=about)
             except (PoolError, ChildStartError) as fault:
                 self._back_off(target_key, fault)
                 why = _line(fault)

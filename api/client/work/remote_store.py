@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -25,15 +26,19 @@ from .operations import FORM, Operation, operations
 TIMEOUT_S = 60.0
 """Seconds for the answer to one call to begin."""
 
+_log = logging.getLogger("tunewright.work")
+
 LONGEST_WAIT_S = 5.0
 """Seconds for which a tuner without a job lets the server hold its question for one."""
 
 
 class Calls:
-    """Calls of operations at a server. Threads may share it."""
+    """Calls of operations at a server, which may be away for `patience_s`. Threads may share it."""
 
-    def __init__(self, connection: ServerConnection) -> None:
-        self._connection = connection
+    def __init__(self, server: str, key: str | None, patience_s: float) -> None:
+        self._connection = ServerConnection(server, key, TIMEOUT_S, patience_s, self._note_away)
+        self._patience_s = patience_s
+        self._away_since: float | None = None
         # A server knows the newest write of a lease by its id: another one waits until this one is done, or given up.
         self._leased_write = threading.Lock()
 
@@ -51,12 +56,28 @@ class Calls:
 
     def post(self, name: str, request: dict[str, Any]) -> Any:
         """The result in the answer to one request."""
+        if self._away_since is not None:  # all that wait for it wait until the same moment
+            self._connection.patience_s = max(0.0, self._patience_s - (time.monotonic() - self._away_since))
         try:
-            return self._connection.request("POST", f"/v1/work/{name}", json=request).data["result"]
+            result = self._connection.request("POST", f"/v1/work/{name}", json=request).data["result"]
         except ServiceError as error:
             raise _store_error(error) from error
         except (KeyError, TypeError) as error:
             raise StoreError(f"{self._connection.server} answers with something else than a result") from error
+        self._note_back()
+        return result
+
+    def _note_away(self, error: ServiceError) -> None:
+        """Log once that requests are repeated."""
+        if self._away_since is None:
+            self._away_since = time.monotonic()
+            _log.warning("%s; it is asked again for %g s", error, self._patience_s)
+
+    def _note_back(self) -> None:
+        """Log that the server answers again."""
+        if self._away_since is not None:
+            self._away_since, self._connection.patience_s = None, self._patience_s
+            _log.warning("%s answers again", self._connection.server)
 
     def close(self) -> None:
         self._connection.close()
@@ -228,4 +249,4 @@ def open_remote_store(server: str, patience_s: float) -> Store:
     Calls are repeated for `patience_s` while the server is away.
     """
     address = normal(server)
-    return cast("Store", RemoteStore(Calls(ServerConnection(address, key_for(address), TIMEOUT_S, patience_s))))
+    return cast("Store", RemoteStore(Calls(address, key_for(address), patience_s)))

@@ -413,7 +413,8 @@ def _extended(
     except NotFound:
         raise no_such_job(job_id) from None
     except NoSuchBound as error:
-        budget, name = error.budget, "minutes" if trials is None else "trials"
+        budget = error.budget
+        name = "trials" if trials is not None and budget.trials is None else "minutes"
         minutes = None if budget.seconds == inf else budget.seconds / 60
         ends = ", ".join(limits(budget.trials, minutes, budget.until)) or "none, as it searches nothing"
         raise invalid("body", [name], f"job {error.job_id} has no limit of {name} to raise; it has: {ends}") from None
@@ -452,7 +453,7 @@ def of_job(ask: Callable[[], Result], job_id: int) -> Result:
     except NotFound:
         raise no_such_job(job_id) from None
     except Conflict:
-        raise Problem(ProblemKind.FINISHED, f"job {job_id} can't be changed any more") from None
+        raise Problem(ProblemKind.FINISHED, f"job {job_id} is over; to have it go on, extend it") from None
 
 
 def no_such_job(job_id: int) -> Problem:

@@ -49,6 +49,7 @@ def retime_stale(
     submissions: list[Submission] = []
     stale = stale_counts(service.store)
     targets = _targets(service, request, stale)
+    asked = targets if request.target is not None else [*stale]
     planned = (job for target in targets for job in plan_jobs(service.store, target, request.retime))
     for job in islice(planned, MOST_JOBS):
         try:
@@ -67,8 +68,8 @@ def retime_stale(
         submissions.append(submission)
     return RetimingShown(
         jobs=[submission_answer(service, submission) for submission in submissions],
-        stale=sum(stale.get(target, 0) for target in targets),
-        left=sum(len(unplanned(service.store, target)) for target in targets),
+        stale=sum(stale.get(target, 0) for target in asked),
+        left=sum(len(unplanned(service.store, target)) for target in asked),
     )
 
 

@@ -418,7 +418,9 @@ class RetimingShown(Answer):
     """What a request to time again came to."""
 
     jobs: list[JobSubmitted] = Field(description="The jobs that were made, a hundred at most.")
-    stale: int = Field(description="Tasks on these targets that other versions had tuned.")
+    stale: int = Field(
+        description="Tasks that other versions had tuned: on the target, or on all, also those of no device at work."
+    )
     left: int = Field(description="Those of them that no unfinished job times again yet.")
 
 
