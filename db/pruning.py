@@ -63,7 +63,7 @@ class Pruning(DatabasePart):
         yield Pruned(log_entries=log.entries, environments=log.environments)
         if policy.models_days is not None:
             yield from self._models(moment(policy.models_days), dry_run)
-        if policy.best is not None:
+        if policy.best is not None and policy.trials_days is not None:
             yield from self._trials.prune(moment(policy.trials_days), policy.best, dry_run)
 
     def _deliveries(self, before: datetime, dry_run: bool) -> Iterator[Pruned]:
