@@ -112,7 +112,7 @@ class Pruning(DatabasePart):
     def _unused_models(self, session: Session, before: datetime) -> list[tuple[str, int]]:
         """The models that nobody has used since a moment, and their sizes in bytes."""
         used = select(JobRow.model_sha256).where(_is_use(before))
-        conditions = UploadRow.created_at < before, UploadRow.sha256.not_in(used)
+        conditions = UploadRow.used_at < before, UploadRow.sha256.not_in(used)
         query = select(UploadRow.sha256, UploadRow.size_bytes).where(*conditions).order_by(UploadRow.sha256)
         return [(sha256, size_bytes) for sha256, size_bytes in session.execute(query)]
 
@@ -121,7 +121,7 @@ class Pruning(DatabasePart):
         """Delete a model that is still unused. Whether it was there."""
         row = session.get(UploadRow, sha256, with_for_update=True)
         used = select(JobRow.id).where(JobRow.model_sha256 == sha256, _is_use(before)).limit(1)
-        if row is None or row.created_at >= before or session.scalar(used) is not None:
+        if row is None or row.used_at >= before or session.scalar(used) is not None:
             return False
         remove_upload(session, row)
         return True

@@ -1,10 +1,11 @@
 """What is deleted over HTTP, and what the service forgets by itself."""
 
 import logging
+from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import pytest
-from sqlalchemy import func, select
+from sqlalchemy import func, select, update
 
 from tunewright.api import program
 from tunewright.api.client import Client, ServiceError
@@ -14,7 +15,7 @@ from tunewright.db import trial_pruning
 from tunewright.db.access import KeyScope
 from tunewright.db.job import EventKind, JobSpec, JobState, NewEvent, SearchBudget, SpecTask
 from tunewright.db.retention import MOST_PROGRESS, RetentionPolicy
-from tunewright.db.tables import LogEntryRow
+from tunewright.db.tables import LogEntryRow, UploadRow
 from tunewright.search_space.measurement import Record
 from tunewright.search_space.schedule import Schedule
 
@@ -83,6 +84,15 @@ def test_a_model_is_deleted_when_no_job_needs_it(client, kit):
     kit.problem(client.post("/v1/jobs", json={"model": model}), "no-such-model", 404)
     assert client.get(f"/v1/jobs/{job_id}").json()["model"] == model
     assert client.get(f"/jobs/{job_id}").status_code == 200
+
+
+def test_a_model_that_is_sent_again_is_not_pruned_soon(one, client, kit):
+    model, policy = kit.send(client, 8), RetentionPolicy(models_days=1.0)
+    with one.store.database.write() as session:
+        session.execute(update(UploadRow).values(used_at=datetime(2020, 1, 2, tzinfo=UTC)))
+    assert one.store.pruning.prune(policy, dry_run=True).models == 1
+    assert kit.send(client, 8) == model
+    assert one.store.pruning.prune(policy).models == 0
 
 
 def test_deleting_needs_the_right_to_steer(one, kit, finish):

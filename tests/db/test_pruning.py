@@ -1,5 +1,6 @@
 """Pruning, on every database: what goes, and that nobody misses it."""
 
+import functools
 import hashlib
 import itertools
 import random
@@ -7,11 +8,13 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
 from tunewright.db import progress_pruning, pruning, trial_pruning
 from tunewright.db.access import KeyScope
+from tunewright.db.errors import NotFound
 from tunewright.db.job import PRUNED, EventKind, JobState, NewEvent, SearchBudget
 from tunewright.db.logs.entry import LogEntry, LogEnvironment
 from tunewright.db.retention import MOST_PROGRESS, Pruned, RetentionPolicy
@@ -156,6 +159,32 @@ def test_models_that_nobody_uses_go(filled, samples, clock):
     assert b"".join(filled.uploads.read(digests[2])) == bytes([2]) * 3
     clock.advance(20 * DAY_S)
     assert filled.pruning.prune(policy) == Pruned(models=1, model_bytes=2)  # the last one's job is not finished
+
+
+def test_a_model_that_was_sent_or_submitted_again_stays(filled, samples, clock):
+    data = b"model"
+    sha256 = hashlib.sha256(data).hexdigest()
+    add = functools.partial(filled.uploads.add, sha256, label="", with_weights=False, description={})
+    spec = replace(samples.spec(), model_sha256=sha256)
+
+    def submit():
+        job_id = filled.jobs.submit(spec, "", SearchBudget(1), is_uploaded=True).job.id
+        filled.jobs.cancel(job_id)
+        filled.jobs.delete(job_id)
+
+    add([data])
+    policy = replace(NOTHING, models_days=30.0)
+    for use in (lambda: add([data]), submit, lambda: filled.uploads.use(sha256)):
+        clock.advance(31 * DAY_S)
+        assert filled.pruning.prune(policy, dry_run=True).models == 1
+        use()
+        assert filled.pruning.prune(policy) == filled.pruning.prune(policy, dry_run=True) == Pruned()
+    assert filled.uploads.get(sha256).created_at == clock.now - timedelta(days=93)
+    clock.advance(31 * DAY_S)
+    assert filled.pruning.prune(policy) == Pruned(models=1, model_bytes=5)
+    for gone in (submit, lambda: filled.uploads.use(sha256)):
+        with pytest.raises(NotFound, match="no model"):
+            gone()
 
 
 POLICY = replace(NOTHING, best=8, trials_days=90.0)
