@@ -42,6 +42,7 @@ from .job import (
 from .job_edits import add_tags, clean_notes, detach, edit_job, raise_budget
 from .job_reader import JobReader, jobs_of, orders_of
 from .leases import NO_TARGET, Change, begin_change, change_jobs, claim_task, is_available, next_job, obey
+from .pruned_of_job import told_progress
 from .schema import LOCK
 from .tables import (
     IS_UNFINISHED,
@@ -252,7 +253,7 @@ class Jobs(JobReader):
                 row.leased_until = change.lease_end(lease_s)
                 row.spent_s += spent_s
                 if progress is not None:
-                    row.progress = dict(progress)
+                    row.progress = told_progress(progress)
                     self.database.announce(change.session)
                 change.add_events(row, events)
             return orders_of(row.wish, row.budget)

@@ -130,6 +130,9 @@ class TargetRow(Row):
 IS_UNFINISHED = text("state IN ('queued', 'running', 'paused')")
 """`jobs.UNFINISHED` in SQL."""
 
+IS_FINISHED = text("state NOT IN ('queued', 'running', 'paused')")
+"""Condition on a job: none that meets it changes."""
+
 
 class JobRow(Row):
     """A job; its tasks are in `job_tasks`."""

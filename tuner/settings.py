@@ -11,7 +11,7 @@ from typing import Any
 
 from platformdirs import user_data_path
 
-from tunewright.db.retention import LEAST_BEST, MOST_BEST, MOST_DAYS, RetentionPolicy
+from tunewright.db.pruning.policy import LEAST_BEST, MOST_BEST, MOST_DAYS, RetentionPolicy
 
 DEBUG_LADDER = ("", "timing", "schedule", "ir", "llvm", "assembly", "rewrites")
 """The loggers `tunewright.<name>` that `DEBUG=1..6` switches on, one more at each step."""

@@ -9,12 +9,12 @@ from sqlalchemy import func, select, update
 
 from tunewright.api import program
 from tunewright.api.client import Client, ServiceError
-from tunewright.api.http import retention
+from tunewright.api.http import pruner
 from tunewright.api.http.service import Options
-from tunewright.db import trial_pruning
 from tunewright.db.access import KeyScope
 from tunewright.db.job import EventKind, JobSpec, JobState, NewEvent, SearchBudget, SpecTask
-from tunewright.db.retention import MOST_PROGRESS, RetentionPolicy
+from tunewright.db.pruning import trials
+from tunewright.db.pruning.policy import MOST_PROGRESS, RetentionPolicy
 from tunewright.db.tables import LogEntryRow, UploadRow
 from tunewright.search_space.measurement import Record
 from tunewright.search_space.schedule import Schedule
@@ -139,8 +139,8 @@ def test_the_rows_of_a_deleted_namespace_go(one, client):
 
 
 def test_a_service_prunes_once_an_hour(serve, finish, monkeypatch, caplog):
-    monkeypatch.setattr(retention, "FIRST_S", 0.0)
-    monkeypatch.setattr(trial_pruning, "LEARNED_TRIALS", 5)
+    monkeypatch.setattr(pruner, "FIRST_S", 0.0)
+    monkeypatch.setattr(trials, "LEARNED_TRIALS", 5)
     caplog.set_level(logging.INFO, logger="tunewright.api")
     with serve() as one:
         job_id = finish(one.store, trials=30, progress=600)
@@ -174,7 +174,7 @@ def test_a_service_prunes_once_an_hour(serve, finish, monkeypatch, caplog):
 
 def test_without_a_policy_nothing_is_pruned(one, finish):
     job_id = finish(one.store, progress=600)
-    one.app.state.service.retention.prune()
+    one.app.state.service.pruner.prune()
     assert len(one.store.jobs.events(job_id, limit=None)) == 603
 
 

@@ -18,10 +18,10 @@ from sqlalchemy import update
 from tunewright.codegen.expr.dtype import DType
 from tunewright.codegen.expr.expr import Load, Var, op
 from tunewright.codegen.target import Target
-from tunewright.db import trial_pruning
 from tunewright.db.errors import Damaged
 from tunewright.db.job import EventKind, JobSpec, JobState, NewEvent, SearchBudget, SpecTask
-from tunewright.db.retention import RetentionPolicy
+from tunewright.db.pruning import trials
+from tunewright.db.pruning.policy import RetentionPolicy
 from tunewright.db.store import open_store
 from tunewright.db.tables import JobRow
 from tunewright.graph.task import Axis, Stage, Task, Tensor
@@ -221,7 +221,7 @@ def long_url(url: str) -> str:
 
 
 def test_prune(long_url: str, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trial_pruning, "LEARNED_TRIALS", 5)
+    monkeypatch.setattr(trials, "LEARNED_TRIALS", 5)
     assert command("db", "prune", "--db", long_url).out.endswith(": nothing removed\n")
     options = ("--events-days", 0, "--best", 8, "--trials-days", 0, "--db", long_url)
     would = command("db", "prune", *options, "--dry-run", "--json").data
@@ -250,7 +250,7 @@ def test_prune_by_the_settings(long_url: str, command: Command, monkeypatch: pyt
 def test_trials_are_kept_for_ever_where_the_settings_say_so(
     long_url: str, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trial_pruning, "LEARNED_TRIALS", 5)
+    monkeypatch.setattr(trials, "LEARNED_TRIALS", 5)
     monkeypatch.setenv("TUNEWRIGHT_KEEP_TRIALS_DAYS", "forever")
     with open_store(long_url) as store, store.database.write() as session:  # its job finished long ago
         session.execute(update(JobRow).values(updated_at=datetime(2020, 1, 2, tzinfo=UTC)))

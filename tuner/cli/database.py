@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 
 from tunewright.codegen.write_faults import naming
-from tunewright.db.retention import LEAST_BEST, MOST_BEST, MOST_DAYS
+from tunewright.db.pruning.policy import LEAST_BEST, MOST_BEST, MOST_DAYS
 
 from ..errors import Refused
 from ..settings import PATIENCE_S, settings, store_url

@@ -1,4 +1,4 @@
-"""Retention: for how long a database keeps what nobody may need any more, and what was removed. Light to import.
+"""RetentionPolicy: for how long a database keeps what nobody may need any more, and what was removed. Light to import.
 
 What is measured is not among it, unless that is asked for: neither jobs, nor what was found, nor the log.
 """
@@ -15,9 +15,6 @@ MOST_BEST = 1_000_000
 
 LEARNED_TRIALS = 10_000
 """The newest trials of a kind of target, which a cost model is judged on: none of them is removed."""
-
-ROWS_AT_ONCE = 2000
-"""Rows that one transaction removes, at most."""
 
 MOST_PROGRESS = 200
 """Moments of progress that are kept of a job that finished long ago: as many as a curve shows."""

@@ -12,15 +12,24 @@ from datetime import datetime, timedelta
 from sqlalchemy import ColumnElement, delete, func, or_, select
 from sqlalchemy.orm import Session
 
-from .database import KEYS_AT_ONCE, Database, DatabasePart, batches, read_session, retry, write_session
-from .fleet import FORGET_S
-from .keys import Keys
-from .logs.sweep import SweptLog, sweep, swept
-from .progress_pruning import ProgressPruning
-from .retention import ROWS_AT_ONCE, Pruned, RetentionPolicy
-from .tables import IS_UNFINISHED, DeliveryRow, JobRow, TunerRow, UploadRow
-from .trial_pruning import TrialPruning
-from .uploads import remove_upload
+from ..database import (
+    KEYS_AT_ONCE,
+    REMOVED_AT_ONCE,
+    Database,
+    DatabasePart,
+    batches,
+    read_session,
+    retry,
+    write_session,
+)
+from ..fleet import FORGET_S
+from ..keys import Keys
+from ..logs.sweep import SweptLog, sweep, swept
+from ..tables import IS_UNFINISHED, DeliveryRow, JobRow, TunerRow, UploadRow
+from ..uploads import remove_upload
+from .policy import Pruned, RetentionPolicy
+from .progress import ProgressPruning
+from .trials import TrialPruning
 
 
 class Pruning(DatabasePart):
@@ -79,7 +88,7 @@ class Pruning(DatabasePart):
 
     @write_session
     def _delete_deliveries(self, session: Session, before: datetime) -> int:
-        query = select(DeliveryRow.id).where(*_are_over(before)).order_by(DeliveryRow.id).limit(ROWS_AT_ONCE)
+        query = select(DeliveryRow.id).where(*_are_over(before)).order_by(DeliveryRow.id).limit(REMOVED_AT_ONCE)
         ids = session.scalars(query.with_for_update(skip_locked=True)).all()
         for some in batches(ids, KEYS_AT_ONCE):
             session.execute(delete(DeliveryRow).where(DeliveryRow.id.in_(some)))
