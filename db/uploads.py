@@ -108,7 +108,7 @@ class Uploads(DatabasePart):
         if (job_id := session.scalar(job)) is not None:
             raise Conflict(f"job {job_id} needs the model: cancel it first")
         size_bytes = row.size_bytes
-        remove_upload(session, row)
+        remove_upload(session, sha256)
         return size_bytes
 
     def _read(self, sha256: str) -> Iterator[bytes]:
@@ -136,10 +136,10 @@ def mark_used(session: Session, sha256: str, now: datetime) -> bool:
     return session.connection().execute(used).rowcount == 1
 
 
-def remove_upload(session: Session, row: UploadRow) -> None:
+def remove_upload(session: Session, sha256: str) -> None:
     """Delete a locked model, with its pieces."""
-    session.execute(delete(UploadPieceRow).where(UploadPieceRow.sha256 == row.sha256))
-    session.execute(delete(UploadRow).where(UploadRow.sha256 == row.sha256))
+    session.execute(delete(UploadPieceRow).where(UploadPieceRow.sha256 == sha256))
+    session.execute(delete(UploadRow).where(UploadRow.sha256 == sha256))
 
 
 def _pieces(data: Iterable[bytes]) -> Iterator[bytes]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -9,30 +10,47 @@ from datetime import datetime
 from sqlalchemy import ColumnElement, delete, select
 from sqlalchemy.orm import Session
 
-from ..database import REMOVED_AT_ONCE, DatabasePart, read_session, write_session
+from ..database import REMOVED_AT_ONCE, Database, DatabasePart, read_session, write_session
+from ..errors import Damaged
 from ..job import EventKind
 from ..pruned_of_job import IS_THINNED, PrunedOfJob
 from ..tables import IS_FINISHED, EventRow, JobRow
 from .policy import MOST_PROGRESS, Pruned
 from .rules import in_ranges, spared_progress
 
+_log = logging.getLogger("tunewright.db")
+
 
 class ProgressPruning(DatabasePart):
     """The part of `Pruning` for the events of jobs."""
 
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
+        self._damaged: set[int] = set()  # jobs
+
     def prune(self, before: datetime, dry_run: bool) -> Iterator[Pruned]:
         """Thin the progress of jobs that finished before a moment: what each transaction removes."""
         for job_id in self._jobs(before):
-            told = self._moments(job_id)
-            spared = spared_progress(told, MOST_PROGRESS)
-            if dry_run:
-                yield Pruned(events=len(told) - len(spared))
+            if job_id in self._damaged:
                 continue
-            gone = [number for number, _ in told if number not in spared]
-            for first, last in in_ranges(gone, REMOVED_AT_ONCE):
-                stay = [number for number in spared if first <= number <= last]
-                yield Pruned(events=self._delete(job_id, first, last, stay))
-            self._mark_thinned(job_id)
+            try:
+                yield from self._thin(job_id, dry_run)
+            except Damaged as error:  # the other jobs are none the worse
+                self._damaged.add(job_id)
+                _log.warning("progress not pruned", extra={"job": job_id, "reason": str(error)})
+
+    def _thin(self, job_id: int, dry_run: bool) -> Iterator[Pruned]:
+        """Thin the progress of a job."""
+        told = self._moments(job_id)
+        spared = spared_progress(told, MOST_PROGRESS)
+        if dry_run:
+            yield Pruned(events=len(told) - len(spared))
+            return
+        gone = [number for number, _ in told if number not in spared]
+        for first, last in in_ranges(gone, REMOVED_AT_ONCE):
+            stay = [number for number in spared if first <= number <= last]
+            yield Pruned(events=self._delete(job_id, first, last, stay))
+        self._mark_thinned(job_id)
 
     @read_session
     def _jobs(self, session: Session, before: datetime) -> list[int]:

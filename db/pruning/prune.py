@@ -128,11 +128,11 @@ class Pruning(DatabasePart):
     @write_session
     def _delete_model(self, session: Session, sha256: str, before: datetime) -> bool:
         """Delete a model that is still unused. Whether it was there."""
-        row = session.get(UploadRow, sha256, with_for_update=True)
+        used_at = session.scalar(select(UploadRow.used_at).where(UploadRow.sha256 == sha256).with_for_update())
         used = select(JobRow.id).where(JobRow.model_sha256 == sha256, _is_use(before)).limit(1)
-        if row is None or row.used_at >= before or session.scalar(used) is not None:
+        if used_at is None or used_at >= before or session.scalar(used) is not None:
             return False
-        remove_upload(session, row)
+        remove_upload(session, sha256)
         return True
 
     @read_session

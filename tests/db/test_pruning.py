@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import update
 
 from tunewright.db.access import KeyScope
-from tunewright.db.errors import NotFound
+from tunewright.db.errors import Damaged, NotFound
 from tunewright.db.job import EventKind, JobState, NewEvent, SearchBudget
 from tunewright.db.logs.entry import LogEntry, LogEnvironment
 from tunewright.db.pruned_of_job import ENTRY, PrunedOfJob
@@ -111,6 +111,22 @@ class TestProgress:
         assert 0 < part.events < whole.events
         assert filled.pruning.prune(RetentionPolicy()).events >= whole.events - part.events - MOST_PROGRESS
         assert len(filled.jobs.events(job_id, limit=None, kinds=[EventKind.PROGRESS])) <= MOST_PROGRESS
+
+    def test_that_of_a_damaged_job_is_passed_over(self, filled, samples, clock, caplog, monkeypatch):
+        first, second = (run(filled, samples, number, progress=600).job_id for number in range(2))
+        clock.advance(31 * DAY_S)
+        mark = progress.ProgressPruning._mark_thinned
+
+        def fail(pruning, job_id):
+            if job_id == first:
+                raise Damaged("tuning.db", "a test")
+            mark(pruning, job_id)
+
+        monkeypatch.setattr(progress.ProgressPruning, "_mark_thinned", fail)
+        for _ in range(2):
+            filled.pruning.prune(RetentionPolicy())
+        assert len(filled.jobs.events(second, limit=None, kinds=[EventKind.PROGRESS])) <= MOST_PROGRESS
+        assert [(line.message, line.job) for line in caplog.records] == [("progress not pruned", first)]
 
 
 def test_deliveries_that_are_over_go(store, clock):
@@ -270,16 +286,20 @@ class TestTrials:
             assert store.jobs.get(lease.job_id).trials == 40
 
     def test_a_prune_with_nothing_to_do_reads_no_trials(self, filled, samples, clock):
+        is_sqlite = filled.database.is_sqlite
         run(filled, samples, 0, [samples.record(number) for number in range(30)])
         clock.advance(91 * DAY_S)
-        assert filled.pruning.prune(POLICY) == Pruned(trials=30 - 8 - LEARNED)
+        with selected(filled) as statements:
+            assert filled.pruning.prune(POLICY) == Pruned(trials=30 - 8 - LEARNED)
+        crowds = [query for query in statements if "SELECT trials.median_s" in query[0]]
+        assert crowds and all("USING COVERING INDEX" in plan(filled, query) for query in crowds if is_sqlite)
         for _ in range(2):
             clock.advance(3600)
             with selected(filled) as statements:
                 assert filled.pruning.prune(POLICY) == Pruned()
             [newest, added] = [query for query in statements if "trials" in query[0]]
             assert "max(trials.id)" in newest[0] and "trials.id >" in added[0]
-            if filled.database.is_sqlite:
+            if is_sqlite:
                 assert "INTEGER PRIMARY KEY (rowid>? AND rowid<?)" in plan(filled, added)
         for number in range(1, 6):  # what cost models learn from becomes other trials
             filled.record(samples.record(number, extent=9))
