@@ -35,11 +35,11 @@ from .http.health import ServiceHealth
 from .http.metrics import Metrics
 from .http.middleware import QUIET, Envelope, Gate
 from .http.paths import LOGIN
+from .http.pruner import Pruner
 from .http.query import only_known_query
 from .http.queue_watch import QueueWatch
 from .http.readers import Readers
 from .http.release_key import ReleaseKey
-from .http.retention import Retention
 from .http.routes import (
     audits,
     changes,
@@ -119,7 +119,7 @@ def assemble(store: Store, options: Options, make_reader: Callable[[], Reader] |
         readers=Readers(make_reader or _model_reader, options.readers),
         metrics=metrics,
         health=ServiceHealth(store, metrics.lag),
-        retention=Retention(store, options.retention, metrics.pruned),
+        pruner=Pruner(store, options.retention, metrics.pruned),
         upload_slots=anyio.CapacityLimiter(options.bodies),
         stream_slots=anyio.CapacityLimiter(options.streams),
         stream_threads=anyio.CapacityLimiter(events.STREAM_THREADS),
@@ -167,7 +167,7 @@ async def _life(app: FastAPI) -> AsyncIterator[None]:
     service = cast("Service", app.state.service)
     service.changes.start()
     lasting = [asyncio.create_task(work) for work in (service.health.watch(), app.state.webhook_sender.run())]
-    service.retention.start()
+    service.pruner.start()
     try:
         yield
     finally:
@@ -178,7 +178,7 @@ async def _life(app: FastAPI) -> AsyncIterator[None]:
             with suppress(asyncio.CancelledError):
                 await task
         service.readers.close()
-        await in_thread(service.retention.close)
+        await in_thread(service.pruner.close)
         await app.state.descriptions.close()
         service.store.close()  # ends the wait that `changes` may be in
         await service.changes.close()

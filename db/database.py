@@ -27,6 +27,9 @@ from .tables import JobRow, Row, TargetRow, TaskRow, TrialRow, TunerRow
 KEYS_AT_ONCE = 500
 """Keys in one query: SQLite bounds the number of parameters."""
 
+REMOVED_AT_ONCE = 2000
+"""Rows that one transaction removes, at most, where it may be any number."""
+
 PROBE_BYTES = 64 << 10
 """Size of a row that tests whether anything can be stored: more than the free space of existing pages."""
 

@@ -33,9 +33,6 @@ PRECISION = "precision"
 RETIME = "retime"
 """The setting of a job that searches nothing, but times the fastest so many schedules of each stale task again."""
 
-PRUNED = "pruned"
-"""The entry of a job's stored progress that tells what was removed of the job (`pruning`). `Job.progress` has none."""
-
 DEFAULT_TRIALS = 200
 """Trials of a search without any bound."""
 

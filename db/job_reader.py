@@ -16,8 +16,9 @@ from tunewright.search_space.measurement import Status
 from .bounds import LARGEST_ID
 from .database import KEYS_AT_ONCE, DatabasePart, batches, read_session
 from .errors import NotFound
-from .job import PRUNED, Event, EventKind, Job, JobSpec, JobState, Orders, SearchBudget, SpecTask, Trial, Wish
+from .job import Event, EventKind, Job, JobSpec, JobState, Orders, SearchBudget, SpecTask, Trial, Wish
 from .leases import job_row
+from .pruned_of_job import PrunedOfJob, told_progress
 from .tables import EventRow, JobRow, JobTagRow, JobTaskRow, TrialRow
 from .translate import clean, from_row, to_record
 
@@ -33,10 +34,6 @@ TRIALS = (
     .scalar_subquery()
 )
 """The number of trials of a job: one look into an index, however many there are."""
-
-
-TRIALS_OF_TASKS = "trials"
-"""What `PRUNED` has of trials."""
 
 
 class JobReader(DatabasePart):
@@ -139,7 +136,7 @@ class JobReader(DatabasePart):
         query = select(TrialRow.status, func.count()).where(TrialRow.job_id == job_id).group_by(TrialRow.status)
         progress = self._column(session, job_id, JobRow.progress)  # raises NotFound
         counts = Counter({Status(status): count for status, count in session.execute(query)})
-        for pruned in pruned_trials(progress).values():
+        for pruned in PrunedOfJob.of(progress).trials.values():
             counts.update(pruned)
         return dict(counts)
 
@@ -278,7 +275,7 @@ def jobs_of(session: Session, rows: list[JobRow]) -> list[Job]:
             spec=JobSpec(row.model_sha256, row.target_key or "", tuple(tasks[row.id]), dict(row.settings)),
             state=JobState(row.state),
             budget=SearchBudget.from_json(row.budget),
-            progress=_progress(row.progress),
+            progress=told_progress(row.progress),
             trials=trials[row.id],
             wish=Wish(row.wish) if row.wish else None,
             tags=tuple(sorted(tags[row.id])),
@@ -290,19 +287,6 @@ def jobs_of(session: Session, rows: list[JobRow]) -> list[Job]:
 def orders_of(wish: str | None, budget: Mapping[str, Any]) -> Orders:
     """What people want of a job, of these columns."""
     return Orders(None if wish is None else Wish(wish), SearchBudget.from_json(budget))
-
-
-def pruned_trials(progress: Mapping[str, Any] | None) -> dict[str, dict[Status, int]]:
-    """Task key -> numbers of trials by status that were removed of a job, by its stored progress."""
-    counts: dict[str, dict[str, int]] = ((progress or {}).get(PRUNED) or {}).get(TRIALS_OF_TASKS) or {}
-    return {key: {Status(status): count for status, count in of_task.items()} for key, of_task in counts.items()}
-
-
-def _progress(progress: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """The stored progress of a job without what was removed of it; None where nothing else is there."""
-    if progress is None or PRUNED not in progress:
-        return None if progress is None else dict(progress)
-    return {name: value for name, value in progress.items() if name != PRUNED} or None
 
 
 def _positive(figure: object) -> float | None:

@@ -23,7 +23,6 @@ from .database import read_session, retry, retry_write
 from .errors import NotFound
 from .job import (
     LEASE_S,
-    PRUNED,
     RETIME,
     UNFINISHED,
     Conflict,
@@ -46,6 +45,7 @@ from .job import (
 from .job_edits import add_tags, clean_notes, detach, edit_job, raise_budget
 from .job_reader import JobReader, jobs_of, orders_of
 from .leases import NO_TARGET, Change, begin_change, change_jobs, claim_task, is_available, next_job, obey
+from .pruned_of_job import told_progress
 from .schema import LOCK
 from .tables import (
     IS_UNFINISHED,
@@ -59,9 +59,9 @@ from .tables import (
     TargetRow,
     TrialRow,
     TunerRow,
-    UploadRow,
 )
 from .translate import clean, target_values, to_target
+from .uploads import mark_used
 
 RELEASE_CLAIMS = delete(ClaimRow).where(ClaimRow.job_id == bindparam("job"), ClaimRow.epoch == bindparam("epoch"))
 """Delete the claims of a lease."""
@@ -115,8 +115,8 @@ class Jobs(JobReader):
         def work(change: Change) -> Submission:
             if idempotency is not None and (submission := self._submission(change.session, idempotency)) is not None:
                 return submission
-            if is_uploaded:
-                _lock_model(change.session, spec.model_sha256)
+            if is_uploaded and not mark_used(change.session, spec.model_sha256, change.now):
+                raise NotFound(f"there is no model {spec.model_sha256}")
             row, is_new = self._join_or_add(change, spec, values, tags, most_unfinished)
             if idempotency is not None:
                 self._add_submission(change, idempotency, row.id)
@@ -261,7 +261,7 @@ class Jobs(JobReader):
                 row.leased_until = change.lease_end(lease_s)
                 row.spent_s += spent_s
                 if progress is not None:
-                    row.progress = {name: value for name, value in progress.items() if name != PRUNED}
+                    row.progress = told_progress(progress)
                     self.database.announce(change.session)
                 change.add_events(row, events)
             return orders_of(row.wish, row.budget)
@@ -566,13 +566,6 @@ def _newest_deleted(session: Session) -> int:
 
 def _unfinished_row(session: Session, spec: JobSpec) -> JobRow | None:
     return session.scalar(select(JobRow).where(JobRow.spec_key == spec.key, IS_UNFINISHED).with_for_update())
-
-
-def _lock_model(session: Session, sha256: str) -> None:
-    """Keep others from deleting an uploaded model until the job is stored that needs it. Raises NotFound."""
-    query = select(UploadRow.sha256).where(UploadRow.sha256 == sha256)
-    if session.scalar(query.with_for_update(read=True, key_share=True)) is None:
-        raise NotFound(f"there is no model {sha256}")
 
 
 def _check_quota(session: Session, owner: str, most_unfinished: int) -> None:

@@ -31,7 +31,7 @@ from .jobs import Jobs
 from .keys import Keys
 from .logs.logs import Logs
 from .logs.releases import Releases
-from .pruning import Pruning
+from .pruning.prune import Pruning
 from .recorder import Recorder
 from .schedule_audit import ScheduleAudit
 from .schema import HEAD, current_revision, upgrade
@@ -114,7 +114,7 @@ class Store(Recorder, Transfer, Closeable):
     exactly; texts come back with NUL and lone surrogates replaced, which no database keeps; an error that is not a
     number counts as infinite.
 
-    Trials are facts: what was measured is not changed, nor removed unless a policy asks for it (`retention`), and then
+    Trials are facts: what was measured is not changed, nor removed unless a policy asks for it (`pruning`), and then
     none that anything here depends on. The key of a trial is (task, target, schedule).
     The first one stored under it stays; one that an import brings of the same schedule is kept beside it, for `best`
     and `export` alone. So is one that was imported, once the schedule is timed here: that is the trial then, and newer

@@ -40,6 +40,9 @@ Value = TypeVar("Value")
 Id = BigInteger().with_variant(Integer, "sqlite")  # SQLite counts up only what is declared INTEGER
 Key = String(64)  # a SHA-256 in hexadecimal
 
+LONG_AGO = "1970-01-01 00:00:00.000000"
+"""The moment of rows of older versions, which stored none."""
+
 
 class ReadType(TypeDecorator[Value]):
     """A type whose values are read from text, which damage may have changed: then Unreadable says where."""
@@ -126,6 +129,9 @@ class TargetRow(Row):
 
 IS_UNFINISHED = text("state IN ('queued', 'running', 'paused')")
 """`jobs.UNFINISHED` in SQL."""
+
+IS_FINISHED = text("state NOT IN ('queued', 'running', 'paused')")
+"""Condition on a job: none that meets it changes."""
 
 
 class JobRow(Row):
@@ -237,6 +243,7 @@ class UploadRow(Row):
     description: Mapped[dict[str, Any]] = mapped_column(Json)
     owner: Mapped[str] = mapped_column(String(32))
     created_at: Mapped[datetime] = mapped_column(Instant, index=True)
+    used_at: Mapped[datetime] = mapped_column(Instant, server_default=LONG_AGO)  # when it was sent or submitted last
 
 
 class UploadPieceRow(Row):
@@ -314,9 +321,6 @@ class DeliveryRow(Row):
     status: Mapped[int | None] = mapped_column(Integer)  # that the last attempt was answered with
     error: Mapped[str] = mapped_column(Text, default="")  # of the last attempt
 
-
-LONG_AGO = "1970-01-01 00:00:00.000000"
-"""The moment of rows of older versions, which stored none."""
 
 SORT_LAST, SORT_ADDED = 1, 2
 """Sort orders of columns behind those of the classes that inherit them: migrations append columns."""

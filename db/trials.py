@@ -19,7 +19,7 @@ from tunewright.codegen.fields import quote
 from tunewright.search_space.measurement import NOISE, PACE, Status
 
 from .database import DatabasePart, read_session
-from .job_reader import pruned_trials
+from .pruned_of_job import PrunedOfJob
 from .tables import JobRow, TrialRow, VoidRow
 from .translate import STATUSES, to_record, to_schedule
 from .trial import LONGEST_ERROR, TrialDetail, TrialLine, TrialOrder, TrialPage
@@ -135,7 +135,8 @@ class TrialLog(DatabasePart):
         Those that were removed count too.
         """
         query = select(TrialRow.task_key, TrialRow.status, func.count()).where(TrialRow.job_id == job_id)
-        counts = pruned_trials(session.scalar(select(JobRow.progress).where(JobRow.id == job_id)))
+        pruned = PrunedOfJob.of(session.scalar(select(JobRow.progress).where(JobRow.id == job_id)))
+        counts = {key: dict(of_task) for key, of_task in pruned.trials.items()}
         for task_key, status, count in session.execute(query.group_by(TrialRow.task_key, TrialRow.status)):
             of_task = counts.setdefault(task_key, {})
             of_task[STATUSES[status]] = of_task.get(STATUSES[status], 0) + count

@@ -51,5 +51,5 @@ class Turn:
         connection.close()
 
     def _take(self, connection: Connection) -> bool:
-        taken = connection.scalar(select(func.pg_try_advisory_lock(LOCK_SPACE, self._number)))
-        return bool(taken)
+        place = func.concat(func.current_schema(), f" {self._number}")  # a database may hold several installations
+        return bool(connection.scalar(select(func.pg_try_advisory_lock(LOCK_SPACE, func.hashtext(place)))))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import delete, select, tuple_
+from sqlalchemy import delete, select, tuple_, update
 from sqlalchemy.orm import Session
 
 from .database import DatabasePart, read_session, write_session
@@ -47,7 +47,7 @@ class Uploads(DatabasePart):
         description: Mapping[str, Any],
         owner: str = "",
     ) -> bool:  # no retry: the data can be read once
-        """Store a model, all of it or nothing. Whether it was new; a known one stays as it is."""
+        """Store a model, all of it or nothing. Whether it was new; a known one stays as it is, and is used now."""
         values = {
             "sha256": sha256,
             "size_bytes": 0,
@@ -57,8 +57,8 @@ class Uploads(DatabasePart):
             "owner": owner,
         }
         with self.database.write() as session:
-            values["created_at"] = self.database.now(session)
-            if not self.database.add(session, UploadRow, ["sha256"], [values]):
+            values["created_at"] = values["used_at"] = now = self.database.now(session)
+            if mark_used(session, sha256, now) or not self.database.add(session, UploadRow, ["sha256"], [values]):
                 return False
             digest, size_bytes = hashlib.sha256(), 0
             for position, piece in enumerate(_pieces(data)):
@@ -71,6 +71,12 @@ class Uploads(DatabasePart):
                 raise ValueError(f"the digest of what was sent is {digest.hexdigest()}, not {sha256}")
             session.get_one(UploadRow, sha256).size_bytes = size_bytes
         return True
+
+    @write_session
+    def use(self, session: Session, sha256: str) -> Upload:
+        """The model of a digest, which is used now: nobody prunes it soon. Raises NotFound."""
+        mark_used(session, sha256, self.database.now(session))
+        return from_row(Upload, self._row(session, sha256))
 
     @read_session
     def get(self, session: Session, sha256: str) -> Upload:
@@ -102,7 +108,7 @@ class Uploads(DatabasePart):
         if (job_id := session.scalar(job)) is not None:
             raise Conflict(f"job {job_id} needs the model: cancel it first")
         size_bytes = row.size_bytes
-        remove_upload(session, row)
+        remove_upload(session, sha256)
         return size_bytes
 
     def _read(self, sha256: str) -> Iterator[bytes]:
@@ -124,10 +130,16 @@ class Uploads(DatabasePart):
         return row
 
 
-def remove_upload(session: Session, row: UploadRow) -> None:
+def mark_used(session: Session, sha256: str, now: datetime) -> bool:
+    """Store that a model is used now; none can delete it until the transaction ends. Whether it is there."""
+    used = update(UploadRow).where(UploadRow.sha256 == sha256).values(used_at=now)
+    return session.connection().execute(used).rowcount == 1
+
+
+def remove_upload(session: Session, sha256: str) -> None:
     """Delete a locked model, with its pieces."""
-    session.execute(delete(UploadPieceRow).where(UploadPieceRow.sha256 == row.sha256))
-    session.execute(delete(UploadRow).where(UploadRow.sha256 == row.sha256))
+    session.execute(delete(UploadPieceRow).where(UploadPieceRow.sha256 == sha256))
+    session.execute(delete(UploadRow).where(UploadRow.sha256 == sha256))
 
 
 def _pieces(data: Iterable[bytes]) -> Iterator[bytes]:

@@ -39,7 +39,8 @@ SOURCES = sorted(
 )
 
 VARIABLE = re.compile(
-    r"""environ(?:\.get\(|\.setdefault\(|\[)\s*"(\w+)"|"(\w+)" (?:not )?in os\.environ|env\.get\("(\w+)\""""
+    r"""environ(?:\.get\(|\.setdefault\(|\[)\s*"(\w+)"|"(\w+)" (?:not )?in os\.environ"""
+    r"""|env\.get\("(\w+)"|"(TUNEWRIGHT_\w+)": \("""
 )
 """A variable of the environment in the source."""
 

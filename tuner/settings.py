@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
+from typing import Any
 
 from platformdirs import user_data_path
 
-from tunewright.db.retention import LEAST_BEST, MOST_DAYS, RetentionPolicy
+from tunewright.db.pruning.policy import LEAST_BEST, MOST_BEST, MOST_DAYS, RetentionPolicy
 
 DEBUG_LADDER = ("", "timing", "schedule", "ir", "llvm", "assembly", "rewrites")
 """The loggers `tunewright.<name>` that `DEBUG=1..6` switches on, one more at each step."""
@@ -107,33 +108,41 @@ def settings(env: Mapping[str, str] = os.environ) -> Environment:
 
 
 def _retention(env: Mapping[str, str]) -> RetentionPolicy:
-    usual = RetentionPolicy()
-    best = _limit("TUNEWRIGHT_KEEP_TRIALS", env.get("TUNEWRIGHT_KEEP_TRIALS"), None)
-    if best is not None and not LEAST_BEST <= best == best // 1:
-        raise ValueError(f"TUNEWRIGHT_KEEP_TRIALS={best:g} is no whole number from {LEAST_BEST} on, nor {FOR_EVER}")
-    trials_days = _limit("TUNEWRIGHT_KEEP_TRIALS_DAYS", env.get("TUNEWRIGHT_KEEP_TRIALS_DAYS"), usual.trials_days)
-    return RetentionPolicy(
-        events_days=_limit("TUNEWRIGHT_KEEP_EVENTS_DAYS", env.get("TUNEWRIGHT_KEEP_EVENTS_DAYS"), usual.events_days),
-        deliveries_days=_limit(
-            "TUNEWRIGHT_KEEP_DELIVERIES_DAYS", env.get("TUNEWRIGHT_KEEP_DELIVERIES_DAYS"), usual.deliveries_days
-        ),
-        models_days=_limit("TUNEWRIGHT_KEEP_MODELS_DAYS", env.get("TUNEWRIGHT_KEEP_MODELS_DAYS"), usual.models_days),
-        best=None if best is None or trials_days is None else int(best),
-        trials_days=usual.trials_days if trials_days is None else trials_days,
-    )
+    values: dict[str, Any] = {}
+    for variable, (name, read) in KEPT.items():
+        if text := env.get(variable):
+            values[name] = None if text == FOR_EVER else read(variable, text)
+    return RetentionPolicy(**values)
 
 
-def _limit(variable: str, text: str | None, usual: float | None) -> float | None:
-    """The number of a setting of what is kept how long; None for `FOR_EVER`."""
-    if not text or text == FOR_EVER:
-        return None if text else usual
+def _days(variable: str, text: str) -> float:
     try:
-        number = float(text)
+        days = float(text)
     except ValueError:
-        number = -1.0
-    if not 0.0 <= number <= MOST_DAYS:
+        days = -1.0
+    if not 0.0 <= days <= MOST_DAYS:
         raise ValueError(f"{variable}={text!r} is no number from 0 to {MOST_DAYS:,}, nor {FOR_EVER}")
-    return number
+    return days
+
+
+def _best(variable: str, text: str) -> int:
+    try:
+        best = int(text)
+    except ValueError:
+        best = -1
+    if not LEAST_BEST <= best <= MOST_BEST:
+        raise ValueError(f"{variable}={text!r} is no whole number from {LEAST_BEST} to {MOST_BEST:,}, nor {FOR_EVER}")
+    return best
+
+
+KEPT: Mapping[str, tuple[str, Callable[[str, str], float]]] = {
+    "TUNEWRIGHT_KEEP_EVENTS_DAYS": ("events_days", _days),
+    "TUNEWRIGHT_KEEP_DELIVERIES_DAYS": ("deliveries_days", _days),
+    "TUNEWRIGHT_KEEP_MODELS_DAYS": ("models_days", _days),
+    "TUNEWRIGHT_KEEP_TRIALS": ("best", _best),
+    "TUNEWRIGHT_KEEP_TRIALS_DAYS": ("trials_days", _days),
+}
+"""The variables of what is kept how long, with the field of `RetentionPolicy` and how its value is read."""
 
 
 def _lease_s(text: str) -> float:

@@ -17,7 +17,7 @@ from tunewright.codegen.target import Target
 from tunewright.db.errors import NotFound
 from tunewright.db.job import Event
 from tunewright.db.logs.logs import LogQuota
-from tunewright.db.retention import RetentionPolicy
+from tunewright.db.pruning.policy import RetentionPolicy
 from tunewright.db.store import Store
 from tunewright.graph.task import Task
 
@@ -25,10 +25,10 @@ from .changes import Changes
 from .health import ServiceHealth
 from .metrics import Metrics
 from .problems import Problem, ProblemKind
+from .pruner import Pruner
 from .queue_watch import QueueWatch
 from .readers import Readers
 from .release_key import ReleaseKey
-from .retention import Retention
 from .webhook_hosts import WebhookHosts
 
 Result = TypeVar("Result")
@@ -72,7 +72,7 @@ class Service:
     readers: Readers
     metrics: Metrics
     health: ServiceHealth
-    retention: Retention
+    pruner: Pruner
     upload_slots: anyio.CapacityLimiter  # who receives a large body
     stream_slots: anyio.CapacityLimiter  # who has an event stream open
     stream_threads: anyio.CapacityLimiter  # threads that those streams read the database in
@@ -88,7 +88,7 @@ class Service:
     def drain(self) -> None:
         """Begin to end: not ready for new work, and open streams end. From any thread, or a signal handler."""
         self.draining.set()
-        self.retention.stop()
+        self.pruner.stop()
         self.changes.stop()
 
 

@@ -13,11 +13,8 @@ from functools import partial
 from sqlalchemy import ColumnElement, Connection, delete, func, select, text
 from sqlalchemy.orm import Session
 
-from ..database import Database
+from ..database import REMOVED_AT_ONCE, Database
 from ..tables import EnvironmentRow, LogEntryRow, NamespaceRow, PromotionRow
-
-ROWS_AT_ONCE = 2000
-"""Rows that one transaction removes."""
 
 MARK = "/"
 """The begin of the name of a deleted namespace; a namespace's begins with a letter or digit."""
@@ -52,11 +49,9 @@ def sweep(database: Database, goes_on: Callable[[], bool] = lambda: True) -> Swe
 def swept(session: Session) -> SweptLog:
     """What `sweep` would remove now."""
     of_deleted = LogEntryRow.namespace_id.in_(select(NamespaceRow.id).where(_is_deleted()))
-    left = LogEntryRow.namespace_id.in_(select(NamespaceRow.id).where(~_is_deleted()))
-    unused = ~select(LogEntryRow.id).where(left, LogEntryRow.environment_id == EnvironmentRow.id).exists()
     queries = (
         select(func.count()).select_from(LogEntryRow).where(of_deleted),
-        select(func.count()).select_from(EnvironmentRow).where(unused, _is_not_newest()),
+        select(func.count()).select_from(EnvironmentRow).where(*_are_unused(~_is_deleted())),
     )
     return SweptLog(*(session.scalar(query) or 0 for query in queries))
 
@@ -88,26 +83,27 @@ def _delete_first_entries(connection: Connection, namespace_id: int) -> int:
     """Delete the first entries of a namespace, by their revisions, of which few are equal; how many."""
     of_namespace, revision = LogEntryRow.namespace_id == namespace_id, LogEntryRow.revision
     first = select(revision).where(of_namespace).order_by(revision).limit(1)
-    last = connection.scalar(first.offset(ROWS_AT_ONCE - 1))
+    last = connection.scalar(first.offset(REMOVED_AT_ONCE - 1))
     conditions = [of_namespace] if last is None else [of_namespace, revision <= last]
     return connection.execute(delete(LogEntryRow).where(*conditions)).rowcount
 
 
 def _remove_environments(database: Database) -> int:
-    """Remove environments that no entry has; how many.
-
-    Not the newest one: SQLite would use its number again, by which processes know environments that they have read.
-    """
-    in_namespace = (LogEntryRow.namespace_id == NamespaceRow.id, LogEntryRow.environment_id == EnvironmentRow.id)
-    is_used = select(LogEntryRow.id).join(NamespaceRow, in_namespace[0]).where(in_namespace[1]).exists()
+    """Remove environments that no entry has; how many."""
     with database.write_core() as connection:
         if not database.is_sqlite:
             # Each write begins with this table. So none is under way that has chosen an environment and not stored
             # the entry yet; reading goes on.
             connection.execute(text(f"LOCK TABLE {NamespaceRow.__tablename__} IN SHARE MODE"))
-        return connection.execute(delete(EnvironmentRow).where(~is_used, _is_not_newest())).rowcount
+        return connection.execute(delete(EnvironmentRow).where(*_are_unused())).rowcount
 
 
-def _is_not_newest() -> ColumnElement[bool]:
+def _are_unused(*of_namespaces: ColumnElement[bool]) -> tuple[ColumnElement[bool], ...]:
+    """Conditions on environments that can go: no entry of any namespace has them, or none of those that meet these.
+
+    Not the newest one: SQLite would use its number again, by which processes know environments that they have read.
+    """
+    entries = select(LogEntryRow.id).join(NamespaceRow, LogEntryRow.namespace_id == NamespaceRow.id)
+    is_used = entries.where(LogEntryRow.environment_id == EnvironmentRow.id, *of_namespaces).exists()
     newest = select(func.max(EnvironmentRow.id)).select_from(EnvironmentRow).scalar_subquery()
-    return EnvironmentRow.id < newest
+    return ~is_used, EnvironmentRow.id < newest

@@ -1,20 +1,21 @@
 """What is deleted over HTTP, and what the service forgets by itself."""
 
 import logging
+from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import pytest
-from sqlalchemy import func, select
+from sqlalchemy import func, select, update
 
 from tunewright.api import program
 from tunewright.api.client import Client, ServiceError
-from tunewright.api.http import retention
+from tunewright.api.http import pruner
 from tunewright.api.http.service import Options
-from tunewright.db import trial_pruning
 from tunewright.db.access import KeyScope
 from tunewright.db.job import EventKind, JobSpec, JobState, NewEvent, SearchBudget, SpecTask
-from tunewright.db.retention import MOST_PROGRESS, RetentionPolicy
-from tunewright.db.tables import LogEntryRow
+from tunewright.db.pruning import trials
+from tunewright.db.pruning.policy import MOST_PROGRESS, RetentionPolicy
+from tunewright.db.tables import LogEntryRow, UploadRow
 from tunewright.search_space.measurement import Record
 from tunewright.search_space.schedule import Schedule
 
@@ -85,6 +86,15 @@ def test_a_model_is_deleted_when_no_job_needs_it(client, kit):
     assert client.get(f"/jobs/{job_id}").status_code == 200
 
 
+def test_a_model_that_is_sent_again_is_not_pruned_soon(one, client, kit):
+    model, policy = kit.send(client, 8), RetentionPolicy(models_days=1.0)
+    with one.store.database.write() as session:
+        session.execute(update(UploadRow).values(used_at=datetime(2020, 1, 2, tzinfo=UTC)))
+    assert one.store.pruning.prune(policy, dry_run=True).models == 1
+    assert kit.send(client, 8) == model
+    assert one.store.pruning.prune(policy).models == 0
+
+
 def test_deleting_needs_the_right_to_steer(one, kit, finish):
     reader = one.client(one.key(KeyScope.JOBS_READ))
     job_id = finish(one.store)
@@ -129,8 +139,8 @@ def test_the_rows_of_a_deleted_namespace_go(one, client):
 
 
 def test_a_service_prunes_once_an_hour(serve, finish, monkeypatch, caplog):
-    monkeypatch.setattr(retention, "FIRST_S", 0.0)
-    monkeypatch.setattr(trial_pruning, "LEARNED_TRIALS", 5)
+    monkeypatch.setattr(pruner, "FIRST_S", 0.0)
+    monkeypatch.setattr(trials, "LEARNED_TRIALS", 5)
     caplog.set_level(logging.INFO, logger="tunewright.api")
     with serve() as one:
         job_id = finish(one.store, trials=30, progress=600)
@@ -164,7 +174,7 @@ def test_a_service_prunes_once_an_hour(serve, finish, monkeypatch, caplog):
 
 def test_without_a_policy_nothing_is_pruned(one, finish):
     job_id = finish(one.store, progress=600)
-    one.app.state.service.retention.prune()
+    one.app.state.service.pruner.prune()
     assert len(one.store.jobs.events(job_id, limit=None)) == 603
 
 

@@ -1,5 +1,6 @@
 """Pruning, on every database: what goes, and that nobody misses it."""
 
+import functools
 import hashlib
 import itertools
 import random
@@ -7,18 +8,24 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
+from sqlalchemy import update
 
-from tunewright.db import progress_pruning, pruning, trial_pruning
 from tunewright.db.access import KeyScope
-from tunewright.db.job import PRUNED, EventKind, JobState, NewEvent, SearchBudget
+from tunewright.db.errors import Damaged, NotFound
+from tunewright.db.job import EventKind, JobState, NewEvent, SearchBudget
 from tunewright.db.logs.entry import LogEntry, LogEnvironment
-from tunewright.db.retention import MOST_PROGRESS, Pruned, RetentionPolicy
+from tunewright.db.pruned_of_job import ENTRY, PrunedOfJob
+from tunewright.db.pruning import progress, prune, trials
+from tunewright.db.pruning.policy import MOST_PROGRESS, Pruned, RetentionPolicy
 from tunewright.db.store import open_store
-from tunewright.db.tables import DeliveryRow, WebhookRow
+from tunewright.db.tables import DeliveryRow, JobRow, TaskRow, WebhookRow
 from tunewright.search_space.measurement import Measurement, Status
 from tunewright.search_space.sketches import current, default_schedule
+
+from .conftest import plan, selected
 
 DAY_S = 86_400.0
 
@@ -31,10 +38,10 @@ NOTHING = RetentionPolicy(None, None, None, None)
 @pytest.fixture(autouse=True)
 def _small(monkeypatch):
     """Transactions of few rows, and cost models that learn from few trials."""
-    monkeypatch.setattr(progress_pruning, "ROWS_AT_ONCE", 70)
-    monkeypatch.setattr(trial_pruning, "ROWS_AT_ONCE", 7)
-    monkeypatch.setattr(pruning, "ROWS_AT_ONCE", 3)
-    monkeypatch.setattr(trial_pruning, "LEARNED_TRIALS", LEARNED)
+    monkeypatch.setattr(progress, "REMOVED_AT_ONCE", 70)
+    monkeypatch.setattr(trials, "REMOVED_AT_ONCE", 7)
+    monkeypatch.setattr(prune, "REMOVED_AT_ONCE", 3)
+    monkeypatch.setattr(trials, "LEARNED_TRIALS", LEARNED)
 
 
 def run(store, samples, number=0, trials=(), progress=0, state=JobState.SUCCEEDED):
@@ -105,6 +112,22 @@ class TestProgress:
         assert filled.pruning.prune(RetentionPolicy()).events >= whole.events - part.events - MOST_PROGRESS
         assert len(filled.jobs.events(job_id, limit=None, kinds=[EventKind.PROGRESS])) <= MOST_PROGRESS
 
+    def test_that_of_a_damaged_job_is_passed_over(self, filled, samples, clock, caplog, monkeypatch):
+        first, second = (run(filled, samples, number, progress=600).job_id for number in range(2))
+        clock.advance(31 * DAY_S)
+        mark = progress.ProgressPruning._mark_thinned
+
+        def fail(pruning, job_id):
+            if job_id == first:
+                raise Damaged("tuning.db", "a test")
+            mark(pruning, job_id)
+
+        monkeypatch.setattr(progress.ProgressPruning, "_mark_thinned", fail)
+        for _ in range(2):
+            filled.pruning.prune(RetentionPolicy())
+        assert len(filled.jobs.events(second, limit=None, kinds=[EventKind.PROGRESS])) <= MOST_PROGRESS
+        assert [(line.message, line.job) for line in caplog.records] == [("progress not pruned", first)]
+
 
 def test_deliveries_that_are_over_go(store, clock):
     with store.database.write() as session:
@@ -158,6 +181,32 @@ def test_models_that_nobody_uses_go(filled, samples, clock):
     assert filled.pruning.prune(policy) == Pruned(models=1, model_bytes=2)  # the last one's job is not finished
 
 
+def test_a_model_that_was_sent_or_submitted_again_stays(filled, samples, clock):
+    data = b"model"
+    sha256 = hashlib.sha256(data).hexdigest()
+    add = functools.partial(filled.uploads.add, sha256, label="", with_weights=False, description={})
+    spec = replace(samples.spec(), model_sha256=sha256)
+
+    def submit():
+        job_id = filled.jobs.submit(spec, "", SearchBudget(1), is_uploaded=True).job.id
+        filled.jobs.cancel(job_id)
+        filled.jobs.delete(job_id)
+
+    add([data])
+    policy = replace(NOTHING, models_days=30.0)
+    for use in (lambda: add([data]), submit, lambda: filled.uploads.use(sha256)):
+        clock.advance(31 * DAY_S)
+        assert filled.pruning.prune(policy, dry_run=True).models == 1
+        use()
+        assert filled.pruning.prune(policy) == filled.pruning.prune(policy, dry_run=True) == Pruned()
+    assert filled.uploads.get(sha256).created_at == clock.now - timedelta(days=93)
+    clock.advance(31 * DAY_S)
+    assert filled.pruning.prune(policy) == Pruned(models=1, model_bytes=5)
+    for gone in (submit, lambda: filled.uploads.use(sha256)):
+        with pytest.raises(NotFound, match="no model"):
+            gone()
+
+
 POLICY = replace(NOTHING, best=8, trials_days=90.0)
 
 
@@ -181,7 +230,7 @@ class TestTrials:
         assert filled.trials.counts(job_id) == {task: {Status.OK: len(working), Status.CRASH: 40 - len(working)}}
         assert filled.jobs.statuses(job_id) == filled.trials.counts(job_id)[task]
         assert [trial.ordinal for trial in filled.jobs.trials(job_id)][-1] == 39
-        assert PRUNED not in (filled.jobs.get(job_id).progress or {})
+        assert ENTRY not in (filled.jobs.get(job_id).progress or {})
         assert filled.pruning.prune(POLICY) == Pruned()
 
     def test_the_default_and_what_was_confirmed_or_taken_back_stays(self, filled, samples, clock):
@@ -235,6 +284,98 @@ class TestTrials:
                 assert sum(store.jobs.statuses(job_id).values()) == 30
             assert store.pruning.prune(replace(policy, best=None)) == Pruned()
             assert store.jobs.get(lease.job_id).trials == 40
+
+    def test_a_prune_with_nothing_to_do_reads_no_trials(self, filled, samples, clock):
+        is_sqlite = filled.database.is_sqlite
+        run(filled, samples, 0, [samples.record(number) for number in range(30)])
+        clock.advance(91 * DAY_S)
+        with selected(filled) as statements:
+            assert filled.pruning.prune(POLICY) == Pruned(trials=30 - 8 - LEARNED)
+        crowds = [query for query in statements if "SELECT trials.median_s" in query[0]]
+        assert crowds and all("USING COVERING INDEX" in plan(filled, query) for query in crowds if is_sqlite)
+        for _ in range(2):
+            clock.advance(3600)
+            with selected(filled) as statements:
+                assert filled.pruning.prune(POLICY) == Pruned()
+            [newest, added] = [query for query in statements if "trials" in query[0]]
+            assert "max(trials.id)" in newest[0] and "trials.id >" in added[0]
+            if is_sqlite:
+                assert "INTEGER PRIMARY KEY (rowid>? AND rowid<?)" in plan(filled, added)
+        for number in range(1, 6):  # what cost models learn from becomes other trials
+            filled.record(samples.record(number, extent=9))
+            clock.advance(3600)
+            assert filled.pruning.prune(POLICY).trials == (number < 5)  # the last one of the job stays
+        with selected(filled) as statements:
+            assert filled.pruning.prune(POLICY) == Pruned()
+        assert not [query for query, _ in statements if "FROM trials" in query]  # nothing is left that may go later
+
+    def test_trials_are_read_once_more_when_another_job_has_become_old(self, filled, samples, clock):
+        run(filled, samples, 0, [samples.record(number) for number in range(20, 40)])
+        clock.advance(50 * DAY_S)
+        run(filled, samples, 1, [samples.record(number) for number in range(40, 60)])
+        clock.advance(50 * DAY_S)
+        assert filled.pruning.prune(POLICY) == Pruned(trials=20 - 8 - 1)
+        clock.advance(50 * DAY_S)
+        assert filled.pruning.prune(POLICY) == Pruned(trials=20 - LEARNED)
+        assert filled.pruning.prune(replace(POLICY, best=9)) == Pruned()
+
+    @pytest.mark.parametrize("what", ["void", "confirm", "delete"])
+    def test_what_happens_between_reading_and_removing_counts(self, filled, samples, clock, monkeypatch, what):
+        records = [samples.record(number) for number in range(30)]
+        job_id = run(filled, samples, 0, records).job_id
+        clock.advance(91 * DAY_S)
+        place, remove = (records[0].task_key, records[0].target_key), trials.TrialPruning._delete
+        doing = {
+            "void": lambda: filled.voids.void(*place, records[0].schedule.key, "a test"),
+            "confirm": lambda: filled.confirm(records[20]),
+            "delete": lambda: filled.jobs.delete(job_id),
+        }
+
+        def late(*arguments):
+            if work := doing.pop(what, None):
+                work()
+            return remove(*arguments)
+
+        monkeypatch.setattr(trials.TrialPruning, "_delete", late)
+        filled.pruning.prune(POLICY)
+        left = {record.schedule["tile_m"] for record in filled.records(*place)}
+        gone = {*range(30)} - left
+        assert gone == {"void": {*range(9, 25)}, "confirm": {*range(8, 25)} - {20}, "delete": set()}[what]
+
+    def test_those_of_a_damaged_task_are_passed_over(self, filled, samples, clock, caplog):
+        for extent in (8, 9):
+            run(filled, samples, extent, [samples.record(number, extent=extent) for number in range(30)])
+        clock.advance(91 * DAY_S)
+        damaged = min(samples.task(extent).key for extent in (8, 9))
+        with filled.database.write() as session:
+            session.execute(update(TaskRow).where(TaskRow.key == damaged).values(data={}))
+        assert filled.pruning.prune(POLICY, dry_run=True).trials > 0
+        caplog.clear()
+        assert filled.pruning.prune(POLICY).trials > 0
+        for _ in range(2):
+            run(filled, samples, 1, [samples.record(100 + number) for number in range(9)])
+            clock.advance(91 * DAY_S)
+            filled.pruning.prune(POLICY)
+        [line] = caplog.records
+        assert (line.message, line.task) == ("trials not pruned", damaged) and "is damaged" in line.reason
+        assert len(filled.records(damaged, samples.target().key)) >= 30
+
+
+def test_what_was_removed_of_a_job_is_stored_with_its_progress(filled, samples):
+    lease = run(filled, samples, state=JobState.RUNNING)
+    pruned = PrunedOfJob(is_thinned=True).with_trials("t", Status.OK, 2).with_trials("t", Status.OK, 3)
+    assert pruned == PrunedOfJob({"t": {Status.OK: 5}}, True)
+    filled.jobs.renew(lease, progress={"trials": 1, ENTRY: "what a tuner tells"})
+    assert filled.jobs.get(lease.job_id).progress == {"trials": 1} and not filled.jobs.statuses(lease.job_id)
+    with filled.database.write() as session:
+        row = session.get_one(JobRow, lease.job_id)
+        assert PrunedOfJob.of(row.progress) == PrunedOfJob()
+        pruned.store(row)
+        session.flush()
+        session.expire(row)
+        assert PrunedOfJob.of(row.progress) == pruned
+    assert filled.jobs.get(lease.job_id).progress == {"trials": 1}
+    assert filled.jobs.statuses(lease.job_id) == {Status.OK: 5}
 
 
 def facts(store, samples, job_ids):
@@ -295,12 +436,12 @@ def test_whatever_is_pruned_all_that_is_asked_for_stays_the_same(filled, samples
 
 PRUNER = """
 import sys
-from tunewright.db import progress_pruning, trial_pruning
-from tunewright.db.retention import RetentionPolicy
+from tunewright.db.pruning import progress, trials
+from tunewright.db.pruning.policy import RetentionPolicy
 from tunewright.db.store import open_store
 
-progress_pruning.ROWS_AT_ONCE = trial_pruning.ROWS_AT_ONCE = 5
-trial_pruning.LEARNED_TRIALS = 5
+progress.REMOVED_AT_ONCE = trials.REMOVED_AT_ONCE = 5
+trials.LEARNED_TRIALS = 5
 with open_store(sys.argv[1]) as store:
     goes_on = lambda: print("one", flush=True) is None
     store.pruning.prune(RetentionPolicy(events_days=0.0, best=8, trials_days=0.0), goes_on=goes_on)

@@ -20,7 +20,7 @@ from tunewright.db.errors import StoreError
 from tunewright.db.job import UNFINISHED, EventKind, Idempotency, JobState, SearchBudget
 from tunewright.db.snapshot import NewSnapshot
 from tunewright.db.store import open_store
-from tunewright.db.tables import IS_UNFINISHED, BestRow, ConfirmationRow, Row, TaskRow, TrialRow
+from tunewright.db.tables import IS_UNFINISHED, BestRow, ConfirmationRow, Row, TaskRow, TrialRow, UploadRow
 from tunewright.db.trial import TrialOrder
 
 from .conftest import FROZEN
@@ -187,6 +187,7 @@ BEFORE_TRUST = ";".join(
         "ALTER TABLE jobs DROP COLUMN notes",
         "ALTER TABLE tuners DROP COLUMN owner",
         "ALTER TABLE tuners DROP COLUMN wish",
+        "ALTER TABLE uploads DROP COLUMN used_at",
         "DROP TABLE log_entries",
         "DROP TABLE log_environments",
         "DROP TABLE log_namespaces",
@@ -374,3 +375,10 @@ def test_a_new_revision_can_be_written(tmp_path):
     assert written.read_text().startswith('"""Add extra."""')
     assert "batch_op.add_column(sa.Column('extra'" in written.read_text()
     compile(written.read_text(), str(written), "exec")
+
+
+def test_models_of_older_databases_were_used_when_they_were_sent(tmp_path):
+    shutil.copy(next(path for path in FROZEN if path.stem == "0008"), tmp_path / "old.db")
+    with open_store(f"sqlite:///{tmp_path / 'old.db'}") as store, store.database.read() as session:
+        [row] = session.scalars(sa.select(UploadRow))
+        assert row.used_at == row.created_at

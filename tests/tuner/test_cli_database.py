@@ -7,20 +7,23 @@ import json
 import sqlite3
 import stat
 from contextlib import closing
+from datetime import UTC, datetime
 from io import StringIO
 from pathlib import Path
 
 import pytest
 from rich.console import Console
+from sqlalchemy import update
 
 from tunewright.codegen.expr.dtype import DType
 from tunewright.codegen.expr.expr import Load, Var, op
 from tunewright.codegen.target import Target
-from tunewright.db import trial_pruning
 from tunewright.db.errors import Damaged
 from tunewright.db.job import EventKind, JobSpec, JobState, NewEvent, SearchBudget, SpecTask
-from tunewright.db.retention import RetentionPolicy
+from tunewright.db.pruning import trials
+from tunewright.db.pruning.policy import RetentionPolicy
 from tunewright.db.store import open_store
+from tunewright.db.tables import JobRow
 from tunewright.graph.task import Axis, Stage, Task, Tensor
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
@@ -218,7 +221,7 @@ def long_url(url: str) -> str:
 
 
 def test_prune(long_url: str, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trial_pruning, "LEARNED_TRIALS", 5)
+    monkeypatch.setattr(trials, "LEARNED_TRIALS", 5)
     assert command("db", "prune", "--db", long_url).out.endswith(": nothing removed\n")
     options = ("--events-days", 0, "--best", 8, "--trials-days", 0, "--db", long_url)
     would = command("db", "prune", *options, "--dry-run", "--json").data
@@ -236,7 +239,22 @@ def test_prune_by_the_settings(long_url: str, command: Command, monkeypatch: pyt
         monkeypatch.setenv(f"TUNEWRIGHT_KEEP_{name}", value)
     assert settings().retention == RetentionPolicy(None, 30.0, 0.5, 8, 90.0)
     assert command("db", "prune", "--trials-days", 0, "--db", long_url, "--json").data["events"] == 0
-    for value in ("7", "8.5", "many", "-1", "nan"):
+    monkeypatch.setenv("TUNEWRIGHT_KEEP_TRIALS", "1000000")
+    assert settings().retention.best == 1_000_000
+    for value in ("7", "8.5", "many", "-1", "nan", "1000001", "9" * 5000):
         monkeypatch.setenv("TUNEWRIGHT_KEEP_TRIALS", value)
         refused_settings = command("db", "prune", "--db", long_url)
         assert refused_settings.code != 0 and "TUNEWRIGHT_KEEP_TRIALS=" in refused_settings.err
+
+
+def test_trials_are_kept_for_ever_where_the_settings_say_so(
+    long_url: str, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trials, "LEARNED_TRIALS", 5)
+    monkeypatch.setenv("TUNEWRIGHT_KEEP_TRIALS_DAYS", "forever")
+    with open_store(long_url) as store, store.database.write() as session:  # its job finished long ago
+        session.execute(update(JobRow).values(updated_at=datetime(2020, 1, 2, tzinfo=UTC)))
+    prune = ("db", "prune", "--best", 8, "--db", long_url, "--json")
+    assert command(*prune).data["trials"] == 0
+    monkeypatch.delenv("TUNEWRIGHT_KEEP_TRIALS_DAYS")
+    assert command(*prune).data["trials"] == 17

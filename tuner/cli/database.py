@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 
 from tunewright.codegen.write_faults import naming
-from tunewright.db.retention import LEAST_BEST, MOST_DAYS
+from tunewright.db.pruning.policy import LEAST_BEST, MOST_BEST, MOST_DAYS
 
 from ..errors import Refused
 from ..settings import PATIENCE_S, settings, store_url
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 
 SHOWN_AFTER_S = 1.0
 """What goes on is shown of work that takes longer than this."""
-
-MOST_BEST = 1_000_000
-"""Largest number of trials of a task that an option takes."""
 
 KEEP, AS_SERVE = "How long to keep", "as serve does"
 """Words of the options of `prune`."""

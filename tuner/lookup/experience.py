@@ -18,7 +18,7 @@ from tunewright.costmodel.layered_model import LayeredModel, fit_layer
 from tunewright.costmodel.model import group_trials
 from tunewright.costmodel.validation import split_held_out, validate
 from tunewright.costmodel.xgb import XGBModel
-from tunewright.db.retention import LEARNED_TRIALS
+from tunewright.db.pruning.policy import LEARNED_TRIALS
 from tunewright.db.snapshot import NewSnapshot, Snapshot
 
 if TYPE_CHECKING:

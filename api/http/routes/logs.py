@@ -256,7 +256,7 @@ def delete_namespace(service: ServiceDep, namespace: Decidable) -> DeletedShown:
         raise Problem(ProblemKind.RELEASE_CONFLICT, str(error)) from error
     except NotFound as error:
         raise no_such_namespace(namespace) from error
-    service.retention.sweep_log()
+    service.pruner.sweep_log()
     return DeletedShown(entries=count)
 
 

@@ -103,7 +103,7 @@ async def _receive_model(transfer: ModelTransfer, digests: set[str]) -> ModelSen
             raise Problem(ProblemKind.DIGEST_MISMATCH, f"the body's SHA-256 is {sha256}")
         answer.headers["Location"] = f"/v1/models/{sha256}"
         try:
-            upload = await in_thread(partial(service.store.uploads.get, sha256))
+            upload = await in_thread(partial(service.store.uploads.use, sha256))
         except NotFound:
             upload = await _keep(service, Path(file.name), sha256, transfer.label, transfer.key.owner)
             service.metrics.uploads.labels("new").inc()

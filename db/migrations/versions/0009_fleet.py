@@ -1,4 +1,4 @@
-"""Tags and notes of jobs, owners and wishes of tuners, webhooks, and releases of the log."""
+"""Tags and notes of jobs, owners and wishes of tuners, webhooks, releases of the log, last uses of models."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ depends_on = None
 ID = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 MOMENT = sa.DateTime(timezone=True)
 EMPTY = sa.text("''")
+LONG_AGO = "1970-01-01 00:00:00.000000"
 
 
 def upgrade() -> None:
@@ -28,6 +29,8 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name="fk_job_tags_job_id_jobs"),
     )
     op.create_index("ix_job_tags_tag_job_id", "job_tags", ["tag", "job_id"])
+    op.add_column("uploads", sa.Column("used_at", MOMENT, server_default=LONG_AGO, nullable=False))
+    op.execute("UPDATE uploads SET used_at = created_at")
     _create_webhooks()
     _create_releases()
 

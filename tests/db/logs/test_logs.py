@@ -198,7 +198,7 @@ def rows_left(store):
 
 
 def test_the_rows_of_a_deleted_namespace_are_swept_piece_by_piece(nine, monkeypatch):
-    monkeypatch.setattr(sweep, "ROWS_AT_ONCE", 2)
+    monkeypatch.setattr(sweep, "REMOVED_AT_ONCE", 2)
     nine.logs.write("m", [entry(environment=TVM), entry(environment=OLDER)])
     assert nine.logs.sweep() == SweptLog(0, 0)
     before = rows_left(nine)
@@ -214,7 +214,7 @@ def test_the_rows_of_a_deleted_namespace_are_swept_piece_by_piece(nine, monkeypa
 
 
 def test_a_sweep_that_broke_off_is_gone_on_with_while_the_name_is_in_use(nine, monkeypatch):
-    monkeypatch.setattr(sweep, "ROWS_AT_ONCE", 2)
+    monkeypatch.setattr(sweep, "REMOVED_AT_ONCE", 2)
     nine.logs.delete("n")
     for number in range(3):
         goes_on = iter([True, False])  # one transaction, and the process is killed

@@ -1,4 +1,4 @@
-"""Retention: for how long a database keeps what nobody may need any more, and what was removed. Light to import.
+"""RetentionPolicy: for how long a database keeps what nobody may need any more, and what was removed. Light to import.
 
 What is measured is not among it, unless that is asked for: neither jobs, nor what was found, nor the log.
 """
@@ -10,11 +10,11 @@ from dataclasses import dataclass, fields
 LEAST_BEST = 8
 """Fewest trials of a task that are kept: lookups consider as many (`Catalog.fastest`)."""
 
+MOST_BEST = 1_000_000
+"""Most of them that a policy tells."""
+
 LEARNED_TRIALS = 10_000
 """The newest trials of a kind of target, which a cost model is judged on: none of them is removed."""
-
-ROWS_AT_ONCE = 2000
-"""Rows that one transaction removes, at most."""
 
 MOST_PROGRESS = 200
 """Moments of progress that are kept of a job that finished long ago: as many as a curve shows."""
@@ -31,11 +31,13 @@ class RetentionPolicy:
     deliveries_days: float | None = 30.0  # what was told to webhooks, or could not be
     models_days: float | None = None  # that were sent, after their last use
     best: int | None = None  # working trials of a task on a target that stay, `LEAST_BEST` or more; None: all of them
-    trials_days: float = 90.0  # the others of a job, after its end
+    trials_days: float | None = 90.0  # the others of a job, after its end
 
     def __post_init__(self) -> None:
         if self.best is not None and self.best < LEAST_BEST:
             raise ValueError(f"{self.best} trials of a task; at least {LEAST_BEST} must stay, which lookups consider")
+        if self.best is not None and self.best > MOST_BEST:
+            raise ValueError(f"{self.best:,} trials of a task; the number must be at most {MOST_BEST:,}")
         days = (self.events_days, self.deliveries_days, self.models_days, self.trials_days)
         if any(number is not None and not 0.0 <= number <= MOST_DAYS for number in days):
             raise ValueError(f"a number of days must be from 0 to {MOST_DAYS:,}")

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunewright.db.prunable import WorkingTrial, in_ranges, slower_trials, spared_progress
-from tunewright.db.retention import LEAST_BEST, Pruned, RetentionPolicy
+from tunewright.db.pruning.policy import LEAST_BEST, MOST_BEST, Pruned, RetentionPolicy
+from tunewright.db.pruning.rules import WorkingTrial, in_ranges, slower_trials, spared_progress
 
 MOMENT = datetime(2026, 1, 2, tzinfo=UTC)
 
@@ -76,6 +76,7 @@ def test_ranges_cover_all_numbers():
 def test_policies_have_bounds():
     for values in (
         {"best": LEAST_BEST - 1},
+        {"best": MOST_BEST + 1},
         {"events_days": -1.0},
         {"trials_days": float("nan")},
         {"models_days": 1e9},

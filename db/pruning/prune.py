@@ -12,15 +12,24 @@ from datetime import datetime, timedelta
 from sqlalchemy import ColumnElement, delete, func, or_, select
 from sqlalchemy.orm import Session
 
-from .database import KEYS_AT_ONCE, Database, DatabasePart, batches, read_session, retry, write_session
-from .fleet import FORGET_S
-from .keys import Keys
-from .logs.sweep import SweptLog, sweep, swept
-from .progress_pruning import ProgressPruning
-from .retention import ROWS_AT_ONCE, Pruned, RetentionPolicy
-from .tables import IS_UNFINISHED, DeliveryRow, JobRow, TunerRow, UploadRow
-from .trial_pruning import TrialPruning
-from .uploads import remove_upload
+from ..database import (
+    KEYS_AT_ONCE,
+    REMOVED_AT_ONCE,
+    Database,
+    DatabasePart,
+    batches,
+    read_session,
+    retry,
+    write_session,
+)
+from ..fleet import FORGET_S
+from ..keys import Keys
+from ..logs.sweep import SweptLog, sweep, swept
+from ..tables import IS_UNFINISHED, DeliveryRow, JobRow, TunerRow, UploadRow
+from ..uploads import remove_upload
+from .policy import Pruned, RetentionPolicy
+from .progress import ProgressPruning
+from .trials import TrialPruning
 
 
 class Pruning(DatabasePart):
@@ -63,7 +72,7 @@ class Pruning(DatabasePart):
         yield Pruned(log_entries=log.entries, environments=log.environments)
         if policy.models_days is not None:
             yield from self._models(moment(policy.models_days), dry_run)
-        if policy.best is not None:
+        if policy.best is not None and policy.trials_days is not None:
             yield from self._trials.prune(moment(policy.trials_days), policy.best, dry_run)
 
     def _deliveries(self, before: datetime, dry_run: bool) -> Iterator[Pruned]:
@@ -79,7 +88,7 @@ class Pruning(DatabasePart):
 
     @write_session
     def _delete_deliveries(self, session: Session, before: datetime) -> int:
-        query = select(DeliveryRow.id).where(*_are_over(before)).order_by(DeliveryRow.id).limit(ROWS_AT_ONCE)
+        query = select(DeliveryRow.id).where(*_are_over(before)).order_by(DeliveryRow.id).limit(REMOVED_AT_ONCE)
         ids = session.scalars(query.with_for_update(skip_locked=True)).all()
         for some in batches(ids, KEYS_AT_ONCE):
             session.execute(delete(DeliveryRow).where(DeliveryRow.id.in_(some)))
@@ -112,18 +121,18 @@ class Pruning(DatabasePart):
     def _unused_models(self, session: Session, before: datetime) -> list[tuple[str, int]]:
         """The models that nobody has used since a moment, and their sizes in bytes."""
         used = select(JobRow.model_sha256).where(_is_use(before))
-        conditions = UploadRow.created_at < before, UploadRow.sha256.not_in(used)
+        conditions = UploadRow.used_at < before, UploadRow.sha256.not_in(used)
         query = select(UploadRow.sha256, UploadRow.size_bytes).where(*conditions).order_by(UploadRow.sha256)
         return [(sha256, size_bytes) for sha256, size_bytes in session.execute(query)]
 
     @write_session
     def _delete_model(self, session: Session, sha256: str, before: datetime) -> bool:
         """Delete a model that is still unused. Whether it was there."""
-        row = session.get(UploadRow, sha256, with_for_update=True)
+        used_at = session.scalar(select(UploadRow.used_at).where(UploadRow.sha256 == sha256).with_for_update())
         used = select(JobRow.id).where(JobRow.model_sha256 == sha256, _is_use(before)).limit(1)
-        if row is None or row.created_at >= before or session.scalar(used) is not None:
+        if used_at is None or used_at >= before or session.scalar(used) is not None:
             return False
-        remove_upload(session, row)
+        remove_upload(session, sha256)
         return True
 
     @read_session

@@ -1,4 +1,4 @@
-"""Retention: a thread of the service that has the database forget what its policy does not keep, once an hour.
+"""Pruner: a thread of the service that has the database forget what its policy does not keep, once an hour.
 
 Of several processes on PostgreSQL one does. What is left of a namespace that was deleted is removed at once, by the
 process that deleted it.
@@ -14,7 +14,7 @@ from dataclasses import asdict
 from prometheus_client import Counter
 
 from tunewright.db.errors import StoreError
-from tunewright.db.retention import RetentionPolicy
+from tunewright.db.pruning.policy import RetentionPolicy
 from tunewright.db.store import Store
 from tunewright.db.turn import Turn
 
@@ -30,7 +30,7 @@ PRUNING_TURN = 1
 _log = logging.getLogger("tunewright.api")
 
 
-class Retention:
+class Pruner:
     """Prunes the database of a service, where there is a policy."""
 
     def __init__(self, store: Store, policy: RetentionPolicy | None, pruned: Counter) -> None:
@@ -38,7 +38,7 @@ class Retention:
         self._turn = Turn(store.database, PRUNING_TURN)
         self._stopped, self._woken = threading.Event(), threading.Event()
         self._is_log_deleted = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="tunewright-retention", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="tunewright-pruner", daemon=True)
 
     def start(self) -> None:
         """Begin."""

@@ -2,54 +2,60 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
-from typing import Any
 
-from sqlalchemy import ColumnElement, delete, func, select
+from sqlalchemy import ColumnElement, delete, select
 from sqlalchemy.orm import Session
 
-from .database import DatabasePart, read_session, write_session
-from .job import PRUNED, UNFINISHED, EventKind
-from .prunable import in_ranges, spared_progress
-from .retention import MOST_PROGRESS, ROWS_AT_ONCE, Pruned
-from .tables import EventRow, JobRow
+from ..database import REMOVED_AT_ONCE, Database, DatabasePart, read_session, write_session
+from ..errors import Damaged
+from ..job import EventKind
+from ..pruned_of_job import IS_THINNED, PrunedOfJob
+from ..tables import IS_FINISHED, EventRow, JobRow
+from .policy import MOST_PROGRESS, Pruned
+from .rules import in_ranges, spared_progress
 
-THINNED = "is_thinned"
-"""What `PRUNED` has of a job whose progress was thinned."""
-
-IS_FINISHED = JobRow.state.not_in([state.value for state in UNFINISHED])
-"""Condition on a job."""
-
-
-def mark_pruned(row: JobRow, name: str, value: Any) -> None:
-    """Store with a locked job what was removed of it."""
-    told = row.progress or {}
-    row.progress = told | {PRUNED: told.get(PRUNED, {}) | {name: value}}
+_log = logging.getLogger("tunewright.db")
 
 
 class ProgressPruning(DatabasePart):
     """The part of `Pruning` for the events of jobs."""
 
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
+        self._damaged: set[int] = set()  # jobs
+
     def prune(self, before: datetime, dry_run: bool) -> Iterator[Pruned]:
         """Thin the progress of jobs that finished before a moment: what each transaction removes."""
         for job_id in self._jobs(before):
-            told = self._moments(job_id)
-            spared = spared_progress(told, MOST_PROGRESS)
-            if dry_run:
-                yield Pruned(events=len(told) - len(spared))
+            if job_id in self._damaged:
                 continue
-            gone = [number for number, _ in told if number not in spared]
-            for first, last in in_ranges(gone, ROWS_AT_ONCE):
-                stay = [number for number in spared if first <= number <= last]
-                yield Pruned(events=self._delete(job_id, first, last, stay))
-            self._mark_thinned(job_id)
+            try:
+                yield from self._thin(job_id, dry_run)
+            except Damaged as error:  # the other jobs are none the worse
+                self._damaged.add(job_id)
+                _log.warning("progress not pruned", extra={"job": job_id, "reason": str(error)})
+
+    def _thin(self, job_id: int, dry_run: bool) -> Iterator[Pruned]:
+        """Thin the progress of a job."""
+        told = self._moments(job_id)
+        spared = spared_progress(told, MOST_PROGRESS)
+        if dry_run:
+            yield Pruned(events=len(told) - len(spared))
+            return
+        gone = [number for number, _ in told if number not in spared]
+        for first, last in in_ranges(gone, REMOVED_AT_ONCE):
+            stay = [number for number in spared if first <= number <= last]
+            yield Pruned(events=self._delete(job_id, first, last, stay))
+        self._mark_thinned(job_id)
 
     @read_session
     def _jobs(self, session: Session, before: datetime) -> list[int]:
         """Jobs that finished before a moment, and may have told more of their progress than is kept."""
-        is_thinned = func.coalesce(JobRow.progress[(PRUNED, THINNED)].as_boolean(), False)
-        conditions = IS_FINISHED, JobRow.updated_at < before, JobRow.events > MOST_PROGRESS, is_thinned.is_(False)
+        conditions = IS_FINISHED, JobRow.updated_at < before, JobRow.events > MOST_PROGRESS, IS_THINNED.is_(False)
         return list(session.scalars(select(JobRow.id).where(*conditions).order_by(JobRow.id)))
 
     @read_session
@@ -69,7 +75,7 @@ class ProgressPruning(DatabasePart):
     def _mark_thinned(self, session: Session, job_id: int) -> None:
         row = session.get(JobRow, job_id, with_for_update=True)
         if row is not None:  # it was deleted
-            mark_pruned(row, THINNED, True)
+            replace(PrunedOfJob.of(row.progress), is_thinned=True).store(row)
 
 
 def _progress_of(job_id: int) -> tuple[ColumnElement[bool], ...]:
