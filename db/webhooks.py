@@ -23,7 +23,7 @@ from .database import DatabasePart, read_session, write_session
 from .errors import NotFound, StoreError
 from .job import EventKind
 from .schema import LOCK
-from .tables import DeliveryRow, JobRow, JobTagRow, WebhookRow
+from .tables import DeliveryRow, JobRow, JobTagRow, KeyRow, WebhookRow
 from .translate import clean, from_row
 
 WEBHOOK_KINDS = (EventKind.SUCCEEDED, EventKind.FAILED, EventKind.CANCELLED, EventKind.REGRESSED)
@@ -53,6 +53,10 @@ OF_RESULT = ("speedup", "speedup_interval", "outcome", "default_ms", "tuned_ms")
 
 class TooManyWebhooks(StoreError):
     """The owner has as many webhooks as one may have."""
+
+
+class NoLastingKey(StoreError):
+    """The owner is no key that is valid and lasts."""
 
 
 class DeliveryState(StrEnum):
@@ -117,7 +121,7 @@ class Webhooks(DatabasePart):
     """Webhooks and their deliveries. Every method may raise StoreError."""
 
     def create(self, url: str, kinds: Collection[EventKind], owner: str) -> tuple[Webhook, str]:
-        """A new webhook and its secret, which no other method returns. Raises TooManyWebhooks.
+        """A new webhook and its secret, which no other method returns. Raises NoLastingKey and TooManyWebhooks.
 
         Whether anything may be sent to the address is for the caller to know.
         """
@@ -130,10 +134,21 @@ class Webhooks(DatabasePart):
     def _create(self, session: Session, values: dict[str, Any]) -> Webhook:
         row = session.get(WebhookRow, values["id"])  # where this is repeated
         if row is None:
+            now = self.database.now(session)
+            self._check_owner(session, values["owner"], now)
             self._check_count(session, values["owner"])
-            row = WebhookRow(**values, created_at=self.database.now(session))
+            row = WebhookRow(**values, created_at=now)
             session.add(row)
         return _webhook(row)
+
+    def _check_owner(self, session: Session, owner: str, now: datetime) -> None:
+        """Raises NoLastingKey where the webhook would not end with a key."""
+        # Locked, so that the key is not revoked before this transaction ends: who revokes it finds the webhook then.
+        key = session.get(KeyRow, owner, with_for_update={"read": True, "key_share": True})
+        if key is None or not key.is_valid(now):
+            raise NoLastingKey("the key is unknown, expired or revoked")
+        if key.is_passing:  # it is forgotten when it is over
+            raise NoLastingKey("webhooks are of keys, and a session that began with a link is of none")
 
     def _check_count(self, session: Session, owner: str) -> None:
         if not self.database.is_sqlite:  # SQLite has one writer; here those of an owner are made one after the other

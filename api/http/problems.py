@@ -342,6 +342,11 @@ class Problem(HTTPException):
         self.errors = list(errors)
 
 
+def no_key(detail: str) -> Problem:
+    """The problem of a request without a key that is good for it."""
+    return Problem(ProblemKind.NO_KEY, detail, headers={"WWW-Authenticate": 'Bearer realm="tunewright"'})
+
+
 def invalid(place: str, parts: Iterable[int | str], detail: str) -> Problem:
     """The problem of one fault: `place` is body, query, path or header, `parts` leads to it in there."""
     where, detail = pointer(parts), abridge(" ".join(detail.split()), MOST_LETTERS)

@@ -211,8 +211,9 @@ class TestDelivery:
 
     def test_what_waited_is_sent_by_the_next_service(self, url, serve, receiver):
         with open_store(url) as store:
-            webhook, _ = store.webhooks.create(receiver.url(), WEBHOOK_KINDS, "k1")
-            waiting = store.webhooks.test(webhook.id, "k1")
+            key, _ = store.keys.create("n", [KeyScope.JOBS_WRITE])
+            webhook, _ = store.webhooks.create(receiver.url(), WEBHOOK_KINDS, key.id)
+            waiting = store.webhooks.test(webhook.id, key.id)
         with serve(Options(webhook_hosts=LOOPBACK), url):
             [request] = receiver.wait(1)
         assert request.headers["webhook-id"] == waiting.id
@@ -434,6 +435,19 @@ class TestRoutes:
         webhook = create(client, receiver.url())
         session = one.store.keys.begin_session(one.token, [KeyScope.JOBS_READ], 60)
         assert [shown["id"] for shown in one.client(session[1]).get("/v1/webhooks").json()] == [webhook["id"]]
+
+    def test_of_a_key_that_is_revoked_while_the_name_is_resolved(self, one, client, kit, receiver, monkeypatch):
+        [key] = [key for key in one.store.keys.list() if one.token.startswith(f"tw_{key.id}_")]
+
+        async def resolve(host, port):
+            one.store.keys.revoke(key.id)
+            return ["127.0.0.1"]
+
+        monkeypatch.setattr(webhook_hosts, "resolve", resolve)
+        answer = client.post("/v1/webhooks", json={"url": receiver.url()})
+        assert kit.problem(answer, "no-key", 401)["detail"] == "the key is unknown, expired or revoked"
+        assert answer.headers["www-authenticate"].startswith("Bearer")
+        assert one.store.webhooks.list(key.id) == []
 
     def test_so_many_of_a_key(self, one, client, kit, receiver):
         for _ in range(MOST_WEBHOOKS):

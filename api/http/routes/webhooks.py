@@ -11,12 +11,12 @@ from fastapi import APIRouter, Depends, Path, Response
 
 from tunewright.db.access import Key, KeyScope
 from tunewright.db.errors import NotFound
-from tunewright.db.webhooks import TooManyWebhooks
+from tunewright.db.webhooks import NoLastingKey, TooManyWebhooks
 
 from ..access import count_as_change, needs
 from ..openapi import problems
 from ..paging import Cursor, Limit, Page, cut, number_of
-from ..problems import Problem, ProblemKind, invalid
+from ..problems import Problem, ProblemKind, invalid, no_key
 from ..schemas.webhooks import DeliveryShown, WebhookAsked, WebhookCreated, WebhookShown
 from ..service import ServiceDep, in_thread
 from ..webhook_hosts import UnfitAddress, parse_url
@@ -47,6 +47,8 @@ async def create_webhook(request: WebhookAsked, answer: Response, service: Servi
     create = partial(service.store.webhooks.create, str(url), request.kinds, key.owner)
     try:
         webhook, secret = await in_thread(create)
+    except NoLastingKey as error:  # it was good a moment ago
+        raise no_key(str(error)) from error
     except TooManyWebhooks as error:
         raise Problem(ProblemKind.TOO_MANY_WEBHOOKS, str(error)) from error
     answer.headers["Location"] = f"/v1/webhooks/{webhook.id}"
