@@ -232,6 +232,12 @@ class ProblemKind(Enum):
         "The key has as many webhooks as it may have",
         "Delete one that is not needed: `DELETE /v1/webhooks/{id}`.",
     )
+    TOO_MANY_DELIVERIES = (
+        "too-many-deliveries",
+        409,
+        "The webhook has as many waiting deliveries as it may have",
+        "Wait until its receiver took some: `GET /v1/webhooks/{id}/deliveries` has why it did not.",
+    )
     RELEASE_CONFLICT = (
         "release-conflict",
         409,

@@ -13,7 +13,7 @@ import json
 import logging
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from typing import TypeVar
 
@@ -58,11 +58,11 @@ class WebhookSender:
 
     async def run(self) -> None:
         """Send what is due for ever. An attempt that is broken off is made again, by this process or another."""
-        under_way: dict[asyncio.Task[None], str] = {}
+        under_way: dict[asyncio.Task[None], Attempt] = {}
         try:
             while True:
-                for attempt in await self._take(SLOTS - len(under_way), set(under_way.values())):
-                    under_way[asyncio.create_task(self._make(attempt))] = attempt.delivery.webhook_id
+                for attempt in await self._take(SLOTS - len(under_way), list(under_way.values())):
+                    under_way[asyncio.create_task(self._make(attempt))] = attempt
                 if not under_way:
                     await asyncio.sleep(POLL_S)
                     continue
@@ -76,11 +76,11 @@ class WebhookSender:
                 task.cancel()
             await asyncio.gather(*under_way, return_exceptions=True)
 
-    async def _take(self, limit: int, besides: set[str]) -> list[Attempt]:
+    async def _take(self, limit: int, under_way: Sequence[Attempt]) -> list[Attempt]:
         if not limit:
             return []
         try:
-            attempts = list(await self._in_thread(partial(self._webhooks.take, limit, besides)))
+            attempts = list(await self._in_thread(partial(self._webhooks.take, limit, under_way)))
         except StoreError as error:
             if not self._is_database_away:  # told once, not at each look
                 _log.warning("webhooks are not sent", extra={"reason": str(error)})

@@ -13,11 +13,12 @@ import pytest
 from tunewright.api.http import webhook_hosts, webhook_sender
 from tunewright.api.http.service import Options
 from tunewright.api.http.webhook_hosts import WebhookHosts
+from tunewright.api.http.webhook_sender import SLOTS
 from tunewright.db.access import KeyScope
 from tunewright.db.errors import Unreachable
 from tunewright.db.job import EventKind, JobState, NewEvent
 from tunewright.db.store import open_store
-from tunewright.db.webhooks import MOST_WEBHOOKS, PAUSES_S, TAKEN_S, WEBHOOK_KINDS
+from tunewright.db.webhooks import ATTEMPTS_OF_OWNER, MOST_WEBHOOKS, PAUSES_S, TAKEN_S, WEBHOOK_KINDS
 
 from ..waiting import wait_for
 from .receiver import receiving, status
@@ -293,6 +294,28 @@ class TestCare:
         assert deliveries(client, slow)[0]["state"] == "waiting"
         over.set()
 
+    def test_one_key_keeps_no_other_waiting(self, one, client, receiver, monkeypatch):
+        monkeypatch.setattr(webhook_sender, "TIMEOUT_S", 100.0)
+        over = threading.Event()
+
+        def answer(handler):
+            if handler.path == "/slow":
+                over.wait(60)
+            status(204)(handler)
+
+        receiver.answers += [answer] * (SLOTS + 1)
+        slow = [create(client, receiver.url().replace("/hook", "/slow")) for _ in range(SLOTS)]
+        for webhook in slow:
+            client.post(f"/v1/webhooks/{webhook['id']}:test")
+        receiver.wait(ATTEMPTS_OF_OWNER)
+        other = one.client(one.key())
+        quick = create(other, receiver.url())
+        other.post(f"/v1/webhooks/{quick['id']}:test")
+        assert settled(other, quick)["state"] == "delivered"
+        paths = [request.path for request in receiver.requests]
+        assert paths == ["/slow"] * ATTEMPTS_OF_OWNER + ["/hook"]
+        over.set()
+
     def test_proxies_are_not_used(self, client, receiver, monkeypatch):
         for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
             monkeypatch.setenv(name, "http://127.0.0.1:1")
@@ -454,6 +477,14 @@ class TestRoutes:
             create(client, receiver.url())
         kit.problem(client.post("/v1/webhooks", json={"url": receiver.url()}), "too-many-webhooks", 409)
         create(one.client(one.key()), receiver.url())
+
+    def test_so_many_deliveries_wait(self, client, kit, receiver, monkeypatch):
+        monkeypatch.setattr("tunewright.db.webhooks.MOST_WAITING", 1)
+        receiver.answers.append(status(500))
+        webhook = create(client, receiver.url())
+        client.post(f"/v1/webhooks/{webhook['id']}:test")
+        settled(client, webhook)
+        kit.problem(client.post(f"/v1/webhooks/{webhook['id']}:test"), "too-many-deliveries", 409)
 
     @pytest.mark.parametrize("on", [[], ["queued"], ["test"], "failed", None, ["failed"] * 5])
     def test_kinds_that_are_none(self, client, kit, receiver, on):

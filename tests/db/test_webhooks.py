@@ -18,6 +18,7 @@ from tunewright.db.job import EventKind, JobState, NewEvent, SearchBudget
 from tunewright.db.store import open_store
 from tunewright.db.tables import JobTagRow, KeyRow
 from tunewright.db.webhooks import (
+    ATTEMPTS_OF_OWNER,
     MOST_WEBHOOKS,
     PAUSES_S,
     TAKEN_S,
@@ -25,6 +26,7 @@ from tunewright.db.webhooks import (
     WEBHOOK_KINDS,
     DeliveryState,
     NoLastingKey,
+    TooManyDeliveries,
     TooManyWebhooks,
 )
 
@@ -252,6 +254,33 @@ class TestDeliveries:
         assert [delivery.number for delivery in rest] == numbers[2::-1]
         assert {delivery.kind for delivery in rest} == {TEST}
 
+    def test_so_many_wait_and_what_is_beyond_is_given_up(self, filled, samples, webhooks, webhook, monkeypatch):
+        monkeypatch.setattr(webhooks_module, "MOST_WAITING", 2)
+        other, _ = webhooks.create(URL, WEBHOOK_KINDS, OWNER)
+        webhooks.test(webhook.id, OWNER)
+        for number in range(3):
+            filled.jobs.finish(leased(filled, samples, number), JobState.CANCELLED)
+        given_up, waits = (DeliveryState.GIVEN_UP, "2 others were waiting"), (DeliveryState.WAITING, "")
+        found = [(delivery.state, delivery.error) for delivery in deliveries(webhooks, webhook)]
+        assert found == [given_up, given_up, waits, waits]
+        assert [delivery.state for delivery in deliveries(webhooks, other)].count(DeliveryState.WAITING) == 2
+        with pytest.raises(TooManyDeliveries, match="2 deliveries are waiting"):
+            webhooks.test(webhook.id, OWNER)
+        [attempt] = [attempt for attempt in webhooks.take(2) if attempt.delivery.webhook_id == webhook.id]
+        webhooks.settle(attempt, 200)
+        assert webhooks.test(webhook.id, OWNER).state is DeliveryState.WAITING
+
+    def test_what_is_beyond_is_forgotten_too(self, filled, samples, webhooks, webhook, monkeypatch):
+        monkeypatch.setattr(webhooks_module, "MOST_WAITING", 1)
+        monkeypatch.setattr(webhooks_module, "DELIVERIES_KEPT", 2)
+        waiting = webhooks.test(webhook.id, OWNER)
+        for number in range(5):
+            filled.jobs.finish(leased(filled, samples, number), JobState.CANCELLED)
+        newest, *others = deliveries(webhooks, webhook)
+        assert newest.data["job"]["label"] == "model4.onnx"
+        assert [delivery.data["job"]["label"] for delivery in others[:-1]] == ["model3.onnx"]
+        assert others[-1] == waiting
+
     def test_a_webhook_that_is_deleted_meanwhile_fails_no_job(self, shared_url, samples):
         """Jobs that end while webhooks go and come: each ends, and no delivery is without its webhook."""
         with open_store(shared_url) as store:
@@ -328,9 +357,27 @@ class TestSending:
         first, second = (webhooks.test(webhook.id, OWNER).id for _ in range(2))
         clock.advance(1)
         third = webhooks.test(other.id, "k2").id
-        assert [attempt.delivery.id for attempt in webhooks.take(10, {webhook.id})] == [third]
-        assert [attempt.delivery.id for attempt in webhooks.take(10)] == [first]
+        [attempt] = webhooks.take(1)
+        assert attempt.delivery.id == first
+        assert [attempt.delivery.id for attempt in webhooks.take(10, [attempt])] == [third]
         assert [attempt.delivery.id for attempt in webhooks.take(10)] == [second]
+
+    def test_an_owner_takes_no_others_turn(self, webhooks, clock):
+        ids = [webhooks.create(URL, WEBHOOK_KINDS, OWNER)[0].id for _ in range(ATTEMPTS_OF_OWNER + 2)]
+        first = [webhooks.test(name, OWNER).id for name in ids]
+        clock.advance(1)
+        others, _ = webhooks.create(URL, WEBHOOK_KINDS, "k2")
+        third = webhooks.test(others.id, "k2").id
+        under_way = webhooks.take(1)
+        assert [attempt.delivery.id for attempt in under_way] == first[:1]
+        under_way = [*under_way, *webhooks.take(1, under_way)]
+        assert under_way[-1].delivery.id == third
+        under_way += webhooks.take(MOST_WEBHOOKS, under_way)
+        assert [attempt.delivery.id for attempt in under_way if attempt.owner == OWNER] == first[:ATTEMPTS_OF_OWNER]
+        assert webhooks.take(MOST_WEBHOOKS, under_way) == []
+        webhooks.settle(under_way.pop(0), 200)
+        [attempt] = webhooks.take(MOST_WEBHOOKS, under_way)
+        assert attempt.delivery.id == first[ATTEMPTS_OF_OWNER]
 
     def test_several_processes_take_each_once(self, shared_url, samples):
         with open_store(shared_url) as store:

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Depends, Path, Response
 
 from tunewright.db.access import Key, KeyScope
 from tunewright.db.errors import NotFound
-from tunewright.db.webhooks import NoLastingKey, TooManyWebhooks
+from tunewright.db.webhooks import NoLastingKey, TooManyDeliveries, TooManyWebhooks
 
 from ..access import count_as_change, needs
 from ..openapi import problems
@@ -88,13 +88,18 @@ def delete_webhook(service: ServiceDep, key: Writer, webhook_id: WebhookId) -> W
     "/{webhook_id}:test",
     status_code=202,
     summary="Test a webhook",
-    responses=problems(ProblemKind.NO_SUCH_WEBHOOK, ProblemKind.INVALID, ProblemKind.UNWRITABLE),
+    responses=problems(
+        ProblemKind.NO_SUCH_WEBHOOK, ProblemKind.TOO_MANY_DELIVERIES, ProblemKind.INVALID, ProblemKind.UNWRITABLE
+    ),
     dependencies=CHANGES,
 )
 def test_webhook(service: ServiceDep, key: Writer, webhook_id: WebhookId) -> DeliveryShown:
     """Queue a delivery of the kind `test`, which is about no job. Its deliveries tell what comes of it."""
     with of_key():
-        return DeliveryShown.of(service.store.webhooks.test(webhook_id, key.owner))
+        try:
+            return DeliveryShown.of(service.store.webhooks.test(webhook_id, key.owner))
+        except TooManyDeliveries as error:
+            raise Problem(ProblemKind.TOO_MANY_DELIVERIES, str(error)) from error
 
 
 @router.get(
