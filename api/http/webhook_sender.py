@@ -34,6 +34,12 @@ POLL_S = 1.0
 TIMEOUT_S = 10.0
 """How long an attempt may take, from the look-up of the name to the end of the answer."""
 
+CONNECT_S = 3.0
+"""How long a connection to one address may take: less than an attempt, so that another address is tried in time."""
+
+MOST_ADDRESSES = 4
+"""Addresses of a host that an attempt tries."""
+
 SLOTS = 16
 """Attempts under way at once, each to another webhook: one that is slow keeps no other waiting."""
 
@@ -97,6 +103,8 @@ class WebhookSender:
                 status = await self._send(attempt)
             if not is_success(status):
                 error = f"it was answered with {status}" + ("; redirects are not followed" if status < 400 else "")
+        except httpx.ConnectTimeout:
+            error = f"no connection within {CONNECT_S:g} s"
         except (TimeoutError, httpx.TimeoutException):
             error = f"no answer within {TIMEOUT_S:g} s"
         except UnfitAddress as fault:
@@ -121,14 +129,14 @@ class WebhookSender:
     async def _send(self, attempt: Attempt) -> int:
         """The status that a delivery is answered with. Raises UnfitAddress, httpx.HTTPError and OSError."""
         url = parse_url(attempt.url)
-        addresses = await self._hosts.addresses(url)
+        *others, last = (await self._hosts.addresses(url))[:MOST_ADDRESSES]
         body = json.dumps(attempt.delivery.content(), ensure_ascii=True, separators=(",", ":")).encode()
-        for address in addresses[:-1]:
+        for address in others:
             try:
                 return await self._post(attempt, url, address, body)
-            except httpx.ConnectError:  # another one may answer
+            except (httpx.ConnectError, httpx.ConnectTimeout):  # another one may answer
                 continue
-        return await self._post(attempt, url, addresses[-1], body)
+        return await self._post(attempt, url, last, body)
 
     async def _post(self, attempt: Attempt, url: httpx.URL, address: str, body: bytes) -> int:
         """Send to this very address, for the host of the URL."""
@@ -142,7 +150,7 @@ class WebhookSender:
             verify=self._tls,
             trust_env=False,  # a proxy would look the name up anew
             follow_redirects=False,
-            timeout=TIMEOUT_S,
+            timeout=httpx.Timeout(TIMEOUT_S, connect=CONNECT_S),
         ) as client:
             request = client.build_request(
                 "POST",

@@ -2,8 +2,10 @@
 
 import json
 import re
+import socket
 import ssl
 import threading
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ import pytest
 from tunewright.api.http import webhook_hosts, webhook_sender
 from tunewright.api.http.service import Options
 from tunewright.api.http.webhook_hosts import WebhookHosts
-from tunewright.api.http.webhook_sender import SLOTS
+from tunewright.api.http.webhook_sender import MOST_ADDRESSES, SLOTS
 from tunewright.db.access import KeyScope
 from tunewright.db.errors import Unreachable
 from tunewright.db.job import EventKind, JobState, NewEvent
@@ -374,6 +376,29 @@ class TestAddresses:
         assert asked == [("hook.test", receiver.port)] * 2
         assert receiver.requests[0].headers["host"] == f"hook.test:{receiver.port}"
 
+    def test_after_an_address_that_hangs_the_next_is_called(self, one, client, receiver, monkeypatch):
+        monkeypatch.setattr(webhook_sender, "CONNECT_S", 0.2)
+        leads_to(monkeypatch, "127.0.0.2", "127.0.0.1")
+        with hanging("127.0.0.2", receiver.port):
+            webhook = create(client, receiver.url("hook.test"))
+            client.post(f"/v1/webhooks/{webhook['id']}:test")
+            assert settled(client, webhook)["state"] == "delivered"
+
+    def test_where_all_hang(self, one, client, receiver, monkeypatch):
+        monkeypatch.setattr(webhook_sender, "CONNECT_S", 0.2)
+        leads_to(monkeypatch, "127.0.0.2")
+        with hanging("127.0.0.2", receiver.port):
+            webhook = create(client, receiver.url("hook.test"))
+            client.post(f"/v1/webhooks/{webhook['id']}:test")
+            assert settled(client, webhook)["error"] == "no connection within 0.2 s"
+
+    def test_so_many_addresses_are_tried(self, one, client, receiver, monkeypatch):
+        leads_to(monkeypatch, *(f"127.0.1.{number}" for number in range(MOST_ADDRESSES)), "127.0.0.1")
+        webhook = create(client, receiver.url("hook.test"))
+        client.post(f"/v1/webhooks/{webhook['id']}:test")
+        assert settled(client, webhook)["error"].startswith("no connection: ")
+        assert receiver.requests == []
+
     @pytest.mark.parametrize(("name", "is_told"), [("hook.test", True), ("other.test", False)])
     def test_the_certificate_is_of_the_name(self, one, client, monkeypatch, tmp_path, name, is_told):
         async def resolve(host, port):
@@ -388,6 +413,26 @@ class TestAddresses:
             delivery = settled(client, webhook)
         assert delivery["state"] == ("delivered" if is_told else "waiting")
         assert is_told or "certificate" in delivery["error"]
+
+
+def leads_to(monkeypatch, *addresses):
+    """Let every name have these addresses."""
+
+    async def resolve(host, port):
+        return list(addresses)
+
+    monkeypatch.setattr(webhook_hosts, "resolve", resolve)
+
+
+@contextmanager
+def hanging(address, port):
+    """Somebody who accepts no connection, and refuses none."""
+    with socket.create_server((address, port), backlog=0), ExitStack() as stack:
+        for _ in range(2):  # Linux queues one more than it is told
+            client = stack.enter_context(socket.socket())
+            client.setblocking(False)
+            client.connect_ex((address, port))
+        yield
 
 
 def tls_of(name, folder):
