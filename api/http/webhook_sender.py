@@ -31,6 +31,9 @@ Result = TypeVar("Result")
 POLL_S = 1.0
 """How often to look for what is due."""
 
+FAULT_S = 10.0
+"""How long to look for nothing after a look that broke off."""
+
 TIMEOUT_S = 10.0
 """How long an attempt may take, from the look-up of the name to the end of the answer."""
 
@@ -67,20 +70,28 @@ class WebhookSender:
         under_way: dict[asyncio.Task[None], Attempt] = {}
         try:
             while True:
-                for attempt in await self._take(SLOTS - len(under_way), list(under_way.values())):
-                    under_way[asyncio.create_task(self._make(attempt))] = attempt
-                if not under_way:
-                    await asyncio.sleep(POLL_S)
-                    continue
-                done, _ = await asyncio.wait(under_way, timeout=POLL_S, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
-                    del under_way[task]
-                    if (fault := task.exception()) is not None:  # of this program: the others are still sent
-                        _log.error("an attempt to call a webhook broke off", exc_info=fault)
+                try:
+                    await self._go_on(under_way)
+                except Exception:  # noqa: BLE001 - a bug: what is due later is still sent
+                    _log.exception("a look for what is due to webhooks broke off")
+                    await asyncio.sleep(FAULT_S)
         finally:
             for task in under_way:
                 task.cancel()
             await asyncio.gather(*under_way, return_exceptions=True)
+
+    async def _go_on(self, under_way: dict[asyncio.Task[None], Attempt]) -> None:
+        """Begin what is due, and wait a while for what is under way."""
+        for attempt in await self._take(SLOTS - len(under_way), list(under_way.values())):
+            under_way[asyncio.create_task(self._make(attempt))] = attempt
+        if not under_way:
+            await asyncio.sleep(POLL_S)
+            return
+        done, _ = await asyncio.wait(under_way, timeout=POLL_S, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            del under_way[task]
+            if (fault := task.exception()) is not None:  # of this program: the others are still sent
+                _log.error("an attempt to call a webhook broke off", exc_info=fault)
 
     async def _take(self, limit: int, under_way: Sequence[Attempt]) -> list[Attempt]:
         if not limit:

@@ -200,6 +200,24 @@ class TestDelivery:
         assert len({request.headers["webhook-id"] for request in receiver.wait(3)}) == 2
         wait_for(lambda: deliveries(client, webhook)[0]["state"] == "delivered")
 
+    def test_a_look_that_breaks_off(self, one, client, receiver, monkeypatch, caplog):
+        monkeypatch.setattr(webhook_sender, "FAULT_S", 0.02)
+        take, calls = one.store.webhooks.take, []
+
+        def broken(*_):
+            calls.append(1)
+            raise ZeroDivisionError("a bug")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(one.store.webhooks, "take", broken)
+            wait_for(lambda: len(calls) > 1)
+        webhook = create(client, receiver.url())
+        client.post(f"/v1/webhooks/{webhook['id']}:test")
+        assert settled(client, webhook)["state"] == "delivered"
+        assert one.store.webhooks.take == take
+        [logged, *_] = [line for line in caplog.records if line.message.endswith("due to webhooks broke off")]
+        assert logged.exc_info[0] is ZeroDivisionError
+
     def test_two_services_send_once(self, serve, url, kit, receiver):
         options = Options(webhook_hosts=LOOPBACK)
         with serve(options, url) as one, serve(options, url) as other:
@@ -220,6 +238,20 @@ class TestDelivery:
         with serve(Options(webhook_hosts=LOOPBACK), url):
             [request] = receiver.wait(1)
         assert request.headers["webhook-id"] == waiting.id
+
+
+def test_what_broke_off_keeps_nothing_else_open(serve, monkeypatch, caplog):
+    async def broken(_):
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(webhook_sender.WebhookSender, "run", broken)
+    closed: list[bool] = []
+    with serve() as one:
+        close = one.store.close
+        monkeypatch.setattr(one.store, "close", lambda: (closed.append(True), close()))
+    assert closed
+    [logged] = [line for line in caplog.records if line.message == "what runs beside the requests broke off"]
+    assert logged.exc_info[0] is ZeroDivisionError
 
 
 class TestCare:
