@@ -24,7 +24,7 @@ from prometheus_client import Counter
 from tunewright.db.errors import StoreError
 from tunewright.db.webhooks import SECRET_MARK, Attempt, Webhooks, is_success
 
-from .webhook_hosts import UnfitAddress, WebhookHosts, parse_url
+from .webhook_hosts import TooManyNames, UnfitAddress, WebhookHosts, parse_url
 
 Result = TypeVar("Result")
 
@@ -118,6 +118,8 @@ class WebhookSender:
             error = f"no connection within {CONNECT_S:g} s"
         except (TimeoutError, httpx.TimeoutException):
             error = f"no answer within {TIMEOUT_S:g} s"
+        except TooManyNames as fault:
+            error = str(fault)
         except UnfitAddress as fault:
             error = f"the URL: {fault}"
         except httpx.ConnectError as fault:

@@ -376,6 +376,11 @@ class TestAddresses:
             assert [fault["pointer"] for fault in body["errors"]] == ["#/url"]
             assert one.client().get("/v1/webhooks").json() == []
 
+    def test_names_that_all_hang(self, client, kit, monkeypatch):
+        monkeypatch.setattr(webhook_hosts, "_resolving", threading.Semaphore(0))
+        body = kit.problem(client.post("/v1/webhooks", json={"url": "https://hook.test/"}), "busy", 503)
+        assert body["detail"] == "too many names are being resolved at once"
+
     def test_a_name_that_leads_elsewhere_later(self, serve, kit, receiver, monkeypatch):
         """It was public when the webhook was created."""
         leads_to = ["93.184.215.14"]

@@ -19,7 +19,7 @@ from ..paging import Cursor, Limit, Page, cut, number_of
 from ..problems import Problem, ProblemKind, invalid, no_key
 from ..schemas.webhooks import DeliveryShown, WebhookAsked, WebhookCreated, WebhookShown
 from ..service import ServiceDep, in_thread
-from ..webhook_hosts import UnfitAddress, parse_url
+from ..webhook_hosts import TooManyNames, UnfitAddress, parse_url
 
 router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"])
 
@@ -34,7 +34,7 @@ WebhookId = Annotated[str, Path(pattern="^[0-9a-f]{16}$", description="Name of t
     "",
     status_code=201,
     summary="Create a webhook",
-    responses=problems(ProblemKind.INVALID, ProblemKind.TOO_MANY_WEBHOOKS, ProblemKind.UNWRITABLE),
+    responses=problems(ProblemKind.INVALID, ProblemKind.TOO_MANY_WEBHOOKS, ProblemKind.UNWRITABLE, ProblemKind.BUSY),
     dependencies=CHANGES,
 )
 async def create_webhook(request: WebhookAsked, answer: Response, service: ServiceDep, key: Writer) -> WebhookCreated:
@@ -42,6 +42,8 @@ async def create_webhook(request: WebhookAsked, answer: Response, service: Servi
     try:
         url = parse_url(request.url)
         await service.options.webhook_hosts.addresses(url)
+    except TooManyNames as fault:
+        raise Problem(ProblemKind.BUSY, str(fault), retry_after_s=10) from fault
     except UnfitAddress as fault:
         raise invalid("body", ["url"], str(fault)) from fault
     create = partial(service.store.webhooks.create, str(url), request.kinds, key.owner)
