@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import Select, case, delete, func, select
+from sqlalchemy import Select, case, delete, func, select, update
 from sqlalchemy.orm import Session
 
 from .database import DatabasePart, read_session, write_session
@@ -332,6 +332,12 @@ def _count_waiting(session: Session, ids: Collection[str]) -> Counter[str]:
     is_waiting = DeliveryRow.webhook_id.in_(ids), DeliveryRow.due_at.is_not(None)
     query = select(DeliveryRow.webhook_id, func.count()).where(*is_waiting).group_by(DeliveryRow.webhook_id)
     return Counter(dict(session.execute(query).all()))
+
+
+def give_up_waiting(session: Session, error: str) -> None:
+    """Give up all deliveries that wait."""
+    is_waiting = DeliveryRow.due_at.is_not(None)
+    session.execute(update(DeliveryRow).where(is_waiting).values(due_at=None, error=error))
 
 
 def delete_webhooks(session: Session, ids: Collection[str]) -> None:
