@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import Select, case, delete, func, select, update
+from sqlalchemy import ColumnElement, Select, case, delete, func, select, update
 from sqlalchemy.orm import Session
 
 from .database import DatabasePart, read_session, write_session
@@ -235,7 +235,8 @@ class Webhooks(DatabasePart):
     ) -> Sequence[Attempt]:
         now = self.database.now(session)
         first = _first_due(now, webhooks, owners).subquery()
-        turn = func.row_number().over(partition_by=WebhookRow.owner, order_by=(DeliveryRow.due_at, DeliveryRow.id))
+        oldest = DeliveryRow.due_at, DeliveryRow.id
+        turn: ColumnElement[int] = func.row_number().over(partition_by=WebhookRow.owner, order_by=oldest)
         if owners:
             turn += case(owners, value=WebhookRow.owner, else_=0)
         turns = (
@@ -250,7 +251,7 @@ class Webhooks(DatabasePart):
             .join(turns, turns.c.id == DeliveryRow.id)
             # Due still, once it is locked: another process may have taken it in between.
             .where(turns.c.turn <= ATTEMPTS_OF_OWNER, DeliveryRow.due_at <= now)
-            .order_by(turns.c.turn, DeliveryRow.due_at, DeliveryRow.id)
+            .order_by(turns.c.turn, *oldest)
             .limit(limit)
             .with_for_update(of=DeliveryRow, skip_locked=True)
         )
@@ -289,7 +290,7 @@ def is_success(status: int | None) -> bool:
     return status is not None and 200 <= status < 300
 
 
-def _first_due(now: datetime, webhooks: Collection[str], owners: Mapping[str, int]) -> Select[tuple[int]]:
+def _first_due(now: datetime, webhooks: Collection[str], owners: Mapping[str, int]) -> Select[int]:
     """The first delivery that is due of each webhook but these, of owners that have not as many attempts as one may."""
     full = [owner for owner, count in owners.items() if count >= ATTEMPTS_OF_OWNER]
     return (
