@@ -10,7 +10,7 @@ import importlib.util
 import logging
 import os
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from functools import partial
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, cast
@@ -174,9 +174,9 @@ async def _life(app: FastAPI) -> AsyncIterator[None]:
         service.drain()
         for task in lasting:
             task.cancel()
-        for task in lasting:
-            with suppress(asyncio.CancelledError):
-                await task
+        for end in await asyncio.gather(*lasting, return_exceptions=True):
+            if isinstance(end, Exception):  # not CancelledError; the rest is closed all the same
+                _log.error("what runs beside the requests broke off", exc_info=end)
         service.readers.close()
         await in_thread(service.pruner.close)
         await app.state.descriptions.close()

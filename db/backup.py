@@ -53,6 +53,7 @@ from .tables import (
     TunerRow,
     UploadRow,
 )
+from .webhooks import give_up_waiting
 
 TRANSIENT_TABLES = tuple(Row.metadata.tables[row.__tablename__] for row in (ClaimRow, TunerRow))
 """Tables of what goes on at this moment."""
@@ -136,7 +137,8 @@ def restore(file: Path, url: str, *, wait_s: float = 60.0, watch: Watch = _ignor
     """Fill the database at a URL, which must be empty or missing, with a backup. All of it or nothing.
 
     The backup is checked before anything is touched. One of an older schema is migrated as a copy. Leases in it end:
-    running jobs are queued, or paused if they belong to a command. Raises StoreError, and OSError where the file can't
+    running jobs are queued, or paused if they belong to a command. What waits to be told to webhooks is given up: their
+    receivers may know it by now, from the database that it is of. Raises StoreError, and OSError where the file can't
     be read.
     """
     parsed = parse_url(url)
@@ -310,7 +312,7 @@ def _refuse_rows(target: Connection, name: str) -> None:
 
 
 def _fill(source: Connection, change: Change, name: str, watch: Watch) -> None:
-    """Copy the backup `name` into an empty database, and end its leases."""
+    """Copy the backup `name` into an empty database, end its leases, and give up what waits to be told."""
     target = change.session.connection()
     if target.dialect.name != "sqlite":  # SQLite has one writer anyway
         target.execute(text(f"LOCK TABLE {', '.join(table.name for table in LASTING_TABLES)} IN EXCLUSIVE MODE"))
@@ -322,6 +324,7 @@ def _fill(source: Connection, change: Change, name: str, watch: Watch) -> None:
         change.end_lease(row)
         row.attempts = max(0, row.attempts - 1)  # it was no loss
         change.settle(row, JobState.PAUSED if row.attached else JobState.QUEUED)
+    give_up_waiting(change.session, "it waited in a backup that was restored")
 
 
 def _continue_sequences(target: Connection) -> None:

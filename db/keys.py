@@ -85,7 +85,7 @@ class Keys(DatabasePart):
         with self.database.read() as session:
             row = self._row(session, token)
             now = self.database.now(session)
-            if row is None or not _is_valid(row, now):
+            if row is None or not row.is_valid(now):
                 return None
             key = _key(row)
         if key.last_used_at is None or (now - key.last_used_at).total_seconds() >= USE_PRECISION_S:
@@ -97,7 +97,7 @@ class Keys(DatabasePart):
         with self.database.write() as session:
             row = self._row(session, token, lock=True)
             now = self.database.now(session)
-            if row is None or not _is_valid(row, now):
+            if row is None or not row.is_valid(now):
                 return None
             row.revoked_at = row.last_used_at = now
             return _key(row)
@@ -113,7 +113,7 @@ class Keys(DatabasePart):
         session_token = new_token()
         row = self._row(session, token, lock=True)  # a revocation waits, and then finds the session too
         now = self.database.now(session)
-        if row is None or row.is_passing or not _is_valid(row, now):  # a session can't begin another
+        if row is None or row.is_passing or not row.is_valid(now):  # a session can't begin another
             return None
         until = now + timedelta(seconds=expires_in_s)
         values = _new_values(session_token, f"{SESSION_OF}{row.id}", set(scopes) & set(row.scopes), is_passing=True)
@@ -223,10 +223,6 @@ def _digest(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-def _is_valid(row: KeyRow, now: datetime) -> bool:
-    return row.revoked_at is None and (row.expires_at is None or row.expires_at > now)
-
-
 def _is_valid_sql(now: datetime) -> ColumnElement[bool]:
-    """The same in SQL."""
+    """`KeyRow.is_valid` in SQL."""
     return and_(KeyRow.revoked_at.is_(None), or_(KeyRow.expires_at.is_(None), KeyRow.expires_at > now))

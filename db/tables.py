@@ -272,6 +272,10 @@ class KeyRow(Row):
     last_used_at: Mapped[datetime | None] = mapped_column(Instant)
     namespaces: Mapped[list[str] | None] = mapped_column(Json(none_as_null=True))  # of the log; none: all of them
 
+    def is_valid(self, now: datetime) -> bool:
+        """Whether it is neither revoked nor expired."""
+        return self.revoked_at is None and (self.expires_at is None or self.expires_at > now)
+
 
 class TunerRow(Row):
     """A process that takes jobs."""

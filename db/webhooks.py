@@ -10,20 +10,21 @@ from __future__ import annotations
 
 import base64
 import secrets
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import delete, func, select
+from sqlalchemy import ColumnElement, Select, case, delete, func, select, update
 from sqlalchemy.orm import Session
 
 from .database import DatabasePart, read_session, write_session
 from .errors import NotFound, StoreError
 from .job import EventKind
 from .schema import LOCK
-from .tables import DeliveryRow, JobRow, JobTagRow, WebhookRow
+from .tables import DeliveryRow, JobRow, JobTagRow, KeyRow, WebhookRow
 from .translate import clean, from_row
 
 WEBHOOK_KINDS = (EventKind.SUCCEEDED, EventKind.FAILED, EventKind.CANCELLED, EventKind.REGRESSED)
@@ -44,6 +45,12 @@ PAUSES_S = (10.0, 60.0, 600.0, 3600.0, 6 * 3600.0)
 TAKEN_S = 60.0
 """How long a delivery that was taken is left to who took it: longer than any attempt lasts."""
 
+ATTEMPTS_OF_OWNER = 4
+"""Attempts of an owner that one process has under way at once: slow receivers keep no other owner waiting."""
+
+MOST_WAITING = 1000
+"""Deliveries of a webhook that wait. What comes beyond is given up at once."""
+
 DELIVERIES_KEPT = 1000
 """The newest of a webhook that are kept once they are over."""
 
@@ -53,6 +60,14 @@ OF_RESULT = ("speedup", "speedup_interval", "outcome", "default_ms", "tuned_ms")
 
 class TooManyWebhooks(StoreError):
     """The owner has as many webhooks as one may have."""
+
+
+class TooManyDeliveries(StoreError):
+    """As many deliveries wait as may."""
+
+
+class NoLastingKey(StoreError):
+    """The owner is no key that is valid and lasts."""
 
 
 class DeliveryState(StrEnum):
@@ -111,13 +126,14 @@ class Attempt:
     delivery: Delivery  # its `attempts` count this one
     url: str
     secret: str
+    owner: str  # of the webhook
 
 
 class Webhooks(DatabasePart):
     """Webhooks and their deliveries. Every method may raise StoreError."""
 
     def create(self, url: str, kinds: Collection[EventKind], owner: str) -> tuple[Webhook, str]:
-        """A new webhook and its secret, which no other method returns. Raises TooManyWebhooks.
+        """A new webhook and its secret, which no other method returns. Raises NoLastingKey and TooManyWebhooks.
 
         Whether anything may be sent to the address is for the caller to know.
         """
@@ -130,10 +146,21 @@ class Webhooks(DatabasePart):
     def _create(self, session: Session, values: dict[str, Any]) -> Webhook:
         row = session.get(WebhookRow, values["id"])  # where this is repeated
         if row is None:
+            now = self.database.now(session)
+            self._check_owner(session, values["owner"], now)
             self._check_count(session, values["owner"])
-            row = WebhookRow(**values, created_at=self.database.now(session))
+            row = WebhookRow(**values, created_at=now)
             session.add(row)
         return _webhook(row)
+
+    def _check_owner(self, session: Session, owner: str, now: datetime) -> None:
+        """Raises NoLastingKey where the webhook would not end with a key."""
+        # Locked, so that the key is not revoked before this transaction ends: who revokes it finds the webhook then.
+        key = session.get(KeyRow, owner, with_for_update={"read": True, "key_share": True})
+        if key is None or not key.is_valid(now):
+            raise NoLastingKey("the key is unknown, expired or revoked")
+        if key.is_passing:  # it is forgotten when it is over
+            raise NoLastingKey("webhooks are of keys, and a session that began with a link is of none")
 
     def _check_count(self, session: Session, owner: str) -> None:
         if not self.database.is_sqlite:  # SQLite has one writer; here those of an owner are made one after the other
@@ -172,8 +199,10 @@ class Webhooks(DatabasePart):
 
     @write_session
     def test(self, session: Session, webhook_id: str, owner: str) -> Delivery:
-        """Queue a delivery that is about no job. Raises NotFound."""
+        """Queue a delivery that is about no job. Raises NotFound and TooManyDeliveries."""
         webhook = self._row(session, webhook_id, owner, lock=True)
+        if _count_waiting(session, [webhook.id]).get(webhook.id, 0) >= MOST_WAITING:
+            raise TooManyDeliveries(f"{MOST_WAITING:,} deliveries are {DeliveryState.WAITING}, as many as may")
         row = _new_delivery(webhook.id, TEST, {}, self.database.now(session))
         session.add(row)
         session.flush()
@@ -185,27 +214,44 @@ class Webhooks(DatabasePart):
         query = select(func.count()).select_from(DeliveryRow)
         return session.scalar(query.where(DeliveryRow.due_at <= self.database.now(session))) or 0
 
-    def take(self, limit: int, besides: Collection[str] = ()) -> Sequence[Attempt]:
-        """Take deliveries that are due, the first of each webhook but those of `besides`. Give each to `settle`."""
-        return self._take(limit, besides) if self._is_any_due(besides) else []  # looking locks nothing
+    def take(self, limit: int, under_way: Collection[Attempt] = ()) -> Sequence[Attempt]:
+        """Take deliveries that are due, of each webhook the first. Give each to `settle`.
+
+        `under_way` is what the caller is sending: their webhooks get nothing else meanwhile, their owners at most
+        `ATTEMPTS_OF_OWNER` with them, and others' deliveries are taken before theirs.
+        """
+        webhooks = {attempt.delivery.webhook_id for attempt in under_way}
+        owners = Counter(attempt.owner for attempt in under_way)
+        # Looking locks nothing.
+        return self._take(limit, webhooks, owners) if self._is_any_due(webhooks, owners) else []
 
     @read_session
-    def _is_any_due(self, session: Session, besides: Collection[str]) -> bool:
-        conditions = DeliveryRow.due_at <= self.database.now(session), DeliveryRow.webhook_id.not_in(besides)
-        return session.scalar(select(DeliveryRow.id).where(*conditions).limit(1)) is not None
+    def _is_any_due(self, session: Session, webhooks: Collection[str], owners: Mapping[str, int]) -> bool:
+        return session.scalar(_first_due(self.database.now(session), webhooks, owners).limit(1)) is not None
 
     @write_session
-    def _take(self, session: Session, limit: int, besides: Collection[str]) -> Sequence[Attempt]:
+    def _take(
+        self, session: Session, limit: int, webhooks: Collection[str], owners: Mapping[str, int]
+    ) -> Sequence[Attempt]:
         now = self.database.now(session)
-        first = select(func.min(DeliveryRow.id)).where(
-            DeliveryRow.due_at <= now, DeliveryRow.webhook_id.not_in(besides)
+        first = _first_due(now, webhooks, owners).subquery()
+        oldest = DeliveryRow.due_at, DeliveryRow.id
+        turn: ColumnElement[int] = func.row_number().over(partition_by=WebhookRow.owner, order_by=oldest)
+        if owners:
+            turn += case(owners, value=WebhookRow.owner, else_=0)
+        turns = (
+            select(DeliveryRow.id, turn.label("turn"))
+            .join(first, first.c.id == DeliveryRow.id)
+            .join(WebhookRow, WebhookRow.id == DeliveryRow.webhook_id)
+            .subquery()
         )
         query = (
             select(DeliveryRow, WebhookRow)
             .join(WebhookRow, WebhookRow.id == DeliveryRow.webhook_id)
+            .join(turns, turns.c.id == DeliveryRow.id)
             # Due still, once it is locked: another process may have taken it in between.
-            .where(DeliveryRow.id.in_(first.group_by(DeliveryRow.webhook_id)), DeliveryRow.due_at <= now)
-            .order_by(DeliveryRow.due_at, DeliveryRow.id)
+            .where(turns.c.turn <= ATTEMPTS_OF_OWNER, DeliveryRow.due_at <= now)
+            .order_by(turns.c.turn, *oldest)
             .limit(limit)
             .with_for_update(of=DeliveryRow, skip_locked=True)
         )
@@ -213,7 +259,7 @@ class Webhooks(DatabasePart):
         for row, webhook in session.execute(query).all():
             row.attempts += 1
             row.due_at = now + timedelta(seconds=TAKEN_S)
-            attempts.append(Attempt(_delivery(row), webhook.url, webhook.secret))
+            attempts.append(Attempt(_delivery(row), webhook.url, webhook.secret, webhook.owner))
         return attempts
 
     @write_session
@@ -244,6 +290,17 @@ def is_success(status: int | None) -> bool:
     return status is not None and 200 <= status < 300
 
 
+def _first_due(now: datetime, webhooks: Collection[str], owners: Mapping[str, int]) -> Select[int]:
+    """The first delivery that is due of each webhook but these, of owners that have not as many attempts as one may."""
+    full = [owner for owner, count in owners.items() if count >= ATTEMPTS_OF_OWNER]
+    return (
+        select(func.min(DeliveryRow.id).label("id"))
+        .join(WebhookRow, WebhookRow.id == DeliveryRow.webhook_id)
+        .where(DeliveryRow.due_at <= now, DeliveryRow.webhook_id.not_in(webhooks), WebhookRow.owner.not_in(full))
+        .group_by(DeliveryRow.webhook_id)
+    )
+
+
 def queue_deliveries(session: Session, job: JobRow, events: Sequence[Mapping[str, Any]], now: datetime) -> None:
     """Store the deliveries of new events of a job, given as the columns of EventRows, to the webhooks of its owner."""
     events = [event for event in events if event["kind"] in WEBHOOK_KINDS]
@@ -254,12 +311,34 @@ def queue_deliveries(session: Session, job: JobRow, events: Sequence[Mapping[str
     webhooks = session.scalars(query).all()
     if not webhooks:
         return
+    waiting = _count_waiting(session, [webhook.id for webhook in webhooks])
     tags = session.scalars(select(JobTagRow.tag).where(JobTagRow.job_id == job.id).order_by(JobTagRow.tag)).all()
     for event in events:
         data = {"job": _job_data(job, tags), "event": _event_data(event)}
         for webhook in webhooks:
-            if event["kind"] in webhook.events:
-                session.add(_new_delivery(webhook.id, event["kind"], data, now))
+            if event["kind"] not in webhook.events:
+                continue
+            row = _new_delivery(webhook.id, event["kind"], data, now)
+            session.add(row)
+            if waiting[webhook.id] < MOST_WAITING:
+                waiting[webhook.id] += 1
+            else:
+                row.due_at, row.error = None, f"{MOST_WAITING:,} others were {DeliveryState.WAITING}"
+                session.flush()
+                _forget_old(session, webhook.id)
+
+
+def _count_waiting(session: Session, ids: Collection[str]) -> Counter[str]:
+    """How many deliveries wait by webhook. Others may add some at the same time: the bound may be passed by a few."""
+    is_waiting = DeliveryRow.webhook_id.in_(ids), DeliveryRow.due_at.is_not(None)
+    query = select(DeliveryRow.webhook_id, func.count()).where(*is_waiting).group_by(DeliveryRow.webhook_id)
+    return Counter(dict(session.execute(query).all()))
+
+
+def give_up_waiting(session: Session, error: str) -> None:
+    """Give up all deliveries that wait."""
+    is_waiting = DeliveryRow.due_at.is_not(None)
+    session.execute(update(DeliveryRow).where(is_waiting).values(due_at=None, error=error))
 
 
 def delete_webhooks(session: Session, ids: Collection[str]) -> None:
@@ -302,7 +381,9 @@ def _forget_old(session: Session, webhook_id: str) -> None:
     last = session.scalar(newest.offset(DELIVERIES_KEPT).limit(1))
     if last is not None:
         is_old = DeliveryRow.webhook_id == webhook_id, DeliveryRow.id <= last, DeliveryRow.due_at.is_(None)
-        session.execute(delete(DeliveryRow).where(*is_old))
+        # Those that another transaction is about to forget are left to it: it may lock them in another order.
+        old = select(DeliveryRow.id).where(*is_old).with_for_update(skip_locked=True)
+        session.execute(delete(DeliveryRow).where(DeliveryRow.id.in_(old)))
 
 
 def _webhook(row: WebhookRow) -> Webhook:

@@ -33,7 +33,7 @@ from .access import (
     request_token,
 )
 from .paths import LOGIN, is_for_people
-from .problems import NO_KEY_SENT, ONLY_HERE, Problem, ProblemKind, internal, response, unavailable
+from .problems import NO_KEY_SENT, ONLY_HERE, Problem, ProblemKind, internal, no_key, response, unavailable
 from .service import Service
 
 CLIENT_ID = re.compile(r"[A-Za-z0-9._-]{8,64}")
@@ -201,7 +201,7 @@ class Gate:
         token, is_session = request_token(headers)
         key = await self._key(scope, token, is_session)
         if key.is_local and not is_this_machine(_peer(scope)):
-            raise _no_key(ONLY_HERE)
+            raise no_key(ONLY_HERE)
         if is_session:
             check_own_page(method, headers)
         self._rates.count(key.owner)
@@ -209,10 +209,10 @@ class Gate:
 
     async def _key(self, scope: Scope, token: str | None, is_session: bool) -> Key:
         if token is None:
-            raise _no_key(NO_KEY_SENT)
+            raise no_key(NO_KEY_SENT)
         key = await find_key(self._keys, self._rates, token, scope["state"]["address"])
         if key is None:
-            raise _no_key("the session has ended" if is_session else "the key is unknown, expired or revoked")
+            raise no_key("the session has ended" if is_session else "the key is unknown, expired or revoked")
         return key
 
 
@@ -222,10 +222,6 @@ def _check_encoding(scope: Scope) -> None:
     if scope["method"] not in SAFE and coding.lower() not in ("", "identity"):
         detail = f"its Content-Encoding is {quote(coding)}; bodies are taken as they are alone"
         raise Problem(ProblemKind.PACKED, detail, headers={"Accept-Encoding": "identity"})
-
-
-def _no_key(detail: str) -> Problem:
-    return Problem(ProblemKind.NO_KEY, detail, headers={"WWW-Authenticate": 'Bearer realm="tunewright"'})
 
 
 class BodyReader:

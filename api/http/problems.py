@@ -232,6 +232,12 @@ class ProblemKind(Enum):
         "The key has as many webhooks as it may have",
         "Delete one that is not needed: `DELETE /v1/webhooks/{id}`.",
     )
+    TOO_MANY_DELIVERIES = (
+        "too-many-deliveries",
+        409,
+        "The webhook has as many waiting deliveries as it may have",
+        "Wait until its receiver took some: `GET /v1/webhooks/{id}/deliveries` has why it did not.",
+    )
     RELEASE_CONFLICT = (
         "release-conflict",
         409,
@@ -340,6 +346,11 @@ class Problem(HTTPException):
         super().__init__(kind.status, detail, all_headers)
         self.kind = kind
         self.errors = list(errors)
+
+
+def no_key(detail: str) -> Problem:
+    """The problem of a request without a key that is good for it."""
+    return Problem(ProblemKind.NO_KEY, detail, headers={"WWW-Authenticate": 'Bearer realm="tunewright"'})
 
 
 def invalid(place: str, parts: Iterable[int | str], detail: str) -> Problem:

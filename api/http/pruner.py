@@ -9,7 +9,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 
 from prometheus_client import Counter
 
@@ -81,12 +83,18 @@ class Pruner:
         while self._goes_on():
             self._woken.wait(max(0.0, due_s - time.monotonic()))
             self._woken.clear()
-            try:
-                if self._is_log_deleted.is_set():
-                    self._is_log_deleted.clear()
-                    self._store.logs.sweep(self._goes_on)
-                if self._goes_on() and time.monotonic() >= due_s:
-                    due_s = time.monotonic() + EVERY_S
-                    self.prune()
-            except StoreError as error:  # the next time will do
-                _log.warning("not pruned", extra={"reason": str(error)})
+            if self._is_log_deleted.is_set():
+                self._is_log_deleted.clear()
+                self._try(partial(self._store.logs.sweep, self._goes_on))
+            if self._goes_on() and time.monotonic() >= due_s:
+                due_s = time.monotonic() + EVERY_S
+                self._try(self.prune)
+
+    def _try(self, work: Callable[[], object]) -> None:
+        """Do it as far as it goes: the next time will do for the rest."""
+        try:
+            work()
+        except StoreError as error:
+            _log.warning("not pruned", extra={"reason": str(error)})
+        except Exception:  # noqa: BLE001 - a bug: the next time may go better
+            _log.exception("not pruned")

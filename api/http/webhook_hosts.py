@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import anyio
 import httpx
@@ -23,6 +25,9 @@ LONGEST_HOST = 253
 
 RESOLVING_S = 5.0
 """How long a name may take to be resolved."""
+
+MOST_RESOLVING = 32
+"""Names that are being resolved at once: a thread that takes longer than is waited for can't be ended."""
 
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 IpNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -36,6 +41,10 @@ NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
 class UnfitAddress(Exception):
     """Nothing is sent to a URL: why not, in one line for people."""
+
+
+class TooManyNames(UnfitAddress):
+    """As many names are being resolved as may: that may be over soon."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +106,28 @@ def parse_url(text: str) -> httpx.URL:
 
 
 async def resolve(host: str, port: int) -> list[str]:
-    """The addresses of a host. Raises UnfitAddress where it has none."""
-    work = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+    """The addresses of a host. Raises UnfitAddress where it has none, and TooManyNames."""
+    apart = anyio.CapacityLimiter(1)  # from the threads of requests, which names that hang would use up
     try:
         with anyio.fail_after(RESOLVING_S):
-            entries = await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
+            work = partial(_look_up, host, port)
+            entries = await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=apart)
     except (OSError, UnicodeError) as error:  # TimeoutError is one
         raise UnfitAddress("its host can't be resolved now") from error
     return list(dict.fromkeys(str(entry[4][0]) for entry in entries))
+
+
+_resolving = threading.BoundedSemaphore(MOST_RESOLVING)
+
+
+def _look_up(host: str, port: int) -> list[tuple[Any, ...]]:
+    """What the system says of a host. It counts until it is done, also where nobody waits any more."""
+    if not _resolving.acquire(blocking=False):
+        raise TooManyNames("too many names are being resolved at once")
+    try:
+        return list(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+    finally:
+        _resolving.release()
 
 
 def is_public(address: IpAddress) -> bool:

@@ -13,7 +13,7 @@ import json
 import logging
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from typing import TypeVar
 
@@ -24,15 +24,24 @@ from prometheus_client import Counter
 from tunewright.db.errors import StoreError
 from tunewright.db.webhooks import SECRET_MARK, Attempt, Webhooks, is_success
 
-from .webhook_hosts import UnfitAddress, WebhookHosts, parse_url
+from .webhook_hosts import TooManyNames, UnfitAddress, WebhookHosts, parse_url
 
 Result = TypeVar("Result")
 
 POLL_S = 1.0
 """How often to look for what is due."""
 
+FAULT_S = 10.0
+"""How long to look for nothing after a look that broke off."""
+
 TIMEOUT_S = 10.0
 """How long an attempt may take, from the look-up of the name to the end of the answer."""
+
+CONNECT_S = 3.0
+"""How long a connection to one address may take: less than an attempt, so that another address is tried in time."""
+
+MOST_ADDRESSES = 4
+"""Addresses of a host that an attempt tries."""
 
 SLOTS = 16
 """Attempts under way at once, each to another webhook: one that is slow keeps no other waiting."""
@@ -58,29 +67,37 @@ class WebhookSender:
 
     async def run(self) -> None:
         """Send what is due for ever. An attempt that is broken off is made again, by this process or another."""
-        under_way: dict[asyncio.Task[None], str] = {}
+        under_way: dict[asyncio.Task[None], Attempt] = {}
         try:
             while True:
-                for attempt in await self._take(SLOTS - len(under_way), set(under_way.values())):
-                    under_way[asyncio.create_task(self._make(attempt))] = attempt.delivery.webhook_id
-                if not under_way:
-                    await asyncio.sleep(POLL_S)
-                    continue
-                done, _ = await asyncio.wait(under_way, timeout=POLL_S, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
-                    del under_way[task]
-                    if (fault := task.exception()) is not None:  # of this program: the others are still sent
-                        _log.error("an attempt to call a webhook broke off", exc_info=fault)
+                try:
+                    await self._go_on(under_way)
+                except Exception:  # noqa: BLE001 - a bug: what is due later is still sent
+                    _log.exception("a look for what is due to webhooks broke off")
+                    await asyncio.sleep(FAULT_S)
         finally:
             for task in under_way:
                 task.cancel()
             await asyncio.gather(*under_way, return_exceptions=True)
 
-    async def _take(self, limit: int, besides: set[str]) -> list[Attempt]:
+    async def _go_on(self, under_way: dict[asyncio.Task[None], Attempt]) -> None:
+        """Begin what is due, and wait a while for what is under way."""
+        for attempt in await self._take(SLOTS - len(under_way), list(under_way.values())):
+            under_way[asyncio.create_task(self._make(attempt))] = attempt
+        if not under_way:
+            await asyncio.sleep(POLL_S)
+            return
+        done, _ = await asyncio.wait(under_way, timeout=POLL_S, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            del under_way[task]
+            if (fault := task.exception()) is not None:  # of this program: the others are still sent
+                _log.error("an attempt to call a webhook broke off", exc_info=fault)
+
+    async def _take(self, limit: int, under_way: Sequence[Attempt]) -> list[Attempt]:
         if not limit:
             return []
         try:
-            attempts = list(await self._in_thread(partial(self._webhooks.take, limit, besides)))
+            attempts = list(await self._in_thread(partial(self._webhooks.take, limit, under_way)))
         except StoreError as error:
             if not self._is_database_away:  # told once, not at each look
                 _log.warning("webhooks are not sent", extra={"reason": str(error)})
@@ -97,8 +114,12 @@ class WebhookSender:
                 status = await self._send(attempt)
             if not is_success(status):
                 error = f"it was answered with {status}" + ("; redirects are not followed" if status < 400 else "")
+        except httpx.ConnectTimeout:
+            error = f"no connection within {CONNECT_S:g} s"
         except (TimeoutError, httpx.TimeoutException):
             error = f"no answer within {TIMEOUT_S:g} s"
+        except TooManyNames as fault:
+            error = str(fault)
         except UnfitAddress as fault:
             error = f"the URL: {fault}"
         except httpx.ConnectError as fault:
@@ -121,14 +142,14 @@ class WebhookSender:
     async def _send(self, attempt: Attempt) -> int:
         """The status that a delivery is answered with. Raises UnfitAddress, httpx.HTTPError and OSError."""
         url = parse_url(attempt.url)
-        addresses = await self._hosts.addresses(url)
+        *others, last = (await self._hosts.addresses(url))[:MOST_ADDRESSES]
         body = json.dumps(attempt.delivery.content(), ensure_ascii=True, separators=(",", ":")).encode()
-        for address in addresses[:-1]:
+        for address in others:
             try:
                 return await self._post(attempt, url, address, body)
-            except httpx.ConnectError:  # another one may answer
+            except (httpx.ConnectError, httpx.ConnectTimeout):  # another one may answer
                 continue
-        return await self._post(attempt, url, addresses[-1], body)
+        return await self._post(attempt, url, last, body)
 
     async def _post(self, attempt: Attempt, url: httpx.URL, address: str, body: bytes) -> int:
         """Send to this very address, for the host of the URL."""
@@ -142,7 +163,7 @@ class WebhookSender:
             verify=self._tls,
             trust_env=False,  # a proxy would look the name up anew
             follow_redirects=False,
-            timeout=TIMEOUT_S,
+            timeout=httpx.Timeout(TIMEOUT_S, connect=CONNECT_S),
         ) as client:
             request = client.build_request(
                 "POST",

@@ -12,9 +12,11 @@ from tunewright.api.client import Client, ServiceError
 from tunewright.api.http import pruner
 from tunewright.api.http.service import Options
 from tunewright.db.access import KeyScope
+from tunewright.db.errors import Damaged, StoreError
 from tunewright.db.job import EventKind, JobSpec, JobState, NewEvent, SearchBudget, SpecTask
 from tunewright.db.pruning import trials
 from tunewright.db.pruning.policy import MOST_PROGRESS, RetentionPolicy
+from tunewright.db.pruning.prune import Pruning
 from tunewright.db.tables import LogEntryRow, UploadRow
 from tunewright.search_space.measurement import Record
 from tunewright.search_space.schedule import Schedule
@@ -170,6 +172,28 @@ def test_a_service_prunes_once_an_hour(serve, finish, monkeypatch, caplog):
         events = read(client, job_id)
         assert events[-1][1] == "succeeded"
         assert read(client, job_id, headers={"Last-Event-ID": str(events[20][0] - 1)}) == events[20:]
+
+
+@pytest.mark.parametrize("fault", [ZeroDivisionError("a bug"), Damaged("db", "a row is damaged")])
+def test_what_breaks_off_is_tried_again(serve, monkeypatch, caplog, fault):
+    """And it keeps nothing else from being removed."""
+    monkeypatch.setattr(pruner, "FIRST_S", 0.0)
+    monkeypatch.setattr(pruner, "EVERY_S", 0.02)
+    calls = []
+
+    def broken(*_, **__):
+        calls.append(1)
+        raise fault
+
+    monkeypatch.setattr(Pruning, "prune", broken)
+    with serve(Options(retention=AT_ONCE)) as one:
+        client = one.client()
+        wait_for(lambda: len(calls) > 1)
+        client.put("/v1/logs/triton/a", json={"value": "v"})
+        client.delete("/v1/logs/triton")
+        wait_for(lambda: not rows(one))
+    [logged, *_] = [line for line in caplog.records if line.message == "not pruned"]
+    assert (logged.exc_info is None) == isinstance(fault, StoreError)
 
 
 def test_without_a_policy_nothing_is_pruned(one, finish):

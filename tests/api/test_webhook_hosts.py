@@ -2,12 +2,23 @@
 
 import ipaddress
 import socket
+import threading
 
 import anyio
 import httpx
 import pytest
 
-from tunewright.api.http.webhook_hosts import LONGEST_URL, UnfitAddress, WebhookHosts, is_public, parse_url
+from tunewright.api.http import webhook_hosts
+from tunewright.api.http.webhook_hosts import (
+    LONGEST_URL,
+    TooManyNames,
+    UnfitAddress,
+    WebhookHosts,
+    is_public,
+    parse_url,
+)
+
+from ..waiting import wait_for
 
 PUBLIC = ["93.184.215.14", "8.8.8.8", "2606:2800:21f:cb07:6820:80da:af6b:8b2c", "64:ff9b::808:808", "2002:808:808::1"]
 
@@ -116,6 +127,37 @@ def test_what_is_not_resolved(resolved):
     resolved()
     with pytest.raises(UnfitAddress, match="can't be resolved"):
         addresses(WebhookHosts(), "https://nowhere/")
+
+
+def test_so_many_names_are_resolved_at_once(monkeypatch, resolved):
+    """Also those that nobody waits for any more: their threads go on."""
+    monkeypatch.setattr(webhook_hosts, "RESOLVING_S", 0.01)
+    monkeypatch.setattr(webhook_hosts, "_resolving", threading.BoundedSemaphore(2))
+    over, running = threading.Event(), threading.Semaphore(0)
+
+    def hang(*_, **__):
+        running.release()
+        over.wait(60)
+        return []
+
+    monkeypatch.setattr(socket, "getaddrinfo", hang)
+    for _ in range(2):
+        with pytest.raises(UnfitAddress, match="can't be resolved"):
+            addresses(WebhookHosts(), "https://hook/")
+        assert running.acquire(timeout=60)
+    monkeypatch.setattr(webhook_hosts, "RESOLVING_S", 60.0)
+    with pytest.raises(TooManyNames, match="at once"):
+        addresses(WebhookHosts(), "https://hook/")
+    resolved(hook=PUBLIC)
+    over.set()
+
+    def look():
+        try:
+            return addresses(WebhookHosts(), "https://hook/")
+        except TooManyNames:
+            return None
+
+    assert wait_for(look) == PUBLIC
 
 
 @pytest.mark.parametrize("name", ["a" * 64 + ".org", "a..b", "xn--a"])

@@ -2,22 +2,26 @@
 
 import json
 import re
+import socket
 import ssl
 import threading
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from tunewright.api.http import webhook_hosts, webhook_sender
 from tunewright.api.http.service import Options
 from tunewright.api.http.webhook_hosts import WebhookHosts
+from tunewright.api.http.webhook_sender import MOST_ADDRESSES, SLOTS
 from tunewright.db.access import KeyScope
 from tunewright.db.errors import Unreachable
 from tunewright.db.job import EventKind, JobState, NewEvent
 from tunewright.db.store import open_store
-from tunewright.db.webhooks import MOST_WEBHOOKS, PAUSES_S, TAKEN_S, WEBHOOK_KINDS
+from tunewright.db.webhooks import ATTEMPTS_OF_OWNER, MOST_WEBHOOKS, PAUSES_S, TAKEN_S, WEBHOOK_KINDS
 
 from ..waiting import wait_for
 from .receiver import receiving, status
@@ -197,6 +201,24 @@ class TestDelivery:
         assert len({request.headers["webhook-id"] for request in receiver.wait(3)}) == 2
         wait_for(lambda: deliveries(client, webhook)[0]["state"] == "delivered")
 
+    def test_a_look_that_breaks_off(self, one, client, receiver, monkeypatch, caplog):
+        monkeypatch.setattr(webhook_sender, "FAULT_S", 0.02)
+        take, calls = one.store.webhooks.take, []
+
+        def broken(*_):
+            calls.append(1)
+            raise ZeroDivisionError("a bug")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(one.store.webhooks, "take", broken)
+            wait_for(lambda: len(calls) > 1)
+        webhook = create(client, receiver.url())
+        client.post(f"/v1/webhooks/{webhook['id']}:test")
+        assert settled(client, webhook)["state"] == "delivered"
+        assert one.store.webhooks.take == take
+        [logged, *_] = [line for line in caplog.records if line.message.endswith("due to webhooks broke off")]
+        assert logged.exc_info[0] is ZeroDivisionError
+
     def test_two_services_send_once(self, serve, url, kit, receiver):
         options = Options(webhook_hosts=LOOPBACK)
         with serve(options, url) as one, serve(options, url) as other:
@@ -211,11 +233,25 @@ class TestDelivery:
 
     def test_what_waited_is_sent_by_the_next_service(self, url, serve, receiver):
         with open_store(url) as store:
-            webhook, _ = store.webhooks.create(receiver.url(), WEBHOOK_KINDS, "k1")
-            waiting = store.webhooks.test(webhook.id, "k1")
+            key, _ = store.keys.create("n", [KeyScope.JOBS_WRITE])
+            webhook, _ = store.webhooks.create(receiver.url(), WEBHOOK_KINDS, key.id)
+            waiting = store.webhooks.test(webhook.id, key.id)
         with serve(Options(webhook_hosts=LOOPBACK), url):
             [request] = receiver.wait(1)
         assert request.headers["webhook-id"] == waiting.id
+
+
+def test_what_broke_off_keeps_nothing_else_open(serve, monkeypatch, caplog):
+    async def broken(_):
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(webhook_sender.WebhookSender, "run", broken)
+    with serve() as one:
+        close = Mock(wraps=one.store.close)
+        monkeypatch.setattr(one.store, "close", close)
+    close.assert_called()
+    [logged] = [line for line in caplog.records if line.message == "what runs beside the requests broke off"]
+    assert logged.exc_info[0] is ZeroDivisionError
 
 
 class TestCare:
@@ -292,6 +328,28 @@ class TestCare:
         assert deliveries(client, slow)[0]["state"] == "waiting"
         over.set()
 
+    def test_one_key_keeps_no_other_waiting(self, one, client, receiver, monkeypatch):
+        monkeypatch.setattr(webhook_sender, "TIMEOUT_S", 100.0)
+        over = threading.Event()
+
+        def answer(handler):
+            if handler.path == "/slow":
+                over.wait(60)
+            status(204)(handler)
+
+        receiver.answers += [answer] * (SLOTS + 1)
+        slow = [create(client, receiver.url().replace("/hook", "/slow")) for _ in range(SLOTS)]
+        for webhook in slow:
+            client.post(f"/v1/webhooks/{webhook['id']}:test")
+        receiver.wait(ATTEMPTS_OF_OWNER)
+        other = one.client(one.key())
+        quick = create(other, receiver.url())
+        other.post(f"/v1/webhooks/{quick['id']}:test")
+        assert settled(other, quick)["state"] == "delivered"
+        paths = [request.path for request in receiver.requests]
+        assert paths == ["/slow"] * ATTEMPTS_OF_OWNER + ["/hook"]
+        over.set()
+
     def test_proxies_are_not_used(self, client, receiver, monkeypatch):
         for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
             monkeypatch.setenv(name, "http://127.0.0.1:1")
@@ -317,6 +375,11 @@ class TestAddresses:
             body = kit.problem(one.client().post("/v1/webhooks", json={"url": url}), "invalid-request", 422)
             assert [fault["pointer"] for fault in body["errors"]] == ["#/url"]
             assert one.client().get("/v1/webhooks").json() == []
+
+    def test_names_that_all_hang(self, client, kit, monkeypatch):
+        monkeypatch.setattr(webhook_hosts, "_resolving", threading.Semaphore(0))
+        body = kit.problem(client.post("/v1/webhooks", json={"url": "https://hook.test/"}), "busy", 503)
+        assert body["detail"] == "too many names are being resolved at once"
 
     def test_a_name_that_leads_elsewhere_later(self, serve, kit, receiver, monkeypatch):
         """It was public when the webhook was created."""
@@ -350,6 +413,29 @@ class TestAddresses:
         assert asked == [("hook.test", receiver.port)] * 2
         assert receiver.requests[0].headers["host"] == f"hook.test:{receiver.port}"
 
+    def test_after_an_address_that_hangs_the_next_is_called(self, one, client, receiver, monkeypatch):
+        monkeypatch.setattr(webhook_sender, "CONNECT_S", 0.2)
+        leads_to(monkeypatch, "127.0.0.2", "127.0.0.1")
+        with hanging("127.0.0.2", receiver.port):
+            webhook = create(client, receiver.url("hook.test"))
+            client.post(f"/v1/webhooks/{webhook['id']}:test")
+            assert settled(client, webhook)["state"] == "delivered"
+
+    def test_where_all_hang(self, one, client, receiver, monkeypatch):
+        monkeypatch.setattr(webhook_sender, "CONNECT_S", 0.2)
+        leads_to(monkeypatch, "127.0.0.2")
+        with hanging("127.0.0.2", receiver.port):
+            webhook = create(client, receiver.url("hook.test"))
+            client.post(f"/v1/webhooks/{webhook['id']}:test")
+            assert settled(client, webhook)["error"] == "no connection within 0.2 s"
+
+    def test_so_many_addresses_are_tried(self, one, client, receiver, monkeypatch):
+        leads_to(monkeypatch, *(f"127.0.1.{number}" for number in range(MOST_ADDRESSES)), "127.0.0.1")
+        webhook = create(client, receiver.url("hook.test"))
+        client.post(f"/v1/webhooks/{webhook['id']}:test")
+        assert settled(client, webhook)["error"].startswith("no connection: ")
+        assert receiver.requests == []
+
     @pytest.mark.parametrize(("name", "is_told"), [("hook.test", True), ("other.test", False)])
     def test_the_certificate_is_of_the_name(self, one, client, monkeypatch, tmp_path, name, is_told):
         async def resolve(host, port):
@@ -364,6 +450,26 @@ class TestAddresses:
             delivery = settled(client, webhook)
         assert delivery["state"] == ("delivered" if is_told else "waiting")
         assert is_told or "certificate" in delivery["error"]
+
+
+def leads_to(monkeypatch, *addresses):
+    """Let every name have these addresses."""
+
+    async def resolve(host, port):
+        return list(addresses)
+
+    monkeypatch.setattr(webhook_hosts, "resolve", resolve)
+
+
+@contextmanager
+def hanging(address, port):
+    """Somebody who accepts no connection, and refuses none."""
+    with socket.create_server((address, port), backlog=0), ExitStack() as stack:
+        for _ in range(2):  # Linux queues one more than it is told
+            client = stack.enter_context(socket.socket())
+            client.setblocking(False)
+            client.connect_ex((address, port))
+        yield
 
 
 def tls_of(name, folder):
@@ -435,11 +541,32 @@ class TestRoutes:
         session = one.store.keys.begin_session(one.token, [KeyScope.JOBS_READ], 60)
         assert [shown["id"] for shown in one.client(session[1]).get("/v1/webhooks").json()] == [webhook["id"]]
 
+    def test_of_a_key_that_is_revoked_while_the_name_is_resolved(self, one, client, kit, receiver, monkeypatch):
+        [key] = [key for key in one.store.keys.list() if one.token.startswith(f"tw_{key.id}_")]
+
+        async def resolve(host, port):
+            one.store.keys.revoke(key.id)
+            return ["127.0.0.1"]
+
+        monkeypatch.setattr(webhook_hosts, "resolve", resolve)
+        answer = client.post("/v1/webhooks", json={"url": receiver.url()})
+        assert kit.problem(answer, "no-key", 401)["detail"] == "the key is unknown, expired or revoked"
+        assert answer.headers["www-authenticate"].startswith("Bearer")
+        assert one.store.webhooks.list(key.id) == []
+
     def test_so_many_of_a_key(self, one, client, kit, receiver):
         for _ in range(MOST_WEBHOOKS):
             create(client, receiver.url())
         kit.problem(client.post("/v1/webhooks", json={"url": receiver.url()}), "too-many-webhooks", 409)
         create(one.client(one.key()), receiver.url())
+
+    def test_so_many_deliveries_wait(self, client, kit, receiver, monkeypatch):
+        monkeypatch.setattr("tunewright.db.webhooks.MOST_WAITING", 1)
+        receiver.answers.append(status(500))
+        webhook = create(client, receiver.url())
+        client.post(f"/v1/webhooks/{webhook['id']}:test")
+        settled(client, webhook)
+        kit.problem(client.post(f"/v1/webhooks/{webhook['id']}:test"), "too-many-deliveries", 409)
 
     @pytest.mark.parametrize("on", [[], ["queued"], ["test"], "failed", None, ["failed"] * 5])
     def test_kinds_that_are_none(self, client, kit, receiver, on):

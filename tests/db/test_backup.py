@@ -29,6 +29,7 @@ from tunewright.db.schema import HEAD
 from tunewright.db.snapshot import MAX_CONTENTS, NewSnapshot
 from tunewright.db.store import open_store
 from tunewright.db.tables import Row
+from tunewright.db.webhooks import WEBHOOK_KINDS, DeliveryState
 from tunewright.search_space.measurement import Measurement, Status
 
 from .conftest import FROZEN, SHARED_DATABASES
@@ -103,6 +104,30 @@ def test_a_backup_restores_everything(kind, make_url, samples, tmp_path):
                 assert copy.keys.check(link) is None
                 assert copy.fleet.tuners() == []
                 assert copy.snapshots.newest("cpu", "1") == store.snapshots.newest("cpu", "1")
+
+
+def test_what_waits_to_be_told_to_webhooks_is_given_up(kind, make_url, tmp_path):
+    with open_store(make_url("sqlite")) as store:
+        key, _ = store.keys.create("n", [KeyScope.JOBS_WRITE])
+        webhook, _ = store.webhooks.create("https://hooks.example.org/", WEBHOOK_KINDS, key.id)
+        for _ in range(3):
+            store.webhooks.test(webhook.id, key.id)
+        for answer in (200, 500):
+            [attempt] = store.webhooks.take(1)
+            store.webhooks.settle(attempt, answer, "" if answer == 200 else "it was answered with 500")
+        backup(str_url(store), tmp_path / "b.sqlite")
+        assert store.webhooks.take(1)
+    url = make_url(kind)
+    restore(tmp_path / "b.sqlite", url)
+    with open_store(url) as copy:
+        assert copy.webhooks.list(key.id) == [webhook]
+        why = "it waited in a backup that was restored"
+        assert [(told.state, told.error) for told in copy.webhooks.deliveries(webhook.id, key.id)] == [
+            (DeliveryState.GIVEN_UP, why),
+            (DeliveryState.GIVEN_UP, why),
+            (DeliveryState.DELIVERED, ""),
+        ]
+        assert copy.webhooks.take(3) == []
 
 
 def check_jobs(copy, store, attached, lease):

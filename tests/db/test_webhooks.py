@@ -3,7 +3,8 @@
 import base64
 import subprocess
 import sys
-from datetime import timedelta
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from unittest.mock import patch
 
@@ -11,18 +12,21 @@ import pytest
 from sqlalchemy import insert, text
 
 from tunewright.db import webhooks as webhooks_module
-from tunewright.db.access import KeyScope
+from tunewright.db.access import LOCAL, KeyScope
 from tunewright.db.errors import NotFound, Unreachable
 from tunewright.db.job import EventKind, JobState, NewEvent, SearchBudget
 from tunewright.db.store import open_store
-from tunewright.db.tables import JobTagRow
+from tunewright.db.tables import JobTagRow, KeyRow
 from tunewright.db.webhooks import (
+    ATTEMPTS_OF_OWNER,
     MOST_WEBHOOKS,
     PAUSES_S,
     TAKEN_S,
     TEST,
     WEBHOOK_KINDS,
     DeliveryState,
+    NoLastingKey,
+    TooManyDeliveries,
     TooManyWebhooks,
 )
 
@@ -30,6 +34,7 @@ from .conftest import in_threads, selected
 
 URL = "https://hooks.example.org/tunewright"
 OWNER = "k1"
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 TAKER = """
 import sys
@@ -44,7 +49,15 @@ with open_store(sys.argv[1]) as store:
 
 @pytest.fixture
 def webhooks(filled):
+    own(filled, OWNER, "k2")
     return filled.webhooks
+
+
+def own(store, *owners):
+    """Keys with these names."""
+    row = {"name": "n", "secret_sha256": "", "scopes": [], "is_passing": False, "created_at": NOW}
+    with store.database.write() as session:
+        session.execute(insert(KeyRow), [{"id": owner, **row} for owner in owners])
 
 
 @pytest.fixture
@@ -94,6 +107,7 @@ class TestWebhook:
 
     def test_of_many_at_once_so_many_are_made(self, shared_url):
         with open_store(shared_url) as store:
+            own(store, OWNER)
 
             def create(_):
                 try:
@@ -116,6 +130,41 @@ class TestWebhook:
         webhooks.test(webhook.id, key.id)
         filled.keys.revoke(key.id)
         assert (webhooks.list(key.id), webhooks.take(10)) == ([], [])
+
+    def test_of_a_key_that_is_over_none_is_made(self, filled, webhooks, clock):
+        """Who calls may have checked it a while ago."""
+        revoked, _ = filled.keys.create("n", [KeyScope.JOBS_WRITE])
+        expired, _ = filled.keys.create("n", [KeyScope.JOBS_WRITE], 60.0)
+        webhooks.create(URL, WEBHOOK_KINDS, expired.id)
+        filled.keys.revoke(revoked.id)
+        clock.advance(60.0)
+        for owner in (revoked.id, expired.id, "k9"):
+            with pytest.raises(NoLastingKey, match="unknown, expired or revoked"):
+                webhooks.create(URL, WEBHOOK_KINDS, owner)
+
+    def test_of_a_session_it_is_the_keys(self, filled, webhooks):
+        local, token = filled.keys.create(f"{LOCAL}/tmp", [KeyScope.JOBS_WRITE])
+        session, _ = filled.keys.begin_session(token, [KeyScope.JOBS_WRITE], 60.0)
+        by_link, _ = filled.keys.create("browser session", [KeyScope.JOBS_WRITE], 60.0, passing=True)
+        webhook, _ = webhooks.create(URL, WEBHOOK_KINDS, session.owner)
+        assert webhooks.list(local.owner) == [webhook]
+        with pytest.raises(NoLastingKey, match="began with a link"):
+            webhooks.create(URL, WEBHOOK_KINDS, by_link.owner)
+
+    def test_none_outlives_a_key_that_is_revoked_meanwhile(self, shared_url):
+        with open_store(shared_url) as store:
+            keys = [store.keys.create("n", [KeyScope.JOBS_WRITE])[0] for _ in range(12)]
+
+            def work(number):
+                for key in keys:
+                    if number == 0:
+                        store.keys.revoke(key.id)
+                    else:
+                        with suppress(NoLastingKey):
+                            store.webhooks.create(URL, WEBHOOK_KINDS, key.id)
+
+            in_threads(work, 3)
+            assert [webhook for key in keys for webhook in store.webhooks.list(key.id)] == []
 
 
 class TestDeliveries:
@@ -205,10 +254,38 @@ class TestDeliveries:
         assert [delivery.number for delivery in rest] == numbers[2::-1]
         assert {delivery.kind for delivery in rest} == {TEST}
 
+    def test_so_many_wait_and_what_is_beyond_is_given_up(self, filled, samples, webhooks, webhook, monkeypatch):
+        monkeypatch.setattr(webhooks_module, "MOST_WAITING", 2)
+        other, _ = webhooks.create(URL, WEBHOOK_KINDS, OWNER)
+        webhooks.test(webhook.id, OWNER)
+        for number in range(3):
+            filled.jobs.finish(leased(filled, samples, number), JobState.CANCELLED)
+        given_up, waits = (DeliveryState.GIVEN_UP, "2 others were waiting"), (DeliveryState.WAITING, "")
+        found = [(delivery.state, delivery.error) for delivery in deliveries(webhooks, webhook)]
+        assert found == [given_up, given_up, waits, waits]
+        assert [delivery.state for delivery in deliveries(webhooks, other)].count(DeliveryState.WAITING) == 2
+        with pytest.raises(TooManyDeliveries, match="2 deliveries are waiting"):
+            webhooks.test(webhook.id, OWNER)
+        [attempt] = [attempt for attempt in webhooks.take(2) if attempt.delivery.webhook_id == webhook.id]
+        webhooks.settle(attempt, 200)
+        assert webhooks.test(webhook.id, OWNER).state is DeliveryState.WAITING
+
+    def test_what_is_beyond_is_forgotten_too(self, filled, samples, webhooks, webhook, monkeypatch):
+        monkeypatch.setattr(webhooks_module, "MOST_WAITING", 1)
+        monkeypatch.setattr(webhooks_module, "DELIVERIES_KEPT", 2)
+        waiting = webhooks.test(webhook.id, OWNER)
+        for number in range(5):
+            filled.jobs.finish(leased(filled, samples, number), JobState.CANCELLED)
+        newest, *others = deliveries(webhooks, webhook)
+        assert newest.data["job"]["label"] == "model4.onnx"
+        assert [delivery.data["job"]["label"] for delivery in others[:-1]] == ["model3.onnx"]
+        assert others[-1] == waiting
+
     def test_a_webhook_that_is_deleted_meanwhile_fails_no_job(self, shared_url, samples):
         """Jobs that end while webhooks go and come: each ends, and no delivery is without its webhook."""
         with open_store(shared_url) as store:
             samples.fill(store)
+            own(store, OWNER)
             leases = [leased(store, samples, number) for number in range(12)]
 
             def work(number):
@@ -280,12 +357,31 @@ class TestSending:
         first, second = (webhooks.test(webhook.id, OWNER).id for _ in range(2))
         clock.advance(1)
         third = webhooks.test(other.id, "k2").id
-        assert [attempt.delivery.id for attempt in webhooks.take(10, {webhook.id})] == [third]
-        assert [attempt.delivery.id for attempt in webhooks.take(10)] == [first]
+        [attempt] = webhooks.take(1)
+        assert attempt.delivery.id == first
+        assert [attempt.delivery.id for attempt in webhooks.take(10, [attempt])] == [third]
         assert [attempt.delivery.id for attempt in webhooks.take(10)] == [second]
+
+    def test_an_owner_takes_no_others_turn(self, webhooks, clock):
+        ids = [webhooks.create(URL, WEBHOOK_KINDS, OWNER)[0].id for _ in range(ATTEMPTS_OF_OWNER + 2)]
+        first = [webhooks.test(name, OWNER).id for name in ids]
+        clock.advance(1)
+        others, _ = webhooks.create(URL, WEBHOOK_KINDS, "k2")
+        third = webhooks.test(others.id, "k2").id
+        under_way = webhooks.take(1)
+        assert [attempt.delivery.id for attempt in under_way] == first[:1]
+        under_way = [*under_way, *webhooks.take(1, under_way)]
+        assert under_way[-1].delivery.id == third
+        under_way += webhooks.take(MOST_WEBHOOKS, under_way)
+        assert [attempt.delivery.id for attempt in under_way if attempt.owner == OWNER] == first[:ATTEMPTS_OF_OWNER]
+        assert webhooks.take(MOST_WEBHOOKS, under_way) == []
+        webhooks.settle(under_way.pop(0), 200)
+        [attempt] = webhooks.take(MOST_WEBHOOKS, under_way)
+        assert attempt.delivery.id == first[ATTEMPTS_OF_OWNER]
 
     def test_several_processes_take_each_once(self, shared_url, samples):
         with open_store(shared_url) as store:
+            own(store, *(f"k{number}" for number in range(8)))
             for number in range(8):
                 webhook, _ = store.webhooks.create(URL, WEBHOOK_KINDS, f"k{number}")
                 for _ in range(3):
@@ -301,6 +397,7 @@ class TestSending:
 
     def test_a_killed_process_loses_nothing(self, shared_url):
         with open_store(shared_url) as store:
+            own(store, OWNER)
             webhook, _ = store.webhooks.create(URL, WEBHOOK_KINDS, OWNER)
             queued = store.webhooks.test(webhook.id, OWNER)
             command = [sys.executable, "-c", TAKER, shared_url]

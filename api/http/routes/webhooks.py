@@ -11,15 +11,15 @@ from fastapi import APIRouter, Depends, Path, Response
 
 from tunewright.db.access import Key, KeyScope
 from tunewright.db.errors import NotFound
-from tunewright.db.webhooks import TooManyWebhooks
+from tunewright.db.webhooks import NoLastingKey, TooManyDeliveries, TooManyWebhooks
 
 from ..access import count_as_change, needs
 from ..openapi import problems
 from ..paging import Cursor, Limit, Page, cut, number_of
-from ..problems import Problem, ProblemKind, invalid
+from ..problems import Problem, ProblemKind, invalid, no_key
 from ..schemas.webhooks import DeliveryShown, WebhookAsked, WebhookCreated, WebhookShown
 from ..service import ServiceDep, in_thread
-from ..webhook_hosts import UnfitAddress, parse_url
+from ..webhook_hosts import TooManyNames, UnfitAddress, parse_url
 
 router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"])
 
@@ -34,7 +34,7 @@ WebhookId = Annotated[str, Path(pattern="^[0-9a-f]{16}$", description="Name of t
     "",
     status_code=201,
     summary="Create a webhook",
-    responses=problems(ProblemKind.INVALID, ProblemKind.TOO_MANY_WEBHOOKS, ProblemKind.UNWRITABLE),
+    responses=problems(ProblemKind.INVALID, ProblemKind.TOO_MANY_WEBHOOKS, ProblemKind.UNWRITABLE, ProblemKind.BUSY),
     dependencies=CHANGES,
 )
 async def create_webhook(request: WebhookAsked, answer: Response, service: ServiceDep, key: Writer) -> WebhookCreated:
@@ -42,11 +42,15 @@ async def create_webhook(request: WebhookAsked, answer: Response, service: Servi
     try:
         url = parse_url(request.url)
         await service.options.webhook_hosts.addresses(url)
+    except TooManyNames as fault:
+        raise Problem(ProblemKind.BUSY, str(fault), retry_after_s=10) from fault
     except UnfitAddress as fault:
         raise invalid("body", ["url"], str(fault)) from fault
     create = partial(service.store.webhooks.create, str(url), request.kinds, key.owner)
     try:
         webhook, secret = await in_thread(create)
+    except NoLastingKey as error:  # it was good a moment ago
+        raise no_key(str(error)) from error
     except TooManyWebhooks as error:
         raise Problem(ProblemKind.TOO_MANY_WEBHOOKS, str(error)) from error
     answer.headers["Location"] = f"/v1/webhooks/{webhook.id}"
@@ -86,13 +90,18 @@ def delete_webhook(service: ServiceDep, key: Writer, webhook_id: WebhookId) -> W
     "/{webhook_id}:test",
     status_code=202,
     summary="Test a webhook",
-    responses=problems(ProblemKind.NO_SUCH_WEBHOOK, ProblemKind.INVALID, ProblemKind.UNWRITABLE),
+    responses=problems(
+        ProblemKind.NO_SUCH_WEBHOOK, ProblemKind.TOO_MANY_DELIVERIES, ProblemKind.INVALID, ProblemKind.UNWRITABLE
+    ),
     dependencies=CHANGES,
 )
 def test_webhook(service: ServiceDep, key: Writer, webhook_id: WebhookId) -> DeliveryShown:
     """Queue a delivery of the kind `test`, which is about no job. Its deliveries tell what comes of it."""
     with of_key():
-        return DeliveryShown.of(service.store.webhooks.test(webhook_id, key.owner))
+        try:
+            return DeliveryShown.of(service.store.webhooks.test(webhook_id, key.owner))
+        except TooManyDeliveries as error:
+            raise Problem(ProblemKind.TOO_MANY_DELIVERIES, str(error)) from error
 
 
 @router.get(
