@@ -13,9 +13,12 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+from tunewright.api.app import assemble
 from tunewright.api.client.log import LogClient
 from tunewright.api.client.releases import verify
-from tunewright.api.http.release_key import ReleaseKey, ReleaseKeyFault
+from tunewright.api.http.problems import ProblemKind
+from tunewright.api.http.release_key import ReleaseKey, ReleaseKeyFault, make_release_key
+from tunewright.api.http.service import Options
 from tunewright.db.access import KeyScope
 from tunewright.db.logs.entry import ANYWHERE
 from tunewright.db.logs.release import Manifest, parse_head
@@ -330,6 +333,35 @@ def test_of_processes_that_make_it_at_once_one_wins(tmp_path):
 
     with ThreadPoolExecutor(8) as threads:
         assert len(set(threads.map(make, keys))) == 1
+
+
+def test_a_key_that_people_have_placed_is_not_made_where_it_is_missing(one, kit, monkeypatch, tmp_path):
+    """Else each of several services would make one of its own."""
+    path = tmp_path / "keys" / "release_key"
+    monkeypatch.setenv("TUNEWRIGHT_RELEASE_KEY", str(path))
+    service = assemble(one.store, Options()).state.service
+    with pytest.raises(ReleaseKeyFault, match="release_key is missing: tunewright log release key --make"):
+        _ = service.release_key.public_key
+    assert not path.exists()
+    monkeypatch.setattr(one.service, "release_key", service.release_key)
+    kit.problem(one.client().get("/v1/release-key"), "no-release-key", 503)
+    assert "`tunewright log release key --make FILE`" in ProblemKind.UNSIGNED.remedy
+    made = make_release_key(path)
+    assert service.release_key.public_key == made.public_key  # without another start
+    with pytest.raises(FileExistsError):
+        make_release_key(path)
+    assert ReleaseKey(path).public_key == made.public_key
+
+
+def test_a_key_that_is_made_is_logged_and_on_the_disk(monkeypatch, tmp_path, caplog):
+    synced = []
+    monkeypatch.setattr("tunewright.api.http.release_key.sync", synced.append)
+    path = tmp_path / "home" / "release_key"
+    for _ in range(2):
+        _ = ReleaseKey(path).public_key
+    [record] = caplog.records
+    assert (record.getMessage(), record.file) == ("a release key was made", str(path))
+    assert synced == [path.parent]
 
 
 @pytest.mark.parametrize("fault", ["readable", "text", "other", "folder"])
