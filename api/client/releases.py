@@ -35,6 +35,8 @@ PIECE_BYTES = 1 << 20
 HEAD_BYTES = 10_000
 """The longest first line of an export."""
 
+NOT_ASKED_FOR = "the answer is not what was asked for: is that a tunewright server?"
+
 
 class LogReleases:
     """The releases of one namespace. Raises ServiceError for what a server refuses, Refused for what is no name."""
@@ -84,11 +86,18 @@ class LogReleases:
 
     def export(self, name: str, file: IO[bytes]) -> int:
         """Write a release into a file, as `verify` takes it; how many entries it has."""
-        count = -1
         with self._stream(f"{self._of(name)}:export", {}) as lines:
+            count, head = 0, next(lines, b"")
+            try:
+                manifest, _ = parse_head(head)
+            except ValueError as error:
+                raise ServiceError(NOT_ASKED_FOR) from error
+            file.write(head + b"\n")
             for line in lines:
                 file.write(line + b"\n")
                 count += 1
+        if count != manifest.entries:
+            raise ServiceError("the answer broke off")
         return count
 
     def _answered_from(self, verb: str, name: str | None) -> str | None:
@@ -173,7 +182,7 @@ def read_object(line: bytes) -> dict[str, Any]:
 
 def _object(data: Any) -> dict[str, Any]:
     if not isinstance(data, dict):
-        raise ServiceError("the answer is not what was asked for: is that a tunewright server?")
+        raise ServiceError(NOT_ASKED_FOR)
     return data
 
 

@@ -299,7 +299,7 @@ class ProblemKind(Enum):
         "no-release-key",
         503,
         "This service can't sign releases",
-        "Who runs the service has to mend its key, or `tunewright log release key --make FILE`: its log says what is wrong.",
+        "Who runs the service has to mend its key, or `tunewright log release key --make FILE`: its log says which.",
     )
     UNAVAILABLE = ("database-unavailable", 503, "The database can't be used now", "Try again later.")
     UNWRITABLE = (

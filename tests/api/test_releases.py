@@ -8,6 +8,7 @@ import stat
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from itertools import cycle, islice
+from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -354,7 +355,7 @@ def test_a_key_that_people_have_placed_is_not_made_where_it_is_missing(one, kit,
 
 
 def test_a_key_that_is_made_is_logged_and_on_the_disk(monkeypatch, tmp_path, caplog):
-    synced = []
+    synced: list[Path] = []
     monkeypatch.setattr("tunewright.api.http.release_key.sync", synced.append)
     path = tmp_path / "home" / "release_key"
     for _ in range(2):
