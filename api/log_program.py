@@ -156,12 +156,16 @@ def roll_back_log(namespace: NamespaceArgument, server: ServerOption = None) -> 
 def verify_release(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="An exported release.", show_default=False)],
     key: Annotated[str, typer.Option(metavar="PUBLICKEY", help="Of who signed it.", show_default=False)],
+    namespace: Annotated[
+        str | None, typer.Option(metavar="NAMESPACE", help="That it must be of.", show_default="any")
+    ] = None,
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="That it must have.", show_default="any")] = None,
 ) -> CommandAnswer:
     """Check that an exported release is what was signed. Needs no server."""
     from .client import release_commands as commands
 
     require("log verify", "cryptography")
-    return CommandAnswer(commands.check(file, key), commands.render_check)
+    return CommandAnswer(commands.check(file, key, namespace, name), commands.render_check)
 
 
 @command()

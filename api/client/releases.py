@@ -123,8 +123,11 @@ def public_key(connection: ServerConnection) -> str:
     return str(_object(connection.request("GET", "/v1/release-key").data).get("public_key"))
 
 
-def verify(path: Path, key: str) -> Manifest:
-    """Check an exported release by a public key. Raises Refused where anything of it is not what was signed."""
+def verify(path: Path, key: str, namespace: str | None = None, name: str | None = None) -> Manifest:
+    """Check an exported release by a public key. Raises Refused where anything of it is not what was signed.
+
+    Also where it is of another namespace, or of another name, than are given: a key signs many releases.
+    """
     with path.open("rb") as file:
         try:
             manifest, signature = parse_head(file.readline(HEAD_BYTES))
@@ -135,6 +138,9 @@ def verify(path: Path, key: str) -> Manifest:
         digest = LinesDigest()
         for line in file:
             digest.add(line)
+    if namespace not in (None, manifest.namespace) or name not in (None, manifest.name):
+        what = f"the release {manifest.name} of {manifest.namespace}"  # which was signed, so these are names
+        raise Refused(f"{path}: it is {what}, which is not what was asked for")
     if digest.entries != manifest.entries:
         raise Refused(f"{path}: it has {digest.entries:,} entries, and {manifest.entries:,} were signed")
     if digest.sha256 != manifest.sha256:

@@ -60,6 +60,10 @@ def test_a_release_from_its_making_to_its_end(run, filled, tmp_path):
     assert key == shown["public_key"]
     assert "2026.11 of triton, 2 entries, as signed at" in run("log", "verify", str(file), "--key", key).out
     assert run("log", "verify", str(file), "--key", key, "--json").data["sha256"] == shown["sha256"]
+    meant = ("log", "verify", str(file), "--key", key, "--namespace", "triton", "--name")
+    assert run(*meant, "2026.11").code == 0
+    other = run(*meant, "2026.12")
+    assert other.code != 0 and "it is the release 2026.11 of triton, which is not what was asked for" in other.err
     file.write_bytes(file.read_bytes().replace(b'"v"', b'"w"'))
     refused = run("log", "verify", str(file), "--key", key)
     assert refused.code != 0 and "its entries are not those that were signed" in refused.err

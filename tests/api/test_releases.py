@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import stat
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +16,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from tunewright.api.app import assemble
+from tunewright.api.client import release_commands
+from tunewright.api.client.connection import ServiceError
 from tunewright.api.client.log import LogClient
 from tunewright.api.client.releases import verify
 from tunewright.api.http.problems import ProblemKind
@@ -125,6 +128,45 @@ def test_an_export_is_checked_without_a_server(client, tmp_path):
     public.verify(base64.b64decode(release["signature"]), manifest.content)
 
 
+def test_an_export_is_that_of_the_release_that_is_meant(client, tmp_path):
+    """Another release of the same key is as well signed."""
+    put(client)
+    release = create(client)
+    file = tmp_path / "release.jsonl"
+    file.write_bytes(client.get("/v1/logs/triton:releases/one:export").content)
+    assert verify(file, release["public_key"], "triton", "one").name == "one"
+    for namespace, name in (("triton", "two"), ("tvm", "one"), (None, "two"), ("tvm", None)):
+        with pytest.raises(Refused, match="it is the release one of triton, which is not what was asked for"):
+            verify(file, release["public_key"], namespace, name)
+
+
+def test_an_export_that_breaks_off_leaves_no_file(one, client, monkeypatch, tmp_path):
+    monkeypatch.setenv("TUNEWRIGHT_SERVER", one.url)
+    monkeypatch.setenv("TUNEWRIGHT_API_KEY", one.token)
+    for key in "abc":
+        put(client, key)
+    releases, file = one.store.releases, tmp_path / "release.jsonl"
+    create(client)
+    export, read = releases.export, releases._read
+
+    def deleted(*args):
+        if any(release.manifest.name == "one" for release in releases.list("triton")):
+            releases.delete("triton", "one")
+        return read(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(releases, "_read", deleted)
+        with pytest.raises(ServiceError):
+            release_commands.export(None, "triton", "one", file)
+    create(client)
+    with monkeypatch.context() as patch:  # a proxy, say, ends it well
+        patch.setattr(releases, "export", lambda release: iter([next(export(release))]))
+        with pytest.raises(ServiceError, match="the answer broke off"):
+            release_commands.export(None, "triton", "one", file)
+    assert list(tmp_path.glob("*release*")) == []
+    assert release_commands.export(None, "triton", "one", file)["entries"] == 3
+
+
 @pytest.mark.parametrize(
     "tamper",
     [
@@ -137,6 +179,10 @@ def test_an_export_is_checked_without_a_server(client, tmp_path):
         lambda head, lines: [head.replace(b'"one"', b'"two"'), *lines],
         lambda head, lines: [head.replace(b'"entries":3', b'"entries":2'), *lines[:-1]],
         lambda head, lines: [head.replace(b'"triton"', b'"others"'), *lines],
+        lambda head, lines: [
+            re.sub(b'"created_at":"[^"]+"', b'"created_at":"0001-01-01T00:00:00+23:59"', head),
+            *lines,
+        ],
         lambda head, lines: lines,
         lambda head, lines: [b"[]\n", *lines],
         lambda head, lines: [b"[" * 9000],

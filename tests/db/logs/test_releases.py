@@ -472,13 +472,18 @@ def test_writers_get_in_between_the_pages_of_a_release(store, monkeypatch, seed)
 
 def test_writers_wait_for_what_was_written_last_alone(store, monkeypatch):
     """However many entries there are: the others were added before."""
-    drafts, added = store.releases._drafts, []
+    drafts = store.releases._drafts
     settle, add = drafts._settle, drafts._add
+    added: list[int] = []
+
+    def note(session, draft, numbers):
+        added.extend(numbers)
+        add(session, draft, numbers)
 
     def last(*args):
         store.logs.write("n", [entry("k7", b"w")])
         with monkeypatch.context() as patch:
-            patch.setattr(drafts, "_add", lambda *given: (added.extend(given[2]), add(*given)))
+            patch.setattr(drafts, "_add", note)
             settle(*args)
 
     monkeypatch.setattr(drafts, "_settle", last)
@@ -584,9 +589,9 @@ def test_a_way_back_from_what_others_have_replaced_is_refused(store):
     store.logs.write("n", [entry()])
     for name in ("a", "b"):
         store.releases.create("n", name, sign)
-    for name in ("b", None):
+    for other in ("b", None):
         store.releases.promote("n", "a")
-        store.releases.promote("n", name)
+        store.releases.promote("n", other)
         with pytest.raises(ReleaseConflict, match="not answered from a"):
             store.releases.roll_back("n", "a")
     store.releases.promote("n", "b")
@@ -662,6 +667,15 @@ def test_manifests_are_read_back():
     text = {"format": "tunewright-release-1", "namespace": "n", "name": "a", "revision": 1, "entries": 2}
     data = text | {"sha256": "ab" * 32, "created_at": "2026-11-30T00:00:00.000001Z"}
     assert Manifest.from_json(data).to_json() == data
-    for change in ({"format": "x"}, {"revision": "1"}, {"created_at": "now"}, {"more": 1}):
+    moments = [
+        "now",
+        "0001-01-01T00:00:00+23:59",
+        "2026-11-30T00:00:00.000001+00:00",
+        "2026-11-30T00:00:00Z",
+        "2026-11-30T00:00:00.000001",
+        "2026-13-30T00:00:00.000001Z",
+    ]
+    changes: list[dict[str, object]] = [{"format": "x"}, {"revision": "1"}, {"more": 1}]
+    for change in (*changes, *({"created_at": moment} for moment in moments)):
         with pytest.raises(ValueError):
             Manifest.from_json(data | change)
