@@ -205,9 +205,7 @@ async def take_log_snapshot(
     if same := not_modified(if_none_match, headers):
         return same
     lines = _lines(service.store, space, 0, fingerprint, served=True)
-    first = await in_thread(partial(next, lines, b""))
-    pieces = stream(first, lines, service.stream_threads)
-    return StreamingResponse(pieces, media_type="application/jsonl", headers=headers)
+    return await streamed(service, lines, headers)
 
 
 @router.get(

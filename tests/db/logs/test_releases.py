@@ -665,7 +665,7 @@ def test_lookups_take_one_indexed_join_more(store):
 
 def test_manifests_are_read_back():
     text = {"format": "tunewright-release-1", "namespace": "n", "name": "a", "revision": 1, "entries": 2}
-    data = text | {"sha256": "ab" * 32, "created_at": "2026-11-30T00:00:00.000001Z"}
+    data: dict[str, object] = text | {"sha256": "ab" * 32, "created_at": "2026-11-30T00:00:00.000001Z"}
     assert Manifest.from_json(data).to_json() == data
     moments = [
         "now",
@@ -676,6 +676,7 @@ def test_manifests_are_read_back():
         "2026-13-30T00:00:00.000001Z",
     ]
     changes: list[dict[str, object]] = [{"format": "x"}, {"revision": "1"}, {"more": 1}]
-    for change in (*changes, *({"created_at": moment} for moment in moments)):
+    changes += [{"created_at": moment} for moment in moments]
+    for change in changes:
         with pytest.raises(ValueError):
             Manifest.from_json(data | change)
