@@ -123,7 +123,7 @@ def assemble(store: Store, options: Options, make_reader: Callable[[], Reader] |
         upload_slots=anyio.CapacityLimiter(options.bodies),
         stream_slots=anyio.CapacityLimiter(options.streams),
         stream_threads=anyio.CapacityLimiter(events.STREAM_THREADS),
-        release_key=ReleaseKey(settings().release_key),
+        release_key=ReleaseKey(settings().release_key, makes=not settings().release_key_file),
     )
     keys = KeyCache(store.keys)
     rates = RateLimits(options.requests_per_minute, options.changes_per_minute, options.failures_per_minute)

@@ -120,11 +120,28 @@ def delete_release(namespace: NamespaceArgument, name: ReleaseArgument, server: 
 
 
 @command(release_app, "key")
-def show_release_key(server: ServerOption = None) -> CommandAnswer:
-    """Print the public key that releases of a server are checked with."""
+def show_release_key(
+    server: ServerOption = None,
+    make: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Of no server: make a key for one, in a file.", show_default=False),
+    ] = None,
+) -> CommandAnswer:
+    """Print the public key that releases of a server are checked with, or make a key for a server."""
     from .client import release_commands as commands
 
-    return CommandAnswer(commands.key(server), commands.render_key, alone="public_key")
+    if make is None:
+        return CommandAnswer(commands.key(server), commands.render_key, alone="public_key")
+    if server is not None:
+        raise Refused("--make makes a file on this machine: it goes without --server")
+    require("log release key --make", "cryptography")
+    from .http.release_key import make_release_key
+
+    try:
+        public_key = make_release_key(make).public_key
+    except FileExistsError as error:
+        raise Refused(f"{make} is there already: a release key is never replaced") from error
+    return CommandAnswer({"public_key": public_key}, commands.render_key, alone="public_key")
 
 
 @command(log_app, "rollback")
@@ -139,12 +156,16 @@ def roll_back_log(namespace: NamespaceArgument, server: ServerOption = None) -> 
 def verify_release(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="An exported release.", show_default=False)],
     key: Annotated[str, typer.Option(metavar="PUBLICKEY", help="Of who signed it.", show_default=False)],
+    namespace: Annotated[
+        str | None, typer.Option(metavar="NAMESPACE", help="That it must be of.", show_default="any")
+    ] = None,
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="That it must have.", show_default="any")] = None,
 ) -> CommandAnswer:
     """Check that an exported release is what was signed. Needs no server."""
     from .client import release_commands as commands
 
     require("log verify", "cryptography")
-    return CommandAnswer(commands.check(file, key), commands.render_check)
+    return CommandAnswer(commands.check(file, key, namespace, name), commands.render_check)
 
 
 @command()

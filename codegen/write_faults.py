@@ -1,9 +1,10 @@
-"""Faults of writing, under the name that users know."""
+"""Writing of files: what lasts, and faults under the name that users know."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -14,3 +15,13 @@ def naming(file: Path | str) -> Iterator[None]:
         yield
     except OSError as error:
         raise OSError(error.errno, error.strerror or str(error), str(file)) from error
+
+
+def sync(path: Path) -> None:
+    """Flush the file, or the entries of the folder, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # some file systems can't sync folders
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

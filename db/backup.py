@@ -9,7 +9,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 from sqlalchemy import URL, Connection, Engine, LargeBinary, Table, delete, func, insert, select, text
 from sqlalchemy import exc as sql
 
-from tunewright.codegen.write_faults import naming
+from tunewright.codegen.write_faults import naming, sync
 
 from .database import MAIN_TABLES, row_counts
 from .digests import check_digests, store_digests
@@ -125,9 +125,9 @@ def backup(url: str, file: Path, *, wait_s: float = 60.0, watch: Watch = _ignore
                 counts = _forget_transient(copy) if revision == HEAD else {}
                 with copy.begin() as connection:
                     store_digests(connection, redact(parsed), watch)
-            _sync(partial)
+            sync(partial)
             partial.rename(file)
-            _sync(file.parent)
+            sync(file.parent)
     finally:
         engine.dispose()
     return BackupContents(redact(parsed), file, file.stat().st_size, revision, counts, has_digests=True)
@@ -222,16 +222,6 @@ def _forget_transient(copy: Engine) -> dict[str, int]:
             connection.execute(delete(table))
         connection.execute(delete(KeyRow).where(KeyRow.is_passing))
         return row_counts(connection, COUNT_TABLES)
-
-
-def _sync(path: Path) -> None:
-    """Flush the file, or the entries of the folder, to the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        with suppress(OSError):  # some file systems can't sync folders
-            os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 # Out of a file

@@ -530,11 +530,14 @@ class ReleaseRow(Row):
     """A release of a namespace: what was served at its revision, under a name, signed."""
 
     __tablename__ = "log_releases"
-    __table_args__ = (UniqueConstraint("namespace_id", "name"),)
+    __table_args__ = (
+        UniqueConstraint("namespace_id", "name"),
+        {"sqlite_autoincrement": True},  # no number is used again: who exports a release goes by it
+    )
 
     id: Mapped[int] = mapped_column(Id, primary_key=True)
     namespace_id: Mapped[int] = mapped_column(Id, ForeignKey("log_namespaces.id"))
-    name: Mapped[str] = mapped_column(String(64))
+    name: Mapped[str] = mapped_column(String(64))  # of a draft one that no release has, see `logs.drafts`
     revision: Mapped[int] = mapped_column(BigInteger)  # of the namespace
     entries: Mapped[int] = mapped_column(BigInteger)
     sha256: Mapped[str] = mapped_column(Key)  # of its lines
@@ -561,7 +564,9 @@ class PromotionRow(Row):
 
     id: Mapped[int] = mapped_column(Id, primary_key=True)
     namespace_id: Mapped[int] = mapped_column(Id, ForeignKey("log_namespaces.id"))
-    release_id: Mapped[int | None] = mapped_column(Id, ForeignKey("log_releases.id"))
+    release_id: Mapped[int | None] = mapped_column(Id, ForeignKey("log_releases.id"))  # None also: it was deleted
+    name: Mapped[str | None] = mapped_column(String(64))  # of the release; None: no release
+    left_name: Mapped[str | None] = mapped_column(String(64))  # the release that a rollback left; None: a promotion
     owner: Mapped[str] = mapped_column(String(32))  # id of the key that did it
     created_at: Mapped[datetime] = mapped_column(Instant)
 

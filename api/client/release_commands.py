@@ -155,12 +155,13 @@ def key(server: str | None) -> dict[str, Any]:
 
 def render_key(console: Console, _: dict[str, Any]) -> None:
     """Print what it is for."""
-    console.print("checks what `tunewright log release export` writes: tunewright log verify FILE --key PUBLICKEY")
+    check = "tunewright log verify FILE --key PUBLICKEY --namespace NAMESPACE --name NAME"
+    console.print(f"checks what `tunewright log release export` writes: {check}", soft_wrap=True)
 
 
-def check(file: Path, public: str) -> dict[str, Any]:
+def check(file: Path, public: str, namespace: str | None, name: str | None) -> dict[str, Any]:
     """Check an exported release. Raises Refused."""
-    return {"file": str(file), **verify(file, public).to_json()}
+    return {"file": str(file), **verify(file, public, namespace, name).to_json()}
 
 
 def render_check(console: Console, data: dict[str, Any]) -> None:

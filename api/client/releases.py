@@ -35,6 +35,8 @@ PIECE_BYTES = 1 << 20
 HEAD_BYTES = 10_000
 """The longest first line of an export."""
 
+NOT_ASKED_FOR = "the answer is not what was asked for: is that a tunewright server?"
+
 
 class LogReleases:
     """The releases of one namespace. Raises ServiceError for what a server refuses, Refused for what is no name."""
@@ -84,11 +86,18 @@ class LogReleases:
 
     def export(self, name: str, file: IO[bytes]) -> int:
         """Write a release into a file, as `verify` takes it; how many entries it has."""
-        count = -1
         with self._stream(f"{self._of(name)}:export", {}) as lines:
+            count, head = 0, next(lines, b"")
+            try:
+                manifest, _ = parse_head(head)
+            except ValueError as error:
+                raise ServiceError(NOT_ASKED_FOR) from error
+            file.write(head + b"\n")
             for line in lines:
                 file.write(line + b"\n")
                 count += 1
+        if count != manifest.entries:
+            raise ServiceError("the answer broke off")
         return count
 
     def _answered_from(self, verb: str, name: str | None) -> str | None:
@@ -114,8 +123,11 @@ def public_key(connection: ServerConnection) -> str:
     return str(_object(connection.request("GET", "/v1/release-key").data).get("public_key"))
 
 
-def verify(path: Path, key: str) -> Manifest:
-    """Check an exported release by a public key. Raises Refused where anything of it is not what was signed."""
+def verify(path: Path, key: str, namespace: str | None = None, name: str | None = None) -> Manifest:
+    """Check an exported release by a public key. Raises Refused where anything of it is not what was signed.
+
+    Also where it is of another namespace, or of another name, than are given: a key signs many releases.
+    """
     with path.open("rb") as file:
         try:
             manifest, signature = parse_head(file.readline(HEAD_BYTES))
@@ -126,6 +138,9 @@ def verify(path: Path, key: str) -> Manifest:
         digest = LinesDigest()
         for line in file:
             digest.add(line)
+    if namespace not in (None, manifest.namespace) or name not in (None, manifest.name):
+        what = f"the release {manifest.name} of {manifest.namespace}"  # which was signed, so these are names
+        raise Refused(f"{path}: it is {what}, which is not what was asked for")
     if digest.entries != manifest.entries:
         raise Refused(f"{path}: it has {digest.entries:,} entries, and {manifest.entries:,} were signed")
     if digest.sha256 != manifest.sha256:
@@ -173,7 +188,7 @@ def read_object(line: bytes) -> dict[str, Any]:
 
 def _object(data: Any) -> dict[str, Any]:
     if not isinstance(data, dict):
-        raise ServiceError("the answer is not what was asked for: is that a tunewright server?")
+        raise ServiceError(NOT_ASKED_FOR)
     return data
 
 

@@ -305,7 +305,7 @@ class ProblemKind(Enum):
         "no-release-key",
         503,
         "This service can't sign releases",
-        "Who runs the service has to mend the file of its key: its log says what is wrong with it.",
+        "Who runs the service has to mend its key, or `tunewright log release key --make FILE`: its log says which.",
     )
     UNAVAILABLE = ("database-unavailable", 503, "The database can't be used now", "Try again later.")
     UNWRITABLE = (

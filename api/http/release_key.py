@@ -1,12 +1,14 @@
 """The release key: what a service signs releases of the log with, by Ed25519.
 
-It is a file that nobody else may read, made when it is needed first. It is never replaced: who checks a release was
-told its public key once.
+It is a file that only its account may change, and nobody beside its group read: Kubernetes gives secrets to a group.
+It is made when it is needed first, unless people said where it is: then they make it, since of several processes each
+would make one of its own. It is never replaced: who checks a release was told its public key once.
 """
 
 from __future__ import annotations
 
 import base64
+import logging
 import os
 import secrets
 from pathlib import Path
@@ -21,14 +23,16 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from tunewright.codegen.write_faults import naming
+from tunewright.codegen.write_faults import naming, sync
 from tunewright.db.logs.release import ReleaseSignature
 
 OTHERS = 0o027
-"""Bits of the mode of a file that others may read, or that more than its owner may change."""
+"""Bits of the mode of a file that others than its group may read, or that more than its owner may change."""
 
 FILE_BYTES = 10_000
 """Largest file of a key."""
+
+_log = logging.getLogger("tunewright.api")
 
 
 class ReleaseKeyFault(Exception):
@@ -36,10 +40,11 @@ class ReleaseKeyFault(Exception):
 
 
 class ReleaseKey:
-    """The key in a file. Threads may share it."""
+    """The key in a file, which is made where it is missing if `makes` says so. Threads may share it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, makes: bool = True) -> None:
         self._path = path
+        self._makes = makes
         self._key: Ed25519PrivateKey | None = None
 
     @property
@@ -55,10 +60,27 @@ class ReleaseKey:
     def _load(self) -> Ed25519PrivateKey:
         if self._key is None:
             try:
-                self._key = _read(self._path) or _write(self._path)
+                self._key = _read(self._path) or self._make()
             except OSError as error:
                 raise ReleaseKeyFault(f"{self._path}: {error.strerror or error}") from error
         return self._key
+
+    def _make(self) -> Ed25519PrivateKey:
+        """Make it. Of two processes that do at the same time, the first one's is taken."""
+        if not self._makes:
+            raise ReleaseKeyFault(f"{self._path} is missing: tunewright log release key --make {self._path}")
+        try:
+            key = _write(self._path)
+        except FileExistsError:
+            return _read(self._path) or _write(self._path)
+        _log.warning("a release key was made", extra={"file": str(self._path)})
+        return key
+
+
+def make_release_key(path: Path) -> ReleaseKey:
+    """Make a key and its file. Raises OSError, also where there is one."""
+    _write(path)
+    return ReleaseKey(path, makes=False)
 
 
 def _read(path: Path) -> Ed25519PrivateKey | None:
@@ -81,7 +103,7 @@ def _read(path: Path) -> Ed25519PrivateKey | None:
 
 
 def _write(path: Path) -> Ed25519PrivateKey:
-    """Make a key and its file. Of two processes that make one at the same time, the first one's is taken."""
+    """Make a key and its file. Raises OSError, FileExistsError where there is one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     key = Ed25519PrivateKey.generate()
     passing = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
@@ -91,10 +113,8 @@ def _write(path: Path) -> Ed25519PrivateKey:
             file.write(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
             file.flush()
             os.fsync(descriptor)
-        try:
             path.hardlink_to(passing)
-        except FileExistsError:
-            return _read(path) or key
+        sync(path.parent)  # what is signed from now on is checked with it
         return key
     finally:
         passing.unlink(missing_ok=True)

@@ -22,7 +22,7 @@ from .choice import LogRival, ties
 from .difference import rival_to_json
 from .entry import LogEnvironment
 from .logs import Namespace
-from .rows import LIGHT, Environments, in_order, is_served, rival_of
+from .rows import Environments, in_order, is_served, light, rival_of
 
 ROWS_AT_ONCE = 5000
 """Entries that are read at once, without their values."""
@@ -99,8 +99,7 @@ class LogAudit(DatabasePart):
 
     @read_session
     def _page(self, session: Session, after: Row[Any] | None) -> list[Row[Any]]:
-        others = (column for column in LIGHT if column is not LogEntryRow.is_served)
-        columns: tuple[Any, ...] = (*others, is_served(self.space.release_id).label("is_served"), LogEntryRow.key)
+        columns = *light(self.space.release_id), LogEntryRow.key
         rows = session.execute(in_order(self.space.id, columns, after, ROWS_AT_ONCE)).all()
         self._environments.read(session, {row.environment_id for row in rows})
         return list(rows)

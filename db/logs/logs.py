@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 from ..database import KEYS_AT_ONCE, Database, DatabasePart, batches, read_session, write_session
 from ..errors import NotFound, StoreError
 from ..tables import EnvironmentRow, LogEntryRow, NamespaceRow, ReleaseRow
+from .drafts import is_draft
 from .entry import (
     EntryState,
     LogEntry,
@@ -154,7 +155,9 @@ class Logs(DatabasePart):
         where a release has entries of it.
         """
         row = find_namespace(session, self.database, check_namespace(namespace), lock=True)
-        if name := session.scalar(select(ReleaseRow.name).where(ReleaseRow.namespace_id == row.id).limit(1)):
+        if name := session.scalar(
+            select(ReleaseRow.name).where(ReleaseRow.namespace_id == row.id, ~is_draft()).limit(1)
+        ):
             raise ReleaseConflict(f"the release {name} of {namespace} has entries of it, so they can't be deleted")
         count, revision = row.entries, row.revision + 1  # revisions never go back
         row.name, row.entries, row.size_bytes = deleted_name(row.id), 0, 0

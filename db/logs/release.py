@@ -42,6 +42,9 @@ PUBLIC_KEY = "[A-Za-z0-9+/]{43}="
 SIGNATURE = "[A-Za-z0-9+/]{86}=="
 """Pattern of what it is checked with: 64 bytes in base64."""
 
+MOMENT = "[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}[.][0-9]{6}Z"
+"""Pattern of a moment of a manifest: there is one way to write it, which is signed."""
+
 
 class ReleaseConflict(StoreError):
     """A release has the name, is in use, or is not the one that was meant. The message says which."""
@@ -85,6 +88,8 @@ class Manifest:
         if texts.pop("format") != FORMAT:
             raise ValueError(f"its format is {quote(fields['format'])}, not {FORMAT}")
         numbers = {name: check_type(name, fields[name], int) for name in ("revision", "entries")}
+        if re.fullmatch(MOMENT, texts["created_at"]) is None:
+            raise ValueError(f"created_at is {quote(texts['created_at'])}, no moment as 2026-11-30T00:00:00.000000Z")
         moment = datetime.fromisoformat(texts.pop("created_at"))
         return Manifest(**texts, **numbers, created_at=moment)
 

@@ -46,11 +46,16 @@ def is_served(release_id: int | None) -> SQLColumnExpression[bool]:
     return select(ReleaseEntryRow.entry_id).where(*entry).correlate(LogEntryRow).scalar_subquery().is_not(None)
 
 
+def light(release_id: int | None) -> Sequence[Any]:
+    """The columns of `LIGHT`. Whether an entry is served goes by a release, or by the rule."""
+    others = (column for column in LIGHT if column is not LogEntryRow.is_served)
+    return *others, is_served(release_id).label("is_served")
+
+
 def whole(release_id: int | None) -> Select[Any]:
     """All that an entry says. Whether it is served goes by a release, or by the rule."""
-    others = (column for column in LIGHT[2:] if column is not LogEntryRow.is_served)
     bulk = (getattr(LogEntryRow, name) for name in ("key", "value", "machine", "created_at"))
-    return select(*bulk, *others, is_served(release_id).label("is_served"))
+    return select(*bulk, *light(release_id)[2:])
 
 
 class Environments:

@@ -1,4 +1,4 @@
-"""Sweep: removes the rows of deleted namespaces, in transactions that keep nobody waiting for long.
+"""Sweep: removes the rows of deleted namespaces, and abandoned drafts of releases, a few in each transaction.
 
 A namespace is deleted by its name: its row gets one that no namespace has, and there is an empty one in its place. So
 nothing is found of it from then on, and nothing can be written to it, whoever asks; what is left is swept at any time.
@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session
 
 from ..database import REMOVED_AT_ONCE, Database
 from ..tables import EnvironmentRow, LogEntryRow, NamespaceRow, PromotionRow
+from .drafts import drafts_of, remove_abandoned, remove_draft
 
 MARK = "/"
 """The begin of the name of a deleted namespace; a namespace's begins with a letter or digit."""
@@ -34,13 +35,16 @@ def deleted_name(namespace_id: int) -> str:
 
 
 def sweep(database: Database, goes_on: Callable[[], bool] = lambda: True) -> SweptLog:
-    """Remove what deleted namespaces have left, and environments that no entry has.
+    """Remove what deleted namespaces have left, drafts that nobody went on with, and environments that no entry has.
 
     Any number of processes may do so at once. It ends early where it is not to go on, which is asked before each
     transaction. Raises StoreError; what was removed until then stays removed.
     """
     entries = 0
+    remove_abandoned(database, goes_on)
     for namespace_id in database.retry(lambda: _deleted(database)):
+        for draft_id in database.retry(partial(drafts_of, database, namespace_id)):
+            remove_draft(database, draft_id, goes_on)
         while goes_on() and (count := database.retry(partial(_remove_some, database, namespace_id))) is not None:
             entries += count
     return SweptLog(entries, database.retry(partial(_remove_environments, database)) if goes_on() else 0)

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from tunewright.api import program
+from tunewright.api.http.release_key import ReleaseKey
 
 from ..commands import commands
 from .conftest import TARGET, make_target, make_task, points, store_best
@@ -59,6 +60,10 @@ def test_a_release_from_its_making_to_its_end(run, filled, tmp_path):
     assert key == shown["public_key"]
     assert "2026.11 of triton, 2 entries, as signed at" in run("log", "verify", str(file), "--key", key).out
     assert run("log", "verify", str(file), "--key", key, "--json").data["sha256"] == shown["sha256"]
+    meant = ("log", "verify", str(file), "--key", key, "--namespace", "triton", "--name")
+    assert run(*meant, "2026.11").code == 0
+    other = run(*meant, "2026.12")
+    assert other.code != 0 and "it is the release 2026.11 of triton, which is not what was asked for" in other.err
     file.write_bytes(file.read_bytes().replace(b'"v"', b'"w"'))
     refused = run("log", "verify", str(file), "--key", key)
     assert refused.code != 0 and "its entries are not those that were signed" in refused.err
@@ -67,6 +72,17 @@ def test_a_release_from_its_making_to_its_end(run, filled, tmp_path):
     )
     assert [one["name"] for one in run("log", "release", "list", "triton", "--json").data["releases"]] == ["2026.12"]
     assert run("log", "release", "promote", "triton", "--none").out.endswith("from all entries\n")
+
+
+def test_a_key_is_made_for_a_server(run, tmp_path):
+    file = tmp_path / "release_key"
+    made = run("log", "release", "key", "--make", str(file))
+    assert made.out.strip() == ReleaseKey(file, makes=False).public_key
+    content = file.read_bytes()
+    refused = run("log", "release", "key", "--make", str(file))
+    assert refused.code != 0 and "a release key is never replaced" in refused.err
+    assert file.read_bytes() == content
+    assert "without --server" in run("log", "release", "key", "--make", str(file), "--server", "http://x").err
 
 
 def test_releases_of_some_environments(run, filled):

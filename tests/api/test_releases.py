@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import stat
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from itertools import cycle, islice
+from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+from tunewright.api.app import assemble
+from tunewright.api.client import release_commands
+from tunewright.api.client.connection import ServiceError
 from tunewright.api.client.log import LogClient
 from tunewright.api.client.releases import verify
-from tunewright.api.http.release_key import ReleaseKey, ReleaseKeyFault
+from tunewright.api.http.problems import ProblemKind
+from tunewright.api.http.release_key import ReleaseKey, ReleaseKeyFault, make_release_key
+from tunewright.api.http.service import Options
 from tunewright.db.access import KeyScope
 from tunewright.db.logs.entry import ANYWHERE
 from tunewright.db.logs.release import Manifest, parse_head
@@ -121,6 +128,45 @@ def test_an_export_is_checked_without_a_server(client, tmp_path):
     public.verify(base64.b64decode(release["signature"]), manifest.content)
 
 
+def test_an_export_is_that_of_the_release_that_is_meant(client, tmp_path):
+    """Another release of the same key is as well signed."""
+    put(client)
+    release = create(client)
+    file = tmp_path / "release.jsonl"
+    file.write_bytes(client.get("/v1/logs/triton:releases/one:export").content)
+    assert verify(file, release["public_key"], "triton", "one").name == "one"
+    for namespace, name in (("triton", "two"), ("tvm", "one"), (None, "two"), ("tvm", None)):
+        with pytest.raises(Refused, match="it is the release one of triton, which is not what was asked for"):
+            verify(file, release["public_key"], namespace, name)
+
+
+def test_an_export_that_breaks_off_leaves_no_file(one, client, monkeypatch, tmp_path):
+    monkeypatch.setenv("TUNEWRIGHT_SERVER", one.url)
+    monkeypatch.setenv("TUNEWRIGHT_API_KEY", one.token)
+    for key in "abc":
+        put(client, key)
+    releases, file = one.store.releases, tmp_path / "release.jsonl"
+    create(client)
+    export, read = releases.export, releases._read
+
+    def deleted(*args):
+        if any(release.manifest.name == "one" for release in releases.list("triton")):
+            releases.delete("triton", "one")
+        return read(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(releases, "_read", deleted)
+        with pytest.raises(ServiceError):
+            release_commands.export(None, "triton", "one", file)
+    create(client)
+    with monkeypatch.context() as patch:  # a proxy, say, ends it well
+        patch.setattr(releases, "export", lambda release: iter([next(export(release))]))
+        with pytest.raises(ServiceError, match="the answer broke off"):
+            release_commands.export(None, "triton", "one", file)
+    assert list(tmp_path.glob("*release*")) == []
+    assert release_commands.export(None, "triton", "one", file)["entries"] == 3
+
+
 @pytest.mark.parametrize(
     "tamper",
     [
@@ -133,6 +179,10 @@ def test_an_export_is_checked_without_a_server(client, tmp_path):
         lambda head, lines: [head.replace(b'"one"', b'"two"'), *lines],
         lambda head, lines: [head.replace(b'"entries":3', b'"entries":2'), *lines[:-1]],
         lambda head, lines: [head.replace(b'"triton"', b'"others"'), *lines],
+        lambda head, lines: [
+            re.sub(b'"created_at":"[^"]+"', b'"created_at":"0001-01-01T00:00:00+23:59"', head),
+            *lines,
+        ],
         lambda head, lines: lines,
         lambda head, lines: [b"[]\n", *lines],
         lambda head, lines: [b"[" * 9000],
@@ -330,6 +380,35 @@ def test_of_processes_that_make_it_at_once_one_wins(tmp_path):
 
     with ThreadPoolExecutor(8) as threads:
         assert len(set(threads.map(make, keys))) == 1
+
+
+def test_a_key_that_people_have_placed_is_not_made_where_it_is_missing(one, kit, monkeypatch, tmp_path):
+    """Else each of several services would make one of its own."""
+    path = tmp_path / "keys" / "release_key"
+    monkeypatch.setenv("TUNEWRIGHT_RELEASE_KEY", str(path))
+    service = assemble(one.store, Options()).state.service
+    with pytest.raises(ReleaseKeyFault, match="release_key is missing: tunewright log release key --make"):
+        _ = service.release_key.public_key
+    assert not path.exists()
+    monkeypatch.setattr(one.service, "release_key", service.release_key)
+    kit.problem(one.client().get("/v1/release-key"), "no-release-key", 503)
+    assert "`tunewright log release key --make FILE`" in ProblemKind.UNSIGNED.remedy
+    made = make_release_key(path)
+    assert service.release_key.public_key == made.public_key  # without another start
+    with pytest.raises(FileExistsError):
+        make_release_key(path)
+    assert ReleaseKey(path).public_key == made.public_key
+
+
+def test_a_key_that_is_made_is_logged_and_on_the_disk(monkeypatch, tmp_path, caplog):
+    synced: list[Path] = []
+    monkeypatch.setattr("tunewright.api.http.release_key.sync", synced.append)
+    path = tmp_path / "home" / "release_key"
+    for _ in range(2):
+        _ = ReleaseKey(path).public_key
+    [record] = caplog.records
+    assert (record.getMessage(), record.file) == ("a release key was made", str(path))
+    assert synced == [path.parent]
 
 
 @pytest.mark.parametrize("fault", ["readable", "text", "other", "folder"])

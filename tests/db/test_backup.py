@@ -512,7 +512,7 @@ def test_no_room_for_a_backup(file_url, tmp_path, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("tunewright.db.backup._sync", full)
+    monkeypatch.setattr("tunewright.db.backup.sync", full)
     file = tmp_path / "b.sqlite"
     assert said(lambda: backup(file_url, file)) == f"[Errno 28] No space left on device: {str(file)!r}"
     assert not [path for path in tmp_path.iterdir() if "b.sqlite" in path.name]

@@ -25,6 +25,7 @@ import jsonschema  # type: ignore[import-untyped]
 import pytest
 import yaml  # type: ignore[import-untyped]
 
+from tunewright.api.http.release_key import OTHERS
 from tunewright.workers.ray.nodes import GROUP
 
 Object = dict[str, Any]
@@ -216,6 +217,21 @@ def test_secrets_are_named_never_shown(rendered: dict[str, list[Object]], name: 
                 assert variable["valueFrom"]["secretKeyRef"]["name"]
     shown = json.dumps([d for d in rendered[name] if d["kind"] != "Secret"])
     assert "secret@db" not in shown
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_all_replicas_sign_by_one_key_that_outlives_them(rendered: dict[str, list[Object]], name: str) -> None:
+    (api,) = of_kind(rendered[name], "Deployment", "-api")
+    spec = api["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    (path,) = [Path(v["value"]) for v in container["env"] if v["name"] == "TUNEWRIGHT_RELEASE_KEY"]
+    (mount,) = [m for m in container["volumeMounts"] if m["mountPath"] == str(path.parent)]
+    (volume,) = [v for v in spec["volumes"] if v["name"] == mount["name"]]
+    assert mount["readOnly"] is True and path.name == "release_key"
+    assert volume["secret"]["optional"] is True  # so that the service starts before there is one
+    assert volume["secret"]["defaultMode"] & OTHERS == 0  # else it is refused
+    given = VALUES[name].get("api", {}).get("releaseKeySecret")
+    assert volume["secret"]["secretName"] == given or volume["secret"]["secretName"].endswith("-release-key")
 
 
 @pytest.mark.parametrize("name", VALUES)

@@ -83,13 +83,30 @@ def test_compose_runs_what_is_built_and_confines_it(any_compose: Object, version
         assert {entry.partition(":")[0] for entry in service["tmpfs"]} == {"/tmp", "/data"}
 
 
+NAMES_OF_FILES = {"GF_SECURITY_ADMIN_PASSWORD__FILE", "TUNEWRIGHT_RELEASE_KEY"}
+
+
 def test_compose_has_no_password_of_its_own(any_compose: Object, deploy: Path) -> None:
     for service in any_compose["services"].values():
         for name, value in service.get("environment", {}).items():
-            if re.search("PASSWORD|TOKEN|SECRET|KEY", name) and not name.endswith("__FILE"):
+            if re.search("PASSWORD|TOKEN|SECRET|KEY", name) and name not in NAMES_OF_FILES:
                 assert re.fullmatch(r"\$\{\w+:\?[^}]+\}", value), name  # compose stops without it
     for secret in any_compose.get("secrets", {}).values():
         assert not (deploy / secret["file"]).exists()
+
+
+def test_the_release_key_outlives_its_containers(compose: Object, deploy: Path) -> None:
+    """It is in a volume that one service reads, another one makes it in, and their user owns."""
+    services, volumes = compose["services"], compose["volumes"]
+    folder = str(Path(services["api"]["environment"]["TUNEWRIGHT_RELEASE_KEY"]).parent)
+    mounts = {name: service["volumes"][0].split(":") for name, service in ours(compose).items() if "volumes" in service}
+    assert mounts == {"migrate": ["keys", folder], "api": ["keys", folder, "ro"]}
+    assert "keys" in volumes
+    assert not any(entry.startswith(folder) for entry in services["api"]["tmpfs"])
+    owned = re.findall(
+        r"install --directory --owner=tunewright .*--mode=0700 (.*)", (deploy / "Dockerfile").read_text()
+    )
+    assert [text.split() for text in owned] == [["/data", folder]]
 
 
 def test_compose_waits_for_what_is_needed(compose: Object) -> None:

@@ -17,9 +17,9 @@ from tunewright.db.logs.audit import LogAudit
 from ..access import needs
 from ..openapi import json_lines_answer, problems
 from ..problems import ProblemKind
-from ..service import Service, ServiceDep, in_thread
+from ..service import ServiceDep, in_thread
 from .logs import PAGE, Readable, find_namespace
-from .records import export_slot, stream
+from .records import export_slot, streamed
 
 FINDINGS = json_lines_answer("A finding a line; the last line, `summary`, says how many there are.")
 
@@ -38,7 +38,7 @@ async def audit_log(service: ServiceDep, namespace: Readable) -> StreamingRespon
     a tie of overlapping intervals decides (`tie`), and keys that some of them have no value of (`missing`).
     """
     space = await in_thread(partial(find_namespace, service, namespace))
-    return await _streamed(service, LogAudit(service.store.database, space).lines())
+    return await streamed(service, _pieces(LogAudit(service.store.database, space).lines()))
 
 
 @router.get(
@@ -50,13 +50,7 @@ async def audit_log(service: ServiceDep, namespace: Readable) -> StreamingRespon
 )
 async def audit_schedules(service: ServiceDep) -> StreamingResponse:
     """Tasks that have different schedules on targets with the same processor, and what these targets differ in."""
-    return await _streamed(service, service.store.schedule_audit.lines())
-
-
-async def _streamed(service: Service, lines: Iterator[dict[str, Any]]) -> StreamingResponse:
-    pieces = _pieces(lines)
-    first = await in_thread(partial(next, pieces, b""))
-    return StreamingResponse(stream(first, pieces, service.stream_threads), media_type="application/jsonl")
+    return await streamed(service, _pieces(service.store.schedule_audit.lines()))
 
 
 def _pieces(lines: Iterator[dict[str, Any]]) -> Iterator[bytes]:

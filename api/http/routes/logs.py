@@ -42,7 +42,7 @@ from ..schemas.logs import (
 )
 from ..service import Service, ServiceDep, in_thread
 from .models import place_to_receive, receive
-from .records import export_slot, stream
+from .records import export_slot, streamed
 
 PAGE = 500
 """Entries that are read at once."""
@@ -166,9 +166,7 @@ async def export_entries(
 ) -> StreamingResponse:
     """All of them, those that changed first ahead; `POST .../{namespace}:import` takes them."""
     await in_thread(partial(find_namespace, service, namespace))
-    lines = _lines(service.store, namespace, since)
-    first = await in_thread(partial(next, lines, b""))
-    return StreamingResponse(stream(first, lines, service.stream_threads), media_type="application/jsonl")
+    return await streamed(service, _lines(service.store, namespace, since))
 
 
 @router.post(
@@ -207,9 +205,7 @@ async def take_log_snapshot(
     if same := not_modified(if_none_match, headers):
         return same
     lines = _lines(service.store, space, 0, fingerprint, served=True)
-    first = await in_thread(partial(next, lines, b""))
-    pieces = stream(first, lines, service.stream_threads)
-    return StreamingResponse(pieces, media_type="application/jsonl", headers=headers)
+    return await streamed(service, lines, headers)
 
 
 @router.get(

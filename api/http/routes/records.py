@@ -27,7 +27,7 @@ from ..openapi import json_lines_answer, json_lines_body, problems
 from ..problems import Problem, ProblemKind
 from ..schemas.base import SHA256
 from ..schemas.records import Age, ImportedShown
-from ..service import ServiceDep, in_thread, place_in
+from ..service import Service, ServiceDep, in_thread, place_in
 from .models import place_to_receive, receive
 
 LOOKED_AT = 500
@@ -93,6 +93,17 @@ async def stream(first: bytes, rest: Iterator[bytes], threads: anyio.CapacityLim
         piece = await anyio.to_thread.run_sync(next, rest, None, limiter=threads)
 
 
+async def streamed(
+    service: Service, pieces: Iterator[bytes], headers: Mapping[str, str] | None = None
+) -> StreamingResponse:
+    """An answer of JSON lines, some at once."""
+    # Read before the answer begins: a database that is away is a problem then, and not an answer that breaks off.
+    first = await anyio.to_thread.run_sync(next, pieces, b"", limiter=service.stream_threads)
+    return StreamingResponse(
+        stream(first, pieces, service.stream_threads), media_type="application/jsonl", headers=headers
+    )
+
+
 LINE_BYTES = 4 << 20
 """The longest line: a record has a few kilobytes, most of them its task."""
 
@@ -137,11 +148,7 @@ async def export_records(
     if accepts_gzip(accept_encoding):
         headers["Content-Encoding"] = "gzip"
         pieces = gzip_stream(pieces, flush_each=True)
-    # Read before the answer begins: a database that is away is a problem then, and not an answer that breaks off.
-    first = await anyio.to_thread.run_sync(next, pieces, b"", limiter=service.stream_threads)
-    return StreamingResponse(
-        stream(first, pieces, service.stream_threads), media_type="application/jsonl", headers=headers
-    )
+    return await streamed(service, pieces, headers)
 
 
 @router.post(

@@ -34,7 +34,7 @@ from ..schemas.logs import (
 )
 from ..service import Service, ServiceDep, in_thread
 from .logs import PAGE, Decidable, Readable, find_namespace, no_such_release
-from .records import export_slot, stream
+from .records import export_slot, streamed
 
 ReleaseInPath = Annotated[
     str, Path(max_length=64, pattern=f"^{RELEASE}$", description="Name of a release of the namespace.")
@@ -106,7 +106,7 @@ async def create_release(
 async def export_release(service: ServiceDep, namespace: Readable, release: ReleaseInPath) -> StreamingResponse:
     """Its lines are an import, too: all but the first one."""
     found = await in_thread(partial(_find, service, namespace, release))
-    return await _streamed(service, service.store.releases.export(found))
+    return await streamed(service, service.store.releases.export(found))
 
 
 @router.get(
@@ -128,7 +128,7 @@ async def compare_releases(
     """What another release, or the rule as things are now, does not serve as this one does."""
     before = await in_thread(partial(_find, service, namespace, release))
     after = await in_thread(partial(_find, service, namespace, other)) if other else None
-    return await _streamed(service, _change_lines(service.store.releases.changes(before, after)))
+    return await streamed(service, _change_lines(service.store.releases.changes(before, after)))
 
 
 @router.get("/logs/{namespace}:releases/{release}", summary="Show a release", responses=FOUND)
@@ -191,7 +191,7 @@ def roll_back(
 def list_promotions(
     service: ServiceDep, namespace: Readable, cursor: Cursor = None, limit: Limit = 50
 ) -> Page[PromotionShown]:
-    """The last first. Steps to a release that was deleted are not told."""
+    """The last first, also steps to releases that were deleted since then."""
     before = number_of(cursor)
     with _naming(service, namespace):
         rows = service.store.releases.promotions(namespace, before=before, limit=limit + 1)
@@ -243,11 +243,6 @@ def _signing() -> Iterator[None]:
     except ReleaseKeyFault as error:
         _log.warning("releases can't be signed", extra={"reason": str(error)})
         raise Problem(ProblemKind.UNSIGNED, "its release key can't be read") from error
-
-
-async def _streamed(service: Service, pieces: Iterator[bytes]) -> StreamingResponse:
-    first = await in_thread(partial(next, pieces, b""))
-    return StreamingResponse(stream(first, pieces, service.stream_threads), media_type="application/jsonl")
 
 
 def _change_lines(changes: Iterator[LogChange]) -> Iterator[bytes]:

@@ -84,6 +84,7 @@ def _create_releases() -> None:
         sa.ForeignKeyConstraint(
             ["namespace_id"], ["log_namespaces.id"], name="fk_log_releases_namespace_id_log_namespaces"
         ),
+        sqlite_autoincrement=True,
     )
     op.create_table(
         "log_release_entries",
@@ -101,6 +102,8 @@ def _create_releases() -> None:
         sa.Column("id", ID, nullable=False),
         sa.Column("namespace_id", ID, nullable=False),
         sa.Column("release_id", ID, nullable=True),
+        sa.Column("name", sa.String(64), nullable=True),
+        sa.Column("left_name", sa.String(64), nullable=True),
         sa.Column("owner", sa.String(32), nullable=False),
         sa.Column("created_at", MOMENT, nullable=False),
         sa.PrimaryKeyConstraint("id", name="pk_log_promotions"),

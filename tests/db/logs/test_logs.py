@@ -185,7 +185,7 @@ def nine(store):
     store.logs.write("n", [entry(f"k{number}", environment=(H100, H200)[number % 2]) for number in range(9)])
     with store.database.write() as session:
         space = session.scalars(select(NamespaceRow)).one()
-        session.add(PromotionRow(namespace_id=space.id, release_id=None, owner="", created_at=space.created_at))
+        session.add(PromotionRow(namespace_id=space.id, owner="", created_at=space.created_at))
     return store
 
 

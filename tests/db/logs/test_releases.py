@@ -10,12 +10,15 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from itertools import cycle
 
 import pytest
+from sqlalchemy import func, select
 
 from tunewright.db.errors import NotFound
 from tunewright.db.logs.difference import ChangeKind
+from tunewright.db.logs.drafts import DRAFT_S, remove_draft
 from tunewright.db.logs.entry import Cost, CostEvidence, EntryState, LogEntry, LogEnvironment
 from tunewright.db.logs.lines import parse_line
 from tunewright.db.logs.release import (
@@ -27,6 +30,7 @@ from tunewright.db.logs.release import (
     predecessor,
 )
 from tunewright.db.store import open_store
+from tunewright.db.tables import ReleaseEntryRow, ReleaseRow
 
 from ..conftest import in_threads, plan, selected
 
@@ -423,6 +427,181 @@ def test_writers_and_releases_at_once(shared_store):
         assert values["k"] == values["l"]
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_writers_get_in_between_the_pages_of_a_release(store, monkeypatch, seed):
+    """Whenever they do, it has what was served at one revision: the one that it names."""
+    rng = random.Random(seed)
+    monkeypatch.setattr("tunewright.db.logs.drafts.ROWS_AT_ONCE", 3)
+    monkeypatch.setattr("tunewright.db.logs.releases.PAGE", 3)
+    seen = {}
+
+    def look():
+        found = store.logs.list("n", served=True, limit=100)
+        seen[store.logs.namespace("n").revision] = {(e.key, e.environment.fingerprint): e.value for e in found}
+
+    def write():
+        one = rng.choice(store.logs.list("n", served=True, limit=100))
+        if rng.random() < 0.3:
+            store.logs.decide("n", one.key, one.environment, one.choice, EntryState.RETIRED)
+        else:
+            new = [entry(f"k{rng.randrange(20)}", b"%d" % rng.randrange(99), rng.choice([H100, OLDER])) for _ in "abcd"]
+            store.logs.write("n", new)
+        look()
+
+    def disturb(owner, name):
+        method = getattr(owner, name)
+
+        def call(*args):
+            for _ in range(rng.randrange(3)):
+                write()
+            return method(*args)
+
+        monkeypatch.setattr(owner, name, call)
+
+    store.logs.write("n", [entry(f"k{n}", environment=e) for n in range(10) for e in (H100, OLDER)])
+    look()
+    for name in ("_copy", "_follow", "_settle"):
+        disturb(store.releases._drafts, name)
+    disturb(store.releases, "_read")
+    release = store.releases.create("n", "one", sign)
+    lines = [parse_line(line.decode()) for line in b"".join(store.releases.export(release)).splitlines()[1:]]
+    told = {(e.key, e.environment.fingerprint): e.value for e in lines}
+    assert told == seen[release.manifest.revision]
+    assert max(seen) > release.manifest.revision
+
+
+def test_writers_wait_for_what_was_written_last_alone(store, monkeypatch):
+    """However many entries there are: the others were added before."""
+    drafts = store.releases._drafts
+    settle, add = drafts._settle, drafts._add
+    added: list[int] = []
+
+    def note(session, draft, numbers):
+        added.extend(numbers)
+        add(session, draft, numbers)
+
+    def last(*args):
+        store.logs.write("n", [entry("k7", b"w")])
+        with monkeypatch.context() as patch:
+            patch.setattr(drafts, "_add", note)
+            settle(*args)
+
+    monkeypatch.setattr(drafts, "_settle", last)
+    store.logs.write("n", [entry(f"k{n}") for n in range(50)])
+    release = store.releases.create("n", "one", sign)
+    assert (len(added), release.manifest.entries) == (1, 50)
+    assert served(store, keys=["k7"], release="one")[1] == {"k7": b"w"}
+
+
+def draft_rows(store):
+    with store.database.read() as session:
+        return [session.scalar(select(func.count()).select_from(row)) for row in (ReleaseRow, ReleaseEntryRow)]
+
+
+def fail(*_):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("step", ["_copy", "_settle"])
+@pytest.mark.parametrize("how", ["sweep", "create", "delete"])
+def test_what_a_process_that_died_has_left_is_removed(store, monkeypatch, step, how):
+    monkeypatch.setattr("tunewright.db.logs.drafts.ROWS_AT_ONCE", 2)
+    store.logs.write("n", [entry(f"k{n}") for n in range(5)])
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(store.releases._drafts, step, fail)
+        patch.setattr("tunewright.db.logs.releases.remove_draft", lambda *_: None)
+        store.releases.create("n", "one", sign)
+    store.logs.sweep()  # it may be at work still
+    assert draft_rows(store) == [1, 0 if step == "_copy" else 5]
+    assert store.releases.list("n") == []
+    if how == "delete":
+        assert store.logs.delete("n") == 5
+        store.logs.sweep()
+        assert draft_rows(store) == [0, 0]
+        return
+    later = datetime.now(UTC) + timedelta(seconds=DRAFT_S + 60.0)
+    monkeypatch.setattr(store.database, "clock", lambda: later)
+    if how == "sweep":
+        store.logs.sweep()
+        assert draft_rows(store) == [0, 0]
+    store.releases.create("n", "one", sign)
+    assert draft_rows(store) == [1, 5]
+
+
+def test_who_is_held_up_for_too_long_is_told(store, monkeypatch):
+    store.logs.write("n", [entry()])
+    drafts = store.releases._drafts
+    settle = drafts._settle
+    losses = {
+        ReleaseConflict: lambda draft: remove_draft(store.database, draft.id),
+        NotFound: lambda draft: store.logs.delete("n"),
+    }
+    for error, lose in losses.items():
+        monkeypatch.setattr(drafts, "_settle", lambda draft, since, lose=lose: (lose(draft), settle(draft, since)))
+        with pytest.raises(error):
+            store.releases.create("n", "one", sign)
+    store.logs.sweep()
+    assert draft_rows(store) == [0, 0]
+
+
+def test_what_fails_leaves_no_draft(store):
+    store.logs.write("n", [entry()])
+    with pytest.raises(KeyboardInterrupt):
+        store.releases.create("n", "one", fail)
+    assert draft_rows(store) == [0, 0]
+
+
+def test_an_export_of_what_was_deleted_does_not_end(store, monkeypatch):
+    """Also where another release was made since then: no number is used again."""
+    monkeypatch.setattr("tunewright.db.logs.releases.PAGE", 2)
+    store.logs.write("n", [entry(f"k{n}") for n in range(5)])
+    release = store.releases.create("n", "one", sign)
+    pieces = store.releases.export(release)
+    assert [next(pieces).count(b"\n") for _ in range(2)] == [1, 2]
+    store.releases.delete("n", "one")
+    with pytest.raises(NotFound, match="n has the release one no more"):
+        list(pieces)
+    again = store.releases.create("n", "one", sign)
+    assert again.id > release.id
+    for read in (
+        store.releases.export(release),
+        store.releases.changes(release, None),
+        store.releases.changes(again, release),
+    ):
+        with pytest.raises(NotFound):
+            list(read)
+
+
+def test_what_was_promoted_is_told_after_its_deletion(store):
+    store.logs.write("n", [entry()])
+    for name in ("a", "b", "c"):
+        store.releases.create("n", name, sign)
+        store.releases.promote("n", name, f"by {name}")
+    store.releases.delete("n", "b")
+    store.releases.create("n", "b", sign)  # another one, which was never promoted
+    told = [(one.release, one.owner) for one in store.releases.promotions("n")]
+    assert told == [("c", "by c"), ("b", "by b"), ("a", "by a")]
+    assert store.releases.roll_back("n", "c") == "a"
+    assert store.releases.roll_back("n", "a") is None
+
+
+def test_a_way_back_from_what_others_have_replaced_is_refused(store):
+    store.logs.write("n", [entry()])
+    for name in ("a", "b"):
+        store.releases.create("n", name, sign)
+    for other in ("b", None):
+        store.releases.promote("n", "a")
+        store.releases.promote("n", other)
+        with pytest.raises(ReleaseConflict, match="not answered from a"):
+            store.releases.roll_back("n", "a")
+    store.releases.promote("n", "b")
+    assert store.releases.roll_back("n", "b") is None
+    store.releases.promote("n", "a")
+    with pytest.raises(ReleaseConflict, match="not answered from b"):
+        store.releases.roll_back("n", "b")  # that was no longer the last step
+    assert served(store)[0] == "a"
+
+
 KILLED = """
 import os, signal, sys
 from sqlalchemy import event
@@ -430,9 +609,17 @@ from sqlalchemy.orm import Session
 from tunewright.db.logs.release import ReleaseSignature
 from tunewright.db.store import open_store
 
-url, step = sys.argv[1:]
+url, step, commits = sys.argv[1:]
+left = int(commits)
+
+def commit(session):
+    global left
+    left -= 1
+    if not left:
+        os.kill(os.getpid(), signal.SIGKILL)
+
 with open_store(url) as store:
-    event.listen(Session, "before_commit", lambda session: os.kill(os.getpid(), signal.SIGKILL))
+    event.listen(Session, "before_commit", commit)
     if step == "create":
         store.releases.create("n", "new", lambda content: ReleaseSignature("A" * 43 + "=", "B" * 86 + "=="))
     elif step == "promote":
@@ -442,14 +629,16 @@ with open_store(url) as store:
 """
 
 
-@pytest.mark.parametrize("step", ["create", "promote", "delete"])
-def test_who_is_killed_in_between_leaves_nothing(shared_store, shared_url, step):
+@pytest.mark.parametrize(
+    ("step", "commits"), [*(("create", commits) for commits in (1, 4, 6, 8, 10)), ("promote", 1), ("delete", 1)]
+)
+def test_who_is_killed_in_between_leaves_nothing_that_is_found(shared_store, shared_url, step, commits):
     shared_store.logs.write("n", [entry()])
     for name in ("one", "two"):
         shared_store.releases.create("n", name, sign)
     shared_store.releases.promote("n", "one")
     space, releases = shared_store.logs.namespace("n"), shared_store.releases.list("n")
-    ended = subprocess.run([sys.executable, "-c", KILLED, shared_url, step], check=False, timeout=120)
+    ended = subprocess.run([sys.executable, "-c", KILLED, shared_url, step, str(commits)], check=False, timeout=120)
     assert ended.returncode == -signal.SIGKILL
     assert (shared_store.logs.namespace("n"), shared_store.releases.list("n")) == (space, releases)
     assert served(shared_store) == ("one", {"k": b"v"})
@@ -476,8 +665,18 @@ def test_lookups_take_one_indexed_join_more(store):
 
 def test_manifests_are_read_back():
     text = {"format": "tunewright-release-1", "namespace": "n", "name": "a", "revision": 1, "entries": 2}
-    data = text | {"sha256": "ab" * 32, "created_at": "2026-11-30T00:00:00.000001Z"}
+    data: dict[str, object] = text | {"sha256": "ab" * 32, "created_at": "2026-11-30T00:00:00.000001Z"}
     assert Manifest.from_json(data).to_json() == data
-    for change in ({"format": "x"}, {"revision": "1"}, {"created_at": "now"}, {"more": 1}):
+    moments = [
+        "now",
+        "0001-01-01T00:00:00+23:59",
+        "2026-11-30T00:00:00.000001+00:00",
+        "2026-11-30T00:00:00Z",
+        "2026-11-30T00:00:00.000001",
+        "2026-13-30T00:00:00.000001Z",
+    ]
+    changes: list[dict[str, object]] = [{"format": "x"}, {"revision": "1"}, {"more": 1}]
+    changes += [{"created_at": moment} for moment in moments]
+    for change in changes:
         with pytest.raises(ValueError):
             Manifest.from_json(data | change)

@@ -80,6 +80,10 @@ itself. A digest belongs to the repository and tag that it stands beside.
 {{- default (printf "%s-database" (include "tunewright.fullname" .)) .Values.database.existingSecret -}}
 {{- end -}}
 
+{{- define "tunewright.releaseKeySecret" -}}
+{{- default (printf "%s-release-key" (include "tunewright.fullname" .)) .Values.api.releaseKeySecret -}}
+{{- end -}}
+
 {{- define "tunewright.rayCluster" -}}
 {{- printf "%s-ray" (include "tunewright.fullname" .) -}}
 {{- end -}}

@@ -38,6 +38,11 @@ volumeMounts:
     mountPath: /data
   - name: tmp
     mountPath: /tmp
+  {{- if .releaseKey }}
+  - name: release-key
+    mountPath: /release-key
+    readOnly: true
+  {{- end }}
   {{- with .of.volumeMounts }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
@@ -59,6 +64,13 @@ envFrom: {{- toYaml . | nindent 2 }}
 - name: tmp
   emptyDir:
     sizeLimit: {{ .of.scratchSize }}
+{{- with .releaseKey }}
+- name: release-key
+  secret:
+    secretName: {{ . }}
+    optional: true
+    defaultMode: 0440
+{{- end }}
 {{- with .of.volumes }}
 {{ toYaml . }}
 {{- end }}
