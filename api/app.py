@@ -67,13 +67,14 @@ if TYPE_CHECKING:
     from tunewright.tuner.models.reader import Reader
 
 PARTS = (
+    lookups,
+    work,
     models,
     jobs,
     retimings,
     events,
     changes,
     webhooks,
-    lookups,
     launchables,
     snapshots,
     records,
@@ -82,10 +83,9 @@ PARTS = (
     audits,
     logs,
     fleet,
-    work,
     operations,
 )
-"""What has the routes of programs."""
+"""What has the routes of programs, those that are asked most often first: paths are tried in this order."""
 
 _log = logging.getLogger("tunewright.api")
 
@@ -123,6 +123,7 @@ def assemble(store: Store, options: Options, make_reader: Callable[[], Reader] |
         upload_slots=anyio.CapacityLimiter(options.bodies),
         stream_slots=anyio.CapacityLimiter(options.streams),
         stream_threads=anyio.CapacityLimiter(events.STREAM_THREADS),
+        work_threads=anyio.CapacityLimiter(work.WORK_THREADS),
         release_key=ReleaseKey(settings().release_key, makes=not settings().release_key_file),
     )
     keys = KeyCache(store.keys)

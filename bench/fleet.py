@@ -118,7 +118,7 @@ class SimulatedTuner:
         body, line = json.dumps(request).encode(), await self._idle.get()
         start_s = time.perf_counter()
         try:
-            answer = await line.ask(body, f"/v1/work/{operation}")
+            answer = await self._ask(line, body, f"/v1/work/{operation}")
         except (OSError, ValueError, asyncio.IncompleteReadError) as error:
             self._load.failures.append(f"{operation}: {error!r}"[:300])
             raise CallError from error
@@ -126,6 +126,14 @@ class SimulatedTuner:
             self._idle.put_nowait(line)
         self._load.times_s[operation].append(time.perf_counter() - start_s)
         return json.loads(answer)["result"]
+
+    async def _ask(self, line: HttpConnection, body: bytes, path: str) -> bytes:
+        """The answer; asked again, as clients do, where the connection had rested for so long that it was closed."""
+        try:
+            return await line.ask(body, path)
+        except (ConnectionError, asyncio.IncompleteReadError):
+            line.close()
+            return await line.ask(body, path)
 
     async def run(self, until_s: float) -> None:
         """Work on jobs until a moment."""

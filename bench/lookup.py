@@ -212,6 +212,7 @@ class HttpConnection:
     def close(self) -> None:
         if self._open is not None:
             self._open[1].close()
+        self._open = None
 
 
 def lookup_body(target: Target, keys: Sequence[str]) -> bytes:

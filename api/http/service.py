@@ -77,6 +77,7 @@ class Service:
     stream_slots: anyio.CapacityLimiter  # who has an event stream open
     stream_threads: anyio.CapacityLimiter  # threads that those streams read the database in
     release_key: ReleaseKey
+    work_threads: anyio.CapacityLimiter  # threads that calls of tuner processes are done in
     export_slots: anyio.CapacityLimiter = field(
         default_factory=lambda: anyio.CapacityLimiter(EXPORTS)
     )  # who takes all records
