@@ -165,7 +165,8 @@ def verify_release(
     from .client import release_commands as commands
 
     require("log verify", "cryptography")
-    return CommandAnswer(commands.check(file, key, namespace, name), commands.render_check)
+    data = commands.check(file, key, namespace, name)
+    return CommandAnswer(data, commands.render_check, exit_code=0 if data["signed"] else FAULT)
 
 
 @command()

@@ -15,7 +15,7 @@ from tunewright.tuner.files import whole_file
 from tunewright.tuner.text import counted, printable
 
 from .log_commands import connected, environment_text
-from .releases import LogReleases, public_key, verify
+from .releases import LogReleases, NotSigned, public_key, verify
 
 MOST_CHANGES = 100_000
 """Changes that a comparison lists."""
@@ -160,12 +160,18 @@ def render_key(console: Console, _: dict[str, Any]) -> None:
 
 
 def check(file: Path, public: str, namespace: str | None, name: str | None) -> dict[str, Any]:
-    """Check an exported release. Raises Refused."""
-    return {"file": str(file), **verify(file, public, namespace, name).to_json()}
+    """What a release is, where it is as it was signed; else why it is not. Raises Refused for what is no key."""
+    try:
+        return {"file": str(file), "signed": True, **verify(file, public, namespace, name).to_json()}
+    except NotSigned as fault:
+        return {"file": str(file), "signed": False, "reason": str(fault)}
 
 
 def render_check(console: Console, data: dict[str, Any]) -> None:
-    """Print what it is."""
+    """Print what it is, or why it is not as signed."""
+    if not data["signed"]:
+        console.print(f"not as signed: {printable(data['reason'])}", soft_wrap=True)
+        return
     entries = counted(data["entries"], "entry", "entries")
     text = f"{data['file']}: {data['name']} of {data['namespace']}, {entries}, as signed at {data['created_at']}"
     console.print(text, soft_wrap=True)

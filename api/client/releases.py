@@ -123,28 +123,33 @@ def public_key(connection: ServerConnection) -> str:
     return str(_object(connection.request("GET", "/v1/release-key").data).get("public_key"))
 
 
-def verify(path: Path, key: str, namespace: str | None = None, name: str | None = None) -> Manifest:
-    """Check an exported release by a public key. Raises Refused where anything of it is not what was signed.
+class NotSigned(Refused):
+    """A file is not the release that was signed, or not the one that was asked for."""
 
-    Also where it is of another namespace, or of another name, than are given: a key signs many releases.
+
+def verify(path: Path, key: str, namespace: str | None = None, name: str | None = None) -> Manifest:
+    """Check an exported release by a public key. Raises NotSigned where anything of it is not what was signed.
+
+    Also where it is of another namespace, or of another name, than are given: a key signs many releases. Raises Refused
+    for what is no public key, and OSError.
     """
     with path.open("rb") as file:
         try:
             manifest, signature = parse_head(file.readline(HEAD_BYTES))
         except ValueError as error:
-            raise Refused(f"{path}: {error}") from error
+            raise NotSigned(f"{path}: {error}") from error
         if not _is_signed(manifest, signature, key):
-            raise Refused(f"{path}: it was not signed by that key, or its manifest was changed")
+            raise NotSigned(f"{path}: it was not signed by that key, or its manifest was changed")
         digest = LinesDigest()
         for line in file:
             digest.add(line)
     if namespace not in (None, manifest.namespace) or name not in (None, manifest.name):
         what = f"the release {manifest.name} of {manifest.namespace}"  # which was signed, so these are names
-        raise Refused(f"{path}: it is {what}, which is not what was asked for")
+        raise NotSigned(f"{path}: it is {what}, which is not what was asked for")
     if digest.entries != manifest.entries:
-        raise Refused(f"{path}: it has {digest.entries:,} entries, and {manifest.entries:,} were signed")
+        raise NotSigned(f"{path}: it has {digest.entries:,} entries, and {manifest.entries:,} were signed")
     if digest.sha256 != manifest.sha256:
-        raise Refused(f"{path}: its entries are not those that were signed")
+        raise NotSigned(f"{path}: its entries are not those that were signed")
     return manifest
 
 

@@ -36,7 +36,7 @@ def create_webhook(server: str | None, url: str, on: Sequence[str] | None) -> di
         except ServiceError as error:
             if [pointer for pointer, _ in error.faults] != ["#/url"]:
                 raise
-            raise Refused(f"the URL {printable(error.faults[0][1])}") from error
+            raise Refused(printable(error.faults[0][1])) from error
 
 
 def render_create(console: Console, data: dict[str, Any]) -> None:

@@ -39,6 +39,10 @@ NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 """Where gateways put the addresses of version 4."""
 
 
+OTHER_HOSTS = "TUNEWRIGHT_WEBHOOK_HOSTS of the service allows others by name"
+"""What is to be done about an address of one's own."""
+
+
 class UnfitAddress(Exception):
     """Nothing is sent to a URL: why not, in one line for people."""
 
@@ -77,9 +81,11 @@ class WebhookHosts:
             if any(address in network for network in self.networks):
                 continue
             if url.scheme != "https":
-                raise UnfitAddress("must begin with https://; http:// is only for hosts that the service allows")
+                raise UnfitAddress(f"the URL must begin with https://; {OTHER_HOSTS}")
             if not is_public(address):
-                raise UnfitAddress("its host has an address that is not of the public Internet")
+                raise UnfitAddress(
+                    f"the host of the URL has an address that is not of the public Internet; {OTHER_HOSTS}"
+                )
         return addresses
 
 
@@ -89,19 +95,19 @@ DEFAULT_PORTS = {"https": 443, "http": 80}
 def parse_url(text: str) -> httpx.URL:
     """The URL of a webhook, as far as its form tells. Raises UnfitAddress."""
     if len(text) > LONGEST_URL:
-        raise UnfitAddress(f"has {len(text):,} characters; at most {LONGEST_URL:,} are allowed")
+        raise UnfitAddress(f"the URL has {len(text):,} characters; at most {LONGEST_URL:,} are allowed")
     try:
         url = httpx.URL(text)
     except (httpx.InvalidURL, ValueError) as error:
-        raise UnfitAddress("is no URL") from error
+        raise UnfitAddress("this is no URL") from error
     if url.scheme not in DEFAULT_PORTS:
-        raise UnfitAddress("must begin with https://")
+        raise UnfitAddress("the URL must begin with https://")
     if url.userinfo:
-        raise UnfitAddress("must have no user and password: deliveries are signed")
+        raise UnfitAddress("the URL must have no user and password: deliveries are signed")
     if url.fragment:
-        raise UnfitAddress("must have no #: what is behind it is never sent")
+        raise UnfitAddress("the URL must have no #: what is behind it is never sent")
     if not 0 < len(url.raw_host) <= LONGEST_HOST or not 0 < _port(url) < 2**16:
-        raise UnfitAddress("has no host that can be reached")
+        raise UnfitAddress("the URL has no host that can be reached")
     return url
 
 
@@ -113,7 +119,7 @@ async def resolve(host: str, port: int) -> list[str]:
             work = partial(_look_up, host, port)
             entries = await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=apart)
     except (OSError, UnicodeError) as error:  # TimeoutError is one
-        raise UnfitAddress("its host can't be resolved now") from error
+        raise UnfitAddress("the host of the URL can't be resolved now") from error
     return list(dict.fromkeys(str(entry[4][0]) for entry in entries))
 
 

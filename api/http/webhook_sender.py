@@ -121,7 +121,7 @@ class WebhookSender:
         except TooManyNames as fault:
             error = str(fault)
         except UnfitAddress as fault:
-            error = f"the URL: {fault}"
+            error = str(fault)
         except httpx.ConnectError as fault:
             error = f"no connection: {fault}"[:ERROR_LETTERS]
         except (httpx.HTTPError, httpx.InvalidURL, OSError):

@@ -63,10 +63,10 @@ def test_a_release_from_its_making_to_its_end(run, filled, tmp_path):
     meant = ("log", "verify", str(file), "--key", key, "--namespace", "triton", "--name")
     assert run(*meant, "2026.11").code == 0
     other = run(*meant, "2026.12")
-    assert other.code != 0 and "it is the release 2026.11 of triton, which is not what was asked for" in other.err
+    assert other.code == 1 and "it is the release 2026.11 of triton, which is not what was asked for" in other.out
     file.write_bytes(file.read_bytes().replace(b'"v"', b'"w"'))
     refused = run("log", "verify", str(file), "--key", key)
-    assert refused.code != 0 and "its entries are not those that were signed" in refused.err
+    assert refused.code == 1 and "its entries are not those that were signed" in refused.out
     assert (
         run("log", "release", "delete", "triton", "2026.11").out == "2026.11 of triton is deleted; its entries stay\n"
     )

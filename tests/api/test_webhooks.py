@@ -395,7 +395,7 @@ class TestAddresses:
             leads_to[:] = ["127.0.0.1"]
             client.post(f"/v1/webhooks/{webhook['id']}:test")
             error = settled(client, webhook)["error"]
-        assert error == "the URL: its host has an address that is not of the public Internet"
+        assert error.startswith("the host of the URL has an address that is not of the public Internet; TUNEWRIGHT_")
         assert receiver.requests == []
 
     def test_the_address_that_was_checked_is_the_one_that_is_called(self, one, client, receiver, monkeypatch):

@@ -208,7 +208,7 @@ def prune(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
 ) -> CommandAnswer:
     """Remove what is not to be kept any longer, as serve does once an hour."""
-    from tunewright.db.store import open_store
+    from tunewright.db.reader import open_existing
 
     asked: dict[str, Any] = {
         "events_days": events_days,
@@ -220,7 +220,7 @@ def prune(
     policy = replace(settings().retention, **{name: value for name, value in asked.items() if value is not None})
     if trials_days is not None and policy.best is None:
         raise Refused("--trials-days needs --best: how many trials of a task are kept for ever")
-    with open_store(store_url(db), patience_s=PATIENCE_S) as store:
+    with open_existing(store_url(db), patience_s=PATIENCE_S) as store:
         pruned = asdict(store.pruning.prune(policy, dry_run=dry_run))
         return CommandAnswer({"db": str(store), "dry_run": dry_run, **pruned}, render_prune)
 

@@ -125,7 +125,8 @@ def render_lookup(console: Console, data: Mapping[str, Any]) -> None:
     console.print(", ".join((text, *others)), soft_wrap=True)
     if stale := sum(task["stale"] for task in data["tasks"]):
         count = counted(stale, "task was", "tasks were")
-        console.print(f"{count} tuned by other versions: tunewright retime MODEL times the best again", soft_wrap=True)
+        how = "tunewright retime MODEL, or with a server submit MODEL --retime, times the best again"
+        console.print(f"{count} tuned by other versions: {how}", soft_wrap=True)
     if data["kept"] is not None:
         console.print(f"{counted(data['kept'], 'answer is', 'answers are')} kept for when the server is away")
     if data["tasks"] and not roomy:

@@ -30,6 +30,8 @@ def sync_folder(
     """What came of it, as JSON data. Raises Refused for options that mean nothing."""
     if push and pull:
         raise Refused("--push and --pull: give one, or neither where each side is to get what it lacks")
+    if push and not root.is_dir():
+        raise Refused(f"--root: there is no folder {str(root)!r} to push from")
     address = server_address(server)
     try:
         name = check_namespace(namespace or tool)
