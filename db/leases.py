@@ -100,8 +100,8 @@ class Change:
 
     def lease_end(self, lease_s: float) -> datetime:
         """When a lease that begins or is renewed now expires. Raises ValueError for a length that none has."""
-        if not 0 < lease_s <= LONGEST_LEASE_S:
-            raise ValueError(f"a lease lasts more than 0 s and at most {LONGEST_LEASE_S:,.0f} s, not {lease_s}")
+        if not 0 <= lease_s <= LONGEST_LEASE_S:
+            raise ValueError(f"a lease lasts from 0 s to {LONGEST_LEASE_S:,.0f} s, not {lease_s}")
         return self.now + timedelta(seconds=lease_s)
 
     def is_leased(self, row: JobRow) -> bool:

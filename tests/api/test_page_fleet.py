@@ -153,7 +153,7 @@ def test_what_is_not_covered(one, fleet):
 def test_texts_of_strangers_are_cut(one, fleet):
     one.store.fleet.enlist("t2", "h" * 5000, 1, "v" * 5000, "local")
     one.store.fleet.report(
-        "t2", [TunerDevice("d" * 5000, "unknown", datetime.now(UTC) + timedelta(hours=1), "r" * 5000)]
+        "t2", [TunerDevice("d" * 5000, "ab" * 32, datetime.now(UTC) + timedelta(hours=1), "r" * 5000)]
     )
     _, text = fleet()
     assert len(text) < 30_000
