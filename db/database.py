@@ -264,12 +264,22 @@ def retry_write(
 
 
 def new_write_id() -> str:
-    """An id for a write under a lease: 16 digits, greater than those that this process had before."""
-    return f"{next(_WRITE_NUMBERS):016x}"
+    """An id for a write under a lease: 16 digits, the first of which are the same for all of this process."""
+    return f"{_WRITER}{next(_WRITE_NUMBERS):010x}"
 
 
-_WRITE_NUMBERS = count(time.time_ns())
-"""They begin anew with each lease, so clocks of processes need not agree."""
+def is_repeated(written: str, write: str) -> bool:
+    """Whether the write with an id is stored already, by the newest one that is.
+
+    Ids of a process ascend: so a first attempt that comes late, behind newer writes, is told from a new one.
+    """
+    return written[:WRITER_DIGITS] == write[:WRITER_DIGITS] and written >= write
+
+
+WRITER_DIGITS = 6
+"""Digits of the id of a write that tell the process."""
+
+_WRITER, _WRITE_NUMBERS = secrets.token_hex(WRITER_DIGITS // 2), count(1)
 
 
 @contextmanager

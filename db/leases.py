@@ -13,7 +13,7 @@ from sqlalchemy import Row as SqlRow
 from sqlalchemy.orm import Session
 
 from .bounds import LARGEST_ID
-from .database import Database, DatabasePart, in_transaction
+from .database import Database, DatabasePart, in_transaction, is_repeated
 from .errors import NotFound
 from .job import ATTEMPTS, UNFINISHED, Conflict, EventKind, JobState, Lease, LeaseLost, NewEvent, Wish
 from .tables import ClaimRow, EventRow, JobRow
@@ -87,11 +87,10 @@ class Change:
     def leased_job(self, lease: Lease, write: str) -> JobRow | None:
         """The job of a lease, locked; None if this write is stored already. Raises LeaseLost.
 
-        `write` is the id of the write: it is repeated if the connection was lost between its commit and the answer. Ids
-        ascend, so a first attempt that comes late, behind newer writes, is a repetition too.
+        `write` is the id of the write: it is repeated if the connection was lost between its commit and the answer.
         """
         row = check_lease(self.session.get(JobRow, lease.job_id, with_for_update=True), lease)
-        if row.written >= write:
+        if is_repeated(row.written, write):
             return None
         if row.leased_until is None:
             raise lease_lost_error(lease)

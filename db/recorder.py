@@ -23,7 +23,7 @@ from .choice import (
     update_best_by_trial,
     update_bests,
 )
-from .database import Database, DatabasePart, retry
+from .database import Database, DatabasePart, is_repeated, retry
 from .errors import NotFound
 from .exchange import check_measurement
 from .job import Lease, NewEvent
@@ -163,7 +163,7 @@ class Recorder(DatabasePart):
         """
         parameters = {"job": lease.job_id, "task": record.task_key, "target": record.target_key}
         job = check_lease(connection.execute(STANDING_BEST_UNDER_LEASE, parameters).one_or_none(), lease)
-        if job.written >= write:
+        if is_repeated(job.written, write):
             return True
         check_is_of_job(job.is_of_job, record)
         if job.leased_until is None:

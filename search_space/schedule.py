@@ -15,8 +15,8 @@ class Illegal(Exception):
     """The point is not in the space: it never existed. Says which value breaks which limit."""
 
 
-LARGEST, LARGEST_VERSION = 2**63 - 1, 2**31 - 1
-"""The largest value of a knob, and the largest version of a sketch."""
+LARGEST_VERSION = 2**31 - 1
+"""The largest version of a sketch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,9 @@ class Schedule:
         numbers = data["values"]
         if not isinstance(numbers, Mapping):
             raise TypeError(f"schedule: values must be an object, not {quote(numbers)}")
-        for value, most in ((data["version"], LARGEST_VERSION), *((number, LARGEST) for number in numbers.values())):
-            if type(value) is not int or abs(value) > most:
-                raise TypeError(f"schedule: {quote(value)} is no whole number up to {most:,}")
+        for value in (data["version"], *numbers.values()):
+            if type(value) is not int:
+                raise TypeError(f"schedule: {quote(value)} is no whole number")
+        if abs(data["version"]) > LARGEST_VERSION:
+            raise ValueError(f"schedule: {quote(data['version'])} is no version of a sketch")
         return Schedule(str(data["sketch"]), data["version"], tuple((str(name), n) for name, n in numbers.items()))

@@ -9,7 +9,7 @@ from .conftest import problem
 
 def test_a_misspelt_parameter_is_named_beside_the_known_ones(client):
     told = problem(client.get("/v1/jobs", params={"limt": 5, "limit": 5}), "invalid-request", 422)
-    known = "cursor, limit, model, state, target"
+    known = "cursor, limit, model, owner, search, state, tag, target"
     said = f"there is no such parameter; this route has {known}"
     assert told["errors"] == [{"in": "query", "pointer": "#/limt", "detail": said}]
     assert told["detail"] == f"query #/limt: {said}"

@@ -33,12 +33,15 @@ READING = {
     "export": [],
     "backup": ["FOLDER/another.sqlite"],
     "key list": [],
+    "db stale": [],
+    "audit": [],
     "doctor": [],
 }
 """Arguments of each command that reads a database."""
 
 WRITING = {
     "tune", "work", "serve", "import", "void", "restore", "db upgrade", "key create", "key link", "key revoke",
+    "retime", "db prune",
 }  # fmt: skip
 
 

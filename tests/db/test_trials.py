@@ -18,7 +18,7 @@ from sqlalchemy import insert, text
 from tunewright.db import transfer
 from tunewright.db.job import SearchBudget
 from tunewright.db.store import Store
-from tunewright.db.tables import TrialRow
+from tunewright.db.tables import JobTaskRow, TrialRow
 from tunewright.db.translate import measurement_values
 from tunewright.db.trial import LONGEST_ERROR, TrialLine, TrialOrder
 from tunewright.search_space.measurement import Measurement, Status
@@ -130,6 +130,9 @@ def test_pages_visit_each_trial_once_in_order(
     extent = 100 + filled.counts()["tasks"]  # a task of its own for every example
     filled.add_task(samples.task(extent))
     of_task = samples.task(extent).key, samples.target().key
+    with filled.database.write() as session:
+        for lease in leases:
+            session.add(JobTaskRow(job_id=lease.job_id, position=extent, task_key=of_task[0], occurrences=1))
     numbers = iter(range(99))
 
     def store(trial):

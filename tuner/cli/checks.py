@@ -39,7 +39,17 @@ from ..text import counted, large, mark_noise, printable, short
 PACKAGES = ("numpy", "onnx", "llvmlite", "sqlalchemy", "alembic", "typer", "rich", "platformdirs")
 """Required packages, without the cost model's, which has two names."""
 
-SERVICE = ("fastapi", "httptools", "jinja2", "limits", "prometheus-client", "structlog", "uvicorn", "uvloop")
+SERVICE = (
+    "cryptography",
+    "fastapi",
+    "httptools",
+    "jinja2",
+    "limits",
+    "prometheus-client",
+    "structlog",
+    "uvicorn",
+    "uvloop",
+)
 """Packages that `tunewright serve` needs besides Ray."""
 
 GPU = ("cupy-cuda13x", "nvidia-cuda-nvrtc")
