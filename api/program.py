@@ -1,4 +1,4 @@
-"""The program `tunewright`: the commands of `tunewright.tuner.cli`, and those that need the service.
+"""The program `tunewright`: the commands of `tunewright.tuner.cli`, and those that need the service or ask one.
 
 Nothing here imports the service or its client before one of its commands is called.
 """
@@ -40,9 +40,9 @@ from tunewright.tuner.cli.options import (
 )
 from tunewright.tuner.errors import Refused
 from tunewright.tuner.settings import settings
-from tunewright.tuner.text import printable
 
-from .log_program import NamespaceArgument, ServerOption, log_app, require
+from . import log_program, webhook_program
+from .command_options import ServerOption, YesOption, require
 
 if TYPE_CHECKING:
     from .client import Client, Job
@@ -51,16 +51,16 @@ if TYPE_CHECKING:
 
 __all__ = ["app", "execute", "exit_code"]
 
+OTHERS = log_program, webhook_program
+"""The modules that add commands besides this one."""
+
 jobs_app = typer.Typer(help="The jobs of a server.", no_args_is_help=True)
 app.add_typer(jobs_app, name="jobs")
-webhook_app = typer.Typer(help="Addresses that a server tells of jobs.", no_args_is_help=True)
-app.add_typer(webhook_app, name="webhook")
 
 JobArgument = Annotated[
     int, typer.Argument(metavar="ID", min=1, max=LARGEST_ID, help="Number of the job.", show_default=False)
 ]
 PriorityOption = Annotated[int, typer.Option(min=LEAST_PRIORITY, max=MOST_PRIORITY, help="The higher goes first.")]
-YesOption = Annotated[bool, typer.Option("--yes", help="Don't ask.")]
 TargetKeyOption = Annotated[
     str | None,
     typer.Option(
@@ -450,192 +450,3 @@ def _steer(server: str | None, change: Callable[[Client], Job]) -> CommandAnswer
     with commands.connect(server, commands.NO_JOB_OF_TUNE) as client:
         job = change(client)
     return CommandAnswer(job.to_json(), lambda console, _: commands.render_state(console, job))
-
-
-LogKeyArgument = Annotated[str, typer.Argument(metavar="KEY", help="The entry's key.", show_default=False)]
-ChoiceArgument = Annotated[
-    str,
-    typer.Argument(metavar="CHOICE", help="The value's name, or its begin.", show_default=False),
-]
-
-
-@command(log_app, "list")
-def list_log(
-    namespace: Annotated[
-        str | None, typer.Argument(metavar="NAMESPACE", help="Only its entries.", show_default="the namespaces")
-    ] = None,
-    key: Annotated[str | None, typer.Option(metavar="KEY", help="Of this key alone.", show_default="any")] = None,
-    server: ServerOption = None,
-) -> CommandAnswer:
-    """List the namespaces of the log, or the entries of one that changed last."""
-    from .client import log_commands as commands
-
-    if namespace is None:
-        if key is not None:
-            raise Refused("--key needs a NAMESPACE")
-        return CommandAnswer(commands.list_namespaces(server), commands.render_namespaces)
-    return CommandAnswer(commands.list_entries(server, namespace, key), commands.render_entries)
-
-
-@command(log_app, "approve")
-def approve_value(
-    namespace: NamespaceArgument, key: LogKeyArgument, choice: ChoiceArgument, server: ServerOption = None
-) -> CommandAnswer:
-    """Have a value served wherever its cost may be as low as any other's."""
-    return _decide(server, namespace, key, choice, "approved")
-
-
-@command(log_app, "retire")
-def retire_value(
-    namespace: NamespaceArgument, key: LogKeyArgument, choice: ChoiceArgument, server: ServerOption = None
-) -> CommandAnswer:
-    """Never serve a value again, however fast it is told to be; approve takes that back."""
-    return _decide(server, namespace, key, choice, "retired")
-
-
-def _decide(server: str | None, namespace: str, key: str, choice: str, state: str) -> CommandAnswer:
-    from .client import log_commands as commands
-
-    return CommandAnswer(commands.decide(server, namespace, key, choice, state), commands.render_decision)
-
-
-@command(log_app, "export")
-def export_log(
-    namespace: NamespaceArgument,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Where to.", show_default=False)],
-    server: ServerOption = None,
-) -> CommandAnswer:
-    """Write all entries of a namespace into a file of JSON lines."""
-    from .client import log_commands as commands
-
-    return CommandAnswer(commands.export_lines(server, namespace, output), commands.render_export)
-
-
-@command(log_app, "import")
-def import_log(
-    namespace: NamespaceArgument,
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="Of JSON lines, as export writes them.", show_default=False)
-    ],
-    server: ServerOption = None,
-) -> CommandAnswer:
-    """Add the entries of a file to a namespace; those that are known change nothing."""
-    from .client import log_commands as commands
-
-    return CommandAnswer(commands.import_lines(server, namespace, file), commands.render_import)
-
-
-@command(log_app, "add")
-def add_files(
-    namespace: NamespaceArgument,
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="What it left.", show_default=False)],
-    kind: Annotated[
-        Literal["tvm", "t4"],
-        typer.Option("--from", metavar="TUNER", help="Whose: tvm, or t4 for Kernel Tuner.", show_default=False),
-    ],
-    key: Annotated[str | None, typer.Option("--key", metavar="KEY", help="The kernel, of T4.")] = None,
-    device: Annotated[str, typer.Option("--device", metavar="NAME", help="What it was timed on, of T4.")] = "",
-    versions: Annotated[
-        list[str] | None,
-        typer.Option("--version", metavar="NAME=TEXT", help="Of what it was built with, of T4; several times."),
-    ] = None,
-    server: ServerOption = None,
-) -> CommandAnswer:
-    """Add what another tuner left in files to a namespace."""
-    from .client import log_commands as commands
-    from .client.log_files import add_files as add
-
-    return CommandAnswer(add(server, namespace, files, kind, key, device, versions or ()), commands.render_import)
-
-
-@command(log_app, "delete")
-def delete_log(namespace: NamespaceArgument, yes: YesOption = False, server: ServerOption = None) -> CommandAnswer:
-    """Delete a namespace with all of its entries; one with releases stays."""
-    from .client import log_commands as commands
-
-    confirm(f"Delete all of {printable(namespace)}?", is_confirmed=yes)
-    return CommandAnswer(commands.delete_namespace(server, namespace), commands.render_delete)
-
-
-@command(log_app, "sync")
-def sync_folder(
-    tool: Annotated[
-        Literal["vllm-moe", "sglang-moe", "flashinfer", "iree"],
-        typer.Argument(metavar="TOOL", help="Whose folder it is.", show_default=False),
-    ],
-    root: Annotated[
-        Path, typer.Option("--root", metavar="DIR", help="The folder, as the program is told it.", show_default=False)
-    ],
-    push: Annotated[bool, typer.Option("--push", help="Only to the log, also where it has another file.")] = False,
-    pull: Annotated[bool, typer.Option("--pull", help="Only from the log, also over files that differ.")] = False,
-    only: Annotated[
-        list[str] | None,
-        typer.Option("--only", metavar="NAME=TEXT", help="Take what is for this; may be given several times."),
-    ] = None,
-    namespace: Annotated[
-        str | None, typer.Option("--namespace", metavar="NAMESPACE", help="Of the log.", show_default="TOOL")
-    ] = None,
-    server: ServerOption = None,
-) -> CommandAnswer:
-    """Give a folder in which a program keeps what it tuned what it lacks and the log has, and the other way round."""
-    from .client.folders import command as folders
-
-    report = folders.sync_folder(tool, root, namespace, server, push=push, pull=pull, only=only or ())
-    return CommandAnswer(report, folders.render_sync)
-
-
-WebhookArgument = Annotated[
-    str, typer.Argument(metavar="ID", help="The webhook's id, as webhook list has it.", show_default=False)
-]
-
-
-@command(webhook_app, "create")
-def create_webhook(
-    url: Annotated[str, typer.Argument(metavar="URL", help="Where to: https://...", show_default=False)],
-    on: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--on",
-            metavar="succeeded|failed|cancelled|regressed",
-            help="What to tell it; may be given several times.",
-            show_default="all of these",
-        ),
-    ] = None,
-    server: ServerOption = None,
-) -> CommandAnswer:
-    """Have an address told of the jobs of the key, and print its secret alone on standard output."""
-    from .client import webhook_commands as commands
-
-    return CommandAnswer(commands.create_webhook(server, url, on), commands.render_create, alone="secret")
-
-
-@command(webhook_app, "list")
-def list_webhooks(server: ServerOption = None) -> CommandAnswer:
-    """List the webhooks of the key, the newest first."""
-    from .client import webhook_commands as commands
-
-    return CommandAnswer(commands.list_webhooks(server), commands.render_webhooks)
-
-
-@command(webhook_app, "delete")
-def delete_webhook(webhook_id: WebhookArgument, server: ServerOption = None) -> CommandAnswer:
-    """Delete a webhook: what waits is not sent any more."""
-    from .client import webhook_commands as commands
-
-    return CommandAnswer(commands.delete_webhook(server, webhook_id), commands.render_delete)
-
-
-@command(webhook_app, "test")
-def test_webhook(webhook_id: WebhookArgument, server: ServerOption = None) -> CommandAnswer:
-    """Have a webhook told something that is about no job."""
-    from .client import webhook_commands as commands
-
-    return CommandAnswer(commands.test_webhook(server, webhook_id), commands.render_test)
-
-
-@command(webhook_app, "deliveries")
-def list_deliveries(webhook_id: WebhookArgument, server: ServerOption = None) -> CommandAnswer:
-    """List what a webhook was told, the newest first, and what came of it."""
-    from .client import webhook_commands as commands
-
-    return CommandAnswer(commands.list_deliveries(server, webhook_id), commands.render_deliveries)

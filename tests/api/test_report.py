@@ -389,7 +389,7 @@ class TestRefused:
         assert code == 2 and err.count("\n") == 1
 
     def test_packages_that_are_missing(self, job, run, monkeypatch):
-        monkeypatch.setattr("tunewright.api.log_program.find_spec", lambda name: None)
+        monkeypatch.setattr("tunewright.api.command_options.find_spec", lambda name: None)
         code, _, err = run(job)
         assert code == 2 and "report needs more packages" in err and "tunewright[serve]" in err
 
