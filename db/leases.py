@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, delet
 from sqlalchemy import Row as SqlRow
 from sqlalchemy.orm import Session
 
-from .bounds import LARGEST_ID
+from .bounds import LARGEST_ID, LONGEST_LEASE_S
 from .database import Database, DatabasePart, in_transaction, is_repeated
 from .errors import NotFound
 from .job import ATTEMPTS, UNFINISHED, Conflict, EventKind, JobState, Lease, LeaseLost, NewEvent, Wish
@@ -24,9 +24,6 @@ Owner = TypeVar("Owner", bound=DatabasePart)
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 OfJob = TypeVar("OfJob", bound=JobRow | SqlRow[*tuple[Any, ...]])
-
-LONGEST_LEASE_S = 24 * 3600.0
-"""The longest lease."""
 
 BACKOFF_S = 2.0
 """Pause of a job after the second loss in a row, about; twice as long after each further one."""

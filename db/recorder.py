@@ -75,7 +75,7 @@ ADVANCE_JOB = (
 """Update a job for a new trial under its lease, with events up to this number."""
 
 
-def check_is_of_job(is_of_job: bool | None, record: Record) -> None:
+def _check_is_of_job(is_of_job: bool | None, record: Record) -> None:
     """Raises ValueError for a measurement of what is none of the job's."""
     if not is_of_job:
         raise ValueError(f"task {record.task_key} on target {record.target_key} is none of the job's")
@@ -130,7 +130,7 @@ class Recorder(DatabasePart):
                     return
                 of_job = select(IS_OF_JOB).where(JobRow.id == job.id)
                 parameters = {"task": record.task_key, "target": record.target_key}
-                check_is_of_job(change.session.scalar(of_job, parameters), record)
+                _check_is_of_job(change.session.scalar(of_job, parameters), record)
                 change.add_events(job, events)
             lock_pairs(self.database, change.session.connection(), [pair])
             moment = confirmation_created_at(change.session, change.now, record.task_key, record.target_key)
@@ -165,7 +165,7 @@ class Recorder(DatabasePart):
         job = check_lease(connection.execute(STANDING_BEST_UNDER_LEASE, parameters).one_or_none(), lease)
         if is_repeated(job.written, write):
             return True
-        check_is_of_job(job.is_of_job, record)
+        _check_is_of_job(job.is_of_job, record)
         if job.leased_until is None:
             raise lease_lost_error(lease)
         now = self.database.now(connection)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from platformdirs import user_data_path
 
+from tunewright.db.bounds import LONGEST_LEASE_S
 from tunewright.db.pruning.policy import LEAST_BEST, MOST_BEST, MOST_DAYS, RetentionPolicy
 
 DEBUG_LADDER = ("", "timing", "schedule", "ir", "llvm", "assembly", "rewrites")
@@ -150,6 +150,7 @@ def _lease_s(text: str) -> float:
         seconds = float(text)
     except ValueError:
         seconds = 0.0
-    if not (isfinite(seconds) and seconds >= SHORTEST_LEASE_S):
-        raise ValueError(f"TUNEWRIGHT_LEASE_S={text!r} is no number of seconds from {SHORTEST_LEASE_S:g} on")
+    if not SHORTEST_LEASE_S <= seconds <= LONGEST_LEASE_S:
+        bounds = f"from {SHORTEST_LEASE_S:g} to {LONGEST_LEASE_S:,.0f}"
+        raise ValueError(f"TUNEWRIGHT_LEASE_S={text!r} is no number of seconds {bounds}")
     return seconds

@@ -254,7 +254,7 @@ class CallForm:
     def of(method: Callable[..., Any], names: Collection[str] | None = None) -> CallForm:
         """That of a method of a part of a store, as it is called: what decorators add to its arguments is none.
 
-        Where given, only the arguments with these names.
+        Where given, only the arguments with these names. Raises TypeError where there is no form for a type in it.
         """
         hints = get_type_hints(method)
         parameters = [*inspect.signature(method).parameters.values()][1:]  # without self
@@ -262,16 +262,11 @@ class CallForm:
             parameters = parameters[1:]
         if names is not None:
             parameters = [parameter for parameter in parameters if parameter.name in names]
-        return CallForm(
-            {parameter.name: hints[parameter.name] for parameter in parameters},
-            frozenset(each.name for each in parameters if each.default is inspect.Parameter.empty),
-            hints["return"],
-        )
-
-    def check(self) -> None:
-        """Raises TypeError where there is no form for a type in it."""
-        for kind in (*self.kinds.values(), self.result):
+        kinds = {parameter.name: hints[parameter.name] for parameter in parameters}
+        for kind in (*kinds.values(), hints["return"]):
             _reader(kind)
+        needed = frozenset(each.name for each in parameters if each.default is inspect.Parameter.empty)
+        return CallForm(kinds, needed, hints["return"])
 
     def arguments(self, data: Any) -> dict[str, Any]:
         """The arguments of a call by name. Raises ValueError, in one line."""

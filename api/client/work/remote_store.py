@@ -104,51 +104,23 @@ def _store_error(error: ServiceError) -> Exception:
 class RemotePart:
     """A part of a store whose methods are the operations of that name."""
 
-    part = ""
-
-    def __init__(self, calls: Calls) -> None:
-        self._calls = calls
+    def __init__(self, calls: Calls, part: str) -> None:
+        self._calls, self._part = calls, part
 
     def __getattr__(self, method: str) -> Callable[..., Any]:
-        operation = operations().get(f"{self.part}.{method}")
+        operation = operations().get(f"{self._part}.{method}")
         if operation is None:
-            raise AttributeError(f"{self.part}.{method} is no operation of tuner processes")
+            raise AttributeError(f"{self._part}.{method} is no operation of tuner processes")
         return partial(self._calls.call, operation)
-
-
-class RemoteTrials(RemotePart):
-    """`TrialLog` of a server."""
-
-    part = "trials"
-
-
-class RemoteCatalog(RemotePart):
-    """`Catalog` of a server."""
-
-    part = "catalog"
-
-
-class RemoteSnapshots(RemotePart):
-    """`Snapshots` of a server."""
-
-    part = "snapshots"
-
-
-class RemoteStaleness(RemotePart):
-    """`Staleness` of a server."""
-
-    part = "staleness"
 
 
 class RemoteJobs(RemotePart):
     """`Jobs` of a server."""
 
-    part = "jobs"
-
     look_s = 3.0  # each is a request
 
     def __init__(self, calls: Calls) -> None:
-        super().__init__(calls)
+        super().__init__(calls, "jobs")
         self._seen: list[str | None] = []  # keys of the targets with queued jobs, as it was told last
 
     def queued_targets(self) -> list[Target | None]:
@@ -176,10 +148,8 @@ class RemoteJobs(RemotePart):
 class RemoteFleet(RemotePart):
     """`Fleet` of a server."""
 
-    part = "fleet"
-
     def __init__(self, calls: Calls) -> None:
-        super().__init__(calls)
+        super().__init__(calls, "fleet")
         self._enlisted: tuple[Any, ...] = ()  # how the process was enlisted
 
     def enlist(self, *tuner: Any) -> None:
@@ -200,8 +170,6 @@ class RemoteFleet(RemotePart):
 class RemoteUploads(RemotePart):
     """`Uploads` of a server."""
 
-    part = "uploads"
-
     def read(self, sha256: str) -> Iterator[bytes]:
         """The bytes of a model, piece by piece. Raises NotFound."""
         self.get(sha256)
@@ -217,17 +185,15 @@ class RemoteStore(RemotePart, Closeable):
     The server checks each call: what is written belongs to a job that is leased to this process.
     """
 
-    part = "store"
-
     def __init__(self, calls: Calls) -> None:
-        super().__init__(calls)
+        super().__init__(calls, "store")
         self.jobs = RemoteJobs(calls)
-        self.trials = RemoteTrials(calls)
-        self.catalog = RemoteCatalog(calls)
+        self.trials = RemotePart(calls, "trials")
+        self.catalog = RemotePart(calls, "catalog")
         self.fleet = RemoteFleet(calls)
-        self.snapshots = RemoteSnapshots(calls)
-        self.staleness = RemoteStaleness(calls)
-        self.uploads = RemoteUploads(calls)
+        self.snapshots = RemotePart(calls, "snapshots")
+        self.staleness = RemotePart(calls, "staleness")
+        self.uploads = RemoteUploads(calls, "uploads")
 
     def examples(
         self, target_kind: str, after: int = 0, through: int | None = None

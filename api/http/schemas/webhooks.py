@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
+from pydantic.config import JsonDict
 
 from tunewright.db.job import EventKind
 from tunewright.db.webhooks import Delivery, DeliveryState
@@ -43,21 +44,21 @@ class WebhookAsked(RequestModel):
         return [EventKind(kind) for kind in self.on]
 
 
+EXAMPLE_SHOWN: JsonDict = {
+    "id": EXAMPLE_WEBHOOK,
+    "url": EXAMPLE_URL,
+    "on": ["failed", "regressed"],
+    "created_at": EXAMPLE_MOMENT,
+}
+
+
+EXAMPLE_CREATED: JsonDict = EXAMPLE_SHOWN | {"secret": "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD8QIk8NRl1wM="}
+
+
 class WebhookShown(Answer):
     """An address that is told of the jobs of its key."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "id": EXAMPLE_WEBHOOK,
-                    "url": EXAMPLE_URL,
-                    "on": ["failed", "regressed"],
-                    "created_at": EXAMPLE_MOMENT,
-                }
-            ]
-        }
-    )
+    model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE_SHOWN]})
 
     id: str
     url: str
@@ -68,19 +69,7 @@ class WebhookShown(Answer):
 class WebhookCreated(WebhookShown):
     """A new webhook with its secret."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "id": EXAMPLE_WEBHOOK,
-                    "url": EXAMPLE_URL,
-                    "on": ["failed", "regressed"],
-                    "created_at": EXAMPLE_MOMENT,
-                    "secret": "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD8QIk8NRl1wM=",
-                }
-            ]
-        }
-    )
+    model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE_CREATED]})
 
     secret: str = Field(description="What its deliveries are signed with. It is never shown again.")
 
