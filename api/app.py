@@ -22,7 +22,7 @@ from starlette.middleware import Middleware
 from tunewright.db.store import Store, open_store
 from tunewright.tuner.settings import settings
 
-from .dashboard.job_history import Histories
+from .dashboard.job.history import Histories
 from .dashboard.page import MOST_KEPT
 from .dashboard.routers import ROUTERS
 from .dashboard.session import problem_page

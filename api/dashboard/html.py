@@ -27,6 +27,7 @@ from tunewright.tuner import text
 from ..http.etags import cache_headers, not_modified
 from ..http.paths import JOBS, LOGIN, LOGOUT, is_page
 from ..http.problems import Problem, ProblemKind
+from .help_texts import help_text
 
 MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 """Media types of the files in `static/` that are served, by suffix."""
@@ -255,6 +256,7 @@ _templates.globals |= {
     "IMPORTED": text.IMPORTED,
     "beside_trial": text.beside_trial,
     "default_trials": DEFAULT_TRIALS,
+    "help_text": help_text,
     "may_steer": False,  # whether who looks may submit and steer jobs, unless a page says otherwise
     "url": url,
     "job_url": job_url,

@@ -1,6 +1,9 @@
 """The routers of all pages, and of what pages load."""
 
-from . import candidate, cost_model, fleet, html, job, jobs, records, session, task
+from . import cost_model, fleet, html, jobs, records, session
+from .job import page as job
+from .task import candidate
+from .task import page as task
 
 PAGES = (jobs, job, task, candidate, records, cost_model, fleet, html, session)
 

@@ -19,16 +19,23 @@ class Page(HTMLParser):
         self.source = source
         self.tags: list[tuple[str, dict[str, Any]]] = []
         self._words: list[str] = []
+        self._is_help = False
         self.feed(source)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append((tag, dict(attrs)))
+        self._is_help = ("class", "help") in attrs or ("popover", None) in attrs
+
+    def handle_endtag(self, tag: str) -> None:
+        self._is_help = False
 
     def handle_data(self, data: str) -> None:
-        self._words.append(data)
+        if not self._is_help:
+            self._words.append(data)
 
     @property
     def words(self) -> str:
+        """What can be read before anybody opens a help text."""
         return " ".join("".join(self._words).split())
 
     def of(self, tag: str, **attributes: str) -> list[dict[str, Any]]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from tunewright.api.dashboard import candidate as views
+from tunewright.api.dashboard.task import candidate as views
 from tunewright.api.dashboard.views import MOST_FACTS
 from tunewright.api.http import descriptions
 from tunewright.codegen.gpu import KNOWN

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from tunewright.api.dashboard import analysis
-from tunewright.api.dashboard import task as views
+from tunewright.api.dashboard.task import analysis
+from tunewright.api.dashboard.task import page as views
 from tunewright.api.http import descriptions
 from tunewright.api.http.descriptions import Descriptions
 from tunewright.codegen.host import machine
@@ -443,8 +443,8 @@ def test_what_is_taken_back_is_judged_no_longer(one, look, kit, shower, monkeypa
 
 
 def test_many_trials_are_sampled(one, look, kit, monkeypatch):
-    monkeypatch.setattr("tunewright.api.dashboard.analysis.SAMPLED", 20)
-    monkeypatch.setattr("tunewright.api.dashboard.analysis.FASTEST", 5)
+    monkeypatch.setattr("tunewright.api.dashboard.task.analysis.SAMPLED", 20)
+    monkeypatch.setattr("tunewright.api.dashboard.task.analysis.FASTEST", 5)
     made = tried(one.store, kit.target(), 60)
     page, view = look(made.path())
     keys = {point["schedule"] for point in view["judged"]["points"]}

@@ -17,11 +17,11 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from tunewright.api import program
-from tunewright.api.dashboard.job import JobPageAsked, job_page
-from tunewright.api.dashboard.job_history import Histories
+from tunewright.api.dashboard.job.history import Histories
+from tunewright.api.dashboard.job.page import JobPageAsked, job_page
 from tunewright.api.dashboard.report import command
 from tunewright.api.dashboard.report.plots import draw_speedup, draw_time
-from tunewright.api.dashboard.schedules import Standing
+from tunewright.api.dashboard.task.schedules import Standing
 from tunewright.api.http import descriptions
 from tunewright.db.job import EventKind, JobSpec, JobState, NewEvent, SearchBudget, SpecTask
 from tunewright.db.store import open_store

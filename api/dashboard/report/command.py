@@ -29,9 +29,9 @@ from tunewright.tuner.text import large, printable, short
 
 from ...http.descriptions import Descriptions
 from ..html import assets, render, task_url
-from ..job import Abscissa, JobPage, JobPageAsked, job_charts, job_page
-from ..job_history import Histories
-from ..task import TaskAsked, TaskPage, task_charts, task_page
+from ..job.history import Histories
+from ..job.page import Abscissa, JobPage, JobPageAsked, JobTab, job_charts, job_page
+from ..task.page import TaskAsked, TaskPage, task_charts, task_page
 from .fragment import Fragment
 from .plots import INSTALL, is_installed, plots
 
@@ -119,12 +119,12 @@ def document(job: JobPage, tasks: Sequence[TaskPage], written_at: datetime) -> s
     for name, chart in job_charts(by_seconds).items():
         if chart != charts[name]:
             charts[name] += chart
-    pages = [render("task.html", view=task, charts=task_charts(task)) for task in tasks]
+    pages = [render("task/page.html", view=task, charts=task_charts(task)) for task in tasks]
     style = Markup("\n".join(assets()[name].content.decode() for name in SHEETS))  # safe: files of this package
     return render(
         "report/report.html",
         view=job,
-        job=Fragment(places=places).of(render("job.html", view=job, charts=charts)),
+        job=Fragment(places=places).of(render("job/page.html", view=job, charts=charts, tabs=list(JobTab))),
         tasks=[
             (place, Fragment(f"{place}-", 2, places).of(page))
             for place, page in zip(places.values(), pages, strict=True)

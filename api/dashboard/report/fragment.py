@@ -83,7 +83,7 @@ class Fragment:
         if isinstance(part, str):
             return str(escape(part))
         classes = set((part.attributes.get("class") or "").split())
-        if part.name in LEFT_OUT or classes & SERVED or not part.attributes.keys().isdisjoint(("hidden", AGAIN)):
+        if part.name in LEFT_OUT or classes & SERVED or not part.attributes.keys().isdisjoint(("hidden", "popover", AGAIN)):
             return ""
         inside = "".join(map(self._write, part.content))
         if part.name in EMPTY and not inside.strip():

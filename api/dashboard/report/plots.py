@@ -18,7 +18,7 @@ from ..drawing.bars import Mark
 from ..drawing.frame import SERIES, series_class
 from ..drawing.scales import AxisSpec, Scale, scale
 from ..html import assets
-from ..job import Abscissa, JobPage, Part, model_figure
+from ..job.page import Abscissa, JobPage, Part, model_figure
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist

@@ -1,5 +1,5 @@
-"""The page of a job. Read `job_page` first; the table of tasks is in `job_tasks`, curves in `job_curves`, events in
-`job_history`.
+"""The page of a job. Read `job_page` first; the table of tasks is in `tasks`, curves in `curves`, events in
+`history`.
 
 At a glance: how much faster it is now, where the time goes, which task still has something to gain, and whether more
 budget is worth it.
@@ -34,18 +34,21 @@ from tunewright.tuner.search.view import CLEAR_GAIN
 from tunewright.tuner.text import NOISE_MARK, gain, mark_noise, mark_trial, times
 from tunewright.tuner.units import in_s
 
-from ..http.problems import ProblemKind
-from ..http.routes.jobs import of_job
-from ..http.schemas.base import Answer, JobId
-from ..http.schemas.jobs import dims_of, waits_for
-from ..http.service import ServiceDep
-from .drawing.bars import Share, shares
-from .drawing.figure import Figure, Point, Series
-from .drawing.scales import AxisSpec, Unit
-from .html import task_url
-from .job_curves import Curve, model_curve, task_curves
-from .job_history import FailureLine, Histories, JobHistory, LogLine, failure_lines, log_lines
-from .job_tasks import (
+from ...http.problems import ProblemKind
+from ...http.routes.jobs import of_job
+from ...http.schemas.base import Answer, JobId
+from ...http.schemas.jobs import dims_of, waits_for
+from ...http.service import ServiceDep
+from ..drawing.bars import Share, shares
+from ..drawing.figure import Figure, Point, Series
+from ..drawing.scales import AxisSpec, Unit
+from ..html import task_url
+from ..jobs import LITTLE_GAIN, JobLine, Outlook, line_of
+from ..page import add_page
+from ..views import LongText, Notes, Text
+from .curves import Curve, model_curve, task_curves
+from .history import FailureLine, Histories, JobHistory, LogLine, failure_lines, log_lines
+from .tasks import (
     Latency,
     ModelRun,
     TaskLine,
@@ -57,9 +60,6 @@ from .job_tasks import (
     task_lines,
     total_ms,
 )
-from .jobs import LITTLE_GAIN, JobLine, Outlook, line_of
-from .page import add_page
-from .views import LongText, Notes, Text
 
 ROWS = 25
 """Tasks on one page."""
@@ -81,9 +81,21 @@ class Abscissa(StrEnum):
     SECONDS = "seconds"
 
 
+class JobTab(StrEnum):
+    """The parts of the page, of which it shows one: each is a template of that name."""
+
+    OVERVIEW = "overview"
+    TASKS = "tasks"
+    TRIALS = "trials"
+    EVENTS = "events"
+    MACHINE = "machine"
+    SETTINGS = "settings"
+
+
 class JobPageAsked(Answer):
     """What of a job was asked for."""
 
+    tab: JobTab = Field(default=JobTab.OVERVIEW, description="What the page shows; its data has all of it in any case.")
     x: Abscissa = Field(
         default=Abscissa.TRIALS, description="What the curves are drawn against: trials, or seconds of work on the job."
     )
@@ -395,7 +407,7 @@ async def histories_of(request: Request) -> Histories:
 @add_page(
     router,
     "/jobs/{job_id:int}",
-    "job.html",
+    "job/page.html",
     summary="A job",
     charts=job_charts,
     refusals=(ProblemKind.NO_SUCH_JOB, ProblemKind.INVALID),

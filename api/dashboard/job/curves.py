@@ -11,10 +11,10 @@ from tunewright.tuner.explain.curves import Improvement, Speedup, improvements, 
 from tunewright.tuner.explain.gain import TaskSum
 from tunewright.tuner.units import in_ms
 
-from ..http.schemas.base import Answer
-from .job_history import JobHistory, Times
-from .job_tasks import TaskLine
-from .views import Text
+from ...http.schemas.base import Answer
+from ..views import Text
+from .history import JobHistory, Times
+from .tasks import TaskLine
 
 MOST_STEPS = 40
 """Steps of a curve: of those with more, some between the first and the last are left out."""

@@ -25,15 +25,17 @@ from tunewright.tuner.lookup.experience import proven_experience
 from tunewright.tuner.lookup.predictor import locate, train
 from tunewright.tuner.text import times
 
-from ..http.descriptions import Descriptions, DescriptionsDep, Failure
-from ..http.problems import Problem, ProblemKind
-from ..http.schemas.base import SHA256, Answer, Digest
-from ..http.service import ServiceDep, in_thread
+from ...http.descriptions import Descriptions, DescriptionsDep, Failure
+from ...http.problems import Problem, ProblemKind
+from ...http.schemas.base import SHA256, Answer, Digest
+from ...http.service import ServiceDep, in_thread
+from ..drawing.bars import Bar, bars, nest
+from ..drawing.charts import histogram
+from ..drawing.scales import AxisSpec, Unit
+from ..page import add_page
+from ..views import LongText, Provenance, TargetName, Text
 from .analysis import ContributionShown, Nearness, ReasonShown, nearness, sample
-from .drawing.bars import Bar, bars, nest
-from .drawing.charts import histogram
-from .drawing.scales import AxisSpec, Unit
-from .page import add_page
+from .page import EFFECT_HEADS, TaskInPath, effects
 from .schedules import (
     FormShown,
     KnobShown,
@@ -45,8 +47,6 @@ from .schedules import (
     knobs,
     tolerances,
 )
-from .task import EFFECT_HEADS, TaskInPath, effects
-from .views import LongText, Provenance, TargetName, Text
 
 router = APIRouter(tags=["pages"])
 
@@ -199,7 +199,7 @@ def candidate_charts(view: CandidatePage) -> dict[str, Markup]:
 @add_page(
     router,
     "/tasks/{task_key}/schedules/{schedule_key}",
-    "candidate.html",
+    "task/candidate.html",
     summary="A schedule of a task",
     charts=candidate_charts,
     refusals=(ProblemKind.NO_SUCH_TASK, ProblemKind.NO_SUCH_TARGET, ProblemKind.NO_SUCH_SCHEDULE, ProblemKind.INVALID),

@@ -27,10 +27,10 @@ from tunewright.tuner.lookup.ladder import usable_records
 from tunewright.tuner.noise import noise_of_line, noise_of_measurement
 from tunewright.tuner.text import shorten
 
-from ..http.descriptions import Descriptions, Failure
-from ..http.schemas.base import FEW_HAVE_NONE, Answer, Digest
-from ..http.service import find_target, find_task
-from .views import IS_IMPORTED, MOST_KNOBS, KnobValues, Text
+from ...http.descriptions import Descriptions, Failure
+from ...http.schemas.base import FEW_HAVE_NONE, Answer, Digest
+from ...http.service import find_target, find_task
+from ..views import IS_IMPORTED, MOST_KNOBS, KnobValues, Text
 
 if TYPE_CHECKING:
     from tunewright.tuner.explain.describer import ScheduleDescription

@@ -30,20 +30,20 @@ from tunewright.tuner.known_times import KnownDefault, KnownTimes
 from tunewright.tuner.text import duration, is_certain, mark_noise, mark_trial, sized_name, times
 from tunewright.tuner.units import in_ms
 
-from ..http.descriptions import Descriptions, DescriptionsDep
-from ..http.paging import Cursor, bad_cursor
-from ..http.problems import Problem, ProblemKind
-from ..http.schemas.base import SHA256, Answer, Digest
-from ..http.schemas.jobs import dims_of
-from ..http.service import ServiceDep, in_thread
+from ...http.descriptions import Descriptions, DescriptionsDep
+from ...http.paging import Cursor, bad_cursor
+from ...http.problems import Problem, ProblemKind
+from ...http.schemas.base import SHA256, Answer, Digest
+from ...http.schemas.jobs import dims_of
+from ...http.service import ServiceDep, in_thread
+from ..drawing.bars import Bar, bars, nest
+from ..drawing.charts import agreement, roofline
+from ..drawing.figure import Figure, Mark, Point
+from ..html import candidate_url
+from ..page import add_page
+from ..views import TargetName, Text
 from .analysis import CeilingsShown, Judged, Nearness, PointShown, ReasonShown, analyse, nearness
-from .drawing.bars import Bar, bars, nest
-from .drawing.charts import agreement, roofline
-from .drawing.figure import Figure, Mark, Point
-from .html import candidate_url
-from .page import add_page
 from .schedules import FormShown, KnobShown, Standing, TaskHead, ToleranceShown, TrialBrief, knobs, tolerances
-from .views import TargetName, Text
 
 router = APIRouter(tags=["pages"])
 
@@ -318,7 +318,7 @@ def _marks(view: TaskPage) -> list[tuple[Kind, TrialBrief]]:
 @add_page(
     router,
     "/tasks/{task_key}",
-    "task.html",
+    "task/page.html",
     summary="A task on a target",
     charts=task_charts,
     refusals=(ProblemKind.NO_SUCH_TASK, ProblemKind.NO_SUCH_TARGET, ProblemKind.NO_SUCH_JOB, ProblemKind.INVALID),

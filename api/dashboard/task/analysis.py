@@ -20,9 +20,9 @@ from tunewright.tuner.explain.roofline import MEMORY, ceilings, roofline_points
 from tunewright.tuner.noise import noise_of_line
 from tunewright.tuner.units import in_ms
 
-from ..http.schemas.base import Answer, Digest
+from ...http.schemas.base import Answer, Digest
+from ..views import Text
 from .schedules import Standing
-from .views import Text
 
 SAMPLED, FASTEST = 980, 20
 """Trials in a sample, and the fastest beside them. At most 1,000 points are drawn or scored."""

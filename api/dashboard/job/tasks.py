@@ -25,9 +25,9 @@ from tunewright.tuner.search.view import CLEAR_GAIN
 from tunewright.tuner.text import between, gain, is_slower, mark_noise, ratio, times
 from tunewright.tuner.units import in_ms, in_s
 
-from ..http.schemas.base import Answer
-from .job_history import JobHistory, Times
-from .views import Provenance, Text
+from ...http.schemas.base import Answer
+from ..views import Provenance, Text
+from .history import JobHistory, Times
 
 
 class Latency(Answer):

@@ -28,8 +28,8 @@ from tunewright.tuner.explain.regression import regression_words
 from tunewright.tuner.noise import total_noise
 from tunewright.tuner.search.stage import STAGES
 
-from ..http.schemas.base import Answer
-from .views import Text
+from ...http.schemas.base import Answer
+from ..views import Text
 
 READ_AT_ONCE = 2000
 """Events read in one query."""
