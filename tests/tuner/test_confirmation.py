@@ -20,9 +20,10 @@ from tunewright.search_space.measurement import NOISE, Candidate, Measurement, R
 from tunewright.search_space.schedule import Schedule
 from tunewright.tuner.known_times import KnownTimes
 from tunewright.tuner.models.assembly import Assembly, CallRange, TaskChain
-from tunewright.tuner.search.confirmation import COMPARED_AGAIN, HEAD_START, Confirmation, _chain_neighbours
+from tunewright.tuner.search.confirmation import COMPARED_AGAIN, HEAD_START, Confirmation
 from tunewright.tuner.search.context import JobContext
 from tunewright.tuner.search.regression import Regression
+from tunewright.tuner.search.search_rule import SearchRule, _chain_neighbours
 from tunewright.tuner.search.task_state import TaskState
 from tunewright.workers.measure.cache_flush import LASTING_S
 from tunewright.workers.pool import ReferenceFailed
@@ -45,12 +46,17 @@ def scaled(count: int) -> Task:
     )
 
 
-def confirming(task: Task, occurrences: int, target: Target = TARGET) -> tuple[Confirmation, TaskState]:
+def confirming(task: Task, occurrences: int) -> tuple[Confirmation, TaskState]:
     """Of a model that is one task, so many times."""
+    context, state = one_task(task, occurrences)
+    return Confirmation(context, None, SearchRule(context)), state
+
+
+def one_task(task: Task, occurrences: int, target: Target = TARGET) -> tuple[JobContext, TaskState]:
     state = TaskState(task, occurrences, DEFAULT, (), cast("Any", None))
     nobody = cast("Any", None)
     context = JobContext(nobody, nobody, nobody, target, nobody, [state], Assembly((occurrences,)), Counter())
-    return Confirmation(context, None), state
+    return context, state
 
 
 def ok(cold_s: float, warm_s: float | None = None) -> Measurement:
@@ -139,11 +145,11 @@ def test_times_with_cold_caches_are_not_held_against_warm_ones() -> None:
 def test_some_of_each_sketch_are_finalists_where_times_are_judged_warm(
     cold_s: float, target: Target, expected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one, state = confirming(scaled(1 << 10), 1, target)
+    context, state = one_task(scaled(1 << 10), 1, target)
     state.best = DEFAULT, ok(cold_s)
     asked = []
     monkeypatch.setattr(TaskState, "finalists", lambda *args, of_each_sketch: asked.append(of_each_sketch))
-    one._finalists(state, None)
+    SearchRule(context).finalists(state, None)
     assert asked == [expected]
 
 
@@ -206,7 +212,7 @@ def confirmed(pool: ToldPool, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Sch
     )
     finalists = [(schedule, ok((1 + n) * 1e-3)) for n, schedule in enumerate(ALL)]
     monkeypatch.setattr(TaskState, "finalists", lambda *args, of_each_sketch: finalists)
-    compared, _ = Confirmation(context, None)._compare_finalists(state)
+    compared, _ = Confirmation(context, None, SearchRule(context))._compare_finalists(state)
     return [schedule for schedule, _ in compared], store.confirmed
 
 

@@ -34,6 +34,7 @@ from .loop import Search
 from .progress import Watch
 from .report import JobOutcome, Report, SearchEnd, TaskReport
 from .retiming import Retiming
+from .search_rule import SearchRule
 from .stage import JobStage
 from .task_state import TaskState
 from .whole_model import ModelTimes, Timing, Variant, is_here
@@ -155,7 +156,8 @@ class TuningJob:
         if context.states:
             context.enter(JobStage.CONFIRMING)
             rates = machine_rates(context.target) if is_here(context.target) else None
-            tasks = Confirmation(context, rates.peak_flops_s if rates else None, self._retiming).run()
+            rule = self._retiming or SearchRule(context)
+            tasks = Confirmation(context, rates.peak_flops_s if rates else None, rule).run()
         if self._retiming is not None:
             context.end_search()
             upgrade = self._retiming.upgrade(tasks)

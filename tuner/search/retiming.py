@@ -10,36 +10,35 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime
 
 from tunewright.codegen.codec import from_json
 from tunewright.db.database import KEYS_AT_ONCE, batches
-from tunewright.db.job import Event, EventKind
 from tunewright.db.staleness import StaleBest
-from tunewright.search_space.measurement import Measurement, Status
+from tunewright.search_space.measurement import Record, Status
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import holds
 
 from ..known_times import present_versions, versions_of
 from ..models.assembly import total_s
 from ..text import Interval
+from .comparison_rule import Comparison
 from .context import JobContext
+from .known_report import RETIMED, KnownReport, confirmed_events, task_report
 from .report import Payoff, Retimed, TaskReport, Upgrade
 from .task_state import TaskState, time_s
 
 
 class Retiming:
-    """The stale tasks of a job: which they are, what is compared of them, and what came of it."""
+    """The rule of comparison by which stale tasks are timed again: which they are, and what came of it."""
 
     def __init__(self, context: JobContext) -> None:
         self._context, self._kind = context, context.target.kind
         self._count = context.job.spec.retimed
         self._versions = present_versions(self._kind)
         self._before: dict[str, StaleBest] = {}  # by task key, of those that were found stale by this process
-        events = context.store.jobs.events(context.job.id, limit=None, kinds=[EventKind.CONFIRMED])
-        self._told: dict[str, Event] = {str(event.data.get("task_key")): event for event in events}
+        self._told = confirmed_events(context)
 
-    def stale_of(self, states: Sequence[TaskState]) -> set[str]:
+    def _stale(self, states: Sequence[TaskState]) -> set[str]:
         """Keys of the tasks whose best is of other versions as of now. Raises StoreError."""
         staleness, target_key = self._context.store.staleness, self._context.target.key
         stale = {
@@ -50,20 +49,39 @@ class Retiming:
         self._before |= stale
         return set(stale)
 
-    def is_stale(self, state: TaskState) -> bool:
-        """Whether the best of a task is of other versions as of now. Raises StoreError."""
-        return bool(self.stale_of([state]))
-
     def untried(self) -> list[int]:
         """Numbers of the stale tasks whose default is new with this version."""
-        stale = self.stale_of(self._context.states)
+        stale = self._stale(self._context.states)
         return [
             number
             for number, state in enumerate(self._context.states)
             if state.task.key in stale and state.default.key not in state.measured
         ]
 
-    def finalists(self, state: TaskState, confirmed: Schedule | None) -> list[tuple[Schedule, Measurement]]:
+    def settled(self) -> dict[str, KnownReport]:
+        """The reports of tasks that are not stale, or not any more since this job has confirmed them, by key."""
+        stale = self._stale(self._context.states)
+        return self._known_reports([state for state in self._context.states if state.task.key not in stale])
+
+    def settled_since(self, state: TaskState) -> TaskReport | None:
+        """The report of a task that another job has confirmed just now; None where it is stale still."""
+        return None if self._stale([state]) else self._known_reports([state])[state.task.key].report
+
+    def _known_reports(self, states: Sequence[TaskState]) -> dict[str, KnownReport]:
+        keys = [state.task.key for state in states]
+        best = self._context.store.best_many(keys, self._context.target.key)
+        return {state.task.key: self._known_report(state, best.get(state.task.key)) for state in states}
+
+    def _known_report(self, state: TaskState, best: Record | None) -> KnownReport:
+        schedule = state.default if best is None else best.schedule
+        report = task_report(state, schedule, state.times, state.times.is_confirmed)
+        event = self._told.get(state.task.key)  # of this job, before it was interrupted
+        if event is None:
+            return KnownReport(report, None)
+        data = event.data.get(RETIMED)
+        return KnownReport(replace(report, retimed=data and from_json(Retimed, data)), event.created_at)
+
+    def finalists(self, state: TaskState, confirmed: Schedule | None) -> Comparison:
         """What is compared of a stale task: the default, and the fastest few of all that works and is legal still.
 
         The one that is confirmed and the one that is used are among these. Of each object code there is one. Where
@@ -74,7 +92,7 @@ class Retiming:
         ordered = sorted(works.values(), key=lambda entry: time_s(entry[1]))
         used = before.schedule if before is not None else None
         first = dict.fromkeys(s for s in (state.default, used, confirmed) if s is not None and s.key in works)
-        chosen: list[tuple[Schedule, Measurement]] = []
+        chosen: Comparison = []
         for schedule, measurement in [*(works[s.key] for s in first), *ordered]:
             others = [entry for entry in chosen if entry[0] != state.default]
             if len(others) >= self._count and schedule not in first:
@@ -86,6 +104,10 @@ class Retiming:
         if not chosen and (failed := state.measured.get(state.default.key)) is not None:
             return [failed]  # so that it is confirmed that nothing works any more
         return chosen
+
+    def has_rivals(self, finalists: Comparison, confirmed: Schedule | None) -> bool:
+        """Whether there is anything: also a default alone is timed by this version."""
+        return bool(finalists)
 
     def judge(self, state: TaskState, report: TaskReport) -> TaskReport:
         """The report of a task that was compared, with what was known of it before."""
@@ -102,14 +124,6 @@ class Retiming:
             times.best_interval_s,
         )
         return replace(report, retimed=retimed)
-
-    def earlier(self, task_key: str) -> tuple[Retimed | None, datetime | None]:
-        """What this job has told of a task before it was interrupted, and when."""
-        event = self._told.get(task_key)
-        if event is None:
-            return None, None
-        data = event.data.get("retimed")
-        return data and from_json(Retimed, data), event.created_at
 
     def upgrade(self, reports: Sequence[TaskReport]) -> Upgrade:
         """What the upgrade did to the tasks that were re-timed. Raises StoreError."""
