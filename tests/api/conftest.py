@@ -21,6 +21,7 @@ import pytest
 import uvicorn
 from fastapi import FastAPI
 
+from tunewright.api import program
 from tunewright.api.app import create_app
 from tunewright.api.client import breaker, tiers
 from tunewright.api.dashboard import page as page_routes
@@ -44,6 +45,7 @@ from tunewright.search_space.sketches import default_schedule, spaces
 from tunewright.tuner.lookup import experience
 from tunewright.tuner.models.assembly import Assembly
 
+from ..commands import Command, commands
 from ..postgres import own_schema
 from ..waiting import wait_for
 from .examples import PlainShower
@@ -305,6 +307,14 @@ def one(serve: Callable[..., Any]) -> Iterator[Running]:
 @pytest.fixture
 def client(one: Running) -> httpx.Client:
     return one.client()
+
+
+@pytest.fixture
+def run(one: Running, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Command:
+    """Runs commands in this process, with the service and its key in the environment."""
+    monkeypatch.setenv("TUNEWRIGHT_SERVER", one.url)
+    monkeypatch.setenv("TUNEWRIGHT_API_KEY", one.token)
+    return commands(program.execute, capfd)
 
 
 @pytest.fixture

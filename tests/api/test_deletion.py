@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import pytest
 from sqlalchemy import func, select, update
 
-from tunewright.api import program
 from tunewright.api.client import Client, ServiceError
 from tunewright.api.http import pruner
 from tunewright.api.http.service import Options
@@ -21,7 +20,6 @@ from tunewright.db.tables import LogEntryRow, UploadRow
 from tunewright.search_space.measurement import Record
 from tunewright.search_space.schedule import Schedule
 
-from ..commands import commands
 from ..waiting import wait_for
 from .conftest import measured
 from .test_events import read
@@ -200,13 +198,6 @@ def test_without_a_policy_nothing_is_pruned(one, finish):
     job_id = finish(one.store, progress=600)
     one.app.state.service.pruner.prune()
     assert len(one.store.jobs.events(job_id, limit=None)) == 603
-
-
-@pytest.fixture
-def run(one, monkeypatch, capfd):
-    monkeypatch.setenv("TUNEWRIGHT_SERVER", one.url)
-    monkeypatch.setenv("TUNEWRIGHT_API_KEY", one.token)
-    return commands(program.execute, capfd)
 
 
 def test_jobs_are_deleted_by_the_command(one, run, finish):

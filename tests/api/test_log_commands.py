@@ -4,17 +4,6 @@ import json
 
 import pytest
 
-from tunewright.api import program
-
-from ..commands import commands
-
-
-@pytest.fixture
-def run(one, monkeypatch, capfd):
-    monkeypatch.setenv("TUNEWRIGHT_SERVER", one.url)
-    monkeypatch.setenv("TUNEWRIGHT_API_KEY", one.token)
-    return commands(program.execute, capfd)
-
 
 @pytest.fixture
 def filled(one):

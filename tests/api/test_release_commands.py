@@ -6,18 +6,9 @@ import json
 
 import pytest
 
-from tunewright.api import program
 from tunewright.api.http.release_key import ReleaseKey
 
-from ..commands import commands
 from .conftest import TARGET, make_target, make_task, points, store_best
-
-
-@pytest.fixture
-def run(one, monkeypatch, capfd):
-    monkeypatch.setenv("TUNEWRIGHT_SERVER", one.url)
-    monkeypatch.setenv("TUNEWRIGHT_API_KEY", one.token)
-    return commands(program.execute, capfd)
 
 
 @pytest.fixture
