@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,36 @@ from tunewright.tuner.errors import Refused
 from .folders.command import parse_texts
 from .log_commands import post_lines
 
-READERS = {"tvm": "tunewright.integrations.tvm.files", "t4": "tunewright.integrations.kernel_tuner.t4"}
-"""What reads each kind of file. They are above this folder, so they are found by their names when they are needed."""
+
+@dataclass(frozen=True, slots=True)
+class FileKind:
+    """What one tuner leaves in files."""
+
+    name: str  # on the command line
+    reader: str  # has `entries_of`; a module above this folder, so it is found by its name when it is needed
+    toolchain: str | None = None  # of all in files that tell neither kernel nor device; None: they tell all themselves
+
+    def origin(self, key: str | None, device: str, versions: Sequence[str]) -> tuple[()] | tuple[str, LogEnvironment]:
+        """Key and environment of what is in the files, where they tell none. Raises Refused for options to no end."""
+        if self.toolchain is None:
+            if key is not None or device or versions:
+                raise Refused(
+                    f"files of {self.name} tell keys and environments: leave out --key, --device and --version"
+                )
+            return ()
+        if key is None or not device:
+            raise Refused(f"files of {self.name} tell neither kernel nor device: give --key KERNEL and --device DEVICE")
+        return key, LogEnvironment(device, self.toolchain, parse_texts("--version", versions))
+
+
+FILE_KINDS = {
+    kind.name: kind
+    for kind in (
+        FileKind("tvm", "tunewright.integrations.tvm.files"),
+        FileKind("t4", "tunewright.integrations.kernel_tuner.t4", toolchain="kernel_tuner"),
+    )
+}
+"""By the name that the command line calls them."""
 
 
 def add_files(
@@ -30,16 +59,10 @@ def add_files(
     versions: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Add what files of a kind tell. Raises Refused for options that mean nothing, and for files of another kind."""
+    file_kind = FILE_KINDS[kind]
     try:
-        if kind == "t4":
-            if key is None or not device:
-                raise Refused("a T4 file tells neither kernel nor device: give --key KERNEL and --device DEVICE")
-            environment = LogEnvironment(device, "kernel_tuner", parse_texts("--version", versions))
-            entries = import_module(READERS[kind]).entries_of(files, key, environment)
-        elif key is not None or device or versions:
-            raise Refused(f"files of {kind} tell keys and environments: leave out --key, --device and --version")
-        else:
-            entries = import_module(READERS[kind]).entries_of(files)
+        origin = file_kind.origin(key, device, versions)
+        entries = import_module(file_kind.reader).entries_of(files, *origin)
         with tempfile.TemporaryFile() as lines:
             lines.writelines(_lines(entries))
             return post_lines(server, namespace, lines)

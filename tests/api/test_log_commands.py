@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from tunewright.api.client.log_files import FILE_KINDS
+
 
 @pytest.fixture
 def filled(one):
@@ -95,6 +97,12 @@ def test_files_of_other_tuners_are_added(run, one, tmp_path):
     [entry, _] = run("log", "list", "kernels", "--json").data["entries"]
     assert (entry["key"], entry["time_s"]) == ("vector_add", 5e-4)
     assert entry["environment"] == {"device": "A100", "toolchain": "kernel_tuner", "versions": {"cuda": "13.0"}}
+
+
+@pytest.mark.parametrize("kind", FILE_KINDS)
+def test_the_command_takes_every_kind_of_files(run, tmp_path, kind):
+    answer = run("log", "add", "kernels", str(tmp_path / "none.json"), "--from", kind, "--key", "k")
+    assert answer.code == 2 and f"files of {kind} tell" in answer.err
 
 
 @pytest.mark.parametrize(
