@@ -1,9 +1,15 @@
-"""Codec: dataclasses as plain JSON data, and back by the types of their fields."""
+"""Codec: dataclasses as plain JSON data, and back by the types of their fields.
+
+The form is for others than this program, of any version: results, answers, documents. Names and units are those of
+people, and what is unknown is passed over, as newer versions have more. Arguments and results of a store's methods,
+between two programs of one version, have another: `call_form` of the client changes no name and no unit, has a form for
+each value that methods take (bytes, sets, numbers that JSON has not), and refuses what it does not know.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from datetime import datetime
 from enum import Enum, StrEnum
 from functools import lru_cache
@@ -11,7 +17,7 @@ from operator import mul, truediv
 from types import NoneType, UnionType
 from typing import Annotated, Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from .fields import check_type, item, quote, word
+from .fields import check_items, check_number, check_type, item, word
 
 Item = TypeVar("Item")
 
@@ -50,9 +56,19 @@ def _json_fields(kind: Any) -> tuple[_JsonField, ...]:
         json_name = next((note.name for note in notes if isinstance(note, JsonName)), name)
         if IN_MS in notes:
             json_name = f"{name.removesuffix('_s')}_ms"
-        has_default = field.default is not MISSING or field.default_factory is not MISSING
-        json_fields.append(_JsonField(name, of, has_default, json_name, 1e3 if IN_MS in notes else 1.0))
+        json_fields.append(_JsonField(name, of, has_default(field), json_name, 1e3 if IN_MS in notes else 1.0))
     return tuple(json_fields)
+
+
+def has_default(field: Field[Any]) -> bool:
+    """Whether an object may do without a field of a dataclass."""
+    return field.default is not MISSING or field.default_factory is not MISSING
+
+
+def optional(arguments: tuple[Any, ...]) -> Any:
+    """The type that is meant by a union with None, which has these arguments: no other unions have a form."""
+    [kind] = [argument for argument in arguments if argument is not NoneType]
+    return kind
 
 
 def to_json(value: Any) -> Any:
@@ -105,14 +121,12 @@ def _read(kind: Any, data: Any, name: str) -> Any:
     if origin is Annotated:
         return _read(arguments[0], data, name)
     if origin in (Union, UnionType):
-        [of] = [argument for argument in arguments if argument is not NoneType]
-        return None if data is None else _read(of, data, name)
+        return None if data is None else _read(optional(arguments), data, name)
     if origin is tuple:
-        entries = check_type(name, data, list)
-        kinds = arguments[:1] * len(entries) if arguments[-1] is ... else arguments
-        if len(kinds) != len(entries):
-            raise ValueError(f"{name} has {len(entries)} items, not {len(kinds)}")
-        return tuple(_read(of, entry, name) for of, entry in zip(kinds, entries, strict=True))
+        if arguments[-1] is ...:
+            return tuple(_read(arguments[0], entry, name) for entry in check_type(name, data, list))
+        entries = check_items(name, data, len(arguments))
+        return tuple(_read(of, entry, name) for of, entry in zip(arguments, entries, strict=True))
     if origin is not None:  # a mapping
         return {key: _read(arguments[1], entry, f"{name}.{key}") for key, entry in check_type(name, data, dict).items()}
     if is_dataclass(kind):
@@ -122,12 +136,7 @@ def _read(kind: Any, data: Any, name: str) -> Any:
 
 def _read_plain(kind: type[Any], data: Any, name: str) -> Any:
     if kind is float:
-        if isinstance(data, bool) or not isinstance(data, int | float):
-            raise ValueError(f"{name} is {quote(data)}, not a number")
-        try:
-            return float(data)
-        except OverflowError:
-            raise ValueError(f"{name} is {quote(data)}, too large for a number") from None
+        return check_number(name, data)
     if kind is datetime:
         return datetime.fromisoformat(check_type(name, data, str))
     return word(name, data, kind) if issubclass(kind, StrEnum) else check_type(name, data, kind)

@@ -99,6 +99,24 @@ def check_type(name: str, value: Any, kind: type[Any]) -> Any:
     return value
 
 
+def check_number(name: str, value: Any) -> float:
+    """The value, if it is a number, whole or not. Raises ValueError."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{name} is {quote(value)}, not a number")
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError(f"{name} is {quote(value)}, too large for a number") from None
+
+
+def check_items(name: str, value: Any, count: int) -> Any:
+    """The value, if it is an array of so many items. Raises ValueError."""
+    items = check_type(name, value, list)
+    if len(items) != count:
+        raise ValueError(f"{name} has {len(items)} items, not {count}")
+    return items
+
+
 def check_ranges(where: str, numbers: object, ranges: Mapping[str, tuple[int, int]]) -> None:
     """Raises ValueError unless each attribute is a whole number from the first to the last of its range."""
     for name, (low, high) in ranges.items():

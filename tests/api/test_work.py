@@ -173,7 +173,7 @@ class TestTheFormOfCalls:
             (int, 2.5, "2.5"),
             (int, True, "true"),
             (int, 10**30, "too large"),
-            (float, "1.0", "no number"),
+            (float, "1.0", "not a number"),
             (float, 10**400, "too large"),
             (bytes, "?", "base64"),
             (JobState, "gone", "gone"),

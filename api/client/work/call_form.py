@@ -1,7 +1,8 @@
 """The form of calls: arguments and results of methods as JSON data, by the types in their signatures.
 
 A number that is none in JSON is the text "inf", "-inf" or "nan"; bytes are in base64; a set is an array; a mapping
-whose keys are no texts is an array of pairs.
+whose keys are no texts is an array of pairs. What is not known is refused: both sides are of one version. The form for
+others, with the names and units of people, is that of `codegen.codec`.
 
 What is read has bounds: whole numbers fit 32 bits but for ids, moments have a zone, texts are such as a database keeps,
 and data of any type is JSON that is not nested deeply. Arguments, which come from anywhere, have few items.
@@ -15,14 +16,15 @@ from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from datetime import datetime
 from enum import Enum
 from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
-from tunewright.codegen.fields import check_type, quote
+from tunewright.codegen.codec import has_default, optional
+from tunewright.codegen.fields import check_items, check_number, check_type, quote
 from tunewright.codegen.target import Target
 from tunewright.db.bounds import LARGEST_ID
 from tunewright.db.job import SearchBudget
@@ -123,8 +125,7 @@ def _reader(kind: Any) -> Read:
 
 
 def _optional_reader(arguments: tuple[Any, ...]) -> Read:
-    [kind] = [argument for argument in arguments if argument is not NoneType]
-    read = _reader(kind)
+    read = _reader(optional(arguments))
     return lambda data: None if data is None else read(data)
 
 
@@ -138,9 +139,7 @@ def _tuple_reader(arguments: tuple[Any, ...]) -> Read:
     readers = [_reader(argument) for argument in arguments]
 
     def read(data: Any) -> tuple[Any, ...]:
-        entries = check_type("value", data, list)
-        if len(entries) != len(readers):
-            raise ValueError(f"{quote(data)} has {len(entries)} items, not {len(readers)}")
+        entries = check_items("value", data, len(readers))
         return tuple(read_entry(entry) for read_entry, entry in zip(readers, entries, strict=True))
 
     return read
@@ -158,7 +157,7 @@ def _mapping_reader(make: Callable[[dict[Any, Any]], Any], key_kind: Any, read: 
 def _dataclass_reader(kind: Any) -> Read:
     hints = get_type_hints(kind)
     readers = {field.name: _reader(hints[field.name]) for field in fields(kind)}
-    needed = {field.name for field in fields(kind) if field.default is MISSING and field.default_factory is MISSING}
+    needed = {field.name for field in fields(kind) if not has_default(field)}
 
     def read(data: Any) -> Any:
         entries = check_type("value", data, dict)
@@ -225,14 +224,7 @@ def _read_any(data: Any, depth: int = 0) -> Any:
 
 
 def _read_number(data: Any) -> float:
-    if data in NUMBERS:
-        return float(data)
-    if isinstance(data, bool) or not isinstance(data, int | float):
-        raise ValueError(f"{quote(data)} is no number")
-    try:
-        return float(data)
-    except OverflowError:
-        raise ValueError(f"{quote(data)} is too large for a number") from None
+    return float(data) if data in NUMBERS else check_number("value", data)
 
 
 def _read_bytes(data: Any) -> bytes:
