@@ -160,7 +160,7 @@ def sync_folder(
     from .client.folders import command as folders
 
     report = folders.sync_folder(tool, root, namespace, server, push=push, pull=pull, only=only or ())
-    return CommandAnswer(report, folders.render_sync)
+    return CommandAnswer(report, folders.render_sync, exit_code=FAULT if report["key_fault"] else 0)
 
 
 @command(release_app, "create")

@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from tunewright.tuner.text import printable
+
 if TYPE_CHECKING:
     import socket
 
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
 STATUSES = {
     401: "it refuses the API key (401)",
-    403: "the API key lacks the scope for this (403)",
+    403: "the API key does not allow this (403)",
     404: "it has no such route, or knows nothing of this (404)",
     429: "it is asked too often (429)",
 }
@@ -29,6 +31,9 @@ STATUSES = {
 
 PROBLEM = "application/problem+json"
 """What the service answers where it refuses something."""
+
+MOST_LETTERS = 300
+"""Of what a refusal says."""
 
 Result = TypeVar("Result")
 
@@ -39,6 +44,10 @@ class ExchangeError(Exception):
 
 class Refusal(ExchangeError):
     """The server answers, and does not do what it was asked for: that is no failure of the server."""
+
+
+class NotAllowed(Refusal):
+    """The server answers, and the key, or none, does not allow what it was asked for."""
 
 
 class NothingKnown(Refusal):
@@ -61,28 +70,37 @@ class Conversation:
     def _ask(self, client: httpx.Client, method: str, path: str, limit_bytes: int, **request: Any) -> Any:
         """The answer to one request, as JSON data. Raises ExchangeError."""
         with client.stream(method, path, extensions=self._extensions(), **request) as answer:
-            self._check_status(answer.status_code, answer.headers.get("content-type", ""))
+            is_problem = answer.headers.get("content-type", "").startswith(PROBLEM)
+            if not is_problem:  # of whatever else listens at an address
+                self._check_status(answer.status_code)
             if answer.headers.get("content-encoding", "identity") != "identity":
                 raise ExchangeError("it packs answers although it was asked not to")
             content = bytearray()
             for chunk in answer.iter_raw():
                 content += chunk
                 self._check_limits(len(content), limit_bytes)
+        if is_problem:
+            self._check_status(answer.status_code, bytes(content))
         try:
             return json.loads(content)
         except (ValueError, RecursionError) as error:
             raise ExchangeError("its answer is no JSON: is that a tunewright server?") from error
 
-    def _check_status(self, status: int, kind: str = "") -> None:
+    def _check_status(self, status: int, problem: bytes | None = None) -> None:
+        """Raises ExchangeError for what is no success; Refusal where the answer is a problem that the client has."""
+        if status == 200:
+            return
+        reason = STATUSES.get(status, f"it answers {status}")
         if status == 401 and not self._key:
             from .connection import NO_KEY
 
-            raise ExchangeError(NO_KEY)
-        if status == 404 and kind.startswith(PROBLEM):  # whatever else listens at an address says 404 too
-            raise NothingKnown(STATUSES[status])
-        if status != 200:
-            is_refusal = status < 500 and kind.startswith(PROBLEM)
-            raise (Refusal if is_refusal else ExchangeError)(STATUSES.get(status, f"it answers {status}"))
+            reason = NO_KEY
+        if problem is None or status >= 500:
+            raise ExchangeError(reason)
+        if status == 403 and (detail := _detail(problem)):  # the key lacks a scope, or is for other namespaces
+            reason = f"{detail} (403)"
+        kinds = {401: NotAllowed, 403: NotAllowed, 404: NothingKnown}
+        raise kinds.get(status, Refusal)(reason)
 
     def _check_limits(self, size_bytes: int, limit_bytes: int) -> None:
         if size_bytes > limit_bytes:
@@ -144,6 +162,16 @@ class Conversation:
         self._over.set()
         for connection in list(self._sockets):
             _shut(connection)
+
+
+def _detail(problem: bytes) -> str:
+    """What a problem says of this request, in one line; empty where it can't be read."""
+    try:
+        data = json.loads(problem)
+    except (ValueError, RecursionError):
+        return ""
+    detail = data.get("detail") if isinstance(data, dict) else None
+    return printable(detail)[:MOST_LETTERS] if isinstance(detail, str) else ""
 
 
 def _shut(connection: socket.socket) -> None:

@@ -29,7 +29,7 @@ from tunewright.tuner.settings import settings
 from .address import normal
 from .breaker import OPEN_S, QUICK_S, breaker_of
 from .connection import key_for
-from .conversation import Conversation, ExchangeError, NothingKnown, Refusal
+from .conversation import Conversation, ExchangeError, NotAllowed, NothingKnown, Refusal
 
 if TYPE_CHECKING:
     import httpx
@@ -69,6 +69,7 @@ class LogClient:
         address = server or settings().server
         self.server = normal(address) if address else None
         self._timeout_s = timeout_s
+        self.key_fault = ""  # why the server does not allow what was asked for last; empty where it does
         self._rests_until_s = 0.0  # by time.monotonic: the server refused something a moment ago
 
     def look_up(
@@ -189,6 +190,7 @@ class LogClient:
             result = conversation.talk(talk)
         except Refusal as error:  # of what this client may or sends, which says nothing of other clients
             self._rests_until_s = time.monotonic() + OPEN_S
+            self.key_fault = str(error) if isinstance(error, NotAllowed) else ""
             _note(f"{self.server}: {error}; the namespace {self.namespace} is not used for now")
             return otherwise
         except ExchangeError as error:
@@ -197,6 +199,7 @@ class LogClient:
             return otherwise
         breaker.record_slowness(time.monotonic() - start_s)
         breaker.record_answer()
+        self.key_fault = ""
         return result
 
 

@@ -124,7 +124,7 @@ def test_a_key_without_the_scope(one, monkeypatch, caplog):
     with caplog.at_level(logging.WARNING, "tunewright.log"):
         assert LogClient("triton", one.url, timeout_s=60).get("k") is None
         assert breaker_of(one.url).rest_s == 0  # others may go on
-    assert "the API key lacks the scope for this (403)" in caplog.text
+    assert "the scope logs:read is needed (403)" in caplog.text
 
 
 ENTRY = {"key": "k", "value": "v", "samples": 0, "evidence": "none", "state": "candidate", "machine": ""}

@@ -202,7 +202,8 @@ def test_a_key_that_may_only_read_pulls(run, one, tmp_path, monkeypatch):
     write(tmp_path / "two", {H200: table()})
     monkeypatch.setenv("TUNEWRIGHT_API_KEY", one.key(KeyScope.LOGS_READ))
     answer = sync_folder("vllm-moe", tmp_path / "two", None, one.url)
-    assert (answer["reached"], answer["pushed"], answer["pulled"]) == (False, 0, 1)
+    assert (answer["reached"], answer["pushed"], answer["pulled"]) == (True, 0, 1)
+    assert answer["key_fault"] == "the scope logs:write is needed (403)"
 
 
 # With FlashInfer
@@ -448,8 +449,8 @@ def test_the_command_says_what_came_of_it(cli, tmp_path):
     assert "1 file differs from what the log serves: --push has the log take them, --pull takes the log's" in out
     _, out, _ = cli("vllm-moe", "--root", tmp_path / "one", "--pull", "--json")
     assert json.loads(out) == {
-        "tool": "vllm-moe", "root": str(tmp_path / "one"), "namespace": "vllm-moe", "reached": True, "pushed": 0,
-        "pulled": 1, "replaced": 1, "same": 0, "differing": 0, "notes": [],
+        "tool": "vllm-moe", "root": str(tmp_path / "one"), "namespace": "vllm-moe", "reached": True, "key_fault": "",
+        "pushed": 0, "pulled": 1, "replaced": 1, "same": 0, "differing": 0, "notes": [],
         "left_out": [{"file": H200, "reason": "it is no table of configs by sizes of batches"}],
     }  # fmt: skip
 
@@ -457,7 +458,48 @@ def test_the_command_says_what_came_of_it(cli, tmp_path):
 def test_the_command_does_not_fail_where_the_server_is_away(cli, tmp_path):
     write(tmp_path / "one", {ARC: table()})
     code, out, _ = cli("vllm-moe", "--root", tmp_path / "one", "--server", "http://127.0.0.1:1")
-    assert (code, out) == (0, "the server does not answer as it should: nothing was changed\n")
+    assert (code, out) == (0, "the server does not answer as it should; nothing was changed\n")
+
+
+def key_of_another(one):
+    """A key for another namespace."""
+    return one.store.keys.create("a", [KeyScope.LOGS_READ], namespaces=["other"])[1]
+
+
+@pytest.mark.parametrize(
+    ("key", "reason"),
+    [
+        (lambda one: "tw_wrong", "it refuses the API key (401)"),
+        (lambda one: one.key(KeyScope.JOBS_READ), "the scope logs:read is needed (403)"),
+        (
+            lambda one: one.store.keys.create("a", [KeyScope.LOGS_READ], namespaces=["other"])[1],
+            "this key is not for the namespace vllm-moe (403)",
+        ),
+    ],
+    ids=["of nobody", "without the scope", "of another namespace"],
+)
+def test_the_command_fails_where_the_key_does_not_allow_it(cli, one, tmp_path, monkeypatch, key, reason):
+    write(tmp_path / "one", {ARC: table()})
+    monkeypatch.setenv("TUNEWRIGHT_API_KEY", key(one))
+    code, out, err = cli("vllm-moe", "--root", tmp_path / "one")
+    assert (code, out, err) == (1, f"the server does not allow this: {reason}; nothing was changed\n", "")
+    code, out, _ = cli("vllm-moe", "--root", tmp_path / "one", "--json")
+    assert (code, json.loads(out)["key_fault"]) == (1, reason)
+
+
+def test_the_command_says_what_the_key_did_not_allow(cli, one, tmp_path, monkeypatch):
+    write(tmp_path / "one", {ARC: table()})
+    cli("vllm-moe", "--root", tmp_path / "one")
+    write(tmp_path / "two", {H200: table()})
+    monkeypatch.setenv("TUNEWRIGHT_API_KEY", one.key(KeyScope.LOGS_READ))
+    code, out, _ = cli("vllm-moe", "--root", tmp_path / "two")
+    assert (code, out.splitlines()) == (
+        1,
+        [
+            "0 files pushed, 1 pulled, 0 the same on both sides",
+            "the server does not allow this: the scope logs:write is needed (403); not all was pushed",
+        ],
+    )
 
 
 @pytest.mark.parametrize(

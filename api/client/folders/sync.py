@@ -47,10 +47,13 @@ def sync(
     folder can't be read or written.
     """
     check_root(root)
-    listed = _listed(namespace, server)
-    if listed is None:
-        return SyncReport(is_reached=False)
-    work = FolderSync(kind, TunedFolder(root), LogClient(namespace, server, LIMIT_S), listed)
+    brief, patient = LogClient(namespace, server), LogClient(namespace, server, LIMIT_S)
+    brief.entries(most=1)  # one that is not there costs a second, and not what a long list may take
+    listed = [] if brief.is_resting else patient.entries(MOST_ENTRIES)
+    if brief.is_resting or patient.is_resting:
+        fault = brief.key_fault or patient.key_fault
+        return SyncReport(is_reached=bool(fault), key_fault=fault)
+    work = FolderSync(kind, TunedFolder(root), patient, listed)
     if direction is not SyncDirection.PULL:
         work.push(replaces=direction is SyncDirection.PUSH)
     if direction is not SyncDirection.PUSH:
@@ -62,16 +65,6 @@ def check_root(root: Path) -> None:
     """Raises Refused where the folder is something else."""
     if root.exists() and not root.is_dir():
         raise Refused(f"--root {str(root)!r} is no folder")
-
-
-def _listed(namespace: str, server: str) -> list[LogEntry] | None:
-    """The entries of a namespace; None where the server does not tell them."""
-    brief = LogClient(namespace, server)
-    brief.entries(most=1)  # one that is not there costs a second, and not what a long list may take
-    if brief.is_resting:
-        return None
-    listed = LogClient(namespace, server, LIMIT_S).entries(MOST_ENTRIES)
-    return None if brief.is_resting else listed
 
 
 class FolderSync:
@@ -100,7 +93,8 @@ class FolderSync:
         for start in range(0, len(lacked), ENTRIES_AT_ONCE):
             part = lacked[start : start + ENTRIES_AT_ONCE]
             if not self._client.write([entry for _, entry in part]):
-                self._report.is_reached = False
+                self._report.key_fault = self._client.key_fault
+                self._report.is_reached = bool(self._client.key_fault)
                 return
             self._report.pushed += len(part)
             self._moved |= {place for place, _ in part}

@@ -19,6 +19,7 @@ class SyncReport:
     """What came of it, in numbers of files."""
 
     is_reached: bool = True  # the server, all the time
+    key_fault: str = ""  # why the key does not allow all of it; empty where it does
     pushed: int = 0
     pulled: int = 0
     replaced: int = 0  # of those pulled, files that were others before
@@ -31,13 +32,16 @@ class SyncReport:
         """As JSON data."""
         counts = {name: getattr(self, name) for name in ("pushed", "pulled", "replaced", "same", "differing")}
         left_out = [{"file": name, "reason": reason} for name, reason in sorted(self.left_out.items())]
-        return {"reached": self.is_reached, **counts, "left_out": left_out, "notes": self.notes}
+        reached = {"reached": self.is_reached, "key_fault": self.key_fault}
+        return reached | counts | {"left_out": left_out, "notes": self.notes}
 
 
 def render_sync(console: Console, data: Mapping[str, Any]) -> None:
     """Print what came of it."""
-    if not data["reached"] and not (data["pushed"] or data["pulled"] or data["same"] or data["differing"]):
-        console.print("the server does not answer as it should: nothing was changed", soft_wrap=True)
+    fault = f"the server does not allow this: {printable(data['key_fault'])}" if data["key_fault"] else ""
+    if not any(data[name] for name in ("pushed", "pulled", "same", "differing")) and (fault or not data["reached"]):
+        reason = fault or "the server does not answer as it should"
+        console.print(f"{reason}; nothing was changed", soft_wrap=True)
         return
     console.print(
         f"{counted(data['pushed'], 'file')} pushed, {data['pulled']} pulled, {data['same']} the same on both sides",
@@ -48,8 +52,8 @@ def render_sync(console: Console, data: Mapping[str, Any]) -> None:
     if data["differing"]:
         text = f"{counted(data['differing'], 'file differs', 'files differ')} from what the log serves"
         console.print(f"{text}: --push has the log take them, --pull takes the log's", soft_wrap=True)
-    if not data["reached"]:
-        console.print("the server stopped answering: not all was pushed", soft_wrap=True)
+    if fault or not data["reached"]:
+        console.print(f"{fault or 'the server stopped answering'}; not all was pushed", soft_wrap=True)
     for one in data["left_out"][:MOST_LINES]:
         console.print(f"left out: {printable(one['file'])}: {printable(one['reason'])}", soft_wrap=True)
     if len(data["left_out"]) > MOST_LINES:
