@@ -11,6 +11,7 @@ from urllib.parse import quote
 from rich.console import Console
 
 from tunewright.db.logs.entry import check_namespace
+from tunewright.db.logs.release import HEAD_BYTES, parse_head
 from tunewright.tuner.cli.tables import new_table, print_table
 from tunewright.tuner.errors import Refused
 from tunewright.tuner.files import whole_file
@@ -144,9 +145,22 @@ def render_export(console: Console, data: dict[str, Any]) -> None:
 
 
 def import_lines(server: str | None, namespace: str, file: Path) -> dict[str, Any]:
-    """Add the entries of a file that `export_lines` wrote, or any tool."""
+    """Add the entries of a file that `export_lines` wrote, or any tool. Raises Refused for an exported release."""
     with file.open("rb") as source:
+        _check_no_release(file, source.readline(HEAD_BYTES))
         return post_lines(server, namespace, source)
+
+
+def _check_no_release(file: Path, first: bytes) -> None:
+    """Raises Refused where the first line of a file is the head of an exported release, which is no entry."""
+    try:
+        parse_head(first)
+    except ValueError:
+        return
+    raise Refused(
+        f"{file} is an exported release, whose first line is no entry: check it with `tunewright log verify`, then "
+        "import a file of its other lines, as `tail -n +2` makes it"
+    )
 
 
 def post_lines(server: str | None, namespace: str, source: IO[bytes]) -> dict[str, Any]:

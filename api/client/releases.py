@@ -14,6 +14,7 @@ import httpx
 
 from tunewright.db.logs.entry import check_namespace
 from tunewright.db.logs.release import (
+    HEAD_BYTES,
     LinesDigest,
     Manifest,
     ReleaseSignature,
@@ -31,9 +32,6 @@ CREATE_S = 600.0
 """How long making a release of a million entries may take."""
 
 PIECE_BYTES = 1 << 20
-
-HEAD_BYTES = 10_000
-"""The longest first line of an export."""
 
 NOT_ASKED_FOR = "the answer is not what was asked for: is that a tunewright server?"
 

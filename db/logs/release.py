@@ -46,6 +46,10 @@ MOMENT = "[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}[.][0-9]{6}Z"
 """Pattern of a moment of a manifest: there is one way to write it, which is signed."""
 
 
+HEAD_BYTES = 10_000
+"""The longest first line of an export."""
+
+
 class ReleaseConflict(StoreError):
     """A release has the name, is in use, or is not the one that was meant. The message says which."""
 

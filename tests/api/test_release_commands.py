@@ -55,6 +55,12 @@ def test_a_release_from_its_making_to_its_end(run, filled, tmp_path):
     assert run(*meant, "2026.11").code == 0
     other = run(*meant, "2026.12")
     assert other.code == 1 and "it is the release 2026.11 of triton, which is not what was asked for" in other.out
+    imported = run("log", "import", "copy", str(file))
+    assert imported.code == 2 and "is an exported release" in imported.err and "tail -n +2" in imported.err
+    assert len(imported.err.splitlines()) == 1
+    lines = tmp_path / "lines.jsonl"
+    lines.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[1:]))
+    assert run("log", "import", "copy", str(lines)).out == "2 added, 0 improved, 0 known already\n"
     file.write_bytes(file.read_bytes().replace(b'"v"', b'"w"'))
     refused = run("log", "verify", str(file), "--key", key)
     assert refused.code == 1 and "its entries are not those that were signed" in refused.out
