@@ -303,9 +303,10 @@ def list_(
     from .client import commands
 
     with commands.connect(server, commands.NO_JOB_OF_TUNE) as client:
-        jobs = list(client.jobs(state, tags=tag or (), owner=owner, search=search, limit=limit))
-    data = {"jobs": [job.to_json() for job in jobs]}
-    return CommandAnswer(data, lambda console, _: commands.render_jobs(console, jobs))
+        found = list(client.jobs(state, tags=tag or (), owner=owner, search=search, limit=limit + 1))
+    jobs, more = found[:limit], len(found) > limit
+    data = {"jobs": [job.to_json() for job in jobs], "more": more}
+    return CommandAnswer(data, lambda console, _: commands.render_jobs(console, jobs, more))
 
 
 @command(jobs_app)

@@ -300,8 +300,8 @@ SUM_LEGEND = "a speed-up with neither ° nor an interval: by its tasks, each con
 """What a figure is of while the whole model was not timed: a sum has no interval."""
 
 
-def render_jobs(console: Console, jobs: Sequence[Job]) -> None:
-    """Print a table of jobs."""
+def render_jobs(console: Console, jobs: Sequence[Job], more: bool = False) -> None:
+    """Print a table of jobs, and whether there are more."""
     if not jobs:
         console.print("no jobs")
         return
@@ -331,6 +331,8 @@ def render_jobs(console: Console, jobs: Sequence[Job]) -> None:
     print_legends(console, figures(table), causes)
     if has_sums:
         console.print(SUM_LEGEND, soft_wrap=True)
+    if more:
+        console.print("there are more: --limit says how many are listed", soft_wrap=True)
 
 
 def _age(seconds: float) -> str:

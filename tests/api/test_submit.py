@@ -238,6 +238,17 @@ def test_jobs_are_steered(real: Any, path: Path, command: Command) -> None:
     assert "0 of 200 trials" in command("jobs", "show", job_id).out
 
 
+def test_a_list_of_jobs_says_when_there_are_more(real: Any, path: Path, command: Command) -> None:
+    for seed in range(2):
+        command("submit", path, "--dim", "rows=4", "--seed", seed)
+    said = "there are more: --limit says how many are listed"
+    assert said in command("jobs", "list", "--limit", 1).out
+    listed = command("jobs", "list", "--limit", 1, "--json").data
+    assert ([job["id"] for job in listed["jobs"]], listed["more"]) == ([2], True)
+    assert said not in command("jobs", "list", "--limit", 2).out
+    assert command("jobs", "list", "--limit", 2, "--json").data["more"] is False
+
+
 def test_names_of_jobs(real: Any, path: Path, command: Command) -> None:
     first = command("submit", path, "--dim", "rows=4", "--tag", "b", "--tag", "a", "--note", "why\nso", "--json").data
     assert (first["tags"], first["notes"], first["owner"]["name"]) == (["a", "b"], "why\nso", "all")
@@ -462,7 +473,7 @@ def test_a_job_is_told_alike_everywhere(real: Any, kit: Any, path: Path, command
     assert {name: shown[name] for name in asked if name not in moments} == {
         name: asked[name] for name in asked if name not in moments
     }
-    assert command("jobs", "list", "--json").data == {"jobs": [shown]}
+    assert command("jobs", "list", "--json").data == {"jobs": [shown], "more": False}
     assert real.client().get("/v1/jobs").json()["items"] == [asked]
     assert (shown["progress"], shown["target_name"]) == (standing | {"trials": 0, "spent_s": 0.0}, str(kit.target()))
     kit.store_trials(real.store, lease, 5)
