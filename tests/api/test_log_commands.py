@@ -58,6 +58,15 @@ def test_what_is_exported_is_imported(run, filled, tmp_path):
     assert run("log", "delete", "triton", "--yes", "--json").data == {"namespace": "triton", "entries": 3}
 
 
+def test_an_export_overwrites_an_older_file_once_it_is_whole(run, filled, tmp_path):
+    file = tmp_path / "log.jsonl"
+    file.write_text("older")
+    assert "no such namespace" in run("log", "export", "nobody", "-o", str(file)).err
+    assert file.read_text() == "older"
+    assert run("log", "export", "triton", "-o", str(file)).code == 0
+    assert len(file.read_text().splitlines()) == 3
+
+
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
