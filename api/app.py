@@ -26,7 +26,7 @@ from .dashboard.job.history import Histories
 from .dashboard.page import MOST_KEPT
 from .dashboard.routers import ROUTERS
 from .dashboard.session import problem_page
-from .http import openapi, problems
+from .http import openapi, problem_handlers
 from .http.access import KeyCache, RateLimits
 from .http.async_cache import AsyncCache
 from .http.changes import Changes
@@ -150,7 +150,7 @@ def assemble(store: Store, options: Options, make_reader: Callable[[], Reader] |
     app.state.webhook_sender = WebhookSender(store.webhooks, options.webhook_hosts, metrics.deliveries)
     for router in (*(part.router for part in PARTS), *ROUTERS):
         app.include_router(router, dependencies=[Depends(only_known_query)])
-    problems.install(app, problem_page)
+    problem_handlers.install(app, problem_page)
     events.install(app)
     app.openapi = lambda: openapi.complete(app)  # type: ignore[method-assign]
     return app

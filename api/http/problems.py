@@ -1,124 +1,27 @@
 """Problems: everything that a request can come to besides an answer, as RFC 9457 documents.
 
-`Kind` is the whole list. A kind's name is stable: clients tell problems apart by it, not by the texts. Routes raise
-`Problem`; errors of the layers below are translated in `install`.
+`ProblemKind` is the whole list. A kind's name is stable: clients tell problems apart by it, not by the texts. Routes
+raise `Problem`; errors of the layers below are translated in `problem_handlers`.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
-from http import HTTPStatus
 from typing import Any
 
-from fastapi import FastAPI, HTTPException, Request, Response
-from fastapi.exceptions import RequestValidationError
+from fastapi import HTTPException, Response
 from starlette.datastructures import Headers
-from starlette.exceptions import HTTPException as StarletteHTTPException
-from starlette.routing import Match
 from starlette.types import Scope
 
-from tunewright.codegen.fields import abridge, json_fault, quote
+from tunewright.codegen.fields import abridge
 from tunewright.db.errors import Damaged, StoreError, Unreachable, Unreadable, Unwritable
-from tunewright.db.job import TAG, QuotaExceeded
-from tunewright.db.logs.entry import LINE, NAMESPACE
-from tunewright.db.logs.release import RELEASE
-from tunewright.search_space.counts import counted
 
 from .paths import is_for_people
-from .schemas.base import DIGITS, NOT_BLANK, OWNER, SHA256
-
-WORDS = {
-    "missing": "it is missing",
-    "extra_forbidden": "there is no such field",
-    "int_type": "must be a whole number",
-    "int_parsing": "must be a whole number",
-    "int_from_float": "must be a whole number",
-    "float_type": "must be a number",
-    "float_parsing": "must be a number",
-    "finite_number": "must be a number; NaN and Infinity are none",
-    "int_parsing_size": "has too many digits",
-    "string_unicode": "must be a text; half a surrogate pair is no character",
-    "bool_type": "must be true or false",
-    "bool_parsing": "must be true or false",
-    "string_type": "must be a text",
-    "dict_type": "must be an object",
-    "model_type": "must be an object",
-    "model_attributes_type": "must be an object",
-    "list_type": "must be an array",
-    "greater_than": "must be above {gt}",
-    "greater_than_equal": "must be at least {ge}",
-    "less_than": "must be below {lt}",
-    "less_than_equal": "must be at most {le}",
-    "string_too_short": "must have at least {characters}",
-    "string_too_long": "must have at most {characters}",
-    "too_short": "must have at least {items}",
-    "too_long": "must have at most {items}",
-    "literal_error": "must be {expected}",
-    "enum": "must be {expected}",
-}
-"""Messages by pydantic's type of a fault; in braces what `_bounds` has of its context."""
-
-PATTERNS = {
-    f"^{SHA256}$": "must be 64 hexadecimal digits, in lower case",
-    f"^{LINE}$": "must be one line of printable ASCII",
-    f"^{NAMESPACE}$": "must be small letters, digits and . _ -, with a letter or digit at each end",
-    f"^{RELEASE}$": "must be small letters, digits and . _ -, with a letter or digit at the begin",
-    f"^({RELEASE})?$": "must be small letters, digits and . _ -, with a letter or digit at the begin, or empty",
-    f"^{DIGITS}$": "must be 32 hexadecimal digits, in lower case",
-    f"^({DIGITS})?$": "must be 32 hexadecimal digits, in lower case, or empty",
-    f"^({SHA256})?$": "must be 64 hexadecimal digits, in lower case, or empty",
-    "^[a-z_]+[.][a-z_]+$": "must be a part and a method of it, with a dot between",
-    "^[0-9a-f]{16}$": "must be 16 hexadecimal digits, in lower case",
-    "^[0-9]{1,15}$": "must be a number of at most 15 digits",
-    "^(cpu|cuda)?$": "must be cpu or cuda",
-    f"^{TAG}$": "must be small letters, digits and . _ : -, and begin with a letter or digit",
-    f"^({TAG})?$": "must be small letters, digits and . _ : -, and begin with a letter or digit, or be empty",
-    f"^({OWNER})$": "must be the id of a key, or me",
-    f"^({OWNER})?$": "must be the id of a key, me, or empty",
-    NOT_BLANK: "must not be empty or blank",
-    r"^[\x21-\x7e]+$": "must be ASCII characters that can be seen, without blanks",
-}
-"""Messages for texts that do not match a pattern."""
-
-
-OTHER_FORM = "has not the form that the description of the route tells of"
-"""Message of any other fault: pydantic's own words are about Python."""
-
-
-def fault_text(fault: Mapping[str, Any]) -> str:
-    """The message of a fault that pydantic lists."""
-    kind, context = str(fault["type"]), fault.get("ctx") or {}
-    if kind == "string_pattern_mismatch":
-        return PATTERNS.get(context["pattern"], OTHER_FORM)
-    if kind == "value_error":
-        return re.sub("^Value error, ", "", str(fault["msg"]))
-    if kind == "json_invalid":
-        return f"this is no JSON: {json_fault(context['error'])} at character {fault['loc'][-1] + 1}"
-    return WORDS.get(kind, OTHER_FORM).format_map(_bounds(context))
-
-
-def _bounds(context: Mapping[str, Any]) -> dict[str, object]:
-    """The values of a fault's context as people write them, and its length as `characters` and `items`."""
-    length = context.get("min_length", context.get("max_length", 0))
-    units = {"characters": counted(length, "character"), "items": counted(length, "item")}
-    return units | {name: _plain(value) for name, value in context.items()}
-
-
-def _plain(value: object) -> object:
-    """2**53 with all its digits, no .0 behind a whole number, and an empty choice as a word."""
-    if isinstance(value, str):
-        return value.replace("''", "empty")
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
 
 MEDIA_TYPE = "application/problem+json"
-
-MOST_ERRORS = 20
-"""Faults of one request that are listed."""
 
 MOST_LETTERS = 300
 """Longest message of one fault, in characters."""
@@ -128,8 +31,6 @@ NO_KEY_SENT = "send an API key in the header `Authorization: Bearer KEY`"
 
 ONLY_HERE = "this key is good on the service's own machine alone; `tunewright key create` makes others"
 """The detail where a local key comes from elsewhere."""
-
-METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
 _log = logging.getLogger("tunewright.api")
 
@@ -361,8 +262,13 @@ def invalid(place: str, parts: Iterable[int | str], detail: str) -> Problem:
     return Problem(ProblemKind.INVALID, f"{place} {where}: {detail}", errors=[fault])
 
 
+def pointer(parts: Iterable[int | str]) -> str:
+    """A JSON pointer as a fragment (RFC 6901), with what is too long for people cut off."""
+    return "#" + "".join("/" + str(part)[:100].replace("~", "~0").replace("/", "~1") for part in parts)
+
+
 ProblemPage = Callable[[Problem, Scope, Mapping[str, str]], Response]
-"""What draws a problem as a page for people, with the headers given: see `install`."""
+"""What draws a problem as a page for people, with the headers given: see `problem_handlers`."""
 
 
 def document(problem: Problem, scope: Scope) -> dict[str, Any]:
@@ -408,124 +314,3 @@ def unavailable(error: StoreError) -> Problem:
 def internal() -> Problem:
     """The problem of a request that meets a fault of the service."""
     return Problem(ProblemKind.INTERNAL, "the log has the details under this request's id")
-
-
-def install(app: FastAPI, page: ProblemPage) -> None:
-    """Answer failures with problem documents, or with `page` in browsers. `middleware.Envelope` does so for bugs."""
-    app.state.problem_page = page
-
-    @app.exception_handler(StarletteHTTPException)
-    async def http(request: Request, error: StarletteHTTPException) -> Response:
-        return response(_http_problem(app, request, error), request.scope)
-
-    @app.exception_handler(RequestValidationError)
-    async def invalid(request: Request, error: RequestValidationError) -> Response:
-        return response(_untyped_body_problem(request, error) or _validation_problem(error), request.scope)
-
-    @app.exception_handler(QuotaExceeded)
-    async def quota(request: Request, _: QuotaExceeded) -> Response:
-        most = request.app.state.service.options.most_unfinished
-        problem = Problem(ProblemKind.QUOTA, f"{most} are queued, running or paused", retry_after_s=60)
-        return response(problem, request.scope)
-
-    @app.exception_handler(StoreError)
-    async def store(request: Request, error: StoreError) -> Response:
-        return response(unavailable(error), request.scope)
-
-
-def _http_problem(app: FastAPI, request: Request, error: StarletteHTTPException) -> Problem:
-    """The problem that an exception of the framework is."""
-    match error:
-        case Problem():
-            return error
-        case StarletteHTTPException(status_code=404):
-            return Problem(ProblemKind.NOT_FOUND, "`GET /v1/openapi.json` lists those there are")
-        case StarletteHTTPException(status_code=405):
-            allowed = ", ".join(_path_methods(app, request.scope))
-            return Problem(ProblemKind.METHOD, f"this path has {allowed}", headers={"Allow": allowed})
-        case StarletteHTTPException(status_code=413):
-            return Problem(ProblemKind.TOO_LARGE, "its route takes fewer bytes")
-        case StarletteHTTPException(status_code=status) if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            return internal()
-        case _ if error.__cause__ is not None:
-            return _unreadable_body(error.__cause__)
-        case _:
-            return Problem(ProblemKind.UNREADABLE, str(error.detail))
-
-
-def _unreadable_body(cause: BaseException) -> Problem:
-    """The problem of a body that could not be read as JSON, though it may have its form."""
-    match cause:
-        case UnicodeDecodeError():
-            why = f"it is no text in UTF-8, from byte {cause.start + 1} on"
-        case RecursionError():
-            why = "it is nested too deeply"
-        case ValueError():  # Python reads so many digits at most
-            why = "a number in it has too many digits"
-        case _:
-            why = "it can't be read"
-    return invalid("body", (), why)
-
-
-def _path_methods(app: FastAPI, scope: Scope) -> list[str]:
-    """The methods of a path. A route knows only its own, and a path has several routes."""
-    return [
-        method
-        for method in METHODS
-        if any(route.matches({**scope, "method": method})[0] is Match.FULL for route in app.router.routes)
-    ]
-
-
-def _untyped_body_problem(request: Request, error: RequestValidationError) -> Problem | None:
-    """The problem of a body that was not read as JSON, since its header does not call it that."""
-    if not isinstance(error.body, bytes) or not any(tuple(fault["loc"]) == ("body",) for fault in error.errors()):
-        return None
-    kind = request.headers.get("content-type")
-    what = "it is missing" if kind is None else f"it is {quote(kind, 100)}"
-    fault = {"in": "header", "pointer": "#/content-type", "detail": f"{what}; a JSON body needs application/json"}
-    return Problem(ProblemKind.INVALID, f"header Content-Type: {fault['detail']}", errors=[fault])
-
-
-def _validation_problem(error: RequestValidationError) -> Problem:
-    texts: dict[tuple[str, str], list[str]] = {}  # by part and place: a value may be of one form or another
-    for fault in error.errors():
-        place = _place(fault["loc"])
-        parts = _path_in(error.body, fault) if place == "body" else fault["loc"][1:]
-        texts.setdefault((place, pointer(parts)), []).append(fault_text(fault))
-    errors = [
-        {"in": place, "pointer": where, "detail": abridge(_either(details), MOST_LETTERS)}
-        for (place, where), details in list(texts.items())[:MOST_ERRORS]
-    ]
-    first = errors[0]
-    more = f", and {len(texts) - 1} more" if len(texts) > 1 else ""
-    return Problem(ProblemKind.INVALID, f"{first['in']} {first['pointer']}: {first['detail']}{more}", errors=errors)
-
-
-def _path_in(body: object, fault: Mapping[str, Any]) -> list[int | str]:
-    """The parts of a fault's location that lead into the body; pydantic puts names of types in between."""
-    parts = fault["loc"][1:]
-    path: list[int | str] = []
-    for number, part in enumerate(parts, 1):
-        is_there = part in body if isinstance(body, Mapping) else isinstance(body, list) and isinstance(part, int)
-        if is_there:
-            body = body[part]  # type: ignore[index]
-        elif fault["type"] != "missing" or number < len(parts):
-            continue
-        path.append(part)
-    return path
-
-
-def _either(details: Sequence[str]) -> str:
-    """What a value must be: one of these."""
-    first, *others = dict.fromkeys(details)
-    return ", or ".join([first, *(text.removeprefix("must be ") for text in others)])
-
-
-def _place(location: Sequence[int | str]) -> str:
-    """The part of the request that has the fault: body, query, path or header."""
-    return str(location[0]) if location else "body"
-
-
-def pointer(parts: Iterable[int | str]) -> str:
-    """A JSON pointer as a fragment (RFC 6901), with what is too long for people cut off."""
-    return "#" + "".join("/" + str(part)[:100].replace("~", "~0").replace("/", "~1") for part in parts)

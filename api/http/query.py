@@ -13,7 +13,8 @@ from fastapi.dependencies.models import Dependant
 from pydantic import BaseModel
 
 from .paths import is_for_programs
-from .problems import MOST_ERRORS, Problem, ProblemKind, pointer
+from .problems import Problem, ProblemKind, pointer
+from .request_faults import MOST_ERRORS
 
 
 async def only_known_query(request: Request) -> None:

@@ -7,7 +7,7 @@ from typing import Any, get_args
 import pytest
 from pydantic_core.core_schema import ErrorType
 
-from tunewright.api.http.problems import PATTERNS, fault_text
+from tunewright.api.http.request_faults import PATTERNS, fault_text
 
 
 @pytest.mark.parametrize(
