@@ -36,11 +36,11 @@ from tunewright.search_space.measurement import Status
 
 from .best import Best, Gap, Hit, Marks, TaskCounts
 from .choice import newest_confirmations
+from .columns import Instant
 from .database import KEYS_AT_ONCE, DatabasePart, batches, column_of, read_session
 from .tables import (
     BestRow,
     ConfirmationRow,
-    Instant,
     JobRow,
     JobTaskRow,
     MeasurementColumns,

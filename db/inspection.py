@@ -12,6 +12,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, Table, and_, func, select
 from sqlalchemy import exc as sql
 
+from .columns import ReadType
 from .database import Database, row_counts
 from .engine import (
     is_memory,
@@ -30,7 +31,7 @@ from .job import JobState
 from .leases import is_lease_over
 from .schema import HEAD, current_revision, refuse_foreign
 from .sqlite_library import wal_is_safe
-from .tables import JobRow, ReadType, Row
+from .tables import JobRow, Row
 
 LONGEST_CHECK_S = 1.0
 """How long SQLite may look for damage. A large database is checked in part."""

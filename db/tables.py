@@ -1,22 +1,18 @@
 """The tables. Rows stay inside `db`: `translate` converts them from and to domain objects.
 
-JSON columns are of type `json`, not `jsonb`: the order of a schedule's knobs matters. Names of states and statuses are
-plain text, so that a new one needs no migration.
+Types of columns are in `columns`. JSON is of type `json`, not `jsonb`: the order of a schedule's knobs matters.
+Names of states and statuses are plain text, so that a new one needs no migration.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import UTC, datetime
-from typing import Any, TypeVar
+from datetime import datetime
+from typing import Any
 
 from sqlalchemy import (
-    JSON,
     BigInteger,
     Boolean,
     ColumnElement,
-    DateTime,
-    Dialect,
     Double,
     ForeignKey,
     Index,
@@ -25,71 +21,16 @@ from sqlalchemy import (
     MetaData,
     String,
     Text,
-    TypeDecorator,
     UniqueConstraint,
     false,
     text,
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
-from sqlalchemy.sql.operators import OperatorType
 
-from .errors import Unreadable
-
-Value = TypeVar("Value")
-
-Id = BigInteger().with_variant(Integer, "sqlite")  # SQLite counts up only what is declared INTEGER
-Key = String(64)  # a SHA-256 in hexadecimal
+from .columns import Id, Instant, Json, Key, ReadType
 
 LONG_AGO = "1970-01-01 00:00:00.000000"
 """The moment of rows of older versions, which stored none."""
-
-
-class ReadType(TypeDecorator[Value]):
-    """A type whose values are read from text, which damage may have changed: then Unreadable says where."""
-
-    __abstract__ = True
-    place = "", ""  # the names of the table and the column
-
-    def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], Value | None] | None:
-        read = super().result_processor(dialect, coltype)
-        if read is None:  # the driver reads
-            return None
-
-        def process(value: Any) -> Value | None:
-            try:
-                return read(value)
-            except (ValueError, TypeError) as error:
-                raise Unreadable(*self.place) from error
-
-        return process
-
-
-class Json(ReadType[Any]):
-    """JSON data."""
-
-    impl = JSON
-    cache_ok = True
-
-    def coerce_compared_value(self, op: OperatorType | None, value: Any) -> Any:
-        return self.impl_instance.coerce_compared_value(op, value)
-
-
-class Instant(ReadType[datetime]):
-    """A moment in UTC. SQLite has no time zones: there it is stored without, and read back with UTC."""
-
-    impl = DateTime(timezone=True)
-    cache_ok = True
-
-    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        if value is None:
-            return None
-        moment = value.astimezone(UTC)
-        return moment.replace(tzinfo=None) if dialect.name == "sqlite" else moment
-
-    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        if value is None:
-            return None
-        return value.replace(tzinfo=UTC) if dialect.name == "sqlite" else value.astimezone(UTC)
 
 
 class Row(DeclarativeBase):
