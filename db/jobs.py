@@ -2,17 +2,18 @@
 
 Leases decide who may write: each carries an epoch that grows with every lease of the job, and every write under a lease
 checks that epoch in its own transaction (a fencing token). A process that hung, lost the network or seemed dead can
-change nothing once another one has its job. How a job changes hands is in `leases`.
+change nothing once another one has its job. How a job changes hands is in `leases`, how a new one
+is added in `new_jobs`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from math import inf
-from typing import Any, TypeVar
+from typing import Any
 
-from sqlalchemy import bindparam, delete, func, select, update
+from sqlalchemy import bindparam, delete, select, update
 from sqlalchemy import exc as sql
 from sqlalchemy.orm import Session
 
@@ -36,19 +37,27 @@ from .job import (
     NewEvent,
     NoSuchBound,
     Orders,
-    QuotaExceeded,
     SearchBudget,
     Submission,
     Wish,
     check_tags,
 )
-from .job_edits import add_tags, clean_notes, detach, edit_job, raise_budget
+from .job_edits import clean_notes, detach, edit_job, raise_budget
 from .job_reader import JobReader, jobs_of, orders_of
 from .leases import NO_TARGET, Change, begin_change, change_jobs, claim_task, is_available, next_job, obey
+from .new_jobs import (
+    add_job,
+    add_submission,
+    assign_device,
+    change_queue,
+    find_submission,
+    join_or_add,
+    keep_number,
+    new_values,
+    unfinished_row,
+)
 from .pruned_of_job import told_progress
-from .schema import LOCK
 from .tables import (
-    IS_UNFINISHED,
     ClaimRow,
     CostModelRow,
     EventRow,
@@ -60,17 +69,11 @@ from .tables import (
     TrialRow,
     TunerRow,
 )
-from .translate import clean, target_values, to_target
+from .translate import clean, to_target
 from .uploads import mark_used
 
 RELEASE_CLAIMS = delete(ClaimRow).where(ClaimRow.job_id == bindparam("job"), ClaimRow.epoch == bindparam("epoch"))
 """Delete the claims of a lease."""
-
-Result = TypeVar("Result")
-
-
-class _InsertRace(Exception):
-    """Another process has inserted the same row first: roll back and begin again."""
 
 
 class Jobs(JobReader):
@@ -109,20 +112,20 @@ class Jobs(JobReader):
         another fingerprint, QuotaExceeded where the owner has `most_unfinished` unfinished jobs, ValueError as
         `check_tags` and `check_notes`.
         """
-        values = _new_values(spec, label, budget) | {"priority": priority, "owner": owner, "notes": clean_notes(notes)}
+        values = new_values(spec, label, budget) | {"priority": priority, "owner": owner, "notes": clean_notes(notes)}
         tags = check_tags(tags)
 
         def work(change: Change) -> Submission:
-            if idempotency is not None and (submission := self._submission(change.session, idempotency)) is not None:
+            if idempotency is not None and (submission := find_submission(change.session, idempotency)) is not None:
                 return submission
             if is_uploaded and not mark_used(change.session, spec.model_sha256, change.now):
                 raise NotFound(f"there is no model {spec.model_sha256}")
-            row, is_new = self._join_or_add(change, spec, values, tags, most_unfinished)
+            row, is_new = join_or_add(change, spec, values, tags, most_unfinished)
             if idempotency is not None:
-                self._add_submission(change, idempotency, row.id)
+                add_submission(change, idempotency, row.id)
             return Submission(jobs_of(change.session, [row])[0], is_new)
 
-        return self._transact(work)
+        return change_queue(self.database, work)
 
     @retry
     def extend(
@@ -145,22 +148,22 @@ class Jobs(JobReader):
         """
 
         def work(change: Change) -> Submission:
-            if (submission := self._submission(change.session, idempotency)) is not None:
+            if (submission := find_submission(change.session, idempotency)) is not None:
                 return submission
             row, is_new = change.job(job_id), False
             if RETIME in row.settings:
                 raise NoSuchBound(job_id, SearchBudget.from_json(row.budget))
             if JobState(row.state) not in UNFINISHED:
                 job = jobs_of(change.session, [row])[0]
-                values = _new_values(job.spec, job.label, SearchBudget(trials, inf if seconds is None else seconds))
+                values = new_values(job.spec, job.label, SearchBudget(trials, inf if seconds is None else seconds))
                 values |= {"priority": job.priority, "owner": idempotency.owner}
-                row, is_new = self._join_or_add(change, job.spec, values, job.tags, most_unfinished)
+                row, is_new = join_or_add(change, job.spec, values, job.tags, most_unfinished)
             if not is_new:
                 raise_budget(change, row, trials, seconds)
-            self._add_submission(change, idempotency, row.id)
+            add_submission(change, idempotency, row.id)
             return Submission(jobs_of(change.session, [row])[0], is_new)
 
-        return self._transact(work)
+        return change_queue(self.database, work)
 
     @read_session
     def submission(self, session: Session, idempotency: Idempotency) -> Submission | None:
@@ -168,7 +171,7 @@ class Jobs(JobReader):
 
         Raises Conflict where the name came with another fingerprint.
         """
-        return self._submission(session, idempotency)
+        return find_submission(session, idempotency)
 
     @retry
     def open(
@@ -179,10 +182,10 @@ class Jobs(JobReader):
         The number of earlier losses does not matter. But a lost job that is to be cancelled ends, and a new one is
         made. None where another process has it leased. Raises NotFound where the target or a task is unknown.
         """
-        values = _new_values(spec, label, budget) | {"attached": True}
+        values = new_values(spec, label, budget) | {"attached": True}
 
         def work(change: Change) -> Lease | None:
-            row = _unfinished_row(change.session, spec)
+            row = unfinished_row(change.session, spec)
             if row is not None and row.state == JobState.RUNNING.value:
                 if change.is_leased(row):
                     return None
@@ -192,12 +195,12 @@ class Jobs(JobReader):
                     change.session.flush()
                     row = None
             if row is None:
-                row = self._add(change, spec, values)
+                row = add_job(change, spec, values)
             row.budget = replace(budget, before_s=row.spent_s or 0.0).to_json()
             row.attempts = 0  # an explicit request may try again
             return change.begin_lease(row, holder, lease_s)
 
-        return self._transact(work)
+        return change_queue(self.database, work)
 
     # Under a lease
 
@@ -226,14 +229,14 @@ class Jobs(JobReader):
         def work(change: Change) -> Lease | None:
             unfit: list[int] = []  # ids of jobs that these devices don't suit
             while row := change.session.scalar(next_job(change.now, keys, unfit if devices else None)):
-                if row.target_key is None and not self._assign_device(change, row, devices):
+                if row.target_key is None and not assign_device(change, row, devices):
                     unfit.append(row.id)
                 elif row.state == JobState.QUEUED.value or change.requeue_lost(row):
                     return change.begin_lease(row, holder, lease_s)
                 change.session.flush()
             return None
 
-        return self._transact(work)
+        return change_queue(self.database, work)
 
     @retry_write
     def renew(
@@ -431,111 +434,9 @@ class Jobs(JobReader):
             session.execute(update(kept).where(kept.job_id == job_id).values(job_id=None))
         for part in (ClaimRow, SubmissionRow, JobTagRow, EventRow, JobTaskRow):
             session.execute(delete(part).where(part.job_id == job_id))
-        self._keep_number(session, job_id)
+        keep_number(self.database, session, job_id)
         session.execute(delete(JobRow).where(JobRow.id == job_id))
         self.database.announce(session)
-
-    # Within a transaction
-
-    def _keep_number(self, session: Session, job_id: int) -> None:
-        """Keep SQLite from giving the number of a job that is deleted to another one (`_next_number`)."""
-        if self.database.is_sqlite and job_id > _newest_deleted(session):
-            session.connection().exec_driver_sql(f"PRAGMA user_version = {job_id:d}")
-
-    def _next_number(self, session: Session) -> dict[str, int]:
-        """The column `id` of a new job on SQLite, which would use that of the newest one again once it is deleted.
-
-        PostgreSQL counts by itself.
-        """
-        if not self.database.is_sqlite:
-            return {}
-        newest = session.scalar(select(func.max(JobRow.id))) or 0
-        return {"id": max(newest, _newest_deleted(session)) + 1}
-
-    def _submission(self, session: Session, idempotency: Idempotency) -> Submission | None:
-        """`submission` within a transaction."""
-        submission = session.get(SubmissionRow, (idempotency.owner, idempotency.name))
-        if submission is None:
-            return None
-        if submission.fingerprint != idempotency.fingerprint:
-            raise Conflict("the idempotency key came with another request before")
-        row = session.get(JobRow, submission.job_id)
-        if row is None:  # it was deleted in between, with its names
-            return None
-        is_new = row.created_at == submission.created_at  # one transaction's
-        return Submission(jobs_of(session, [row])[0], is_new)
-
-    def _transact(self, work: Callable[[Change], Result]) -> Result:
-        """The result of `work` in a transaction, which is repeated after an _InsertRace."""
-        while True:
-            try:
-                with begin_change(self.database) as change:
-                    return work(change)
-            except _InsertRace:
-                continue
-            except sql.IntegrityError as error:
-                raise NotFound(f"{self.database}: the target or a task of the job is not stored") from error
-
-    def _join_or_add(
-        self, change: Change, spec: JobSpec, values: dict[str, Any], tags: Sequence[str], most_unfinished: int | None
-    ) -> tuple[JobRow, bool]:
-        """The unfinished job of a spec, which is queued if a command left it, or a new one; and whether it is new.
-
-        Raises QuotaExceeded, and _InsertRace as `_add`.
-        """
-        if most_unfinished is not None and not self.database.is_sqlite:
-            # Submissions of an owner count its jobs one after the other. SQLite has one writer anyway.
-            change.session.execute(select(func.pg_advisory_xact_lock(LOCK, func.hashtext(values["owner"]))))
-        row = _unfinished_row(change.session, spec)
-        if row is None:
-            if most_unfinished is not None:
-                _check_quota(change.session, values["owner"], most_unfinished)
-            return self._add(change, spec, values, tags), True
-        if row.attached and not change.is_leased(row):
-            detach(change, row)
-        return row, False
-
-    def _add(self, change: Change, spec: JobSpec, values: dict[str, Any], tags: Sequence[str] = ()) -> JobRow:
-        """A new job, queued. Raises _InsertRace where an unfinished one of the spec appeared in between."""
-        values = values | self._next_number(change.session) | {"created_at": change.now, "updated_at": change.now}
-        if not self.database.add(change.session, JobRow, ["spec_key"], [values], IS_UNFINISHED):
-            raise _InsertRace
-        row = _unfinished_row(change.session, spec)
-        assert row is not None  # it was just added
-        change.session.add_all(
-            JobTaskRow(job_id=row.id, position=i, task_key=task.task_key, occurrences=task.occurrences)
-            for i, task in enumerate(spec.tasks)
-        )
-        add_tags(change, row.id, tags)
-        change.add_event(row, EventKind.QUEUED, label=row.label, priority=row.priority, budget=row.budget)
-        change.session.flush()
-        return row
-
-    def _add_submission(self, change: Change, idempotency: Idempotency, job_id: int) -> None:
-        values = {
-            "owner": idempotency.owner,
-            "name": idempotency.name,
-            "fingerprint": idempotency.fingerprint,
-            "job_id": job_id,
-            "created_at": change.now,
-        }
-        if not self.database.add(change.session, SubmissionRow, ["owner", "name"], [values]):
-            raise _InsertRace
-
-    def _assign_device(self, change: Change, row: JobRow, devices: Sequence[Target]) -> bool:
-        """Give a job for any device the target of the first device that suits it. False where none does."""
-        job_spec = jobs_of(change.session, [row])[0].spec
-        for spec, target in filter(None, map(job_spec.on, devices)):
-            equal_jobs = select(JobRow.id).where(JobRow.spec_key == spec.key, IS_UNFINISHED)
-            if change.session.scalar(equal_jobs) is None:
-                self.database.add(change.session, TargetRow, ["key"], [target_values(target)])
-                row.target_key, row.settings, row.spec_key = target.key, spec.settings, spec.key
-                try:
-                    change.session.flush()
-                except sql.IntegrityError as error:  # an equal one was stored in between
-                    raise _InsertRace from error
-                return True
-        return False
 
     def _pass_on_wish(self, change: Change, row: JobRow) -> None:
         """Add an event about the wish for the holder; carry it out if there is none any more."""
@@ -544,34 +445,6 @@ class Jobs(JobReader):
         else:
             change.end_lease(row)
             change.settle(row, JobState.QUEUED)
-
-
-def _new_values(spec: JobSpec, label: str, budget: SearchBudget) -> dict[str, Any]:
-    """The columns of a new JobRow."""
-    return {
-        "spec_key": spec.key,
-        "model_sha256": spec.model_sha256,
-        "target_key": spec.target_key or None,
-        "label": clean(label).strip(),
-        "settings": spec.settings,
-        "state": JobState.QUEUED.value,
-        "budget": budget.to_json(),
-    }
-
-
-def _newest_deleted(session: Session) -> int:
-    """The highest number of a job that was deleted from a SQLite file; 0 without any."""
-    return int(session.connection().exec_driver_sql("PRAGMA user_version").scalar_one())
-
-
-def _unfinished_row(session: Session, spec: JobSpec) -> JobRow | None:
-    return session.scalar(select(JobRow).where(JobRow.spec_key == spec.key, IS_UNFINISHED).with_for_update())
-
-
-def _check_quota(session: Session, owner: str, most_unfinished: int) -> None:
-    query = select(func.count()).select_from(JobRow).where(JobRow.owner == owner, IS_UNFINISHED)
-    if (session.scalar(query) or 0) >= most_unfinished:
-        raise QuotaExceeded(f"there are {most_unfinished} unfinished jobs, as many as one may have")
 
 
 def _is_raised(row: JobRow, budget: SearchBudget | None) -> bool:
