@@ -11,12 +11,10 @@ the server.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -49,6 +47,7 @@ from tunewright.tuner.text import printable, short
 from .address import normal
 from .connection import PASSING, PATIENCE_S, Pauses, ServerConnection, ServiceError, key_for
 from .job import FINAL_STATES, Job, JobEvent
+from .payload import PIECE_BYTES, Payload, read_payload
 
 if TYPE_CHECKING:
     from tunewright.codegen.cuda.launchable import Launchable
@@ -64,8 +63,6 @@ Result = TypeVar("Result")
 
 READING_S = 150.0
 """How long the server may take to read a model: it waits for its turn, then reads."""
-
-PIECE_BYTES = 1 << 20
 
 KEY_DIGITS = 64
 """Length of a target's key."""
@@ -156,7 +153,7 @@ class Client(Closeable):
         threads, seed, priority = check_threads(threads), check_seed(seed), check_priority(priority)
         target = self.target_key(target)
         name = label if label is not None else "" if isinstance(model, bytes) else Path(model).name
-        payload = _payload(model, with_weights)
+        payload = read_payload(model, with_weights)
         self._send(payload, name)
         body = {
             "model": payload.sha256,
@@ -408,7 +405,7 @@ class Client(Closeable):
 
     # Requests
 
-    def _send(self, payload: _Payload, label: str) -> None:
+    def _send(self, payload: Payload, label: str) -> None:
         """Put a model on the server; one that it has is not sent again."""
         path = f"/v1/models/{payload.sha256}"
         if payload.size_bytes > PIECE_BYTES and self._has_model(path):
@@ -440,60 +437,6 @@ class Client(Closeable):
             return make(data)
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise ServiceError(f"{self.server} answers what was not asked for ({error})") from error
-
-
-@dataclass(frozen=True, slots=True)
-class _Payload:
-    """The bytes of a model that are sent, in pieces."""
-
-    sha256: str
-    size_bytes: int
-    pieces: Callable[[], Iterator[bytes]]
-
-    @staticmethod
-    def of(data: bytes) -> _Payload:
-        view = memoryview(data)
-
-        def pieces() -> Iterator[bytes]:
-            for start in range(0, len(data), PIECE_BYTES):
-                yield bytes(view[start : start + PIECE_BYTES])
-
-        return _Payload(hashlib.sha256(data).hexdigest(), len(data), pieces)
-
-
-def _payload(model: Path | str | bytes, with_weights: bool) -> _Payload:
-    from tunewright.graph.onnx_import import faults_named
-
-    with faults_named(model):
-        return _whole(model) if with_weights else _structure(model)
-
-
-def _structure(model: Path | str | bytes) -> _Payload:
-    from tunewright.graph.onnx_import.structure import strip
-
-    return _Payload.of(strip(model).data)
-
-
-def _whole(model: Path | str | bytes) -> _Payload:
-    """A model as it is. Raises Refused for one that is not whole in its file."""
-    from tunewright.graph.onnx_import.outline import outline
-
-    if outline(model).has_external_data:
-        raise Refused("the model's weights lie in files of their own, which are not sent; submit it without weights")
-    if isinstance(model, bytes):
-        return _Payload.of(model)
-    path = Path(model)
-
-    def pieces() -> Iterator[bytes]:
-        with path.open("rb") as file:
-            while piece := file.read(PIECE_BYTES):
-                yield piece
-
-    digest, size_bytes = hashlib.sha256(), 0
-    for piece in pieces():
-        digest.update(piece)
-        size_bytes += len(piece)
-    return _Payload(digest.hexdigest(), size_bytes, pieces)
 
 
 def _number(job_id: int) -> int:
