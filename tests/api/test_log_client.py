@@ -127,6 +127,26 @@ def test_a_key_without_the_scope(one, monkeypatch, caplog):
     assert "the scope logs:read is needed (403)" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b'{"detail": "not for\\u001b[31m you\\n"}', r"not for\x1b[31m you\n (403)"),
+        (b'{"detail": "' + b"x" * 5000 + b'"}', f"{'x' * 300} (403)"),
+        (b'{"detail": 1}', "the API key does not allow this (403)"),
+        (b"[]", "the API key does not allow this (403)"),
+        (b"{" * 100_000, "the API key does not allow this (403)"),
+        (b"\xff", "the API key does not allow this (403)"),
+    ],
+    ids=["signs of a terminal", "long", "no text", "no object", "no JSON", "no text at all"],
+)
+def test_a_refusal_is_told_in_one_line(body, reason):
+    answer = http(body, "403 Forbidden").replace(b"application/json", b"application/problem+json")
+    with planted(says(answer)) as url:
+        client = LogClient("triton", url, timeout_s=60)
+        assert client.get("k") is None
+        assert (client.key_fault, breaker_of(url).rest_s) == (reason, 0)
+
+
 ENTRY = {"key": "k", "value": "v", "samples": 0, "evidence": "none", "state": "candidate", "machine": ""}
 NO_LOGS = NO_SERVERS | {
     "items that are none": says(http(b'{"items": 1}')),
