@@ -35,6 +35,9 @@ REFERENCES = frozenset({"id", "for", "aria-labelledby", "aria-describedby", "ari
 AGAIN = "data-again"
 """An attribute of links that ask for the same page once more."""
 
+UNSEEN = frozenset({"hidden", "popover", AGAIN})
+"""Attributes of what is seen only once somebody asks for it."""
+
 DEEPEST = 6
 """The last level of headings."""
 
@@ -83,7 +86,7 @@ class Fragment:
         if isinstance(part, str):
             return str(escape(part))
         classes = set((part.attributes.get("class") or "").split())
-        if part.name in LEFT_OUT or classes & SERVED or not part.attributes.keys().isdisjoint(("hidden", "popover", AGAIN)):
+        if part.name in LEFT_OUT or classes & SERVED or part.attributes.keys() & UNSEEN:
             return ""
         inside = "".join(map(self._write, part.content))
         if part.name in EMPTY and not inside.strip():
