@@ -1,6 +1,6 @@
 """Figures: series of points and marks on two axes, as plain data, and the one renderer of them. Read `Figure.draw`.
 
-What of a series depends on its shape is in `_draw`: what is to be told to a script about a point goes there too.
+What of a series depends on its shape is in `_draw`. What the script of the pages is told about it is in `data`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from markupsafe import Markup
 
 from tunewright.tuner.text import counted
 
-from .frame import GRID, SERIES, SHAPES, Frame, LegendEntry, empty, enumeration, figure, key, legend, series_class
+from .data import as_attribute, figure_data, limit
+from .frame import GRID, REST, SERIES, SHAPES, Frame, LegendEntry, empty, enumeration, figure, key, legend, series_class
 from .scales import AxisSpec, Scale, scale, spread, value_text
 from .svg import dot, element, join, link, path, pixel_group, text, tip
 
@@ -82,7 +83,8 @@ class Figure:
     """A chart with two axes; `words` are told of it to those who don't see it, beyond what is counted here.
 
     Of steps the first six have a colour, a dash and a number of their own, all others are thin and grey: give what
-    weighs most first. Of dots with a link the first `LINKS` are links.
+    weighs most first. Of dots with a link the first `LINKS` are links. `name` is what addresses of a view call it: one
+    that lasts, where the title does not.
     """
 
     kind: Literal["steps", "scatter", "histogram"]
@@ -98,6 +100,7 @@ class Figure:
     corner: str = ""  # what is said above the end of the x axis
     height_px: int = 250
     is_square: bool = False
+    name: str = ""
 
     def draw(self) -> Markup:
         """The figure as markup. What has no place on the axes is left out."""
@@ -122,7 +125,9 @@ class Figure:
             or any(part.href or any(point.href for point in part.points) for part in series),
         )
         entries = _curve_entries(series) if is_numbered else _entries(series, marks)
-        return figure(f"{self.kind} square" if self.is_square else self.kind, drawing, legend(entries))
+        told = [replace(part, points=limit(part.points, links=LINKS, tips=TIPS)) for part in series]
+        data = as_attribute(figure_data(self, frame, told, marks))
+        return figure(f"{self.kind} square" if self.is_square else self.kind, drawing, legend(entries), data=data)
 
     def _fits(self, place: Point | Mark) -> bool:
         return self.x.fits(place.x) and self.y.fits(place.y)
@@ -273,17 +278,23 @@ def _draw_marks(frame: Frame, marks: Sequence[Mark], mark_texts: Sequence[str]) 
 
 def _curve_entries(curves: Sequence[Series]) -> list[LegendEntry]:
     entries = [
-        LegendEntry(key(series_class(index), "line"), f"{index + 1} {curve.name}", curve.note, curve.href)
+        LegendEntry(key(series_class(index), "line"), f"{index + 1} {curve.name}", curve.note, curve.href, str(index))
         for index, curve in enumerate(curves[:SERIES])
     ]
     if len(curves) > SERIES:
         more = len(curves) - SERIES
-        entries.append(LegendEntry(key("other", "line"), f"{more} more" if more > 1 else curves[-1].name))
+        entries.append(LegendEntry(key("other", "line"), f"{more} more" if more > 1 else curves[-1].name, of=REST))
     return entries
 
 
 def _entries(series: Sequence[Series], marks: Sequence[Mark]) -> list[LegendEntry]:
-    entries = [LegendEntry(key(mark.kind, mark.kind), mark.kind) for mark in marks]
-    dots = [part for part in series if part.shape == "dots"]
-    entries += [LegendEntry(key(part.kind, "dot"), counted(len(part.points), part.name)) for part in dots]
-    return entries + [LegendEntry(key(part.kind, "line"), part.name) for part in series if part.shape == "line"]
+    entries = [LegendEntry(key(mark.kind, mark.kind), mark.kind, of=mark.kind) for mark in marks]
+    parts = list(enumerate(series))
+    entries += [
+        LegendEntry(key(part.kind, "dot"), counted(len(part.points), part.name), of=str(index))
+        for index, part in parts
+        if part.shape == "dots"
+    ]
+    return entries + [
+        LegendEntry(key(part.kind, "line"), part.name, of=str(index)) for index, part in parts if part.shape == "line"
+    ]

@@ -22,6 +22,9 @@ from .svg import Attributes, element, join, link, number, percent, safe
 SERIES = 6
 """How many series have a colour, a dash and a number of their own; what comes after them is drawn thin and grey."""
 
+REST = "rest"
+"""In a legend: all series after those."""
+
 STAR = "M0-8 2.1-2.8 7.6-2.5 3.3 1 4.7 6.5 0 3.4-4.7 6.5-3.3 1-7.6-2.5-2.1-2.8z"
 DIAMOND = "M0-6.5 6.5 0 0 6.5-6.5 0z"
 SHAPES = {"best": STAR, "default": DIAMOND}
@@ -130,12 +133,16 @@ def enumeration(texts: Sequence[str], most: int = 6) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LegendEntry:
-    """One line of a legend: its key, what it stands for, a figure or two beside it, and where it leads."""
+    """One line of a legend: its key, what it stands for, a figure or two beside it, and where it leads.
+
+    `of` is what the script switches on and off by it: the index of a series, the kind of a mark, or `REST`.
+    """
 
     key: Markup
     name: str
     note: str = ""
     href: str | None = None
+    of: str | None = None
 
 
 def series_class(index: int) -> str:
@@ -168,9 +175,9 @@ def legend(entries: Sequence[LegendEntry]) -> Markup:
 def _line(entry: LegendEntry) -> Markup:
     name = element("span", {"class": "name"}, link(entry.href, entry.name))
     note = element("span", {"class": "note"}, entry.note) if entry.note else Markup("")
-    return element("li", {}, entry.key, element("span", {"class": "words"}, name, note))
+    return element("li", {"data-of": entry.of}, entry.key, element("span", {"class": "words"}, name, note))
 
 
-def figure(kind: str, *parts: Markup) -> Markup:
-    """A chart as it goes into a page; `kind` is the class of its sort."""
-    return element("figure", {"class": f"chart {kind}"}, *parts)
+def figure(kind: str, *parts: Markup, data: Markup | None = None) -> Markup:
+    """A chart as it goes into a page; `kind` is the class of its sort, `data` what its script is told."""
+    return element("figure", {"class": f"chart {kind}", "data-figure": data}, *parts)

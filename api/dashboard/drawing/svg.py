@@ -33,13 +33,16 @@ def safe(content: Content) -> Markup:
     return content if isinstance(content, Markup) else escape(printable(content))
 
 
+def _attribute(name: str, value: str | float) -> str:
+    """An attribute between quotes that are not in its value: markup may have one kind of them, escaped text has none."""
+    text = safe(number(value) if isinstance(value, float | int) else value)
+    quote = "'" if '"' in text else '"'
+    return f" {name}={quote}{text}{quote}"
+
+
 def element(name: str, attributes: Attributes, *children: Content) -> Markup:
     """One element; attributes that are None are left out."""
-    attribute_text = "".join(
-        f' {key}="{safe(number(value) if isinstance(value, float | int) else value)}"'
-        for key, value in attributes.items()
-        if value is not None
-    )
+    attribute_text = "".join(_attribute(key, value) for key, value in attributes.items() if value is not None)
     inside = "".join(map(safe, children))
     # Safe: names are those of this package, and all the rest was escaped above.
     return Markup(
@@ -52,6 +55,13 @@ def join(parts: list[Markup]) -> Markup:
     return Markup("").join(parts)
 
 
+def check_address(href: str) -> str:
+    """An address as it is. Raises ValueError for what is neither one of this site nor of the web."""
+    if not href.isprintable() or not _HREF.fullmatch(href):
+        raise ValueError(f"{href!r} is no address to link to")
+    return href
+
+
 def link(href: str | None, *children: Content, label: str | None = None, is_repeated: bool = False) -> Markup:
     """A link to `href`, or the bare children where that is None.
 
@@ -60,9 +70,7 @@ def link(href: str | None, *children: Content, label: str | None = None, is_repe
     """
     if href is None:
         return join([safe(child) for child in children])
-    if not href.isprintable() or not _HREF.fullmatch(href):
-        raise ValueError(f"{href!r} is no address to link to")
-    about: Attributes = {"href": href, "aria-label": label, "tabindex": "-1" if is_repeated else None}
+    about: Attributes = {"href": check_address(href), "aria-label": label, "tabindex": "-1" if is_repeated else None}
     return element("a", about, *children)
 
 

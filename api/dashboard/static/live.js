@@ -107,6 +107,7 @@ function swap(old, fresh) {
     one.open = old.querySelector(`#${CSS.escape(one.id)}`)?.open ?? one.open;
   }
   old.replaceWith(fresh);
+  fresh.dispatchEvent(new CustomEvent("renewed", { bubbles: true })); // what other scripts did to the old one
   fresh.querySelectorAll(".scroll").forEach((box, place) => scrolled[place] && box.scrollTo(...scrolled[place]));
   again?.map(([one, place]) => every(one).slice(0, place + 1).pop()).find(Boolean)?.focus({ preventScroll: true });
   return true;

@@ -275,7 +275,7 @@ def _marked_flops_s(view: TaskPage, kind: Kind, brief: TrialBrief) -> float | No
 
 def _agreement(view: TaskPage, points: Sequence[PointShown], number: int, model: str) -> Figure:
     times_s = {
-        p.schedule: (1e-3 * predicted_ms, 1e-3 * p.median_ms)
+        p.schedule: (predicted_ms / 1e3, p.median_ms / 1e3)  # the nearest number, which has few digits
         for p in points
         if (predicted_ms := p.predicted_ms[number]) is not None
     }
