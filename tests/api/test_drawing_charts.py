@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from tunewright.api.dashboard.drawing.bars import Bar, Share, bars, nest, shares
 from tunewright.api.dashboard.drawing.charts import agreement, histogram, roofline
 from tunewright.api.dashboard.drawing.figure import LINKS, Figure, Mark, Point, Series
 from tunewright.api.dashboard.drawing.scales import AxisSpec, Unit
+from tunewright.tuner.text import printable
 
 TRIALS = AxisSpec("trials", Unit.COUNT, include=(0.0,))
 TIME = AxisSpec("time of a run", Unit.TIME, is_log=True)
@@ -40,6 +42,12 @@ def parsed(markup: Markup) -> ET.Element:
         assert not any(name == "style" or name == "id" or name.startswith("on") for name in node.attrib)
         assert node.get("href", "/").startswith(("/", "#", "?", "http"))
     return root
+
+
+def told(drawn: Markup) -> dict[str, Any]:
+    """What the script is told of the figure that was drawn."""
+    data: dict[str, Any] = json.loads(parsed(drawn).get("data-figure", ""))
+    return data
 
 
 def candidates(count: int, href: str | None = None) -> list[Point]:
@@ -232,20 +240,64 @@ def test_any_numbers_can_be_drawn(spots: list[tuple[float, float]], is_log: bool
 def test_a_thousand_points_are_small() -> None:
     href = f"/tasks/{'a' * 64}/schedules/{'b' * 64}?target={'c' * 20}"
     drawn = roof(candidates(1000, href), LEVELS)
-    assert len(drawn) < 60_000
+    assert len(drawn) < 120_000
     assert len(parsed(drawn).findall(".//a")) == LINKS
-    assert len(roof([Point(p.x, p.y) for p in candidates(1000)], {})) < 20_000
+    assert sum(map(bool, told(drawn)["series"][-1]["hrefs"])) == LINKS
+    plain = [Point(float(f"{p.x:.4g}"), float(f"{p.y:.4g}")) for p in candidates(2000)]
+    assert len(roof(plain, {})) < 75_000
 
 
 def test_forty_curves_are_small_and_six_of_them_have_colours() -> None:
     draw = random.Random(5)
     curves = [curve(f"task {n}", [(t, 2e-3 * 0.99**t * draw.random()) for t in range(40)]) for n in range(40)]
     drawn = steps("Best", TRIALS, TIME, curves, nothing="-")
-    assert len(drawn) < 60_000
+    assert len(drawn) < 100_000
     kinds = [node.get("class", "") for node in parsed(drawn).iter("path") if "line" in node.get("class", "").split()]
     assert kinds.count("line other") == 34 + 1  # and the key of the legend
     assert {f"line series-{n}" for n in range(6)} <= set(kinds)
     assert "34 more" in drawn
+
+
+def test_the_script_is_told_exact_values() -> None:
+    draw = random.Random(3)
+    points = [Point(draw.random(), draw.random(), "a tip" if n < 2 else "", "/x" if n == 1 else None) for n in range(9)]
+    data = told(
+        scatter([*points, Point(nan, 1)], AxisSpec("x", Unit.SHARE), TIME, "", Mark(0.5, 0.25, "best", "/best"))
+    )
+    [series] = data["series"]
+    assert series["points"] == [value for point in points for value in point[:2]]
+    assert (series["tips"], series["hrefs"]) == (["a tip", "a tip"], ["", "/x"])
+    assert data["marks"] == [{"x": 0.5, "y": 0.25, "kind": "best", "href": "/best"}]
+    assert [(data[axis]["label"], data[axis]["unit"], data[axis]["log"]) for axis in "xy"] == [
+        ("x", "share", False),
+        ("time of a run", "time", True),
+    ]
+    assert data["x"]["low"] < min(p.x for p in points) and data["y"]["high"] > max(p.y for p in points)
+
+
+def test_zero_is_told_and_nothing_is_not() -> None:
+    data = told(steps("t", TRIALS, AxisSpec("y"), [curve("", [(0, 0), (1, 0)]), curve("b", [(0, 1)])], until=0))
+    assert data["until"] == 0
+    assert data["series"][0] == {"shape": "steps", "kind": "candidate", "points": [0, 0, 1, 0]}
+    assert "marks" not in data
+
+
+def test_what_the_script_is_told_can_not_end_where_it_stands() -> None:
+    names = [HOSTILE, "'><script>alert(1)</script>", '"}', "&#39;", "\\u003c", "</figure>", "]]>", "\u2028"]
+    drawn = steps(HOSTILE, TRIALS, AxisSpec("'\"<"), [curve(name, [(0, 1), (1, 2)], href="/'") for name in names])
+    [data] = re.findall(r"<figure [^>]*data-figure='([^'<>]*)'>", drawn)
+    assert not set(re.sub(r"&(amp|lt|gt|#39);", "", data)) & set("&<>'")
+    assert [series["name"] for series in told(drawn)["series"]] == list(map(printable, names))
+    assert told(drawn)["y"]["label"] == "'\"<"
+
+
+@pytest.mark.parametrize("name", ["steps", "roofline", "agreement"])
+def test_each_line_of_a_legend_says_what_it_is_of(name: str) -> None:
+    drawn = CHARTS[name]()
+    data, count = told(drawn), len(told(drawn)["series"])
+    of = [line.get("data-of") for line in parsed(drawn).iter("li")]
+    switched = {str(n) for n in range(count)} if name != "steps" else {*map(str, range(6)), "rest"}
+    assert len(of) == len(set(of)) and set(of) == switched | {mark["kind"] for mark in data.get("marks", [])}
 
 
 def test_a_curve_holds_each_value_until_the_next_and_on_to_the_end() -> None:

@@ -1,7 +1,8 @@
-"""Data: what `static/charts.js` is told of a figure, so that it answers for it and can draw it anew. Read `figure_data`.
+"""Data: what `static/charts.js` is told of a figure, to answer for it and to draw it anew. Read `figure_data`.
 
 Values are as they were given, not as they are drawn. Names are short and what is nothing is left out, since some pages
-have thousands of points: each is two numbers in a row of all, and what is said of points ends with the last that has it.
+have thousands of points: each is two numbers in a row of all, and what is said of points ends with the last of them
+that has it.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def as_attribute(value: Mapping[str, Any]) -> Markup:
 def figure_data(figure: Figure, frame: Frame, series: Sequence[Series], marks: Sequence[Mark]) -> dict[str, Any]:
     """The figure as its script takes it, of the series and marks that are drawn."""
     return _known(
-        name=printable(figure.name),
+        name=printable(figure.name) or None,
         kind=figure.kind,
         height=frame.height_px,
         x=_axis(figure.x, frame.x),
@@ -48,7 +49,7 @@ def figure_data(figure: Figure, frame: Frame, series: Sequence[Series], marks: S
 
 def _known(**values: Any) -> dict[str, Any]:
     """Without what is nothing: zero is a value."""
-    return {name: value for name, value in values.items() if value not in (None, "", (), [], False) or value == 0.0}
+    return {name: value for name, value in values.items() if value is not None and value not in ("", [])}
 
 
 def _axis(spec: AxisSpec, scale: Scale) -> dict[str, Any]:

@@ -34,7 +34,7 @@ def safe(content: Content) -> Markup:
 
 
 def _attribute(name: str, value: str | float) -> str:
-    """An attribute between quotes that are not in its value: markup may have one kind of them, escaped text has none."""
+    """An attribute between quotes that its value has none of: markup may have one kind, escaped text has neither."""
     text = safe(number(value) if isinstance(value, float | int) else value)
     quote = "'" if '"' in text else '"'
     return f" {name}={quote}{text}{quote}"

@@ -57,7 +57,7 @@ export function picture(chart, title) {
   const columns = Math.max(Math.floor(width / COLUMN_PX), 1);
   const whole = [width, HEAD_PX + height + LINE_PX * Math.ceil(lines.length / columns) + LINE_PX / 2].map(Math.ceil);
   const font = { "font-family": style.fontFamily, "font-size": 13, fill: getComputedStyle(chart).color };
-  const made = svg("svg", { xmlns: "http://www.w3.org/2000/svg", width: whole[0], height: whole[1], viewBox: `0 0 ${whole.join(" ")}` });
+  const made = svg("svg", { width: whole[0], height: whole[1], viewBox: `0 0 ${whole.join(" ")}` });
   made.append(svg("title", {}, title), svg("rect", { width: "100%", height: "100%", fill: getComputedStyle(document.documentElement).backgroundColor }));
   made.append(svg("text", { ...font, x: 8, y: 20, "font-weight": 600 }, title));
   const drawing = styled(frame);

@@ -1,7 +1,7 @@
 // Draws a view of a figure into its SVG: as drawing/figure.py and frame.py do, with the classes of charts.css.
 
 import { spread, valueText } from "./scales.js";
-import { SERIES, shownMarks, shownSeries } from "./views.js";
+import { SERIES, isZoomed, shownMarks, shownSeries } from "./views.js";
 
 const GRID = 1000; // units of the stretched square along each side
 const DOTTED = 40; // a curve of more steps than this has no dots
@@ -42,7 +42,7 @@ export function draw(frame, figure, view, scales) {
   const isNumbered = figure.kind === "steps" && figure.series.length > 1;
   const drawn = series.map((part) => drawSeries(figure, part, scales));
   const box = { viewBox: `0 0 ${GRID} ${GRID}`, preserveAspectRatio: "none", width: "100%", height: figure.height };
-  const data = svg("svg", { class: "data clipped", ...box }, ...(figure.kind === "steps" ? drawn.reverse() : drawn).flat());
+  const data = svg("svg", { class: isZoomed(view) ? "data clipped" : "data", ...box }, ...(figure.kind === "steps" ? drawn.reverse() : drawn).flat());
   const corner = figure.corner ? [svg("text", { class: "label", "text-anchor": "end", x: "100%", y: -10 }, figure.corner)] : [];
   const { axes, gutter } = drawAxes(figure, scales);
   frame.setAttribute("class", `frame gutter-${gutter}`);

@@ -115,6 +115,13 @@ export function scalesOf(figure, view) {
   return { x, y: values.length ? makeScale(values, { unit: y.unit, isLog: y.isLog }, 2 * FREE.steps[1]) : y };
 }
 
+/** The ends of a zoom with few digits, for the sake of addresses: nobody sees the difference. */
+export function shorten([low, high], isLog) {
+  if (isLog) return [low, high].map((value) => Number(value.toPrecision(5)));
+  const power = Math.floor(Math.log10((high - low) / 1000));
+  return [low, high].map((value) => Number(`${Math.round(value / 10 ** power)}e${power}`));
+}
+
 /** A view zoomed to places of the one that is shown; `y` for scatters alone. The same view where that is too narrow. */
 export function zoomTo(figure, view, places) {
   const now = scalesOf(figure, view);
@@ -124,7 +131,8 @@ export function zoomTo(figure, view, places) {
     const whole = wholeScale(figure, view, axis);
     const [from, to] = ends.map((value) => whole.part(value));
     if (!(to - from >= NARROWEST)) return view;
-    zoomed[axis] = from <= 0 && to >= 1 ? null : ends;
+    const seen = [Math.max(ends[0], whole.low), Math.min(ends[1], whole.high)];
+    zoomed[axis] = from <= 0 && to >= 1 ? null : shorten(seen, whole.isLog);
   }
   return zoomed;
 }
