@@ -21,7 +21,8 @@ export class Gestures {
     plane.addEventListener("pointerup", () => this.release());
     plane.addEventListener("pointercancel", () => this.end());
     plane.addEventListener("pointerleave", ({ pointerType }) => this.leave(pointerType));
-    plane.addEventListener("blur", () => chart.crosshair.hide());
+    // Later, since a plane that is taken from the page loses the focus too: the one in its place has its crosshair.
+    plane.addEventListener("blur", () => setTimeout(() => document.activeElement !== plane && chart.crosshair.hide()));
     plane.addEventListener("dblclick", () => chart.showWhole());
     plane.addEventListener("dragstart", (event) => event.preventDefault()); // a link is no thing to be carried away
     plane.addEventListener("click", (event) => this.isSwallowed && event.preventDefault(), true);
