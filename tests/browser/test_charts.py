@@ -659,6 +659,12 @@ def test_a_job_at_work_keeps_a_zoom(show: Show, site: Site) -> None:
 # Files
 
 
+def colours(picture: Image.Image) -> list[tuple[int, ...]]:
+    """The colours of a picture, the most frequent first."""
+    found: Any = picture.convert("RGB").getcolors(1 << 20)
+    return [colour for _, colour in sorted(found, reverse=True)]
+
+
 def download(page: Page, suffix: str, chart: str) -> bytes:
     named(page, "more", chart).click()
     with page.expect_download() as begun:
@@ -700,15 +706,14 @@ def test_a_picture_looks_right_by_itself(draw: Draw, scheme: str) -> None:
     assert len({one.get("stroke") for one in lines}) >= 3
     picture = Image.open(io.BytesIO(download(page, "png", "below-the-roofline")))
     assert picture.size[0] > 1000 and picture.size[1] > 500
-    colours = picture.convert("RGB").getcolors(1 << 20) or []
-    _, most = max(colours)
-    assert (min(most) > 250) if scheme == "light" else (max(most) < 40)  # its paper
-    assert len(colours) > 50
+    found = colours(picture)
+    assert (min(found[0]) > 250) if scheme == "light" else (max(found[0]) < 40)  # its paper
+    assert len(found) > 50
     named(page, "more").click()
     page.goto("about:blank")
     page.set_content(source.decode())
     shown = page.locator("svg").first.screenshot()
-    assert len(Image.open(io.BytesIO(shown)).convert("RGB").getcolors(1 << 20) or []) > 50
+    assert len(colours(Image.open(io.BytesIO(shown)))) > 50
 
 
 # For everybody

@@ -1,22 +1,23 @@
 """Figures: series of points and marks on two axes, as plain data, and the one renderer of them. Read `Figure.draw`.
 
-What of a series depends on its shape is in `_draw`. What the script of the pages is told about it is in `data`.
+What of a series depends on its shape is in `_draw`. What `static/charts.js` is told of a figure, to answer for it and
+to draw it anew, is in `_data`: values as they were given, not as they are drawn. Some pages have thousands of points,
+so each is two numbers in a row of all, and what is nothing is left out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from markupsafe import Markup
 
-from tunewright.tuner.text import counted
+from tunewright.tuner.text import counted, printable
 
-from .data import as_attribute, figure_data, limit
 from .frame import GRID, REST, SERIES, SHAPES, Frame, LegendEntry, empty, enumeration, figure, key, legend, series_class
-from .scales import AxisSpec, Scale, scale, spread, value_text
-from .svg import dot, element, join, link, path, pixel_group, text, tip
+from .scales import AxisSpec, Scale, is_drawable, scale, spread, value_text
+from .svg import address, dot, element, join, json_text, link, path, pixel_group, text, tip
 
 LINKS = 100
 """So many points are links at most: each is a stop of the keyboard, and takes a few hundred bytes."""
@@ -125,8 +126,7 @@ class Figure:
             or any(part.href or any(point.href for point in part.points) for part in series),
         )
         entries = _curve_entries(series) if is_numbered else _entries(series, marks)
-        told = [replace(part, points=limit(part.points, links=LINKS, tips=TIPS)) for part in series]
-        data = as_attribute(figure_data(self, frame, told, marks))
+        data = json_text(self._data(frame, series, marks))
         return figure(f"{self.kind} square" if self.is_square else self.kind, drawing, legend(entries), data=data)
 
     def _fits(self, place: Point | Mark) -> bool:
@@ -161,6 +161,19 @@ class Figure:
             case "steps":
                 each = [f"{part.name} from {self._reach(part)}" for part in series]
                 return f"{about} {enumeration(each)}."
+
+    def _data(self, frame: Frame, series: Sequence[Series], marks: Sequence[Mark]) -> dict[str, Any]:
+        return _known(
+            name=printable(self.name) or None,
+            kind=self.kind,
+            height=frame.height_px,
+            x=_axis_data(self.x, frame.x),
+            y=_axis_data(self.y, frame.y),
+            until=self.until,
+            corner=printable(self.corner),
+            series=list(map(_series_data, series)),
+            marks=[_known(x=mark.x, y=mark.y, kind=mark.kind, href=mark.href and address(mark.href)) for mark in marks],
+        )
 
     def _height(self, point: Point) -> str:
         return point.text or value_text(point.y, self.y.unit)
@@ -298,3 +311,42 @@ def _entries(series: Sequence[Series], marks: Sequence[Mark]) -> list[LegendEntr
     return entries + [
         LegendEntry(key(part.kind, "line"), part.name, of=str(index)) for index, part in parts if part.shape == "line"
     ]
+
+
+def _known(**values: Any) -> dict[str, Any]:
+    """Without what is nothing: zero is a value."""
+    return {name: value for name, value in values.items() if value is not None and value not in ("", [])}
+
+
+def _axis_data(spec: AxisSpec, across: Scale) -> dict[str, Any]:
+    return {
+        "label": printable(spec.label),
+        "unit": spec.unit.value,
+        "log": across.is_log,
+        "low": across.low,
+        "high": across.high,
+        "include": list(filter(is_drawable, spec.include)),
+    }
+
+
+def _series_data(series: Series) -> dict[str, Any]:
+    """A series with as many links and tooltips as are drawn: more would only be weight."""
+    points = [point for point in series.points if is_drawable(point.x) and is_drawable(point.y)]
+    return _known(
+        name=printable(series.name),
+        shape=series.shape,
+        kind=series.kind,
+        href=series.href and address(series.href),
+        short=printable(series.short),
+        last=series.is_named_last or None,
+        points=[value for point in points for value in (point.x, point.y)],
+        tips=_first([printable(point.tip) for point in points], TIPS),
+        texts=_first([printable(point.text) for point in points], len(points)),
+        hrefs=_first([address(point.href) if point.href else "" for point in points], LINKS),
+    )
+
+
+def _first(texts: Sequence[str], most: int) -> list[str]:
+    """What is said of points, a text each, up to the last of those of which anything is."""
+    numbers = [n for n, words in enumerate(texts) if words][:most]
+    return list(texts[: numbers[-1] + 1]) if numbers else []

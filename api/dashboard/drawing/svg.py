@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
+from typing import Any
 
 from markupsafe import Markup, escape
 
@@ -55,7 +57,7 @@ def join(parts: list[Markup]) -> Markup:
     return Markup("").join(parts)
 
 
-def check_address(href: str) -> str:
+def address(href: str) -> str:
     """An address as it is. Raises ValueError for what is neither one of this site nor of the web."""
     if not href.isprintable() or not _HREF.fullmatch(href):
         raise ValueError(f"{href!r} is no address to link to")
@@ -70,8 +72,18 @@ def link(href: str | None, *children: Content, label: str | None = None, is_repe
     """
     if href is None:
         return join([safe(child) for child in children])
-    about: Attributes = {"href": check_address(href), "aria-label": label, "tabindex": "-1" if is_repeated else None}
+    about: Attributes = {"href": address(href), "aria-label": label, "tabindex": "-1" if is_repeated else None}
     return element("a", about, *children)
+
+
+_IN_QUOTES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "'": "&#39;"})
+
+
+def json_text(value: Mapping[str, Any]) -> Markup:
+    """JSON as the value of an attribute. Its own double quotes, of which there are many, stay as they are."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    # Safe: nothing is left that ends an attribute in single quotes, which `element` puts around it.
+    return Markup(text.translate(_IN_QUOTES))
 
 
 def tip(text: str) -> Markup:

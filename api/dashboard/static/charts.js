@@ -1,6 +1,6 @@
 // Makes charts answer: to the pointer, to keys and to fingers. Without it they are what the server drew.
 //
-//   <figure class="chart" data-figure="..."> is a chart: what it has is said in drawing/data.py
+//   <figure class="chart" data-figure="..."> is a chart: what it has is said in drawing/figure.py
 //   #chart-NAME=x_0.5_10*off_best in the address is how one is looked at: see views.js
 //
 // The drawing of the server stays until somebody asks for another view of it. All that people did to a chart is kept

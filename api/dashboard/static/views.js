@@ -1,6 +1,6 @@
 // Views: what of a figure is shown, and what is where in it. No part of it touches the page.
 //
-// A figure is what `data-figure` says (drawing/data.py). A view of it is plain data too:
+// A figure is what `data-figure` says (drawing/figure.py). A view of it is plain data too:
 //   { x: [low, high] or null, y: the same, off: Set of names, log: { x: true, false or undefined, y: the same } }
 // `x` and `y` are what was zoomed to, `off` the parts that are switched off, `log` where an axis is other than it came.
 
