@@ -69,3 +69,19 @@ class TrialPage:
     next: str | None  # the `cursor` of the page behind this one; None on the last
     total: int  # trials on all pages
     counts: Mapping[Status, int]  # of the task, or of the job; also of statuses that were not asked for
+
+
+@dataclass(frozen=True, slots=True)
+class JobTrial:
+    """A trial of a job, and of which task it is."""
+
+    task_key: str
+    line: TrialLine
+
+
+@dataclass(frozen=True, slots=True)
+class JobTrialPage:
+    """A page of the trials of a job."""
+
+    trials: list[JobTrial]
+    next: str | None  # the `cursor` of the page behind this one; None on the last

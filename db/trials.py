@@ -22,7 +22,7 @@ from .database import DatabasePart, read_session
 from .pruned_of_job import PrunedOfJob
 from .tables import JobRow, TrialRow, VoidRow
 from .translate import STATUSES, to_record, to_schedule
-from .trial import LONGEST_ERROR, TrialDetail, TrialLine, TrialOrder, TrialPage
+from .trial import LONGEST_ERROR, JobTrial, JobTrialPage, TrialDetail, TrialLine, TrialOrder, TrialPage
 
 
 def _note(name: str) -> ColumnElement[str]:
@@ -185,6 +185,38 @@ class TrialLog(DatabasePart):
         return TrialPage([_line(row) for _, row in rows[:limit]], next_cursor, total, counts)
 
     @read_session
+    def page_of_job(
+        self,
+        session: Session,
+        job_id: int,
+        kinds: Iterable[tuple[str, Status]],
+        *,
+        cursor: str | None = None,
+        limit: int = 50,
+    ) -> JobTrialPage:
+        """The trials of a job of these tasks and statuses, from behind `cursor` on, the newest first.
+
+        At most `limit` of them; `kinds` are task keys with a status, such as `counts` tells. Each costs a look into an
+        index. Raises ValueError for what is no cursor of the newest first.
+        """
+        [part] = ORDER_PARTS[TrialOrder.NEWEST]
+        position = None if cursor is None else PageCursor.of(cursor, TrialOrder.NEWEST)
+        ranks: list[tuple[Any, int]] = []
+        for task_key, status in kinds:
+            query: Select[Any] = select(TrialRow.created_at, TrialRow.id).where(
+                TrialRow.job_id == job_id, TrialRow.task_key == task_key, TrialRow.status == status.value
+            )
+            if position is not None:
+                query = query.where(part.is_behind(position.rank))
+            ranks += map(part.rank, session.execute(part.sort(query).limit(limit + 1)))
+        ranks = sorted(ranks, reverse=True)[: limit + 1]
+        lines = LINES.add_columns(TrialRow.task_key).where(TrialRow.id.in_([row_id for _, row_id in ranks[:limit]]))
+        trials = [JobTrial(row.task_key, _line(row)) for row in session.execute(part.sort(lines))]
+        return JobTrialPage(
+            trials, str(PageCursor(TrialOrder.NEWEST, 0, ranks[limit - 1])) if len(ranks) > limit else None
+        )
+
+    @read_session
     def sample(self, session: Session, task_key: str, target_key: str, count: int) -> list[TrialLine]:
         """`count` of the trials of a task on a target that were timed here, or all where there are fewer.
 
@@ -267,7 +299,7 @@ def _walk(
 
 def _line(row: Row[Any]) -> TrialLine:
     """The line of a row of `LINES`."""
-    values = row._asdict()
+    values = {name: getattr(row, name) for name in LINE_COLUMNS}
     values["schedule"] = to_schedule(row.schedule)
     values["status"] = STATUSES[row.status]
     if values["status"] is Status.VOIDED:

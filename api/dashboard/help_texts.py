@@ -11,8 +11,22 @@ _TEXTS = {
     "the search learns from them.",
     "searched for": "The time in which a tuner process was at work on the job, without pauses and without waiting. It "
     "is taken from the job's events.",
+    "began with": "The cost model that the job asked first which schedules to try: the newest snapshot that there was "
+    "when it began, above the base model. It follows from when both were stored.",
+    "curve of a task": "How many times as fast as by default the task was, as the job went on; the figure at the curve "
+    "is the highest point of it. The curve is of trials of this job, the gain below it what the table has.",
     "expected of more": "How much faster more searching should make the model, by how fast its tasks improved. "
     "It is an estimate by the search itself, not a measurement.",
+    "expected of the rest": "How much faster the rest of the budget should make the model. It is an estimate by the "
+    "search itself, of how fast its tasks improved, not a measurement.",
+    "failed trials": "Candidates that did not compile, computed something wrong, or did not end well. "
+    "They are data: the search learns from them, and nothing of them is ever used.",
+    "rank correlation": "How alike the cost model's order of this job's trials and the measured one are: 1 is the same "
+    "order, 0 is chance. It is Spearman's, of a sample of the trials of each task.",
+    "trust": "Whether the speed-up would be found again. It can be relied on where the whole model was timed in turn "
+    "with its default, on a machine that was quiet, and the 95% interval of the gain is clear of 1.",
+    "worth more time": "Whether more searching should bring 1% or more. It is an estimate by the search itself, of how "
+    "fast its tasks improved.",
 }
 
 

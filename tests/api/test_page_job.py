@@ -404,7 +404,7 @@ class TestConfirming:
         sums = re.findall(r"<desc>([^<]*)<", client.get(f"/jobs/{search.id}").text)[0]
         assert re.search(rf"by default [\d.]+ ms{mark}; so far [\d.]+ ms°", sums), sums
 
-    def test_the_legend_repeats_no_confirmation_of_an_earlier_job(self, client, search):
+    def test_a_small_chart_repeats_no_confirmation_of_an_earlier_job(self, client, search):
         """The job confirms the same task anew: that is in the table, beside which there is no second figure."""
         again, faster = search.tasks
         times = {"default_ms": 3.5, "best_ms": 2.0}
@@ -415,10 +415,10 @@ class TestConfirming:
         search.tell(EventKind.CONFIRMED, task_key=again.key, op=again.op, default_ms=6.0, best_ms=1.5)
         curves = {one["key"]: one for one in twin(client, search.id)["curves"]}
         assert curves[again.key]["steps"][-1] | {"at_s": 0.0} == curves[again.key]["steps"][0]
-        legend = client.get(f"/jobs/{search.id}").text.partition("<h3>Each task")[2].partition("</ul>")[0]
-        assert re.findall(r'class="note">([^<]*)<', legend) == ["3.60x°"]
-        words = page(client, search.id)
-        assert "4.00x" in words and "no figure where none was faster than what was confirmed before" in words
+        source = client.get(f"/jobs/{search.id}?tab=tasks").text
+        charts = source.partition('<ul class="multiples"')[2].partition("</ul>")[0]
+        assert re.findall(r'class="label halo"[^>]*>([^<]*)<', charts) == ["3.60x°"]
+        assert sorted(re.findall(r"<strong>([^<]*)<", charts)) == ["3.60x°", "4.00x"]
 
     def test_how_far_it_is(self, client, search, confirming):
         words = page(client, search.id)
@@ -593,7 +593,7 @@ class TestFinished:
         changes = {"outcome": "defaults_kept", "tuned_ms": 11.0, "rejected_ms": 11.7}
         ended = report(search, **changes, rejected_interval=[0.93, 0.99])
         search.store.jobs.finish(search.lease, JobState.SUCCEEDED, result=ended)
-        words = page(client, search.id)
+        words = page_words(client, f"/jobs/{search.id}")
         assert "11.7 ms: slower than on its defaults" in words and "chance" not in words
 
     def test_a_gain_on_a_busy_machine_is_not_counted_as_one(self, client, search):
@@ -784,7 +784,7 @@ class TestLists:
         second = twin(client, many.id, before=first["next_before"])
         numbers = [line["number"] for said in (first, second) for line in said["log"]]
         assert numbers == [*range(122, 62, -1), 2, 1] and first["newest"] == 123
-        assert second["next_before"] is None and len(first["log"]) == 50
+        assert second["next_before"] is None and len(first["log"]) == 40
         assert "Older" in page(client, many.id) and "Newest" in page(client, many.id, before=20)
         assert {line["kind"] for line in first["log"]} == {"improved"}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import StrEnum
 
 from pydantic import Field
 
@@ -18,6 +19,13 @@ from .tasks import TaskLine
 
 MOST_STEPS = 40
 """Steps of a curve: of those with more, some between the first and the last are left out."""
+
+
+class Abscissa(StrEnum):
+    """What curves are drawn against."""
+
+    TRIALS = "trials"
+    SECONDS = "seconds"
 
 
 class Step(Answer):

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import islice
@@ -286,7 +286,7 @@ class _JobReader:
 
 # Lines of the page
 
-LOG_ROWS = 50
+LOG_ROWS = 40
 """Events on one page."""
 
 QUIET = frozenset({EventKind.PROGRESS, EventKind.DEFAULT})
@@ -352,10 +352,18 @@ def failure_lines(history: JobHistory, ops: Mapping[str, str]) -> list[FailureLi
     return sorted(failures, key=lambda failure: -failure.trials)
 
 
-def log_lines(events: Sequence[Event], ops: Mapping[str, str], before: int | None) -> tuple[list[LogLine], int | None]:
-    """The newest events below a number, and the number below which the next ones are."""
-    behind = inf if before is None else before
-    older = (event for event in reversed(events) if event.kind not in QUIET and event.number < behind)
+def listed_kinds(events: Iterable[Event]) -> dict[EventKind, int]:
+    """How many events of each kind there are, but for those that are not listed."""
+    counts = Counter(event.kind for event in events)
+    return {kind: counts[kind] for kind in EventKind if counts[kind] and kind not in QUIET}
+
+
+def log_lines(
+    events: Sequence[Event], ops: Mapping[str, str], before: int | None, kinds: Collection[EventKind] = ()
+) -> tuple[list[LogLine], int | None]:
+    """The newest events below a number, of some kinds or all, and the number below which the next ones are."""
+    behind, listed = inf if before is None else before, frozenset(kinds or EventKind) - QUIET
+    older = (event for event in reversed(events) if event.kind in listed and event.number < behind)
     page = list(islice(older, LOG_ROWS + 1))
     following = page[LOG_ROWS - 1].number if len(page) > LOG_ROWS else None
     return [_log_line(event, ops) for event in page[:LOG_ROWS]], following

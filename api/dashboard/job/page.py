@@ -1,5 +1,5 @@
-"""The page of a job. Read `job_page` first; the table of tasks is in `tasks`, curves in `curves`, events in
-`history`.
+"""The page of a job. Read `job_page` first; what it says at once is in `glance`, its charts are in `charts`, and each
+other part of it is in a module of that name.
 
 At a glance: how much faster it is now, where the time goes, which task still has something to gain, and whether more
 budget is worth it.
@@ -7,78 +7,65 @@ budget is worth it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import partial
 from math import inf
-from typing import Annotated, Any, cast
+from typing import Annotated, cast
 
 from fastapi import APIRouter, Depends, Query, Request
-from markupsafe import Markup
 from pydantic import Field
 
 from tunewright.db.bounds import LARGEST_ID
-from tunewright.db.job import UNFINISHED, Job, JobState
+from tunewright.db.job import UNFINISHED, EventKind, Job, JobState
 from tunewright.db.store import Store
+from tunewright.search_space.measurement import Status
 from tunewright.tuner.explain import values
 from tunewright.tuner.explain.curves import active_s
 from tunewright.tuner.explain.gain import ExpectedGain, GainBasis
 from tunewright.tuner.explain.taken_back import mark_taken_back
 from tunewright.tuner.explain.upgrade import upgrade_lines
 from tunewright.tuner.noise import total_noise
-from tunewright.tuner.search.report import ENDINGS, SearchEnd
-from tunewright.tuner.search.scheduling.outlook import MINUTE_S, again_words
+from tunewright.tuner.search.report import SearchEnd
 from tunewright.tuner.search.stage import AFTER_SEARCH, stage_words
-from tunewright.tuner.search.view import CLEAR_GAIN
-from tunewright.tuner.text import NOISE_MARK, gain, mark_noise, mark_trial, times
-from tunewright.tuner.units import in_s
+from tunewright.tuner.text import mark_noise, mark_trial
 
+from ...http.descriptions import Descriptions, DescriptionsDep
+from ...http.paging import Cursor
 from ...http.problems import ProblemKind
 from ...http.routes.jobs import of_job
-from ...http.schemas.base import Answer, JobId
+from ...http.schemas.base import SHA256, Answer, JobId
 from ...http.schemas.jobs import dims_of, waits_for
-from ...http.service import ServiceDep
-from ..drawing.bars import Share, shares
-from ..drawing.figure import Figure, Point, Series
-from ..drawing.scales import AxisSpec, Unit
-from ..html import task_url
-from ..jobs import LITTLE_GAIN, JobLine, Outlook, line_of
+from ...http.service import ServiceDep, in_thread
+from ..jobs import JobLine, line_of
 from ..page import add_page
 from ..views import LongText, Notes, Text
-from .curves import Curve, model_curve, task_curves
-from .history import FailureLine, Histories, JobHistory, LogLine, failure_lines, log_lines
-from .tasks import (
-    Latency,
-    ModelRun,
-    TaskLine,
-    TaskSort,
-    as_told,
-    model_run,
-    names,
-    sort_tasks,
-    task_lines,
-    total_ms,
+from .charts import job_charts
+from .curves import Abscissa, Curve, model_curve, task_curves
+from .glance import (
+    Part,
+    Promise,
+    Prospect,
+    Verdict,
+    forecast_of,
+    promises_of,
+    prospect_of,
+    stage_of,
+    time_parts,
+    trust_verdict,
+    worth_verdict,
 )
+from .history import FailureLine, Histories, JobHistory, LogLine, failure_lines, listed_kinds, log_lines
+from .judged import JobModels, ask_models, job_models
+from .tasks import Latency, TaskLine, TaskSort, as_told, model_run, names, sort_tasks, task_lines, total_ms
+from .trials import JobTrials, job_trials
 
 ROWS = 25
 """Tasks on one page."""
 
-PARTS = 6
-"""Tasks whose share of a run is shown apart."""
-
 MOST = 0.5
 """More than this part of something is most of it."""
-
-MOST_PROMISING = 3
-"""Tasks that are named at once, of those that something is still expected of."""
-
-
-class Abscissa(StrEnum):
-    """What curves are drawn against."""
-
-    TRIALS = "trials"
-    SECONDS = "seconds"
 
 
 class JobTab(StrEnum):
@@ -87,6 +74,7 @@ class JobTab(StrEnum):
     OVERVIEW = "overview"
     TASKS = "tasks"
     TRIALS = "trials"
+    COST_MODEL = "cost_model"
     EVENTS = "events"
     MACHINE = "machine"
     SETTINGS = "settings"
@@ -95,7 +83,10 @@ class JobTab(StrEnum):
 class JobPageAsked(Answer):
     """What of a job was asked for."""
 
-    tab: JobTab = Field(default=JobTab.OVERVIEW, description="What the page shows; its data has all of it in any case.")
+    tab: JobTab = Field(
+        default=JobTab.OVERVIEW,
+        description="What the page shows. Its data has in any case what is not said to be of one of them.",
+    )
     x: Abscissa = Field(
         default=Abscissa.TRIALS, description="What the curves are drawn against: trials, or seconds of work on the job."
     )
@@ -104,61 +95,17 @@ class JobPageAsked(Answer):
         description="The order of the tasks, most first: `time` of a run, what was `saved`, is `expected` still.",
     )
     start: int = Field(default=0, ge=0, le=1_000_000, description="How many tasks to pass over.")
+    task: str = Field(default="", pattern=f"^({SHA256})?$", description="Only trials of this task are listed, if any.")
+    status: tuple[Status, ...] = Field(
+        default=(), max_length=len(Status), description="Only trials that ended in one of these ways."
+    )
+    cursor: Cursor = None
+    kind: tuple[EventKind, ...] = Field(
+        default=(), max_length=len(EventKind), description="Only events of these kinds are listed."
+    )
     before: int | None = Field(
         default=None, ge=1, le=LARGEST_ID, description="List the events with numbers below this."
     )
-
-
-class Prospect(Answer):
-    """Whether the job is worth more budget."""
-
-    outlook: Outlook
-    again_s: float | None = Field(description="For so many seconds more ...")
-    again_gain: float | None = Field(
-        description="... of searching it is expected to become faster by this share, whatever the budget: a run of the "
-        "whole model, or its tasks' time where that was not timed (see `parts_of`)."
-    )
-    ended_by: SearchEnd | None = Field(description="Why the search ended; null: it has not, or not by itself.")
-
-    @property
-    def again(self) -> str:
-        """For how long more, in words."""
-        return again_words(MINUTE_S if self.again_s is None else self.again_s)
-
-    @property
-    def ending(self) -> str:
-        """Why the search ended, for people."""
-        return ENDINGS[self.ended_by] if self.ended_by else ""
-
-
-class Promise(Answer):
-    """A task that something is still expected of."""
-
-    key: Text
-    op: Text
-    expected_share: float = Field(
-        description="What part of what `parts_of` says searching for as long again should save here."
-    )
-
-
-class Part(Answer):
-    """What a task takes of a run of the model, or several together, or what no task does."""
-
-    key: Text = Field(description="Of the task; empty where it is no single one.")
-    name: Text = Field(description="For people.")
-    before_ms: float | None
-    after_ms: float | None
-    is_tried: bool = Field(description="Whether a trial is in it, which nothing has confirmed.")
-    is_default_tried: bool = Field(description="Whether one is in `before_ms`.")
-    noise: Text = Field(description="Why the machine was too busy to rely on it; empty where it was not.")
-
-    def mark_before(self, time: str) -> str:
-        """The time before, marked as it needs to be."""
-        return mark_trial(mark_noise(time, self.noise), self.is_default_tried)
-
-    def mark_after(self, time: str) -> str:
-        """The time after."""
-        return mark_trial(mark_noise(time, self.noise), self.is_tried)
 
 
 class JobDevice(Answer):
@@ -213,6 +160,8 @@ class JobPage(Answer):
     )
     latency: Latency
     prospect: Prospect
+    worth: Verdict = Field(description="Whether it is worth more time.")
+    trust: Verdict = Field(description="Whether its speed-up can be relied on.")
     promising: list[Promise] = Field(description="The tasks that most is still expected of.")
     parts: list[Part] = Field(description="Where a run's time goes: the heaviest tasks, and the rest.")
     parts_of: GainBasis = Field(
@@ -233,6 +182,11 @@ class JobPage(Answer):
     fallback: dict[Text, int] = Field(description="Op -> nodes of the model that run without a kernel.")
     fallback_share: float | None = Field(description="The part of a run that these take; null: not known.")
     fallback_noise: Text = Field(description="Why the machine was too busy to rely on that; empty where it was not.")
+    trial_page: JobTrials | None = Field(description="Its trials; null but in the tab `trials`.")
+    models: JobModels | None = Field(
+        description="What the cost model makes of its trials; null but in the tab `cost_model`, and without a target."
+    )
+    kinds: dict[EventKind, int] = Field(description="How many events of each kind it has, of those that are listed.")
     log: list[LogLine] = Field(
         description="The newest first; without progress and defaults, of which there are too many."
     )
@@ -302,98 +256,6 @@ class JobPage(Answer):
         return mark_trial(mark_noise(time, self.parts_noise), self.parts_of is GainBasis.TRIALS)
 
 
-# Charts
-
-SPEEDUP = AxisSpec("times as fast as by default", Unit.TIMES, include=(1.0,))
-
-ABSCISSAS = {
-    Abscissa.TRIALS: AxisSpec("trials of the job", Unit.COUNT, include=(0.0,)),
-    Abscissa.SECONDS: AxisSpec("time at work on the job", Unit.CLOCK, include=(0.0,)),
-}
-
-
-def job_charts(view: JobPage) -> dict[str, Markup]:
-    """`parts`, `model` and `tasks`."""
-    parts = [
-        Share(
-            part.name,
-            in_s(part.before_ms),
-            in_s(part.after_ms),
-            _url(view, part.key),
-            (part.mark_before, part.mark_after),
-        )
-        for part in view.parts
-    ]
-    before, after = view.sides
-    return {
-        "parts": shares(
-            "Time of a run, by task",
-            parts,
-            before=before,
-            after=after,
-            nothing=view.why_no_parts,
-            marks=(view.mark_before, view.mark_after),
-        ),
-        "model": model_figure(view, view.asked.x).draw(),
-        "tasks": _curve_figure(
-            view,
-            view.asked.x,
-            "Speedup of each task listed below, by trials",
-            [_task_series(view, view.asked.x, curve) for curve in view.curves],
-        ).draw(),
-    }
-
-
-def model_figure(view: JobPage, by: Abscissa) -> Figure:
-    """The speedup of the model's tasks on the way, and that of the whole model as timed at its end."""
-    series = [_series(view, by, view.model, "sum of its tasks")]
-    if view.latency.is_timed and view.latency.speedup and view.model.steps:
-        speedup = mark_noise(times(view.latency.speedup), view.latency.noise)
-        point = Point(view.end(by), view.latency.speedup, text=speedup)
-        series.append(Series("timed", [point], note=view.latency.result_text))
-    is_kept = view.latency.is_kept
-    title = "Speedup of its tasks; the model keeps its defaults" if is_kept else "Speedup of the model, by its tasks"
-    return _curve_figure(view, by, title, series)
-
-
-def _url(view: JobPage, key: str) -> str | None:
-    """URL of the page of a task of the job; None for a part that is no task."""
-    return task_url(key, view.job.target.key, job=view.job.id) if key else None
-
-
-def _curve_figure(view: JobPage, by: Abscissa, title: str, series: Sequence[Series]) -> Figure:
-    nothing = "Nothing was found" if view.trials else "There were no trials"
-    if view.why_no_speedup and view.trials:
-        nothing = f"No speedup is known: {view.why_no_speedup}"
-    if not view.job.is_finished:
-        nothing = "Nothing was found yet" if view.trials else "There are no trials yet"
-    return Figure("steps", title, ABSCISSAS[by], SPEEDUP, series, nothing=f"{nothing}.", until=view.end(by))
-
-
-def _series(view: JobPage, by: Abscissa, curve: Curve, name: str) -> Series:
-    points = [
-        Point(
-            float(step.trial) if by is Abscissa.TRIALS else step.at_s,
-            step.speedup,
-            text=mark_trial(f"{NOISE_MARK * step.is_noisy}{times(step.speedup)}", step.is_tried),
-        )
-        for step in curve.steps
-    ]
-    last = curve.steps[-1] if curve.steps else None
-    note = mark_trial(mark_noise(gain(last.speedup), curve.noise), last.is_tried) if last else ""
-    return Series(name, points, note=note, href=_url(view, curve.key))
-
-
-def _task_series(view: JobPage, by: Abscissa, curve: Curve) -> Series:
-    """The curve of a task; its figure only where a trial is in it.
-
-    What was confirmed before the job is where its curve begins, and may have been confirmed anew since: of that the
-    table tells.
-    """
-    series = _series(view, by, curve, curve.op)
-    return series if curve.steps and curve.steps[-1].is_tried else replace(series, note="")
-
-
 # View
 
 router = APIRouter(tags=["pages"])
@@ -412,14 +274,28 @@ async def histories_of(request: Request) -> Histories:
     charts=job_charts,
     refusals=(ProblemKind.NO_SUCH_JOB, ProblemKind.INVALID),
 )
-def job(
+async def job(
     service: ServiceDep,
     histories: Annotated[Histories, Depends(histories_of)],
+    descriptions: DescriptionsDep,
     job_id: JobId,
     query: Annotated[JobPageAsked, Query()],
 ) -> JobPage:
-    """How much faster the model is, where its time goes, what each task got and brought, and what more would bring."""
-    return of_job(lambda: job_page(service.store, histories, job_id, query), job_id)
+    """How much faster the model is, where its time goes, what each task got and brought, and what more would bring.
+
+    Its trials and what the cost model makes of them come with the tabs that show them; what takes long to work out is
+    null at first.
+    """
+    make = partial(job_page, service.store, histories, job_id, query)
+    return await asked_models(service.store, descriptions, await in_thread(lambda: of_job(make, job_id)))
+
+
+async def asked_models(store: Store, descriptions: Descriptions, view: JobPage) -> JobPage:
+    """The page with what the cost models say, where it tells of them. Raises StoreError."""
+    if view.models is None:
+        return view
+    models = await ask_models(store, descriptions, view.job, view.models)
+    return view.model_copy(update={"models": models})
 
 
 def job_page(store: Store, histories: Histories, job_id: int, query: JobPageAsked) -> JobPage:
@@ -430,27 +306,31 @@ def job_page(store: Store, histories: Histories, job_id: int, query: JobPageAske
     ops = names(store, [task.task_key for task in job.spec.tasks])
     targets = [store.target(job.spec.target_key)] if job.spec.target_key else []
     tuners = store.fleet.tuners()
-    run, progress = model_run(job, history), _forecast(job, history)
+    run, progress = model_run(job, history), forecast_of(job, history)
     ended_by = values.member(job.result, "ended_by", SearchEnd)
     is_exhausted = ended_by is SearchEnd.EXHAUSTED  # older versions told last what they expected before
     expected = ExpectedGain.nothing(len(run.times)) if is_exhausted else run.expected(progress)
     tasks = task_lines(job, history, run, expected.by_task, ops)
     page_tasks = sort_tasks(tasks, query.sort)[query.start : query.start + ROWS]
     behind = query.start + ROWS
-    log, next_before = log_lines(history.events, ops, query.before)
+    log, next_before = log_lines(history.events, ops, query.before, query.kind)
     fallback = job.result.get("fallback") if job.result else None
+    line = line_of(job, {target.key: str(target) for target in targets}, store.keys.owner_names([job.owner]))
+    prospect = prospect_of(progress, expected.gain, ended_by)
     searched_s = active_s(history.spine, datetime.now(UTC) if job.state in UNFINISHED else job.updated_at)
     return JobPage(
         asked=query,
-        job=line_of(job, {target.key: str(target) for target in targets}, store.keys.owner_names([job.owner])),
+        job=line,
         notes=job.notes,
-        stage=_stage(job),
+        stage=stage_of(job),
         confirmed=int(values.number(job.progress, "confirmed") or 0),
         to_confirm=int(values.number(job.progress, "to_confirm") or 0),
         latency=run.latency,
-        prospect=_prospect(progress, expected.gain, ended_by),
-        promising=_promises(tasks),
-        parts=_parts(tasks, _remainder(run)),
+        prospect=prospect,
+        worth=worth_verdict(line, run.latency, prospect, run.of),
+        trust=trust_verdict(line, run.latency),
+        promising=promises_of(tasks),
+        parts=time_parts(tasks, run),
         parts_of=run.of,
         parts_noise=run.noise,
         model=model_curve(job, history, searched_s),
@@ -467,6 +347,9 @@ def job_page(store: Store, histories: Histories, job_id: int, query: JobPageAske
         else {},
         fallback_share=values.number(job.result, "fallback_share"),
         fallback_noise=run.latency.noise or total_noise(times.noise for times in run.times),
+        trial_page=_trial_page(store, job, history, ops, query),
+        models=job_models(store, job, history, tasks) if query.tab is JobTab.COST_MODEL else None,
+        kinds=listed_kinds(history.events),
         log=log,
         next_before=next_before,
         newest=history.newest,
@@ -477,89 +360,6 @@ def job_page(store: Store, histories: Histories, job_id: int, query: JobPageAske
         upgrade=upgrade_lines(job.result),
         settings=_settings(job),
     )
-
-
-# At a glance
-
-
-def _stage(job: Job) -> str:
-    """What goes on in a job, or did when it was paused; a job that is out of time has all it was to have."""
-    is_at_rest = job.state is JobState.PAUSED and job.result is None
-    return values.word(job.progress, "stage") if job.holder or is_at_rest else ""
-
-
-def _forecast(job: Job, history: JobHistory) -> Mapping[str, Any] | None:
-    """The newest progress that tells what more budget would bring."""
-    told = (job.progress, history.expected)
-    return next((data for data in told if values.number(data, "again_gain") is not None), None)
-
-
-def _prospect(progress: Mapping[str, Any] | None, gain: float | None, ended_by: SearchEnd | None) -> Prospect:
-    """What more budget would bring."""
-    outlook = Outlook.UNKNOWN
-    if gain is not None:
-        outlook = Outlook.LITTLE if gain < LITTLE_GAIN else Outlook.SOME
-    spent_s = values.number(progress, "spent_s")
-    return Prospect(
-        outlook=outlook,
-        again_s=None if spent_s is None else max(spent_s, MINUTE_S),
-        again_gain=gain,
-        ended_by=ended_by,
-    )
-
-
-def _promises(tasks: Sequence[TaskLine]) -> list[Promise]:
-    return [
-        Promise(key=task.key, op=task.op, expected_share=task.expected_share)
-        for task in sort_tasks(tasks, TaskSort.EXPECTED)[:MOST_PROMISING]
-        if task.expected_share is not None and task.expected_share >= CLEAR_GAIN
-    ]
-
-
-def _parts(tasks: Sequence[TaskLine], besides: Sequence[Part]) -> list[Part]:
-    """Shares of a run: the heaviest tasks, the time besides tasks where the model was timed, and the rest."""
-    used = [task for task in tasks if task.before_ms != 0 or task.after_ms != 0]
-    most = PARTS - len(besides)
-    parts = [
-        Part.show(task, name=task.op, is_tried=not task.is_confirmed, is_default_tried=_is_default_tried([task]))
-        for task in used[:most]
-    ]
-    rest = used[most:]
-    name = f"{len(rest)} more tasks" if len(rest) > 1 else "1 more task"
-    others = Part(
-        key="",
-        name=name,
-        before_ms=total_ms([task.before_ms for task in rest]),
-        after_ms=total_ms([task.after_ms for task in rest]),
-        is_tried=not all(task.is_confirmed for task in rest),
-        is_default_tried=_is_default_tried(rest),
-        noise=total_noise(task.noise for task in rest),
-    )
-    return [*parts, *besides, *([others] if rest else [])]
-
-
-def _is_default_tried(tasks: Iterable[TaskLine]) -> bool:
-    """Whether a trial is in what these take of a run on default schedules."""
-    return any(task.before_ms != 0 and not task.is_default_confirmed for task in tasks)
-
-
-def _remainder(run: ModelRun) -> list[Part]:
-    """The time of a run that no task takes: nodes without a kernel, and the time between kernels."""
-    if run.besides_ms is None:
-        return []
-    before_ms, after_ms = run.besides_ms
-    noise = total_noise([run.noise, *(times.noise for times in run.times)])
-    return [
-        Part(
-            key="",
-            name="besides its tasks",
-            before_ms=before_ms,
-            after_ms=after_ms,
-            is_tried=not all(times.is_confirmed for times in run.times),
-            is_default_tried=run.is_default_tried,
-            noise=noise,
-        )
-    ]
 
 
 def _settings(job: Job) -> Settings:
@@ -576,3 +376,11 @@ def _settings(job: Job) -> Settings:
         retimed=job.spec.retimed,
         is_attached=job.attached,
     )
+
+
+def _trial_page(
+    store: Store, job: Job, history: JobHistory, ops: Mapping[str, str], query: JobPageAsked
+) -> JobTrials | None:
+    if query.tab is not JobTab.TRIALS:
+        return None
+    return job_trials(store, job, history.counts, ops, task=query.task, statuses=query.status, cursor=query.cursor)

@@ -29,8 +29,10 @@ from tunewright.tuner.text import large, printable, short
 
 from ...http.descriptions import Descriptions
 from ..html import assets, render, task_url
+from ..job.charts import job_charts, model_figure
+from ..job.curves import Abscissa
 from ..job.history import Histories
-from ..job.page import Abscissa, JobPage, JobPageAsked, JobTab, job_charts, job_page
+from ..job.page import JobPage, JobPageAsked, JobTab, asked_models, job_page
 from ..task.page import TaskAsked, TaskPage, task_charts, task_page
 from .fragment import Fragment
 from .plots import INSTALL, is_installed, plots
@@ -99,10 +101,11 @@ def render_report(console: Console, data: dict[str, Any]) -> None:
 
 async def findings(store: Store, job_id: int) -> tuple[JobPage, list[TaskPage]]:
     """The views of a job and its heaviest tasks, however long that takes. Raises NotFound, StoreError."""
-    job = job_page(store, Histories(), job_id, JobPageAsked())
+    job = job_page(store, Histories(), job_id, JobPageAsked(tab=JobTab.COST_MODEL))  # whose data no other tab has
     keys = [task.key for task in job.tasks if task.uses and task.best_ms is not None][:MOST_TASKS]
     descriptions = Descriptions(patience_s=inf)
     try:
+        job = await asked_models(store, descriptions, job)
         queries = [TaskAsked(task=key, target=job.job.target.key, job=job_id, status=()) for key in keys]
         return job, [await task_page(store, descriptions, query) for query in queries]
     finally:
@@ -114,11 +117,10 @@ def document(job: JobPage, tasks: Sequence[TaskPage], written_at: datetime) -> s
     places = {
         urlsplit(task_url(task.task.key, task.target.key)).path: f"about-{short(task.task.key)}" for task in tasks
     }
-    by_seconds = job.model_copy(update={"asked": job.asked.model_copy(update={"x": Abscissa.SECONDS})})
     charts = job_charts(job)
-    for name, chart in job_charts(by_seconds).items():
-        if chart != charts[name]:
-            charts[name] += chart
+    by_seconds = model_figure(job, Abscissa.SECONDS).draw()
+    if by_seconds != charts["model"]:
+        charts["model"] += by_seconds
     pages = [render("task/page.html", view=task, charts=task_charts(task)) for task in tasks]
     style = Markup("\n".join(assets()[name].content.decode() for name in SHEETS))  # safe: files of this package
     return render(

@@ -18,7 +18,10 @@ from ..drawing.bars import Mark
 from ..drawing.frame import SERIES, series_class
 from ..drawing.scales import AxisSpec, Scale, scale
 from ..html import assets
-from ..job.page import Abscissa, JobPage, Part, model_figure
+from ..job.charts import model_figure
+from ..job.curves import Abscissa
+from ..job.glance import Part
+from ..job.page import JobPage
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist

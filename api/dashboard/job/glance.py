@@ -1,0 +1,235 @@
+"""A job at a glance: whether it is worth more time, whether its figures can be trusted, and where a run's time goes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import Any
+
+from pydantic import Field
+
+from tunewright.db.job import Job, JobState
+from tunewright.tuner.explain import values
+from tunewright.tuner.explain.gain import GainBasis
+from tunewright.tuner.noise import total_noise
+from tunewright.tuner.search.report import ENDINGS, SearchEnd
+from tunewright.tuner.search.scheduling.outlook import MINUTE_S, again_words
+from tunewright.tuner.search.view import CLEAR_GAIN
+from tunewright.tuner.text import is_certain, mark_noise, mark_trial, share, times
+
+from ...http.schemas.base import Answer
+from ..jobs import LITTLE_GAIN, JobLine, Outlook
+from ..views import Text
+from .history import JobHistory
+from .tasks import Latency, ModelRun, TaskLine, TaskSort, sort_tasks, total_ms
+
+PARTS = 6
+"""Tasks whose share of a run is shown apart."""
+
+MOST_PROMISING = 3
+"""Tasks that are named at once, of those that something is still expected of."""
+
+
+class Prospect(Answer):
+    """Whether the job is worth more budget."""
+
+    outlook: Outlook
+    again_s: float | None = Field(description="For so many seconds more ...")
+    again_gain: float | None = Field(
+        description="... of searching it is expected to become faster by this share, whatever the budget: a run of the "
+        "whole model, or its tasks' time where that was not timed (see `parts_of`)."
+    )
+    ended_by: SearchEnd | None = Field(description="Why the search ended; null: it has not, or not by itself.")
+
+    @property
+    def again(self) -> str:
+        """For how long more, in words."""
+        return again_words(MINUTE_S if self.again_s is None else self.again_s)
+
+    @property
+    def ending(self) -> str:
+        """Why the search ended, for people."""
+        return ENDINGS[self.ended_by] if self.ended_by else ""
+
+
+class Promise(Answer):
+    """A task that something is still expected of."""
+
+    key: Text
+    op: Text
+    expected_share: float = Field(
+        description="What part of what `parts_of` says searching for as long again should save here."
+    )
+
+
+class Part(Answer):
+    """What a task takes of a run of the model, or several together, or what no task does."""
+
+    key: Text = Field(description="Of the task; empty where it is no single one.")
+    name: Text = Field(description="For people.")
+    before_ms: float | None
+    after_ms: float | None
+    is_tried: bool = Field(description="Whether a trial is in it, which nothing has confirmed.")
+    is_default_tried: bool = Field(description="Whether one is in `before_ms`.")
+    noise: Text = Field(description="Why the machine was too busy to rely on it; empty where it was not.")
+
+    def mark_before(self, time: str) -> str:
+        """The time before, marked as it needs to be."""
+        return mark_trial(mark_noise(time, self.noise), self.is_default_tried)
+
+    def mark_after(self, time: str) -> str:
+        """The time after."""
+        return mark_trial(mark_noise(time, self.noise), self.is_tried)
+
+
+class Judgement(StrEnum):
+    """The answer to a question about a job, in a word."""
+
+    YES = "yes"
+    NO = "no"
+    PARTLY = "partly"
+    OPEN = "not yet"  # nothing that would tell is known so far
+
+
+class Verdict(Answer):
+    """The answer to a question about a job, and why in a sentence."""
+
+    answer: Judgement
+    why: Text
+
+
+def stage_of(job: Job) -> str:
+    """What goes on in a job, or did when it was paused; a job that is out of time has all it was to have."""
+    is_at_rest = job.state is JobState.PAUSED and job.result is None
+    return values.word(job.progress, "stage") if job.holder or is_at_rest else ""
+
+
+def forecast_of(job: Job, history: JobHistory) -> Mapping[str, Any] | None:
+    """The newest progress that tells what more budget would bring."""
+    told = (job.progress, history.expected)
+    return next((data for data in told if values.number(data, "again_gain") is not None), None)
+
+
+def prospect_of(progress: Mapping[str, Any] | None, gain: float | None, ended_by: SearchEnd | None) -> Prospect:
+    """What more budget would bring."""
+    outlook = Outlook.UNKNOWN
+    if gain is not None:
+        outlook = Outlook.LITTLE if gain < LITTLE_GAIN else Outlook.SOME
+    spent_s = values.number(progress, "spent_s")
+    return Prospect(
+        outlook=outlook,
+        again_s=None if spent_s is None else max(spent_s, MINUTE_S),
+        again_gain=gain,
+        ended_by=ended_by,
+    )
+
+
+def promises_of(tasks: Sequence[TaskLine]) -> list[Promise]:
+    """The tasks that most is still expected of."""
+    return [
+        Promise(key=task.key, op=task.op, expected_share=task.expected_share)
+        for task in sort_tasks(tasks, TaskSort.EXPECTED)[:MOST_PROMISING]
+        if task.expected_share is not None and task.expected_share >= CLEAR_GAIN
+    ]
+
+
+# Verdicts
+
+
+def worth_verdict(job: JobLine, run: Latency, prospect: Prospect, of: GainBasis) -> Verdict:
+    """Whether the job, or another one of its model, is worth more time."""
+    if prospect.again_gain is None:
+        why = "more time was not searched for" if job.is_searched else "known once each task had its first trial"
+        return Verdict(answer=Judgement.OPEN, why=why)
+    if prospect.ended_by is SearchEnd.EXHAUSTED:
+        return Verdict(answer=Judgement.NO, why="nothing was left to try")
+    if job.is_searched and run.is_kept:
+        why = "what its trials promised so far made the whole model no faster"
+        return Verdict(answer=Judgement.PARTLY, why=why)
+    it = "it" if of is GainBasis.MODEL else "its tasks"
+    is_going = not job.is_searched and job.remaining_gain is not None
+    gain = job.remaining_gain if is_going and job.remaining_gain is not None else prospect.again_gain
+    during = "the rest of its budget" if is_going else prospect.again
+    if (job.outlook if is_going else prospect.outlook) is Outlook.LITTLE:
+        kept = "; cancelled, it keeps what it found" if is_going else ""
+        return Verdict(answer=Judgement.NO, why=f"{during} should make {it} {faster(gain)}{kept}")
+    return Verdict(answer=Judgement.YES, why=f"{during} should make {it} {faster(gain)}")
+
+
+def trust_verdict(job: JobLine, run: Latency) -> Verdict:
+    """Whether the speed-up that is told can be relied on."""
+    if run.speedup is None:
+        return Verdict(answer=Judgement.OPEN, why="no speed-up is known" + ("" if job.is_finished else " so far"))
+    if run.noise:
+        return Verdict(answer=Judgement.NO, why=f"the machine was too busy: {run.noise}")
+    if run.of is GainBasis.TRIALS:
+        if job.is_finished:
+            return Verdict(answer=Judgement.NO, why="it is by trials alone: nothing was timed side by side")
+        return Verdict(answer=Judgement.OPEN, why="it is by trials so far: what comes of it is timed at the end")
+    if run.of is GainBasis.TASKS:
+        return Verdict(answer=Judgement.PARTLY, why="each task was confirmed, the model as a whole was not timed")
+    if run.is_kept:
+        return Verdict(
+            answer=Judgement.YES, why="the whole model was timed both ways, and nothing is faster for certain"
+        )
+    if run.speedup_interval is None:
+        return Verdict(answer=Judgement.PARTLY, why="the whole model was timed, without an interval")
+    if not is_certain(run.speedup_interval):
+        return Verdict(answer=Judgement.PARTLY, why="the whole model was timed in turn, and its gain may be none")
+    why = "the whole model was timed in turn with its default, and its gain is beyond chance"
+    return Verdict(answer=Judgement.YES, why=why)
+
+
+def faster(gain: float) -> str:
+    """An expected gain, for people, e.g. "3.0% faster"."""
+    return f"{share(gain)} faster" if gain < 1 else f"{times(1 + gain)} as fast"
+
+
+# Where the time goes
+
+
+def time_parts(tasks: Sequence[TaskLine], run: ModelRun) -> list[Part]:
+    """Shares of a run: the heaviest tasks, the time besides tasks where the model was timed, and the rest."""
+    besides = _remainder(run)
+    used = [task for task in tasks if task.before_ms != 0 or task.after_ms != 0]
+    most = PARTS - len(besides)
+    parts = [
+        Part.show(task, name=task.op, is_tried=not task.is_confirmed, is_default_tried=_is_default_tried([task]))
+        for task in used[:most]
+    ]
+    rest = used[most:]
+    name = f"{len(rest)} more tasks" if len(rest) > 1 else "1 more task"
+    others = Part(
+        key="",
+        name=name,
+        before_ms=total_ms([task.before_ms for task in rest]),
+        after_ms=total_ms([task.after_ms for task in rest]),
+        is_tried=not all(task.is_confirmed for task in rest),
+        is_default_tried=_is_default_tried(rest),
+        noise=total_noise(task.noise for task in rest),
+    )
+    return [*parts, *besides, *([others] if rest else [])]
+
+
+def _is_default_tried(tasks: Iterable[TaskLine]) -> bool:
+    """Whether a trial is in what these take of a run on default schedules."""
+    return any(task.before_ms != 0 and not task.is_default_confirmed for task in tasks)
+
+
+def _remainder(run: ModelRun) -> list[Part]:
+    """The time of a run that no task takes: nodes without a kernel, and the time between kernels."""
+    if run.besides_ms is None:
+        return []
+    before_ms, after_ms = run.besides_ms
+    noise = total_noise([run.noise, *(times.noise for times in run.times)])
+    return [
+        Part(
+            key="",
+            name="besides its tasks",
+            before_ms=before_ms,
+            after_ms=after_ms,
+            is_tried=not all(times.is_confirmed for times in run.times),
+            is_default_tried=run.is_default_tried,
+            noise=noise,
+        )
+    ]
