@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from markupsafe import escape
 
-from tunewright.api.dashboard.job import history
+from tunewright.api.dashboard.job import history, judged
 from tunewright.api.dashboard.job.curves import MOST_STEPS, _steps
 from tunewright.api.dashboard.job.history import Histories, Times
 from tunewright.api.dashboard.job.page import JobPageAsked, JobTab, job_page
@@ -17,9 +17,11 @@ from tunewright.api.dashboard.job.tasks import Reason, total_ms
 from tunewright.codegen.host import machine
 from tunewright.db.fleet import TunerDevice
 from tunewright.db.job import EventKind, JobSpec, JobState, NewEvent, SearchBudget, SpecTask
+from tunewright.db.snapshot import NewSnapshot
 from tunewright.db.store import open_store
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
+from tunewright.tuner.explain.calibration import Calibration
 from tunewright.tuner.explain.curves import Improvement
 from tunewright.tuner.explain.gain import GainBasis
 from tunewright.tuner.explain.peak import FEWER_MULTIPLICATIONS, OTHER_MOMENT
@@ -31,9 +33,12 @@ from tunewright.tuner.units import in_s
 from ..tuner.conftest import small_model
 from ..tuner.fake_pool import LEASE_S, FakePool, by_key, is_default, leased, work
 from ..tuner.fake_pool import job as tune
+from ..waiting import wait_for
 from .page import whole
 
 HOSTILE = ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "{{ 7 * 7 }}", "' onclick='x"]
+
+REST = "the rest of its budget should"
 
 FAILED = Measurement(Status.CRASH, error="signal 11")
 
@@ -435,6 +440,185 @@ class TestConfirming:
         assert (line["is_confirmed"], line["default_ms"], line["best_ms"], line["speedup"]) == (True, None, 2.2, None)
 
 
+class TestAtOnce:
+    """The two questions that are answered first."""
+
+    def told(self, client, search):
+        said, words = twin(client, search.id), page_words(client, f"/jobs/{search.id}")
+        for verdict in (said["worth"], said["trust"]):
+            assert f"{verdict['answer'].capitalize()} : {escape(verdict['why'])}" in words
+        return said["worth"], said["trust"]
+
+    def test_before_anything_is_known(self, client, search):
+        worth, trust = self.told(client, search)
+        assert worth == {"answer": "not yet", "why": "known once each task had its first trial"}
+        assert trust == {"answer": "not yet", "why": "no speed-up is known so far"}
+
+    @pytest.mark.parametrize(
+        ("remaining", "worth"),
+        [
+            (0.03, {"answer": "yes", "why": f"{REST} make its tasks 3.0% faster"}),
+            (
+                0.004,
+                {"answer": "no", "why": f"{REST} make its tasks 0.4% faster; cancelled, it keeps what it found"},
+            ),
+            (1.5, {"answer": "yes", "why": f"{REST} make its tasks 2.50x as fast"}),
+        ],
+    )
+    def test_while_it_searches(self, client, search, remaining, worth):
+        searched(search)
+        search.progress(spent_s=90.0, remaining_gain=remaining, again_gain=0.045, task_gains=[0.001, 0.04], left_s=120)
+        assert self.told(client, search) == (
+            worth,
+            {"answer": "not yet", "why": "it is by trials so far: what comes of it is timed at the end"},
+        )
+
+    @pytest.mark.parametrize(
+        ("changes", "trust"),
+        [
+            ({"outcome": "faster", "speedup_interval": [2.1, 2.3]}, "yes"),
+            ({"outcome": "unsure", "speedup_interval": [0.9, 2.3]}, "partly"),
+            ({"outcome": "faster", "speedup_interval": [2.1, 2.3], "noise": "it was busy"}, "no"),
+            ({"outcome": "defaults_kept", "tuned_ms": 11.0, "rejected_ms": 11.9}, "yes"),
+            ({"default_ms": None, "tuned_ms": None, "whole_model": "it has no weights"}, "no"),
+        ],
+    )
+    def test_once_it_is_over(self, client, search, changes, trust):
+        searched(search)
+        search.store.jobs.finish(search.lease, JobState.SUCCEEDED, result=report(search, **changes))
+        worth, trusted = self.told(client, search)
+        assert trusted["answer"] == trust and ("it was busy" in trusted["why"]) is ("noise" in changes)
+        assert worth["answer"] == ("maybe" if changes.get("outcome") == "defaults_kept" else "yes")
+
+    def test_nothing_is_left(self, client, search):
+        searched(search)
+        search.store.jobs.finish(search.lease, JobState.SUCCEEDED, result=report(search, ended_by="exhausted"))
+        assert self.told(client, search)[0] == {"answer": "no", "why": "nothing was left to try"}
+
+    def test_a_job_that_was_cancelled_is_by_trials_alone(self, client, search):
+        searched(search)
+        search.store.jobs.finish(search.lease, JobState.CANCELLED)
+        assert self.told(client, search)[1]["answer"] == "no"
+
+
+class TestTrials:
+    def test_they_lead_to_their_candidates_the_newest_first(self, client, search):
+        searched(search)
+        said = twin(client, search.id, tab="trials")["trial_page"]
+        assert [row["ordinal"] for row in said["rows"]] == [5, 4, 3, 2, 1, 0] and said["next"] is None
+        assert said["counts"] == {"ok": 4, "crash": 1, "timeout": 1}
+        small, large = search.tasks
+        assert {one["key"]: one["trials"] for one in said["tasks"]} == {small.key: 2, large.key: 4}
+        source = client.get(f"/jobs/{search.id}?tab=trials").text
+        for row in said["rows"]:
+            assert row["schedule"] == search.schedule(row["ordinal"]).key
+            assert f"/tasks/{row['key']}/schedules/{row['schedule']}?target={search.target.key}" in source
+
+    @pytest.mark.parametrize(
+        ("of", "status", "wanted"), [("", ["crash"], [2]), ("large", [], [4, 3, 2, 0]), ("large", ["ok"], [4, 3, 0])]
+    )
+    def test_they_are_narrowed_by_task_and_status(self, client, search, of, status, wanted):
+        searched(search)
+        asked = {"tab": "trials", "task": search.tasks[1].key if of else "", "status": status}
+        said = twin(client, search.id, **asked)["trial_page"]
+        assert [row["ordinal"] for row in said["rows"]] == wanted
+        source = client.get(f"/jobs/{search.id}", params=asked).text
+        assert ("selected" in source) is bool(of)
+        other = twin(client, search.id, tab="trials", task="ab" * 32)["trial_page"]
+        assert (other["rows"], other["counts"]) == ([], {})
+
+    def test_they_come_in_pages(self, client, search):
+        for n in range(60):
+            search.trial(search.tasks[n % 2], FAILED if n % 5 == 0 else took(1.0 + n))
+        found, cursor = [], None
+        while True:
+            said = twin(client, search.id, tab="trials", **({"cursor": cursor} if cursor else {}))["trial_page"]
+            found += [row["ordinal"] for row in said["rows"]]
+            if (cursor := said["next"]) is None:
+                break
+        assert found == [*range(59, -1, -1)]
+        assert 'rel="next">Older' in client.get(f"/jobs/{search.id}?tab=trials").text
+
+    @pytest.mark.parametrize("cursor", ["x", "fastest 0 1 1"])
+    def test_what_is_no_cursor(self, client, kit, search, cursor):
+        searched(search)
+        asked = {"tab": "trials", "cursor": cursor}
+        kit.problem(client.get(f"/v1/pages/jobs/{search.id}", params=asked), "invalid-request", 422)
+
+    def test_other_tabs_do_without(self, client, search):
+        searched(search)
+        for tab in JobTab:
+            said = twin(client, search.id, tab=tab.value)
+            assert (said["trial_page"] is None) is (tab is not JobTab.TRIALS)
+            assert (said["models"] is None) is (tab is not JobTab.COST_MODEL)
+
+
+class TestCostModel:
+    @pytest.fixture
+    def asked(self, monkeypatch):
+        """What models were asked about: the numbers of trials by task."""
+        found = {}
+
+        def calibrations(store, task, target, lines):
+            found[task.key] = len(lines)
+            figures = (0.5 + len(lines) / 100, 0.75, 0.9, 1.0)
+            return [
+                Calibration("base model", (), *figures, has_learned_from_these=False),
+                Calibration("snapshot 7", (), 0.9, None, 0.9, 1.0, has_learned_from_these=True),
+            ]
+
+        monkeypatch.setattr(judged, "calibrations", calibrations)
+        return found
+
+    def test_models_are_asked_about_the_trials_of_the_job(self, one, client, search, asked):
+        for n in range(30):
+            search.trial(search.tasks[n % 3 // 2], took(1.0 + n))
+        for n in range(8):
+            one.store.record(
+                Record(search.tasks[0].key, search.target.key, Schedule("tiled", 1, (("n", 100 + n),)), took(3.0))
+            )
+        told = wait_for(lambda: self.told(client, search))
+        small, large = search.tasks
+        assert asked == {small.key: 20, large.key: 10}  # none of those that are of no job
+        assert {task["key"]: task["trials"] for task in told["tasks"]} == asked
+        assert {task["key"]: task["models"][0]["rank_correlation"] for task in told["tasks"]} == {
+            small.key: 0.7,
+            large.key: 0.6,
+        }
+        words = page_words(client, f"/jobs/{search.id}", tab="cost_model")
+        assert "0.65 median of 2 tasks, 75.0% of pairs in order; it never saw these trials" in words
+        assert "The order of trials that it never saw is better than chance: the base model has" in words
+        assert "snapshot 7 has learned from them 0.90 - 90.0% 100.0%" in words
+
+    def told(self, client, search):
+        """Once all is there; else None."""
+        models = twin(client, search.id, tab="cost_model")["models"]
+        return None if any(task["models"] is None for task in models["tasks"]) else models
+
+    def test_which_models_those_are(self, one, client, search):
+        assert twin(client, search.id, tab="cost_model")["models"]["began_with"] is None
+        before, after = (self.learn(one.store, job_id) for job_id in (None, search.id))
+        told = twin(client, search.id, tab="cost_model")["models"]
+        assert (told["began_with"], told["taught"]) == (None, [after]) and before < after
+
+    def learn(self, store, job_id):
+        new = NewSnapshot("cpu", "1", b"a model", trials=100, newest_trial_id=0, metrics={}, job_id=job_id)
+        return store.snapshots.keep(new).id
+
+    def test_it_began_with_the_newest_that_was_there(self, one, client, kit):
+        one.store.add_target(kit.target())
+        known = self.learn(one.store, None)
+        job_id = client.post("/v1/jobs", json={"model": kit.send(client, 8), "trials": 40}).json()["id"]
+        assert one.store.jobs.lease([kit.target().key], "h")
+        self.learn(one.store, job_id)
+        assert twin(client, job_id, tab="cost_model")["models"]["began_with"] == known
+
+    def test_the_page_says_where_there_is_nothing_to_ask_about(self, client, search):
+        assert "No task has enough trials to judge it by yet" in page_words(
+            client, f"/jobs/{search.id}", tab="cost_model"
+        )
+
+
 class TestFinished:
     def test_the_model_was_timed(self, client, search):
         searched(search)
@@ -787,11 +971,32 @@ class TestLists:
         assert second["next_before"] is None and len(first["log"]) == 40
         assert "Older" in page(client, many.id) and "Newest" in page(client, many.id, before=20)
         assert {line["kind"] for line in first["log"]} == {"improved"}
+        assert first["kinds"] == {"queued": 1, "started": 1, "improved": 60}
+        told = twin(client, many.id, kind=["queued", "started"])
+        assert ([line["kind"] for line in told["log"]], told["next_before"]) == (["started", "queued"], None)
+        assert twin(client, many.id, kind="progress")["log"] == []
 
-    def test_a_page_stays_small(self, client, many):
-        assert len(client.get(f"/jobs/{many.id}").content) < 150_000
+    @pytest.mark.parametrize("tab", JobTab)
+    def test_a_page_stays_small(self, client, many, tab):
+        for place, task in enumerate(many.tasks, 1):
+            many.improve(task, 0.5 * place, place)
+        source = client.get(f"/jobs/{many.id}", params={"tab": tab.value}).text
+        assert len(source) < 150_000
+        assert (source.count('class="chart multiple"') == 25) is (tab is JobTab.TASKS)
 
-    @pytest.mark.parametrize("asked", [{"sort": "name"}, {"x": "y"}, {"start": -1}, {"before": 0}])
+    @pytest.mark.parametrize(
+        "asked",
+        [
+            {"sort": "name"},
+            {"x": "y"},
+            {"start": -1},
+            {"before": 0},
+            {"task": "x"},
+            {"status": "good"},
+            {"kind": "none"},
+            {"tab": "none"},
+        ],
+    )
     def test_what_can_not_be_asked(self, client, kit, many, asked):
         kit.problem(client.get(f"/v1/pages/jobs/{many.id}", params=asked), "invalid-request", 422)
 

@@ -16,7 +16,7 @@ from .site import Shown, Site, model
 NOTE = """() => {
   window.told = [];
   const look = () => {
-    const words = document.querySelector("#standing .figures").innerText;
+    const words = document.querySelector("#glance .figures").innerText;
     if (told.at(-1) !== words) told.push(words);
   };
   new MutationObserver(look).observe(document.querySelector("main"), { childList: true, subtree: true });
@@ -40,7 +40,7 @@ UNITS = {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
 
 def state(page: Page) -> Any:
     """Of the job that a page is about."""
-    return page.locator("#standing .state")
+    return page.locator("#head .state")
 
 
 def press(page: Page, word: str) -> None:
@@ -105,6 +105,8 @@ def test_model_is_sent_watched_and_understood(show: Show, site: Site) -> None:
     assert len(seen.visits) == visits
     expect(page.locator("#curves svg")).not_to_have_count(0)
 
+    page.get_by_role("link", name="Tasks", exact=True).click()
+    expect(page.locator("#multiples svg")).not_to_have_count(0)
     page.locator("#task-table tbody th a").first.click()
     expect(page.locator("#why-title")).to_be_visible()
     trials = page.locator("#trials")
@@ -148,7 +150,7 @@ def test_job_is_dropped_and_steered(show: Show, site: Site) -> None:
     expect(state(page)).to_have_text("running")
     page.once("dialog", lambda dialog: dialog.dismiss())
     press(page, "Cancel")
-    expect(page.locator("#standing")).not_to_contain_text("asked to")
+    expect(page.locator("#head")).not_to_contain_text("asked to")
     page.once("dialog", lambda dialog: dialog.accept())
     press(page, "Cancel")
     expect(state(page)).to_have_text("cancelled")
@@ -162,14 +164,14 @@ def test_a_job_goes_on(show: Show, site: Site, shown: Shown) -> None:
     job = site.submit(model(40, 56), "longer.onnx", trials=8, target=shown.elsewhere.key)
     page, _ = show(f"/jobs/{job}")
     press(page, "Go on for 200 trials")
-    expect(page.locator("#standing .figures")).to_contain_text("of 208")
+    expect(page.locator("#glance .figures")).to_contain_text("of 208")
     assert page.url.endswith(f"/jobs/{job}")
     site.steer(job, "cancel")
     expect(state(page)).to_have_text("cancelled")
     press(page, "Go on for 10 minutes")
     expect(state(page)).to_have_text("queued")
     assert not page.url.endswith(f"/jobs/{job}")
-    expect(page.locator("#standing .figures")).to_contain_text("of 10:00")
+    expect(page.locator("#glance .figures")).to_contain_text("of 10:00")
     site.steer(int(page.url.rpartition("/")[2]), "cancel")
 
 
@@ -217,7 +219,7 @@ def test_what_can_not_be_a_model_is_told_as_it_is_chosen(show: Show, name: str, 
 
 
 def test_what_went_wrong_is_told_as_it_is(show: Show, shown: Shown) -> None:
-    page, seen = show(shown.paths["unfinished"])
+    page, seen = show(f"{shown.paths['unfinished']}?tab=settings")
     page.evaluate("void (navigator.clipboard.writeText = async () => { throw new Error('the clipboard is full'); })")
     page.locator("[data-copy='#curl']").click()
     expect(page.get_by_role("alert")).to_have_text("the clipboard is full")

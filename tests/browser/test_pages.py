@@ -12,7 +12,23 @@ from playwright.sync_api import Page, ViewportSize, expect
 from .conftest import Show
 from .site import Shown
 
-PAGES = ("jobs", "narrowed", "job", "unfinished", "task", "candidate", "difference", "records", "cost-model", "fleet")
+PAGES = (
+    "jobs",
+    "narrowed",
+    "job",
+    "unfinished",
+    "job-tasks",
+    "job-trials",
+    "job-cost-model",
+    "job-events",
+    "job-settings",
+    "task",
+    "candidate",
+    "difference",
+    "records",
+    "cost-model",
+    "fleet",
+)
 
 PHONE: ViewportSize = {"width": 360, "height": 740}
 
@@ -46,8 +62,12 @@ FOCUS = """() => {
   if (one === document.body) return null;
   const style = getComputedStyle(one);
   const box = one.getBoundingClientRect();
-  const isMarked = style.outlineStyle !== "none" && parseFloat(style.outlineWidth) > 0;
-  return { name: NAME(one), isMarked, isSeen: box.width > 0 && box.bottom > 0 && box.top < innerHeight };
+  const card = one.closest(".multiples li");  // which is marked in the place of its link
+  const marked = [style, ...(card ? [getComputedStyle(card)] : [])];
+  const isMarked = marked.some((each) => each.outlineStyle !== "none" && parseFloat(each.outlineWidth) > 0);
+  const head = document.querySelector(".head");
+  const top = head && !head.contains(one) ? head.getBoundingClientRect().bottom : 0;
+  return { name: NAME(one), isMarked, isSeen: box.width > 0 && box.bottom > Math.max(top, 0) && box.top < innerHeight };
 }"""
 
 PASSED_OVER = """() => [...document.querySelectorAll("a[href][tabindex='-1']")]

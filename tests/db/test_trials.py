@@ -180,6 +180,40 @@ def test_only_those_of_the_target_are_shown(filled, samples, leases, of_task):
             assert (len(page.trials), page.total, page.next) == (count, count, None)
 
 
+@pytest.mark.parametrize("limit", [1, 3, 50])
+@pytest.mark.parametrize("statuses", [tuple(Status), (Status.CRASH,), (Status.TIMEOUT,)])
+def test_the_trials_of_a_job_come_in_pages_whatever_their_tasks(filled, samples, leases, clock, limit, statuses):
+    """Also where several are of one moment."""
+    for number in range(12):
+        clock.advance(number % 3 // 2)
+        measurement = CRASHED if number % 4 == 3 else samples.measurement()
+        filled.record(samples.record(number, measurement, extent=8 + number % 2), leases[number // 8])
+    job_id, keys = leases[0].job_id, [samples.task(extent).key for extent in (8, 9)]
+    kinds = [(key, status) for key in keys for status in statuses]
+    wanted = [
+        (key, line)
+        for key in keys
+        for line in filled.trials.page(key, samples.target().key, job_id=job_id, statuses=statuses).trials
+    ]
+    found, cursor = [], None
+    while True:
+        page = filled.trials.page_of_job(job_id, kinds, cursor=cursor, limit=limit)
+        found += [(trial.task_key, trial.line) for trial in page.trials]
+        assert len(page.trials) == limit or page.next is None
+        if (cursor := page.next) is None:
+            break
+    assert len(wanted) == (8 if Status.OK in statuses else 2 * (Status.CRASH in statuses))
+    assert found == sorted(wanted, key=lambda item: rank(item[1], TrialOrder.NEWEST))
+    assert filled.trials.page_of_job(job_id, kinds[:1]).trials != found or not found
+    assert filled.trials.page_of_job(99, kinds).trials == filled.trials.page_of_job(job_id, []).trials == []
+
+
+@pytest.mark.parametrize("cursor", ["", "fastest 0 1 1", "newest 1 1 1"])
+def test_what_is_no_cursor_of_the_trials_of_a_job_is_refused(filled, cursor):
+    with pytest.raises(ValueError, match="no place"):
+        filled.trials.page_of_job(1, [], cursor=cursor)
+
+
 def test_imported_trials_are_in_order_of_creation(filled, samples, of_task, clock, monkeypatch):
     monkeypatch.setattr(transfer, "FIRST_MOMENT", datetime.min.replace(tzinfo=UTC))  # older versions took any
     filled.record(samples.record(1))

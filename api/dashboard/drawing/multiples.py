@@ -19,6 +19,7 @@ HEIGHT_PX = 44
 """Of a curve."""
 
 _FREE = 0.12  # of the height of each, free at its upper end
+_LABEL = 0.3  # of the width: what a label takes
 _INSET_PX = 11  # from the edge of a curve to the foot of a label at it
 
 
@@ -60,13 +61,9 @@ def _curve(name: str, points: Sequence[Point], across: Scale, x: AxisSpec, y: Ax
         ends = [point.text or value_text(point.y, y.unit) for point in (points[0], points[-1])]
         words = f"{y.label}, against {x.label}: from {ends[0]} to {ends[1]}."
         top = max(points, key=lambda point: point.y)
-        _, top_px = frame.spot(top.x, top.y)
-        parts = [
-            frame.data_area(_steps(frame, points)),
-            text("label halo", 0, top_px + _INSET_PX, top.text or value_text(top.y, y.unit))
-            if len(points) > 1
-            else Markup(""),
-        ]
+        parts = [frame.data_area(_steps(frame, points))]
+        if len(points) > 1:
+            parts.append(_label(frame, top, top.text or value_text(top.y, y.unit)))
     floor: Attributes = {"class": "axis", "x2": "100%", "y1": HEIGHT_PX, "y2": HEIGHT_PX}
     about = element("title", {}, name), element("desc", {}, words)
     shape: Attributes = {"role": "img", "width": "100%", "height": HEIGHT_PX}
@@ -79,3 +76,12 @@ def _steps(frame: Frame, points: Sequence[Point]) -> Markup:
     d = "M{} {}".format(*places[0]) + "".join(f"H{to_x}V{to_y}" for to_x, to_y in places[1:])
     whole = path("line series-0", f"{d}H{GRID}")
     return join([whole, element("g", {"class": "series-0"}, path("dot", dot(*places[-1])))])
+
+
+def _label(frame: Frame, top: Point, words: str) -> Markup:
+    """How high the curve comes: before its last rise, or below its end where that rise was early."""
+    _, top_px = frame.spot(top.x, top.y)
+    if frame.x.place(top.x) > _LABEL:
+        return text("label halo", 0, top_px + _INSET_PX, words)
+    shape: Attributes = {"class": "label halo", "text-anchor": "end", "x": "100%", "y": top_px + _INSET_PX + 3}
+    return element("text", shape, words)

@@ -88,6 +88,7 @@ class Judgement(StrEnum):
     YES = "yes"
     NO = "no"
     PARTLY = "partly"
+    MAYBE = "maybe"
     OPEN = "not yet"  # nothing that would tell is known so far
 
 
@@ -145,7 +146,8 @@ def worth_verdict(job: JobLine, run: Latency, prospect: Prospect, of: GainBasis)
         return Verdict(answer=Judgement.NO, why="nothing was left to try")
     if job.is_searched and run.is_kept:
         why = "what its trials promised so far made the whole model no faster"
-        return Verdict(answer=Judgement.PARTLY, why=why)
+        answer = Judgement.NO if prospect.outlook is Outlook.LITTLE else Judgement.MAYBE
+        return Verdict(answer=answer, why=why)
     it = "it" if of is GainBasis.MODEL else "its tasks"
     is_going = not job.is_searched and job.remaining_gain is not None
     gain = job.remaining_gain if is_going and job.remaining_gain is not None else prospect.again_gain
@@ -159,7 +161,9 @@ def worth_verdict(job: JobLine, run: Latency, prospect: Prospect, of: GainBasis)
 def trust_verdict(job: JobLine, run: Latency) -> Verdict:
     """Whether the speed-up that is told can be relied on."""
     if run.speedup is None:
-        return Verdict(answer=Judgement.OPEN, why="no speed-up is known" + ("" if job.is_finished else " so far"))
+        if job.is_searched:
+            return Verdict(answer=Judgement.NO, why="no speed-up is known")
+        return Verdict(answer=Judgement.OPEN, why="no speed-up is known so far")
     if run.noise:
         return Verdict(answer=Judgement.NO, why=f"the machine was too busy: {run.noise}")
     if run.of is GainBasis.TRIALS:

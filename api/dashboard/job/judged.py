@@ -12,6 +12,7 @@ from statistics import median
 
 from pydantic import Field
 
+from tunewright.costmodel.validation import FEWEST
 from tunewright.db.job import EventKind, Job
 from tunewright.db.store import Store
 from tunewright.tuner.explain.calibration import calibrations
@@ -25,7 +26,7 @@ from .history import JobHistory
 from .tasks import TaskLine
 
 MOST_JUDGED = 12
-"""Tasks that models are asked about: the heaviest of those with trials."""
+"""Tasks that models are asked about, the heaviest."""
 
 SAMPLED = 240
 """Trials of each that are looked at."""
@@ -63,7 +64,9 @@ class JobModels(Answer):
         description="The newest snapshot that there was when it was taken up first; null: there was none."
     )
     taught: list[int] = Field(description="The snapshots that were made of its trials, the newest first.")
-    tasks: list[JudgedTask] = Field(description=f"The heaviest tasks that have trials, {MOST_JUDGED} at most.")
+    tasks: list[JudgedTask] = Field(
+        description=f"The heaviest tasks with {FEWEST} trials or more, which may say something, {MOST_JUDGED} at most."
+    )
 
     @property
     def is_pending(self) -> bool:
@@ -78,6 +81,11 @@ class JobModels(Answer):
             if model.rank_correlation is not None:
                 by_model.setdefault(model.model, []).append(model)
         return [_agreement(name, models) for name, models in by_model.items()]
+
+    @property
+    def unseen(self) -> Agreement | None:
+        """That of the newest model that has not learned from these trials: it alone tells what to expect of others."""
+        return next((one for one in reversed(self.agreements) if not one.has_learned_from_these), None)
 
 
 def _agreement(name: str, models: Sequence[CalibrationShown]) -> Agreement:
@@ -99,7 +107,7 @@ def job_models(store: Store, job: Job, history: JobHistory, tasks: Sequence[Task
     heads = store.snapshots.list(kind, LISTED)
     begun_at = next((event.created_at for event in history.spine if event.kind is EventKind.STARTED), None)
     before = (head.id for head in heads if begun_at is not None and head.made_at < begun_at)
-    judged = [task for task in tasks if task.trials][:MOST_JUDGED]
+    judged = [task for task in tasks if task.trials >= FEWEST][:MOST_JUDGED]
     return JobModels(
         kind=kind,
         began_with=next(before, None),
