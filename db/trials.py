@@ -62,7 +62,7 @@ class OrderPart:
         """The sort key of a row of this part."""
         return getattr(row, self.column.key), row.id
 
-    def sort(self, query: Select[Any]) -> Select[Any]:
+    def sort(self, query: Select[*tuple[Any, ...]]) -> Select[*tuple[Any, ...]]:
         columns = self.column, TrialRow.id
         return query.order_by(*(column.desc() if self.is_descending else column for column in columns))
 
@@ -203,7 +203,7 @@ class TrialLog(DatabasePart):
         position = None if cursor is None else PageCursor.of(cursor, TrialOrder.NEWEST)
         ranks: list[tuple[Any, int]] = []
         for task_key, status in kinds:
-            query: Select[Any] = select(TrialRow.created_at, TrialRow.id).where(
+            query = select(TrialRow.created_at, TrialRow.id).where(
                 TrialRow.job_id == job_id, TrialRow.task_key == task_key, TrialRow.status == status.value
             )
             if position is not None:

@@ -12,8 +12,9 @@ from markupsafe import escape
 from tunewright.api.dashboard.job import history, judged
 from tunewright.api.dashboard.job.curves import MOST_STEPS, _steps
 from tunewright.api.dashboard.job.history import Histories, Times
-from tunewright.api.dashboard.job.page import JobPageAsked, JobTab, job_page
+from tunewright.api.dashboard.job.page import job_page
 from tunewright.api.dashboard.job.tasks import Reason, total_ms
+from tunewright.api.dashboard.job.view import JobPageAsked, JobTab
 from tunewright.codegen.host import machine
 from tunewright.db.fleet import TunerDevice
 from tunewright.db.job import EventKind, JobSpec, JobState, NewEvent, SearchBudget, SpecTask

@@ -18,7 +18,8 @@ from matplotlib.text import Text
 
 from tunewright.api import program
 from tunewright.api.dashboard.job.history import Histories
-from tunewright.api.dashboard.job.page import JobPageAsked, job_page
+from tunewright.api.dashboard.job.page import job_page
+from tunewright.api.dashboard.job.view import JobPageAsked
 from tunewright.api.dashboard.report import command
 from tunewright.api.dashboard.report.plots import draw_speedup, draw_time
 from tunewright.api.dashboard.task.schedules import Standing

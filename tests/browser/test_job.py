@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Page, expect
 
-from tunewright.api.dashboard.job.page import JobTab
+from tunewright.api.dashboard.job.view import JobTab
 from tunewright.db.job import EventKind, NewEvent
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
@@ -113,7 +113,7 @@ def test_small_charts_lead_to_their_tasks(show: Show, shown: Shown) -> None:
     page, _ = show(shown.paths["job-tasks"])
     first = page.locator("#multiples li").first
     name = first.locator("a").inner_text()
-    first.locator("figure").click()
+    first.click()
     expect(page.get_by_role("heading", level=1)).to_contain_text(name.partition(" ")[0])
 
 

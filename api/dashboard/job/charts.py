@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
@@ -17,9 +16,7 @@ from ..drawing.scales import AxisSpec, Unit
 from ..html import task_url
 from .curves import Abscissa, Curve, Step
 from .tasks import Reason, TaskLine
-
-if TYPE_CHECKING:
-    from .page import JobPage
+from .view import JobPage
 
 SPEEDUP = AxisSpec("times as fast as by default", Unit.TIMES, include=(1.0,))
 

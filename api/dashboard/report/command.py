@@ -32,7 +32,8 @@ from ..html import assets, render, task_url
 from ..job.charts import job_charts, model_figure
 from ..job.curves import Abscissa
 from ..job.history import Histories
-from ..job.page import JobPage, JobPageAsked, JobTab, asked_models, job_page
+from ..job.page import asked_models, job_page
+from ..job.view import JobPage, JobPageAsked, JobTab
 from ..task.page import TaskAsked, TaskPage, task_charts, task_page
 from .fragment import Fragment
 from .plots import INSTALL, is_installed, plots

@@ -21,7 +21,7 @@ from ..html import assets
 from ..job.charts import model_figure
 from ..job.curves import Abscissa
 from ..job.glance import Part
-from ..job.page import JobPage
+from ..job.view import JobPage
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
