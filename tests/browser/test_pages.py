@@ -65,9 +65,9 @@ FOCUS = """() => {
   const card = one.closest(".multiples li");  // which is marked in the place of its link
   const marked = [style, ...(card ? [getComputedStyle(card)] : [])];
   const isMarked = marked.some((each) => each.outlineStyle !== "none" && parseFloat(each.outlineWidth) > 0);
-  const head = document.querySelector(".head");
-  const top = head && !head.contains(one) ? head.getBoundingClientRect().bottom : 0;
-  return { name: NAME(one), isMarked, isSeen: box.width > 0 && box.bottom > Math.max(top, 0) && box.top < innerHeight };
+  const head = document.querySelector(".head:not(:focus-within)")?.getBoundingClientRect();
+  const isBehind = head && box.top >= head.top && box.bottom <= head.bottom;
+  return { name: NAME(one), isMarked, isSeen: box.width > 0 && box.bottom > 0 && box.top < innerHeight && !isBehind };
 }"""
 
 PASSED_OVER = """() => [...document.querySelectorAll("a[href][tabindex='-1']")]

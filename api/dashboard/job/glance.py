@@ -82,7 +82,7 @@ class Part(Answer):
         return mark_trial(mark_noise(time, self.noise), self.is_tried)
 
 
-class Judgement(StrEnum):
+class Answered(StrEnum):
     """The answer to a question about a job, in a word."""
 
     YES = "yes"
@@ -95,7 +95,7 @@ class Judgement(StrEnum):
 class Verdict(Answer):
     """The answer to a question about a job, and why in a sentence."""
 
-    answer: Judgement
+    answer: Answered
     why: Text
 
 
@@ -141,12 +141,12 @@ def worth_verdict(job: JobLine, run: Latency, prospect: Prospect, of: GainBasis)
     """Whether the job, or another one of its model, is worth more time."""
     if prospect.again_gain is None:
         why = "more time was not searched for" if job.is_searched else "known once each task had its first trial"
-        return Verdict(answer=Judgement.OPEN, why=why)
+        return Verdict(answer=Answered.OPEN, why=why)
     if prospect.ended_by is SearchEnd.EXHAUSTED:
-        return Verdict(answer=Judgement.NO, why="nothing was left to try")
+        return Verdict(answer=Answered.NO, why="nothing was left to try")
     if job.is_searched and run.is_kept:
         why = "what its trials promised so far made the whole model no faster"
-        answer = Judgement.NO if prospect.outlook is Outlook.LITTLE else Judgement.MAYBE
+        answer = Answered.NO if prospect.outlook is Outlook.LITTLE else Answered.MAYBE
         return Verdict(answer=answer, why=why)
     it = "it" if of is GainBasis.MODEL else "its tasks"
     is_going = not job.is_searched and job.remaining_gain is not None
@@ -154,34 +154,34 @@ def worth_verdict(job: JobLine, run: Latency, prospect: Prospect, of: GainBasis)
     during = "the rest of its budget" if is_going else prospect.again
     if (job.outlook if is_going else prospect.outlook) is Outlook.LITTLE:
         kept = "; cancelled, it keeps what it found" if is_going else ""
-        return Verdict(answer=Judgement.NO, why=f"{during} should make {it} {faster(gain)}{kept}")
-    return Verdict(answer=Judgement.YES, why=f"{during} should make {it} {faster(gain)}")
+        return Verdict(answer=Answered.NO, why=f"{during} should make {it} {faster(gain)}{kept}")
+    return Verdict(answer=Answered.YES, why=f"{during} should make {it} {faster(gain)}")
 
 
 def trust_verdict(job: JobLine, run: Latency) -> Verdict:
     """Whether the speed-up that is told can be relied on."""
     if run.speedup is None:
         if job.is_searched:
-            return Verdict(answer=Judgement.NO, why="no speed-up is known")
-        return Verdict(answer=Judgement.OPEN, why="no speed-up is known so far")
+            return Verdict(answer=Answered.NO, why="no speed-up is known")
+        return Verdict(answer=Answered.OPEN, why="no speed-up is known so far")
     if run.noise:
-        return Verdict(answer=Judgement.NO, why=f"the machine was too busy: {run.noise}")
+        return Verdict(answer=Answered.NO, why=f"the machine was too busy: {run.noise}")
     if run.of is GainBasis.TRIALS:
         if job.is_finished:
-            return Verdict(answer=Judgement.NO, why="it is by trials alone: nothing was timed side by side")
-        return Verdict(answer=Judgement.OPEN, why="it is by trials so far: what comes of it is timed at the end")
+            return Verdict(answer=Answered.NO, why="it is by trials alone: nothing was timed side by side")
+        return Verdict(answer=Answered.OPEN, why="it is by trials so far: what comes of it is timed at the end")
     if run.of is GainBasis.TASKS:
-        return Verdict(answer=Judgement.PARTLY, why="each task was confirmed, the model as a whole was not timed")
+        return Verdict(answer=Answered.PARTLY, why="each task was confirmed, the model as a whole was not timed")
     if run.is_kept:
         return Verdict(
-            answer=Judgement.YES, why="the whole model was timed both ways, and nothing is faster for certain"
+            answer=Answered.YES, why="the whole model was timed both ways, and nothing is faster for certain"
         )
     if run.speedup_interval is None:
-        return Verdict(answer=Judgement.PARTLY, why="the whole model was timed, without an interval")
+        return Verdict(answer=Answered.PARTLY, why="the whole model was timed, without an interval")
     if not is_certain(run.speedup_interval):
-        return Verdict(answer=Judgement.PARTLY, why="the whole model was timed in turn, and its gain may be none")
+        return Verdict(answer=Answered.PARTLY, why="the whole model was timed in turn, and its gain may be none")
     why = "the whole model was timed in turn with its default, and its gain is beyond chance"
-    return Verdict(answer=Judgement.YES, why=why)
+    return Verdict(answer=Answered.YES, why=why)
 
 
 def faster(gain: float) -> str:
