@@ -603,7 +603,9 @@ class TestCostModel:
         assert (told["began_with"], told["taught"]) == (None, [after]) and before < after
 
     def learn(self, store, job_id):
-        new = NewSnapshot("cpu", "1", b"a model", trials=100, newest_trial_id=0, metrics={}, job_id=job_id)
+        new = NewSnapshot(
+            "cpu", "1", b"model of %d" % (job_id or 0), trials=100, newest_trial_id=0, metrics={}, job_id=job_id
+        )
         return store.snapshots.keep(new).id
 
     def test_it_began_with_the_newest_that_was_there(self, one, client, kit):
