@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -156,18 +156,21 @@ class TrialLog(DatabasePart):
         *,
         job_id: int | None = None,
         statuses: Collection[Status] | None = None,
+        time_s: tuple[float, float] | None = None,
+        is_own: bool = False,
         order: TrialOrder = TrialOrder.NEWEST,
         cursor: str | None = None,
         limit: int = 50,
     ) -> TrialPage:
         """The trials of a task on a target in an order, from behind `cursor` on, at most `limit` of them.
 
-        Where given, only those of a job, or of these statuses. Page by page each trial comes once; trials stored
-        meanwhile come if they belong behind the cursor. Raises ValueError for a cursor of another order.
+        Where given, only those of a job, of these statuses, OK ones whose median is from `time_s[0]` to `time_s[1]`, or
+        those that were timed here; a range of times takes an order by time. Page by page each trial comes once; trials
+        stored meanwhile come if they belong behind the cursor. Raises ValueError for a cursor of another order.
         """
         position = None if cursor is None else PageCursor.of(cursor, order)
         selected = frozenset(Status if statuses is None else statuses)
-        trial_filter = TrialFilter(task_key, target_key, job_id)
+        trial_filter = TrialFilter(task_key, target_key, job_id, is_own, time_s)
         rows: list[tuple[int, Row[Any]]] = []
         counts = trial_filter.counts(session)
         for number, part in enumerate(ORDER_PARTS[order]):
@@ -250,18 +253,24 @@ class TrialLog(DatabasePart):
 
 @dataclass(frozen=True, slots=True)
 class TrialFilter:
-    """The trials of a task on a target, or those of them that a job measured, or that were timed here."""
+    """The trials of a task on a target, or those of them that a job measured, or that were timed here.
+
+    With `time_s` only OK ones whose median is within it.
+    """
 
     task_key: str
     target_key: str
     job_id: int | None = None
     is_own: bool = False
+    time_s: tuple[float, float] | None = None
 
     def conditions(self, column: InstrumentedAttribute[Any]) -> list[ColumnElement[bool]]:
         """Conditions on the rows, as the index begins that has this column behind the status."""
         conditions = TrialRow.of(self.task_key, self.target_key)
         if self.is_own:
             conditions.append(TrialRow.is_imported.is_(False))
+        if self.time_s is not None:
+            conditions += [TrialRow.status == Status.OK.value, TrialRow.median_s.between(*self.time_s)]
         if self.job_id is None:
             return conditions
         of_job = TrialRow.job_id == self.job_id
@@ -275,8 +284,19 @@ class TrialFilter:
             job = select(JobRow.target_key).where(JobRow.id == self.job_id)
             if session.scalar(job) != self.target_key:
                 return {}
-        query = select(TrialRow.status, func.count()).where(*self.conditions(TrialRow.created_at))
-        return {STATUSES[status]: count for status, count in session.execute(query.group_by(TrialRow.status))}
+        column = TrialRow.created_at if self.time_s is None else TrialRow.median_s
+        counts = _count(session, replace(self, is_own=False).conditions(column))
+        if self.is_own and self.job_id is None:  # what was imported is of no job, which an index tells
+            of_no_job = replace(self, is_own=False).conditions(column)
+            imported = _count(session, [*of_no_job, TrialRow.job_id.is_(None), TrialRow.is_imported])
+            counts = {status: n - imported.get(status, 0) for status, n in counts.items()}
+        return {status: count for status, count in counts.items() if count}
+
+
+def _count(session: Session, conditions: Iterable[ColumnElement[bool]]) -> dict[Status, int]:
+    """Numbers of rows by status."""
+    query = select(TrialRow.status, func.count()).where(*conditions).group_by(TrialRow.status)
+    return {STATUSES[status]: count for status, count in session.execute(query)}
 
 
 def _walk(

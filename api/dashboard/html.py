@@ -132,6 +132,11 @@ def task_url(task_key: str, target: str, **query: object) -> str:
     return url(f"/tasks/{task_key}", target=target, **query)
 
 
+def explorer_url(task_key: str, target: str, **query: object) -> str:
+    """URL of the page that explores the trials of a task on a target."""
+    return url(f"/tasks/{task_key}/trials", target=target, **query)
+
+
 def candidate_url(task_key: str, schedule_key: str, target: str, **query: object) -> str:
     """URL of the page of a schedule of a task on a target."""
     return url(f"/tasks/{task_key}/schedules/{schedule_key}", target=target, **query)
@@ -262,6 +267,7 @@ _templates.globals |= {
     "job_url": job_url,
     "task_url": task_url,
     "candidate_url": candidate_url,
+    "explorer_url": explorer_url,
     "records_url": records_url,
     "lookup_url": lookup_url,
     "twin_url": twin_url,

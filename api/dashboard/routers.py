@@ -2,9 +2,9 @@
 
 from . import cost_model, fleet, html, jobs, records, session
 from .job import page as job
-from .task import candidate
+from .task import candidate, explorer
 from .task import page as task
 
-PAGES = (jobs, job, task, candidate, records, cost_model, fleet, html, session)
+PAGES = (jobs, job, task, candidate, explorer, records, cost_model, fleet, html, session)
 
 ROUTERS = tuple(page.router for page in PAGES)

@@ -5,7 +5,8 @@ Misspelt ones would do nothing, and of several values one would count.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, get_args, get_origin
 
 from fastapi import Request
@@ -13,7 +14,7 @@ from fastapi.dependencies.models import Dependant
 from pydantic import BaseModel
 
 from .paths import is_for_programs
-from .problems import Problem, ProblemKind, pointer
+from .problems import Problem, ProblemKind, invalid, pointer
 from .request_faults import MOST_ERRORS
 
 
@@ -25,8 +26,8 @@ async def only_known_query(request: Request) -> None:
     """
     if not request.query_params or not is_for_programs(request.url.path):
         return
-    takes_many = _parameters(request.scope["route"].dependant)
-    faults = _faults(request, takes_many)
+    dependant = request.scope["route"].dependant
+    faults = _faults(request, _parameters(dependant), tuple(_prefixes(dependant)))
     if not faults:
         return
     errors = [
@@ -37,15 +38,42 @@ async def only_known_query(request: Request) -> None:
     raise Problem(ProblemKind.INVALID, f"query {errors[0]['pointer']}: {errors[0]['detail']}{more}", errors=errors)
 
 
-def _faults(request: Request, takes_many: Mapping[str, bool]) -> dict[str, str]:
-    """What is wrong with each parameter that is."""
+@dataclass(frozen=True, slots=True)
+class PrefixedQuery:
+    """A dependency: parameters whose names begin with a prefix, as rest of the name -> value. Raises Problem.
+
+    The OpenAPI document has no form for these: what a route says of itself tells of them.
+    """
+
+    prefix: str
+    longest_name: int
+    longest: int  # text of a value
+    most: int = 100
+
+    def __call__(self, request: Request) -> dict[str, str]:
+        found = {
+            name.removeprefix(self.prefix): value
+            for name, value in request.query_params.items()
+            if name.startswith(self.prefix)
+        }
+        if len(found) > self.most:
+            raise invalid("query", [self.prefix], f"at most {self.most} such parameters are taken, not {len(found)}")
+        for name, value in found.items():
+            if len(name) > self.longest_name or len(value) > self.longest:
+                detail = f"a name has at most {self.longest_name} characters, its value {self.longest}"
+                raise invalid("query", [self.prefix + name], detail)
+        return found
+
+
+def _faults(request: Request, takes_many: Mapping[str, bool], prefixes: tuple[str, ...]) -> dict[str, str]:
+    """What is wrong with each parameter that is; those with one of the prefixes are taken once."""
     has = f"this route has {', '.join(sorted(takes_many))}" if takes_many else "this route has none"
     faults = {}
     for name in dict.fromkeys(request.query_params):
         count = len(request.query_params.getlist(name))
-        if name not in takes_many:
+        if name not in takes_many and not name.startswith(prefixes):
             faults[name] = f"there is no such parameter; {has}"
-        elif count > 1 and not takes_many[name]:
+        elif count > 1 and not takes_many.get(name):
             faults[name] = f"it is given {count} times; give it once"
     return faults
 
@@ -62,6 +90,14 @@ def _parameters(dependant: Dependant) -> dict[str, bool]:
     for part in dependant.dependencies:
         own |= _parameters(part)
     return own
+
+
+def _prefixes(dependant: Dependant) -> Iterator[str]:
+    """The prefixes of the names of further parameters that a route takes."""
+    for part in dependant.dependencies:
+        if isinstance(part.call, PrefixedQuery):
+            yield part.call.prefix
+        yield from _prefixes(part)
 
 
 def _is_list(kind: Any) -> bool:

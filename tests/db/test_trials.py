@@ -267,6 +267,36 @@ def test_the_fastest_come_first(filled, samples, of_task):
     assert filled.trials.fastest(of_task[0], samples.target(4).key, 3) == []
 
 
+def test_those_within_a_range_of_times(filled, samples, leases, of_task):
+    for number in range(8):
+        measurement = CRASHED if number == 7 else samples.measurement((1 + number) * 1e-3)
+        filled.record(samples.record(number, measurement), leases[number % 2])
+    within = {"time_s": (2e-3, 5e-3), "limit": 3}
+    for order, numbers in ((TrialOrder.FASTEST, [1, 2, 3, 4]), (TrialOrder.SLOWEST, [4, 3, 2, 1])):
+        lines = pages(filled, of_task, order=order, **within)
+        assert [line.schedule for line in lines] == [samples.schedule(number) for number in numbers]
+    page = filled.trials.page(*of_task, order=TrialOrder.FASTEST, **within)
+    assert (page.total, page.counts) == (4, {Status.OK: 4})
+    page = filled.trials.page(*of_task, order=TrialOrder.FASTEST, job_id=leases[0].job_id, **within)
+    assert [line.schedule for line in page.trials] == [samples.schedule(number) for number in (2, 4)]
+    assert page.total == 2
+    assert filled.trials.page(*of_task, order=TrialOrder.FASTEST, time_s=(1.0, 2.0)).total == 0
+    assert filled.trials.page(*of_task, order=TrialOrder.FASTEST, statuses=[Status.CRASH], time_s=(0.0, 2.0)).total == 0
+
+
+def test_those_that_were_timed_here(filled, samples, leases, of_task):
+    filled.record(samples.record(1, samples.measurement(1e-3)), leases[0])
+    filled.record(samples.record(2, samples.measurement(2e-3)))  # of no job, and none of another machine
+    line = next(iter(filled.export()))
+    for number in (3, 4):
+        filled.import_([json.dumps({**line, "schedule": samples.schedule(number).to_json()})])
+    assert filled.trials.page(*of_task).total == 4
+    for options in ({}, {"time_s": (0.0, 1.0)}):
+        page = filled.trials.page(*of_task, order=TrialOrder.SLOWEST, is_own=True, **options)
+        assert [line.schedule for line in page.trials] == [samples.schedule(number) for number in (2, 1)]
+        assert (page.total, page.counts) == (2, {Status.OK: 2})
+
+
 def test_one_trial_has_all_that_was_measured(filled, samples, leases, of_task):
     for number in range(3):
         filled.record(samples.record(number), leases[0])
@@ -324,13 +354,15 @@ def test_no_query_goes_through_all_trials(filled, samples, leases, of_task):
             (order, some, trials.page(*of_task, order=order, **some))
             for order, some in itertools.product(TrialOrder, filters)
         ]
+        for some in ({}, {"job_id": jobs[0]}):
+            trials.page(*of_task, order=TrialOrder.SLOWEST, time_s=(1e-3, 2e-3), **some)
         trials.sample(*of_task, 50)
         trials.fastest(*of_task, 20)
         trials.get(*of_task, samples.schedule(1).key)
         for job_id in jobs:
             trials.counts(job_id)
     counting = [steps for query, steps in plans(filled, statements).items() if "count(" in query]
-    assert len(counting) == 3
+    assert len(counting) == 5
     assert all("COVERING INDEX" in steps or "Index Only Scan" in steps for steps in counting), counting
     with selected(filled) as statements:
         for order, some, page in pages:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from typing import NamedTuple
@@ -62,6 +62,27 @@ def calibrations(store: Store | None, task: Task, target: Target, lines: Sequenc
         name = f"snapshot {newest.snapshot.id}"
         results.append(_calibration(name, newest.learned, parts, newest.snapshot.newest_trial_id))
     return results
+
+
+@dataclass(frozen=True, slots=True)
+class Predictions:
+    """What the newest model predicts for trials."""
+
+    model: str  # as `Calibration` names it; empty: there is none
+    times_s: Mapping[int, float]  # by the id of the trial; none of those outside of the present spaces
+
+
+def predictions(store: Store | None, task: Task, target: Target, lines: Sequence[TrialLine]) -> Predictions:
+    """The times that the newest model predicts for trials, whether these worked or not. Raises StoreError."""
+    known = experience(store, target.kind)
+    if known.learned is None:
+        return Predictions("", {})
+    model = XGBModel(known.learned)
+    times_s: dict[int, float] = {}
+    for part in trials_by_space(task, target, lines):
+        scores = model.score(task, target, part.trials.space, part.trials.rows)
+        times_s |= {line.id: float(np.exp2(-score)) for line, score in zip(part.lines, scores, strict=True)}
+    return Predictions(f"snapshot {known.snapshot.id}" if known.snapshot else "base model", times_s)
 
 
 def _calibration(name: str, learned: LayeredModel, parts: Sequence[SpaceTrials], newest_id: int) -> Calibration:

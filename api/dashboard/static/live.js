@@ -135,6 +135,9 @@ function reword() {
   for (const one of every("time[data-ago]")) one.textContent = ago(Date.parse(one.dateTime));
 }
 
+// Another script changed the address: what is there is shown.
+document.addEventListener("moved", () => renew().catch((error) => say(error.message)));
+
 // Following the events. By fetch: an EventSource does not tell an end from a refusal.
 
 let listening = null; // what ends the stream that is open

@@ -367,7 +367,7 @@ async def task_page(store: Store, descriptions: Descriptions, query: TaskAsked) 
 
 def _load_facts(store: Store, query: TaskAsked) -> TaskFacts:
     key, target_key = query.task, query.target
-    job = None if query.job is None else _job(store, query.job)
+    job = None if query.job is None else find_job(store, query.job)
     newest_event = store.jobs.newest_event(job.id) if job else 0  # before what the page says, so that none is missed
     known = Standing.load(store, key, target_key, job)
     return TaskFacts(
@@ -381,7 +381,8 @@ def _load_facts(store: Store, query: TaskAsked) -> TaskFacts:
     )
 
 
-def _job(store: Store, job_id: int) -> Job:
+def find_job(store: Store, job_id: int) -> Job:
+    """A job by its number. Raises Problem where there is none, StoreError."""
     try:
         return store.jobs.get(job_id)
     except NotFound as error:

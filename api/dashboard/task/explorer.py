@@ -1,0 +1,500 @@
+"""The trials of a task explored: which knob matters, all of them on axes to brush, and a table of what is chosen.
+
+What is drawn is a sample: the fastest, and others without regard to what came of them. What is counted and listed is
+exact wherever an index can tell, and else said to be of the sample.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import inf
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Query
+from markupsafe import Markup
+from pydantic import Field
+
+from tunewright.db.bounds import LARGEST_ID
+from tunewright.db.store import Store
+from tunewright.db.trial import TrialLine, TrialOrder, TrialPage
+from tunewright.search_space.measurement import Status
+from tunewright.search_space.schedule import Schedule
+
+from ...http.descriptions import Descriptions, DescriptionsDep
+from ...http.paging import Cursor, bad_cursor
+from ...http.problems import ProblemKind, invalid
+from ...http.query import PrefixedQuery
+from ...http.schemas.base import Answer, Digest
+from ...http.service import ServiceDep, in_thread
+from ..drawing.parallel import Band, BandKind, BrushAxis, Explored
+from ..page import add_page
+from ..views import LONGEST, TargetName, Text
+from .columns import (
+    GFLOPS,
+    KNOB,
+    LONGEST_RANGE,
+    PLAIN_COLUMNS,
+    PREDICTED,
+    RANGED,
+    TIME,
+    Column,
+    TrialColumns,
+    ValueRange,
+    knob_column,
+    time_s,
+)
+from .page import TaskInPath, find_job
+from .schedules import Standing, TaskHead, TrialBrief
+from .shares import Explanation, ImportanceShown, explain
+
+router = APIRouter(tags=["pages"])
+
+DRAWN_AT_RANDOM, DRAWN_FASTEST = 1600, 400
+"""Trials in the sample: those with the least digests, which is as good as by chance, and the fastest beside them."""
+
+BEST = 20
+"""So many of the fastest are drawn thick, but no more than a tenth."""
+
+MOST_AXES = 10
+"""Knobs that have an axis."""
+
+ROWS = 20
+"""Trials on one page."""
+
+_SAMPLE_CURSOR = re.compile(r"sample ([0-9]{1,5})", re.ASCII)
+
+_RANGE = Field(default="", max_length=LONGEST_RANGE)
+RangeText = Annotated[str, _RANGE]
+
+ColumnName = Annotated[str, Field(max_length=LONGEST + len(KNOB))]
+
+
+class ExplorerQuery(Answer):
+    """What of a task's trials was asked for. Ranges are `8..32`, `8..`, `..32`, or one number."""
+
+    target: Digest = Field(description="Key of the target that it was measured on.")
+    sketch: Annotated[str, Field(max_length=LONGEST)] = Field(
+        default="", description="Only trials of this sketch, as `name.version`; empty: of all."
+    )
+    job: int | None = Field(default=None, ge=1, le=LARGEST_ID, description="Only trials of this job.")
+    status: tuple[Status, ...] = Field(
+        default=(), max_length=len(Status), description="Only trials that ended in one of these ways."
+    )
+    x: ColumnName = Field(default="trial", description="Column of the scatter's x axis, such as `knob.tile`.")
+    y: ColumnName = Field(default="time", description="Column of its y axis.")
+    time: RangeText = Field(default="", description="Range of the time as a trial, in ms.")
+    gflops: RangeText = Field(default="", description="Range of what is computed a second, in GFLOP/s.")
+    predicted: RangeText = Field(default="", description="Range of the predicted time, in ms.")
+    trial: RangeText = Field(default="", description="Range of the number of the trial within its job.")
+    created: RangeText = Field(default="", description="Range of moments, in seconds since 1970.")
+    sort: ColumnName = Field(default="time", description="Column that the table is sorted by.")
+    desc: bool = Field(default=False, description="Whether it begins with the largest.")
+    cursor: Cursor = None
+
+
+class ExplorerAsked(ExplorerQuery):
+    """What a page of trials was asked for."""
+
+    task: Digest
+    knobs: dict[ColumnName, RangeText] = Field(description="Ranges of knobs, by name; in addresses `knob.NAME`.")
+
+    def query(self, **changes: Any) -> dict[str, Any]:
+        """The query of the page that is asked for the same but for some changes; its first page, unless told."""
+        fields = self.model_dump(exclude={"task", "cursor", "knobs"}, mode="json")
+        fields |= {KNOB + name: text for name, text in self.knobs.items()} | changes
+        plain = {"x": "trial", "y": "time", "sort": "time", "desc": False}
+        return {
+            name: "true" if value is True else value for name, value in fields.items() if value != plain.get(name, "")
+        }
+
+    def ranges(self) -> dict[str, ValueRange]:
+        """The ranges, by the name of the column. Raises Problem."""
+        texts = {name: getattr(self, name) for name in RANGED} | {
+            KNOB + name: text for name, text in self.knobs.items()
+        }
+        found = {}
+        for name, text in texts.items():
+            try:
+                if text.strip():
+                    found[name] = ValueRange.of(text)
+            except ValueError as error:
+                raise invalid("query", [name], str(error)) from error
+        return found
+
+
+class ColumnShown(Answer):
+    """A column that may be an axis."""
+
+    name: Annotated[Text, Field(description="In addresses.")]
+    label: Text
+    words: Text = Field(description="What it is; empty where the name says it.")
+    range: Text = Field(description="What is chosen of it; empty: all.")
+    hint: Text = Field(description="The range of all values; empty where there are none.")
+    is_brushable: bool = Field(description="Whether ranges of it can be chosen.")
+
+
+class SketchShown(Answer):
+    """A sketch of which there are trials in the sample."""
+
+    name: Text = Field(description="With its version.")
+    sampled: int = Field(description="Trials of it in the sample.")
+
+
+class BandShown(Answer):
+    """Marks behind each other that are drawn alike."""
+
+    kind: BandKind
+    count: int
+    is_kept: bool = Field(description="Whether the ranges hold them.")
+
+
+class MarksShown(Answer):
+    """The trials that are drawn, each at the same place of all lists."""
+
+    ids: list[int]
+    columns: dict[ColumnName, list[float | None]] = Field(
+        description="Their values by column, those of the axes alone."
+    )
+    bands: list[BandShown] = Field(description="How they are drawn, in their order.")
+    axes: list[ColumnName] = Field(description="The columns of the parallel coordinates, from left to right.")
+
+
+class ExploredTrial(TrialBrief):
+    """A trial in the table."""
+
+    gflops: float | None
+    predicted_ms: float | None = Field(description="By the newest cost model; null: not known.")
+    mark: int | None = Field(description="Its place among the marks; null: it is not in the sample.")
+
+
+class ExplorerPage(Answer):
+    """The trials of a task on a target."""
+
+    asked: ExplorerAsked
+    task: TaskHead
+    target: TargetName
+    trials: int = Field(description="Trials of the task on the target that were timed here.")
+    imported: int = Field(description="The others, which were imported: they are in no chart and no table.")
+    sampled: int = Field(description="Of the former, those in the sample.")
+    counts: dict[Status, int] = Field(description="How all of them ended.")
+    sketches: list[SketchShown]
+    columns: list[ColumnShown]
+    importance: ImportanceShown | None = Field(description="Null while that is being found out.")
+    marks: MarksShown
+    shown: int = Field(description="Trials that the table has on all its pages.")
+    is_of_sample: bool = Field(description="Whether `shown` counts, and the table lists, trials of the sample alone.")
+    rows: list[ExploredTrial]
+    next: str | None = Field(description="The `cursor` of the page behind this one; null on the last.")
+
+    @property
+    def chosen(self) -> list[ColumnShown]:
+        """The columns of which something is chosen."""
+        return [column for column in self.columns if column.range]
+
+    @property
+    def kept(self) -> int:
+        """Marks that the ranges hold."""
+        return sum(band.count for band in self.marks.bands if band.is_kept)
+
+
+# Charts
+
+
+def explorer_charts(view: ExplorerPage) -> dict[str, Markup]:
+    """`parallel` and `scatter`."""
+    marks = view.marks
+    bands = [Band(band.kind, band.count, band.is_kept) for band in marks.bands]
+    words = f"{len(marks.ids):,} trials are drawn, of which {view.kept:,} are within the ranges."
+    drawing = Explored(bands, words)
+    fails = any(band.kind == "failed" for band in bands)
+    ranges = view.asked.ranges()
+
+    def axis(name: str, fails: bool = False) -> BrushAxis:
+        column = find_column(name)
+        values = [None if value is None else value / column.factor for value in marks.columns[name]]
+        return column.axis(values, ranges.get(name), fails)
+
+    nothing = "No trial has worked or failed in this way." if view.trials else "There are no trials yet."
+    axes = [axis(name, fails and name in (TIME.name, GFLOPS.name)) for name in marks.axes]
+    return {
+        "parallel": drawing.parallel(
+            "Trials by their knobs",
+            axes,
+            nothing if not marks.ids else "No knob has more than one value in these trials.",
+        ),
+        "scatter": drawing.scatter("Trials by two columns", axis(view.asked.x), axis(view.asked.y), nothing),
+    }
+
+
+def find_column(name: str) -> Column:
+    """A column by its name."""
+    return next((column for column in PLAIN_COLUMNS if column.name == name), None) or knob_column(
+        name.removeprefix(KNOB)
+    )
+
+
+# View
+
+
+@add_page(
+    router,
+    "/tasks/{task_key}/trials",
+    "task/explorer.html",
+    summary="The trials of a task, explored",
+    charts=explorer_charts,
+    refusals=(ProblemKind.NO_SUCH_TASK, ProblemKind.NO_SUCH_TARGET, ProblemKind.NO_SUCH_JOB, ProblemKind.INVALID),
+)
+async def explorer(
+    service: ServiceDep,
+    descriptions: DescriptionsDep,
+    task_key: TaskInPath,
+    query: Annotated[ExplorerQuery, Query()],
+    knobs: Annotated[dict[str, str], Depends(PrefixedQuery(KNOB, LONGEST, LONGEST_RANGE))],
+) -> ExplorerPage:
+    """Which knobs matter, by the trials and by the cost model; a sample of the trials to draw; those within all ranges.
+
+    A range of a knob is given as `knob.NAME`. What takes long to work out is null at first.
+    """
+    return await explorer_page(service.store, descriptions, ExplorerAsked(task=task_key, knobs=knobs, **dict(query)))
+
+
+@dataclass(frozen=True, slots=True)
+class ExplorerFacts:
+    """What is read from the database for one page."""
+
+    known: Standing
+    total: TrialPage  # the newest trial of those that were timed here
+    imported: int
+    at_random: Sequence[TrialLine]  # in the order of their digests
+    fastest: Sequence[TrialLine]
+
+    @property
+    def lines(self) -> list[TrialLine]:
+        """The sample."""
+        return list({line.id: line for line in (*self.at_random, *self.fastest)}.values())
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the sample has all trials."""
+        return self.total.total <= len(self.at_random)
+
+    @property
+    def mark(self) -> tuple[object, ...]:
+        """A value that changes with what is explained."""
+        newest_id = self.total.trials[0].id if self.total.trials else 0
+        return newest_id, tuple(sorted(self.total.counts.items())), self.known.snapshot_id
+
+    @staticmethod
+    def load(store: Store, query: ExplorerAsked) -> ExplorerFacts:
+        """By what was asked for. Raises Problem, StoreError."""
+        if query.job is not None:
+            find_job(store, query.job)
+        keys = query.task, query.target
+        known = Standing.load(store, *keys)
+        total = store.trials.page(*keys, is_own=True, order=TrialOrder.NEWEST, limit=1)
+        at_random = store.trials.sample(*keys, DRAWN_AT_RANDOM)
+        fastest = store.trials.fastest(*keys, DRAWN_FASTEST) if len(at_random) >= DRAWN_AT_RANDOM else []
+        return ExplorerFacts(known, total, store.trials.imported(*keys), at_random, fastest)
+
+
+async def explorer_page(store: Store, descriptions: Descriptions, query: ExplorerAsked) -> ExplorerPage:
+    """The page that was asked for. Raises Problem for what is not known and for bad ranges, StoreError."""
+    query.ranges()  # so that bad ones cost nothing
+    facts = await in_thread(partial(ExplorerFacts.load, store, query))
+    sketch = query.sketch if query.sketch in {sketch_name(line.schedule) for line in facts.lines} else ""
+    work = partial(explain, store, facts.known, facts.at_random, facts.fastest, sketch)
+    found = await descriptions.analyse(("explored", query.task, query.target, sketch), facts.mark, work)
+    return await in_thread(partial(_page, store, query, facts, found))
+
+
+def sketch_name(schedule: Schedule) -> str:
+    """A sketch with its version."""
+    return f"{schedule.sketch}.{schedule.version}"
+
+
+def _page(store: Store, query: ExplorerAsked, facts: ExplorerFacts, found: Explanation | None) -> ExplorerPage:
+    known, ranges = facts.known, query.ranges()
+    of_sketch = [line for line in facts.lines if query.sketch in ("", sketch_name(line.schedule))]
+    table = TrialColumns(known.task, of_sketch, found.predicted_s if found else {})
+    for name, text in (("x", query.x), ("y", query.y), ("sort", query.sort)):
+        if text not in table.columns:
+            raise invalid("query", [name], f"there is no such column; there are {', '.join(table.columns)}"[:300])
+    narrowed = [
+        line
+        for line in of_sketch
+        if (not query.status or line.status in query.status) and query.job in (None, line.job_id)
+    ]
+    marked, bands = _bands(narrowed, table, ranges)
+    drawn = TrialColumns(known.task, marked, table.predicted_s)
+    axes = _axes(table, ranges, found)
+    kept = [line for line in narrowed if table.holds(line, ranges)]
+    listed = _Listed.of(store, query, ranges, facts, table, kept)
+    places = {line.id: place for place, line in enumerate(marked)}
+    sketches: dict[str, int] = {}
+    for line in facts.lines:
+        sketches[sketch_name(line.schedule)] = sketches.get(sketch_name(line.schedule), 0) + 1
+    return ExplorerPage(
+        asked=query,
+        task=TaskHead.of(known.task),
+        target=TargetName.of(known.target),
+        trials=facts.total.total,
+        imported=facts.imported,
+        sampled=len(facts.lines),
+        counts=dict(facts.total.counts),
+        sketches=[SketchShown(name=name, sampled=count) for name, count in sorted(sketches.items())],
+        columns=_columns(table, ranges),
+        importance=found.shown if found else None,
+        marks=MarksShown(
+            ids=[line.id for line in marked],
+            columns={name: _short(drawn, name) for name in dict.fromkeys([*axes, query.x, query.y])},
+            bands=bands,
+            axes=axes,
+        ),
+        shown=listed.total,
+        is_of_sample=listed.is_of_sample,
+        rows=[_row(known, table, line, places.get(line.id)) for line in listed.lines],
+        next=listed.next,
+    )
+
+
+def _bands(
+    lines: Sequence[TrialLine], table: TrialColumns, ranges: Mapping[str, ValueRange]
+) -> tuple[list[TrialLine], list[BandShown]]:
+    """The trials in the order in which they are drawn, and the bands of that."""
+    timed = sorted((line for line in lines if time_s(line)), key=lambda line: (time_s(line), line.id))
+    best = min(BEST, -(-len(timed) // 10))
+    third = -(-(len(timed) - best) // 3) or 1
+    thirds: list[BandKind] = ["fast", "middle", "slow"]
+    kinds: dict[int, BandKind] = {
+        line.id: "best" if place < best else thirds[(place - best) // third] for place, line in enumerate(timed)
+    }
+    order: tuple[BandKind, ...] = ("best", *thirds, "failed")
+    ordered = timed + [line for line in lines if line.id not in kinds]
+    groups: dict[tuple[BandKind, bool], list[TrialLine]] = {
+        (kind, is_kept): [] for kind in order for is_kept in (True, False)
+    }
+    for line in ordered:
+        groups[kinds.get(line.id, "failed"), table.holds(line, ranges)].append(line)
+    bands = [
+        BandShown(kind=kind, count=len(group), is_kept=is_kept) for (kind, is_kept), group in groups.items() if group
+    ]
+    return [line for group in groups.values() for line in group], bands
+
+
+def _axes(table: TrialColumns, ranges: Mapping[str, ValueRange], found: Explanation | None) -> list[str]:
+    """The columns of the parallel coordinates: the knobs that matter most, what has a range, and the time."""
+    varied = table.varied
+    if len(varied) > MOST_AXES and found is not None and found.shown.knobs:
+        heaviest = [knob.name for knob in found.shown.knobs][:MOST_AXES]
+        varied = [knob for knob in varied if knob in heaviest] or varied
+    knobs = [KNOB + knob for knob in varied[:MOST_AXES]]
+    return [*dict.fromkeys([*knobs, *(name for name in ranges if name != TIME.name)]), TIME.name]
+
+
+def _columns(table: TrialColumns, ranges: Mapping[str, ValueRange]) -> list[ColumnShown]:
+    shown = []
+    columns = dict(table.columns) | {name: find_column(name) for name in ranges if name not in table.columns}
+    for name, column in columns.items():
+        values = [value * column.factor for value in table.values(name) if value is not None]
+        chosen = ranges.get(name)
+        hint = str(ValueRange(float(f"{min(values):.4g}"), float(f"{max(values):.4g}"))) if values else ""
+        shown.append(ColumnShown.show(column, range=str(chosen) if chosen else "", hint=hint))
+    return shown
+
+
+def _short(table: TrialColumns, name: str) -> list[float | None]:
+    """The values of a column in the units of addresses, as short as charts need them."""
+    factor = find_column(name).factor
+    if factor == 1.0:
+        return [None if value is None else round(value) for value in table.values(name)]
+    return [None if value is None else float(f"{value * factor:.5g}") for value in table.values(name)]
+
+
+def _row(known: Standing, table: TrialColumns, line: TrialLine, place: int | None) -> ExploredTrial:
+    brief = known.brief(line)
+    flops_s, predicted_s = table.value(line, GFLOPS.name), table.value(line, PREDICTED.name)
+    return ExploredTrial.show(
+        brief,
+        gflops=None if flops_s is None else 1e-9 * flops_s,
+        predicted_ms=None if predicted_s is None else 1e3 * predicted_s,
+        mark=place,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """A page of the table."""
+
+    lines: Sequence[TrialLine]
+    total: int
+    is_of_sample: bool
+    next: str | None
+
+    @staticmethod
+    def of(
+        store: Store,
+        query: ExplorerAsked,
+        ranges: Mapping[str, ValueRange],
+        facts: ExplorerFacts,
+        table: TrialColumns,
+        kept: Sequence[TrialLine],
+    ) -> _Listed:
+        """Of all trials where an index tells which they are, and else of those that the sample has. Raises Problem."""
+        times_s = _times_s(ranges, facts.known.task.flops)
+        orders = {"time": (TrialOrder.FASTEST, TrialOrder.SLOWEST)}
+        if times_s is None:
+            orders["created"] = (TrialOrder.OLDEST, TrialOrder.NEWEST)
+        is_told = ranges.keys() <= {TIME.name, GFLOPS.name} and not query.sketch and query.sort in orders
+        if facts.is_whole or not is_told:
+            return _Listed._of_sample(query, facts, table, kept)
+        try:
+            page = store.trials.page(
+                query.task,
+                query.target,
+                job_id=query.job,
+                statuses=query.status or None,
+                time_s=times_s,
+                is_own=True,
+                order=orders[query.sort][query.desc],
+                cursor=query.cursor,
+                limit=ROWS,
+            )
+        except ValueError as error:
+            raise bad_cursor() from error
+        return _Listed(page.trials, page.total, False, page.next)
+
+    @staticmethod
+    def _of_sample(
+        query: ExplorerAsked, facts: ExplorerFacts, table: TrialColumns, kept: Sequence[TrialLine]
+    ) -> _Listed:
+        match = _SAMPLE_CURSOR.fullmatch(query.cursor or "sample 0")
+        if match is None:
+            raise bad_cursor()
+        first = int(match[1])
+
+        def rank(line: TrialLine) -> tuple[bool, float, int]:
+            value = table.value(line, query.sort)
+            return value is None, 0.0 if value is None else -value if query.desc else value, line.id
+
+        lines = sorted(kept, key=rank)
+        following = f"sample {first + ROWS}" if len(lines) > first + ROWS else None
+        return _Listed(lines[first : first + ROWS], len(lines), not facts.is_whole, following)
+
+
+def _times_s(ranges: Mapping[str, ValueRange], flops: int) -> tuple[float, float] | None:
+    """The times within the ranges of times and of operations a second, both ends with a little more for rounding."""
+    low_s, high_s = 0.0, inf
+    if TIME.name in ranges:
+        low_s, high_s = (1e-3 * end for end in (ranges[TIME.name].low, ranges[TIME.name].high))
+    if GFLOPS.name in ranges:
+        slowest, fastest = (1e9 * end for end in (ranges[GFLOPS.name].low, ranges[GFLOPS.name].high))
+        if not flops or fastest <= 0:
+            return (1.0, 0.0)  # nothing is
+        low_s = max(low_s, flops / fastest)
+        high_s = min(high_s, flops / slowest if slowest > 0 else inf)
+    if not ranges:
+        return None
+    return max(low_s, 0.0) * (1 - 1e-8), min(high_s, 1e100) * (1 + 1e-8)
