@@ -288,7 +288,7 @@ class TrialFilter:
         counts = _count(session, replace(self, is_own=False).conditions(column))
         if self.is_own and self.job_id is None:  # what was imported is of no job, which an index tells
             of_no_job = replace(self, is_own=False).conditions(column)
-            imported = _count(session, [*of_no_job, TrialRow.job_id.is_(None), TrialRow.is_imported])
+            imported = _count(session, [*of_no_job, TrialRow.job_id.is_(None), TrialRow.is_imported.is_(True)])
             counts = {status: n - imported.get(status, 0) for status, n in counts.items()}
         return {status: count for status, count in counts.items() if count}
 

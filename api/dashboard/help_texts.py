@@ -17,6 +17,9 @@ _TEXTS = {
     "is the highest point of it. The curve is of trials of this job, the gain below it what the table has.",
     "importance of knobs": "Which part of the differences between the times of trials each knob explains by itself. The "
     "log of the time is fitted by one effect a knob on half of the trials and judged on the others; intervals are of 95%.",
+    "importance of knobs": "Which part of the differences between the times of trials each knob explains by itself. "
+    "The log of the time is fitted by one effect a knob on half of the trials and judged on the others, with intervals "
+    "of 95%.",
     "expected of more": "How much faster more searching should make the model, by how fast its tasks improved. "
     "It is an estimate by the search itself, not a measurement.",
     "expected of the rest": "How much faster the rest of the budget should make the model. It is an estimate by the "

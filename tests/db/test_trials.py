@@ -271,7 +271,7 @@ def test_those_within_a_range_of_times(filled, samples, leases, of_task):
     for number in range(8):
         measurement = CRASHED if number == 7 else samples.measurement((1 + number) * 1e-3)
         filled.record(samples.record(number, measurement), leases[number % 2])
-    within = {"time_s": (2e-3, 5e-3), "limit": 3}
+    within: dict[str, Any] = {"time_s": (2e-3, 5e-3), "limit": 3}
     for order, numbers in ((TrialOrder.FASTEST, [1, 2, 3, 4]), (TrialOrder.SLOWEST, [4, 3, 2, 1])):
         lines = pages(filled, of_task, order=order, **within)
         assert [line.schedule for line in lines] == [samples.schedule(number) for number in numbers]
@@ -291,8 +291,8 @@ def test_those_that_were_timed_here(filled, samples, leases, of_task):
     for number in (3, 4):
         filled.import_([json.dumps({**line, "schedule": samples.schedule(number).to_json()})])
     assert filled.trials.page(*of_task).total == 4
-    for options in ({}, {"time_s": (0.0, 1.0)}):
-        page = filled.trials.page(*of_task, order=TrialOrder.SLOWEST, is_own=True, **options)
+    for time_s in (None, (0.0, 1.0)):
+        page = filled.trials.page(*of_task, order=TrialOrder.SLOWEST, is_own=True, time_s=time_s)
         assert [line.schedule for line in page.trials] == [samples.schedule(number) for number in (2, 1)]
         assert (page.total, page.counts) == (2, {Status.OK: 2})
 

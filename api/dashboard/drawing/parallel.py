@@ -61,6 +61,7 @@ class BrushAxis:
     words: str = ""  # what it is
     fails: bool = False  # whether those that failed lack a value of it
     is_brushable: bool = True
+    is_whole: bool = False  # whether its values are whole numbers
 
     def reach(self) -> tuple[float, float] | None:
         """The part of the scale that is chosen, from its lower end; None for all."""
@@ -82,6 +83,8 @@ class BrushAxis:
             about["data-log"] = "1"
         if isinstance(scale, ChoiceScale):
             about["data-values"] = " ".join(_exact(value * factor) for value in scale.values)
+        if self.is_whole:
+            about["data-whole"] = "1"
         if not self.is_brushable:
             about["data-still"] = "1"
         return about
@@ -119,7 +122,7 @@ class Explored:
             *drawn,
         )
         scrolled: Attributes = {"class": "scroll", "tabindex": "0", "role": "region", "aria-label": title}
-        return figure("parallel brushed", element("div", scrolled, drawing), self._legend("line"))
+        return figure("parallel brushed", element("div", scrolled, drawing), self._legend("line", lines))
 
     def scatter(self, title: str, x: BrushAxis, y: BrushAxis, nothing: str) -> Markup:
         """A dot for each mark; those that lack a value of either axis have none."""
@@ -145,7 +148,7 @@ class Explored:
             _chosen_box(x.reach(), y.reach()),
             *picks,
         )
-        return figure("scatter brushed", drawing, self._legend("dot"))
+        return figure("scatter brushed", drawing, self._legend("dot", places))
 
     def _paths(self, shape: str, places: Sequence[str]) -> list[Markup]:
         """A path a band, the first of them on top."""
@@ -160,7 +163,7 @@ class Explored:
             drawn for is_kept, drawn in paths[::-1] if is_kept
         ]
 
-    def _legend(self, shape: str) -> Markup:
+    def _legend(self, shape: str, places: Sequence[str]) -> Markup:
         names: dict[BandKind, str] = {
             "best": "of the fastest",
             "fast": "fast",
@@ -169,8 +172,11 @@ class Explored:
             "failed": "failed",
         }
         sums: dict[BandKind, int] = {}
+        first = 0
         for band in self.bands:
-            sums[band.kind] = sums.get(band.kind, 0) + band.count
+            drawn = sum(place is not NOWHERE for place in places[first : first + band.count])
+            sums[band.kind] = sums.get(band.kind, 0) + drawn
+            first += band.count
         entries = [
             LegendEntry(key(kind, shape), names[kind], counted(sums[kind], "trial")) for kind in names if sums.get(kind)
         ]
@@ -178,14 +184,15 @@ class Explored:
 
 
 def _exact(value: float) -> str:
-    return f"{value:.9g}"
+    return f"{value:.12g}"
 
 
 def _depths(axis: BrushAxis) -> list[int]:
     """How far below the upper end of an axis each line passes it."""
     part = TIMED if axis.fails else 1.0
     missing = 0 if axis.fails else UNKNOWN
-    known = {value: round(DEPTH * (1 - part * axis.scale.place(value))) for value in set(axis.values) - {None}}
+    values = {value for value in axis.values if value is not None}
+    known = {value: round(DEPTH * (1 - part * axis.scale.place(value))) for value in values}
     return [missing if value is None else known[value] for value in axis.values]
 
 

@@ -1,7 +1,7 @@
 // Brushes the marks of `drawing/parallel.py`: drags along an axis, or over the dots, choose ranges.
 //
 //   <figure class="chart parallel brushed"> one path a band; the part behind its n-th M is mark `data-first` + n
-//   <g class="pick" data-column="knob.tile" data-low data-high data-log data-values> an axis, and how it is read
+//   <g class="pick" data-column="knob.tile" data-low data-high data-log data-values data-whole> an axis
 //   <form id="ranges"> has the ranges as text, in <input data-range name="knob.tile">: what is dragged goes there
 //   <tr data-mark="17"> a row of the table, which lights up with its mark
 //
@@ -23,9 +23,10 @@ const clamp = (part) => Math.min(Math.max(part, 0), 1);
 
 /** An axis as its element tells it. */
 function axisOf(pick, number) {
-  const { column, low, high, log, values, part = 1, still } = pick.dataset;
+  const { column, low, high, log, values, whole, part = 1, still } = pick.dataset;
   const choices = values?.split(" ").map(Number);
-  return { pick, number, column, low: +low, high: +high, isLog: Boolean(log), choices, part: +part, isStill: Boolean(still) };
+  const flags = { isLog: Boolean(log), isWhole: Boolean(whole), isStill: Boolean(still) };
+  return { pick, number, column, low: +low, high: +high, choices, part: +part, ...flags };
 }
 
 const axesOf = (figure) => every(".pick", figure).map(axisOf);
@@ -38,13 +39,14 @@ function place({ low, high, isLog, choices }, value) {
 }
 
 /** The range between two places of an axis, as text; empty where nothing is there. */
-function range({ low, high, isLog, choices }, from, to) {
+function range({ low, high, isLog, isWhole, choices }, from, to) {
   if (choices) {
     const within = choices.filter((_, n) => (n + 0.5) / choices.length >= from && (n + 0.5) / choices.length <= to);
     return within.length ? [...new Set([within[0], within[within.length - 1]])].join("..") : "";
   }
-  const value = (part) => Number((isLog ? low * (high / low) ** part : low + (high - low) * part).toPrecision(high - low < high / 1e4 ? 12 : 4));
-  return `${from <= 0 ? "" : value(from)}..${to >= 1 ? "" : value(to)}`;
+  const value = (part) => (isLog ? low * (high / low) ** part : low + (high - low) * part);
+  const text = (part, whole) => (isWhole ? whole(value(part)) : Number(value(part).toPrecision(4)));
+  return `${from <= 0 ? "" : text(from, Math.ceil)}..${to >= 1 ? "" : text(to, Math.floor)}`;
 }
 
 /** The places between which a text chooses, with a little more for rounding; null where it chooses all. */

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import inf, isfinite
 
 from tunewright.codegen.fields import quote
@@ -15,7 +16,7 @@ from tunewright.search_space.space import KNOB_MEANINGS
 
 from ..drawing.choices import ChoiceScale, MomentScale
 from ..drawing.parallel import BrushAxis
-from ..drawing.scales import AxisSpec, Unit, scale
+from ..drawing.scales import AxisSpec, Scale, Unit, scale
 from ..views import MOST_KNOBS
 
 KNOB = "knob."
@@ -57,8 +58,8 @@ class ValueRange:
 
     def __str__(self) -> str:
         if self.low == self.high:
-            return f"{self.low:.9g}"
-        low, high = ("" if abs(end) == inf else f"{end:.9g}" for end in (self.low, self.high))
+            return f"{self.low:.12g}"
+        low, high = ("" if abs(end) == inf else f"{end:.12g}" for end in (self.low, self.high))
         return f"{low}..{high}"
 
     def holds(self, value: float | None) -> bool:
@@ -89,7 +90,7 @@ class Column:
         ends = None if chosen is None else (chosen.low / self.factor, chosen.high / self.factor)
         spec = AxisSpec(self.label, self.unit, self.is_log)
         if self.knob is not None and known and len(known) <= MOST_CHOICES:
-            across = ChoiceScale.of({value: f"{value:,.15g}" for value in known})
+            across: Scale = ChoiceScale.of({value: f"{value:,.15g}" for value in known})
         elif self.unit is Unit.CLOCK:
             across = MomentScale(min(known, default=0.0), max(known, default=0.0) + 1.0)
         else:
@@ -97,7 +98,18 @@ class Column:
             spec = AxisSpec(self.label, self.unit, is_log)
             across = scale(known, spec, 0.02)
         drawn = [value if value is not None and spec.fits(value) else None for value in values]
-        return BrushAxis(self.name, self.label, across, drawn, ends, self.factor, self.words, fails, self.is_brushable)
+        return BrushAxis(
+            self.name,
+            self.label,
+            across,
+            drawn,
+            chosen=ends,
+            factor=self.factor,
+            words=self.words,
+            fails=fails,
+            is_brushable=self.is_brushable,
+            is_whole=self.factor == 1.0,
+        )
 
 
 TIME = Column("time", "time", Unit.TIME, True, 1e3, "Time as a trial, in ms in addresses.")
@@ -129,6 +141,7 @@ class TrialColumns:
     lines: Sequence[TrialLine]
     predicted_s: Mapping[int, float]  # by id
     columns: Mapping[str, Column] = field(init=False)  # by name: the plain ones, then the knobs that all of them have
+    _values: dict[str, list[float | None]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         names: dict[str, None] = dict.fromkeys(name for line in self.lines[:1] for name, _ in line.schedule.values)
@@ -138,8 +151,10 @@ class TrialColumns:
         object.__setattr__(self, "columns", {column.name: column for column in (*PLAIN_COLUMNS, *knobs)})
 
     def values(self, name: str) -> list[float | None]:
-        """The values of a column by its name, of all trials; nothing where they have no such column."""
-        return [self.value(line, name) for line in self.lines]
+        """The values of a column by its name, of all trials; None where they have no such column."""
+        if name not in self._values:
+            self._values[name] = [self.value(line, name) for line in self.lines]
+        return self._values[name]
 
     def value(self, line: TrialLine, name: str) -> float | None:
         """The value of a trial."""
@@ -158,10 +173,14 @@ class TrialColumns:
             case "created":
                 return line.created_at.timestamp()
         knob = name.removeprefix(KNOB)
-        value = next((value for known, value in line.schedule.values if known == knob), None)
+        value = None
+        for known, number in line.schedule.values:
+            if known == knob:
+                value = number
+                break
         return None if value is None or abs(value) > 1e15 else float(value)  # beyond, numbers are not exact
 
-    @property
+    @cached_property
     def varied(self) -> list[str]:
         """The knobs that have more than one value."""
         knobs = [column.knob for column in self.columns.values() if column.knob is not None]
@@ -173,7 +192,7 @@ class TrialColumns:
             column = self.columns.get(name) or knob_column(name.removeprefix(KNOB))
             value = self.value(line, name)
             # A value that was typed as a table shows it is within the range.
-            if not chosen.holds(None if value is None else float(f"{value * column.factor:.9g}")):
+            if not chosen.holds(None if value is None else float(f"{value * column.factor:.12g}")):
                 return False
         return True
 

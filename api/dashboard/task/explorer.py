@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from math import inf
 from typing import Annotated, Any
 
@@ -33,6 +33,7 @@ from ..drawing.parallel import Band, BandKind, BrushAxis, Explored
 from ..page import add_page
 from ..views import LONGEST, TargetName, Text
 from .columns import (
+    CREATED,
     GFLOPS,
     KNOB,
     LONGEST_RANGE,
@@ -61,13 +62,12 @@ BEST = 20
 MOST_AXES = 10
 """Knobs that have an axis."""
 
-ROWS = 20
+ROWS = 16
 """Trials on one page."""
 
 _SAMPLE_CURSOR = re.compile(r"sample ([0-9]{1,5})", re.ASCII)
 
-_RANGE = Field(default="", max_length=LONGEST_RANGE)
-RangeText = Annotated[str, _RANGE]
+RangeText = Annotated[str, Field(max_length=LONGEST_RANGE)]
 
 ColumnName = Annotated[str, Field(max_length=LONGEST + len(KNOB))]
 
@@ -261,17 +261,23 @@ async def explorer(
     return await explorer_page(service.store, descriptions, ExplorerAsked(task=task_key, knobs=knobs, **dict(query)))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ExplorerFacts:
     """What is read from the database for one page."""
 
     known: Standing
-    total: TrialPage  # the newest trial of those that were timed here
+    counts: Mapping[Status, int]  # of those that were timed here
     imported: int
     at_random: Sequence[TrialLine]  # in the order of their digests
     fastest: Sequence[TrialLine]
+    page: TrialPage | None  # of the table; None where only the sample can be asked for it
 
     @property
+    def trials(self) -> int:
+        """Trials that were timed here."""
+        return sum(self.counts.values())
+
+    @cached_property
     def lines(self) -> list[TrialLine]:
         """The sample."""
         return list({line.id: line for line in (*self.at_random, *self.fastest)}.values())
@@ -279,13 +285,13 @@ class ExplorerFacts:
     @property
     def is_whole(self) -> bool:
         """Whether the sample has all trials."""
-        return self.total.total <= len(self.at_random)
+        return self.trials <= len(self.at_random)
 
     @property
     def mark(self) -> tuple[object, ...]:
         """A value that changes with what is explained."""
-        newest_id = self.total.trials[0].id if self.total.trials else 0
-        return newest_id, tuple(sorted(self.total.counts.items())), self.known.snapshot_id
+        newest_id = max((line.id for line in self.lines), default=0)
+        return newest_id, tuple(sorted(self.counts.items())), self.known.snapshot_id
 
     @staticmethod
     def load(store: Store, query: ExplorerAsked) -> ExplorerFacts:
@@ -294,10 +300,40 @@ class ExplorerFacts:
             find_job(store, query.job)
         keys = query.task, query.target
         known = Standing.load(store, *keys)
-        total = store.trials.page(*keys, is_own=True, order=TrialOrder.NEWEST, limit=1)
         at_random = store.trials.sample(*keys, DRAWN_AT_RANDOM)
-        fastest = store.trials.fastest(*keys, DRAWN_FASTEST) if len(at_random) >= DRAWN_AT_RANDOM else []
-        return ExplorerFacts(known, total, store.trials.imported(*keys), at_random, fastest)
+        is_sampled = len(at_random) >= DRAWN_AT_RANDOM
+        fastest = store.trials.fastest(*keys, DRAWN_FASTEST) if is_sampled else []
+        page = _told_page(store, query, known.task.flops) if is_sampled else None
+        if page is not None and query.job is None and not query.ranges():
+            counts = page.counts  # to count a million trials takes a while
+        else:
+            counts = store.trials.page(*keys, is_own=True, limit=1).counts
+        return ExplorerFacts(known, counts, store.trials.imported(*keys), at_random, fastest, page)
+
+
+def _told_page(store: Store, query: ExplorerAsked, flops: int) -> TrialPage | None:
+    """A page of all trials; None where no index tells which they are. Raises Problem."""
+    ranges = query.ranges()
+    times_s = _times_s(ranges, flops)
+    orders = {TIME.name: (TrialOrder.FASTEST, TrialOrder.SLOWEST)}
+    if times_s is None:
+        orders[CREATED.name] = (TrialOrder.OLDEST, TrialOrder.NEWEST)
+    if query.sketch or query.sort not in orders or not ranges.keys() <= {TIME.name, GFLOPS.name}:
+        return None
+    try:
+        return store.trials.page(
+            query.task,
+            query.target,
+            job_id=query.job,
+            statuses=query.status or None,
+            time_s=times_s,
+            is_own=True,
+            order=orders[query.sort][query.desc],
+            cursor=query.cursor,
+            limit=ROWS,
+        )
+    except ValueError as error:
+        raise bad_cursor() from error
 
 
 async def explorer_page(store: Store, descriptions: Descriptions, query: ExplorerAsked) -> ExplorerPage:
@@ -307,7 +343,7 @@ async def explorer_page(store: Store, descriptions: Descriptions, query: Explore
     sketch = query.sketch if query.sketch in {sketch_name(line.schedule) for line in facts.lines} else ""
     work = partial(explain, store, facts.known, facts.at_random, facts.fastest, sketch)
     found = await descriptions.analyse(("explored", query.task, query.target, sketch), facts.mark, work)
-    return await in_thread(partial(_page, store, query, facts, found))
+    return await in_thread(partial(_page, query, facts, found))
 
 
 def sketch_name(schedule: Schedule) -> str:
@@ -315,7 +351,7 @@ def sketch_name(schedule: Schedule) -> str:
     return f"{schedule.sketch}.{schedule.version}"
 
 
-def _page(store: Store, query: ExplorerAsked, facts: ExplorerFacts, found: Explanation | None) -> ExplorerPage:
+def _page(query: ExplorerAsked, facts: ExplorerFacts, found: Explanation | None) -> ExplorerPage:
     known, ranges = facts.known, query.ranges()
     of_sketch = [line for line in facts.lines if query.sketch in ("", sketch_name(line.schedule))]
     table = TrialColumns(known.task, of_sketch, found.predicted_s if found else {})
@@ -331,7 +367,7 @@ def _page(store: Store, query: ExplorerAsked, facts: ExplorerFacts, found: Expla
     drawn = TrialColumns(known.task, marked, table.predicted_s)
     axes = _axes(table, ranges, found)
     kept = [line for line in narrowed if table.holds(line, ranges)]
-    listed = _Listed.of(store, query, ranges, facts, table, kept)
+    listed = _Listed.of(query, facts, table, kept)
     places = {line.id: place for place, line in enumerate(marked)}
     sketches: dict[str, int] = {}
     for line in facts.lines:
@@ -340,10 +376,10 @@ def _page(store: Store, query: ExplorerAsked, facts: ExplorerFacts, found: Expla
         asked=query,
         task=TaskHead.of(known.task),
         target=TargetName.of(known.target),
-        trials=facts.total.total,
+        trials=facts.trials,
         imported=facts.imported,
         sampled=len(facts.lines),
-        counts=dict(facts.total.counts),
+        counts=dict(facts.counts),
         sketches=[SketchShown(name=name, sampled=count) for name, count in sorted(sketches.items())],
         columns=_columns(table, ranges),
         importance=found.shown if found else None,
@@ -400,7 +436,9 @@ def _columns(table: TrialColumns, ranges: Mapping[str, ValueRange]) -> list[Colu
     for name, column in columns.items():
         values = [value * column.factor for value in table.values(name) if value is not None]
         chosen = ranges.get(name)
-        hint = str(ValueRange(float(f"{min(values):.4g}"), float(f"{max(values):.4g}"))) if values else ""
+        digits = 12 if column.factor == 1.0 else 4
+        ends = [float(f"{value:.{digits}g}") for value in (min(values), max(values))] if values else []
+        hint = str(ValueRange(*ends)) if ends else ""
         shown.append(ColumnShown.show(column, range=str(chosen) if chosen else "", hint=hint))
     return shown
 
@@ -434,42 +472,10 @@ class _Listed:
     next: str | None
 
     @staticmethod
-    def of(
-        store: Store,
-        query: ExplorerAsked,
-        ranges: Mapping[str, ValueRange],
-        facts: ExplorerFacts,
-        table: TrialColumns,
-        kept: Sequence[TrialLine],
-    ) -> _Listed:
+    def of(query: ExplorerAsked, facts: ExplorerFacts, table: TrialColumns, kept: Sequence[TrialLine]) -> _Listed:
         """Of all trials where an index tells which they are, and else of those that the sample has. Raises Problem."""
-        times_s = _times_s(ranges, facts.known.task.flops)
-        orders = {"time": (TrialOrder.FASTEST, TrialOrder.SLOWEST)}
-        if times_s is None:
-            orders["created"] = (TrialOrder.OLDEST, TrialOrder.NEWEST)
-        is_told = ranges.keys() <= {TIME.name, GFLOPS.name} and not query.sketch and query.sort in orders
-        if facts.is_whole or not is_told:
-            return _Listed._of_sample(query, facts, table, kept)
-        try:
-            page = store.trials.page(
-                query.task,
-                query.target,
-                job_id=query.job,
-                statuses=query.status or None,
-                time_s=times_s,
-                is_own=True,
-                order=orders[query.sort][query.desc],
-                cursor=query.cursor,
-                limit=ROWS,
-            )
-        except ValueError as error:
-            raise bad_cursor() from error
-        return _Listed(page.trials, page.total, False, page.next)
-
-    @staticmethod
-    def _of_sample(
-        query: ExplorerAsked, facts: ExplorerFacts, table: TrialColumns, kept: Sequence[TrialLine]
-    ) -> _Listed:
+        if facts.page is not None and not facts.is_whole:
+            return _Listed(facts.page.trials, facts.page.total, False, facts.page.next)
         match = _SAMPLE_CURSOR.fullmatch(query.cursor or "sample 0")
         if match is None:
             raise bad_cursor()
@@ -486,6 +492,8 @@ class _Listed:
 
 def _times_s(ranges: Mapping[str, ValueRange], flops: int) -> tuple[float, float] | None:
     """The times within the ranges of times and of operations a second, both ends with a little more for rounding."""
+    if not ranges:
+        return None
     low_s, high_s = 0.0, inf
     if TIME.name in ranges:
         low_s, high_s = (1e-3 * end for end in (ranges[TIME.name].low, ranges[TIME.name].high))
@@ -495,6 +503,4 @@ def _times_s(ranges: Mapping[str, ValueRange], flops: int) -> tuple[float, float
             return (1.0, 0.0)  # nothing is
         low_s = max(low_s, flops / fastest)
         high_s = min(high_s, flops / slowest if slowest > 0 else inf)
-    if not ranges:
-        return None
     return max(low_s, 0.0) * (1 - 1e-8), min(high_s, 1e100) * (1 + 1e-8)
