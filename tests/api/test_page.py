@@ -10,7 +10,17 @@ from fastapi.routing import APIRoute
 from markupsafe import escape
 
 from tunewright.api.dashboard import page as page_routes
-from tunewright.api.dashboard.html import assets, candidate_url, job_url, lookup_url, render, task_url, twin_url, url
+from tunewright.api.dashboard.html import (
+    assets,
+    candidate_url,
+    explorer_url,
+    job_url,
+    lookup_url,
+    render,
+    task_url,
+    twin_url,
+    url,
+)
 from tunewright.api.dashboard.routers import ROUTERS
 from tunewright.api.http.middleware import POLICY
 from tunewright.api.http.paths import is_page
@@ -101,6 +111,7 @@ def test_no_page_has_anything_that_its_policy_forbids(one, shown_client, kit):
         "/tasks/{task_key}/schedules/{schedule_key}": candidate_url(
             made.task.key, made.default.key, made.target.key, text="ir"
         ),
+        "/tasks/{task_key}/trials": explorer_url(made.task.key, made.target.key),
         "/records": lookup_url(made.task.key, made.target.key),
         "/cost-model": "/cost-model",
         "/fleet": "/fleet",
@@ -443,6 +454,7 @@ def test_addresses():
     assert candidate_url("ab", "ef", "cd", text="ir") == "/tasks/ab/schedules/ef?target=cd&text=ir"
     assert lookup_url("ab", "cd") == "/records?task=ab&on=cd#lookup"
     assert twin_url("/?state=queued") == "/v1/pages/jobs?state=queued"
+    assert explorer_url("ab", "cd", **{"knob.a": "1..2"}) == "/tasks/ab/trials?target=cd&knob.a=1..2"
     assert twin_url(task_url("ab", "cd")) == "/v1/pages/tasks/ab?target=cd"
 
 

@@ -144,6 +144,7 @@ class Shown:
             "job-events": f"/jobs/{self.job}?tab=events",
             "job-settings": f"/jobs/{self.job}?tab=settings",
             "task": f"/tasks/{task}?{at}",
+            "trials": f"/tasks/{task}/trials?{at}&status=ok&x=predicted",
             "candidate": f"/tasks/{task}/schedules/{best}?{at}&text=assembly",
             "difference": f"/tasks/{task}/schedules/{best}?{at}&text=ir&against=default",
             "records": f"/records?op=matmul&task={task}&on={here.key}",

@@ -23,6 +23,7 @@ PAGES = (
     "job-events",
     "job-settings",
     "task",
+    "trials",
     "candidate",
     "difference",
     "records",

@@ -1,0 +1,139 @@
+"""Trials explored: what is dragged or typed filters marks, table and address, and a reload shows the same."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from playwright.sync_api import Page, expect
+
+from .conftest import Show
+from .site import Shown
+from .test_pages import serious, settled
+
+MOST_MS = 100.0
+"""The longest that marks may take to follow the pointer."""
+
+KEPT = """() => Object.fromEntries([...document.querySelectorAll("figure.brushed")].map((one) => [
+  one.classList.contains("parallel") ? "parallel" : "scatter",
+  [...one.querySelectorAll(".marks .kept")].reduce((sum, path) => sum + path.getAttribute("d").split("M").length - 1, 0),
+]))"""
+"""Figure -> how many of its marks are kept."""
+
+FRAME = """() => new Promise((done) => {
+  const begin = performance.now();
+  requestAnimationFrame(() => requestAnimationFrame(() => done(performance.now() - begin)));
+})"""
+
+
+def explored(show: Show, shown: Shown, query: str = "", **settings: Any) -> Page:
+    path = shown.paths["task"].replace("?", "/trials?") + query
+    return settled(show(path, **settings)[0])
+
+
+def listed(page: Page) -> int:
+    """How many trials the table has."""
+    return int(page.locator("#trials strong").first.inner_text().replace(",", ""))
+
+
+def query(page: Page) -> dict[str, list[str]]:
+    return parse_qs(urlsplit(page.url).query)
+
+
+def drag(page: Page, figure: str, begin: tuple[float, float], end: tuple[float, float]) -> None:
+    """Drag over a drawing, between places in it as parts of its width and height."""
+    box = page.locator(f"figure.{figure}.brushed .marks").bounding_box()
+    assert box is not None
+    (x, y), (to_x, to_y) = ((box["x"] + a * box["width"], box["y"] + b * box["height"]) for a, b in (begin, end))
+    page.mouse.move(x, y)
+    page.mouse.down()
+    page.mouse.move((x + to_x) / 2, (y + to_y) / 2)
+    page.mouse.move(to_x, to_y)
+
+
+def test_a_range_of_an_axis_filters_marks_table_and_address(show: Show, shown: Shown) -> None:
+    page = explored(show, shown)
+    everything = listed(page)
+    assert page.evaluate(KEPT)["parallel"] == everything
+    drag(page, "parallel", (1.0, 0.995), (1.0, 0.7))  # the faster times, on the last axis
+    assert page.evaluate(FRAME) < MOST_MS * 5  # the machine is shared; by itself a frame takes a tenth of that
+    kept = page.evaluate(KEPT)["parallel"]
+    assert 0 < kept < everything
+    page.mouse.up()
+    expect(page.get_by_role("link", name="Take back the range of time")).to_be_visible()
+    assert re.fullmatch(r"[\d.]*\.\.[\d.]+", query(page)["time"][0])
+    expect(page.locator("#trials strong").first).not_to_have_text(f"{everything:,}")
+    fewer = listed(page)
+    assert abs(fewer - kept) <= 1 and page.evaluate(KEPT)["parallel"] == fewer
+    page.reload()
+    assert listed(settled(page)) == fewer and page.evaluate(KEPT)["scatter"] <= fewer
+    assert page.locator("#ranges [name=time]").input_value() == query(page)["time"][0]
+    drag(page, "parallel", (1.0, 0.5), (1.0, 0.5))  # a click takes it back
+    page.mouse.up()
+    expect(page.locator("#trials strong").first).to_have_text(f"{everything:,}")
+    assert "time" not in query(page)
+
+
+def test_a_box_over_the_dots_chooses_of_both_axes(show: Show, shown: Shown) -> None:
+    page = explored(show, shown)
+    everything = listed(page)
+    drag(page, "scatter", (0.0, 0.0), (0.5, 1.0))
+    page.mouse.up()
+    expect(page.get_by_role("link", name="Take back the range of trial of its job")).to_be_visible()
+    expect(page.locator("#trials strong").first).not_to_have_text(f"{everything:,}")
+    found = query(page)
+    assert re.fullmatch(r"\.\.\d+", found["trial"][0])
+    assert 0 < listed(page) < everything
+    assert page.locator("figure.scatter .chosen").is_visible()
+
+
+def test_escape_leaves_it_as_it_was(show: Show, shown: Shown) -> None:
+    page = explored(show, shown)
+    before = page.evaluate(KEPT)
+    drag(page, "parallel", (1.0, 0.9), (1.0, 0.7))
+    page.keyboard.press("Escape")
+    page.mouse.up()
+    assert page.evaluate(KEPT) == before
+    assert "time" not in query(page)
+
+
+def test_ranges_are_typed(show: Show, shown: Shown) -> None:
+    """With the keyboard alone."""
+    page = explored(show, shown)
+    everything = listed(page)
+    page.locator("#choose summary").focus()
+    page.keyboard.press("Enter")
+    for _ in range(50):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.name") == "trial":
+            break
+    page.keyboard.type("..10")
+    page.keyboard.press("Enter")
+    expect(page.locator("#trials strong").first).not_to_have_text(f"{everything:,}")
+    assert query(page)["trial"] == ["..10"] and 0 < listed(page) <= 10
+    assert page.evaluate("document.activeElement.name") == "trial"  # who types is left where they are
+    assert not serious(page)
+
+
+def test_rows_and_marks_light_up_together(show: Show, shown: Shown) -> None:
+    page = explored(show, shown)
+    row = page.locator("#trials tr[data-mark]").nth(2)
+    row.locator("a").first.focus()
+    expect(row).to_have_class("lit")
+    for figure in ("parallel", "scatter"):
+        assert page.locator(f"figure.{figure} .marks .lit").get_attribute("d")
+    page.locator("#trials tr[data-mark]").nth(1).hover()
+    expect(row).not_to_have_class("lit")
+
+
+def test_without_a_script_a_form_does_the_same(show: Show, shown: Shown) -> None:
+    page = explored(show, shown, java_script_enabled=False)
+    everything = listed(page)
+    page.locator("#choose summary").click()
+    page.locator("#ranges [name=trial]").fill("..10")
+    page.locator("#ranges [name=x]").select_option("created")
+    page.get_by_role("button", name="Show these").click()
+    assert 0 < listed(page) <= 10 < everything
+    assert query(page)["trial"] == ["..10"] and query(page)["x"] == ["created"]
+    assert page.locator("figure.parallel .chosen").count() == 1
