@@ -192,6 +192,7 @@ def page_paths(client: httpx.Client, job: LargeJob) -> dict[str, str]:
     answer = client.get(f"/v1/pages{task}")
     answer.raise_for_status()
     page = answer.json()
+    trials = f"/tasks/{largest}/trials?target={target}"
     candidate = f"/tasks/{largest}/schedules/{page['best']['schedule']['key']}?target={target}"
     return {
         "jobs": "/",
@@ -204,6 +205,10 @@ def page_paths(client: httpx.Client, job: LargeJob) -> dict[str, str]:
         "task, slowest first": f"{task}&sort=time&desc=true",
         "task, failed": f"{task}&status=crash",
         "task, of the job": f"{task}&job={job.id}",
+        "trials": trials,
+        "trials, by time": f"{trials}&time=0.3..0.5",
+        "trials, of the job": f"{trials}&job={job.id}&sort=created&desc=true",
+        "trials, by knobs": f"{trials}&x=predicted&knob.unroll=2..8&knob.rows=1..4",
         "candidate": candidate,
         "candidate, assembly": f"{candidate}&text=assembly",
         "records": "/records",

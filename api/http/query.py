@@ -42,7 +42,7 @@ async def only_known_query(request: Request) -> None:
 class PrefixedQuery:
     """A dependency: parameters whose names begin with a prefix, as rest of the name -> value. Raises Problem.
 
-    The OpenAPI document has no form for these: what a route says of itself tells of them.
+    Those without a value are left out: a form sends all its fields. The OpenAPI document has no form for these: what a route says of itself tells of them.
     """
 
     prefix: str
@@ -54,7 +54,7 @@ class PrefixedQuery:
         found = {
             name.removeprefix(self.prefix): value
             for name, value in request.query_params.items()
-            if name.startswith(self.prefix)
+            if name.startswith(self.prefix) and value.strip()
         }
         if len(found) > self.most:
             raise invalid("query", [self.prefix], f"at most {self.most} such parameters are taken, not {len(found)}")

@@ -409,9 +409,11 @@ def test_a_kept_page_is_for_those_who_may_see_it(one, client, kit, monkeypatch):
         kit.problem(one.client(one.key(KeyScope.METRICS)).get(path), "missing-scope", 403)
 
 
-def test_what_pages_load(one, client, kit):
-    tags = Page(client.get("/").text)
-    addresses = [tag["href"] for tag in tags.of("link")] + [tag["src"] for tag in tags.of("script")]
+def test_what_pages_load(one, shown_client, kit):
+    client, made = shown_client, tried(one.store, kit.target())
+    pages = [Page(client.get(path).text) for path in ("/", explorer_url(made.task.key, made.target.key))]
+    addresses = {tag["href"] for page in pages for tag in page.of("link")}
+    addresses |= {tag["src"] for page in pages for tag in page.of("script")}
     loaded = {address.partition("?")[0].rpartition("/")[2] for address in addresses}
     code = b"".join(one.content for one in assets().values() if one.name.endswith(".js"))
     assert loaded | {name.decode() for name in re.findall(rb'^import .* from "\./(.*)";$', code, re.M)} == set(assets())

@@ -53,7 +53,7 @@ def by_tile(values):
 def test_it_says_which_knob_matters(filled, look):
     page, view = look(filled(200, by_tile))
     assert "tile matters most (extent of a tile across the lanes): by itself it explains 9" in page.words
-    assert "of the differences between the times of 200 trials. It is best at 1 ;" in page.words
+    assert "of the differences between the times of 200 trials. It is best at 1;" in page.words
     assert "No other matters for certain." in page.words
     first, *rest = view["importance"]["knobs"]
     assert (first["name"], first["matters"], first["best"]) == ("tile", True, "1")
@@ -210,7 +210,7 @@ def test_sketches_have_knobs_of_their_own(filled, look, one, kit):
 
 def test_several_sketches_are_compared(filled, look):
     filled(60, lambda values: 1e-3, seed=1)
-    page, view = look(filled(60, lambda values: 4e-3, sketch="slower", seed=2))
+    _, view = look(filled(60, lambda values: 4e-3, sketch="slower", seed=2))
     assert view["importance"]["knobs"][0]["name"] == "sketch"
     assert view["importance"]["knobs"][0]["best"] == "tiled.1"
 
@@ -285,6 +285,14 @@ def test_a_range_of_a_knob_is_given_once_and_by_its_prefix(filled, client, kit):
     assert told["errors"] == [{"in": "query", "pointer": "#/knob.tile", "detail": "it is given 2 times; give it once"}]
     kit.problem(client.get(f"{path}?target={target}&nob.tile=1"), "invalid-request", 422)
     kit.problem(client.get("/v1/pages/fleet?knob.tile=1"), "invalid-request", 422)
+
+
+def test_what_a_form_sends_empty_chooses_nothing(filled, look):
+    path = filled(9)
+    empty = dict.fromkeys(("job", "time", "gflops", "trial", "knob.tile", "sketch"), "")
+    page, view = look(path, **empty)
+    assert view["shown"] == 9 and view["asked"]["knobs"] == {} and view["asked"]["job"] is None
+    assert "Take back all" not in page.words
 
 
 def test_what_is_not_known(filled, client, kit):

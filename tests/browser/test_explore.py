@@ -17,7 +17,7 @@ MOST_MS = 100.0
 
 KEPT = """() => Object.fromEntries([...document.querySelectorAll("figure.brushed")].map((one) => [
   one.classList.contains("parallel") ? "parallel" : "scatter",
-  [...one.querySelectorAll(".marks .kept")].reduce((sum, path) => sum + path.getAttribute("d").split("M").length - 1, 0),
+  [...one.querySelectorAll(".marks .kept")].flatMap((path) => path.getAttribute("d").split("M").slice(1)).length,
 ]))"""
 """Figure -> how many of its marks are kept."""
 

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query
 from markupsafe import Markup
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from tunewright.db.bounds import LARGEST_ID
 from tunewright.db.store import Store
@@ -72,6 +72,11 @@ RangeText = Annotated[str, Field(max_length=LONGEST_RANGE)]
 ColumnName = Annotated[str, Field(max_length=LONGEST + len(KNOB))]
 
 
+def _unless_empty(value: object) -> object:
+    """What a field of a form says, which sends its name even where nothing is in it."""
+    return None if value == "" else value
+
+
 class ExplorerQuery(Answer):
     """What of a task's trials was asked for. Ranges are `8..32`, `8..`, `..32`, or one number."""
 
@@ -79,7 +84,9 @@ class ExplorerQuery(Answer):
     sketch: Annotated[str, Field(max_length=LONGEST)] = Field(
         default="", description="Only trials of this sketch, as `name.version`; empty: of all."
     )
-    job: int | None = Field(default=None, ge=1, le=LARGEST_ID, description="Only trials of this job.")
+    job: Annotated[int | None, BeforeValidator(_unless_empty)] = Field(
+        default=None, ge=1, le=LARGEST_ID, description="Only trials of this job."
+    )
     status: tuple[Status, ...] = Field(
         default=(), max_length=len(Status), description="Only trials that ended in one of these ways."
     )
