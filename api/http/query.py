@@ -42,7 +42,8 @@ async def only_known_query(request: Request) -> None:
 class PrefixedQuery:
     """A dependency: parameters whose names begin with a prefix, as rest of the name -> value. Raises Problem.
 
-    Those without a value are left out: a form sends all its fields. The OpenAPI document has no form for these: what a route says of itself tells of them.
+    Those without a value are left out: a form sends all its fields. The OpenAPI document has no form for these: what
+    a route says of itself tells of them.
     """
 
     prefix: str

@@ -108,7 +108,8 @@ def test_ranges_filter_marks_and_table(filled, look):
         )
         if 2 <= tile <= 4 and unroll == 4 and time_ms is not None and time_ms <= 3
     ]
-    kept, first = [], 0
+    kept: list[int] = []
+    first = 0
     for band in view["marks"]["bands"]:
         kept += range(first, first + band["count"]) if band["is_kept"] else []
         first += band["count"]

@@ -12,11 +12,11 @@ const GRID = 1000; // and of either axis of the dots
 const HEIGHT_PX = 260;
 const REACH_PX = 24; // around an axis, and around a dot
 const CLICK_PX = 4;
-const SVG = "http://www.w3.org/2000/svg";
 
 const form = document.getElementById("ranges");
 const every = (selector, within = document) => [...within.querySelectorAll(selector)];
 const figures = () => every("figure.brushed").filter((one) => one.querySelector(".marks"));
+const newElement = (name) => document.createElementNS(document.querySelector("figure svg").namespaceURI, name);
 const clamp = (part) => Math.min(Math.max(part, 0), 1);
 
 // Axes
@@ -77,7 +77,7 @@ function bandsOf(figure) {
   for (const band of bands.values()) {
     for (const state of ["kept", "dropped"]) {
       if (band[state]) continue;
-      band[state] = document.createElementNS(SVG, "path");
+      band[state] = newElement("path");
       band[state].setAttribute("class", `${band.shape} ${band.kind} ${state}`);
       const other = band[state === "kept" ? "dropped" : "kept"];
       if (state === "kept") other.parentNode.append(band.kept);
@@ -135,8 +135,8 @@ function mark(figure, axis, ends) {
     let box = axis.pick.querySelector(".chosen");
     if (!ends) return box?.parentNode.remove();
     if (!box) {
-      const around = document.createElementNS(SVG, "svg");
-      box = document.createElementNS(SVG, "rect");
+      const around = newElement("svg");
+      box = newElement("rect");
       around.setAttribute("x", `${100 * axis.pick.dataset.place}%`);
       around.setAttribute("class", "spot");
       axis.pick.append(around);
@@ -148,7 +148,7 @@ function mark(figure, axis, ends) {
   const area = figure.querySelector(".marks");
   let box = figure.querySelector(".chosen");
   if (!box) {
-    box = document.createElementNS(SVG, "rect");
+    box = newElement("rect");
     put(box, { class: "chosen", x: 0, y: 0, width: "100%", height: area.getAttribute("height") });
     area.after(box);
   }
@@ -251,7 +251,7 @@ function light(number) {
     const one = bands.flatMap(({ marks }) => marks).find(({ mark }) => mark === number);
     let path = figure.querySelector(".lit");
     if (!path) {
-      path = document.createElementNS(SVG, "path");
+      path = newElement("path");
       figure.querySelector(".marks").append(path);
     }
     put(path, { class: `${bands[0].shape} lit`, d: one ? `M${one.part}` : "" });

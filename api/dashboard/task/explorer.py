@@ -202,7 +202,7 @@ class ExplorerPage(Answer):
         return [column for column in self.columns if column.range]
 
     @property
-    def kept(self) -> int:
+    def kept_count(self) -> int:
         """Marks that the ranges hold."""
         return sum(band.count for band in self.marks.bands if band.is_kept)
 
@@ -214,7 +214,7 @@ def explorer_charts(view: ExplorerPage) -> dict[str, Markup]:
     """`parallel` and `scatter`."""
     marks = view.marks
     bands = [Band(band.kind, band.count, band.is_kept) for band in marks.bands]
-    words = f"{len(marks.ids):,} trials are drawn, of which {view.kept:,} are within the ranges."
+    words = f"{len(marks.ids):,} trials are drawn, of which {view.kept_count:,} are within the ranges."
     drawing = Explored(bands, words)
     fails = any(band.kind == "failed" for band in bands)
     ranges = view.asked.ranges()

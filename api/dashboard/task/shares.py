@@ -76,7 +76,7 @@ def explain(
     model = importance(_inputs(known, told), [predicted.times_s[line.id] for line in told])
     names = sorted({f"{line.schedule.sketch}.{line.schedule.version}" for line in timed})
     by_model = {knob.name: knob.share for knob in model.knobs} if model else {}
-    return Explanation(_shown(timed, measured, model, by_model, predicted.model, names), predicted.times_s)
+    return Explanation(_importance_view(timed, measured, model, by_model, predicted.model, names), predicted.times_s)
 
 
 def _inputs(known: Standing, lines: Sequence[TrialLine]) -> dict[str, list[float]]:
@@ -88,7 +88,7 @@ def _inputs(known: Standing, lines: Sequence[TrialLine]) -> dict[str, list[float
     return inputs | ({SKETCH: [float(names.index(name)) for name in sketches]} if len(names) > 1 else {})
 
 
-def _shown(
+def _importance_view(
     timed: Sequence[TrialLine],
     measured: Importance | None,
     model: Importance | None,
