@@ -177,7 +177,9 @@ def test_what_an_index_tells_is_counted_of_all(filled, look, small_sample):
     page, view = look(path, time="1.5..3")
     assert (view["shown"], view["is_of_sample"]) == (len(within), False)
     assert f"{len(within)} of 100 trials." in page.words
-    assert [row["schedule"]["key"] for row in view["rows"]] == [row["schedule"]["key"] for row in within][:16]
+    assert [row["schedule"]["key"] for row in view["rows"]] == [row["schedule"]["key"] for row in within][
+        : explorer.ROWS
+    ]
     speeds = sorted(row["gflops"] for row in everything if row["gflops"])
     _, view = look(path, gflops=f"{speeds[10]}..{speeds[20]}", time="..80")
     assert (view["shown"], view["is_of_sample"]) == (11, False)

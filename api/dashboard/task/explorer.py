@@ -62,7 +62,7 @@ BEST = 20
 MOST_AXES = 10
 """Knobs that have an axis."""
 
-ROWS = 16
+ROWS = 12
 """Trials on one page."""
 
 _SAMPLE_CURSOR = re.compile(r"sample ([0-9]{1,5})", re.ASCII)
