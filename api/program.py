@@ -236,13 +236,24 @@ def report(
             "--output", "-o", metavar="PATH", help="The folder for the files, or the HTML file.", show_default="here"
         ),
     ] = Path(),
+    compare: Annotated[
+        list[int] | None,
+        typer.Option(
+            "--compare",
+            metavar="OTHER",
+            min=1,
+            max=LARGEST_ID,
+            help="Compare it with this job, the baseline; repeated: with more, 7 at most.",
+            show_default=False,
+        ),
+    ] = None,
     db: DbOption = None,
 ) -> CommandAnswer:
     """Write what the dashboard says of a job as one HTML file that needs nothing else, and plots of it as PNG."""
     require("report", "fastapi", "jinja2")
     from .dashboard.report import command as report_command
 
-    return CommandAnswer(report_command.report(job, output, db), report_command.render_report)
+    return CommandAnswer(report_command.report(job, output, db, compare or ()), report_command.render_report)
 
 
 def _announce(address: ServiceAddress, as_json: bool) -> None:

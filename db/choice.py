@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cache
+from math import isclose
 from typing import Any
 
 from sqlalchemy import (
@@ -41,6 +42,9 @@ from .tables import BestRow, ConfirmationRow, MeasurementColumns, RepeatRow, Tas
 
 MAX_LEAP = timedelta(seconds=1)
 """Longest time by which a trial is dated after a confirmation from a clock that is ahead."""
+
+SAME_TIME = 1e-9
+"""Times that differ by this part of them at most are one: that is what other units make of it."""
 
 BEST_COLUMNS = (
     "target_key",
@@ -207,6 +211,19 @@ def newest_comparisons(
                 yield rows.get(numbers[0]), max(found, key=_moment)
 
 
+def comparisons_by_time(session: Session, times_s: Mapping[str, float], target_key: str) -> Iterator[ConfirmationRow]:
+    """Of each task the confirmation made here whose best took that time, the newest of several.
+
+    Times that were told in another unit since are the same but for their last bits.
+    """
+    for keys in batches(times_s, KEYS_AT_ONCE):
+        medians = session.execute(_comparison_times(), {"keys": keys, "target": target_key})
+        ids = {
+            row.task_key: row.id for row in medians if isclose(row.median_s, times_s[row.task_key], rel_tol=SAME_TIME)
+        }
+        yield from _rows(session, ConfirmationRow, ids.values())
+
+
 def _moment(row: ConfirmationRow) -> tuple[datetime, str]:
     return row.created_at, row.schedule_key
 
@@ -267,6 +284,22 @@ def _newest_comparison_ids() -> Select[Any]:
     """Of each task the ids of its newest confirmation here, and of the newest here that was taken back."""
     columns: list[Any] = [_newest_confirmation(False, is_voided=is_voided) for is_voided in (False, True)]
     return select(*columns).where(TaskRow.key.in_(bindparam("keys", expanding=True)))
+
+
+@cache
+def _comparison_times() -> Select[Any]:
+    """The confirmations of tasks that were made here, with their times, the oldest first."""
+    columns: list[Any] = [ConfirmationRow.id, ConfirmationRow.task_key, ConfirmationRow.median_s]
+    return (
+        select(*columns)
+        .where(
+            ConfirmationRow.task_key.in_(bindparam("keys", expanding=True)),
+            ConfirmationRow.target_key == bindparam("target"),
+            ConfirmationRow.is_imported.is_(False),
+            ConfirmationRow.median_s.is_not(None),
+        )
+        .order_by(ConfirmationRow.created_at, ConfirmationRow.schedule_key)
+    )
 
 
 # Subqueries for a TaskRow of the outer query, each with an index:

@@ -5,7 +5,7 @@ Rows stay inside; `translate` turns them into domain objects and back. Every val
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -21,7 +21,7 @@ from tunewright.search_space.sketches import current
 
 from .best import TaskComparisons, TaskStanding
 from .catalog import Catalog
-from .choice import best_rows, newest_comparisons, newest_confirmations
+from .choice import best_rows, comparisons_by_time, newest_comparisons, newest_confirmations
 from .database import Database, column_of, read_session, retry, row_counts, write_session
 from .engine import choose_journal, make_engine, make_file, parse_url, translate_errors
 from .errors import NotFound, Reason
@@ -253,6 +253,14 @@ class Store(Recorder, Transfer, Closeable):
     def comparisons(self, session: Session, task_keys: Iterable[str], target_key: str) -> dict[str, TaskComparisons]:
         """The newest confirmations of each task that has any that were made here."""
         return _comparisons(session, task_keys, target_key)
+
+    @read_session
+    def comparisons_by_time(self, session: Session, times_s: Mapping[str, float], target_key: str) -> dict[str, Record]:
+        """The confirmation of each task that a report with these times of its bests is of, as it is by now.
+
+        A task has none where its time is of a trial, or was confirmed elsewhere.
+        """
+        return {row.task_key: to_record(row) for row in comparisons_by_time(session, times_s, target_key)}
 
     @read_session
     def standings(self, session: Session, task_keys: Iterable[str], target_key: str) -> dict[str, TaskStanding]:

@@ -81,7 +81,7 @@ class KnownTimes:
             is_confirmed=True,
             is_default_confirmed=True,
             is_as_trials=not is_warm(measurement) and is_current(measurement.provenance, target),
-            default_interval_s=_interval_beside(measurement),
+            default_interval_s=default_interval(measurement),
             best_interval_s=measurement.interval_s,
         )
 
@@ -190,7 +190,7 @@ def confirmation(best: Measurement, default: Measurement | None) -> Measurement:
     return replace(best, provenance=provenance, incumbent_s=default.median_s if default else None)
 
 
-def _interval_beside(measurement: Measurement) -> Interval | None:
+def default_interval(measurement: Measurement) -> Interval | None:
     """The interval of the default beside a confirmation; older versions kept none, and what is imported may be any."""
     with suppress(ValueError):
         low_s, high_s = map(float, measurement.provenance.get(DEFAULT_INTERVAL, "").split())

@@ -32,6 +32,8 @@ _TEXTS = {
     "with its default, on a machine that was quiet, and the 95% interval of the gain is clear of 1.",
     "worth more time": "Whether more searching should bring 1% or more. It is an estimate by the search itself, of how "
     "fast its tasks improved.",
+    "slower for certain": "A time is slower or faster for certain where the 95% intervals of both do not meet. Both "
+    "must be confirmed on the same target, on quiet machines, and both with warm caches or both with cold ones.",
 }
 
 

@@ -23,6 +23,9 @@ from ..http.schemas.base import Answer
 LONGEST = 300
 """Longest text in a line or a table, in characters."""
 
+LONGEST_NAME = 60
+"""Longest text of which a page has many in each row, in characters."""
+
 LONGEST_REPORT = 2000
 """Longest text with room of its own, in characters."""
 
@@ -42,6 +45,9 @@ def _truncate(entries: object, most: int) -> object:
 
 Text = Annotated[str, Field(max_length=LONGEST), BeforeValidator(partial(_shorten, most=LONGEST))]
 """A text in a line or a table."""
+
+ShortText = Annotated[str, Field(max_length=LONGEST_NAME), BeforeValidator(partial(_shorten, most=LONGEST_NAME))]
+"""A name of which there are many in each row."""
 
 LongText = Annotated[str, Field(max_length=LONGEST_REPORT), BeforeValidator(partial(_shorten, most=LONGEST_REPORT))]
 """A longer text, such as an error."""

@@ -21,12 +21,12 @@ def regression_words(data: Mapping[str, Any]) -> str:
     )
     factor = ratio(now_ms, before_ms)
     slower = "" if factor is None else f": {change(factor)}"
-    return "; ".join((f"{now}, was {before}{slower}", *_origins(data)))
+    origins = ({} if not isinstance(data.get(name), Mapping) else data[name] for name in ("before", "now"))
+    return "; ".join((f"{now}, was {before}{slower}", *origin_texts(*origins)))
 
 
-def _origins(data: Mapping[str, Any]) -> list[str]:
-    """What differs between the two confirmations, besides their times."""
-    before, now = ({} if not isinstance(data.get(name), Mapping) else data[name] for name in ("before", "now"))
+def origin_texts(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What differs between two confirmations, besides their times, e.g. "llvm 21, now 22"."""
     names = sorted({*before, *now})
     return [f"{printable(name)} {_origin(before, name)}, now {_origin(now, name)}" for name in names]
 

@@ -1,6 +1,7 @@
 """`tunewright report`: writes the report of a job to files.
 
-The document has the pages of the job and of its heaviest tasks, as the service would render them, in one file of HTML.
+The document has the pages of the job and of its heaviest tasks, as the service would render them, in one file of HTML;
+where it is compared with other jobs, the page of that too.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import asyncio
 import hashlib
 import os
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from math import inf
 from pathlib import Path
@@ -23,13 +24,16 @@ from tunewright.codegen.host import machine
 from tunewright.codegen.write_faults import naming
 from tunewright.db.reader import open_reader
 from tunewright.db.store import Store
+from tunewright.tuner.errors import Refused
+from tunewright.tuner.explain.comparison import Finding
 from tunewright.tuner.search.report import JobOutcome, verdict
 from tunewright.tuner.settings import settings
 from tunewright.tuner.text import large, printable, short
 
 from ...http.descriptions import Descriptions
+from ..compare.page import MOST_SIDES, CompareAsked, ComparePage, CompareTab, compare_charts, compare_page
 from ..html import assets, render, task_url
-from ..job.charts import job_charts, model_figure
+from ..job.charts import job_charts
 from ..job.curves import Abscissa
 from ..job.history import Histories
 from ..job.page import asked_models, job_page
@@ -49,15 +53,16 @@ SUFFIXES = (".html", ".htm")
 """What the name of a file ends in, rather than of a folder."""
 
 
-def report(job_id: int, output: Path, db: str | None) -> dict[str, Any]:
-    """Write the report of a job, as it stands. Raises StoreError, OSError."""
+def report(job_id: int, output: Path, db: str | None, others: Sequence[int] = ()) -> dict[str, Any]:
+    """Write the report of a job, as it stands, compared with the others. Raises StoreError, OSError, Refused."""
     with open_reader(db or settings().db) as store:
         view, tasks = asyncio.run(findings(store, job_id))
+        comparison = comparison_of(store, job_id, others) if others else None
     is_file = output.suffix.lower() in SUFFIXES and not output.is_dir()
     html = output if is_file else output / f"job-{job_id}.html"
     html.parent.mkdir(parents=True, exist_ok=True)
     notes: list[str] = []
-    files = {html: document(view, tasks, datetime.now(UTC)).encode()}
+    files = {html: document(view, tasks, datetime.now(UTC), comparison).encode()}
     if is_installed():
         files |= {html.with_name(f"{html.stem}-{name}.png"): data for name, data in plots(view).items()}
     else:
@@ -74,6 +79,24 @@ def report(job_id: int, output: Path, db: str | None) -> dict[str, Any]:
         "size_bytes": len(files[html]),
         "plots": [str(path) for path in files if path != html],
         "notes": notes,
+    } | ({} if comparison is None else {"compared": _told(comparison)})
+
+
+def _told(comparison: ComparePage) -> dict[str, Any]:
+    """What a comparison comes to, as the command prints it."""
+    baseline, *jobs = comparison.jobs
+    return {
+        "baseline": baseline.job.id,
+        "jobs": [
+            {
+                "job": one.job.id,
+                "run": None if one.run is None else one.run.finding.value,
+                "slower": one.counts.get(Finding.SLOWER, 0),
+                "faster": one.counts.get(Finding.FASTER, 0),
+                "verdict": one.verdict,
+            }
+            for one in jobs
+        ],
     }
 
 
@@ -95,6 +118,11 @@ def render_report(console: Console, data: dict[str, Any]) -> None:
     console.print(f"{printable(data['html'])}: job {data['job']}, {ending}, {size}", soft_wrap=True)
     for path in data["plots"]:
         console.print(printable(path), soft_wrap=True)
+    if compared := data.get("compared"):
+        for one in compared["jobs"]:
+            console.print(f"job {one['job']} since job {compared['baseline']}:", soft_wrap=True)
+            for sentence in one["verdict"]:
+                console.print(f"  {printable(sentence)}", soft_wrap=True)
 
 
 # The document
@@ -113,21 +141,34 @@ async def findings(store: Store, job_id: int) -> tuple[JobPage, list[TaskPage]]:
         await descriptions.close()
 
 
-def document(job: JobPage, tasks: Sequence[TaskPage], written_at: datetime) -> str:
+def comparison_of(store: Store, job_id: int, others: Sequence[int]) -> ComparePage:
+    """The view of a job compared with others, the first the baseline. Raises NotFound, StoreError, Refused."""
+    others = [number for number in dict.fromkeys(others) if number != job_id]
+    if not others:
+        raise Refused(f"--compare: job {job_id} is compared with itself; name another one")
+    if len(others) >= MOST_SIDES:
+        raise Refused(f"--compare: {len(others)} other jobs; at most {MOST_SIDES - 1} are compared with one")
+    for number in others:
+        store.jobs.get(number)
+    return compare_page(store, Histories(), CompareAsked(job=[job_id, *others], baseline=others[0]))
+
+
+def document(
+    job: JobPage, tasks: Sequence[TaskPage], written_at: datetime, comparison: ComparePage | None = None
+) -> str:
     """The file: it loads nothing, runs nothing and leads nowhere."""
     places = {
         urlsplit(task_url(task.task.key, task.target.key)).path: f"about-{short(task.task.key)}" for task in tasks
     }
-    charts = job_charts(job)
-    by_seconds = model_figure(job, Abscissa.SECONDS).draw()
-    if by_seconds != charts["model"]:
-        charts["model"] += by_seconds
+    by_seconds = job.model_copy(update={"asked": job.asked.model_copy(update={"x": Abscissa.SECONDS})})
+    charts = _both(job_charts(job), job_charts(by_seconds))
     pages = [render("task/page.html", view=task, charts=task_charts(task)) for task in tasks]
     style = Markup("\n".join(assets()[name].content.decode() for name in SHEETS))  # safe: files of this package
     return render(
         "report/report.html",
         view=job,
         job=Fragment(places=places).of(render("job/page.html", view=job, charts=charts, tabs=list(JobTab))),
+        comparison=None if comparison is None else Fragment("compared-", 1, places).of(_comparison_page(comparison)),
         tasks=[
             (place, Fragment(f"{place}-", 2, places).of(page))
             for place, page in zip(places.values(), pages, strict=True)
@@ -137,6 +178,18 @@ def document(job: JobPage, tasks: Sequence[TaskPage], written_at: datetime) -> s
         written_at=written_at,
         version=machine()["tunewright"],
     )
+
+
+def _both(charts: dict[str, Markup], others: Mapping[str, Markup]) -> dict[str, Markup]:
+    """Charts against trials, each with that against time behind it where this is another."""
+    return {name: chart if others[name] == chart else chart + others[name] for name, chart in charts.items()}
+
+
+def _comparison_page(view: ComparePage) -> str:
+    """All that the page of a comparison has."""
+    by_seconds = view.model_copy(update={"asked": view.asked.model_copy(update={"x": Abscissa.SECONDS})})
+    charts = _both(compare_charts(view), compare_charts(by_seconds))
+    return render("compare/page.html", view=view, charts=charts, tabs=list(CompareTab))
 
 
 def _policy(style: str) -> str:

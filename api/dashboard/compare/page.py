@@ -1,0 +1,443 @@
+"""The page that compares jobs. Read `compare_page` first; `rows` has the tasks, `verdict` the words.
+
+At a glance: what got slower since, by how much for certain, and why.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from enum import StrEnum
+from math import inf, log2
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Query
+from markupsafe import Markup
+from pydantic import Field
+
+from tunewright.db.bounds import LARGEST_ID
+from tunewright.db.job import UNFINISHED, Job, JobState
+from tunewright.db.store import Store
+from tunewright.tuner.explain import values
+from tunewright.tuner.explain.comparison import Finding, TimeChange, run_change
+from tunewright.tuner.explain.curves import active_s
+from tunewright.tuner.search.regression import OF_TIMES
+from tunewright.tuner.text import (
+    NOISE_MARK,
+    change,
+    dims_text,
+    duration,
+    gain,
+    limits,
+    mark_noise,
+    mark_trial,
+    ratio,
+    ratio_within,
+    short,
+    times,
+)
+
+from ...http.problems import ProblemKind, invalid
+from ...http.routes.jobs import of_job
+from ...http.schemas.base import Answer
+from ...http.schemas.jobs import dims_of
+from ...http.service import ServiceDep
+from ..drawing.bars import Bar, bars
+from ..drawing.figure import Figure, Point, Series
+from ..html import job_url, url
+from ..job.curves import Curve, model_curve
+from ..job.history import Histories
+from ..job.page import ABSCISSAS, SPEEDUP, Abscissa, histories_of
+from ..job.tasks import Latency, total_ms
+from ..jobs import JobLine, line_of
+from ..page import add_page
+from ..views import MOST_FACTS, LongText, Text
+from .rows import TaskCell, TaskRow, task_rows
+from .sides import Side, SideMoment, as_known_today, before_retiming, load_sides
+from .verdict import verdict_of
+
+ROWS = 20
+"""Tasks on one page."""
+
+MOST_SIDES = 8
+"""Jobs that are compared at once."""
+
+MOST_FLAGGED = 10
+"""Tasks that are told of first."""
+
+MOST_VALUES = 3
+"""Different values of a version among the tasks of one job that are told."""
+
+EARLIER = 20
+"""Jobs before one of the same model that are looked at for one of the same sizes."""
+
+
+class CompareTab(StrEnum):
+    """The parts of the page, of which it shows one: each is a template of that name."""
+
+    OVERVIEW = "overview"
+    TASKS = "tasks"
+    SETTINGS = "settings"
+
+
+class CompareWith(StrEnum):
+    """What a single job is compared with."""
+
+    PREVIOUS = "previous"  # the newest job before it of the same model that succeeded
+    TODAY = "today"
+    BEFORE = "before"
+
+
+class CompareAsked(Answer):
+    """What was asked to be compared."""
+
+    job: list[Annotated[int, Field(ge=1, le=LARGEST_ID)]] = Field(
+        min_length=1, max_length=MOST_SIDES, description="Numbers of the jobs, repeated; in any order."
+    )
+    baseline: int | None = Field(
+        default=None, ge=1, le=LARGEST_ID, description="The one of them that the others are compared with: the oldest."
+    )
+    against: CompareWith | None = Field(
+        default=None,
+        description="With a single job, what it is compared with: the `previous` job of the same model, what is known "
+        "of its tasks `today`, or what was known `before` it timed stale tasks again.",
+    )
+    tab: CompareTab = Field(
+        default=CompareTab.OVERVIEW, description="What the page shows; its data has all of it in any case."
+    )
+    x: Abscissa = Field(
+        default=Abscissa.TRIALS, description="What the curves are drawn against: trials, or seconds of work on the job."
+    )
+    start: int = Field(default=0, ge=0, le=1_000_000, description="How many tasks to pass over.")
+
+
+class RunChange(Answer):
+    """What became of a run of the whole model since the baseline."""
+
+    finding: Finding = Field(
+        description="`slower` or `faster` beyond both intervals, `equal` within them, or `unsure`: see `why`."
+    )
+    why: Text = Field(description="What keeps the two from being compared; empty where nothing does.")
+    factor: float | None = Field(description="How many times as long it takes; null where one was not timed.")
+    factor_interval: tuple[float, float] | None = Field(description="Within which that lies, by both intervals.")
+
+
+class ComparedJob(Answer):
+    """A job as it is compared."""
+
+    job: JobLine
+    moment: SideMoment = Field(
+        description="What its figures are of: its `end`, what was known `before` it timed stale tasks again, or what "
+        "is known `today`."
+    )
+    latency: Latency | None = Field(description="What a run of the whole model takes; null but at a job's end.")
+    tasks_ms: float | None = Field(description="What its tasks take of a run, each by itself; null: not all are known.")
+    trials: int
+    searched_s: float = Field(description="Seconds in which a process was at work on it.")
+    run: RunChange | None = Field(description="What became of a run since the baseline; null for that itself.")
+    tasks_factor: float | None = Field(description="How many times as long as in the baseline all tasks take.")
+    counts: dict[Finding, int] = Field(description="How many tasks it found what of.")
+    verdict: list[LongText] = Field(description="What became of it since the baseline, in sentences.")
+    curve: Curve = Field(description="How its model became faster; without steps but at a job's end.")
+
+    @property
+    def name(self) -> str:
+        """The job at its moment, for people."""
+        words = {SideMoment.END: "", SideMoment.BEFORE: " before it", SideMoment.TODAY: " as known today"}
+        return f"job {self.job.id}{words[self.moment]}"
+
+
+class FactRow(Answer):
+    """A setting, version or machine, as each job has it."""
+
+    name: Text
+    values: list[Text] = Field(description="Of each job; empty where it is not known.")
+    differs: bool
+
+
+class FlaggedTask(Answer):
+    """A task that is slower or faster for certain."""
+
+    key: Text
+    op: Text
+    side: int = Field(description="Number of the job among those compared, from 0 on.")
+    before: TaskCell
+    now: TaskCell
+
+
+class ComparePage(Answer):
+    """What differs between jobs, the first of which is the baseline."""
+
+    asked: CompareAsked
+    jobs: list[ComparedJob]
+    flagged: list[FlaggedTask] = Field(description="First what is slower for certain, then what is faster.")
+    flagged_count: int = Field(description="How many there are: at most ten are told here, all in `tasks`.")
+    facts: list[FactRow] = Field(description="What differs in settings, versions and machines first.")
+    tasks: list[TaskRow] = Field(description="Tasks side by side: first those that became slower, then faster.")
+    next_start: int | None = Field(description="`start` of the tasks behind these; null: there are none.")
+    task_count: int
+    why_alone: Text = Field(description="Why a single job is compared with nothing; empty where it is.")
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether nothing about it changes any more."""
+        return all(one.job.is_finished and one.moment is not SideMoment.TODAY for one in self.jobs)
+
+    @property
+    def name(self) -> str:
+        """What is compared, for people."""
+        names = [one.name for one in self.jobs]
+        listing = f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
+        return f"{listing[:1].upper()}{listing[1:]}"
+
+    def address(self, **changes: Any) -> str:
+        """The address of the page that is asked for the same but for some changes."""
+        fields = self.asked.model_dump(mode="json") | {"start": None} | changes
+        usual = {"tab": CompareTab.OVERVIEW.value, "x": Abscissa.TRIALS.value, "start": 0}
+        return compare_url(**{name: None if usual.get(name) == value else value for name, value in fields.items()})
+
+
+def compare_url(**query: Any) -> str:
+    """URL of the page that compares jobs."""
+    return url("/compare", **query)
+
+
+# Charts
+
+
+def compare_charts(view: ComparePage) -> dict[str, Markup]:
+    """`curves` of the jobs, and `bars` of the tasks that changed a run most."""
+    series = [_series(view.asked.x, one) for one in view.jobs]
+    ends = [float(one.trials) if view.asked.x is Abscissa.TRIALS else one.searched_s for one in view.jobs]
+    figure = Figure(
+        "steps",
+        "Speedup of the model of each job, by its tasks",
+        ABSCISSAS[view.asked.x],
+        SPEEDUP,
+        series,
+        nothing="No job has found anything yet.",
+        until=max(ends),
+    )
+    return {"curves": figure.draw(), "bars": _bars(view)}
+
+
+def _series(by: Abscissa, one: ComparedJob) -> Series:
+    points = [
+        Point(
+            float(step.trial) if by is Abscissa.TRIALS else step.at_s,
+            step.speedup,
+            text=mark_trial(f"{NOISE_MARK * step.is_noisy}{times(step.speedup)}", step.is_tried),
+        )
+        for step in one.curve.steps
+    ]
+    last = one.curve.steps[-1] if one.curve.steps else None
+    note = mark_trial(mark_noise(gain(last.speedup), one.curve.noise), last.is_tried) if last else ""
+    return Series(f"{one.name} {one.job.name}", points, note=note, href=job_url(one.job.id))
+
+
+def _bars(view: ComparePage) -> Markup:
+    """The time of each task that is slower or faster for certain: a bar to the left is slower, to the right faster."""
+    rows = [
+        Bar(
+            task.op,
+            -log2(task.now.factor),
+            change(task.now.factor, 1),
+            f"{view.jobs[task.side].name}: {duration(task.now.best_ms)}, was {duration(task.before.best_ms)}",
+        )
+        for task in view.flagged
+        if task.now.factor
+    ]
+    nothing = "No task is slower or faster for certain."
+    return bars("Tasks that are slower or faster", rows, heads=("task", "its time"), kind="effect", nothing=nothing)
+
+
+# View
+
+router = APIRouter(tags=["pages"])
+
+
+@add_page(
+    router,
+    "/compare",
+    "compare/page.html",
+    summary="Jobs compared",
+    charts=compare_charts,
+    refusals=(ProblemKind.NO_SUCH_JOB, ProblemKind.INVALID),
+)
+def compare(
+    service: ServiceDep,
+    histories: Annotated[Histories, Depends(histories_of)],
+    query: Annotated[CompareAsked, Query()],
+) -> ComparePage:
+    """What became slower or faster from one job to others, task by task, and what else differs.
+
+    The oldest is the baseline unless another one is named. A single job is compared with the one before it of its
+    model, or with what is known of its tasks at another moment.
+    """
+    return compare_page(service.store, histories, query)
+
+
+def compare_page(store: Store, histories: Histories, query: CompareAsked) -> ComparePage:
+    """The comparison as of now. Raises Problem for unknown jobs and for a query that makes no sense, StoreError."""
+    jobs = _jobs(store, query)
+    sides, why_alone = _sides(store, histories, jobs, query.against or CompareWith.PREVIOUS)
+    rows = task_rows(sides)
+    runs = [None if side is sides[0] else run_change(sides[0].run_evidence, side.run_evidence) for side in sides]
+    flagged = [(row, number, cell) for row in rows for number, cell in row.flagged]
+    flagged.sort(key=lambda entry: entry[2].finding is not Finding.SLOWER)
+    behind = query.start + ROWS
+    targets = {key: str(store.target(key)) for side in sides if (key := side.job.spec.target_key)}
+    owners = store.keys.owner_names([side.job.owner for side in sides])
+    return ComparePage(
+        asked=query,
+        jobs=[
+            _compared(number, sides, runs[number], rows, line_of(side.job, targets, owners))
+            for number, side in enumerate(sides)
+        ],
+        flagged=[
+            FlaggedTask(key=row.key, op=row.op, side=number, before=before, now=cell)
+            for row, number, cell in flagged[:MOST_FLAGGED]
+            if (before := row.cells[0]) is not None
+        ],
+        flagged_count=len(flagged),
+        facts=_facts(sides, targets),
+        tasks=rows[query.start : behind],
+        next_start=behind if behind < len(rows) else None,
+        task_count=len(rows),
+        why_alone=why_alone,
+    )
+
+
+def _jobs(store: Store, query: CompareAsked) -> list[Job]:
+    """The jobs that are named, the baseline first, then from the oldest on. Raises Problem."""
+    numbers = sorted(set(query.job))
+    if query.baseline is not None and query.baseline not in numbers:
+        raise invalid("query", ["baseline"], f"job {query.baseline} is none of those to compare")
+    if query.against is not None and len(numbers) > 1:
+        raise invalid("query", ["against"], "is for a single job; several are compared with each other")
+    if query.baseline is not None:
+        numbers.sort(key=lambda number: number != query.baseline)
+    return [of_job(lambda number=number: store.jobs.get(number), number) for number in numbers]  # type: ignore[misc]
+
+
+def _sides(store: Store, histories: Histories, jobs: Sequence[Job], against: CompareWith) -> tuple[list[Side], str]:
+    """What is compared; and where that is a single job, why it is."""
+    if len(jobs) > 1:
+        return load_sides(store, histories, jobs), ""
+    [job] = jobs
+    if against is CompareWith.PREVIOUS:
+        previous = _previous(store, job)
+        sides = load_sides(store, histories, [job] if previous is None else [previous, job])
+        return sides, "" if previous else "no job before it of the same model, sizes and target has succeeded"
+    [side] = load_sides(store, histories, jobs)
+    if against is CompareWith.TODAY:
+        if not job.spec.target_key:
+            return [side], "it waits for a device: nothing is known of its tasks"
+        return [side, as_known_today(store, side)], ""
+    if not job.spec.retimed:
+        return [side], "it did not time stale tasks again: what was known before it began is not kept"
+    return [before_retiming(store, side), side], ""
+
+
+def _previous(store: Store, job: Job) -> Job | None:
+    """The newest job before one that succeeded with the same model, sizes and target; None where there is none."""
+    if not job.spec.model_sha256:
+        return None
+    earlier = store.jobs.list(
+        [JobState.SUCCEEDED],
+        model_sha256=job.spec.model_sha256,
+        target_key=job.spec.target_key,
+        before_id=job.id,
+        limit=EARLIER,
+    )
+    return next((other for other in earlier if dims_of(other) == dims_of(job)), None)
+
+
+def _compared(
+    number: int, sides: Sequence[Side], run: TimeChange | None, rows: Sequence[TaskRow], line: JobLine
+) -> ComparedJob:
+    side, baseline = sides[number], sides[0]
+    is_end = side.moment is SideMoment.END
+    until = datetime.now(UTC) if side.job.state in UNFINISHED else side.job.updated_at
+    searched_s = active_s(side.history.spine, until)
+    tasks_ms = total_ms([task.after_ms for task in side.tasks.values()])
+    baseline_ms = total_ms([task.after_ms for task in baseline.tasks.values()])
+    cells = [cell for row in rows if (cell := row.cells[number]) is not None]
+    curve = model_curve(side.job, side.history, searched_s)
+    return ComparedJob(
+        job=line,
+        moment=side.moment,
+        latency=side.run.latency if is_end else None,
+        tasks_ms=tasks_ms,
+        trials=side.history.trials,
+        searched_s=searched_s,
+        run=None if run is None else _run_change(baseline, side, run),
+        tasks_factor=ratio(tasks_ms, baseline_ms) if run is not None and _has_same_tasks(baseline, side) else None,
+        counts=Counter(cell.finding for cell in cells if cell.finding is not None),
+        verdict=[] if run is None else verdict_of(number, sides, run, rows),
+        curve=curve if is_end else curve.model_copy(update={"steps": []}),
+    )
+
+
+def _has_same_tasks(baseline: Side, side: Side) -> bool:
+    return baseline.tasks.keys() == side.tasks.keys()
+
+
+def _run_change(baseline: Side, side: Side, run: TimeChange) -> RunChange:
+    before, now = baseline.run_evidence.time, side.run_evidence.time
+    if before is None or now is None:
+        return RunChange(finding=run.finding, why=run.why, factor=None, factor_interval=None)
+    within = ratio_within(now.interval, before.interval)
+    return RunChange(finding=run.finding, why=run.why, factor=ratio(now.time, before.time), factor_interval=within)
+
+
+# What else differs
+
+
+def _facts(sides: Sequence[Side], targets: dict[str, str]) -> list[FactRow]:
+    """Settings, versions and machines: those that differ first."""
+    settings = [_settings(side.job, targets) for side in sides]
+    names = list(dict.fromkeys(name for one in settings for name in one))
+    origins = [_origins(side) for side in sides]
+    origin_names = sorted({name for one in origins for name in one})
+    rows = [_fact(name, settings) for name in names] + [_fact(name, origins) for name in origin_names]
+    return sorted(rows, key=lambda row: not row.differs)[:MOST_FACTS]
+
+
+def _fact(name: str, facts: Sequence[dict[str, str]]) -> FactRow:
+    texts = [of_side.get(name, "") for of_side in facts]
+    return FactRow(name=name, values=texts, differs=len(set(texts)) > 1)
+
+
+def _settings(job: Job, targets: dict[str, str]) -> dict[str, str]:
+    """What a job was asked for, by names for people."""
+    settings, budget, key = job.spec.settings, job.budget, job.spec.target_key
+    seed = values.number(settings, "seed")
+    minutes = None if budget.seconds == inf else budget.seconds / 60
+    bounds = ", ".join(limits(budget.trials, minutes, budget.until, budget.before_s))
+    retimed = f"the best {job.spec.retimed} of each stale task are timed again"
+    return {
+        "model": short(job.spec.model_sha256) or "none: tasks alone",
+        "sizes": dims_text(dims_of(job)),
+        "target": f"{targets[key]} ({short(key)})" if key in targets else "that of the first device",
+        "budget": retimed if job.spec.retimed else bounds,
+        "precision": job.spec.precision,
+        "strategy": values.word(settings, "strategy"),
+        "seed": "" if seed is None else str(int(seed)),
+        "vendor": "measured beside it" if settings.get("vendor") else "",
+    }
+
+
+def _origins(side: Side) -> dict[str, str]:
+    """What the confirmed times of its tasks came of: versions and machines, by name."""
+    provenances = [evidence.record.measurement.provenance for evidence in side.evidence.values() if evidence.record]
+    names = dict.fromkeys(name for provenance in provenances for name in provenance if name not in OF_TIMES)
+    return {name: _together(provenance.get(name, "") for provenance in provenances) for name in names}
+
+
+def _together(texts: Iterable[str]) -> str:
+    """The different values among tasks, the most frequent first."""
+    counts = Counter(text for text in texts if text)
+    first = [text for text, _ in counts.most_common(MOST_VALUES)]
+    return ", ".join(first) + (f" and {len(counts) - MOST_VALUES} more" if len(counts) > MOST_VALUES else "")

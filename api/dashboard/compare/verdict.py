@@ -1,0 +1,94 @@
+"""Verdict: what became of a job since the baseline, in sentences: the first answer of the page and of the command."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from tunewright.tuner.explain.comparison import CAUSES, Finding, TimeChange
+from tunewright.tuner.search.report import JobOutcome
+from tunewright.tuner.text import between_ms, change, counted, duration, mark_noise, ratio
+
+from .rows import TaskCell, TaskRow
+from .sides import Side, SideMoment
+
+MOST_TOLD = 3
+"""Tasks that a sentence names."""
+
+FOR_CERTAIN = {Finding.SLOWER: "is slower", Finding.FASTER: "is faster", Finding.EQUAL: "is not told apart"}
+
+
+def verdict_of(number: int, sides: Sequence[Side], run: TimeChange, rows: Sequence[TaskRow]) -> list[str]:
+    """The sentences about one side: on the whole model, on its tasks, and on what can't be told."""
+    side, baseline = sides[number], sides[0]
+    cells = [(row, cell) for row in rows if (cell := row.cells[number]) is not None]
+    both = [(row, cell) for row, cell in cells if row.cells[0] is not None]
+    counts = Counter(cell.finding for _, cell in both)
+    return [
+        *_run_sentence(baseline, side, run),
+        *_named(Finding.SLOWER, both),
+        *([] if counts[Finding.SLOWER] or not both else [_no_slower(counts)]),
+        *_named(Finding.FASTER, both),
+        *_rest(both, len(cells) - len(both), sum(row.cells[number] is None for row in rows)),
+    ]
+
+
+def _run_sentence(baseline: Side, side: Side, run: TimeChange) -> list[str]:
+    """What became of a run of the whole model."""
+    if side.moment is not SideMoment.END or baseline.moment is not SideMoment.END:
+        return []  # at another moment the whole model was not timed
+    before, now = baseline.run.latency, side.run.latency
+    times = [
+        f"{mark_noise(duration(latency.tuned_ms), latency.noise)}{between_ms(latency.tuned_interval_ms)}"
+        for latency in (now, before)
+    ]
+    if run.finding is Finding.UNSURE and not (before.is_timed and now.is_timed):
+        return [f"Runs of the whole model are not compared: {run.why}."]
+    factor = ratio(now.tuned_ms, before.tuned_ms)
+    figures = f"{times[0]}, was {times[1]}{f': {change(factor, 1)}' if factor else ''}"
+    if run.finding is Finding.UNSURE:
+        return [f"A run of the whole model takes {figures}; that is not compared: {run.why}."]
+    if run.finding is Finding.EQUAL:
+        return [f"A run of the whole model is neither slower nor faster for certain: {figures}."]
+    kept = " The defaults are used." if side.run.latency.outcome is JobOutcome.DEFAULTS_KEPT else ""
+    return [f"A run of the whole model {FOR_CERTAIN[run.finding]}: {figures}.{kept}"]
+
+
+def _named(finding: Finding, cells: Sequence[tuple[TaskRow, TaskCell]]) -> list[str]:
+    """How many tasks are slower or faster for certain, and the first of them."""
+    flagged = [(row, cell) for row, cell in cells if cell.finding is finding]
+    if not flagged:
+        return []
+    texts = [_told(row, cell) for row, cell in flagged[:MOST_TOLD]]
+    more = [f"and {len(flagged) - MOST_TOLD} more"] if len(flagged) > MOST_TOLD else []
+    verb = "is" if len(flagged) == 1 else "are"
+    return [f"{len(flagged)} of {counted(len(cells), 'task')} {verb} {finding.value}: {'; '.join([*texts, *more])}."]
+
+
+def _told(row: TaskRow, cell: TaskCell) -> str:
+    factor = "" if cell.factor is None else f" {change(cell.factor, 1)}"
+    cause = "" if cell.cause is None else f" ({CAUSES[cell.cause]})"
+    return f"{row.op or row.key[:12]}{factor}{cause}"
+
+
+def _no_slower(counts: Counter[Finding | None]) -> str:
+    """That no task is slower, of those that may be compared."""
+    compared = counts[Finding.EQUAL] + counts[Finding.FASTER] + counts[Finding.REPEATED]
+    return f"Of {counted(compared, 'task')} that can be compared none is slower for certain."
+
+
+def _rest(cells: Sequence[tuple[TaskRow, TaskCell]], added: int, gone: int) -> list[str]:
+    """What nothing can be told of: tasks that may not be compared, were not timed again, or that one side lacks."""
+    whys = Counter(cell.why for _, cell in cells if cell.finding is Finding.UNSURE)
+    repeated = sum(cell.finding is Finding.REPEATED for _, cell in cells)
+    sentences = []
+    if whys:
+        [(why, count)] = whys.most_common(1)
+        reason = why if count == whys.total() else f"mostly {why}"
+        sentences.append(f"{counted(whys.total(), 'task')} can't be compared: {reason}.")
+    if repeated:
+        sentences.append(f"{counted(repeated, 'task')} {'was' if repeated == 1 else 'were'} not timed again.")
+    if added or gone:
+        parts = [f"{count} {where}" for count, where in ((added, "only here"), (gone, "only in the baseline")) if count]
+        sentences.append(f"Tasks that one side lacks: {', '.join(parts)}.")
+    return sentences
