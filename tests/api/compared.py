@@ -30,6 +30,8 @@ class Confirmed:
     noise: str = ""
     warm: bool = False
     is_confirmed: bool = True
+    is_stored: bool = True  # whether the database has the confirmation
+    retimed: Any = None  # what its report says of the time before the job, if it timed it again
     default_low: float = 2.0  # 1% below its median
 
     @property
@@ -99,7 +101,7 @@ def _entry(store: Store, target: Target, task: Task, confirmed: Confirmed | None
         return about | {"default_ms": None, "best_ms": None, "schedule": default.to_json(), "confirmed": False}
     schedule = confirmed.schedule or default
     measured = confirmed.measurement
-    if confirmed.is_confirmed:
+    if confirmed.is_confirmed and confirmed.is_stored:
         store.confirm(Record(task.key, target.key, schedule, measured))
     assert measured.incumbent_s is not None
     return about | {
@@ -112,6 +114,7 @@ def _entry(store: Store, target: Target, task: Task, confirmed: Confirmed | None
         "default_schedule": default.key,
         "schedule": schedule.to_json(),
         "trials": 5,
+        "retimed": confirmed.retimed,
     }
 
 

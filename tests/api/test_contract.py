@@ -18,13 +18,13 @@ EXAMPLES = 25
 
 FUSSY = {
     *("import_records", "send_model", "take_model", "submit_job", "look_up", "login", "explain", "void_records"),
-    *("retime_stale", "create_release", "explorer_page", "explorer_view"),
+    *("retime_stale", "create_release", "explorer_page", "explorer_view", "compare_page", "compare_view"),
     *("look_up_values", "write_value", "import_entries", "decide", "create_webhook", "change_job", "extend_job"),
 }
 """Operations that refuse requests which are well formed: for another digest, a code that is none, a reason with what
 can't be printed, an interval without the time in it, an address that nothing is sent to, a limit that a job lacks, one
-tag more than it may have, an environment without entries, a column that trials lack or a range that is none, which no
-JSON schema tells."""
+tag more than it may have, an environment without entries, a column that trials lack or a range that is none, a baseline
+that is no such job: no JSON schema tells it."""
 
 
 @pytest.fixture

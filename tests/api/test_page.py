@@ -107,6 +107,7 @@ def test_no_page_has_anything_that_its_policy_forbids(one, shown_client, kit):
     addresses = {
         "/": "/",
         "/jobs/{job_id:int}": job_url(job),
+        "/compare": f"/compare?job={job}",
         "/tasks/{task_key}": task_url(made.task.key, made.target.key),
         "/tasks/{task_key}/schedules/{schedule_key}": candidate_url(
             made.task.key, made.default.key, made.target.key, text="ir"

@@ -14,8 +14,10 @@ from onnx import TensorProto, helper, numpy_helper
 from tunewright.api.dashboard.links import make_link
 from tunewright.codegen.host import detect
 from tunewright.db.job import JobState
-from tunewright.db.store import open_store
+from tunewright.db.store import Store, open_store
 
+from ..api.compared import Confirmed, finished, slower
+from ..api.examples import product
 from ..service.service import Service
 
 LEASE_S = 10.0
@@ -108,6 +110,18 @@ class Site:
         self.service.close()
 
 
+def compared_jobs(store: Store) -> tuple[list[int], str]:
+    """Two jobs of six tasks, the fourth of which is slower in the second for certain; with its key."""
+    tasks = [product(8 * (n + 1)) for n in range(6)]
+    before = {task: Confirmed(0.99 + n, 1.01 + n) for n, task in enumerate(tasks)}
+    again = {task: slower(confirmed, 1.2 if task is tasks[3] else 1.001) for task, confirmed in before.items()}
+    jobs = [
+        finished(store, before, label="compared.onnx"),
+        finished(store, again, label="compared.onnx", run=(5.4, 5.5)),
+    ]
+    return jobs, tasks[3].key
+
+
 class Shown:
     """Jobs in every state, and where the pages are that show them."""
 
@@ -130,6 +144,7 @@ class Shown:
         site.await_job(self.long, lambda job: (job["progress"] or {}).get("trials", 0) >= 20)
         site.steer(self.long, "pause")
         site.await_job(self.long, lambda job: job["state"] == JobState.PAUSED)
+        self.compared, self.slower_task = compared_jobs(site.store)
         task = site.view(f"/jobs/{self.job}")["tasks"][0]["key"]
         at = f"target={here.key}"
         best = site.view(f"/tasks/{task}", target=here.key)["best"]["schedule"]["key"]
@@ -143,6 +158,8 @@ class Shown:
             "job-cost-model": f"/jobs/{self.job}?tab=cost_model",
             "job-events": f"/jobs/{self.job}?tab=events",
             "job-settings": f"/jobs/{self.job}?tab=settings",
+            "compare": f"/compare?job={self.compared[0]}&job={self.compared[1]}",
+            "compared-tasks": f"/compare?job={self.compared[0]}&job={self.compared[1]}&tab=tasks",
             "task": f"/tasks/{task}?{at}",
             "trials": f"/tasks/{task}/trials?{at}&status=ok&x=predicted",
             "candidate": f"/tasks/{task}/schedules/{best}?{at}&text=assembly",

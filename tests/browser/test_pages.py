@@ -22,6 +22,8 @@ PAGES = (
     "job-cost-model",
     "job-events",
     "job-settings",
+    "compare",
+    "compared-tasks",
     "task",
     "trials",
     "candidate",

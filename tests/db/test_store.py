@@ -299,6 +299,21 @@ class TestConfirmations:
         filled.voids.lift(task, target, older.schedule.key)
         assert filled.comparisons([task], target) == {task: TaskComparisons(older, newer)}
 
+    def test_one_is_known_again_by_its_time(self, filled, samples):
+        """As a report in milliseconds tells it; of several the newest, and as it is by now."""
+        task, target = samples.task().key, samples.target().key
+        for number in range(3):
+            filled.record(samples.record(number))
+            self.confirm(filled, samples, number, (1 + number // 2) * 1e-3)
+        first, last = (samples.record(n, samples.measurement((1 + n // 2) * 1e-3)) for n in (1, 2))
+        assert filled.comparisons_by_time({task: 1e-3 * 1e3 / 1e3, "00": 1e-3}, target) == {task: first}
+        assert filled.comparisons_by_time({task: 2e-3 * (1 + 1e-12)}, target) == {task: last}
+        assert filled.comparisons_by_time({task: 2e-3 * (1 + 1e-6)}, target) == {}
+        assert filled.comparisons_by_time({task: 1e-3}, "00") == filled.comparisons_by_time({}, target) == {}
+        filled.voids.void(task, target, last.schedule.key, "wrong on odd sizes")
+        [voided] = filled.comparisons_by_time({task: 2e-3}, target).values()
+        assert (voided.schedule, voided.measurement.status) == (last.schedule, Status.VOIDED)
+
     def test_a_failed_one_leaves_nothing_before_it(self, filled, samples):
         key = samples.task().key, samples.target().key
         filled.record(samples.record(0))

@@ -46,7 +46,7 @@ CAUSES = {
     ChangeCause.SCHEDULE: "another schedule won",
     ChangeCause.SKETCH: "the sketch of its schedule has another version",
     ChangeCause.VERSIONS: "the same schedule, built by other versions",
-    ChangeCause.MACHINE: "the same schedule, built by the same versions: so it is the machine",
+    ChangeCause.MACHINE: "the same schedule, built by the same versions: that leaves the machine",
     ChangeCause.UNKNOWN: "the same schedule; which versions built it was not noted",
 }
 """These in words."""

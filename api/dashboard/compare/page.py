@@ -26,6 +26,7 @@ from tunewright.tuner.search.regression import OF_TIMES
 from tunewright.tuner.text import (
     NOISE_MARK,
     change,
+    counted,
     dims_text,
     duration,
     gain,
@@ -55,7 +56,7 @@ from ..page import add_page
 from ..views import MOST_FACTS, LongText, Text
 from .rows import TaskCell, TaskRow, task_rows
 from .sides import Side, SideMoment, as_known_today, before_retiming, load_sides
-from .verdict import verdict_of
+from .verdict import brief_of, verdict_of
 
 ROWS = 20
 """Tasks on one page."""
@@ -63,7 +64,7 @@ ROWS = 20
 MOST_SIDES = 8
 """Jobs that are compared at once."""
 
-MOST_FLAGGED = 10
+MOST_FLAGGED = 8
 """Tasks that are told of first."""
 
 MOST_VALUES = 3
@@ -139,12 +140,13 @@ class ComparedJob(Answer):
     tasks_factor: float | None = Field(description="How many times as long as in the baseline all tasks take.")
     counts: dict[Finding, int] = Field(description="How many tasks it found what of.")
     verdict: list[LongText] = Field(description="What became of it since the baseline, in sentences.")
+    brief: Text = Field(description="The same in short; empty for the baseline.")
     curve: Curve = Field(description="How its model became faster; without steps but at a job's end.")
 
     @property
     def name(self) -> str:
         """The job at its moment, for people."""
-        words = {SideMoment.END: "", SideMoment.BEFORE: " before it", SideMoment.TODAY: " as known today"}
+        words = {SideMoment.END: "", SideMoment.BEFORE: " before it timed them", SideMoment.TODAY: " as known today"}
         return f"job {self.job.id}{words[self.moment]}"
 
 
@@ -161,7 +163,8 @@ class FlaggedTask(Answer):
 
     key: Text
     op: Text
-    side: int = Field(description="Number of the job among those compared, from 0 on.")
+    side: int = Field(description="Number of the job among those compared, from 0 on: where it changed a run most.")
+    also: list[int] = Field(description="The others of which the same was found.")
     before: TaskCell
     now: TaskCell
 
@@ -172,7 +175,7 @@ class ComparePage(Answer):
     asked: CompareAsked
     jobs: list[ComparedJob]
     flagged: list[FlaggedTask] = Field(description="First what is slower for certain, then what is faster.")
-    flagged_count: int = Field(description="How many there are: at most ten are told here, all in `tasks`.")
+    flagged_count: int = Field(description="How many there are: at most eight are told here, all in `tasks`.")
     facts: list[FactRow] = Field(description="What differs in settings, versions and machines first.")
     tasks: list[TaskRow] = Field(description="Tasks side by side: first those that became slower, then faster.")
     next_start: int | None = Field(description="`start` of the tasks behind these; null: there are none.")
@@ -187,9 +190,14 @@ class ComparePage(Answer):
     @property
     def name(self) -> str:
         """What is compared, for people."""
-        names = [one.name for one in self.jobs]
-        listing = f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
-        return f"{listing[:1].upper()}{listing[1:]}"
+        baseline, *others = [one.name for one in self.jobs]
+        what = counted(len(others), "job") if len(others) > 1 else others[0] if others else baseline
+        return f"{what[:1].upper()}{what[1:]}{f' since {baseline}' if others else ''}"
+
+    def names(self, numbers: Sequence[int]) -> str:
+        """Some of the jobs, for people."""
+        names = [self.jobs[number].name for number in numbers]
+        return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else "".join(names)
 
     def address(self, **changes: Any) -> str:
         """The address of the page that is asked for the same but for some changes."""
@@ -284,8 +292,7 @@ def compare_page(store: Store, histories: Histories, query: CompareAsked) -> Com
     sides, why_alone = _sides(store, histories, jobs, query.against or CompareWith.PREVIOUS)
     rows = task_rows(sides)
     runs = [None if side is sides[0] else run_change(sides[0].run_evidence, side.run_evidence) for side in sides]
-    flagged = [(row, number, cell) for row in rows for number, cell in row.flagged]
-    flagged.sort(key=lambda entry: entry[2].finding is not Finding.SLOWER)
+    flagged = [task for finding in (Finding.SLOWER, Finding.FASTER) for row in rows for task in _flagged(row, finding)]
     behind = query.start + ROWS
     targets = {key: str(store.target(key)) for side in sides if (key := side.job.spec.target_key)}
     owners = store.keys.owner_names([side.job.owner for side in sides])
@@ -295,11 +302,7 @@ def compare_page(store: Store, histories: Histories, query: CompareAsked) -> Com
             _compared(number, sides, runs[number], rows, line_of(side.job, targets, owners))
             for number, side in enumerate(sides)
         ],
-        flagged=[
-            FlaggedTask(key=row.key, op=row.op, side=number, before=before, now=cell)
-            for row, number, cell in flagged[:MOST_FLAGGED]
-            if (before := row.cells[0]) is not None
-        ],
+        flagged=flagged[:MOST_FLAGGED],
         flagged_count=len(flagged),
         facts=_facts(sides, targets),
         tasks=rows[query.start : behind],
@@ -307,6 +310,16 @@ def compare_page(store: Store, histories: Histories, query: CompareAsked) -> Com
         task_count=len(rows),
         why_alone=why_alone,
     )
+
+
+def _flagged(row: TaskRow, finding: Finding) -> list[FlaggedTask]:
+    """A task where something was found of it for certain."""
+    sides, before = row.found(finding), row.cells[0]
+    if not sides or before is None:
+        return []
+    (number, now), *others = sides
+    also = sorted(other for other, _ in others)
+    return [FlaggedTask(key=row.key, op=row.op, side=number, also=also, before=before, now=now)]
 
 
 def _jobs(store: Store, query: CompareAsked) -> list[Job]:
@@ -375,6 +388,7 @@ def _compared(
         run=None if run is None else _run_change(baseline, side, run),
         tasks_factor=ratio(tasks_ms, baseline_ms) if run is not None and _has_same_tasks(baseline, side) else None,
         counts=Counter(cell.finding for cell in cells if cell.finding is not None),
+        brief="" if run is None else brief_of(side, baseline, run, cells),
         verdict=[] if run is None else verdict_of(number, sides, run, rows),
         curve=curve if is_end else curve.model_copy(update={"steps": []}),
     )

@@ -67,6 +67,11 @@ class TaskCell(Answer):
     part: float | None = Field(description="The part of that in what all tasks that changed the same way make.")
     difference: ScheduleChange | None = Field(description="Null where the schedules are equal, or one is not known.")
 
+    @property
+    def weight(self) -> float:
+        """How much it changed a run; of tasks that no run is known of, or that none has, how much by itself."""
+        return abs(self.run_share or 0.0) or 1e-9 * abs(log(self.factor or 1.0))
+
 
 class TaskRow(Answer):
     """A task, with what each side has of it."""
@@ -75,14 +80,22 @@ class TaskRow(Answer):
     op: Text = Field(description="What it is, for people.")
     cells: list[TaskCell | None] = Field(description="Null where a job has no such task.")
 
+    def found(self, finding: Finding) -> list[tuple[int, TaskCell]]:
+        """The sides of which that was found, with their numbers: first where it changed a run most."""
+        cells = [(n, cell) for n, cell in enumerate(self.cells) if cell is not None and cell.finding is finding]
+        return sorted(cells, key=lambda entry: -entry[1].weight)
+
     @property
-    def flagged(self) -> list[tuple[int, TaskCell]]:
-        """The sides on which it is slower or faster for certain, with their numbers."""
-        return [
-            (number, cell)
-            for number, cell in enumerate(self.cells)
-            if cell is not None and cell.finding in (Finding.SLOWER, Finding.FASTER)
-        ]
+    def differences(self) -> list[tuple[list[int], str, ScheduleChange | None]]:
+        """What else differs from the baseline, in words and by schedule, with the numbers of the sides it is so on."""
+        sides: dict[str, list[int]] = {}
+        of_side: dict[str, tuple[str, ScheduleChange | None]] = {}
+        for number, cell in enumerate(self.cells):
+            if cell is not None and (cell.cause_text or cell.why or cell.difference):
+                difference = (cell.cause_text or cell.why, cell.difference)
+                sides.setdefault(repr(difference), []).append(number)
+                of_side[repr(difference)] = difference
+        return [(numbers, *of_side[name]) for name, numbers in sides.items()]
 
 
 def task_rows(sides: Sequence[Side]) -> list[TaskRow]:
@@ -184,6 +197,5 @@ def _order(row: TaskRow) -> tuple[int, float, float]:
     is_partial = len(cells) < len(row.cells)
     ranks = [RANKS.get(cell.finding, 3) for cell in cells if cell.finding is not None]
     rank = min([*ranks, RANKS[Finding.MISSING]] if is_partial else ranks, default=3)
-    changes = [abs(cell.run_share or 0.0) or 1e-9 * abs(log(cell.factor)) for cell in cells if cell.factor]
-    weight = max((cell.uses * (cell.best_ms or 0.0) for cell in cells), default=0.0)
-    return rank, -max(changes, default=0.0) if rank < 2 else 0.0, -weight
+    time_ms = max((cell.uses * (cell.best_ms or 0.0) for cell in cells), default=0.0)
+    return rank, -max(cell.weight for cell in cells) if rank < RANKS[Finding.MISSING] else 0.0, -time_ms

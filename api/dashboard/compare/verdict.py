@@ -33,6 +33,20 @@ def verdict_of(number: int, sides: Sequence[Side], run: TimeChange, rows: Sequen
     ]
 
 
+def brief_of(side: Side, baseline: Side, run: TimeChange, cells: Sequence[TaskCell]) -> str:
+    """The verdict in short, e.g. "a run is slower, +10.0%; 2 tasks slower, 1 faster"."""
+    is_told = side.moment is SideMoment.END and baseline.moment is SideMoment.END
+    factor = ratio(side.run.latency.tuned_ms, baseline.run.latency.tuned_ms)
+    parts = []
+    if is_told and run.finding in FOR_CERTAIN:
+        parts.append(f"a run {FOR_CERTAIN[run.finding]}{f', {change(factor, 1)}' if factor else ''}")
+    counts = Counter(cell.finding for cell in cells)
+    slower, faster = counts[Finding.SLOWER], counts[Finding.FASTER]
+    is_changed = slower or faster
+    parts.append(f"{counted(slower, 'task')} slower, {faster} faster" if is_changed else "no task changed for certain")
+    return "; ".join(parts)
+
+
 def _run_sentence(baseline: Side, side: Side, run: TimeChange) -> list[str]:
     """What became of a run of the whole model."""
     if side.moment is not SideMoment.END or baseline.moment is not SideMoment.END:
