@@ -21,7 +21,7 @@ from . import values
 from .regression import origin_texts
 
 
-class Finding(StrEnum):
+class TimeFinding(StrEnum):
     """What a comparison of two times comes to."""
 
     SLOWER = "slower"  # beyond both intervals
@@ -78,7 +78,7 @@ class TaskEvidence:
 class TimeChange:
     """What became of a time: `why` says what keeps it from being compared, `cause` what else differs."""
 
-    finding: Finding
+    finding: TimeFinding
     why: str = ""
     cause: ChangeCause | None = None
     origins: tuple[str, ...] = ()  # what else its times came of, where that differs
@@ -87,7 +87,7 @@ class TimeChange:
     @property
     def is_flagged(self) -> bool:
         """Whether it is slower or faster for certain."""
-        return self.finding in (Finding.SLOWER, Finding.FASTER)
+        return self.finding in (TimeFinding.SLOWER, TimeFinding.FASTER)
 
     @property
     def cause_text(self) -> str:
@@ -103,31 +103,31 @@ class TimeChange:
 def finding_of(before: ConfirmedTime, now: ConfirmedTime) -> TimeChange:
     """What became of a time that was confirmed twice on one target."""
     if why := now.why_incomparable(before):
-        return TimeChange(Finding.UNSURE, why)
+        return TimeChange(TimeFinding.UNSURE, why)
     if now.is_slower_than(before):
-        return TimeChange(Finding.SLOWER)
-    return TimeChange(Finding.FASTER if before.is_slower_than(now) else Finding.EQUAL)
+        return TimeChange(TimeFinding.SLOWER)
+    return TimeChange(TimeFinding.FASTER if before.is_slower_than(now) else TimeFinding.EQUAL)
 
 
 def task_change(before: TaskEvidence | None, now: TaskEvidence | None) -> TimeChange:
     """What became of a task; None on a side that does not have it."""
     if before is None or now is None:
-        return TimeChange(Finding.MISSING)
+        return TimeChange(TimeFinding.MISSING)
     if before.target_key != now.target_key:
-        return TimeChange(Finding.UNSURE, OTHER_TARGETS)
+        return TimeChange(TimeFinding.UNSURE, OTHER_TARGETS)
     if before.record is None or now.record is None:
-        return TimeChange(Finding.UNSURE, before.why_unconfirmed or now.why_unconfirmed)
+        return TimeChange(TimeFinding.UNSURE, before.why_unconfirmed or now.why_unconfirmed)
     if before.record == now.record:
-        return TimeChange(Finding.REPEATED)
+        return TimeChange(TimeFinding.REPEATED)
     times = ConfirmedTime.of(before.record.measurement), ConfirmedTime.of(now.record.measurement)
     if times[0] is None or times[1] is None:
-        return TimeChange(Finding.UNSURE, TAKEN_BACK)
+        return TimeChange(TimeFinding.UNSURE, TAKEN_BACK)
     found = finding_of(times[0], times[1])
     return _explained(found.finding, before, before.record, now, now.record) if found.is_flagged else found
 
 
 def _explained(
-    finding: Finding, before: TaskEvidence, record_before: Record, now: TaskEvidence, record_now: Record
+    finding: TimeFinding, before: TaskEvidence, record_before: Record, now: TaskEvidence, record_now: Record
 ) -> TimeChange:
     """A change that is certain, with what else differs."""
     measured = record_before.measurement, record_now.measurement
@@ -162,7 +162,7 @@ def _cause(
     return ChangeCause.MACHINE if is_noted else ChangeCause.UNKNOWN
 
 
-def _default_factor(finding: Finding, before: Measurement, now: Measurement) -> float | None:
+def _default_factor(finding: TimeFinding, before: Measurement, now: Measurement) -> float | None:
     """How many times as long the default takes that was timed beside both; None unless it changed the same way."""
     times = [_default_time(measured) for measured in (before, now)]
     if times[0] is None or times[1] is None or finding_of(times[0], times[1]).finding is not finding:
@@ -202,11 +202,11 @@ class RunEvidence:
 def run_change(before: RunEvidence, now: RunEvidence) -> TimeChange:
     """What became of a run of the whole model."""
     if not before.identity[0] or before.identity[0] != now.identity[0]:
-        return TimeChange(Finding.UNSURE, "they are of different models")
+        return TimeChange(TimeFinding.UNSURE, "they are of different models")
     if before.identity[1] != now.identity[1]:
-        return TimeChange(Finding.UNSURE, "they are of different sizes of the model")
+        return TimeChange(TimeFinding.UNSURE, "they are of different sizes of the model")
     if before.target_key != now.target_key:
-        return TimeChange(Finding.UNSURE, OTHER_TARGETS)
+        return TimeChange(TimeFinding.UNSURE, OTHER_TARGETS)
     if before.time is None or now.time is None:
-        return TimeChange(Finding.UNSURE, "a run of the whole model was not timed in both")
+        return TimeChange(TimeFinding.UNSURE, "a run of the whole model was not timed in both")
     return finding_of(before.time, now.time)

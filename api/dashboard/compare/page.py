@@ -20,7 +20,7 @@ from tunewright.db.bounds import LARGEST_ID
 from tunewright.db.job import UNFINISHED, Job, JobState
 from tunewright.db.store import Store
 from tunewright.tuner.explain import values
-from tunewright.tuner.explain.comparison import Finding, TimeChange, run_change
+from tunewright.tuner.explain.comparison import TimeChange, TimeFinding, run_change
 from tunewright.tuner.explain.curves import active_s
 from tunewright.tuner.search.regression import OF_TIMES
 from tunewright.tuner.text import (
@@ -54,7 +54,7 @@ from ..job.tasks import Latency, total_ms
 from ..jobs import JobLine, line_of
 from ..page import add_page
 from ..views import MOST_FACTS, LongText, Text
-from .rows import TaskCell, TaskRow, task_rows
+from .rows import ComparedTask, TaskCell, task_rows
 from .sides import Side, SideMoment, as_known_today, before_retiming, load_sides
 from .verdict import brief_of, verdict_of
 
@@ -116,7 +116,7 @@ class CompareAsked(Answer):
 class RunChange(Answer):
     """What became of a run of the whole model since the baseline."""
 
-    finding: Finding = Field(
+    finding: TimeFinding = Field(
         description="`slower` or `faster` beyond both intervals, `equal` within them, or `unsure`: see `why`."
     )
     why: Text = Field(description="What keeps the two from being compared; empty where nothing does.")
@@ -138,7 +138,7 @@ class ComparedJob(Answer):
     searched_s: float = Field(description="Seconds in which a process was at work on it.")
     run: RunChange | None = Field(description="What became of a run since the baseline; null for that itself.")
     tasks_factor: float | None = Field(description="How many times as long as in the baseline all tasks take.")
-    counts: dict[Finding, int] = Field(description="How many tasks it found what of.")
+    counts: dict[TimeFinding, int] = Field(description="How many tasks it found what of.")
     verdict: list[LongText] = Field(description="What became of it since the baseline, in sentences.")
     brief: Text = Field(description="The same in short; empty for the baseline.")
     curve: Curve = Field(description="How its model became faster; without steps but at a job's end.")
@@ -177,7 +177,7 @@ class ComparePage(Answer):
     flagged: list[FlaggedTask] = Field(description="First what is slower for certain, then what is faster.")
     flagged_count: int = Field(description="How many there are: at most eight are told here, all in `tasks`.")
     facts: list[FactRow] = Field(description="What differs in settings, versions and machines first.")
-    tasks: list[TaskRow] = Field(description="Tasks side by side: first those that became slower, then faster.")
+    tasks: list[ComparedTask] = Field(description="Tasks side by side: first those that became slower, then faster.")
     next_start: int | None = Field(description="`start` of the tasks behind these; null: there are none.")
     task_count: int
     why_alone: Text = Field(description="Why a single job is compared with nothing; empty where it is.")
@@ -292,7 +292,9 @@ def compare_page(store: Store, histories: Histories, query: CompareAsked) -> Com
     sides, why_alone = _sides(store, histories, jobs, query.against or CompareWith.PREVIOUS)
     rows = task_rows(sides)
     runs = [None if side is sides[0] else run_change(sides[0].run_evidence, side.run_evidence) for side in sides]
-    flagged = [task for finding in (Finding.SLOWER, Finding.FASTER) for row in rows for task in _flagged(row, finding)]
+    flagged = [
+        task for finding in (TimeFinding.SLOWER, TimeFinding.FASTER) for row in rows for task in _flagged(row, finding)
+    ]
     behind = query.start + ROWS
     targets = {key: str(store.target(key)) for side in sides if (key := side.job.spec.target_key)}
     owners = store.keys.owner_names([side.job.owner for side in sides])
@@ -312,9 +314,9 @@ def compare_page(store: Store, histories: Histories, query: CompareAsked) -> Com
     )
 
 
-def _flagged(row: TaskRow, finding: Finding) -> list[FlaggedTask]:
+def _flagged(row: ComparedTask, finding: TimeFinding) -> list[FlaggedTask]:
     """A task where something was found of it for certain."""
-    sides, before = row.found(finding), row.cells[0]
+    sides, before = row.sides_of(finding), row.cells[0]
     if not sides or before is None:
         return []
     (number, now), *others = sides
@@ -368,7 +370,7 @@ def _previous(store: Store, job: Job) -> Job | None:
 
 
 def _compared(
-    number: int, sides: Sequence[Side], run: TimeChange | None, rows: Sequence[TaskRow], line: JobLine
+    number: int, sides: Sequence[Side], run: TimeChange | None, rows: Sequence[ComparedTask], line: JobLine
 ) -> ComparedJob:
     side, baseline = sides[number], sides[0]
     is_end = side.moment is SideMoment.END

@@ -8,7 +8,7 @@ from math import log
 from pydantic import Field
 
 from tunewright.search_space.schedule import Schedule
-from tunewright.tuner.explain.comparison import ChangeCause, Finding, TaskEvidence, TimeChange, task_change
+from tunewright.tuner.explain.comparison import ChangeCause, TaskEvidence, TimeChange, TimeFinding, task_change
 from tunewright.tuner.explain.meanings import MEANINGS
 from tunewright.tuner.text import ratio, ratio_within
 
@@ -51,7 +51,7 @@ class TaskCell(Answer):
     uses: int = Field(description="How often the model runs it.")
     trials: int = Field(description="That the job made of it.")
     schedule: Text = Field(description="Key of the best schedule; empty: not known.")
-    finding: Finding | None = Field(
+    finding: TimeFinding | None = Field(
         description="What became of it since the baseline: `slower` or `faster` beyond both intervals, `equal` within "
         "them, `repeated` as it was not timed again, `unsure` where `why` keeps the two from being compared, `missing` "
         "in the baseline; null: this is the baseline."
@@ -73,14 +73,14 @@ class TaskCell(Answer):
         return abs(self.run_share or 0.0) or 1e-9 * abs(log(self.factor or 1.0))
 
 
-class TaskRow(Answer):
+class ComparedTask(Answer):
     """A task, with what each side has of it."""
 
     key: Text
     op: Text = Field(description="What it is, for people.")
     cells: list[TaskCell | None] = Field(description="Null where a job has no such task.")
 
-    def found(self, finding: Finding) -> list[tuple[int, TaskCell]]:
+    def sides_of(self, finding: TimeFinding) -> list[tuple[int, TaskCell]]:
         """The sides of which that was found, with their numbers: first where it changed a run most."""
         cells = [(n, cell) for n, cell in enumerate(self.cells) if cell is not None and cell.finding is finding]
         return sorted(cells, key=lambda entry: -entry[1].weight)
@@ -98,7 +98,7 @@ class TaskRow(Answer):
         return [(numbers, *of_side[name]) for name, numbers in sides.items()]
 
 
-def task_rows(sides: Sequence[Side]) -> list[TaskRow]:
+def task_rows(sides: Sequence[Side]) -> list[ComparedTask]:
     """All tasks that any side has, the first of which is the baseline: first those that became slower, by how much."""
     baseline, shares = sides[0], [_run_shares(sides[0], side) for side in sides]
     sums = [_sums(of_side) for of_side in shares]
@@ -111,7 +111,7 @@ def task_rows(sides: Sequence[Side]) -> list[TaskRow]:
             else _cell(side, key, None if side is baseline else baseline, shares[number].get(key), sums[number])
             for number, side in enumerate(sides)
         ]
-        rows.append(TaskRow(key=key, op=op, cells=cells))
+        rows.append(ComparedTask(key=key, op=op, cells=cells))
     return sorted(rows, key=_order)
 
 
@@ -187,15 +187,15 @@ def _difference(before: Schedule | None, now: Schedule | None) -> ScheduleChange
     return ScheduleChange(sketch_before="", sketch_now="", knobs=knobs, knob_count=len(names))
 
 
-RANKS = {Finding.SLOWER: 0, Finding.FASTER: 1, Finding.MISSING: 2}
+RANKS = {TimeFinding.SLOWER: 0, TimeFinding.FASTER: 1, TimeFinding.MISSING: 2}
 """The order of findings in a list: all others come last."""
 
 
-def _order(row: TaskRow) -> tuple[int, float, float]:
+def _order(row: ComparedTask) -> tuple[int, float, float]:
     """Slower tasks come first, and of each kind those that changed a run most; of all others the heaviest."""
     cells = [cell for cell in row.cells if cell is not None]
     is_partial = len(cells) < len(row.cells)
     ranks = [RANKS.get(cell.finding, 3) for cell in cells if cell.finding is not None]
-    rank = min([*ranks, RANKS[Finding.MISSING]] if is_partial else ranks, default=3)
+    rank = min([*ranks, RANKS[TimeFinding.MISSING]] if is_partial else ranks, default=3)
     time_ms = max((cell.uses * (cell.best_ms or 0.0) for cell in cells), default=0.0)
-    return rank, -max(cell.weight for cell in cells) if rank < RANKS[Finding.MISSING] else 0.0, -time_ms
+    return rank, -max(cell.weight for cell in cells) if rank < RANKS[TimeFinding.MISSING] else 0.0, -time_ms

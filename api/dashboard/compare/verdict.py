@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from tunewright.tuner.explain.comparison import CAUSES, Finding, TimeChange
+from tunewright.tuner.explain.comparison import CAUSES, TimeChange, TimeFinding
 from tunewright.tuner.search.report import JobOutcome
 from tunewright.tuner.text import between_ms, change, counted, duration, mark_noise, ratio
 
-from .rows import TaskCell, TaskRow
+from .rows import ComparedTask, TaskCell
 from .sides import Side, SideMoment
 
 MOST_TOLD = 3
 """Tasks that a sentence names."""
 
-FOR_CERTAIN = {Finding.SLOWER: "is slower", Finding.FASTER: "is faster", Finding.EQUAL: "is not told apart"}
+FOR_CERTAIN = {TimeFinding.SLOWER: "is slower", TimeFinding.FASTER: "is faster", TimeFinding.EQUAL: "is not told apart"}
 
 
-def verdict_of(number: int, sides: Sequence[Side], run: TimeChange, rows: Sequence[TaskRow]) -> list[str]:
+def verdict_of(number: int, sides: Sequence[Side], run: TimeChange, rows: Sequence[ComparedTask]) -> list[str]:
     """The sentences about one side: on the whole model, on its tasks, and on what can't be told."""
     side, baseline = sides[number], sides[0]
     cells = [(row, cell) for row in rows if (cell := row.cells[number]) is not None]
@@ -26,9 +26,9 @@ def verdict_of(number: int, sides: Sequence[Side], run: TimeChange, rows: Sequen
     counts = Counter(cell.finding for _, cell in both)
     return [
         *_run_sentence(baseline, side, run),
-        *_named(Finding.SLOWER, both),
-        *([] if counts[Finding.SLOWER] or not both else [_no_slower(counts)]),
-        *_named(Finding.FASTER, both),
+        *_tasks_sentence(TimeFinding.SLOWER, both),
+        *([] if counts[TimeFinding.SLOWER] or not both else [_no_slower(counts)]),
+        *_tasks_sentence(TimeFinding.FASTER, both),
         *_rest(both, len(cells) - len(both), sum(row.cells[number] is None for row in rows)),
     ]
 
@@ -41,7 +41,7 @@ def brief_of(side: Side, baseline: Side, run: TimeChange, cells: Sequence[TaskCe
     if is_told and run.finding in FOR_CERTAIN:
         parts.append(f"a run {FOR_CERTAIN[run.finding]}{f', {change(factor, 1)}' if factor else ''}")
     counts = Counter(cell.finding for cell in cells)
-    slower, faster = counts[Finding.SLOWER], counts[Finding.FASTER]
+    slower, faster = counts[TimeFinding.SLOWER], counts[TimeFinding.FASTER]
     is_changed = slower or faster
     parts.append(f"{counted(slower, 'task')} slower, {faster} faster" if is_changed else "no task changed for certain")
     return "; ".join(parts)
@@ -56,45 +56,45 @@ def _run_sentence(baseline: Side, side: Side, run: TimeChange) -> list[str]:
         f"{mark_noise(duration(latency.tuned_ms), latency.noise)}{between_ms(latency.tuned_interval_ms)}"
         for latency in (now, before)
     ]
-    if run.finding is Finding.UNSURE and not (before.is_timed and now.is_timed):
+    if run.finding is TimeFinding.UNSURE and not (before.is_timed and now.is_timed):
         return [f"Runs of the whole model are not compared: {run.why}."]
     factor = ratio(now.tuned_ms, before.tuned_ms)
     figures = f"{times[0]}, was {times[1]}{f': {change(factor, 1)}' if factor else ''}"
-    if run.finding is Finding.UNSURE:
+    if run.finding is TimeFinding.UNSURE:
         return [f"A run of the whole model takes {figures}; that is not compared: {run.why}."]
-    if run.finding is Finding.EQUAL:
+    if run.finding is TimeFinding.EQUAL:
         return [f"A run of the whole model is neither slower nor faster for certain: {figures}."]
     kept = " The defaults are used." if side.run.latency.outcome is JobOutcome.DEFAULTS_KEPT else ""
     return [f"A run of the whole model {FOR_CERTAIN[run.finding]}: {figures}.{kept}"]
 
 
-def _named(finding: Finding, cells: Sequence[tuple[TaskRow, TaskCell]]) -> list[str]:
+def _tasks_sentence(finding: TimeFinding, cells: Sequence[tuple[ComparedTask, TaskCell]]) -> list[str]:
     """How many tasks are slower or faster for certain, and the first of them."""
     flagged = [(row, cell) for row, cell in cells if cell.finding is finding]
     if not flagged:
         return []
-    texts = [_told(row, cell) for row, cell in flagged[:MOST_TOLD]]
+    texts = [_task_text(row, cell) for row, cell in flagged[:MOST_TOLD]]
     more = [f"and {len(flagged) - MOST_TOLD} more"] if len(flagged) > MOST_TOLD else []
     verb = "is" if len(flagged) == 1 else "are"
     return [f"{len(flagged)} of {counted(len(cells), 'task')} {verb} {finding.value}: {'; '.join([*texts, *more])}."]
 
 
-def _told(row: TaskRow, cell: TaskCell) -> str:
+def _task_text(row: ComparedTask, cell: TaskCell) -> str:
     factor = "" if cell.factor is None else f" {change(cell.factor, 1)}"
     cause = "" if cell.cause is None else f" ({CAUSES[cell.cause]})"
     return f"{row.op or row.key[:12]}{factor}{cause}"
 
 
-def _no_slower(counts: Counter[Finding | None]) -> str:
+def _no_slower(counts: Counter[TimeFinding | None]) -> str:
     """That no task is slower, of those that may be compared."""
-    compared = counts[Finding.EQUAL] + counts[Finding.FASTER] + counts[Finding.REPEATED]
+    compared = counts[TimeFinding.EQUAL] + counts[TimeFinding.FASTER] + counts[TimeFinding.REPEATED]
     return f"Of {counted(compared, 'task')} that can be compared none is slower for certain."
 
 
-def _rest(cells: Sequence[tuple[TaskRow, TaskCell]], added: int, gone: int) -> list[str]:
+def _rest(cells: Sequence[tuple[ComparedTask, TaskCell]], added: int, gone: int) -> list[str]:
     """What nothing can be told of: tasks that may not be compared, were not timed again, or that one side lacks."""
-    whys = Counter(cell.why for _, cell in cells if cell.finding is Finding.UNSURE)
-    repeated = sum(cell.finding is Finding.REPEATED for _, cell in cells)
+    whys = Counter(cell.why for _, cell in cells if cell.finding is TimeFinding.UNSURE)
+    repeated = sum(cell.finding is TimeFinding.REPEATED for _, cell in cells)
     sentences = []
     if whys:
         [(why, count)] = whys.most_common(1)

@@ -25,7 +25,7 @@ from tunewright.codegen.write_faults import naming
 from tunewright.db.reader import open_reader
 from tunewright.db.store import Store
 from tunewright.tuner.errors import Refused
-from tunewright.tuner.explain.comparison import Finding
+from tunewright.tuner.explain.comparison import TimeFinding
 from tunewright.tuner.search.report import JobOutcome, verdict
 from tunewright.tuner.settings import settings
 from tunewright.tuner.text import large, printable, short
@@ -79,10 +79,10 @@ def report(job_id: int, output: Path, db: str | None, others: Sequence[int] = ()
         "size_bytes": len(files[html]),
         "plots": [str(path) for path in files if path != html],
         "notes": notes,
-    } | ({} if comparison is None else {"compared": _told(comparison)})
+    } | ({} if comparison is None else {"compared": _summary(comparison)})
 
 
-def _told(comparison: ComparePage) -> dict[str, Any]:
+def _summary(comparison: ComparePage) -> dict[str, Any]:
     """What a comparison comes to, as the command prints it."""
     baseline, *jobs = comparison.jobs
     return {
@@ -91,8 +91,8 @@ def _told(comparison: ComparePage) -> dict[str, Any]:
             {
                 "job": one.job.id,
                 "run": None if one.run is None else one.run.finding.value,
-                "slower": one.counts.get(Finding.SLOWER, 0),
-                "faster": one.counts.get(Finding.FASTER, 0),
+                "slower": one.counts.get(TimeFinding.SLOWER, 0),
+                "faster": one.counts.get(TimeFinding.FASTER, 0),
                 "verdict": one.verdict,
             }
             for one in jobs
