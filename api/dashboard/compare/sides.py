@@ -74,8 +74,9 @@ def _load(store: Store, histories: Histories, job: Job, ops: Mapping[str, str]) 
         )
         for key, line in lines.items()
     }
-    reported = {key: schedule for key, entry in entries.items() if (schedule := _schedule(entry)) is not None}
-    schedules = reported | {key: record.schedule for key, record in records.items()}
+    schedules = {key: record.schedule for key, record in records.items()}
+    others = {key: _schedule(entry) for key, entry in entries.items() if key not in schedules}
+    schedules |= {key: schedule for key, schedule in others.items() if schedule is not None}
     return Side(job, SideMoment.END, history, run, lines, evidence, schedules)
 
 
