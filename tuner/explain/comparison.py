@@ -65,7 +65,7 @@ TAKEN_BACK = "it failed, or was taken back"
 
 
 @dataclass(frozen=True, slots=True)
-class TaskEvidence:
+class TaskSide:
     """What is known of a task on one side of a comparison."""
 
     target_key: str
@@ -109,7 +109,7 @@ def finding_of(before: ConfirmedTime, now: ConfirmedTime) -> TimeChange:
     return TimeChange(TimeFinding.FASTER if before.is_slower_than(now) else TimeFinding.EQUAL)
 
 
-def task_change(before: TaskEvidence | None, now: TaskEvidence | None) -> TimeChange:
+def task_change(before: TaskSide | None, now: TaskSide | None) -> TimeChange:
     """What became of a task; None on a side that does not have it."""
     if before is None or now is None:
         return TimeChange(TimeFinding.MISSING)
@@ -127,7 +127,7 @@ def task_change(before: TaskEvidence | None, now: TaskEvidence | None) -> TimeCh
 
 
 def _explained(
-    finding: TimeFinding, before: TaskEvidence, record_before: Record, now: TaskEvidence, record_now: Record
+    finding: TimeFinding, before: TaskSide, record_before: Record, now: TaskSide, record_now: Record
 ) -> TimeChange:
     """A change that is certain, with what else differs."""
     measured = record_before.measurement, record_now.measurement
@@ -182,7 +182,7 @@ def _default_time(confirmed: Measurement) -> ConfirmedTime | None:
 
 
 @dataclass(frozen=True, slots=True)
-class RunEvidence:
+class RunSide:
     """What a job tells of a run of its whole model."""
 
     identity: tuple[str, Mapping[str, int]]  # the model's digest, and the sizes that it was timed for
@@ -192,14 +192,14 @@ class RunEvidence:
     @staticmethod
     def of_result(
         identity: tuple[str, Mapping[str, int]], target_key: str, result: Mapping[str, Any] | None
-    ) -> RunEvidence:
+    ) -> RunSide:
         """By the result of a job, if it has one."""
         tuned_ms = values.number(result, "tuned_ms")
         interval, noise = values.interval(result, "tuned_interval_ms"), values.word(result, "noise")
-        return RunEvidence(identity, target_key, None if tuned_ms is None else ConfirmedTime(tuned_ms, interval, noise))
+        return RunSide(identity, target_key, None if tuned_ms is None else ConfirmedTime(tuned_ms, interval, noise))
 
 
-def run_change(before: RunEvidence, now: RunEvidence) -> TimeChange:
+def run_change(before: RunSide, now: RunSide) -> TimeChange:
     """What became of a run of the whole model."""
     if not before.identity[0] or before.identity[0] != now.identity[0]:
         return TimeChange(TimeFinding.UNSURE, "they are of different models")

@@ -291,7 +291,7 @@ def compare_page(store: Store, histories: Histories, query: CompareAsked) -> Com
     jobs = _jobs(store, query)
     sides, why_alone = _sides(store, histories, jobs, query.against or CompareWith.PREVIOUS)
     rows = task_rows(sides)
-    runs = [None if side is sides[0] else run_change(sides[0].run_evidence, side.run_evidence) for side in sides]
+    runs = [None if side is sides[0] else run_change(sides[0].run_side, side.run_side) for side in sides]
     flagged = [
         task for finding in (TimeFinding.SLOWER, TimeFinding.FASTER) for row in rows for task in _flagged(row, finding)
     ]
@@ -401,7 +401,7 @@ def _has_same_tasks(baseline: Side, side: Side) -> bool:
 
 
 def _run_change(baseline: Side, side: Side, run: TimeChange) -> RunChange:
-    before, now = baseline.run_evidence.time, side.run_evidence.time
+    before, now = baseline.run_side.time, side.run_side.time
     if before is None or now is None:
         return RunChange(finding=run.finding, why=run.why, factor=None, factor_interval=None)
     within = ratio_within(now.interval, before.interval)
@@ -447,7 +447,7 @@ def _settings(job: Job, targets: dict[str, str]) -> dict[str, str]:
 
 def _origins(side: Side) -> dict[str, str]:
     """What the confirmed times of its tasks came of: versions and machines, by name."""
-    provenances = [evidence.record.measurement.provenance for evidence in side.evidence.values() if evidence.record]
+    provenances = [task.record.measurement.provenance for task in side.task_sides.values() if task.record]
     names = dict.fromkeys(name for provenance in provenances for name in provenance if name not in OF_TIMES)
     return {name: _together(provenance.get(name, "") for provenance in provenances) for name in names}
 

@@ -8,7 +8,7 @@ from math import log
 from pydantic import Field
 
 from tunewright.search_space.schedule import Schedule
-from tunewright.tuner.explain.comparison import ChangeCause, TaskEvidence, TimeChange, TimeFinding, task_change
+from tunewright.tuner.explain.comparison import ChangeCause, TimeFinding, task_change
 from tunewright.tuner.explain.meanings import MEANINGS
 from tunewright.tuner.text import ratio, ratio_within
 
@@ -133,9 +133,9 @@ def _sums(shares: Mapping[str, float]) -> tuple[float, float]:
 
 
 def _cell(side: Side, key: str, baseline: Side | None, run_share: float | None, sums: tuple[float, float]) -> TaskCell:
-    line, evidence = side.tasks[key], side.evidence[key]
+    line = side.tasks[key]
     before = baseline.tasks.get(key) if baseline else None
-    change = _change(baseline.evidence.get(key) if baseline else None, evidence, baseline is not None)
+    change = None if baseline is None else task_change(baseline.task_sides.get(key), side.task_sides[key])
     whole = None if run_share is None else sums[0] if run_share > 0 else sums[1]
     schedule = side.schedules.get(key)
     return TaskCell.show(
@@ -151,10 +151,6 @@ def _cell(side: Side, key: str, baseline: Side | None, run_share: float | None, 
         part=run_share / whole if run_share is not None and whole else None,
         difference=_difference(baseline.schedules.get(key), schedule) if baseline else None,
     )
-
-
-def _change(before: TaskEvidence | None, now: TaskEvidence, is_compared: bool) -> TimeChange | None:
-    return task_change(before, now) if is_compared else None
 
 
 def _factor(before: TaskLine | None, now: TaskLine) -> float | None:

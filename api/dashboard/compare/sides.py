@@ -13,7 +13,7 @@ from tunewright.db.store import Store
 from tunewright.search_space.measurement import Status
 from tunewright.search_space.schedule import Schedule
 from tunewright.tuner.explain import values
-from tunewright.tuner.explain.comparison import NOT_CONFIRMED, NOT_STORED, NOT_TIMED, RunEvidence, TaskEvidence
+from tunewright.tuner.explain.comparison import NOT_CONFIRMED, NOT_STORED, NOT_TIMED, RunSide, TaskSide
 from tunewright.tuner.explain.taken_back import mark_taken_back
 from tunewright.tuner.explain.upgrade import retimed_of
 from tunewright.tuner.known_times import KnownTimes
@@ -42,14 +42,14 @@ class Side:
     history: JobHistory
     run: ModelRun
     tasks: Mapping[str, TaskLine]  # by task key, those first that take most of a run
-    evidence: Mapping[str, TaskEvidence]  # likewise
+    task_sides: Mapping[str, TaskSide]  # likewise
     schedules: Mapping[str, Schedule]  # the best one of each task, where it is known
 
     @property
-    def run_evidence(self) -> RunEvidence:
+    def run_side(self) -> RunSide:
         """What it tells of the whole model, which only jobs time, at their end."""
         result = self.job.result if self.moment is SideMoment.END else None
-        return RunEvidence.of_result((self.job.spec.model_sha256, dims_of(self.job)), self.job.spec.target_key, result)
+        return RunSide.of_result((self.job.spec.model_sha256, dims_of(self.job)), self.job.spec.target_key, result)
 
 
 def load_sides(store: Store, histories: Histories, jobs: Sequence[Job]) -> list[Side]:
@@ -65,8 +65,8 @@ def _load(store: Store, histories: Histories, job: Job, ops: Mapping[str, str]) 
     lines = {line.key: line for line in task_lines(job, history, run, None, ops)}
     entries = _entries(job)
     records = store.comparisons_by_time(_confirmed_s(lines), job.spec.target_key)
-    evidence = {
-        key: TaskEvidence(
+    task_sides = {
+        key: TaskSide(
             job.spec.target_key,
             records.get(key),
             values.word(entries.get(key), "default_schedule"),
@@ -77,7 +77,7 @@ def _load(store: Store, histories: Histories, job: Job, ops: Mapping[str, str]) 
     schedules = {key: record.schedule for key, record in records.items()}
     others = {key: _schedule(entry) for key, entry in entries.items() if key not in schedules}
     schedules |= {key: schedule for key, schedule in others.items() if schedule is not None}
-    return Side(job, SideMoment.END, history, run, lines, evidence, schedules)
+    return Side(job, SideMoment.END, history, run, lines, task_sides, schedules)
 
 
 def _entries(job: Job) -> dict[str, Mapping[str, Any]]:
@@ -113,7 +113,7 @@ def before_retiming(store: Store, side: Side) -> Side:
     retimed = {key: told for key, entry in _entries(side.job).items() if (told := retimed_of(entry)) is not None}
     times_s = {key: told.best_s for key, told in retimed.items() if told.best_s}
     records = store.comparisons_by_time(times_s, side.job.spec.target_key)
-    lines, evidence, schedules = dict(side.tasks), dict(side.evidence), dict(side.schedules)
+    lines, task_sides, schedules = dict(side.tasks), dict(side.task_sides), dict(side.schedules)
     for key, told in retimed.items():
         if key not in lines:
             continue
@@ -129,11 +129,11 @@ def before_retiming(store: Store, side: Side) -> Side:
         )
         lines[key] = _at_other_times(lines[key], times)
         why = "" if record else NOT_STORED if told.best_s else NOT_TIMED
-        evidence[key] = TaskEvidence(side.job.spec.target_key, record, "", why)
+        task_sides[key] = TaskSide(side.job.spec.target_key, record, "", why)
         schedules.pop(key, None)
         if record is not None:
             schedules[key] = record.schedule
-    return Side(side.job, SideMoment.BEFORE, side.history, side.run, lines, evidence, schedules)
+    return Side(side.job, SideMoment.BEFORE, side.history, side.run, lines, task_sides, schedules)
 
 
 def as_known_today(store: Store, side: Side) -> Side:
@@ -142,7 +142,7 @@ def as_known_today(store: Store, side: Side) -> Side:
     standings = store.standings(side.tasks, target_key)
     target = store.target(target_key)
     lines: dict[str, TaskLine] = {}
-    evidence: dict[str, TaskEvidence] = {}
+    task_sides: dict[str, TaskSide] = {}
     schedules: dict[str, Schedule] = {}
     for key, line in side.tasks.items():
         standing = standings.get(key)
@@ -157,11 +157,11 @@ def as_known_today(store: Store, side: Side) -> Side:
             times = KnownTimes(None, time_s, noise_of_measurement(measured), best_interval_s=interval_s)
         lines[key] = _at_other_times(line, times)
         why = "" if is_confirmed else NOT_CONFIRMED if best else NOT_TIMED
-        default_key = side.evidence[key].default_key if key in side.evidence else ""
-        evidence[key] = TaskEvidence(target_key, best if is_confirmed else None, default_key, why)
+        default_key = side.task_sides[key].default_key if key in side.task_sides else ""
+        task_sides[key] = TaskSide(target_key, best if is_confirmed else None, default_key, why)
         if best is not None:
             schedules[key] = best.schedule
-    return Side(side.job, SideMoment.TODAY, side.history, side.run, lines, evidence, schedules)
+    return Side(side.job, SideMoment.TODAY, side.history, side.run, lines, task_sides, schedules)
 
 
 def _at_other_times(line: TaskLine, times: KnownTimes) -> TaskLine:
