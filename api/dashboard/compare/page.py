@@ -47,9 +47,10 @@ from ...http.service import ServiceDep
 from ..drawing.bars import Bar, bars
 from ..drawing.figure import Figure, Point, Series
 from ..html import job_url, url
-from ..job.curves import Curve, model_curve
+from ..job.charts import ABSCISSAS, SPEEDUP
+from ..job.curves import Abscissa, Curve, model_curve
 from ..job.history import Histories
-from ..job.page import ABSCISSAS, SPEEDUP, Abscissa, histories_of
+from ..job.page import histories_of
 from ..job.tasks import Latency, total_ms
 from ..jobs import JobLine, line_of
 from ..page import add_page
