@@ -247,13 +247,21 @@ def report(
             show_default=False,
         ),
     ] = None,
+    names: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="MODEL",
+            help="The job's model: tell its nodes by the names that they have in this file.",
+            show_default="by op and shape",
+        ),
+    ] = None,
     db: DbOption = None,
 ) -> CommandAnswer:
     """Write what the dashboard says of a job as one HTML file that needs nothing else, and plots of it as PNG."""
     require("report", "fastapi", "jinja2")
     from .dashboard.report import command as report_command
 
-    return CommandAnswer(report_command.report(job, output, db, compare or ()), report_command.render_report)
+    return CommandAnswer(report_command.report(job, output, db, compare or (), names), report_command.render_report)
 
 
 def _announce(address: ServiceAddress, as_json: bool) -> None:

@@ -33,6 +33,9 @@ PRECISION = "precision"
 RETIME = "retime"
 """The setting of a job that searches nothing, but times the fastest so many schedules of each stale task again."""
 
+GRAPH = "graph"
+"""The entry of the first event of a job that has the graph of its model's tasks, plain data."""
+
 DEFAULT_TRIALS = 200
 """Trials of a search without any bound."""
 
@@ -97,7 +100,7 @@ class Wish(StrEnum):
 class EventKind(StrEnum):
     """What happened to a job."""
 
-    QUEUED = "queued"  # data: label, priority, budget
+    QUEUED = "queued"  # data: label, priority, budget, and graph where it is known: see `JobReader.graph`
     STARTED = "started"  # a process took it up; data: holder, attempt
     STAGE = "stage"  # data: stage
     DEFAULT = "default"  # a task's default is known to the job from here on; data: task_key, op, default_ms, best_ms

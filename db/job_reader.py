@@ -16,7 +16,7 @@ from tunewright.search_space.measurement import Status
 from .bounds import LARGEST_ID
 from .database import KEYS_AT_ONCE, DatabasePart, batches, read_session
 from .errors import NotFound
-from .job import Event, EventKind, Job, JobSpec, JobState, Orders, SearchBudget, SpecTask, Trial, Wish
+from .job import GRAPH, Event, EventKind, Job, JobSpec, JobState, Orders, SearchBudget, SpecTask, Trial, Wish
 from .leases import job_row
 from .pruned_of_job import PrunedOfJob, told_progress
 from .tables import EventRow, JobRow, JobTagRow, JobTaskRow, TrialRow
@@ -71,6 +71,27 @@ class JobReader(DatabasePart):
         self._column(session, job_id, JobRow.id)  # raises NotFound
         rows = session.execute(query.order_by(EventRow.number).limit(limit))
         return [Event(job_id, number, EventKind(kind), data, created_at) for number, kind, data, created_at in rows]
+
+    @read_session
+    def graph(self, session: Session, job: Job) -> Any:
+        """The graph of the tasks of a job's model, plain data that may be long: as it came with the job, or else with
+        the newest other one of the same model and tasks. None where it came with none of them.
+        """
+        own = _graph(session, job.id)
+        if own is not None or not job.spec.model_sha256 or not job.spec.tasks:
+            return own
+        others = (
+            select(JobRow.id)
+            .where(JobRow.model_sha256 == job.spec.model_sha256, JobRow.id != job.id)
+            .order_by(JobRow.id.desc())
+            .limit(MAX_CANDIDATES)
+        )
+        tasks = list(job.spec.tasks)
+        for row in session.scalars(select(JobRow).where(JobRow.id.in_(others)).order_by(JobRow.id.desc())).all():
+            graph = _graph(session, row.id)
+            if graph is not None and list(jobs_of(session, [row])[0].spec.tasks) == tasks:
+                return graph
+        return None
 
     @read_session
     def last_for_tasks(self, session: Session, task_keys: Collection[str], target_key: str) -> Job | None:
@@ -282,6 +303,12 @@ def jobs_of(session: Session, rows: list[JobRow]) -> list[Job]:
         )
         for row in rows
     ]
+
+
+def _graph(session: Session, job_id: int) -> Any:
+    """The graph that came with a job, which its first event has; None where none did."""
+    data = session.scalar(select(EventRow.data).where(EventRow.job_id == job_id, EventRow.number == 1))
+    return data.get(GRAPH) if data else None
 
 
 def orders_of(wish: str | None, budget: Mapping[str, Any]) -> Orders:

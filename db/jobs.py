@@ -102,11 +102,13 @@ class Jobs(JobReader):
         idempotency: Idempotency | None = None,
         most_unfinished: int | None = None,
         is_uploaded: bool = False,
+        graph: Mapping[str, Any] | None = None,
     ) -> Submission:
         """Queue a job; an unfinished one of the same spec is returned as it is.
 
         But a job of a command (attached) that has no lease is resumed (`resume`). `is_uploaded`: its model must be
-        among the uploads, and stays there while the job is unfinished.
+        among the uploads, and stays there while the job is unfinished. `graph` is that of the model's tasks, plain
+        data, which is kept with a new job.
 
         Raises NotFound where the target, a task or the model is unknown, Conflict where the idempotency key came with
         another fingerprint, QuotaExceeded where the owner has `most_unfinished` unfinished jobs, ValueError as
@@ -120,7 +122,7 @@ class Jobs(JobReader):
                 return submission
             if is_uploaded and not mark_used(change.session, spec.model_sha256, change.now):
                 raise NotFound(f"there is no model {spec.model_sha256}")
-            row, is_new = join_or_add(change, spec, values, tags, most_unfinished)
+            row, is_new = join_or_add(change, spec, values, tags, most_unfinished, graph)
             if idempotency is not None:
                 add_submission(change, idempotency, row.id)
             return Submission(jobs_of(change.session, [row])[0], is_new)
@@ -175,9 +177,16 @@ class Jobs(JobReader):
 
     @retry
     def open(
-        self, spec: JobSpec, label: str, budget: SearchBudget, holder: str, lease_s: float = LEASE_S
+        self,
+        spec: JobSpec,
+        label: str,
+        budget: SearchBudget,
+        holder: str,
+        lease_s: float = LEASE_S,
+        *,
+        graph: Mapping[str, Any] | None = None,
     ) -> Lease | None:
-        """Take up the unfinished job of a spec, or a new one that is `attached`, with this budget.
+        """Take up the unfinished job of a spec, or a new one that is `attached`, with this budget; `graph` as `submit`.
 
         The number of earlier losses does not matter. But a lost job that is to be cancelled ends, and a new one is
         made. None where another process has it leased. Raises NotFound where the target or a task is unknown.
@@ -195,7 +204,7 @@ class Jobs(JobReader):
                     change.session.flush()
                     row = None
             if row is None:
-                row = add_job(change, spec, values)
+                row = add_job(change, spec, values, graph=graph)
             row.budget = replace(budget, before_s=row.spent_s or 0.0).to_json()
             row.attempts = 0  # an explicit request may try again
             return change.begin_lease(row, holder, lease_s)

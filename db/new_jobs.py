@@ -5,7 +5,7 @@ All of it happens within a transaction that is repeated where another process wa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from sqlalchemy import exc as sql
@@ -16,7 +16,7 @@ from tunewright.codegen.target import Target
 
 from .database import Database
 from .errors import NotFound
-from .job import Conflict, EventKind, Idempotency, JobSpec, JobState, QuotaExceeded, SearchBudget, Submission
+from .job import GRAPH, Conflict, EventKind, Idempotency, JobSpec, JobState, QuotaExceeded, SearchBudget, Submission
 from .job_edits import add_tags, detach
 from .job_reader import jobs_of
 from .leases import Change, begin_change
@@ -71,7 +71,12 @@ def add_submission(change: Change, idempotency: Idempotency, job_id: int) -> Non
 
 
 def join_or_add(
-    change: Change, spec: JobSpec, values: dict[str, Any], tags: Sequence[str], most_unfinished: int | None
+    change: Change,
+    spec: JobSpec,
+    values: dict[str, Any],
+    tags: Sequence[str],
+    most_unfinished: int | None,
+    graph: Mapping[str, Any] | None = None,
 ) -> tuple[JobRow, bool]:
     """The unfinished job of a spec, which is queued if a command left it, or a new one; and whether it is new.
 
@@ -84,14 +89,23 @@ def join_or_add(
     if row is None:
         if most_unfinished is not None:
             _check_quota(change.session, values["owner"], most_unfinished)
-        return add_job(change, spec, values, tags), True
+        return add_job(change, spec, values, tags, graph), True
     if row.attached and not change.is_leased(row):
         detach(change, row)
     return row, False
 
 
-def add_job(change: Change, spec: JobSpec, values: dict[str, Any], tags: Sequence[str] = ()) -> JobRow:
-    """A new job, queued. Raises InsertRace where an unfinished one of the spec appeared in between."""
+def add_job(
+    change: Change,
+    spec: JobSpec,
+    values: dict[str, Any],
+    tags: Sequence[str] = (),
+    graph: Mapping[str, Any] | None = None,
+) -> JobRow:
+    """A new job, queued; the graph of its model's tasks is kept with it.
+
+    Raises InsertRace where an unfinished one of the spec appeared in between.
+    """
     moments = {"created_at": change.now, "updated_at": change.now}
     values = values | _next_number(change.database, change.session) | moments
     if not change.database.add(change.session, JobRow, ["spec_key"], [values], IS_UNFINISHED):
@@ -103,7 +117,8 @@ def add_job(change: Change, spec: JobSpec, values: dict[str, Any], tags: Sequenc
         for i, task in enumerate(spec.tasks)
     )
     add_tags(change, row.id, tags)
-    change.add_event(row, EventKind.QUEUED, label=row.label, priority=row.priority, budget=row.budget)
+    more = {} if graph is None else {GRAPH: dict(graph)}
+    change.add_event(row, EventKind.QUEUED, label=row.label, priority=row.priority, budget=row.budget, **more)
     change.session.flush()
     return row
 

@@ -17,6 +17,9 @@ from .ir import Array, Graph, GraphPort, Node, TensorType
 LATER_OPS = frozenset({"DequantizeLinear"})
 """Ops that fold late, but for single numbers: rewrites look for them, and their bytes are less to read than floats."""
 
+MOST_NAMES = 16
+"""Names of the model's nodes that a node has: those of all that a rewrite made it of, but no more."""
+
 
 class Draft:
     """Nodes added in an order that computes them. A node whose operands are all known folds at once, but for LATER_OPS.
@@ -31,6 +34,11 @@ class Draft:
         self._nodes: list[Node] = []
         self._next = 1 + max((int(name[1:]) for name in self.types), default=-1)
         self._budget: FoldingBudget | None = None
+        self._origin: tuple[str, ...] = ()  # names of the model's nodes that are being worked on
+
+    def work_on(self, names: Sequence[str]) -> None:
+        """Have what is added from now on bear the names of these nodes of the model."""
+        self._origin = tuple(names)
 
     def new_tensor(self, kind: TensorType) -> str:
         """A new tensor."""
@@ -88,6 +96,9 @@ class Draft:
         is_later = node.op in LATER_OPS and prod(self.types[node.outputs[0]].shape or (2,)) > 1
         if not is_later and self.fold(node):
             return
+        names = (*dict.fromkeys((*self._origin, *node.names)),)[:MOST_NAMES]
+        if names != node.names:
+            node = replace(node, names=names)
         self._nodes.append(node)
         self.producers.update((name, node) for name in node.outputs if name)
 

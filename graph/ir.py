@@ -1,7 +1,7 @@
 """Graph: a model as nodes over tensors, with every name its own.
 
-Tensors are called `v0, v1, ...`: names from the model live only in `Graph.inputs` and `Graph.outputs`, as data for
-the user's side, and in `Node.place`, quoted for messages. Read `Graph` first.
+Tensors are called `v0, v1, ...`: names from the model live only in `Graph.inputs`, `Graph.outputs` and `Node.names`,
+as data for the user's side, and in `Node.place`, quoted for messages. Read `Graph` first.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Node:
     `attrs` holds plain values (int, float, str, tuples of them), numpy arrays, and, for control flow, ONNX graphs as
     serialised bytes. `domain` is ONNX's ("" for the standard set), `version` its opset. `place` is for messages: which
     node of the model it is, where it is one. `bodies` has the graphs among the attributes as `Body`, where they could
-    be read.
+    be read. `names` are those of the model's nodes that it does the work of, as far as is known.
     """
 
     op: str
@@ -54,6 +54,7 @@ class Node:
     version: int = 0
     place: str = field(default="", compare=False, repr=False)
     bodies: Mapping[str, Body] = field(default_factory=dict, compare=False, repr=False)
+    names: tuple[str, ...] = field(default=(), compare=False, repr=False)  # hostile texts
 
     @property
     def attrs_key(self) -> tuple[tuple[str, Any], ...]:

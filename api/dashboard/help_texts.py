@@ -15,11 +15,11 @@ _TEXTS = {
     "when it began, above the base model. It follows from when both were stored.",
     "curve of a task": "How many times as fast as by default the task was, as the job went on; the figure at the curve "
     "is the highest point of it. The curve is of trials of this job, the gain below it what the table has.",
-    "importance of knobs": "Which part of the differences between the times of trials each knob explains by itself. The "
-    "log of the time is fitted by one effect a knob on half of the trials and judged on the others; intervals are of 95%.",
     "importance of knobs": "Which part of the differences between the times of trials each knob explains by itself. "
     "The log of the time is fitted by one effect a knob on half of the trials and judged on the others, with intervals "
     "of 95%.",
+    "share of a node": "What part of one run of the model a node takes. It is the time of its task by itself, as "
+    "it was confirmed or timed as a trial, over that of the run; what all together lack is time between tasks.",
     "expected of more": "How much faster more searching should make the model, by how fast its tasks improved. "
     "It is an estimate by the search itself, not a measurement.",
     "expected of the rest": "How much faster the rest of the budget should make the model. It is an estimate by the "

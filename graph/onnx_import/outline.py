@@ -37,6 +37,7 @@ class Outline:
     with_weights: bool  # whether it holds values that `structure.strip` would leave out
     has_external_data: bool  # whether some of them lie in other files
     is_whole: bool  # whether no placeholder stands for values, as one does in a structure
+    has_names: bool  # whether nodes have names, as none has in a structure
 
 
 def outline(source: Path | str | bytes) -> Outline:
@@ -59,6 +60,7 @@ def outline(source: Path | str | bytes) -> Outline:
         ),
         any(tensor.data_location == TensorProto.EXTERNAL for tensor in weights),
         len(weights) == len(tensors),
+        any(node.name for node in model.graph.node),
     )
 
 

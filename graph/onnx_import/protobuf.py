@@ -59,6 +59,9 @@ def one_line(text: object, limit: int = 240) -> str:
     return line if len(line) <= limit else line[: limit - 3] + "..."
 
 
+LONGEST_NAME = 200
+"""Longest name of a node that is kept, in characters."""
+
 _FUNCTION, _CALLER = "tunewright.function", "tunewright.caller"
 """Metadata keys of a node that came out of a function of the model."""
 
@@ -70,6 +73,15 @@ def place_of(node: NodeProto) -> str:
     if not {_FUNCTION, _CALLER} <= metadata.keys():
         return place
     return f"{place} in function {quote(metadata[_FUNCTION])}, called by node {quote(metadata[_CALLER])}"
+
+
+def name_of(node: NodeProto) -> str:
+    """What the model calls a node: its name or first output, behind the caller of the function that it stands in.
+
+    Hostile text, cut to LONGEST_NAME.
+    """
+    caller = next((item.value for item in node.metadata_props if item.key == _CALLER), "")
+    return f"{caller}/{_label(node)}"[:LONGEST_NAME] if caller else str(_label(node))[:LONGEST_NAME]
 
 
 def note_function(node: NodeProto, function: str, call: NodeProto) -> None:

@@ -49,6 +49,7 @@ from .protobuf import (
     StructuralFault,
     bodies,
     free_names,
+    name_of,
     one_line,
     place_of,
     quote,
@@ -155,6 +156,8 @@ class Walk:
 
     def _add_node(self, proto: NodeProto, scope: NameScope) -> None:
         place = f"{scope.place}, in its definition at {proto.op_type}" if scope.place else place_of(proto)
+        if not scope.place:  # what stands in a definition bears the name of its call
+            self._draft.work_on([name_of(proto)])
         op = schema_of(proto, scope.opsets, place)
         try:
             if proto.op_type == "Constant" and not op.domain:

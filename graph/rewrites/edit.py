@@ -69,7 +69,11 @@ class Edit(Draft):
     def producer(self, name: str, *ops: str) -> Node | None:
         """The node that makes the tensor if it is one of these ops of the standard set, with a single output."""
         node = self.producers.get(name)
-        return node if node and node.op in ops and not node.domain and len(node.outputs) == 1 else None
+        if node is None or node.op not in ops or node.domain or len(node.outputs) != 1:
+            return None
+        if self.has_one_reader(name):  # what replaces the reader does its work too
+            self._origin = (*node.names, *self._origin)
+        return node
 
     def scalar(self, name: str) -> float | None:
         """The value of a known float tensor all of whose elements are equal, and which broadcasts as a scalar does."""
@@ -142,11 +146,13 @@ def apply(graph: Graph, rule: Rule) -> Graph:
     changed = False
     for node in graph.nodes:
         node = edit.resolve_inputs(node)
+        edit.work_on(node.names)
         try:
             is_replaced = edit.replace(node, rule(edit, node))
         except TypeFault as fault:
             log.warning("%s stays as it is: %s", node, fault)
             is_replaced = False
+        edit.work_on(())
         changed |= is_replaced
         if not is_replaced:
             edit.add(node)

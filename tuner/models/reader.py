@@ -25,7 +25,9 @@ from tunewright.workers.sandbox.process import ChildLimits
 
 from ..sandbox import NoAnswer, Sandbox, SandboxRefusal
 from .assembly import Assembly
+from .graph_of_model import graph_of_model
 from .model import open_for
+from .task_graph import TaskGraph
 
 MEMORY_BYTES = 2 << 30
 """Memory of the child."""
@@ -109,17 +111,19 @@ class ModelTasks:
     fallback: Mapping[str, int]  # op -> nodes without a native kernel
     native_nodes: int
     is_whole: bool  # whether the model came with its weights, or has none
+    graph: TaskGraph  # with names of the model's nodes where it came with them
 
     @staticmethod
     def from_json(data: Any) -> ModelTasks:
-        """Raises TypeError, KeyError or ValueError on anything else."""
+        """Raises TypeError, LookupError or ValueError on anything else."""
         items = data["tasks"]
         _require(isinstance(items, list) and len(items) <= MOST_TASKS and _is_count(data["native_nodes"], least=0))
         _require(all(_is_count(item["occurrences"]) for item in items) and isinstance(data["is_whole"], bool))
         tasks = tuple((Task.from_json(item["task"]), item["occurrences"]) for item in items)
         _require(len({task.key for task, _ in tasks}) == len(tasks))
         assembly = Assembly.of_json([count for _, count in tasks], data["chains"])
-        return ModelTasks(tasks, assembly, _counts(data["fallback"]), data["native_nodes"], data["is_whole"])
+        fallback, graph = _counts(data["fallback"]), TaskGraph.of_json(data["graph"], len(tasks))
+        return ModelTasks(tasks, assembly, fallback, data["native_nodes"], data["is_whole"], graph)
 
 
 class Reader(Closeable):
@@ -246,12 +250,14 @@ def _tasks(
     model = open_for(target, data, dims, precision=precision)
     if len(model.tasks) > MOST_TASKS:
         raise ModelError(f"{len(model.tasks):,} distinct tasks are more than {MOST_TASKS:,}")
+    seen = outline(data)
     return {
         "tasks": [{"task": task.to_json(), "occurrences": count} for task, count in model.tasks.values()],
         "chains": model.assembly.to_json(),
         "fallback": model.fallback_ops,
         "native_nodes": model.native_nodes,
-        "is_whole": outline(data).is_whole,
+        "is_whole": seen.is_whole,
+        "graph": graph_of_model(model, with_names=seen.has_names).to_json(),
     }
 
 

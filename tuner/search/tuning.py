@@ -45,6 +45,7 @@ from ..arguments import (
     check_until,
 )
 from ..errors import Refused, message
+from ..models.graph_of_model import graph_of_model
 from ..models.model import Model, open_for
 from ..session.evaluation import is_installed
 from ..session.vendor import VendorModel
@@ -157,7 +158,8 @@ def run_model_job(
     )
     store.add_target(target)
     store.add_tasks((task for task, _ in model.tasks.values()), relabel=True)
-    return run_job(spec, model.label, list(model.tasks.values()), target, store, budget, timing, make_pool, watch)
+    tasks, graph = list(model.tasks.values()), graph_of_model(model).to_json()
+    return run_job(spec, model.label, tasks, target, store, budget, timing, make_pool, watch, graph)
 
 
 def run_job(
@@ -170,9 +172,10 @@ def run_job(
     timing: Timing,
     make_pool: Callable[[], Pool],
     watch: Watch,
+    graph: Mapping[str, Any] | None = None,
 ) -> Report:
-    """The same of a job of these tasks, which the database knows as it does the target."""
-    opening = JobOpening(store.jobs, spec, label, budget)
+    """The same of a job of these tasks, which the database knows as it does the target. `graph` as in `Jobs.submit`."""
+    opening = JobOpening(store.jobs, spec, label, budget, graph)
     began_at = time.monotonic()
     lease = opening.lease(lambda job: watch(Progress(JobStage.WAITING, 0, job.budget, 0.0, (), holder=job.holder)))
     if lease is None:
@@ -213,15 +216,19 @@ def _run(
 class JobOpening:
     """Gets the job of a command, which another process may have."""
 
-    def __init__(self, jobs: Jobs, spec: JobSpec, label: str, budget: SearchBudget) -> None:
-        self._jobs, self._spec, self._label, self._budget = jobs, spec, label, budget
+    def __init__(
+        self, jobs: Jobs, spec: JobSpec, label: str, budget: SearchBudget, graph: Mapping[str, Any] | None = None
+    ) -> None:
+        self._jobs, self._spec, self._label, self._budget, self._graph = jobs, spec, label, budget, graph
         self._other: Job | None = None  # the one that somebody else has
 
     def lease(self, tell_waiting: Callable[[Job], None]) -> Lease | None:
         """Lease the job. None where another process had it and has ended it."""
         while True:
             self._other = self._other or self._unfinished_job()
-            lease = self._jobs.open(self._spec, self._label, self._budget, holder_name(), settings().lease_s)
+            lease = self._jobs.open(
+                self._spec, self._label, self._budget, holder_name(), settings().lease_s, graph=self._graph
+            )
             if lease is not None and (self._other is None or self._other.id == lease.job_id):
                 return lease
             if lease is not None:  # the other one ended just now, so that this is a new one

@@ -15,6 +15,7 @@ from ..drawing.multiples import Multiple, multiples
 from ..drawing.scales import AxisSpec, Unit
 from ..html import task_url
 from .curves import Abscissa, Curve, Step
+from .model import graph_charts
 from .tasks import Reason, TaskLine
 from .view import JobPage
 
@@ -27,7 +28,7 @@ ABSCISSAS = {
 
 
 def job_charts(view: JobPage) -> dict[str, Markup]:
-    """`parts`, `model` and `tasks`."""
+    """`parts`, `model` and `tasks`; and those of the graph, where the view has one."""
     parts = [
         Share(
             part.name,
@@ -40,7 +41,8 @@ def job_charts(view: JobPage) -> dict[str, Markup]:
     ]
     before, after = view.sides
     curves = {curve.key: curve for curve in view.curves}
-    return {
+    graph = graph_charts(view.graph, view.job.id, view.job.target.key) if view.graph else {}
+    return graph | {
         "parts": shares(
             "Time of a run, by task",
             parts,

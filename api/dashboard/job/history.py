@@ -17,7 +17,7 @@ from typing import Any
 
 from pydantic import Field
 
-from tunewright.db.job import Event, EventKind, Job, JobState
+from tunewright.db.job import GRAPH, Event, EventKind, Job, JobState
 from tunewright.db.jobs import Jobs
 from tunewright.db.trials import TrialLog
 from tunewright.search_space.measurement import FAILED, Status
@@ -256,6 +256,8 @@ class _JobReader:
                 return replace(event, data={name: event.data.get(name) for name in KEPT_OF_PROGRESS})
             case EventKind.SUCCEEDED:  # the job has the report too
                 return replace(event, data={})
+            case EventKind.QUEUED:
+                return replace(event, data={name: value for name, value in event.data.items() if name != GRAPH})
             case _:
                 return event
 

@@ -7,7 +7,7 @@ budget is worth it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from math import inf
@@ -22,6 +22,7 @@ from tunewright.tuner.explain.curves import active_s
 from tunewright.tuner.explain.gain import ExpectedGain
 from tunewright.tuner.explain.taken_back import mark_taken_back
 from tunewright.tuner.explain.upgrade import upgrade_lines
+from tunewright.tuner.models.task_graph import TaskGraph
 from tunewright.tuner.noise import total_noise
 from tunewright.tuner.search.report import SearchEnd
 
@@ -46,7 +47,8 @@ from .glance import (
 )
 from .history import Histories, JobHistory, failure_lines, listed_kinds, log_lines
 from .judged import ask_models, job_models
-from .tasks import as_told, model_run, names, sort_tasks, task_lines
+from .model import ModelGraph, RunSide, model_graph, named_ops, stored_graph
+from .tasks import ModelRun, as_told, model_run, names, sort_tasks, task_lines
 from .trials import JobTrials, job_trials
 from .view import JobPage, JobPageAsked, JobTab, JobTuner, Settings
 
@@ -93,12 +95,24 @@ async def asked_models(store: Store, descriptions: Descriptions, view: JobPage) 
     return view.model_copy(update={"models": models})
 
 
-def job_page(store: Store, histories: Histories, job_id: int, query: JobPageAsked) -> JobPage:
-    """The job as it stands. Raises NotFound, StoreError."""
+def job_page(
+    store: Store,
+    histories: Histories,
+    job_id: int,
+    query: JobPageAsked,
+    tabs: Collection[JobTab] = (),
+    graph: TaskGraph | None = None,
+) -> JobPage:
+    """The job as it stands, with what more of its tabs say than the one that is asked for.
+
+    `graph` is that of its model with names, in the place of what the database has. Raises NotFound, StoreError.
+    """
+    tabs = {query.tab, *tabs}
     [job] = mark_taken_back(store, [store.jobs.get(job_id)])
     history = histories.of(job, store.jobs, store.trials)
     job = as_told(job, history)
     ops = names(store, [task.task_key for task in job.spec.tasks])
+    ops = ops if graph is None else named_ops(job, ops, graph)
     targets = [store.target(job.spec.target_key)] if job.spec.target_key else []
     tuners = store.fleet.tuners()
     run, progress = model_run(job, history), forecast_of(job, history)
@@ -142,8 +156,8 @@ def job_page(store: Store, histories: Histories, job_id: int, query: JobPageAske
         else {},
         fallback_share=values.number(job.result, "fallback_share"),
         fallback_noise=run.latency.noise or total_noise(times.noise for times in run.times),
-        trial_page=_trial_page(store, job, history, ops, query),
-        models=job_models(store, job, history, tasks) if query.tab is JobTab.COST_MODEL else None,
+        trial_page=_trial_page(store, job, history, ops, query) if JobTab.TRIALS in tabs else None,
+        models=job_models(store, job, history, tasks) if JobTab.COST_MODEL in tabs else None,
         kinds=listed_kinds(history.events),
         log=log,
         next_before=next_before,
@@ -154,7 +168,15 @@ def job_page(store: Store, histories: Histories, job_id: int, query: JobPageAske
         most_threads=max((target.threads for target in store.fleet.targets()), default=0),
         upgrade=upgrade_lines(job.result),
         settings=_settings(job),
+        graph=_graph(store, job, run, query.run, graph) if JobTab.MODEL in tabs else None,
     )
+
+
+def _graph(store: Store, job: Job, run: ModelRun, side: RunSide, graph: TaskGraph | None) -> ModelGraph:
+    """The graph of a job's model, by default as the database has it."""
+    ops = store.catalog.ops([task.task_key for task in job.spec.tasks])
+    known = (graph, "") if graph else stored_graph(job, store.jobs.graph(job))
+    return model_graph(job, run, ops, *known, side)
 
 
 def _settings(job: Job) -> Settings:
@@ -173,9 +195,5 @@ def _settings(job: Job) -> Settings:
     )
 
 
-def _trial_page(
-    store: Store, job: Job, history: JobHistory, ops: Mapping[str, str], query: JobPageAsked
-) -> JobTrials | None:
-    if query.tab is not JobTab.TRIALS:
-        return None
+def _trial_page(store: Store, job: Job, history: JobHistory, ops: Mapping[str, str], query: JobPageAsked) -> JobTrials:
     return job_trials(store, job, history.counts, ops, task=query.task, statuses=query.status, cursor=query.cursor)

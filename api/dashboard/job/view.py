@@ -22,6 +22,7 @@ from .curves import Abscissa, Curve
 from .glance import Part, Promise, Prospect, Verdict
 from .history import FailureLine, LogLine
 from .judged import JobModels
+from .model import ModelGraph, RunSide
 from .tasks import Latency, TaskLine, TaskSort, total_ms
 from .trials import JobTrials
 
@@ -34,6 +35,7 @@ class JobTab(StrEnum):
 
     OVERVIEW = "overview"
     TASKS = "tasks"
+    MODEL = "model"
     TRIALS = "trials"
     COST_MODEL = "cost_model"
     EVENTS = "events"
@@ -66,6 +68,9 @@ class JobPageAsked(Answer):
     )
     before: int | None = Field(
         default=None, ge=1, le=LARGEST_ID, description="List the events with numbers below this."
+    )
+    run: RunSide = Field(
+        default=RunSide.TUNED, description="The run whose times the graph of the model has: `default` or `tuned`."
     )
 
 
@@ -161,6 +166,7 @@ class JobPage(Answer):
         description="What a job that times stale tasks again says of the upgrade, a sentence each; none of other jobs."
     )
     settings: Settings
+    graph: ModelGraph | None = Field(description="The graph of the model; null but on the tab `model`.")
 
     @property
     def stage_text(self) -> str:

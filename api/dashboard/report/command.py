@@ -26,6 +26,7 @@ from tunewright.db.reader import open_reader
 from tunewright.db.store import Store
 from tunewright.tuner.errors import Refused
 from tunewright.tuner.explain.comparison import TimeFinding
+from tunewright.tuner.models.task_graph import TaskGraph
 from tunewright.tuner.search.report import JobOutcome, verdict
 from tunewright.tuner.settings import settings
 from tunewright.tuner.text import large, printable, short
@@ -40,6 +41,7 @@ from ..job.page import asked_models, job_page
 from ..job.view import JobPage, JobPageAsked, JobTab
 from ..task.page import TaskAsked, TaskPage, task_charts, task_page
 from .fragment import Fragment
+from .names import named_graph
 from .plots import INSTALL, is_installed, plots
 
 MOST_TASKS = 5
@@ -53,10 +55,17 @@ SUFFIXES = (".html", ".htm")
 """What the name of a file ends in, rather than of a folder."""
 
 
-def report(job_id: int, output: Path, db: str | None, others: Sequence[int] = ()) -> dict[str, Any]:
-    """Write the report of a job, as it stands, compared with the others. Raises StoreError, OSError, Refused."""
+def report(
+    job_id: int, output: Path, db: str | None, others: Sequence[int] = (), names: Path | None = None
+) -> dict[str, Any]:
+    """Write the report of a job, as it stands, compared with the others.
+
+    `names`: the file of its model, whose nodes have the names that they are told by. Raises StoreError, OSError,
+    Refused, and ModelError for another model.
+    """
     with open_reader(db or settings().db) as store:
-        view, tasks = asyncio.run(findings(store, job_id))
+        graph = None if names is None else named_graph(store, job_id, names)
+        view, tasks = asyncio.run(findings(store, job_id, graph))
         comparison = comparison_of(store, job_id, others) if others else None
     is_file = output.suffix.lower() in SUFFIXES and not output.is_dir()
     html = output if is_file else output / f"job-{job_id}.html"
@@ -128,9 +137,11 @@ def render_report(console: Console, data: dict[str, Any]) -> None:
 # The document
 
 
-async def findings(store: Store, job_id: int) -> tuple[JobPage, list[TaskPage]]:
+async def findings(store: Store, job_id: int, graph: TaskGraph | None = None) -> tuple[JobPage, list[TaskPage]]:
     """The views of a job and its heaviest tasks, however long that takes. Raises NotFound, StoreError."""
-    job = job_page(store, Histories(), job_id, JobPageAsked(tab=JobTab.COST_MODEL))  # whose data no other tab has
+    # What only the page with a tab open has, the report has of all tabs but the trials, of which there are too many.
+    tabs = (JobTab.MODEL, JobTab.COST_MODEL)
+    job = job_page(store, Histories(), job_id, JobPageAsked(), tabs, graph)
     keys = [task.key for task in job.tasks if task.uses and task.best_ms is not None][:MOST_TASKS]
     descriptions = Descriptions(patience_s=inf)
     try:

@@ -256,6 +256,7 @@ def _submit(
             idempotency=once,
             most_unfinished=service.options.most_unfinished,
             is_uploaded=True,
+            graph=model_tasks.graph.to_json(),
         )
     return submission_answer(service, submission)
 
