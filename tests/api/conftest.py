@@ -44,6 +44,7 @@ from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule, spaces
 from tunewright.tuner.lookup import experience
 from tunewright.tuner.models.assembly import Assembly
+from tunewright.tuner.models.task_graph import GraphStep, StepKind, TaskGraph
 
 from ..commands import Command, commands
 from ..postgres import own_schema
@@ -146,6 +147,14 @@ class PlainTasks:
     tasks: list[tuple[Task, int]]
     assembly: Assembly = field(default_factory=Assembly)
     is_whole: bool = True
+
+    @property
+    def graph(self) -> TaskGraph:
+        """The tasks one after the other, each as often as it occurs."""
+        numbers = [number for number, (_, count) in enumerate(self.tasks) for _ in range(count)]
+        steps = [GraphStep(StepKind.INPUT, "input", type="float32[8]", size_bytes=32)]
+        steps += [GraphStep(StepKind.TASK, task=task, sources=(place,)) for place, task in enumerate(numbers)]
+        return TaskGraph((*steps, GraphStep(StepKind.OUTPUT, "output", sources=(len(numbers),))))
 
 
 class PlainReader:

@@ -6,15 +6,17 @@ import re
 import subprocess
 import sys
 from base64 import b64encode
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
 from struct import unpack
 
+import numpy as np
 import pytest
 from matplotlib.figure import Figure
 from matplotlib.text import Text
+from onnx import TensorProto, helper, numpy_helper
 
 from tunewright.api import program
 from tunewright.api.dashboard.job.history import Histories
@@ -26,8 +28,11 @@ from tunewright.api.dashboard.task.schedules import Standing
 from tunewright.api.http import descriptions
 from tunewright.db.job import EventKind, JobSpec, JobState, NewEvent, SearchBudget, SpecTask
 from tunewright.db.store import open_store
+from tunewright.graph.onnx_import.structure import strip
 from tunewright.search_space.measurement import Record
 from tunewright.tuner.explain.describer import ScheduleDescriber
+from tunewright.tuner.models.graph_of_model import graph_of_model
+from tunewright.tuner.models.model import open_for
 
 from .conftest import TARGET
 from .examples import HOSTILE, PlainShower, failed, others, product, tried
@@ -400,3 +405,125 @@ def test_other_commands_import_none_of_it():
     script = f"import sys, tunewright.api.program; sys.exit(str(sorted({heavy} & sys.modules.keys()) or '') or 0)"
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert (found.returncode, found.stderr) == (0, ""), found.stderr
+
+
+# Names from the user's file
+
+
+def named_model(name="conv1", seed=0, columns=16):
+    """A product with an activation, and a name for both."""
+    rng = np.random.default_rng(seed)
+    weight = numpy_helper.from_array(rng.standard_normal((8, columns)).astype(np.float32), "w")
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["p"], name=name),
+        helper.make_node("Relu", ["p"], ["y"], name=f"{name}/relu"),
+    ]
+    ends = [helper.make_tensor_value_info(end, TensorProto.FLOAT, [4, n]) for end, n in (("x", 8), ("y", columns))]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], [weight])
+    opset = helper.make_opsetid("", 17)
+    return helper.make_model(graph, opset_imports=[opset], ir_version=8).SerializeToString()
+
+
+@pytest.fixture
+def job_of_model(url, tmp_path):
+    """A job of `named_model`, as a local command has it."""
+    network = open_for(TARGET, named_model())
+    with open_store(url) as store:
+        store.add_target(TARGET)
+        store.add_tasks([task for task, _ in network.tasks.values()])
+        uses = tuple(SpecTask(key, count) for key, (_, count) in network.tasks.items())
+        spec = JobSpec(network.sha256, TARGET.key, uses, {"seed": 0})
+        graph = graph_of_model(network).to_json()
+        job = store.jobs.submit(spec, "net.onnx", SearchBudget(10), graph=graph).job
+    return Searched(url, tmp_path / "out", job.id)
+
+
+@pytest.fixture
+def put(tmp_path):
+    """The path of a model's file."""
+
+    def write(data):
+        path = tmp_path / "model.onnx"
+        path.write_bytes(data)
+        return str(path)
+
+    return write
+
+
+def report_text(job):
+    return (job.folder / f"job-{job.job_id}.html").read_text()
+
+
+def test_without_names_a_report_has_ops_and_shapes(job_of_model, run):
+    assert run(job_of_model)[0] == 0
+    source = report_text(job_of_model)
+    check(source)
+    words = Page(source).words
+    assert "MatMul+Relu" in words and "float32[4, 16]" in words and "conv1" not in source
+    assert "tunewright report 1 --names MODEL.onnx" in words
+
+
+@pytest.mark.parametrize("data", [named_model(), named_model(seed=1), strip(named_model()).data])
+def test_names_are_those_of_the_file(data, job_of_model, run, put):
+    assert run(job_of_model, "--names", put(data))[0] == 0
+    source = report_text(job_of_model)
+    check(source)
+    words = Page(source).words
+    assert "are not kept here" not in words
+    is_named = data != strip(named_model()).data
+    assert ("conv1, conv1/relu" in words) == is_named
+    assert ("MatMul+Relu (conv1)" in words) == is_named  # in the list of tasks
+
+
+def test_names_draw_the_graph_of_a_job_from_before_there_were_any(url, tmp_path, job_of_model, run, put):
+    with open_store(url) as store:
+        spec = store.jobs.get(job_of_model.job_id).spec
+        older = store.jobs.submit(replace(spec, model_sha256="ab" * 32), "old.onnx", SearchBudget(10)).job
+    old = Searched(url, tmp_path / "old", older.id)
+    assert run(old)[0] == 0 and "came without the graph" in Page(report_text(old)).words
+    assert run(old, "--names", put(named_model()))[0] == 0 and "conv1, conv1/relu" in Page(report_text(old)).words
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (named_model(columns=24), "model.onnx is not the model of job 1 (net.onnx): it has other tasks"),
+        (b"no model", "model.onnx"),
+    ],
+)
+def test_another_model_is_refused_in_a_line(data, words, job_of_model, run, put):
+    code, out, err = run(job_of_model, "--names", put(data))
+    assert code == 2 and words in err and len(err.strip().splitlines()) == 1 and not out
+    assert not job_of_model.folder.exists()
+
+
+def test_the_model_itself_is_refused_where_it_is_cut_otherwise_by_now(url, tmp_path, job_of_model, run, put):
+    with open_store(url) as store:
+        spec = store.jobs.get(job_of_model.job_id).spec
+        more = tuple(replace(task, occurrences=task.occurrences + 1) for task in spec.tasks)
+        jobs = [
+            store.jobs.submit(replace(spec, tasks=more, model_sha256=sha256), "net.onnx", SearchBudget(10)).job.id
+            for sha256 in (spec.model_sha256, strip(named_model()).sha256)
+        ]
+    for job_id in jobs:
+        code, _, err = run(Searched(url, tmp_path / "out", job_id), "--names", put(named_model()))
+        assert code == 2 and f"is the model of job {job_id}, but this version cuts it into other tasks" in err
+
+
+def test_a_job_of_tasks_alone_has_no_names(url, tmp_path, run, put):
+    with open_store(url) as store:
+        store.add_task(product())
+        store.add_target(TARGET)
+        spec = JobSpec("", TARGET.key, (SpecTask(product().key, 1),), {})
+        job = Searched(url, tmp_path / "out", store.jobs.submit(spec, "m", SearchBudget(10)).job.id)
+    code, _, err = run(job, "--names", put(named_model()))
+    assert code == 2 and "is of tasks alone, without a model: leave --names out" in err
+
+
+@pytest.mark.parametrize("name", [HOSTILE, "{{ 7 * 7 }}", "\u202egnp.exe", "x" * 10_000, "ラベル 🦙", "a\0b"])
+def test_names_of_strangers_are_texts(name, job_of_model, run, put):
+    assert run(job_of_model, "--names", put(named_model(name)))[0] == 0
+    source = report_text(job_of_model)
+    check(source)
+    assert "\u202e" not in source and "\0" not in source and "<script" not in source
+    assert "x" * 201 not in source

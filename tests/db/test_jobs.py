@@ -9,6 +9,7 @@ import math
 import threading
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 
@@ -79,6 +80,27 @@ class TestSubmit:
         assert (event.number, event.kind, event.created_at) == (1, EventKind.QUEUED, clock.now)
         budget = {"trials": 7, "seconds": 1.5, "until": 0.02, "before_s": 0.0}
         assert event.data == {"label": label, "priority": 3, "budget": budget}
+
+    def test_a_graph_is_kept_with_a_new_job(self, jobs, samples):
+        given, other = {"steps": [[0, 0]], "names": [["a'\u202e<b>"]]}, {"steps": []}
+        job = submit(jobs, samples, graph=given)
+        assert submit(jobs, samples, graph=other).id == job.id  # it joins: the graph is that of the same tasks
+        assert jobs.graph(job) == given
+        assert jobs.events(job.id)[0].data["graph"] == given
+        lease = jobs.open(samples.spec(1), "m", BUDGET, "me", graph=other)
+        assert jobs.graph(jobs.get(lease.job_id)) == other
+        assert jobs.open(samples.spec(1), "m", BUDGET, "you", graph=given) is None
+
+    def test_a_job_without_a_graph_has_that_of_another_of_its_model(self, jobs, samples):
+        spec = samples.spec()
+        older = jobs.submit(spec, "m", BUDGET, graph={"number": 1}).job
+        newer = jobs.submit(replace(spec, settings={"seed": 1}), "m", BUDGET, graph={"number": 2}).job
+        job = jobs.submit(replace(spec, settings={"seed": 2}), "m", BUDGET).job
+        more = tuple(replace(task, occurrences=task.occurrences + 1) for task in spec.tasks)
+        others = [replace(spec, tasks=more), replace(spec, model_sha256="cd" * 32), replace(spec, model_sha256="")]
+        assert jobs.graph(job) == {"number": 2}
+        assert (jobs.graph(older), jobs.graph(newer)) == ({"number": 1}, {"number": 2})
+        assert [jobs.graph(jobs.submit(one, "m", BUDGET).job) for one in others] == [None, None, None]
 
     @pytest.mark.parametrize("budget", [SearchBudget(None, 120.0), SearchBudget(None, until=0.02), SearchBudget(5)])
     def test_a_bound_that_was_not_given_comes_back_as_none(self, jobs, samples, budget):

@@ -258,6 +258,9 @@ def test_a_description_that_makes_no_sense(answer: Any) -> None:
         changed(TASKS, native_nodes=-1),
         changed(TASKS, is_whole=1),
         changed(TASKS, fallback={"Op": None}),
+        changed(TASKS, graph=None),
+        changed(TASKS, graph={}),
+        changed(TASKS, graph=changed(TASKS["graph"], steps=[[99, 0]])),
     ],
 )
 def test_tasks_that_make_no_sense(answer: Any) -> None:

@@ -38,7 +38,7 @@ _SIZES = {dtype.value: dtype.size_bytes for dtype in DType}
 def graph_of_model(model: Model, *, with_names: bool = False) -> TaskGraph:
     """The graph of a model, before it is chosen which segments it runs; `with_names` of the model's nodes."""
     count = len(model.graph.inputs) + len(model.graph.outputs) + len(model.steps)
-    return TaskGraph((), left_out=count) if count > MOST_NODES else _Builder(model, with_names).graph()
+    return TaskGraph((), left_out=count) if count > MOST_NODES else _Builder(model, with_names, MOST_NAMED).graph()
 
 
 @dataclass(slots=True)
@@ -47,11 +47,11 @@ class _Builder:
 
     model: Model
     with_names: bool
+    names_left: int  # letters
     steps: list[GraphStep] = field(default_factory=list)
     roots: dict[str, str] = field(default_factory=dict)  # view -> the tensor whose memory it is
     makers: dict[str, list[int]] = field(default_factory=dict)  # tensor with memory -> places of those that wrote to it
     around: list[int] = field(default_factory=list)  # places of the control flow that the next step stands in
-    names_left: int = MOST_NAMED
     last_names: tuple[str, ...] = ()
     edges_left: int = MOST_EDGES
 

@@ -325,7 +325,7 @@ def _box(line: GraphLine, has_names: bool, job_id: int, target_key: str) -> Grap
     head = f"Block {line.block}" if line.block else counted(line.nodes, "node") if line.kind == "several" else line.op
     if line.repeats > 1:
         head = f"{head} ×{line.repeats}"
-    about = line.op if line.nodes > 1 else line.name_text if has_names else line.type
+    about = line.op if line.nodes > 1 else has_names and line.name_text or line.type
     time = line.time_text if line.share is None else f"{line.time_text} · {share(line.share)}"
     words = [head, line.op, line.name_text, line.made_text, "" if line.time_ms is None else time]
     href = f"#in-block-{line.block}" if line.block else None

@@ -16,8 +16,6 @@ from tunewright.tuner.models.model import open_for
 from tunewright.tuner.models.task_graph import TaskGraph
 from tunewright.tuner.text import printable
 
-from ...http.schemas.jobs import dims_of
-
 
 def named_graph(store: Store, job_id: int, model: Path) -> TaskGraph:
     """The graph of a job's model, read from a file, with the names of its nodes.
@@ -31,7 +29,8 @@ def named_graph(store: Store, job_id: int, model: Path) -> TaskGraph:
     if job.spec.precision not in set(Precision):
         raise Refused(f"job {job_id} is in precision {printable(job.spec.precision)}, which this version does not know")
     target = store.target(job.spec.target_key) if job.spec.target_key else None
-    network = open_for(target, model, dims_of(job), precision=Precision(job.spec.precision))
+    dims = job.spec.settings.get("dims", {})
+    network = open_for(target, model, dims, precision=Precision(job.spec.precision))
     tasks = [(key, count) for key, (_, count) in network.tasks.items()]
     if tasks != [(task.task_key, task.occurrences) for task in job.spec.tasks]:
         raise Refused(_why_not(job, model, network.sha256))
