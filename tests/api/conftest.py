@@ -44,7 +44,7 @@ from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule, spaces
 from tunewright.tuner.lookup import experience
 from tunewright.tuner.models.assembly import Assembly
-from tunewright.tuner.models.task_graph import GraphStep, StepKind, TaskGraph
+from tunewright.tuner.models.task_graph import ModelStep, StepKind, TaskGraph
 
 from ..commands import Command, commands
 from ..postgres import own_schema
@@ -152,9 +152,9 @@ class PlainTasks:
     def graph(self) -> TaskGraph:
         """The tasks one after the other, each as often as it occurs."""
         numbers = [number for number, (_, count) in enumerate(self.tasks) for _ in range(count)]
-        steps = [GraphStep(StepKind.INPUT, "input", type="float32[8]", size_bytes=32)]
-        steps += [GraphStep(StepKind.TASK, task=task, sources=(place,)) for place, task in enumerate(numbers)]
-        return TaskGraph((*steps, GraphStep(StepKind.OUTPUT, "output", sources=(len(numbers),))))
+        steps = [ModelStep(StepKind.INPUT, "input", type="float32[8]", size_bytes=32)]
+        steps += [ModelStep(StepKind.TASK, task=task, sources=(place,)) for place, task in enumerate(numbers)]
+        return TaskGraph((*steps, ModelStep(StepKind.OUTPUT, "output", sources=(len(numbers),))))
 
 
 class PlainReader:

@@ -15,7 +15,7 @@ from tunewright.api.dashboard.drawing.layers import (
     GAP_PX,
     MARGIN_PX,
     TALLEST,
-    Layout,
+    GraphLayout,
     lay_out,
 )
 
@@ -45,15 +45,15 @@ ODD: dict[str, Sources] = {
 }
 
 
-def check(sources: Sources) -> Layout:
+def check(sources: Sources) -> GraphLayout:
     """A layout of a graph, which is as it should be."""
     layout = lay_out(sources, HEIGHT_PX)
     assert layout == lay_out(sources, HEIGHT_PX)
     places = layout.places
     assert len(places) == len(sources)
-    cells = sorted((place.x, place.y) for place in places)
-    for (x, y), (other_x, other_y) in pairwise(cells):
-        assert (x == other_x and other_y - y >= HEIGHT_PX) or other_x - x >= BOX_WIDTH_PX + GAP_PX
+    for before, after in pairwise(sorted(places, key=lambda place: (place.x, place.y))):
+        is_below = before.x == after.x and after.y - before.y >= HEIGHT_PX
+        assert is_below or after.x - before.x >= BOX_WIDTH_PX + GAP_PX
     for place in places:
         assert 0 <= place.x <= layout.width_px - BOX_WIDTH_PX and 0 <= place.y <= layout.height_px - HEIGHT_PX
     assert {(edge.source, edge.target) for edge in layout.edges} == {
@@ -62,13 +62,14 @@ def check(sources: Sources) -> Layout:
     for edge in layout.edges:
         start, end = places[edge.source], places[edge.target]
         assert start.layer < end.layer
-        assert edge.points[0] == (start.x + BOX_WIDTH_PX, start.y + HEIGHT_PX / 2)
-        assert edge.points[-1] == (end.x, end.y + HEIGHT_PX / 2)
+        first, *_, last = edge.points
+        assert first == (start.x + BOX_WIDTH_PX, start.y + HEIGHT_PX / 2)
+        assert last == (end.x, end.y + HEIGHT_PX / 2)
         assert all(0 <= x <= layout.width_px and 0 <= y <= layout.height_px for x, y in edge.points)
     return layout
 
 
-def crosses_a_box(layout: Layout) -> bool:
+def crosses_a_box(layout: GraphLayout) -> bool:
     """Whether a straight piece of a line has a point within a box."""
     for edge in layout.edges:
         for (x, y), (to_x, to_y) in pairwise(edge.points):

@@ -17,10 +17,10 @@ from tunewright.api.dashboard.job.model import MOST_LINES, RunSide, _letters, gr
 from tunewright.api.dashboard.job.tasks import Latency, ModelRun
 from tunewright.db.job import EventKind, Job, JobSpec, JobState, SearchBudget, SpecTask
 from tunewright.tuner.models.assembly import CallRange
-from tunewright.tuner.models.task_graph import GraphStep, PlacedChain, StepKind, TaskGraph
+from tunewright.tuner.models.task_graph import ModelStep, PlacedChain, StepKind, TaskGraph
 
 from .page import PAGE_BYTES, Page, whole
-from .test_page_job import HOSTILE, Search, searched, twin
+from .test_page_job import HOSTILE, searched, twin
 from .test_page_job import search as search
 from .test_style import TEXT, colours, contrast
 
@@ -33,7 +33,7 @@ def tab(client, job_id, **asked) -> Page:
     return whole(client.get(f"/jobs/{job_id}", params={"tab": "model"} | asked))
 
 
-def put_graph(store, search: Search, graph: object) -> int:
+def put_graph(store, search, graph):
     """The number of a job like that of the search, with this graph."""
     spec = store.jobs.get(search.id).spec
     return store.jobs.submit(replace(spec, settings={"seed": 99}), "other.onnx", SearchBudget(10), graph=graph).job.id
@@ -115,9 +115,9 @@ def test_the_graph_is_in_no_log_of_events(search, client):
 @pytest.mark.parametrize("text", [*HOSTILE, "\u202egnp.exe", "x" * 200, "ラベル 🦙"])
 def test_names_and_ops_of_strangers_are_texts(text, search, client, one):
     steps = (
-        GraphStep(StepKind.INPUT, text, type=text),
-        GraphStep(StepKind.TASK, task=0, type=text, sources=(0,), names=(text,) * 3),
-        GraphStep(StepKind.FALLBACK, text, type=text, size_bytes=9, sources=(1,), names=(text,)),
+        ModelStep(StepKind.INPUT, text, type=text),
+        ModelStep(StepKind.TASK, task=0, type=text, sources=(0,), names=(text,) * 3),
+        ModelStep(StepKind.FALLBACK, text, type=text, size_bytes=9, sources=(1,), names=(text,)),
     )
     job_id = put_graph(one.store, search, TaskGraph(steps).to_json())
     page = tab(client, job_id)
@@ -144,7 +144,7 @@ def run_of(times_ms: list[float | None]) -> ModelRun:
     return ModelRun(times, [1] * len(times), times_ms, times_ms, LATENCY)
 
 
-def shown(steps: list[GraphStep], times_ms: list[float | None], chains: tuple[PlacedChain, ...] = ()):
+def shown(steps: list[ModelStep], times_ms: list[float | None], chains: tuple[PlacedChain, ...] = ()):
     job = job_of(len(times_ms))
     ops = {task.task_key: f"Op{n}" for n, task in enumerate(job.spec.tasks)}
     graph = TaskGraph(tuple(steps), chains)
@@ -155,8 +155,8 @@ def shown(steps: list[GraphStep], times_ms: list[float | None], chains: tuple[Pl
     return view, charts
 
 
-def chain(tasks: list[int]) -> list[GraphStep]:
-    return [GraphStep(StepKind.TASK, task=task, sources=(n - 1,) if n else ()) for n, task in enumerate(tasks)]
+def chain(tasks: list[int]) -> list[ModelStep]:
+    return [ModelStep(StepKind.TASK, task=task, sources=(n - 1,) if n else ()) for n, task in enumerate(tasks)]
 
 
 def test_what_repeats_is_a_block():
@@ -210,7 +210,7 @@ def test_five_thousand_nodes_are_a_small_page(kind, search, client, one):
         "random": lambda n: tuple(sorted({choice.randrange(n) for _ in range(3)})) if n else (),
     }.get(kind, lambda n: (n - 1,) if n else ())
     steps = tuple(
-        GraphStep(StepKind.TASK, "", task, "float32[1, 128, 56, 56]", 1 << 20, sources(n), ("a long name " * 16,))
+        ModelStep(StepKind.TASK, "", task, "float32[1, 128, 56, 56]", 1 << 20, sources(n), ("a long name " * 16,))
         for n, task in enumerate(tasks)
     )
     job_id = put_graph(one.store, search, TaskGraph(steps).to_json())
@@ -236,7 +236,7 @@ def test_any_graph_is_shown(data):
         sources = tuple(sorted(set(data.draw(st.lists(st.integers(0, n - 1), max_size=3))))) if n else ()
         task = data.draw(st.integers(-1, 2))
         kind = StepKind.TASK if task >= 0 else StepKind.FALLBACK
-        steps.append(GraphStep(kind, "Op", task, sources=sources))
+        steps.append(ModelStep(kind, "Op", task, sources=sources))
     view, _ = shown(steps, data.draw(st.lists(st.none() | st.floats(1e-6, 1e3), min_size=3, max_size=3)))
     for lines in (view.lines, *(block.lines for block in view.blocks)):
         assert len(lines) <= MOST_LINES

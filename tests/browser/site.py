@@ -152,6 +152,7 @@ class Shown:
             "jobs": "/",
             "narrowed": "/?state=queued&state=paused&sort=gain&model=onnx",
             "job": f"/jobs/{self.job}?x=seconds",
+            "model": f"/jobs/{self.job}?tab=model",
             "unfinished": f"/jobs/{self.long}",
             "job-tasks": f"/jobs/{self.job}?tab=tasks",
             "job-trials": f"/jobs/{self.job}?tab=trials&status=ok",

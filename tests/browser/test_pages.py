@@ -16,6 +16,7 @@ PAGES = (
     "jobs",
     "narrowed",
     "job",
+    "model",
     "unfinished",
     "job-tasks",
     "job-trials",

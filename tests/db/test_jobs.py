@@ -82,7 +82,7 @@ class TestSubmit:
         assert event.data == {"label": label, "priority": 3, "budget": budget}
 
     def test_a_graph_is_kept_with_a_new_job(self, jobs, samples):
-        given, other = {"steps": [[0, 0]], "names": [["a'\u202e<b>"]]}, {"steps": []}
+        given, other = {"steps": [[0, 0]], "names": [["a'\u202e<b>"]]}, {"steps": [[1]]}
         job = submit(jobs, samples, graph=given)
         assert submit(jobs, samples, graph=other).id == job.id  # it joins: the graph is that of the same tasks
         assert jobs.graph(job) == given

@@ -20,7 +20,7 @@ from tunewright.tuner.models import graph_of_model as builder
 from tunewright.tuner.models.graph_of_model import graph_of_model
 from tunewright.tuner.models.model import Model, open_model
 from tunewright.tuner.models.reader import Reader
-from tunewright.tuner.models.task_graph import MOST_LETTERS, GraphStep, StepKind, TaskGraph
+from tunewright.tuner.models.task_graph import MOST_LETTERS, ModelStep, StepKind, TaskGraph
 
 from .conftest import small_model
 from .test_assembly_models import made
@@ -208,7 +208,7 @@ def test_names_are_told_of_a_model_that_came_with_them_alone(reader: Reader, tmp
         assert b"first" not in strip(parsed(DIAMOND)).data
 
 
-TASK, PORT = GraphStep(StepKind.TASK, task=0), GraphStep(StepKind.INPUT, "input")
+TASK, PORT = ModelStep(StepKind.TASK, task=0), ModelStep(StepKind.INPUT, "input")
 
 GOOD = TaskGraph((PORT, replace(TASK, sources=(0,)), replace(TASK, sources=(0, 1)))).to_json()
 

@@ -23,7 +23,7 @@ from .task_graph import (
     MOST_LETTERS,
     MOST_NODES,
     MOST_SOURCES,
-    GraphStep,
+    ModelStep,
     PlacedChain,
     StepKind,
     TaskGraph,
@@ -38,17 +38,21 @@ _SIZES = {dtype.value: dtype.size_bytes for dtype in DType}
 def graph_of_model(model: Model, *, with_names: bool = False) -> TaskGraph:
     """The graph of a model, before it is chosen which segments it runs; `with_names` of the model's nodes."""
     count = len(model.graph.inputs) + len(model.graph.outputs) + len(model.steps)
-    return TaskGraph((), left_out=count) if count > MOST_NODES else _Builder(model, with_names, MOST_NAMED).graph()
+    return (
+        TaskGraph((), left_out=count)
+        if count > MOST_NODES
+        else _TaskGraphBuilder(model, with_names, MOST_NAMED).graph()
+    )
 
 
 @dataclass(slots=True)
-class _Builder:
+class _TaskGraphBuilder:
     """The steps so far, and who made what they read."""
 
     model: Model
     with_names: bool
     names_left: int  # letters
-    steps: list[GraphStep] = field(default_factory=list)
+    steps: list[ModelStep] = field(default_factory=list)
     roots: dict[str, str] = field(default_factory=dict)  # view -> the tensor whose memory it is
     makers: dict[str, list[int]] = field(default_factory=dict)  # tensor with memory -> places of those that wrote to it
     around: list[int] = field(default_factory=list)  # places of the control flow that the next step stands in
@@ -58,7 +62,7 @@ class _Builder:
     def graph(self) -> TaskGraph:
         numbers = {key: number for number, key in enumerate(self.model.tasks)}
         for port in self.model.graph.inputs:
-            self._add(GraphStep(StepKind.INPUT, "input"), (), (port.tensor,))
+            self._add(ModelStep(StepKind.INPUT, "input"), (), (port.tensor,))
         calls: dict[tuple[str, ...], int] = {}  # outputs of a call -> its place
         for step in self.model.steps:
             if isinstance(step, TaskCall):
@@ -66,7 +70,7 @@ class _Builder:
             self._add_step(step, numbers)
         for port in self.model.graph.outputs:
             if not port.is_size:
-                self._add(GraphStep(StepKind.OUTPUT, "output"), (port.tensor,), (port.tensor,), makes=False)
+                self._add(ModelStep(StepKind.OUTPUT, "output"), (port.tensor,), (port.tensor,), makes=False)
         chains = tuple(
             PlacedChain(
                 tuple(calls[call.outputs] for call in chain.calls),
@@ -83,24 +87,24 @@ class _Builder:
             case TensorCopy(source=source, output=output):
                 self.makers.setdefault(self._root(output), []).extend(self.makers.get(self._root(source), ()))
             case TaskCall():
-                made = GraphStep(StepKind.TASK, task=numbers[step.task.key])
+                made = ModelStep(StepKind.TASK, task=numbers[step.task.key])
                 self._add(made, step.inputs, step.outputs, step.nodes or None)
             case Fallback(node=node) if node.op == CUT:
                 self.roots[node.outputs[0]] = self._root(node.inputs[0])
             case Fallback(node=node):
-                self._add(GraphStep(StepKind.FALLBACK, node.op), node.inputs, node.outputs, (node,))
+                self._add(ModelStep(StepKind.FALLBACK, node.op), node.inputs, node.outputs, (node,))
             case Routine(node=node):
-                self._add(GraphStep(StepKind.RUNTIME, node.op), step.inputs, step.outputs, (node,))
+                self._add(ModelStep(StepKind.RUNTIME, node.op), step.inputs, step.outputs, (node,))
             case Branch() | LoopStart():
                 op = "If" if isinstance(step, Branch) else "Loop"
-                self._add(GraphStep(StepKind.RUNTIME, op), read_names(step), ())
+                self._add(ModelStep(StepKind.RUNTIME, op), read_names(step), ())
                 self.around.append(len(self.steps) - 1)
             case EndBranch() | LoopEnd():
                 self.around.pop()
 
     def _add(
         self,
-        step: GraphStep,
+        step: ModelStep,
         inputs: Sequence[str],
         outputs: Sequence[str],
         nodes: Sequence[Node] | None = (),

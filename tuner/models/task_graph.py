@@ -44,7 +44,7 @@ class StepKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class GraphStep:
+class ModelStep:
     """One step: the occurrence of a task, a node that is none, an input or an output of the model."""
 
     kind: StepKind
@@ -68,13 +68,13 @@ class PlacedChain:
 class TaskGraph:
     """The steps of a model, each behind those that it reads from. `left_out`: it has so many, too many to keep."""
 
-    steps: tuple[GraphStep, ...]
+    steps: tuple[ModelStep, ...]
     chains: tuple[PlacedChain, ...] = ()
     left_out: int = 0
 
     def fastest(self, times_s: Times) -> TaskGraph:
         """The graph as the model is run: with the tasks that take less time than the steps they stand for."""
-        merged: dict[int, tuple[int, GraphStep]] = {}  # place -> where it goes, and what that becomes
+        merged: dict[int, tuple[int, ModelStep]] = {}  # place -> where it goes, and what that becomes
         for chain in self.chains:
             calls = tuple(self.steps[place].task for place in chain.places)
             for part in TaskChain(calls, chain.runs).fastest(times_s):
@@ -90,7 +90,7 @@ class TaskGraph:
             steps.append(replace(step, sources=tuple(sorted(sources - {numbers[place]}))))
         return TaskGraph(tuple(steps))
 
-    def _merge(self, places: Sequence[int], task: int) -> GraphStep:
+    def _merge(self, places: Sequence[int], task: int) -> ModelStep:
         steps = [self.steps[place] for place in places]
         return replace(
             steps[-1],
@@ -138,7 +138,7 @@ class TaskGraph:
             number, kind, *back = row
             what, op = others[_count(-1 - number)] if number < 0 else (StepKind.TASK, "")
             steps.append(
-                GraphStep(
+                ModelStep(
                     what,
                     op,
                     -1 if number < 0 else _count(number, tasks - 1),
@@ -178,7 +178,7 @@ def _chain(places: Any, runs: Any, tasks: int) -> PlacedChain:
     )
 
 
-def _check_chains(steps: Sequence[GraphStep], chains: Sequence[PlacedChain]) -> None:
+def _check_chains(steps: Sequence[ModelStep], chains: Sequence[PlacedChain]) -> None:
     """Raises ValueError where a step of a chain is no task, or is read by others than the next one."""
     places = [place for chain in chains for place in chain.places]
     if len(places) != len(set(places)) or max(places, default=-1) >= len(steps):

@@ -13,7 +13,7 @@ from markupsafe import Markup
 from tunewright.tuner.text import printable
 
 from .frame import LegendEntry, empty, figure, legend
-from .layers import BOX_WIDTH_PX, Edge, Layout, lay_out
+from .layers import BOX_WIDTH_PX, Edge, GraphLayout, lay_out
 from .svg import Attributes, element, join, link, number, tip
 
 HEATS = (0.01, 0.03, 0.06, 0.12, 0.25)
@@ -62,7 +62,7 @@ def draw_graph(title: str, words: str, boxes: Sequence[GraphBox], nothing: str) 
     return figure("graph", element("div", region, drawing), legend(_key(boxes)))
 
 
-def _lines(layout: Layout, boxes: Sequence[GraphBox]) -> Markup:
+def _lines(layout: GraphLayout, boxes: Sequence[GraphBox]) -> Markup:
     lines = [
         element("path", {"class": "edge", "d": _path(edge)}, tip(boxes[edge.source].carries)) for edge in layout.edges
     ]
@@ -98,7 +98,7 @@ def _towards(start: tuple[float, float], end: tuple[float, float]) -> tuple[floa
     return x + (to_x - x) * part, y + (to_y - y) * part
 
 
-def _boxes(layout: Layout, boxes: Sequence[GraphBox], height_px: int) -> list[Markup]:
+def _boxes(layout: GraphLayout, boxes: Sequence[GraphBox], height_px: int) -> list[Markup]:
     drawn = []
     for box, place in zip(boxes, layout.places, strict=True):
         size: Attributes = {"class": "body", "width": BOX_WIDTH_PX, "height": height_px, "rx": 6}

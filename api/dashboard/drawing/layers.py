@@ -35,7 +35,7 @@ _STARTS, _ENDS = (7, 11, 15, 19), (9, 12, 15)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BoxPlace:
     """The place of a box: of its left upper corner, in pixels, and in which layer it is."""
 
     layer: int
@@ -56,16 +56,16 @@ class Edge:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class GraphLayout:
     """The places of boxes and edges, and what they take together, in pixels."""
 
-    places: tuple[Place, ...]
+    places: tuple[BoxPlace, ...]
     edges: tuple[Edge, ...]
     width_px: int
     height_px: int
 
 
-def lay_out(sources: Sequence[Sequence[int]], box_height_px: int) -> Layout:
+def lay_out(sources: Sequence[Sequence[int]], box_height_px: int) -> GraphLayout:
     """The layout of boxes that read from these, each from boxes before it alone.
 
     Raises ValueError for one that does not.
@@ -80,7 +80,7 @@ def lay_out(sources: Sequence[Sequence[int]], box_height_px: int) -> Layout:
     places = grid.places(tops)
     router = _Router(grid, places, tops, lanes, box_height_px)
     lines = tuple(Edge(source, box, router.points(source, box)) for source, box in edges)
-    return Layout(places, lines, grid.width_px, height_px)
+    return GraphLayout(places, lines, grid.width_px, height_px)
 
 
 def _layers(sources: Sequence[Sequence[int]]) -> list[list[int]]:
@@ -183,16 +183,16 @@ class _Grid:
     def _height_px(self, boxes: int) -> int:
         return boxes * (self._box_px + ROOM_PX) - ROOM_PX
 
-    def places(self, tops: Sequence[int]) -> tuple[Place, ...]:
+    def places(self, tops: Sequence[int]) -> tuple[BoxPlace, ...]:
         """The places of the boxes, in their order; those of a layer in the middle of its row."""
-        places: dict[int, Place] = {}
+        places: dict[int, BoxPlace] = {}
         for layer, boxes in enumerate(self._layers):
             row, column = divmod(layer, COLUMNS)
             tallest = max(map(len, self._layers[row * COLUMNS : (row + 1) * COLUMNS]))
             top = tops[row] + (self._height_px(tallest) - self._height_px(len(boxes))) // 2
             for n, box in enumerate(boxes):
                 x = MARGIN_PX + column * (BOX_WIDTH_PX + GAP_PX)
-                places[box] = Place(layer, x, top + n * (self._box_px + ROOM_PX))
+                places[box] = BoxPlace(layer, x, top + n * (self._box_px + ROOM_PX))
         return tuple(places[box] for box in range(len(places)))
 
 
@@ -201,7 +201,7 @@ class _Router:
     """The corners of lines."""
 
     grid: _Grid
-    places: Sequence[Place]
+    places: Sequence[BoxPlace]
     tops: Sequence[int]
     lanes: Lanes
     box_px: int

@@ -22,7 +22,7 @@ WORK = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class StepBlock:
     """Steps from `start` on: `length` of them, and then the same again, `repeats` times in all."""
 
     start: int
@@ -35,7 +35,7 @@ class Block:
         return self.start + self.length * self.repeats
 
 
-def find_blocks(labels: Sequence[Hashable], sources: Sequence[Sequence[int]]) -> list[Block]:
+def find_blocks(labels: Sequence[Hashable], sources: Sequence[Sequence[int]]) -> list[StepBlock]:
     """The steps as blocks, in order; most are of one step.
 
     Those of a block have equal labels, and read alike from each other, each time. At each step the block that takes in
@@ -43,12 +43,12 @@ def find_blocks(labels: Sequence[Hashable], sources: Sequence[Sequence[int]]) ->
     """
     covered, lengths = _candidates(labels)
     budget = WORK * len(labels)
-    blocks: list[Block] = []
+    blocks: list[StepBlock] = []
     place = 0
     while place < len(labels):
-        block = Block(place, 1)
+        block = StepBlock(place, 1)
         if covered[place] and budget > 0:
-            wanted = Block(place, int(lengths[place]), int(covered[place] // lengths[place]))
+            wanted = StepBlock(place, int(lengths[place]), int(covered[place] // lengths[place]))
             budget -= wanted.length * wanted.repeats
             block = _same(wanted, sources) or block
         blocks.append(block)
@@ -75,7 +75,7 @@ def _candidates(labels: Sequence[Hashable]) -> tuple[NDArray[np.int64], NDArray[
     return covered, lengths
 
 
-def _same(block: Block, sources: Sequence[Sequence[int]]) -> Block | None:
+def _same(block: StepBlock, sources: Sequence[Sequence[int]]) -> StepBlock | None:
     """The block as far as its repetitions read alike from within; None where too few do."""
 
     def inside(repetition: int) -> list[list[int]]:
@@ -89,5 +89,7 @@ def _same(block: Block, sources: Sequence[Sequence[int]]) -> Block | None:
         if one < block.start + block.length
     )  # fmt: skip
     return (
-        Block(block.start, block.length, repeats) if repeats >= (LEAST_REPEATS if is_chain else LEAST_BESIDE) else None
+        StepBlock(block.start, block.length, repeats)
+        if repeats >= (LEAST_REPEATS if is_chain else LEAST_BESIDE)
+        else None
     )

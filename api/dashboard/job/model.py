@@ -27,7 +27,7 @@ from ...http.schemas.base import Answer
 from ..drawing.graph import GraphBox, draw_graph
 from ..html import task_url
 from ..views import Text
-from .blocks import Block, find_blocks
+from .blocks import StepBlock, find_blocks
 from .tasks import ModelRun, total_ms
 
 MOST_LINES = 120
@@ -165,7 +165,7 @@ def model_graph(
             nodes=block.length,
             lines=facts.lines(
                 facts.gathered(
-                    [Block(place, 1) for place in range(block.start, block.start + block.length)],
+                    [StepBlock(place, 1) for place in range(block.start, block.start + block.length)],
                     MOST_LINES // len(repeated),
                 ),
                 {},
@@ -213,20 +213,20 @@ class _Facts:
     graph: TaskGraph
     side: RunSide
 
-    def gathered(self, blocks: Sequence[Block], most: int) -> list[Block]:
+    def gathered(self, blocks: Sequence[StepBlock], most: int) -> list[StepBlock]:
         """No more blocks than that: the heaviest ones as they are, and each run of others between them as one."""
         if len(blocks) <= most:
             return list(blocks)
         order = sorted(range(len(blocks)), key=lambda n: (-(self._time_ms(blocks[n]) or 0.0), n))
         heavy = set(order[: max(most // 2 - 1, 0)])
-        result: list[Block] = []
+        result: list[StepBlock] = []
         for is_heavy, run in groupby(range(len(blocks)), key=heavy.__contains__):
             own = [blocks[n] for n in run]
-            result += own if is_heavy or len(own) == 1 else [Block(own[0].start, own[-1].stop - own[0].start)]
+            result += own if is_heavy or len(own) == 1 else [StepBlock(own[0].start, own[-1].stop - own[0].start)]
         return result
 
     def lines(
-        self, blocks: Sequence[Block], names: Mapping[Block, str], within: Block | None = None
+        self, blocks: Sequence[StepBlock], names: Mapping[StepBlock, str], within: StepBlock | None = None
     ) -> list[GraphLine]:
         """The lines of these blocks, which follow each other; `within` one that repeats, all repetitions count."""
         first = blocks[0].start if blocks else 0
@@ -238,7 +238,7 @@ class _Facts:
             lines.append(self._line(block, names.get(block, ""), sources, within))
         return lines
 
-    def _line(self, block: Block, name: str, sources: list[int], within: Block | None) -> GraphLine:
+    def _line(self, block: StepBlock, name: str, sources: list[int], within: StepBlock | None) -> GraphLine:
         steps = self.graph.steps[block.start : block.start + block.length]
         tasks = [step.task for step in steps if step.task >= 0]
         times = within.repeats if within else 1
@@ -268,7 +268,7 @@ class _Facts:
             noise=total_noise(self.run.times[task].noise for task in tasks),
         )
 
-    def _what(self, block: Block) -> str:
+    def _what(self, block: StepBlock) -> str:
         ops = Counter(self._op(place) for place in range(block.start, block.start + block.length))
         if block.length == 1:
             return next(iter(ops))
@@ -279,7 +279,7 @@ class _Facts:
         step = self.graph.steps[place]
         return self.ops.get(self.job.spec.tasks[step.task].task_key, "") if step.task >= 0 else step.op
 
-    def _names(self, block: Block) -> list[str]:
+    def _names(self, block: StepBlock) -> list[str]:
         """The names of the nodes of a block, the first time; of several the first and the last node's."""
         steps = self.graph.steps[block.start : block.start + block.length]
         ends = steps if len(steps) < 2 else (steps[0], steps[-1])
@@ -293,7 +293,7 @@ class _Facts:
     def _is_default(self) -> bool:
         return self.side is RunSide.DEFAULT or self.run.latency.is_kept
 
-    def _time_ms(self, block: Block) -> float | None:
+    def _time_ms(self, block: StepBlock) -> float | None:
         """What all repetitions take together, of tasks alone; None where one is not known, or there is none."""
         steps = self.graph.steps[block.start : block.start + block.length]
         times = [self.run.times[step.task] for step in steps if step.task >= 0]
@@ -325,7 +325,7 @@ def _box(line: GraphLine, has_names: bool, job_id: int, target_key: str) -> Grap
     head = f"Block {line.block}" if line.block else counted(line.nodes, "node") if line.kind == "several" else line.op
     if line.repeats > 1:
         head = f"{head} ×{line.repeats}"
-    about = line.op if line.nodes > 1 else has_names and line.name_text or line.type
+    about = line.op if line.nodes > 1 else (has_names and line.name_text) or line.type
     time = line.time_text if line.share is None else f"{line.time_text} · {share(line.share)}"
     words = [head, line.op, line.name_text, line.made_text, "" if line.time_ms is None else time]
     href = f"#in-block-{line.block}" if line.block else None
