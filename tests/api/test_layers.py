@@ -63,8 +63,8 @@ def check(sources: Sources) -> GraphLayout:
         start, end = places[edge.source], places[edge.target]
         assert start.layer < end.layer
         first, *_, last = edge.points
-        assert first == (start.x + BOX_WIDTH_PX, start.y + HEIGHT_PX / 2)
-        assert last == (end.x, end.y + HEIGHT_PX / 2)
+        begin = start.x + BOX_WIDTH_PX
+        assert [*first, *last] == [begin, start.y + HEIGHT_PX / 2, end.x, end.y + HEIGHT_PX / 2]
         assert all(0 <= x <= layout.width_px and 0 <= y <= layout.height_px for x, y in edge.points)
     return layout
 
