@@ -19,8 +19,6 @@ _TEXTS = {
     "The log of the time is fitted by one effect a knob on half of the trials and judged on the others, with intervals "
     "of 95%.",
     "share of a node": "What part of one run of the model a node takes. It is the time of its task by itself, as "
-    "it was confirmed or timed as a trial, over that of the run; what all together lack is time between tasks.",
-    "share of a node": "What part of one run of the model a node takes. It is the time of its task by itself, as "
     "confirmed or timed as a trial, over that of the run; what all together lack is time between tasks.",
     "expected of more": "How much faster more searching should make the model, by how fast its tasks improved. "
     "It is an estimate by the search itself, not a measurement.",
