@@ -334,8 +334,9 @@ def show(job_id: JobArgument, server: ServerOption = None) -> CommandAnswer:
     from .client import commands
 
     with commands.connect(server, commands.NO_JOB_OF_TUNE) as client:
-        job = client.job(job_id)
-    return CommandAnswer(job.to_json(), lambda console, _: commands.render_job(console, job))
+        job, machine = client.job(job_id), client.machine_words(job_id)
+    data = job.to_json() | {"machine": machine}
+    return CommandAnswer(data, lambda console, _: commands.render_job(console, job, machine))
 
 
 @command(jobs_app)

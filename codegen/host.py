@@ -82,7 +82,7 @@ def allow_matrix_registers() -> bool:
 def available_cores() -> list[int]:
     """Numbers of the cores that this process may run on, ascending; no more than its quota of time can keep busy."""
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
-    return cores[: min([len(cores), *map(_quota_cores, _limits("cpu.max"))])]
+    return cores[: min([len(cores), *map(_quota_cores, group_texts("cpu.max"))])]
 
 
 def _quota_cores(limit: str) -> int:
@@ -101,11 +101,11 @@ need."""
 def available_memory_bytes() -> int:
     """Memory of this machine, or of the container that this process is in."""
     machine_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return min([machine_bytes, *(int(text) for text in _limits("memory.max") if text.isdigit())])
+    return min([machine_bytes, *(int(text) for text in group_texts("memory.max") if text.isdigit())])
 
 
-def _limits(name: str) -> Iterator[str]:
-    """The content of a file in this process's group and in each around it: the tightest one counts."""
+def group_texts(name: str) -> Iterator[str]:
+    """The content of a file in this process's group and in each around it: of limits the tightest one counts."""
     try:
         lines = OWN_CGROUP.read_text().splitlines()
     except OSError:

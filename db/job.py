@@ -106,6 +106,7 @@ class EventKind(StrEnum):
     DEFAULT = "default"  # a task's default is known to the job from here on; data: task_key, op, default_ms, best_ms
     IMPROVED = "improved"  # a task's best became better; data: task_key, op, best_ms, default_ms, trial (or None)
     PROGRESS = "progress"  # now and then; data: trials, speedup, left_s, ...
+    MACHINE = "machine"  # now and then: what the machine that measures did meanwhile; data: a `MachineSpan`
     CONFIRMED = "confirmed"  # finalists were compared; data: task_key, and of its report op, times, noise, retimed
     REGRESSED = "regressed"  # a task was confirmed to be slower than before; data: task_key, op, and its `Regression`
     LOST = "lost"  # its process went away without a word; data: holder

@@ -19,6 +19,7 @@ from tunewright.search_space.measurement import Candidate, Measurement
 from .device.builder import Build, Builder, Setup
 from .device.device import DeviceHealth, DeviceQuarantined, TimingDevice, own_name
 from .lock import require_unlocked
+from .measure.machine_watch import MachineWatch
 from .pool import DeviceState, Limits, PoolError, ReferenceFailed, Unfit, can_time, check_targets, common_task
 from .sandbox.process import ChildStartError, RequestStopped
 
@@ -95,6 +96,13 @@ class LocalPool(Closeable):
         if target.kind != CUDA:
             target = replace(target, threads=len(available_cores()))
         return [self._health.state(own_name(), target)]
+
+    def machine_watch(self) -> MachineWatch:
+        if self._target.kind != CUDA:
+            return MachineWatch(self._target.threads)
+        from .measure.gpu import gpu_watch
+
+        return gpu_watch(self._target.threads)
 
     @contextmanager
     def _submit_builds(

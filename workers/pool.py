@@ -11,6 +11,8 @@ from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Candidate, Measurement
 
+from .measure.machine_watch import MachineWatch
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -117,6 +119,10 @@ class Pool(Protocol):
 
     def devices(self) -> list[DeviceState]:
         """The devices of this pool, in quarantine or not. From any thread; does not block."""
+        ...
+
+    def machine_watch(self) -> MachineWatch | None:
+        """A watch over the machine that times, from now on; None where that is not this one."""
         ...
 
     def close(self) -> None:

@@ -188,6 +188,14 @@ class Client(Closeable):
         """A job as it is now."""
         return self._job(self._connection.request("GET", f"/v1/jobs/{_number(job_id)}").data)
 
+    def machine_words(self, job_id: int) -> str:
+        """Whether a job's times can be trusted, by what its machine did meanwhile, as its page says."""
+        page = self._connection.request("GET", f"/v1/pages/jobs/{_number(job_id)}").data
+        match page:
+            case {"machine": {"verdict": str(words)}}:
+                return words
+        return ""  # the server is of an older version
+
     def jobs(
         self,
         state: str | None = None,

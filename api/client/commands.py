@@ -202,12 +202,19 @@ def _render_names(console: Console, job: Job) -> None:
         console.print(f"  {printable(line)}", soft_wrap=True)
 
 
-def render_job(console: Console, job: Job) -> None:
-    """Print a job, and its result as `tune` prints it."""
+def render_job(console: Console, job: Job, machine: str = "") -> None:
+    """Print a job, its result as `tune` prints it, and what its `machine` did meanwhile, in words."""
     if job.result is not None:
         _render_result(console, job.result, job.dims)
         _render_names(console, job)
-        return
+    else:
+        _render_standing(console, job)
+    if machine:
+        console.print(printable(machine), soft_wrap=True)
+
+
+def _render_standing(console: Console, job: Job) -> None:
+    """Print a job that has no result."""
     render_state(console, job)
     _render_names(console, job)
     if job.error:

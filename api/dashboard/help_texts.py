@@ -20,6 +20,29 @@ _TEXTS = {
     "of 95%.",
     "share of a node": "What part of one run of the model a node takes. It is the time of its task by itself, as "
     "confirmed or timed as a trial, over that of the run; what all together lack is time between tasks.",
+    "quiet": "The part of the time in which the machine had its processors for what was timed: less than 5% stolen, "
+    "and others on less than a tenth of them. A sample is taken every 10 seconds, by the process at work on the job.",
+    "steal": "Time in which the processors of a virtual machine ran something else. The kernel counts it in "
+    "/proc/stat; from 5% on times can't be relied on.",
+    "other load": "What part of the processors that are timed on other processes than the tuner's took, those that "
+    "are left free not counted. It is what /proc/stat counts as busy without what the tuner's processes used.",
+    "clock": "How fast the processors that are timed on ran, or the GPU. It is read now and then; a virtual machine "
+    "may tell the same number all the time.",
+    "busy trials": "Trials that ended in a sample of 10 seconds in which the machine was not quiet. Their times may be "
+    "too long; what was found is confirmed afterwards, side by side with the default.",
+    "marked trials": "Trials whose own time has the mark ~: its samples lie too far apart, or what it was timed beside "
+    "was held up. That can be so on a machine that looks quiet.",
+    "spread of times": "How far the times of one schedule lay apart, as a part of their median, in the mean of the "
+    "trials of a moment. From a tenth on a time has the mark ~.",
+    "drift": "How many times its own time the schedule took that trials were timed beside. Times are divided by it, so "
+    "what holds up both alike does no harm.",
+    "load of the machine": "What part of all its processors was busy, with the tuner's own work and everybody else's. "
+    "The kernel counts it in /proc/stat.",
+    "pressure": "The part of the time in which some process waited for a processor. The kernel counts it in "
+    "/proc/pressure/cpu, and the tuner's own builds are in it.",
+    "throttled": "The part of the time in which a quota held processors of the container up. Of a GPU: how often "
+    "its clock was down by heat or lack of power.",
+    "temperature": "That of the hottest processor, or of the GPU. It is read from the machine's own thermometer.",
     "expected of more": "How much faster more searching should make the model, by how fast its tasks improved. "
     "It is an estimate by the search itself, not a measurement.",
     "expected of the rest": "How much faster the rest of the budget should make the model. It is an estimate by the "

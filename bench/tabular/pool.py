@@ -50,6 +50,9 @@ class ReplayPool(Closeable):
         """See `Pool.devices`."""
         return [DeviceState("replay", self._target)]
 
+    def machine_watch(self) -> None:
+        """See `Pool.machine_watch`: nothing is timed."""
+
     def close(self) -> None:
         """See `Pool.close`."""
 

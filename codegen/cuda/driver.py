@@ -97,9 +97,9 @@ class Driver:
         return self._cupy.empty(FLUSHES * self.device.gpu.l2_bytes, self._cupy.uint8)
 
     @cached_property
-    def _sensors(self) -> _Sensors | None:
+    def _sensors(self) -> Sensors | None:
         try:
-            return _Sensors(self._cupy.cuda.runtime.deviceGetPCIBusId(self.device.number))
+            return Sensors(self._cupy.cuda.runtime.deviceGetPCIBusId(self.device.number))
         except NoClocks:
             return None
 
@@ -333,7 +333,7 @@ def driver_release() -> str:
         return ""
 
 
-class _Sensors:
+class Sensors:
     """Sensors of a device, through NVIDIA's management library. Raises NoClocks, DeviceFault."""
 
     def __init__(self, bus_id: str) -> None:
@@ -362,6 +362,28 @@ class _Sensors:
         except nvml.NVMLError as error:
             raise DeviceFault(_line(error)) from error
         return Clock(1_000_000 * mhz, bool(reasons & self._slow_reasons))
+
+    def temperature_c(self) -> float | None:
+        """How hot it is; None where that is unknown."""
+        try:
+            return float(self._nvml.nvmlDeviceGetTemperature(self._handle, self._nvml.NVML_TEMPERATURE_GPU))
+        except self._nvml.NVMLError:
+            return None
+
+
+def open_sensors(number: int = 0) -> Sensors | None:
+    """The sensors of a device, which is not used by that; None where there are none.
+
+    Raises DeviceFault, NoDevice or NoCompiler.
+    """
+    device = devices()[number]
+    import cupy
+
+    try:
+        with _faults(cupy):
+            return Sensors(cupy.cuda.runtime.deviceGetPCIBusId(device.number))
+    except NoClocks:
+        return None
 
 
 @contextmanager

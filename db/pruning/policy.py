@@ -17,7 +17,7 @@ LEARNED_TRIALS = 10_000
 """The newest trials of a kind of target, which a cost model is judged on: none of them is removed."""
 
 MOST_PROGRESS = 200
-"""Moments of progress that are kept of a job that finished long ago: as many as a curve shows."""
+"""Moments of progress, and of its machine, that are kept of a job that finished long ago: as many as a curve shows."""
 
 
 @dataclass(frozen=True, slots=True)

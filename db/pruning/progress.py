@@ -1,4 +1,7 @@
-"""Progress of jobs that finished long ago: of the thousands of moments that a long job tells, a sample stays."""
+"""Progress of jobs that finished long ago: of the thousands of moments that a long job tells, a sample stays.
+
+The same of what the machine did meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,9 @@ from ..pruned_of_job import IS_THINNED, PrunedOfJob
 from ..tables import IS_FINISHED, EventRow, JobRow
 from .policy import MOST_PROGRESS, Pruned
 from .rules import in_ranges, spared_progress
+
+THINNED = (EventKind.PROGRESS, EventKind.MACHINE)
+"""Kinds of events that come now and then all the time."""
 
 _log = logging.getLogger("tunewright.db")
 
@@ -41,16 +47,18 @@ class ProgressPruning(DatabasePart):
 
     def _thin(self, job_id: int, dry_run: bool) -> Iterator[Pruned]:
         """Thin the progress of a job."""
-        told = self._moments(job_id)
-        spared = spared_progress(told, MOST_PROGRESS)
-        if dry_run:
-            yield Pruned(events=len(told) - len(spared))
-            return
-        gone = [number for number, _ in told if number not in spared]
-        for first, last in in_ranges(gone, REMOVED_AT_ONCE):
-            stay = [number for number in spared if first <= number <= last]
-            yield Pruned(events=self._delete(job_id, first, last, stay))
-        self._mark_thinned(job_id)
+        for kind in THINNED:
+            told = self._moments(job_id, kind)
+            spared = spared_progress(told, MOST_PROGRESS)
+            if dry_run:
+                yield Pruned(events=len(told) - len(spared))
+                continue
+            gone = [number for number, _ in told if number not in spared]
+            for first, last in in_ranges(gone, REMOVED_AT_ONCE):
+                stay = [number for number in spared if first <= number <= last]
+                yield Pruned(events=self._delete(job_id, kind, first, last, stay))
+        if not dry_run:
+            self._mark_thinned(job_id)
 
     @read_session
     def _jobs(self, session: Session, before: datetime) -> list[int]:
@@ -59,17 +67,19 @@ class ProgressPruning(DatabasePart):
         return list(session.scalars(select(JobRow.id).where(*conditions).order_by(JobRow.id)))
 
     @read_session
-    def _moments(self, session: Session, job_id: int) -> list[tuple[int, bool]]:
-        """The numbers of a job's progress, and whether each told what more budget would bring."""
+    def _moments(self, session: Session, job_id: int, kind: EventKind) -> list[tuple[int, bool]]:
+        """The numbers of a job's events of a kind, and whether each told what more budget would bring."""
         tells = EventRow.data["again_gain"].as_string().is_not(None)
-        query = select(EventRow.number, tells).where(*_progress_of(job_id)).order_by(EventRow.number)
+        query = select(EventRow.number, tells).where(*_are_of(job_id, kind)).order_by(EventRow.number)
         return [(number, bool(does)) for number, does in session.execute(query)]
 
     @write_session
-    def _delete(self, session: Session, job_id: int, first: int, last: int, stay: Sequence[int]) -> int:
-        """Delete the progress of a job from one number to another, but for a few; how much."""
+    def _delete(
+        self, session: Session, job_id: int, kind: EventKind, first: int, last: int, stay: Sequence[int]
+    ) -> int:
+        """Delete the events of a job and kind from one number to another, but for a few; how much."""
         conditions = EventRow.number.between(first, last), EventRow.number.not_in(stay)
-        return session.connection().execute(delete(EventRow).where(*_progress_of(job_id), *conditions)).rowcount
+        return session.connection().execute(delete(EventRow).where(*_are_of(job_id, kind), *conditions)).rowcount
 
     @write_session
     def _mark_thinned(self, session: Session, job_id: int) -> None:
@@ -78,5 +88,5 @@ class ProgressPruning(DatabasePart):
             replace(PrunedOfJob.of(row.progress), is_thinned=True).store(row)
 
 
-def _progress_of(job_id: int) -> tuple[ColumnElement[bool], ...]:
-    return EventRow.job_id == job_id, EventRow.kind == EventKind.PROGRESS.value
+def _are_of(job_id: int, kind: EventKind) -> tuple[ColumnElement[bool], ...]:
+    return EventRow.job_id == job_id, EventRow.kind == kind.value

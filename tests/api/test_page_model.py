@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tunewright.api.dashboard.html import assets, task_url
 from tunewright.api.dashboard.job.history import Times
-from tunewright.api.dashboard.job.model import MOST_LINES, RunSide, _letters, graph_charts, model_graph
+from tunewright.api.dashboard.job.model import MOST_LINES, GraphRun, _letters, graph_charts, model_graph
 from tunewright.api.dashboard.job.tasks import Latency, ModelRun
 from tunewright.db.job import EventKind, Job, JobSpec, JobState, SearchBudget, SpecTask
 from tunewright.tuner.models.assembly import CallRange
@@ -148,7 +148,7 @@ def shown(steps: list[ModelStep], times_ms: list[float | None], chains: tuple[Pl
     job = job_of(len(times_ms))
     ops = {task.task_key: f"Op{n}" for n, task in enumerate(job.spec.tasks)}
     graph = TaskGraph(tuple(steps), chains)
-    view = model_graph(job, run_of(times_ms), ops, graph, "", RunSide.TUNED)
+    view = model_graph(job, run_of(times_ms), ops, graph, "", GraphRun.TUNED)
     charts = graph_charts(view, 3, job.spec.target_key)
     for chart in charts.values():
         Page(str(chart)).check()

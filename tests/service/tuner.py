@@ -21,6 +21,7 @@ from tunewright.tuner.search.whole_model import ModelTimes
 from tunewright.tuner.search.worker import Drain, TunerProcess
 from tunewright.tuner.settings import settings
 from tunewright.workers.local import LocalMachine
+from tunewright.workers.measure.machine_watch import MachineWatch
 from tunewright.workers.pool import DeviceState, Limits, Pool
 
 LIMITS = Limits(build_s=10.0, run_s=5.0, reference_s=20.0, timing_s=0.002)
@@ -57,6 +58,9 @@ class NotedPool:
 
     def devices(self) -> list[DeviceState]:
         return self._pool.devices()
+
+    def machine_watch(self) -> MachineWatch | None:
+        return self._pool.machine_watch()
 
     def close(self) -> None:
         self._pool.close()

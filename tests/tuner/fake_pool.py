@@ -18,6 +18,7 @@ from tunewright.tuner.search.job import TuningJob
 from tunewright.tuner.search.lease_keeper import LeaseKeeper
 from tunewright.tuner.search.report import Report
 from tunewright.tuner.search.whole_model import Timing
+from tunewright.workers.measure.machine_watch import MachineWatch
 from tunewright.workers.pool import DeviceState
 
 LEASE_S = 30.0
@@ -48,8 +49,8 @@ class Openable:
 class FakePool(Openable):
     """A pool that measures nothing. The same outcome whether alone or compared, unless `compared` says another."""
 
-    def __init__(self, outcome: Outcome, compared: Outcome | None = None) -> None:
-        self._outcome, self._compared = outcome, compared or outcome
+    def __init__(self, outcome: Outcome, compared: Outcome | None = None, watch: MachineWatch | None = None) -> None:
+        self._outcome, self._compared, self._watch = outcome, compared or outcome, watch
         self.comparisons: list[list[Schedule]] = []
 
     def measure(
@@ -63,6 +64,9 @@ class FakePool(Openable):
 
     def devices(self) -> list[DeviceState]:
         return []
+
+    def machine_watch(self) -> MachineWatch | None:
+        return self._watch
 
 
 def is_default(candidate: Candidate) -> bool:

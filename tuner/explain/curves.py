@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from math import log
@@ -66,6 +66,12 @@ def active_s(events: Sequence[Event], until: datetime) -> float:
     Here as below some of the progress may be left out.
     """
     return _Clock(events).at_s(until)
+
+
+def work_seconds(events: Sequence[Event], moments: Iterable[datetime]) -> list[float]:
+    """`active_s` of several moments."""
+    clock = _Clock(events)
+    return [clock.at_s(moment) for moment in moments]
 
 
 def improvements(events: Sequence[Event]) -> dict[str, list[Improvement]]:

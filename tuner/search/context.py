@@ -19,6 +19,7 @@ from tunewright.workers.pool import Pool
 from ..models.assembly import Assembly
 from ..text import counted, short
 from .lease_keeper import LeaseKeeper
+from .machine_log import MachineLog
 from .progress import Progress, Watch
 from .scheduling.outlook import Forecast
 from .stage import JobStage
@@ -49,6 +50,7 @@ class JobContext:
     assembly: Assembly  # of the states, by their number
     own_of: Counter[str]  # trials of the job so far, by task key
     watch: Watch = lambda progress: None
+    machine: MachineLog | None = None  # None: other machines time
     started_at: float = field(default_factory=time.monotonic)
     forecast: Forecast | None = None  # as of the begin of this round; None where there is none (yet)
     confirmed: int = 0  # tasks whose default and best were timed side by side
@@ -122,6 +124,8 @@ class JobContext:
             confirmed=self.confirmed,
             to_confirm=self.to_confirm,
         )
+        if last is not None and self.machine is not None:
+            self.machine.note(last[2])
         if stage is not JobStage.DONE:  # then the lease has ended
             self.keeper.note(progress.to_json(), self.search_s)
         self.watch(progress)

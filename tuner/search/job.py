@@ -31,6 +31,7 @@ from .context import JobContext, recall, trials_of
 from .learning import Learning
 from .lease_keeper import JobStop, LeaseKeeper
 from .loop import Search
+from .machine_log import MachineLog
 from .progress import Watch
 from .report import JobOutcome, Report, SearchEnd, TaskReport
 from .retiming import Retiming
@@ -91,6 +92,7 @@ class TuningJob:
             _assembly(job.spec),
             trials_of(store, job.id),
             watch or (lambda progress: None),
+            _machine_log(pool, keeper),
             started_at,
         )
         self._retiming = Retiming(self._context) if job.spec.retimed else None
@@ -111,7 +113,7 @@ class TuningJob:
                 context.search_again()
                 report = self._finish(self._begin())
         except JobStop:
-            context.keeper.tell()
+            context.keeper.tell(is_last=True)
             jobs.give_back(context.keeper.lease)
             raise
         context.report(JobStage.DONE)
@@ -121,6 +123,8 @@ class TuningJob:
         """End the job, or pause it; False where its budget is another than that of the search by now."""
         context, jobs = self._context, self._context.store.jobs
         lease, result, budget = context.keeper.lease, report.to_json(), context.job.budget if context.states else None
+        if context.machine is not None:
+            context.keeper.tell(is_last=True)
         if context.job.attached and report.ended_by is SearchEnd.MINUTES:
             job = jobs.pause_leased(lease, result=result, budget=budget)
         else:
@@ -307,6 +311,16 @@ def judge_vendor(report: Report, times: ModelTimes, target: Target) -> Report:
     if not is_faster or noise:
         return replace(report, vendor=vendor)
     return replace(report, vendor=vendor, outcome=JobOutcome.VENDOR, own_outcome=report.outcome)
+
+
+def _machine_log(pool: Pool, keeper: LeaseKeeper) -> MachineLog | None:
+    """The log of the machine that times, which `keeper` reports; None where that is another one."""
+    watch = pool.machine_watch()
+    if watch is None:
+        return None
+    machine = MachineLog(watch)
+    keeper.watch(machine)
+    return machine
 
 
 def _assembly(spec: JobSpec) -> Assembly:

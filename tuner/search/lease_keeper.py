@@ -17,6 +17,8 @@ from tunewright.db.job import EventKind, Lease, LeaseLost, NewEvent, Orders, Sea
 if TYPE_CHECKING:
     from tunewright.db.jobs import Jobs
 
+    from .machine_log import MachineLog
+
 SHARE = 3
 """A lease is renewed this many times before it would be over."""
 
@@ -89,6 +91,7 @@ class LeaseKeeper:
         self._orders: Orders | None = None  # as asked for last
         self._fault: StoreError | None = None
         self._ended = threading.Event()
+        self._machine: MachineLog | None = None
         self._thread = threading.Thread(target=self._keep, name="tunewright-lease", daemon=True)
 
     def __enter__(self) -> Self:
@@ -128,9 +131,17 @@ class LeaseKeeper:
         """Set the newest progress, and the seconds of searching in this process, for the next report."""
         self._progress, self._spent_s = progress, spent_s
 
-    def tell(self, events: Sequence[NewEvent] = ()) -> None:
-        """Report events and the noted progress at once. Raises LeaseLost and StoreError."""
+    def watch(self, machine: MachineLog) -> None:
+        """Look at the machine now and then from here on, and report what it did."""
+        self._machine = machine
+
+    def tell(self, events: Sequence[NewEvent] = (), *, is_last: bool = False) -> None:
+        """Report events, the noted progress and what the machine did, at once. Raises LeaseLost and StoreError.
+
+        `is_last`: the work ends.
+        """
         with self._renewing:
+            of_machine = self._machine.news(is_last=is_last) if self._machine else []
             progress, self._progress, spent_s = self._progress, None, self._spent_s
             news = [NewEvent(EventKind.PROGRESS, dict(progress))] if progress is not None else []
             asked_at = time.monotonic()
@@ -138,7 +149,7 @@ class LeaseKeeper:
                 self.lease,
                 self._lease_s,
                 progress=progress,
-                events=[*news, *events],
+                events=[*news, *of_machine, *events],
                 spent_s=max(spent_s - self._told_s, 0.0),
             )
             self._renewed_at, self._told_s, self._fault = asked_at, spent_s, None
@@ -148,6 +159,8 @@ class LeaseKeeper:
         wished_at: float | None = None
         while not self._ended.wait(min(self._jobs.look_s, self._lease_s / SHARE)):
             is_due = time.monotonic() - self._renewed_at >= self._lease_s / SHARE
+            if self._machine is not None:
+                self._machine.look()
             try:
                 if is_due or self._progress is not None:
                     self.tell()

@@ -208,7 +208,7 @@ def _run(
         raise
     except BaseException:
         with suppress(StoreError):  # it may be over by now
-            keeper.tell()
+            keeper.tell(is_last=True)
             store.jobs.give_back(keeper.lease)
         raise
 

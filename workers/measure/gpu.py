@@ -15,12 +15,13 @@ import numpy as np
 
 from tunewright.codegen.cuda import nvrtc
 from tunewright.codegen.cuda.build import GpuArtifact
-from tunewright.codegen.cuda.device import driver_version
-from tunewright.codegen.cuda.driver import Clock, DeviceFault, Driver
+from tunewright.codegen.cuda.device import NoDevice, driver_version
+from tunewright.codegen.cuda.driver import Clock, DeviceFault, Driver, open_sensors
 from tunewright.codegen.ir.ir import Buffer
 
 from ..pool import Unfit
 from .check import Array, Example, LoadedKernel, Operand, checksum
+from .machine_watch import GpuState, MachineWatch
 
 GUARD_BYTES = 4096
 """Memory before and behind each operand that nobody may write to."""
@@ -49,6 +50,26 @@ def _dying() -> Iterator[None]:
 def versions() -> dict[str, str]:
     """Of what made the code, and of what loads it: the newest CUDA that the driver takes."""
     return {"nvrtc": nvrtc.version(), "driver": driver_version()}
+
+
+def gpu_watch(threads: int) -> MachineWatch:
+    """A watch over this machine for what is timed on its GPU, with what that tells of itself."""
+    try:
+        sensors = open_sensors()
+    except (DeviceFault, NoDevice, nvrtc.NoCompiler):  # whoever times says so
+        sensors = None
+
+    def state() -> GpuState:
+        if sensors is None:
+            return GpuState()
+        try:
+            clock = sensors.clock()
+        except DeviceFault:
+            return GpuState()
+        known = GpuState() if clock is None else GpuState(clock.hz / 1e6, None, clock.is_slowed)
+        return known._replace(temperature_c=sensors.temperature_c())
+
+    return MachineWatch(threads, state)
 
 
 class Patience:

@@ -104,6 +104,9 @@ class RayPool(Closeable):
     def devices(self) -> list[DeviceState]:
         return self._nodes.devices(self._target)
 
+    def machine_watch(self) -> None:
+        """Implement `Pool.machine_watch`: other machines time, or other processes of this one."""
+
     def _add_builds(self, work: _CallQueue, candidates: Sequence[Candidate]) -> None:
         for number, candidate in enumerate(candidates):
             work.add(_Call(number, False, partial(self._submit_build, number, candidate)))

@@ -15,6 +15,7 @@ from ..drawing.multiples import Multiple, multiples
 from ..drawing.scales import AxisSpec, Unit
 from ..html import task_url
 from .curves import Abscissa, Curve, Step
+from .machine import machine_charts
 from .model import graph_charts
 from .tasks import Reason, TaskLine
 from .view import JobPage
@@ -28,7 +29,7 @@ ABSCISSAS = {
 
 
 def job_charts(view: JobPage) -> dict[str, Markup]:
-    """`parts`, `model` and `tasks`; and those of the graph, where the view has one."""
+    """`parts`, `model` and `tasks`, those of the machine, and of the graph where the view has one."""
     parts = [
         Share(
             part.name,
@@ -59,6 +60,7 @@ def job_charts(view: JobPage) -> dict[str, Markup]:
             SPEEDUP,
             until=view.end(view.asked.x),
         ),
+        **{f"machine-{name}": chart for name, chart in machine_charts(view.machine, view.searched_s).items()},
     }
 
 

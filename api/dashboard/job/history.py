@@ -1,6 +1,7 @@
 """History: the events of jobs whose pages are open, cached so that each view reads only new ones.
 
-A long job reports progress tens of thousands of times: a sample of that is kept.
+A long job reports progress tens of thousands of times: a sample of that is kept. What its machine did is kept as some
+hundred spans.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from tunewright.search_space.measurement import FAILED, Status
 from tunewright.tuner.explain import values
 from tunewright.tuner.explain.curves import NOISES
 from tunewright.tuner.explain.gain import task_gain_interval
+from tunewright.tuner.explain.machine_record import MachineRecord, SpanEnd, span_of
 from tunewright.tuner.explain.regression import regression_words
 from tunewright.tuner.noise import total_noise
 from tunewright.tuner.search.stage import STAGES
@@ -51,7 +53,7 @@ QUICK_S = 0.05
 
 KEPT_OF_PROGRESS = ("stage", "trials", "spent_s", "speedup", "noise", "is_tried")
 
-OTHERS = frozenset(EventKind) - {EventKind.PROGRESS}
+OTHERS = frozenset(EventKind) - {EventKind.PROGRESS, EventKind.MACHINE}
 
 OF_TASKS = frozenset({EventKind.DEFAULT, EventKind.IMPROVED, EventKind.CONFIRMED})
 """Events with times of a task."""
@@ -135,6 +137,7 @@ class JobHistory:
     newest: int  # number of the newest event
     expected: Mapping[str, Any]  # the newest progress that told what more budget would bring; empty: none did
     counts: Counts
+    machine: tuple[SpanEnd, ...] = ()  # what the machine that measured did meanwhile, in order
 
     @property
     def trials(self) -> int:
@@ -182,12 +185,13 @@ class _JobReader:
     tried: Mapping[str, Times] = field(default_factory=dict)
     times: Mapping[str, Times] = field(default_factory=dict)
     expected: Mapping[str, Any] = field(default_factory=dict)
+    machine: MachineRecord = field(default_factory=MachineRecord)
     counts: Counts = field(default_factory=dict)
     counted_of: tuple[datetime, int] | None = None  # when the job had changed last, and the newest void, at that count
     count_again_s: float = 0.0
 
     def __len__(self) -> int:
-        return len(self.others) + len(self.progress)
+        return len(self.others) + len(self.progress) + len(self.machine.ends)
 
     def history(self, counts: Counts) -> JobHistory:
         alone = (event for event in self.others if event.kind not in OF_TASKS)
@@ -201,6 +205,7 @@ class _JobReader:
             self.newest,
             self.expected,
             counts,
+            tuple(self.machine.ends),
         )
 
     def read(self, jobs: Jobs) -> None:
@@ -215,6 +220,9 @@ class _JobReader:
         self.others += others
         self._sort(others)
         self.progress += self._new(jobs, newest, {EventKind.PROGRESS}, self.every)
+        for event in self._new(jobs, newest, {EventKind.MACHINE}, 1):
+            if (span := span_of(event.data)) is not None:
+                self.machine.add(event.created_at, span)
         self._thin()
         self.newest = newest
 

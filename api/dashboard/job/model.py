@@ -45,7 +45,7 @@ MOST_OPS = 3
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
-class RunSide(StrEnum):
+class GraphRun(StrEnum):
     """Which run of the model is looked at."""
 
     DEFAULT = "default"
@@ -107,7 +107,7 @@ class GraphBlock(Answer):
 class ModelGraph(Answer):
     """The graph of a model."""
 
-    side: RunSide = Field(description="Which run the times are of.")
+    side: GraphRun = Field(description="Which run the times are of.")
     nodes: int = Field(description="How many the model has.")
     lines: list[GraphLine] = Field(description="In an order that computes them.")
     blocks: list[GraphBlock]
@@ -143,12 +143,12 @@ def stored_graph(job: Job, data: Any) -> tuple[TaskGraph | None, str]:
 
 
 def model_graph(
-    job: Job, run: ModelRun, ops: Mapping[str, str], graph: TaskGraph | None, why_none: str, side: RunSide
+    job: Job, run: ModelRun, ops: Mapping[str, str], graph: TaskGraph | None, why_none: str, side: GraphRun
 ) -> ModelGraph:
     """The graph of a job's model with the times of a run. `ops` say what its tasks are."""
     if graph is None:
         return ModelGraph(side=side, nodes=0, lines=[], blocks=[], why_none=why_none, why_no_names="")
-    if side is RunSide.TUNED and not run.latency.is_kept:
+    if side is GraphRun.TUNED and not run.latency.is_kept:
         graph = graph.fastest(
             [in_s(times.best_ms) if uses else inf for uses, times in zip(run.uses, run.times, strict=True)]
         )
@@ -211,7 +211,7 @@ class _Facts:
     run: ModelRun
     ops: Mapping[str, str]
     graph: TaskGraph
-    side: RunSide
+    side: GraphRun
 
     def gathered(self, blocks: Sequence[StepBlock], most: int) -> list[StepBlock]:
         """No more blocks than that: the heaviest ones as they are, and each run of others between them as one."""
@@ -244,7 +244,7 @@ class _Facts:
         times = within.repeats if within else 1
         time_ms = self._time_ms(block)
         time_ms = None if time_ms is None else times * time_ms
-        whole_ms = self.run.default_ms if self.side is RunSide.DEFAULT else self.run.tuned_ms
+        whole_ms = self.run.default_ms if self.side is GraphRun.DEFAULT else self.run.tuned_ms
         last = steps[-1]
         kind: Any = last.kind if block.length == 1 else "block" if block.repeats > 1 else "several"
         again = block if block.repeats > 1 else within
@@ -291,7 +291,7 @@ class _Facts:
 
     @property
     def _is_default(self) -> bool:
-        return self.side is RunSide.DEFAULT or self.run.latency.is_kept
+        return self.side is GraphRun.DEFAULT or self.run.latency.is_kept
 
     def _time_ms(self, block: StepBlock) -> float | None:
         """What all repetitions take together, of tasks alone; None where one is not known, or there is none."""
@@ -306,7 +306,7 @@ class _Facts:
 
 def graph_charts(view: ModelGraph, job_id: int, target_key: str) -> dict[str, Markup]:
     """`graph`, and the graph of each block by its name: `block-A`."""
-    run = "on default schedules" if view.side is RunSide.DEFAULT else "as tuned"
+    run = "on default schedules" if view.side is GraphRun.DEFAULT else "as tuned"
     charts = {"graph": _chart(f"The model, {run}", view.lines, view, job_id, target_key)}
     for block in view.blocks:
         charts[f"block-{block.name}"] = _chart(f"Block {block.name}", block.lines, view, job_id, target_key)

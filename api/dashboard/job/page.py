@@ -47,7 +47,8 @@ from .glance import (
 )
 from .history import Histories, JobHistory, failure_lines, listed_kinds, log_lines
 from .judged import ask_models, job_models
-from .model import ModelGraph, RunSide, model_graph, named_ops, stored_graph
+from .machine import machine_view
+from .model import GraphRun, ModelGraph, model_graph, named_ops, stored_graph
 from .tasks import ModelRun, as_told, model_run, names, sort_tasks, task_lines
 from .trials import JobTrials, job_trials
 from .view import JobPage, JobPageAsked, JobTab, JobTuner, Settings
@@ -162,6 +163,7 @@ def job_page(
         log=log,
         next_before=next_before,
         newest=history.newest,
+        machine=machine_view(history, ops),
         tuners=[JobTuner.show(tuner) for tuner in tuners if tuner.job_id == job.id],
         tuner_count=len(tuners),
         waits_for=waits_for(job),
@@ -172,7 +174,7 @@ def job_page(
     )
 
 
-def _graph(store: Store, job: Job, run: ModelRun, side: RunSide, graph: TaskGraph | None) -> ModelGraph:
+def _graph(store: Store, job: Job, run: ModelRun, side: GraphRun, graph: TaskGraph | None) -> ModelGraph:
     """The graph of a job's model, by default as the database has it."""
     ops = store.catalog.ops([task.task_key for task in job.spec.tasks])
     known = (graph, "") if graph else stored_graph(job, store.jobs.graph(job))

@@ -22,7 +22,8 @@ from .curves import Abscissa, Curve
 from .glance import Part, Promise, Prospect, Verdict
 from .history import FailureLine, LogLine
 from .judged import JobModels
-from .model import ModelGraph, RunSide
+from .machine import MachineView
+from .model import GraphRun, ModelGraph
 from .tasks import Latency, TaskLine, TaskSort, total_ms
 from .trials import JobTrials
 
@@ -69,8 +70,8 @@ class JobPageAsked(Answer):
     before: int | None = Field(
         default=None, ge=1, le=LARGEST_ID, description="List the events with numbers below this."
     )
-    run: RunSide = Field(
-        default=RunSide.TUNED, description="The run whose times the graph of the model has: `default` or `tuned`."
+    run: GraphRun = Field(
+        default=GraphRun.TUNED, description="The run whose times the graph of the model has: `default` or `tuned`."
     )
 
 
@@ -158,6 +159,7 @@ class JobPage(Answer):
     )
     next_before: int | None = Field(description="`before` of the events behind these; null: there are none.")
     newest: int = Field(description="Number of the newest event: what follows has a higher one.")
+    machine: MachineView = Field(description="What the machine did meanwhile that candidates were timed on.")
     tuners: list[JobTuner]
     tuner_count: int = Field(description="Tuner processes that were heard of in the last minute, on whatever job.")
     waits_for: Text = Field(description="The kind of device that it waits for, in words; empty where it has a target.")
