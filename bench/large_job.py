@@ -24,6 +24,7 @@ from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule, spaces
 from tunewright.tuner.models.model import open_model
+from tunewright.tuner.search.machine_log import Gauge, GaugeRange, MachineSpan
 
 MODEL = "vit_tiny"
 """Its attention has millions of legal schedules."""
@@ -39,6 +40,9 @@ MOST_EARLY_EVENTS = 5
 
 RATE = 30
 """Trials a second of one tuner process."""
+
+LOOK = 10 * RATE
+"""Trials between two looks at the machine."""
 
 BATCH = 10_000
 """Rows written in one transaction."""
@@ -64,6 +68,15 @@ class LargeJob:
     tasks: Sequence[Task]  # the one with most trials first
     uses: Sequence[int]
     trials: int
+
+    def machine(self, trials: int) -> dict[str, Any]:
+        """What the machine did before so many trials, as a tuner process tells it: some steal now and then."""
+        steal = 0.2 * (trials // LOOK % 50 == 0)
+        share, clock = (Gauge.STEAL, Gauge.OTHERS, Gauge.SPREAD, Gauge.LOAD, Gauge.PRESSURE), 2600.0 - trials % 7
+        gauges = dict.fromkeys(share, GaugeRange(0.0, steal / 2, steal)) | {
+            Gauge.CLOCK: GaugeRange(clock, clock, clock)
+        }
+        return MachineSpan(10.0, 10.0 * (steal > 0), LOOK, LOOK * (steal > 0), 0, gauges).to_json()
 
     def progress(self, trials: int) -> dict[str, Any]:
         """The progress of the job after so many trials, as a tuner process reports it."""
@@ -198,7 +211,7 @@ def _rows(job: LargeJob, task: Task, most: int, before: int) -> Iterator[dict[st
 
 
 def _write_events(store: Store, job: LargeJob) -> None:
-    """Write the events of a job: progress each second, and each task's improvements."""
+    """Write the events of a job: progress each second, what the machine did, and each task's improvements."""
     events: list[tuple[int, EventKind, dict[str, Any]]] = [(0, EventKind.STAGE, {"stage": "searching"})]
     for n, task in enumerate(job.tasks):
         about = {"task_key": task.key, "op": task.op, "default_ms": 1.0}
@@ -207,6 +220,7 @@ def _write_events(store: Store, job: LargeJob) -> None:
             data = about | {"best_ms": 1.0 / _speedup(trial / job.trials), "trial": trial}
             events.append((trial, EventKind.IMPROVED, data))
     events += [(trial, EventKind.PROGRESS, job.progress(trial)) for trial in range(RATE, job.trials + 1, RATE)]
+    events += [(trial, EventKind.MACHINE, job.machine(trial)) for trial in range(LOOK, job.trials + 1, LOOK)]
     events.sort(key=lambda event: event[0])
     with store.database.write() as session:
         [before] = session.scalars(select(JobRow.events).where(JobRow.id == job.id))

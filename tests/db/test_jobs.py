@@ -527,6 +527,13 @@ class TestUnderALease:
         assert jobs.events(lease.job_id, after=2, limit=1) == [job_events[2]]
         assert jobs.events(lease.job_id, after=4) == []
 
+    def test_what_the_machine_did_is_told(self, jobs, lease):
+        span = {"elapsed_s": 10.01, "noisy_s": 0.0, "trials": 3, "steal": [0.0, 0.0125, 0.25], "clock_mhz": [2.6e3] * 3}
+        jobs.renew(lease, events=[NewEvent(EventKind.MACHINE, span), NewEvent(EventKind.PROGRESS, {"trials": 3})])
+        [event] = jobs.events(lease.job_id, kinds=[EventKind.MACHINE])
+        assert (event.number, event.data) == (3, span)
+        assert jobs.get(lease.job_id).progress is None
+
     def test_events_may_be_chosen(self, jobs, lease):
         """By their kind and, where there are many, some of them alone."""
         for trials in range(10):

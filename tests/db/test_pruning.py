@@ -96,6 +96,25 @@ class TestProgress:
         for seen in (0, 1, 500, 1001, 1002):
             assert filled.jobs.events(job_id, seen, limit=3) == [event for event in left if event.number > seen][:3]
 
+    def test_so_is_what_the_machine_did(self, filled, samples, clock):
+        filled.jobs.submit(samples.spec(0), "m", SearchBudget(10))
+        lease = filled.jobs.lease([samples.target().key], "holder")
+        both = [NewEvent(EventKind.MACHINE, {"elapsed_s": 10.0}), NewEvent(EventKind.PROGRESS, {"trials": 1})]
+        for _ in range(5):
+            filled.jobs.renew(lease, events=both * 60)
+        filled.jobs.finish(lease, JobState.SUCCEEDED, result={})
+        clock.advance(31 * DAY_S)
+        would = filled.pruning.prune(RetentionPolicy(), dry_run=True)
+        assert filled.pruning.prune(RetentionPolicy()) == would
+        of_machine, of_progress = (
+            filled.jobs.events(lease.job_id, limit=None, kinds=[kind])
+            for kind in (EventKind.MACHINE, EventKind.PROGRESS)
+        )
+        for left in (of_machine, of_progress):
+            assert 0.4 * MOST_PROGRESS < len(left) <= MOST_PROGRESS
+        assert would == Pruned(events=600 - len(of_machine) - len(of_progress))
+        assert of_machine[0].number == 3 and filled.pruning.prune(RetentionPolicy()) == Pruned()
+
     def test_short_jobs_are_left_alone(self, filled, samples, clock):
         job_id = run(filled, samples, progress=MOST_PROGRESS - 5).job_id
         clock.advance(400 * DAY_S)

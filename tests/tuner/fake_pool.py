@@ -18,7 +18,7 @@ from tunewright.tuner.search.job import TuningJob
 from tunewright.tuner.search.lease_keeper import LeaseKeeper
 from tunewright.tuner.search.report import Report
 from tunewright.tuner.search.whole_model import Timing
-from tunewright.workers.measure.machine_watch import MachineWatch
+from tunewright.workers.measure.machine_watch import MachineSample, MachineWatch
 from tunewright.workers.pool import DeviceState
 
 LEASE_S = 30.0
@@ -44,6 +44,16 @@ class Openable:
 
     def __exit__(self, *error: object) -> None:
         pass
+
+
+class FakeWatch(MachineWatch):
+    """A watch that sees what the test wants, at each look, whenever that is."""
+
+    def __init__(self, seen: MachineSample) -> None:
+        self.seen = seen
+
+    def sample(self) -> MachineSample:
+        return self.seen
 
 
 class FakePool(Openable):

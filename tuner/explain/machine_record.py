@@ -24,7 +24,7 @@ LARGEST = {Gauge.CLOCK: 1e5, Gauge.TEMPERATURE: 1e3, Gauge.SPREAD: 1e6, Gauge.DR
 """The largest value of a gauge that is believed; of all others 1."""
 
 QUIET = 0.995
-"""From this part of the time on it was quiet all the time."""
+"""From this part of the time on it was quiet (nearly) all the time."""
 
 BUSY = 0.5
 """Below this part it was too busy for most of the time."""
@@ -102,7 +102,7 @@ def machine_words(whole: MachineSpan | None) -> str:
         )
     quiet = quiet_share(whole)
     if quiet >= QUIET:
-        when = "The machine was quiet all the time that it was watched"
+        when = f"The machine was quiet {'nearly ' if whole.noisy_s else ''}all the time that it was watched"
     elif quiet < BUSY:
         when = f"The machine was too busy for {share(1.0 - quiet)} of the time: run the job again when it is quiet"
     else:
