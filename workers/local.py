@@ -19,6 +19,7 @@ from tunewright.search_space.measurement import Candidate, Measurement
 from .device.builder import Build, Builder, Setup
 from .device.device import DeviceHealth, DeviceQuarantined, TimingDevice, own_name
 from .lock import require_unlocked
+from .machine_sample import MachineSample
 from .measure.machine_watch import MachineWatch
 from .pool import DeviceState, Limits, PoolError, ReferenceFailed, Unfit, can_time, check_targets, common_task
 from .sandbox.process import ChildStartError, RequestStopped
@@ -97,12 +98,12 @@ class LocalPool(Closeable):
             target = replace(target, threads=len(available_cores()))
         return [self._health.state(own_name(), target)]
 
-    def machine_watch(self) -> MachineWatch:
+    def machine_sampler(self) -> Callable[[], MachineSample]:
         if self._target.kind != CUDA:
-            return MachineWatch(self._target.threads)
+            return MachineWatch(self._target.threads).sample
         from .measure.gpu import gpu_watch
 
-        return gpu_watch(self._target.threads)
+        return gpu_watch(self._target.threads).sample
 
     @contextmanager
     def _submit_builds(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol, Self
@@ -11,7 +11,7 @@ from tunewright.codegen.target import Target
 from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Candidate, Measurement
 
-from .measure.machine_watch import MachineWatch
+from .machine_sample import MachineSample
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +121,11 @@ class Pool(Protocol):
         """The devices of this pool, in quarantine or not. From any thread; does not block."""
         ...
 
-    def machine_watch(self) -> MachineWatch | None:
-        """A watch over the machine that times, from now on; None where that is not this one."""
+    def machine_sampler(self) -> Callable[[], MachineSample] | None:
+        """A function that says what the machine that times did since its last call, or since now.
+
+        None where that machine is not this one.
+        """
         ...
 
     def close(self) -> None:

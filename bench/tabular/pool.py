@@ -50,8 +50,8 @@ class ReplayPool(Closeable):
         """See `Pool.devices`."""
         return [DeviceState("replay", self._target)]
 
-    def machine_watch(self) -> None:
-        """See `Pool.machine_watch`: nothing is timed."""
+    def machine_sampler(self) -> None:
+        """See `Pool.machine_sampler`: nothing is timed."""
 
     def close(self) -> None:
         """See `Pool.close`."""

@@ -14,11 +14,11 @@ from tunewright.db.access import KeyScope
 from tunewright.db.job import EventKind, JobState, NewEvent
 from tunewright.tuner.explain.machine_record import MOST_SPANS
 from tunewright.tuner.models.model import open_model
-from tunewright.workers.measure.machine_watch import MachineSample
+from tunewright.workers.machine_sample import MachineSample
 
 from ..commands import commands
 from ..tuner.conftest import small_model
-from ..tuner.fake_pool import FakePool, FakeWatch, by_key
+from ..tuner.fake_pool import FakePool, by_key
 from ..tuner.fake_pool import job as tune
 from .page import PAGE_BYTES, whole
 from .test_page_job import HOSTILE, page_words, report, search, searched, twin  # noqa: F401
@@ -150,7 +150,7 @@ def test_it_is_told_from_elsewhere(one, client, kit, search, monkeypatch):  # no
         span = {"elapsed_s": 10.0, "noisy_s": 10.0, "trials": 4, "busy_trials": 4, "steal": [0.2, 0.2, 0.2]}
         far.jobs.renew(search.lease, events=[NewEvent(EventKind.MACHINE, span)])
     assert "too busy for 100.0% of the time" in twin(client, search.id)["machine"]["verdict"]
-    done = tune(network, one.store, FakePool(by_key, watch=FakeWatch(seen)))
+    done = tune(network, one.store, FakePool(by_key, machine=seen))
     assert twin(client, done.job_id)["machine"]["busy_trials"] == done.trials
 
 

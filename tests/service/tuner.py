@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from typing import Self
 
@@ -21,7 +21,7 @@ from tunewright.tuner.search.whole_model import ModelTimes
 from tunewright.tuner.search.worker import Drain, TunerProcess
 from tunewright.tuner.settings import settings
 from tunewright.workers.local import LocalMachine
-from tunewright.workers.measure.machine_watch import MachineWatch
+from tunewright.workers.machine_sample import MachineSample
 from tunewright.workers.pool import DeviceState, Limits, Pool
 
 LIMITS = Limits(build_s=10.0, run_s=5.0, reference_s=20.0, timing_s=0.002)
@@ -59,8 +59,8 @@ class NotedPool:
     def devices(self) -> list[DeviceState]:
         return self._pool.devices()
 
-    def machine_watch(self) -> MachineWatch | None:
-        return self._pool.machine_watch()
+    def machine_sampler(self) -> Callable[[], MachineSample] | None:
+        return self._pool.machine_sampler()
 
     def close(self) -> None:
         self._pool.close()

@@ -18,7 +18,7 @@ from tunewright.tuner.search.job import TuningJob
 from tunewright.tuner.search.lease_keeper import LeaseKeeper
 from tunewright.tuner.search.report import Report
 from tunewright.tuner.search.whole_model import Timing
-from tunewright.workers.measure.machine_watch import MachineSample, MachineWatch
+from tunewright.workers.machine_sample import MachineSample
 from tunewright.workers.pool import DeviceState
 
 LEASE_S = 30.0
@@ -46,21 +46,11 @@ class Openable:
         pass
 
 
-class FakeWatch(MachineWatch):
-    """A watch that sees what the test wants, at each look, whenever that is."""
-
-    def __init__(self, seen: MachineSample) -> None:
-        self.seen = seen
-
-    def sample(self) -> MachineSample:
-        return self.seen
-
-
 class FakePool(Openable):
     """A pool that measures nothing. The same outcome whether alone or compared, unless `compared` says another."""
 
-    def __init__(self, outcome: Outcome, compared: Outcome | None = None, watch: MachineWatch | None = None) -> None:
-        self._outcome, self._compared, self._watch = outcome, compared or outcome, watch
+    def __init__(self, outcome: Outcome, compared: Outcome | None = None, machine: MachineSample | None = None) -> None:
+        self._outcome, self._compared, self._machine = outcome, compared or outcome, machine
         self.comparisons: list[list[Schedule]] = []
 
     def measure(
@@ -75,8 +65,9 @@ class FakePool(Openable):
     def devices(self) -> list[DeviceState]:
         return []
 
-    def machine_watch(self) -> MachineWatch | None:
-        return self._watch
+    def machine_sampler(self) -> Callable[[], MachineSample] | None:
+        sample = self._machine
+        return None if sample is None else lambda: sample
 
 
 def is_default(candidate: Candidate) -> bool:

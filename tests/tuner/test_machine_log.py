@@ -24,10 +24,10 @@ from tunewright.tuner.explain.machine_record import (
 )
 from tunewright.tuner.models.model import open_model
 from tunewright.tuner.search.machine_log import SAMPLE_S, SPANS, Gauge, GaugeRange, MachineLog, MachineSpan
-from tunewright.workers.measure.machine_watch import MachineSample
+from tunewright.workers.machine_sample import MachineSample
 
 from .conftest import small_model
-from .fake_pool import FakePool, FakeWatch, by_key, job
+from .fake_pool import FakePool, by_key, job
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -51,8 +51,8 @@ def trial(low_s: float, high_s: float, pace: str = "") -> Measurement:
 
 
 def test_a_span_is_told_for_each_look() -> None:
-    time, watch = Time(), FakeWatch(QUIET)
-    log = MachineLog(watch, time)
+    time, seen = Time(), [QUIET]
+    log = MachineLog(lambda: seen[-1], time)
     log.look()
     assert log.news() == []  # it is too early
     log.note(trial(0.98, 1.02, "1.5"))
@@ -75,20 +75,20 @@ def test_a_span_is_told_for_each_look() -> None:
         "drift": [0.5, 1.0, 1.5],
     }
     assert log.news() == []
-    watch.seen = BUSY
+    seen.append(BUSY)
     log.note(trial(1.0, 1.0))
     [event] = log.news(is_last=True)
     assert (event.data["noisy_s"], event.data["busy_trials"], event.data["marked_trials"]) == (10.0, 1, 0)
 
 
 def test_those_of_long_work_are_longer_and_lose_nothing() -> None:
-    time, watch = Time(), FakeWatch(QUIET)
-    log = MachineLog(watch, time)
+    time, seen = Time(), [QUIET]
+    log = MachineLog(lambda: seen[-1], time)
     told = []
     looks = 40 * SPANS
     for number in range(looks):
         time.now_s += SAMPLE_S
-        watch.seen = BUSY if number == looks - 20 else QUIET
+        seen[-1] = BUSY if number == looks - 20 else QUIET
         log.look()
         told += log.news()
     told += log.news(is_last=True)
@@ -101,7 +101,7 @@ def test_those_of_long_work_are_longer_and_lose_nothing() -> None:
 
 def test_a_job_tells_what_its_machine_did(tmp_path: Path) -> None:
     with open_store(f"sqlite:///{tmp_path}/t.db") as store:
-        report = job(open_model(small_model().SerializeToString()), store, FakePool(by_key, watch=FakeWatch(BUSY)))
+        report = job(open_model(small_model().SerializeToString()), store, FakePool(by_key, machine=BUSY))
         events = store.jobs.events(report.job_id, kinds=[EventKind.MACHINE])
         spans = [span for event in events if (span := span_of(event.data)) is not None]
         assert sum(span.trials for span in spans) == sum(span.busy_trials for span in spans) == report.trials > 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tunewright.codegen import host
-from tunewright.workers.measure import machine_watch, noise
+from tunewright.codegen.cuda.device import NoDevice
+from tunewright.codegen.cuda.driver import Clock, DeviceFault
+from tunewright.workers.machine_sample import MachineSample
+from tunewright.workers.measure import gpu, machine_watch, noise
 from tunewright.workers.measure.machine_watch import (
     GpuState,
-    MachineSample,
     MachineWatch,
     ProcessorTimes,
     clocks_mhz,
@@ -131,7 +134,7 @@ def test_steal(system: System) -> None:
     system.ticks["cpu1"][7] += ticks(3.0)
     system.spend(10.0)
     seen = watch.sample()
-    assert (seen.steal, seen.others, seen.is_noisy) == (pytest.approx(0.15), 0.0, True)
+    assert seen.steal == pytest.approx(0.15) and (seen.others, seen.is_noisy) == (0.0, True)
     system.spend(10.0)
     assert not watch.sample().is_noisy  # that was before
 
@@ -145,7 +148,7 @@ def test_our_work_and_that_of_others(system: System) -> None:
     system.own[grandchild] = [ticks(5.0) + 5, ticks(3.0) + 5, 0, 0]
     system.spend(10.0)
     ours = watch.sample()
-    assert (ours.others, ours.load, ours.is_noisy) == (0.0, pytest.approx(0.2), False)
+    assert ours.load == pytest.approx(0.2) and (ours.others, ours.is_noisy) == (0.0, False)
     del system.own[grandchild]  # it ends, and its parent has its time
     (system.folder / f"processes/{grandchild}/stat").unlink()
     system.children[child] = []
@@ -153,7 +156,7 @@ def test_our_work_and_that_of_others(system: System) -> None:
     system.ticks["cpu1"][2] += ticks(4.0)
     system.spend(10.0)
     others = watch.sample()
-    assert (others.others, others.is_noisy) == (pytest.approx(0.2), True)
+    assert others.others == pytest.approx(0.2) and others.is_noisy
 
 
 def test_a_processor_that_is_left_free_may_be_busy(system: System) -> None:
@@ -161,7 +164,7 @@ def test_a_processor_that_is_left_free_may_be_busy(system: System) -> None:
     system.ticks["cpu1"][0] += ticks(9.0)
     system.spend(10.0)
     seen = watch.sample()
-    assert (seen.others, seen.is_noisy, seen.load) == (0.0, False, pytest.approx(0.225))
+    assert seen.load == pytest.approx(0.225) and (seen.others, seen.is_noisy) == (0.0, False)
 
 
 def test_what_else_it_tells(system: System) -> None:
@@ -180,7 +183,7 @@ def test_what_else_it_tells(system: System) -> None:
     system.write("pressure", "some avg10=0.00 total=3000000\n")
     system.spend(10.0)
     seen = watch.sample()
-    assert (seen.pressure, seen.throttled) == (pytest.approx(0.2), pytest.approx(0.2))
+    assert seen.pressure == pytest.approx(0.2) and seen.throttled == pytest.approx(0.2)
     assert (seen.clock_mhz, seen.temperature_c) == (2500.0, 71.5)
 
 
@@ -225,3 +228,53 @@ def test_this_machine() -> None:
     assert all(part is None or 0.0 <= part <= 1.0 for part in shares)
     if sys.platform == "linux" and Path("/proc/stat").exists():
         assert seen.load is not None
+
+
+@dataclass
+class Sensors:
+    """Those of a GPU; a clock that is a fault is raised."""
+
+    now: Clock | DeviceFault | None
+
+    def clock(self) -> Clock | None:
+        if isinstance(self.now, DeviceFault):
+            raise self.now
+        return self.now
+
+    def temperature_c(self) -> float | None:
+        return 55.0
+
+
+@pytest.mark.parametrize(
+    ("now", "clock_mhz", "throttled", "temperature_c"),
+    [
+        (Clock(1_980_000_000, False), 1980.0, 0.0, 55.0),
+        (Clock(900_000_000, True), 900.0, 1.0, 55.0),
+        (None, None, None, 55.0),
+        (DeviceFault("it is lost"), None, None, None),
+    ],
+)
+def test_the_sensors_of_a_gpu(
+    system: System,
+    monkeypatch: pytest.MonkeyPatch,
+    now: Clock | DeviceFault | None,
+    clock_mhz: float | None,
+    throttled: float | None,
+    temperature_c: float | None,
+) -> None:
+    monkeypatch.setattr(gpu, "open_sensors", lambda: Sensors(now))
+    system.save()
+    watch = MachineWatch(1, gpu.gpu_watch(1)._gpu, lambda: system.now_s)
+    system.spend(10.0)
+    seen = watch.sample()
+    assert (seen.clock_mhz, seen.throttled, seen.temperature_c) == (clock_mhz, throttled, temperature_c)
+
+
+def test_a_gpu_without_sensors(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
+    for fault in (NoDevice("no driver"), DeviceFault("it is lost")):
+
+        def fail(fault: Exception = fault) -> None:
+            raise fault
+
+        monkeypatch.setattr(gpu, "open_sensors", fail)
+        assert gpu.gpu_watch(1).sample().clock_mhz is None

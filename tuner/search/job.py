@@ -315,10 +315,10 @@ def judge_vendor(report: Report, times: ModelTimes, target: Target) -> Report:
 
 def _machine_log(pool: Pool, keeper: LeaseKeeper) -> MachineLog | None:
     """The log of the machine that times, which `keeper` reports; None where that is another one."""
-    watch = pool.machine_watch()
-    if watch is None:
+    sampler = pool.machine_sampler()
+    if sampler is None:
         return None
-    machine = MachineLog(watch)
+    machine = MachineLog(sampler)
     keeper.watch(machine)
     return machine
 

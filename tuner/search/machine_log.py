@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from tunewright.db.job import EventKind, NewEvent
 from tunewright.search_space.measurement import PACE, Measurement
-from tunewright.workers.measure.machine_watch import MachineSample, MachineWatch
+from tunewright.workers.machine_sample import MachineSample
 
 from ..noise import noise_of_measurement
 
@@ -100,8 +100,8 @@ def _short(value: float) -> float:
 class MachineLog:
     """Samples a machine while a process works on a job, and says what is to be told of it. Threads may share it."""
 
-    def __init__(self, watch: MachineWatch, clock: Callable[[], float] = time.monotonic) -> None:
-        self._watch, self._clock = watch, clock
+    def __init__(self, sampler: Callable[[], MachineSample], clock: Callable[[], float] = time.monotonic) -> None:
+        self._sampler, self._clock = sampler, clock
         self._lock = threading.Lock()
         self._begun_s = self._looked_s = clock()
         self._trials = _Trials()  # since the last look
@@ -130,7 +130,7 @@ class MachineLog:
             return [NewEvent(EventKind.MACHINE, span.to_json())]
 
     def _sample(self) -> None:
-        sample = self._watch.sample()
+        sample = self._sampler()
         self._looked_s = self._clock()
         span = _span(sample, self._trials)
         self._span = span if self._span is None else self._span + span

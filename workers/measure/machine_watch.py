@@ -10,13 +10,13 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
 from tunewright.codegen.host import SYSTEM, available_cores, group_texts
 
+from ..machine_sample import MachineSample
 from . import noise
 from .noise import BUSY_FIELDS, MIN_WATCH_S, STEAL_FIELD, USER, Disturbance, Noise
 
@@ -38,21 +38,6 @@ MOST_PROCESSES = 10_000
 
 TIMES = slice(USER, USER + 4)
 """Of a process's line, after its name: its own time, as user and system, and that of its children that have ended."""
-
-
-@dataclass(frozen=True, slots=True)
-class MachineSample:
-    """What the machine did for some seconds; None: it does not tell. Shares are 0..1."""
-
-    elapsed_s: float
-    steal: float | None = None  # part of the time that other virtual machines took
-    others: float | None = None  # part of the processors that are timed on which other processes took
-    load: float | None = None  # part of all its processors that was busy, whoever it was
-    pressure: float | None = None  # part of the time in which some process waited for a processor
-    throttled: float | None = None  # part of the time that a container's quota or a GPU's heat held ours up
-    clock_mhz: float | None = None  # now: of the processors that are timed on, the mean, or of the GPU
-    temperature_c: float | None = None  # now: of the hottest processor, or of the GPU
-    is_noisy: bool = False  # too much of the first two to rely on what was timed meanwhile
 
 
 class GpuState(NamedTuple):

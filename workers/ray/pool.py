@@ -104,8 +104,8 @@ class RayPool(Closeable):
     def devices(self) -> list[DeviceState]:
         return self._nodes.devices(self._target)
 
-    def machine_watch(self) -> None:
-        """Implement `Pool.machine_watch`: other machines time, or other processes of this one."""
+    def machine_sampler(self) -> None:
+        """Implement `Pool.machine_sampler`: other machines time, or other processes of this one."""
 
     def _add_builds(self, work: _CallQueue, candidates: Sequence[Candidate]) -> None:
         for number, candidate in enumerate(candidates):
