@@ -67,7 +67,7 @@ def test_a_quiet_machine(client, search, tell):  # noqa: F811
         "Worst steal 1.0% 0.1% in the mean",
         "Worst other load 2.0% 1.0% in the mean",
         "Clock 2.50 to 2.60 GHz",
-        "Trials while it was busy 0 of 15",
+        "Trials while busy 0 of 15",
     ):
         assert words in page.words, words
 

@@ -59,17 +59,17 @@ GAUGE_CHARTS: Mapping[Gauge, GaugeChart] = {
     Gauge.SPREAD: GaugeChart(
         "Spread of times", AxisSpec("of the median", Unit.SHARE, include=(0.0,)), "spread of times", NOISY_SPREAD
     ),
-    Gauge.DRIFT: GaugeChart("Drift", AxisSpec("times its time", Unit.TIMES, include=(1.0,)), "drift"),
     Gauge.LOAD: GaugeChart(
         "Load of the whole machine", AxisSpec("of all processors", Unit.SHARE, include=(0.0,)), "load of the machine"
     ),
+    Gauge.DRIFT: GaugeChart("Drift", AxisSpec("times its time", Unit.TIMES, include=(1.0,)), "drift"),
     Gauge.PRESSURE: GaugeChart("Waiting for a processor", SHARE, "pressure", edge="highest"),
     Gauge.THROTTLED: GaugeChart("Throttled", SHARE, "throttled", edge="highest"),
     Gauge.TEMPERATURE: GaugeChart("Temperature", AxisSpec("°C"), "temperature", edge="highest"),
 }
 """The charts in their order; those behind the first `FIRST` are folded."""
 
-FIRST = 4
+FIRST = 5
 """Gauges that are shown at once."""
 
 
