@@ -32,8 +32,8 @@ _TEXTS = {
     "too long; what was found is confirmed afterwards, side by side with the default.",
     "marked trials": "Trials whose own time has the mark ~: its samples lie too far apart, or what it was timed beside "
     "was held up. That can be so on a machine that looks quiet.",
-    "spread of times": "How far the times of one schedule lay apart, as a part of their median, in the mean of the "
-    "trials of a moment. From a tenth on a time has the mark ~.",
+    "spread of times": "How far the times of one schedule lay apart, as a part of their median: the middle one of "
+    "the trials of a moment. From a tenth on a time has the mark ~.",
     "drift": "How many times its own time the schedule took that trials were timed beside. Times are divided by it, so "
     "what holds up both alike does no harm.",
     "load of the machine": "What part of all its processors was busy, with the tuner's own work and everybody else's. "

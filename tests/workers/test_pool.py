@@ -11,6 +11,7 @@ from tunewright.search_space.schedule import Illegal
 from tunewright.search_space.sketches import spaces
 from tunewright.workers.device.comparison import MIN_PROCESSES, ROUNDS
 from tunewright.workers.device.device import own_name
+from tunewright.workers.local import LocalPool
 from tunewright.workers.pool import Pool, PoolError, ReferenceFailed, can_time
 from tunewright.workers.sandbox.process import ChildError
 
@@ -154,6 +155,15 @@ def test_devices_are_named(pool: Pool, target: Target) -> None:
     assert can_time(state.target, target) and state.target.threads == len(available_cores())
     assert state.name == own_name()
     assert (state.quarantined_until, state.reason) == (None, "")
+
+
+def test_only_this_machine_is_watched(pool: Pool, make) -> None:
+    sample = pool.machine_sampler()
+    assert (sample is not None) is isinstance(pool, LocalPool)
+    if sample is not None:
+        assert make.sound(make.measured(pool, make.default()))
+        first, second = sample(), sample()
+        assert first.elapsed_s > second.elapsed_s >= 0
 
 
 def test_nothing_to_measure(pool: Pool) -> None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from statistics import fmean
+from statistics import median
 from typing import Any, NamedTuple
 
 from tunewright.db.job import EventKind, NewEvent
@@ -45,7 +45,10 @@ class Gauge(StrEnum):
 
 
 class GaugeRange(NamedTuple):
-    """What a gauge showed in a span: the lowest and highest of its samples, and their mean."""
+    """What a gauge showed in a span: the lowest and highest of its samples, and their mean.
+
+    A sample of what trials say is their median: a few that were held up lie far off.
+    """
 
     low: float
     mean: float
@@ -162,6 +165,6 @@ def _span(sample: MachineSample, trials: _Trials) -> MachineSpan:
     gauges = {gauge: GaugeRange(value, value, value) for gauge, value in told.items() if value is not None}
     for gauge, seen in ((Gauge.SPREAD, trials.spreads), (Gauge.DRIFT, trials.drifts)):
         if seen:
-            gauges[gauge] = GaugeRange(min(seen), fmean(seen), max(seen))
+            gauges[gauge] = GaugeRange(min(seen), median(seen), max(seen))
     noisy_s, busy = (sample.elapsed_s, trials.count) if sample.is_noisy else (0.0, 0)
     return MachineSpan(sample.elapsed_s, noisy_s, trials.count, busy, trials.marked, gauges)

@@ -46,6 +46,7 @@ class GaugeChart(NamedTuple):
     limit: float | None = None  # above this the machine is too noisy
     edge: str = ""  # what is drawn beside the mean: its lowest or highest
     scale: float = 1.0  # what values are multiplied by
+    middle: str = "mean"  # what is drawn
 
 
 SHARE = AxisSpec("of the time", Unit.SHARE, include=(0.0,))
@@ -57,12 +58,18 @@ GAUGE_CHARTS: Mapping[Gauge, GaugeChart] = {
     ),
     Gauge.CLOCK: GaugeChart("Clock", AxisSpec("GHz"), "clock", edge="lowest", scale=1e-3),
     Gauge.SPREAD: GaugeChart(
-        "Spread of times", AxisSpec("of the median", Unit.SHARE, include=(0.0,)), "spread of times", NOISY_SPREAD
+        "Spread of times",
+        AxisSpec("of the median", Unit.SHARE, include=(0.0,)),
+        "spread of times",
+        NOISY_SPREAD,
+        middle="median of the trials",
     ),
     Gauge.LOAD: GaugeChart(
         "Load of the whole machine", AxisSpec("of all processors", Unit.SHARE, include=(0.0,)), "load of the machine"
     ),
-    Gauge.DRIFT: GaugeChart("Drift", AxisSpec("times its time", Unit.TIMES, include=(1.0,)), "drift"),
+    Gauge.DRIFT: GaugeChart(
+        "Drift", AxisSpec("times its time", Unit.TIMES, include=(1.0,)), "drift", middle="median of the trials"
+    ),
     Gauge.PRESSURE: GaugeChart("Waiting for a processor", SHARE, "pressure", edge="highest"),
     Gauge.THROTTLED: GaugeChart("Throttled", SHARE, "throttled", edge="highest"),
     Gauge.TEMPERATURE: GaugeChart("Temperature", AxisSpec("°C"), "temperature", edge="highest"),
@@ -254,7 +261,7 @@ def machine_charts(view: MachineView, end_s: float) -> dict[str, Markup]:
 
 def _gauge_figure(curve: GaugeCurve, end_s: float) -> Figure:
     chart = curve.chart
-    series = [Series("mean", [Point(point.at_s, point.mean * chart.scale) for point in curve.points])]
+    series = [Series(chart.middle, [Point(point.at_s, point.mean * chart.scale) for point in curve.points])]
     edges = [(point, point.high if chart.edge == "highest" else point.low) for point in curve.points]
     if chart.edge and any(edge != point.mean for point, edge in edges):
         series.append(Series(chart.edge, [Point(point.at_s, edge * chart.scale) for point, edge in edges]))
