@@ -252,7 +252,7 @@ def _hottest_c(files: Collection[Path]) -> float | None:
 
 def _own_s() -> float | None:
     """Processor time of this process, those below it and those that were; None where nobody tells which these are."""
-    if not (noise.PROCESSES / "self" / "task" / str(os.getpid()) / "children").exists():
+    if not _are_children_told():
         return None
     ours, total_s = [os.getpid()], 0.0
     for pid in ours:
@@ -261,6 +261,12 @@ def _own_s() -> float | None:
         total_s += _spent_s(pid)
         ours += _children(pid)
     return total_s
+
+
+def _are_children_told() -> bool:
+    with suppress(OSError):
+        return (noise.PROCESSES / "self" / "task" / str(os.getpid()) / "children").exists()
+    return False
 
 
 def _children(pid: int) -> Iterator[int]:
