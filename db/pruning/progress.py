@@ -19,7 +19,7 @@ from ..job import EventKind
 from ..pruned_of_job import IS_THINNED, PrunedOfJob
 from ..tables import IS_FINISHED, EventRow, JobRow
 from .policy import MOST_PROGRESS, Pruned
-from .rules import in_ranges, spared_progress
+from .rules import in_ranges, spared_evenly, spared_progress
 
 THINNED = (EventKind.PROGRESS, EventKind.MACHINE)
 """Kinds of events that come now and then all the time."""
@@ -49,7 +49,7 @@ class ProgressPruning(DatabasePart):
         """Thin the progress of a job."""
         for kind in THINNED:
             told = self._moments(job_id, kind)
-            spared = spared_progress(told, MOST_PROGRESS)
+            spared = _spared(kind, told)
             if dry_run:
                 yield Pruned(events=len(told) - len(spared))
                 continue
@@ -86,6 +86,13 @@ class ProgressPruning(DatabasePart):
         row = session.get(JobRow, job_id, with_for_update=True)
         if row is not None:  # it was deleted
             replace(PrunedOfJob.of(row.progress), is_thinned=True).store(row)
+
+
+def _spared(kind: EventKind, told: Sequence[tuple[int, bool]]) -> set[int]:
+    """The numbers of events of a kind that stay."""
+    if kind is EventKind.PROGRESS:
+        return spared_progress(told, MOST_PROGRESS)
+    return spared_evenly([number for number, _ in told], MOST_PROGRESS)
 
 
 def _are_of(job_id: int, kind: EventKind) -> tuple[ColumnElement[bool], ...]:

@@ -57,6 +57,13 @@ def spared_progress(told: Sequence[tuple[int, bool]], most: int) -> set[int]:
     return spared
 
 
+def spared_evenly(numbers: Sequence[int], most: int) -> set[int]:
+    """Of ascending numbers at most so many, two or more, evenly by their places: the first and the last among them."""
+    if len(numbers) <= most:
+        return set(numbers)
+    return {numbers[place * (len(numbers) - 1) // (most - 1)] for place in range(most)}
+
+
 def _outermost(numbers: Iterable[int], outer: Callable[[int, int], int]) -> set[int]:
     """For each power of two the outermost number that it divides."""
     by_divisor: dict[int, int] = {}

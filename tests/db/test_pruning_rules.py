@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tunewright.db.pruning.policy import LEAST_BEST, MOST_BEST, Pruned, RetentionPolicy
-from tunewright.db.pruning.rules import WorkingTrial, in_ranges, slower_trials, spared_progress
+from tunewright.db.pruning.rules import WorkingTrial, in_ranges, slower_trials, spared_evenly, spared_progress
 
 MOMENT = datetime(2026, 1, 2, tzinfo=UTC)
 
@@ -66,6 +66,16 @@ def test_a_long_job_keeps_an_even_sample():
     spared = sorted(spared_progress(told, 200))
     assert 80 < len(spared) <= 200 and 70_001 in spared
     assert max(later - earlier for earlier, later in pairwise(spared)) <= 1024
+
+
+@given(st.lists(st.integers(1, 10_000), unique=True, max_size=900).map(sorted), st.integers(2, 200))
+def test_by_their_places_an_even_sample_stays(numbers, most):
+    """Whatever their numbers: those of every second event are all odd."""
+    spared = sorted(spared_evenly(numbers, most))
+    assert len(spared) == min(most, len(numbers)) and set(spared) <= set(numbers)
+    assert [spared[:1], spared[-1:]] == [numbers[:1], numbers[-1:]]
+    gaps = {numbers.index(later) - numbers.index(number) for number, later in pairwise(spared)}
+    assert not gaps or max(gaps) - min(gaps) <= 1
 
 
 def test_ranges_cover_all_numbers():
