@@ -219,8 +219,8 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Set when a tuner has heard what is wished of its job."""
     heard, tell = threading.Event(), LeaseKeeper.tell
 
-    def told(keeper: LeaseKeeper, *news: Sequence[NewEvent]) -> None:
-        tell(keeper, *news)
+    def told(keeper: LeaseKeeper, *news: Sequence[NewEvent], is_last: bool = False) -> None:
+        tell(keeper, *news, is_last=is_last)
         if keeper._wish is not None:
             heard.set()
 
