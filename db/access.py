@@ -26,6 +26,24 @@ SESSION_OF = "browser session of "
 """Prefix of the names of sessions that began with a key, before its id. No other names have it."""
 
 
+NAME_LETTERS = 200
+"""Longest name of a key that people give."""
+
+MOST_DAYS = 36500
+"""Longest life of a key that people give, in days."""
+
+
+def check_key_name(name: str) -> str:
+    """A name for a key that people make. Raises ValueError where it is none."""
+    if not name.strip() or len(name) > NAME_LETTERS:
+        raise ValueError(f"a key's name has 1 to {NAME_LETTERS} letters")
+    if name.startswith(SESSION_OF):
+        raise ValueError(f"{SESSION_OF!r} begins the names of sessions that browsers have")
+    if name.startswith(LOCAL):
+        raise ValueError(f"{LOCAL!r} begins the names of keys that serve makes, which are good on its own machine alone")
+    return name
+
+
 def new_token() -> str:
     """A token that no database knows yet."""
     alphabet = string.ascii_lowercase + string.digits
@@ -44,6 +62,8 @@ class KeyScope(StrEnum):
     LOGS_READ = "logs:read"  # what other compilers found
     LOGS_WRITE = "logs:write"  # add to it
     LOGS_DECIDE = "logs:decide"  # approve, retire and delete it
+    FLEET_WRITE = "fleet:write"  # drain tuner processes, put devices into quarantine
+    KEYS_WRITE = "keys:write"  # see, create and revoke keys
     WORK = "work"  # take jobs, and store what was measured for them
     METRICS = "metrics"  # for Prometheus
     LOGIN = "login"  # turns into a browser session, once
@@ -72,6 +92,11 @@ class Key:
     def is_local(self) -> bool:
         """Whether a service made it, for the commands of its own machine alone."""
         return self.name.startswith(LOCAL)
+
+    @property
+    def public_name(self) -> str:
+        """Its name as others than its owner may see it."""
+        return LOCAL_OWNER if self.is_local else self.name
 
     @property
     def owner(self) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 from typing import Any
 
 from sqlalchemy import delete, or_, select
@@ -24,6 +25,9 @@ LONGEST_ID, LONGEST_POOL = 64, 16
 
 KEY = re.compile("[0-9a-f]{64}")
 
+MOST_REST_S = 7 * 24 * 3600.0
+"""The longest quarantine that people order."""
+
 SILENT_S = 60.0
 """A tuner that was silent for so long counts as dead."""
 
@@ -36,6 +40,30 @@ class TunerDevice:
     target_key: str  # with all its threads
     quarantined_until: datetime | None = None  # UTC
     reason: str = ""  # of the quarantine, one line
+
+
+class TunerWish(StrEnum):
+    """What somebody wants of a tuner process. It sees to it with its next report."""
+
+    DRAIN = "drain"  # take no more jobs, give back the one in hand, and end
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceOrder:
+    """What somebody wants of a device: each process that has it carries that out once."""
+
+    device: str  # its name
+    until: datetime | None  # UTC, of a quarantine; None: one is to end
+    reason: str  # one line
+    given_at: datetime  # UTC
+
+
+@dataclass(frozen=True, slots=True)
+class TunerOrders:
+    """What people want of a tuner process by now. It asks with each report."""
+
+    wish: TunerWish | None = None
+    devices: tuple[DeviceOrder, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +81,15 @@ class Tuner:
     job_id: int | None = None
     draining: bool = False  # it takes no more jobs, and ends
     owner: str = ""  # id of the API key that it came with; empty: it has the database
+    wish: TunerWish | None = None  # what it was asked for and may not have heard of yet
+    orders: tuple[DeviceOrder, ...] = ()  # likewise, the newest of each device
 
+
+ORDER = "order"
+"""Marks an order among the devices of a row, where versions that know of none pass it over."""
+
+LONGEST_REASON = 200
+"""Letters of the reason of a quarantine that people give."""
 
 FORGET_S = 24 * 3600.0
 """A tuner that was silent for so long is deleted when another one starts."""
@@ -88,8 +124,8 @@ class Fleet(DatabasePart):
         devices: Collection[TunerDevice],
         job_id: int | None = None,
         draining: bool = False,
-    ) -> None:
-        """Store that a tuner runs, with its devices. One that was deleted is enlisted again.
+    ) -> TunerOrders:
+        """Store that a tuner runs, with its devices. One that was deleted is enlisted again. What people want of it.
 
         Raises ValueError for a device of what is no target's key.
         """
@@ -106,10 +142,49 @@ class Fleet(DatabasePart):
                 raise NotFound(f"{self.database}: there is no tuner {tuner_id}")
             row = self._add(session, tuner_id, values, now)
         row.seen_at = now
+        orders = _orders(row.devices)
         row.devices = [
-            to_json(replace(device, name=clean(device.name), reason=clean(device.reason))) for device in devices
+            *(to_json(replace(device, name=clean(device.name), reason=clean(device.reason))) for device in devices),
+            *map(_order_json, orders),
         ]
         row.job_id, row.draining = job_id, draining
+        return TunerOrders(_wish(row.wish), orders)
+
+    @write_session
+    def drain(self, session: Session, tuner_id: str) -> Tuner:
+        """Wish a tuner process to end: it gives back the job in hand, and takes no more. Twice is harmless.
+
+        Raises NotFound where none of that id was heard of lately.
+        """
+        now = self.database.now(session)
+        row = session.get(TunerRow, clean(tuner_id), with_for_update=True)
+        if row is None or row.seen_at < now - timedelta(seconds=SILENT_S):
+            raise NotFound(f"{self.database}: there is no tuner {tuner_id} at work")
+        row.wish = TunerWish.DRAIN.value
+        self.database.announce(session)
+        return _tuner(row)
+
+    @write_session
+    def order(self, session: Session, device: str, rest_s: float | None, reason: str = "") -> list[Tuner]:
+        """Wish a device to be in quarantine for so long from now on, or no longer (None): the processes that have it.
+
+        It takes the place of what was wished of that device before. Raises NotFound where no process has it, ValueError
+        for a quarantine that has no end.
+        """
+        now, name = self.database.now(session), clean(device)
+        if rest_s is not None and not 0.0 < rest_s <= MOST_REST_S:
+            raise ValueError(f"{rest_s} s is no length of a quarantine: it has at most {MOST_REST_S:.0f}")
+        until = None if rest_s is None else now + timedelta(seconds=rest_s)
+        order = DeviceOrder(name, until, clean(reason)[:LONGEST_REASON], now)
+        rows = [row for row in self._live_rows(session, SILENT_S, now, lock=True) if _has_device(row, name)]
+        if not rows:
+            raise NotFound(f"{self.database}: no tuner process at work has a device of that name")
+        for row in rows:
+            others = [entry for entry in _orders(row.devices) if entry.device != name]
+            reported = [entry for entry in row.devices if isinstance(entry, dict)]
+            row.devices = [*reported, *map(_order_json, [*others, order])]
+        self.database.announce(session)
+        return [_tuner(row) for row in rows]
 
     @write_session
     def leave(self, session: Session, tuner_id: str) -> None:
@@ -121,8 +196,7 @@ class Fleet(DatabasePart):
     @read_session
     def tuners(self, session: Session, silent_s: float = SILENT_S) -> list[Tuner]:
         """Tuners that reported within `silent_s`, the longest running first."""
-        rows = self._live_rows(session, silent_s, self.database.now(session))
-        return [from_row(Tuner, row, devices=_devices(row.devices)) for row in rows]
+        return [_tuner(row) for row in self._live_rows(session, silent_s, self.database.now(session))]
 
     @read_session
     def targets(self, session: Session, silent_s: float = SILENT_S) -> list[Target]:
@@ -160,14 +234,46 @@ class Fleet(DatabasePart):
 
     def _add(self, session: Session, tuner_id: str, values: dict[str, Any], now: datetime) -> TunerRow:
         """Insert or replace the row of a tuner that starts now."""
-        state = {"started_at": now, "seen_at": now, "devices": [], "job_id": None, "draining": False}
+        state = {"started_at": now, "seen_at": now, "devices": [], "job_id": None, "draining": False, "wish": None}
         return session.merge(TunerRow(id=tuner_id, **values, **state))
 
-    def _live_rows(self, session: Session, silent_s: float, now: datetime) -> list[TunerRow]:
+    def _live_rows(self, session: Session, silent_s: float, now: datetime, *, lock: bool = False) -> list[TunerRow]:
         query = select(TunerRow).where(TunerRow.seen_at >= now - timedelta(seconds=silent_s))
-        return [*session.scalars(query.order_by(TunerRow.started_at, TunerRow.id))]
+        query = query.order_by(TunerRow.started_at, TunerRow.id)
+        return [*session.scalars(query.with_for_update() if lock else query)]
 
 
 def _devices(entries: list[Any]) -> tuple[TunerDevice, ...]:
     """The devices of a row, without what `Database.probe_write` may have left."""
     return tuple(from_json(TunerDevice, data) for data in entries if isinstance(data, dict))
+
+
+def _orders(entries: list[Any]) -> tuple[DeviceOrder, ...]:
+    """The orders among the devices of a row."""
+    orders = [entry[1:] for entry in entries if isinstance(entry, list) and len(entry) == 5 and entry[0] == ORDER]
+    return tuple(
+        DeviceOrder(str(name), None if until is None else _moment(until), str(reason), _moment(given_at))
+        for name, until, reason, given_at in orders
+    )
+
+
+def _order_json(order: DeviceOrder) -> list[Any]:
+    until = None if order.until is None else order.until.isoformat()
+    return [ORDER, order.device, until, order.reason, order.given_at.isoformat()]
+
+
+def _moment(text: str) -> datetime:
+    return datetime.fromisoformat(text).astimezone(UTC)
+
+
+def _has_device(row: TunerRow, name: str) -> bool:
+    return any(device.name == name for device in _devices(row.devices))
+
+
+def _wish(word: str | None) -> TunerWish | None:
+    """A wish; one of a later version is none."""
+    return TunerWish(word) if word in list(TunerWish) else None
+
+
+def _tuner(row: TunerRow) -> Tuner:
+    return from_row(Tuner, row, devices=_devices(row.devices), wish=_wish(row.wish), orders=_orders(row.devices))

@@ -22,6 +22,10 @@ from .tables import KeyRow, WebhookRow
 from .translate import clean, from_row
 from .webhooks import delete_webhooks
 
+class NotGranted(StoreError):
+    """A key can't make another one that may do more than itself. Nothing was stored."""
+
+
 TOKEN = re.compile(rf"tw_([A-Za-z0-9]{{{ID_LETTERS}}})_([A-Za-z0-9_-]{{43}})")
 
 NO_DIGEST = "0" * 64
@@ -122,6 +126,47 @@ class Keys(DatabasePart):
         session.add(key)
         session.flush()
         return _key(key), session_token
+
+    def grant(
+        self,
+        giver_id: str,
+        name: str,
+        scopes: Collection[KeyScope],
+        expires_in_s: float | None = None,
+        *,
+        namespaces: Collection[str] | None = None,
+    ) -> tuple[Key, str]:
+        """A new key and its token, made by the key of an id: it may do nothing that that one may not.
+
+        It ends with that one at the latest, and is for its namespaces of the log alone. Raises NotGranted where more is
+        asked for, or the key of that id is no lasting one that is valid; ValueError as `create`.
+        """
+        token = new_token()
+        values = _new_values(token, name, scopes, is_passing=False)
+        values["namespaces"] = None if namespaces is None else sorted(map(check_namespace, set(namespaces)))
+        return self._grant(giver_id, values, _lifetime(expires_in_s), token), token
+
+    @write_session
+    def _grant(
+        self, session: Session, giver_id: str, values: dict[str, Any], life: timedelta | None, token: str
+    ) -> Key:
+        row = session.get(KeyRow, clean(giver_id), with_for_update=True)  # a revocation waits
+        now = self.database.now(session)
+        if row is None or row.is_passing or not row.is_valid(now):
+            raise NotGranted("only a lasting key that is in force can make others")
+        giver = _key(row)
+        if lacking := sorted(set(values["scopes"]) - giver.scopes):
+            raise NotGranted(f"the key that makes it has no scope {', '.join(lacking)} itself")
+        if values["namespaces"] is None:
+            values["namespaces"] = row.namespaces
+        if foreign := [each for each in values["namespaces"] or () if not giver.may_use(each)]:
+            raise NotGranted(f"the key that makes it is not for the namespace {foreign[0]} itself")
+        ends = [end for end in (None if life is None else now + life, row.expires_at) if end is not None]
+        new = {**values, "created_at": now, "expires_at": min(ends, default=None)}
+        self.database.add(session, KeyRow, ["id"], [new])
+        made = self._row(session, token)
+        assert made is not None  # it was just added
+        return _key(made)
 
     @write_session
     def revoke(self, session: Session, key_id: str) -> Key:

@@ -26,11 +26,13 @@ from .database import Database, column_of, read_session, retry, row_counts, writ
 from .engine import choose_journal, make_engine, make_file, parse_url, translate_errors
 from .errors import NotFound, Reason
 from .examples import EXAMPLES_OF_PAGE, StoredExample, read_examples
+from .finder import Finder
 from .fleet import Fleet
 from .jobs import Jobs
 from .keys import Keys
 from .logs.logs import Logs
 from .logs.releases import Releases
+from .overview import Overview
 from .pruning.prune import Pruning
 from .recorder import Recorder
 from .schedule_audit import ScheduleAudit
@@ -139,6 +141,8 @@ class Store(Recorder, Transfer, Closeable):
         self.keys = Keys(database)
         self.fleet = Fleet(database)
         self.workload = Workload(database)
+        self.overview = Overview(database)
+        self.finder = Finder(database)
         self.uploads = Uploads(database)
         self.snapshots = Snapshots(database)
         self.staleness = Staleness(database)

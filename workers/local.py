@@ -169,6 +169,10 @@ class LocalMachine(Closeable):
     def devices(self) -> list[DeviceState]:
         return [self._health.state(own_name(), self._own)]
 
+    def rest(self, device: str, reason: str, left_s: float) -> None:
+        if device == own_name():
+            self._health.rest(reason, left_s)
+
     def pool(self, target: Target) -> LocalPool:
         if not can_time(self._own, target):
             raise PoolError(f"this machine is a {self._own}, not a {target}")

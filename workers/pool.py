@@ -151,6 +151,13 @@ class Machines(Protocol):
         """All devices, in quarantine or not. From any thread; does not block."""
         ...
 
+    def rest(self, device: str, reason: str, left_s: float) -> None:
+        """Have a device of a name rest for so long, as people want it; 0 ends its quarantine, whoever began it.
+
+        It is tried by a canary before it is used again. Does nothing where there is no such device. From any thread.
+        """
+        ...
+
     def pool(self, target: Target) -> Pool:
         """A pool for a target that a device `can_time`. Raises PoolError where none can."""
         ...

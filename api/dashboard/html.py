@@ -263,6 +263,8 @@ _templates.globals |= {
     "default_trials": DEFAULT_TRIALS,
     "help_text": help_text,
     "may_steer": False,  # whether who looks may submit and steer jobs, unless a page says otherwise
+    "may_tend": False,  # nor drain and rest what is in the fleet
+    "may_give_keys": False,
     "url": url,
     "job_url": job_url,
     "task_url": task_url,

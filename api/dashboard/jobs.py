@@ -1,4 +1,4 @@
-"""The page of all jobs: where each stands, what the rest of its search is expected to bring, and a form to submit one.
+"""The first page: what runs, what all jobs came to, and where each stands, with a form to submit one.
 
 From it alone one tells which job is worth stopping: `remaining_gain` is what is left to be had, `minute_gain` what a
 minute of it costs, and `outlook` what to make of both.
@@ -14,6 +14,7 @@ from math import inf
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request
+from markupsafe import Markup
 from pydantic import Field, StringConstraints
 
 from tunewright.db.access import Key, KeyScope
@@ -31,13 +32,18 @@ from ..http.problems import ProblemKind
 from ..http.schemas.base import OWNER, SHA256, Answer
 from ..http.schemas.jobs import dims_of, owner_of
 from ..http.service import ServiceDep
+from .drawing.sparkline import sparkline
+from .home import OverallGain, RegressionLine, newest_regressions, overall_gain
 from .page import add_page
 from .views import LongText, OwnerName, Tags, TargetName, Text, target_names
 
 router = APIRouter(tags=["pages"])
 
-ROWS = 50
+ROWS = 20
 """Jobs on one page."""
+
+MOST_CARDS = 6
+"""Running jobs that are shown above the list: the newest ones."""
 
 MOST_SORTED = 200
 """Unfinished jobs that are put in order by what they still bring: the newest ones."""
@@ -182,6 +188,13 @@ class JobsPage(Answer):
     at_work: list[Text] = Field(description="Keys of those that tuner processes are at work for.")
     tuners: int = Field(description="Tuner processes that were heard of in the last minute.")
     busy: int = Field(description="Of them, those at work on a job.")
+    running: list[JobLine] = Field(description="The newest jobs that processes are at work on, whatever was asked for.")
+    oldest_wait_s: float | None = Field(description="How long the queued job that waits longest does; null: none waits.")
+    gain: OverallGain
+    regressions: list[RegressionLine] = Field(description="The newest ones, of jobs that succeeded.")
+    courses: dict[int, list[float]] = Field(
+        description="By the number of a job: the speed-ups that it told, at some moments from its begin to its end."
+    )
 
     def count_text(self, state: JobState) -> str:
         """How many there are in a state, for people: of those that succeeded, how many came to what."""
@@ -201,16 +214,25 @@ async def asking_owner(request: Request, key: Annotated[Key, needs(KeyScope.JOBS
     return key.owner if request.query_params.get("owner") == "me" else ""
 
 
-@add_page(router, "/", "jobs.html", summary="The jobs", refusals=(ProblemKind.INVALID,))
+def jobs_charts(view: JobsPage) -> dict[str, Markup]:
+    """The course of each job on the page, by its number."""
+    return {str(job): sparkline(course, "speed-up") for job, course in view.courses.items()}
+
+
+@add_page(router, "/", "jobs.html", summary="The jobs", charts=jobs_charts, refusals=(ProblemKind.INVALID,))
 def jobs(
     service: ServiceDep, query: Annotated[JobsAsked, Query()], viewer: Annotated[str, Depends(asking_owner)]
 ) -> JobsPage:
-    """The jobs that meet all conditions, what is expected of them still, and a form that submits one."""
+    """What runs, what all jobs came to and what became slower; the jobs that meet all conditions, what is expected of
+    them still, and a form that submits one.
+    """
     store = service.store
     targets = target_names(store)
     page, following, is_cut = _select(store, query, viewer or query.owner)
-    owners = store.keys.owner_names([job.owner for job in page if job.owner])
+    running = store.jobs.list([JobState.RUNNING], limit=MOST_CARDS)
+    owners = store.keys.owner_names([job.owner for job in (*page, *running) if job.owner])
     tuners = store.fleet.tuners()
+    shown = [job.id for job in (*page, *running)]
     outcomes: Counter[JobOutcome | None] = Counter()
     for how, count in store.jobs.outcomes().items():
         outcomes[JobOutcome.of(*how)] += count
@@ -227,6 +249,11 @@ def jobs(
         at_work=[target.key for target in store.fleet.targets()],
         tuners=len(tuners),
         busy=sum(tuner.job_id is not None for tuner in tuners),
+        running=[line_of(job, targets, owners) for job in running],
+        oldest_wait_s=store.jobs.oldest_queued_s(),
+        gain=overall_gain(store),
+        regressions=newest_regressions(store, targets),
+        courses={job: list(course) for job, course in store.overview.courses(shown).items()},
     )
 
 

@@ -29,7 +29,7 @@ How to add a page, say of the fleet:
 
    Elements with an `id` and `data-live` are renewed as the page changes. The filters and the addresses of pages are in
    `html.py`, shared pieces (sections, tables, states, buttons, times, what to say of nothing) in `parts.html`.
-   What only a key with the scope `jobs:write` may do stands in `{% if may_steer %}`.
+   What only a key with the scope `jobs:write` may do stands in `{% if may_steer %}`; others are in `RIGHTS`.
 3. A row in the table of `docs/api.md`, and tests over HTTP in `tests/api/`.
 
 A page with charts has a function for them too: `fleet_charts(view) -> dict[str, Markup]`, made by `drawing` of what the
@@ -66,6 +66,13 @@ BuildView = TypeVar("BuildView", bound=Build)
 Charts = Callable[[Any], Mapping[str, Markup]]
 """A function that draws a view: its charts by name."""
 
+RIGHTS = {
+    "may_steer": KeyScope.JOBS_WRITE,
+    "may_tend": KeyScope.FLEET_WRITE,
+    "may_give_keys": KeyScope.KEYS_WRITE,
+}
+"""What templates know of who looks -> the scope that the key has then."""
+
 KEEP_S = 1.0
 """How long a page is shown again, from when it was begun. `live.js` waits as long before it looks at what changed."""
 
@@ -96,7 +103,7 @@ def add_page(
             path,
             _endpoint(
                 build,
-                lambda view, may_steer: render(template, view=view, charts=charts(view), may_steer=may_steer).encode(),
+                lambda view, rights: render(template, view=view, charts=charts(view), **rights).encode(),
                 "text/html; charset=utf-8",
             ),
             name=f"{name}_page",
@@ -108,7 +115,7 @@ def add_page(
         )
         router.add_api_route(
             twin_url(path),
-            _endpoint(build, lambda view, may_steer: view.model_dump_json().encode(), "application/json"),
+            _endpoint(build, lambda view, rights: view.model_dump_json().encode(), "application/json"),
             name=f"{name}_view",
             summary=f"{summary}, as data",
             description=f"What the page `{path}` says.",
@@ -122,24 +129,26 @@ def add_page(
 
 
 def _endpoint(
-    build: Build, write: Callable[[Answer, bool], bytes], media_type: str
+    build: Build, write: Callable[[Answer, Mapping[str, bool]], bytes], media_type: str
 ) -> Callable[..., Awaitable[Response]]:
     """A route with the parameters of `build`, which answers with the view as `write` makes it bytes.
 
-    `write` is told whether the key of the request may submit and steer jobs. A view that differs by who asks has a
+    `write` is told what the key of the request may do, by the names of `RIGHTS`. A view that differs by who asks has a
     parameter `viewer`, which says who that is.
     """
 
     async def endpoint(request: Request, **values: Any) -> Response:
-        may_steer = KeyScope.JOBS_WRITE in request.scope["state"]["key"].scopes
+        scopes = request.scope["state"]["key"].scopes
+        rights = {name: scope in scopes for name, scope in RIGHTS.items()}
 
         async def make() -> bytes:
             if inspect.iscoroutinefunction(build):
-                return await in_thread(partial(write, await build(**values), may_steer))
-            return await in_thread(lambda: write(build(**values), may_steer))  # type: ignore[arg-type]
+                return await in_thread(partial(write, await build(**values), rights))
+            return await in_thread(lambda: write(build(**values), rights))  # type: ignore[arg-type]
 
         anew = "no-cache" in request.headers.get("cache-control", "")
-        shown_to = f"{may_steer}{values.get('viewer', '')}"  # what one key is shown another may not be
+        allowed = "+".join(name for name, is_allowed in rights.items() if is_allowed)
+        shown_to = f"{allowed} {values.get('viewer', '')}"  # what one key is shown another may not be
         address = f"{request.url.path}?{request.url.query}#{shown_to}"
         content = await cached_page(request.app.state.pages, address, make, anew=anew)
         headers = cache_headers(content) | FRESH | {"Content-Type": media_type}

@@ -26,7 +26,13 @@ from .html import own_page, page, url
 SESSION_S = 12 * 3600.0
 """How long a browser's session lasts."""
 
-SESSION_SCOPES = frozenset({KeyScope.JOBS_READ, KeyScope.JOBS_WRITE, KeyScope.RECORDS_READ, KeyScope.METRICS})
+SESSION_SCOPES = frozenset(
+    {KeyScope.JOBS_READ, KeyScope.JOBS_WRITE, KeyScope.RECORDS_READ, KeyScope.FLEET_WRITE, KeyScope.METRICS}
+)
+"""What a session by a link may do."""
+
+KEY_SESSION_SCOPES = SESSION_SCOPES | {KeyScope.KEYS_WRITE}
+"""What a session by a key may do, if the key may. A link, which stands in a log, leads to no lasting key."""
 
 MOST_FIELDS = 10
 
@@ -123,7 +129,7 @@ async def login_by_key(request: Request, service: ServiceDep) -> Response:
     rates: RateLimits = request.app.state.rates
     rates.count_change(key.owner)
     await in_thread(keys.remove_expired)
-    session = await in_thread(partial(keys.begin_session, token, SESSION_SCOPES, SESSION_S))
+    session = await in_thread(partial(keys.begin_session, token, KEY_SESSION_SCOPES, SESSION_S))
     if session is None:
         raise _wrong(request, "this key was revoked just now")
     return _with_session(Response(status_code=303, headers={"Location": to}), *session, request)

@@ -8,7 +8,7 @@ JOBS = "/"
 LOGIN, LOGOUT = "/login", "/logout"
 """Where a browser's session begins, and where it ends."""
 
-PAGES = frozenset({JOBS, LOGIN, LOGOUT, "/records", "/cost-model", "/fleet", "/compare"})
+PAGES = frozenset({JOBS, LOGIN, LOGOUT, "/records", "/cost-model", "/fleet", "/compare", "/search", "/keys"})
 
 FOR_PROGRAMS = frozenset({"/livez", "/readyz", "/metrics"})
 """Besides what is below `/v1/`."""

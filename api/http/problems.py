@@ -51,6 +51,12 @@ class ProblemKind(Enum):
         "The key does not allow this",
         "Use a key that has the scope named in the detail: `tunewright key create --scope`.",
     )
+    NOT_GRANTED = (
+        "not-granted",
+        403,
+        "A key can't give what it lacks",
+        "Leave out what the detail names, or have it made where the database is: `tunewright key create`.",
+    )
     CROSS_ORIGIN = (
         "cross-origin",
         403,
@@ -82,6 +88,13 @@ class ProblemKind(Enum):
         "The key has no such webhook",
         "`GET /v1/webhooks` lists those of the key.",
     )
+    NO_SUCH_WORKER = (
+        "no-such-worker",
+        404,
+        "There is no such tuner process or device",
+        "`GET /v1/workers` lists those that were heard of in the last minute.",
+    )
+    NO_SUCH_KEY = ("no-such-key", 404, "There is no such key", "`GET /v1/keys` lists the keys.")
     NO_SUCH_RELEASE = (
         "no-such-release",
         404,

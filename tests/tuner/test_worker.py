@@ -54,6 +54,7 @@ class Machine(Openable):
 
     def __init__(self, outcome: Outcome, quarantined_until: datetime | None = None) -> None:
         self.pools: list[FakePool] = []
+        self.rests: list[tuple[str, str, float]] = []
         self._outcome, self._quarantined_until = outcome, quarantined_until
 
     def targets(self) -> list[Target]:
@@ -61,6 +62,9 @@ class Machine(Openable):
 
     def devices(self) -> list[DeviceState]:
         return [DeviceState("here", MACHINE, self._quarantined_until, "it burns" if self._quarantined_until else "")]
+
+    def rest(self, device: str, reason: str, left_s: float) -> None:
+        self.rests.append((device, reason, left_s))
 
     def pool(self, target: Target) -> Pool:
         self.pools.append(FakePool(self._outcome, by_key))

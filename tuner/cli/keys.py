@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from tunewright.db.access import LOCAL, SESSION_OF, Key, KeyScope
+from tunewright.db.access import MOST_DAYS, Key, KeyScope, check_key_name
 
 from ..errors import Refused
 from ..settings import PATIENCE_S, settings, store_url
@@ -27,10 +27,6 @@ USUAL = (KeyScope.JOBS_READ, KeyScope.JOBS_WRITE, KeyScope.RECORDS_READ)
 
 GRANTABLE = [scope.value for scope in KeyScope if scope is not KeyScope.LOGIN]
 """Scopes that a key may have."""
-
-NAME_LETTERS = 200
-
-MOST_DAYS = 36500
 
 DAY_S = 24 * 3600.0
 
@@ -68,12 +64,10 @@ def create(
     db: DbOption = None,
 ) -> CommandAnswer:
     """Make a key, and print it alone on standard output. It is never shown again."""
-    if not name.strip() or len(name) > NAME_LETTERS:
-        raise Refused(f"a key's name has 1 to {NAME_LETTERS} letters")
-    if name.startswith(SESSION_OF):
-        raise Refused(f"{SESSION_OF!r} begins the names of sessions that browsers have")
-    if name.startswith(LOCAL):
-        raise Refused(f"{LOCAL!r} begins the names of keys that serve makes, which are good on its own machine alone")
+    try:
+        check_key_name(name)
+    except ValueError as error:
+        raise Refused(str(error)) from error
     for scope in scopes or ():
         if scope not in GRANTABLE:
             raise Refused(f"--scope {scope!r} is none of {', '.join(GRANTABLE)}")

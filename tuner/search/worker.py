@@ -15,13 +15,14 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 
 from tunewright.codegen.host import machine
 from tunewright.codegen.target import Target
 from tunewright.db.errors import StoreError
-from tunewright.db.fleet import TunerDevice
+from tunewright.db.fleet import DeviceOrder, TunerDevice, TunerOrders, TunerWish
 from tunewright.db.job import Job, JobState, Lease, LeaseLost
 from tunewright.db.store import Store
 from tunewright.workers.pool import ClusterLost, Machines, Pool, PoolError, can_time
@@ -97,6 +98,15 @@ class Drain:
         finally:
             self._is_interruptible = False
 
+    def ask(self) -> None:
+        """Ask the process to end, as SIGTERM does, unless it was asked already. From any thread."""
+        if self.event.is_set():
+            return
+        if self._has_handlers:
+            os.kill(os.getpid(), signal.SIGTERM)
+        else:
+            self.event.set()
+
     def hurry(self) -> None:
         """Interrupt what is under way, if anything. From any thread."""
         if self._has_handlers:
@@ -135,6 +145,7 @@ class TunerProcess:
         self._pools: OrderedDict[Target, Pool] = OrderedDict()
         self._backoff: dict[str, tuple[float, float]] = {}  # by target key: until when, and how long that is
         self._target_keys: set[str] = set()  # keys of targets that the database knows
+        self._carried_out: dict[str, DeviceOrder] = {}  # by device: the newest order
         self._reported: tuple[float, tuple[list[TunerDevice], int | None, bool] | None] = (0.0, None)  # when, and what
 
     def run(self, once: bool = False) -> int:
@@ -280,8 +291,22 @@ class TunerProcess:
         news = devices, job_id, self._drain_event.is_set()
         reported_at, last_news = self._reported
         if news != last_news or time.monotonic() - reported_at >= REPORT_S:
-            self._store.fleet.report(self._id, devices, job_id, news[2])
+            orders = self._store.fleet.report(self._id, devices, job_id, news[2])
             self._reported = time.monotonic(), news
+            self._obey(orders)
+
+    def _obey(self, orders: TunerOrders) -> None:
+        """Do what people want of this process and its devices; each order once."""
+        for order in orders.devices:
+            if self._carried_out.get(order.device) == order:
+                continue
+            self._carried_out[order.device] = order
+            left_s = 0.0 if order.until is None else (order.until - datetime.now(UTC)).total_seconds()
+            self._machines.rest(order.device, printable(order.reason), max(left_s, 0.0))
+            _log.info("device %s: asked to rest for %.0f s", printable(order.device), max(left_s, 0.0))
+        if orders.wish is TunerWish.DRAIN and not self._drain_event.is_set():
+            _log.info("tuner %s: asked to drain", self._id)
+            self._drain.ask()
 
 
 def _line(fault: Exception) -> str:

@@ -74,6 +74,12 @@ class DeviceHealth:
         self.reason = reason
         self._until_s = self._now_s() + left_s
 
+    def rest(self, reason: str, left_s: float) -> None:
+        """Begin a quarantine that people want, or end one: the canary comes first then."""
+        self.reason = reason or self.reason
+        self._until_s = self._now_s() + left_s
+        self._failures = 0
+
     def end_quarantine(self) -> None:
         """Note that the canary works."""
         self.reason = ""

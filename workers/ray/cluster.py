@@ -74,6 +74,9 @@ class RayCluster(Closeable):
     def devices(self) -> list[DeviceState]:
         return self.nodes.devices()
 
+    def rest(self, device: str, reason: str, left_s: float) -> None:
+        self.nodes.rest(device, reason, left_s)
+
     def pool(self, target: Target) -> RayPool:
         self.nodes.refresh()
         return RayPool(target, self.nodes)

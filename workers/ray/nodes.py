@@ -406,6 +406,13 @@ class Nodes:
         if entry.own:  # other processes may use it, but it does not answer
             self.ray.call(self.ray.module.kill, actor)
 
+    def rest(self, name: str, reason: str, left_s: float) -> None:
+        """Have a device of a name rest, as people want it: `Machines.rest`."""
+        with self._lock:
+            for offer in self._devices().values():
+                if offer.name == name:
+                    self._entries[offer.identity].health.rest(reason, left_s)
+
     def set_quarantine(self, identity: str, reason: str, left_s: float) -> None:
         """Note that the keeper of a device has quarantined it."""
         with self._lock:

@@ -18,7 +18,7 @@ from tunewright.db.uploads import Uploads
 
 from .call_form import CallForm
 
-FORM = 1
+FORM = 2
 """The number of the form of all calls. It rises with every change of an operation: server and tuner are then to be of
 one version."""
 

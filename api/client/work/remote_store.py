@@ -13,6 +13,7 @@ from tunewright.codegen.closeable import Closeable
 from tunewright.codegen.target import Target
 from tunewright.db.database import new_write_id
 from tunewright.db.errors import NotFound, StoreError, Unreachable
+from tunewright.db.fleet import TunerOrders
 from tunewright.db.examples import read_examples
 from tunewright.db.job import LeaseLost
 from tunewright.db.store import Store
@@ -157,14 +158,14 @@ class RemoteFleet(RemotePart):
         self._enlisted = tuner
         self._calls.call(operations()["fleet.enlist"], *tuner)
 
-    def report(self, *report: Any) -> None:
+    def report(self, *report: Any) -> TunerOrders:
         """`Fleet.report`; one that the server has forgotten is enlisted again."""
-        call = partial(self._calls.call, operations()["fleet.report"], *report)
+        call: Callable[[], TunerOrders] = partial(self._calls.call, operations()["fleet.report"], *report)
         try:
-            call()
+            return call()
         except NotFound:
             self.enlist(*self._enlisted)
-            call()
+            return call()
 
 
 class RemoteUploads(RemotePart):

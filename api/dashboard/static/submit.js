@@ -9,14 +9,21 @@ const digest = form.querySelector("[name=model]");
 const sizes = form.querySelector("[data-dims]");
 const progress = form.querySelector("progress");
 
-const refuse = (words) => document.dispatchEvent(new CustomEvent("refused", { detail: words }));
+const fault = document.getElementById("model-fault");
+
+/** Say at the field what is wrong with the file. */
+function refuse(words) {
+  fault.textContent = words;
+  if (words) chosen.setAttribute("aria-invalid", "true");
+  else chosen.removeAttribute("aria-invalid");
+}
 
 const BEGINS = [0x08, 0x12, 0x1a, 0x22, 0x28, 0x32, 0x3a, 0x42, 0x72, 0xa2, 0xca, 0xd2]; // tags of a model's fields
 
 chosen.addEventListener("change", () => {
   digest.value = ""; // that of another file
   sizes.hidden = true;
-  sizes.querySelectorAll("label").forEach((one) => one.remove());
+  sizes.querySelectorAll(".field").forEach((one) => one.remove());
   refuse("");
   if (chosen.files.length) look(chosen.files[0]).catch((error) => refuse(error.message));
 });
@@ -30,14 +37,17 @@ async function look(file) {
 }
 
 form.addEventListener("submit", (event) => {
-  if (digest.value) return; // the file is there: live.js sends the rest
+  if (digest.value || !form.checkValidity()) return; // live.js sends the rest, or says what is wrong
   event.preventDefault();
   event.stopPropagation();
   if (form.getAttribute("aria-busy") === "true") return;
   form.setAttribute("aria-busy", "true");
   refuse("");
   upload(chosen.files[0])
-    .then(taken, (error) => refuse(error.message))
+    .then(taken, (error) => {
+      refuse(error.message);
+      chosen.focus();
+    })
     .finally(() => form.removeAttribute("aria-busy"));
 });
 
@@ -53,10 +63,13 @@ function taken(model) {
 
 /** A field for a size that a model leaves open. */
 function size(name) {
-  const label = document.createElement("label");
-  const input = document.createElement("input");
-  label.append(name, Object.assign(input, { type: "number", name: `dims.${name}`, min: 1, required: true }));
-  return label;
+  const [place, label, input, fault] = ["p", "label", "input", "small"].map((one) => document.createElement(one));
+  const id = `size-${sizes.querySelectorAll("input").length}-${name}`;
+  Object.assign(input, { type: "number", name: `dims.${name}`, min: 1, required: true, id });
+  input.setAttribute("aria-describedby", `${id}-fault`);
+  place.append(Object.assign(label, { htmlFor: id, textContent: name }), " ", input);
+  place.append(Object.assign(fault, { className: "fault", id: `${id}-fault` }));
+  return Object.assign(place, { className: "field" });
 }
 
 /** Send a file, and show how much of it is there: fetch does not tell that. What the server says of the model. */

@@ -1,17 +1,37 @@
-"""Routes of the fleet: who is at work, and for which targets."""
+"""Routes of the fleet: who is at work and for which targets, and what people want of them."""
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
 
-from tunewright.db.access import KeyScope
+from fastapi import APIRouter, Depends, Path
 
-from ..access import needs
+from tunewright.db.access import Key, KeyScope
+from tunewright.db.errors import NotFound
+from tunewright.db.fleet import LONGEST_ID
+from tunewright.tuner.text import printable
+
+from ..access import count_as_change, needs
+from ..openapi import problems
 from ..paging import Page
-from ..schemas.fleet import TargetShown, WorkerShown
+from ..problems import Problem, ProblemKind
+from ..schemas.fleet import LiftAsked, RestAsked, RestOrdered, TargetShown, WorkerShown
 from ..service import ServiceDep
 
 router = APIRouter(prefix="/v1", tags=["fleet"])
+
+Keeper = Annotated[Key, needs(KeyScope.FLEET_WRITE)]
+CHANGES = [Depends(count_as_change)]
+REFUSALS = problems(ProblemKind.INVALID, ProblemKind.NO_SUCH_WORKER, ProblemKind.UNWRITABLE)
+
+TunerId = Annotated[
+    str, Path(max_length=LONGEST_ID, pattern="^[A-Za-z0-9_-]+$", description="Id of the tuner process.")
+]
+
+_log = logging.getLogger("tunewright.api")
 
 
 @router.get("/targets", summary="List the targets at work", dependencies=[needs(KeyScope.RECORDS_READ)])
@@ -24,3 +44,44 @@ def list_targets(service: ServiceDep) -> Page[TargetShown]:
 def list_workers(service: ServiceDep) -> Page[WorkerShown]:
     """The tuner processes that were heard of in the last minute, all on one page."""
     return Page(items=[WorkerShown.show(tuner) for tuner in service.store.fleet.tuners()], next=None)
+
+
+@router.post("/workers/{tuner_id}:drain", summary="Drain a tuner process", responses=REFUSALS, dependencies=CHANGES)
+def drain_worker(service: ServiceDep, key: Keeper, tuner_id: TunerId) -> WorkerShown:
+    """Have a tuner process end, as SIGTERM does: it gives back the job in hand, which another one takes up, and takes
+    no more. It hears of it with its next report, within half a minute. Twice is harmless.
+    """
+    with _of_fleet():
+        tuner = service.store.fleet.drain(tuner_id)
+    _log.info("tuner %s is to drain", tuner.id, extra={"key": key.owner})
+    return WorkerShown.show(tuner)
+
+
+@router.post("/devices:rest", summary="Put a device into quarantine", responses=REFUSALS, dependencies=CHANGES)
+def rest_device(service: ServiceDep, key: Keeper, request: RestAsked) -> RestOrdered:
+    """Have a device left alone for some minutes. A job that times on it is given back. All tuner processes that have it
+    hear of it with their next report; one that starts later does not.
+    """
+    reason = f"{' '.join(request.reason.split()) or 'no reason was given'} (ordered by key {key.owner})"
+    with _of_fleet():
+        tuners = service.store.fleet.order(request.device, 60 * request.minutes, reason)
+    _log.info("device %s is to rest", printable(request.device), extra={"key": key.owner})
+    return RestOrdered(device=request.device, tuners=[tuner.id for tuner in tuners])
+
+
+@router.post("/devices:lift", summary="End the quarantine of a device", responses=REFUSALS, dependencies=CHANGES)
+def lift_device(service: ServiceDep, key: Keeper, request: LiftAsked) -> RestOrdered:
+    """Have a device tried again, whoever put it into quarantine: where it fails once more, it rests once more."""
+    with _of_fleet():
+        tuners = service.store.fleet.order(request.device, None)
+    _log.info("device %s is to be used again", printable(request.device), extra={"key": key.owner})
+    return RestOrdered(device=request.device, tuners=[tuner.id for tuner in tuners])
+
+
+@contextmanager
+def _of_fleet() -> Iterator[None]:
+    """Raises Problem where no process that was heard of lately is meant."""
+    try:
+        yield
+    except NotFound as error:
+        raise Problem(ProblemKind.NO_SUCH_WORKER, "no tuner process at work is or has that") from error

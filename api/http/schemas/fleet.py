@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field
+from pydantic import ConfigDict, Field, StringConstraints
 
 from tunewright.codegen.target import Target
 from tunewright.db.errors import Reason
+from tunewright.db.fleet import LONGEST_REASON, MOST_REST_S, TunerWish
 
-from .base import Answer, Digest
+from .base import NOT_BLANK, Answer, Digest, RequestModel
+
+DeviceName = Annotated[
+    str,
+    StringConstraints(max_length=300, pattern=NOT_BLANK),
+    Field(description="Its name, as `GET /v1/workers` lists it."),
+]
 
 
 class TargetShown(Answer):
@@ -48,6 +55,34 @@ class WorkerShown(Answer):
     devices: list[DeviceShown]
     job: int | None = Field(validation_alias="job_id", description="The job it is at work on.")
     draining: bool = Field(description="It was asked to end, and takes no more jobs.")
+    wish: TunerWish | None = Field(description="What it was asked for; it hears of that with its next report.")
+
+
+class RestAsked(RequestModel):
+    """A device that is to be left alone for a while."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"device": "worker-3/cpu", "minutes": 60, "reason": "its fan is loud"}]}
+    )
+
+    device: DeviceName
+    minutes: float = Field(ge=1, le=MOST_REST_S / 60, description="How long; a week at most.")
+    reason: str = Field("", max_length=LONGEST_REASON, description="For people.")
+
+
+class LiftAsked(RequestModel):
+    """A device that may be used again."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"device": "worker-3/cpu"}]})
+
+    device: DeviceName
+
+
+class RestOrdered(Answer):
+    """What was ordered of a device."""
+
+    device: str
+    tuners: list[str] = Field(description="Ids of the tuner processes that have it, and hear of it when they report.")
 
 
 class Alive(Answer):

@@ -1,0 +1,156 @@
+"""Overview: what all jobs came to, in queries that stay cheap whatever the number of jobs, trials and events."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import select, tuple_
+from sqlalchemy.orm import Session
+
+from .database import KEYS_AT_ONCE, Database, DatabasePart, batches, read_session
+from .job import Event, EventKind, JobState
+from .tables import EventRow, JobRow
+
+COURSE_POINTS = 24
+"""Points of a job's course."""
+
+COURSES_KEPT = 1000
+"""Courses that are kept in memory, each as long as its job has no new event."""
+
+NEAR = 3
+"""Events that are looked at around each point of a course: not all of them tell of progress."""
+
+FIGURES = ("default_ms", "tuned_ms", "noise", "regressed")
+"""What is read of a result."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobFigures:
+    """What a job that succeeded came to, as texts: results are of any version."""
+
+    job_id: int
+    model_sha256: str  # empty: it has no model
+    target_key: str
+    default_ms: str  # of a run of the whole model; empty where that was not timed, as below
+    tuned_ms: str
+    noise: str  # why the machine was too busy to rely on the times; empty where it was not
+    regressed: str  # how many tasks it confirmed to be slower than they were before
+
+
+@dataclass(frozen=True, slots=True)
+class JobEvent:
+    """An event with the name of its job."""
+
+    event: Event
+    label: str  # of the job, for people; hostile text is possible
+    target_key: str
+
+
+class Overview(DatabasePart):
+    """Each method reads at one moment, and may raise StoreError.
+
+    What is finished never changes, and what a job told never does. So it is kept in memory, and a query reads what is
+    new only.
+    """
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
+        # Replaced as a whole, so threads need no lock.
+        self._figures: Mapping[int, JobFigures] = {}
+        self._courses: Mapping[int, tuple[int, tuple[float, ...]]] = {}  # and the number of events that it is of
+
+    @read_session
+    def figures(self, session: Session) -> list[JobFigures]:
+        """What the jobs that succeeded came to, the newest first."""
+        return self._read_figures(session)
+
+    @read_session
+    def regressions(self, session: Session, limit: int) -> list[JobEvent]:
+        """The newest events of tasks that became slower, of the newest jobs that succeeded and have any."""
+        events: list[JobEvent] = []
+        for job in self._read_figures(session):
+            if len(events) >= limit:
+                break
+            if job.regressed in ("", "0"):
+                continue
+            query = (
+                select(EventRow, JobRow.label)
+                .join(JobRow, JobRow.id == EventRow.job_id)
+                .where(EventRow.job_id == job.job_id, EventRow.kind == EventKind.REGRESSED.value)
+                .order_by(EventRow.number.desc())
+                .limit(limit - len(events))
+            )
+            for row, label in session.execute(query):
+                event = Event(row.job_id, row.number, EventKind(row.kind), row.data, row.created_at)
+                events.append(JobEvent(event, label, job.target_key))
+        return events
+
+    @read_session
+    def courses(self, session: Session, job_ids: Collection[int]) -> dict[int, tuple[float, ...]]:
+        """Id -> the speed-ups that a job told, at some moments from its begin to its end or now, in order.
+
+        Only of those that told any. The moments are as far apart by the events between them.
+        """
+        counts: dict[int, int] = {}
+        for batch in batches(dict.fromkeys(job_ids), KEYS_AT_ONCE):
+            counts |= dict(session.execute(select(JobRow.id, JobRow.events).where(JobRow.id.in_(batch))).all())
+        kept = self._courses
+        courses = {job_id: kept[job_id] for job_id, count in counts.items() if kept.get(job_id, (-1,))[0] == count}
+        changed = {job_id: count for job_id, count in counts.items() if job_id not in courses}
+        speedups = _read_speedups(session, changed)
+        fresh = {job_id: (count, speedups.get(job_id, ())) for job_id, count in changed.items()}
+        older = {job_id: course for job_id, course in kept.items() if job_id not in fresh}
+        self._courses = dict([*older.items(), *fresh.items()][-COURSES_KEPT:])
+        return {job_id: course for job_id, (_, course) in (courses | fresh).items() if course}
+
+    def _read_figures(self, session: Session) -> list[JobFigures]:
+        done = select(JobRow.id).where(JobRow.state == JobState.SUCCEEDED.value).order_by(JobRow.id.desc())
+        job_ids = session.scalars(done).all()
+        known = self._figures
+        fresh: dict[int, JobFigures] = {}
+        texts = [JobRow.result[name].as_string() for name in FIGURES]
+        query = select(JobRow.id, JobRow.model_sha256, JobRow.target_key, *texts)
+        for batch in batches([job_id for job_id in job_ids if job_id not in known], KEYS_AT_ONCE):
+            for row in session.execute(query.where(JobRow.id.in_(batch))):
+                fresh[row.id] = JobFigures(row.id, *("" if value is None else str(value) for value in row[1:]))
+        figures = {job_id: known.get(job_id) or fresh[job_id] for job_id in job_ids}
+        self._figures = figures
+        return list(figures.values())
+
+
+def _read_speedups(session: Session, events: Mapping[int, int]) -> dict[int, tuple[float, ...]]:
+    """The speed-ups of the points of jobs with so many events each."""
+    places = [(job_id, number) for job_id, count in events.items() for number in _numbers(count)]
+    told: dict[int, dict[int, float]] = {}
+    for batch in batches(places, KEYS_AT_ONCE):
+        query = select(EventRow.job_id, EventRow.number, EventRow.data).where(
+            tuple_(EventRow.job_id, EventRow.number).in_(batch), EventRow.kind == EventKind.PROGRESS.value
+        )
+        for job_id, number, data in session.execute(query):
+            if (speedup := _speedup(data)) is not None:
+                told.setdefault(job_id, {})[number] = speedup
+    return {job_id: _thinned([speedup for _, speedup in sorted(by.items())]) for job_id, by in told.items()}
+
+
+def _numbers(count: int) -> list[int]:
+    """Numbers of events, evenly spread over all of them, with some neighbours of each."""
+    if count <= COURSE_POINTS * NEAR:
+        return list(range(1, count + 1))
+    ends = {round(count * (point + 1) / COURSE_POINTS) for point in range(COURSE_POINTS)}
+    return sorted({max(1, end - step) for end in ends for step in range(NEAR)} | set(range(1, NEAR + 1)))
+
+
+def _thinned(speedups: list[float]) -> tuple[float, ...]:
+    """At most so many points, evenly spread, the last one among them."""
+    step = max(1, -(-len(speedups) // COURSE_POINTS))
+    return tuple(reversed(speedups[::-1][::step]))
+
+
+def _speedup(data: Any) -> float | None:
+    """A usable speed-up of what a job told, which may be of any version."""
+    value = data.get("speedup") if isinstance(data, dict) else None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if 0.0 < value < 1e9 else None
