@@ -40,7 +40,7 @@ def check_key_name(name: str) -> str:
     if name.startswith(SESSION_OF):
         raise ValueError(f"{SESSION_OF!r} begins the names of sessions that browsers have")
     if name.startswith(LOCAL):
-        raise ValueError(f"{LOCAL!r} begins the names of keys that serve makes, which are good on its own machine alone")
+        raise ValueError(f"{LOCAL!r} begins the names of keys that serve makes, good on its own machine alone")
     return name
 
 

@@ -22,6 +22,7 @@ from .tables import KeyRow, WebhookRow
 from .translate import clean, from_row
 from .webhooks import delete_webhooks
 
+
 class NotGranted(StoreError):
     """A key can't make another one that may do more than itself. Nothing was stored."""
 

@@ -230,7 +230,7 @@ class TunerRow(Row):
     pool: Mapped[str] = mapped_column(String(16))
     started_at: Mapped[datetime] = mapped_column(Instant)
     seen_at: Mapped[datetime] = mapped_column(Instant)
-    devices: Mapped[list[dict[str, Any]]] = mapped_column(Json)
+    devices: Mapped[list[Any]] = mapped_column(Json)  # and what people ordered of them, see `Fleet`
     job_id: Mapped[int | None] = mapped_column(Id, ForeignKey("jobs.id"))
     draining: Mapped[bool] = mapped_column(Boolean)
     owner: Mapped[str] = mapped_column(String(32), default="", server_default=text("''"))  # id of its API key, if any

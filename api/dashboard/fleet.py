@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from enum import StrEnum
 
 from fastapi import APIRouter
 from pydantic import Field
 
 from tunewright.codegen.target import Target
 from tunewright.db.best import TaskCounts
-from tunewright.db.fleet import Tuner, TunerDevice
+from tunewright.db.fleet import Tuner, TunerDevice, TunerWish
 from tunewright.db.job import JobState
 from tunewright.db.store import Store
 from tunewright.db.workload import Shift, Shifts, TargetQueue
@@ -35,11 +36,21 @@ HOUR = "the last hour"
 MOST_TUNERS = 200
 """Processes that are listed: those longest at work."""
 
+MOST_OFFERED = 500
+"""Devices that a form offers."""
+
 MOST_GAPS = 100
 """Tasks without a record of this fleet that are listed."""
 
 GAP_JOBS = 200
 """Jobs whose tasks are looked at: the newest ones."""
+
+
+class DeviceOrdered(StrEnum):
+    """What people want of a device."""
+
+    REST = "rest"  # be left alone for a while
+    LIFT = "lift"  # be used again
 
 
 class FleetDevice(Answer):
@@ -49,6 +60,7 @@ class FleetDevice(Answer):
     target: TargetName = Field(description="With all its threads.")
     quarantined_until: datetime | None = Field(description="It failed too often and rests until then; null: it works.")
     reason: Text = Field(description="Of the quarantine.")
+    order: DeviceOrdered | None = Field(description="What people ordered of it and it has not heard of yet.")
 
 
 class FleetTuner(Answer):
@@ -61,6 +73,7 @@ class FleetTuner(Answer):
     started_at: datetime
     seen_at: datetime
     draining: bool = Field(description="It was asked to end, and takes no more jobs.")
+    wish: TunerWish | None = Field(description="What people asked it for; it hears of that with its next report.")
     job: int | None = Field(description="The job it is at work on.")
     label: Text = Field(description="Of that job, for people.")
     busy_since: datetime | None = Field(description="When it took that job up; null where no event tells.")
@@ -125,6 +138,7 @@ class FleetPage(Answer):
     holders: list[HolderLine]
     devices: int = Field(description="Of all tuner processes, each once.")
     quarantined: list[FleetDevice]
+    offered: list[Text] = Field(description="Names of devices that are none in quarantine.")
     queues: list[QueueLine]
     coverage: list[CoverageLine]
     gaps: list[GapLine] = Field(description="Of the newest jobs, the newest first.")
@@ -149,7 +163,7 @@ def fleet(service: ServiceDep) -> FleetPage:
     tuners, log = store.fleet.tuners(), store.workload.shifts(WATCHED_S)
     labels = {job.id: job.label for job in store.jobs.list([JobState.RUNNING], limit=2 * MOST_TUNERS)}
     lines = [_tuner(process, log, labels, names) for process in tuners[:MOST_TUNERS]]
-    devices = {device.name: device for tuner in tuners for device in tuner.devices}
+    devices = {device.name: _device(device, tuner, log.until, names) for tuner in tuners for device in tuner.devices}
     watched_s = sum(line.watched_s for line in lines)
     gaps = store.catalog.gaps(GAP_JOBS, MOST_GAPS + 1)
     lacking = [
@@ -164,7 +178,8 @@ def fleet(service: ServiceDep) -> FleetPage:
         busy_share=sum(line.busy_share * line.watched_s for line in lines) / watched_s if watched_s else None,
         holders=_others(log.shifts, tuners),
         devices=len(devices),
-        quarantined=[line for device in devices.values() if (line := _device(device, log.until, names)).reason],
+        quarantined=[device for device in devices.values() if device.reason],
+        offered=[device.name for device in devices.values() if not device.reason][:MOST_OFFERED],
         queues=[_queue(queue, tuners, targets, log.until) for queue in store.workload.queues()],
         coverage=_coverage(store, lacking, names),
         gaps=lacking,
@@ -191,7 +206,7 @@ def _tuner(tuner: Tuner, log: Shifts, labels: Mapping[int, str], names: Mapping[
         busy_since=current.begun_at if current else None,
         busy_share=min(busy_s / watched_s, 1.0) if watched_s else 0.0,
         watched_s=watched_s,
-        devices=[_device(device, log.until, names) for device in tuner.devices],
+        devices=[_device(device, tuner, log.until, names) for device in tuner.devices],
     )
 
 
@@ -199,15 +214,24 @@ def _is_resting(device: TunerDevice, now: datetime) -> bool:
     return device.quarantined_until is not None and device.quarantined_until > now
 
 
-def _device(device: TunerDevice, now: datetime, names: Mapping[str, str]) -> FleetDevice:
-    """A device; of a quarantine that is over nothing is told."""
+def _device(device: TunerDevice, tuner: Tuner, now: datetime, names: Mapping[str, str]) -> FleetDevice:
+    """A device of a process; of a quarantine that is over nothing is told."""
     resting = _is_resting(device, now)
     return FleetDevice(
         name=device.name,
         target=TargetName.known(device.target_key, names),
         quarantined_until=device.quarantined_until if resting else None,
         reason=(device.reason or "no reason was given") if resting else "",
+        order=_order(device, tuner),
     )
+
+
+def _order(device: TunerDevice, tuner: Tuner) -> DeviceOrdered | None:
+    """What was ordered of a device since its process reported last."""
+    for order in tuner.orders:
+        if order.device == device.name and order.given_at >= tuner.seen_at:
+            return DeviceOrdered.LIFT if order.until is None else DeviceOrdered.REST
+    return None
 
 
 def _others(shifts: Iterable[Shift], tuners: Iterable[Tuner]) -> list[HolderLine]:

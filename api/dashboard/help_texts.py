@@ -43,13 +43,13 @@ _TEXTS = {
     "throttled": "The part of the time in which a quota held processors of the container up. Of a GPU: how often "
     "its clock was down by heat or lack of power.",
     "temperature": "That of the hottest processor, or of the GPU. It is read from the machine's own thermometer.",
-    "gain over all": "The geometric mean of how many times as fast as by default the models run, each by its newest job "
-    "on a kind of machine. Only models that were timed as a whole at the end of a job, on a quiet machine, count; those "
-    "that stayed on their defaults do too.",
-    "regression": "A task that a job confirmed to be slower than the same task was before on that kind of machine. Both "
-    "are medians of runs in fresh processes, and their 95% intervals do not overlap.",
-    "saved": "How much less time one run of each model takes than on its default schedules, added up. It is of the same "
-    "models and measurements as the gain over all.",
+    "gain over all": "The geometric mean of how many times as fast as by default the models run, each by its newest "
+    "job on a kind of machine. Only models that were timed as a whole, on a quiet machine, count; those that stayed on "
+    "their defaults do too.",
+    "regression": "A task that a job confirmed to be slower than the same task was before on that kind of machine. "
+    "Both are medians of runs in fresh processes, and their 95% intervals do not overlap.",
+    "saved": "How much less time one run of each model takes than on its default schedules, added up. It is of the "
+    "same models and measurements as the gain over all.",
     "expected of more": "How much faster more searching should make the model, by how fast its tasks improved. "
     "It is an estimate by the search itself, not a measurement.",
     "expected of the rest": "How much faster the rest of the budget should make the model. It is an estimate by the "

@@ -189,7 +189,7 @@ class JobsPage(Answer):
     tuners: int = Field(description="Tuner processes that were heard of in the last minute.")
     busy: int = Field(description="Of them, those at work on a job.")
     running: list[JobLine] = Field(description="The newest jobs that processes are at work on, whatever was asked for.")
-    oldest_wait_s: float | None = Field(description="How long the queued job that waits longest does; null: none waits.")
+    oldest_wait_s: float | None = Field(description="How long the first of the queue has waited; null: none waits.")
     gain: OverallGain
     regressions: list[RegressionLine] = Field(description="The newest ones, of jobs that succeeded.")
     courses: dict[int, list[float]] = Field(

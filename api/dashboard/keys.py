@@ -95,7 +95,5 @@ def keys(service: ServiceDep, viewer: Annotated[str, Depends(key_owner)]) -> Key
             for key in found[:MOST_KEYS]
         ],
         is_cut=len(found) > MOST_KEYS,
-        scopes=[
-            ScopeLine(scope=scope, allows=words, is_grantable=scope in granted) for scope, words in ALLOWS.items()
-        ],
+        scopes=[ScopeLine(scope=scope, allows=words, is_grantable=scope in granted) for scope, words in ALLOWS.items()],
     )

@@ -103,6 +103,9 @@ class Machine(Openable):
     def devices(self):
         return []
 
+    def rest(self, device, reason, left_s):
+        raise AssertionError("nobody ordered that")
+
     def pool(self, target):
         return FakePool(lambda candidate: took(1e-3))
 
@@ -209,6 +212,9 @@ class TestAtAServer:
 
             def devices(self):
                 return []
+
+            def rest(self, device, reason, left_s):
+                raise AssertionError("nobody ordered that")
 
             def pool(self, target):
                 return FakePool(lambda candidate: took(1e-3))

@@ -13,8 +13,8 @@ from tunewright.codegen.closeable import Closeable
 from tunewright.codegen.target import Target
 from tunewright.db.database import new_write_id
 from tunewright.db.errors import NotFound, StoreError, Unreachable
-from tunewright.db.fleet import TunerOrders
 from tunewright.db.examples import read_examples
+from tunewright.db.fleet import TunerOrders
 from tunewright.db.job import LeaseLost
 from tunewright.db.store import Store
 from tunewright.search_space.measurement import Candidate, Measurement

@@ -1,6 +1,6 @@
 // Shows a key that was just made, once. It is nowhere on the page any more when it was copied or the page is left.
 
-const form = document.querySelector("form[data-hands]");
+const form = document.querySelector("form[data-post]");
 const made = document.getElementById("made");
 const shown = document.getElementById("made-key");
 const open = document.querySelector("#create summary");

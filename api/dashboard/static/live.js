@@ -3,9 +3,7 @@
 //   <body data-stream="/v1/changes"> with each event of it the page is looked at again
 //   <div id="jobs" data-live> is replaced by the new one of that id where that differs
 //   <button data-post="/v1/jobs/4:cancel" data-confirm="Sure?"> sends that, then looks at the page again
-//   <form data-post="/v1/jobs/4" data-method="PATCH"> sends its fields as JSON; `data-then`: goes there; `data-hands`:
-//     gives its event "made" what the server answers. What is wrong with a field is said at the field, in the
-//     `.fault` of the `.field` around it, if the form is `novalidate` and has one
+//   <form data-post="/v1/jobs/4" data-method="PATCH"> sends its fields as JSON; `data-then`: goes there
 //   <button data-copy="#id"> copies the text of an element
 //   <time datetime="..." data-ago> stays true
 //   <a href="..." data-again> where something is still being made: the page is looked at again
@@ -253,47 +251,19 @@ document.addEventListener("submit", (event) => {
   const form = event.target;
   if (!form.dataset.post) return;
   event.preventDefault();
-  unmark(form);
-  if (form.noValidate && !form.checkValidity()) return markInvalid(form);
   act(form, async () => {
     const made = await ask(form.dataset.post, form.dataset.method, fields(form)).catch((error) => {
-      if (!markAll(form, error.errors ?? [])) throw error;
+      if (tellForm(form, "faults", error.errors)) throw error;
     });
     if (!made) return;
-    if ("hands" in form.dataset) form.dispatchEvent(new CustomEvent("made", { detail: made }));
+    tellForm(form, "made", made);
     if (form.dataset.then) location.assign(form.dataset.then + made.id);
     else await renew(true);
   });
 });
 
-/** Say at the fields of a form what the server has against them, and go to the first. False where one is none there. */
-function markAll(form, errors) {
-  const places = errors.map(({ pointer, detail }) => [form.querySelector(`[name="${fieldName(pointer)}"]`), detail]);
-  if (!places.length || places.some(([field]) => !field?.closest(".field")?.querySelector(".fault"))) return false;
-  for (const [field, detail] of places) mark(field, detail);
-  places[0][0].focus();
-  return true;
-}
-
-/** The field that a part of the sent data came from: "#/dims/batch" is `dims.batch`, "#/scopes/0" is `scopes`. */
-const fieldName = (pointer) => CSS.escape(pointer.replace(/^#\//, "").replace(/\/\d+$/, "").replaceAll("/", "."));
-
-function markInvalid(form) {
-  const wrong = [...form.querySelectorAll(":is(input, select, textarea):invalid")];
-  for (const field of wrong) mark(field, field.validationMessage);
-  wrong[0].focus();
-}
-
-function mark(field, words) {
-  field.setAttribute("aria-invalid", "true");
-  const place = field.closest(".field")?.querySelector(".fault");
-  if (place) place.textContent = words;
-}
-
-function unmark(form) {
-  for (const one of form.querySelectorAll(".fault")) one.textContent = "";
-  for (const one of form.querySelectorAll("[aria-invalid]")) one.removeAttribute("aria-invalid");
-}
+/** Tell other scripts what came of a form: whether none of them has seen to it. */
+const tellForm = (form, name, detail) => form.dispatchEvent(new CustomEvent(name, { detail, cancelable: true, bubbles: true }));
 
 /** What the fields of a form say: those left empty are left out, `dims.batch` is `batch` within `dims`. */
 function fields(form) {

@@ -49,9 +49,7 @@ def create_key(request: KeyAsked, answer: Response, service: ServiceDep, giver: 
     scopes = [KeyScope(scope) for scope in request.scopes]
     lasts_s = None if request.days is None else request.days * DAY_S
     try:
-        key, token = service.store.keys.grant(
-            giver.owner, request.name, scopes, lasts_s, namespaces=request.namespaces
-        )
+        key, token = service.store.keys.grant(giver.owner, request.name, scopes, lasts_s, namespaces=request.namespaces)
     except NotGranted as error:
         raise Problem(ProblemKind.NOT_GRANTED, str(error)) from error
     _log.info("key %s was made", key.id, extra={"key": giver.owner})

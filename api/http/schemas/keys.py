@@ -48,10 +48,15 @@ class KeyAsked(RequestModel):
         min_length=1, max_length=12, description="What it allows. The key that makes it has all of them itself."
     )
     days: float | None = Field(
-        None, ge=0.01, le=MOST_DAYS, description="How long it is good for; null: until it is revoked, or its maker ends."
+        None,
+        ge=0.01,
+        le=MOST_DAYS,
+        description="How long it is good for; null: as long as its maker at most.",
     )
     namespaces: list[Annotated[str, Field(max_length=64, pattern=f"^{NAMESPACE}$")]] | None = Field(
-        None, max_length=MOST_NAMESPACES, description="Of the log, which it is for; null: those of the key that makes it."
+        None,
+        max_length=MOST_NAMESPACES,
+        description="Of the log, which it is for; null: those of its maker.",
     )
 
 
@@ -85,9 +90,7 @@ class KeyShown(Answer):
 class KeyCreated(KeyShown):
     """A key that was made."""
 
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [EXAMPLE_SHOWN | {"key": "tw_k3f0a5b1f9b1_" + 43 * "x"}]}
-    )
+    model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE_SHOWN | {"key": "tw_k3f0a5b1f9b1_" + 43 * "x"}]})
 
     key: str = Field(description="What clients send. It is in this answer alone.")
 
