@@ -32,11 +32,10 @@ def test_strangers_get_a_page_with_a_field_for_a_key(browser, path):
     assert field["type"] == "password"
     assert page.of("form", method="post", action="/login")
     assert [one["value"] for one in page.of("input", name="to")] == [path]
-    assert (
-        not page.of("script")
-        and "Log in" in page.words
-        and not [one for one in page.of("p", role="alert") if "hidden" not in one]
-    )
+    [script] = page.of("script")
+    assert script["src"].startswith("/static/show.js")
+    assert "Log in" in page.words and not [one for one in page.of("p", role="alert") if "hidden" not in one]
+    assert browser.get(script["src"]).status_code == 200
     for sheet in page.of("link"):
         assert browser.get(sheet["href"]).status_code == 200
 

@@ -415,6 +415,7 @@ def test_a_kept_page_is_for_those_who_may_see_it(one, client, kit, monkeypatch):
 def test_what_pages_load(one, shown_client, kit):
     client, made = shown_client, tried(one.store, kit.target())
     pages = [Page(client.get(path).text) for path in ("/", "/keys", explorer_url(made.task.key, made.target.key))]
+    pages.append(Page(one.client(token="").get("/", headers={"Accept": "text/html"}).text))  # which asks for a key
     addresses = {tag["href"] for page in pages for tag in page.of("link")}
     addresses |= {tag["src"] for page in pages for tag in page.of("script")}
     loaded = {address.partition("?")[0].rpartition("/")[2] for address in addresses}

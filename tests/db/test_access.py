@@ -11,7 +11,7 @@ from sqlalchemy import event, text
 
 from tunewright.db.access import LOCAL, KeyScope, new_token
 from tunewright.db.errors import NotFound
-from tunewright.db.keys import Keys
+from tunewright.db.keys import Keys, NotGranted
 from tunewright.db.store import open_store
 
 from .conftest import in_threads
@@ -267,3 +267,44 @@ def test_a_key_that_is_used_while_it_is_revoked_ends_revoked(shared_url):
         in_threads(lambda n: store.keys.check(token) if n else store.keys.revoke(key.id), 6)
         assert store.keys.check(token) is None
         assert store.keys.list()[0].revoked_at is not None
+
+
+class TestGrants:
+    """Keys that keys make."""
+
+    @pytest.fixture
+    def giver(self, keys):
+        return keys.create("admin", {*READ, KeyScope.KEYS_WRITE}, 3600)[0]
+
+    def test_a_key_gives_what_it_has(self, keys, giver, clock):
+        key, token = keys.grant(giver.id, "farm", {KeyScope.JOBS_READ}, 60)
+        assert (key.name, key.scopes) == ("farm", frozenset({KeyScope.JOBS_READ}))
+        assert key.expires_at == clock.now + timedelta(seconds=60)
+        assert keys.check(token) == key
+        assert {one.id for one in keys.list()} == {key.id, giver.id}
+
+    @pytest.mark.parametrize("life_s", [None, 7200.0])
+    def test_it_ends_with_its_maker(self, keys, giver, life_s):
+        assert keys.grant(giver.id, "farm", {KeyScope.JOBS_READ}, life_s)[0].expires_at == giver.expires_at
+
+    @pytest.mark.parametrize("scope", [KeyScope.WORK, KeyScope.JOBS_WRITE, KeyScope.LOGIN])
+    def test_it_gives_nothing_that_it_lacks(self, keys, giver, scope):
+        with pytest.raises(NotGranted, match=str(scope)):
+            keys.grant(giver.id, "farm", {KeyScope.JOBS_READ, scope})
+        assert [one.id for one in keys.list()] == [giver.id]
+
+    def test_only_a_lasting_key_in_force_makes_others(self, keys, giver, clock):
+        session, _ = keys.create("browser session", {KeyScope.KEYS_WRITE}, 60, passing=True)
+        for giver_id in (session.id, "unknown", "x\0"):
+            with pytest.raises(NotGranted, match="only a lasting key"):
+                keys.grant(giver_id, "farm", {KeyScope.KEYS_WRITE})
+        keys.revoke(giver.id)
+        with pytest.raises(NotGranted, match="only a lasting key"):
+            keys.grant(giver.id, "farm", {KeyScope.JOBS_READ})
+
+    def test_namespaces_are_those_of_the_maker_or_below(self, keys):
+        giver, _ = keys.create("team", {KeyScope.LOGS_READ}, namespaces=["team"])
+        assert keys.grant(giver.id, "a", {KeyScope.LOGS_READ})[0].namespaces == {"team"}
+        assert keys.grant(giver.id, "b", {KeyScope.LOGS_READ}, namespaces=["team.x"])[0].namespaces == {"team.x"}
+        with pytest.raises(NotGranted, match="other"):
+            keys.grant(giver.id, "c", {KeyScope.LOGS_READ}, namespaces=["other"])

@@ -7,7 +7,7 @@ import pytest
 
 from tunewright.db import exchange
 from tunewright.db.errors import NotFound
-from tunewright.db.fleet import TunerDevice
+from tunewright.db.fleet import DeviceOrder, TunerDevice, TunerOrders, TunerWish
 from tunewright.db.job import SearchBudget
 
 
@@ -112,3 +112,50 @@ def test_what_can_be_tuned_for_is_what_a_process_had(filled, fleet, samples):
     fleet.enlist("t1", "h", 1, "1", "local")
     fleet.report("t1", [device(samples, 7)])
     assert {target.threads for target in fleet.all_targets()} == {2, 4, 7}
+
+
+class TestOrders:
+    """What people want of processes and devices."""
+
+    def test_a_process_hears_that_it_is_to_drain(self, fleet, clock):
+        fleet.enlist("t1", "h", 1, "1", "local")
+        assert fleet.report("t1", []) == TunerOrders()
+        for _ in range(2):
+            assert fleet.drain("t1").wish is TunerWish.DRAIN
+        assert fleet.report("t1", []) == TunerOrders(TunerWish.DRAIN)
+        fleet.enlist("t1", "h", 2, "1", "local")
+        assert fleet.report("t1", []) == TunerOrders()
+
+    def test_only_who_was_heard_of_can_be_drained(self, fleet, clock):
+        fleet.enlist("t1", "h", 1, "1", "local")
+        clock.advance(61)
+        for name in ("t1", "t2", "", "x\0"):
+            with pytest.raises(NotFound):
+                fleet.drain(name)
+
+    def test_an_order_is_for_each_process_that_has_the_device(self, fleet, samples, clock):
+        for name in ("t1", "t2", "t3"):
+            fleet.enlist(name, "h", 1, "1", "ray")
+            fleet.report(name, [device(samples), device(samples, 4)] if name != "t3" else [device(samples, 4)])
+        name = device(samples).name
+        assert [tuner.id for tuner in fleet.order(name, 90.0, "its fan\0")] == ["t1", "t2"]
+        order = DeviceOrder(name, clock.now + timedelta(seconds=90), "its fan\ufffd", clock.now)
+        devices = [device(samples), device(samples, 4)]
+        assert fleet.report("t1", devices) == fleet.report("t2", devices) == TunerOrders(None, (order,))
+        assert fleet.report("t3", []) == TunerOrders()
+        assert fleet.tuners()[0].devices == tuple(devices)
+        clock.advance(5)
+        fleet.order(name, None)
+        [lifted] = fleet.report("t1", devices).devices
+        assert (lifted.until, lifted.given_at) == (None, clock.now)
+        assert {target.key for target in fleet.targets()} == {samples.target(2).key, samples.target(4).key}
+
+    def test_an_order_has_a_device_and_an_end(self, fleet, samples):
+        fleet.enlist("t1", "h", 1, "1", "local")
+        with pytest.raises(NotFound):
+            fleet.order("nothing", 60.0)
+        fleet.report("t1", [device(samples)])
+        for rest_s in (0.0, -1.0, float("inf"), float("nan"), 8 * 24 * 3600.0):
+            with pytest.raises(ValueError, match="no length of a quarantine"):
+                fleet.order(device(samples).name, rest_s)
+        assert fleet.report("t1", []) == TunerOrders()
