@@ -108,6 +108,7 @@ class ProcessSlot:
         self._started_at_s = 0.0
         self._start_at_s = 0.0
         self._pause_s = FIRST_PAUSE_S
+        self._is_drained = False  # its process ended as it was asked to
 
     @property
     def pid(self) -> int | None:
@@ -117,6 +118,8 @@ class ProcessSlot:
     def look(self) -> None:
         """Start a process where it is time to, and see whether it lives."""
         now_s = time.monotonic()
+        if self._is_drained:
+            return
         if self._process is None:
             if now_s >= self._start_at_s:
                 self._begin(now_s)
@@ -126,6 +129,10 @@ class ProcessSlot:
             return
         if now_s - self._started_at_s > SETTLED_S:
             self._pause_s = FIRST_PAUSE_S
+        if code == 0:  # whatever else ends one has another status
+            _log.info("a tuner process was drained: none takes its place", extra={"pid": self._process.pid})
+            self._process, self._is_drained = None, True
+            return
         _log.warning(
             "a tuner process ended", extra={"pid": self._process.pid, "code": code, "again_in_s": self._pause_s}
         )

@@ -67,10 +67,9 @@ def test_an_older_job_counts_where_the_newest_has_no_times(one, run, look):
 
 def test_what_runs_is_shown_with_its_course(one, run, look):
     lease = run()
-    told = [
-        {"trials": n, "speedup": 1.0 + n / 10, "left_s": 90.0, "default_ms": 2.0, "tuned_ms": 1.0} for n in range(5)
-    ]
-    one.store.jobs.renew(lease, progress=told[-1], events=[NewEvent(EventKind.PROGRESS, one_) for one_ in told])
+    times = {"left_s": 90.0, "default_ms": 2.0, "tuned_ms": 1.0}
+    told = [{"trials": n, "speedup": 1.0 + n / 10, **times} for n in range(5)]
+    one.store.jobs.renew(lease, progress=told[-1], events=[NewEvent(EventKind.PROGRESS, each) for each in told])
     view, page = look()
     assert [job["id"] for job in view["running"]] == [lease.job_id]
     assert view["courses"][str(lease.job_id)] == pytest.approx([1.0, 1.1, 1.2, 1.3, 1.4])

@@ -312,6 +312,25 @@ def test_tuner_processes_are_started_again(tuners, kit, monkeypatch):
     assert not any(map(is_alive, pids))
 
 
+def test_one_that_was_drained_stays_away(tuners, caplog, monkeypatch):
+    caplog.set_level("INFO")
+    monkeypatch.setattr("tunewright.api.tuners.FIRST_PAUSE_S", 0.0)
+    one = tuners(2, "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit(0)); signal.pause()")
+    first, other = wait_for(lambda: len(one.pids) == 2 and one.pids)
+    wait_for(lambda: b"SIGTERM" in Path(f"/proc/{first}/cmdline").read_bytes() and _catches(first, signal.SIGTERM))
+    os.kill(first, signal.SIGTERM)
+    wait_for(lambda: "none takes its place" in caplog.text)
+    os.kill(other, signal.SIGKILL)
+    wait_for(lambda: one.pids and one.pids != [other])  # it has looked at both since
+    assert len(one.pids) == 1 and first not in one.pids
+
+
+def _catches(pid, number):
+    """Whether a process has a handler for a signal."""
+    [line] = [line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("SigCgt")]
+    return int(line.split()[1], 16) >> (number - 1) & 1
+
+
 def test_one_that_is_killed_is_struck_off(tuners, kit, monkeypatch, tmp_path):
     """Else its devices would count until it has been silent for a minute."""
     monkeypatch.setattr("tunewright.api.tuners.FIRST_PAUSE_S", 0.1)

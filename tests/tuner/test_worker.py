@@ -34,6 +34,7 @@ from tunewright.tuner.search.lease_keeper import LeaseKeeper
 from tunewright.tuner.search.whole_model import ModelTimes, UploadTiming, Variant, Variants
 from tunewright.tuner.search.worker import Drain, TunerProcess
 from tunewright.tuner.settings import settings
+from tunewright.tuner.text import printable
 from tunewright.workers.pool import ClusterLost, DeviceState, Pool, PoolError
 from tunewright.workers.sandbox.process import ChildStartError
 
@@ -216,6 +217,38 @@ def test_a_device_in_quarantine_is_told_and_gets_no_jobs(store: Store, submit: S
         assert (device.quarantined_until, device.reason) == (until_s, "it burns")
         assert store.fleet.targets() == []
     assert store.jobs.get(job.id).state is JobState.QUEUED
+
+
+def test_a_tuner_drains_as_people_wish(store: Store, submit: Submit, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tunewright.tuner.search.worker.REPORT_S", 0.0)
+    gate, drain = Gate(), Drain()
+    job = submit(trials=10_000)
+    thread = threading.Thread(target=tuner(store, Machine(gate), drain).run)
+    thread.start()
+    until(store, lambda: any(one.job_id == job.id for one in store.fleet.tuners()))
+    store.fleet.drain(store.fleet.tuners()[0].id)
+    assert drain.event.wait(60.0)
+    gate.open()
+    thread.join(60.0)
+    assert not thread.is_alive()
+    assert store.fleet.tuners() == []
+    assert (store.jobs.get(job.id).state, store.jobs.get(job.id).attempts) == (JobState.QUEUED, 0)
+
+
+def test_an_order_for_a_device_is_carried_out_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tunewright.tuner.search.worker.REPORT_S", 0.0)
+    machine = Machine(by_key)
+    with at_work(store, machine):
+        until(store, lambda: any(one.devices for one in store.fleet.tuners()))
+        store.fleet.order("here", 600.0, "its fan\n")
+        until(store, lambda: len(machine.rests) == 1)
+        seen_at = store.fleet.tuners()[0].seen_at
+        until(store, lambda: store.fleet.tuners()[0].seen_at > seen_at)
+        store.fleet.order("here", None)
+        until(store, lambda: len(machine.rests) >= 2)
+    (name, reason, left_s), lifted = machine.rests
+    assert (name, reason) == ("here", printable("its fan\n")) and 500.0 < left_s <= 600.0
+    assert lifted == ("here", "", 0.0)
 
 
 @pytest.fixture

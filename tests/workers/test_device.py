@@ -38,6 +38,16 @@ class Clock:
         return self.now_s
 
 
+def test_people_begin_and_end_quarantines(target: Target) -> None:
+    health = DeviceHealth(Clock())
+    health.rest("its fan", 300.0)
+    assert (health.left_s, health.state("name", target).reason) == (300.0, "its fan")
+    health.rest("", 0.0)
+    assert health.left_s == 0 and health.reason == "its fan"  # so that its canary comes first
+    health.quarantine("broken", 60)
+    assert health.left_s == 60
+
+
 def test_quarantines_grow_until_a_candidate_works(target: Target) -> None:
     clock = Clock()
     health = DeviceHealth(clock)
