@@ -40,7 +40,7 @@ class JobFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class JobEvent:
+class NamedEvent:
     """An event with the name of its job."""
 
     event: Event
@@ -67,9 +67,9 @@ class Overview(DatabasePart):
         return self._read_figures(session)
 
     @read_session
-    def regressions(self, session: Session, limit: int) -> list[JobEvent]:
+    def regressions(self, session: Session, limit: int) -> list[NamedEvent]:
         """The newest events of tasks that became slower, of the newest jobs that succeeded and have any."""
-        events: list[JobEvent] = []
+        events: list[NamedEvent] = []
         for job in self._read_figures(session):
             if len(events) >= limit:
                 break
@@ -84,7 +84,7 @@ class Overview(DatabasePart):
             )
             for row, label in session.execute(query):
                 event = Event(row.job_id, row.number, EventKind(row.kind), row.data, row.created_at)
-                events.append(JobEvent(event, label, job.target_key))
+                events.append(NamedEvent(event, label, job.target_key))
         return events
 
     @read_session

@@ -8,7 +8,7 @@ from math import exp, log
 
 from pydantic import Field
 
-from tunewright.db.overview import JobEvent, JobFigures
+from tunewright.db.overview import JobFigures, NamedEvent
 from tunewright.db.store import Store
 from tunewright.tuner.explain import values
 
@@ -77,7 +77,7 @@ def newest_regressions(store: Store, targets: Mapping[str, str]) -> list[Regress
     return [_line(found, targets) for found in store.overview.regressions(MOST_REGRESSIONS)]
 
 
-def _line(found: JobEvent, targets: Mapping[str, str]) -> RegressionLine:
+def _line(found: NamedEvent, targets: Mapping[str, str]) -> RegressionLine:
     event = found.event
     return RegressionLine(
         job=event.job_id,

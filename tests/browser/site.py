@@ -168,4 +168,5 @@ class Shown:
             "records": f"/records?op=matmul&task={task}&on={here.key}",
             "cost-model": "/cost-model",
             "fleet": "/fleet",
+            "search": "/search?q=net",
         }

@@ -32,6 +32,7 @@ PAGES = (
     "records",
     "cost-model",
     "fleet",
+    "search",
 )
 
 PHONE: ViewportSize = {"width": 360, "height": 740}

@@ -18,7 +18,7 @@ from ..access import count_as_change, needs
 from ..openapi import problems
 from ..paging import Page
 from ..problems import Problem, ProblemKind
-from ..schemas.fleet import LiftAsked, RestAsked, RestOrdered, TargetShown, WorkerShown
+from ..schemas.fleet import DeviceAsked, RestAsked, RestOrdered, TargetShown, WorkerShown
 from ..service import ServiceDep
 
 router = APIRouter(prefix="/v1", tags=["fleet"])
@@ -70,7 +70,7 @@ def rest_device(service: ServiceDep, key: Keeper, request: RestAsked) -> RestOrd
 
 
 @router.post("/devices:lift", summary="End the quarantine of a device", responses=REFUSALS, dependencies=CHANGES)
-def lift_device(service: ServiceDep, key: Keeper, request: LiftAsked) -> RestOrdered:
+def lift_device(service: ServiceDep, key: Keeper, request: DeviceAsked) -> RestOrdered:
     """Have a device tried again, whoever put it into quarantine: where it fails once more, it rests once more."""
     with _of_fleet():
         tuners = service.store.fleet.order(request.device, None)

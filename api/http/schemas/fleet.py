@@ -70,7 +70,7 @@ class RestAsked(RequestModel):
     reason: str = Field("", max_length=LONGEST_REASON, description="For people.")
 
 
-class LiftAsked(RequestModel):
+class DeviceAsked(RequestModel):
     """A device that may be used again."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"device": "worker-3/cpu"}]})
