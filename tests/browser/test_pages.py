@@ -55,7 +55,8 @@ WORDS = """() => [...document.querySelectorAll("main :is(h1, h2, h3, h4, p, li, 
 """What can be read on a page, but for moments and what only scripts can do."""
 
 STOPS = """() => [...document.querySelectorAll("a[href], button, input, select, summary, [tabindex='0']")]
-  .filter((one) => one.checkVisibility({ visibilityProperty: true }) && one.type !== "hidden" && one.tabIndex >= 0)
+  .filter((one) => one.checkVisibility({ visibilityProperty: true }) && one.type !== "hidden")
+  .filter((one) => one.tabIndex >= 0 && !one.disabled)
   .map(NAME)"""
 
 NAME = """((one) => [one.localName, one.id, one.name, one.getAttribute("href"), one.dataset.post, one.ariaLabel]
