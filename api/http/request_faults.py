@@ -62,6 +62,8 @@ PATTERNS = {
     f"^({DIGITS})?$": "must be 32 hexadecimal digits, in lower case, or empty",
     f"^({SHA256})?$": "must be 64 hexadecimal digits, in lower case, or empty",
     "^[a-z_]+[.][a-z_]+$": "must be a part and a method of it, with a dot between",
+    "^[A-Za-z0-9]{12}$": "must be 12 letters and digits",
+    "^[A-Za-z0-9_-]+$": "must be letters, digits, _ and -",
     "^[0-9a-f]{16}$": "must be 16 hexadecimal digits, in lower case",
     "^[0-9]{1,15}$": "must be a number of at most 15 digits",
     "^(cpu|cuda)?$": "must be cpu or cuda",
