@@ -33,6 +33,7 @@ class JobFigures:
     job_id: int
     model_sha256: str  # empty: it has no model
     target_key: str
+    dims: str  # sizes of the model's open dimensions, as JSON; empty: it has none
     default_ms: str  # of a run of the whole model; empty where that was not timed, as below
     tuned_ms: str
     noise: str  # why the machine was too busy to rely on the times; empty where it was not
@@ -111,7 +112,8 @@ class Overview(DatabasePart):
         known = self._figures
         fresh: dict[int, JobFigures] = {}
         texts = [JobRow.result[name].as_string() for name in FIGURES]
-        query = select(JobRow.id, JobRow.model_sha256, JobRow.target_key, *texts)
+        dims = JobRow.settings["dims"].as_string()
+        query = select(JobRow.id, JobRow.model_sha256, JobRow.target_key, dims, *texts)
         for batch in batches([job_id for job_id in job_ids if job_id not in known], KEYS_AT_ONCE):
             for row in session.execute(query.where(JobRow.id.in_(batch))):
                 fresh[row.id] = JobFigures(row.id, *("" if value is None else str(value) for value in row[1:]))

@@ -220,13 +220,16 @@ class TrialLog(DatabasePart):
         )
 
     @read_session
-    def sample(self, session: Session, task_key: str, target_key: str, count: int) -> list[TrialLine]:
-        """`count` of the trials of a task on a target that were timed here, or all where there are fewer.
+    def sample(
+        self, session: Session, task_key: str, target_key: str, count: int, job_id: int | None = None
+    ) -> list[TrialLine]:
+        """`count` of the trials of a task on a target that were timed here, or all where there are fewer; of one job.
 
         Those with the least schedule keys: they are digests, so the choice is unbiased, and stable unless new ones
         displace them.
         """
-        conditions = TrialFilter(task_key, target_key, is_own=True).conditions(TrialRow.schedule_key)
+        trial_filter = TrialFilter(task_key, target_key, job_id=job_id, is_own=True)
+        conditions = trial_filter.conditions(TrialRow.schedule_key)
         return list(map(_line, session.execute(LINES.where(*conditions).order_by(TrialRow.schedule_key).limit(count))))
 
     @read_session

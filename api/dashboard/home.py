@@ -20,7 +20,7 @@ MOST_REGRESSIONS = 5
 
 
 class OverallGain(Answer):
-    """What all jobs that succeeded made of their models: of each on a target its newest job counts."""
+    """What all jobs that succeeded made of their models: of each, its sizes and its target the newest job counts."""
 
     models: int = Field(description="Models that were timed as a whole, on a machine that was quiet.")
     speedup: float | None = Field(
@@ -33,9 +33,9 @@ class OverallGain(Answer):
     @staticmethod
     def of(figures: Iterable[JobFigures]) -> OverallGain:
         """The gain of these jobs, the newest first."""
-        newest: dict[tuple[str, str], tuple[float, float] | None] = {}
+        newest: dict[tuple[str, str, str], tuple[float, float] | None] = {}
         for job in figures:
-            key = job.model_sha256, job.target_key
+            key = job.model_sha256, job.target_key, job.dims
             if job.model_sha256 and newest.get(key) is None:
                 newest[key] = _times(job)
         timed = [times for times in newest.values() if times is not None]

@@ -95,6 +95,6 @@ def test_what_became_slower_is_told_with_the_way_there(one, run, look, kit):
 def test_jobs_can_be_chosen_to_compare(one, run, look):
     ids = [run(label).job_id for label in "ab"]
     _, page = look()
-    boxes = page.of("input", type="checkbox", form="compare", name="jobs")
+    boxes = page.of("input", type="checkbox", form="compare", name="job")
     assert [int(box["value"]) for box in boxes] == ids[::-1]
     assert page.of("form", id="compare", method="get", action="/compare")

@@ -301,9 +301,10 @@ class TunerProcess:
             if self._carried_out.get(order.device) == order:
                 continue
             self._carried_out[order.device] = order
-            left_s = 0.0 if order.until is None else (order.until - datetime.now(UTC)).total_seconds()
-            self._machines.rest(order.device, printable(order.reason), max(left_s, 0.0))
-            _log.info("device %s: asked to rest for %.0f s", printable(order.device), max(left_s, 0.0))
+            left_s = 0.0 if order.until is None else max(0.0, (order.until - datetime.now(UTC)).total_seconds())
+            self._machines.rest(order.device, printable(order.reason), left_s)
+            asked = f"rest for {left_s:.0f} s" if left_s else "rest no longer"
+            _log.info("device %s: asked to %s", printable(order.device), asked)
         if orders.wish is TunerWish.DRAIN and not self._drain_event.is_set():
             _log.info("tuner %s: asked to drain", self._id)
             self._drain.ask()

@@ -15,7 +15,7 @@ from .sides import Side, SideMoment
 MOST_TOLD = 3
 """Tasks that a sentence names."""
 
-FOR_CERTAIN = {TimeFinding.SLOWER: "is slower", TimeFinding.FASTER: "is faster", TimeFinding.EQUAL: "is not told apart"}
+FOR_CERTAIN = {TimeFinding.SLOWER: "is slower", TimeFinding.FASTER: "is faster"}
 
 
 def verdict_of(number: int, sides: Sequence[Side], run: TimeChange, rows: Sequence[ComparedTask]) -> list[str]:
@@ -27,7 +27,7 @@ def verdict_of(number: int, sides: Sequence[Side], run: TimeChange, rows: Sequen
     return [
         *_run_sentence(baseline, side, run),
         *_tasks_sentence(TimeFinding.SLOWER, both),
-        *([] if counts[TimeFinding.SLOWER] or not both else [_no_slower(counts)]),
+        *([] if counts[TimeFinding.SLOWER] or not both else _no_slower(counts)),
         *_tasks_sentence(TimeFinding.FASTER, both),
         *_rest(both, len(cells) - len(both), sum(row.cells[number] is None for row in rows)),
     ]
@@ -38,7 +38,9 @@ def brief_of(side: Side, baseline: Side, run: TimeChange, cells: Sequence[TaskCe
     is_told = side.moment is SideMoment.END and baseline.moment is SideMoment.END
     factor = ratio(side.run.latency.tuned_ms, baseline.run.latency.tuned_ms)
     parts = []
-    if is_told and run.finding in FOR_CERTAIN:
+    if is_told and run.finding is TimeFinding.EQUAL:
+        parts.append("a run is neither slower nor faster for certain")
+    elif is_told and run.finding in FOR_CERTAIN:
         parts.append(f"a run {FOR_CERTAIN[run.finding]}{f', {change(factor, 1)}' if factor else ''}")
     counts = Counter(cell.finding for cell in cells)
     slower, faster = counts[TimeFinding.SLOWER], counts[TimeFinding.FASTER]
@@ -85,10 +87,10 @@ def _task_text(row: ComparedTask, cell: TaskCell) -> str:
     return f"{row.op or row.key[:12]}{factor}{cause}"
 
 
-def _no_slower(counts: Counter[TimeFinding | None]) -> str:
+def _no_slower(counts: Counter[TimeFinding | None]) -> list[str]:
     """That no task is slower, of those that may be compared."""
-    compared = counts[TimeFinding.EQUAL] + counts[TimeFinding.FASTER] + counts[TimeFinding.REPEATED]
-    return f"Of {counted(compared, 'task')} that can be compared none is slower for certain."
+    compared = counts[TimeFinding.EQUAL] + counts[TimeFinding.FASTER]
+    return [f"Of {counted(compared, 'task')} that can be compared none is slower for certain."] if compared else []
 
 
 def _rest(cells: Sequence[tuple[ComparedTask, TaskCell]], added: int, gone: int) -> list[str]:

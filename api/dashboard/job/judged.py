@@ -138,7 +138,7 @@ def _judge(
     target = store.target(target_key)
     told = {}
     for key in task_keys:
-        lines = [line for line in store.trials.sample(key, target_key, SAMPLED) if line.job_id == job_id]
+        lines = store.trials.sample(key, target_key, SAMPLED, job_id)
         models = calibrations(store, store.task(key), target, lines)
         told[key] = len(lines), [CalibrationShown.show(one, trials=len(one.points), best_rank=None) for one in models]
     return told
