@@ -23,15 +23,13 @@ ON = {
 
 
 def colours(is_dark):
-    """The variables that hold colours, as the sheets that pages load set them."""
-    found: dict[str, str] = {}
-    for name in ("charts.css", "style.css"):
-        text = assets()[name].content.decode()
-        dark = re.findall(r"@media \(prefers-color-scheme: dark\) \{\s*:root \{([^}]*)\}", text)
-        plain = re.findall(r"^:root \{([^}]*)\}", text, re.M)
-        for block in plain + (dark if is_dark else []):
-            found |= dict(re.findall(r"(--[a-z0-9-]+):\s*#([0-9a-f]{6})", block))
-    return found
+    """The variables that hold colours, as the sheet sets them that pages load first."""
+    light, dark = re.findall(r":root \{([^}]*)\}", assets()["tokens.css"].content.decode())
+    return {
+        name: colour
+        for block in (light, dark if is_dark else "")
+        for name, colour in re.findall(r"(--[a-z0-9-]+):\s*#([0-9a-f]{6})", block)
+    }
 
 
 def luminance(colour):

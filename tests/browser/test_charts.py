@@ -124,7 +124,8 @@ def document(*drawings: Markup, stream: str = "") -> str:
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Charts</title>'
         '<link rel="icon" href="/static/icon.svg">'
-        '<link rel="stylesheet" href="/static/charts.css"><link rel="stylesheet" href="/static/style.css">'
+        '<link rel="stylesheet" href="/static/tokens.css"><link rel="stylesheet" href="/static/charts.css">'
+        '<link rel="stylesheet" href="/static/style.css">'
         '<script type="module" src="/static/live.js"></script><script type="module" src="/static/charts.js"></script>'
         f'</head><body data-stream="{stream}"><header><p id="live"></p></header><main id="main"><h1>Charts</h1>'
         f'<p id="said" hidden></p><div id="all" data-live>{"".join(drawings)}</div></main></body></html>'

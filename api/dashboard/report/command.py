@@ -47,7 +47,7 @@ from .plots import INSTALL, is_installed, plots
 MOST_TASKS = 5
 """Tasks with a page in the report: each takes up to 250 kB."""
 
-SHEETS = ("charts.css", "style.css")
+SHEETS = ("tokens.css", "charts.css", "style.css")
 """The style sheets of the pages, in the order in which they load them."""
 
 

@@ -89,7 +89,7 @@ def _png(draw: Callable[[Figure], None], height_inches: float) -> bytes:
 @cache
 def _colours() -> dict[str, str]:
     """The colours of charts on a light background, by name."""
-    sheet = assets()["charts.css"].content.decode()
+    sheet = assets()["tokens.css"].content.decode()
     light = re.search(r"^:root \{(.*?)\}", sheet, re.MULTILINE | re.DOTALL)
     return dict(re.findall(r"--([a-z0-9-]+): (#[0-9a-f]{6});", light[1] if light else ""))
 
