@@ -101,7 +101,8 @@ function swap(old, fresh) {
   const focused = old.contains(document.activeElement) ? document.activeElement : null;
   const selection = getSelection();
   const isSelecting = !selection.isCollapsed && selection.intersectsNode(old);
-  if (isSelecting || focused?.matches("input:not([type=checkbox]), select, textarea") || old.contains(pressed)) return false;
+  const isReading = old.querySelector(":popover-open");
+  if (isSelecting || isReading || focused?.matches("input:not([type=checkbox]), select, textarea") || old.contains(pressed)) return false;
   const again = focused && places(focused);
   const scrolled = [...old.querySelectorAll(".scroll")].map((box) => [box.scrollLeft, box.scrollTop]);
   for (const one of fresh.querySelectorAll("details[id]")) {
