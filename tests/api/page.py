@@ -46,7 +46,9 @@ class Page(HTMLParser):
         return [attrs["href"] for attrs in self.of("a") if "href" in attrs]
 
     def check(self) -> None:
-        """Nothing in it is more than it may be."""
+        """Nothing in it is more than it may be, and no two elements have one name."""
+        names = [attrs["id"] for _, attrs in self.tags if "id" in attrs]
+        assert len(names) == len(set(names)), sorted({name for name in names if names.count(name) > 1})
         for tag, attrs in self.tags:
             assert tag not in ("style", "iframe", "object")
             assert not [name for name in attrs if name == "style" or name.startswith("on")], (tag, attrs)

@@ -32,13 +32,16 @@ NUMBERED = re.compile(r"(series|gutter|heat|dash)-\d+")
 
 SILENT = {
     # Charts, and parts of them, that need no rule of their own.
-    *("blank", "histogram", "named", "pile", "spot", "step", "steps", "value"),
+    *("blank", "histogram", "named", "pile", "step", "steps"),
     # Left out of reports: `report/fragment.py`.
     "served",
     # What scripts look for.
     "pick",
 }
 """Classes without a rule."""
+
+COLOUR = re.compile(r"#[0-9a-f]{3}|\b(rgb|hsl|hwb|lab|lch|oklab|oklch)a?\(|\b(black|white|gr[ae]y|red|blue|green)\b")
+"""What a colour looks like that is told as such."""
 
 MADE_OF_NUMBERS = (".frame", ".gutter-", ".sparkline", ".find input")
 """Room for what is drawn or lies above, by its own size."""
@@ -52,10 +55,10 @@ def rows(head: str) -> dict[str, list[str]]:
     return {name: [cell.strip() for cell in cells.split("|")] for name, cells in lines}
 
 
-def tokens() -> tuple[dict[str, str], dict[str, str]]:
+def tokens() -> tuple[dict[str, str], ...]:
     """What the first sheet sets in the light, and differently in the dark."""
-    light, dark = (dict(re.findall(r"(--[\w-]+): ([^;]+);", block)) for block in re.findall(r":root \{(.*?)\}", TOKENS, re.DOTALL))  # fmt: skip
-    return light, dark
+    light, dark = re.findall(r":root \{(.*?)\}", TOKENS, re.DOTALL)
+    return tuple(dict(re.findall(r"(--[\w-]+): ([^;]+);", block)) for block in (light, dark))
 
 
 def test_colours_are_as_the_sheet_says() -> None:
@@ -96,7 +99,7 @@ def declarations() -> Iterator[tuple[str, str, str]]:
 
 def test_no_other_sheet_has_colours_of_its_own() -> None:
     for selector, name, value in declarations():
-        assert not re.search(r"#[0-9a-f]{3}|\b(rgb|hsl|lab|lch|oklab|oklch)a?\(|\b(black|white|gr[ae]y|red|blue|green)\b", value), (selector, name)  # fmt: skip
+        assert not COLOUR.search(value), (selector, name)
     for source in chain([SCRIPTS], TEMPLATES.values()):
         assert not re.search(r"[\"'\s:]#[0-9a-f]{6}\b", source)
 

@@ -66,7 +66,7 @@ def test_a_slash_in_a_field_is_a_slash(show: Show) -> None:
 
 
 def test_chosen_jobs_stay_chosen_while_the_page_is_renewed(show: Show, shown: Shown, site: Site) -> None:
-    page, seen = show("/")
+    page, _ = show("/")
     compare = page.get_by_role("button", name="Compare", exact=True)
     expect(compare).to_be_disabled()
     boxes = [page.locator(f"#compare-{job}") for job in (shown.job, shown.long)]

@@ -1,0 +1,62 @@
+"""Help texts: each opens beside its mark, on every screen, with the keyboard and without a script."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, ViewportSize, expect
+
+from .conftest import WIDE, Show
+from .site import Shown, Site, model
+
+PHONE: ViewportSize = {"width": 360, "height": 740}
+
+NEAR_PX = 12
+"""Most room between a mark and its text."""
+
+
+def opened(page: Page, place: int) -> tuple[dict[str, float], dict[str, float]]:
+    """Where a mark is and its text, which the keyboard opens."""
+    mark = page.locator("main .help").nth(place)
+    mark.focus()
+    page.keyboard.press("Enter")
+    text = page.locator(".help-text:popover-open")
+    expect(text).to_have_count(1)
+    boxes: tuple[Any, Any] = mark.bounding_box(), text.bounding_box()
+    return boxes
+
+
+@pytest.mark.parametrize("viewport", [WIDE, PHONE], ids=["wide", "phone"])
+@pytest.mark.parametrize("has_scripts", [True, False], ids=["scripts", "no scripts"])
+@pytest.mark.parametrize("name", ["jobs", "job-tasks", "fleet"])
+def test_a_help_opens_beside_its_mark(
+    show: Show, shown: Shown, name: str, has_scripts: bool, viewport: ViewportSize
+) -> None:
+    page, _ = show(shown.paths[name], viewport=viewport, java_script_enabled=has_scripts)
+    for place in range(page.locator("main .help").count()):
+        if not page.locator("main .help").nth(place).is_visible():
+            continue
+        mark, text = opened(page, place)
+        below, above = text["y"] - mark["y"] - mark["height"], mark["y"] - text["y"] - text["height"]
+        assert 0 <= max(below, above) <= NEAR_PX
+        assert text["x"] >= 0 and text["x"] + text["width"] <= viewport["width"]
+        assert text["y"] >= 0 and text["y"] + text["height"] <= viewport["height"]
+        assert text["x"] <= mark["x"] + mark["width"] and text["x"] + text["width"] >= mark["x"]
+        page.keyboard.press("Escape")
+        expect(page.locator(".help-text:popover-open")).to_have_count(0)
+        expect(page.locator("main .help").nth(place)).to_be_focused()
+
+
+def test_a_help_stays_open_while_the_page_is_renewed(show: Show, shown: Shown, site: Site) -> None:
+    page, _ = show("/")
+    expect(page.locator("#live")).to_have_text("live")
+    summary = page.locator("#summary")
+    opened(page, 0)
+    job = site.submit(model(16, 24), "while-reading.onnx", trials=8, target=shown.elsewhere.key)
+    expect(page.locator("#jobs")).to_contain_text("while-reading.onnx")
+    expect(page.locator(".help-text:popover-open")).to_have_count(1)
+    told = summary.inner_text()
+    page.keyboard.press("Escape")
+    expect(summary).not_to_have_text(told, use_inner_text=True)
+    site.steer(job, "cancel")
