@@ -52,8 +52,9 @@ def used(name: str) -> set[str]:
             found = found.union(*(texts(pair.value) for pair in table.items))
     for loop in template.find_all(nodes.For):
         names = [getattr(one, "name", "") for one in getattr(loop.target, "items", ())]
-        if "term" in names:
-            found |= {text for row in loop.iter.items for text in texts(row.items[names.index("term")])}
+        if "term" in names and isinstance(loop.iter, nodes.List):
+            rows = [row.items for row in loop.iter.items if isinstance(row, nodes.Tuple)]
+            found |= {text for row in rows for text in texts(row[names.index("term")])}
     return found - {""}
 
 
