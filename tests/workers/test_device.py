@@ -40,12 +40,34 @@ class Clock:
 
 def test_people_begin_and_end_quarantines(target: Target) -> None:
     health = DeviceHealth(Clock())
+    assert not health.needs_canary
     health.rest("its fan", 300.0)
     assert (health.left_s, health.state("name", target).reason) == (300.0, "its fan")
     health.rest("", 0.0)
-    assert health.left_s == 0 and health.reason == "its fan"  # so that its canary comes first
+    assert health.left_s == 0 and health.needs_canary
     health.quarantine("broken", 60)
-    assert health.left_s == 60
+    assert (health.left_s, health.reason) == (60, "broken")
+    health.rest("", 0.0)
+    assert health.left_s == 0 and health.needs_canary
+    health.end_quarantine()
+    assert not health.needs_canary
+
+
+def test_no_canary_takes_an_order_back(target: Target) -> None:
+    """People order while the canary runs, or just before it fails."""
+    clock = Clock()
+    health = DeviceHealth(clock)
+    health.rest("its fan", 3600.0)
+    until = datetime.fromtimestamp(clock.now_s + 3600, UTC)
+    for happens in (health.end_quarantine, lambda: health.quarantine("broken", 30), health.note_success):
+        happens()
+        assert (health.left_s, health.reason) == (3600.0, "its fan")
+        assert health.state("name", target).quarantined_until == until
+    health.set_quarantine("elsewhere", 5000.0)
+    assert (health.left_s, health.reason) == (5000.0, "elsewhere")
+    health.end_quarantine()
+    clock.now_s += 3600
+    assert health.left_s == 0 and health.needs_canary, "the canary before was one before the end"
 
 
 def test_quarantines_grow_until_a_candidate_works(target: Target) -> None:
@@ -103,6 +125,28 @@ def test_a_sound_canary_puts_the_failure_down_to_the_candidate(make_device, task
     device = make_device([*failures, Status.OK], faults)
     assert [device.measure(task, BUILT).status for _ in range(4)] == [*failures, Status.OK]
     assert not faults, "each failure was followed by a canary, success by none"
+
+
+def test_an_order_while_the_canary_runs_is_kept(make_device, task, clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    faults: list[str | None] = [None]
+    device = make_device([Status.OK, Status.OK], faults)
+    device._health.quarantine("broken", 30)
+    clock.now_s += 30
+    run_canary = Timer.run_canary
+
+    def order_meanwhile(*arguments: Any) -> str | None:
+        device._health.rest("its fan", 600.0)
+        return run_canary(*arguments)
+
+    monkeypatch.setattr(Timer, "run_canary", order_meanwhile)
+    assert device.measure(task, BUILT).status is Status.OK
+    with pytest.raises(DeviceQuarantined, match="its fan"):
+        device.measure(task, BUILT)
+    clock.now_s += 600
+    monkeypatch.setattr(Timer, "run_canary", run_canary)
+    faults.append(None)
+    assert device.measure(task, BUILT).status is Status.OK
+    assert not faults, "the canary came first"
 
 
 def test_a_canary_may_fail_once(make_device, task) -> None:

@@ -49,41 +49,65 @@ class DeviceQuarantined(Exception):
 
 
 class DeviceHealth:
-    """The results of the canaries of a device. `now_s` is the clock, in seconds since 1970."""
+    """The results of the canaries of a device, and what people want of it. `now_s` is the clock, in seconds since 1970.
+
+    People order from another thread than the one that times: what `rest` writes nothing else does, so that no result
+    of a canary takes an order back.
+    """
 
     def __init__(self, now_s: Callable[[], float] = time.time) -> None:
-        self.reason = ""  # of a quarantine that no canary has ended yet
         self._now_s = now_s
+        self._reason = ""  # of a quarantine that no canary has ended yet
         self._until_s = 0.0
+        self._rest_reason = ""
+        self._rest_until_s = 0.0
+        self._sound_at_s = 0.0  # when the canary last ended a quarantine
         self._failures = 0  # quarantines since a candidate last worked
 
     @property
     def left_s(self) -> float:
         """Seconds of quarantine that are left; 0 if there is none."""
-        return max(self._until_s - self._now_s(), 0.0)
+        return max(self._end_s - self._now_s(), 0.0)
+
+    @property
+    def reason(self) -> str:
+        """Of the quarantine that ends last."""
+        return self._rest_reason if self._rest_until_s > self._until_s else self._reason
+
+    @property
+    def needs_canary(self) -> bool:
+        """Whether the canary comes first, after a quarantine."""
+        return bool(self._reason) or self._rest_until_s > self._sound_at_s
+
+    @property
+    def _end_s(self) -> float:
+        return max(self._until_s, self._rest_until_s)
 
     def quarantine(self, reason: str, first_s: float) -> None:
         """Begin a quarantine of `first_s` seconds, twice as long after each without a success."""
-        self.reason = reason
+        self._reason = reason
         doublings = min(self._failures, 20)  # the longest by then; more may overflow a float
         self._until_s = self._now_s() + min(first_s * 2**doublings, MAX_QUARANTINE_S)
         self._failures += 1
 
     def set_quarantine(self, reason: str, left_s: float) -> None:
         """Note a quarantine that another process has begun."""
-        self.reason = reason
+        self._reason = reason
         self._until_s = self._now_s() + left_s
 
     def rest(self, reason: str, left_s: float) -> None:
-        """Begin a quarantine that people want, or end one: the canary comes first then."""
-        self.reason = reason or self.reason
-        self._until_s = self._now_s() + left_s
+        """Begin a quarantine that people want, or end each one where nothing is left. The canary comes first then."""
+        self._rest_reason = reason
+        self._rest_until_s = self._now_s() + left_s
+        if not left_s:
+            self._until_s = 0.0
         self._failures = 0
 
     def end_quarantine(self) -> None:
         """Note that the canary works."""
-        self.reason = ""
+        self._reason = ""
         self._until_s = 0.0
+        self._sound_at_s = self._now_s()
 
     def note_success(self) -> None:
         """Note that a candidate works."""
@@ -93,7 +117,7 @@ class DeviceHealth:
         """The state for other processes."""
         if not self.left_s:
             return DeviceState(name, target)
-        return DeviceState(name, target, datetime.fromtimestamp(self._until_s, UTC), self.reason)
+        return DeviceState(name, target, datetime.fromtimestamp(self._end_s, UTC), self.reason)
 
 
 class TimingDevice:
@@ -122,7 +146,7 @@ class TimingDevice:
         """Raises DeviceQuarantined, also where the time is over and the canary fails again."""
         if left_s := self._health.left_s:
             raise DeviceQuarantined(self._health.reason, left_s)
-        if self._health.reason:
+        if self._health.needs_canary:
             self._run_canary()
             self._health.end_quarantine()
 
