@@ -91,6 +91,30 @@ def test_a_lost_keeper_is_replaced(ray_cluster: RayCluster, ray_pool: RayPool, m
     assert keeper_pid(ray_cluster, make.target) != pid
 
 
+def test_people_reach_the_keeper_of_a_device(ray_cluster: RayCluster, ray_pool: RayPool, make) -> None:
+    """It rests for all processes of the cluster, and a quarantine that it has begun ends."""
+    import ray
+
+    [(identity, keeper)] = wait_for(lambda: ray_cluster.nodes.keepers(make.target)).items()
+    [device] = ray_cluster.devices()
+
+    def left_s() -> float:
+        left: float = ray.get(keeper.__ray_call__.remote(lambda keeper: keeper._health.left_s))
+        return left
+
+    try:
+        ray.get(keeper.__ray_call__.remote(lambda keeper: keeper._health.quarantine("broken", 3000.0)))
+        ray_cluster.nodes.set_quarantine(identity, "broken", 3000.0)
+        assert left_s() > 0 and ray_cluster.targets() == []
+        ray_cluster.rest(device.name, "", 0.0)
+        assert left_s() == 0 and ray_cluster.targets() == [device.target]
+        ray_cluster.rest(device.name, "its fan", 3600.0)
+        assert left_s() > 3000 and ray_cluster.targets() == []
+    finally:
+        ray_cluster.rest(device.name, "", 0.0)
+    assert make.sound(make.measured(ray_pool, make.default()))
+
+
 def test_a_comparison_survives_its_keeper(ray_cluster: RayCluster, ray_pool: RayPool, make) -> None:
     os.kill(keeper_pid(ray_cluster, make.target), signal.SIGKILL)
     assert all(make.sound(measurement) for measurement in ray_pool.compare([make.default(), make.planted("ok")]))

@@ -16,6 +16,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +28,7 @@ from tunewright.search_space.measurement import Measurement
 from ..device.builder import Build, Setup
 from ..device.device import DeviceHealth, TimingDevice, own_gpus, own_identity, own_name
 from ..local import compare_builds
-from ..pool import DeviceState, can_time
+from ..pool import ClusterLost, DeviceState, can_time
 from .connection import RayConnection
 
 GROUP = "tunewright-group-"
@@ -150,6 +151,10 @@ class Keeper:
 
     def answer(self) -> None:
         """Does nothing: an answer shows that the keeper runs."""
+
+    def rest(self, reason: str, left_s: float) -> None:
+        """Have the device rest, as people want it: `DeviceHealth.rest`."""
+        self._health.rest(reason, left_s)
 
     def prepare(self, target: Target, setup: Setup, task: Task) -> None:
         if not self._health.left_s:
@@ -407,11 +412,18 @@ class Nodes:
             self.ray.call(self.ray.module.kill, actor)
 
     def rest(self, name: str, reason: str, left_s: float) -> None:
-        """Have a device of a name rest, as people want it: `Machines.rest`."""
+        """Have a device of a name rest, as people want it: `Machines.rest`. From any thread.
+
+        Its keeper hears of it first, so that no candidate comes to one that still refuses it.
+        """
         with self._lock:
-            for offer in self._devices().values():
-                if offer.name == name:
-                    self._entries[offer.identity].health.rest(reason, left_s)
+            entries = [self._entries[offer.identity] for offer in self._devices().values() if offer.name == name]
+            actors = [entry.actor if entry.starting is None else entry.starting[0] for entry in entries]
+        for entry, actor in zip(entries, actors, strict=True):
+            if actor is not None:
+                with suppress(ClusterLost, self.ray.exceptions.RayError):  # who times on it notices that it is gone
+                    self.ray.call(actor.rest.remote, reason, left_s)
+            entry.health.rest(reason, left_s)
 
     def set_quarantine(self, identity: str, reason: str, left_s: float) -> None:
         """Note that the keeper of a device has quarantined it."""
