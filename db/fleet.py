@@ -106,14 +106,20 @@ class Fleet(DatabasePart):
     def enlist(
         self, session: Session, tuner_id: str, host: str, pid: int, version: str, pool: str, owner: str = ""
     ) -> None:
-        """Store a tuner that starts. Raises ValueError for an id or a pool that is too long."""
+        """Store a tuner that starts. One that an owner enlists again keeps what people want of it.
+
+        Raises ValueError for an id or a pool that is too long, NotFound for a tuner of another owner.
+        """
         if len(tuner_id) > LONGEST_ID or len(pool) > LONGEST_POOL:
             raise ValueError(f"a tuner's id has at most {LONGEST_ID} letters, and the name of its pool {LONGEST_POOL}")
         values = {"host": clean(host), "pid": pid, "version": clean(version), "pool": pool, "owner": owner}
-        self._enlisted[tuner_id] = values
         now = self.database.now(session)
         session.execute(delete(TunerRow).where(TunerRow.seen_at < now - timedelta(seconds=FORGET_S)))
-        self._add(session, tuner_id, values, now)
+        row = self._own_row(session, tuner_id, owner)
+        wanted = TunerOrders() if row is None or not owner else TunerOrders(_wish(row.wish), _orders(row.devices))
+        row = self._add(session, tuner_id, values, now)
+        row.wish, row.devices = wanted.wish, [*map(_order_json, wanted.devices)]
+        self._enlisted[tuner_id] = values
         self.database.announce(session)
 
     @write_session
@@ -124,10 +130,11 @@ class Fleet(DatabasePart):
         devices: Collection[TunerDevice],
         job_id: int | None = None,
         draining: bool = False,
+        owner: str = "",
     ) -> TunerOrders:
         """Store that a tuner runs, with its devices. One that was deleted is enlisted again. What people want of it.
 
-        Raises ValueError for a device of what is no target's key.
+        Raises ValueError for a device of what is no target's key, NotFound for a tuner of another owner.
         """
         if any(KEY.fullmatch(device.target_key) is None for device in devices):
             raise ValueError("the target of a device is a SHA-256 in hexadecimal")
@@ -135,10 +142,10 @@ class Fleet(DatabasePart):
         if job_id is not None:  # locked before the tuner, as who deletes the job does; it may be gone
             job = select(JobRow.id).where(JobRow.id == job_id)
             job_id = session.scalar(job.with_for_update(read=True, key_share=True))
-        row = session.get(TunerRow, tuner_id, with_for_update=True)
+        row = self._own_row(session, tuner_id, owner)
         if row is None:
             values = self._enlisted.get(tuner_id)
-            if values is None:
+            if values is None or not _may(owner, values["owner"]):
                 raise NotFound(f"{self.database}: there is no tuner {tuner_id}")
             row = self._add(session, tuner_id, values, now)
         row.seen_at = now
@@ -187,9 +194,11 @@ class Fleet(DatabasePart):
         return [_tuner(row) for row in rows]
 
     @write_session
-    def leave(self, session: Session, tuner_id: str) -> None:
-        """Delete a tuner that ends. Doing so twice is harmless."""
-        session.execute(delete(TunerRow).where(TunerRow.id == tuner_id))
+    def leave(self, session: Session, tuner_id: str, owner: str = "") -> None:
+        """Delete a tuner that ends. Doing so twice is harmless. Raises NotFound for a tuner of another owner."""
+        row = self._own_row(session, tuner_id, owner)
+        if row is not None:
+            session.delete(row)
         self.database.announce(session)
         self._enlisted.pop(tuner_id, None)
 
@@ -232,6 +241,13 @@ class Fleet(DatabasePart):
 
     # Within a transaction
 
+    def _own_row(self, session: Session, tuner_id: str, owner: str) -> TunerRow | None:
+        """The row of a tuner, locked, if there is one. Raises NotFound for that of another owner."""
+        row = session.get(TunerRow, tuner_id, with_for_update=True)
+        if row is not None and not _may(owner, row.owner):
+            raise NotFound(f"{self.database}: there is no tuner {tuner_id}")
+        return row
+
     def _add(self, session: Session, tuner_id: str, values: dict[str, Any], now: datetime) -> TunerRow:
         """Insert or replace the row of a tuner that starts now."""
         state = {"started_at": now, "seen_at": now, "devices": [], "job_id": None, "draining": False, "wish": None}
@@ -241,6 +257,11 @@ class Fleet(DatabasePart):
         query = select(TunerRow).where(TunerRow.seen_at >= now - timedelta(seconds=silent_s))
         query = query.order_by(TunerRow.started_at, TunerRow.id)
         return [*session.scalars(query.with_for_update() if lock else query)]
+
+
+def _may(owner: str, tuner_owner: str) -> bool:
+    """Whether somebody may speak for a tuner: who has the database may for each."""
+    return owner in ("", tuner_owner)
 
 
 def _devices(entries: list[Any]) -> tuple[TunerDevice, ...]:

@@ -22,7 +22,7 @@ from tunewright.api.http import queue_watch
 from tunewright.api.http.queue_watch import QueueWatch
 from tunewright.db.access import KeyScope
 from tunewright.db.errors import NotFound, StoreError, Unreachable
-from tunewright.db.fleet import TunerDevice
+from tunewright.db.fleet import TunerDevice, TunerWish
 from tunewright.db.job import (
     RETIME,
     EventKind,
@@ -55,7 +55,7 @@ from tunewright.tuner.search.whole_model import ModelTimes
 from tunewright.tuner.search.worker import TunerProcess
 
 from ..tuner.fake_pool import FakePool, Openable, took
-from .conftest import TARGET, make_task, measured, send
+from .conftest import TARGET, make_task, measured, problem, send
 
 TASK = make_task()
 
@@ -259,6 +259,20 @@ class TestAtAServer:
         one.store.fleet.leave("t")
         far.fleet.report("t", [], None, False)  # it enlists again
         assert "t" in {tuner.id for tuner in one.store.fleet.tuners()}
+
+    def test_no_other_key_speaks_for_a_tuner(self, far, one):
+        far.fleet.enlist("t", "host", 7, "0.1", "local")
+        far.fleet.report("t", [TunerDevice("host/cpu", TARGET.key)], None, False)
+        one.store.fleet.drain("t")
+        before = one.store.fleet.tuners()
+        client = one.client(one.key(KeyScope.WORK))
+        enlisting = {"host": "other", "pid": 8, "version": "0.1", "pool": "ray"}
+        for tuner_id in ("t", "t1"):  # of another key, and of a process that has the database
+            for method, arguments in (("enlist", enlisting), ("report", {"devices": []}), ("leave", {})):
+                call = {"form": FORM, "arguments": {"tuner_id": tuner_id} | arguments}
+                problem(client.post(f"/v1/work/fleet.{method}", json=call), "not-stored", 404)
+        assert one.store.fleet.tuners() == before
+        assert far.fleet.report("t", [], None, False).wish is TunerWish.DRAIN
 
     def test_reads_are_those_of_the_store(self, far, one, job):
         for number in range(3):

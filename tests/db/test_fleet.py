@@ -159,3 +159,45 @@ class TestOrders:
             with pytest.raises(ValueError, match="no length of a quarantine"):
                 fleet.order(device(samples).name, rest_s)
         assert fleet.report("t1", []) == TunerOrders()
+
+
+class TestOwners:
+    """Tuners that come with a key: no other key speaks for them."""
+
+    @pytest.mark.parametrize("owner", ["mine", ""])
+    def test_what_another_key_enlisted_is_not_there(self, fleet, samples, clock, owner):
+        fleet.enlist("t1", "h", 1, "1", "local", owner=owner)
+        fleet.report("t1", [device(samples)], owner=owner)
+        fleet.drain("t1")
+        fleet.order(device(samples).name, 60.0)
+        [before] = fleet.tuners()
+        for foreign in (
+            lambda: fleet.enlist("t1", "other", 2, "2", "ray", owner="yours"),
+            lambda: fleet.report("t1", [], owner="yours"),
+            lambda: fleet.leave("t1", owner="yours"),
+        ):
+            with pytest.raises(NotFound, match="there is no tuner t1"):
+                foreign()
+            assert fleet.tuners() == [before]
+        fleet.leave("t1", owner=owner)
+        assert fleet.tuners() == []
+
+    def test_one_that_was_deleted_comes_back_for_its_owner_alone(self, fleet, clock):
+        fleet.enlist("t1", "h", 1, "1", "local", owner="mine")
+        clock.advance(2 * 24 * 3600)
+        fleet.enlist("t2", "h", 2, "1", "local")
+        with pytest.raises(NotFound):
+            fleet.report("t1", [], owner="yours")
+        fleet.report("t1", [], owner="mine")
+        assert {tuner.id: tuner.owner for tuner in fleet.tuners()} == {"t1": "mine", "t2": ""}
+
+    def test_who_enlists_again_keeps_its_orders(self, fleet, samples, clock):
+        fleet.enlist("t1", "h", 1, "1", "local", owner="mine")
+        fleet.report("t1", [device(samples)], owner="mine")
+        fleet.drain("t1")
+        fleet.order(device(samples).name, 60.0)
+        expected = fleet.report("t1", [device(samples)], owner="mine")
+        fleet.enlist("t1", "h", 2, "2", "local", owner="mine")
+        assert fleet.tuners()[0].devices == ()
+        assert fleet.report("t1", [device(samples)], owner="mine") == expected
+        assert expected.wish is TunerWish.DRAIN and len(expected.devices) == 1

@@ -29,6 +29,9 @@ ARGUMENTS: Mapping[str, tuple[str, ...]] = {
     "jobs.list": ("states", "model_sha256", "target_key", "limit"),
     "jobs.events": ("job_id", "limit", "kinds"),
     "store.hints": ("task_key", "target_key"),
+    "fleet.enlist": ("tuner_id", "host", "pid", "version", "pool"),
+    "fleet.report": ("tuner_id", "devices", "job_id", "draining"),
+    "fleet.leave": ("tuner_id",),
     "staleness.tasks": ("target_key", "versions", "task_keys", "limit"),
 }
 """The arguments of operations whose methods have more, which tuner processes don't need."""

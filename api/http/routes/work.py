@@ -24,8 +24,8 @@ from ..problems import Problem, ProblemKind, invalid
 from ..schemas.work import CallAnswer, CallAsked, WaitAnswer, WaitAsked
 from ..service import ServiceDep
 
-ENLIST, QUEUED = "fleet.enlist", "jobs.queued_targets"
-"""Operations that the service knows more of: who asks, and what it read a moment ago."""
+FLEET, QUEUED = "fleet", "jobs.queued_targets"
+"""Operations that the service knows more of: who asks, which is all of this part, and what it read a moment ago."""
 
 WORK_THREADS = 4
 """Threads for calls. With more of them a second takes longer: they wait for each other in the interpreter. On 2 cores
@@ -94,7 +94,7 @@ def _run(operation: Operation, call: CallAsked, store: Store, key: Key) -> Respo
         raise invalid("body", ("arguments",), str(error)) from error
     if operation.is_leased_write and (call.write is None or arguments.get(LEASE) is None):
         raise invalid("body", ("write",), "a write of a tuner process has a lease and an id")
-    if operation.name == ENLIST:
+    if operation.part == FLEET:
         arguments["owner"] = key.owner
     try:
         with nullcontext() if call.write is None else repeatable(call.write):
