@@ -17,6 +17,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from tunewright.tuner.interrupts import DRAINED
+
 LOOK_S = 0.2
 """How often it is looked whether one has died."""
 
@@ -108,7 +110,7 @@ class ProcessSlot:
         self._started_at_s = 0.0
         self._start_at_s = 0.0
         self._pause_s = FIRST_PAUSE_S
-        self._is_drained = False  # its process ended as it was asked to
+        self._is_drained = False  # its process ended as people ordered
 
     @property
     def pid(self) -> int | None:
@@ -129,7 +131,7 @@ class ProcessSlot:
             return
         if now_s - self._started_at_s > SETTLED_S:
             self._pause_s = FIRST_PAUSE_S
-        if code == 0:  # whatever else ends one has another status
+        if code == DRAINED:  # whatever else ends one, SIGTERM too, has another status
             _log.info("a tuner process was drained: none takes its place", extra={"pid": self._process.pid})
             self._process, self._is_drained = None, True
             return

@@ -17,6 +17,9 @@ from typing import NoReturn
 INTERRUPTED = 130
 """The exit code that shells give to what Ctrl-C ended."""
 
+DRAINED = 3
+"""The exit code of a tuner process that ended as people ordered over the service: nothing starts it again."""
+
 SOON_S = 0.02
 """After this long an interrupt is tried again."""
 

@@ -32,6 +32,7 @@ from tunewright.db.job import JobSpec, SearchBudget, SpecTask
 from tunewright.db.store import open_store
 from tunewright.tuner.cli.work import JsonLines
 from tunewright.tuner.errors import Refused
+from tunewright.tuner.interrupts import DRAINED
 from tunewright.tuner.settings import PATIENCE_S
 
 from ..commands import commands
@@ -312,17 +313,35 @@ def test_tuner_processes_are_started_again(tuners, kit, monkeypatch):
     assert not any(map(is_alive, pids))
 
 
+ENDING = "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit({})); signal.pause()"
+
+
 def test_one_that_was_drained_stays_away(tuners, caplog, monkeypatch):
     caplog.set_level("INFO")
     monkeypatch.setattr("tunewright.api.tuners.FIRST_PAUSE_S", 0.0)
-    one = tuners(2, "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit(0)); signal.pause()")
+    one = tuners(2, ENDING.format(DRAINED))
     first, other = wait_for(lambda: len(one.pids) == 2 and one.pids)
-    wait_for(lambda: b"SIGTERM" in Path(f"/proc/{first}/cmdline").read_bytes() and _catches(first, signal.SIGTERM))
-    os.kill(first, signal.SIGTERM)
+    _end(first)
     wait_for(lambda: "none takes its place" in caplog.text)
     os.kill(other, signal.SIGKILL)
     wait_for(lambda: one.pids and one.pids != [other])  # it has looked at both since
     assert len(one.pids) == 1 and first not in one.pids
+
+
+def test_one_that_somebody_ended_by_a_signal_is_started_again(tuners, caplog, monkeypatch):
+    caplog.set_level("INFO")
+    monkeypatch.setattr("tunewright.api.tuners.FIRST_PAUSE_S", 0.0)
+    one = tuners(1, ENDING.format(0))
+    [first] = wait_for(lambda: one.pids)
+    _end(first)
+    wait_for(lambda: one.pids and one.pids != [first])
+    assert "none takes its place" not in caplog.text
+
+
+def _end(pid):
+    """Ask a process to end, once it has a handler for that."""
+    wait_for(lambda: b"SIGTERM" in Path(f"/proc/{pid}/cmdline").read_bytes() and _catches(pid, signal.SIGTERM))
+    os.kill(pid, signal.SIGTERM)
 
 
 def _catches(pid, number):

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -29,6 +30,7 @@ from tunewright.db.store import Store, open_store
 from tunewright.graph.numerics import Precision
 from tunewright.search_space.measurement import Candidate, Measurement
 from tunewright.tuner.cli.work import log_to_stderr
+from tunewright.tuner.interrupts import DRAINED
 from tunewright.tuner.models.model import Model, open_model
 from tunewright.tuner.search.lease_keeper import LeaseKeeper
 from tunewright.tuner.search.whole_model import ModelTimes, UploadTiming, Variant, Variants
@@ -524,6 +526,25 @@ def test_sigterm_drains_a_process_and_another_goes_on(url: str, store: Store, su
         until(store, lambda: store.jobs.get(job.id).state is JobState.SUCCEEDED)
         second.end()
     check(store, job.id, 40)
+
+
+def test_a_process_that_people_drain_says_so_as_it_ends(
+    url: str, store: Store, monkeypatch: pytest.MonkeyPatch, capfd
+) -> None:
+    """So that whoever started it starts no other, which one does that somebody ended by a signal."""
+    from tunewright.tuner import cli
+
+    monkeypatch.setattr("tunewright.tuner.search.worker.REPORT_S", 0.0)
+
+    def drain() -> None:
+        until(store, lambda: store.fleet.tuners() != [])
+        store.fleet.drain(store.fleet.tuners()[0].id)
+
+    with ThreadPoolExecutor(1) as people:
+        drained = people.submit(drain)
+        assert cli.execute(["work", "--db", url, "--json"]) == DRAINED
+        drained.result()
+    assert json.loads(capfd.readouterr().out) == {"jobs": 0}
 
 
 def test_a_tuner_that_hung_changes_nothing(url: str, store: Store, submit: Submit) -> None:

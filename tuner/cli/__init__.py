@@ -6,7 +6,7 @@ whole program, adds those that need the service.
 
 Answers go to standard output, progress and messages to standard error. With `--json` the answer is one JSON object,
 and nothing else is on standard output. Exit codes: 0 done, 1 something that is needed does not work, 2 the input or
-the options can't be used, 130 interrupted.
+the options can't be used, 3 a tuner process that people drained, 130 interrupted.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ import typer
 from rich.console import Console
 
 from ..errors import Refused, Unavailable
+from ..interrupts import DRAINED
 from ..settings import settings, store_url
 from ..text import counted
 from .answers import CommandAnswer
@@ -98,7 +99,8 @@ def work(
                     objects=environment.objects,
                     drain=drain,
                 )
-                return CommandAnswer({"jobs": tuner.run(once)}, render)
+                jobs = tuner.run(once)
+                return CommandAnswer({"jobs": jobs}, render, exit_code=DRAINED if tuner.is_ordered_to_end else 0)
         except (Unreachable, PoolError) as error:
             raise Unavailable(str(error)) from error
 

@@ -140,6 +140,7 @@ class TunerProcess:
         self._objects = objects
         self._drain = drain or Drain()
         self._drain_event = self._drain.event
+        self.is_ordered_to_end = False  # by people, over the service
         self._timing = timing or self._upload_timing
         self._id = secrets.token_hex(8)
         self._pools: OrderedDict[Target, Pool] = OrderedDict()
@@ -305,8 +306,9 @@ class TunerProcess:
             self._machines.rest(order.device, printable(order.reason), left_s)
             asked = f"rest for {left_s:.0f} s" if left_s else "rest no longer"
             _log.info("device %s: asked to %s", printable(order.device), asked)
-        if orders.wish is TunerWish.DRAIN and not self._drain_event.is_set():
+        if orders.wish is TunerWish.DRAIN and not self.is_ordered_to_end:
             _log.info("tuner %s: asked to drain", self._id)
+            self.is_ordered_to_end = True
             self._drain.ask()
 
 
