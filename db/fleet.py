@@ -59,11 +59,21 @@ class DeviceOrder:
 
 
 @dataclass(frozen=True, slots=True)
+class DueOrder:
+    """A `DeviceOrder` as a process hears of it, whose own clock may be wrong."""
+
+    device: str  # its name
+    left_s: float | None  # of a quarantine, by the database's clock; None: one is to end
+    reason: str  # one line
+    given_at: datetime  # UTC
+
+
+@dataclass(frozen=True, slots=True)
 class TunerOrders:
     """What people want of a tuner process by now. It asks with each report."""
 
     wish: TunerWish | None = None
-    devices: tuple[DeviceOrder, ...] = ()
+    devices: tuple[DueOrder, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +126,9 @@ class Fleet(DatabasePart):
         now = self.database.now(session)
         session.execute(delete(TunerRow).where(TunerRow.seen_at < now - timedelta(seconds=FORGET_S)))
         row = self._own_row(session, tuner_id, owner)
-        wanted = TunerOrders() if row is None or not owner else TunerOrders(_wish(row.wish), _orders(row.devices))
+        wish, orders = (None, ()) if row is None or not owner else (row.wish, _orders(row.devices))
         row = self._add(session, tuner_id, values, now)
-        row.wish, row.devices = wanted.wish, [*map(_order_json, wanted.devices)]
+        row.wish, row.devices = wish, [*map(_order_json, orders)]
         self._enlisted[tuner_id] = values
         self.database.announce(session)
 
@@ -155,7 +165,8 @@ class Fleet(DatabasePart):
             *map(_order_json, orders),
         ]
         row.job_id, row.draining = job_id, draining
-        return TunerOrders(_wish(row.wish), orders)
+        due = [_due(order, now) for order in orders]
+        return TunerOrders(_wish(row.wish), tuple(order for order in due if order is not None))
 
     @write_session
     def drain(self, session: Session, tuner_id: str) -> Tuner:
@@ -276,6 +287,14 @@ def _orders(entries: list[Any]) -> tuple[DeviceOrder, ...]:
         DeviceOrder(str(name), None if until is None else _moment(until), str(reason), _moment(given_at))
         for name, until, reason, given_at in orders
     )
+
+
+def _due(order: DeviceOrder, now: datetime) -> DueOrder | None:
+    """An order at this moment; None for a quarantine that is over by now."""
+    left_s = None if order.until is None else (order.until - now).total_seconds()
+    if left_s is not None and left_s <= 0.0:
+        return None
+    return DueOrder(order.device, left_s, order.reason, order.given_at)
 
 
 def _order_json(order: DeviceOrder) -> list[Any]:

@@ -1,13 +1,14 @@
 """The contract of Fleet, checked on every database."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from tunewright.db import exchange
 from tunewright.db.errors import NotFound
-from tunewright.db.fleet import DeviceOrder, TunerDevice, TunerOrders, TunerWish
+from tunewright.db.fleet import DeviceOrder, DueOrder, TunerDevice, TunerOrders, TunerWish
 from tunewright.db.job import SearchBudget
 
 
@@ -139,16 +140,26 @@ class TestOrders:
             fleet.report(name, [device(samples), device(samples, 4)] if name != "t3" else [device(samples, 4)])
         name = device(samples).name
         assert [tuner.id for tuner in fleet.order(name, 90.0, "its fan\0")] == ["t1", "t2"]
-        order = DeviceOrder(name, clock.now + timedelta(seconds=90), "its fan\ufffd", clock.now)
+        order = DueOrder(name, 90.0, "its fan\ufffd", clock.now)
         devices = [device(samples), device(samples, 4)]
         assert fleet.report("t1", devices) == fleet.report("t2", devices) == TunerOrders(None, (order,))
         assert fleet.report("t3", []) == TunerOrders()
         assert fleet.tuners()[0].devices == tuple(devices)
+        stored = DeviceOrder(name, clock.now + timedelta(seconds=90), order.reason, clock.now)
+        assert fleet.tuners()[0].orders == (stored,)
         clock.advance(5)
+        assert fleet.report("t1", devices).devices == (replace(order, left_s=85.0),)
         fleet.order(name, None)
         [lifted] = fleet.report("t1", devices).devices
-        assert (lifted.until, lifted.given_at) == (None, clock.now)
+        assert (lifted.left_s, lifted.given_at) == (None, clock.now)
         assert {target.key for target in fleet.targets()} == {samples.target(2).key, samples.target(4).key}
+
+    def test_a_rest_that_was_over_before_it_was_heard_of_is_no_order(self, fleet, samples, clock):
+        fleet.enlist("t1", "h", 1, "1", "local")
+        fleet.report("t1", [device(samples)])
+        fleet.order(device(samples).name, 30.0)
+        clock.advance(30)
+        assert fleet.report("t1", [device(samples)]) == TunerOrders()
 
     def test_an_order_has_a_device_and_an_end(self, fleet, samples):
         fleet.enlist("t1", "h", 1, "1", "local")

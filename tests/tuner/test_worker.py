@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Self
 
@@ -251,6 +251,22 @@ def test_an_order_for_a_device_is_carried_out_once(store: Store, monkeypatch: py
     (name, reason, left_s), lifted = machine.rests
     assert (name, reason) == ("here", printable("its fan\n")) and 500.0 < left_s <= 600.0
     assert lifted == ("here", "", 0.0)
+
+
+def test_orders_are_by_the_clock_of_the_database(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tuner elsewhere may be hours off: a quarantine is as long for it as it was ordered."""
+    monkeypatch.setattr("tunewright.tuner.search.worker.REPORT_S", 0.0)
+    machine = Machine(by_key)
+    for off in (timedelta(hours=-2), timedelta(hours=2)):
+        with open_store(url) as store:
+            store.database.clock = lambda off=off: datetime.now(UTC) + off  # type: ignore[misc]
+            with at_work(store, machine):
+                until(store, lambda: any(one.devices for one in store.fleet.tuners()))
+                store.fleet.order("here", 600.0)
+                until(store, lambda: bool(machine.rests))
+        [(_, _, left_s)] = machine.rests
+        assert 500.0 < left_s <= 600.0
+        machine.rests.clear()
 
 
 @pytest.fixture

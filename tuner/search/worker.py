@@ -15,14 +15,14 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from types import FrameType
 
 from tunewright.codegen.host import machine
 from tunewright.codegen.target import Target
 from tunewright.db.errors import StoreError
-from tunewright.db.fleet import DeviceOrder, TunerDevice, TunerOrders, TunerWish
+from tunewright.db.fleet import TunerDevice, TunerOrders, TunerWish
 from tunewright.db.job import Job, JobState, Lease, LeaseLost
 from tunewright.db.store import Store
 from tunewright.workers.pool import ClusterLost, Machines, Pool, PoolError, can_time
@@ -146,7 +146,7 @@ class TunerProcess:
         self._pools: OrderedDict[Target, Pool] = OrderedDict()
         self._backoff: dict[str, tuple[float, float]] = {}  # by target key: until when, and how long that is
         self._target_keys: set[str] = set()  # keys of targets that the database knows
-        self._carried_out: dict[str, DeviceOrder] = {}  # by device: the newest order
+        self._carried_out: dict[str, datetime] = {}  # by device: when the newest order was given
         self._reported: tuple[float, tuple[list[TunerDevice], int | None, bool] | None] = (0.0, None)  # when, and what
 
     def run(self, once: bool = False) -> int:
@@ -299,12 +299,11 @@ class TunerProcess:
     def _obey(self, orders: TunerOrders) -> None:
         """Do what people want of this process and its devices; each order once."""
         for order in orders.devices:
-            if self._carried_out.get(order.device) == order:
+            if self._carried_out.get(order.device) == order.given_at:
                 continue
-            self._carried_out[order.device] = order
-            left_s = 0.0 if order.until is None else max(0.0, (order.until - datetime.now(UTC)).total_seconds())
-            self._machines.rest(order.device, printable(order.reason), left_s)
-            asked = f"rest for {left_s:.0f} s" if left_s else "rest no longer"
+            self._carried_out[order.device] = order.given_at
+            self._machines.rest(order.device, printable(order.reason), order.left_s or 0.0)
+            asked = "rest no longer" if order.left_s is None else f"rest for {order.left_s:.0f} s"
             _log.info("device %s: asked to %s", printable(order.device), asked)
         if orders.wish is TunerWish.DRAIN and not self.is_ordered_to_end:
             _log.info("tuner %s: asked to drain", self._id)
