@@ -42,6 +42,14 @@ def test_a_device_rests_and_is_used_again(one, client, report):
     assert order.left_s is None
 
 
+def test_who_ordered_it_is_told_after_the_longest_reason(one, client, report):
+    client.post("/v1/devices:rest", json={"device": DEVICE, "minutes": 30, "reason": "x" * 200}).raise_for_status()
+    [order] = report().devices
+    assert len(order.reason) == 200
+    text, _, by = order.reason.partition(" (ordered by key ")
+    assert set(text) == {"x"} and by.removesuffix(")") in {key.id for key in one.store.keys.list()}
+
+
 @pytest.mark.parametrize("scope", sorted(set(KeyScope) - {KeyScope.FLEET_WRITE, KeyScope.LOGIN}))
 def test_no_other_scope_may(one, scope, report):
     client = one.client(one.key(scope))

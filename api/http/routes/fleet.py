@@ -11,7 +11,7 @@ from fastapi import APIRouter, Depends, Path
 
 from tunewright.db.access import Key, KeyScope
 from tunewright.db.errors import NotFound
-from tunewright.db.fleet import LONGEST_ID
+from tunewright.db.fleet import LONGEST_ID, LONGEST_REASON
 from tunewright.tuner.text import printable
 
 from ..access import count_as_change, needs
@@ -62,7 +62,9 @@ def rest_device(service: ServiceDep, key: Keeper, request: RestAsked) -> RestOrd
     """Have a device left alone for some minutes. A job that times on it is given back. All tuner processes that have it
     hear of it with their next report; one that starts later does not.
     """
-    reason = f"{' '.join(request.reason.split()) or 'no reason was given'} (ordered by key {key.owner})"
+    by = f" (ordered by key {key.owner})"
+    text = " ".join(request.reason.split()) or "no reason was given"
+    reason = text[: LONGEST_REASON - len(by)] + by
     with _of_fleet():
         tuners = service.store.fleet.order(request.device, 60 * request.minutes, reason)
     _log.info("device %s is to rest", printable(request.device), extra={"key": key.owner})
