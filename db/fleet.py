@@ -98,6 +98,9 @@ class Tuner:
 ORDER = "order"
 """Marks an order among the devices of a row, where versions that know of none pass it over."""
 
+GONE_S = 3600.0
+"""An order so old is dropped where its process does not have the device any more: one that comes back soon has it."""
+
 LONGEST_REASON = 200
 """Letters of the reason of a quarantine that people give."""
 
@@ -159,14 +162,14 @@ class Fleet(DatabasePart):
                 raise NotFound(f"{self.database}: there is no tuner {tuner_id}")
             row = self._add(session, tuner_id, values, now)
         row.seen_at = now
-        orders = _orders(row.devices)
+        names = {clean(device.name) for device in devices}
+        orders = [order for order in _orders(row.devices) if _is_open(order, names, now)]
         row.devices = [
             *(to_json(replace(device, name=clean(device.name), reason=clean(device.reason))) for device in devices),
             *map(_order_json, orders),
         ]
         row.job_id, row.draining = job_id, draining
-        due = [_due(order, now) for order in orders]
-        return TunerOrders(_wish(row.wish), tuple(order for order in due if order is not None))
+        return TunerOrders(_wish(row.wish), tuple(_due(order, now) for order in orders))
 
     @write_session
     def drain(self, session: Session, tuner_id: str) -> Tuner:
@@ -289,11 +292,14 @@ def _orders(entries: list[Any]) -> tuple[DeviceOrder, ...]:
     )
 
 
-def _due(order: DeviceOrder, now: datetime) -> DueOrder | None:
-    """An order at this moment; None for a quarantine that is over by now."""
+def _is_open(order: DeviceOrder, names: Collection[str], now: datetime) -> bool:
+    """Whether an order is kept: not where its quarantine is over, or its device has been gone for long."""
+    is_over = order.until is not None and order.until <= now
+    return not is_over and (order.device in names or now - order.given_at < timedelta(seconds=GONE_S))
+
+
+def _due(order: DeviceOrder, now: datetime) -> DueOrder:
     left_s = None if order.until is None else (order.until - now).total_seconds()
-    if left_s is not None and left_s <= 0.0:
-        return None
     return DueOrder(order.device, left_s, order.reason, order.given_at)
 
 

@@ -160,6 +160,21 @@ class TestOrders:
         fleet.order(device(samples).name, 30.0)
         clock.advance(30)
         assert fleet.report("t1", [device(samples)]) == TunerOrders()
+        assert fleet.tuners()[0].orders == ()
+
+    def test_orders_go_with_their_devices(self, fleet, samples, clock):
+        """A node of a growing cluster may come back soon, or under another name each time."""
+        gone, here = device(samples), device(samples, 4)
+        fleet.enlist("t1", "h", 1, "1", "ray")
+        fleet.report("t1", [gone, here])
+        fleet.order(gone.name, 7200.0)
+        fleet.order(here.name, None)
+        for _ in range(59):
+            clock.advance(60)
+            assert [order.device for order in fleet.report("t1", [here]).devices] == [gone.name, here.name]
+        clock.advance(60)
+        assert [order.device for order in fleet.report("t1", [here]).devices] == [here.name]
+        assert [order.device for order in fleet.tuners()[0].orders] == [here.name]
 
     def test_an_order_has_a_device_and_an_end(self, fleet, samples):
         fleet.enlist("t1", "h", 1, "1", "local")
