@@ -266,11 +266,15 @@ class TestAtAServer:
         one.store.fleet.drain("t")
         before = one.store.fleet.tuners()
         client = one.client(one.key(KeyScope.WORK))
-        enlisting = {"host": "other", "pid": 8, "version": "0.1", "pool": "ray"}
+        calls: dict[str, dict[str, object]] = {
+            "enlist": {"host": "other", "pid": 8, "version": "0.1", "pool": "ray"},
+            "report": {"devices": []},
+            "leave": {},
+        }
         for tuner_id in ("t", "t1"):  # of another key, and of a process that has the database
-            for method, arguments in (("enlist", enlisting), ("report", {"devices": []}), ("leave", {})):
-                call = {"form": FORM, "arguments": {"tuner_id": tuner_id} | arguments}
-                problem(client.post(f"/v1/work/fleet.{method}", json=call), "not-stored", 404)
+            for method, arguments in calls.items():
+                body = {"form": FORM, "arguments": {"tuner_id": tuner_id} | arguments}
+                problem(client.post(f"/v1/work/fleet.{method}", json=body), "not-stored", 404)
         assert one.store.fleet.tuners() == before
         assert far.fleet.report("t", [], None, False).wish is TunerWish.DRAIN
 

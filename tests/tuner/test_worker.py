@@ -259,7 +259,7 @@ def test_orders_are_by_the_clock_of_the_database(url: str, monkeypatch: pytest.M
     machine = Machine(by_key)
     for off in (timedelta(hours=-2), timedelta(hours=2)):
         with open_store(url) as store:
-            store.database.clock = lambda off=off: datetime.now(UTC) + off  # type: ignore[misc]
+            store.database.clock = lambda off=off: datetime.now(UTC) + off
             with at_work(store, machine):
                 until(store, lambda: any(one.devices for one in store.fleet.tuners()))
                 store.fleet.order("here", 600.0)

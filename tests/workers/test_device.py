@@ -40,17 +40,17 @@ class Clock:
 
 def test_people_begin_and_end_quarantines(target: Target) -> None:
     health = DeviceHealth(Clock())
-    assert not health.needs_canary
+    assert (health.left_s, health.needs_canary) == (0, False)
     health.rest("its fan", 300.0)
     assert (health.left_s, health.state("name", target).reason) == (300.0, "its fan")
     health.rest("", 0.0)
-    assert health.left_s == 0 and health.needs_canary
+    assert (health.left_s, health.needs_canary) == (0, True)
     health.quarantine("broken", 60)
     assert (health.left_s, health.reason) == (60, "broken")
     health.rest("", 0.0)
-    assert health.left_s == 0 and health.needs_canary
+    assert (health.left_s, health.needs_canary) == (0, True)
     health.end_quarantine()
-    assert not health.needs_canary
+    assert (health.left_s, health.needs_canary) == (0, False)
 
 
 def test_no_canary_takes_an_order_back(target: Target) -> None:
