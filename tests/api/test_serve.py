@@ -425,7 +425,7 @@ def test_what_they_say_is_logged(tuners, kit, caplog):
     line = JsonLines().format(record)
     with caplog.at_level(logging.INFO, "tunewright.tuners"):
         one = tuners(
-            1, f"import sys; print({line!r}, file=sys.stderr); print(*{others!r}, sep='\\n'); raise SystemExit(3)"
+            1, f"import sys; print({line!r}, file=sys.stderr); print(*{others!r}, sep='\\n'); raise SystemExit(5)"
         )
         wait_for(lambda: any("ended" in record.message for record in caplog.records))
         one.close(5.0)
@@ -434,7 +434,7 @@ def test_what_they_say_is_logged(tuners, kit, caplog):
     assert (first.levelname, first.job_id, first.pid > 1) == ("WARNING", 12, True)
     assert first.exception == "ZeroDivisionError: a\nbug"
     assert all(said[text].levelname == "INFO" for text in others)
-    assert said["a tuner process ended"].code == 3
+    assert said["a tuner process ended"].code == 5
 
 
 def test_those_that_do_not_end_are_killed(tuners, kit, tmp_path):
