@@ -25,6 +25,8 @@ from tunewright.api import program
 from tunewright.api.app import create_app
 from tunewright.api.client import breaker, tiers
 from tunewright.api.dashboard import page as page_routes
+from tunewright.api.dashboard.task.candidate import CandidateTab
+from tunewright.api.dashboard.task.page import TaskTab
 from tunewright.api.http.descriptions import Descriptions
 from tunewright.api.http.protocol import BoundedProtocol
 from tunewright.api.http.routes import lookup_service
@@ -338,13 +340,23 @@ def shown_client(one: Running, shower: PlainShower) -> httpx.Client:
     return one.client()
 
 
+def tabs_of(path: str) -> list[dict[str, str]]:
+    """Queries of the tabs of the page of a task or of a schedule; one of nothing for other pages."""
+    kind = path.split("/")[-2]
+    tabs = {"tasks": list(TaskTab), "schedules": list(CandidateTab)}.get(kind, [])
+    return [{"tab": tab.value} for tab in tabs] or [{}]
+
+
 @pytest.fixture
 def look(shown_client: httpx.Client, kit: Kit) -> Callable[..., tuple[Page, Any]]:
-    """A function that looks at a page and its twin, which are checked to be whole."""
+    """A function that looks at a page and its twin, which are checked to be whole: at all of its tabs, by default."""
 
     def get(path: str, **query: Any) -> tuple[Page, Any]:
         query.setdefault("target", kit.target().key)
-        page = whole(shown_client.get(path, params=query))
+        queries = [query] if "tab" in query else [query | tab for tab in tabs_of(path)]
+        page, *others = (whole(shown_client.get(path, params=each)) for each in queries)
+        for other in others:
+            page = page.beside(other)
         twin = shown_client.get("/v1/pages" + path, params=query)
         assert twin.status_code == 200, twin.text
         assert len(twin.content) < PAGE_BYTES

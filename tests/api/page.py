@@ -33,6 +33,10 @@ class Page(HTMLParser):
         if not self._is_help:
             self._words.append(data)
 
+    def beside(self, other: Page) -> Page:
+        """This page with what another says, which has another part of the same."""
+        return Page(self.source + other.source[other.source.index("<main") :])
+
     @property
     def words(self) -> str:
         """What can be read before anybody opens a help text."""

@@ -39,7 +39,7 @@ from ..job.curves import Abscissa
 from ..job.history import Histories
 from ..job.page import asked_models, job_page
 from ..job.view import JobPage, JobPageAsked, JobTab
-from ..task.page import TaskAsked, TaskPage, task_charts, task_page
+from ..task.page import TaskAsked, TaskPage, TaskTab, task_charts, task_page
 from .fragment import Fragment
 from .names import named_graph
 from .plots import INSTALL, is_installed, plots
@@ -173,7 +173,7 @@ def document(
     }
     by_seconds = job.model_copy(update={"asked": job.asked.model_copy(update={"x": Abscissa.SECONDS})})
     charts = _both(job_charts(job), job_charts(by_seconds))
-    pages = [render("task/page.html", view=task, charts=task_charts(task)) for task in tasks]
+    pages = [render("task/page.html", view=task, charts=task_charts(task), tabs=list(TaskTab)) for task in tasks]
     style = Markup("\n".join(assets()[name].content.decode() for name in SHEETS))  # safe: files of this package
     return render(
         "report/report.html",

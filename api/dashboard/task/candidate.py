@@ -71,6 +71,16 @@ class Against(StrEnum):
     BEST = "best"
 
 
+class CandidateTab(StrEnum):
+    """The parts of the page, of which it shows one: each is a template `candidate_TAB.html`."""
+
+    OVERVIEW = "overview"
+    LOOPS = "loops"
+    TEXT = "text"
+    MEASURED = "measured"
+    MODEL = "model"
+
+
 class CandidateQuery(Answer):
     """What of a candidate was asked for."""
 
@@ -79,6 +89,16 @@ class CandidateQuery(Answer):
     against: Against | None = Field(
         default=None, description="How the text differs from that of the default, or of the best known."
     )
+    tab: CandidateTab | None = Field(
+        default=None,
+        description="What the page shows, whose data has all of them; null: the `text` where one is asked for, else "
+        "the `overview`.",
+    )
+
+    @property
+    def open_tab(self) -> CandidateTab:
+        """What the page shows."""
+        return self.tab or (CandidateTab.TEXT if self.text else CandidateTab.OVERVIEW)
 
 
 class CandidateAsked(CandidateQuery):

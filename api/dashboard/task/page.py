@@ -69,6 +69,16 @@ ORDERS = {
 """Orders by sort key, and whether descending."""
 
 
+class TaskTab(StrEnum):
+    """The parts of the page, of which it shows one: each is a template of that name."""
+
+    OVERVIEW = "overview"
+    LOOPS = "loops"
+    ROOFLINE = "roofline"
+    TRIALS = "trials"
+    ABOUT = "about"
+
+
 class TaskQuery(Answer):
     """What of a task was asked for."""
 
@@ -82,6 +92,17 @@ class TaskQuery(Answer):
     )
     desc: bool = Field(default=False, description="Whether it begins with the slowest, or with the newest.")
     cursor: Cursor = None
+    tab: TaskTab | None = Field(
+        default=None,
+        description="What the page shows, whose data has all of them; null: the `trials` where something is asked of "
+        "their table, else the `overview`.",
+    )
+
+    @property
+    def open_tab(self) -> TaskTab:
+        """What the page shows."""
+        is_of_trials = self.status or self.desc or self.cursor or self.sort is not TrialSort.TIME
+        return self.tab or (TaskTab.TRIALS if is_of_trials else TaskTab.OVERVIEW)
 
 
 class TaskAsked(TaskQuery):
