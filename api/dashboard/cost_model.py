@@ -45,6 +45,15 @@ MOST_OPS = 20
 USUAL_KIND = "cpu"
 
 
+class CostModelTab(StrEnum):
+    """The parts of the page, of which it shows one: each is a template `cost_model_TAB.html`."""
+
+    OVERVIEW = "overview"
+    SNAPSHOTS = "snapshots"
+    TRAINING = "training"
+    FEATURES = "features"
+
+
 class Picks(StrEnum):
     """What picks schedules that nobody measured."""
 
@@ -132,6 +141,7 @@ class WeightLine(Answer):
 class CostModelPage(Answer):
     """The cost models for a kind of target."""
 
+    tab: CostModelTab = Field(description="What the page shows, whose data has all of them.")
     kind: Text
     kinds: list[Text] = Field(description="Kinds of targets that there is anything of.")
     features: int = Field(description="How many numbers the model sees of a schedule.")
@@ -230,6 +240,7 @@ def cost_model(
     kind: Annotated[
         str, Query(pattern=f"^({USUAL_KIND}|{CUDA})?$", description="Kind of targets; empty: of processors.")
     ] = "",
+    tab: Annotated[CostModelTab, Query(description="What the page shows.")] = CostModelTab.OVERVIEW,
 ) -> CostModelPage:
     """The base model and the snapshots of what this database's trials taught: what each learned from, how good it is on
     tasks held out, which of them jobs begin with and lookups pick by, and which features they go by.
@@ -241,6 +252,7 @@ def cost_model(
     known_id, known_trials = (newest.newest_trial_id, newest.trials) if newest else (0, 0)
     return CostModelPage.show(
         status,
+        tab=tab,
         kind=kind,
         kinds=sorted({USUAL_KIND, kind, *(target.kind for target in store.targets())}),
         features=len(names_of(kind)),

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -342,9 +343,9 @@ def shown_client(one: Running, shower: PlainShower) -> httpx.Client:
 
 def tabs_of(path: str) -> list[dict[str, str]]:
     """Queries of the tabs of the page of a task or of a schedule; one of nothing for other pages."""
-    kind = path.split("/")[-2]
-    tabs = {"tasks": list(TaskTab), "schedules": list(CandidateTab)}.get(kind, [])
-    return [{"tab": tab.value} for tab in tabs] or [{}]
+    kinds: dict[str, type[StrEnum]] = {"tasks": TaskTab, "schedules": CandidateTab}
+    kind = kinds.get(path.split("/")[-2])
+    return [{"tab": tab.value} for tab in kind] if kind else [{}]
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from tunewright.tuner.explain.calibration import Calibration, Pair
 
 from ..waiting import wait_for
 from .examples import HOSTILE, failed, good, others, product, tried
+from .page import whole
 
 
 @pytest.fixture(autouse=True)
@@ -214,3 +215,11 @@ def test_of_a_gpu(one, look):
     _, view = look(made.path(made.schedules[0]), target=gpu.key, text="assembly")
     assert view["text"]["text"] is None
     assert view["text"]["why"] == "cuda:sm_90a:132x128 has none; it has ir, cuda, ptx"
+
+
+def test_an_address_of_a_text_leads_to_it(one, shown_client, kit):
+    made = tried(one.store, kit.target(), 2)
+    for query, place in (({}, "what"), ({"text": "ir"}, "text"), ({"text": "ir", "tab": "model"}, "model")):
+        page = whole(shown_client.get(made.path(made.default), params={"target": made.target.key} | query))
+        shown = [name for name in ("what", "form", "text", "evidence", "model") if page.of("h2", id=f"{name}-title")]
+        assert shown == [place]

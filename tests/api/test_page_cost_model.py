@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from markupsafe import escape
 
-from tunewright.api.dashboard.cost_model import LISTED
+from tunewright.api.dashboard.cost_model import LISTED, CostModelTab
 from tunewright.costmodel.base import base
 from tunewright.costmodel.features import NAMES, version_of
 from tunewright.costmodel.forest import Forest, Growth
@@ -65,10 +65,13 @@ def keep(one):
 
 @pytest.fixture
 def look(client):
+    """A function that gives what the page says, and the text of all of its tabs."""
+
     def found(**query):
         answer = client.get("/v1/pages/cost-model", params=query)
         assert answer.status_code == 200, answer.text
-        return answer.json(), whole(client.get("/cost-model", params=query)).source
+        tabs = [whole(client.get("/cost-model", params=query | {"tab": tab.value})) for tab in CostModelTab]
+        return answer.json(), "\n".join(tab.source for tab in tabs)
 
     return found
 
@@ -231,3 +234,12 @@ def test_a_kind_that_is_none_is_refused(client):
     for path in ("/cost-model", "/v1/pages/cost-model"):
         assert client.get(path, params={"kind": "zz"}).status_code == 422
         assert client.get(path, params={"kind": "cuda"}).status_code == 200
+
+
+def test_older_snapshots_unfold(look, keep):
+    for number in range(10):
+        keep(number)
+    _, text = look()
+    assert '<details id="older-snapshots">' in text and "2 more" in text
+    first, _, others = text.partition("older-snapshots")
+    assert first.count('<th scope="row" rowspan="2">') == 8 and others.count('<th scope="row" rowspan="2">') == 2

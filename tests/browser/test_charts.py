@@ -306,7 +306,7 @@ def test_the_crosshair_reads_the_curve_of_a_job(show: Show, site: Site, shown: S
 
 def test_the_crosshair_reads_each_trial_below_the_roofline(show: Show, site: Site, shown: Shown) -> None:
     path, _, query = shown.paths["task"].partition("?")
-    page, _ = show(shown.paths["task"])
+    page, _ = show(shown.paths["task-roofline"])
     settled(page)  # once the trials are judged
     points = site.view(path, target=query.partition("=")[2])["judged"]["points"]
     figure = page.locator("figure.scatter[data-figure]").first

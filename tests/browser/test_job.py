@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from tunewright.api.dashboard.job.view import JobTab
 from tunewright.db.job import EventKind, NewEvent
@@ -14,10 +14,7 @@ from tunewright.search_space.schedule import Schedule
 
 from .conftest import WIDE, Show
 from .site import Shown, Site, model
-from .test_pages import PHONE, settled
-
-MOST_SCREENS = 3
-"""That a part of the page takes before anything on it is opened."""
+from .test_pages import MOST_SCREENS, PHONE, height
 
 TASKS = 26
 """One more than a page of tasks has."""
@@ -54,11 +51,6 @@ def long_job(site: Site, shown: Shown) -> Iterator[int]:
             site.store.record(record, lease, told)
     yield job_id
     site.steer(job_id, "cancel")
-
-
-def height(page: Page) -> int:
-    found: int = settled(page).evaluate("document.documentElement.scrollHeight")
-    return found
 
 
 @pytest.mark.parametrize("tab", JobTab)

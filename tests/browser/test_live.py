@@ -109,6 +109,7 @@ def test_model_is_sent_watched_and_understood(show: Show, site: Site) -> None:
     expect(page.locator("#multiples svg")).not_to_have_count(0)
     page.locator("#task-table tbody th a").first.click()
     expect(page.locator("#why-title")).to_be_visible()
+    page.get_by_role("link", name="Trials", exact=True).click()
     trials = page.locator("#trials")
     assert len(times_s(page)) > 5
     assert times_s(page) == sorted(times_s(page))

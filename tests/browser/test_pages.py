@@ -9,7 +9,9 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, ViewportSize, expect
 
-from .conftest import Show
+from tunewright.api.dashboard.task.page import ROWS
+
+from .conftest import WIDE, Show
 from .site import Shown
 
 PAGES = (
@@ -26,18 +28,44 @@ PAGES = (
     "compare",
     "compared-tasks",
     "task",
+    "task-loops",
+    "task-roofline",
+    "task-trials",
+    "task-about",
     "trials",
     "candidate",
+    "candidate-loops",
+    "candidate-text",
     "difference",
+    "candidate-measured",
+    "candidate-model",
     "records",
     "cost-model",
+    "cost-model-snapshots",
+    "cost-model-training",
+    "cost-model-features",
     "fleet",
     "search",
 )
 
 PHONE: ViewportSize = {"width": 360, "height": 740}
 
+TALL_PHONE: ViewportSize = {"width": 390, "height": 800}
+
 LAPTOP: ViewportSize = {"width": 1200, "height": 800}
+
+MOST_SCREENS = 3
+"""That a page takes before anything on it is opened."""
+
+MOST_PHONE_SCREENS = 4
+"""That a page of trials takes on a phone."""
+
+FILL_ROWS = """(most) => {
+  const body = document.querySelector("table.folded tbody");
+  const first = body.querySelector("tr");
+  while (body.rows.length < most) body.append(first.cloneNode(true));
+}"""
+"""Have so many rows in a table of trials."""
 
 MOST_SCRIPT_BYTES = 60_000
 """On first load, compressed."""
@@ -152,8 +180,28 @@ def test_page_is_for_everybody(show: Show, shown: Shown, name: str) -> None:
     assert not serious(page, "scrollable-region-focusable", "target-size")
 
 
+def height(page: Page) -> int:
+    found: int = settled(page).evaluate("document.documentElement.scrollHeight")
+    return found
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_no_page_is_longer_than_three_screens(show: Show, shown: Shown, name: str) -> None:
+    page, _ = show(shown.paths[name])
+    assert height(page) <= MOST_SCREENS * WIDE["height"]
+
+
+@pytest.mark.parametrize("name", ["job-trials", "task-trials"])
+def test_trials_are_few_screens_of_a_phone(show: Show, shown: Shown, name: str) -> None:
+    """Also where there are as many as a page has."""
+    page, _ = show(shown.paths[name], viewport=TALL_PHONE)
+    settled(page).evaluate(FILL_ROWS, ROWS)
+    assert page.locator("table.folded tbody tr").count() == ROWS
+    assert height(page) <= MOST_PHONE_SCREENS * TALL_PHONE["height"]
+
+
 def test_trials_are_not_wider_than_a_phone(show: Show, shown: Shown) -> None:
-    page, _ = show(shown.paths["task"], viewport=PHONE)
+    page, _ = show(shown.paths["task-trials"], viewport=PHONE)
     box = settled(page).locator("#trials .scroll")
     assert box.evaluate("(one) => one.scrollWidth <= one.clientWidth")
 
@@ -221,6 +269,6 @@ def test_jobs_at_work_and_their_buttons_are_not_cut_off(show: Show, shown: Shown
 
 
 def test_a_table_without_room_has_a_bar_to_scroll_it(show: Show, shown: Shown) -> None:
-    page, _ = show(shown.paths["task"], viewport=LAPTOP | {"width": 700})
+    page, _ = show(shown.paths["task-trials"], viewport=LAPTOP | {"width": 700})
     bars: list[float] = settled(page).evaluate(BARS)
     assert bars and min(bars) > 0

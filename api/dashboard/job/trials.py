@@ -19,7 +19,7 @@ from ...http.schemas.base import FEW_HAVE_NONE, Answer, Digest
 from ..views import Text
 from .history import Counts
 
-TRIAL_ROWS = 25
+TRIAL_ROWS = 20
 """Trials on one page."""
 
 MOST_TASKS = 200

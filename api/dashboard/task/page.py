@@ -49,7 +49,7 @@ router = APIRouter(tags=["pages"])
 
 TaskInPath = Annotated[str, Path(pattern=f"^{SHA256}$", description="Key of the task.")]
 
-ROWS = 50
+ROWS = 20
 """Trials on one page."""
 
 
