@@ -265,13 +265,14 @@ class TestVoid:
     def test_is_shown_as_such(self, tuned, client):
         self.ask(client, "void")
         page = f"/tasks/{TUNED.key}"
-        for address in (
-            f"/v1/pages{page}",
-            page,
-            f"/v1/pages{page}/schedules/{BEST.key}",
-            f"{page}/schedules/{BEST.key}",
+        for address, tab in (
+            (f"/v1/pages{page}", None),
+            (page, "trials"),
+            (f"/v1/pages{page}/schedules/{BEST.key}", None),
+            (f"{page}/schedules/{BEST.key}", None),
         ):
-            answer = client.get(address, params={"target": TARGET.key}, headers={"Accept": "text/html, */*"})
+            query = {"target": TARGET.key} | ({"tab": tab} if tab else {})
+            answer = client.get(address, params=query, headers={"Accept": "text/html, */*"})
             assert answer.status_code == 200, (address, answer.text[:300])
             assert "voided" in answer.text and "wrong on odd days" in answer.text, address
 
