@@ -112,7 +112,7 @@ def test_small_charts_lead_to_their_tasks(show: Show, shown: Shown) -> None:
 def test_trials_are_narrowed_to_a_task(show: Show, shown: Shown) -> None:
     page, _ = show(shown.paths["job-trials"])
     expect(page.locator("#trial-table tbody tr")).not_to_have_count(0)
-    task = page.get_by_label("Task", exact=True)
+    task = page.locator("select[name=task]")  # whose label holds its options, too
     name = task.locator("option").nth(1).inner_text().rpartition(" (")[0]
     task.select_option(index=1)
     page.get_by_role("button", name="Show", exact=True).click()
