@@ -124,6 +124,7 @@ def test_model_is_sent_watched_and_understood(show: Show, site: Site) -> None:
 
     trials.locator("tbody th a").first.click()
     expect(page.get_by_role("heading", level=1)).to_contain_text("schedule of MatMul")
+    page.get_by_role("link", name="Generated code", exact=True).click()
     page.get_by_role("link", name="Assembly", exact=True).click()
     expect(page.locator("#text pre")).to_contain_text(re.compile(r"\bret"))
 
