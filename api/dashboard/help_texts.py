@@ -119,6 +119,8 @@ _TEXTS = {
     "timed in turn with the default in fresh processes, or as a trial, or elsewhere, as the line says.",
     "time of a run": "How long one inference of the whole model takes. It is the median of runs in fresh processes; "
     "before the job's end it is the sum of what its tasks took as trials.",
+    "time of a schedule": "How long one run of the task takes on this schedule. A confirmed one is a median of runs in "
+    "fresh processes, in turn with the default; one of a trial is the median of its samples.",
     "trials": "Schedules that were compiled, checked against the reference and timed. Failed ones are counted too: "
     "the search learns from them.",
     "trials of a task": "Schedules of the task that were compiled, checked against the reference and timed, by all "
