@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from math import ceil
 
-from .scales import CLOCK_S, Scale, Tick, multiples
+from .scales import CLOCK_S, Scale, Tick, steps_within
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,5 +53,5 @@ class MomentScale(Scale):
         days = ceil(span_s / 86_400 / max(most - 1, 1))
         step_s = next((step for step in CLOCK_S if span_s / step <= most - 1), 86_400 * max(days, 1))
         form = "%Y-%m-%d" if step_s >= 86_400 else "%m-%d %H:%M" if step_s >= 60 else "%H:%M:%S"
-        moments = multiples(self.low, self.high, step_s) or [self.low]
+        moments = steps_within(self.low, self.high, step_s) or [self.low]
         return [Tick(value, self.place(value), f"{datetime.fromtimestamp(value, UTC):{form}}") for value in moments]

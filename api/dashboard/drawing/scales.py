@@ -126,7 +126,7 @@ def scale(values: Iterable[float], axis: AxisSpec, pad: float = 0.0) -> Scale:
     return Scale(low - wide if free_low else low, high + wide if free_high else high, axis.unit)
 
 
-def multiples(low: float, high: float, step: float) -> list[float]:
+def steps_within(low: float, high: float, step: float) -> list[float]:
     """All multiples of a step from `low` to `high`, rounding forgiven."""
     slack = 1e-9 * (high - low) / step
     first, last = ceil(low / step - slack), floor(high / step + slack)
@@ -158,11 +158,11 @@ def _linear_ticks(low: float, high: float, most: int, unit: Unit) -> list[float]
     for step in _steps(low, high, most, unit):
         if (high - low) / step > most + 1:
             continue
-        ticks = multiples(low, high, step)
+        ticks = steps_within(low, high, step)
         if len(ticks) <= most:
             break
     if len(ticks) < 4 and unit is not Unit.CLOCK and (unit is not Unit.COUNT or (step / 2).is_integer()):
-        halves = multiples(low, high, step / 2)  # 2.5, where 2 gives too many and 5 hardly any
+        halves = steps_within(low, high, step / 2)  # 2.5, where 2 gives too many and 5 hardly any
         ticks = halves if len(halves) <= most else ticks
     return ticks or [high]
 

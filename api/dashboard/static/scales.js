@@ -130,13 +130,18 @@ export function valueText(value, unit) {
 
 // Ticks
 
-function multiples(low, high, step) {
+/** All multiples of a step from `low` to `high`, rounding forgiven. */
+function stepsWithin(low, high, step) {
   const slack = (1e-9 * (high - low)) / step;
   const [first, last] = [Math.ceil(low / step - slack), Math.floor(high / step + slack)];
   // A step below one is a decimal fraction, of which only the quotient by its inverse is the nearest number.
   const inverse = step < 1 ? nearest(1 / step) : 0;
   const ticks = [];
-  for (let k = first; k <= last; k++) ticks.push(Math.min(Math.max(inverse ? k / inverse : k * step, low), high));
+  // Above 2 ** 53 a number and the next one are the same: what is counted is how many there are, and begins at zero.
+  for (let n = 0; n <= last - first; n++) {
+    const k = first + n;
+    ticks.push(Math.min(Math.max(inverse ? k / inverse : k * step, low), high));
+  }
   return ticks;
 }
 
@@ -162,11 +167,11 @@ function linearTicks(low, high, most, unit) {
   let step = 1;
   for (step of steps(low, high, most, unit)) {
     if ((high - low) / step > most + 1) continue;
-    ticks = multiples(low, high, step);
+    ticks = stepsWithin(low, high, step);
     if (ticks.length <= most) break;
   }
   if (ticks.length < 4 && unit !== "clock" && (unit !== "count" || Number.isInteger(step / 2))) {
-    const halves = multiples(low, high, step / 2); // 2.5, where 2 gives too many and 5 hardly any
+    const halves = stepsWithin(low, high, step / 2); // 2.5, where 2 gives too many and 5 hardly any
     if (halves.length <= most) ticks = halves;
   }
   return ticks.length ? ticks : [high];
@@ -246,6 +251,11 @@ export function fits(value, isLog) {
   return Number.isFinite(value) && Math.abs(value) < LARGEST && (value > SMALLEST || !isLog);
 }
 
+/** Whether a linear scale with these ends has ticks that differ. */
+export function isWide(low, high) {
+  return high - low > Math.max(WIDEST * Math.max(Math.abs(low), Math.abs(high)), SMALLEST);
+}
+
 /** The scale on which all values are that fit, and those of `include`; `pad` of its length is free at other ends. */
 export function makeScale(values, { unit = "plain", isLog = false, include = [] }, pad = 0) {
   let [low, high] = [Infinity, -Infinity];
@@ -261,7 +271,7 @@ export function makeScale(values, { unit = "plain", isLog = false, include = [] 
     const ratio = (high / low) ** pad;
     return new Scale(isLowFree ? low / ratio : low, isHighFree ? high * ratio : high, unit, true);
   }
-  if (high - low <= Math.max(WIDEST * Math.max(Math.abs(low), Math.abs(high)), SMALLEST)) {
+  if (!isWide(low, high)) {
     const isWhole = unit === "count" || unit === "clock" || Math.abs(high) <= SMALLEST;
     const wide = Math.max(Math.abs(high) / 4, isWhole ? 1 : 0);
     return new Scale(low === 0 ? low : low - wide, high + wide, unit);

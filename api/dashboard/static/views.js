@@ -4,7 +4,7 @@
 //   { x: [low, high] or null, y: the same, off: Set of names, log: { x: true, false or undefined, y: the same } }
 // `x` and `y` are what was zoomed to, `off` the parts that are switched off, `log` where an axis is other than it came.
 
-import { Scale, fits, makeScale } from "./scales.js";
+import { Scale, fits, isWide, makeScale } from "./scales.js";
 
 export const SERIES = 6; // so many have a colour and a number of their own; "rest" is all after them
 const FREE = { steps: [0, 0.06], scatter: [0.03, 0.03], histogram: [0, 0.12] }; // of each axis, at its ends
@@ -105,7 +105,7 @@ export function scalesOf(figure, view) {
   const [x, y] = ["x", "y"].map((axis) => {
     const whole = wholeScale(figure, view, axis);
     const [low, high] = view[axis] ?? [];
-    const isSeen = view[axis] && fits(low, whole.isLog) && fits(high, whole.isLog);
+    const isSeen = view[axis] && fits(low, whole.isLog) && fits(high, whole.isLog) && isWide(low, high);
     return isSeen ? new Scale(low, high, whole.unit, whole.isLog) : whole;
   });
   if (figure.kind !== "steps" || !view.x || view.y) return { x, y };
@@ -131,8 +131,9 @@ export function zoomTo(figure, view, places) {
     const whole = wholeScale(figure, view, axis);
     const [from, to] = ends.map((value) => whole.part(value));
     if (!(to - from >= NARROWEST)) return view;
-    const seen = [Math.max(ends[0], whole.low), Math.min(ends[1], whole.high)];
-    zoomed[axis] = from <= 0 && to >= 1 ? null : shorten(seen, whole.isLog);
+    const seen = shorten([Math.max(ends[0], whole.low), Math.min(ends[1], whole.high)], whole.isLog);
+    if (!isWide(...seen)) return view;
+    zoomed[axis] = from <= 0 && to >= 1 ? null : seen;
   }
   return zoomed;
 }
