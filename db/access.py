@@ -88,6 +88,12 @@ class Key:
             namespace == name or namespace.startswith(f"{name}.") for name in self.namespaces
         )
 
+    def covers(self, other: Key) -> bool:
+        """Whether it may do all that another one may."""
+        spaces = other.namespaces
+        is_within = self.namespaces is None if spaces is None else all(map(self.may_use, spaces))
+        return other.scopes <= self.scopes and is_within
+
     @property
     def is_local(self) -> bool:
         """Whether a service made it, for the commands of its own machine alone."""

@@ -24,7 +24,7 @@ from .webhooks import delete_webhooks
 
 
 class NotGranted(StoreError):
-    """A key can't make another one that may do more than itself. Nothing was stored."""
+    """A key can neither make nor revoke another one that may do more than itself. Nothing was stored."""
 
 
 TOKEN = re.compile(rf"tw_([A-Za-z0-9]{{{ID_LETTERS}}})_([A-Za-z0-9_-]{{43}})")
@@ -151,18 +151,16 @@ class Keys(DatabasePart):
     def _grant(
         self, session: Session, giver_id: str, values: dict[str, Any], life: timedelta | None, token: str
     ) -> Key:
-        row = session.get(KeyRow, clean(giver_id), with_for_update=True)  # a revocation waits
         now = self.database.now(session)
-        if row is None or row.is_passing or not row.is_valid(now):
-            raise NotGranted("only a lasting key that is in force can make others")
-        giver = _key(row)
+        owner = _owner(session, giver_id)
+        giver = _in_force(_locked(session, owner)[owner], now)
         if lacking := sorted(set(values["scopes"]) - giver.scopes):
             raise NotGranted(f"the key that makes it has no scope {', '.join(lacking)} itself")
         if values["namespaces"] is None:
-            values["namespaces"] = row.namespaces
+            values["namespaces"] = None if giver.namespaces is None else sorted(giver.namespaces)
         if foreign := [each for each in values["namespaces"] or () if not giver.may_use(each)]:
             raise NotGranted(f"the key that makes it is not for the namespace {foreign[0]} itself")
-        ends = [end for end in (None if life is None else now + life, row.expires_at) if end is not None]
+        ends = [end for end in (None if life is None else now + life, giver.expires_at) if end is not None]
         new = {**values, "created_at": now, "expires_at": min(ends, default=None)}
         self.database.add(session, KeyRow, ["id"], [new])
         made = self._row(session, token)
@@ -170,12 +168,20 @@ class Keys(DatabasePart):
         return _key(made)
 
     @write_session
-    def revoke(self, session: Session, key_id: str) -> Key:
-        """Revoke a key and the sessions that began with it, and delete its webhooks. Raises NotFound."""
-        row = session.get(KeyRow, clean(key_id), with_for_update=True)
+    def revoke(self, session: Session, key_id: str, giver_id: str | None = None) -> Key:
+        """Revoke a key and the sessions that began with it, and delete its webhooks. What it made stays in force.
+
+        `giver_id` is the key that asks for it, or a session: it revokes itself, its key, and what may do no more than
+        that. None: who asks has the database at hand. Raises NotFound, and NotGranted for other keys.
+        """
+        key_id = clean(key_id)
+        owner = key_id if giver_id in (None, key_id) else _owner(session, giver_id)
+        rows = _locked(session, key_id, owner)
+        row, now = rows[key_id], self.database.now(session)
         if row is None:
             raise NotFound(f"{self.database}: there is no key {key_id}")
-        now = self.database.now(session)
+        if owner != key_id and not _in_force(rows[owner], now).covers(_key(row)):
+            raise NotGranted("the key that is to be revoked may do more than the one that asks for it")
         row.revoked_at = row.revoked_at or now
         its_sessions = (KeyRow.is_passing, KeyRow.name == f"{SESSION_OF}{row.id}", KeyRow.revoked_at.is_(None))
         session.execute(update(KeyRow).where(*its_sessions).values(revoked_at=now))
@@ -251,6 +257,25 @@ def _new_values(token: str, name: str, scopes: Collection[str], *, is_passing: b
 def _key(row: KeyRow) -> Key:
     namespaces = None if row.namespaces is None else frozenset(row.namespaces)
     return from_row(Key, row, scopes=frozenset(map(KeyScope, row.scopes)), namespaces=namespaces)
+
+
+def _owner(session: Session, key_id: str) -> str:
+    """The id of the key that a session began with, else that of a key itself."""
+    row = session.get(KeyRow, clean(key_id))
+    return clean(key_id) if row is None else _key(row).owner
+
+
+def _locked(session: Session, *key_ids: str) -> dict[str, KeyRow | None]:
+    """Rows of keys as they are now, and remain until the end of the transaction: a revocation waits."""
+    ordered = sorted(set(key_ids))  # so that two keys that revoke each other do not deadlock
+    return {one: session.get(KeyRow, one, with_for_update=True, populate_existing=True) for one in ordered}
+
+
+def _in_force(row: KeyRow | None, now: datetime) -> Key:
+    """A key that makes or revokes others. Raises NotGranted where it is no lasting one that is in force."""
+    if row is None or row.is_passing or not row.is_valid(now):
+        raise NotGranted("only a lasting key that is in force can make and revoke others")
+    return _key(row)
 
 
 def _lifetime(expires_in_s: float | None) -> timedelta | None:

@@ -63,6 +63,9 @@ class KeyLine(Answer):
     last_used_at: datetime | None = Field(description="To the minute.")
     is_valid: bool = Field(description="Whether it is neither revoked nor expired.")
     is_own: bool = Field(description="Whether it is the one of who looks.")
+    is_revocable: bool = Field(
+        description="Whether it is valid, and who looks may revoke it: it may do no more than theirs."
+    )
 
 
 class KeysPage(Answer):
@@ -82,6 +85,7 @@ async def key_owner(key: Annotated[Key, needs(KeyScope.KEYS_WRITE)]) -> str:
 def keys(service: ServiceDep, viewer: Annotated[str, Depends(key_owner)]) -> KeysPage:
     """The API keys, when they were used last, and what each scope allows. No key's text is on it."""
     found, now = service.store.keys.list(), datetime.now(UTC)
+    valid = {key.id for key in found if key.revoked_at is None and (key.expires_at is None or key.expires_at > now)}
     own = next((key for key in found if key.id == viewer), None)
     granted = own.scopes if own is not None else frozenset()
     return KeysPage(
@@ -89,8 +93,9 @@ def keys(service: ServiceDep, viewer: Annotated[str, Depends(key_owner)]) -> Key
             KeyLine.show(
                 key,
                 **shown_key(key),
-                is_valid=key.revoked_at is None and (key.expires_at is None or key.expires_at > now),
+                is_valid=key.id in valid,
                 is_own=key.id == viewer,
+                is_revocable=key.id in valid and own is not None and (key.id == viewer or own.covers(key)),
             )
             for key in found[:MOST_KEYS]
         ],

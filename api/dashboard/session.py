@@ -171,7 +171,7 @@ def _with_session(answer: Sent, key: Key, token: str, request: Request) -> Sent:
 async def logout(request: Request, service: ServiceDep, key: Annotated[Key, needs()]) -> HTMLResponse:
     """End the session of this browser. A key that is no session stays as it is."""
     if COOKIE in request.cookies and "authorization" not in request.headers:
-        await in_thread(partial(service.store.keys.revoke, key.id))
+        await in_thread(partial(service.store.keys.revoke, key.id, key.id))
         key_cache: KeyCache = request.app.state.keys
         key_cache.forget(request.cookies[COOKIE])
     answer = page("goodbye.html", headers={"Clear-Site-Data": '"cache"'})  # pages that the browser kept

@@ -54,8 +54,8 @@ class ProblemKind(Enum):
     NOT_GRANTED = (
         "not-granted",
         403,
-        "A key can't give what it lacks",
-        "Leave out what the detail names, or have it made where the database is: `tunewright key create`.",
+        "A key can neither give nor revoke what it lacks",
+        "Leave out what the detail names, or do it where the database is: `tunewright key create`, `key revoke`.",
     )
     CROSS_ORIGIN = (
         "cross-origin",

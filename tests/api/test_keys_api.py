@@ -7,6 +7,7 @@ import logging
 
 import pytest
 
+from tunewright.api.http.local_key import SCOPES
 from tunewright.db.access import LOCAL, SESSION_OF, KeyScope
 
 from .conftest import problem
@@ -92,6 +93,20 @@ def test_what_is_wrong_is_told_of_the_field(one, giver, change, pointer):
     found = problem(giver.post("/v1/keys", json=ASKED | change), "invalid-request", 422)
     assert found["errors"][0]["pointer"] == pointer
     assert len(one.store.keys.list()) == 2
+
+
+def test_a_key_revokes_only_what_may_do_no_more(one, giver):
+    """Neither the key of an administrator nor the local one."""
+    admin, local = one.key(*set(KeyScope) - {KeyScope.LOGIN}), one.store.keys.create(f"{LOCAL}/x", SCOPES)[0].id
+    browser = log_in(one, one.key(KeyScope.JOBS_READ, KeyScope.KEYS_WRITE))
+    for client in (giver, browser):
+        for key_id in (admin.split("_")[1], local):
+            problem(client.post(f"/v1/keys/{key_id}:revoke"), "not-granted", 403)
+    assert giver.get("/keys").text.count(":revoke") == 2
+    assert all(key.revoked_at is None for key in one.store.keys.list())
+    shown = {key["id"]: key["is_revocable"] for key in giver.get("/v1/pages/keys").json()["keys"]}
+    assert not shown[local] and sum(shown.values()) == 2  # itself, and that of the browser
+    assert one.client(admin).post(f"/v1/keys/{local}:revoke").json()["revoked_at"]
 
 
 def test_there_is_no_such_key(giver):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -301,6 +302,53 @@ class TestGrants:
         keys.revoke(giver.id)
         with pytest.raises(NotGranted, match="only a lasting key"):
             keys.grant(giver.id, "farm", {KeyScope.JOBS_READ})
+
+    def test_a_key_revokes_itself_and_what_may_do_no_more(self, keys, giver):
+        token = keys.create("n", {KeyScope.KEYS_WRITE})[1]
+        peer = keys.create("peer", giver.scopes)[0]
+        more = keys.create("more", {*giver.scopes, KeyScope.WORK})[0]
+        session, _ = keys.begin_session(token, {KeyScope.KEYS_WRITE}, 60)
+        for asks, refused in ((giver, more), (session, peer), (session, giver)):
+            with pytest.raises(NotGranted, match="may do more"):
+                keys.revoke(refused.id, asks.id)
+        assert [one.revoked_at for one in keys.list()] == [None] * 4
+        for revoked in (peer.id, session.owner, giver.id):
+            assert keys.revoke(revoked, giver.id).revoked_at is not None
+        with pytest.raises(NotGranted, match="in force"):
+            keys.revoke(more.id, giver.id)
+        assert keys.revoke(more.id).revoked_at is not None
+
+    @pytest.mark.parametrize(
+        ("own", "others", "may"),
+        [
+            (["team"], None, False),
+            (["team"], ["team.x", "other"], False),
+            (["team"], ["team.x", "team"], True),
+            (["team"], [], True),
+            (None, ["team"], True),
+            (None, None, True),
+        ],
+    )
+    def test_it_revokes_within_its_namespaces(self, keys, own, others, may):
+        giver, _ = keys.create("team", {KeyScope.KEYS_WRITE, KeyScope.LOGS_READ}, namespaces=own)
+        other, _ = keys.create("other", {KeyScope.LOGS_READ}, namespaces=others)
+        if may:
+            assert keys.revoke(other.id, giver.id).revoked_at is not None
+        else:
+            with pytest.raises(NotGranted, match="may do more"):
+                keys.revoke(other.id, giver.id)
+
+    def test_keys_that_revoke_each_other_all_end(self, shared_url):
+        with open_store(shared_url) as store:
+            for _ in range(5):
+                ids = [store.keys.create(name, {KeyScope.KEYS_WRITE})[0].id for name in "ab"]
+
+                def revoke(number, ids=ids):
+                    with suppress(NotGranted):  # the other one was before
+                        store.keys.revoke(ids[number % 2], ids[1 - number % 2])
+
+                in_threads(revoke, 4)
+                assert any(key.revoked_at for key in store.keys.list() if key.id in ids)
 
     def test_namespaces_are_those_of_the_maker_or_below(self, keys):
         giver, _ = keys.create("team", {KeyScope.LOGS_READ}, namespaces=["team"])

@@ -49,7 +49,7 @@ def create_key(request: KeyAsked, answer: Response, service: ServiceDep, giver: 
     scopes = [KeyScope(scope) for scope in request.scopes]
     lasts_s = None if request.days is None else request.days * DAY_S
     try:
-        key, token = service.store.keys.grant(giver.owner, request.name, scopes, lasts_s, namespaces=request.namespaces)
+        key, token = service.store.keys.grant(giver.id, request.name, scopes, lasts_s, namespaces=request.namespaces)
     except NotGranted as error:
         raise Problem(ProblemKind.NOT_GRANTED, str(error)) from error
     _log.info("key %s was made", key.id, extra={"key": giver.owner})
@@ -60,13 +60,17 @@ def create_key(request: KeyAsked, answer: Response, service: ServiceDep, giver: 
 @router.post(
     "/{key_id}:revoke",
     summary="Revoke a key",
-    responses=problems(ProblemKind.INVALID, ProblemKind.NO_SUCH_KEY, ProblemKind.UNWRITABLE),
+    responses=problems(ProblemKind.INVALID, ProblemKind.NOT_GRANTED, ProblemKind.NO_SUCH_KEY, ProblemKind.UNWRITABLE),
     dependencies=CHANGES,
 )
 def revoke_key(service: ServiceDep, giver: Giver, key_id: KeyId) -> KeyShown:
-    """Make a key and its sessions worthless for good, within a few seconds everywhere. Twice is harmless."""
+    """Make a key and its sessions worthless for good, within a few seconds everywhere. Twice is harmless. The key of
+    this request may do what that one may, or more: of a session the key that it began with.
+    """
     try:
-        key = service.store.keys.revoke(key_id)
+        key = service.store.keys.revoke(key_id, giver.id)
+    except NotGranted as error:
+        raise Problem(ProblemKind.NOT_GRANTED, str(error)) from error
     except NotFound as error:
         raise Problem(ProblemKind.NO_SUCH_KEY, "there is no such key") from error
     _log.info("key %s was revoked", key.id, extra={"key": giver.owner})
