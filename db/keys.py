@@ -189,6 +189,15 @@ class Keys(DatabasePart):
         return _key(row)
 
     @write_session
+    def widen(self, session: Session, key_id: str, scopes: Collection[KeyScope]) -> Key:
+        """Let a key do these things too. Raises NotFound."""
+        row = session.get(KeyRow, clean(key_id), with_for_update=True)
+        if row is None:
+            raise NotFound(f"{self.database}: there is no key {key_id}")
+        row.scopes = sorted({*row.scopes, *map(str, scopes)})
+        return _key(row)
+
+    @write_session
     def remove_expired(self, session: Session) -> int:
         """Delete passing keys that are not valid any more; how many."""
         statement = delete(KeyRow).where(KeyRow.is_passing, ~_is_valid_sql(self.database.now(session)))

@@ -30,6 +30,8 @@ def local_key(path: Path, store: Store) -> Path:
     if key is None or key.revoked_at is not None:
         path.unlink()
         store.keys.create(name, SCOPES, token=_write(path))
+    elif key.is_local and not key.scopes >= SCOPES:  # made by a version that knew fewer
+        store.keys.widen(key.id, SCOPES)
     return path
 
 

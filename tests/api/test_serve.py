@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -26,7 +27,7 @@ from tunewright.api.http.local_key import local_key
 from tunewright.api.http.service import Options
 from tunewright.api.serve import ServeOptions, ServiceAddress, _shown_host, _strike_off, serve
 from tunewright.api.tuners import Tuners
-from tunewright.db.access import KeyScope
+from tunewright.db.access import LOCAL, KeyScope, new_token
 from tunewright.db.errors import Unreachable
 from tunewright.db.job import JobSpec, SearchBudget, SpecTask
 from tunewright.db.store import open_store
@@ -257,6 +258,27 @@ def test_the_local_key_is_made_once(tmp_path):
         assert second != first
         assert store.keys.check(second.strip())
         assert list(tmp_path.glob("local_key*")) == [tmp_path / "local_key"]
+
+
+def test_a_local_key_of_an_older_version_may_do_what_a_new_one_may(tmp_path):
+    with open_store(f"sqlite:///{tmp_path}/a.db") as store:
+        path, token = tmp_path / "local_key", new_token()
+        path.write_text(token)
+        path.chmod(0o600)
+        older = store.keys.create(f"{LOCAL}{tmp_path}", {KeyScope.JOBS_READ}, token=token)[0]
+        local_key(path, store)
+        assert path.read_text() == token
+        assert store.keys.list() == [replace(older, scopes=frozenset(KeyScope) - {KeyScope.LOGIN})]
+
+
+def test_a_key_of_people_in_place_of_the_local_one_gets_nothing(tmp_path):
+    with open_store(f"sqlite:///{tmp_path}/a.db") as store:
+        path = tmp_path / "local_key"
+        key, token = store.keys.create("farm", {KeyScope.JOBS_READ})
+        path.write_text(token)
+        path.chmod(0o600)
+        local_key(path, store)
+        assert store.keys.list() == [key]
 
 
 @pytest.mark.parametrize("harm", ["open to others", "other text", "a link"])
