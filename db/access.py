@@ -32,6 +32,9 @@ NAME_LETTERS = 200
 MOST_DAYS = 36500
 """Longest life of a key that people give, in days."""
 
+MADE_DAYS = 90
+"""Longest life of a key that a browser's session or a local key makes, in days: such a key outlives its revocation."""
+
 
 def check_key_name(name: str) -> str:
     """A name for a key that people make. Raises ValueError where it is none."""
@@ -93,6 +96,12 @@ class Key:
         spaces = other.namespaces
         is_within = self.namespaces is None if spaces is None else all(map(self.may_use, spaces))
         return other.scopes <= self.scopes and is_within
+
+    @property
+    def leaves(self) -> str | None:
+        """What stays when it is revoked, for people; None: nothing."""
+        makes = KeyScope.KEYS_WRITE in self.scopes
+        return "keys that it made stay in force until they end or are revoked" if makes else None
 
     @property
     def is_local(self) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, and_, delete, func, or_, select, update
 from sqlalchemy.orm import Session
 
-from .access import ID_LETTERS, LOCAL, LOCAL_OWNER, SESSION_OF, Key, KeyScope, new_token
+from .access import ID_LETTERS, LOCAL, LOCAL_OWNER, MADE_DAYS, SESSION_OF, Key, KeyScope, new_token
 from .database import KEYS_AT_ONCE, Database, DatabasePart, batches, read_session, retry, write_session
 from .errors import NotFound, StoreError
 from .logs.entry import check_namespace
@@ -139,7 +139,8 @@ class Keys(DatabasePart):
     ) -> tuple[Key, str]:
         """A new key and its token, made by the key of an id: it may do nothing that that one may not.
 
-        It ends with that one at the latest, and is for its namespaces of the log alone. Raises NotGranted where more is
+        It ends with that one at the latest, and where that is a session or a local key after MADE_DAYS; and is for its
+        namespaces of the log alone. `giver_id` is that of the session, where one asks. Raises NotGranted where more is
         asked for, or the key of that id is no lasting one that is valid; ValueError as `create`.
         """
         token = new_token()
@@ -160,7 +161,8 @@ class Keys(DatabasePart):
             values["namespaces"] = None if giver.namespaces is None else sorted(giver.namespaces)
         if foreign := [each for each in values["namespaces"] or () if not giver.may_use(each)]:
             raise NotGranted(f"the key that makes it is not for the namespace {foreign[0]} itself")
-        ends = [end for end in (None if life is None else now + life, giver.expires_at) if end is not None]
+        bound = now + timedelta(days=MADE_DAYS) if giver.is_local or owner != giver_id else None
+        ends = [end for end in (None if life is None else now + life, giver.expires_at, bound) if end is not None]
         new = {**values, "created_at": now, "expires_at": min(ends, default=None)}
         self.database.add(session, KeyRow, ["id"], [new])
         made = self._row(session, token)

@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends
 from pydantic import Field
 
-from tunewright.db.access import Key, KeyScope
+from tunewright.db.access import MADE_DAYS, Key, KeyScope
 
 from ..http.access import needs
 from ..http.schemas.base import Answer
@@ -63,6 +63,7 @@ class KeyLine(Answer):
     last_used_at: datetime | None = Field(description="To the minute.")
     is_valid: bool = Field(description="Whether it is neither revoked nor expired.")
     is_own: bool = Field(description="Whether it is the one of who looks.")
+    leaves: Text | None = Field(description="What stays when it is revoked.")
     is_revocable: bool = Field(
         description="Whether it is valid, and who looks may revoke it: it may do no more than theirs."
     )
@@ -74,6 +75,7 @@ class KeysPage(Answer):
     keys: list[KeyLine] = Field(description="The newest first; not the sessions of browsers.")
     is_cut: bool = Field(description="Whether there are more than are listed.")
     scopes: list[ScopeLine]
+    most_days: int = Field(description="How many days a key that is made on the page is good for at most.")
 
 
 async def key_owner(key: Annotated[Key, needs(KeyScope.KEYS_WRITE)]) -> str:
@@ -100,5 +102,6 @@ def keys(service: ServiceDep, viewer: Annotated[str, Depends(key_owner)]) -> Key
             for key in found[:MOST_KEYS]
         ],
         is_cut=len(found) > MOST_KEYS,
+        most_days=MADE_DAYS,
         scopes=[ScopeLine(scope=scope, allows=words, is_grantable=scope in granted) for scope, words in ALLOWS.items()],
     )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
+from datetime import datetime, timedelta
 
 import pytest
 
 from tunewright.api.http.local_key import SCOPES
-from tunewright.db.access import LOCAL, SESSION_OF, KeyScope
+from tunewright.db.access import LOCAL, MADE_DAYS, SESSION_OF, KeyScope
 
 from .conftest import problem
 from .page import whole
@@ -125,7 +126,12 @@ def test_a_session_of_a_key_makes_what_the_key_may_and_only_from_own_pages(one):
     page = whole(browser.get("/keys", headers={"Accept": "text/html"}))
     disabled = {box["value"] for box in page.of("input", name="scopes") if "disabled" in box}
     assert "records:read" in disabled and not disabled & {"jobs:read", "work", "keys:write"}
-    assert "(yours)" in page.words
+    assert "(yours)" in page.words and f"at most {MADE_DAYS}" in page.words
+    made = browser.post("/v1/keys", json=ASKED | {"days": 1000}).json()
+    lasts = datetime.fromisoformat(made["expires_at"]) - datetime.fromisoformat(made["created_at"])
+    assert lasts == timedelta(days=MADE_DAYS)
+    assert "stay in force" in browser.post(f"/v1/keys/{token.split('_')[1]}:revoke").json()["note"]
+    assert one.client(made["key"]).post(f"/v1/keys/{made['id']}:revoke").status_code == 403  # it is, without the scope
 
 
 def test_a_session_of_a_link_makes_none(one):

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import event, text
 
-from tunewright.db.access import LOCAL, KeyScope, new_token
+from tunewright.db.access import LOCAL, MADE_DAYS, KeyScope, new_token
 from tunewright.db.errors import NotFound
 from tunewright.db.keys import Keys, NotGranted
 from tunewright.db.store import open_store
@@ -287,6 +287,17 @@ class TestGrants:
     @pytest.mark.parametrize("life_s", [None, 7200.0])
     def test_it_ends_with_its_maker(self, keys, giver, life_s):
         assert keys.grant(giver.id, "farm", {KeyScope.JOBS_READ}, life_s)[0].expires_at == giver.expires_at
+
+    @pytest.mark.parametrize("life_s", [None, 1e9, 60.0])
+    def test_what_a_session_or_a_local_key_makes_ends(self, keys, clock, life_s):
+        _, token = keys.create("admin", {KeyScope.KEYS_WRITE})
+        session, _ = keys.begin_session(token, {KeyScope.KEYS_WRITE}, 60)
+        local, _ = keys.create(f"{LOCAL}/home", {KeyScope.KEYS_WRITE})
+        until = clock.now + min(timedelta(days=MADE_DAYS), timedelta(seconds=life_s or 1e9))
+        for giver_id in (session.id, local.id):
+            assert keys.grant(giver_id, "farm", {KeyScope.KEYS_WRITE}, life_s)[0].expires_at == until
+        asked = None if life_s is None else clock.now + timedelta(seconds=life_s)
+        assert keys.grant(session.owner, "farm", {KeyScope.KEYS_WRITE}, life_s)[0].expires_at == asked
 
     @pytest.mark.parametrize("scope", [KeyScope.WORK, KeyScope.JOBS_WRITE, KeyScope.LOGIN])
     def test_it_gives_nothing_that_it_lacks(self, keys, giver, scope):

@@ -71,6 +71,8 @@ def test_a_revoked_key_is_worthless(db: list[str], command: Command) -> None:
     assert again["revoked_at"] == command("key", "list", *db, "--json").data["keys"][0]["revoked_at"]
     assert "revoked 20" in command("key", "list", *db).out
     refused(command("key", "revoke", "nobody", *db), "there is no key nobody")
+    giver = command("key", "create", "giver", "--scope", "keys:write", *db).out[3:15]
+    assert "giver\nkeys that it made stay in force" in command("key", "revoke", giver, *db).out
 
 
 def test_names_are_only_text(db: list[str], command: Command) -> None:

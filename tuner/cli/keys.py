@@ -128,12 +128,15 @@ def revoke(
     from tunewright.db.reader import open_existing
 
     with open_existing(db or settings().db, patience_s=PATIENCE_S) as store:  # where there is none, it has no key
-        return CommandAnswer(_key_json(store.keys.revoke(key_id)), render_revoke)
+        key = store.keys.revoke(key_id)
+        return CommandAnswer({**_key_json(key), "note": key.leaves}, render_revoke)
 
 
 def render_revoke(console: Console, data: dict[str, Any]) -> None:
     """Print the key that was revoked."""
     console.print(f"revoked: {data['id']}, {printable(data['name'])}", soft_wrap=True)
+    if data["note"]:
+        console.print(data["note"], soft_wrap=True)
 
 
 def _key_json(key: Key) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from ..access import count_as_change, needs
 from ..openapi import problems
 from ..paging import Page
 from ..problems import Problem, ProblemKind
-from ..schemas.keys import KeyAsked, KeyCreated, KeyShown, shown_key
+from ..schemas.keys import KeyAsked, KeyCreated, KeyRevoked, KeyShown, shown_key
 from ..service import ServiceDep
 
 router = APIRouter(prefix="/v1/keys", tags=["keys"])
@@ -44,7 +44,8 @@ def list_keys(service: ServiceDep) -> Page[KeyShown]:
 )
 def create_key(request: KeyAsked, answer: Response, service: ServiceDep, giver: Giver) -> KeyCreated:
     """Make a key that may do what the key of this request may, or less: of a session the key that it began with. It
-    ends with that at the latest. Its text is in this answer alone: the database keeps a digest.
+    ends with that at the latest, and after 90 days where a session or the local key makes it. Its text is in this
+    answer alone: the database keeps a digest.
     """
     scopes = [KeyScope(scope) for scope in request.scopes]
     lasts_s = None if request.days is None else request.days * DAY_S
@@ -63,9 +64,10 @@ def create_key(request: KeyAsked, answer: Response, service: ServiceDep, giver: 
     responses=problems(ProblemKind.INVALID, ProblemKind.NOT_GRANTED, ProblemKind.NO_SUCH_KEY, ProblemKind.UNWRITABLE),
     dependencies=CHANGES,
 )
-def revoke_key(service: ServiceDep, giver: Giver, key_id: KeyId) -> KeyShown:
+def revoke_key(service: ServiceDep, giver: Giver, key_id: KeyId) -> KeyRevoked:
     """Make a key and its sessions worthless for good, within a few seconds everywhere. Twice is harmless. The key of
-    this request may do what that one may, or more: of a session the key that it began with.
+    this request may do what that one may, or more: of a session the key that it began with. What the key made stays
+    in force.
     """
     try:
         key = service.store.keys.revoke(key_id, giver.id)
@@ -74,4 +76,4 @@ def revoke_key(service: ServiceDep, giver: Giver, key_id: KeyId) -> KeyShown:
     except NotFound as error:
         raise Problem(ProblemKind.NO_SUCH_KEY, "there is no such key") from error
     _log.info("key %s was revoked", key.id, extra={"key": giver.owner})
-    return KeyShown.show(key, **shown_key(key))
+    return KeyRevoked.show(key, **shown_key(key), note=key.leaves)

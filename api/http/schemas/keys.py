@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, ConfigDict, Field
 from pydantic.config import JsonDict
 
-from tunewright.db.access import MOST_DAYS, NAME_LETTERS, Key, KeyScope, check_key_name
+from tunewright.db.access import MADE_DAYS, MOST_DAYS, NAME_LETTERS, Key, KeyScope, check_key_name
 from tunewright.db.logs.entry import NAMESPACE
 
 from .base import EXAMPLE_MOMENT, NOT_BLANK, Answer, RequestModel
@@ -51,7 +51,8 @@ class KeyAsked(RequestModel):
         None,
         ge=0.01,
         le=MOST_DAYS,
-        description="How long it is good for; null: as long as its maker at most.",
+        description="How long it is good for; null: as long as its maker at most. One that a browser's session or the "
+        f"local key makes is good for {MADE_DAYS} days at most.",
     )
     namespaces: list[Annotated[str, Field(max_length=64, pattern=f"^{NAMESPACE}$")]] | None = Field(
         None,
@@ -92,7 +93,16 @@ class KeyCreated(KeyShown):
 
     model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE_SHOWN | {"key": "tw_k3f0a5b1f9b1_" + 43 * "x"}]})
 
+    expires_at: datetime | None = Field(description="Sooner than asked for, where its maker gives no longer.")
     key: str = Field(description="What clients send. It is in this answer alone.")
+
+
+class KeyRevoked(KeyShown):
+    """A key that is worthless from now on."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE_SHOWN | {"note": None}]})
+
+    note: str | None = Field(description="What the revocation leaves, for people. Null: nothing.")
 
 
 def shown_key(key: Key) -> dict[str, object]:
