@@ -21,6 +21,7 @@ from .task_graph import (
     MOST_BYTES,
     MOST_EDGES,
     MOST_LETTERS,
+    MOST_NAMED,
     MOST_NODES,
     MOST_SOURCES,
     ModelStep,
@@ -28,9 +29,6 @@ from .task_graph import (
     StepKind,
     TaskGraph,
 )
-
-MOST_NAMED = 100_000
-"""Letters of the names of all steps together: what comes behind has none."""
 
 _SIZES = {dtype.value: dtype.size_bytes for dtype in DType}
 

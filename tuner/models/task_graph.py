@@ -29,6 +29,9 @@ MOST_EDGES = 20_000
 MOST_LETTERS = 200
 """Letters of an op, a type or a name."""
 
+MOST_NAMED = 100_000
+"""Letters of the names of all steps together: what comes behind has none."""
+
 MOST_BYTES = 1 << 40
 """The largest size of a tensor that is told."""
 
@@ -127,7 +130,11 @@ class TaskGraph:
     @staticmethod
     def of_json(data: Any, tasks: int) -> TaskGraph:
         """Raises KeyError, TypeError, ValueError or IndexError for what is no graph of so many tasks."""
+        if max(len(data["others"]), len(data["types"])) > MOST_NODES:
+            raise ValueError("more ops or types than steps that are kept")
         others = [(StepKind(kind), _text(op)) for kind, op in data["others"]]
+        if any(kind is StepKind.TASK for kind, _ in others):
+            raise ValueError("a task has its number, and no op")
         types = [(_text(kind), _count(size_bytes)) for kind, size_bytes in data["types"]]
         rows = data["steps"]
         names = data.get("names") or [()] * len(rows)
@@ -147,6 +154,8 @@ class TaskGraph:
                     names=tuple(map(_text, own)),
                 )
             )
+        if sum(len(name) for step in steps for name in step.names) > MOST_NAMED:
+            raise ValueError("more names than are kept")
         chains = tuple(_chain(places, runs, tasks) for places, runs in data["chains"])
         _check_chains(steps, chains)
         return TaskGraph(tuple(steps), chains, _count(data["left_out"]))
@@ -157,8 +166,9 @@ def _numbered(items: Iterable[tuple[str, Any]]) -> dict[tuple[str, Any], int]:
 
 
 def _text(value: Any) -> str:
-    if not isinstance(value, str) or len(value) > MOST_LETTERS:
-        raise ValueError("a text that is none, or too long")
+    """A line that every database keeps: no NUL, and nothing that UTF-8 has no bytes for."""
+    if not isinstance(value, str) or len(value) > MOST_LETTERS or not value.isprintable():
+        raise ValueError("a text that is no line, or too long")
     return value
 
 
