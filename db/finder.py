@@ -24,6 +24,9 @@ from .translate import clean
 MOST_WORDS = 8
 """Words of a question that count: the first ones."""
 
+NOTED_JOBS = 10_000
+"""Jobs in whose notes words are looked for: the newest ones. Notes are long, and no index helps."""
+
 Column = InstrumentedAttribute[str]
 
 
@@ -63,14 +66,16 @@ class Finder(DatabasePart):
 
     @read_session
     def jobs(self, session: Session, words: str, limit: int) -> list[Job]:
-        """Jobs with the words in their label, notes, a tag, or the name of who submitted them."""
+        """Jobs with the words in their label, a tag, the name of who submitted them, or notes of the newest ones."""
         parts = _parts(words)
         if not parts:
             return []
+        oldest = select(JobRow.id).order_by(JobRow.id.desc()).offset(NOTED_JOBS - 1).limit(1)
+        first_noted = session.scalar(oldest) or 0
         conditions = [
             or_(
                 _has(JobRow.label, part),
-                _has(JobRow.notes, part),
+                and_(JobRow.id >= first_noted, _has(JobRow.notes, part)),
                 exists().where(JobTagRow.job_id == JobRow.id, _has(JobTagRow.tag, part)),
                 and_(JobRow.owner != "", JobRow.owner.in_(select(KeyRow.id).where(_has(_OWNER_NAME, part)))),
             )

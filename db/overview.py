@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import islice
+from typing import Any, TypeVar
 
-from sqlalchemy import select, tuple_
+from sqlalchemy import func, select, tuple_
 from sqlalchemy.orm import Session
 
 from .database import KEYS_AT_ONCE, Database, DatabasePart, batches, read_session
@@ -21,6 +22,11 @@ COURSES_KEPT = 1000
 
 NEAR = 3
 """Events that are looked at around each point of a course: not all of them tell of progress."""
+
+REGRESSED_JOBS = 50
+"""Jobs whose regressions are looked at: the newest ones that have any."""
+
+Made = TypeVar("Made")
 
 FIGURES = ("default_ms", "tuned_ms", "noise", "regressed")
 """What is read of a result."""
@@ -49,44 +55,65 @@ class NamedEvent:
     target_key: str
 
 
+@dataclass(frozen=True, slots=True)
+class _KeptFigures:
+    """The figures of all jobs that succeeded, the newest first, and what tells whether there are others by now."""
+
+    jobs: tuple[JobFigures, ...] = ()
+    count: int = 0
+    total: int = 0  # of the ids
+
+    @property
+    def newest(self) -> int:
+        return self.jobs[0].job_id if self.jobs else 0
+
+
 class Overview(DatabasePart):
     """Each method reads at one moment, and may raise StoreError.
 
     What is finished never changes, and what a job told never does. So it is kept in memory, and a query reads what is
-    new only.
+    new only. Jobs that are deleted are missed by the number and the sum of the ids of those that there are.
     """
 
     def __init__(self, database: Database) -> None:
         super().__init__(database)
         # Replaced as a whole, so threads need no lock.
-        self._figures: Mapping[int, JobFigures] = {}
+        self._figures = _KeptFigures()
+        self._made: Mapping[Callable[[Sequence[JobFigures]], Any], tuple[_KeptFigures, Any]] = {}
         self._courses: Mapping[int, tuple[int, tuple[float, ...]]] = {}  # and the number of events that it is of
 
     @read_session
     def figures(self, session: Session) -> list[JobFigures]:
         """What the jobs that succeeded came to, the newest first."""
-        return self._read_figures(session)
+        return list(self._read_figures(session).jobs)
+
+    @read_session
+    def of_figures(self, session: Session, make: Callable[[Sequence[JobFigures]], Made]) -> Made:
+        """What a function makes of the figures. It is called again only where there are others than before."""
+        kept = self._read_figures(session)
+        of, made = self._made.get(make, (None, None))
+        if of is not kept:
+            made = make(kept.jobs)
+            self._made = {**self._made, make: (kept, made)}
+        return made
 
     @read_session
     def regressions(self, session: Session, limit: int) -> list[NamedEvent]:
         """The newest events of tasks that became slower, of the newest jobs that succeeded and have any."""
-        events: list[NamedEvent] = []
-        for job in self._read_figures(session):
-            if len(events) >= limit:
-                break
-            if job.regressed in ("", "0"):
-                continue
-            query = (
-                select(EventRow, JobRow.label)
-                .join(JobRow, JobRow.id == EventRow.job_id)
-                .where(EventRow.job_id == job.job_id, EventRow.kind == EventKind.REGRESSED.value)
-                .order_by(EventRow.number.desc())
-                .limit(limit - len(events))
-            )
-            for row, label in session.execute(query):
-                event = Event(row.job_id, row.number, EventKind(row.kind), row.data, row.created_at)
-                events.append(NamedEvent(event, label, job.target_key))
-        return events
+        kept = self._read_figures(session)
+        regressed = (job.job_id for job in kept.jobs if job.regressed not in ("", "0"))
+        query = (
+            select(EventRow, JobRow.label, JobRow.target_key)
+            .join(JobRow, JobRow.id == EventRow.job_id)
+            .where(EventRow.job_id.in_([*islice(regressed, REGRESSED_JOBS)]))
+            .where(EventRow.kind == EventKind.REGRESSED.value)
+            .order_by(EventRow.job_id.desc(), EventRow.number.desc())
+            .limit(limit)
+        )
+        return [
+            NamedEvent(Event(row.job_id, row.number, EventKind(row.kind), row.data, row.created_at), label, target_key)
+            for row, label, target_key in session.execute(query)
+        ]
 
     @read_session
     def courses(self, session: Session, job_ids: Collection[int]) -> dict[int, tuple[float, ...]]:
@@ -106,20 +133,35 @@ class Overview(DatabasePart):
         self._courses = dict([*older.items(), *fresh.items()][-COURSES_KEPT:])
         return {job_id: course for job_id, (_, course) in (courses | fresh).items() if course}
 
-    def _read_figures(self, session: Session) -> list[JobFigures]:
-        done = select(JobRow.id).where(JobRow.state == JobState.SUCCEEDED.value).order_by(JobRow.id.desc())
-        job_ids = session.scalars(done).all()
-        known = self._figures
-        fresh: dict[int, JobFigures] = {}
-        texts = [JobRow.result[name].as_string() for name in FIGURES]
-        dims = JobRow.settings["dims"].as_string()
-        query = select(JobRow.id, JobRow.model_sha256, JobRow.target_key, dims, *texts)
-        for batch in batches([job_id for job_id in job_ids if job_id not in known], KEYS_AT_ONCE):
-            for row in session.execute(query.where(JobRow.id.in_(batch))):
-                fresh[row.id] = JobFigures(row.id, *("" if value is None else str(value) for value in row[1:]))
-        figures = {job_id: known.get(job_id) or fresh[job_id] for job_id in job_ids}
-        self._figures = figures
-        return list(figures.values())
+    def _read_figures(self, session: Session) -> _KeptFigures:
+        kept, is_done = self._figures, JobRow.state == JobState.SUCCEEDED.value
+        count, total = session.execute(select(func.count(), func.sum(JobRow.id)).where(is_done)).one()
+        now = count, int(total or 0)
+        if now == (kept.count, kept.total):
+            return kept
+        newer = select(JobRow.id).where(is_done, JobRow.id > kept.newest).order_by(JobRow.id.desc())
+        job_ids = session.scalars(newer).all()
+        older = kept.jobs
+        if now != (kept.count + len(job_ids), kept.total + sum(job_ids)):  # older ones ended, or were deleted
+            job_ids = session.scalars(select(JobRow.id).where(is_done).order_by(JobRow.id.desc())).all()
+            older = ()
+        known = {} if older else {job.job_id: job for job in kept.jobs}
+        fresh = _read_of(session, [job_id for job_id in job_ids if job_id not in known])
+        jobs = (*(known.get(job_id) or fresh[job_id] for job_id in job_ids), *older)
+        self._figures = _KeptFigures(jobs, *now)
+        return self._figures
+
+
+def _read_of(session: Session, job_ids: Sequence[int]) -> dict[int, JobFigures]:
+    """The figures of jobs that succeeded, by id."""
+    figures: dict[int, JobFigures] = {}
+    texts = [JobRow.result[name].as_string() for name in FIGURES]
+    dims = JobRow.settings["dims"].as_string()
+    query = select(JobRow.id, JobRow.model_sha256, JobRow.target_key, dims, *texts)
+    for batch in batches(job_ids, KEYS_AT_ONCE):
+        for row in session.execute(query.where(JobRow.id.in_(batch))):
+            figures[row.id] = JobFigures(row.id, *("" if value is None else str(value) for value in row[1:]))
+    return figures
 
 
 def _read_speedups(session: Session, events: Mapping[int, int]) -> dict[int, tuple[float, ...]]:

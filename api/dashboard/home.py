@@ -69,7 +69,7 @@ class RegressionLine(Answer):
 
 def overall_gain(store: Store) -> OverallGain:
     """What all jobs came to. Raises StoreError."""
-    return OverallGain.of(store.overview.figures())
+    return store.overview.of_figures(OverallGain.of)
 
 
 def newest_regressions(store: Store, targets: Mapping[str, str]) -> list[RegressionLine]:

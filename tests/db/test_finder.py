@@ -58,6 +58,13 @@ def test_jobs_have_all_words_wherever_they_are(filled, finder, submit):
     assert finder.jobs("nightly other", 10) == []
 
 
+def test_notes_are_those_of_the_newest_jobs(finder, submit, monkeypatch):
+    monkeypatch.setattr("tunewright.db.finder.NOTED_JOBS", 2)
+    old, *new = (submit("net.onnx", notes="for the paper", tags=["kept"]) for _ in range(3))
+    assert [job.id for job in finder.jobs("paper", 10)] == new[::-1]
+    assert [job.id for job in finder.jobs("net kept", 10)] == [*new[::-1], old]
+
+
 def test_tasks_by_op_shape_and_key(filled, finder, samples):
     task, other = samples.task(8), samples.task(9)
     filled.record(samples.record())

@@ -63,6 +63,57 @@ def test_figures_are_read_once(filled, overview, begin):
     assert len(queries) == 1
 
 
+def test_of_many_jobs_the_new_ones_alone_are_read(filled, overview, begin):
+    leases = [begin() for _ in range(4)]
+
+    def end(lease):
+        filled.jobs.finish(lease, JobState.SUCCEEDED, result={"default_ms": 1.0})
+
+    def ids():
+        with selected(filled) as queries:
+            found = [one.job_id for one in overview.figures()]
+        return found, queries
+
+    end(leases[0])
+    end(leases[2])
+    one, two, three, four = (lease.job_id for lease in leases)
+    assert ids()[0] == [three, one]
+    end(leases[3])
+    found, queries = ids()
+    assert found == [four, three, one]
+    assert len(queries) == 3 and "> " in queries[1][0]  # of ids behind the newest
+    end(leases[1])  # an older one, later
+    assert ids()[0] == [four, three, two, one]
+    filled.jobs.delete(four)
+    assert ids()[0] == [three, two, one]
+    filled.jobs.delete(two)
+    end(begin())
+    assert ids()[0] == [four + 1, three, one]
+
+
+def test_what_is_made_of_figures_is_made_once(filled, overview, begin):
+    calls = []
+
+    def count(figures):
+        calls.append(len(figures))
+        return len(figures)
+
+    for expected in (1, 2):
+        filled.jobs.finish(begin(), JobState.SUCCEEDED, result={})
+        assert [overview.of_figures(count) for _ in range(3)] == [expected] * 3
+    filled.jobs.delete(overview.figures()[0].job_id)
+    assert (overview.of_figures(count), overview.of_figures(len), calls) == (1, 1, [1, 2, 1])
+
+
+def test_regressions_take_one_query_whatever_jobs_say(filled, overview, begin):
+    for n in range(4):  # as by results of another version, without an event
+        filled.jobs.finish(begin(f"net-{n}"), JobState.SUCCEEDED, result={"regressed": 1})
+    overview.figures()
+    with selected(filled) as queries:
+        assert overview.regressions(5) == []
+    assert len(queries) == 2
+
+
 def test_regressions_are_the_newest_of_jobs_that_have_any(filled, overview, begin, samples):
     leases = [begin(f"net-{n}.onnx") for n in range(3)]
     for n, lease in enumerate(leases):
