@@ -91,10 +91,9 @@ class Overview(DatabasePart):
     def of_figures(self, session: Session, make: Callable[[Sequence[JobFigures]], Made]) -> Made:
         """What a function makes of the figures. It is called again only where there are others than before."""
         kept = self._read_figures(session)
-        of, made = self._made.get(make, (None, None))
-        if of is not kept:
-            made = make(kept.jobs)
-            self._made = {**self._made, make: (kept, made)}
+        known = self._made.get(make)
+        made: Made = known[1] if known is not None and known[0] is kept else make(kept.jobs)
+        self._made = {**self._made, make: (kept, made)}
         return made
 
     @read_session
@@ -111,7 +110,9 @@ class Overview(DatabasePart):
             .limit(limit)
         )
         return [
-            NamedEvent(Event(row.job_id, row.number, EventKind(row.kind), row.data, row.created_at), label, target_key)
+            NamedEvent(
+                Event(row.job_id, row.number, EventKind(row.kind), row.data, row.created_at), label, target_key or ""
+            )
             for row, label, target_key in session.execute(query)
         ]
 

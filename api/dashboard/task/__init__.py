@@ -1,4 +1,5 @@
-"""The page of a task, and that of one of its schedules: `page` and `candidate`.
+"""The pages of a task, of one of its schedules, and of its trials explored: `page`, `candidate` and `explorer`.
 
-`schedules` is what both say of schedules, `analysis` what the cost model and the roofline say of a task's trials.
+`schedules` is what they say of schedules alike, `analysis` what the cost model and the roofline say of a task's trials,
+`columns` what can be asked of each trial, `shares` which knobs matter.
 """
