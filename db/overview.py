@@ -28,7 +28,7 @@ REGRESSED_JOBS = 50
 
 Made = TypeVar("Made")
 
-FIGURES = ("default_ms", "tuned_ms", "noise", "regressed")
+FIGURES = ("default_ms", "tuned_ms", "noise", "regressed", "outcome", "own_outcome")
 """What is read of a result."""
 
 
@@ -44,6 +44,8 @@ class JobFigures:
     tuned_ms: str
     noise: str  # why the machine was too busy to rely on the times; empty where it was not
     regressed: str  # how many tasks it confirmed to be slower than they were before
+    outcome: str  # for the model as a whole; empty in results of older versions
+    own_outcome: str  # of our kernels, which the times are of, where a vendor's runtime is taken; else empty
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from pydantic import Field
 from tunewright.db.overview import JobFigures, NamedEvent
 from tunewright.db.store import Store
 from tunewright.tuner.explain import values
+from tunewright.tuner.search.report import JobOutcome
 
 from ..http.schemas.base import Answer
 from .views import TargetName, Text
@@ -26,7 +27,7 @@ class OverallGain(Answer):
     speedup: float | None = Field(
         description="Geometric mean of how many times as fast as by default they are; null without any."
     )
-    faster: int = Field(description="Of them, those that became faster.")
+    faster: int = Field(description="Of them, those that became faster beyond the interval of the gain.")
     saved_ms: float = Field(description="What one run of each takes less, all together.")
     untimed: int = Field(description="The others: not timed as a whole, or on a busy machine.")
 
@@ -34,16 +35,18 @@ class OverallGain(Answer):
     def of(figures: Iterable[JobFigures]) -> OverallGain:
         """The gain of these jobs, the newest first."""
         newest: dict[tuple[str, str, str], tuple[float, float] | None] = {}
+        faster: dict[tuple[str, str, str], bool] = {}
         for job in figures:
             key = job.model_sha256, job.target_key, job.dims
             if job.model_sha256 and newest.get(key) is None:
-                newest[key] = _times(job)
-        timed = [times for times in newest.values() if times is not None]
+                newest[key], faster[key] = _times(job), _is_faster(job)
+        counted = {key: times for key, times in newest.items() if times is not None}
+        timed = counted.values()
         mean = exp(sum(log(before / after) for before, after in timed) / len(timed)) if timed else None
         return OverallGain(
             models=len(timed),
             speedup=mean,
-            faster=sum(after < before for before, after in timed),
+            faster=sum(faster[key] for key in counted),
             saved_ms=sum(before - after for before, after in timed),
             untimed=len(newest) - len(timed),
         )
@@ -89,6 +92,14 @@ def _line(found: NamedEvent, targets: Mapping[str, str]) -> RegressionLine:
         now_ms=values.number(event.data, "now_ms"),
         at=event.created_at,
     )
+
+
+def _is_faster(job: JobFigures) -> bool:
+    """Whether a model that was timed became faster: by the outcome, and of a version that told none by its times."""
+    if outcome := job.own_outcome or job.outcome:
+        return outcome == JobOutcome.FASTER
+    times = _times(job)
+    return times is not None and times[1] < times[0]
 
 
 def _times(job: JobFigures) -> tuple[float, float] | None:

@@ -50,13 +50,30 @@ def test_of_nothing_nothing_is_claimed(look):
 def test_the_gain_is_of_whole_models_timed_on_quiet_machines_each_once(one, run, look):
     succeed(one, run("a", seed=1), default_ms=9.0, tuned_ms=1.0)  # an older job of the same model
     succeed(one, run("a", seed=2), default_ms=8.0, tuned_ms=2.0)
-    succeed(one, run("b"), default_ms=3.0, tuned_ms=3.0, outcome="defaults kept")
+    succeed(one, run("b"), default_ms=3.0, tuned_ms=3.0, outcome="defaults_kept")
     succeed(one, run("busy"), default_ms=9.0, tuned_ms=1.0, noise="its machine was busy")
     succeed(one, run("untimed"), tasks_default_ms=9.0, tasks_tuned_ms=1.0)
     succeed(one, run("broken"), default_ms=0.0, tuned_ms="nan")
     view, page = look()
     assert view["gain"] == {"models": 2, "speedup": pytest.approx(2.0), "faster": 1, "saved_ms": 6.0, "untimed": 3}
     assert "2.00x" in page.words and "mean of 2 models, 1 of them faster" in page.words and "6.00 ms" in page.words
+
+
+@pytest.mark.parametrize(
+    ("told", "faster"),
+    [
+        ({"outcome": "faster"}, 1),
+        ({"outcome": "defaults_kept"}, 0),  # by chance the times differ: nothing else is in use
+        ({"outcome": "vendor", "own_outcome": "faster"}, 1),
+        ({"outcome": "vendor", "own_outcome": "defaults_kept"}, 0),
+        ({"outcome": "vendor", "own_outcome": None}, 0),
+        ({"outcome": None}, 1),  # of an older version
+        ({"outcome": ["of a later one"]}, 0),
+    ],
+)
+def test_faster_is_what_is_faster_beyond_its_interval(one, run, look, told, faster):
+    succeed(one, run("a"), default_ms=3.0, tuned_ms=2.9, **told)
+    assert (look()[0]["gain"]["models"], look()[0]["gain"]["faster"]) == (1, faster)
 
 
 def test_an_older_job_counts_where_the_newest_has_no_times(one, run, look):
