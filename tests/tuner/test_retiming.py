@@ -14,7 +14,7 @@ from tunewright.db.job import EventKind, JobSpec, JobState, SearchBudget, SpecTa
 from tunewright.db.store import Store, open_store
 from tunewright.graph.numerics import Precision
 from tunewright.graph.task import Task
-from tunewright.search_space.measurement import Candidate, Measurement, Record, Status
+from tunewright.search_space.measurement import NOISE, Candidate, Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule, spaces
 from tunewright.tuner.known_times import is_current, present_versions
@@ -199,6 +199,17 @@ def test_intervals_that_overlap_are_too_close_to_tell(network: Model, store: Sto
         return replace(measured, samples_s=samples_s, low_s=samples_s[0], high_s=samples_s[-1])
 
     report = retime(network, store, FakePool(wide))
+    assert [task.retimed and task.retimed.payoff for task in report.tasks] == [Payoff.UNSURE] * 2
+
+
+def test_a_busy_machine_makes_no_time_certain(network: Model, store: Store) -> None:
+    job(network, store, FakePool(by(by_key, OLD)), trials=24)
+
+    def busy(candidate: Candidate) -> Measurement:
+        measured = by(by_key, machine())(candidate)
+        return replace(measured, provenance={**measured.provenance, NOISE: "others ran beside it"})
+
+    report = retime(network, store, FakePool(busy))
     assert [task.retimed and task.retimed.payoff for task in report.tasks] == [Payoff.UNSURE] * 2
 
 

@@ -14,8 +14,9 @@ from typing import Any
 from tunewright.search_space.measurement import Measurement, Record
 from tunewright.search_space.schedule import Schedule
 
+from ..confirmed_time import ConfirmedTime
 from ..known_times import GPU_VERSIONS, VERSIONS, default_interval
-from ..search.regression import ConfirmedTime, changed_origins
+from ..search.regression import changed_origins
 from ..text import change, ratio
 from . import values
 from .regression import origin_texts

@@ -18,9 +18,9 @@ from tunewright.search_space.measurement import Record, Status
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import holds
 
+from ..confirmed_time import ConfirmedTime
 from ..known_times import present_versions, versions_of
 from ..models.assembly import total_s
-from ..text import Interval
 from .comparison_rule import Comparison
 from .context import JobContext
 from .known_report import RETIMED, KnownReport, confirmed_events, task_report
@@ -151,11 +151,8 @@ def _payoff(report: TaskReport, before: Schedule) -> Payoff:
     winner = Schedule.from_json(report.schedule)
     if winner.key == report.default_key:
         return Payoff.DEFAULT
-    if report.default_s is not None and not _is_clear(report.best_interval_s, report.default_interval_s):
-        return Payoff.UNSURE
+    if report.default_s is not None:
+        best = ConfirmedTime(report.best_s, report.best_interval_s, report.noise)
+        if not ConfirmedTime(report.default_s, report.default_interval_s, report.noise).is_slower_than(best):
+            return Payoff.UNSURE
     return Payoff.PAYS if winner == before else Payoff.OTHER
-
-
-def _is_clear(best_s: Interval | None, default_s: Interval | None) -> bool:
-    """Whether one time is below another beyond the intervals of both, which are known."""
-    return best_s is not None and default_s is not None and best_s[1] < default_s[0]

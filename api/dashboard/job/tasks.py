@@ -137,7 +137,8 @@ class RetimedTask(Answer):
     versions: Provenance = Field(description="Of compiler, driver and Tunewright then.")
     payoff: Payoff = Field(
         description="Whether tuning still `pays` there, pays by an `other` schedule that had lost before, is `unsure` "
-        "(too close to tell), is no better than the `default` now, or `fails` as none of the schedules works."
+        "(too close to tell, or timed on too busy a machine), is no better than the `default` now, or `fails` as none "
+        "of the schedules works."
     )
 
     @property
