@@ -23,8 +23,8 @@ from tunewright.graph.task import Task
 from tunewright.search_space.measurement import Measurement, Record, Status
 from tunewright.search_space.schedule import Schedule
 from tunewright.search_space.sketches import default_schedule, spaces
+from tunewright.tuner.machine_span import Gauge, GaugeRange, MachineSpan
 from tunewright.tuner.models.model import open_model
-from tunewright.tuner.search.machine_log import Gauge, GaugeRange, MachineSpan
 
 MODEL = "vit_tiny"
 """Its attention has millions of legal schedules."""

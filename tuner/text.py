@@ -61,6 +61,11 @@ def printable_lines(text: str) -> str:
     return "\n".join(map(printable, text.split("\n")))
 
 
+def rounded(value: float, digits: int) -> float:
+    """A number to so many digits, for what is told as data of which there is much."""
+    return float(f"{value:.{digits}g}")
+
+
 def ms(value: float | None) -> str:
     """Milliseconds with four digits that count, "-" where nothing is known."""
     return "-" if value is None else f"{value:#.4g}".rstrip(".")

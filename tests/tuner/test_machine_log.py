@@ -22,8 +22,9 @@ from tunewright.tuner.explain.machine_record import (
     span_of,
     whole_span,
 )
+from tunewright.tuner.machine_span import Gauge, GaugeRange, MachineSpan
 from tunewright.tuner.models.model import open_model
-from tunewright.tuner.search.machine_log import SAMPLE_S, SPANS, Gauge, GaugeRange, MachineLog, MachineSpan
+from tunewright.tuner.search.machine_log import SAMPLE_S, SPANS, MachineLog
 from tunewright.workers.machine_sample import MachineSample
 
 from .conftest import small_model

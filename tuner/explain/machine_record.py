@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from ..search.machine_log import COUNTS, Gauge, GaugeRange, MachineSpan
+from ..machine_span import COUNTS, Gauge, GaugeRange, MachineSpan
 from ..text import counted, share
 from . import values
 

@@ -94,14 +94,14 @@ class MachineWatch:
         throttled = _part(before.throttled_s, now.throttled_s, elapsed_s * cores)
         return MachineSample(
             elapsed_s,
-            None if steal_s is None else seen.steal,
-            None if others_s is None else seen.others,
-            _load(before, now),
-            _part(before.waited_s, now.waited_s, elapsed_s),
-            throttled if state.is_slowed is None else max(float(state.is_slowed), throttled or 0.0),
-            state.clock_mhz,
-            state.temperature_c,
-            bool(seen.reason),
+            steal=None if steal_s is None else seen.steal,
+            others=None if others_s is None else seen.others,
+            load=_load(before, now),
+            pressure=_part(before.waited_s, now.waited_s, elapsed_s),
+            throttled=throttled if state.is_slowed is None else max(float(state.is_slowed), throttled or 0.0),
+            clock_mhz=state.clock_mhz,
+            temperature_c=state.temperature_c,
+            is_noisy=bool(seen.reason),
         )
 
     def _read(self) -> _Counters:

@@ -13,9 +13,9 @@ from tunewright.db.job import Event, EventKind
 from tunewright.tuner.explain import values
 from tunewright.tuner.explain.curves import NOISES, work_seconds
 from tunewright.tuner.explain.machine_record import SpanEnd, machine_words, quiet_share, whole_span
+from tunewright.tuner.machine_span import Gauge, GaugeRange, MachineSpan
 from tunewright.tuner.noise import total_noise
-from tunewright.tuner.search.machine_log import Gauge, GaugeRange, MachineSpan
-from tunewright.tuner.text import counted
+from tunewright.tuner.text import counted, rounded
 from tunewright.workers.measure.noise import NOISY_OTHERS, NOISY_SPREAD, NOISY_STEAL
 
 from ...http.schemas.base import Answer
@@ -212,7 +212,7 @@ def _counts(history: JobHistory, kind: EventKind) -> list[CountPoint]:
     moments = [event.created_at for event in history.events if event.kind is kind]
     every = len(moments) // MOST_MOMENTS + 1
     return [
-        CountPoint(_short(at_s), count * every + 1)
+        CountPoint(rounded(at_s, DIGITS), count * every + 1)
         for count, at_s in enumerate(work_seconds(history.spine, moments[::every]))
     ]
 
@@ -223,7 +223,7 @@ def _curves(ends: Sequence[SpanEnd], ends_s: Sequence[float], whole: MachineSpan
     return [
         GaugeCurve(
             gauge=gauge,
-            **{name: _short(value) for name, value in whole.gauges[gauge]._asdict().items()},
+            **{name: rounded(value, DIGITS) for name, value in whole.gauges[gauge]._asdict().items()},
             points=list(_points(ends, ends_s, gauge)),
         )
         for gauge in GAUGE_CHARTS
@@ -238,11 +238,7 @@ def _points(ends: Sequence[SpanEnd], ends_s: Sequence[float], gauge: Gauge) -> I
         begin_s, before_s = max(end_s - span.elapsed_s, before_s), max(end_s, before_s)
         extent: GaugeRange | None = span.gauges.get(gauge)
         if extent is not None:
-            yield GaugePoint(_short(begin_s), *map(_short, extent))
-
-
-def _short(value: float) -> float:
-    return float(f"{value:.{DIGITS}g}")
+            yield GaugePoint(rounded(begin_s, DIGITS), *(rounded(value, DIGITS) for value in extent))
 
 
 # Charts
